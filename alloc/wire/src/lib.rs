@@ -1,0 +1,63 @@
+//! The shared segment of poolscope, byte for byte.
+//!
+//! A program on the pool keeps one file, its *segment*, in which any other process of the same user can read
+//! what the heap holds: state, not only events. This crate is the contract between the writer (the tiers, in the
+//! program) and the readers (the profiler and everything on it). It has no dependency, allocates nothing and
+//! contains no `unsafe`: the writer maps the file and stores through the types below, a reader copies bytes out
+//! of the file and parses the copy.
+//!
+//! # Where it lies
+//!
+//! `/dev/shm/poolscope-UID/PID.GENERATION`, the folder with mode 0700 and the file with mode 0600. `GENERATION`
+//! is 16 hexadecimal digits, drawn anew by every image: `exec` keeps the pid. `POOLSCOPE_DIR` names another
+//! folder.
+//!
+//! # Layout
+//!
+//! All numbers are little-endian. The [`Header`] takes the first [`HEADER_LEN`] bytes. It holds one
+//! [`RegionEntry`] for each [`Region`]; a region is an array of records of one length:
+//!
+//! | region | record | what |
+//! |---|---|---|
+//! | [`Region::Tiers`] | one word | process-wide counters, in the order of [`TIER_COUNTERS`] |
+//! | [`Region::Classes`] | [`ClassRecord`] | the table of size classes |
+//! | [`Region::Threads`] | [`ThreadRecord`] and [`MAX_CLASSES`] [`ClassCounters`] | one for each thread heap, reused after exit |
+//! | [`Region::Stacks`] | [`StackRecord`] | every distinct call stack, with the totals of what it allocated and freed |
+//! | [`Region::Frames`] | one word | return addresses, which the stacks point into |
+//! | [`Region::Modules`] | [`ModuleRecord`] | executables and libraries that the frames lie in |
+//! | [`Region::Live`] | [`LiveRecord`] | every sampled block that is allocated now |
+//!
+//! A region's place is fixed; its committed part grows. Bytes past `committed` may not exist in the file: the
+//! writer allocates them (`posix_fallocate`) before it raises `committed`, so that a full file system is a
+//! refusal and never a SIGBUS.
+//!
+//! # Who may read when
+//!
+//! - `count` of a region is raised after the record behind it is complete (release), so records below `count` of
+//!   [`Region::Classes`], [`Region::Stacks`] and [`Region::Frames`] are complete. The totals in a stack record
+//!   are words that only grow.
+//! - [`LiveRecord`] and [`ModuleRecord`] are reused: each starts with `seq`, odd while the writer is in it. A
+//!   reader copies the record twice; both copies equal and `seq` even means that the first one is whole.
+//! - Counters are single words with one writer each.
+//!
+//! # Versions
+//!
+//! [`VERSION`] changes with any change of this layout. A reader that meets another version says so and stops.
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod header;
+mod record;
+mod records;
+mod tiers;
+
+pub use header::{HEADER_LEN, Header, HeaderError, MAGIC, REGION_COUNT, Region, RegionEntry, VERSION, flags, state};
+pub use records::{
+    ClassCounters, ClassRecord, LiveRecord, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, StackRecord, THREAD_RECORD_LEN,
+    ThreadRecord, kind, stack_flags, thread_state,
+};
+pub use tiers::{TIER_COUNTERS, TierCounter, TierCounterInfo, Unit};
+
+/// Object counts in records are in units of 1/65536: one sample stands for `1 / p` objects, which is no whole
+/// number.
+pub const OBJECT_ONE: u64 = 1 << 16;

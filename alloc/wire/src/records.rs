@@ -1,0 +1,184 @@
+//! The records that the regions hold.
+
+use crate::record::record;
+
+/// The most size classes that a [`ThreadRecord`] has counters for.
+pub const MAX_CLASSES: usize = 136;
+
+/// Bytes of one entry of [`Region::Threads`](crate::Region::Threads): a [`ThreadRecord`] and the counters per class.
+pub const THREAD_RECORD_LEN: usize = ThreadRecord::LEN + MAX_CLASSES * ClassCounters::LEN;
+
+/// Bytes that a module's path may take.
+pub const MODULE_PATH_MAX: usize = 432;
+
+/// Values of [`LiveRecord::kind`] and [`StackRecord::kind`]: which memory.
+pub mod kind {
+    /// No block: the slot is free.
+    pub const NONE: u16 = 0;
+    /// Host memory.
+    pub const HOST: u16 = 1;
+}
+
+/// Bits of [`StackRecord::flags`].
+pub mod stack_flags {
+    /// Cut at the depth limit: outer frames are missing.
+    pub const TRUNCATED: u16 = 1;
+    /// The walk ended before the thread's first frame (no unwind information there).
+    pub const INCOMPLETE: u16 = 2;
+}
+
+/// Values of [`ThreadRecord::state`].
+pub mod thread_state {
+    /// Never used.
+    pub const UNUSED: u32 = 0;
+    /// A thread allocates from this heap.
+    pub const LIVE: u32 = 1;
+    /// The thread ended; a later one takes the heap over. Counters go on.
+    pub const EXITED: u32 = 2;
+}
+
+record! {
+    /// One size class.
+    pub struct ClassRecord: 16 {
+        /// Bytes of each block.
+        0 block_bytes: u32,
+        /// Bytes of each slab.
+        4 slab_bytes: u32,
+        /// Blocks in each slab.
+        8 slab_blocks: u32,
+        /// Zero.
+        12 reserved: u32,
+    }
+}
+
+record! {
+    /// A thread's heap. [`MAX_CLASSES`] [`ClassCounters`] follow it.
+    pub struct ThreadRecord: 64 {
+        /// One of [`thread_state`].
+        0 state: u32,
+        /// Kernel thread id of the thread that has it, or had it last.
+        4 tid: u32,
+        /// Threads that have had this heap.
+        8 uses: u64,
+        /// Samples that its threads took.
+        16 samples: u64,
+        /// Blocks of other heaps that its threads freed.
+        24 remote_frees: u64,
+        /// Batches in which these were handed over.
+        32 remote_batches: u64,
+        /// Blocks that other threads freed and that came back to this heap.
+        40 remote_returns: u64,
+        /// Zero.
+        48 reserved: [u64; 2],
+    }
+}
+
+record! {
+    /// A thread heap's counters for one class. Allocations count when a list of blocks is made ready for the
+    /// thread, frees when the blocks are gathered in: `allocs - frees` is an upper bound of the blocks in use.
+    pub struct ClassCounters: 24 {
+        /// Blocks made ready for allocation.
+        0 allocs: u64,
+        /// Blocks gathered in after they were freed, or made ready and not used.
+        8 frees: u64,
+        /// Times that the thread cache was empty (misses); `allocs - refills` are its hits.
+        16 refills: u64,
+    }
+}
+
+record! {
+    /// A distinct call stack and the totals of what was ever sampled from it, already scaled to all allocations.
+    pub struct StackRecord: 64 {
+        /// Hash of the frames and the kind.
+        0 hash: u64,
+        /// Index of the innermost frame in [`Region::Frames`](crate::Region::Frames).
+        8 first_frame: u32,
+        /// Number of frames.
+        12 depth: u16,
+        /// Low byte: bits of [`stack_flags`]; high byte: one of [`kind`].
+        14 flags_and_kind: u16,
+        /// Samples taken.
+        16 alloc_samples: u64,
+        /// Objects allocated, in units of 1/65536.
+        24 alloc_objects: u64,
+        /// Bytes allocated.
+        32 alloc_bytes: u64,
+        /// Sampled blocks freed.
+        40 free_samples: u64,
+        /// Objects freed, in units of 1/65536.
+        48 free_objects: u64,
+        /// Bytes freed.
+        56 free_bytes: u64,
+    }
+}
+
+impl StackRecord {
+    /// Bits of [`stack_flags`].
+    pub fn flags(&self) -> u16 {
+        self.flags_and_kind & 0xff
+    }
+
+    /// One of [`kind`].
+    pub fn kind(&self) -> u16 {
+        self.flags_and_kind >> 8
+    }
+}
+
+record! {
+    /// An executable or a library, as it was mapped when a frame in it was first seen.
+    pub struct ModuleRecord: 512 {
+        /// Odd while the record is being written.
+        0 seq: u32,
+        /// Bytes used of `build_id`.
+        4 build_id_len: u16,
+        /// Bytes used of `path`; the whole length if the path was cut.
+        6 path_len: u16,
+        /// First address.
+        8 start: u64,
+        /// Address after the last.
+        16 end: u64,
+        /// What was added to the file's virtual addresses.
+        24 load_bias: u64,
+        /// Stacks below this index were taken before the module was seen at these addresses: their frames are not in it.
+        32 first_stack: u32,
+        /// Stacks from this index on were taken after it was found gone; `u32::MAX` while it is loaded.
+        36 last_stack: u32,
+        /// Zero.
+        40 reserved: u64,
+        /// The note `NT_GNU_BUILD_ID`, cut to fit.
+        48 build_id: [u8; 32],
+        /// The file.
+        80 path: [u8; 432],
+    }
+}
+
+record! {
+    /// A sampled block that is allocated now.
+    pub struct LiveRecord: 64 {
+        /// Odd while the record is being written.
+        0 seq: u32,
+        /// Index into [`Region::Stacks`](crate::Region::Stacks).
+        4 stack: u32,
+        /// Where the block lies.
+        8 address: u64,
+        /// Bytes that the program asked for.
+        16 size: u64,
+        /// Objects that this sample stands for, in units of 1/65536: `1 / p` for the probability `p` with which
+        /// a block of its class is sampled.
+        24 weight: u64,
+        /// `CLOCK_MONOTONIC` of the allocation in nanoseconds.
+        32 time_ns: u64,
+        /// Kernel id of the thread that allocated it.
+        40 tid: u32,
+        /// The leak checker's scope that it was allocated in; 0 outside of any.
+        44 scope: u32,
+        /// One of [`kind`]; [`kind::NONE`] in a free slot.
+        48 kind: u16,
+        /// Zero.
+        50 reserved0: u16,
+        /// Device number; 0 for host memory.
+        52 device: u32,
+        /// Zero.
+        56 reserved1: u64,
+    }
+}

@@ -1,0 +1,238 @@
+//! One consistent reading of a segment: plain data, checked, with no symbols yet.
+
+use poolscope_wire::TierCounter;
+
+/// What a segment said at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Whose segment it is.
+    pub process: ProcessInfo,
+    /// When it was read: nanoseconds of `CLOCK_MONOTONIC`.
+    pub taken_ns: u64,
+    /// Mean bytes between two samples; 1 when every allocation is recorded.
+    pub period_bytes: u64,
+    /// Every allocation is recorded: figures are exact, not estimates.
+    pub exact: bool,
+    /// What the segment could not hold.
+    pub dropped: Dropped,
+    /// Process-wide counters, indexed by [`TierCounter`].
+    pub tiers: Tiers,
+    /// Size classes, with the counters of all threads added up.
+    pub classes: Vec<ClassStats>,
+    /// Thread heaps that were ever used.
+    pub threads: Vec<ThreadStats>,
+    /// Every distinct call stack; a [`LiveBlock`] points into it.
+    pub stacks: Vec<Stack>,
+    /// Executables and libraries, in the order they were seen (the first is the executable).
+    pub modules: Vec<Module>,
+    /// Every sampled block that is allocated now.
+    pub live: Vec<LiveBlock>,
+    /// Memory of the process as the kernel counts it; `None` when it is dead or may not be asked.
+    pub memory: Option<ProcessMemory>,
+}
+
+/// Whose segment it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessInfo {
+    /// Process id as this process sees it (from the file's name).
+    pub pid: u32,
+    /// Whether it still runs.
+    pub state: ProcessState,
+    /// Path of the executable.
+    pub exe: String,
+    /// Arguments, the program's name first.
+    pub args: Vec<String>,
+    /// Start of the segment, nanoseconds of `CLOCK_REALTIME`.
+    pub start_realtime_ns: u64,
+    /// Start of the segment, nanoseconds of `CLOCK_MONOTONIC`.
+    pub start_monotonic_ns: u64,
+    /// A forked child that did not exec.
+    pub forked: bool,
+}
+
+/// Whether the process of a segment still runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessState {
+    /// It runs.
+    Running,
+    /// It ended by `exit` and its segment was kept.
+    Exited,
+    /// It is gone without having said so: killed, crashed, or from before a reboot.
+    Killed,
+}
+
+/// What the segment could not hold. All zero in a healthy profile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Samples that found no room in the live table: in-use figures miss them.
+    pub live: u64,
+    /// Samples whose stack found no room.
+    pub stacks: u64,
+    /// Modules that found no room.
+    pub modules: u64,
+    /// Stacks cut at the depth limit.
+    pub truncated: u64,
+    /// Records that the reader could not copy whole, because the program kept changing them.
+    pub torn: u64,
+    /// Records that contradict the layout: a damaged or hostile segment.
+    pub invalid: u64,
+}
+
+impl Dropped {
+    /// Everything that makes figures too low.
+    pub fn total(&self) -> u64 {
+        self.live + self.stacks + self.torn + self.invalid
+    }
+}
+
+/// Process-wide counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tiers(pub(crate) Vec<u64>);
+
+impl Tiers {
+    /// Counters in the order of [`poolscope_wire::TIER_COUNTERS`]; missing ones read as zero.
+    pub fn new(words: Vec<u64>) -> Self {
+        Tiers(words)
+    }
+
+    /// One counter.
+    pub fn get(&self, counter: TierCounter) -> u64 {
+        self.0.get(counter as usize).copied().unwrap_or(0)
+    }
+}
+
+/// One size class and what all threads did with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassStats {
+    /// Bytes of each block.
+    pub block_bytes: u64,
+    /// Bytes of each slab.
+    pub slab_bytes: u64,
+    /// Blocks made ready for allocation (an upper bound of allocations).
+    pub allocs: u64,
+    /// Blocks gathered in (a lower bound of frees).
+    pub frees: u64,
+    /// Thread cache misses.
+    pub refills: u64,
+}
+
+impl ClassStats {
+    /// Share of allocations that the thread cache served, 0 to 1; `None` before the first.
+    pub fn hit_rate(&self) -> Option<f64> {
+        (self.allocs > 0).then(|| 1.0 - self.refills.min(self.allocs) as f64 / self.allocs as f64)
+    }
+
+    /// Upper bound of the bytes in use.
+    pub fn in_use_bytes(&self) -> u64 {
+        self.allocs.saturating_sub(self.frees) * self.block_bytes
+    }
+}
+
+/// One thread heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadStats {
+    /// Kernel thread id of the thread that has it, or had it last.
+    pub tid: u32,
+    /// A thread has it now.
+    pub live: bool,
+    /// Blocks made ready for allocation, over all classes.
+    pub allocs: u64,
+    /// Blocks gathered in, over all classes.
+    pub frees: u64,
+    /// Bytes of the blocks made ready, over all classes.
+    pub alloc_bytes: u64,
+    /// Thread cache misses, over all classes.
+    pub refills: u64,
+    /// Samples taken.
+    pub samples: u64,
+    /// Blocks of other heaps that it freed.
+    pub remote_frees: u64,
+}
+
+/// A distinct call stack with totals, scaled from the samples to all allocations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stack {
+    /// Return addresses, innermost first, as captured.
+    pub frames: Vec<u64>,
+    /// Which memory: one of [`poolscope_wire::kind`].
+    pub kind: u16,
+    /// Outer frames are missing: cut at the depth limit, or no unwind information.
+    pub incomplete: bool,
+    /// Everything ever allocated from here.
+    pub allocated: Amount,
+    /// Everything ever freed of it.
+    pub freed: Amount,
+}
+
+/// A number of objects and their bytes, estimated from samples unless the snapshot is exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Amount {
+    /// Objects (a fraction only because samples are scaled).
+    pub objects: f64,
+    /// Bytes asked for.
+    pub bytes: f64,
+    /// Samples behind the estimate: its standard error is about `bytes / sqrt(samples)`.
+    pub samples: u64,
+}
+
+impl std::ops::AddAssign for Amount {
+    fn add_assign(&mut self, other: Amount) {
+        self.objects += other.objects;
+        self.bytes += other.bytes;
+        self.samples += other.samples;
+    }
+}
+
+/// A sampled block that is allocated now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LiveBlock {
+    /// Index into [`Snapshot::stacks`].
+    pub stack: u32,
+    /// Where it lies.
+    pub address: u64,
+    /// Bytes that the program asked for.
+    pub size: u64,
+    /// Objects that it stands for.
+    pub weight: f64,
+    /// When it was allocated: nanoseconds of `CLOCK_MONOTONIC`.
+    pub time_ns: u64,
+    /// Kernel thread id of its allocator.
+    pub tid: u32,
+    /// The leak checker's scope; 0 outside of any.
+    pub scope: u32,
+    /// Which memory: one of [`poolscope_wire::kind`].
+    pub kind: u16,
+}
+
+impl LiveBlock {
+    /// What this sample adds to an in-use figure.
+    pub fn amount(&self) -> Amount {
+        Amount { objects: self.weight, bytes: self.weight * self.size as f64, samples: 1 }
+    }
+}
+
+/// An executable or a library in the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+    /// What was added to the file's virtual addresses.
+    pub load_bias: u64,
+    /// GNU build id; empty if it has none.
+    pub build_id: Vec<u8>,
+    /// The file.
+    pub path: String,
+    /// Stacks with an index in this range may have frames in it.
+    pub stacks: std::ops::Range<u32>,
+}
+
+/// Memory of a process as the kernel counts it, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessMemory {
+    /// Resident set (VmRSS).
+    pub rss: u64,
+    /// Its peak (VmHWM).
+    pub peak_rss: u64,
+}
