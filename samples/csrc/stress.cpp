@@ -315,6 +315,13 @@ int main(int argc, char **argv) {
         add("dlopen", [plugin](std::atomic<unsigned long> &progress) { load_and_unload(plugin, progress); });
     add("fork", fork_children);
     for (auto &worker : workers) worker->thread = std::thread([&] { worker->body(worker->progress); });
+    std::atomic<size_t> ended{0};
+    std::thread joiner([&] {
+        for (auto &worker : workers) {
+            worker->thread.join();
+            ended++;
+        }
+    });
 
     // The watchdog. It allocates nothing and takes no signal, so that it still speaks when the allocator hangs.
     sigset_t alarm;
@@ -322,26 +329,14 @@ int main(int argc, char **argv) {
     sigaddset(&alarm, SIGALRM);
     pthread_sigmask(SIG_BLOCK, &alarm, nullptr);
     if (with_signal) start_timer();
-    bool draining = false;
-    size_t joined = 0;
-    std::atomic<size_t> ended{0};
-    std::thread joiner;
-    for (;;) {
+    size_t ended_before = 0;
+    while (ended < workers.size()) {
         auto now = Clock::now();
-        if (!draining && now >= end) {
-            stopping = draining = true;
-            joiner = std::thread([&] {
-                for (auto &worker : workers) {
-                    worker->thread.join();
-                    ended++;
-                }
-            });
-        }
-        if (draining && ended == workers.size()) break;
+        if (now >= end) stopping = true;
         for (size_t i = 0; i < workers.size(); i++) {
             Worker &worker = *workers[i];
             unsigned long progress = worker.progress;
-            if (progress != worker.seen || (draining && ended != joined)) {
+            if (progress != worker.seen || ended != ended_before) {
                 worker.seen = progress;
                 worker.moved = now;
             } else if (now - worker.moved > std::chrono::seconds(20)) {
@@ -351,7 +346,7 @@ int main(int argc, char **argv) {
                 fail(message, 3);
             }
         }
-        joined = ended;
+        ended_before = ended;
         usleep(50000);
     }
     joiner.join();
