@@ -1,3 +1,49 @@
 //! Reads the segments of processes on the pool and turns them into profiles.
+//!
+//! ```text
+//! segment file -> SegmentReader -> Snapshot -> ProfileBuilder -> Profile -> pprof, SVG, text, JSON, dashboard
+//!   (discovery)     (checked)       (plain)     (symbols)         (one model, several faces)
+//! ```
+//!
+//! A segment is written by another process, which may be of another version, damaged or hostile: everything that
+//! comes out of the file is checked in [`reader`], and what passes can be used without care. Nothing here links the
+//! allocator, and nothing here writes to a segment.
+//!
+//! ```no_run
+//! use poolscope_profiler::{ProfileBuilder, SegmentReader, discovery, pprof};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let entry = discovery::find("1234")?;
+//! let snapshot = SegmentReader::open(&entry.path)?.snapshot()?;
+//! let profile = ProfileBuilder::new().build(&snapshot);
+//! pprof::write_pprof(&profile, std::fs::File::create("heap.pb.gz")?)?;
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod builder;
+pub mod call_tree;
+pub mod discovery;
+pub mod figures;
+pub mod flamegraph;
+pub mod leaks;
+mod pattern;
+mod pool_frames;
+pub mod pprof;
+mod printable;
+pub mod process;
 pub mod profile;
+pub mod reader;
+pub mod report;
+mod segment_file;
 pub mod snapshot;
+pub mod suppressions;
+pub mod symbolize;
+#[cfg(test)]
+mod testing;
+
+pub use builder::ProfileBuilder;
+pub use profile::{Frame, Location, Metric, Profile, Site};
+pub use reader::{ReadError, SegmentReader};
+pub use snapshot::Snapshot;

@@ -21,18 +21,19 @@ pub struct Profile {
 }
 
 /// A code address and what it is called.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Location {
     /// The address of the call (the return address less one).
     pub address: u64,
     /// Index into [`Profile::modules`].
     pub module: Option<usize>,
-    /// The functions there, innermost inlined one first; empty if nothing is known.
+    /// The functions there, innermost inlined one first. If no symbol is known it is one placeholder that is made of
+    /// module and offset ([`Location::placeholder`]).
     pub frames: Vec<Frame>,
 }
 
 /// A function at a location.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Frame {
     /// Demangled name.
     pub name: String,
@@ -45,7 +46,7 @@ pub struct Frame {
 }
 
 /// A call stack and its figures.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Site {
     /// Indices into [`Profile::locations`], innermost first; the pool's own frames are not in it.
     pub locations: Vec<usize>,
@@ -59,4 +60,129 @@ pub struct Site {
     pub in_use: Amount,
     /// The blocks in use by requested size: (size, amount), ascending.
     pub in_use_by_size: Vec<(u64, Amount)>,
+}
+
+/// A figure of a call site: what a table is sorted by, what the width of a flamegraph's box means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Metric {
+    /// Bytes in use now.
+    #[default]
+    InUseBytes,
+    /// Objects in use now.
+    InUseObjects,
+    /// Bytes allocated over the process's life.
+    AllocatedBytes,
+    /// Objects allocated over the process's life.
+    AllocatedObjects,
+}
+
+impl Metric {
+    /// Every metric, in the order in which they are offered.
+    pub const ALL: [Metric; 4] =
+        [Metric::InUseBytes, Metric::InUseObjects, Metric::AllocatedBytes, Metric::AllocatedObjects];
+
+    /// The name by which pprof knows it.
+    pub fn pprof_name(self) -> &'static str {
+        match self {
+            Metric::InUseBytes => "inuse_space",
+            Metric::InUseObjects => "inuse_objects",
+            Metric::AllocatedBytes => "alloc_space",
+            Metric::AllocatedObjects => "alloc_objects",
+        }
+    }
+
+    /// What it is, for titles: `bytes in use`.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Metric::InUseBytes => "bytes in use",
+            Metric::InUseObjects => "objects in use",
+            Metric::AllocatedBytes => "bytes allocated",
+            Metric::AllocatedObjects => "objects allocated",
+        }
+    }
+
+    /// `bytes` or `objects`.
+    pub fn unit(self) -> &'static str {
+        if self.is_bytes() { "bytes" } else { "objects" }
+    }
+
+    /// It counts bytes, not objects.
+    pub fn is_bytes(self) -> bool {
+        matches!(self, Metric::InUseBytes | Metric::AllocatedBytes)
+    }
+
+    /// This figure of a site.
+    pub fn of(self, site: &Site) -> f64 {
+        match self {
+            Metric::InUseBytes => site.in_use.bytes,
+            Metric::InUseObjects => site.in_use.objects,
+            Metric::AllocatedBytes => site.allocated.bytes,
+            Metric::AllocatedObjects => site.allocated.objects,
+        }
+    }
+}
+
+impl Profile {
+    /// The functions of a site, innermost first, inlined ones included. A location without a name is shown as
+    /// `[libfoo.so+0x1234]`.
+    pub fn frames<'a>(&'a self, site: &'a Site) -> impl DoubleEndedIterator<Item = &'a Frame> {
+        site.locations.iter().filter_map(|&index| self.locations.get(index)).flat_map(|location| &location.frames)
+    }
+
+    /// The module of a location.
+    pub fn module(&self, location: &Location) -> Option<&Module> {
+        self.modules.get(location.module?)
+    }
+
+    /// In use and allocated, over all sites.
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for site in &self.sites {
+            totals.in_use += site.in_use;
+            totals.allocated += site.allocated;
+        }
+        totals
+    }
+}
+
+/// The figures of all sites together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// In use now.
+    pub in_use: Amount,
+    /// Allocated over the process's life.
+    pub allocated: Amount,
+}
+
+impl Location {
+    /// A name for an address of which no symbol is known: `[libfoo.so+0x1234]`, with the offset that `objdump` and
+    /// `addr2line` take.
+    pub fn placeholder(module: Option<&Module>, address: u64) -> Frame {
+        let name = match module {
+            Some(module) => format!("[{}+{:#x}]", module.name(), address.wrapping_sub(module.load_bias)),
+            None => format!("[{address:#x}]"),
+        };
+        Frame { name, file: None, line: None, inlined: false }
+    }
+
+    /// Some symbol is known: the frames are not only a placeholder.
+    pub fn is_symbolized(&self) -> bool {
+        self.frames.iter().any(|frame| !frame.is_placeholder())
+    }
+}
+
+impl Frame {
+    /// The name is an address, because no symbol is known.
+    pub fn is_placeholder(&self) -> bool {
+        self.name.starts_with('[') && self.name.ends_with(']')
+    }
+
+    /// Where in the source: `file:line`, `file`, or nothing.
+    pub fn source(&self) -> Option<String> {
+        let file = self.file.as_ref()?;
+        Some(match self.line {
+            Some(line) => format!("{file}:{line}"),
+            None => file.clone(),
+        })
+    }
 }

@@ -9,6 +9,8 @@ pub struct Snapshot {
     pub process: ProcessInfo,
     /// When it was read: nanoseconds of `CLOCK_MONOTONIC`.
     pub taken_ns: u64,
+    /// When it was read: nanoseconds of `CLOCK_REALTIME`.
+    pub taken_realtime_ns: u64,
     /// Mean bytes between two samples; 1 when every allocation is recorded.
     pub period_bytes: u64,
     /// Every allocation is recorded: figures are exact, not estimates.
@@ -57,7 +59,7 @@ pub enum ProcessState {
     Running,
     /// It ended by `exit` and its segment was kept.
     Exited,
-    /// It is gone without having said so: killed, crashed, or from before a reboot.
+    /// It is gone without having said so: killed, crashed, replaced by `exec`, or from before a reboot.
     Killed,
 }
 
@@ -81,7 +83,7 @@ pub struct Dropped {
 impl Dropped {
     /// Everything that makes figures too low.
     pub fn total(&self) -> u64 {
-        self.live + self.stacks + self.torn + self.invalid
+        [self.stacks, self.torn, self.invalid].into_iter().fold(self.live, u64::saturating_add)
     }
 }
 
@@ -124,7 +126,7 @@ impl ClassStats {
 
     /// Upper bound of the bytes in use.
     pub fn in_use_bytes(&self) -> u64 {
-        self.allocs.saturating_sub(self.frees) * self.block_bytes
+        self.allocs.saturating_sub(self.frees).saturating_mul(self.block_bytes)
     }
 }
 
@@ -179,7 +181,7 @@ impl std::ops::AddAssign for Amount {
     fn add_assign(&mut self, other: Amount) {
         self.objects += other.objects;
         self.bytes += other.bytes;
-        self.samples += other.samples;
+        self.samples = self.samples.saturating_add(other.samples);
     }
 }
 
@@ -235,4 +237,16 @@ pub struct ProcessMemory {
     pub rss: u64,
     /// Its peak (VmHWM).
     pub peak_rss: u64,
+}
+
+impl Module {
+    /// The file's name without its folders.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("?")
+    }
+
+    /// The build id as it is written: hexadecimal, two digits a byte.
+    pub fn build_id_hex(&self) -> String {
+        self.build_id.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }

@@ -1,0 +1,244 @@
+//! From a snapshot to a profile: addresses get names, the pool's own frames go, equal stacks become one site.
+//!
+//! What the frames of a stack are called does not change, so a builder that is kept (the dashboard's) only works on
+//! the stacks that are new since its last profile.
+
+use std::collections::HashMap;
+
+use poolscope_wire::kind;
+
+use crate::pool_frames;
+use crate::profile::{Frame, Location, Profile, Site};
+use crate::snapshot::{Amount, Module, ProcessInfo, Snapshot, Stack};
+use crate::symbolize::{SymbolCache, SymbolWarning};
+
+/// The name under which blocks count whose stack the segment could not hold.
+pub const UNKNOWN_STACK: &str = "[unknown stack]";
+
+/// The most modules that are tried for one address: more never overlap in a real process.
+const MAX_OVERLAPPING: usize = 64;
+
+/// Builds profiles, and remembers symbols between them. It stays in one thread (see [`SymbolCache`]).
+#[derive(Debug, Default)]
+pub struct ProfileBuilder {
+    symbols: SymbolCache,
+    known: KnownStacks,
+}
+
+/// The stacks of one process that were seen already.
+#[derive(Debug, Default)]
+struct KnownStacks {
+    owner: Option<(u32, u64, u64)>,
+    modules: ModuleIndex,
+    locations: Vec<Location>,
+    location_index: HashMap<(u64, Option<usize>, usize), usize>,
+    sites: Vec<SiteKey>,
+    site_index: HashMap<SiteKey, usize>,
+    /// For each stack its length and its site.
+    stacks: Vec<(usize, usize)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SiteKey {
+    locations: Box<[usize]>,
+    kind: u16,
+    incomplete: bool,
+}
+
+impl ProfileBuilder {
+    /// A builder that knows no symbols yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Builds the profile of a snapshot.
+    pub fn build(&mut self, snapshot: &Snapshot) -> Profile {
+        self.known.prepare(snapshot);
+        for (index, stack) in snapshot.stacks.iter().enumerate().skip(self.known.stacks.len()) {
+            let site = self.known.add(&mut self.symbols, &snapshot.process, index as u32, stack);
+            self.known.stacks.push((stack.frames.len(), site));
+        }
+
+        let mut sites: Vec<Site> = self.known.sites.iter().map(SiteKey::empty_site).collect();
+        for (stack, &(_, site)) in snapshot.stacks.iter().zip(&self.known.stacks) {
+            sites[site].allocated += stack.allocated;
+        }
+        let mut by_size: Vec<(usize, u64, Amount)> = Vec::with_capacity(snapshot.live.len());
+        for block in &snapshot.live {
+            if let Some(&(_, site)) = self.known.stacks.get(block.stack as usize) {
+                sites[site].in_use += block.amount();
+                by_size.push((site, block.size, block.amount()));
+            }
+        }
+        by_size.sort_unstable_by_key(|&(site, size, _)| (site, size));
+        for (site, size, amount) in by_size {
+            match sites[site].in_use_by_size.last_mut() {
+                Some((last, total)) if *last == size => *total += amount,
+                _ => sites[site].in_use_by_size.push((size, amount)),
+            }
+        }
+        sites.retain(|site| site.in_use != Amount::default() || site.allocated != Amount::default());
+        sites.sort_by(|a, b| {
+            let key = |site: &Site| (site.in_use.bytes, site.allocated.bytes);
+            let ((a_use, a_all), (b_use, b_all)) = (key(a), key(b));
+            b_use.total_cmp(&a_use).then(b_all.total_cmp(&a_all)).then_with(|| a.locations.cmp(&b.locations))
+        });
+
+        Profile {
+            period_bytes: snapshot.period_bytes,
+            exact: snapshot.exact,
+            time_realtime_ns: snapshot.taken_realtime_ns,
+            modules: snapshot.modules.clone(),
+            locations: self.known.locations.clone(),
+            sites,
+        }
+    }
+
+    /// Takes what kept names from being found since the last call; each module is reported once.
+    pub fn take_warnings(&mut self) -> Vec<SymbolWarning> {
+        self.symbols.take_warnings()
+    }
+}
+
+impl SiteKey {
+    fn empty_site(&self) -> Site {
+        Site { locations: self.locations.to_vec(), kind: self.kind, incomplete: self.incomplete, ..Site::default() }
+    }
+}
+
+impl KnownStacks {
+    /// Forgets everything if the snapshot is of another process, or its modules are others than before.
+    fn prepare(&mut self, snapshot: &Snapshot) {
+        let process = &snapshot.process;
+        let owner = Some((process.pid, process.start_realtime_ns, process.start_monotonic_ns));
+        let known = self.stacks.iter().map(|&(len, _)| len);
+        let same = self.owner == owner
+            && self.modules.modules == snapshot.modules
+            && self.stacks.len() <= snapshot.stacks.len()
+            && known.eq(snapshot.stacks.iter().take(self.stacks.len()).map(|stack| stack.frames.len()));
+        if !same {
+            *self = Self { owner, modules: ModuleIndex::new(&snapshot.modules), ..Self::default() };
+        }
+    }
+
+    /// The site of a new stack.
+    fn add(&mut self, symbols: &mut SymbolCache, process: &ProcessInfo, index: u32, stack: &Stack) -> usize {
+        let mut locations = Vec::with_capacity(stack.frames.len());
+        let mut in_pool = true;
+        for &return_address in &stack.frames {
+            // The call is before the address it returns to, which may already belong to the next function.
+            let address = return_address.saturating_sub(1);
+            let module = self.modules.find(address, index);
+            let location = self.location(symbols, process, address, module, 0);
+            if in_pool {
+                let skip = self.pool_frames_of(location);
+                if skip == self.locations[location].frames.len() {
+                    continue;
+                }
+                in_pool = false;
+                locations.push(self.location(symbols, process, address, module, skip));
+            } else {
+                locations.push(location);
+            }
+        }
+        if locations.is_empty() {
+            // Nothing but the pool, so it is the pool that allocated; or no frames at all.
+            for &return_address in &stack.frames {
+                let address = return_address.saturating_sub(1);
+                let module = self.modules.find(address, index);
+                locations.push(self.location(symbols, process, address, module, 0));
+            }
+        }
+        if locations.is_empty() {
+            locations.push(self.unknown_stack());
+        }
+        let kind = if stack.kind == kind::NONE { kind::HOST } else { stack.kind };
+        let key = SiteKey { locations: locations.into(), kind, incomplete: stack.incomplete };
+        *self.site_index.entry(key).or_insert_with_key(|key| {
+            self.sites.push(key.clone());
+            self.sites.len() - 1
+        })
+    }
+
+    /// The location of an address, without the `skip` innermost of its functions.
+    fn location(
+        &mut self,
+        symbols: &mut SymbolCache,
+        process: &ProcessInfo,
+        address: u64,
+        module: Option<usize>,
+        skip: usize,
+    ) -> usize {
+        *self.location_index.entry((address, module, skip)).or_insert_with(|| {
+            let frames = match module {
+                Some(index) => symbols.frames(process, &self.modules.modules[index], address)[skip..].to_vec(),
+                None => vec![Location::placeholder(None, address)],
+            };
+            self.locations.push(Location { address, module, frames });
+            self.locations.len() - 1
+        })
+    }
+
+    /// How many of the innermost functions of a location are the pool's.
+    fn pool_frames_of(&self, location: usize) -> usize {
+        let location = &self.locations[location];
+        if location.module.is_some_and(|index| pool_frames::is_pool_module(&self.modules.modules[index])) {
+            return location.frames.len();
+        }
+        location.frames.iter().take_while(|frame| pool_frames::is_pool_function(&frame.name)).count()
+    }
+
+    fn unknown_stack(&mut self) -> usize {
+        *self.location_index.entry((0, None, usize::MAX)).or_insert_with(|| {
+            let frame = Frame { name: UNKNOWN_STACK.to_owned(), ..Frame::default() };
+            self.locations.push(Location { address: 0, module: None, frames: vec![frame] });
+            self.locations.len() - 1
+        })
+    }
+}
+
+/// Finds the module of an address; modules may have been at the same address one after the other.
+#[derive(Debug, Default)]
+struct ModuleIndex {
+    modules: Vec<Module>,
+    /// Start, and index into `modules`; ascending.
+    by_start: Vec<(u64, usize)>,
+    /// For each of these the largest end so far.
+    largest_end: Vec<u64>,
+}
+
+impl ModuleIndex {
+    fn new(modules: &[Module]) -> Self {
+        let mut by_start: Vec<(u64, usize)> = modules.iter().enumerate().map(|(i, module)| (module.start, i)).collect();
+        by_start.sort_unstable();
+        let mut largest = 0;
+        let largest_end = by_start
+            .iter()
+            .map(|&(_, i)| {
+                largest = largest.max(modules[i].end);
+                largest
+            })
+            .collect();
+        Self { modules: modules.to_vec(), by_start, largest_end }
+    }
+
+    /// The module that a frame of the stack `stack` lies in; the one seen last if there are several.
+    fn find(&self, address: u64, stack: u32) -> Option<usize> {
+        let end = self.by_start.partition_point(|&(start, _)| start <= address);
+        (0..end)
+            .rev()
+            .take_while(|&i| self.largest_end[i] > address)
+            .take(MAX_OVERLAPPING)
+            .map(|i| self.by_start[i].1)
+            .filter(|&module| {
+                let module = &self.modules[module];
+                address < module.end && (module.stacks.contains(&stack) || is_loaded(module, stack))
+            })
+            .max()
+    }
+}
+
+/// `u32::MAX` as the end means that the module is still loaded.
+fn is_loaded(module: &Module, stack: u32) -> bool {
+    module.stacks.end == u32::MAX && stack >= module.stacks.start
+}

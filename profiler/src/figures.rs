@@ -1,0 +1,79 @@
+//! Figures as people read them: `1.5 MiB`, `1,234 B`, `12,345 blocks`.
+
+/// Bytes with a binary unit and three digits: `1.50 MiB`.
+pub fn bytes(bytes: f64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let sign = if bytes < 0.0 { "-" } else { "" };
+    let mut value = bytes.abs();
+    let mut unit = 0;
+    // 1023.5 KiB would be written as 1024 KiB.
+    while value >= if unit == 0 { 1024.0 } else { 1023.5 } && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = match value {
+        _ if unit == 0 => 0,
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{sign}{value:.digits$} {}", UNITS[unit])
+}
+
+/// A whole number with commas: `1,234,567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number of things with the right ending: `1 block`, `2 blocks`.
+pub fn count(number: u64, thing: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{ending}", grouped(number))
+}
+
+/// An estimate as a whole number; what is no number at all is 0.
+pub fn whole(value: f64) -> u64 {
+    value.round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_three_digits_and_a_unit() {
+        let shown: Vec<String> =
+            [0.0, 1.0, 1023.0, 1024.0, 1536.0, 10_239.0, 1024.0 * 1023.9, 1e9, 1e30, -2048.0].map(bytes).into();
+        assert_eq!(
+            shown,
+            [
+                "0 B",
+                "1 B",
+                "1023 B",
+                "1.00 KiB",
+                "1.50 KiB",
+                "10.0 KiB",
+                "1.00 MiB",
+                "954 MiB",
+                "867361737988 EiB",
+                "-2.00 KiB"
+            ]
+        );
+    }
+
+    #[test]
+    fn whole_numbers_are_grouped_by_three() {
+        assert_eq!([0, 12, 123, 1234, 1_234_567].map(grouped), ["0", "12", "123", "1,234", "1,234,567"]);
+        assert_eq!(count(1, "block"), "1 block");
+        assert_eq!(count(1000, "block"), "1,000 blocks");
+        assert_eq!(whole(f64::NAN), 0);
+    }
+}

@@ -1,0 +1,115 @@
+//! Which frames are the pool's own: they lie between `malloc` and the sampler and would be the leaf of every stack.
+//!
+//! One table; the builder drops what matches from the leaf side of each stack, and pprof gets the C and C++ part of
+//! it as `drop_frames`.
+
+use crate::pattern;
+use crate::snapshot::Module;
+
+/// File names of modules that are nothing but the pool.
+const POOL_MODULES: &[&str] = &["^libpoolscope.so", "^libpoolscope_preload.so"];
+
+/// Functions by which C and C++ programs allocate. Whole names; `operator new` with any parameters.
+const C_FAMILY: &[&str] = &[
+    "malloc",
+    "free",
+    "calloc",
+    "realloc",
+    "reallocarray",
+    "posix_memalign",
+    "aligned_alloc",
+    "memalign",
+    "valloc",
+    "pvalloc",
+    "cfree",
+    "__libc_malloc",
+    "__libc_calloc",
+    "__libc_realloc",
+    "__libc_memalign",
+    "__libc_valloc",
+    "__libc_pvalloc",
+    "__libc_free",
+];
+
+/// Patterns of the functions through which C++ and Rust get to the pool, and of the pool's crates where they are
+/// linked into the program.
+const PATTERNS: &[&str] = &[
+    "^operator new",
+    "^operator delete",
+    "^_Znw",
+    "^_Zna",
+    "^__rust_alloc",
+    "^__rust_realloc",
+    "^__rg_",
+    "^__rdl_",
+    "^__rustc::__r",
+    "^__rustc[*]::__r",
+    "^alloc::alloc::",
+    "^<alloc::alloc::Global as ",
+    "^std::alloc::",
+    "^<std::alloc::System as ",
+    "^poolscope_cpu::",
+    "^<poolscope_cpu::",
+    "^<* as poolscope_cpu::",
+    "^poolscope_capture::",
+    "^<poolscope_capture::",
+    "^poolscope_alloc::",
+    "^<poolscope_alloc::",
+    "^poolscope_preload::",
+    "^<poolscope_preload::",
+    "^poolscope_wire::",
+    "^<poolscope_wire::",
+];
+
+/// The module is the pool's library.
+pub(crate) fn is_pool_module(module: &Module) -> bool {
+    POOL_MODULES.iter().any(|pattern| pattern::matches(pattern, module.name()))
+}
+
+/// The function is the pool's, or only hands the request on to it.
+pub(crate) fn is_pool_function(name: &str) -> bool {
+    // A symbol's version (`malloc@@GLIBC_2.2.5`) is no part of its name.
+    let plain = name.split('@').next().unwrap_or(name);
+    C_FAMILY.contains(&plain) || PATTERNS.iter().any(|pattern| pattern::matches(pattern, name))
+}
+
+/// The regular expression for pprof, which must match a whole name. Rust's names are left out: they are dropped here
+/// already, and a frame that matches hides everything inside it.
+pub(crate) fn drop_frames() -> String {
+    format!("{}|operator new|operator new\\[\\]", C_FAMILY.join("|"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocation_functions_are_the_pools_and_their_callers_are_not() {
+        for name in [
+            "malloc",
+            "malloc@@GLIBC_2.2.5",
+            "operator new(unsigned long)",
+            "operator new[](unsigned long, std::nothrow_t const&)",
+            "__rust_alloc",
+            "__rustc::__rust_alloc_zeroed",
+            "alloc::alloc::exchange_malloc",
+            "<alloc::alloc::Global as core::alloc::Allocator>::allocate",
+            "<poolscope_alloc::Pool as core::alloc::global::GlobalAlloc>::alloc",
+            "poolscope_cpu::thread_cache::refill",
+        ] {
+            assert!(is_pool_function(name), "{name}");
+        }
+        for name in [
+            "main",
+            "xmalloc",
+            "malloc_report",
+            "strdup",
+            "my::operator new",
+            "alloc::raw_vec::RawVec<T,A>::grow_one",
+            "poolscope_heapcheck::tests::leaks",
+            "poolscope_samples::kv::serve",
+        ] {
+            assert!(!is_pool_function(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Profiles in the format of `go tool pprof`: gzipped protocol buffers, heap profiles as Go writes them.
+//!
+//! The messages are the `pprof` crate's; its own writer is for its CPU samples and knows neither mappings nor build
+//! ids. What `go tool pprof` demands (and where it goes wrong in silence) decides what is written here:
+//!
+//! - Four sample types in Go's order, values already scaled from the samples. What was allocated is one sample for
+//!   each stack; what is in use is one for each stack and size, with the label `bytes`, as in Go.
+//! - The first mapping is the main binary. Every mapping says that it has functions, because every location has a
+//!   name, be it `[libfoo.so+0x1234]`: otherwise pprof would look for symbols itself, in files whose build id it
+//!   does not always check, and would complain about those that are not there.
+//! - A location's address is that of the call, which pprof expects for all but its own old text format.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use ::pprof::protos::{self, Message};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::pool_frames;
+use crate::profile::{Metric, Profile, Site};
+use crate::snapshot::Amount;
+
+/// The sample types in Go's order.
+const SAMPLE_TYPES: [Metric; 4] =
+    [Metric::AllocatedObjects, Metric::AllocatedBytes, Metric::InUseObjects, Metric::InUseBytes];
+
+/// Writes a profile.
+pub fn write_pprof(profile: &Profile, out: impl Write) -> io::Result<()> {
+    let mut encoder = GzEncoder::new(out, Compression::new(6));
+    encoder.write_all(&encode(profile).encode_to_vec())?;
+    encoder.finish()?.flush()
+}
+
+/// The message, not yet compressed.
+fn encode(profile: &Profile) -> protos::Profile {
+    let mut strings = Strings::new();
+    let value_type = |strings: &mut Strings, metric: Metric| protos::ValueType {
+        ty: strings.id(metric.pprof_name()),
+        unit: strings.id(if metric.is_bytes() { "bytes" } else { "count" }),
+    };
+    let mut message = protos::Profile {
+        sample_type: SAMPLE_TYPES.iter().map(|&metric| value_type(&mut strings, metric)).collect(),
+        default_sample_type: strings.id(Metric::default().pprof_name()),
+        period_type: Some(protos::ValueType { ty: strings.id("space"), unit: strings.id("bytes") }),
+        period: profile.period_bytes.clamp(1, i64::MAX as u64) as i64,
+        time_nanos: i64::try_from(profile.time_realtime_ns).unwrap_or_default(),
+        drop_frames: strings.id(&pool_frames::drop_frames()),
+        ..protos::Profile::default()
+    };
+    encode_mappings(profile, &mut strings, &mut message);
+    encode_locations(profile, &mut strings, &mut message);
+    let label = Label { key: strings.id("bytes"), unit: strings.id("bytes") };
+    for site in &profile.sites {
+        encode_site(profile, site, &label, &mut message);
+    }
+    message.string_table = strings.table;
+    message
+}
+
+fn encode_mappings(profile: &Profile, strings: &mut Strings, message: &mut protos::Profile) {
+    message.mapping = profile
+        .modules
+        .iter()
+        .enumerate()
+        .map(|(index, module)| protos::Mapping {
+            id: index as u64 + 1,
+            memory_start: module.start,
+            memory_limit: module.end,
+            filename: strings.id(&module.path),
+            build_id: strings.id(&module.build_id_hex()),
+            has_functions: true,
+            ..protos::Mapping::default()
+        })
+        .collect();
+    if message.mapping.is_empty() {
+        // Without any, pprof warns that the main binary is missing.
+        let filename = strings.id("[unknown program]");
+        message.mapping = vec![protos::Mapping { id: 1, filename, has_functions: true, ..protos::Mapping::default() }];
+    }
+}
+
+fn encode_locations(profile: &Profile, strings: &mut Strings, message: &mut protos::Profile) {
+    let mut functions: HashMap<(i64, i64), u64> = HashMap::new();
+    for (index, location) in profile.locations.iter().enumerate() {
+        let module = location.module.filter(|&module| module < profile.modules.len());
+        let mut lines = Vec::with_capacity(location.frames.len());
+        for frame in &location.frames {
+            let name = strings.id(&frame.name);
+            let filename = strings.id(frame.file.as_deref().unwrap_or_default());
+            let next = functions.len() as u64 + 1;
+            let function_id = *functions.entry((name, filename)).or_insert_with(|| {
+                message.function.push(protos::Function { id: next, name, system_name: name, filename, start_line: 0 });
+                next
+            });
+            lines.push(protos::Line { function_id, line: frame.line.unwrap_or(0).into() });
+        }
+        if let Some(mapping) = module.and_then(|module| message.mapping.get_mut(module)) {
+            mapping.has_filenames |= location.frames.iter().any(|frame| frame.file.is_some());
+            mapping.has_line_numbers |= location.frames.iter().any(|frame| frame.line.is_some());
+            mapping.has_inline_frames |= location.frames.len() > 1;
+        }
+        message.location.push(protos::Location {
+            id: index as u64 + 1,
+            mapping_id: module.map_or(0, |module| module as u64 + 1),
+            address: location.address,
+            line: lines,
+            is_folded: false,
+        });
+    }
+}
+
+struct Label {
+    key: i64,
+    unit: i64,
+}
+
+fn encode_site(profile: &Profile, site: &Site, label: &Label, message: &mut protos::Profile) {
+    let known = |&location: &usize| location < profile.locations.len();
+    let location_id: Vec<u64> = site.locations.iter().copied().filter(known).map(|index| index as u64 + 1).collect();
+    let mut push = |value: [i64; 4], size: Option<u64>| {
+        if value == [0; 4] {
+            return;
+        }
+        let label = size.map(|size| protos::Label {
+            key: label.key,
+            num: i64::try_from(size).unwrap_or(i64::MAX),
+            num_unit: label.unit,
+            ..protos::Label::default()
+        });
+        let sample = protos::Sample {
+            location_id: location_id.clone(),
+            value: value.to_vec(),
+            label: label.into_iter().collect(),
+        };
+        message.sample.push(sample);
+    };
+    let Amount { objects, bytes, .. } = site.allocated;
+    push([integer(objects), integer(bytes), 0, 0], None);
+    let (mut objects, mut bytes) = (Rounded::default(), Rounded::default());
+    for &(size, amount) in &site.in_use_by_size {
+        push([0, 0, objects.add(amount.objects), bytes.add(amount.bytes)], Some(size));
+    }
+}
+
+/// Rounds the parts of a sum so that they add up to the rounded sum.
+#[derive(Default)]
+struct Rounded {
+    exact: f64,
+    given: i64,
+}
+
+impl Rounded {
+    fn add(&mut self, part: f64) -> i64 {
+        self.exact += part;
+        let step = integer(self.exact).saturating_sub(self.given);
+        self.given = self.given.saturating_add(step);
+        step
+    }
+}
+
+/// Saturates; no number is 0.
+fn integer(value: f64) -> i64 {
+    value.round() as i64
+}
+
+/// The string table; the first string is the empty one.
+struct Strings {
+    table: Vec<String>,
+    ids: HashMap<String, i64>,
+}
+
+impl Strings {
+    fn new() -> Self {
+        let mut strings = Self { table: Vec::new(), ids: HashMap::new() };
+        strings.id("");
+        strings
+    }
+
+    fn id(&mut self, text: &str) -> i64 {
+        if let Some(&id) = self.ids.get(text) {
+            return id;
+        }
+        let id = self.table.len() as i64;
+        self.table.push(text.to_owned());
+        self.ids.insert(text.to_owned(), id);
+        id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn parts_add_up_to_the_rounded_sum() {
+        let mut rounded = Rounded::default();
+        let parts: Vec<i64> = [0.4, 0.4, 0.4, 1e300].into_iter().map(|part| rounded.add(part)).collect();
+        assert_eq!(parts[..3], [0, 1, 0]);
+        assert_eq!(rounded.given, i64::MAX);
+        assert_eq!(integer(f64::NAN), 0);
+    }
+
+    #[test]
+    fn every_sample_has_four_values_and_every_reference_exists() {
+        let message = encode(&testing::profile(&[("main;a", 100.0), ("main;b", 50.0)]));
+        assert_eq!(message.string_table[0], "");
+        let types: Vec<&str> =
+            message.sample_type.iter().map(|ty| message.string_table[ty.ty as usize].as_str()).collect();
+        assert_eq!(types, ["alloc_objects", "alloc_space", "inuse_objects", "inuse_space"]);
+        assert_eq!(message.sample.len(), 4);
+        for sample in &message.sample {
+            assert_eq!(sample.value.len(), 4);
+            assert!(sample.location_id.iter().all(|id| message.location.iter().any(|location| location.id == *id)));
+        }
+        for line in message.location.iter().flat_map(|location| &location.line) {
+            assert!(message.function.iter().any(|function| function.id == line.function_id));
+        }
+        let bytes: i64 = message.sample.iter().map(|sample| sample.value[3]).sum();
+        assert_eq!(bytes, 150);
+    }
+
+    #[test]
+    fn a_site_without_sizes_still_has_what_it_allocated() {
+        let mut profile = testing::profile(&[("main", 8.0)]);
+        profile.sites[0].in_use_by_size.clear();
+        assert_eq!(encode(&profile).sample.len(), 1);
+    }
+}

@@ -1,0 +1,182 @@
+//! What `/proc` says about the process of a segment: whether it still runs that program, and how much memory it has.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use poolscope_wire::{Header, state};
+
+use crate::snapshot::{ProcessMemory, ProcessState};
+
+/// How often the list of mappings is read again to see whether the process has replaced itself by `exec`.
+///
+/// Reading it takes the process's mmap lock, so it is not done for every frame of the dashboard.
+const RECHECK_MAPS: Duration = Duration::from_secs(5);
+
+/// The fields of `/proc/PID/stat` that we need (proc(5)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcStat {
+    /// One letter: `R`, `S`, `Z`, ...
+    pub state: char,
+    /// Clock ticks after boot when it started (field 22).
+    pub start_ticks: u64,
+}
+
+impl ProcStat {
+    /// Reads it; `None` if there is no such process.
+    pub fn of(pid: u32) -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The command in field 2 may contain blanks and parentheses, so fields are counted from the last one.
+    fn parse(stat: &str) -> Option<Self> {
+        let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
+        let state = fields.next()?.chars().next()?;
+        let start_ticks = fields.nth(18)?.parse().ok()?;
+        Some(Self { state, start_ticks })
+    }
+
+    /// It has ended and only waits for its parent to notice.
+    pub fn is_zombie(self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+}
+
+/// A value of `/proc/PID/status` in kibibytes, as bytes.
+fn status_bytes(status: &str, field: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Resident set and its peak; `None` if the process is gone, hidden or without memory of its own.
+pub fn memory(pid: u32) -> Option<ProcessMemory> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let rss = status_bytes(&status, "VmRSS")?;
+    Some(ProcessMemory { rss, peak_rss: status_bytes(&status, "VmHWM").unwrap_or(rss) })
+}
+
+/// Effective user id of a process.
+pub fn effective_uid(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// `/proc/sys/kernel/random/boot_id` as 16 bytes.
+pub fn boot_id() -> Option<[u8; 16]> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    parse_boot_id(text.trim())
+}
+
+fn parse_boot_id(text: &str) -> Option<[u8; 16]> {
+    let digits: Vec<u8> = text
+        .bytes()
+        .filter(|&b| b != b'-')
+        .map(|b| (b as char).to_digit(16).map(|d| d as u8))
+        .collect::<Option<_>>()?;
+    let pairs: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+    pairs.try_into().ok()
+}
+
+/// The paths in `/proc/PID/maps`, once for each mapping that has one; `None` if they may not be read.
+pub(crate) fn mapped_paths(pid: u32) -> Option<Vec<String>> {
+    let maps = std::fs::read(format!("/proc/{pid}/maps")).ok()?;
+    let maps = String::from_utf8_lossy(&maps);
+    Some(maps.lines().filter_map(|line| line.find('/').map(|at| line[at..].to_owned())).collect())
+}
+
+/// Whether a file of this name is mapped by the process; `None` if that cannot be known.
+fn maps_file(pid: u32, name: &str) -> Option<bool> {
+    let found = mapped_paths(pid)?.iter().any(|path| {
+        let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+        Path::new(path).file_name().is_some_and(|file| file == name)
+    });
+    Some(found)
+}
+
+/// The name of a segment's file.
+pub fn segment_name(pid: u32, generation: u64) -> String {
+    format!("{pid}.{generation:016x}")
+}
+
+/// Tells whether the process of a segment still runs, cheaply enough for every frame of the dashboard.
+#[derive(Debug)]
+pub(crate) struct ProcessWatch {
+    pid: u32,
+    start_ticks: u64,
+    same_boot: bool,
+    /// The segment's file name, as the process itself gave it.
+    name: String,
+    mapped: bool,
+    checked: Option<Instant>,
+}
+
+impl ProcessWatch {
+    /// `pid` is what this process calls it; a process in another pid namespace has another one in its header.
+    pub(crate) fn new(pid: u32, header: &Header) -> Self {
+        let same_boot = header.boot_id == [0; 16] || boot_id().is_none_or(|id| id == header.boot_id);
+        Self {
+            pid,
+            start_ticks: header.start_ticks,
+            same_boot,
+            name: segment_name(header.pid, header.generation),
+            mapped: true,
+            checked: None,
+        }
+    }
+
+    /// The state now, given what the header says of it.
+    pub(crate) fn state(&mut self, header_state: u32) -> ProcessState {
+        if header_state == state::EXITED {
+            return ProcessState::Exited;
+        }
+        if self.runs() { ProcessState::Running } else { ProcessState::Killed }
+    }
+
+    /// `exec` keeps pid and start time, so these alone are not enough: the segment must still be mapped.
+    fn runs(&mut self) -> bool {
+        if !self.same_boot || !self.mapped {
+            return false;
+        }
+        let Some(stat) = ProcStat::of(self.pid) else { return false };
+        if stat.is_zombie() || stat.start_ticks != self.start_ticks {
+            return false;
+        }
+        if self.checked.is_none_or(|at| at.elapsed() >= RECHECK_MAPS) {
+            self.checked = Some(Instant::now());
+            self.mapped = maps_file(self.pid, &self.name).unwrap_or(true);
+        }
+        self.mapped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_with_parentheses_does_not_shift_the_fields_of_stat() {
+        let fields: Vec<String> = (4..=30).map(|n| n.to_string()).collect();
+        let stat = ProcStat::parse(&format!("77 (a) b) (c) S {}", fields.join(" "))).expect("parses");
+        assert_eq!(stat, ProcStat { state: 'S', start_ticks: 22 });
+        assert_eq!(ProcStat::parse(""), None);
+        assert_eq!(ProcStat::parse("1 (x"), None);
+        assert_eq!(ProcStat::parse("1 (x) S 1"), None);
+    }
+
+    #[test]
+    fn this_process_has_memory_and_a_user() {
+        let pid = std::process::id();
+        assert!(memory(pid).is_some_and(|m| m.rss > 0 && m.peak_rss >= m.rss));
+        assert_eq!(effective_uid(pid), Some(rustix::process::geteuid().as_raw()));
+        assert!(ProcStat::of(pid).is_some_and(|stat| !stat.is_zombie()));
+        assert!(mapped_paths(pid).is_some_and(|paths| !paths.is_empty()));
+    }
+
+    #[test]
+    fn boot_ids_are_sixteen_bytes_in_reading_order() {
+        let id = parse_boot_id("00112233-4455-6677-8899-aabbccddeeff").expect("parses");
+        assert_eq!(id[..3], [0x00, 0x11, 0x22]);
+        assert_eq!(id[15], 0xff);
+        assert_eq!(parse_boot_id("xyz"), None);
+    }
+}

@@ -1,0 +1,528 @@
+//! From a segment's bytes to a [`Snapshot`]: every index, length and offset is checked here and nowhere else.
+//!
+//! The order of reading follows from who points at whom. Live blocks point at stacks and stacks at frames, so the
+//! live table is read first, and the counts of the others are taken after it: whatever a live block pointed at was
+//! complete by then.
+//!
+//! What contradicts the layout as a whole is an error; a single record that makes no sense is left out and counted in
+//! [`Dropped::invalid`], so that one flipped bit doesn't cost the profile of a process that was killed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use poolscope_wire::{
+    ClassCounters, ClassRecord, Header, HeaderError, LiveRecord, MAGIC, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord,
+    OBJECT_ONE, Region, RegionEntry, StackRecord, TIER_COUNTERS, ThreadRecord, flags, kind, stack_flags, state,
+    thread_state,
+};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::printable::printable;
+use crate::process::{self, ProcessWatch};
+use crate::segment_file::SegmentFile;
+use crate::snapshot::{
+    Amount, ClassStats, Dropped, LiveBlock, Module, ProcessInfo, ProcessState, Snapshot, Stack, ThreadStats, Tiers,
+};
+
+/// How long [`SegmentReader::open`] waits for a program that is only just setting up its segment.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How often a record is copied again when its two copies differ.
+const TORN_RETRIES: usize = 8;
+
+/// How often the header is copied again when a region seems to count more than it has: the writer raises
+/// `committed` before `count`, and a copy may catch the old one of the first and the new one of the second.
+const HEADER_RETRIES: usize = 4;
+
+/// The longest path that Linux has.
+const PATH_MAX: usize = 4096;
+
+/// The most records that are read of each region, so that a hostile file cannot make its reader take all memory.
+fn limit(region: Region) -> u64 {
+    match region {
+        Region::Tiers => 1 << 12,
+        Region::Classes => MAX_CLASSES as u64,
+        Region::Threads => 1 << 17,
+        Region::Stacks => 1 << 22,
+        Region::Frames => 1 << 25,
+        Region::Modules => 1 << 16,
+        Region::Live => 1 << 24,
+    }
+}
+
+/// Why a segment could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file could not be opened.
+    #[error("cannot open the segment {}: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The path is a folder, a device or the like.
+    #[error("{} is not a regular file, so it is no segment: name a file in the folder that `poolscope list` shows", path.display())]
+    NotAFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file could not be read, or ended early.
+    #[error("cannot read {len} bytes at {offset} of the segment {}: {source} (was the file cut off?)", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// How many bytes were wanted.
+        len: usize,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The header is not one that can be read.
+    #[error("cannot read the segment {}: {source}", path.display())]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: HeaderError,
+    },
+    /// The program has not finished setting the segment up.
+    #[error(
+        "the segment {} is still being set up by process {pid}: try again in a moment; if that process is gone, it died while it started, and the file can be deleted",
+        path.display()
+    )]
+    Starting {
+        /// The file.
+        path: PathBuf,
+        /// The process, if its number is known (0 otherwise).
+        pid: u32,
+    },
+    /// A region claims more records than any real program has.
+    #[error(
+        "damaged segment {}: region {} counts {count} records, and no more than {limit} are read",
+        path.display(), region.name()
+    )]
+    TooMany {
+        /// The file.
+        path: PathBuf,
+        /// Which region.
+        region: Region,
+        /// What it claims.
+        count: u64,
+        /// What is allowed.
+        limit: u64,
+    },
+    /// Between two readings the file became that of another program.
+    #[error("the segment {} now belongs to another program: open it again", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Reads one segment, as often as wanted.
+#[derive(Debug)]
+pub struct SegmentReader {
+    file: SegmentFile,
+    /// The header of the first reading: whose segment it is does not change.
+    first: Header,
+    watch: ProcessWatch,
+    pid: u32,
+    exe: String,
+    args: Vec<String>,
+    /// All frames read so far: they are only ever added to.
+    frames: Vec<u64>,
+    copies: [Vec<u8>; 2],
+}
+
+impl SegmentReader {
+    /// Opens a segment and checks its header; waits a moment for a program that is only just starting.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, ReadError> {
+        Self::open_within(path, PATIENCE)
+    }
+
+    /// [`open`](Self::open) with another patience.
+    pub fn open_within(path: impl AsRef<Path>, patience: Duration) -> Result<Self, ReadError> {
+        let file = SegmentFile::open(path.as_ref())?;
+        let begun = Instant::now();
+        let header = loop {
+            match read_header(&file) {
+                Err(ReadError::Starting { .. }) if begun.elapsed() < patience => {
+                    std::thread::sleep(Duration::from_millis(5).min(patience));
+                }
+                other => break other?,
+            }
+        };
+        let pid = pid_from_path(file.path()).unwrap_or(header.pid);
+        let exe = printable(&header.exe[..header.exe.len().min(header.exe_len as usize)]);
+        let cmdline = &header.cmdline[..header.cmdline.len().min(header.cmdline_len as usize)];
+        let cmdline = cmdline.strip_suffix(&[0]).unwrap_or(cmdline);
+        let args = if cmdline.is_empty() { Vec::new() } else { cmdline.split(|&b| b == 0).map(printable).collect() };
+        let watch = ProcessWatch::new(pid, &header);
+        Ok(Self { file, first: header, watch, pid, exe, args, frames: Vec::new(), copies: [Vec::new(), Vec::new()] })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// The header as it was when the segment was opened.
+    pub fn header(&self) -> &Header {
+        &self.first
+    }
+
+    /// Memory that the file takes now, in bytes.
+    pub fn file_bytes(&self) -> Result<u64, ReadError> {
+        self.file.allocated_bytes()
+    }
+
+    /// Whose segment it is, and whether that process runs now.
+    pub fn process(&mut self) -> ProcessInfo {
+        let state = read_header(&self.file).map_or(self.first.state, |header| header.state);
+        self.process_in(state)
+    }
+
+    fn process_in(&mut self, header_state: u32) -> ProcessInfo {
+        ProcessInfo {
+            pid: self.pid,
+            state: self.watch.state(header_state),
+            exe: self.exe.clone(),
+            args: self.args.clone(),
+            start_realtime_ns: self.first.start_realtime_ns,
+            start_monotonic_ns: self.first.start_monotonic_ns,
+            forked: self.first.flags & flags::FORKED != 0,
+        }
+    }
+
+    /// Reads what the segment says now.
+    pub fn snapshot(&mut self) -> Result<Snapshot, ReadError> {
+        let mut dropped = Dropped::default();
+        let header = self.read_same_header()?;
+        let live = self.read_live(header.region(Region::Live), &mut dropped)?;
+
+        let header = self.read_same_header()?;
+        dropped.live = header.dropped_live;
+        dropped.stacks = header.dropped_stacks;
+        dropped.modules = header.dropped_modules;
+        dropped.truncated = header.truncated_stacks;
+        self.read_frames(header.region(Region::Frames))?;
+        let stacks = self.read_stacks(header.region(Region::Stacks), &mut dropped)?;
+        let live = keep_valid(live, stacks.len(), &mut dropped);
+        let modules = self.read_modules(header.region(Region::Modules), &mut dropped)?;
+        let tiers = self.read_tiers(header.region(Region::Tiers))?;
+        let mut classes = self.read_classes(header.region(Region::Classes))?;
+        let threads = self.read_threads(header.region(Region::Threads), &mut classes, &mut dropped)?;
+
+        let process = self.process_in(header.state);
+        let memory = if process.state == ProcessState::Running { process::memory(self.pid) } else { None };
+        Ok(Snapshot {
+            process,
+            taken_ns: clock_ns(ClockId::Monotonic),
+            taken_realtime_ns: clock_ns(ClockId::Realtime),
+            period_bytes: header.period_bytes.max(1),
+            exact: header.flags & flags::EXACT != 0,
+            dropped,
+            tiers,
+            classes,
+            threads,
+            stacks,
+            modules,
+            live,
+            memory,
+        })
+    }
+
+    fn read_same_header(&self) -> Result<Header, ReadError> {
+        let header = read_header(&self.file)?;
+        if (header.pid, header.generation, header.start_ticks)
+            != (self.first.pid, self.first.generation, self.first.start_ticks)
+        {
+            return Err(ReadError::Changed { path: self.file.path().to_owned() });
+        }
+        for region in Region::ALL {
+            let (count, limit) = (header.region(region).count, limit(region));
+            if count > limit {
+                return Err(ReadError::TooMany { path: self.file.path().to_owned(), region, count, limit });
+            }
+        }
+        Ok(header)
+    }
+
+    /// Copies every chunk of a region of records with a sequence number twice; `each` gets those that are whole.
+    fn read_sequenced(
+        &mut self,
+        entry: RegionEntry,
+        region: Region,
+        dropped: &mut Dropped,
+        mut each: impl FnMut(u64, &[u8], &mut Dropped),
+    ) -> Result<(), ReadError> {
+        let record_len = region.record_len();
+        let Self { file, copies: [first, second], .. } = self;
+        file.for_each_chunk(entry, region, 0, first, |start, chunk| {
+            let offset = entry.offset + start * record_len as u64;
+            second.resize(chunk.len(), 0);
+            file.read_exact(second, offset)?;
+            for (i, (one, two)) in chunk.chunks_exact(record_len).zip(second.chunks_exact(record_len)).enumerate() {
+                let index = start + i as u64;
+                if is_whole(one, two) {
+                    each(index, one, dropped);
+                    continue;
+                }
+                match reread(file, record_len, entry.offset + index * record_len as u64)? {
+                    Some(record) => each(index, &record, dropped),
+                    None => dropped.torn += 1,
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn read_live(&mut self, entry: RegionEntry, dropped: &mut Dropped) -> Result<Vec<LiveBlock>, ReadError> {
+        let mut live = Vec::new();
+        self.read_sequenced(entry, Region::Live, dropped, |_, bytes, _| {
+            let Some(record) = LiveRecord::from_bytes(bytes) else { return };
+            if record.kind == kind::NONE {
+                return;
+            }
+            live.push(LiveBlock {
+                stack: record.stack,
+                address: record.address,
+                size: record.size,
+                weight: objects(record.weight),
+                time_ns: record.time_ns,
+                tid: record.tid,
+                scope: record.scope,
+                kind: record.kind,
+            });
+        })?;
+        Ok(live)
+    }
+
+    fn read_modules(&mut self, entry: RegionEntry, dropped: &mut Dropped) -> Result<Vec<Module>, ReadError> {
+        let mut modules = Vec::new();
+        self.read_sequenced(entry, Region::Modules, dropped, |_, bytes, dropped| {
+            let Some(record) = ModuleRecord::from_bytes(bytes) else { return };
+            if record == ModuleRecord::ZERO {
+                return;
+            }
+            match module(&record) {
+                Some(module) => modules.push(module),
+                None => dropped.invalid += 1,
+            }
+        })?;
+        Ok(modules)
+    }
+
+    /// Frames are complete below the count and never change: only new ones are read.
+    fn read_frames(&mut self, entry: RegionEntry) -> Result<(), ReadError> {
+        self.frames.truncate(entry.count as usize);
+        let Self { file, frames, copies: [buffer, _], .. } = self;
+        let known = frames.len() as u64;
+        file.for_each_chunk(entry, Region::Frames, known, buffer, |_, chunk| {
+            frames.extend(words(chunk));
+            Ok(())
+        })
+    }
+
+    fn read_stacks(&mut self, entry: RegionEntry, dropped: &mut Dropped) -> Result<Vec<Stack>, ReadError> {
+        let Self { file, frames, copies: [buffer, _], .. } = self;
+        // Stacks don't share frames; stacks of a hostile file that all point at the same ones must not multiply them.
+        let mut frames_left = frames.len().saturating_mul(2) + 65_536;
+        let mut stacks = Vec::with_capacity(entry.count as usize);
+        file.for_each_chunk(entry, Region::Stacks, 0, buffer, |_, chunk| {
+            for record in chunk.chunks_exact(StackRecord::LEN).filter_map(StackRecord::from_bytes) {
+                let start = record.first_frame as usize;
+                let depth = usize::from(record.depth);
+                let range = frames.get(start..start + depth).filter(|_| depth <= frames_left);
+                if range.is_none() {
+                    dropped.invalid += 1;
+                }
+                let range = range.unwrap_or_default();
+                frames_left -= range.len();
+                stacks.push(Stack {
+                    frames: range.to_vec(),
+                    kind: record.kind(),
+                    incomplete: record.flags() & (stack_flags::TRUNCATED | stack_flags::INCOMPLETE) != 0,
+                    allocated: amount(record.alloc_samples, record.alloc_objects, record.alloc_bytes),
+                    freed: amount(record.free_samples, record.free_objects, record.free_bytes),
+                });
+            }
+            Ok(())
+        })?;
+        Ok(stacks)
+    }
+
+    fn read_tiers(&mut self, entry: RegionEntry) -> Result<Tiers, ReadError> {
+        let entry = RegionEntry { count: entry.count.min(TIER_COUNTERS.len() as u64), ..entry };
+        let Self { file, copies: [buffer, _], .. } = self;
+        let mut counters = Vec::with_capacity(TIER_COUNTERS.len());
+        file.for_each_chunk(entry, Region::Tiers, 0, buffer, |_, chunk| {
+            counters.extend(words(chunk));
+            Ok(())
+        })?;
+        Ok(Tiers::new(counters))
+    }
+
+    fn read_classes(&mut self, entry: RegionEntry) -> Result<Vec<ClassStats>, ReadError> {
+        let Self { file, copies: [buffer, _], .. } = self;
+        let mut classes = Vec::with_capacity(entry.count as usize);
+        file.for_each_chunk(entry, Region::Classes, 0, buffer, |_, chunk| {
+            classes.extend(chunk.chunks_exact(ClassRecord::LEN).filter_map(ClassRecord::from_bytes).map(|record| {
+                ClassStats {
+                    block_bytes: record.block_bytes.into(),
+                    slab_bytes: record.slab_bytes.into(),
+                    ..ClassStats::default()
+                }
+            }));
+            Ok(())
+        })?;
+        Ok(classes)
+    }
+
+    fn read_threads(
+        &mut self,
+        entry: RegionEntry,
+        classes: &mut [ClassStats],
+        dropped: &mut Dropped,
+    ) -> Result<Vec<ThreadStats>, ReadError> {
+        let Self { file, copies: [buffer, _], .. } = self;
+        let mut threads = Vec::new();
+        file.for_each_chunk(entry, Region::Threads, 0, buffer, |_, chunk| {
+            for bytes in chunk.chunks_exact(Region::Threads.record_len()) {
+                let Some(record) = ThreadRecord::from_bytes(bytes) else { continue };
+                match record.state {
+                    thread_state::UNUSED => continue,
+                    thread_state::LIVE | thread_state::EXITED => {}
+                    _ => {
+                        dropped.invalid += 1;
+                        continue;
+                    }
+                }
+                threads.push(thread(&record, &bytes[ThreadRecord::LEN..], classes));
+            }
+            Ok(())
+        })?;
+        Ok(threads)
+    }
+}
+
+/// Reads and checks the header. It is read before the length of the file, which only grows.
+fn read_header(file: &SegmentFile) -> Result<Header, ReadError> {
+    let mut tries = 0;
+    loop {
+        let bytes = file.read_header()?;
+        let len = file.len()?;
+        let starting = || ReadError::Starting {
+            path: file.path().to_owned(),
+            pid: pid_from_path(file.path()).unwrap_or_default(),
+        };
+        if bytes.len() >= MAGIC.len() && bytes[..MAGIC.len()] == [0; MAGIC.len()] {
+            return Err(starting());
+        }
+        match Header::parse(&bytes, len) {
+            Ok(header) if header.state == state::STARTING => return Err(starting()),
+            Ok(header) => return Ok(header),
+            Err(HeaderError::Region { .. }) if tries < HEADER_RETRIES => tries += 1,
+            Err(source) => return Err(ReadError::Header { path: file.path().to_owned(), source }),
+        }
+    }
+}
+
+/// Both copies are the same and none was taken while the writer was in the record.
+fn is_whole(one: &[u8], two: &[u8]) -> bool {
+    one[0] & 1 == 0 && one == two
+}
+
+/// Copies one record until two copies agree; `None` if the writer is in it for too long.
+fn reread(file: &SegmentFile, record_len: usize, offset: u64) -> Result<Option<Vec<u8>>, ReadError> {
+    let (mut one, mut two) = (vec![0; record_len], vec![0; record_len]);
+    for _ in 0..TORN_RETRIES {
+        file.read_exact(&mut one, offset)?;
+        file.read_exact(&mut two, offset)?;
+        if is_whole(&one, &two) {
+            return Ok(Some(one));
+        }
+        std::thread::yield_now();
+    }
+    Ok(None)
+}
+
+/// Leaves out blocks that point at a stack that does not exist.
+fn keep_valid(mut live: Vec<LiveBlock>, stacks: usize, dropped: &mut Dropped) -> Vec<LiveBlock> {
+    let before = live.len();
+    live.retain(|block| (block.stack as usize) < stacks);
+    dropped.invalid += (before - live.len()) as u64;
+    live
+}
+
+fn module(record: &ModuleRecord) -> Option<Module> {
+    let build_id_len = usize::from(record.build_id_len);
+    let path_len = usize::from(record.path_len);
+    if record.start >= record.end || build_id_len > record.build_id.len() || path_len > PATH_MAX {
+        return None;
+    }
+    let mut path = printable(&record.path[..path_len.min(MODULE_PATH_MAX)]);
+    if path_len > MODULE_PATH_MAX {
+        path.push('…');
+    }
+    Some(Module {
+        start: record.start,
+        end: record.end,
+        load_bias: record.load_bias,
+        build_id: record.build_id[..build_id_len].to_vec(),
+        path,
+        stacks: record.first_stack..record.last_stack,
+    })
+}
+
+fn thread(record: &ThreadRecord, counters: &[u8], classes: &mut [ClassStats]) -> ThreadStats {
+    let mut stats = ThreadStats {
+        tid: record.tid,
+        live: record.state == thread_state::LIVE,
+        samples: record.samples,
+        remote_frees: record.remote_frees,
+        ..ThreadStats::default()
+    };
+    for (class, bytes) in classes.iter_mut().zip(counters.chunks_exact(ClassCounters::LEN)) {
+        let Some(counter) = ClassCounters::from_bytes(bytes) else { continue };
+        class.allocs = class.allocs.saturating_add(counter.allocs);
+        class.frees = class.frees.saturating_add(counter.frees);
+        class.refills = class.refills.saturating_add(counter.refills);
+        stats.allocs = stats.allocs.saturating_add(counter.allocs);
+        stats.frees = stats.frees.saturating_add(counter.frees);
+        stats.refills = stats.refills.saturating_add(counter.refills);
+        stats.alloc_bytes = stats.alloc_bytes.saturating_add(counter.allocs.saturating_mul(class.block_bytes));
+    }
+    stats
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
+}
+
+fn objects(units: u64) -> f64 {
+    units as f64 / OBJECT_ONE as f64
+}
+
+fn amount(samples: u64, object_units: u64, bytes: u64) -> Amount {
+    Amount { objects: objects(object_units), bytes: bytes as f64, samples }
+}
+
+fn clock_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
+}
+
+/// The process that a segment's path names: `/proc/PID/root/...` for one in a container, `PID.GENERATION` otherwise.
+pub(crate) fn pid_from_path(path: &Path) -> Option<u32> {
+    let text = path.to_str()?;
+    if let Some((pid, _)) = text.strip_prefix("/proc/").and_then(|rest| rest.split_once("/root/")) {
+        return pid.parse().ok();
+    }
+    let (pid, generation) = path.file_name()?.to_str()?.split_once('.')?;
+    u64::from_str_radix(generation, 16).ok()?;
+    pid.parse().ok()
+}

@@ -1,0 +1,270 @@
+//! Text and JSON reports of a profile.
+//!
+//! # The JSON
+//!
+//! Field names are stable: a field is never renamed or given another meaning, and new ones may be added. Amounts are
+//! objects `{"bytes": number, "objects": number, "samples": number}`; the first two are fractions if they are
+//! estimated. Times are integers in nanoseconds.
+
+use std::fmt::Write as _;
+
+use poolscope_wire::TIER_COUNTERS;
+use serde::Serialize;
+
+use crate::figures;
+use crate::profile::{Frame, Metric, Profile, Site};
+use crate::snapshot::{Amount, ProcessState, Snapshot};
+
+/// The version of the JSON, in its field `version`.
+const JSON_VERSION: u32 = 1;
+
+/// A table of the `rows` largest call sites.
+pub fn top_text(profile: &Profile, metric: Metric, rows: usize) -> String {
+    let mut sites: Vec<&Site> = profile.sites.iter().filter(|site| metric.of(site) > 0.0).collect();
+    sites.sort_by(|a, b| metric.of(b).total_cmp(&metric.of(a)));
+    let total: f64 = sites.iter().map(|site| metric.of(site)).sum();
+    let mut text = String::new();
+    if sites.is_empty() {
+        let _ = writeln!(text, "No {}.", metric.describe());
+        return text;
+    }
+    let _ = writeln!(
+        text,
+        "{:>10} {:>12} {:>10} {:>12} {:>6}  site, by {}",
+        "in use",
+        "objects",
+        "allocated",
+        "objects",
+        "share",
+        metric.describe()
+    );
+    for site in sites.iter().take(rows) {
+        let _ = writeln!(
+            text,
+            "{:>10} {:>12} {:>10} {:>12} {:>5.1}%  {}",
+            figures::bytes(site.in_use.bytes),
+            figures::grouped(figures::whole(site.in_use.objects)),
+            figures::bytes(site.allocated.bytes),
+            figures::grouped(figures::whole(site.allocated.objects)),
+            100.0 * metric.of(site) / total,
+            site_text(profile, site),
+        );
+    }
+    if sites.len() > rows {
+        let rest: f64 = sites[rows..].iter().map(|site| metric.of(site)).sum();
+        let _ = writeln!(
+            text,
+            "and {} with {:.1}%",
+            figures::count((sites.len() - rows) as u64, "other site"),
+            100.0 * rest / total
+        );
+    }
+    text
+}
+
+/// The innermost function and where it is, and its caller.
+fn site_text(profile: &Profile, site: &Site) -> String {
+    let mut frames = profile.frames(site);
+    let Some(innermost) = frames.next() else { return "[no frames]".to_owned() };
+    let mut text = frame_text(innermost);
+    if let Some(caller) = frames.next() {
+        let _ = write!(text, " < {}", caller.name);
+    }
+    text
+}
+
+/// `name  file:line`.
+pub(crate) fn frame_text(frame: &Frame) -> String {
+    match frame.source() {
+        Some(source) => format!("{}  {source}", frame.name),
+        None => frame.name.clone(),
+    }
+}
+
+/// A snapshot and its profile as JSON.
+pub fn to_json(snapshot: &Snapshot, profile: &Profile) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(&Report::new(snapshot, profile))
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    version: u32,
+    process: ProcessJson<'a>,
+    time_realtime_ns: u64,
+    period_bytes: u64,
+    exact: bool,
+    dropped: DroppedJson,
+    in_use: AmountJson,
+    allocated: AmountJson,
+    memory: Option<MemoryJson>,
+    tiers: serde_json::Map<String, serde_json::Value>,
+    classes: Vec<ClassJson>,
+    threads: Vec<ThreadJson>,
+    sites: Vec<SiteJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct ProcessJson<'a> {
+    pid: u32,
+    state: &'static str,
+    exe: &'a str,
+    args: &'a [String],
+    start_realtime_ns: u64,
+    forked: bool,
+}
+
+#[derive(Serialize)]
+struct DroppedJson {
+    live: u64,
+    stacks: u64,
+    modules: u64,
+    truncated: u64,
+    torn: u64,
+    invalid: u64,
+}
+
+#[derive(Serialize)]
+struct MemoryJson {
+    rss_bytes: u64,
+    peak_rss_bytes: u64,
+}
+
+#[derive(Serialize)]
+pub(crate) struct AmountJson {
+    bytes: f64,
+    objects: f64,
+    samples: u64,
+}
+
+#[derive(Serialize)]
+struct ClassJson {
+    block_bytes: u64,
+    slab_bytes: u64,
+    allocs: u64,
+    frees: u64,
+    refills: u64,
+    hit_rate: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct ThreadJson {
+    tid: u32,
+    live: bool,
+    allocs: u64,
+    frees: u64,
+    alloc_bytes: u64,
+    refills: u64,
+    samples: u64,
+    remote_frees: u64,
+}
+
+#[derive(Serialize)]
+struct SiteJson<'a> {
+    in_use: AmountJson,
+    allocated: AmountJson,
+    incomplete: bool,
+    /// Innermost first.
+    frames: Vec<FrameJson<'a>>,
+}
+
+/// A frame in every JSON of this crate.
+#[derive(Serialize)]
+pub(crate) struct FrameJson<'a> {
+    function: &'a str,
+    file: Option<&'a str>,
+    line: Option<u32>,
+    inlined: bool,
+}
+
+impl<'a> FrameJson<'a> {
+    pub(crate) fn new(frame: &'a Frame) -> Self {
+        Self { function: &frame.name, file: frame.file.as_deref(), line: frame.line, inlined: frame.inlined }
+    }
+}
+
+impl From<Amount> for AmountJson {
+    fn from(amount: Amount) -> Self {
+        Self { bytes: amount.bytes, objects: amount.objects, samples: amount.samples }
+    }
+}
+
+/// The word for a state in JSON and in lists.
+pub fn state_word(state: ProcessState) -> &'static str {
+    match state {
+        ProcessState::Running => "running",
+        ProcessState::Exited => "exited",
+        ProcessState::Killed => "killed",
+    }
+}
+
+impl<'a> Report<'a> {
+    fn new(snapshot: &'a Snapshot, profile: &'a Profile) -> Self {
+        let (process, dropped, totals) = (&snapshot.process, &snapshot.dropped, profile.totals());
+        let tiers = TIER_COUNTERS.iter().enumerate();
+        let tiers = tiers
+            .map(|(i, info)| (info.name.to_owned(), snapshot.tiers.0.get(i).copied().unwrap_or(0).into()))
+            .collect();
+        Self {
+            version: JSON_VERSION,
+            process: ProcessJson {
+                pid: process.pid,
+                state: state_word(process.state),
+                exe: &process.exe,
+                args: &process.args,
+                start_realtime_ns: process.start_realtime_ns,
+                forked: process.forked,
+            },
+            time_realtime_ns: snapshot.taken_realtime_ns,
+            period_bytes: snapshot.period_bytes,
+            exact: snapshot.exact,
+            dropped: DroppedJson {
+                live: dropped.live,
+                stacks: dropped.stacks,
+                modules: dropped.modules,
+                truncated: dropped.truncated,
+                torn: dropped.torn,
+                invalid: dropped.invalid,
+            },
+            in_use: totals.in_use.into(),
+            allocated: totals.allocated.into(),
+            memory: snapshot.memory.map(|m| MemoryJson { rss_bytes: m.rss, peak_rss_bytes: m.peak_rss }),
+            tiers,
+            classes: snapshot
+                .classes
+                .iter()
+                .map(|class| ClassJson {
+                    block_bytes: class.block_bytes,
+                    slab_bytes: class.slab_bytes,
+                    allocs: class.allocs,
+                    frees: class.frees,
+                    refills: class.refills,
+                    hit_rate: class.hit_rate(),
+                })
+                .collect(),
+            threads: snapshot
+                .threads
+                .iter()
+                .map(|thread| ThreadJson {
+                    tid: thread.tid,
+                    live: thread.live,
+                    allocs: thread.allocs,
+                    frees: thread.frees,
+                    alloc_bytes: thread.alloc_bytes,
+                    refills: thread.refills,
+                    samples: thread.samples,
+                    remote_frees: thread.remote_frees,
+                })
+                .collect(),
+            sites: profile
+                .sites
+                .iter()
+                .map(|site| SiteJson {
+                    in_use: site.in_use.into(),
+                    allocated: site.allocated.into(),
+                    incomplete: site.incomplete,
+                    frames: profile.frames(site).map(FrameJson::new).collect(),
+                })
+                .collect(),
+        }
+    }
+}

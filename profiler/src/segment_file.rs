@@ -1,0 +1,115 @@
+//! The file behind a segment, read by `pread` into buffers of our own.
+//!
+//! It is not mapped: the writer goes on while we parse, so what was checked could change before it is used, and a
+//! file that is cut short would be a SIGBUS here instead of an error. A copy costs a few hundred microseconds for a
+//! megabyte.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use poolscope_wire::{HEADER_LEN, Region, RegionEntry};
+
+use crate::reader::ReadError;
+
+/// `O_NONBLOCK`: opening a FIFO that somebody put there must not wait for its writer.
+const O_NONBLOCK: i32 = 0o4000;
+
+/// Bytes read at a time from a region; a multiple of 64, the length of the records that are read in bulk.
+pub(crate) const CHUNK: usize = 256 * 1024;
+
+/// An open segment.
+#[derive(Debug)]
+pub(crate) struct SegmentFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl SegmentFile {
+    /// Opens a regular file for reading.
+    pub(crate) fn open(path: &Path) -> Result<Self, ReadError> {
+        let open = |source| ReadError::Open { path: path.to_owned(), source };
+        let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path).map_err(open)?;
+        if !file.metadata().map_err(open)?.is_file() {
+            return Err(ReadError::NotAFile { path: path.to_owned() });
+        }
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// Where it lies.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its length now.
+    pub(crate) fn len(&self) -> Result<u64, ReadError> {
+        Ok(self.metadata()?.len())
+    }
+
+    /// The memory or disk that it takes: regions are committed in parts, so this is less than its length.
+    pub(crate) fn allocated_bytes(&self) -> Result<u64, ReadError> {
+        // stat(2): st_blocks counts units of 512 bytes.
+        Ok(self.metadata()?.blocks().saturating_mul(512))
+    }
+
+    fn metadata(&self) -> Result<Metadata, ReadError> {
+        self.file.metadata().map_err(|source| ReadError::Read { path: self.path.clone(), offset: 0, len: 0, source })
+    }
+
+    /// The bytes of the header, fewer if the file is shorter.
+    pub(crate) fn read_header(&self) -> Result<Vec<u8>, ReadError> {
+        let mut bytes = vec![0; HEADER_LEN];
+        let mut have = 0;
+        while have < bytes.len() {
+            match self.file.read_at(&mut bytes[have..], have as u64) {
+                Ok(0) => break,
+                Ok(n) => have += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => {
+                    return Err(ReadError::Read {
+                        path: self.path.clone(),
+                        offset: have as u64,
+                        len: HEADER_LEN,
+                        source,
+                    });
+                }
+            }
+        }
+        bytes.truncate(have);
+        Ok(bytes)
+    }
+
+    /// Fills `buffer` from `offset`; a file that ends before is an error.
+    pub(crate) fn read_exact(&self, buffer: &mut [u8], offset: u64) -> Result<(), ReadError> {
+        self.file.read_exact_at(buffer, offset).map_err(|source| ReadError::Read {
+            path: self.path.clone(),
+            offset,
+            len: buffer.len(),
+            source,
+        })
+    }
+
+    /// Calls `each` with the records `from..count` of a region, a chunk at a time: the index of the chunk's first
+    /// record and its bytes, which are whole records.
+    pub(crate) fn for_each_chunk(
+        &self,
+        entry: RegionEntry,
+        region: Region,
+        from: u64,
+        buffer: &mut Vec<u8>,
+        mut each: impl FnMut(u64, &[u8]) -> Result<(), ReadError>,
+    ) -> Result<(), ReadError> {
+        let record_len = region.record_len();
+        let per_chunk = (CHUNK / record_len).max(1) as u64;
+        let mut first = from;
+        while first < entry.count {
+            let records = per_chunk.min(entry.count - first);
+            buffer.resize(records as usize * record_len, 0);
+            self.read_exact(buffer, entry.offset + first * record_len as u64)?;
+            each(first, buffer)?;
+            first += records;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! Profiles and segments made by hand, for the tests of this crate.
+
+use poolscope_wire::kind;
+
+use crate::profile::{Frame, Location, Profile, Site};
+use crate::snapshot::{Amount, Module};
+
+/// A profile whose stacks are written as folded lines, outermost function first, with the bytes in use of each; as
+/// many bytes again were allocated and freed.
+pub(crate) fn profile(stacks: &[(&str, f64)]) -> Profile {
+    let mut profile = Profile {
+        period_bytes: 524_288,
+        time_realtime_ns: 1_700_000_000_000_000_000,
+        modules: vec![Module {
+            start: 0x1000,
+            end: 0x10_0000,
+            load_bias: 0x1000,
+            build_id: vec![0xab, 0xcd],
+            path: "/usr/bin/sample".to_owned(),
+            stacks: 0..u32::MAX,
+        }],
+        ..Profile::default()
+    };
+    for &(stack, bytes) in stacks {
+        let locations = stack.split(';').rev().map(|name| location(&mut profile, name)).collect();
+        let in_use = Amount { objects: bytes / 10.0, bytes, samples: 1 };
+        let allocated = Amount { objects: bytes / 5.0, bytes: bytes * 2.0, samples: 2 };
+        let in_use_by_size = vec![(10, in_use)];
+        profile.sites.push(Site { locations, kind: kind::HOST, incomplete: false, allocated, in_use, in_use_by_size });
+    }
+    profile
+}
+
+fn location(profile: &mut Profile, name: &str) -> usize {
+    if let Some(known) = profile.locations.iter().position(|location| location.frames[0].name == name) {
+        return known;
+    }
+    let line = profile.locations.len() as u32 + 1;
+    let frame = Frame { name: name.to_owned(), file: Some(format!("/src/{name}.c")), line: Some(line), inlined: false };
+    profile.locations.push(Location { address: 0x2000 + u64::from(line), module: Some(0), frames: vec![frame] });
+    profile.locations.len() - 1
+}
