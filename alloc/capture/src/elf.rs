@@ -1,0 +1,138 @@
+//! What a module's own headers say, read from memory: where its unwind tables may be read, and its build id.
+
+use crate::loader::Object;
+use crate::reader::Reader;
+use crate::system;
+
+/// Bytes of a build id that are kept.
+pub(crate) const BUILD_ID_MAX: usize = 32;
+
+const PT_LOAD: u32 = 1;
+const PT_NOTE: u32 = 4;
+const PF_R: u32 = 4;
+const NT_GNU_BUILD_ID: u32 = 3;
+const PROGRAM_HEADER_SIZE: u16 = 56;
+const PROGRAM_HEADERS_MAX: u16 = 128;
+
+/// The parts of a module's headers that a capture needs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Headers {
+    /// The readable segment that holds the unwind tables; empty if there are none.
+    pub(crate) tables: (usize, usize),
+    /// The note `NT_GNU_BUILD_ID`, cut to fit.
+    pub(crate) build_id: [u8; BUILD_ID_MAX],
+    /// Bytes used of it.
+    pub(crate) build_id_len: u8,
+    /// Where the note lies in memory; 0 if there is none.
+    pub(crate) build_id_at: usize,
+}
+
+/// One program header, with addresses in memory.
+struct Segment {
+    kind: u32,
+    flags: u32,
+    start: usize,
+    end: usize,
+    align: usize,
+}
+
+/// The program headers of a module.
+#[derive(Clone, Copy)]
+struct Segments {
+    table: Reader,
+    load_bias: usize,
+}
+
+impl Iterator for Segments {
+    type Item = Segment;
+
+    fn next(&mut self) -> Option<Segment> {
+        let table = &mut self.table;
+        let (kind, flags) = (table.u32()?, table.u32()?);
+        let (_offset, address, _physical) = (table.u64()?, table.u64()? as usize, table.u64()?);
+        let (in_file, _in_memory, align) = (table.u64()? as usize, table.u64()?, table.u64()? as usize);
+        let start = self.load_bias.wrapping_add(address);
+        // What is not in the file is zeros, or a page that the file ends before.
+        Some(Segment { kind, flags, start, end: start.checked_add(in_file)?, align })
+    }
+}
+
+fn segments(object: &Object) -> Option<Segments> {
+    if !system::is_readable(object.start) {
+        return None;
+    }
+    // SAFETY: the first page of a confirmed module is mapped, and readable as just tested.
+    let mut header = unsafe { Reader::new(object.start, object.start.checked_add(64)?) };
+    let magic = header.u32()?.to_le_bytes();
+    let (class, endian) = (header.u8()?, header.u8()?);
+    if magic != *b"\x7fELF" || class != 2 || endian != 1 {
+        return None;
+    }
+    header.skip(26)?;
+    let table_offset = header.u64()? as usize;
+    header.skip(14)?;
+    let (entry_size, count) = (header.u16()?, header.u16()?);
+    if entry_size != PROGRAM_HEADER_SIZE || count > PROGRAM_HEADERS_MAX {
+        return None;
+    }
+    let start = object.start.checked_add(table_offset)?;
+    let end = start.checked_add(usize::from(entry_size) * usize::from(count))?;
+    if end > object.end || !system::is_readable(start) || !system::is_readable(end.checked_sub(1)?) {
+        return None;
+    }
+    // SAFETY: the table lies in the module, and the two pages that it can touch are readable.
+    let table = unsafe { Reader::new(start, end) };
+    Some(Segments { table, load_bias: object.load_bias() })
+}
+
+/// Reads a module's headers; what they do not say stays empty.
+pub(crate) fn headers(object: &Object) -> Headers {
+    let mut headers = Headers::default();
+    let Some(segments) = segments(object) else {
+        return headers;
+    };
+    let readable = |start: usize, end: usize| {
+        let holds = |segment: &Segment| {
+            segment.kind == PT_LOAD && segment.flags & PF_R != 0 && segment.start <= start && end <= segment.end
+        };
+        segments.clone().find(holds).filter(|segment| object.start <= segment.start && segment.end <= object.end)
+    };
+    if object.eh_frame_hdr != 0
+        && let Some(segment) = readable(object.eh_frame_hdr, object.eh_frame_hdr.saturating_add(12))
+    {
+        headers.tables = (segment.start, segment.end);
+    }
+    for note in segments.filter(|segment| segment.kind == PT_NOTE) {
+        if readable(note.start, note.end).is_none() {
+            continue;
+        }
+        // SAFETY: the note lies in a readable segment of a confirmed module.
+        let reader = unsafe { Reader::new(note.start, note.end) };
+        if let Some(()) = build_id(reader, note.align, &mut headers) {
+            break;
+        }
+    }
+    headers
+}
+
+/// Looks for the build id among the notes of one segment.
+fn build_id(mut notes: Reader, align: usize, headers: &mut Headers) -> Option<()> {
+    let mask = if align == 8 { 7 } else { 3 };
+    let padding = |length: usize| length.wrapping_neg() & mask;
+    loop {
+        let (name_len, len, kind) = (notes.u32()? as usize, notes.u32()? as usize, notes.u32()?);
+        let mut name = notes.take(name_len)?;
+        notes.skip(padding(name_len.wrapping_add(12)))?;
+        let mut content = notes.take(len)?;
+        if kind == NT_GNU_BUILD_ID && name_len == 4 && name.u32()?.to_le_bytes() == *b"GNU\0" {
+            headers.build_id_at = content.at();
+            for byte in &mut headers.build_id {
+                let Some(value) = content.u8() else { break };
+                *byte = value;
+                headers.build_id_len = headers.build_id_len.saturating_add(1);
+            }
+            return Some(());
+        }
+        notes.skip(padding(len))?;
+    }
+}

@@ -1,0 +1,118 @@
+//! What the dynamic loader says: which module an address lies in, and where the main stack ends.
+
+use core::ffi::{c_char, c_void};
+
+// Both symbols are weak: `_dl_find_object` came with glibc 2.35, and a program need not have a glibc at all. Rust has
+// no weak references on stable, assembly has. The words are relocated by the loader, to zero where the symbol is
+// missing. Their names carry the version, so that two versions of this crate can live in one program.
+core::arch::global_asm!(
+    ".weak _dl_find_object",
+    ".weak __libc_stack_end",
+    ".pushsection .data.rel.ro.poolscope_capture,\"aw\"",
+    ".balign 8",
+    ".globl poolscope_capture_0_1_find_object",
+    ".hidden poolscope_capture_0_1_find_object",
+    ".type poolscope_capture_0_1_find_object, %object",
+    ".size poolscope_capture_0_1_find_object, 8",
+    "poolscope_capture_0_1_find_object: .8byte _dl_find_object",
+    ".globl poolscope_capture_0_1_stack_end",
+    ".hidden poolscope_capture_0_1_stack_end",
+    ".type poolscope_capture_0_1_stack_end, %object",
+    ".size poolscope_capture_0_1_stack_end, 8",
+    "poolscope_capture_0_1_stack_end: .8byte __libc_stack_end",
+    ".popsection",
+);
+
+type FindObject = unsafe extern "C" fn(pc: *const c_void, result: *mut DlFindObject) -> i32;
+
+unsafe extern "C" {
+    #[link_name = "poolscope_capture_0_1_find_object"]
+    static FIND_OBJECT: Option<FindObject>;
+    #[link_name = "poolscope_capture_0_1_stack_end"]
+    static STACK_END: Option<&'static usize>;
+}
+
+/// `struct dl_find_object` of `<dlfcn.h>`, for machines that have neither `dlfo_eh_dbase` nor `dlfo_eh_count`.
+#[repr(C)]
+struct DlFindObject {
+    flags: u64,
+    map_start: usize,
+    map_end: usize,
+    link_map: *const LinkMap,
+    eh_frame: usize,
+    reserved: [u64; 7],
+}
+
+/// The public head of `struct link_map` of `<link.h>`.
+#[repr(C)]
+struct LinkMap {
+    load_bias: usize,
+    name: *const c_char,
+    dynamic: *const c_void,
+    next: *const LinkMap,
+    previous: *const LinkMap,
+}
+
+/// A module as the loader knows it now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Object {
+    /// First mapped address; the ELF header, in all but odd files.
+    pub(crate) start: usize,
+    /// Address after the last.
+    pub(crate) end: usize,
+    /// The segment `PT_GNU_EH_FRAME` in memory; 0 if there is none.
+    pub(crate) eh_frame_hdr: usize,
+    /// The loader's own record.
+    link_map: usize,
+}
+
+impl Object {
+    /// What the loader added to the file's addresses.
+    pub(crate) fn load_bias(&self) -> usize {
+        // SAFETY: the loader keeps the record of a module that it just named; see `find`.
+        unsafe { (self.link_map as *const LinkMap).as_ref() }.map_or(0, |map| map.load_bias)
+    }
+
+    /// The file that the loader opened, empty for the executable.
+    pub(crate) fn name(&self) -> &core::ffi::CStr {
+        // SAFETY: as for `load_bias`; the name lives as long as the record and ends in zero.
+        unsafe {
+            match (self.link_map as *const LinkMap).as_ref() {
+                Some(map) if !map.name.is_null() => core::ffi::CStr::from_ptr(map.name),
+                _ => c"",
+            }
+        }
+    }
+
+    /// Whether this is the executable itself, which is never unloaded.
+    pub(crate) fn is_executable(&self) -> bool {
+        // SAFETY: as for `load_bias`.
+        unsafe { (self.link_map as *const LinkMap).as_ref() }
+            .is_some_and(|map| map.previous.is_null() && self.name().is_empty())
+    }
+}
+
+/// The module that `address` lies in. Lock-free, and safe in a signal handler (glibc 2.35, `NEWS`).
+///
+/// The answer holds as long as the module stays loaded: for a module that a frame of the calling thread returns into,
+/// that is until the frame returns, unless the program is broken anyway.
+pub(crate) fn find(address: usize) -> Option<Object> {
+    // SAFETY: the word is written by the loader before any code of this module runs, and never again.
+    let find = unsafe { FIND_OBJECT }?;
+    let mut found =
+        DlFindObject { flags: 0, map_start: 0, map_end: 0, link_map: core::ptr::null(), eh_frame: 0, reserved: [0; 7] };
+    // SAFETY: the function has this signature in every glibc that has it, and takes any address.
+    let status = unsafe { find(address as *const c_void, &mut found) };
+    (status == 0 && found.map_start <= address && address < found.map_end).then_some(Object {
+        start: found.map_start,
+        end: found.map_end,
+        eh_frame_hdr: found.eh_frame,
+        link_map: found.link_map as usize,
+    })
+}
+
+/// Where the main thread's stack began, or `None` without glibc.
+pub(crate) fn main_stack_end() -> Option<usize> {
+    // SAFETY: as in `find`; glibc writes the variable before it runs the program's first constructor.
+    unsafe { STACK_END }.copied()
+}

@@ -1,0 +1,342 @@
+//! The modules that frames were seen in: an append-only table, read without a lock.
+//!
+//! An entry is written once, under a lock that is only ever tried, then published by the count (release). A module
+//! that another one replaced keeps its entry, marked; the other one gets an entry of its own. So an index means one
+//! module forever, and the rules that [`crate::rule_cache`] keeps under it stay true.
+//!
+//! Where the table is full or the lock taken, a capture reads the module's headers for itself and goes on.
+
+use crate::eh_frame::Tables;
+use crate::elf::{self, BUILD_ID_MAX};
+use crate::loader::{self, Object};
+use crate::{rule_cache, system};
+use core::cell::UnsafeCell;
+use core::hint;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+
+/// Modules that the table can hold, those replaced included.
+pub const MAX_MODULES: usize = 1 << rule_cache::MODULE_BITS;
+
+/// Bytes of a path that are kept.
+pub const PATH_MAX: usize = 432;
+
+/// An executable or library in which a frame was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModuleInfo {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+    /// What the loader added to the file's addresses.
+    pub load_bias: u64,
+    /// The note `NT_GNU_BUILD_ID`, cut to 32 bytes; empty if there is none.
+    pub build_id: &'static [u8],
+    /// The file as the loader named it, cut to [`PATH_MAX`] bytes; empty if it has no name.
+    pub path: &'static [u8],
+    /// Another module has been seen at some of these addresses since.
+    pub replaced: bool,
+}
+
+/// What the walk needs of a module.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Module {
+    /// Index in the table, or [`UNLISTED`].
+    pub(crate) index: u16,
+    /// First address.
+    pub(crate) start: usize,
+    /// Address after the last.
+    pub(crate) end: usize,
+    /// Its unwind tables, if it has any.
+    pub(crate) tables: Option<Tables>,
+}
+
+/// The index of a module that is not in the table.
+pub(crate) const UNLISTED: u16 = u16::MAX;
+
+impl Module {
+    /// Whether `address` lies in it.
+    #[inline]
+    pub(crate) fn holds(&self, address: usize) -> bool {
+        self.start <= address && address < self.end
+    }
+}
+
+/// One entry, complete before it is published and never written again but for `replaced`.
+struct Entry {
+    module: Module,
+    object: Object,
+    load_bias: usize,
+    fingerprint: u64,
+    build_id: [u8; BUILD_ID_MAX],
+    build_id_at: usize,
+    build_id_len: u8,
+    /// Cannot be unloaded, so that it need not be confirmed.
+    pinned: bool,
+    replaced: AtomicBool,
+    path: [u8; PATH_MAX],
+    path_len: u16,
+}
+
+/// Slots of the index by start address, each an entry's number plus one.
+const SLOTS: usize = MAX_MODULES * 2;
+
+struct Table {
+    locked: AtomicBool,
+    count: AtomicUsize,
+    generation: AtomicU64,
+    /// The newest entry for each start address, by open addressing.
+    slots: [AtomicU16; SLOTS],
+    entries: [UnsafeCell<MaybeUninit<Entry>>; MAX_MODULES],
+}
+
+// SAFETY: entries below `count` are only read, those above are written by the holder of `locked` only.
+unsafe impl Sync for Table {}
+
+/// In zeroed memory that costs nothing before it is touched: 1.2 MiB of addresses.
+static TABLE: Table = Table {
+    locked: AtomicBool::new(false),
+    count: AtomicUsize::new(0),
+    generation: AtomicU64::new(0),
+    slots: [const { AtomicU16::new(0) }; SLOTS],
+    entries: [const { UnsafeCell::new(MaybeUninit::uninit()) }; MAX_MODULES],
+};
+
+/// Times that the lock is tried: about a microsecond. Its holder runs for less, unless it was interrupted.
+const LOCK_TRIES: usize = 64;
+
+impl Table {
+    fn try_lock(&self) -> bool {
+        for _ in 0..LOCK_TRIES {
+            if self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return true;
+            }
+            hint::spin_loop();
+        }
+        false
+    }
+
+    fn unlock(&self) {
+        self.locked.store(false, Ordering::Release);
+    }
+
+    fn entry(&self, index: usize) -> Option<&Entry> {
+        let entry = self.entries.get(index).filter(|_| index < self.count.load(Ordering::Acquire))?;
+        // SAFETY: entries below `count` are complete, and `count` was read with acquire.
+        Some(unsafe { (*entry.get()).assume_init_ref() })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Entry> {
+        (0..self.count.load(Ordering::Acquire)).map_while(|index| self.entry(index))
+    }
+
+    fn probe(&self, start: usize) -> impl Iterator<Item = &AtomicU16> {
+        let first = (start >> 12).wrapping_mul(0x9e37_79b9) >> 7;
+        (0..SLOTS).map_while(move |step| self.slots.get(first.wrapping_add(step) % SLOTS))
+    }
+
+    /// The newest entry that starts at `start`.
+    fn newest(&self, start: usize) -> Option<&Entry> {
+        for slot in self.probe(start) {
+            let index = usize::from(slot.load(Ordering::Acquire)).checked_sub(1)?;
+            let entry = self.entry(index)?;
+            if entry.module.start == start {
+                return Some(entry);
+            }
+        }
+        None
+    }
+
+    /// Appends `entry`, marks what it replaces, and returns its index; [`UNLISTED`] if the table is full.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock.
+    unsafe fn append(&self, mut entry: Entry) -> u16 {
+        let count = self.count.load(Ordering::Relaxed);
+        let (Some(place), Ok(index)) = (self.entries.get(count), u16::try_from(count)) else {
+            return UNLISTED;
+        };
+        entry.module.index = index;
+        let (start, end) = (entry.module.start, entry.module.end);
+        for old in self.all() {
+            if old.module.start < end && start < old.module.end {
+                old.replaced.store(true, Ordering::Relaxed);
+            }
+        }
+        // SAFETY: entries from `count` on are the lock holder's.
+        unsafe { (*place.get()).write(entry) };
+        self.count.store(count.wrapping_add(1), Ordering::Release);
+        for slot in self.probe(start) {
+            let taken = usize::from(slot.load(Ordering::Relaxed)).checked_sub(1);
+            if taken.is_none_or(|taken| self.entry(taken).is_none_or(|old| old.module.start == start)) {
+                slot.store(index.wrapping_add(1), Ordering::Release);
+                break;
+            }
+        }
+        self.generation.fetch_add(1, Ordering::Release);
+        index
+    }
+}
+
+/// A word made of what differs between two files of one size: the ELF header, which has the place of the section
+/// headers, the build id, and the head of the unwind index.
+fn fingerprint(object: &Object, tables: Option<&Tables>, build_id_at: usize, build_id_len: u8) -> u64 {
+    let mut hash = tables.map_or(0, Tables::fingerprint);
+    let mut mix = |word: u64| hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    // Without tables the headers may not even be an ELF file's, or not be readable.
+    if tables.is_some() {
+        for offset in (16..64).step_by(8) {
+            // SAFETY: tables were found through the ELF header, which is readable and 64 bytes long.
+            mix(unsafe { (object.start.wrapping_add(offset) as *const u64).read_unaligned() });
+        }
+        for offset in (0..usize::from(build_id_len) & !7).step_by(8) {
+            // SAFETY: the note was found in a readable segment, `build_id_len` bytes long, and the headers that led
+            // there are the same if the words mixed in above are.
+            mix(unsafe { (build_id_at.wrapping_add(offset) as *const u64).read_unaligned() });
+        }
+    }
+    hash
+}
+
+/// The module that `address` lies in, confirmed by the loader now or earlier in this capture.
+pub(crate) fn find(address: usize, confirmed: &mut Confirmed) -> Option<Module> {
+    for index in confirmed.iter() {
+        if let Some(entry) = TABLE.entry(usize::from(index))
+            && entry.module.holds(address)
+        {
+            return Some(entry.module);
+        }
+    }
+    let object = loader::find(address)?;
+    let module = match TABLE.newest(object.start) {
+        Some(entry) if entry.object == object && (entry.pinned || entry.is_still_there()) => entry.module,
+        _ => add(&object),
+    };
+    if module.index != UNLISTED {
+        confirmed.push(module.index);
+    }
+    Some(module)
+}
+
+impl Entry {
+    /// Whether the module that the loader has at these addresses is this one.
+    fn is_still_there(&self) -> bool {
+        !self.replaced.load(Ordering::Relaxed)
+            && self.fingerprint
+                == fingerprint(&self.object, self.module.tables.as_ref(), self.build_id_at, self.build_id_len)
+    }
+}
+
+/// Reads the headers of a module and lists it.
+#[cold]
+fn add(object: &Object) -> Module {
+    let headers = elf::headers(object);
+    // SAFETY: the segment is one that the module's headers call readable; the loader confirmed the module.
+    let tables = unsafe { Tables::new(object.eh_frame_hdr, headers.tables) };
+    let mut module = Module { index: UNLISTED, start: object.start, end: object.end, tables };
+    let mut entry = Entry {
+        module,
+        object: *object,
+        load_bias: object.load_bias(),
+        fingerprint: fingerprint(object, tables.as_ref(), headers.build_id_at, headers.build_id_len),
+        build_id: headers.build_id,
+        build_id_at: headers.build_id_at,
+        build_id_len: headers.build_id_len,
+        pinned: object.is_executable() || module.holds(find as *const () as usize),
+        replaced: AtomicBool::new(false),
+        path: [0; PATH_MAX],
+        path_len: 0,
+    };
+    entry.path_len = path(object, &mut entry.path);
+    if !TABLE.try_lock() {
+        return module;
+    }
+    // Another thread may have been faster; and the same file may be back at its place with another record.
+    let same = TABLE.newest(object.start).filter(|other| {
+        !other.replaced.load(Ordering::Relaxed)
+            && other.object == *object
+            && other.fingerprint == entry.fingerprint
+            && other.path.get(..usize::from(other.path_len)) == entry.path.get(..usize::from(entry.path_len))
+    });
+    module.index = match same {
+        Some(other) => other.module.index,
+        // SAFETY: the lock is held.
+        None => unsafe { TABLE.append(entry) },
+    };
+    TABLE.unlock();
+    module
+}
+
+/// Writes the file's name to `path`; returns its length.
+fn path(object: &Object, path: &mut [u8; PATH_MAX]) -> u16 {
+    let length = if object.is_executable() {
+        system::read_link(c"/proc/self/exe", path).unwrap_or(0)
+    } else {
+        let name = object.name().to_bytes();
+        path.iter_mut().zip(name).map(|(byte, from)| *byte = *from).count()
+    };
+    u16::try_from(length).unwrap_or(0)
+}
+
+/// The modules that were confirmed during one capture.
+#[derive(Debug)]
+pub(crate) struct Confirmed {
+    indices: [u16; Self::MAX],
+    next: usize,
+}
+
+impl Confirmed {
+    /// More modules than this on one stack are confirmed again.
+    const MAX: usize = 8;
+
+    pub(crate) fn new() -> Self {
+        Self { indices: [UNLISTED; Self::MAX], next: 0 }
+    }
+
+    pub(crate) fn push(&mut self, index: u16) {
+        if let Some(place) = self.indices.get_mut(self.next % Self::MAX) {
+            *place = index;
+            self.next = self.next.wrapping_add(1);
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u16> {
+        self.indices.into_iter().take_while(|index| *index != UNLISTED)
+    }
+}
+
+/// Entries in the table of modules; they are complete.
+pub fn module_count() -> usize {
+    TABLE.count.load(Ordering::Acquire)
+}
+
+/// The module at `index`, below [`module_count`]. An index means one module for the life of the process.
+pub fn module(index: usize) -> Option<ModuleInfo> {
+    let entry = TABLE.entry(index)?;
+    Some(ModuleInfo {
+        start: entry.module.start as u64,
+        end: entry.module.end as u64,
+        load_bias: entry.load_bias as u64,
+        build_id: entry.build_id.get(..usize::from(entry.build_id_len)).unwrap_or_default(),
+        path: entry.path.get(..usize::from(entry.path_len)).unwrap_or_default(),
+        replaced: entry.replaced.load(Ordering::Relaxed),
+    })
+}
+
+/// Changes whenever a module is added or found replaced.
+pub fn module_generation() -> u64 {
+    TABLE.generation.load(Ordering::Acquire)
+}
+
+/// Takes the table's lock.
+pub(crate) fn lock_for_fork() {
+    while !TABLE.try_lock() {
+        hint::spin_loop();
+    }
+}
+
+/// Gives it back.
+pub(crate) fn unlock_after_fork() {
+    TABLE.unlock();
+}

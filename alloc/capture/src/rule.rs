@@ -1,0 +1,120 @@
+//! How to leave a function at one address: from a frame's registers to its caller's.
+
+/// What an offset counts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Base {
+    /// The stack pointer.
+    Sp,
+    /// The frame pointer.
+    Fp,
+}
+
+/// The canonical frame address: on x86-64, the stack pointer after the return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cfa {
+    /// A register and an offset in bytes.
+    Offset(Base, i32),
+    /// The word stored at a register and an offset, then an offset of its own. Functions that realign their stack
+    /// keep the old one so.
+    Stored(Base, i32, i32),
+}
+
+/// Where the caller's frame pointer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fp {
+    /// Where it was: this function has not touched it.
+    Same,
+    /// Stored this many bytes from the canonical frame address.
+    AtCfa(i32),
+    /// Stored at a register of this frame and an offset.
+    At(Base, i32),
+}
+
+/// How to leave a function at one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// The outermost function of the thread: its tables say that it returns nowhere.
+    Outermost,
+    /// The kernel's frame of a signal handler: everything is in the saved context.
+    Signal,
+    /// The usual case; the return address lies just below the canonical frame address.
+    Frame {
+        /// Where the frame ends.
+        cfa: Cfa,
+        /// Where the caller's frame pointer is.
+        fp: Fp,
+    },
+    /// No unwind table covers the address, or it says what no rule can.
+    Unknown,
+}
+
+const KIND_SHIFT: u32 = 29;
+const KIND_SP: u32 = 1;
+const KIND_FP: u32 = 2;
+const KIND_OUTERMOST: u32 = 3;
+const KIND_SIGNAL: u32 = 4;
+const KIND_UNKNOWN: u32 = 5;
+const KIND_REALIGNED: u32 = 6;
+
+const SAVED_BITS: u32 = 12;
+const SAVED_MASK: u32 = (1 << SAVED_BITS) - 1;
+const WORDS_MAX: u32 = (1 << (KIND_SHIFT - SAVED_BITS)) - 1;
+
+/// `bytes` as words that fit into `max`.
+fn words(bytes: i32, max: u32) -> Option<u32> {
+    let bytes = u32::try_from(bytes).ok()?;
+    (bytes % 8 == 0 && bytes / 8 <= max).then_some(bytes / 8)
+}
+
+/// `words` as bytes.
+fn bytes(words: u32) -> i32 {
+    // At most 17 bits of words come in here.
+    (words as i32).wrapping_mul(8)
+}
+
+impl Rule {
+    /// The rule in 32 bits, never zero, if it is one of the usual kinds.
+    pub(crate) fn pack(self) -> Option<u32> {
+        let (kind, cfa, fp) = match self {
+            Rule::Outermost => (KIND_OUTERMOST, 0, 0),
+            Rule::Signal => (KIND_SIGNAL, 0, 0),
+            Rule::Unknown => (KIND_UNKNOWN, 0, 0),
+            Rule::Frame { cfa: Cfa::Offset(base, offset), fp } => {
+                let kind = match base {
+                    Base::Sp => KIND_SP,
+                    Base::Fp => KIND_FP,
+                };
+                let saved = match fp {
+                    Fp::Same => 0,
+                    Fp::AtCfa(offset) if offset < 0 => words(offset.checked_neg()?, SAVED_MASK)?,
+                    _ => return None,
+                };
+                (kind, words(offset, WORDS_MAX)?, saved)
+            }
+            Rule::Frame { cfa: Cfa::Stored(Base::Fp, offset, 0), fp: Fp::At(Base::Fp, 0) } => {
+                (KIND_REALIGNED, words(offset.checked_neg()?, WORDS_MAX)?, 0)
+            }
+            Rule::Frame { .. } => return None,
+        };
+        Some(kind << KIND_SHIFT | cfa << SAVED_BITS | fp)
+    }
+
+    /// The rule that [`Rule::pack`] made this of.
+    #[inline]
+    pub(crate) fn unpack(packed: u32) -> Option<Rule> {
+        let cfa = bytes((packed >> SAVED_BITS) & WORDS_MAX);
+        let fp = match packed & SAVED_MASK {
+            0 => Fp::Same,
+            saved => Fp::AtCfa(-bytes(saved)),
+        };
+        Some(match packed >> KIND_SHIFT {
+            KIND_SP => Rule::Frame { cfa: Cfa::Offset(Base::Sp, cfa), fp },
+            KIND_FP => Rule::Frame { cfa: Cfa::Offset(Base::Fp, cfa), fp },
+            KIND_OUTERMOST => Rule::Outermost,
+            KIND_SIGNAL => Rule::Signal,
+            KIND_UNKNOWN => Rule::Unknown,
+            KIND_REALIGNED => Rule::Frame { cfa: Cfa::Stored(Base::Fp, -cfa, 0), fp: Fp::At(Base::Fp, 0) },
+            _ => return None,
+        })
+    }
+}

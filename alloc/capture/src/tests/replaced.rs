@@ -1,0 +1,122 @@
+//! Libraries that come and go.
+use super::*;
+use crate::{module, module_count, module_generation};
+use std::ffi::{CString, c_void};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{env, fs, process, thread};
+
+static LOADING: Mutex<()> = Mutex::new(());
+
+extern "C" fn callback(result: *mut c_void) {
+    // SAFETY: `call` passes its own variable.
+    unsafe { *result.cast() = here() };
+}
+
+/// A library with a function that calls back, after a frame of `words` words.
+fn build(name: &str, words: usize) -> PathBuf {
+    let folder = env::temp_dir().join(std::format!("poolscope-capture-{}", process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let (source, library) = (folder.join(std::format!("{name}.c")), folder.join(std::format!("{name}.so")));
+    let text = std::format!(
+        "void enter(void (*f)(void *), void *p) {{ volatile long room[{words}]; room[0] = 1; f(p); room[{words} - 1] = 2; }}"
+    );
+    fs::write(&source, text).unwrap();
+    let status = Command::new("gcc")
+        .args(["-O2", "-shared", "-fPIC", "-fomit-frame-pointer", "-o"])
+        .arg(&library)
+        .arg(&source)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    library
+}
+
+/// Loads a library, calls it, unloads it; returns the function's address and what was captured below it.
+fn call(library: &Path) -> (u64, Captured, Vec<u64>) {
+    let path = CString::new(library.to_str().unwrap()).unwrap();
+    // SAFETY: the library is ours, and its function has this signature.
+    unsafe {
+        let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
+        assert!(!handle.is_null());
+        let address = libc::dlsym(handle, c"enter".as_ptr());
+        let enter: extern "C" fn(extern "C" fn(*mut c_void), *mut c_void) = std::mem::transmute(address);
+        let mut seen: (Captured, Vec<u64>) = Default::default();
+        enter(callback, (&raw mut seen).cast());
+        libc::dlclose(handle);
+        (address as u64, seen.0, seen.1)
+    }
+}
+
+#[test]
+fn a_replaced_library_is_noticed() {
+    let _guard = LOADING.lock();
+    let (first, second) = (build("first", 10), build("second", 50));
+    let mut places = Vec::new();
+    let mut generations = vec![module_generation()];
+    for library in [&first, &second, &first] {
+        let (address, captured, frames) = call(library);
+        assert!(!captured.incomplete && frames.iter().any(|frame| (address..address + 256).contains(frame)));
+        assert!(names(&frames).iter().any(|name| name.contains("a_replaced_library_is_noticed")));
+        generations.push(module_generation());
+        places.push(address & !0xfff);
+    }
+    assert!(generations[1] > generations[0] && generations[2] > generations[1]);
+    if places[0] == places[1] {
+        let name = first.to_str().unwrap().as_bytes();
+        let infos = (0..module_count()).filter_map(module);
+        let replaced = infos.filter(|info| info.path == name && info.replaced).count();
+        assert_eq!(replaced, 1);
+    } else {
+        std::println!("not the same place: {places:x?}");
+    }
+}
+
+#[test]
+fn a_library_that_comes_back_is_the_same_module() {
+    let _guard = LOADING.lock();
+    let library = build("again", 20);
+    call(&library);
+    let count = module_count();
+    for _ in 0..50 {
+        let (_, captured, _) = call(&library);
+        assert!(!captured.incomplete);
+    }
+    // Other tests may load something meanwhile, and an address may differ once or twice.
+    assert!(module_count() < count + 20, "{} {count}", module_count());
+}
+
+#[test]
+fn captures_go_on_while_libraries_come_and_go() {
+    let _guard = LOADING.lock();
+    let libraries = [build("odd", 30), build("even", 90)];
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut state = ThreadState::new();
+                while !stop.load(Ordering::Relaxed) {
+                    let (captured, _) = here_with(&mut state);
+                    assert!(!captured.incomplete && captured.depth > 3);
+                }
+            });
+        }
+        for round in 0..400 {
+            let (_, captured, _) = call(&libraries[round % 2]);
+            assert!(!captured.incomplete);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_module_says_what_it_is() {
+    here();
+    let own = a_module_says_what_it_is as *const () as u64;
+    let info = (0..module_count()).filter_map(module).find(|info| (info.start..info.end).contains(&own)).unwrap();
+    assert_eq!(info.path, env::current_exe().unwrap().to_str().unwrap().as_bytes());
+    assert!(!info.replaced && info.load_bias == info.start);
+    assert_eq!(module(usize::MAX), None);
+}
