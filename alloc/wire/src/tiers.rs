@@ -46,7 +46,7 @@ macro_rules! tier_counters {
 tier_counters! {
     SystemReserved "system_reserved_bytes" Bytes false "Address space reserved for arenas.";
     SystemUsed "system_used_bytes" Bytes false "Bytes of arenas that were ever handed to the page heap.";
-    SystemReleased "system_released_bytes" Bytes false "Free bytes of the page heap whose memory was given back to the kernel.";
+    SystemReleased "system_released_bytes" Bytes false "Free bytes of the page heap with no memory behind them: given back to the kernel, or never touched.";
     SystemCalls "system_calls" Count true "Calls to mmap, munmap, mremap and madvise.";
     PageHeapFree "page_heap_free_bytes" Bytes false "Bytes in free spans.";
     PageHeapAllocs "page_heap_allocs" Count true "Spans taken from the page heap.";

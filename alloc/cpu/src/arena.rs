@@ -1,0 +1,154 @@
+//! Arenas: reserved address ranges, cut into pages, with the table of page descriptors at the start.
+//!
+//! One unsigned compare against the first arena's range tells the fast path whether an address can be a block's:
+//! null, foreign and (under a small address-space limit) later arenas' addresses go to the slow path. The first
+//! reservation is 256 GiB if the system allows it, less under `ulimit -v` or valgrind; when an arena is used up,
+//! another one is reserved.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::os;
+use crate::slab::Slab;
+use crate::stats::{self, TierCounter};
+
+/// Logarithm of the page size.
+pub const PAGE_SHIFT: u32 = 16;
+/// Bytes of an arena page: the unit of spans (not the kernel's page).
+pub const PAGE: usize = 1 << PAGE_SHIFT;
+const MAX_ARENAS: usize = 64;
+const GIB: usize = 1 << 30;
+/// Sizes to try, largest first.
+const LADDER: [usize; 9] =
+    [256 * GIB, 64 * GIB, 16 * GIB, 4 * GIB, GIB, GIB / 4, GIB / 16, GIB / 64, GIB / 256];
+
+struct Arena {
+    base: AtomicUsize,
+    len: AtomicUsize,
+}
+
+static ARENAS: [Arena; MAX_ARENAS] =
+    [const { Arena { base: AtomicUsize::new(0), len: AtomicUsize::new(0) } }; MAX_ARENAS];
+
+/// Start of the first arena: also of its descriptor table. 0 before there is one.
+static FAST_BASE: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of the first arena. 0 before there is one, so that no address lies in it.
+static FAST_LEN: AtomicUsize = AtomicUsize::new(0);
+
+/// The descriptor of the page that `p` lies in, if that is in the first arena.
+#[inline(always)]
+pub fn fast_page_of(p: *mut u8) -> Option<&'static Slab> {
+    let base = FAST_BASE.load(Ordering::Relaxed);
+    let offset = (p as usize).wrapping_sub(base);
+    if offset >= FAST_LEN.load(Ordering::Relaxed) {
+        return None;
+    }
+    // SAFETY: the table at the arena's start has a descriptor for each of its pages.
+    Some(unsafe { descriptor(base, offset) })
+}
+
+/// The descriptor of the page that `p` lies in, in any arena.
+pub fn page_of(p: *mut u8) -> Option<&'static Slab> {
+    for arena in &ARENAS {
+        let base = arena.base.load(Ordering::Relaxed);
+        let offset = (p as usize).wrapping_sub(base);
+        if offset < arena.len.load(Ordering::Acquire) {
+            // SAFETY: as above.
+            return Some(unsafe { descriptor(base, offset) });
+        }
+        if base == 0 {
+            break;
+        }
+    }
+    None
+}
+
+#[inline(always)]
+unsafe fn descriptor(base: usize, offset: usize) -> &'static Slab {
+    // SAFETY: the caller checked that `offset` lies in the arena at `base`.
+    unsafe { &*((base + (offset >> PAGE_SHIFT) * size_of::<Slab>()) as *const Slab) }
+}
+
+/// Address of the page that `slab` describes.
+#[inline]
+pub fn page_address(slab: &'static Slab) -> *mut u8 {
+    let arena = usize::from(slab.zero_and_arena.get() >> 1);
+    let base = ARENAS[arena % MAX_ARENAS].base.load(Ordering::Relaxed);
+    let index = (&raw const *slab as usize - base) / size_of::<Slab>();
+    (base + index * PAGE) as *mut u8
+}
+
+/// The unused end of the newest arena.
+pub struct Frontier {
+    index: usize,
+    next_page: usize,
+    pages: usize,
+}
+
+impl Frontier {
+    /// Before the first arena.
+    pub const fn new() -> Self {
+        Frontier { index: 0, next_page: 0, pages: 0 }
+    }
+
+    /// Takes `pages` never used pages, or the rest of this arena if it has too few: that rest is handed out first
+    /// (as `Err`) so that it isn't lost, and the call is to be repeated. `Ok(None)` if no arena can be reserved.
+    pub fn take(&mut self, pages: usize) -> Result<Option<&'static Slab>, &'static Slab> {
+        if self.next_page + pages > self.pages {
+            let left = self.pages - self.next_page;
+            if left > 0 {
+                return Err(self.cut(left));
+            }
+            if !self.reserve(pages) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(self.cut(pages)))
+    }
+
+    fn cut(&mut self, pages: usize) -> &'static Slab {
+        let base = ARENAS[self.index - 1].base.load(Ordering::Relaxed);
+        // SAFETY: `next_page` is a page of this arena.
+        let span = unsafe { descriptor(base, self.next_page << PAGE_SHIFT) };
+        for page in [0, pages - 1] {
+            span.page(page as u32).zero_and_arena.set(((self.index - 1) << 1) as u8 | 1);
+        }
+        span.pages.set(pages as u32);
+        self.next_page += pages;
+        stats::add(TierCounter::SystemUsed, (pages * PAGE) as u64);
+        span
+    }
+
+    /// Reserves an arena for at least `pages` pages.
+    #[cold]
+    fn reserve(&mut self, pages: usize) -> bool {
+        let Some(arena) = ARENAS.get(self.index) else { return false };
+        let Some(need) = pages.checked_mul(PAGE + size_of::<Slab>()).and_then(|n| n.checked_add(2 * PAGE)) else {
+            return false;
+        };
+        let bigger = need.checked_next_multiple_of(GIB).unwrap_or(need);
+        for len in LADDER.into_iter().filter(|&len| len >= need).chain([bigger, need]) {
+            let Some(mapped) = len.checked_add(PAGE) else { continue };
+            stats::add(TierCounter::SystemCalls, 1);
+            let p = os::map(mapped) as usize;
+            if p == 0 {
+                continue;
+            }
+            let base = p.next_multiple_of(PAGE);
+            let len = len & !(PAGE - 1);
+            arena.base.store(base, Ordering::Relaxed);
+            arena.len.store(len, Ordering::Release);
+            if self.index == 0 {
+                FAST_BASE.store(base, Ordering::Relaxed);
+                FAST_LEN.store(len, Ordering::Release);
+            }
+            self.index += 1;
+            // The last page stays unused: looking at the page behind a span always finds a descriptor.
+            self.pages = len / PAGE - 1;
+            // The table describes itself too; these descriptors stay unused.
+            self.next_page = (self.pages * size_of::<Slab>()).div_ceil(PAGE);
+            stats::add(TierCounter::SystemReserved, len as u64);
+            return self.next_page + pages <= self.pages;
+        }
+        false
+    }
+}

@@ -1,0 +1,68 @@
+//! Free blocks and lists of them.
+
+/// A free block of at least 16 bytes; its first word links it to the next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct BlockPtr(*mut Block);
+
+/// The memory of a free block.
+#[repr(C)]
+pub struct Block {
+    next: BlockPtr,
+}
+
+impl BlockPtr {
+    /// The end of a list.
+    pub const NULL: BlockPtr = BlockPtr(core::ptr::null_mut());
+
+    /// A block at `address`.
+    #[inline(always)]
+    pub fn new(address: *mut u8) -> Self {
+        BlockPtr(address.cast())
+    }
+
+    /// Whether this is the end of a list.
+    #[inline(always)]
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The block's memory.
+    #[inline(always)]
+    pub fn address(self) -> *mut u8 {
+        self.0.cast()
+    }
+
+    /// The next block of the list.
+    ///
+    /// # Safety
+    /// The block is free, was linked by [`BlockPtr::set_next`], and belongs to the caller.
+    #[inline(always)]
+    pub unsafe fn next(self) -> BlockPtr {
+        // SAFETY: the caller owns this free block.
+        unsafe { (*self.0).next }
+    }
+
+    /// Links `next` behind this block.
+    ///
+    /// # Safety
+    /// The block is free memory of the pool, at least 8 bytes and 8-byte aligned, and belongs to the caller.
+    #[inline(always)]
+    pub unsafe fn set_next(self, next: BlockPtr) {
+        // SAFETY: the caller owns this free block.
+        unsafe { (*self.0).next = next }
+    }
+
+    /// The block `n` places behind this one.
+    ///
+    /// # Safety
+    /// As for [`BlockPtr::next`], for all blocks between.
+    pub unsafe fn nth(self, n: usize) -> BlockPtr {
+        let mut block = self;
+        for _ in 0..n {
+            // SAFETY: as above.
+            block = unsafe { block.next() };
+        }
+        block
+    }
+}

@@ -1,0 +1,127 @@
+//! The operating system: memory, clock, identity. Nothing here allocates or keeps a lock.
+
+use core::ffi::{CStr, c_int, c_void};
+
+/// Runs `f` and restores errno.
+pub fn keep_errno<T>(f: impl FnOnce() -> T) -> T {
+    // SAFETY: __errno_location always points at this thread's errno.
+    unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        let result = f();
+        *errno = before;
+        result
+    }
+}
+
+/// Sets errno.
+pub fn set_errno(value: c_int) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = value }
+}
+
+/// Maps `len` bytes of zeroed private memory; null on failure. Nothing is charged until it is touched.
+pub fn map(len: usize) -> *mut u8 {
+    keep_errno(|| {
+        // SAFETY: a new anonymous mapping touches nothing that exists.
+        let p = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if p == libc::MAP_FAILED { core::ptr::null_mut() } else { p.cast() }
+    })
+}
+
+/// Unmaps what [`map`] returned.
+///
+/// # Safety
+/// Nothing refers to the range any more.
+pub unsafe fn unmap(p: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    keep_errno(|| unsafe { libc::munmap(p.cast(), len) });
+}
+
+/// Gives the memory of a page range back to the kernel; it reads as zero afterwards. Returns whether it worked.
+///
+/// # Safety
+/// The range is the pool's own, private, anonymous and holds nothing of use.
+pub unsafe fn decommit(p: *mut u8, len: usize) -> bool {
+    // SAFETY: the caller's promise.
+    keep_errno(|| unsafe { libc::madvise(p.cast::<c_void>(), len, libc::MADV_DONTNEED) == 0 })
+}
+
+/// Nanoseconds of a clock (no system call: the vdso answers).
+pub fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes the timespec.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Kernel id of the calling thread.
+pub fn thread_id() -> u32 {
+    // SAFETY: a system call without arguments.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+}
+
+/// Process id of the caller, from the kernel.
+pub fn process_id() -> u32 {
+    // SAFETY: a system call without arguments.
+    unsafe { libc::getpid() as u32 }
+}
+
+/// Reads the start of a file; the number of bytes read, 0 on any error.
+pub fn read_file(path: &CStr, buffer: &mut [u8]) -> usize {
+    keep_errno(|| {
+        // SAFETY: open, read and close with valid arguments; the buffer's length bounds the read.
+        unsafe {
+            let fd = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+            if fd < 0 {
+                return 0;
+            }
+            let mut len = 0;
+            while len < buffer.len() {
+                let n = libc::read(fd, buffer[len..].as_mut_ptr().cast(), buffer.len() - len);
+                if n <= 0 {
+                    break;
+                }
+                len += n as usize;
+            }
+            libc::close(fd);
+            len
+        }
+    })
+}
+
+/// A page whose first word a forked child finds zeroed (`MADV_WIPEONFORK`, Linux 4.14), also after a raw `clone`
+/// for which no `pthread_atfork` handler runs; null if the kernel refuses.
+pub fn map_wiped_on_fork() -> *mut u8 {
+    let page = map(4096);
+    if page.is_null() {
+        return page;
+    }
+    // SAFETY: the page was just mapped.
+    keep_errno(|| unsafe {
+        if libc::madvise(page.cast(), 4096, libc::MADV_WIPEONFORK) != 0 {
+            libc::munmap(page.cast(), 4096);
+            return core::ptr::null_mut();
+        }
+        page
+    })
+}
+
+/// 16 bytes that differ between processes and images (`AT_RANDOM`), mixed with the clock.
+pub fn random_seed() -> u64 {
+    // SAFETY: getauxval reads the process's auxiliary vector; AT_RANDOM is the address of 16 bytes.
+    let base = unsafe {
+        let p = libc::getauxval(libc::AT_RANDOM) as *const [u64; 2];
+        if p.is_null() { 0 } else { p.cast::<u64>().read_unaligned() }
+    };
+    base ^ clock_ns(libc::CLOCK_MONOTONIC).rotate_left(32) ^ u64::from(process_id())
+}

@@ -1,0 +1,243 @@
+//! Threads and their heaps: from the first allocation to the exit, across `fork`.
+//!
+//! The slow path begins with [`enter`]. It finds the thread's heap, makes one for a new thread, and puts [`BUSY`] in
+//! its place until the slow path is left: a signal handler that allocates meanwhile is then served without locks.
+//!
+//! A thread's exit runs a `pthread_key` destructor, which takes its heap away and leaves it [`DYING`]: what later
+//! destructors allocate comes from one shared heap, the limbo, under a lock. A thread that went on making heaps
+//! instead would leave one behind for each of its destructors.
+
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
+
+use poolscope_wire::thread_state;
+
+use crate::settings::Settings;
+use crate::spin_lock::{Guard, SpinLock};
+use crate::stats::{self, TierCounter};
+use crate::thread_cache::{BUSY, DYING, EMPTY, Heap};
+use crate::{central_cache, os, page_heap, sampler, thread_pointer};
+
+struct Registry {
+    /// All heaps, linked through [`Heap::next_heap`].
+    all: Cell<Option<&'static Heap>>,
+    /// Heaps without a thread, linked through [`Heap::next_unused`].
+    unused: Cell<Option<&'static Heap>>,
+    count: Cell<u32>,
+}
+
+// SAFETY: only reached under the lock below.
+unsafe impl Send for Registry {}
+
+static REGISTRY: SpinLock<Registry> =
+    SpinLock::new(Registry { all: Cell::new(None), unused: Cell::new(None), count: Cell::new(0) });
+static LIMBO: SpinLock<Limbo> = SpinLock::new(Limbo(None));
+static STARTED: AtomicBool = AtomicBool::new(false);
+static EXIT_KEY: AtomicU32 = AtomicU32::new(NO_KEY);
+const NO_KEY: u32 = u32::MAX;
+/// The heap of the limbo, for telling it apart without its lock.
+static LIMBO_HEAP: AtomicPtr<Heap> = AtomicPtr::new(core::ptr::null_mut());
+
+struct Limbo(Option<&'static Heap>);
+
+/// How the calling thread is to be served.
+pub enum Entry {
+    /// From a heap, which is the caller's until this is dropped.
+    Heap(Entered),
+    /// It is in the slow path already: a signal handler.
+    Reentrant,
+    /// There is no memory for a heap.
+    NoMemory,
+}
+
+/// The calling thread is in the slow path, with a heap of its own or, dying, with the limbo's.
+pub struct Entered {
+    /// The heap to use.
+    pub heap: &'static Heap,
+    leave_with: &'static Heap,
+    _limbo: Option<Guard<'static, Limbo>>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        thread_pointer::set((&raw const *self.leave_with).cast_mut());
+    }
+}
+
+fn set_thread(heap: &'static Heap) {
+    thread_pointer::set((&raw const *heap).cast_mut());
+}
+
+/// Enters the slow path.
+pub fn enter() -> Entry {
+    let current = thread_pointer::get().cast_const();
+    if current == &raw const EMPTY {
+        return match start_thread() {
+            Some(heap) => {
+                set_thread(&BUSY);
+                Entry::Heap(Entered { heap, leave_with: heap, _limbo: None })
+            }
+            None => Entry::NoMemory,
+        };
+    }
+    if current == &raw const BUSY {
+        return Entry::Reentrant;
+    }
+    if current == &raw const DYING {
+        set_thread(&BUSY);
+        let mut limbo = LIMBO.lock();
+        if limbo.0.is_none() {
+            limbo.0 = new_heap();
+            if let Some(heap) = limbo.0 {
+                LIMBO_HEAP.store((&raw const *heap).cast_mut(), Ordering::Release);
+            }
+        }
+        return match limbo.0 {
+            Some(heap) => {
+                heap.thread_id.set(os::thread_id());
+                Entry::Heap(Entered { heap, leave_with: &DYING, _limbo: Some(limbo) })
+            }
+            None => {
+                drop(limbo);
+                set_thread(&DYING);
+                Entry::NoMemory
+            }
+        };
+    }
+    set_thread(&BUSY);
+    // SAFETY: any other value is a heap of this thread, and heaps are never unmapped.
+    let heap = unsafe { &*current };
+    Entry::Heap(Entered { heap, leave_with: heap, _limbo: None })
+}
+
+/// The heap with a slab's owner tag.
+///
+/// # Safety
+/// `tag` was read from [`crate::slab::Slab::owner`] and is none of [`crate::slab::owner`].
+pub unsafe fn heap_of(tag: usize) -> &'static Heap {
+    // SAFETY: other tags are addresses of heaps, which are never unmapped.
+    unsafe { &*(tag as *const Heap) }
+}
+
+/// Gives the calling thread a heap.
+#[cold]
+fn start_thread() -> Option<&'static Heap> {
+    let first = !STARTED.swap(true, Ordering::AcqRel);
+    if first {
+        sampler::start(Settings::from_environment());
+    }
+    let heap = adopt_heap().or_else(new_heap)?;
+    heap.thread_id.set(os::thread_id());
+    heap.uses.set(heap.uses.get() + 1);
+    heap.live.store(1, Ordering::SeqCst);
+    stats::add(TierCounter::ThreadsLive, 1);
+    stats::add(TierCounter::ThreadsStarted, 1);
+    sampler::add_thread(heap);
+    sampler::publish_tiers();
+    // From here on the thread can allocate; the calls below do.
+    set_thread(heap);
+    os::keep_errno(|| {
+        if first {
+            let mut key = 0;
+            // SAFETY: registers functions that stay as long as this library, which is never unloaded.
+            unsafe {
+                if libc::pthread_key_create(&raw mut key, Some(on_thread_exit)) == 0 {
+                    EXIT_KEY.store(key, Ordering::Release);
+                }
+                libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child));
+            }
+        }
+        let key = EXIT_KEY.load(Ordering::Acquire);
+        if key != NO_KEY {
+            // SAFETY: the key exists; the value is only compared and passed back.
+            unsafe { libc::pthread_setspecific(key, (&raw const *heap).cast::<c_void>()) };
+        }
+    });
+    Some(heap)
+}
+
+fn adopt_heap() -> Option<&'static Heap> {
+    let registry = REGISTRY.lock();
+    let heap = registry.unused.get()?;
+    registry.unused.set(heap.next_unused.take());
+    Some(heap)
+}
+
+fn new_heap() -> Option<&'static Heap> {
+    let memory = os::map(size_of::<Heap>());
+    if memory.is_null() {
+        return None;
+    }
+    // SAFETY: zeroed memory of the right size, aligned to a page, is an empty heap; it is never unmapped.
+    let heap = unsafe { &*memory.cast::<Heap>() };
+    heap.live.store(1, Ordering::Relaxed);
+    {
+        let registry = REGISTRY.lock();
+        heap.next_heap.set(registry.all.replace(Some(heap)));
+        heap.index.set(registry.count.get());
+        registry.count.set(registry.count.get() + 1);
+    }
+    sampler::start_heap(heap);
+    Some(heap)
+}
+
+/// Runs at a thread's exit, with the heap that it had.
+unsafe extern "C" fn on_thread_exit(heap: *mut c_void) {
+    set_thread(&BUSY);
+    // SAFETY: the value that `start_thread` stored.
+    let heap = unsafe { &*heap.cast::<Heap>() };
+    heap.scope.set(0);
+    heap.retire_all();
+    // Against `deliver`: one of the two sides sees the other.
+    heap.live.store(0, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    heap.drain();
+    heap.empty_outbox();
+    // SAFETY: the state is this heap's, and no capture runs.
+    poolscope_capture::release(unsafe { &mut *heap.capture.get() });
+    stats::sub(TierCounter::ThreadsLive, 1);
+    sampler::publish_thread(heap, thread_state::EXITED);
+    sampler::publish_tiers();
+    {
+        let registry = REGISTRY.lock();
+        heap.next_unused.set(registry.unused.replace(Some(heap)));
+    }
+    set_thread(&DYING);
+}
+
+/// Locks, in the order in which the slow path nests them.
+unsafe extern "C" fn before_fork() {
+    LIMBO.lock_raw();
+    REGISTRY.lock_raw();
+    poolscope_capture::fork_prepare();
+    sampler::lock_for_fork();
+    central_cache::lock_for_fork();
+    page_heap::lock_for_fork();
+}
+
+fn unlock() {
+    page_heap::unlock_after_fork();
+    central_cache::unlock_after_fork();
+    sampler::unlock_after_fork();
+    REGISTRY.unlock_raw();
+    LIMBO.unlock_raw();
+}
+
+unsafe extern "C" fn after_fork_in_parent() {
+    poolscope_capture::fork_parent();
+    unlock();
+}
+
+/// The other threads' heaps stay as they were in the middle of whatever they did: they are not used again, and what
+/// the child frees of their blocks waits in their mailboxes.
+unsafe extern "C" fn after_fork_in_child() {
+    poolscope_capture::fork_child();
+    sampler::disown_segment();
+    unlock();
+    let current = thread_pointer::get().cast_const();
+    if current != &raw const EMPTY && current != &raw const DYING && current != &raw const BUSY {
+        // SAFETY: any other value is this thread's heap.
+        unsafe { (*current).thread_id.set(os::thread_id()) };
+    }
+}

@@ -1,0 +1,113 @@
+//! The mathematics of sampling: one draw and one weight.
+//!
+//! Sampled bytes are the points of a Poisson process over allocated bytes: the distance to the next is exponential
+//! with the period as its mean. Each thread and class has a process of its own; their superposition is Poisson
+//! again, and the exponential has no memory, so that lists which are given up halfway bias nothing. A block of `b`
+//! bytes is sampled when at least one point falls into it, with probability `p = 1 - exp(-b / period)`, and stands
+//! for `1 / p` blocks (the weights of Google's tcmalloc, docs/sampling.md).
+
+use poolscope_wire::OBJECT_ONE;
+
+/// The natural logarithm of a positive, normal number; relative error below 1e-12.
+fn ln(x: f64) -> f64 {
+    const LN_2: f64 = core::f64::consts::LN_2;
+    let bits = x.to_bits();
+    let exponent = ((bits >> 52) & 0x7ff) as i64 - 1023;
+    let mantissa = f64::from_bits((bits & ((1 << 52) - 1)) | (1023 << 52));
+    // ln m = 2 atanh((m - 1) / (m + 1)), with (m - 1) / (m + 1) at most 1/3.
+    let t = (mantissa - 1.0) / (mantissa + 1.0);
+    let (mut sum, mut power) = (0.0, t);
+    let mut n = 1.0;
+    while n < 24.0 {
+        sum += power / n;
+        power *= t * t;
+        n += 2.0;
+    }
+    2.0 * sum + exponent as f64 * LN_2
+}
+
+/// `1 - exp(-x)` for `x >= 0`, without cancellation near 0.
+fn one_minus_exp(x: f64) -> f64 {
+    if x > 40.0 {
+        return 1.0;
+    }
+    // 1 - e^-2h = (1 - e^-h)(2 - (1 - e^-h)), from an `h` small enough for the series.
+    let mut halvings = 0;
+    let mut h = x;
+    while h > 0.25 {
+        h /= 2.0;
+        halvings += 1;
+    }
+    let (mut sum, mut term, mut n) = (0.0, h, 1.0);
+    while n < 14.0 {
+        sum += term;
+        n += 1.0;
+        term *= -h / n;
+    }
+    for _ in 0..halvings {
+        sum *= 2.0 - sum;
+    }
+    sum
+}
+
+/// The next random number (xorshift64*, Vigna 2016) of a generator whose state is not 0.
+pub fn random(state: &mut u64) -> u64 {
+    let mut x = *state;
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    *state = x;
+    x.wrapping_mul(0x2545_f491_4f6c_dd1d)
+}
+
+/// Bytes to the next sample.
+pub fn draw(state: &mut u64, period: u64) -> i64 {
+    // Uniform in (0, 1): never 0.
+    let uniform = ((random(state) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+    (-ln(uniform) * period as f64) as i64 + 1
+}
+
+/// Objects that a sampled block of `bytes` bytes stands for, in units of 1/65536.
+pub fn weight(bytes: usize, period: u64) -> u64 {
+    if period <= 1 {
+        return OBJECT_ONE;
+    }
+    (OBJECT_ONE as f64 / one_minus_exp(bytes as f64 / period as f64) + 0.5) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logarithm_and_exponential_agree_with_std() {
+        for i in 1..20_000 {
+            let x = f64::from(i) / 20_000.0;
+            assert!((ln(x) - x.ln()).abs() < 1e-11, "{x}");
+        }
+        for x in [1e-9, 1e-5, 0.01, 0.3, 1.0, 5.0, 39.0, 1e6] {
+            let expected = -(-x as f64).exp_m1();
+            assert!((one_minus_exp(x) - expected).abs() <= expected * 1e-9, "{x}");
+        }
+    }
+
+    #[test]
+    fn draws_have_the_period_as_mean_and_as_standard_deviation() {
+        let (mut state, period, n) = (42, 512 * 1024, 200_000);
+        let draws: Vec<f64> = (0..n).map(|_| draw(&mut state, period) as f64).collect();
+        let mean = draws.iter().sum::<f64>() / f64::from(n);
+        let deviation = (draws.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / f64::from(n)).sqrt();
+        // The standard error of the mean is period / sqrt(n).
+        let error = period as f64 / f64::from(n).sqrt();
+        assert!((mean - period as f64).abs() < 4.0 * error, "{mean}");
+        assert!((deviation / period as f64 - 1.0).abs() < 0.02, "{deviation}");
+    }
+
+    #[test]
+    fn a_weight_is_one_over_the_probability() {
+        assert_eq!(weight(64, 1), OBJECT_ONE);
+        let small = weight(64, 512 * 1024) as f64 / OBJECT_ONE as f64;
+        assert!((small - 8192.5).abs() < 0.1, "{small}");
+        assert_eq!(weight(1 << 30, 512 * 1024), OBJECT_ONE);
+    }
+}

@@ -1,0 +1,121 @@
+//! The live table: every sampled block that is allocated now.
+//!
+//! The table itself is private memory, so that a forked child has its own copy as of the fork; each change is
+//! published to the segment.
+
+use core::sync::atomic::{Ordering, fence};
+
+use poolscope_wire::{LiveRecord, Region, kind};
+
+use crate::os;
+use crate::segment::Segment;
+use crate::slab::NO_SLOT;
+
+/// The private table.
+pub struct LiveTable {
+    records: *mut LiveRecord,
+    capacity: u32,
+    /// Slots below this were used at some time.
+    high: u32,
+    /// First of the free slots below `high`, linked through [`LiveRecord::stack`].
+    free: u32,
+}
+
+impl LiveTable {
+    /// Before [`LiveTable::start`].
+    pub const fn new() -> Self {
+        LiveTable { records: core::ptr::null_mut(), capacity: 0, high: 0, free: NO_SLOT }
+    }
+
+    /// Makes room for as many records as the segment can take. False if there is no address space.
+    pub fn start(&mut self, segment: &Segment) -> bool {
+        self.capacity = segment.capacity(Region::Live) as u32;
+        self.records = os::map(self.capacity as usize * LiveRecord::LEN).cast();
+        !self.records.is_null()
+    }
+
+    /// A slot's record.
+    pub fn get(&self, slot: u32) -> Option<&LiveRecord> {
+        // SAFETY: slots below `high` lie inside the table.
+        (slot < self.high).then(|| unsafe { &*self.records.add(slot as usize) })
+    }
+
+    /// All slots that were ever used.
+    pub fn len(&self) -> u32 {
+        self.high
+    }
+
+    /// Adds a record; [`NO_SLOT`] if the table, or its part of the segment, is full.
+    pub fn insert(&mut self, segment: &Segment, record: LiveRecord) -> u32 {
+        let slot = if self.free != NO_SLOT {
+            self.free
+        } else if self.high < self.capacity && segment.commit(Region::Live, self.high + 1) {
+            self.high
+        } else {
+            segment.header().dropped_live += 1;
+            return NO_SLOT;
+        };
+        // SAFETY: `slot` is below the capacity.
+        let place = unsafe { &mut *self.records.add(slot as usize) };
+        if slot == self.high {
+            self.high += 1;
+        } else {
+            self.free = place.stack;
+        }
+        *place = record;
+        publish(segment, slot, record);
+        segment.raise_count(Region::Live, self.high);
+        slot
+    }
+
+    /// Takes a record out.
+    pub fn remove(&mut self, segment: &Segment, slot: u32) -> Option<LiveRecord> {
+        let record = *self.get(slot)?;
+        // SAFETY: `get` found the slot.
+        let place = unsafe { &mut *self.records.add(slot as usize) };
+        *place = LiveRecord { stack: self.free, kind: kind::NONE, ..LiveRecord::ZERO };
+        self.free = slot;
+        publish(segment, slot, LiveRecord::ZERO);
+        Some(record)
+    }
+
+    /// Changes the size of a record; the record as it was.
+    pub fn resize(&mut self, segment: &Segment, slot: u32, size: u64) -> Option<LiveRecord> {
+        let before = *self.get(slot)?;
+        // SAFETY: `get` found the slot.
+        let place = unsafe { &mut *self.records.add(slot as usize) };
+        place.size = size;
+        publish(segment, slot, *place);
+        Some(before)
+    }
+
+    /// Publishes the whole table to a new segment; what it has no room for is dropped and counted.
+    pub fn publish_all(&self, segment: &Segment) {
+        for slot in 0..self.high {
+            let Some(record) = self.get(slot).filter(|record| record.kind != kind::NONE) else { continue };
+            if !segment.commit(Region::Live, slot + 1) {
+                segment.header().dropped_live += 1;
+                continue;
+            }
+            publish(segment, slot, *record);
+            segment.raise_count(Region::Live, slot + 1);
+        }
+    }
+}
+
+/// Writes a record to the segment under its sequence number.
+fn publish(segment: &Segment, slot: u32, record: LiveRecord) {
+    if !segment.is_committed(Region::Live, slot + 1) {
+        return;
+    }
+    // SAFETY: the slot is committed; the caller holds the sampler's lock, so there is one writer.
+    unsafe {
+        let place = segment.record::<LiveRecord>(Region::Live, slot);
+        let seq = (&raw mut (*place).seq).read_volatile();
+        (&raw mut (*place).seq).write_volatile(seq | 1);
+        fence(Ordering::SeqCst);
+        place.write_volatile(LiveRecord { seq: seq | 1, ..record });
+        fence(Ordering::SeqCst);
+        (&raw mut (*place).seq).write_volatile((seq | 1).wrapping_add(1));
+    }
+}

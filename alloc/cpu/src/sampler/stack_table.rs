@@ -1,0 +1,197 @@
+//! Distinct call stacks and their totals, in the segment.
+
+use poolscope_wire::{OBJECT_ONE, Region, StackRecord, kind, stack_flags};
+
+use crate::os;
+use crate::segment::Segment;
+
+/// The stack of samples for which the table had no room: it has no frames.
+pub const UNKNOWN: u32 = 0;
+
+/// Finds a stack's record by its frames. The records and frames are the segment's; the index is private.
+pub struct StackTable {
+    /// Open addressing; each entry is a stack's index plus 1, 0 if free. Twice as many as there can be stacks.
+    index: *mut u32,
+    index_len: usize,
+    stacks: u32,
+    frames: u32,
+}
+
+/// A captured stack, ready to be looked up.
+pub struct CapturedStack<'a> {
+    /// Return addresses, innermost first.
+    pub frames: &'a [u64],
+    /// Bits of [`stack_flags`].
+    pub flags: u16,
+    /// Number of modules that were replaced by others so far: the same addresses mean other code afterwards.
+    pub epoch: u64,
+}
+
+impl StackTable {
+    /// Before [`StackTable::start`].
+    pub const fn new() -> Self {
+        StackTable { index: core::ptr::null_mut(), index_len: 0, stacks: 0, frames: 0 }
+    }
+
+    /// Number of stacks, the unknown one included.
+    pub fn len(&self) -> u32 {
+        self.stacks
+    }
+
+    /// Number of frames of all stacks.
+    pub fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    /// Begins an empty table for `segment`. False if there is no memory for it.
+    pub fn start(&mut self, segment: &Segment) -> bool {
+        let capacity = segment.capacity(Region::Stacks);
+        self.index_len = (2 * capacity).next_power_of_two();
+        self.index = os::map(self.index_len * size_of::<u32>()).cast();
+        if self.index.is_null() || !segment.commit(Region::Stacks, 1) {
+            return false;
+        }
+        self.stacks = 1;
+        let unknown = StackRecord { flags_and_kind: kind::HOST << 8, ..StackRecord::ZERO };
+        // SAFETY: record 0 was just committed.
+        unsafe { segment.record::<StackRecord>(Region::Stacks, UNKNOWN).write(unknown) };
+        segment.raise_count(Region::Stacks, 1);
+        true
+    }
+
+    /// The index of a stack, added if it is new; [`UNKNOWN`] if there is no room.
+    pub fn intern(&mut self, segment: &Segment, stack: &CapturedStack<'_>) -> u32 {
+        let hash = hash(stack);
+        let mut at = hash as usize & (self.index_len - 1);
+        loop {
+            // SAFETY: `at` is below the index's length.
+            let entry = unsafe { *self.index.add(at) };
+            if entry == 0 {
+                break;
+            }
+            // SAFETY: entries are indices of committed records.
+            let record = unsafe { &*segment.record::<StackRecord>(Region::Stacks, entry - 1) };
+            if record.hash == hash && usize::from(record.depth) == stack.frames.len() {
+                return entry - 1;
+            }
+            at = (at + 1) & (self.index_len - 1);
+        }
+        let Some(id) = self.add(segment, stack, hash) else {
+            segment.header().dropped_stacks += 1;
+            return UNKNOWN;
+        };
+        // SAFETY: as above.
+        unsafe { *self.index.add(at) = id + 1 };
+        id
+    }
+
+    fn add(&mut self, segment: &Segment, stack: &CapturedStack<'_>, hash: u64) -> Option<u32> {
+        let id = self.stacks;
+        let first_frame = self.frames;
+        let frames_after = first_frame.checked_add(stack.frames.len() as u32)?;
+        if !segment.commit(Region::Frames, frames_after) || !segment.commit(Region::Stacks, id + 1) {
+            return None;
+        }
+        // SAFETY: both ranges were just committed and nobody reads them before the counts are raised.
+        unsafe {
+            let to = segment.record::<u64>(Region::Frames, first_frame);
+            core::ptr::copy_nonoverlapping(stack.frames.as_ptr(), to, stack.frames.len());
+            segment.record::<StackRecord>(Region::Stacks, id).write(StackRecord {
+                hash,
+                first_frame,
+                depth: stack.frames.len() as u16,
+                flags_and_kind: stack.flags | kind::HOST << 8,
+                ..StackRecord::ZERO
+            });
+        }
+        if stack.flags & stack_flags::TRUNCATED != 0 {
+            segment.header().truncated_stacks += 1;
+        }
+        self.frames = frames_after;
+        self.stacks = id + 1;
+        segment.raise_count(Region::Frames, frames_after);
+        segment.raise_count(Region::Stacks, id + 1);
+        Some(id)
+    }
+
+    /// Copies the identities of all stacks from the parent's segment into a forked child's, totals at zero. False if
+    /// the child's segment has no room.
+    pub fn copy_to(&self, from: &Segment, to: &Segment) -> bool {
+        if !to.commit(Region::Frames, self.frames) || !to.commit(Region::Stacks, self.stacks) {
+            return false;
+        }
+        // SAFETY: both segments have these records committed; in the parent's they are complete and don't change.
+        unsafe {
+            core::ptr::copy_nonoverlapping(
+                from.record::<u64>(Region::Frames, 0),
+                to.record::<u64>(Region::Frames, 0),
+                self.frames as usize,
+            );
+            for id in 0..self.stacks {
+                let record = *from.record::<StackRecord>(Region::Stacks, id);
+                to.record::<StackRecord>(Region::Stacks, id).write(StackRecord {
+                    hash: record.hash,
+                    first_frame: record.first_frame,
+                    depth: record.depth,
+                    flags_and_kind: record.flags_and_kind,
+                    ..StackRecord::ZERO
+                });
+            }
+        }
+        to.raise_count(Region::Frames, self.frames);
+        to.raise_count(Region::Stacks, self.stacks);
+        true
+    }
+}
+
+/// Adds an allocation of `size` bytes with `weight` to a stack's totals.
+pub fn count_alloc(segment: &Segment, stack: u32, size: u64, weight: u64) {
+    // SAFETY: `stack` was interned in this segment; the caller holds the sampler's lock.
+    let record = unsafe { &mut *segment.record::<StackRecord>(Region::Stacks, stack) };
+    record.alloc_samples += 1;
+    record.alloc_objects += weight;
+    record.alloc_bytes += bytes(size, weight);
+}
+
+/// Adds a free to a stack's totals.
+pub fn count_free(segment: &Segment, stack: u32, size: u64, weight: u64) {
+    // SAFETY: as above.
+    let record = unsafe { &mut *segment.record::<StackRecord>(Region::Stacks, stack) };
+    record.free_samples += 1;
+    record.free_objects += weight;
+    record.free_bytes += bytes(size, weight);
+}
+
+/// Counts that a block grew or shrank in place.
+pub fn count_resize(segment: &Segment, stack: u32, before: u64, after: u64, weight: u64) {
+    // SAFETY: as above.
+    let record = unsafe { &mut *segment.record::<StackRecord>(Region::Stacks, stack) };
+    record.alloc_bytes += bytes(after.saturating_sub(before), weight);
+    record.free_bytes += bytes(before.saturating_sub(after), weight);
+}
+
+/// Bytes that a sample of `size` bytes and `weight` stands for.
+fn bytes(size: u64, weight: u64) -> u64 {
+    (u128::from(size) * u128::from(weight) / u128::from(OBJECT_ONE)) as u64
+}
+
+fn hash(stack: &CapturedStack<'_>) -> u64 {
+    let mut hash = 0x9e37_79b9_7f4a_7c15 ^ stack.epoch;
+    for &frame in stack.frames {
+        hash = (hash.rotate_left(5) ^ frame).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    // Murmur3's finisher: the low bits pick the place in the index.
+    hash ^= hash >> 33;
+    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^ hash >> 33
+}
+
+/// A stack's return addresses.
+pub fn frames(segment: &Segment, stack: u32) -> &[u64] {
+    // SAFETY: `stack` was interned in this segment, so its record and its frames are committed and don't change.
+    unsafe {
+        let record = &*segment.record::<StackRecord>(Region::Stacks, stack);
+        let first = segment.record::<u64>(Region::Frames, record.first_frame);
+        core::slice::from_raw_parts(first, usize::from(record.depth))
+    }
+}

@@ -1,0 +1,378 @@
+//! The segment's writing side: a file that is mapped, grown part by part, and left behind when the process is killed.
+//!
+//! The layout is `poolscope_wire`'s. When no file can be had (no `/dev/shm`, full, read-only) the same layout lies
+//! in private memory: the pool works the same, only nobody else can look.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use poolscope_wire::{HEADER_LEN, Header, MAGIC, Region, RegionEntry, VERSION, flags, state};
+
+use crate::message::Message;
+use crate::os;
+use crate::settings::Settings;
+
+const PATH_MAX: usize = 512;
+/// Bytes that a region grows by at first; a quarter of what it has later on.
+const GROWTH_MIN: u64 = 16 * 1024;
+
+/// Most records in each region: when samples are taken, and when every allocation is recorded.
+const CAPACITY: [(Region, u64, u64); 7] = [
+    (Region::Tiers, 512, 512),
+    (Region::Classes, 256, 256),
+    (Region::Threads, 4096, 4096),
+    (Region::Stacks, 1 << 16, 1 << 20),
+    (Region::Frames, 1 << 21, 1 << 25),
+    (Region::Modules, 2048, 2048),
+    (Region::Live, 1 << 20, 1 << 24),
+];
+
+/// A mapped segment. Copies refer to the same mapping, which is never unmapped.
+#[derive(Clone, Copy)]
+pub struct Segment {
+    base: *mut u8,
+}
+
+/// Path of the segment's file, for growing and removing it; empty if there is no file.
+static mut PATH: [u8; PATH_MAX] = [0; PATH_MAX];
+/// The segment that counters are published to.
+static CURRENT: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+
+impl Segment {
+    /// The process's segment, once it has one.
+    pub fn current() -> Option<Segment> {
+        let base = CURRENT.load(Ordering::Acquire);
+        (!base.is_null()).then_some(Segment { base })
+    }
+
+    /// Forgets the segment: this process is a forked child, and it is the parent's.
+    pub fn detach() {
+        CURRENT.store(core::ptr::null_mut(), Ordering::Release);
+        // SAFETY: the caller holds the sampler's lock, as all who touch the path do.
+        unsafe { PATH[0] = 0 };
+    }
+
+    /// Makes a segment for this process and publishes it; `None` only without address space for one.
+    pub fn create(settings: &Settings, forked: bool) -> Option<Segment> {
+        let exact = settings.period <= 1;
+        let mut entries = [RegionEntry::ZERO; 7];
+        let mut end = HEADER_LEN as u64;
+        for (region, sampled, recorded) in CAPACITY {
+            let capacity = (if exact { recorded } else { sampled } * region.record_len() as u64).next_multiple_of(4096);
+            entries[region as usize] =
+                RegionEntry { offset: end, capacity, record_len: region.record_len() as u32, ..RegionEntry::ZERO };
+            end += capacity;
+        }
+        let segment = match create_file(settings, end as usize) {
+            Ok(base) => Segment { base },
+            Err(why) => {
+                if settings.verbose {
+                    Message::new("no segment, other processes can't see this heap: ").text(why).print();
+                }
+                let base = os::map(end as usize);
+                if base.is_null() {
+                    return None;
+                }
+                Segment { base }
+            }
+        };
+        // SAFETY: the header's page exists and nobody reads it before the magic is there.
+        unsafe { fill_header(&mut *segment.base.cast::<Header>(), settings, entries, forked) };
+        for region in [Region::Tiers, Region::Classes] {
+            segment.commit(region, 1);
+        }
+        segment.header().state = state::LIVE;
+        core::sync::atomic::fence(Ordering::SeqCst);
+        segment.header().magic = MAGIC;
+        CURRENT.store(segment.base, Ordering::Release);
+        Some(segment)
+    }
+
+    /// The header. The caller holds the sampler's lock.
+    #[allow(clippy::mut_from_ref, reason = "the header is shared memory behind a raw pointer, not part of self")]
+    pub fn header(&self) -> &mut Header {
+        // SAFETY: the header exists as long as the process; writers hold the sampler's lock.
+        unsafe { &mut *self.base.cast::<Header>() }
+    }
+
+    fn entry(&self, region: Region) -> *mut RegionEntry {
+        // SAFETY: the index is below the number of regions.
+        unsafe { (&raw mut (*self.base.cast::<Header>()).regions).cast::<RegionEntry>().add(region as usize) }
+    }
+
+    /// Most records of a region.
+    pub fn capacity(&self, region: Region) -> usize {
+        // SAFETY: the entry is part of the header.
+        (unsafe { (*self.entry(region)).capacity } / region.record_len() as u64) as usize
+    }
+
+    /// Address of a record. Only records below a committed count may be touched.
+    pub fn record<T>(&self, region: Region, index: u32) -> *mut T {
+        // SAFETY: the offset lies in the mapping for every index below the region's capacity.
+        unsafe {
+            let offset = (*self.entry(region)).offset as usize + index as usize * region.record_len();
+            self.base.add(offset).cast()
+        }
+    }
+
+    /// Whether the first `count` records exist.
+    pub fn is_committed(&self, region: Region, count: u32) -> bool {
+        // SAFETY: as in `capacity`.
+        u64::from(count) * region.record_len() as u64 <= unsafe { (*self.entry(region)).committed }
+    }
+
+    /// Makes the first `count` records exist. False if the region or the file system is full.
+    pub fn commit(&self, region: Region, count: u32) -> bool {
+        self.is_committed(region, count) || self.grow(region, count)
+    }
+
+    #[cold]
+    fn grow(&self, region: Region, count: u32) -> bool {
+        // SAFETY: the caller holds the sampler's lock: one writer.
+        let entry = unsafe { &mut *self.entry(region) };
+        let need = (u64::from(count) * region.record_len() as u64).next_multiple_of(4096);
+        let step = match region {
+            Region::Tiers | Region::Classes => 4096,
+            _ => GROWTH_MIN.max(entry.committed / 4).next_multiple_of(4096),
+        };
+        let wanted = need.max(entry.committed + step).min(entry.capacity);
+        if wanted < need || !allocate(entry.offset, wanted) {
+            return false;
+        }
+        core::sync::atomic::fence(Ordering::Release);
+        entry.committed = wanted;
+        true
+    }
+
+    /// Tells readers that the first `count` records are there; the count never falls.
+    pub fn raise_count(&self, region: Region, count: u32) {
+        core::sync::atomic::fence(Ordering::Release);
+        // SAFETY: as above.
+        let entry = unsafe { &mut *self.entry(region) };
+        entry.count = entry.count.max(u64::from(count));
+    }
+}
+
+/// At a normal exit: removes the file, or says in it that the program ended if it is to be kept.
+pub fn finish(settings: &Settings) {
+    if let Some(segment) = Segment::current() {
+        segment.header().state = state::EXITED;
+    }
+    let path = &raw const PATH;
+    // SAFETY: the path is only changed under the sampler's lock, when a segment is made.
+    unsafe {
+        if !settings.keep && (*path)[0] != 0 {
+            os::keep_errno(|| libc::unlink(path.cast()));
+        }
+    }
+}
+
+/// Allocates the file's blocks up to `offset + len`, so that touching them can't fail.
+fn allocate(offset: u64, len: u64) -> bool {
+    let path = &raw const PATH;
+    // SAFETY: the path is a string that ends with zero; the caller holds the sampler's lock.
+    os::keep_errno(|| unsafe {
+        if (*path)[0] == 0 {
+            return true;
+        }
+        let fd = libc::open(path.cast(), libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW);
+        if fd < 0 {
+            return false;
+        }
+        let done = libc::posix_fallocate(fd, offset as i64, len as i64) == 0;
+        libc::close(fd);
+        done
+    })
+}
+
+/// Makes and maps the file.
+fn create_file(settings: &Settings, len: usize) -> Result<*mut u8, &'static str> {
+    let mut path = PathBuffer::new();
+    // SAFETY: system calls on strings that end with zero; the descriptor is closed on every way out.
+    os::keep_errno(|| unsafe {
+        let uid = libc::geteuid();
+        match settings.dir {
+            Some(dir) => path.push(dir.to_bytes()),
+            None => {
+                path.push(b"/dev/shm/poolscope-");
+                path.push_number(u64::from(uid));
+            }
+        }
+        libc::mkdir(path.as_ptr(), 0o700);
+        let mut info: libc::stat = core::mem::zeroed();
+        if libc::lstat(path.as_ptr(), &raw mut info) != 0 || info.st_mode & libc::S_IFMT != libc::S_IFDIR {
+            return Err("its folder can't be made");
+        }
+        if info.st_uid != uid || info.st_mode & 0o022 != 0 {
+            return Err("its folder belongs to another user, or others may write to it");
+        }
+        let generation = settings.generation;
+        let pid = os::process_id();
+        remove_older(path.as_ptr(), pid);
+        path.push(b"/");
+        path.push_number(u64::from(pid));
+        path.push(b".");
+        path.push_hex(generation);
+        if path.overflow {
+            return Err("the path of its folder is too long");
+        }
+        let fd = libc::open(
+            path.as_ptr(),
+            libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW,
+            0o600,
+        );
+        if fd < 0 {
+            return Err("its file can't be made");
+        }
+        let allocated = libc::posix_fallocate(fd, 0, HEADER_LEN as i64) == 0;
+        let p = if allocated {
+            libc::mmap(
+                core::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_NORESERVE,
+                fd,
+                0,
+            )
+        } else {
+            libc::MAP_FAILED
+        };
+        libc::close(fd);
+        if p == libc::MAP_FAILED {
+            libc::unlink(path.as_ptr());
+            return Err(if allocated { "it can't be mapped" } else { "its file system is full" });
+        }
+        (&raw mut PATH).write(path.bytes);
+        Ok(p.cast())
+    })
+}
+
+/// Removes the segments of earlier images of this process (`exec` keeps the pid).
+///
+/// # Safety
+/// `dir` is a string that ends with zero.
+unsafe fn remove_older(dir: *const libc::c_char, pid: u32) {
+    let mut prefix = PathBuffer::new();
+    prefix.push_number(u64::from(pid));
+    prefix.push(b".");
+    // SAFETY: the buffer bounds what the kernel writes; records are walked within the length that it returned. The C
+    // library's readdir would allocate.
+    unsafe {
+        let fd = libc::open(dir, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC);
+        if fd < 0 {
+            return;
+        }
+        let mut buffer = [0u64; 512];
+        loop {
+            let n = libc::syscall(libc::SYS_getdents64, fd, buffer.as_mut_ptr(), size_of_val(&buffer));
+            if n <= 0 {
+                break;
+            }
+            let mut at = 0;
+            while at < n as usize {
+                let entry = buffer.as_ptr().cast::<u8>().add(at);
+                // struct linux_dirent64: ino u64, off i64, reclen u16, type u8, name.
+                let length = entry.add(16).cast::<u16>().read_unaligned();
+                let name = CStr::from_ptr(entry.add(19).cast());
+                if name.to_bytes().starts_with(&prefix.bytes[..prefix.len]) {
+                    libc::unlinkat(fd, name.as_ptr(), 0);
+                }
+                at += usize::from(length.max(1));
+            }
+        }
+        libc::close(fd);
+    }
+}
+
+fn fill_header(header: &mut Header, settings: &Settings, regions: [RegionEntry; 7], forked: bool) {
+    header.version = VERSION;
+    header.header_len = HEADER_LEN as u32;
+    header.state = state::STARTING;
+    header.flags = if settings.period <= 1 { flags::EXACT } else { 0 } | if forked { flags::FORKED } else { 0 };
+    header.pid = os::process_id();
+    // SAFETY: system calls without arguments.
+    unsafe {
+        header.parent_pid = libc::getppid() as u32;
+        header.uid = libc::geteuid();
+    }
+    header.start_ticks = start_ticks();
+    header.boot_id = boot_id();
+    header.generation = settings.generation;
+    header.start_realtime_ns = os::clock_ns(libc::CLOCK_REALTIME);
+    header.start_monotonic_ns = os::clock_ns(libc::CLOCK_MONOTONIC);
+    header.period_bytes = settings.period.max(1);
+    header.regions = regions;
+    header.cmdline_len = os::read_file(c"/proc/self/cmdline", &mut header.cmdline) as u32;
+    // SAFETY: the length bounds the write.
+    let exe = os::keep_errno(|| unsafe {
+        libc::readlink(c"/proc/self/exe".as_ptr(), header.exe.as_mut_ptr().cast(), header.exe.len())
+    });
+    header.exe_len = exe.max(0) as u32;
+}
+
+/// Field 22 of `/proc/self/stat`; the second field is in parentheses and may contain spaces.
+fn start_ticks() -> u64 {
+    let mut buffer = [0u8; 1024];
+    let len = os::read_file(c"/proc/self/stat", &mut buffer);
+    let text = &buffer[..len];
+    let Some(close) = text.iter().rposition(|&b| b == b')') else { return 0 };
+    let field = text[close..].split(|&b| b == b' ').nth(20).unwrap_or(&[]);
+    field.iter().fold(0, |n, &b| n * 10 + u64::from(b.wrapping_sub(b'0').min(9)))
+}
+
+fn boot_id() -> [u8; 16] {
+    let mut buffer = [0u8; 64];
+    let len = os::read_file(c"/proc/sys/kernel/random/boot_id", &mut buffer);
+    let mut id = [0; 16];
+    let digits = buffer[..len].iter().filter_map(|&b| (b as char).to_digit(16));
+    for (i, digit) in digits.take(32).enumerate() {
+        id[i / 2] = id[i / 2] << 4 | digit as u8;
+    }
+    id
+}
+
+/// A path that ends with zero, under construction.
+struct PathBuffer {
+    bytes: [u8; PATH_MAX],
+    len: usize,
+    overflow: bool,
+}
+
+impl PathBuffer {
+    fn new() -> Self {
+        PathBuffer { bytes: [0; PATH_MAX], len: 0, overflow: false }
+    }
+
+    fn as_ptr(&self) -> *const libc::c_char {
+        self.bytes.as_ptr().cast()
+    }
+
+    fn push(&mut self, part: &[u8]) {
+        match self.bytes.get_mut(self.len..self.len + part.len()) {
+            Some(place) if self.len + part.len() < PATH_MAX => {
+                place.copy_from_slice(part);
+                self.len += part.len();
+            }
+            _ => self.overflow = true,
+        }
+    }
+
+    fn push_number(&mut self, mut value: u64) {
+        let mut digits = [0u8; 20];
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (value % 10) as u8;
+            value /= 10;
+            if value == 0 {
+                break;
+            }
+        }
+        self.push(&digits[at..]);
+    }
+
+    fn push_hex(&mut self, value: u64) {
+        let digits: [u8; 16] = core::array::from_fn(|i| b"0123456789abcdef"[(value >> (60 - 4 * i) & 15) as usize]);
+        self.push(&digits);
+    }
+}

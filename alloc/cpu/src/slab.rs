@@ -1,0 +1,327 @@
+//! The descriptor of an arena page, and the slab that a run of pages is when it holds blocks of one class.
+//!
+//! Descriptors lie out of line, in a table at the start of the arena: headers inside the slabs, 64 KiB apart, would
+//! all fall into one set of the first-level cache. They are never unmapped, so a `&'static Slab` is always good;
+//! what it *says* is only the owner's to change (or the lock holder's), hence the cells.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::arena::{self, PAGE};
+use crate::block::BlockPtr;
+use crate::size_class::SizeClass;
+
+/// Values of [`Slab::owner`] that are not the address of a heap.
+pub mod owner {
+    /// Nobody: a page that holds no block's start.
+    pub const NONE: usize = 0;
+    /// A page of a larger slab, not its first.
+    pub const INTERIOR: usize = 8;
+    /// The central cache of its class; fields belong to the holder of that lock.
+    pub const CENTRAL: usize = 16;
+    /// The sampler; fields belong to the holder of its lock.
+    pub const SAMPLED: usize = 24;
+    /// One large block.
+    pub const LARGE: usize = 32;
+}
+
+/// What the page heap keeps a page for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// Never handed out.
+    Unused = 0,
+    /// In a free span.
+    Free = 1,
+    /// In a span that is in use.
+    Used = 2,
+}
+
+/// Where a heap or the central cache keeps a slab.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Place {
+    /// In no list.
+    None = 0,
+    /// The slab that a heap allocates from.
+    Active = 1,
+    /// In the list of slabs with few free blocks, if any.
+    Full = 2,
+    /// In the queue of slabs worth allocating from.
+    Partial = 3,
+}
+
+/// No entry in the live table.
+pub const NO_SLOT: u32 = u32::MAX;
+
+/// Descriptor of a page. In a span of several pages the first one's speaks for all; the last one's `kind` and
+/// `pages` serve the page heap when it looks for a free neighbour.
+#[repr(C, align(64))]
+pub struct Slab {
+    /// Address of the heap that owns it, or one of [`owner`].
+    pub owner: AtomicUsize,
+    /// Blocks that the owner freed, linked.
+    pub local_free: Cell<BlockPtr>,
+    /// Frees until the owner has to look: it falls by one with each, and at 0 the slow path runs.
+    pub countdown: Cell<u32>,
+    /// What `countdown` was when `live` was last brought up to date.
+    pub armed: Cell<u32>,
+    /// Next slab or span in a list.
+    pub next: Cell<Option<&'static Slab>>,
+    /// The one before.
+    pub prev: Cell<Option<&'static Slab>>,
+    /// Sampled slab: address of its table of live slots. Large block: bytes asked for.
+    pub aux: Cell<usize>,
+    /// Pages of the span.
+    pub pages: Cell<u32>,
+    /// Slab: free blocks that are in the counters already. Large block: its slot in the live table, or [`NO_SLOT`].
+    pub counted_frees: Cell<u32>,
+    /// Size class of the blocks.
+    pub class: Cell<SizeClass>,
+    /// What the page heap keeps it for.
+    pub kind: Cell<Kind>,
+    /// Which list it is in.
+    pub place: Cell<Place>,
+    /// Bit 0: its memory reads as zero. Bits 1 to 7: index of the arena.
+    pub zero_and_arena: Cell<u8>,
+    /// Blocks that were ever cut from it.
+    pub carved: Cell<u16>,
+    /// Blocks handed out (to a thread's list or to the program) when last brought up to date.
+    pub live: Cell<u16>,
+}
+
+const _: () = assert!(size_of::<Slab>() == 64);
+
+// SAFETY: every field but `owner` is only touched by the owner that `owner` names: the thread of that heap, or the
+// holder of the lock that the tag stands for. Changes of `owner` hand the fields over (release and acquire through
+// the lock, or through the list that carries the block).
+unsafe impl Sync for Slab {}
+
+impl Slab {
+    /// The first page's address.
+    #[inline]
+    pub fn address(&'static self) -> *mut u8 {
+        arena::page_address(self)
+    }
+
+    /// Bytes of the span.
+    pub fn bytes(&self) -> usize {
+        self.pages.get() as usize * PAGE
+    }
+
+    /// Blocks in the slab.
+    #[inline]
+    pub fn capacity(&self) -> u32 {
+        self.class.get().info().capacity
+    }
+
+    /// Blocks handed out right now.
+    #[inline]
+    pub fn in_use(&self) -> u32 {
+        u32::from(self.live.get()) - (self.armed.get() - self.countdown.get())
+    }
+
+    /// Sets the number of frees until the owner has to look, with `live` brought up to date.
+    #[inline]
+    pub fn arm(&self, live: u32, countdown: u32) {
+        self.live.set(live as u16);
+        self.armed.set(countdown);
+        self.countdown.set(countdown);
+    }
+
+    /// Arms a slab in the full list: its owner looks when an eighth of it is free, so that a refill is worth it.
+    pub fn arm_full(&self) {
+        let live = self.in_use();
+        let free = self.capacity() - live;
+        let wanted = (self.capacity() / 8).max(1);
+        self.arm(live, wanted.saturating_sub(free).max(1).min(live.max(1)));
+    }
+
+    /// Arms a slab whose owner only wants to know when it is empty.
+    pub fn arm_empty(&self) {
+        let live = self.in_use();
+        self.arm(live, live.max(1));
+    }
+
+    /// Whether it has blocks to give.
+    pub fn has_free(&self) -> bool {
+        !self.local_free.get().is_null() || u32::from(self.carved.get()) < self.capacity()
+    }
+
+    /// Pushes a freed block; true if the owner has to look at the slab now.
+    ///
+    /// # Safety
+    /// `block` is a block of this slab that was handed out and is now free; the caller is the slab's owner.
+    #[inline(always)]
+    pub unsafe fn push(&self, block: BlockPtr) -> bool {
+        // SAFETY: the block is free memory of a slab that the caller owns.
+        unsafe { block.set_next(self.local_free.get()) };
+        self.local_free.set(block);
+        let left = self.countdown.get().wrapping_sub(1);
+        self.countdown.set(left);
+        left == 0
+    }
+
+    /// Takes all freed blocks: the list and its length. They count as handed out afterwards.
+    pub fn take_local(&self) -> (BlockPtr, u32) {
+        let list = self.local_free.replace(BlockPtr::NULL);
+        let count = u32::from(self.carved.get()) - self.in_use();
+        self.arm(u32::from(self.carved.get()), u32::from(self.carved.get()));
+        (list, count)
+    }
+
+    /// Cuts up to `want` new blocks off the unused end, linked in address order. They count as handed out.
+    pub fn carve(&'static self, want: u32) -> (BlockPtr, u32) {
+        let carved = u32::from(self.carved.get());
+        let count = want.min(self.capacity() - carved);
+        if count == 0 {
+            return (BlockPtr::NULL, 0);
+        }
+        let size = self.class.get().block();
+        // SAFETY: blocks `carved .. carved + count` lie inside the slab and were never handed out.
+        unsafe {
+            let first = self.address().add(carved as usize * size);
+            let mut block = first;
+            for _ in 1..count {
+                let next = block.add(size);
+                BlockPtr::new(block).set_next(BlockPtr::new(next));
+                block = next;
+            }
+            BlockPtr::new(block).set_next(BlockPtr::NULL);
+            let live = self.in_use() + count;
+            self.carved.set((carved + count) as u16);
+            self.arm(live, live);
+            (BlockPtr::new(first), count)
+        }
+    }
+
+    /// Puts `count` handed-out blocks, a linked list that ends with `last`, back.
+    ///
+    /// # Safety
+    /// The blocks are this slab's and the caller's; the caller owns the slab.
+    pub unsafe fn put_back(&self, first: BlockPtr, last: BlockPtr, count: u32) {
+        // SAFETY: `last` is one of the blocks.
+        unsafe { last.set_next(self.local_free.get()) };
+        self.local_free.set(first);
+        let live = self.in_use() - count;
+        self.arm(live, live);
+    }
+
+    /// Makes a span a slab of `class` with nothing carved and hands it to `owner`.
+    pub fn begin(&'static self, class: SizeClass, owner: usize) {
+        self.local_free.set(BlockPtr::NULL);
+        self.class.set(class);
+        self.place.set(Place::None);
+        self.carved.set(0);
+        self.counted_frees.set(0);
+        self.arm(0, 0);
+        self.next.set(None);
+        self.prev.set(None);
+        for page in 1..self.pages.get() {
+            let interior = self.page(page);
+            interior.pages.set(page);
+            interior.owner.store(owner::INTERIOR, Ordering::Relaxed);
+        }
+        self.owner.store(owner, Ordering::Release);
+    }
+
+    /// Ends the slab: no page of it has an owner any more.
+    pub fn end(&'static self) {
+        for page in 0..self.pages.get() {
+            self.page(page).owner.store(owner::NONE, Ordering::Relaxed);
+        }
+    }
+
+    /// A large block's slot in the live table.
+    pub fn live_slot(&self) -> &Cell<u32> {
+        &self.counted_frees
+    }
+
+    /// Ends a large block's span, whose other pages never had an owner.
+    pub fn end_large(&self) {
+        self.owner.store(owner::NONE, Ordering::Relaxed);
+    }
+
+    /// The descriptor of the `n`th page of the span.
+    pub fn page(&'static self, n: u32) -> &'static Slab {
+        // SAFETY: descriptors of a span's pages are neighbours in the arena's table.
+        unsafe { &*(&raw const *self).add(n as usize) }
+    }
+
+    /// The descriptor of the page before the span. There always is one: an arena begins with the pages of its table.
+    pub fn page_before(&'static self) -> &'static Slab {
+        self.page_back(1)
+    }
+
+    /// The descriptor `n` pages before.
+    pub fn page_back(&'static self, n: u32) -> &'static Slab {
+        // SAFETY: as for `page`; the caller names a page of the same arena.
+        unsafe { &*(&raw const *self).sub(n as usize) }
+    }
+
+    /// The slab that an [`owner::INTERIOR`] page belongs to.
+    pub fn head(&'static self) -> &'static Slab {
+        // `begin` stored the distance to the first page.
+        self.page_back(self.pages.get())
+    }
+
+    /// Whether the slab's memory reads as zero.
+    pub fn is_zero(&self) -> bool {
+        self.zero_and_arena.get() & 1 != 0
+    }
+
+    /// Notes whether the slab's memory reads as zero.
+    pub fn set_zero(&self, zero: bool) {
+        self.zero_and_arena.set(self.zero_and_arena.get() & !1 | u8::from(zero));
+    }
+}
+
+/// A doubly linked list of slabs; the caller owns them all.
+pub struct SlabList {
+    first: Cell<Option<&'static Slab>>,
+    last: Cell<Option<&'static Slab>>,
+}
+
+impl SlabList {
+    /// An empty list.
+    pub const fn new() -> Self {
+        SlabList { first: Cell::new(None), last: Cell::new(None) }
+    }
+
+    /// The slab that has waited longest.
+    pub fn first(&self) -> Option<&'static Slab> {
+        self.first.get()
+    }
+
+    /// Adds a slab at the end.
+    pub fn push_back(&self, slab: &'static Slab) {
+        slab.next.set(None);
+        slab.prev.set(self.last.get());
+        match self.last.get() {
+            Some(last) => last.next.set(Some(slab)),
+            None => self.first.set(Some(slab)),
+        }
+        self.last.set(Some(slab));
+    }
+
+    /// Takes a slab out of the list.
+    pub fn remove(&self, slab: &'static Slab) {
+        match slab.prev.get() {
+            Some(prev) => prev.next.set(slab.next.get()),
+            None => self.first.set(slab.next.get()),
+        }
+        match slab.next.get() {
+            Some(next) => next.prev.set(slab.prev.get()),
+            None => self.last.set(slab.prev.get()),
+        }
+        slab.next.set(None);
+        slab.prev.set(None);
+    }
+
+    /// Takes the first slab out.
+    pub fn pop_front(&self) -> Option<&'static Slab> {
+        let slab = self.first.get()?;
+        self.remove(slab);
+        Some(slab)
+    }
+}

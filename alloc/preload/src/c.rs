@@ -1,0 +1,190 @@
+//! The malloc family of C and POSIX. errno is set to `ENOMEM` by whatever returns null, and kept otherwise.
+
+use core::ffi::c_int;
+use core::ptr::null_mut;
+
+use poolscope_cpu as pool;
+
+const PAGE: usize = 4096;
+
+/// `malloc` (C).
+#[unsafe(no_mangle)]
+pub extern "C" fn malloc(size: usize) -> *mut u8 {
+    pool::malloc(size)
+}
+
+/// `free` (C).
+///
+/// # Safety
+/// `p` is null or an allocated block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(p: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { pool::free(p) }
+}
+
+/// `calloc` (C).
+#[unsafe(no_mangle)]
+pub extern "C" fn calloc(count: usize, size: usize) -> *mut u8 {
+    match count.checked_mul(size) {
+        Some(bytes) => pool::malloc_zeroed(bytes),
+        None => out_of_memory(),
+    }
+}
+
+/// `realloc` (C). As in glibc, a size of 0 frees the block and returns null.
+///
+/// # Safety
+/// `p` is null or an allocated block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc(p: *mut u8, size: usize) -> *mut u8 {
+    if p.is_null() {
+        return pool::malloc(size);
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if size == 0 {
+            pool::free(p);
+            return null_mut();
+        }
+        pool::realloc(p, size, 16)
+    }
+}
+
+/// `reallocarray` (POSIX 2024).
+///
+/// # Safety
+/// `p` is null or an allocated block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn reallocarray(p: *mut u8, count: usize, size: usize) -> *mut u8 {
+    match count.checked_mul(size) {
+        // SAFETY: the caller's promise.
+        Some(bytes) => unsafe { realloc(p, bytes) },
+        None => out_of_memory(),
+    }
+}
+
+/// `posix_memalign` (POSIX): returns an error number and leaves errno alone.
+///
+/// # Safety
+/// `out` may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_memalign(out: *mut *mut u8, align: usize, size: usize) -> c_int {
+    if !align.is_power_of_two() || align < size_of::<usize>() {
+        return libc::EINVAL;
+    }
+    // SAFETY: errno is this thread's.
+    let errno = unsafe { *libc::__errno_location() };
+    let p = pool::malloc_aligned(size, align);
+    if p.is_null() {
+        pool::set_errno(errno);
+        return libc::ENOMEM;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { *out = p };
+    0
+}
+
+/// `aligned_alloc` (C): null and `EINVAL` unless `align` is a power of two.
+#[unsafe(no_mangle)]
+pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut u8 {
+    if !align.is_power_of_two() {
+        pool::set_errno(libc::EINVAL);
+        return null_mut();
+    }
+    pool::malloc_aligned(size, align)
+}
+
+/// `memalign` (SunOS): like glibc's, rounds `align` up to a power of two.
+#[unsafe(no_mangle)]
+pub extern "C" fn memalign(align: usize, size: usize) -> *mut u8 {
+    match align.checked_next_power_of_two() {
+        Some(align) => pool::malloc_aligned(size, align),
+        None => {
+            pool::set_errno(libc::EINVAL);
+            null_mut()
+        }
+    }
+}
+
+/// `valloc` (BSD): at a multiple of the kernel's page.
+#[unsafe(no_mangle)]
+pub extern "C" fn valloc(size: usize) -> *mut u8 {
+    pool::malloc_aligned(size, PAGE)
+}
+
+/// `pvalloc` (SVr4): whole pages of the kernel.
+#[unsafe(no_mangle)]
+pub extern "C" fn pvalloc(size: usize) -> *mut u8 {
+    match size.checked_next_multiple_of(PAGE) {
+        Some(bytes) => pool::malloc_aligned(bytes, PAGE),
+        None => out_of_memory(),
+    }
+}
+
+/// `malloc_usable_size` (glibc).
+///
+/// # Safety
+/// `p` is null or an allocated block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_usable_size(p: *mut u8) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { pool::usable_size(p) }
+}
+
+/// `free_sized` (C23).
+///
+/// # Safety
+/// `p` is null or an allocated block of `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_sized(p: *mut u8, size: usize) {
+    let _ = size;
+    // SAFETY: the caller's promise.
+    unsafe { pool::free(p) }
+}
+
+/// `free_aligned_sized` (C23).
+///
+/// # Safety
+/// `p` is null or a block of `aligned_alloc(align, size)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_aligned_sized(p: *mut u8, align: usize, size: usize) {
+    let _ = (align, size);
+    // SAFETY: the caller's promise.
+    unsafe { pool::free(p) }
+}
+
+fn out_of_memory() -> *mut u8 {
+    pool::set_errno(libc::ENOMEM);
+    null_mut()
+}
+
+/// Declares another name for a function above.
+macro_rules! alias {
+    ($($name:ident = $target:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => { $(
+        #[doc = concat!("glibc's own name for `", stringify!($target), "`.")]
+        ///
+        /// # Safety
+        /// As for that function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $result)? {
+            #[allow(unused_unsafe, reason = "some of the functions are safe")]
+            // SAFETY: the caller's promise.
+            unsafe { $target($($arg),*) }
+        }
+    )* };
+}
+
+alias! {
+    __libc_malloc = malloc(size: usize) -> *mut u8;
+    __libc_free = free(p: *mut u8);
+    cfree = free(p: *mut u8);
+    __libc_cfree = free(p: *mut u8);
+    __libc_calloc = calloc(count: usize, size: usize) -> *mut u8;
+    __libc_realloc = realloc(p: *mut u8, size: usize) -> *mut u8;
+    __libc_reallocarray = reallocarray(p: *mut u8, count: usize, size: usize) -> *mut u8;
+    __libc_memalign = memalign(align: usize, size: usize) -> *mut u8;
+    __libc_valloc = valloc(size: usize) -> *mut u8;
+    __libc_pvalloc = pvalloc(size: usize) -> *mut u8;
+    __posix_memalign = posix_memalign(out: *mut *mut u8, align: usize, size: usize) -> c_int;
+}

@@ -1,0 +1,39 @@
+//! What runs when the library is loaded and when the process ends.
+
+use core::ffi::c_int;
+
+use poolscope_cpu as pool;
+
+/// Starts the pool at load, so that the process can be seen before it samples anything.
+extern "C" fn load() {
+    // SAFETY: the block was just allocated, and nobody has it.
+    unsafe { pool::free(pool::malloc(1)) };
+}
+
+/// At a normal exit.
+extern "C" fn unload() {
+    pool::finish();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOAD: extern "C" fn() = load;
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static UNLOAD: extern "C" fn() = unload;
+
+/// `_exit` (POSIX): runs no destructors, so the segment is finished here.
+#[unsafe(no_mangle)]
+pub extern "C" fn _exit(status: c_int) -> ! {
+    pool::finish();
+    loop {
+        // SAFETY: ends the process.
+        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    }
+}
+
+/// `_Exit` (C): the same.
+#[unsafe(no_mangle)]
+pub extern "C" fn _Exit(status: c_int) -> ! {
+    _exit(status)
+}
