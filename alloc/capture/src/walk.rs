@@ -1,7 +1,7 @@
 //! From frame to frame, from the innermost return address outwards.
 
 use crate::modules::{self, Confirmed, Module, UNLISTED};
-use crate::rule::{Base, Cfa, Fp, Rule};
+use crate::rule::{Base, Cfa, Fp, Packed, Rule};
 use crate::stack::{ThreadState, Window};
 use crate::{Captured, MAX_DEPTH, cfi, rule_cache};
 
@@ -61,6 +61,13 @@ impl Walk<'_> {
             if known {
                 certain = depth;
             }
+            if let Some(rule) = self.known_rule(address)
+                && let Some(caller) = self.step_usual(rule, &registers)
+            {
+                registers = caller;
+                call_length = 1;
+                continue;
+            }
             let step = match self.rule(address) {
                 Rule::Unknown => self.step_by_frame_pointer(&registers),
                 rule => self.step(rule, &registers),
@@ -91,8 +98,33 @@ impl Walk<'_> {
         self.module.is_some()
     }
 
+    /// The rule at `address`, which lies in `module` if anywhere, if it is remembered.
+    #[inline(always)]
+    fn known_rule(&self, address: usize) -> Option<Packed> {
+        let module = self.module.as_ref()?;
+        let offset = u32::try_from(address.wrapping_sub(module.start)).ok()?;
+        if module.index == UNLISTED { None } else { rule_cache::get(module.index, offset) }
+    }
+
+    /// To the caller of a usual frame; `None` if it is not one, at the end of the stack, or if the step cannot be.
+    #[inline(always)]
+    fn step_usual(&mut self, rule: Packed, registers: &Registers) -> Option<Registers> {
+        let (pc, sp, fp);
+        if rule.is_frame_pointer() {
+            sp = registers.fp.wrapping_add(16);
+            (fp, pc) = (self.stack.word(registers.fp)?, self.stack.word(sp.wrapping_sub(8))?);
+        } else {
+            let frame = rule.usual()?;
+            sp = if frame.from_fp { registers.fp } else { registers.sp }.wrapping_add(frame.cfa);
+            pc = self.stack.word(sp.wrapping_sub(8))?;
+            fp = if frame.saved == 0 { registers.fp } else { self.stack.word(sp.wrapping_sub(frame.saved))? };
+        }
+        (sp > registers.sp && pc != 0).then_some(Registers { pc, sp, fp })
+    }
+
     /// The rule at `address`, which lies in `module` if anywhere.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     fn rule(&self, address: usize) -> Rule {
         let Some(module) = &self.module else {
             return Rule::Unknown;
@@ -101,17 +133,16 @@ impl Walk<'_> {
             Ok(offset) if module.index != UNLISTED => offset,
             _ => return compute(module, address),
         };
-        match rule_cache::get(module.index, offset) {
-            Some(rule) => rule,
-            None => {
-                let rule = compute(module, address);
-                rule_cache::put(module.index, offset, rule);
-                rule
-            }
+        if let Some(rule) = rule_cache::get(module.index, offset).and_then(Rule::unpack) {
+            return rule;
         }
+        let rule = compute(module, address);
+        rule_cache::put(module.index, offset, rule);
+        rule
     }
 
-    #[inline]
+    #[cold]
+    #[inline(never)]
     fn step(&mut self, rule: Rule, registers: &Registers) -> Step {
         match rule {
             Rule::Frame { cfa, fp } => self.step_frame(cfa, fp, registers).unwrap_or(Step::Lost),
@@ -121,7 +152,6 @@ impl Walk<'_> {
         }
     }
 
-    #[inline]
     fn step_frame(&mut self, cfa: Cfa, fp: Fp, registers: &Registers) -> Option<Step> {
         let base = |base| match base {
             Base::Sp => registers.sp,
