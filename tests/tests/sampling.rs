@@ -1,0 +1,73 @@
+//! The sampler draws what it says: a Poisson process over the allocated bytes.
+//!
+//! `csrc/sampling_stats.c` runs four workloads, each of millions of blocks, and says how many samples are to be expected:
+//! a block that takes `c` bytes is sampled with `p = 1 - exp(-c / T)`, so `n` such blocks give `n * p` samples. The
+//! count is a sum of independent draws with the variance `sum p (1 - p)`, which for `c` far below `T` is the
+//! expectation itself: sigma is its square root.
+//!
+//! The seeds are random, so a right sampler fails now and then. A count within 3 sigma passes (997 of 1000); one past 4
+//! sigma fails (1 of 16,000 of a right sampler); between the two, a second count must be within 3 sigma. A right
+//! sampler fails one of these tests about once in 15,000 runs; with 10,000 samples, one that is off by 5 % fails always
+//! and one that is off by 3 % every second time.
+
+use poolscope_e2e::compiler::compile;
+use poolscope_e2e::{Pool, Running};
+
+const PERIOD: u64 = 512 << 10;
+/// With a sample every half MiB, 5000 MiB give 10,000: sigma is one per cent.
+const MIB: u64 = 5000;
+
+/// Runs one workload and returns by how many sigma the number of samples was off.
+fn deviation(pool: &Pool, program: &mut Running, answers: &mut usize, workload: usize) -> f64 {
+    let samples = || pool.segment(program.pid()).expect("the program has its segment").samples();
+    let before = samples();
+    program.send(&format!("{workload} {MIB}\n"));
+    let nth = *answers;
+    *answers += 1;
+    let expected: f64 = program.wait_until("it was done", |running| {
+        let out = running.stdout();
+        let whole = &out[..out.rfind('\n').map_or(0, |end| end + 1)];
+        let mut done = whole.lines().filter_map(|line| line.strip_prefix("DONE "));
+        done.nth(nth).map(|number| number.parse().expect("a number follows DONE"))
+    });
+    let taken = pool.segment(program.pid()).expect("the program has its segment").samples() - before;
+    let sigma = expected.sqrt();
+    let off = (taken as f64 - expected) / sigma;
+    println!("workload {workload}: {taken} samples, {expected:.1} expected, {off:+.2} sigma");
+    off
+}
+
+fn workload(number: usize) {
+    let pool = Pool::new();
+    let program = compile(pool.files(), "sampling_stats.c", "sampling_stats", &["-O2"]);
+    let mut program = pool.program(program).arg(PERIOD.to_string()).env("POOLSCOPE_PERIOD", PERIOD.to_string()).start();
+    program.wait_for_line("READY");
+    let mut answers = 0;
+    let first = deviation(&pool, &mut program, &mut answers, number);
+    assert!(first.abs() <= 4.0, "workload {number}: {first:+.2} sigma");
+    if first.abs() > 3.0 {
+        let second = deviation(&pool, &mut program, &mut answers, number);
+        assert!(second.abs() <= 3.0, "workload {number}: {first:+.2} and {second:+.2} sigma");
+    }
+    program.finish().silent_success();
+}
+
+#[test]
+fn one_block_of_64_bytes_at_a_time() {
+    workload(0);
+}
+
+#[test]
+fn random_sizes_with_4096_live() {
+    workload(1);
+}
+
+#[test]
+fn one_tiny_block_at_a_time() {
+    workload(2);
+}
+
+#[test]
+fn nearly_equal_sizes_with_4096_live() {
+    workload(3);
+}

@@ -1,0 +1,163 @@
+//! Programs that say what they hold, and the profile that the pool made of them, read by real `go tool pprof`.
+
+use std::path::PathBuf;
+
+use poolscope_e2e::compiler::{compile, compile_library};
+use poolscope_e2e::pprof::{Raw, pprof};
+use poolscope_e2e::{Pool, Program, sample, truth};
+
+/// Runs the program at this period; returns the worst deviation from the truth of any site, in standard errors.
+#[track_caller]
+fn worst_deviation(pool: &Pool, program: &PathBuf, args: &[PathBuf], period: u64, sites: &[&str]) -> f64 {
+    let mut running = pool.program(program).args(args).env("POOLSCOPE_PERIOD", period.to_string()).start();
+    running.wait_for_line("READY");
+    let profile = pool.files().join("heap.pb.gz");
+    pool.poolscope().args(["dump", &running.pid().to_string(), "-o"]).arg(&profile).run().success();
+    let blocks = truth::parse(&running.stdout());
+    running.finish().silent_success();
+
+    let raw = Raw::read(pool.files(), &profile);
+    let types = ["alloc_objects/count", "alloc_space/bytes", "inuse_objects/count", "inuse_space/bytes"];
+    assert_eq!(raw.types, types);
+    let top = pprof(pool.files(), &["-top", "-cum", "-sample_index=inuse_space"], &profile).stdout;
+
+    let mut worst = 0.0_f64;
+    for &site in sites {
+        let blocks = blocks.get(site).unwrap_or_else(|| panic!("the program said nothing of {site}"));
+        let allocated = truth::amount(blocks, period, |blocks| blocks.allocated);
+        let held = truth::amount(blocks, period, |blocks| blocks.held);
+        for (what, amount) in [("alloc_space/bytes", allocated), ("inuse_space/bytes", held)] {
+            let estimate = raw.total_under(site, what);
+            let off = amount.deviation(estimate);
+            println!("{site} {what}: {estimate}, truth {} +- {:.0}, off by {off:+.2}", amount.bytes, amount.error);
+            worst = worst.max(off.abs());
+        }
+        // Named in the report that a person reads, too, unless it holds nothing.
+        let named = top.lines().any(|line| line.split_whitespace().any(|word| word.ends_with(site)));
+        assert!(named || held.bytes == 0, "{site} is not in -top:\n{top}");
+    }
+    worst
+}
+
+/// Within 3 standard errors, as `truth` computes them. The samples are random: of a right profiler, one run in about 100
+/// has a site past 3, so such a run is repeated once; past 5 (1 in 1,700,000) it fails at once.
+#[track_caller]
+fn holds(program: &PathBuf, args: &[PathBuf], period: u64, sites: &[&str]) {
+    let pool = Pool::new();
+    let first = worst_deviation(&pool, program, args, period, sites);
+    assert!(first <= 5.0, "off by {first:.1} standard errors");
+    if first > 3.0 {
+        let second = worst_deviation(&pool, program, args, period, sites);
+        assert!(second <= 3.0, "off by {first:.1} and then by {second:.1} standard errors");
+    }
+}
+
+const DEFAULT: u64 = 512 << 10;
+const SITES: [&str; 3] = ["site_a", "site_b", "site_c"];
+const SITES_AND_PLUGIN: [&str; 4] = ["site_a", "site_b", "site_c", "site_plugin"];
+
+/// Builds the C program and its plug-in with these flags and holds the profile to them.
+#[track_caller]
+fn c_program(flags: &[&str], strip: Option<&str>, period: u64) {
+    let pool = Pool::new();
+    let program = compile(pool.files(), "truth.c", "truth", flags);
+    let plugin = compile_library(pool.files(), "truth_plugin.c", "truth_plugin.so", flags);
+    if let Some(how) = strip {
+        Program::new("strip").arg(how).arg(&program).arg(&plugin).run().silent_success();
+    }
+    holds(&program, &[plugin], period, &SITES_AND_PLUGIN);
+}
+
+#[test]
+fn a_c_program_without_frame_pointers_and_a_plugin() {
+    c_program(&["-O2", "-g", "-fomit-frame-pointer"], None, DEFAULT);
+}
+
+#[test]
+fn a_c_program_with_frame_pointers_and_a_plugin() {
+    c_program(&["-O2", "-g", "-fno-omit-frame-pointer"], None, DEFAULT);
+}
+
+#[test]
+fn an_unoptimised_c_program() {
+    c_program(&["-O0", "-g"], None, DEFAULT);
+}
+
+#[test]
+fn a_stripped_c_program_with_only_eh_frame_and_symbols() {
+    c_program(&["-O2", "-g", "-fomit-frame-pointer"], Some("--strip-debug"), DEFAULT);
+}
+
+#[test]
+fn a_c_program_at_fixed_addresses() {
+    let pool = Pool::new();
+    let program = compile(pool.files(), "truth.c", "truth", &["-O2", "-g", "-no-pie", "-fno-pie"]);
+    holds(&program, &[], DEFAULT, &SITES);
+}
+
+/// Sixteen times the samples, a quarter of the error: a small bias shows.
+#[test]
+fn many_samples_come_closer_to_the_truth() {
+    c_program(&["-O2", "-g"], None, 32 << 10);
+}
+
+#[test]
+fn a_rust_program() {
+    holds(&sample("truth-rust"), &[], DEFAULT, &SITES);
+}
+
+#[test]
+fn a_stripped_rust_program_with_only_eh_frame_and_symbols() {
+    let pool = Pool::new();
+    let program = pool.files().join("truth-rust");
+    std::fs::copy(sample("truth-rust"), &program).unwrap();
+    Program::new("strip").arg("--strip-debug").arg(&program).run().silent_success();
+    holds(&program, &[], DEFAULT, &SITES);
+}
+
+/// With a period of 1 every allocation is recorded: no estimate, the truth to the byte.
+#[test]
+fn a_period_of_one_records_everything() {
+    let pool = Pool::new();
+    let program = compile(pool.files(), "truth.c", "truth", &["-O2", "-g"]);
+    let mut running = pool.program(program).env("POOLSCOPE_PERIOD", "1").start();
+    running.wait_for_line("READY");
+    let profile = pool.files().join("heap.pb.gz");
+    pool.poolscope().args(["dump", &running.pid().to_string(), "-o"]).arg(&profile).run().success();
+    let blocks = truth::parse(&running.stdout());
+    running.finish().silent_success();
+    let raw = Raw::read(pool.files(), &profile);
+    for site in SITES {
+        let sum = |count: fn(&truth::Blocks) -> u64| blocks[site].iter().map(|b| (count(b), count(b) * b.size));
+        let (objects, bytes) = sum(|b| b.allocated).fold((0, 0), |sum, (n, b)| (sum.0 + n, sum.1 + b));
+        assert_eq!(raw.total_under(site, "alloc_objects/count"), objects, "{site}");
+        assert_eq!(raw.total_under(site, "alloc_space/bytes"), bytes, "{site}");
+        let (objects, bytes) = sum(|b| b.held).fold((0, 0), |sum, (n, b)| (sum.0 + n, sum.1 + b));
+        assert_eq!(raw.total_under(site, "inuse_objects/count"), objects, "{site}");
+        assert_eq!(raw.total_under(site, "inuse_space/bytes"), bytes, "{site}");
+    }
+}
+
+#[test]
+fn pprof_draws_and_lists_without_a_warning() {
+    let pool = Pool::new();
+    let program = compile(pool.files(), "truth.c", "truth", &["-O2", "-g"]);
+    let mut running = pool.program(program).start();
+    running.wait_for_line("READY");
+    let profile = pool.files().join("heap.pb.gz");
+    pool.poolscope().args(["dump", &running.pid().to_string(), "-o"]).arg(&profile).run().success();
+    running.finish().silent_success();
+    let svg = pprof(pool.files(), &["-svg", "-output=heap.svg"], &profile);
+    drop(svg);
+    // Files and lines came along.
+    let list = pprof(pool.files(), &["-top", "-lines"], &profile).stdout;
+    assert!(list.contains("truth.h:") || list.contains("truth.c:"), "{list}");
+    let raw = Raw::read(pool.files(), &profile);
+    let with_build_id = |name: &str| {
+        raw.mappings.iter().any(|line| {
+            let mut words = line.split_whitespace().skip_while(|word| !word.ends_with(name)).skip(1);
+            words.next().is_some_and(|id| id.len() >= 16 && id.bytes().all(|b| b.is_ascii_hexdigit()))
+        })
+    };
+    assert!(with_build_id("/truth"), "no build id: {:?}", raw.mappings);
+}
