@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Starts the sample server on the pool and opens the dashboard on it. With ONCE=1 there is no terminal: one frame is
+# printed as text once the server's leak shows in it, the server is stopped, and the script ends with 0.
+. "$(dirname "$0")/common.sh"
+
+build_release --quiet
+poolscope="$target_dir/release/poolscope"
+server="$target_dir/release/kv-server"
+
+if [ -z "${ONCE:-}" ]; then
+    exec "$poolscope" run -- "$server" --clients 8 --seconds 0
+fi
+
+log=$(mktemp)
+"$poolscope" run --headless -- "$server" --clients 8 --seconds 60 >"$log" 2>&1 </dev/null &
+run=$!
+pid=
+clean_up() {
+    # The server by the id that it printed itself; `poolscope run` ends with it.
+    [ -z "$pid" ] || kill "$pid" 2>/dev/null || true
+    wait "$run" 2>/dev/null || true
+    rm -f "$log" "$log.frame"
+}
+trap clean_up EXIT
+
+for _ in $(seq 150); do
+    kill -0 "$run" 2>/dev/null || { cat "$log" >&2; die "The server ended before it was ready."; }
+    pid=$(sed -n 's/^kv-server: pid \([0-9]*\),.*/\1/p' "$log")
+    if [ -n "$pid" ] && "$poolscope" top "$pid" --once >"$log.frame" 2>"$log.error" &&
+        grep -q remember_watch "$log.frame"; then
+        cat "$log.frame"
+        rm -f "$log.error"
+        exit 0
+    fi
+    sleep 0.2
+done
+cat "$log" "$log.frame" "$log.error" >&2 || true
+die "The server's leak did not show within 30 seconds."

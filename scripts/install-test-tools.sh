@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that the tests need and that are not there. Does nothing if all are.
+. "$(dirname "$0")/common.sh"
+
+# A command and the package that brings it. Full paths where the distribution's own build is wanted beside another
+# one that may come first in PATH.
+needed="
+go                  golang-go
+dot                 graphviz
+tmux                tmux
+redis-server        redis-server
+redis-cli           redis-tools
+redis-benchmark     redis-tools
+/usr/bin/python3    python3
+/usr/bin/git        git
+valgrind            valgrind
+gcc                 gcc
+g++                 g++
+perl                perl
+sqlite3             sqlite3
+strip               binutils
+ldd                 libc-bin
+unshare             util-linux
+setpriv             util-linux
+"
+
+packages=()
+missing=()
+while read -r command package; do
+    [ -n "$command" ] || continue
+    if ! command -v "$command" >/dev/null; then
+        missing+=("$command")
+        packages+=("$package")
+    fi
+done <<<"$needed"
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+by_hand="Install the packages yourself, then run make test again: ${packages[*]}"
+command -v apt-get >/dev/null || die "The tests need ${missing[*]}, and there is no apt-get here." "$by_hand"
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || die "The tests need ${missing[*]}; installing them takes root or sudo." "$by_hand"
+    as_root=(sudo)
+    # Without a terminal nobody can type a password.
+    [ -t 0 ] || as_root=(sudo -n)
+fi
+echo "Installing what the tests need: ${packages[*]}"
+# dpkg must not start the services (redis) of what it installs: the tests start their own.
+install=(apt-get install -y -q --no-install-recommends "${packages[@]}")
+environment=(env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1)
+"${as_root[@]}" apt-get update -q </dev/null || die "apt-get update failed." "$by_hand"
+"${as_root[@]}" "${environment[@]}" "${install[@]}" </dev/null || die "apt-get install failed." "$by_hand"
+
+for command in "${missing[@]}"; do
+    command -v "$command" >/dev/null || die "$command is still missing after the installation." "$by_hand"
+done

@@ -1,0 +1,170 @@
+//! The `poolscope` command from end to end: run, list, top, dump and flamegraph on the sample server, and its errors.
+
+use poolscope_e2e::{Output, Pool, Program, Running, library, sample};
+use serde_json::Value;
+
+/// The sample server on the pool, leaking since a moment ago.
+fn server(pool: &Pool) -> Running {
+    let args = ["--clients", "4", "--rate", "0", "--seconds", "100"];
+    let mut server = pool.program(sample("kv-server")).args(args).env("POOLSCOPE_PERIOD", "64K").start();
+    server.wait_for_line("kv-server: pid");
+    server.wait_until("it leaked some", |running| {
+        let segment = pool.segment(running.pid())?;
+        (segment.samples() > 2000).then_some(())
+    });
+    server
+}
+
+#[test]
+fn every_view_of_a_leaking_server_names_the_leak() {
+    let pool = Pool::new();
+    let server = server(&pool);
+    let pid = server.pid().to_string();
+    let command = |args: &[&str]| pool.poolscope().args(args).run().success();
+
+    assert!(command(&["list"]).stdout.contains(&pid));
+    let list: Value = serde_json::from_str(&command(&["list", "--json"]).stdout).expect("list --json is JSON");
+    assert!(list.to_string().contains("kv-server"), "{list:#}");
+
+    let frame = command(&["top", &pid, "--once"]);
+    assert!(frame.stdout.contains("kv-server") && frame.stdout.contains(&pid), "{}", frame.report());
+    assert!(frame.stdout.lines().count() >= 20, "a full frame: {}", frame.report());
+    assert!(!frame.stdout.contains('\x1b'), "plain text: {:?}", frame.stdout);
+
+    let model: Value = serde_json::from_str(&command(&["top", &pid, "--json"]).stdout).expect("top --json is JSON");
+    assert!(model.to_string().contains("remember_watch"), "{model:#}");
+
+    let svg = pool.files().join("heap.svg");
+    command(&["flamegraph", &pid, "-o", svg.to_str().unwrap()]);
+    let svg = std::fs::read_to_string(svg).unwrap();
+    assert!(svg.contains("<svg") && svg.contains("remember_watch"));
+
+    let profile = pool.files().join("heap.pb.gz");
+    command(&["dump", &pid, "-o", profile.to_str().unwrap()]);
+    let top = poolscope_e2e::pprof::pprof(pool.files(), &["-top", "-cum", "-sample_index=inuse_space"], &profile);
+    assert!(top.stdout.contains("remember_watch"), "{}", top.report());
+
+    server.signal(libc::SIGTERM);
+    server.finish().success();
+}
+
+/// Killed, it leaves its last state; everything but `top` by pid reads it still.
+#[test]
+fn the_heap_of_a_killed_server_can_still_be_read() {
+    let pool = Pool::new();
+    let server = server(&pool);
+    let segment = pool.segment(server.pid()).expect("it has a segment").path;
+    server.signal(libc::SIGKILL);
+    assert_eq!(server.finish().status.code(), None);
+
+    let profile = pool.files().join("heap.pb.gz");
+    pool.poolscope().arg("dump").arg(&segment).arg("-o").arg(&profile).run().success();
+    let top = poolscope_e2e::pprof::pprof(pool.files(), &["-top", "-cum", "-sample_index=inuse_space"], &profile);
+    assert!(top.stdout.contains("remember_watch"), "{}", top.report());
+    let frame = pool.poolscope().arg("top").arg(&segment).arg("--once").run().success();
+    assert!(frame.stdout.contains("kv-server"), "{}", frame.report());
+}
+
+#[test]
+fn run_headless_passes_output_input_and_exit_code_through() {
+    let pool = Pool::new();
+    let script = "read line; echo \"out $line\"; echo err >&2; exit 5";
+    let run = pool.poolscope().args(["run", "--headless", "--", "bash", "-c", script]).input("hello\n").run();
+    assert_eq!((run.code(), run.stdout.as_str(), run.stderr.as_str()), (5, "out hello\n", "err\n"));
+}
+
+#[test]
+fn run_sets_the_period() {
+    let pool = Pool::new();
+    let show = "cat /proc/self/environ | tr '\\0' '\\n'";
+    let run = pool.poolscope().args(["run", "--headless", "--period", "64K", "--", "sh", "-c", show]).run().success();
+    assert!(run.stdout.contains("POOLSCOPE_PERIOD="), "{}", run.report());
+    assert!(run.stdout.lines().any(|line| line.starts_with("LD_PRELOAD=") && line.contains("libpoolscope.so")));
+}
+
+#[test]
+fn run_tells_how_the_program_was_killed() {
+    let pool = Pool::new();
+    let run = pool.poolscope().args(["run", "--headless", "--", "sh", "-c", "kill -9 $$"]).run();
+    assert_eq!(run.code(), 128 + 9, "{}", run.report());
+}
+
+/// Exit code 2 and a message of its own for each; returns the message.
+#[track_caller]
+fn refused(output: &Output) -> String {
+    assert_eq!(output.code(), 2, "{}", output.report());
+    assert!(!output.stderr.trim().is_empty());
+    output.stderr.clone()
+}
+
+#[test]
+fn three_wrong_pids_get_three_different_errors() {
+    let pool = Pool::new();
+    // Ended and waited for: nobody has this pid now.
+    let ended = Program::new("/bin/true").start();
+    let gone = ended.pid().to_string();
+    ended.finish();
+    let off_the_pool = Program::new("sleep").arg("60").start();
+    let off = off_the_pool.pid().to_string();
+
+    for command in [&["top", "--once"][..], &["dump", "-o", "x.pb.gz"], &["flamegraph", "-o", "x.svg"]] {
+        let of = |pid: &str| refused(&pool.poolscope().arg(command[0]).arg(pid).args(&command[1..]).run());
+        let (missing, off) = (of(&gone), of(&off));
+        assert!(missing.contains(&gone), "{missing}");
+        assert_ne!(missing.replace(&gone, "PID"), off.replace(&off_the_pool.pid().to_string(), "PID"));
+        assert!(off.contains("poolscope run") || off.contains("LD_PRELOAD"), "what to do instead: {off}");
+    }
+}
+
+/// Process 1 is root's: for anybody else it is someone else's, for root it is not on the pool.
+#[test]
+fn someone_elses_process_is_an_error_of_its_own() {
+    let pool = Pool::new();
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        let message = refused(&pool.poolscope().args(["top", "1", "--once"]).run());
+        assert!(message.contains("belongs to"), "{message}");
+        return;
+    }
+    // As root, a process of the user `nobody`; and poolscope as the user `daemon`, who may not read it.
+    let other = Program::new("setpriv").args(["--reuid=65534", "--clear-groups", "sleep", "60"]).start();
+    let pid = other.pid().to_string();
+    let binary = pool.files().join("poolscope");
+    std::fs::copy(poolscope_e2e::poolscope(), &binary).unwrap();
+    let mut running = other;
+    running.wait_until("it was sleep", |running| {
+        let name = std::fs::read_to_string(format!("/proc/{}/comm", running.pid())).unwrap_or_default();
+        (name == "sleep\n").then_some(())
+    });
+    let top = Program::new("setpriv").args(["--reuid=1", "--clear-groups"]).arg(&binary).args(["top", &pid, "--once"]);
+    let message = refused(&top.run());
+    assert!(message.contains("belongs to"), "{message}");
+}
+
+#[test]
+fn a_missing_library_names_the_places_looked_in() {
+    let pool = Pool::new();
+    let alone = pool.files().join("poolscope");
+    std::fs::copy(poolscope_e2e::poolscope(), &alone).unwrap();
+    let output = Program::new(&alone).args(["run", "--headless", "--", "true"]).run();
+    if output.status.success() {
+        panic!("a libpoolscope.so is installed on this system: this test cannot show what happens without one");
+    }
+    let message = refused(&output);
+    assert!(message.contains("libpoolscope.so") && message.contains(pool.files().path().to_str().unwrap()), "{message}");
+
+    let wrong = Program::new(&alone).args(["run", "--headless", "--", "true"]).env("POOLSCOPE_LIB", "/nowhere.so").run();
+    assert!(refused(&wrong).contains("/nowhere.so"));
+    let right = Program::new(&alone).args(["run", "--headless", "--", "true"]).env("POOLSCOPE_LIB", library()).run();
+    assert_eq!(right.code(), 0, "{}", right.report());
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    let pool = Pool::new();
+    for command in ["run", "list", "top", "dump", "flamegraph", "check"] {
+        let help = pool.poolscope().args([command, "--help"]).run().success().stdout;
+        assert!(help.contains(&format!("poolscope {command}")), "{help}");
+        assert!(help.to_lowercase().contains("example"), "{command}: {help}");
+    }
+}
