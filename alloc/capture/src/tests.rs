@@ -5,6 +5,7 @@ use std::prelude::v1::*;
 mod chains;
 mod replaced;
 mod tables;
+mod unknown_code;
 
 /// The stack as [`capture`] sees it from its caller.
 #[inline(never)]

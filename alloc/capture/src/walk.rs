@@ -207,7 +207,12 @@ impl Walk<'_> {
     }
 }
 
+/// The tables are read for x86-64 only. On AArch64 the procedure call standard (6.2.3) gives every frame a record that
+/// the frame pointer chains, and the walk goes along it.
 #[cold]
 fn compute(module: &Module, address: usize) -> Rule {
+    if !cfg!(target_arch = "x86_64") {
+        return Rule::Unknown;
+    }
     module.tables.as_ref().map_or(Rule::Unknown, |tables| cfi::rule(tables, address))
 }

@@ -1,0 +1,70 @@
+//! Code that no table describes, and processes that part.
+use super::*;
+use crate::{fork_child, fork_parent, fork_prepare, module_count};
+use std::ffi::c_void;
+
+extern "C" fn callback(result: *mut c_void) {
+    // SAFETY: `run` passes its own variable.
+    unsafe { *result.cast() = here() };
+}
+
+/// Runs `code`, which calls its first argument with its second, at an address that belongs to no module.
+fn run(code: &[u8]) -> (Captured, Vec<u64>) {
+    let mut seen: (Captured, Vec<u64>) = Default::default();
+    // SAFETY: a page of our own, with code that keeps to the calling convention.
+    unsafe {
+        let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+        let page = libc::mmap(std::ptr::null_mut(), 4096, all, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
+        assert_ne!(page, libc::MAP_FAILED);
+        page.cast::<u8>().copy_from_nonoverlapping(code.as_ptr(), code.len());
+        let enter: extern "C" fn(extern "C" fn(*mut c_void), *mut c_void) = std::mem::transmute(page);
+        enter(callback, (&raw mut seen).cast());
+        libc::munmap(page, 4096);
+    }
+    seen
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn generated_code_with_frame_pointers_is_passed() {
+    // push rbp; mov rbp, rsp; mov rax, rdi; mov rdi, rsi; call rax; pop rbp; ret
+    let code = [0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0, 0x5d, 0xc3];
+    let (captured, frames) = run(&code);
+    let names = names(&frames);
+    assert!(!captured.incomplete, "{names:#?}");
+    assert!(names.iter().any(|name| name.contains("generated_code_with")), "{names:#?}");
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn generated_code_without_frame_pointers_ends_the_walk() {
+    // push rbp; xor ebp, ebp; mov rax, rdi; mov rdi, rsi; call rax; pop rbp; ret
+    let code = [0x55, 0x31, 0xed, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0, 0x5d, 0xc3];
+    let (captured, frames) = run(&code);
+    assert!(captured.incomplete);
+    // The last frame that is certain is the callback that the code called.
+    assert!(names(&frames).last().is_some_and(|name| name.contains("callback")));
+}
+
+#[test]
+fn a_child_captures_on() {
+    here();
+    for _ in 0..20 {
+        fork_prepare();
+        // SAFETY: the child captures, which takes no lock of libc, and leaves.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            fork_child();
+            let mut frames = [0; MAX_DEPTH];
+            let captured = capture(&mut ThreadState::new(), &mut frames);
+            let good = captured.depth > 3 && !captured.incomplete && module_count() > 0;
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(if good { 0 } else { 1 }) };
+        }
+        fork_parent();
+        let mut status = -1;
+        // SAFETY: waits for the child just made.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
+}
