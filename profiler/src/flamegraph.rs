@@ -8,14 +8,20 @@ use inferno::flamegraph::{self, Options, Palette, color::BasicPalette};
 use crate::figures;
 use crate::profile::{Metric, Profile};
 
+/// The most that a picture's values may add up to: an exbibyte.
+const MAX_TOTAL: u64 = 1 << 60;
+
 /// Writes a flamegraph as SVG that can be searched and zoomed in a browser.
 ///
 /// A profile in which the metric is 0 everywhere gives a small picture that says so.
 pub fn write_flamegraph(profile: &Profile, metric: Metric, title: &str, mut out: impl Write) -> io::Result<()> {
-    let lines = folded(profile, metric);
-    if lines.is_empty() {
+    let paths = paths(profile, metric);
+    if paths.is_empty() {
         return write_empty(metric, title, out);
     }
+    // `inferno` adds the values up in 64 bits and does not check; a damaged segment may hold anything.
+    let largest = MAX_TOTAL / paths.len() as u64;
+    let lines: Vec<String> = paths.iter().map(|(path, value)| line(path, (*value).min(largest))).collect();
     let mut options = Options::default();
     options.title = title.to_owned();
     options.subtitle = Some(subtitle(profile, metric));
@@ -29,6 +35,14 @@ pub fn write_flamegraph(profile: &Profile, metric: Metric, title: &str, mut out:
 
 /// The profile as folded lines, `main;parse;read 4096`: outermost function first, sorted, each path once.
 pub fn folded(profile: &Profile, metric: Metric) -> Vec<String> {
+    paths(profile, metric).iter().map(|(path, value)| line(path, *value)).collect()
+}
+
+fn line(path: &str, value: u64) -> String {
+    format!("{path} {value}")
+}
+
+fn paths(profile: &Profile, metric: Metric) -> Vec<(String, u64)> {
     let mut paths: BTreeMap<String, f64> = BTreeMap::new();
     for site in &profile.sites {
         let value = metric.of(site);
@@ -36,12 +50,8 @@ pub fn folded(profile: &Profile, metric: Metric) -> Vec<String> {
             *paths.entry(path(profile, site)).or_default() += value;
         }
     }
-    paths
-        .into_iter()
-        .map(|(path, value)| (path, figures::whole(value)))
-        .filter(|&(_, value)| value > 0)
-        .map(|(path, value)| format!("{path} {value}"))
-        .collect()
+    let whole = paths.into_iter().map(|(path, value)| (path, figures::whole(value)));
+    whole.filter(|&(_, value)| value > 0).collect()
 }
 
 /// Semicolons part the functions, so a name cannot hold one.
@@ -105,6 +115,11 @@ mod tests {
         assert!(svg.contains("Vec&lt;u8&gt;::push"), "{svg}");
         assert!(svg.contains("a &lt;b&gt; &amp; c"), "{svg}");
         assert!(svg.contains("bytes in use: 100 B"), "{svg}");
+    }
+
+    #[test]
+    fn impossible_values_are_drawn_too() {
+        svg(&testing::profile(&[("a", f64::MAX), ("b", 1e19), ("c", f64::INFINITY), ("d", f64::NAN)]), "huge");
     }
 
     #[test]

@@ -2,6 +2,9 @@
 
 use poolscope_wire::TierCounter;
 
+/// Host memory: [`Stack::kind`] and [`LiveBlock::kind`].
+pub const HOST: u16 = poolscope_wire::kind::HOST;
+
 /// What a segment said at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {

@@ -207,13 +207,14 @@ fn check_file(path: &Path, process: &ProcessInfo, module: &Module) -> Result<(),
 
 /// Asks for one address; debug information that cannot be read costs files and lines, not the names.
 fn lookup(symbolizer: &Symbolizer, path: &Path, virtual_address: u64) -> Option<Vec<Frame>> {
-    let mut elf = Elf::new(path);
-    let mut found = symbolizer.symbolize_single(&Source::Elf(elf.clone()), Input::VirtOffset(virtual_address));
-    if !matches!(found, Ok(Symbolized::Sym(_))) {
-        elf.debug_syms = false;
-        found = symbolizer.symbolize_single(&Source::Elf(elf), Input::VirtOffset(virtual_address));
-    }
-    found.ok()?.into_sym().map(|symbol| frames_of(&symbol))
+    let ask = |debug_syms| {
+        let mut elf = Elf::new(path);
+        elf.debug_syms = debug_syms;
+        let found = symbolizer.symbolize_single(&Source::Elf(elf), Input::VirtOffset(virtual_address));
+        // A function may have debug information that does not name it.
+        found.ok().and_then(Symbolized::into_sym).filter(|symbol| !symbol.name.is_empty())
+    };
+    ask(true).or_else(|| ask(false)).map(|symbol| frames_of(&symbol))
 }
 
 /// Innermost first. `blazesym` gives the function that was compiled, then those inlined into it from the outside in,

@@ -1,0 +1,163 @@
+//! Segments that are damaged at random, through every reader: an error or a profile, never a panic or a hang.
+
+use std::time::Duration;
+
+use poolscope_profiler::call_tree::CallTree;
+use poolscope_profiler::leaks::LeakReport;
+use poolscope_profiler::suppressions::Suppressions;
+use poolscope_profiler::{Metric, ProfileBuilder, SegmentReader, flamegraph, pprof, report};
+use poolscope_wire::{HEADER_LEN, Header, Region};
+use proptest::prelude::*;
+
+use crate::segment::{Segment, TempSegment, sample};
+
+/// Reads a file with everything that reads; gives back whether it could be read at all.
+fn read_with_everything(file: &TempSegment, builder: &mut ProfileBuilder) -> bool {
+    let Ok(mut reader) = SegmentReader::open_within(&file.path, Duration::ZERO) else { return false };
+    let _ = poolscope_profiler::discovery::list_in(file.folder()).expect("the folder is fine");
+    let mut readable = false;
+    for _ in 0..2 {
+        let Ok(snapshot) = reader.snapshot() else { continue };
+        readable = true;
+        let profile = builder.build(&snapshot);
+        let _ = (snapshot.dropped.total(), profile.totals());
+        let _: u64 = snapshot.classes.iter().map(|class| class.in_use_bytes() % 2).sum();
+        pprof::write_pprof(&profile, std::io::sink()).expect("is written");
+        for metric in Metric::ALL {
+            let tree = CallTree::new(&profile, metric);
+            assert!(tree.height() >= 1);
+            flamegraph::folded(&profile, metric);
+            report::top_text(&profile, metric, 10);
+        }
+        flamegraph::write_flamegraph(&profile, Metric::InUseBytes, "fuzz", std::io::sink()).expect("is written");
+        report::to_json(&snapshot, &profile).expect("is made");
+        let leaks = LeakReport::new(&snapshot, &profile, &Suppressions::defaults());
+        leaks.to_text();
+        leaks.to_json().expect("is made");
+    }
+    readable
+}
+
+fn read_bytes(bytes: &[u8]) -> bool {
+    let file = TempSegment::from_bytes("4000000000.1122334455667788", bytes);
+    read_with_everything(&file, &mut ProfileBuilder::new())
+}
+
+/// The bytes of the sample's segment that mean something: the header's used part and the regions' records.
+fn used_bytes() -> Vec<usize> {
+    let header = Header::from_bytes(&sample().build()).expect("is long enough");
+    let mut used: Vec<usize> = (0..HEADER_LEN).collect();
+    for region in Region::ALL {
+        let entry = header.region(region);
+        let len = entry.count as usize * region.record_len();
+        used.extend((entry.offset as usize..).take(len));
+    }
+    used
+}
+
+/// Values that break careless arithmetic, and small ones.
+fn word() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        Just(u64::MAX),
+        Just(u64::MAX - 1),
+        Just(1 << 63),
+        Just(u64::from(u32::MAX)),
+        Just(1 << 40),
+        Just(0),
+        0..10_000u64,
+        any::<u64>(),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..20_000)) {
+        prop_assert!(!read_bytes(&bytes));
+    }
+
+    #[test]
+    fn random_bytes_behind_a_good_header_do_no_harm(seed in any::<u64>()) {
+        let mut bytes = sample().build();
+        let mut state = seed | 1;
+        for at in used_bytes().into_iter().filter(|&at| at >= HEADER_LEN) {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            bytes[at] = (state >> 56) as u8;
+        }
+        prop_assert!(read_bytes(&bytes));
+    }
+
+    #[test]
+    fn flipped_bytes_do_no_harm(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40)) {
+        let mut bytes = sample().build();
+        let used = used_bytes();
+        for (at, value) in changes {
+            bytes[*at.get(&used)] = value;
+        }
+        read_bytes(&bytes);
+    }
+
+    #[test]
+    fn hostile_words_do_no_harm(changes in prop::collection::vec((any::<prop::sample::Index>(), word()), 1..8)) {
+        let mut bytes = sample().build();
+        let used = used_bytes();
+        for (at, value) in changes {
+            let at = *at.get(&used) & !7;
+            bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        read_bytes(&bytes);
+    }
+
+    #[test]
+    fn a_hostile_region_table_does_no_harm(
+        region in 0..Region::ALL.len(),
+        offset in word(),
+        capacity in word(),
+        committed in word(),
+        count in word(),
+        len in prop_oneof![Just(None), word().prop_map(Some)],
+    ) {
+        let mut bytes = sample().build();
+        let mut header = Header::from_bytes(&bytes).expect("is long enough");
+        let entry = &mut header.regions[region];
+        (entry.capacity, entry.committed, entry.count) = (capacity, committed, count);
+        if let Some(len) = len {
+            (entry.offset, entry.record_len) = (offset, len as u32);
+        }
+        bytes[..HEADER_LEN].copy_from_slice(&header.to_bytes());
+        read_bytes(&bytes);
+    }
+
+    #[test]
+    fn truncation_and_growth_do_no_harm(len in 0..200_000usize) {
+        let mut bytes = sample().build();
+        bytes.resize(len, 0xa5);
+        read_bytes(&bytes);
+    }
+
+    #[test]
+    fn one_builder_survives_one_hostile_snapshot_after_the_other(
+        rounds in prop::collection::vec(prop::collection::vec((any::<prop::sample::Index>(), word()), 0..6), 2..5),
+    ) {
+        let mut builder = ProfileBuilder::new();
+        let used: Vec<usize> = used_bytes().into_iter().filter(|&at| at >= HEADER_LEN).collect();
+        for changes in rounds {
+            let mut bytes = sample().build();
+            for (at, value) in changes {
+                let at = *at.get(&used) & !7;
+                bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            }
+            read_with_everything(&TempSegment::from_bytes("4000000000.1122334455667788", &bytes), &mut builder);
+        }
+    }
+
+    #[test]
+    fn modules_with_hostile_paths_do_no_harm(path in "\\PC{0,40}|/proc/self/(mem|exe|maps|fd/0)|/dev/(zero|full|tty|stdin)") {
+        let mut segment = Segment::new();
+        segment.module(&path, 0x1000, 0x2000, 0, &[1; 20]);
+        let stack = segment.stack(&[0x1500, 0x1600]);
+        segment.block(stack, 10, 1);
+        prop_assert!(read_bytes(&segment.build()));
+    }
+}

@@ -1,0 +1,70 @@
+//! From snapshots to profiles.
+
+use poolscope_profiler::snapshot::{Amount, Snapshot};
+use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader};
+
+use crate::segment::{BIAS, Segment, TempSegment, sample};
+
+pub fn snapshot(segment: &Segment) -> Snapshot {
+    let file = TempSegment::new(segment);
+    SegmentReader::open(&file.path).expect("opens").snapshot().expect("reads")
+}
+
+fn stacks(profile: &Profile) -> Vec<String> {
+    let names = |site| profile.frames(site).map(|frame| frame.name.as_str()).collect::<Vec<_>>().join(" < ");
+    profile.sites.iter().map(names).collect()
+}
+
+#[test]
+fn the_pools_own_frames_go_and_equal_stacks_become_one_site() {
+    let profile = ProfileBuilder::new().build(&snapshot(&sample()));
+    assert_eq!(
+        stacks(&profile),
+        ["[sample+0x3004] < [sample+0x1004]", "[sample+0x2004] < [sample+0x1004]", "[unknown stack]"]
+    );
+    let parse = &profile.sites[1];
+    assert_eq!(parse.in_use, Amount { objects: 16.0, bytes: 21_000.0, samples: 3 });
+    let sizes: Vec<(u64, f64)> = parse.in_use_by_size.iter().map(|&(size, amount)| (size, amount.objects)).collect();
+    assert_eq!(sizes, [(1000, 11.0), (2000, 5.0)]);
+    assert_eq!(profile.totals().allocated.bytes, 524_288.0 + 4096.0 + 21_000.0 + 128.0);
+}
+
+#[test]
+fn a_stack_of_nothing_but_the_pool_keeps_its_frames() {
+    let mut segment = sample();
+    let stack = segment.stack(&[0x7f00_0000_1000, 0x7f00_0000_2000]);
+    segment.block(stack, 1 << 30, 1);
+    let profile = ProfileBuilder::new().build(&snapshot(&segment));
+    assert_eq!(stacks(&profile)[0], "[libpoolscope.so+0xfff] < [libpoolscope.so+0x1fff]");
+}
+
+#[test]
+fn addresses_outside_of_all_modules_are_shown_as_they_are() {
+    let mut segment = Segment::new();
+    let stack = segment.stack(&[0, 0x1234, u64::MAX]);
+    segment.block(stack, 1, 1);
+    let profile = ProfileBuilder::new().build(&snapshot(&segment));
+    assert_eq!(stacks(&profile), ["[0x0] < [0x1233] < [0xfffffffffffffffe]"]);
+}
+
+#[test]
+fn a_builder_that_is_kept_gives_the_same_profile_as_a_new_one() {
+    let mut kept = ProfileBuilder::new();
+    let mut segment = sample();
+    for round in 0..4 {
+        let now = snapshot(&segment);
+        let (one, other) = (kept.build(&now), ProfileBuilder::new().build(&now));
+        assert_eq!(one.sites, other.sites, "round {round}");
+        assert_eq!(one.locations, other.locations, "round {round}");
+        let stack = segment.stack(&[BIAS + 0x100 * round, BIAS + 0x1005]);
+        segment.block(stack, 10 + round, 1);
+        segment.block(1, 7, 1);
+        if round == 1 {
+            segment.module("/lib/late.so", 0x1_0000, 0x2_0000, 0x1_0000, &[]);
+        }
+        if round == 2 {
+            segment.header.start_monotonic_ns += 1;
+            segment.frames[2] = BIAS + 0x4005;
+        }
+    }
+}

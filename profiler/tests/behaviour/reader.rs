@@ -1,0 +1,315 @@
+//! Reading a segment, whole or damaged.
+
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use poolscope_profiler::snapshot::{Amount, Dropped, ProcessState, Snapshot};
+use poolscope_profiler::{ReadError, SegmentReader};
+use poolscope_wire::{HEADER_LEN, Header, LiveRecord, Region, StackRecord, TierCounter, VERSION, flags, state};
+
+use crate::segment::{Segment, TempSegment, sample};
+
+fn read(segment: &Segment) -> Snapshot {
+    let file = TempSegment::new(segment);
+    SegmentReader::open_within(&file.path, Duration::ZERO).expect("opens").snapshot().expect("reads")
+}
+
+fn error_of(bytes: &[u8]) -> String {
+    let file = TempSegment::from_bytes("1.0000000000000001", bytes);
+    let error = SegmentReader::open_within(&file.path, Duration::ZERO)
+        .and_then(|mut reader| reader.snapshot())
+        .expect_err("is damaged");
+    error.to_string().replace(&file.path.display().to_string(), "FILE")
+}
+
+#[test]
+fn a_whole_segment_is_read_as_it_was_written() {
+    let snapshot = read(&sample());
+    assert_eq!(snapshot.dropped, Dropped::default());
+    assert_eq!(snapshot.process.pid, 4_000_000_000);
+    assert_eq!(snapshot.process.state, ProcessState::Killed);
+    assert_eq!(snapshot.process.exe, "/usr/bin/sample");
+    assert_eq!(snapshot.process.args, ["sample", "--port", "8080"]);
+    assert_eq!((snapshot.period_bytes, snapshot.exact), (524_288, false));
+    assert_eq!(snapshot.stacks.len(), 4);
+    assert_eq!(snapshot.stacks[0].frames, [0u64; 0]);
+    assert_eq!(snapshot.stacks[2].frames.len(), 4);
+    assert_eq!(snapshot.stacks[2].allocated, Amount { objects: 12.0, bytes: 528_384.0, samples: 2 });
+    assert_eq!(snapshot.stacks[2].freed, Amount { objects: 4.0, bytes: 4096.0, samples: 1 });
+    assert_eq!(snapshot.live.len(), 5);
+    assert_eq!(snapshot.live[1].amount(), Amount { objects: 5.0, bytes: 10_000.0, samples: 1 });
+    assert_eq!(snapshot.modules.len(), 2);
+    assert_eq!(snapshot.modules[1].path, "/opt/poolscope/libpoolscope.so");
+    assert_eq!(snapshot.modules[1].stacks, 0..u32::MAX);
+    assert_eq!(snapshot.tiers.get(TierCounter::SlabBytes), 131_072);
+    assert_eq!((snapshot.classes[0].allocs, snapshot.classes[0].frees, snapshot.classes[0].refills), (107, 40, 11));
+    assert_eq!(snapshot.threads.len(), 2);
+    assert_eq!(snapshot.threads[0].alloc_bytes, 100 * 16 + 50 * 64);
+    assert_eq!(snapshot.memory, None);
+}
+
+#[test]
+fn a_second_reading_sees_what_was_added() {
+    let mut segment = sample();
+    let file = TempSegment::new(&segment);
+    let mut reader = SegmentReader::open(&file.path).expect("opens");
+    assert_eq!(reader.snapshot().expect("reads").stacks.len(), 4);
+    let stack = segment.stack(&[1, 2, 3]);
+    segment.block(stack, 10, 1);
+    segment.block(1, 10, 1);
+    std::fs::write(&file.path, segment.build()).expect("is written");
+    let snapshot = reader.snapshot().expect("reads");
+    assert_eq!(snapshot.stacks[4].frames, [1, 2, 3]);
+    assert_eq!(snapshot.stacks[1].allocated.samples, 3);
+    assert_eq!(snapshot.live.len(), 7);
+}
+
+#[test]
+fn a_file_that_became_another_programs_is_an_error() {
+    let file = TempSegment::new(&sample());
+    let mut reader = SegmentReader::open(&file.path).expect("opens");
+    let mut other = sample();
+    other.header.generation += 1;
+    std::fs::write(&file.path, other.build()).expect("is written");
+    assert!(matches!(reader.snapshot(), Err(ReadError::Changed { .. })));
+}
+
+#[test]
+fn a_truncated_segment_is_an_error_at_every_length() {
+    let bytes = sample().build();
+    let header = Header::from_bytes(&bytes).expect("is long enough");
+    let live = header.region(Region::Live);
+    let needed = (live.offset + live.committed) as usize;
+    for len in (0..needed).step_by(509) {
+        let message = error_of(&bytes[..len]);
+        assert!(message.contains("FILE"), "{len}: {message}");
+    }
+    assert_eq!(
+        error_of(&bytes[..needed - 1]),
+        "cannot read the segment FILE: damaged segment: region live: reaches past the end of the file (was it cut off?)"
+    );
+    assert_eq!(
+        error_of(&bytes[..100]),
+        "cannot read the segment FILE: 100 bytes are too few for a segment, which begins with 4096"
+    );
+}
+
+#[test]
+fn a_file_that_shrinks_between_two_readings_is_an_error() {
+    let file = TempSegment::new(&sample());
+    let mut reader = SegmentReader::open(&file.path).expect("opens");
+    reader.snapshot().expect("reads");
+    std::fs::OpenOptions::new().write(true).open(&file.path).and_then(|f| f.set_len(5000)).expect("shrinks");
+    let error = reader.snapshot().expect_err("is cut off");
+    assert!(error.to_string().contains("was it cut off?"), "{error}");
+}
+
+#[test]
+fn another_version_says_so() {
+    let mut segment = sample();
+    segment.header.version = VERSION + 1;
+    assert_eq!(
+        error_of(&segment.build()),
+        format!(
+            "cannot read the segment FILE: segment of version {}, this poolscope reads version {VERSION}: use the poolscope that came with the library",
+            VERSION + 1
+        )
+    );
+}
+
+#[test]
+fn another_file_is_no_segment() {
+    assert_eq!(
+        error_of(&[b'x'; 8192]),
+        "cannot read the segment FILE: not a poolscope segment (its first bytes are others)"
+    );
+    let folder = tempfile::tempdir().expect("there is room");
+    let error = SegmentReader::open(folder.path()).expect_err("is a folder");
+    assert!(matches!(error, ReadError::NotAFile { .. }), "{error}");
+    let error = SegmentReader::open(folder.path().join("none")).expect_err("is not there");
+    assert!(error.to_string().ends_with("No such file or directory (os error 2)"), "{error}");
+}
+
+#[test]
+fn a_zeroed_segment_is_one_that_was_never_set_up() {
+    let message = error_of(&vec![0; 1 << 16]);
+    assert_eq!(
+        message,
+        "the segment FILE is still being set up by process 1: try again in a moment; if that process is gone, it died while it started, and the file can be deleted"
+    );
+}
+
+#[test]
+fn a_program_that_is_starting_is_waited_for() {
+    let mut segment = sample();
+    segment.header.state = state::STARTING;
+    let file = TempSegment::new(&segment);
+    let begun = Instant::now();
+    assert!(matches!(SegmentReader::open_within(&file.path, Duration::ZERO), Err(ReadError::Starting { .. })));
+    assert!(begun.elapsed() < Duration::from_millis(300));
+
+    segment.header.state = state::LIVE;
+    let (path, bytes) = (file.path.clone(), segment.build());
+    let writer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        let file = std::fs::OpenOptions::new().write(true).open(path).expect("opens");
+        file.write_all_at(&bytes, 0).expect("writes");
+    });
+    let mut reader = SegmentReader::open_within(&file.path, Duration::from_secs(20)).expect("opens in the end");
+    writer.join().expect("ends");
+    reader.snapshot().expect("reads");
+}
+
+#[test]
+fn a_block_without_a_stack_is_counted_and_left_out() {
+    let mut segment = sample();
+    segment.live[0].stack = 999;
+    segment.live[1].kind = 0;
+    let snapshot = read(&segment);
+    assert_eq!(snapshot.live.len(), 3);
+    assert_eq!(snapshot.dropped, Dropped { invalid: 1, ..Dropped::default() });
+}
+
+#[test]
+fn a_stack_whose_frames_lie_outside_keeps_its_totals() {
+    let mut segment = sample();
+    segment.stacks[1].first_frame = u32::MAX;
+    segment.stacks[2].depth = u16::MAX;
+    let snapshot = read(&segment);
+    assert_eq!(snapshot.dropped.invalid, 2);
+    assert_eq!(snapshot.stacks[1].frames, [0u64; 0]);
+    assert_eq!(snapshot.stacks[1].allocated.samples, 2);
+}
+
+#[test]
+fn stacks_that_all_point_at_the_same_frames_do_not_multiply_them() {
+    let mut segment = Segment::new();
+    segment.frames = vec![1; 50_000];
+    segment.stacks = vec![StackRecord { depth: 50_000, ..StackRecord::ZERO }; 20_000];
+    let snapshot = read(&segment);
+    let frames: usize = snapshot.stacks.iter().map(|stack| stack.frames.len()).sum();
+    assert!(frames <= 200_000, "{frames} frames");
+    assert!(snapshot.dropped.invalid > 19_000);
+}
+
+#[test]
+fn impossible_modules_are_counted_and_a_cut_path_is_kept() {
+    let mut segment = sample();
+    segment.module(&"p".repeat(1000), 10, 20, 0, &[]);
+    segment.module("/turned", 20, 10, 0, &[]);
+    segment.module("/id", 10, 20, 0, &[]).build_id_len = 33;
+    segment.module("/long", 10, 20, 0, &[]).path_len = u16::MAX;
+    let snapshot = read(&segment);
+    assert_eq!(snapshot.dropped, Dropped { invalid: 3, ..Dropped::default() });
+    assert_eq!(snapshot.modules.len(), 3);
+    assert!(snapshot.modules[2].path.ends_with("pp…"));
+}
+
+#[test]
+fn a_record_that_is_being_written_is_torn() {
+    let mut segment = sample();
+    segment.live[2].seq = 3;
+    segment.modules[1].seq = 1;
+    let snapshot = read(&segment);
+    assert_eq!(snapshot.dropped, Dropped { torn: 2, ..Dropped::default() });
+    assert_eq!((snapshot.live.len(), snapshot.modules.len()), (4, 1));
+}
+
+#[test]
+fn a_writer_at_work_never_gives_a_mixture_of_two_blocks() {
+    let mut segment = Segment::new();
+    let stack = segment.stack(&[1, 2]);
+    for _ in 0..200 {
+        segment.block(stack, 100, 100);
+    }
+    let file = TempSegment::new(&segment);
+    let offset = segment.offset_of(Region::Live) as u64;
+    let record = segment.live[0];
+    let path = file.path.clone();
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let stopped = std::sync::Arc::clone(&stop);
+    let writer = std::thread::spawn(move || {
+        let file = std::fs::OpenOptions::new().write(true).open(path).expect("opens");
+        let mut round = 1u64;
+        while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+            for slot in 0..200 {
+                let at = offset + slot * LiveRecord::LEN as u64;
+                let seq = (round as u32).wrapping_mul(2);
+                file.write_all_at(&(seq - 1).to_le_bytes(), at).expect("writes");
+                let next = LiveRecord { seq: seq - 1, size: round, weight: round << 16, ..record };
+                file.write_all_at(&next.to_bytes(), at).expect("writes");
+                file.write_all_at(&seq.to_le_bytes(), at).expect("writes");
+            }
+            round += 1;
+        }
+    });
+    let mut reader = SegmentReader::open(&file.path).expect("opens");
+    let until = Instant::now() + Duration::from_millis(300);
+    while Instant::now() < until {
+        let snapshot = reader.snapshot().expect("reads");
+        assert_eq!(snapshot.live.len() as u64 + snapshot.dropped.torn, 200);
+        for block in &snapshot.live {
+            assert_eq!(block.size as f64, block.weight);
+        }
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    writer.join().expect("ends");
+}
+
+#[test]
+fn counts_beyond_all_reason_are_refused_before_memory_is_taken() {
+    let file = TempSegment::new(&sample());
+    let mut header = Header::from_bytes(&sample().build()).expect("is long enough");
+    let huge = 1 << 40;
+    let live = &mut header.regions[Region::Live as usize];
+    (live.capacity, live.committed, live.count) = (huge, huge, huge / 64);
+    let handle = std::fs::OpenOptions::new().write(true).open(&file.path).expect("opens");
+    let end = live.offset + huge;
+    handle.write_all_at(&header.to_bytes(), 0).expect("writes");
+    // The file is sparse: it takes no room.
+    handle.set_len(end).expect("grows");
+    let error = SegmentReader::open(&file.path).and_then(|mut reader| reader.snapshot()).expect_err("is refused");
+    assert!(
+        error.to_string().contains("region live counts 17179869184 records, and no more than 16777216 are read"),
+        "{error}"
+    );
+}
+
+#[test]
+fn totals_of_hostile_counters_do_not_overflow() {
+    let mut segment = sample();
+    segment.header.dropped_live = u64::MAX;
+    segment.header.dropped_stacks = u64::MAX;
+    segment.threads[0].1[0].allocs = u64::MAX;
+    segment.stacks[1].alloc_samples = u64::MAX;
+    segment.header.exe_len = u32::MAX;
+    segment.header.cmdline_len = u32::MAX;
+    let snapshot = read(&segment);
+    assert_eq!(snapshot.dropped.total(), u64::MAX);
+    assert_eq!(snapshot.classes[0].allocs, u64::MAX);
+    assert_eq!(snapshot.classes[0].in_use_bytes(), u64::MAX);
+}
+
+#[test]
+fn flags_and_states_are_told_apart() {
+    let mut segment = sample();
+    segment.header.flags = flags::EXACT | flags::FORKED;
+    segment.header.state = state::EXITED;
+    segment.header.period_bytes = 0;
+    let snapshot = read(&segment);
+    assert!(snapshot.exact && snapshot.process.forked);
+    assert_eq!(snapshot.process.state, ProcessState::Exited);
+    assert_eq!(snapshot.period_bytes, 1);
+    assert_eq!(HEADER_LEN, 4096);
+}
+
+#[test]
+fn escape_sequences_in_names_do_not_reach_the_terminal() {
+    let mut segment = Segment::new();
+    segment.module("/lib/\x1b]0;x\x07.so", 1, 2, 0, &[]);
+    segment.header.cmdline[..6].copy_from_slice(b"a\x1b[2J\0");
+    segment.header.cmdline_len = 6;
+    let snapshot = read(&segment);
+    assert_eq!(snapshot.modules[0].path, "/lib/\u{fffd}]0;x\u{fffd}.so");
+    assert_eq!(snapshot.process.args, ["a\u{fffd}[2J"]);
+}

@@ -1,0 +1,241 @@
+//! Builds segments as the pool writes them, for tests that read them.
+
+use std::path::PathBuf;
+
+use poolscope_profiler::process::{self, ProcStat};
+use poolscope_wire::{
+    ClassCounters, ClassRecord, HEADER_LEN, Header, LiveRecord, MAGIC, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE,
+    Region, RegionEntry, StackRecord, THREAD_RECORD_LEN, TIER_COUNTERS, ThreadRecord, TierCounter, VERSION, kind,
+    state, thread_state,
+};
+
+/// Where the test program's module is mapped, and what is added to its addresses.
+pub const BIAS: u64 = 0x5555_0000_0000;
+
+/// A segment in the making. Fields may be changed freely before [`build`](Self::build).
+#[derive(Clone)]
+pub struct Segment {
+    pub header: Header,
+    pub tiers: Vec<u64>,
+    pub classes: Vec<ClassRecord>,
+    pub threads: Vec<(ThreadRecord, Vec<ClassCounters>)>,
+    pub stacks: Vec<StackRecord>,
+    pub frames: Vec<u64>,
+    pub modules: Vec<ModuleRecord>,
+    pub live: Vec<LiveRecord>,
+}
+
+impl Segment {
+    /// A segment of a process that was killed: it holds the unknown stack and nothing else.
+    pub fn new() -> Self {
+        let mut header = Header::ZERO;
+        header.magic = MAGIC;
+        header.version = VERSION;
+        header.header_len = HEADER_LEN as u32;
+        header.state = state::LIVE;
+        header.pid = 4_000_000_000;
+        header.generation = 0x1122_3344_5566_7788;
+        header.start_ticks = 77;
+        header.boot_id = [7; 16];
+        header.start_realtime_ns = 1_700_000_000_000_000_000;
+        header.start_monotonic_ns = 1_000_000_000;
+        header.period_bytes = 524_288;
+        put(&mut header.exe, &mut header.exe_len, b"/usr/bin/sample");
+        put(&mut header.cmdline, &mut header.cmdline_len, b"sample\0--port\08080\0");
+        let unknown = StackRecord { flags_and_kind: kind::HOST << 8, ..StackRecord::ZERO };
+        Self {
+            header,
+            tiers: vec![0; TIER_COUNTERS.len()],
+            classes: Vec::new(),
+            threads: Vec::new(),
+            stacks: vec![unknown],
+            frames: Vec::new(),
+            modules: Vec::new(),
+            live: Vec::new(),
+        }
+    }
+
+    /// Makes it the segment of a process that exists.
+    pub fn of_process(mut self, pid: u32) -> Self {
+        self.header.pid = pid;
+        self.header.start_ticks = ProcStat::of(pid).expect("the process runs").start_ticks;
+        self.header.boot_id = process::boot_id().expect("the kernel has a boot id");
+        self
+    }
+
+    /// The file's name.
+    pub fn name(&self) -> String {
+        process::segment_name(self.header.pid, self.header.generation)
+    }
+
+    /// Adds a module that stays loaded.
+    pub fn module(&mut self, path: &str, start: u64, end: u64, load_bias: u64, build_id: &[u8]) -> &mut ModuleRecord {
+        let mut record = ModuleRecord { start, end, load_bias, last_stack: u32::MAX, ..ModuleRecord::ZERO };
+        record.seq = 2;
+        record.path_len = path.len() as u16;
+        let fits = path.len().min(MODULE_PATH_MAX);
+        record.path[..fits].copy_from_slice(&path.as_bytes()[..fits]);
+        record.build_id_len = build_id.len() as u16;
+        record.build_id[..build_id.len()].copy_from_slice(build_id);
+        self.modules.push(record);
+        self.modules.last_mut().expect("was just pushed")
+    }
+
+    /// Adds a stack, innermost return address first.
+    pub fn stack(&mut self, frames: &[u64]) -> u32 {
+        self.stacks.push(StackRecord {
+            hash: frames.iter().fold(1, |hash: u64, frame| hash.wrapping_mul(31).wrapping_add(*frame)),
+            first_frame: self.frames.len() as u32,
+            depth: frames.len() as u16,
+            flags_and_kind: kind::HOST << 8,
+            ..StackRecord::ZERO
+        });
+        self.frames.extend(frames);
+        self.stacks.len() as u32 - 1
+    }
+
+    /// Adds a block that is in use, as one sample of `objects` objects, and what it adds to its stack's totals.
+    pub fn block(&mut self, stack: u32, size: u64, objects: u64) {
+        let weight = objects * OBJECT_ONE;
+        let totals = &mut self.stacks[stack as usize];
+        totals.alloc_samples += 1;
+        totals.alloc_objects += weight;
+        totals.alloc_bytes += objects * size;
+        self.live.push(LiveRecord {
+            seq: 2,
+            stack,
+            address: 0x7f00_0000_0000 + self.live.len() as u64 * 4096,
+            size,
+            weight,
+            time_ns: 2_000_000_000,
+            tid: 42,
+            kind: kind::HOST,
+            ..LiveRecord::ZERO
+        });
+    }
+
+    /// Adds a thread with counters for the first classes.
+    pub fn thread(&mut self, tid: u32, counters: &[ClassCounters]) {
+        let record = ThreadRecord { state: thread_state::LIVE, tid, uses: 1, samples: 3, ..ThreadRecord::ZERO };
+        self.threads.push((record, counters.to_vec()));
+    }
+
+    /// Sets a counter.
+    pub fn tier(&mut self, counter: TierCounter, value: u64) {
+        self.tiers[counter as usize] = value;
+    }
+
+    /// The bytes of one region.
+    fn region_bytes(&self, region: Region) -> Vec<u8> {
+        match region {
+            Region::Tiers => self.tiers.iter().flat_map(|word| word.to_le_bytes()).collect(),
+            Region::Frames => self.frames.iter().flat_map(|word| word.to_le_bytes()).collect(),
+            Region::Classes => self.classes.iter().flat_map(|record| record.to_bytes()).collect(),
+            Region::Stacks => self.stacks.iter().flat_map(|record| record.to_bytes()).collect(),
+            Region::Modules => self.modules.iter().flat_map(|record| record.to_bytes()).collect(),
+            Region::Live => self.live.iter().flat_map(|record| record.to_bytes()).collect(),
+            Region::Threads => {
+                let mut bytes = Vec::new();
+                for (record, counters) in &self.threads {
+                    let end = bytes.len() + THREAD_RECORD_LEN;
+                    bytes.extend(record.to_bytes());
+                    bytes.extend(counters.iter().flat_map(|counter| counter.to_bytes()));
+                    bytes.resize(end, 0);
+                }
+                bytes
+            }
+        }
+    }
+
+    /// The file. Regions are filled in; other fields of the header stay as they are.
+    pub fn build(&self) -> Vec<u8> {
+        let mut header = self.header;
+        let mut bytes = vec![0; HEADER_LEN];
+        for region in Region::ALL {
+            let records = self.region_bytes(region);
+            let committed = records.len().next_multiple_of(4096) as u64;
+            header.regions[region as usize] = RegionEntry {
+                offset: bytes.len() as u64,
+                capacity: committed + 8192,
+                committed,
+                count: (records.len() / region.record_len()) as u64,
+                record_len: region.record_len() as u32,
+                reserved: 0,
+            };
+            let end = bytes.len() + committed as usize;
+            bytes.extend(records);
+            bytes.resize(end, 0);
+            bytes.resize(end + 8192, 0);
+        }
+        bytes[..HEADER_LEN].copy_from_slice(&header.to_bytes());
+        bytes
+    }
+
+    /// Where a region's records begin in [`build`](Self::build)'s bytes.
+    pub fn offset_of(&self, region: Region) -> usize {
+        let header = Header::from_bytes(&self.build()).expect("is long enough");
+        header.region(region).offset as usize
+    }
+}
+
+fn put<const N: usize>(field: &mut [u8; N], len: &mut u32, value: &[u8]) {
+    field[..value.len()].copy_from_slice(value);
+    *len = value.len() as u32;
+}
+
+/// A file in a folder of its own, which goes when the value does.
+pub struct TempSegment {
+    folder: tempfile::TempDir,
+    pub path: PathBuf,
+}
+
+impl TempSegment {
+    pub fn new(segment: &Segment) -> Self {
+        Self::from_bytes(&segment.name(), &segment.build())
+    }
+
+    pub fn from_bytes(name: &str, bytes: &[u8]) -> Self {
+        let folder = tempfile::tempdir().expect("there is room for a folder");
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).expect("there is room for a file");
+        Self { folder, path }
+    }
+
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+}
+
+/// A small program's segment: three sites, two modules, a thread, counters.
+pub fn sample() -> Segment {
+    let mut segment = Segment::new();
+    segment.module("/usr/bin/sample", BIAS, BIAS + 0x10_0000, BIAS, &[0xab; 20]);
+    segment.module("/opt/poolscope/libpoolscope.so", 0x7f00_0000_0000, 0x7f00_0010_0000, 0x7f00_0000_0000, &[0xcd; 20]);
+    let malloc = 0x7f00_0000_1000;
+    let parse = segment.stack(&[malloc, BIAS + 0x2005, BIAS + 0x1005]);
+    let cache = segment.stack(&[malloc + 8, malloc, BIAS + 0x3005, BIAS + 0x1005]);
+    let same = segment.stack(&[malloc + 16, BIAS + 0x2005, BIAS + 0x1005]);
+    segment.block(parse, 1000, 10);
+    segment.block(parse, 2000, 5);
+    segment.block(cache, 65_536, 8);
+    segment.block(same, 1000, 1);
+    segment.block(0, 64, 2);
+    let freed = &mut segment.stacks[cache as usize];
+    freed.alloc_samples += 1;
+    freed.alloc_objects += 4 * OBJECT_ONE;
+    freed.alloc_bytes += 4096;
+    freed.free_samples += 1;
+    freed.free_objects += 4 * OBJECT_ONE;
+    freed.free_bytes += 4096;
+    segment.classes = [16, 64, 1024]
+        .map(|bytes| ClassRecord { block_bytes: bytes, slab_bytes: 65_536, slab_blocks: 65_536 / bytes, reserved: 0 })
+        .into();
+    segment.thread(
+        42,
+        &[ClassCounters { allocs: 100, frees: 40, refills: 10 }, ClassCounters { allocs: 50, frees: 50, refills: 5 }],
+    );
+    segment.thread(43, &[ClassCounters { allocs: 7, frees: 0, refills: 1 }]);
+    segment.tier(TierCounter::SlabBytes, 131_072);
+    segment.tier(TierCounter::Samples, 6);
+    segment
+}
