@@ -18,7 +18,7 @@
 //!
 //! The crate runs inside `malloc`: no `std`, no allocation of its own, no panic, no lock held across a call into the
 //! C library, errno kept. Memory of its own comes from `mmap`.
-#![cfg_attr(all(not(test), target_arch = "x86_64", not(miri)), no_std)]
+#![cfg_attr(not(any(test, miri)), no_std)]
 
 mod arena;
 mod block;
@@ -32,6 +32,7 @@ mod page_heap;
 mod reentrant;
 mod registry;
 mod sampler;
+pub mod scope;
 mod segment;
 mod settings;
 mod size_class;
@@ -55,7 +56,8 @@ pub fn release_free_memory() -> usize {
     page_heap::release_all()
 }
 
-/// To be called once at a normal exit of the process: removes the segment, or marks it as ended if it is to be kept.
+/// To be called by what ends the process without running its exit handlers (`_exit`): removes the segment, or marks it
+/// as ended if it is to be kept. A normal exit does this by itself.
 pub fn finish() {
     sampler::finish();
 }

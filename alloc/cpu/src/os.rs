@@ -116,12 +116,10 @@ pub fn map_wiped_on_fork() -> *mut u8 {
     })
 }
 
-/// 16 bytes that differ between processes and images (`AT_RANDOM`), mixed with the clock.
+/// A number that nobody can guess, or at least one that differs between processes, images and moments.
 pub fn random_seed() -> u64 {
-    // SAFETY: getauxval reads the process's auxiliary vector; AT_RANDOM is the address of 16 bytes.
-    let base = unsafe {
-        let p = libc::getauxval(libc::AT_RANDOM) as *const [u64; 2];
-        if p.is_null() { 0 } else { p.cast::<u64>().read_unaligned() }
-    };
-    base ^ clock_ns(libc::CLOCK_MONOTONIC).rotate_left(32) ^ u64::from(process_id())
+    let mut random = 0u64;
+    // SAFETY: writes at most 8 bytes into the word. What it can't fill stays 0.
+    keep_errno(|| unsafe { libc::getrandom((&raw mut random).cast(), 8, libc::GRND_NONBLOCK) });
+    random ^ clock_ns(libc::CLOCK_MONOTONIC) ^ u64::from(process_id()) << 32
 }

@@ -145,6 +145,8 @@ fn start_thread() -> Option<&'static Heap> {
                 if libc::pthread_key_create(&raw mut key, Some(on_thread_exit)) == 0 {
                     EXIT_KEY.store(key, Ordering::Release);
                 }
+                // Registered first, so it runs after what the program registers.
+                libc::atexit(at_exit);
                 libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child));
             }
         }
@@ -155,6 +157,10 @@ fn start_thread() -> Option<&'static Heap> {
         }
     });
     Some(heap)
+}
+
+extern "C" fn at_exit() {
+    sampler::finish();
 }
 
 fn adopt_heap() -> Option<&'static Heap> {

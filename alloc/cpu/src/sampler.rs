@@ -221,6 +221,11 @@ pub fn visit_scope(scope: u32, mut f: impl FnMut(&LiveRecord, &[u64])) {
     }
 }
 
+/// Samples of this process that found no room in the live table.
+pub fn dropped() -> u64 {
+    SAMPLER.lock().segment.map_or(0, |segment| segment.header().dropped_live)
+}
+
 impl Sampler {
     /// The segment to record in; a forked child makes its own first.
     fn own_segment(&mut self) -> Option<Segment> {

@@ -63,7 +63,6 @@ impl Settings {
     /// Reads the environment; names every bad value on standard error and uses the default for it.
     pub fn from_environment() -> Self {
         let mut settings = Settings::default();
-        // A generation comes from the kernel: AT_RANDOM differs for each image.
         settings.generation = os::random_seed();
         let [period, dir, keep, verbose] = &SETTINGS;
         if let Some(value) = get(period.name) {

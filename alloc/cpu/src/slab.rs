@@ -29,7 +29,8 @@ pub mod owner {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// Never handed out.
+    /// Never handed out: the table of descriptors begins zeroed.
+    #[allow(dead_code, reason = "what zeroed memory reads as")]
     Unused = 0,
     /// In a free span.
     Free = 1,

@@ -58,7 +58,59 @@ mod word {
     }
 }
 
-#[cfg(any(not(target_arch = "x86_64"), miri))]
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+mod word {
+    use super::Heap;
+    use crate::thread_cache::EMPTY;
+    use core::arch::{asm, global_asm};
+
+    global_asm!(
+        ".section .tdata.poolscope_heap_0_1,\"awT\",%progbits",
+        ".globl poolscope_heap_0_1",
+        ".hidden poolscope_heap_0_1",
+        ".type poolscope_heap_0_1,%object",
+        ".size poolscope_heap_0_1,8",
+        ".p2align 3",
+        "poolscope_heap_0_1:",
+        ".xword {empty}",
+        ".text",
+        empty = sym EMPTY,
+    );
+
+    /// Address of the TLS word.
+    #[inline(always)]
+    fn address() -> *mut *mut Heap {
+        let word: *mut *mut Heap;
+        // SAFETY: adds the word's offset, read from its GOT entry, to the thread pointer.
+        unsafe {
+            asm!(
+                "mrs {p}, tpidr_el0",
+                "adrp {o}, :gottprel:poolscope_heap_0_1",
+                "ldr {o}, [{o}, :gottprel_lo12:poolscope_heap_0_1]",
+                "add {p}, {p}, {o}",
+                p = out(reg) word,
+                o = out(reg) _,
+                options(nostack, preserves_flags, readonly, pure)
+            );
+        }
+        word
+    }
+
+    #[inline(always)]
+    pub(super) fn get() -> *mut Heap {
+        // SAFETY: the word is this thread's.
+        unsafe { address().read() }
+    }
+
+    #[inline(always)]
+    pub(super) fn set(heap: *mut Heap) {
+        // SAFETY: as above.
+        unsafe { address().write(heap) }
+    }
+}
+
+// Miri knows no assembly; it runs with the standard library.
+#[cfg(miri)]
 mod word {
     use super::Heap;
     use crate::thread_cache::EMPTY;

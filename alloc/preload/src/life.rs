@@ -1,4 +1,4 @@
-//! What runs when the library is loaded and when the process ends.
+//! What runs when the library is loaded and when the process ends without exit handlers.
 
 use core::ffi::c_int;
 
@@ -10,17 +10,9 @@ extern "C" fn load() {
     unsafe { pool::free(pool::malloc(1)) };
 }
 
-/// At a normal exit.
-extern "C" fn unload() {
-    pool::finish();
-}
-
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOAD: extern "C" fn() = load;
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static UNLOAD: extern "C" fn() = unload;
 
 /// `_exit` (POSIX): runs no destructors, so the segment is finished here.
 #[unsafe(no_mangle)]

@@ -38,11 +38,6 @@ impl StackTable {
         self.stacks
     }
 
-    /// Number of frames of all stacks.
-    pub fn frames(&self) -> u32 {
-        self.frames
-    }
-
     /// Begins an empty table for `segment`. False if there is no memory for it.
     pub fn start(&mut self, segment: &Segment) -> bool {
         let capacity = segment.capacity(Region::Stacks);

@@ -1,0 +1,3 @@
+//! The pool's process-wide counters.
+
+pub use poolscope_cpu::{TierCounter, counter, counters};

@@ -1,0 +1,116 @@
+//! From the pool's records of a scope to a leak report.
+
+use std::collections::HashMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use poolscope_alloc::scope::{self, Scope};
+use poolscope_profiler::ProfileBuilder;
+use poolscope_profiler::leaks::LeakReport;
+use poolscope_profiler::snapshot::{
+    Amount, Dropped, LiveBlock, Module, ProcessInfo, ProcessState, Snapshot, Stack, Tiers,
+};
+use poolscope_profiler::suppressions::Suppressions;
+
+/// Blocks and frames, in memory that was allocated beforehand: the pool's lock is held while they are read.
+#[derive(Default)]
+struct Records {
+    blocks: Vec<(scope::LiveBlock, std::ops::Range<usize>)>,
+    frames: Vec<u64>,
+}
+
+fn read(scope: &Scope) -> Records {
+    let (mut blocks, mut frames) = (0, 0);
+    scope.visit_live(|_, stack| {
+        blocks += 1;
+        frames += stack.len();
+    });
+    let mut records = Records { blocks: Vec::with_capacity(blocks), frames: Vec::with_capacity(frames) };
+    // Recording is paused, so there can only be fewer by now; should there be more, they are left out.
+    scope.visit_live(|block, stack| {
+        let start = records.frames.len();
+        if records.blocks.len() < blocks && start + stack.len() <= frames {
+            records.frames.extend_from_slice(stack);
+            records.blocks.push((block, start..start + stack.len()));
+        }
+    });
+    records
+}
+
+/// What the scope allocated and nobody freed.
+pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
+    let records = read(scope);
+    let mut ids = HashMap::new();
+    let mut stacks: Vec<Stack> = Vec::new();
+    let mut live = Vec::new();
+    for (block, range) in &records.blocks {
+        let frames = &records.frames[range.clone()];
+        let id = *ids.entry(frames).or_insert_with(|| {
+            stacks.push(Stack {
+                frames: frames.to_vec(),
+                kind: poolscope_profiler::snapshot::HOST,
+                incomplete: false,
+                allocated: Amount::default(),
+                freed: Amount::default(),
+            });
+            stacks.len() as u32 - 1
+        });
+        live.push(LiveBlock {
+            stack: id,
+            address: block.address as u64,
+            size: block.size,
+            weight: 1.0,
+            time_ns: 0,
+            tid: block.thread_id,
+            scope: 0,
+            kind: poolscope_profiler::snapshot::HOST,
+        });
+    }
+    let snapshot = Snapshot {
+        process: this_process(),
+        taken_ns: 0,
+        taken_realtime_ns: now(),
+        period_bytes: 1,
+        exact: true,
+        dropped: Dropped { live: scope.dropped(), ..Dropped::default() },
+        tiers: Tiers::default(),
+        classes: Vec::new(),
+        threads: Vec::new(),
+        stacks,
+        modules: modules(),
+        live,
+        memory: None,
+    };
+    let profile = ProfileBuilder::new().build(&snapshot);
+    LeakReport::new(&snapshot, &profile, suppressions)
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
+fn this_process() -> ProcessInfo {
+    ProcessInfo {
+        pid: std::process::id(),
+        state: ProcessState::Running,
+        exe: std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default(),
+        args: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+        // Modules without a build id are believed if their file is older than this.
+        start_realtime_ns: now(),
+        start_monotonic_ns: 0,
+        forked: false,
+    }
+}
+
+fn modules() -> Vec<Module> {
+    scope::modules()
+        .filter(|module| !module.replaced)
+        .map(|module| Module {
+            start: module.start,
+            end: module.end,
+            load_bias: module.load_bias,
+            build_id: module.build_id.to_vec(),
+            path: String::from_utf8_lossy(module.path).into_owned(),
+            stacks: 0..u32::MAX,
+        })
+        .collect()
+}
