@@ -1,1 +1,27 @@
-fn main() {}
+//! The `poolscope` command: runs programs on the pool, watches them live, dumps their heap, checks them for leaks.
+
+mod cli;
+mod commands;
+mod dashboard;
+mod failure;
+mod launch;
+mod sink;
+mod target;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    // A panic is the only thing that color-eyre's own report is for; what the user can mend is said in one line.
+    let _ = color_eyre::config::HookBuilder::default().display_env_section(false).install();
+    match cli::Cli::parse().command.run() {
+        Ok(code) => ExitCode::from(code),
+        Err(report) if sink::is_broken_pipe(&report) => ExitCode::SUCCESS,
+        Err(report) => {
+            let code = report.downcast_ref::<failure::Failure>().map_or(2, |f| f.code);
+            eprintln!("poolscope: {report:#}");
+            ExitCode::from(code)
+        }
+    }
+}

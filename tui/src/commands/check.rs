@@ -1,0 +1,261 @@
+//! `poolscope check`: runs a program exactly and reports what was never freed.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder};
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::Args;
+use color_eyre::eyre::{Result, WrapErr};
+use poolscope_profiler::discovery::{self, SegmentEntry};
+use poolscope_profiler::leaks::LeakReport;
+use poolscope_profiler::snapshot::ProcessState;
+use poolscope_profiler::suppressions::Suppressions;
+use poolscope_profiler::{ProfileBuilder, SegmentReader};
+use serde_json::{Value, json};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+
+use crate::dashboard::app::exit_code;
+use crate::dashboard::format::printable;
+use crate::dashboard::state::Ended;
+use crate::dashboard::views::header::ended_word;
+use crate::failure::Failure;
+use crate::launch::{child, library, preload};
+use crate::sink;
+
+/// The exit code for leaks, as LeakSanitizer has it.
+const LEAKED: u8 = 23;
+
+/// Run a program with every allocation recorded, and report what it never freed, by stack
+///
+/// The program keeps its standard input, output and error; the report follows on standard error, or as JSON on
+/// standard output. The exit code is 23 if anything leaked, whatever the program's own code was, and the program's
+/// own code if nothing did (128 and the signal's number if one killed it).
+///
+/// Processes that the program started count as well, if they ended by exit. One that was killed, or that left by
+/// _exit, had no end at which its blocks could be called leaks; the report names it.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  poolscope check --suppressions leaks.supp -- ./run_tests\n\n\
+    A file of suppressions has lines leak:PATTERN, matched against functions, files and modules.")]
+pub(crate) struct Check {
+    /// Write the report as JSON
+    #[arg(long)]
+    json: bool,
+    /// File of suppressions: lines leak:PATTERN
+    #[arg(long, value_name = "FILE")]
+    suppressions: Vec<PathBuf>,
+    /// File for the report
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+impl Check {
+    pub(crate) fn run(self) -> Result<u8> {
+        let mut suppressions = Suppressions::defaults();
+        for file in &self.suppressions {
+            suppressions.add_file(file).map_err(|e| Failure::usage(e.to_string()))?;
+        }
+        let library = library::find()?;
+        let folder = Folder::new()?;
+        let mut command = preload::command(&self.command, &library, Some(1));
+        command.env("POOLSCOPE_KEEP", "1").env(discovery::DIR_VARIABLE, &folder.0);
+        let (pid, ended) = run_to_end(&mut command)?;
+
+        let processes = judge_all(&folder.0, pid, &suppressions)?;
+        if processes.is_empty() {
+            return Err(not_on_pool(&self.command[0].to_string_lossy(), ended).into());
+        }
+        let leaked = processes.iter().any(Process::has_leaks);
+        let code = if leaked { LEAKED } else { exit_code(ended) };
+        let report = if self.json { to_json(&processes, ended, leaked, code)? } else { to_text(&processes, ended) };
+        match (&self.output, self.json) {
+            (Some(path), _) => sink::write(path, |out| out.write_all(report.as_bytes()))?,
+            (None, true) => sink::print(&report)?,
+            (None, false) => std::io::stderr().write_all(report.as_bytes())?,
+        }
+        Ok(code)
+    }
+}
+
+/// A folder for the segments of this run alone.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Folder> {
+        let usual = discovery::segment_dir();
+        let parents = [usual.parent().map(Path::to_path_buf), Some(std::env::temp_dir())];
+        let mut last = None;
+        for parent in parents.into_iter().flatten() {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            let name = format!("poolscope-check-{}-{:08x}", std::process::id(), now.subsec_nanos());
+            let path = parent.join(name);
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Folder(path)),
+                Err(error) => last = Some((path, error)),
+            }
+        }
+        match last {
+            Some((path, error)) => Err(error).wrap_err_with(|| format!("cannot create the folder {}", path.display())),
+            None => Err(Failure::usage("there is no folder for segments").into()),
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a command to its end. Signals that somebody sends to poolscope go on to it; those of the terminal reach it
+/// anyway, since it is in the same process group.
+fn run_to_end(command: &mut Command) -> Result<(u32, Ended)> {
+    let mut signals = SignalsInfo::<WithOrigin>::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2])?;
+    let handle = signals.handle();
+    let mut started = child::spawn(command)?;
+    let pid = started.id();
+    let forwarder = std::thread::spawn(move || {
+        for origin in &mut signals {
+            if origin.process.is_some() {
+                // SAFETY: kill takes plain numbers. The forwarder is closed and joined right after the child is
+                // reaped.
+                unsafe { libc::kill(pid as i32, origin.signal) };
+            }
+        }
+    });
+    let status = started.wait();
+    handle.close();
+    let _ = forwarder.join();
+    Ok((pid, child::ended(status.wrap_err("cannot wait for the program")?)))
+}
+
+/// What is said of one process.
+struct Process {
+    entry: SegmentEntry,
+    verdict: Verdict,
+}
+
+enum Verdict {
+    Judged(LeakReport),
+    NotJudged(String),
+}
+
+impl Process {
+    fn has_leaks(&self) -> bool {
+        matches!(&self.verdict, Verdict::Judged(report) if report.has_leaks())
+    }
+
+    fn command(&self) -> String {
+        let args = &self.entry.args;
+        printable(&if args.is_empty() { self.entry.exe.clone() } else { args.join(" ") })
+    }
+}
+
+/// The last image of each process, the program's own first.
+fn judge_all(folder: &Path, own: u32, suppressions: &Suppressions) -> Result<Vec<Process>> {
+    let listing = discovery::list_in(folder).map_err(|e| Failure::usage(e.to_string()))?;
+    for error in &listing.unreadable {
+        eprintln!("poolscope: {error}");
+    }
+    let mut last: Vec<SegmentEntry> = Vec::new();
+    for entry in listing.entries {
+        match last.iter_mut().find(|e| e.pid == entry.pid) {
+            Some(known) if known.start_realtime_ns < entry.start_realtime_ns => *known = entry,
+            Some(_) => {}
+            None => last.push(entry),
+        }
+    }
+    last.sort_by_key(|e| (e.pid != own, e.start_realtime_ns));
+    Ok(last.into_iter().map(|entry| Process { verdict: judge(&entry, suppressions), entry }).collect())
+}
+
+fn judge(entry: &SegmentEntry, suppressions: &Suppressions) -> Verdict {
+    let snapshot = SegmentReader::open(&entry.path).and_then(|mut reader| reader.snapshot());
+    let mut snapshot = match snapshot {
+        Ok(snapshot) => snapshot,
+        Err(error) => return Verdict::NotJudged(error.to_string()),
+    };
+    match snapshot.process.state {
+        ProcessState::Exited => {}
+        ProcessState::Running => return Verdict::NotJudged("it still runs".into()),
+        ProcessState::Killed => return Verdict::NotJudged("it was killed, or left by _exit".into()),
+    }
+    if snapshot.process.forked {
+        // Blocks from before the fork are its parent's to free.
+        let start = snapshot.process.start_monotonic_ns;
+        snapshot.live.retain(|block| block.time_ns >= start);
+    }
+    let profile = ProfileBuilder::new().build(&snapshot);
+    Verdict::Judged(LeakReport::new(&snapshot, &profile, suppressions))
+}
+
+fn not_on_pool(name: &str, ended: Ended) -> Failure {
+    Failure::usage(format!(
+        "{name} {}, but did not run on the pool, so nothing can be said about leaks: it is statically linked, setuid \
+         or setgid, or it cleared LD_PRELOAD. POOLSCOPE_VERBOSE=1 says more if the library was loaded.",
+        ended_word(ended)
+    ))
+}
+
+fn to_text(processes: &[Process], ended: Ended) -> String {
+    let mut out = String::new();
+    let clean = processes.iter().filter(|p| matches!(&p.verdict, Verdict::Judged(r) if !r.has_leaks())).count();
+    for (i, process) in processes.iter().enumerate() {
+        // Of children only what has something to say is shown.
+        match &process.verdict {
+            Verdict::Judged(report) if i == 0 || report.has_leaks() => {
+                out += &format!("\npoolscope check: {} (pid {})\n", process.command(), process.entry.pid);
+                out += &report.to_text();
+            }
+            Verdict::Judged(_) => {}
+            Verdict::NotJudged(why) => {
+                out += &format!("\npoolscope check: {} (pid {})\nNot judged: {why}.\n", process.command(), process.entry.pid);
+            }
+        }
+    }
+    if processes.len() > 1 {
+        out += &format!("\n{} processes, {clean} without leaks.\n", processes.len());
+    }
+    if ended != Ended::Code(0) {
+        out += &format!("The program {}.\n", ended_word(ended));
+    }
+    out
+}
+
+fn to_json(processes: &[Process], ended: Ended, leaked: bool, code: u8) -> Result<String> {
+    let mut list = Vec::new();
+    for process in processes {
+        let (report, not_judged) = match &process.verdict {
+            Verdict::Judged(report) => (serde_json::from_str(&report.to_json()?)?, Value::Null),
+            Verdict::NotJudged(why) => (Value::Null, json!(why)),
+        };
+        list.push(json!({
+            "pid": process.entry.pid,
+            "exe": process.entry.exe,
+            "args": process.entry.args,
+            "forked": process.entry.forked,
+            "not_judged": not_judged,
+            "report": report,
+        }));
+    }
+    let sum = |of: fn(&LeakReport) -> u64| -> u64 {
+        processes.iter().map(|p| if let Verdict::Judged(r) = &p.verdict { of(r) } else { 0 }).sum()
+    };
+    let value = json!({
+        "version": 1,
+        "leaked": leaked,
+        "bytes": sum(LeakReport::bytes),
+        "objects": sum(LeakReport::objects),
+        "exit_code": code,
+        "program_exit_code": exit_code(ended),
+        "processes": list,
+    });
+    Ok(serde_json::to_string_pretty(&value)? + "\n")
+}

@@ -1,0 +1,8 @@
+//! One file for each command.
+
+pub(crate) mod check;
+pub(crate) mod dump;
+pub(crate) mod flamegraph;
+pub(crate) mod list;
+pub(crate) mod run;
+pub(crate) mod top;

@@ -1,0 +1,148 @@
+//! `poolscope run`: starts a program on the pool and opens the dashboard on it.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use color_eyre::eyre::{Result, WrapErr};
+
+use super::top::need_terminal;
+use crate::cli::DashboardArgs;
+use crate::dashboard::app::{self, Outcome, Setup, exit_code};
+use crate::dashboard::feed::Watched;
+use crate::dashboard::site::file_name;
+use crate::dashboard::state::Ended;
+use crate::dashboard::theme::Theme;
+use crate::dashboard::views::header::ended_word;
+use crate::launch::child::{self, Program};
+use crate::launch::{library, preload};
+
+/// Start a program on the pool and open the dashboard on it
+///
+/// The program's output goes to a file, whose end the dashboard shows; its standard input is empty. Its exit code
+/// becomes poolscope's (128 and the signal's number if one killed it).
+///
+/// Quitting while the program runs asks: q again sends it SIGTERM and waits for its end, d leaves it running. A
+/// signal that ends poolscope is passed on to the program.
+///
+/// With --headless there is no dashboard: poolscope becomes the program, which keeps the terminal, the signals and
+/// the process id; `poolscope top PID` attaches from elsewhere.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  poolscope run -- ./server --port 7000\n  \
+    poolscope run --headless --period 64KiB -- python3 train.py")]
+pub(crate) struct Run {
+    /// No dashboard: become the program
+    #[arg(long)]
+    headless: bool,
+    /// Mean number of bytes between two samples: 512KiB, 1M; 0 or 1 records every allocation
+    #[arg(long, value_name = "BYTES", value_parser = preload::parse_period)]
+    period: Option<u64>,
+    /// File for the program's standard output and standard error
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    dashboard: DashboardArgs,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// How long a program that poolscope passed a signal on to may take to end.
+const GRACE: Duration = Duration::from_secs(5);
+
+impl Run {
+    pub(crate) fn run(self) -> Result<u8> {
+        let library = library::find()?;
+        let mut command = preload::command(&self.command, &library, self.period);
+        if self.headless {
+            if let Some(path) = &self.output {
+                let file = create(path)?;
+                command.stdout(file.try_clone()?).stderr(file);
+            }
+            return Err(child::exec(&mut command).into());
+        }
+        need_terminal("start the program with --headless, and attach with poolscope top from a terminal")?;
+        let name = file_name(&self.command[0].to_string_lossy()).to_owned();
+        let (path, file) = match self.output {
+            Some(path) => {
+                let file = create(&path)?;
+                (path, file)
+            }
+            None => create_unique(&name)?,
+        };
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let program = match Program::start(command) {
+            Ok(program) => program,
+            Err(failure) => {
+                let _ = std::fs::remove_file(&path);
+                return Err(failure.into());
+            }
+        };
+        let outcome = app::run(Setup {
+            watched: Watched::Started(program.pid()),
+            label: name.clone(),
+            theme: Theme::choose(self.dashboard.theme, |name| std::env::var(name).ok()),
+            mouse: !self.dashboard.no_mouse,
+            interval: self.dashboard.interval,
+            program: Some((Arc::clone(&program), path.clone())),
+        })
+        .wrap_err("the terminal failed");
+        let code = finish(&name, &program, &outcome);
+        eprintln!("poolscope: output of {name} is in {}", path.display());
+        outcome.map(|_| code)
+    }
+}
+
+/// Says what became of the program; gives the exit code.
+fn finish(name: &str, program: &Program, outcome: &Result<Outcome>) -> u8 {
+    if let Ok(Outcome::Detached) = outcome
+        && program.wait(Duration::ZERO).is_none()
+    {
+        let pid = program.pid();
+        eprintln!("poolscope: {name} runs on as process {pid}; attach again with: poolscope top {pid}");
+        return 0;
+    }
+    if let Ok(Outcome::Signal(signal)) = outcome {
+        program.signal(*signal);
+    }
+    match program.wait(GRACE) {
+        Some(ended) => {
+            if ended != Ended::Code(0) {
+                eprintln!("poolscope: {name} {}", ended_word(ended));
+            }
+            exit_code(ended)
+        }
+        None => {
+            let pid = program.pid();
+            eprintln!("poolscope: {name} still runs as process {pid}; kill -KILL {pid} ends it");
+            match outcome {
+                Ok(Outcome::Signal(signal)) => 128 + *signal as u8,
+                _ => 2,
+            }
+        }
+    }
+}
+
+fn create(path: &Path) -> Result<File> {
+    File::create(path).wrap_err_with(|| format!("cannot write the program's output to {}", path.display()))
+}
+
+/// A file that nobody else could have put there, readable by this user only.
+fn create_unique(name: &str) -> Result<(PathBuf, File)> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let file_name = format!("poolscope-{name}-{}-{:06x}.log", std::process::id(), now & 0xff_ffff);
+    let path = std::env::temp_dir().join(file_name);
+    let file = OpenOptions::new()
+        .write(true)
+        .append(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)
+        .wrap_err_with(|| format!("cannot create {} for the program's output; name a file by --output", path.display()))?;
+    Ok((path, file))
+}

@@ -1,0 +1,104 @@
+//! `poolscope top`: the dashboard on a process that already runs.
+
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use color_eyre::eyre::{Result, WrapErr};
+use ratatui::layout::Size;
+
+use crate::cli::{DashboardArgs, parse_size};
+use crate::dashboard::app::{self, Outcome, Setup};
+use crate::dashboard::feed::Watched;
+use crate::dashboard::state::View;
+use crate::dashboard::theme::Theme;
+use crate::dashboard::{json, once};
+use crate::failure::Failure;
+use crate::{sink, target};
+
+/// Open the dashboard on a process that already runs on the pool, or on what a dead one left behind
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  poolscope top 1234\n  poolscope top 1234 --once --view sites --size 160x50\n  \
+    poolscope top /dev/shm/poolscope-1000/1234.0123456789abcdef --json")]
+pub(crate) struct Top {
+    /// Process id, or the file of a segment
+    #[arg(value_name = "PID|SEGMENT")]
+    target: String,
+    /// Print one frame as text and leave
+    #[arg(long, conflicts_with = "json")]
+    once: bool,
+    /// Print the model as JSON and leave
+    #[arg(long)]
+    json: bool,
+    /// Size of the frame of --once
+    #[arg(long, value_name = "COLUMNSxROWS", default_value = "120x36", value_parser = parse_size)]
+    size: Size,
+    /// View of the frame of --once
+    #[arg(long, value_enum, default_value_t)]
+    view: ViewName,
+    #[command(flatten)]
+    dashboard: DashboardArgs,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum ViewName {
+    #[default]
+    Overview,
+    Classes,
+    Sites,
+    Flame,
+    Threads,
+}
+
+impl ViewName {
+    fn view(self) -> View {
+        match self {
+            ViewName::Overview => View::Overview,
+            ViewName::Classes => View::Classes,
+            ViewName::Sites => View::Sites,
+            ViewName::Flame => View::Flame,
+            ViewName::Threads => View::Threads,
+        }
+    }
+}
+
+impl Top {
+    pub(crate) fn run(self) -> Result<u8> {
+        let entry = target::find(&self.target)?;
+        let watched = Watched::Segment(entry.path);
+        let interval = self.dashboard.interval;
+        if self.once || self.json {
+            let model = once::read(watched, interval.min(Duration::from_secs(1))).map_err(Failure::usage)?;
+            let text = if self.json {
+                serde_json::to_string_pretty(&json::to_json(&model)?)? + "\n"
+            } else {
+                once::frame(model, self.view.view(), self.size, interval)
+            };
+            sink::print(&text)?;
+            return Ok(0);
+        }
+        need_terminal("print one frame with --once, or the model with --json")?;
+        let outcome = app::run(Setup {
+            watched,
+            label: format!("process {}", entry.pid),
+            theme: Theme::choose(self.dashboard.theme, |name| std::env::var(name).ok()),
+            mouse: !self.dashboard.no_mouse,
+            interval,
+            program: None,
+        })
+        .wrap_err("the terminal failed")?;
+        Ok(match outcome {
+            Outcome::Signal(signal) => 128 + signal as u8,
+            Outcome::Left | Outcome::Detached => 0,
+        })
+    }
+}
+
+/// The dashboard draws on standard output.
+pub(crate) fn need_terminal(instead: &str) -> Result<(), Failure> {
+    if io::stdout().is_terminal() {
+        Ok(())
+    } else {
+        Err(Failure::usage(format!("the dashboard needs a terminal, and standard output is none: {instead}")))
+    }
+}

@@ -1,0 +1,214 @@
+//! A made-up key-value server for the tests of views: the same at any time, on any machine.
+
+use poolscope_profiler::profile::{Frame, Location, Profile, Site};
+use poolscope_profiler::snapshot::{
+    Amount, ClassStats, Dropped, Module, ProcessInfo, ProcessMemory, ProcessState, Snapshot, ThreadStats, Tiers,
+};
+
+use super::model::{Model, Modeller, ThreadNames};
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+fn frame(name: &str, file: Option<(&str, u32)>, inlined: bool) -> Frame {
+    Frame { name: name.into(), file: file.map(|f| f.0.into()), line: file.map(|f| f.1), inlined }
+}
+
+/// Locations: `(module, frames innermost first)`.
+fn locations() -> Vec<Location> {
+    let std = Some(("/rustc/alloc/src/raw_vec.rs", 671));
+    let rows: Vec<(Option<usize>, Vec<Frame>)> = vec![
+        (Some(1), vec![frame("__libc_start_call_main", None, false)]),
+        (Some(0), vec![frame("main", Some(("/src/kv/src/main.rs", 31)), false)]),
+        (Some(0), vec![frame("kv::server::worker", Some(("/src/kv/src/server.rs", 142)), false)]),
+        (Some(0), vec![frame("kv::server::handle", Some(("/src/kv/src/server.rs", 201)), false)]),
+        (
+            Some(0),
+            vec![
+                frame("alloc::raw_vec::RawVecInner<A>::with_capacity_in", std, true),
+                frame("alloc::vec::Vec<T>::with_capacity", Some(("/rustc/alloc/src/vec/mod.rs", 520)), true),
+                frame("kv::store::Store::put", Some(("/src/kv/src/store.rs", 87)), false),
+            ],
+        ),
+        (
+            Some(0),
+            vec![
+                frame("hashbrown::raw::RawTable<T,A>::reserve_rehash", Some(("/deps/hashbrown/src/raw.rs", 940)), true),
+                frame("kv::store::Index::insert", Some(("/src/kv/src/store.rs", 133)), false),
+            ],
+        ),
+        (Some(0), vec![frame("kv::session::Session::remember", Some(("/src/kv/src/session.rs", 58)), false)]),
+        (Some(0), vec![frame("kv::wire::read_frame", Some(("/src/kv/src/wire.rs", 44)), false)]),
+        (Some(2), vec![frame("SSL_CTX_new", None, false)]),
+        (Some(2), Vec::new()),
+        (Some(1), vec![frame("start_thread", None, false)]),
+        (Some(0), vec![frame("kv::log::Logger::line(char const*, unsigned long)", Some(("/src/kv/src/log.cc", 19)), false)]),
+        (None, Vec::new()),
+    ];
+    rows.into_iter()
+        .enumerate()
+        .map(|(i, (module, frames))| {
+            let address = 0x5555_0000_1000 + 0x40 * i as u64;
+            let module_of = module.map(|m| &modules()[m]).cloned();
+            let frames = if frames.is_empty() { vec![Location::placeholder(module_of.as_ref(), address)] } else { frames };
+            Location { address, module, frames }
+        })
+        .collect()
+}
+
+fn modules() -> Vec<Module> {
+    ["/src/kv/target/release/kvserver", "/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/libssl.so.3"]
+        .into_iter()
+        .enumerate()
+        .map(|(i, path)| Module {
+            start: 0x5555_0000_0000 + ((i as u64) << 32),
+            end: 0x5555_0100_0000 + ((i as u64) << 32),
+            load_bias: 0x5555_0000_0000,
+            build_id: vec![i as u8; 20],
+            path: path.into(),
+            stacks: 0..u32::MAX,
+        })
+        .collect()
+}
+
+fn amount(bytes: f64, each: f64) -> Amount {
+    Amount { objects: bytes / each, bytes, samples: (bytes / (512.0 * 1024.0)).ceil() as u64 }
+}
+
+/// Its profile `t` of 1: what grows with time has got that far.
+pub(crate) fn profile_at(t: f64) -> Profile {
+    let worker = [3, 2, 10];
+    let under = |inner: &[usize], outer: &[usize]| [inner, outer].concat();
+    let rows: Vec<(Vec<usize>, f64, f64, f64)> = vec![
+        (under(&[4], &worker), 96.0, 2900.0 * t, 1024.0),
+        (under(&[6], &worker), 41.0 * t, 41.0 * t, 208.0),
+        (under(&[5], &worker), 24.0, 48.0, 49_152.0),
+        (under(&[7], &worker), 3.5, 8800.0 * t, 65_536.0),
+        (under(&[9, 8], &[1, 0]), 2.25, 2.25, 4096.0),
+        (under(&[11], &worker), 0.5, 120.0 * t, 96.0),
+        (under(&[12], &[]), 0.75, 1.5, 32.0),
+    ];
+    let mut sites: Vec<Site> = rows
+        .into_iter()
+        .map(|(locations, in_use, allocated, each)| Site {
+            incomplete: locations == [12],
+            locations,
+            kind: 1,
+            allocated: amount(allocated * MIB, each),
+            in_use: amount(in_use * MIB, each),
+            in_use_by_size: vec![(each as u64, amount(in_use * MIB, each))],
+        })
+        .collect();
+    for i in 0..30u32 {
+        let bytes = (0.4 - f64::from(i) * 0.012) * MIB;
+        sites.push(Site {
+            locations: under(&[if i % 2 == 0 { 8 } else { 7 }, 11], &[(i as usize) % 11, 1, 0]),
+            kind: 1,
+            incomplete: false,
+            allocated: amount(bytes * 3.0, 48.0),
+            in_use: amount(bytes, 48.0),
+            in_use_by_size: Vec::new(),
+        });
+    }
+    Profile {
+        period_bytes: 512 * 1024,
+        exact: false,
+        time_realtime_ns: 1_790_000_000_000_000_000,
+        modules: modules(),
+        locations: locations(),
+        sites,
+    }
+}
+
+/// Its profile at the end.
+pub(crate) fn profile() -> Profile {
+    profile_at(1.0)
+}
+
+fn snapshot_at(second: u64) -> Snapshot {
+    let t = second as f64 / 180.0;
+    let scaled = |at_end: u64| (at_end as f64 * t) as u64;
+    let classes = [
+        (16, 9_800_000, 9_790_000),
+        (48, 4_100_000, 4_060_000),
+        (96, 1_310_000, 1_304_000),
+        (208, 214_000, 8_000),
+        (512, 90_000, 89_000),
+        (1024, 2_970_000, 2_871_696),
+        (4096, 61_000, 60_424),
+        (49_152, 1024, 512),
+        (65_536, 140_800, 140_744),
+        (262_144, 12, 4),
+    ];
+    let classes: Vec<ClassStats> = classes
+        .into_iter()
+        .enumerate()
+        .map(|(i, (block_bytes, allocs, frees))| ClassStats {
+            block_bytes,
+            slab_bytes: if block_bytes < 512 { 65_536 } else { 1 << 20 },
+            allocs: scaled(allocs),
+            frees: scaled(frees),
+            refills: scaled(allocs) / (400 >> i).max(2) as u64,
+        })
+        .collect();
+    let mib = |v: u64| v << 20;
+    let tiers = vec![
+        256 << 30, mib(212), mib(8), 4120, mib(22), scaled(20_400), scaled(19_700), mib(10), 4, scaled(64), scaled(60),
+        mib(180), scaled(8123), scaled(611), 37, scaled(90_211), scaled(5_900_422), mib(3), scaled(24_017), 6, 9,
+    ];
+    let threads = (0..7u32)
+        .map(|i| ThreadStats {
+            tid: 4242 + i,
+            live: i != 5,
+            allocs: scaled(18_700_000 >> i),
+            frees: scaled(18_600_000 >> i),
+            alloc_bytes: scaled((11_900 << 20) >> i),
+            refills: scaled((18_700_000 >> i) / (90 + u64::from(i) * 37)),
+            samples: scaled(24_017 >> (i + 1)),
+            remote_frees: scaled(if i == 0 { 12 } else { 902_117 >> i }),
+        })
+        .collect();
+    Snapshot {
+        process: ProcessInfo {
+            pid: 4242,
+            state: ProcessState::Running,
+            exe: "/src/kv/target/release/kvserver".into(),
+            args: ["kvserver", "--port", "7000", "--threads", "6"].map(String::from).to_vec(),
+            start_realtime_ns: 1_790_000_000_000_000_000,
+            start_monotonic_ns: 1_000_000_000,
+            forked: false,
+        },
+        taken_ns: (1 + second) * 1_000_000_000,
+        taken_realtime_ns: 1_790_000_000_000_000_000 + second * 1_000_000_000,
+        period_bytes: 512 * 1024,
+        exact: false,
+        dropped: Dropped::default(),
+        tiers: Tiers::new(tiers),
+        classes,
+        threads,
+        stacks: Vec::new(),
+        modules: modules(),
+        live: Vec::new(),
+        memory: Some(ProcessMemory {
+            rss: ((176.0 + 41.0 * t + 9.0 * (f64::from(second as u32) / 11.0).sin()) * MIB) as u64,
+            peak_rss: (229.0 * MIB) as u64,
+        }),
+    }
+}
+
+/// Three minutes of it.
+pub(crate) fn model() -> Model {
+    model_with(|_| {})
+}
+
+/// Three minutes of it; the last reading is changed by `edit`.
+pub(crate) fn model_with(edit: impl FnOnce(&mut Snapshot)) -> Model {
+    let names: ThreadNames =
+        (0..7).map(|i| (4242 + i, if i == 0 { "kvserver".into() } else { format!("worker-{i}") })).collect();
+    let mut modeller = Modeller::default();
+    for second in 1..180 {
+        modeller.next(snapshot_at(second), profile_at(second as f64 / 180.0), &names);
+    }
+    let mut last = snapshot_at(180);
+    edit(&mut last);
+    modeller.next(last, profile(), &names)
+}

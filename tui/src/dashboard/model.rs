@@ -1,0 +1,255 @@
+//! What the dashboard shows: one reading of a segment with rates, history and call sites. `--json` prints the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use poolscope_profiler::profile::Profile;
+use poolscope_profiler::snapshot::{Amount, ClassStats, ProcessMemory, ProcessState, Snapshot, ThreadStats};
+use poolscope_wire::{TIER_COUNTERS, TierCounter, TierCounterInfo};
+
+use super::flame_tree::FlameTree;
+use super::history::{History, Point};
+use super::site::{SiteRow, SiteRows};
+
+/// One reading, ready to be drawn.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    /// What the segment said.
+    pub(crate) snapshot: Arc<Snapshot>,
+    /// Its call sites with symbols.
+    pub(crate) profile: Arc<Profile>,
+    /// The call tree.
+    pub(crate) flame: Arc<FlameTree>,
+    /// Between the start of the segment and this reading; none of a process that was dead when it was first read.
+    pub(crate) uptime: Option<Duration>,
+    /// Held now, over all sites.
+    pub(crate) live: Amount,
+    /// Changes since the reading before; none in the first.
+    pub(crate) rates: Option<Rates>,
+    /// The kernel's view, the last one that was had.
+    pub(crate) memory: Option<ProcessMemory>,
+    /// Counters of the tiers.
+    pub(crate) tiers: Vec<TierRow>,
+    /// Size classes that were ever used.
+    pub(crate) classes: Vec<ClassRow>,
+    /// Thread heaps.
+    pub(crate) threads: Vec<ThreadRow>,
+    /// Call sites.
+    pub(crate) sites: Vec<SiteRow>,
+    /// Totals over time.
+    pub(crate) history: History,
+}
+
+/// Changes per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Rates {
+    /// Bytes allocated, from the samples.
+    pub(crate) alloc_bytes: f64,
+    /// Blocks allocated, from the counters of the classes.
+    pub(crate) allocs: f64,
+    /// Samples taken.
+    pub(crate) samples: f64,
+}
+
+/// A counter of a tier.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TierRow {
+    /// Which.
+    pub(crate) info: &'static TierCounterInfo,
+    /// Its value.
+    pub(crate) value: u64,
+    /// Change per second; none in the first reading.
+    pub(crate) rate: Option<f64>,
+}
+
+/// A size class.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClassRow {
+    /// Its counters.
+    pub(crate) stats: ClassStats,
+    /// Allocations per second.
+    pub(crate) rate: Option<f64>,
+}
+
+/// A thread heap.
+#[derive(Clone, Debug)]
+pub(crate) struct ThreadRow {
+    /// Its counters.
+    pub(crate) stats: ThreadStats,
+    /// The thread's name, as the kernel knows it.
+    pub(crate) name: Option<String>,
+    /// Allocations per second.
+    pub(crate) rate: Option<f64>,
+}
+
+impl ThreadRow {
+    /// Share of allocations that the thread cache served.
+    pub(crate) fn hit_rate(&self) -> Option<f64> {
+        let s = &self.stats;
+        (s.allocs > 0).then(|| 1.0 - s.refills.min(s.allocs) as f64 / s.allocs as f64)
+    }
+}
+
+impl Model {
+    /// Standard error of the live bytes, as a share of them; none when exact.
+    pub(crate) fn live_error(&self) -> Option<f64> {
+        (!self.snapshot.exact && self.live.samples > 0).then(|| 1.0 / (self.live.samples as f64).sqrt())
+    }
+
+    /// A counter of the tiers.
+    pub(crate) fn tier(&self, counter: TierCounter) -> u64 {
+        self.snapshot.tiers.get(counter)
+    }
+
+    /// The program's name: the executable's file name, or that of its first argument.
+    pub(crate) fn program(&self) -> String {
+        let process = &self.snapshot.process;
+        let path = if process.exe.is_empty() { process.args.first().map_or("", |a| a) } else { &process.exe };
+        super::format::printable(super::site::file_name(path))
+    }
+
+    /// The command line: the program's name and its arguments.
+    pub(crate) fn command(&self) -> String {
+        let mut out = self.program();
+        for arg in self.snapshot.process.args.iter().skip(1) {
+            out.push(' ');
+            out.push_str(&super::format::printable(arg));
+        }
+        out
+    }
+}
+
+/// Turns readings into models and keeps what the next one needs.
+#[derive(Debug, Default)]
+pub(crate) struct Modeller {
+    rows: SiteRows,
+    history: History,
+    before: Option<Before>,
+    memory: Option<ProcessMemory>,
+}
+
+#[derive(Debug)]
+struct Before {
+    snapshot: Arc<Snapshot>,
+    allocated: f64,
+    rates: Option<Rates>,
+    uptime: Option<Duration>,
+}
+
+/// Names of threads, by their kernel id.
+pub(crate) type ThreadNames = std::collections::HashMap<u32, String>;
+
+impl Modeller {
+    /// The next model.
+    pub(crate) fn next(&mut self, snapshot: Snapshot, profile: Profile, names: &ThreadNames) -> Model {
+        let snapshot = Arc::new(snapshot);
+        // Another image of the process, or the same: only the same one's counters can be compared.
+        let same = |b: &&Before| b.snapshot.process.start_monotonic_ns == snapshot.process.start_monotonic_ns;
+        let before = self.before.as_ref().filter(same);
+        let seconds = before
+            .map(|b| snapshot.taken_ns.saturating_sub(b.snapshot.taken_ns) as f64 / 1e9)
+            .filter(|&seconds| seconds > 0.01);
+        let sites = self.rows.next(&profile, seconds);
+        let sum = |of: fn(&SiteRow) -> Amount| {
+            sites.iter().map(of).fold(Amount::default(), |mut a, b| {
+                a += b;
+                a
+            })
+        };
+        let (live, allocated) = (sum(|s| s.in_use), sum(|s| s.allocated));
+        let old = before.map(|b| &*b.snapshot);
+        let rates = match (before, seconds) {
+            (Some(b), Some(seconds)) => Some(Rates {
+                alloc_bytes: (allocated.bytes - b.allocated).max(0.0) / seconds,
+                allocs: blocks(&snapshot).saturating_sub(blocks(&b.snapshot)) as f64 / seconds,
+                samples: grown(&snapshot, &b.snapshot, TierCounter::Samples) / seconds,
+            }),
+            (Some(b), None) => b.rates,
+            _ => None,
+        };
+        self.memory = snapshot.memory.or(self.memory);
+        let running = snapshot.process.state == ProcessState::Running;
+        if running || self.history.points().is_empty() {
+            self.history.push(Point {
+                at_s: snapshot.taken_ns as f64 / 1e9,
+                live_bytes: live.bytes,
+                rss_bytes: snapshot.memory.map(|m| m.rss as f64),
+                alloc_bytes_per_s: rates.map(|r| r.alloc_bytes),
+            });
+        }
+        let uptime = if running {
+            let nanos = snapshot.taken_ns.saturating_sub(snapshot.process.start_monotonic_ns);
+            Some(Duration::from_nanos(nanos))
+        } else {
+            before.and_then(|b| b.uptime)
+        };
+        let model = Model {
+            uptime,
+            live,
+            rates,
+            memory: self.memory,
+            tiers: tier_rows(&snapshot, old, seconds),
+            classes: class_rows(&snapshot, old, seconds),
+            threads: thread_rows(&snapshot, old, seconds, names),
+            sites,
+            history: self.history.clone(),
+            flame: Arc::new(FlameTree::of(&profile)),
+            profile: Arc::new(profile),
+            snapshot: Arc::clone(&snapshot),
+        };
+        self.before = Some(Before { snapshot, allocated: allocated.bytes, rates, uptime });
+        model
+    }
+}
+
+/// Blocks ever made ready, and large blocks.
+fn blocks(snapshot: &Snapshot) -> u64 {
+    snapshot.classes.iter().map(|c| c.allocs).sum::<u64>().saturating_add(snapshot.tiers.get(TierCounter::LargeAllocs))
+}
+
+fn grown(now: &Snapshot, before: &Snapshot, counter: TierCounter) -> f64 {
+    now.tiers.get(counter).saturating_sub(before.tiers.get(counter)) as f64
+}
+
+fn rate(now: u64, before: Option<u64>, seconds: Option<f64>) -> Option<f64> {
+    Some((now as f64 - before? as f64) / seconds?)
+}
+
+fn tier_rows(now: &Snapshot, before: Option<&Snapshot>, seconds: Option<f64>) -> Vec<TierRow> {
+    TierCounter::ALL
+        .iter()
+        .zip(TIER_COUNTERS)
+        .map(|(&counter, info)| {
+            let value = now.tiers.get(counter);
+            TierRow { info, value, rate: rate(value, before.map(|b| b.tiers.get(counter)), seconds) }
+        })
+        .collect()
+}
+
+fn class_rows(now: &Snapshot, before: Option<&Snapshot>, seconds: Option<f64>) -> Vec<ClassRow> {
+    let old = |i: usize| before.and_then(|b| b.classes.get(i)).map(|c| c.allocs);
+    now.classes
+        .iter()
+        .enumerate()
+        .filter(|(_, c)| c.allocs > 0)
+        .map(|(i, &stats)| ClassRow { stats, rate: rate(stats.allocs, old(i), seconds) })
+        .collect()
+}
+
+fn thread_rows(
+    now: &Snapshot,
+    before: Option<&Snapshot>,
+    seconds: Option<f64>,
+    names: &ThreadNames,
+) -> Vec<ThreadRow> {
+    let old = |i: usize| before.and_then(|b| b.threads.get(i)).map(|t| t.allocs);
+    now.threads
+        .iter()
+        .enumerate()
+        .map(|(i, &stats)| ThreadRow {
+            stats,
+            name: if stats.live { names.get(&stats.tid).cloned() } else { None },
+            rate: rate(stats.allocs, old(i), seconds),
+        })
+        .collect()
+}

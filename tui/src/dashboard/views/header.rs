@@ -1,0 +1,171 @@
+//! The header: whose heap this is, and the figures that matter in every view. Below it the banners: what must not be
+//! missed.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Widget;
+
+use poolscope_profiler::snapshot::{Dropped, ProcessState};
+use poolscope_wire::TierCounter;
+
+use super::super::format::{self, clip};
+use super::super::model::Model;
+use super::super::state::{Ended, State};
+use super::super::theme::Theme;
+
+/// One line for the process, two for the figures.
+pub(crate) const HEIGHT: u16 = 3;
+
+/// Draws the header.
+pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
+    process_line(state, Rect { height: 1, ..area }, buf);
+    if area.height < 3 {
+        return;
+    }
+    let cards = cards(state);
+    let each = (area.width.saturating_sub(1) / cards.len() as u16).min(24);
+    for (i, (label, value, style)) in cards.into_iter().enumerate() {
+        let x = area.x + 1 + each * i as u16;
+        let width = usize::from(each.saturating_sub(1));
+        buf.set_string(x, area.y + 1, clip(&label, width), state.theme.dim);
+        buf.set_string(x, area.y + 2, clip(&value, width), style);
+    }
+}
+
+fn process_line(state: &State, area: Rect, buf: &mut Buffer) {
+    let theme = &state.theme;
+    let mut right = Vec::new();
+    let (name, rest) = match &state.model {
+        None => (state.label.clone(), String::new()),
+        Some(model) => {
+            let process = &model.snapshot.process;
+            right.push(Span::styled(format!("pid {}", process.pid), theme.dim));
+            if process.forked {
+                right.push(Span::styled(" forked", theme.dim));
+            }
+            right.push(Span::raw("  "));
+            right.push(state_word(state, model));
+            if let Some(uptime) = model.uptime {
+                right.push(Span::styled(format!("  up {}", format::duration(uptime)), theme.dim));
+            }
+            let command = model.command();
+            let name = model.program();
+            (name.clone(), command[name.len().min(command.len())..].to_owned())
+        }
+    };
+    let interval = format!("  every {} ", format::short_duration(state.interval));
+    right.push(Span::styled(interval, theme.dim));
+    let right = Line::from(right);
+    let right_width = (right.width() as u16).min(area.width);
+    right.render(Rect { x: area.right() - right_width, width: right_width, ..area }, buf);
+    let left = usize::from(area.width.saturating_sub(right_width + 3));
+    buf.set_string(area.x + 1, area.y, clip(&name, left), theme.strong);
+    let used = unicode_width::UnicodeWidthStr::width(name.as_str()).min(left);
+    buf.set_string(area.x + 1 + used as u16, area.y, clip(&rest, left - used), theme.dim);
+}
+
+fn state_word(state: &State, model: &Model) -> Span<'static> {
+    let theme = &state.theme;
+    match (state.ended, model.snapshot.process.state) {
+        (Some(ended), _) => Span::styled(format!("■ {}", ended_word(ended)), theme.alert),
+        (None, ProcessState::Running) => Span::styled("● running", theme.ok),
+        (None, ProcessState::Exited) => Span::styled("■ exited", theme.alert),
+        (None, ProcessState::Killed) => Span::styled("■ gone", theme.alert),
+    }
+}
+
+/// `exited with code 3`, `killed by SIGKILL`.
+pub(crate) fn ended_word(ended: Ended) -> String {
+    match ended {
+        Ended::Code(code) => format!("exited with code {code}"),
+        Ended::Signal(signal) => format!("killed by {}", crate::launch::child::signal_name(signal)),
+    }
+}
+
+/// Label, value and style of each figure.
+fn cards(state: &State) -> [(String, String, Style); 6] {
+    let theme = &state.theme;
+    let Some(model) = &state.model else {
+        return ["LIVE", "RSS", "ALLOCATING", "SAMPLES", "PERIOD", "DROPPED"]
+            .map(|label| (label.to_owned(), "-".to_owned(), theme.dim));
+    };
+    let bold = |style: Style| style.add_modifier(ratatui::style::Modifier::BOLD);
+    let live = match model.live_error() {
+        Some(error) => format!("{} ±{:.0}%", format::bytes(model.live.bytes), (100.0 * error).max(1.0)),
+        None => format::bytes(model.live.bytes),
+    };
+    let rss = model.memory.map_or("-".to_owned(), |m| format::bytes(m.rss as f64));
+    let rate = model.rates.map_or("-".to_owned(), |r| format::byte_rate(r.alloc_bytes));
+    let period = if model.snapshot.exact { "exact".to_owned() } else { format::bytes(model.snapshot.period_bytes as f64) };
+    let dropped = model.snapshot.dropped.total();
+    let drop_style = if dropped > 0 { theme.badge } else { theme.ok };
+    let drop_text = if dropped > 0 { format!(" {} ", format::count(dropped as f64)) } else { "0".to_owned() };
+    [
+        (if model.snapshot.exact { "LIVE" } else { "LIVE (EST.)" }.to_owned(), live, bold(theme.live)),
+        ("RSS".to_owned(), rss, bold(theme.rss)),
+        ("ALLOCATING".to_owned(), rate, bold(theme.alloc)),
+        ("SAMPLES".to_owned(), format::count(model.tier(TierCounter::Samples) as f64), theme.strong),
+        ("PERIOD".to_owned(), period, theme.strong),
+        ("DROPPED".to_owned(), drop_text, drop_style),
+    ]
+}
+
+/// What must not be missed, most urgent first.
+pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
+    let theme: &Theme = &state.theme;
+    let mut out = Vec::new();
+    if let Some(model) = &state.model {
+        let name = model.program();
+        let last = "This is the last reading.";
+        match (state.ended, model.snapshot.process.state) {
+            (Some(ended), _) => out.push((format!(" ■ {name} {}. {last}", ended_word(ended)), theme.badge)),
+            (None, ProcessState::Exited) => out.push((format!(" ■ {name} exited. {last}"), theme.badge)),
+            (None, ProcessState::Killed) => {
+                let how = "is gone: killed, crashed, or it closed without a word";
+                out.push((format!(" ■ {name} {how}. {last}"), theme.badge));
+            }
+            (None, ProcessState::Running) => {}
+        }
+        if let Some(why) = drops(&model.snapshot.dropped) {
+            out.push((format!(" ▲ Figures are too low: {why}."), theme.badge));
+        }
+    }
+    if let Some(trouble) = state.trouble.as_ref().filter(|_| state.model.is_some() && !state.is_over()) {
+        out.push((format!(" ▲ The last reading failed: {trouble}"), theme.badge));
+    }
+    if state.paused {
+        let behind = match (&state.model, &state.latest) {
+            (Some(shown), Some(latest)) => latest.snapshot.taken_ns.saturating_sub(shown.snapshot.taken_ns),
+            _ => 0,
+        };
+        let behind = std::time::Duration::from_nanos(behind);
+        let text = format!(" ‖ Paused, {} behind. Recording goes on; space resumes.", format::duration(behind));
+        out.push((text, theme.tab));
+    }
+    out
+}
+
+fn drops(dropped: &Dropped) -> Option<String> {
+    let parts: Vec<String> = [
+        (dropped.live, "samples found no room in the live table"),
+        (dropped.stacks, "samples whose stack found no room"),
+        (dropped.torn, "records changed while they were read"),
+        (dropped.invalid, "damaged records"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, what)| format!("{} {what}", format::grouped(count)))
+    .collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Draws the banners, each over the whole width.
+pub(crate) fn draw_banners(state: &State, area: Rect, buf: &mut Buffer) {
+    for (line, (text, style)) in banners(state).into_iter().take(usize::from(area.height)).enumerate() {
+        let y = area.y + line as u16;
+        buf.set_style(Rect { y, height: 1, ..area }, style);
+        buf.set_string(area.x, y, clip(&text, usize::from(area.width)), style);
+    }
+}

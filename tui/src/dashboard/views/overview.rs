@@ -1,0 +1,182 @@
+//! The overview: memory over time, the tiers, and the call sites that hold the most.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+use poolscope_wire::Unit;
+
+use super::super::format;
+use super::super::model::{Model, TierRow};
+use super::super::state::State;
+use super::super::widgets::bar::bar;
+use super::super::widgets::panel::{inside, panel};
+use super::super::widgets::table::{Column, Table, cell};
+use super::super::widgets::time_chart::{Series, TimeChart, span_for};
+
+/// Where the three parts lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts {
+    chart: Rect,
+    tiers: Rect,
+    /// The list of call sites, with its frame.
+    pub(crate) sites: Rect,
+}
+
+/// Counters that come first when there is no room for all.
+const FIRST_TIERS: [&str; 9] = [
+    "slab_bytes",
+    "large_bytes",
+    "page_heap_free_bytes",
+    "system_used_bytes",
+    "system_released_bytes",
+    "central_hits",
+    "transfer_blocks",
+    "samples",
+    "threads_live",
+];
+
+/// Divides the body.
+pub(crate) fn parts(state: &State, body: Rect) -> Parts {
+    let nothing = Rect { width: 0, height: 0, ..body };
+    if state.all_tiers {
+        return Parts { chart: nothing, tiers: body, sites: nothing };
+    }
+    if body.width >= 110 && body.height >= 24 {
+        let tiers_width = if body.width >= 160 { 56 } else { 46 };
+        let left = body.width - tiers_width;
+        let chart_height = (body.height * 9 / 20).max(10);
+        let chart = Rect { width: left, height: chart_height, ..body };
+        let sites = Rect { y: body.y + chart_height, width: left, height: body.height - chart_height, ..body };
+        return Parts { chart, tiers: Rect { x: body.x + left, width: tiers_width, ..body }, sites };
+    }
+    let lower = (body.height / 2).clamp(5, 11);
+    let chart = Rect { height: body.height - lower, ..body };
+    let below = Rect { y: chart.bottom(), height: lower, ..body };
+    let tiers_width = if body.width >= 76 { 36 } else { 0 };
+    let sites = Rect { width: below.width - tiers_width, ..below };
+    Parts { chart, tiers: Rect { x: sites.right(), width: tiers_width, ..below }, sites }
+}
+
+/// Draws the view.
+pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
+    let parts = parts(state, body);
+    if parts.chart.height > 0 {
+        chart(state, model, parts.chart, buf);
+    }
+    if parts.tiers.width > 0 {
+        tiers(state, model, parts.tiers, buf);
+    }
+    if parts.sites.height > 0 {
+        sites(state, model, parts.sites, buf);
+    }
+}
+
+fn chart(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
+    let theme = &state.theme;
+    let live = if model.snapshot.exact { "live" } else { "live (estimate)" };
+    let legend = Line::from(vec![
+        Span::styled("⣿ ", theme.live),
+        Span::styled(live, theme.text),
+        Span::styled("   ⠒ ", theme.rss),
+        Span::styled("RSS", theme.text),
+    ]);
+    let inner = panel(area, buf, theme, "Memory", legend);
+    let points = model.history.points();
+    let now = points.last().map_or(0.0, |p| p.at_s);
+    let age = points.first().map_or(0.0, |p| now - p.at_s);
+    let live: Vec<(f64, Option<f64>)> = points.iter().map(|p| (p.at_s, Some(p.live_bytes))).collect();
+    let rss: Vec<(f64, Option<f64>)> = points.iter().map(|p| (p.at_s, p.rss_bytes)).collect();
+    let series = [
+        Series { points: &live, style: theme.live, filled: true },
+        Series { points: &rss, style: theme.rss, filled: false },
+    ];
+    TimeChart { series: &series, now, span: span_for(age) }.draw(inner, buf, theme);
+}
+
+const TIER_COLUMNS: &[Column] = &[
+    Column { title: "Counter", width: 0, right: false, rank: 0 },
+    Column { title: "Value", width: 8, right: true, rank: 0 },
+    Column { title: "Change", width: 9, right: true, rank: 1 },
+];
+
+fn tiers(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
+    let theme = &state.theme;
+    let inner = inside(area);
+    let room = usize::from(inner.height.saturating_sub(1));
+    let all = model.tiers.len() <= room;
+    let rows: Vec<&TierRow> = if all {
+        model.tiers.iter().collect()
+    } else {
+        let first = FIRST_TIERS.iter().filter_map(|name| model.tiers.iter().find(|t| t.info.name == *name));
+        let others = model.tiers.iter().filter(|t| !FIRST_TIERS.contains(&t.info.name));
+        first.chain(others).take(room).collect()
+    };
+    let right = if all { Line::default() } else {
+        Line::styled(format!("{} of {}", rows.len(), model.tiers.len()), theme.dim)
+    };
+    panel(area, buf, theme, "Tiers", right);
+    // No row is selected here: the column of the mark is given to the text.
+    let text = Rect { x: inner.x.saturating_sub(2), width: inner.width + 2, ..inner };
+    let table = Table { columns: TIER_COLUMNS, sorted: None, selected: None, rows: rows.len() };
+    table.draw(text, buf, theme, |row, column, width| {
+        let tier = rows[row];
+        match column {
+            0 => cell(format::clip(&tier_name(tier), usize::from(width)), theme.text),
+            1 => cell(tier_value(tier, tier.value as f64), theme.strong),
+            _ => match tier.rate {
+                Some(rate) if rate.abs() >= 0.05 => {
+                    let sign = if rate > 0.0 && !tier.info.monotonic { "+" } else { "" };
+                    cell(format!("{sign}{}/s", tier_value(tier, rate).replace(" ", "")), theme.dim)
+                }
+                _ => cell("·", theme.faint),
+            },
+        }
+    });
+}
+
+/// `page_heap_free_bytes` as `Page heap free`.
+fn tier_name(tier: &TierRow) -> String {
+    let words = tier.info.name.trim_end_matches("_bytes").replace('_', " ");
+    let mut chars = words.chars();
+    chars.next().map(|c| c.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+fn tier_value(tier: &TierRow, value: f64) -> String {
+    match tier.info.unit {
+        Unit::Bytes => format::bytes(value),
+        Unit::Count => format::count(value),
+    }
+}
+
+const SITE_COLUMNS: &[Column] = &[
+    Column { title: "In use", width: 8, right: true, rank: 0 },
+    Column { title: "Share", width: 6, right: true, rank: 1 },
+    Column { title: "", width: 10, right: false, rank: 2 },
+    Column { title: "Call site", width: 0, right: false, rank: 0 },
+];
+
+/// The list of call sites as a table, for drawing and hit-testing.
+pub(crate) fn sites_table(state: &State, rows: usize) -> Table<'static> {
+    Table { columns: SITE_COLUMNS, sorted: None, selected: (rows > 0).then_some(state.top_selected), rows }
+}
+
+fn sites(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
+    let theme = &state.theme;
+    let right = Line::styled(format!("{} sites", format::grouped(model.sites.len() as u64)), theme.dim);
+    let inner = panel(area, buf, theme, "Largest call sites", right);
+    let order = State::top_sites(model);
+    if order.is_empty() {
+        buf.set_string(inner.x, inner.y, format::clip("Nothing sampled is in use yet.", inner.width.into()), theme.dim);
+        return;
+    }
+    sites_table(state, order.len()).draw(inner, buf, theme, |row, column, width| {
+        let site = &model.sites[order[row]];
+        match column {
+            0 => cell(format::bytes(site.in_use.bytes), theme.strong),
+            1 => cell(format::percent(site.in_use.bytes, model.live.bytes), theme.text),
+            2 => cell(bar(site.in_use.bytes / model.live.bytes, usize::from(width)), theme.live),
+            _ => super::sites::name_line(&site.text, usize::from(width), theme),
+        }
+    });
+}

@@ -1,0 +1,208 @@
+//! Where the cells of a flamegraph lie, and how they are drawn. The root is on top; callees hang below.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use poolscope_profiler::Metric;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::dashboard::find::Pattern;
+use crate::dashboard::flame_tree::{FlameTree, Node};
+use crate::dashboard::format::clip;
+use crate::dashboard::site::short_function;
+use crate::dashboard::theme::Theme;
+
+use super::split::{Part, split};
+
+/// A cell: a node, or what was too thin below one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    /// Steps from the root.
+    pub(crate) row: u16,
+    /// Columns from the left.
+    pub(crate) x: u16,
+    /// Columns, at least one.
+    pub(crate) width: u16,
+    /// The node.
+    pub(crate) what: What,
+}
+
+/// What a cell stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A node.
+    Node(usize),
+    /// So many nodes.
+    More(usize),
+}
+
+/// The cells of a tree that is zoomed into one node: its ancestors over the whole width, then itself, then below.
+pub(crate) fn lay_out(tree: &FlameTree, metric: Metric, zoom: usize, width: u16) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    let mut at = zoom;
+    while at != FlameTree::ROOT {
+        at = tree.node(at).parent;
+        cells.push(Cell { row: tree.node(at).depth as u16, x: 0, width, what: What::Node(at) });
+    }
+    cells.reverse();
+    let mut queue = std::collections::VecDeque::from([(zoom, 0u16, width)]);
+    while let Some((at, x, width)) = queue.pop_front() {
+        if width == 0 {
+            continue;
+        }
+        let node = tree.node(at);
+        cells.push(Cell { row: node.depth as u16, x, width, what: What::Node(at) });
+        let values: Vec<f64> = node.children.iter().map(|&c| tree.value(c, metric)).collect();
+        let mut left = x;
+        for (part, columns) in split(&values, tree.value(at, metric), width) {
+            match part {
+                Part::Child(index) => queue.push_back((node.children[index], left, columns)),
+                Part::More(count) => cells.push(Cell {
+                    row: node.depth as u16 + 1,
+                    x: left,
+                    width: columns,
+                    what: What::More(count),
+                }),
+            }
+            left += columns;
+        }
+    }
+    cells
+}
+
+/// What a flamegraph shows.
+pub(crate) struct FlameGraph<'a> {
+    /// The tree.
+    pub(crate) tree: &'a FlameTree,
+    /// The figure.
+    pub(crate) metric: Metric,
+    /// The node that takes the whole width.
+    pub(crate) zoom: usize,
+    /// The selected node.
+    pub(crate) selected: usize,
+    /// What is searched for.
+    pub(crate) pattern: Option<&'a Pattern>,
+}
+
+/// Whether a search finds a node.
+pub(crate) fn is_match(pattern: &Pattern, node: &Node) -> bool {
+    pattern.matches(&node.name) || pattern.matches(&node.place) || pattern.matches(&node.module)
+}
+
+impl FlameGraph<'_> {
+    /// The first row that is drawn, so that the selected one is visible.
+    pub(crate) fn first_row(&self, height: u16) -> u16 {
+        (self.tree.node(self.selected).depth as u16 + 2).saturating_sub(height)
+    }
+
+    /// The node under a point.
+    pub(crate) fn node_at(&self, area: Rect, x: u16, y: u16) -> Option<usize> {
+        if !area.contains((x, y).into()) {
+            return None;
+        }
+        let (x, row) = (x - area.x, y - area.y + self.first_row(area.height));
+        lay_out(self.tree, self.metric, self.zoom, area.width).into_iter().find_map(|c| match c.what {
+            What::Node(node) if c.row == row && (c.x..c.x + c.width).contains(&x) => Some(node),
+            _ => None,
+        })
+    }
+
+    /// Draws the cells.
+    pub(crate) fn draw(&self, area: Rect, buf: &mut Buffer, theme: &Theme) {
+        let first = self.first_row(area.height);
+        let mut deepest = 0;
+        for cell in lay_out(self.tree, self.metric, self.zoom, area.width) {
+            deepest = deepest.max(cell.row);
+            let Some(line) = cell.row.checked_sub(first).filter(|&line| line < area.height) else { continue };
+            let (x, y, width) = (area.x + cell.x, area.y + line, usize::from(cell.width));
+            let (text, style) = match cell.what {
+                What::More(count) => (clip(&format!("┆{count} more"), width), theme.dim),
+                What::Node(at) => {
+                    let node = self.tree.node(at);
+                    let found = self.pattern.is_some_and(|p| is_match(p, node));
+                    let style = if at == self.selected {
+                        theme.strong.patch(theme.selected).add_modifier(ratatui::style::Modifier::REVERSED)
+                    } else if found {
+                        theme.found
+                    } else if node.depth < self.tree.node(self.zoom).depth {
+                        theme.flame_above
+                    } else {
+                        colour(theme, node)
+                    };
+                    (self.label(at, node, width), style)
+                }
+            };
+            buf.set_string(x, y, format!("{text:<width$}"), style);
+        }
+        if deepest >= first + area.height {
+            let note = format!(" {} deeper ▾ ", deepest + 1 - first - area.height);
+            let x = area.right().saturating_sub(note.chars().count() as u16);
+            buf.set_string(x, area.bottom() - 1, note, theme.badge);
+        }
+        if first > 0 {
+            let note = format!(" {first} above ▴ ");
+            let x = area.right().saturating_sub(note.chars().count() as u16);
+            buf.set_string(x, area.y, note, theme.badge);
+        }
+    }
+
+    /// `▏name 12.3%`: the left edge keeps neighbours apart whatever their colours.
+    fn label(&self, at: usize, node: &Node, width: usize) -> String {
+        if width < 4 {
+            return clip("▏", width);
+        }
+        let name = short_function(&node.name);
+        let share = super::super::format::percent(
+            self.tree.value(at, self.metric),
+            self.tree.value(FlameTree::ROOT, self.metric),
+        );
+        let mark = if node.inlined { "↳" } else { "" };
+        let long = format!("▏{mark}{name}  {share}");
+        if long.chars().count() <= width { long } else { clip(&format!("▏{mark}{name}"), width) }
+    }
+}
+
+/// A colour that a function keeps: near the one of its module.
+fn colour(theme: &Theme, node: &Node) -> ratatui::style::Style {
+    let hash = |text: &str| {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        hasher.finish() as usize
+    };
+    theme.flame[hash(&node.name) % theme.flame.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_of_a_row_do_not_overlap_and_lie_under_their_parents() {
+        let tree = FlameTree::of(&crate::dashboard::fixture::profile());
+        for width in [1, 7, 60, 116, 196] {
+            let cells = lay_out(&tree, Metric::InUseBytes, FlameTree::ROOT, width);
+            for cell in &cells {
+                assert!(cell.x + cell.width <= width);
+                let What::Node(at) = cell.what else { continue };
+                if at != FlameTree::ROOT {
+                    let parent = cells.iter().find(|c| c.what == What::Node(tree.node(at).parent)).unwrap();
+                    assert!(parent.x <= cell.x && cell.x + cell.width <= parent.x + parent.width);
+                }
+            }
+            for (i, a) in cells.iter().enumerate() {
+                for b in &cells[i + 1..] {
+                    assert!(a.row != b.row || a.x + a.width <= b.x || b.x + b.width <= a.x);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn zooming_gives_the_node_the_whole_width() {
+        let tree = FlameTree::of(&crate::dashboard::fixture::profile());
+        let zoom = tree.nodes().iter().position(|n| n.name == "kv::store::Store::put").unwrap();
+        let cells = lay_out(&tree, Metric::InUseBytes, zoom, 100);
+        let cell = cells.iter().find(|c| c.what == What::Node(zoom)).unwrap();
+        assert_eq!((cell.x, cell.width), (0, 100));
+    }
+}

@@ -1,0 +1,235 @@
+//! A chart over real time: one filled series and one line, in braille, with round figures on both axes.
+
+use std::time::Duration;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use crate::dashboard::format;
+use crate::dashboard::theme::Theme;
+
+/// A series: points of (seconds, value), in order of time.
+pub(crate) struct Series<'a> {
+    /// The points; where there is no value, the line is broken.
+    pub(crate) points: &'a [(f64, Option<f64>)],
+    /// Its style.
+    pub(crate) style: Style,
+    /// The area below it is filled.
+    pub(crate) filled: bool,
+}
+
+/// The chart.
+pub(crate) struct TimeChart<'a> {
+    /// In the order of drawing: the last is on top.
+    pub(crate) series: &'a [Series<'a>],
+    /// Seconds at the right edge.
+    pub(crate) now: f64,
+    /// Seconds from the left edge to the right one.
+    pub(crate) span: f64,
+}
+
+/// Columns that the labels of the vertical axis take.
+pub(crate) const LABELS: u16 = 9;
+
+/// The span for points that reach back `age` seconds, in a chart of `columns` columns: from a minute on, whole steps.
+pub(crate) fn span_for(age: f64) -> f64 {
+    const SPANS: [f64; 12] =
+        [60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0, 43_200.0, 86_400.0];
+    SPANS.into_iter().find(|&s| age <= s).unwrap_or_else(|| (age / 86_400.0).ceil() * 86_400.0)
+}
+
+/// A step between ticks that is 1, 2 or 4 times a power of two: `steps` of them hold `max` bytes.
+fn value_step(max: f64, steps: u16) -> f64 {
+    let least = (max / f64::from(steps.max(1))).max(1.0);
+    let mut unit = 1.0;
+    while unit * 1024.0 <= least {
+        unit *= 1024.0;
+    }
+    for factor in [1.0, 2.0, 5.0, 10.0, 20.0, 25.0, 50.0, 100.0, 200.0, 250.0, 500.0, 1024.0] {
+        if unit * factor >= least {
+            return unit * factor;
+        }
+    }
+    unit * 1024.0
+}
+
+/// A step between ticks of time, so that labels are at least `apart` columns from each other.
+fn time_step(span: f64, columns: u16, apart: u16) -> f64 {
+    const STEPS: [f64; 14] = [
+        5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14_400.0, 43_200.0, 86_400.0,
+    ];
+    let least = span * f64::from(apart) / f64::from(columns.max(1));
+    STEPS.into_iter().find(|&s| s >= least).unwrap_or(span)
+}
+
+/// Braille dots: two columns and four rows a cell.
+struct Dots {
+    width: usize,
+    cells: Vec<(u8, Style)>,
+}
+
+impl Dots {
+    fn set(&mut self, x: usize, y: usize, style: Style) {
+        const BITS: [[u8; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
+        if let Some(cell) = self.cells.get_mut(y / 4 * self.width + x / 2) {
+            cell.0 |= BITS[y % 4][x % 2];
+            cell.1 = style;
+        }
+    }
+}
+
+impl TimeChart<'_> {
+    /// Draws the chart with its axes.
+    pub(crate) fn draw(&self, area: Rect, buf: &mut Buffer, theme: &Theme) {
+        if area.width <= LABELS + 8 || area.height < 3 {
+            return;
+        }
+        let plot =
+            Rect { x: area.x + LABELS + 1, y: area.y, width: area.width - LABELS - 1, height: area.height - 1 };
+        let max = self.series.iter().flat_map(|s| s.points).filter_map(|p| p.1).fold(0.0, f64::max);
+        // A tick on every third row or so; the topmost tick is at or above the largest value.
+        let steps = (plot.height / 3).clamp(1, 6);
+        let step = value_step(max, steps);
+        let ticks = (max / step).ceil().max(1.0);
+        let top = step * ticks;
+
+        for tick in 0..=ticks as u16 {
+            let up = f64::from(tick) / ticks * f64::from(plot.height - 1);
+            let y = plot.bottom() - 1 - up.round() as u16;
+            let label = format::bytes(step * f64::from(tick));
+            buf.set_string(area.x + LABELS.saturating_sub(label.len() as u16), y, &label, theme.dim);
+            buf.set_string(plot.x - 1, y, "┤", theme.faint);
+            if tick > 0 {
+                for x in plot.left()..plot.right() {
+                    buf.set_string(x, y, "┈", theme.faint);
+                }
+            }
+        }
+        for y in plot.top()..plot.bottom() {
+            if buf[(plot.x - 1, y)].symbol() == " " {
+                buf.set_string(plot.x - 1, y, "│", theme.faint);
+            }
+        }
+        self.time_axis(plot, buf, theme);
+        self.plot(plot, buf, top);
+    }
+
+    fn time_axis(&self, plot: Rect, buf: &mut Buffer, theme: &Theme) {
+        let y = plot.bottom();
+        let step = time_step(self.span, plot.width, 12);
+        let mut back = 0.0;
+        while back <= self.span {
+            let share = 1.0 - back / self.span;
+            let x = plot.x + (share * f64::from(plot.width - 1)).round() as u16;
+            let label = if back == 0.0 {
+                "now".to_owned()
+            } else {
+                format!("-{}", format::short_duration(Duration::from_secs_f64(back)).replace(' ', ""))
+            };
+            let width = label.len() as u16;
+            let left = (x.saturating_sub(width / 2)).clamp(plot.x, plot.right() - width);
+            buf.set_string(left, y, label, theme.dim);
+            back += step;
+        }
+    }
+
+    fn plot(&self, plot: Rect, buf: &mut Buffer, top: f64) {
+        let (width, height) = (usize::from(plot.width), usize::from(plot.height));
+        let (columns, rows) = (width * 2, height * 4);
+        for series in self.series {
+            let mut dots = Dots { width, cells: vec![(0, Style::new()); width * height] };
+            let mut last: Option<usize> = None;
+            for (x, value) in self.columns(series.points, columns).into_iter().enumerate() {
+                let Some(value) = value else {
+                    last = None;
+                    continue;
+                };
+                let up = ((value / top).clamp(0.0, 1.0) * (rows - 1) as f64).round() as usize;
+                let y = rows - 1 - up;
+                let (from, to) = if series.filled {
+                    (y, rows - 1)
+                } else {
+                    let before = last.unwrap_or(y);
+                    (y.min(before), y.max(before))
+                };
+                for y in from..=to {
+                    dots.set(x, y, series.style);
+                }
+                last = Some(y);
+            }
+            for (index, &(bits, style)) in dots.cells.iter().enumerate() {
+                if bits > 0 {
+                    let (x, y) = (plot.x + (index % width) as u16, plot.y + (index / width) as u16);
+                    let symbol = char::from_u32(0x2800 + u32::from(bits)).unwrap_or(' ');
+                    buf[(x, y)].set_char(symbol).set_style(style);
+                }
+            }
+        }
+    }
+
+    /// The value of each column of dots: the largest that falls into it, else between its neighbours in time.
+    fn columns(&self, points: &[(f64, Option<f64>)], columns: usize) -> Vec<Option<f64>> {
+        let start = self.now - self.span;
+        let per_second = (columns - 1) as f64 / self.span;
+        let mut out: Vec<Option<f64>> = vec![None; columns];
+        for &(at, value) in points {
+            let x = ((at - start) * per_second).round();
+            if x < 0.0 || x >= columns as f64 {
+                continue;
+            }
+            let slot = &mut out[x as usize];
+            *slot = match (*slot, value) {
+                (Some(a), Some(b)) => Some(a.max(b)),
+                (a, b) => a.or(b),
+            };
+        }
+        for pair in points.windows(2) {
+            let ((t0, Some(v0)), (t1, Some(v1))) = (pair[0], pair[1]) else { continue };
+            let (x0, x1) = ((t0 - start) * per_second, (t1 - start) * per_second);
+            if x1 < 0.0 || x0 >= columns as f64 {
+                continue;
+            }
+            for x in x0.round().max(0.0) as usize..(x1.round().max(0.0) as usize).min(columns) {
+                let share = ((x as f64 - x0) / (x1 - x0)).clamp(0.0, 1.0);
+                out[x].get_or_insert(v0 + (v1 - v0) * share);
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_round_and_hold_the_largest_value() {
+        const MIB: f64 = 1024.0 * 1024.0;
+        for max in [0.0, 1.0, 900.0, 1e5, 123.0 * MIB, 900.0 * MIB, 1e12] {
+            for steps in 1..7 {
+                assert!(value_step(max, steps) * f64::from(steps) >= max, "{max} {steps}");
+            }
+        }
+        assert_eq!(value_step(123.0 * MIB, 3), 50.0 * MIB);
+    }
+
+    #[test]
+    fn a_gap_in_the_values_is_a_gap_in_the_line() {
+        let chart = TimeChart { series: &[], now: 60.0, span: 60.0 };
+        let points = [(0.0, Some(1.0)), (20.0, Some(3.0)), (30.0, None), (40.0, Some(5.0))];
+        let columns = chart.columns(&points, 61);
+        assert_eq!(columns[10], Some(2.0));
+        assert_eq!(columns[25], None);
+        assert_eq!(columns[35], None);
+        assert_eq!(columns[40], Some(5.0));
+        assert_eq!(columns[50], None);
+    }
+
+    #[test]
+    fn the_span_grows_in_steps() {
+        assert_eq!(span_for(3.0), 60.0);
+        assert_eq!(span_for(61.0), 120.0);
+        assert_eq!(span_for(200_000.0), 259_200.0);
+    }
+}

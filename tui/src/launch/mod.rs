@@ -1,0 +1,5 @@
+//! Starting programs on the pool: where the library is, what the environment says, how the program ends.
+
+pub(crate) mod child;
+pub(crate) mod library;
+pub(crate) mod preload;
