@@ -123,16 +123,26 @@ impl KnownStacks {
 
     /// The site of a new stack.
     fn add(&mut self, symbols: &mut SymbolCache, process: &ProcessInfo, index: u32, stack: &Stack) -> usize {
-        let mut locations = Vec::with_capacity(stack.frames.len());
+        let calls: Vec<(u64, Option<usize>)> = stack
+            .frames
+            .iter()
+            .map(|return_address| {
+                // The call is before the address it returns to, which may already belong to the next function.
+                let address = return_address.saturating_sub(1);
+                (address, self.modules.find(address, index))
+            })
+            .collect();
+        let mut locations = Vec::with_capacity(calls.len());
         let mut in_pool = true;
-        for &return_address in &stack.frames {
-            // The call is before the address it returns to, which may already belong to the next function.
-            let address = return_address.saturating_sub(1);
-            let module = self.modules.find(address, index);
+        for &(address, module) in &calls {
+            if in_pool && self.modules.is_pool(module) {
+                continue;
+            }
             let location = self.location(symbols, process, address, module, 0);
             if in_pool {
-                let skip = self.pool_frames_of(location);
-                if skip == self.locations[location].frames.len() {
+                let functions = &self.locations[location].frames;
+                let skip = functions.iter().take_while(|frame| pool_frames::is_pool_function(&frame.name)).count();
+                if skip == functions.len() {
                     continue;
                 }
                 in_pool = false;
@@ -143,9 +153,7 @@ impl KnownStacks {
         }
         if locations.is_empty() {
             // Nothing but the pool, so it is the pool that allocated; or no frames at all.
-            for &return_address in &stack.frames {
-                let address = return_address.saturating_sub(1);
-                let module = self.modules.find(address, index);
+            for &(address, module) in &calls {
                 locations.push(self.location(symbols, process, address, module, 0));
             }
         }
@@ -177,15 +185,6 @@ impl KnownStacks {
             self.locations.push(Location { address, module, frames });
             self.locations.len() - 1
         })
-    }
-
-    /// How many of the innermost functions of a location are the pool's.
-    fn pool_frames_of(&self, location: usize) -> usize {
-        let location = &self.locations[location];
-        if location.module.is_some_and(|index| pool_frames::is_pool_module(&self.modules.modules[index])) {
-            return location.frames.len();
-        }
-        location.frames.iter().take_while(|frame| pool_frames::is_pool_function(&frame.name)).count()
     }
 
     fn unknown_stack(&mut self) -> usize {
@@ -220,6 +219,11 @@ impl ModuleIndex {
             })
             .collect();
         Self { modules: modules.to_vec(), by_start, largest_end }
+    }
+
+    /// It is the pool's library.
+    fn is_pool(&self, module: Option<usize>) -> bool {
+        module.is_some_and(|module| pool_frames::is_pool_module(&self.modules[module]))
     }
 
     /// The module that a frame of the stack `stack` lies in; the one seen last if there are several.

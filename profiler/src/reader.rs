@@ -211,7 +211,11 @@ impl SegmentReader {
         self.read_frames(header.region(Region::Frames))?;
         let stacks = self.read_stacks(header.region(Region::Stacks), &mut dropped)?;
         let live = keep_valid(live, stacks.len(), &mut dropped);
-        let modules = self.read_modules(header.region(Region::Modules), &mut dropped)?;
+        let mut modules = self.read_modules(header.region(Region::Modules), &mut dropped)?;
+        // The writer lists them as it sees them, and it sees itself first.
+        if let Some(main) = modules.iter().position(|module| module.path == self.exe) {
+            modules[..=main].rotate_right(1);
+        }
         let tiers = self.read_tiers(header.region(Region::Tiers))?;
         let mut classes = self.read_classes(header.region(Region::Classes))?;
         let threads = self.read_threads(header.region(Region::Threads), &mut classes, &mut dropped)?;

@@ -27,6 +27,9 @@ use crate::snapshot::{Module, ProcessInfo, ProcessState};
 /// How the kernel marks the path of a file that is no longer there.
 const DELETED: &str = " (deleted)";
 
+/// Longer names are shown as they are: demangling one could take very long.
+const LONGEST_MANGLED: usize = 16 * 1024;
+
 /// Where distributions put debug information by build id.
 const DEBUG_BY_BUILD_ID: &str = "/usr/lib/debug/.build-id";
 
@@ -123,7 +126,8 @@ fn symbolizer() -> Symbolizer {
         .enable_auto_reload(false)
         .enable_code_info(true)
         .enable_inlined_fns(true)
-        .enable_demangling(true)
+        // It takes the C function `a` for the mangled type `signed char`: see `demangle`.
+        .enable_demangling(false)
         .build()
 }
 
@@ -221,7 +225,7 @@ fn lookup(symbolizer: &Symbolizer, path: &Path, virtual_address: u64) -> Option<
 /// each with the place in its own source.
 fn frames_of(symbol: &Sym<'_>) -> Vec<Frame> {
     let frame = |name: &str, code: Option<&CodeInfo<'_>>, inlined| Frame {
-        name: printable_str(tidy_name(name)),
+        name: printable_str(demangle(name)),
         file: code.map(|code| printable_str(code.to_path().to_string_lossy().into_owned())),
         line: code.and_then(|code| code.line).filter(|&line| line > 0),
         inlined,
@@ -230,10 +234,44 @@ fn frames_of(symbol: &Sym<'_>) -> Vec<Frame> {
     inlined.chain([frame(&symbol.name, symbol.code_info.as_deref(), false)]).collect()
 }
 
-/// Without what the linker adds to a name: the version of a dynamic symbol.
-fn tidy_name(name: &str) -> String {
-    match name.find('@') {
-        Some(at) if at > 0 => name[..at].to_owned(),
-        _ => name.to_owned(),
+/// A name as its programmer wrote it. Only what has the prefix of a mangling scheme is demangled: `a` is a C function,
+/// although it is also how C++ mangles `signed char`.
+fn demangle(name: &str) -> String {
+    // The version of a dynamic symbol is no part of its name.
+    let name = name.find('@').filter(|&at| at > 0).map_or(name, |at| &name[..at]);
+    if name.len() > LONGEST_MANGLED {
+        return name.to_owned();
+    }
+    if name.starts_with("_R") || name.starts_with("_ZN") {
+        if let Ok(rust) = rustc_demangle::try_demangle(name) {
+            return format!("{rust:#}");
+        }
+    }
+    let cpp = name.starts_with("_Z").then(|| cpp_demangle::Symbol::new(name).ok()).flatten();
+    cpp.and_then(|symbol| symbol.demangle().ok()).unwrap_or_else(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::demangle;
+
+    #[test]
+    fn only_mangled_names_are_demangled() {
+        for (name, expected) in [
+            ("a", "a"),
+            ("i", "i"),
+            ("main", "main"),
+            ("St", "St"),
+            ("_ZN7mycrate5cache3new17h0123456789abcdefE", "mycrate::cache::new"),
+            ("_RNvCs1234_7mycrate3foo", "mycrate::foo"),
+            ("_ZN5Cache6insertEi", "Cache::insert(int)"),
+            ("_Znwm", "operator new(unsigned long)"),
+            ("_Zbroken", "_Zbroken"),
+            ("memcpy@@GLIBC_2.14", "memcpy"),
+            ("_ZN5Cache6insertEi.cold", "Cache::insert(int) [clone .cold]"),
+            ("", ""),
+        ] {
+            assert_eq!(demangle(name), expected, "{name}");
+        }
     }
 }

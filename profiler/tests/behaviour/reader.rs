@@ -49,6 +49,15 @@ fn a_whole_segment_is_read_as_it_was_written() {
 }
 
 #[test]
+fn the_executable_is_the_first_module_wherever_the_writer_put_it() {
+    let mut segment = sample();
+    segment.module("/lib/libc.so.6", 1, 2, 0, &[]);
+    segment.modules.rotate_left(1);
+    let paths: Vec<String> = read(&segment).modules.into_iter().map(|module| module.path).collect();
+    assert_eq!(paths, ["/usr/bin/sample", "/opt/poolscope/libpoolscope.so", "/lib/libc.so.6"]);
+}
+
+#[test]
 fn a_second_reading_sees_what_was_added() {
     let mut segment = sample();
     let file = TempSegment::new(&segment);
