@@ -127,10 +127,13 @@ fn allocate_block(heap: &'static Heap, class: SizeClass, size: usize) -> Option<
         }
         let budget = &heap.budget[class.index()];
         if budget.get() <= 0 {
-            budget.set(sampler::draw(heap));
+            let drawn = sampler::draw(heap);
+            budget.set(drawn);
             if !heap.in_sampler.get() {
                 return sampler::sample_block(heap, class, size);
             }
+            // What capture allocates is not sampled, however short the period.
+            budget.set(drawn.max(2 * class.block() as i64));
         } else if !heap.refill(class) && budget.get() > 0 {
             return None;
         }
@@ -172,13 +175,7 @@ pub unsafe fn realloc(p: *mut u8, size: usize, align: usize) -> *mut u8 {
     unsafe {
         let usable = usable_size(p);
         if size <= usable && (size > usable / 2 || usable <= 64) {
-            if let Some(slab) = slab_of(p) {
-                match slab.owner.load(Ordering::Relaxed) {
-                    owner::LARGE => large::resize(slab, size),
-                    owner::SAMPLED => sampler::resize_block(slab, p, size),
-                    _ => {}
-                }
-            }
+            note_size(p, size);
             return p;
         }
         let new = malloc_aligned(size, align);
@@ -187,5 +184,21 @@ pub unsafe fn realloc(p: *mut u8, size: usize, align: usize) -> *mut u8 {
             free::free(p);
         }
         new
+    }
+}
+
+/// Notes the new size of a block that stays where it is, if its size is recorded.
+fn note_size(p: *mut u8, size: usize) {
+    let Some(slab) = slab_of(p) else { return };
+    let tag = slab.owner.load(Ordering::Relaxed);
+    if tag != owner::LARGE && tag != owner::SAMPLED {
+        return;
+    }
+    // A signal handler in the slow path goes without.
+    let Entry::Heap(_entered) = registry::enter() else { return };
+    if tag == owner::LARGE {
+        large::resize(slab, size);
+    } else {
+        sampler::resize_block(slab, p, size);
     }
 }

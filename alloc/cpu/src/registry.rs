@@ -123,11 +123,16 @@ pub unsafe fn heap_of(tag: usize) -> &'static Heap {
 /// Gives the calling thread a heap.
 #[cold]
 fn start_thread() -> Option<&'static Heap> {
+    // What a signal handler allocates from here on must not start the same thread again, under the locks below.
+    set_thread(&BUSY);
     let first = !STARTED.swap(true, Ordering::AcqRel);
     if first {
         sampler::start(Settings::from_environment());
     }
-    let heap = adopt_heap().or_else(new_heap)?;
+    let Some(heap) = adopt_heap().or_else(new_heap) else {
+        set_thread(&EMPTY);
+        return None;
+    };
     heap.thread_id.set(os::thread_id());
     heap.uses.set(heap.uses.get() + 1);
     heap.live.store(1, Ordering::SeqCst);
@@ -160,7 +165,7 @@ fn start_thread() -> Option<&'static Heap> {
 }
 
 extern "C" fn at_exit() {
-    sampler::finish();
+    crate::finish();
 }
 
 fn adopt_heap() -> Option<&'static Heap> {
@@ -212,22 +217,31 @@ unsafe extern "C" fn on_thread_exit(heap: *mut c_void) {
     set_thread(&DYING);
 }
 
-/// Locks, in the order in which the slow path nests them.
+/// The heap of the thread that forks, while it has the locks.
+static FORKING: AtomicPtr<Heap> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Locks, in the order in which the slow path nests them. A signal handler that runs meanwhile finds this thread in
+/// the slow path.
 unsafe extern "C" fn before_fork() {
+    let heap = thread_pointer::get();
+    set_thread(&BUSY);
     LIMBO.lock_raw();
     REGISTRY.lock_raw();
     poolscope_capture::fork_prepare();
     sampler::lock_for_fork();
     central_cache::lock_for_fork();
     page_heap::lock_for_fork();
+    FORKING.store(heap, Ordering::Relaxed);
 }
 
 fn unlock() {
+    let heap = FORKING.load(Ordering::Relaxed);
     page_heap::unlock_after_fork();
     central_cache::unlock_after_fork();
     sampler::unlock_after_fork();
     REGISTRY.unlock_raw();
     LIMBO.unlock_raw();
+    thread_pointer::set(heap);
 }
 
 unsafe extern "C" fn after_fork_in_parent() {
@@ -240,10 +254,10 @@ unsafe extern "C" fn after_fork_in_parent() {
 unsafe extern "C" fn after_fork_in_child() {
     poolscope_capture::fork_child();
     sampler::disown_segment();
-    unlock();
-    let current = thread_pointer::get().cast_const();
+    let current = FORKING.load(Ordering::Relaxed).cast_const();
     if current != &raw const EMPTY && current != &raw const DYING && current != &raw const BUSY {
-        // SAFETY: any other value is this thread's heap.
+        // SAFETY: any other value is the heap of this thread.
         unsafe { (*current).thread_id.set(os::thread_id()) };
     }
+    unlock();
 }
