@@ -4,7 +4,9 @@
 //!
 //! Field names are stable: a field is never renamed or given another meaning, and new ones may be added. Amounts are
 //! objects `{"bytes": number, "objects": number, "samples": number}`; the first two are fractions if they are
-//! estimated. Times are integers in nanoseconds.
+//! estimated. Times are integers in nanoseconds, sizes in bytes. `frames` are innermost first. `tiers` has a field for
+//! each of [`poolscope_wire::TIER_COUNTERS`]; `memory` is null for a process that is gone; `hit_rate` is null before the
+//! first allocation.
 
 use std::fmt::Write as _;
 

@@ -38,12 +38,14 @@ const RUST_LIBRARY: &[On] = &[
     On::Function("^<* as std::"),
 ];
 
-/// The default rules.
+/// The default rules. Some functions of the C library get to their work by a jump, which leaves no frame of their own,
+/// so the internal function is named too; its name is only known where the C library's symbols are installed.
 const DEFAULTS: &[(Rule, &str)] = &[
     (Rule::Innermost(LOADER), "the dynamic loader's lists of libraries and thread-local storage"),
     (Rule::Through(LIBSTDCXX, LOADER), "libstdc++'s emergency pool for exceptions and other start-up state"),
     (Rule::Innermost(On::Function("^_IO_file_doallocate$")), "buffers of standard streams"),
     (Rule::Through(LIBC, On::Function("^setlocale$")), "the C library's locales"),
+    (Rule::Through(LIBC, On::Function("^_nl_find_locale$")), "the C library's locales"),
     (Rule::Through(LIBC, On::Function("^bindtextdomain$")), "the C library's translations"),
     (Rule::Through(LIBC, On::Function("^textdomain$")), "the C library's translations"),
     (Rule::Through(LIBC, On::Function("gettext$")), "the C library's translations"),
@@ -51,6 +53,7 @@ const DEFAULTS: &[(Rule, &str)] = &[
     (Rule::Through(LIBC, On::Function("^localtime")), "the C library's time zone"),
     (Rule::Through(LIBC, On::Function("^mktime$")), "the C library's time zone"),
     (Rule::Through(LIBC, On::Function("^strftime")), "the C library's time zone"),
+    (Rule::Through(LIBC, On::Function("^tzset_internal$")), "the C library's time zone"),
     (Rule::Through(LIBC, On::Function("^dlerror$")), "the C library's last error of dlopen"),
     (Rule::Through(LIBC, On::Function("^getaddrinfo$")), "the C library's resolver and name services"),
     (Rule::Through(LIBC, On::Function("^getpw")), "the C library's name services"),
@@ -58,6 +61,7 @@ const DEFAULTS: &[(Rule, &str)] = &[
     (Rule::Through(LIBC, On::Function("^gethostby")), "the C library's resolver and name services"),
     (Rule::Through(LIBC, On::Function("^setenv$")), "the environment"),
     (Rule::Through(LIBC, On::Function("^putenv$")), "the environment"),
+    (Rule::Through(LIBC, On::Function("^__add_to_environ$")), "the environment"),
     (Rule::Through(LIBC, On::Function("^__cxa_atexit$")), "the list of functions to call at exit"),
     (Rule::Through(LIBC, On::Function("^atexit$")), "the list of functions to call at exit"),
     (Rule::Through(LIBC, On::Function("^__cxa_thread_atexit_impl$")), "the list of functions to call at thread exit"),

@@ -237,15 +237,16 @@ fn frames_of(symbol: &Sym<'_>) -> Vec<Frame> {
 /// A name as its programmer wrote it. Only what has the prefix of a mangling scheme is demangled: `a` is a C function,
 /// although it is also how C++ mangles `signed char`.
 fn demangle(name: &str) -> String {
-    // The version of a dynamic symbol is no part of its name.
+    // The version of a dynamic symbol is no part of its name, nor is the mark of glibc's aliases for its own calls.
     let name = name.find('@').filter(|&at| at > 0).map_or(name, |at| &name[..at]);
+    let name = name.strip_prefix("__GI_").filter(|name| !name.is_empty()).unwrap_or(name);
     if name.len() > LONGEST_MANGLED {
         return name.to_owned();
     }
-    if name.starts_with("_R") || name.starts_with("_ZN") {
-        if let Ok(rust) = rustc_demangle::try_demangle(name) {
-            return format!("{rust:#}");
-        }
+    if (name.starts_with("_R") || name.starts_with("_ZN"))
+        && let Ok(rust) = rustc_demangle::try_demangle(name)
+    {
+        return format!("{rust:#}");
     }
     let cpp = name.starts_with("_Z").then(|| cpp_demangle::Symbol::new(name).ok()).flatten();
     cpp.and_then(|symbol| symbol.demangle().ok()).unwrap_or_else(|| name.to_owned())
@@ -268,6 +269,7 @@ mod tests {
             ("_Znwm", "operator new(unsigned long)"),
             ("_Zbroken", "_Zbroken"),
             ("memcpy@@GLIBC_2.14", "memcpy"),
+            ("__GI_setlocale", "setlocale"),
             ("_ZN5Cache6insertEi.cold", "Cache::insert(int) [clone .cold]"),
             ("", ""),
         ] {
