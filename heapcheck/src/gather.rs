@@ -39,6 +39,10 @@ fn read(scope: &Scope) -> Records {
 /// What the scope allocated and nobody freed.
 pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
     let records = read(scope);
+    let missed = scope.dropped();
+    if records.blocks.is_empty() && missed == 0 {
+        return LeakReport { exact: true, ..LeakReport::default() };
+    }
     let mut ids = HashMap::new();
     let mut stacks: Vec<Stack> = Vec::new();
     let mut live = Vec::new();
@@ -71,7 +75,7 @@ pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
         taken_realtime_ns: now(),
         period_bytes: 1,
         exact: true,
-        dropped: Dropped { live: scope.dropped(), ..Dropped::default() },
+        dropped: Dropped { live: missed, ..Dropped::default() },
         tiers: Tiers::default(),
         classes: Vec::new(),
         threads: Vec::new(),

@@ -143,21 +143,30 @@ fn a_failing_test_keeps_its_own_message() {
     assert_eq!(failure.downcast_ref::<&str>(), Some(&"the real reason"));
 }
 
-/// Many tests that leak known amounts at the same time, each in its own thread: every one sees its own leak alone.
+/// Many scopes at the same time, each in its own thread and with a leak of its own size: every one sees its own alone.
 #[test]
 fn parallel_scopes_see_their_own_leaks_only() {
     let threads: Vec<_> = (0..16)
         .map(|n| {
             thread::spawn(move || {
-                for round in 0..20 {
-                    let scope = scope();
+                for round in 0..50 {
+                    let size = 1000 + n * 50 + round;
+                    let scope = poolscope_alloc::scope::Scope::begin().unwrap();
                     let garbage: Vec<Vec<u8>> = (0..100).map(|i| vec![0; i * 7]).collect();
-                    forget_a_vector(1000 + n * 20 + round);
+                    forget_a_vector(size);
                     drop(black_box(garbage));
-                    let report = scope.finish();
-                    assert_eq!(report.bytes(), (1000 + n * 20 + round) as u64, "{}", report.to_text());
-                    assert_eq!(report.objects(), 1);
+                    let mut seen = [0; 4];
+                    let mut blocks = 0;
+                    scope.visit_live(|block, frames| {
+                        assert!(!frames.is_empty());
+                        seen[blocks % 4] = block.size;
+                        blocks += 1;
+                    });
+                    assert_eq!((blocks, seen[0]), (1, size as u64));
                 }
+                let scope = scope();
+                forget_a_vector(77 + n);
+                assert_eq!(scope.finish().bytes(), 77 + n as u64);
             })
         })
         .collect();

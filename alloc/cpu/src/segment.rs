@@ -66,7 +66,8 @@ impl Segment {
         let segment = match create_file(settings, end as usize) {
             Ok(base) => Segment { base },
             Err(why) => {
-                if settings.verbose {
+                // A forked child inherits the verdict, and a second line would say nothing new.
+                if settings.verbose && !forked {
                     Message::new("no segment, other processes can't see this heap: ").text(why).print();
                 }
                 let base = os::map(end as usize);

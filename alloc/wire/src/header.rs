@@ -242,7 +242,8 @@ impl Header {
             if entry.committed > entry.capacity {
                 return fail("has more bytes committed than it may take");
             }
-            if entry.offset + entry.committed > file_len {
+            // A region that nothing was committed of may lie past the end of the file.
+            if entry.committed > 0 && entry.offset + entry.committed > file_len {
                 return fail("reaches past the end of the file (was it cut off?)");
             }
             if entry.count.checked_mul(u64::from(entry.record_len)).is_none_or(|used| used > entry.committed) {

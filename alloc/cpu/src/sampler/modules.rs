@@ -48,7 +48,7 @@ impl Published {
                 continue;
             }
             if !segment.commit(Region::Modules, index + 1) {
-                segment.header().dropped_modules += 1;
+                segment.header().dropped_modules = u64::from(count - index);
                 break;
             }
             // SAFETY: the record is committed; the caller holds the sampler's lock.
