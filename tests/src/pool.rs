@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use poolscope_wire::{HEADER_LEN, Header, Region, StackRecord};
+use poolscope_wire::{HEADER_LEN, Header, HeaderError, Region, StackRecord};
 
 use crate::{Program, Scratch, library, poolscope};
 
@@ -84,13 +84,17 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// `None` if it is gone, or not complete yet.
+    /// `None` if it is gone, or not complete yet; fails on one that readers would refuse.
+    #[track_caller]
     pub fn open(path: &Path) -> Option<Segment> {
         let file = File::open(path).ok()?;
         let mut page = [0; HEADER_LEN];
         file.read_exact_at(&mut page, 0).ok()?;
-        let header = Header::parse(&page, file.metadata().ok()?.len()).ok()?;
-        Some(Segment { path: path.to_owned(), header, file })
+        match Header::parse(&page, file.metadata().ok()?.len()) {
+            Ok(header) => Some(Segment { path: path.to_owned(), header, file }),
+            Err(HeaderError::NotASegment | HeaderError::TooShort { .. }) => None,
+            Err(error) => panic!("{}: {error}", path.display()),
+        }
     }
 
     /// Path of the program.
