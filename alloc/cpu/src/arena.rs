@@ -29,21 +29,94 @@ struct Arena {
 static ARENAS: [Arena; MAX_ARENAS] =
     [const { Arena { base: AtomicUsize::new(0), len: AtomicUsize::new(0) } }; MAX_ARENAS];
 
-/// Start of the first arena: also of its descriptor table. 0 before there is one.
-static FAST_BASE: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of the first arena. 0 before there is one, so that no address lies in it.
-static FAST_LEN: AtomicUsize = AtomicUsize::new(0);
+/// Where the first arena lies: the one pair of words that every `free` reads.
+#[repr(C)]
+struct FastArena {
+    /// Start of the arena, which is also the start of its descriptor table.
+    base: AtomicUsize,
+    /// Bytes of the arena. 0 before there is one, so that no address lies in it.
+    len: AtomicUsize,
+}
+
+/// The words have a hidden symbol of their own: for a `static` of another crate the compiler would go through the
+/// global offset table, with one more load for each.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod fast {
+    use super::FastArena;
+    use core::arch::{asm, global_asm};
+
+    global_asm!(
+        ".section .bss.poolscope_arena_0_1,\"aw\",@nobits",
+        ".globl poolscope_arena_0_1",
+        ".hidden poolscope_arena_0_1",
+        ".type poolscope_arena_0_1,@object",
+        ".size poolscope_arena_0_1,16",
+        ".p2align 4",
+        "poolscope_arena_0_1:",
+        ".zero 16",
+        ".text",
+    );
+
+    /// Base and length.
+    #[inline(always)]
+    pub(super) fn bounds() -> (usize, usize) {
+        let (base, len): (usize, usize);
+        // SAFETY: reads the words declared above.
+        unsafe {
+            asm!(
+                "mov {base}, qword ptr [rip + poolscope_arena_0_1]",
+                "mov {len}, qword ptr [rip + poolscope_arena_0_1 + 8]",
+                base = out(reg) base,
+                len = out(reg) len,
+                options(nostack, preserves_flags, readonly, pure)
+            );
+        }
+        (base, len)
+    }
+
+    pub(super) fn words() -> &'static FastArena {
+        let words: *const FastArena;
+        // SAFETY: the address of the words declared above.
+        unsafe {
+            asm!(
+                "lea {p}, [rip + poolscope_arena_0_1]",
+                p = out(reg) words,
+                options(nostack, preserves_flags, nomem, pure)
+            );
+            &*words
+        }
+    }
+}
+
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+mod fast {
+    use super::{AtomicUsize, FastArena, Ordering};
+
+    static WORDS: FastArena = FastArena { base: AtomicUsize::new(0), len: AtomicUsize::new(0) };
+
+    #[inline(always)]
+    pub(super) fn bounds() -> (usize, usize) {
+        (WORDS.base.load(Ordering::Relaxed), WORDS.len.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn words() -> &'static FastArena {
+        &WORDS
+    }
+}
 
 /// The descriptor of the page that `p` lies in, if that is in the first arena.
 #[inline(always)]
 pub fn fast_page_of(p: *mut u8) -> Option<&'static Slab> {
-    let base = FAST_BASE.load(Ordering::Relaxed);
+    let (base, len) = fast::bounds();
     let offset = (p as usize).wrapping_sub(base);
-    if offset >= FAST_LEN.load(Ordering::Relaxed) {
+    if offset >= len {
         return None;
     }
-    // SAFETY: the table at the arena's start has a descriptor for each of its pages.
-    Some(unsafe { descriptor(base, offset) })
+    // SAFETY: the table at the arena's start has a descriptor for each of its pages; an arena never begins at 0.
+    unsafe {
+        core::hint::assert_unchecked(base + (offset >> PAGE_SHIFT) * size_of::<Slab>() != 0);
+        Some(descriptor(base, offset))
+    }
 }
 
 /// The descriptor of the page that `p` lies in, in any arena.
@@ -138,8 +211,8 @@ impl Frontier {
             arena.base.store(base, Ordering::Relaxed);
             arena.len.store(len, Ordering::Release);
             if self.index == 0 {
-                FAST_BASE.store(base, Ordering::Relaxed);
-                FAST_LEN.store(len, Ordering::Release);
+                fast::words().base.store(base, Ordering::Relaxed);
+                fast::words().len.store(len, Ordering::Release);
             }
             self.index += 1;
             // The last page stays unused: looking at the page behind a span always finds a descriptor.

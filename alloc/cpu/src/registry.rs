@@ -151,7 +151,7 @@ fn start_thread() -> Option<&'static Heap> {
                     EXIT_KEY.store(key, Ordering::Release);
                 }
                 // Registered first, so it runs after what the program registers.
-                libc::atexit(at_exit);
+                __cxa_atexit(at_exit, core::ptr::null_mut(), core::ptr::null_mut());
                 libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child));
             }
         }
@@ -164,7 +164,12 @@ fn start_thread() -> Option<&'static Heap> {
     Some(heap)
 }
 
-extern "C" fn at_exit() {
+unsafe extern "C" {
+    /// `atexit` itself is not in the shared C library (Itanium C++ ABI, 3.3.6.3).
+    fn __cxa_atexit(f: extern "C" fn(*mut c_void), argument: *mut c_void, dso: *mut c_void) -> i32;
+}
+
+extern "C" fn at_exit(_: *mut c_void) {
     crate::finish();
 }
 
