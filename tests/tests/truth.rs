@@ -128,11 +128,13 @@ fn a_period_of_one_records_everything() {
     running.finish().silent_success();
     let raw = Raw::read(pool.files(), &profile);
     for site in SITES {
-        let sum = |count: fn(&truth::Blocks) -> u64| blocks[site].iter().map(|b| (count(b), count(b) * b.size));
-        let (objects, bytes) = sum(|b| b.allocated).fold((0, 0), |sum, (n, b)| (sum.0 + n, sum.1 + b));
+        let sum = |count: fn(&truth::Blocks) -> u64| {
+            blocks[site].iter().fold((0, 0), |(n, bytes), each| (n + count(each), bytes + count(each) * each.size))
+        };
+        let (objects, bytes) = sum(|each| each.allocated);
         assert_eq!(raw.total_under(site, "alloc_objects/count"), objects, "{site}");
         assert_eq!(raw.total_under(site, "alloc_space/bytes"), bytes, "{site}");
-        let (objects, bytes) = sum(|b| b.held).fold((0, 0), |sum, (n, b)| (sum.0 + n, sum.1 + b));
+        let (objects, bytes) = sum(|each| each.held);
         assert_eq!(raw.total_under(site, "inuse_objects/count"), objects, "{site}");
         assert_eq!(raw.total_under(site, "inuse_space/bytes"), bytes, "{site}");
     }
@@ -147,8 +149,10 @@ fn pprof_draws_and_lists_without_a_warning() {
     let profile = pool.files().join("heap.pb.gz");
     pool.poolscope().args(["dump", &running.pid().to_string(), "-o"]).arg(&profile).run().success();
     running.finish().silent_success();
-    let svg = pprof(pool.files(), &["-svg", "-output=heap.svg"], &profile);
-    drop(svg);
+    let svg = pool.files().join("heap.svg");
+    let to = format!("-output={}", svg.display());
+    Program::new("go").args(["tool", "pprof", "-svg", &to]).arg(&profile).run().success();
+    assert!(std::fs::read_to_string(svg).unwrap().contains("site_a"));
     // Files and lines came along.
     let list = pprof(pool.files(), &["-top", "-lines"], &profile).stdout;
     assert!(list.contains("truth.h:") || list.contains("truth.c:"), "{list}");
