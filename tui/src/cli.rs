@@ -11,8 +11,12 @@ use crate::dashboard::theme::ThemeChoice;
 
 /// An instrumented memory pool: run programs on it, watch their heap live, dump it, check it for leaks.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100, after_help = "Exit codes: 2 for poolscope's own failures; run and check \
-    pass the program's code on; check exits with 23 if anything leaked.")]
+#[command(
+    version,
+    max_term_width = 100,
+    after_help = "Exit codes: 2 for poolscope's own failures; run and check \
+    pass the program's code on; check exits with 23 if anything leaked."
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -20,7 +20,7 @@ fn main() -> ExitCode {
         Err(report) if sink::is_broken_pipe(&report) => ExitCode::SUCCESS,
         Err(report) => {
             let code = report.downcast_ref::<failure::Failure>().map_or(2, |f| f.code);
-            eprintln!("poolscope: {report:#}");
+            sink::say(&format!("{report:#}"));
             ExitCode::from(code)
         }
     }

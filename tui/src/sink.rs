@@ -10,7 +10,9 @@ use color_eyre::eyre::{Report, Result, WrapErr};
 pub(crate) fn is_broken_pipe(report: &Report) -> bool {
     report.chain().any(|cause| {
         cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
-            || cause.downcast_ref::<serde_json::Error>().is_some_and(|e| e.io_error_kind() == Some(io::ErrorKind::BrokenPipe))
+            || cause
+                .downcast_ref::<serde_json::Error>()
+                .is_some_and(|e| e.io_error_kind() == Some(io::ErrorKind::BrokenPipe))
     })
 }
 
@@ -20,6 +22,11 @@ pub(crate) fn print(text: &str) -> Result<()> {
     out.write_all(text.as_bytes())?;
     out.flush()?;
     Ok(())
+}
+
+/// Says something on standard error; nobody can be told that this failed.
+pub(crate) fn say(message: &str) {
+    let _ = writeln!(io::stderr(), "poolscope: {message}");
 }
 
 /// Writes to a path; `-` is standard output. A file appears under its name only once it is complete.

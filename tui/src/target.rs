@@ -7,6 +7,7 @@ use poolscope_profiler::discovery::{self, SegmentEntry};
 use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader, Snapshot};
 
 use crate::failure::Failure;
+use crate::sink;
 
 /// The segment that an argument means.
 pub(crate) fn find(argument: &str) -> Result<SegmentEntry, Failure> {
@@ -25,7 +26,7 @@ pub(crate) fn read(entry: &SegmentEntry) -> Result<(Snapshot, Profile), Failure>
     let mut builder = ProfileBuilder::new();
     let profile = builder.build(&snapshot);
     for warning in builder.take_warnings() {
-        eprintln!("poolscope: {warning}");
+        sink::say(&format!("{warning}"));
     }
     Ok((snapshot, profile))
 }

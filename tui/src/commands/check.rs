@@ -162,7 +162,7 @@ impl Process {
 fn judge_all(folder: &Path, own: u32, suppressions: &Suppressions) -> Result<Vec<Process>> {
     let listing = discovery::list_in(folder).map_err(|e| Failure::usage(e.to_string()))?;
     for error in &listing.unreadable {
-        eprintln!("poolscope: {error}");
+        sink::say(&format!("{error}"));
     }
     let mut last: Vec<SegmentEntry> = Vec::new();
     for entry in listing.entries {
@@ -216,7 +216,11 @@ fn to_text(processes: &[Process], ended: Ended) -> String {
             }
             Verdict::Judged(_) => {}
             Verdict::NotJudged(why) => {
-                out += &format!("\npoolscope check: {} (pid {})\nNot judged: {why}.\n", process.command(), process.entry.pid);
+                out += &format!(
+                    "\npoolscope check: {} (pid {})\nNot judged: {why}.\n",
+                    process.command(),
+                    process.entry.pid
+                );
             }
         }
     }

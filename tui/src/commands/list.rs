@@ -61,7 +61,7 @@ impl List {
     pub(crate) fn run(self) -> Result<u8> {
         let listing = discovery::list().map_err(|e| Failure::usage(e.to_string()))?;
         for error in &listing.unreadable {
-            eprintln!("poolscope: {error}");
+            sink::say(&format!("{error}"));
         }
         let rows: Vec<Row> = listing.entries.into_iter().map(Row::new).collect();
         sink::print(&if self.json { to_json(&rows)? } else { to_text(&rows) })?;

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
+use signal_hook::consts::SIGHUP;
 
 use super::top::need_terminal;
 use crate::cli::DashboardArgs;
@@ -21,6 +22,7 @@ use crate::dashboard::theme::Theme;
 use crate::dashboard::views::header::ended_word;
 use crate::launch::child::{self, Program};
 use crate::launch::{library, preload};
+use crate::sink;
 
 /// Start a program on the pool and open the dashboard on it
 ///
@@ -93,7 +95,7 @@ impl Run {
         })
         .wrap_err("the terminal failed");
         let code = finish(&name, &program, &outcome);
-        eprintln!("poolscope: output of {name} is in {}", path.display());
+        sink::say(&format!("output of {name} is in {}", path.display()));
         outcome.map(|_| code)
     }
 }
@@ -104,22 +106,25 @@ fn finish(name: &str, program: &Program, outcome: &Result<Outcome>) -> u8 {
         && program.wait(Duration::ZERO).is_none()
     {
         let pid = program.pid();
-        eprintln!("poolscope: {name} runs on as process {pid}; attach again with: poolscope top {pid}");
+        sink::say(&format!("{name} runs on as process {pid}; attach again with: poolscope top {pid}"));
         return 0;
     }
-    if let Ok(Outcome::Signal(signal)) = outcome {
-        program.signal(*signal);
+    match outcome {
+        Ok(Outcome::Signal(signal)) => program.signal(*signal),
+        // The terminal is gone, and SIGHUP says so.
+        Err(_) => program.signal(SIGHUP),
+        Ok(_) => {}
     }
     match program.wait(GRACE) {
         Some(ended) => {
             if ended != Ended::Code(0) {
-                eprintln!("poolscope: {name} {}", ended_word(ended));
+                sink::say(&format!("{name} {}", ended_word(ended)));
             }
             exit_code(ended)
         }
         None => {
             let pid = program.pid();
-            eprintln!("poolscope: {name} still runs as process {pid}; kill -KILL {pid} ends it");
+            sink::say(&format!("{name} still runs as process {pid}; kill -KILL {pid} ends it"));
             match outcome {
                 Ok(Outcome::Signal(signal)) => 128 + *signal as u8,
                 _ => 2,
@@ -137,12 +142,9 @@ fn create_unique(name: &str) -> Result<(PathBuf, File)> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let file_name = format!("poolscope-{name}-{}-{:06x}.log", std::process::id(), now & 0xff_ffff);
     let path = std::env::temp_dir().join(file_name);
-    let file = OpenOptions::new()
-        .write(true)
-        .append(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)
-        .wrap_err_with(|| format!("cannot create {} for the program's output; name a file by --output", path.display()))?;
+    let file =
+        OpenOptions::new().write(true).append(true).create_new(true).mode(0o600).open(&path).wrap_err_with(|| {
+            format!("cannot create {} for the program's output; name a file by --output", path.display())
+        })?;
     Ok((path, file))
 }

@@ -93,7 +93,8 @@ impl App {
         let mut changed = true;
         let mut next_frame = Instant::now();
         loop {
-            let wait = if changed { next_frame.saturating_duration_since(Instant::now()) } else { Duration::from_secs(3600) };
+            let wait =
+                if changed { next_frame.saturating_duration_since(Instant::now()) } else { Duration::from_secs(3600) };
             let mut event = match events.recv_timeout(wait) {
                 Ok(event) => Some(event),
                 Err(RecvTimeoutError::Timeout) => None,
@@ -117,7 +118,11 @@ impl App {
                 event = events.try_recv().ok();
             }
             if changed && Instant::now() >= next_frame {
-                self.state.size = screen.size()?;
+                let size = screen.size()?;
+                if size != self.state.size {
+                    self.state.size = size;
+                    screen.forget()?;
+                }
                 screen.draw(|buf| views::draw(&self.state, buf))?;
                 changed = false;
                 next_frame = Instant::now() + FRAME;
@@ -176,10 +181,7 @@ impl App {
                 update::paste(&mut self.state, &text);
                 None
             }
-            Input::Resize(width, height) => {
-                self.state.size = ratatui::layout::Size { width, height };
-                return Next::DrawAll;
-            }
+            Input::Resize(..) => return Next::Draw,
             Input::FocusGained | Input::FocusLost => return Next::Same,
         };
         effect.map_or(Next::Draw, |effect| self.effect(effect))

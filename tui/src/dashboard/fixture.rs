@@ -41,15 +41,19 @@ fn locations() -> Vec<Location> {
         (Some(2), vec![frame("SSL_CTX_new", None, false)]),
         (Some(2), Vec::new()),
         (Some(1), vec![frame("start_thread", None, false)]),
-        (Some(0), vec![frame("kv::log::Logger::line(char const*, unsigned long)", Some(("/src/kv/src/log.cc", 19)), false)]),
+        (
+            Some(0),
+            vec![frame("kv::log::Logger::line(char const*, unsigned long)", Some(("/src/kv/src/log.cc", 19)), false)],
+        ),
         (None, Vec::new()),
     ];
     rows.into_iter()
         .enumerate()
         .map(|(i, (module, frames))| {
             let address = 0x5555_0000_1000 + 0x40 * i as u64;
-            let module_of = module.map(|m| &modules()[m]).cloned();
-            let frames = if frames.is_empty() { vec![Location::placeholder(module_of.as_ref(), address)] } else { frames };
+            let module_of = module.map(|m| modules().swap_remove(m));
+            let frames =
+                if frames.is_empty() { vec![Location::placeholder(module_of.as_ref(), address)] } else { frames };
             Location { address, module, frames }
         })
         .collect()
@@ -152,8 +156,27 @@ fn snapshot_at(second: u64) -> Snapshot {
         .collect();
     let mib = |v: u64| v << 20;
     let tiers = vec![
-        256 << 30, mib(212), mib(8), 4120, mib(22), scaled(20_400), scaled(19_700), mib(10), 4, scaled(64), scaled(60),
-        mib(180), scaled(8123), scaled(611), 37, scaled(90_211), scaled(5_900_422), mib(3), scaled(24_017), 6, 9,
+        256 << 30,
+        mib(212),
+        mib(8),
+        4120,
+        mib(22),
+        scaled(20_400),
+        scaled(19_700),
+        mib(10),
+        4,
+        scaled(64),
+        scaled(60),
+        mib(180),
+        scaled(8123),
+        scaled(611),
+        37,
+        scaled(90_211),
+        scaled(5_900_422),
+        mib(3),
+        scaled(24_017),
+        6,
+        9,
     ];
     let threads = (0..7u32)
         .map(|i| ThreadStats {
@@ -197,7 +220,8 @@ fn snapshot_at(second: u64) -> Snapshot {
 
 /// Three minutes of it.
 pub(crate) fn model() -> Model {
-    model_with(|_| {})
+    static MODEL: std::sync::OnceLock<Model> = std::sync::OnceLock::new();
+    MODEL.get_or_init(|| model_with(|_| {})).clone()
 }
 
 /// Three minutes of it; the last reading is changed by `edit`.

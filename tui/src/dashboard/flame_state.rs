@@ -99,9 +99,10 @@ impl FlameState {
         let depth = tree.node(self.selected).depth;
         let to = match step {
             Step::Up => Some(tree.node(self.selected).parent),
-            Step::Down => {
-                nodes(depth + 1).filter(|&(at, ..)| tree.node(at).parent == self.selected).max_by_key(|c| c.2).map(|c| c.0)
-            }
+            Step::Down => nodes(depth + 1)
+                .filter(|&(at, ..)| tree.node(at).parent == self.selected)
+                .max_by_key(|c| c.2)
+                .map(|c| c.0),
             Step::Left | Step::Right => {
                 let row: Vec<usize> = nodes(depth).map(|c| c.0).collect();
                 row.iter().position(|&at| at == self.selected).and_then(|place| {
@@ -134,9 +135,7 @@ impl FlameState {
             .find(|&at| at != FlameTree::ROOT && is_match(pattern, tree.node(at)));
         let Some(found) = found else { return false };
         self.select(tree, found);
-        let drawn = |zoom| {
-            lay_out(tree, self.metric, zoom, width).iter().any(|c| c.what == What::Node(found))
-        };
+        let drawn = |zoom| lay_out(tree, self.metric, zoom, width).iter().any(|c| c.what == What::Node(found));
         if !drawn(self.zoom) {
             let mut zoom = FlameTree::ROOT;
             if !drawn(zoom) {

@@ -169,13 +169,9 @@ mod tests {
 
     #[test]
     fn durations_keep_two_units() {
-        for (millis, text) in [
-            (400, "0.4 s"),
-            (42_000, "42 s"),
-            (187_000, "3m 07s"),
-            (7_500_000, "2h 05m"),
-            (273_600_000, "3d 04h"),
-        ] {
+        for (millis, text) in
+            [(400, "0.4 s"), (42_000, "42 s"), (187_000, "3m 07s"), (7_500_000, "2h 05m"), (273_600_000, "3d 04h")]
+        {
             assert_eq!(duration(Duration::from_millis(millis)), text);
         }
         assert_eq!(short_duration(Duration::from_millis(250)), "250 ms");

@@ -22,6 +22,8 @@ pub(crate) mod model;
 pub(crate) mod mouse;
 pub(crate) mod once;
 pub(crate) mod output;
+#[cfg(test)]
+mod screens;
 pub(crate) mod site;
 pub(crate) mod sort;
 pub(crate) mod state;

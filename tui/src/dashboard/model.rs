@@ -236,12 +236,7 @@ fn class_rows(now: &Snapshot, before: Option<&Snapshot>, seconds: Option<f64>) -
         .collect()
 }
 
-fn thread_rows(
-    now: &Snapshot,
-    before: Option<&Snapshot>,
-    seconds: Option<f64>,
-    names: &ThreadNames,
-) -> Vec<ThreadRow> {
+fn thread_rows(now: &Snapshot, before: Option<&Snapshot>, seconds: Option<f64>, names: &ThreadNames) -> Vec<ThreadRow> {
     let old = |i: usize| before.and_then(|b| b.threads.get(i)).map(|t| t.allocs);
     now.threads
         .iter()

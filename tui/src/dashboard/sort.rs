@@ -24,11 +24,8 @@ impl Sort {
 
     /// Another column: numbers fall, text rises. The same one again turns round.
     pub(crate) fn choose(&mut self, column: usize, number: bool) {
-        *self = if self.column == column {
-            Sort { column, falls: !self.falls }
-        } else {
-            Sort { column, falls: number }
-        };
+        *self =
+            if self.column == column { Sort { column, falls: !self.falls } } else { Sort { column, falls: number } };
     }
 
     /// The order of two rows; those that are equal stay in the order of their index.

@@ -136,6 +136,8 @@ pub(crate) struct State {
     pub(crate) sites: TableState,
     /// Key of the selected call site, so that it stays selected when the order changes.
     pub(crate) site_key: Option<u64>,
+    /// First frame of its stack that is shown.
+    pub(crate) stack_scroll: usize,
     /// What call sites are filtered by.
     pub(crate) filter: LineEdit,
     /// The same, compiled.
@@ -177,6 +179,7 @@ impl State {
             classes: TableState::new(Sort::rising(views::classes::BLOCK)),
             sites: TableState::new(Sort::falling(views::sites::IN_USE)),
             site_key: None,
+            stack_scroll: 0,
             filter: LineEdit::default(),
             filter_pattern: None,
             threads: TableState::new(Sort::falling(views::threads::ALLOCS)),
@@ -216,8 +219,7 @@ impl State {
 
     /// The watched process is gone.
     pub(crate) fn is_over(&self) -> bool {
-        self.ended.is_some()
-            || self.latest.as_ref().is_some_and(|m| m.snapshot.process.state != ProcessState::Running)
+        self.ended.is_some() || self.latest.as_ref().is_some_and(|m| m.snapshot.process.state != ProcessState::Running)
     }
 
     /// Takes a new reading; shows it unless the picture is frozen.

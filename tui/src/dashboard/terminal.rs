@@ -11,11 +11,12 @@ use crossterm::cursor::{Hide, Show};
 use crossterm::event::{DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture};
 use crossterm::execute;
 use crossterm::terminal::{
-    BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode,
-    enable_raw_mode,
+    BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
+    disable_raw_mode, enable_raw_mode,
 };
-use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+use ratatui::layout::Rect;
+use ratatui::{Terminal, TerminalOptions, Viewport};
 
 /// The terminal is taken: it has to be given back.
 static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -38,7 +39,7 @@ impl Screen {
             }));
         });
         enter(mouse)?;
-        match Terminal::new(CrosstermBackend::new(stdout())) {
+        match terminal() {
             Ok(terminal) => Ok(Screen { terminal, mouse }),
             Err(error) => {
                 restore();
@@ -60,9 +61,11 @@ impl Screen {
         drawn
     }
 
-    /// Makes the next frame draw every cell.
+    /// Takes the terminal's size as it is now, and makes the next frame draw every cell.
     pub(crate) fn forget(&mut self) -> io::Result<()> {
-        self.terminal.clear()
+        execute!(stdout(), Clear(ClearType::All))?;
+        self.terminal = terminal()?;
+        Ok(())
     }
 
     /// Gives the terminal back, stops this process as Ctrl-Z does, and takes it again once it goes on.
@@ -70,7 +73,7 @@ impl Screen {
         restore();
         signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP)?;
         enter(self.mouse)?;
-        self.terminal.clear()
+        self.forget()
     }
 }
 
@@ -78,6 +81,14 @@ impl Drop for Screen {
     fn drop(&mut self) {
         restore();
     }
+}
+
+/// A terminal of the size of now. It never resizes or clears itself: ratatui would ask the terminal where its cursor
+/// is, and the thread that waits for keys would take the answer.
+fn terminal() -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
+    let (width, height) = crossterm::terminal::size()?;
+    let viewport = Viewport::Fixed(Rect { x: 0, y: 0, width, height });
+    Terminal::with_options(CrosstermBackend::new(stdout()), TerminalOptions { viewport })
 }
 
 fn enter(mouse: bool) -> io::Result<()> {
@@ -98,7 +109,8 @@ pub(crate) fn restore() {
         return;
     }
     let mut out = stdout();
-    let _ = execute!(out, EndSynchronizedUpdate, DisableMouseCapture, DisableBracketedPaste, LeaveAlternateScreen, Show);
+    let _ =
+        execute!(out, EndSynchronizedUpdate, DisableMouseCapture, DisableBracketedPaste, LeaveAlternateScreen, Show);
     let _ = out.flush();
     let _ = disable_raw_mode();
 }

@@ -249,9 +249,7 @@ mod tests {
     use super::*;
 
     fn auto(vars: &[(&str, &str)]) -> Theme {
-        Theme::choose(ThemeChoice::Auto, |name| {
-            vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned())
-        })
+        Theme::choose(ThemeChoice::Auto, |name| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
     }
 
     #[test]

@@ -124,6 +124,8 @@ pub(crate) fn apply(state: &mut State, action: Action) -> Option<Effect> {
         Action::PreviousMatch => find(state, false),
         Action::Metric => state.flame.switch_metric(),
         Action::Tiers => state.all_tiers = !state.all_tiers,
+        Action::StackDown => scroll_stack(state, 5),
+        Action::StackUp => scroll_stack(state, -5),
         Action::Faster => return interval(state, false),
         Action::Slower => return interval(state, true),
         Action::Accept => state.editing = false,
@@ -205,7 +207,18 @@ pub(crate) fn select_row(state: &mut State, row: usize) {
     remember_site(state);
 }
 
+fn scroll_stack(state: &mut State, by: isize) {
+    let frames = state.model.as_ref().and_then(|model| {
+        let row = model.sites.get(state.sites.current()?)?;
+        let site = model.profile.sites.get(row.index)?;
+        Some(super::site::frames_of(&model.profile, site).count())
+    });
+    let last = frames.unwrap_or(0).saturating_sub(layout::stack_room(state)) + 1;
+    state.stack_scroll = moved(state.stack_scroll, by, last);
+}
+
 fn remember_site(state: &mut State) {
+    state.stack_scroll = 0;
     if let (Some(model), Some(at)) = (&state.model, state.sites.current()) {
         state.site_key = model.sites.get(at).map(|s| s.key);
     }
@@ -314,11 +327,7 @@ fn find(state: &mut State, forward: bool) {
 
 fn interval(state: &mut State, slower: bool) -> Option<Effect> {
     let now = state.interval.as_millis() as u64;
-    let next = if slower {
-        INTERVALS.iter().find(|&&i| i > now)
-    } else {
-        INTERVALS.iter().rev().find(|&&i| i < now)
-    };
+    let next = if slower { INTERVALS.iter().find(|&&i| i > now) } else { INTERVALS.iter().rev().find(|&&i| i < now) };
     state.interval = Duration::from_millis(*next?);
     Some(Effect::Interval)
 }

@@ -44,8 +44,12 @@ fn find_in(named: Option<OsString>, beside: Option<&Path>, system: &[&str]) -> R
         }
         return Err(Failure::usage(format!("{VARIABLE} names {}, which is no file", path.display())));
     }
-    let places: Vec<PathBuf> =
-        beside.map(Path::to_path_buf).into_iter().chain(system.iter().map(PathBuf::from)).map(|p| p.join(NAME)).collect();
+    let places: Vec<PathBuf> = beside
+        .map(Path::to_path_buf)
+        .into_iter()
+        .chain(system.iter().map(PathBuf::from))
+        .map(|p| p.join(NAME))
+        .collect();
     if let Some(found) = places.iter().find(|p| p.is_file()) {
         return Ok(found.clone());
     }
@@ -83,7 +87,9 @@ mod tests {
         let folder = Folder::new("missing");
         let failure = find_in(None, Some(&folder.0), &["/nonexistent/lib", "/nonexistent/lib64"]).unwrap_err();
         assert_eq!(failure.code, 2);
-        for place in [folder.0.to_str().unwrap(), "/nonexistent/lib/libpoolscope.so", "/nonexistent/lib64/libpoolscope.so"] {
+        for place in
+            [folder.0.to_str().unwrap(), "/nonexistent/lib/libpoolscope.so", "/nonexistent/lib64/libpoolscope.so"]
+        {
             assert!(failure.message.contains(place), "{}", failure.message);
         }
         assert!(failure.message.contains(VARIABLE));

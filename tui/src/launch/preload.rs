@@ -50,9 +50,15 @@ mod tests {
 
     #[test]
     fn bytes_are_written_as_people_write_them() {
-        for (text, bytes) in
-            [("0", 0), ("1", 1), ("4096", 4096), ("512KiB", 512 << 10), ("1M", 1 << 20), ("2 mb", 2 << 20), ("1g", 1 << 30)]
-        {
+        for (text, bytes) in [
+            ("0", 0),
+            ("1", 1),
+            ("4096", 4096),
+            ("512KiB", 512 << 10),
+            ("1M", 1 << 20),
+            ("2 mb", 2 << 20),
+            ("1g", 1 << 30),
+        ] {
             assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
         }
         for text in ["", "abc", "-1", "1.5M", "1X", "99999999999999999999", "9999999G"] {

@@ -68,6 +68,7 @@ pub(crate) fn table(state: &State) -> Table<'static> {
     let rows = t.order.len();
     Table {
         columns: COLUMNS,
+        fill_min: 16,
         sorted: Some((t.sort.column, t.sort.falls)),
         selected: (rows > 0).then_some(t.selected),
         rows,
@@ -77,7 +78,7 @@ pub(crate) fn table(state: &State) -> Table<'static> {
 /// Draws the view.
 pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
     let theme = &state.theme;
-    let right = Line::styled(format!("{} in use by the program", model.classes.len()), theme.dim);
+    let right = Line::styled(format!("{} classes in use", model.classes.len()), theme.dim);
     let inner = panel(body, buf, theme, "Size classes", right);
     let most = model.classes.iter().map(|c| c.stats.in_use_bytes()).max().unwrap_or(0).max(1) as f64;
     table(state).draw(inner, buf, theme, |row, column, width| {
@@ -91,14 +92,22 @@ pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
             4 => cell(format::count(slabs(class) as f64), theme.dim),
             5 => cell(format::bytes(s.slab_bytes as f64), theme.dim),
             6 => cell(format::count(s.allocs as f64), theme.text),
-            7 => cell(class.rate.map_or("-".into(), format::count_rate), theme.alloc),
+            7 => rate_cell(class.rate, theme),
             8 => cell(format::count(s.refills as f64), theme.dim),
             _ => hit_bar(s.hit_rate(), width, theme),
         }
     });
 }
 
-/// `99.2% ▇▇▇▇`: few hits are drawn loud.
+/// Events per second; none is a dot, so that the others stand out.
+pub(crate) fn rate_cell(rate: Option<f64>, theme: &Theme) -> Line<'static> {
+    match rate {
+        Some(rate) if rate > 0.0 => cell(format::count_rate(rate), theme.alloc),
+        _ => cell("·", theme.faint),
+    }
+}
+
+/// `99.2% ━━━━`: few hits are drawn loud.
 pub(crate) fn hit_bar(rate: Option<f64>, width: u16, theme: &Theme) -> Line<'static> {
     let Some(rate) = rate else { return cell("-", theme.dim) };
     let style = if rate >= 0.9 {
@@ -109,5 +118,8 @@ pub(crate) fn hit_bar(rate: Option<f64>, width: u16, theme: &Theme) -> Line<'sta
         theme.alert
     };
     let room = usize::from(width.saturating_sub(8)).min(32);
-    Line::from(vec![Span::styled(format!("{:>6}  ", format!("{:.1}%", 100.0 * rate)), style), Span::styled(bar(rate, room), style)])
+    Line::from(vec![
+        Span::styled(format!("{:>6}  ", format!("{:.1}%", 100.0 * rate)), style),
+        Span::styled(bar(rate, room), style),
+    ])
 }

@@ -70,12 +70,16 @@ pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
         let literal = flame.pattern.as_ref().is_some_and(|p| p.literal);
         super::sites::edit_line("search", &flame.search, editing, literal, area, buf, theme);
         if let Some((value, count)) = flame.matched(tree) {
-            let text = format!(
-                "{} functions: {} ({})  n next",
-                format::grouped(count as u64),
-                format_value(flame.metric, value),
-                format::percent(value, zoomed)
-            );
+            let text = match count {
+                0 => "no match".to_owned(),
+                _ => format!(
+                    "{} in {} {}: {}  n next",
+                    format_value(flame.metric, value),
+                    format::grouped(count as u64),
+                    if count == 1 { "function" } else { "functions" },
+                    format::percent(value, zoomed)
+                ),
+            };
             put(buf, inner.x, y + 2, inner.width, true, Line::styled(text, theme.warn));
         }
     } else {

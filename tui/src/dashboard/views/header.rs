@@ -15,22 +15,23 @@ use super::super::model::Model;
 use super::super::state::{Ended, State};
 use super::super::theme::Theme;
 
-/// One line for the process, two for the figures.
-pub(crate) const HEIGHT: u16 = 3;
+/// One line for the process, two for the figures, and some air on a screen of many rows.
+pub(crate) fn height(rows: u16) -> u16 {
+    if rows >= 30 { 5 } else { 3 }
+}
 
 /// Draws the header.
 pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
     process_line(state, Rect { height: 1, ..area }, buf);
-    if area.height < 3 {
-        return;
-    }
+    let air = u16::from(area.height > 3);
+    let top = area.y + 1 + air;
     let cards = cards(state);
     let each = (area.width.saturating_sub(1) / cards.len() as u16).min(24);
     for (i, (label, value, style)) in cards.into_iter().enumerate() {
         let x = area.x + 1 + each * i as u16;
         let width = usize::from(each.saturating_sub(1));
-        buf.set_string(x, area.y + 1, clip(&label, width), state.theme.dim);
-        buf.set_string(x, area.y + 2, clip(&value, width), style);
+        buf.set_string(x, top, clip(&label, width), state.theme.dim);
+        buf.set_string(x, top + 1, clip(&value, width), style);
     }
 }
 
@@ -69,18 +70,18 @@ fn process_line(state: &State, area: Rect, buf: &mut Buffer) {
 fn state_word(state: &State, model: &Model) -> Span<'static> {
     let theme = &state.theme;
     match (state.ended, model.snapshot.process.state) {
-        (Some(ended), _) => Span::styled(format!("■ {}", ended_word(ended)), theme.alert),
+        (Some(ended), _) => Span::styled(format!("■ {}", ended_word(ended).trim_start_matches("was ")), theme.alert),
         (None, ProcessState::Running) => Span::styled("● running", theme.ok),
         (None, ProcessState::Exited) => Span::styled("■ exited", theme.alert),
         (None, ProcessState::Killed) => Span::styled("■ gone", theme.alert),
     }
 }
 
-/// `exited with code 3`, `killed by SIGKILL`.
+/// `exited with code 3`, `was killed by SIGKILL`.
 pub(crate) fn ended_word(ended: Ended) -> String {
     match ended {
         Ended::Code(code) => format!("exited with code {code}"),
-        Ended::Signal(signal) => format!("killed by {}", crate::launch::child::signal_name(signal)),
+        Ended::Signal(signal) => format!("was killed by {}", crate::launch::child::signal_name(signal)),
     }
 }
 
@@ -98,7 +99,8 @@ fn cards(state: &State) -> [(String, String, Style); 6] {
     };
     let rss = model.memory.map_or("-".to_owned(), |m| format::bytes(m.rss as f64));
     let rate = model.rates.map_or("-".to_owned(), |r| format::byte_rate(r.alloc_bytes));
-    let period = if model.snapshot.exact { "exact".to_owned() } else { format::bytes(model.snapshot.period_bytes as f64) };
+    let period =
+        if model.snapshot.exact { "exact".to_owned() } else { format::bytes(model.snapshot.period_bytes as f64) };
     let dropped = model.snapshot.dropped.total();
     let drop_style = if dropped > 0 { theme.badge } else { theme.ok };
     let drop_text = if dropped > 0 { format!(" {} ", format::count(dropped as f64)) } else { "0".to_owned() };
@@ -132,8 +134,13 @@ pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
             out.push((format!(" ▲ Figures are too low: {why}."), theme.badge));
         }
     }
-    if let Some(trouble) = state.trouble.as_ref().filter(|_| state.model.is_some() && !state.is_over()) {
-        out.push((format!(" ▲ The last reading failed: {trouble}"), theme.badge));
+    match (&state.trouble, state.ended) {
+        (_, Some(ended)) if state.model.is_none() => {
+            let text = format!(" ■ {} {} before a first reading.", state.label, ended_word(ended));
+            out.push((text, theme.badge));
+        }
+        (Some(trouble), _) if !state.is_over() => out.push((format!(" ▲ Cannot read: {trouble}"), theme.badge)),
+        _ => {}
     }
     if state.paused {
         let behind = match (&state.model, &state.latest) {

@@ -32,7 +32,7 @@ impl Areas {
             y += rows;
             part
         };
-        let header = take(header::HEIGHT);
+        let header = take(header::height(area.height));
         let banner = take(header::banners(state).len() as u16);
         let tabs = take(1);
         let left = area.height.saturating_sub(header.height + banner.height + tabs.height + 1);
@@ -51,6 +51,12 @@ pub(crate) fn table_area(state: &State) -> Option<Rect> {
         View::Threads => Some(threads::table_area(body)),
         _ => None,
     }
+}
+
+/// Frames that the stack of the call site has room for, beside the line that says how many there are.
+pub(crate) fn stack_room(state: &State) -> usize {
+    let body = Areas::of(state).body;
+    usize::from(inside(sites::areas(state, body).detail).height.saturating_sub(1))
 }
 
 /// Where the cells of the flamegraph lie.

@@ -29,7 +29,11 @@ pub(crate) const MIN_HEIGHT: u16 = 15;
 
 /// Draws the whole screen.
 pub(crate) fn draw(state: &State, buf: &mut Buffer) {
-    let area = state.area().intersection(buf.area);
+    let area = state.area();
+    if area != buf.area {
+        // The terminal has another size by now: its event is on the way, and the next frame fits.
+        return;
+    }
     if area.width < MIN_WIDTH || area.height < MIN_HEIGHT {
         return too_small(state, area, buf);
     }
@@ -66,10 +70,7 @@ fn waiting(state: &State, area: Rect, buf: &mut Buffer) {
 fn too_small(state: &State, area: Rect, buf: &mut Buffer) {
     let lines = vec![
         Line::styled("The terminal is too small.", state.theme.strong),
-        Line::styled(
-            format!("{}x{}, and it takes {MIN_WIDTH}x{MIN_HEIGHT}", area.width, area.height),
-            state.theme.dim,
-        ),
+        Line::styled(format!("{}x{}, and it takes {MIN_WIDTH}x{MIN_HEIGHT}", area.width, area.height), state.theme.dim),
         Line::styled("q quits", state.theme.dim),
     ];
     centred(area, buf, lines);

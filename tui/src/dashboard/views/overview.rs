@@ -43,7 +43,7 @@ pub(crate) fn parts(state: &State, body: Rect) -> Parts {
         return Parts { chart: nothing, tiers: body, sites: nothing };
     }
     if body.width >= 110 && body.height >= 24 {
-        let tiers_width = if body.width >= 160 { 56 } else { 46 };
+        let tiers_width = if body.width >= 160 { 52 } else { 44 };
         let left = body.width - tiers_width;
         let chart_height = (body.height * 9 / 20).max(10);
         let chart = Rect { width: left, height: chart_height, ..body };
@@ -53,7 +53,7 @@ pub(crate) fn parts(state: &State, body: Rect) -> Parts {
     let lower = (body.height / 2).clamp(5, 11);
     let chart = Rect { height: body.height - lower, ..body };
     let below = Rect { y: chart.bottom(), height: lower, ..body };
-    let tiers_width = if body.width >= 76 { 36 } else { 0 };
+    let tiers_width = if body.width >= 76 { 32 } else { 0 };
     let sites = Rect { width: below.width - tiers_width, ..below };
     Parts { chart, tiers: Rect { x: sites.right(), width: tiers_width, ..below }, sites }
 }
@@ -97,7 +97,7 @@ fn chart(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
 const TIER_COLUMNS: &[Column] = &[
     Column { title: "Counter", width: 0, right: false, rank: 0 },
     Column { title: "Value", width: 8, right: true, rank: 0 },
-    Column { title: "Change", width: 9, right: true, rank: 1 },
+    Column { title: "Change", width: 11, right: true, rank: 1 },
 ];
 
 fn tiers(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
@@ -112,13 +112,12 @@ fn tiers(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
         let others = model.tiers.iter().filter(|t| !FIRST_TIERS.contains(&t.info.name));
         first.chain(others).take(room).collect()
     };
-    let right = if all { Line::default() } else {
-        Line::styled(format!("{} of {}", rows.len(), model.tiers.len()), theme.dim)
-    };
+    let right =
+        if all { Line::default() } else { Line::styled(format!("{} of {}", rows.len(), model.tiers.len()), theme.dim) };
     panel(area, buf, theme, "Tiers", right);
     // No row is selected here: the column of the mark is given to the text.
     let text = Rect { x: inner.x.saturating_sub(2), width: inner.width + 2, ..inner };
-    let table = Table { columns: TIER_COLUMNS, sorted: None, selected: None, rows: rows.len() };
+    let table = Table { columns: TIER_COLUMNS, fill_min: 12, sorted: None, selected: None, rows: rows.len() };
     table.draw(text, buf, theme, |row, column, width| {
         let tier = rows[row];
         match column {
@@ -127,7 +126,7 @@ fn tiers(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
             _ => match tier.rate {
                 Some(rate) if rate.abs() >= 0.05 => {
                     let sign = if rate > 0.0 && !tier.info.monotonic { "+" } else { "" };
-                    cell(format!("{sign}{}/s", tier_value(tier, rate).replace(" ", "")), theme.dim)
+                    cell(format!("{sign}{}/s", tier_value(tier, rate)), theme.dim)
                 }
                 _ => cell("·", theme.faint),
             },
@@ -152,13 +151,19 @@ fn tier_value(tier: &TierRow, value: f64) -> String {
 const SITE_COLUMNS: &[Column] = &[
     Column { title: "In use", width: 8, right: true, rank: 0 },
     Column { title: "Share", width: 6, right: true, rank: 1 },
-    Column { title: "", width: 10, right: false, rank: 2 },
+    Column { title: "", width: 8, right: false, rank: 2 },
     Column { title: "Call site", width: 0, right: false, rank: 0 },
 ];
 
 /// The list of call sites as a table, for drawing and hit-testing.
 pub(crate) fn sites_table(state: &State, rows: usize) -> Table<'static> {
-    Table { columns: SITE_COLUMNS, sorted: None, selected: (rows > 0).then_some(state.top_selected), rows }
+    Table {
+        columns: SITE_COLUMNS,
+        fill_min: 24,
+        sorted: None,
+        selected: (rows > 0).then_some(state.top_selected),
+        rows,
+    }
 }
 
 fn sites(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {

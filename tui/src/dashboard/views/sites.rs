@@ -41,7 +41,8 @@ pub(crate) struct SiteAreas {
     pub(crate) table: Rect,
     /// The filter line; no height without one.
     filter: Rect,
-    detail: Rect,
+    /// The stack, with its frame.
+    pub(crate) detail: Rect,
 }
 
 /// Divides the body: the stack beside the table where it is wide, else below it.
@@ -80,6 +81,7 @@ pub(crate) fn table(state: &State) -> Table<'static> {
     let rows = t.order.len();
     Table {
         columns: COLUMNS,
+        fill_min: 44,
         sorted: Some((t.sort.column, t.sort.falls)),
         selected: (rows > 0).then_some(t.selected),
         rows,
@@ -88,7 +90,7 @@ pub(crate) fn table(state: &State) -> Table<'static> {
 
 /// `function file:line ‹ caller ‹ caller`, as much of it as there is room for.
 pub(crate) fn name_line(text: &SiteText, width: usize, theme: &Theme) -> Line<'static> {
-    let function = clip(&text.function, width);
+    let function = clip(fitting(&text.function, width), width);
     let mut left = width.saturating_sub(function.width());
     let mut spans = vec![Span::styled(function, theme.text)];
     if let Some(place) = &text.place
@@ -108,6 +110,18 @@ pub(crate) fn name_line(text: &SiteText, width: usize, theme: &Theme) -> Line<'s
     Line::from(spans)
 }
 
+/// A function's path without its outermost parts, if it is too wide with them: `Session::remember`.
+fn fitting(function: &str, width: usize) -> &str {
+    let mut rest = function;
+    while rest.width() > width && !rest.starts_with('<') {
+        match rest.split_once("::") {
+            Some((outer, inner)) if !outer.contains(['<', '(']) => rest = inner,
+            _ => break,
+        }
+    }
+    rest
+}
+
 /// Draws the view.
 pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
     let theme = &state.theme;
@@ -115,13 +129,13 @@ pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
     let shown: f64 = state.sites.order.iter().filter_map(|&i| model.sites.get(i)).map(|s| s.in_use.bytes).sum();
     let right = if state.filter_pattern.is_some() {
         format!(
-            "{} of {} · {} in use",
+            "{} of {} sites · {} in use",
             format::grouped(state.sites.order.len() as u64),
             format::grouped(model.sites.len() as u64),
             format::bytes(shown)
         )
     } else {
-        format!("{} · {} in use", format::grouped(model.sites.len() as u64), format::bytes(shown))
+        format!("{} sites · {} in use", format::grouped(model.sites.len() as u64), format::bytes(shown))
     };
     panel(areas.list, buf, theme, "Call sites", Line::styled(right, theme.dim));
     if areas.filter.height > 0 {
@@ -190,47 +204,50 @@ fn detail(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
     } else {
         String::new()
     };
-    let right = format!(
-        "{} in use in {} objects{mean}",
-        format::bytes(row.in_use.bytes),
-        format::count(row.in_use.objects)
-    );
+    let right =
+        format!("{} in use in {} objects{mean}", format::bytes(row.in_use.bytes), format::count(row.in_use.objects));
     let inner = panel(area, buf, theme, "Stack", Line::styled(right, theme.dim));
-    let mut frames: Vec<_> = frames_of(&model.profile, site).collect();
+    let frames: Vec<_> = frames_of(&model.profile, site).collect();
     let room = usize::from(inner.height);
-    let total = frames.len();
-    let cut = total > room && room > 0;
-    if cut {
-        frames.truncate(room - 1);
-    }
-    for (i, frame) in frames.iter().enumerate() {
-        let y = inner.y + i as u16;
+    let cut = frames.len() > room;
+    let room = if cut { room.saturating_sub(1) } else { room };
+    let first = state.stack_scroll.min(frames.len().saturating_sub(room));
+    let shown = frames.len().saturating_sub(first).min(room);
+    for (line, frame) in frames.iter().skip(first).take(room).enumerate() {
+        let y = inner.y + line as u16;
         let width = usize::from(inner.width);
         let inlined = frame.frame.is_some_and(|f| f.inlined);
         let mark = if inlined { "↳ " } else { "  " };
         let place = if inlined { format!("{}  inlined", frame.place()) } else { frame.place() };
-        let place_room = (width / 2).min(place.width());
-        let name_room = width.saturating_sub(5 + place_room + 2);
+        let name_width = clip(&frame.name, width).width();
+        let place_room = width.saturating_sub(6 + 2 + name_width).max(width / 2).min(place.width());
+        let name_room = width.saturating_sub(6 + place_room + 2);
         let is_site = super::super::site::short_function(&frame.name) == row.text.function;
-        let name_style = if is_site { theme.strong } else if inlined { theme.dim } else { theme.text };
-        buf.set_string(inner.x, y, format!("{i:>2} "), theme.faint);
-        buf.set_string(inner.x + 3, y, mark, theme.accent);
-        buf.set_string(inner.x + 5, y, clip(&frame.name, name_room), name_style);
+        let name_style = if is_site {
+            theme.strong
+        } else if inlined {
+            theme.dim
+        } else {
+            theme.text
+        };
+        buf.set_string(inner.x, y, format!("{:>3} ", first + line), theme.faint);
+        buf.set_string(inner.x + 4, y, mark, theme.accent);
+        buf.set_string(inner.x + 6, y, clip(&frame.name, name_room), name_style);
         let place = tail(&place, place_room);
         let x = inner.right().saturating_sub(place.width() as u16);
         buf.set_string(x, y, place, theme.dim);
     }
-    if inner.height == 0 {
-        return;
-    }
     let foot = if cut {
-        format!("   … {} more frames", total - frames.len())
-    } else if site.incomplete && total < room {
-        "   … outer frames are missing".to_owned()
+        let (above, below) = (first, frames.len() - first - shown);
+        format!("    {above} frames above, {below} below: [ ] scroll")
+    } else if site.incomplete && shown < room {
+        "    … outer frames are missing".to_owned()
     } else {
         return;
     };
-    buf.set_string(inner.x, inner.y + frames.len() as u16, clip(&foot, inner.width.into()), theme.dim);
+    if inner.height > 0 {
+        buf.set_string(inner.x, inner.y + shown as u16, clip(&foot, inner.width.into()), theme.dim);
+    }
 }
 
 /// The end of a text that is too long: of a path, it says more than the start.

@@ -54,6 +54,7 @@ pub(crate) fn table(state: &State) -> Table<'static> {
     let rows = t.order.len();
     Table {
         columns: COLUMNS,
+        fill_min: 18,
         sorted: Some((t.sort.column, t.sort.falls)),
         selected: (rows > 0).then_some(t.selected),
         rows,
@@ -74,7 +75,7 @@ pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
             1 => cell(format::clip(thread.name.as_deref().unwrap_or("-"), usize::from(width)), theme.text),
             2 => cell(if s.live { "live" } else { "ended" }, if s.live { theme.ok } else { theme.dim }),
             3 => cell(format::count(s.allocs as f64), theme.text),
-            4 => cell(thread.rate.map_or("-".into(), format::count_rate), theme.alloc),
+            4 => super::classes::rate_cell(thread.rate, theme),
             5 => cell(format::bytes(s.alloc_bytes as f64), theme.text),
             6 => cell(format::count(s.samples as f64), theme.dim),
             7 => cell(format::count(s.remote_frees as f64), theme.text),

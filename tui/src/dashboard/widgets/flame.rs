@@ -57,12 +57,9 @@ pub(crate) fn lay_out(tree: &FlameTree, metric: Metric, zoom: usize, width: u16)
         for (part, columns) in split(&values, tree.value(at, metric), width) {
             match part {
                 Part::Child(index) => queue.push_back((node.children[index], left, columns)),
-                Part::More(count) => cells.push(Cell {
-                    row: node.depth as u16 + 1,
-                    x: left,
-                    width: columns,
-                    what: What::More(count),
-                }),
+                Part::More(count) => {
+                    cells.push(Cell { row: node.depth as u16 + 1, x: left, width: columns, what: What::More(count) })
+                }
             }
             left += columns;
         }
@@ -137,12 +134,12 @@ impl FlameGraph<'_> {
         if deepest >= first + area.height {
             let note = format!(" {} deeper ▾ ", deepest + 1 - first - area.height);
             let x = area.right().saturating_sub(note.chars().count() as u16);
-            buf.set_string(x, area.bottom() - 1, note, theme.badge);
+            buf.set_string(x, area.bottom() - 1, note, theme.flame_above);
         }
         if first > 0 {
             let note = format!(" {first} above ▴ ");
             let x = area.right().saturating_sub(note.chars().count() as u16);
-            buf.set_string(x, area.y, note, theme.badge);
+            buf.set_string(x, area.y, note, theme.flame_above);
         }
     }
 

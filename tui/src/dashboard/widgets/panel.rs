@@ -15,7 +15,7 @@ pub(crate) fn panel(area: Rect, buf: &mut Buffer, theme: &Theme, title: &str, ri
         .title_top(Line::from(Span::styled(format!(" {title} "), theme.accent)));
     if right.width() > 0 && right.width() + title.len() + 6 < area.width as usize {
         let mut spans = vec![Span::raw(" ")];
-        spans.extend(right.spans.iter().map(|s| Span::styled(s.content.to_string(), s.style)));
+        spans.extend(right.spans.iter().map(|s| Span::styled(s.content.to_string(), right.style.patch(s.style))));
         spans.push(Span::raw(" "));
         block = block.title_top(Line::from(spans).alignment(HorizontalAlignment::Right));
     }

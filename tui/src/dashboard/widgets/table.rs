@@ -24,18 +24,16 @@ pub(crate) struct Column {
     pub(crate) rank: u8,
 }
 
-/// The least that the column without a width is left with, before others have to go.
-const FILL_MIN: u16 = 26;
 /// Between columns.
 const GAP: u16 = 2;
 /// For the mark of the selected row.
 const MARK: u16 = 2;
 
 /// Where the columns lie: `(index, x from the area's left, width)`. `keep` stays whatever its rank.
-pub(crate) fn place(columns: &[Column], width: u16, keep: Option<usize>) -> Vec<(usize, u16, u16)> {
+pub(crate) fn place(columns: &[Column], fill_min: u16, width: u16, keep: Option<usize>) -> Vec<(usize, u16, u16)> {
     let mut shown: Vec<usize> = (0..columns.len()).collect();
     let need = |shown: &[usize]| -> u16 {
-        let fixed: u16 = shown.iter().map(|&i| if columns[i].width == 0 { FILL_MIN } else { columns[i].width }).sum();
+        let fixed: u16 = shown.iter().map(|&i| if columns[i].width == 0 { fill_min } else { columns[i].width }).sum();
         MARK + fixed + GAP * (shown.len().saturating_sub(1)) as u16
     };
     while need(&shown) > width {
@@ -68,6 +66,8 @@ pub(crate) fn first_visible(selected: usize, rows: usize, height: usize) -> usiz
 pub(crate) struct Table<'a> {
     /// Its columns.
     pub(crate) columns: &'a [Column],
+    /// The least that the column without a width is left with, before others have to go.
+    pub(crate) fill_min: u16,
     /// The column that orders it, and whether it falls.
     pub(crate) sorted: Option<(usize, bool)>,
     /// The selected row; without one, nothing is marked and the table starts at its top.
@@ -92,7 +92,7 @@ impl Table<'_> {
         if area.height == 0 || area.width < 4 {
             return;
         }
-        let placed = place(self.columns, area.width, self.keep());
+        let placed = place(self.columns, self.fill_min, area.width, self.keep());
         for &(index, x, width) in &placed {
             let column = &self.columns[index];
             let (title, style) = match self.sorted {
@@ -149,7 +149,7 @@ impl Table<'_> {
             return None;
         }
         let x = x - area.x;
-        place(self.columns, area.width, self.keep())
+        place(self.columns, self.fill_min, area.width, self.keep())
             .into_iter()
             .find(|&(_, left, width)| (left..left + width).contains(&x))
             .map(|c| c.0)
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_least_important_column_goes_first_but_not_the_sorted_one() {
-        let shown = |width, keep| place(COLUMNS, width, keep).iter().map(|c| c.0).collect::<Vec<_>>();
+        let shown = |width, keep| place(COLUMNS, 26, width, keep).iter().map(|c| c.0).collect::<Vec<_>>();
         assert_eq!(shown(80, None), [0, 1, 2, 3]);
         assert_eq!(shown(60, None), [0, 2, 3]);
         assert_eq!(shown(60, Some(1)), [0, 1, 3]);
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn columns_fill_the_width_exactly() {
         for width in 40..200 {
-            let placed = place(COLUMNS, width, None);
+            let placed = place(COLUMNS, 26, width, None);
             let (_, x, w) = placed[placed.len() - 1];
             assert_eq!(x + w, width);
         }

@@ -34,8 +34,9 @@ pub(crate) const LABELS: u16 = 9;
 
 /// The span for points that reach back `age` seconds, in a chart of `columns` columns: from a minute on, whole steps.
 pub(crate) fn span_for(age: f64) -> f64 {
-    const SPANS: [f64; 12] =
-        [60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0, 43_200.0, 86_400.0];
+    const SPANS: [f64; 14] = [
+        60.0, 120.0, 180.0, 240.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0, 43_200.0, 86_400.0,
+    ];
     SPANS.into_iter().find(|&s| age <= s).unwrap_or_else(|| (age / 86_400.0).ceil() * 86_400.0)
 }
 
@@ -56,9 +57,8 @@ fn value_step(max: f64, steps: u16) -> f64 {
 
 /// A step between ticks of time, so that labels are at least `apart` columns from each other.
 fn time_step(span: f64, columns: u16, apart: u16) -> f64 {
-    const STEPS: [f64; 14] = [
-        5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14_400.0, 43_200.0, 86_400.0,
-    ];
+    const STEPS: [f64; 14] =
+        [5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14_400.0, 43_200.0, 86_400.0];
     let least = span * f64::from(apart) / f64::from(columns.max(1));
     STEPS.into_iter().find(|&s| s >= least).unwrap_or(span)
 }
@@ -85,11 +85,10 @@ impl TimeChart<'_> {
         if area.width <= LABELS + 8 || area.height < 3 {
             return;
         }
-        let plot =
-            Rect { x: area.x + LABELS + 1, y: area.y, width: area.width - LABELS - 1, height: area.height - 1 };
+        let plot = Rect { x: area.x + LABELS + 1, y: area.y, width: area.width - LABELS - 1, height: area.height - 1 };
         let max = self.series.iter().flat_map(|s| s.points).filter_map(|p| p.1).fold(0.0, f64::max);
-        // A tick on every third row or so; the topmost tick is at or above the largest value.
-        let steps = (plot.height / 3).clamp(1, 6);
+        // A tick on every second row at most; the topmost tick is at or above the largest value.
+        let steps = (plot.height / 2).clamp(1, 6);
         let step = value_step(max, steps);
         let ticks = (max / step).ceil().max(1.0);
         let top = step * ticks;
@@ -97,7 +96,7 @@ impl TimeChart<'_> {
         for tick in 0..=ticks as u16 {
             let up = f64::from(tick) / ticks * f64::from(plot.height - 1);
             let y = plot.bottom() - 1 - up.round() as u16;
-            let label = format::bytes(step * f64::from(tick));
+            let label = format::bytes(step * f64::from(tick)).replace(".00 ", " ").replace(".0 ", " ");
             buf.set_string(area.x + LABELS.saturating_sub(label.len() as u16), y, &label, theme.dim);
             buf.set_string(plot.x - 1, y, "┤", theme.faint);
             if tick > 0 {

@@ -1,0 +1,290 @@
+//! Every view at three sizes, as reviewed snapshots, drawn by ratatui's test backend from a made-up server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use poolscope_profiler::snapshot::{Dropped, ProcessState};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::layout::Size;
+use ratatui::style::Modifier;
+
+use super::state::{Ended, Overlay, State, View};
+use super::theme::{Theme, ThemeChoice};
+use super::update::Effect;
+use super::{fixture, mouse, output::Tail, update, views};
+
+const SIZES: [(u16, u16); 3] = [(80, 24), (120, 36), (200, 60)];
+
+fn state(width: u16, height: u16) -> State {
+    let theme = Theme::choose(ThemeChoice::Dark, |_| None);
+    let mut state = State::new("kvserver".into(), theme, Size { width, height }, Duration::from_secs(1));
+    state.take_reading(Arc::new(fixture::model()));
+    state
+}
+
+fn draw(state: &State) -> Terminal<TestBackend> {
+    let mut terminal = Terminal::new(TestBackend::new(state.size.width, state.size.height)).unwrap();
+    terminal.draw(|frame| views::draw(state, frame.buffer_mut())).unwrap();
+    terminal
+}
+
+fn screen(state: &State) -> String {
+    draw(state).backend().to_string()
+}
+
+fn press(state: &mut State, keys: &str) -> Option<Effect> {
+    let mut effect = None;
+    for c in keys.chars() {
+        let code = match c {
+            '\n' => KeyCode::Enter,
+            '\x1b' => KeyCode::Esc,
+            '↓' => KeyCode::Down,
+            '↑' => KeyCode::Up,
+            '→' => KeyCode::Right,
+            c => KeyCode::Char(c),
+        };
+        effect = update::key(state, &KeyEvent::new(code, KeyModifiers::NONE));
+    }
+    effect
+}
+
+fn at_every_size(name: &str, prepare: impl Fn(&mut State)) {
+    for (width, height) in SIZES {
+        let mut state = state(width, height);
+        prepare(&mut state);
+        insta::assert_snapshot!(format!("{name}_{width}x{height}"), screen(&state));
+    }
+}
+
+#[test]
+fn overview() {
+    at_every_size("overview", |_| {});
+}
+
+#[test]
+fn classes() {
+    at_every_size("classes", |state| {
+        press(state, "2");
+    });
+}
+
+#[test]
+fn sites() {
+    at_every_size("sites", |state| {
+        press(state, "3");
+    });
+}
+
+#[test]
+fn flame() {
+    at_every_size("flame", |state| {
+        press(state, "4↓↓");
+    });
+}
+
+#[test]
+fn threads() {
+    at_every_size("threads", |state| {
+        press(state, "5");
+    });
+}
+
+#[test]
+fn output() {
+    at_every_size("output", |state| {
+        state.owns_program = true;
+        let lines = (1..=80).map(|i| format!("request {i} served")).collect();
+        state.output = Some(Tail { path: "/tmp/poolscope-kvserver-1.log".into(), lines });
+        press(state, "6");
+    });
+}
+
+#[test]
+fn the_help_over_a_view() {
+    at_every_size("help", |state| {
+        press(state, "?");
+    });
+}
+
+#[test]
+fn a_filter_that_is_being_typed() {
+    at_every_size("filter", |state| {
+        press(state, "3/store::(put|index)");
+    });
+}
+
+#[test]
+fn a_search_in_the_zoomed_flamegraph() {
+    at_every_size("search", |state| {
+        press(state, "4/store|session\nn\n");
+    });
+}
+
+#[test]
+fn all_tiers_on_a_small_screen() {
+    let mut state = state(80, 24);
+    press(&mut state, "t");
+    insta::assert_snapshot!(screen(&state));
+}
+
+#[test]
+fn what_must_not_be_missed() {
+    let mut state = state(80, 24);
+    state.owns_program = true;
+    let model = fixture::model_with(|snapshot| {
+        snapshot.process.state = ProcessState::Killed;
+        snapshot.dropped = Dropped { live: 1234, torn: 2, ..Dropped::default() };
+        snapshot.memory = None;
+    });
+    state.take_reading(Arc::new(model));
+    state.ended = Some(Ended::Signal(9));
+    insta::assert_snapshot!(screen(&state));
+}
+
+#[test]
+fn pausing_freezes_the_picture_and_says_how_far_behind_it_is() {
+    let mut state = state(80, 24);
+    press(&mut state, " ");
+    let later = fixture::model_with(|snapshot| snapshot.taken_ns += 12_000_000_000);
+    state.take_reading(Arc::new(later));
+    let text = screen(&state);
+    assert!(text.contains("Paused, 12 s behind"), "{text}");
+    assert!(text.contains("up 3m 00s"));
+    press(&mut state, " ");
+    let text = screen(&state);
+    assert!(!text.contains("Paused"));
+    assert!(text.contains("up 3m 12s"));
+}
+
+#[test]
+fn quitting_asks_only_while_a_program_of_ours_runs() {
+    let mut state = state(80, 24);
+    assert_eq!(press(&mut state, "q"), Some(Effect::Quit));
+    state.owns_program = true;
+    assert_eq!(press(&mut state, "q"), None);
+    assert_eq!(state.overlay, Overlay::Confirm);
+    insta::assert_snapshot!(screen(&state));
+    assert_eq!(press(&mut state, "q"), Some(Effect::EndProgram));
+    assert_eq!(press(&mut state, "\x1b"), Some(Effect::Stay));
+    state.ended = Some(Ended::Code(0));
+    assert_eq!(press(&mut state, "q"), Some(Effect::Quit));
+}
+
+#[test]
+fn before_the_first_reading() {
+    let theme = Theme::choose(ThemeChoice::Dark, |_| None);
+    let mut state = State::new("sleep".into(), theme, Size { width: 80, height: 24 }, Duration::from_secs(1));
+    assert!(screen(&state).contains("Waiting for the first reading of sleep"));
+    for view in "12345".chars() {
+        press(&mut state, &view.to_string());
+        press(&mut state, "↓\n\x1bs/x\nnN ");
+        screen(&state);
+    }
+}
+
+#[test]
+fn a_small_terminal_says_so() {
+    for (width, height) in [(59, 24), (80, 14), (1, 1), (12, 3)] {
+        let state = state(width, height);
+        let text = screen(&state);
+        if width >= 30 {
+            assert!(text.contains("too small") && text.contains("60x15"), "{text}");
+        }
+    }
+    assert!(screen(&state(60, 15)).contains("LIVE"));
+}
+
+#[test]
+fn every_view_can_be_drawn_at_every_size() {
+    for width in (60..=210).step_by(25) {
+        for height in (15..=64).step_by(12) {
+            let mut state = state(width, height);
+            state.owns_program = true;
+            for keys in ["1", "t", "2", "3", "/put\n", "[]", "\x1b", "4", "↓↓→\n", "/x\n", "5", "6", "?", "↓"] {
+                press(&mut state, keys);
+                screen(&state);
+            }
+        }
+    }
+}
+
+#[test]
+fn drawing_into_a_buffer_of_another_size_does_not_panic() {
+    let mut state = state(120, 36);
+    let mut terminal = Terminal::new(TestBackend::new(70, 20)).unwrap();
+    for view in View::ALL {
+        state.view = view;
+        terminal.draw(|frame| views::draw(&state, frame.buffer_mut())).unwrap();
+    }
+}
+
+#[test]
+fn without_colours_the_selection_is_reversed_and_has_a_mark() {
+    let mut state = state(120, 36);
+    state.theme = Theme::choose(ThemeChoice::Mono, |_| None);
+    press(&mut state, "3");
+    let terminal = draw(&state);
+    let buffer = terminal.backend().buffer();
+    let row = (0..36).find(|&y| buffer[(2, y)].symbol() == "▶").expect("a mark");
+    assert!(buffer[(10, row)].modifier.contains(Modifier::REVERSED));
+    for cell in buffer.content() {
+        assert_eq!((cell.fg, cell.bg), (ratatui::style::Color::Reset, ratatui::style::Color::Reset));
+    }
+}
+
+#[test]
+fn a_filter_keeps_what_matches_and_the_selection() {
+    let mut state = state(120, 36);
+    press(&mut state, "3↓");
+    let key = state.site_key;
+    press(&mut state, "/session\n");
+    let model = state.model.clone().unwrap();
+    assert!(!state.sites.order.is_empty());
+    assert!(state.sites.order.iter().all(|&i| model.sites[i].text.haystack.contains("session")));
+    press(&mut state, "\x1b");
+    assert_eq!(state.sites.order.len(), model.sites.len());
+    assert_eq!(state.site_key, key);
+    assert_eq!(model.sites[state.sites.current().unwrap()].key, key.unwrap());
+}
+
+#[test]
+fn a_click_on_a_title_sorts_and_one_on_a_row_selects() {
+    let mut state = state(120, 36);
+    press(&mut state, "3");
+    let text = screen(&state);
+    let lines: Vec<&str> = text.lines().collect();
+    let (y, line) = lines.iter().enumerate().find(|(_, l)| l.contains("Allocated")).expect("titles");
+    // TestBackend quotes each line.
+    let x = line[..line.find("Allocated").unwrap()].chars().count() - 1;
+    let click = |state: &mut State, x: usize, y: usize| {
+        let event = MouseEvent {
+            kind: MouseEventKind::Down(MouseButton::Left),
+            column: x as u16,
+            row: y as u16,
+            modifiers: KeyModifiers::NONE,
+        };
+        mouse::mouse(state, &event)
+    };
+    click(&mut state, x, y);
+    assert_eq!(state.sites.sort.column, 3);
+    let model = state.model.clone().unwrap();
+    let allocated: Vec<f64> = state.sites.order.iter().map(|&i| model.sites[i].allocated.bytes).collect();
+    assert!(allocated.is_sorted_by(|a, b| a >= b));
+    click(&mut state, x, y + 3);
+    assert_eq!(state.sites.selected, 2);
+    let tabs = views::layout::Areas::of(&state).tabs;
+    click(&mut state, 3, tabs.y.into());
+    assert_eq!(state.view, View::Overview);
+}
+
+#[test]
+fn a_call_site_leads_to_its_place_in_the_flamegraph() {
+    let mut state = state(120, 36);
+    press(&mut state, "3\n");
+    assert_eq!(state.view, View::Flame);
+    let model = state.model.clone().unwrap();
+    let selected = &model.flame.node(state.flame.selected).name;
+    assert!(selected.contains("RawVecInner"), "{selected}");
+}

@@ -1,0 +1,228 @@
+//! The command line as a user meets it: what it prints, what it exits with, what it says when something is wrong.
+
+mod support;
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+use support::{Folder, poolscope, some_library, stderr, stdout, write_segment};
+
+/// A pid that no process has: the kernel's limit is 2^22.
+const NOBODY: u32 = 4_194_305;
+
+#[test]
+fn three_wrong_pids_get_three_errors() {
+    let folder = Folder::new("pids");
+    let mut sleep = Command::new("sleep").arg("60").spawn().unwrap();
+    for (pid, says) in [(NOBODY, "there is no process"), (sleep.id(), "does not run on the pool")] {
+        for command in ["top", "dump", "flamegraph"] {
+            let output = poolscope(&folder.0).args([command, &pid.to_string()]).output().unwrap();
+            assert_eq!(output.status.code(), Some(2));
+            assert!(stderr(&output).contains(says), "{command}: {}", stderr(&output));
+            assert_eq!(stdout(&output), "");
+        }
+    }
+    sleep.kill().unwrap();
+    sleep.wait().unwrap();
+}
+
+#[test]
+fn what_is_no_segment_is_named() {
+    let folder = Folder::new("no-segment");
+    let file = folder.0.join("4.00000000000000aa");
+    for bytes in [&b""[..], b"hello", &[0; 5000]] {
+        fs::write(&file, bytes).unwrap();
+        let output = poolscope(&folder.0).arg("top").arg(&file).arg("--once").output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("4.00000000000000aa"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_frame_without_a_terminal_has_the_size_that_was_asked_for() {
+    let folder = Folder::new("once");
+    let segment = write_segment(&folder.0, NOBODY);
+    for (size, width, height) in [("80x24", 80, 24), ("120x36", 120, 36), ("200x60", 200, 60)] {
+        let output = poolscope(&folder.0).arg("top").arg(&segment).args(["--once", "--size", size]).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        let text = stdout(&output);
+        assert_eq!(text.lines().count(), height);
+        assert!(text.lines().all(|line| line.chars().count() <= width));
+        for word in ["kvserver", "100 MiB", "4,242", "exited", "DROPPED", "[kvserver+0x1000]"] {
+            assert!(text.contains(word), "{word} is missing:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn a_process_is_found_by_the_pid_of_what_it_left_behind() {
+    let folder = Folder::new("dead-pid");
+    write_segment(&folder.0, NOBODY);
+    let output = poolscope(&folder.0).args(["top", &NOBODY.to_string(), "--json"]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let model: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(model["process"]["pid"], NOBODY);
+    assert_eq!(model["in_use"]["bytes"], 100.0 * 1024.0 * 1024.0);
+    assert!(model["history"].is_array() && model["rates"].is_null());
+}
+
+#[test]
+fn list_shows_the_dead_and_an_empty_folder_says_what_to_do() {
+    let folder = Folder::new("list");
+    let output = poolscope(&folder.0).arg("list").output().unwrap();
+    assert!(output.status.success());
+    assert!(stdout(&output).contains("poolscope run"));
+    write_segment(&folder.0, NOBODY);
+    let text = stdout(&poolscope(&folder.0).arg("list").output().unwrap());
+    assert!(text.contains("exited") && text.contains("100 MiB") && text.contains("kvserver --port 7000"), "{text}");
+    let json: serde_json::Value =
+        serde_json::from_slice(&poolscope(&folder.0).args(["list", "--json"]).output().unwrap().stdout).unwrap();
+    assert_eq!(json["processes"][0]["state"], "exited");
+    assert_eq!(json["processes"][0]["live_bytes"], 100.0 * 1024.0 * 1024.0);
+}
+
+#[test]
+fn dump_and_flamegraph_write_files_and_standard_output() {
+    let folder = Folder::new("files");
+    let segment = write_segment(&folder.0, NOBODY);
+    let profile = folder.0.join("heap.pb.gz");
+    let output = poolscope(&folder.0).arg("dump").arg(&segment).arg("-o").arg(&profile).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(fs::read(&profile).unwrap()[..2], [0x1f, 0x8b]);
+    for metric in ["inuse_space", "inuse_objects", "alloc_space", "alloc_objects"] {
+        let output = poolscope(&folder.0)
+            .arg("flamegraph")
+            .arg(&segment)
+            .args(["-o", "-", "--metric", metric])
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        assert!(stdout(&output).contains("</svg>"));
+    }
+    let output = poolscope(&folder.0).arg("dump").arg(&segment).args(["-o", "/nonexistent/heap"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("/nonexistent/heap"));
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 2, "nothing unfinished is left");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let folder = Folder::new("pipe");
+    let segment = write_segment(&folder.0, NOBODY);
+    let mut child = poolscope(&folder.0)
+        .arg("flamegraph")
+        .arg(&segment)
+        .args(["-o", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let status = child.wait().unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said.lines().filter(|l| l.contains("roken pipe") || l.contains("panic")).count(), 0, "{said}");
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn a_missing_library_names_the_places_and_ends_with_2() {
+    let folder = Folder::new("library");
+    for command in [&["run", "--headless", "--", "true"][..], &["check", "--", "true"]] {
+        let output =
+            poolscope(&folder.0).args(command).env("POOLSCOPE_LIB", "/nonexistent/libpoolscope.so").output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("/nonexistent/libpoolscope.so"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn headless_becomes_the_program() {
+    let folder = Folder::new("headless");
+    let library = some_library();
+    let run = |script: &str| {
+        let mut command = poolscope(&folder.0);
+        command.env("POOLSCOPE_LIB", &library).args([
+            "run",
+            "--headless",
+            "--period",
+            "64KiB",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ]);
+        command
+    };
+    let output = run("echo $POOLSCOPE_PERIOD $LD_PRELOAD; echo bad >&2; exit 7").output().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(stderr(&output), "bad\n");
+    assert!(stdout(&output).starts_with("65536 /") && stdout(&output).contains("libc.so.6"), "{}", stdout(&output));
+    let output = run("kill -TERM $$").output().unwrap();
+    assert_eq!(output.status.signal(), Some(15));
+}
+
+#[test]
+fn a_program_that_cannot_run_ends_as_in_a_shell() {
+    let folder = Folder::new("cannot-run");
+    let script = folder.0.join("script");
+    fs::write(&script, "#!/nonexistent/interpreter\n").unwrap();
+    let not_executable = folder.0.join("text");
+    fs::write(&not_executable, "hello").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let cases = [
+        ("no-such-program-here", 127, "PATH"),
+        ("./no/such/file", 127, "no such file"),
+        (script.to_str().unwrap(), 127, "interpreter"),
+        (not_executable.to_str().unwrap(), 126, "not executable"),
+    ];
+    for (program, code, says) in cases {
+        for command in [&["run", "--headless"][..], &["check"]] {
+            let output = poolscope(&folder.0)
+                .env("POOLSCOPE_LIB", some_library())
+                .args(command)
+                .args(["--", program])
+                .output()
+                .unwrap();
+            assert_eq!(output.status.code(), Some(code), "{program}: {}", stderr(&output));
+            assert!(stderr(&output).contains(says), "{}", stderr(&output));
+        }
+    }
+}
+
+#[test]
+fn check_says_so_if_the_program_did_not_run_on_the_pool() {
+    let folder = Folder::new("check");
+    let segments = folder.0.join("segments");
+    fs::create_dir(&segments).unwrap();
+    let output =
+        poolscope(&segments).env("POOLSCOPE_LIB", some_library()).args(["check", "--", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("did not run on the pool"), "{}", stderr(&output));
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "its own folder is gone");
+}
+
+#[test]
+fn the_dashboard_needs_a_terminal_and_says_what_needs_none() {
+    let folder = Folder::new("no-terminal");
+    let segment = write_segment(&folder.0, NOBODY);
+    let output = poolscope(&folder.0).arg("top").arg(&segment).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--once"));
+    let output =
+        poolscope(&folder.0).env("POOLSCOPE_LIB", some_library()).args(["run", "--", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--headless"));
+}
+
+#[test]
+fn wrong_usage_ends_with_2() {
+    let folder = Folder::new("usage");
+    for arguments in [&["frobnicate"][..], &["top"], &["run"], &["run", "--period", "abc", "--", "true"], &[]] {
+        let output = poolscope(&folder.0).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+}
