@@ -34,7 +34,7 @@ static ARENAS: [Arena; MAX_ARENAS] =
 struct FastArena {
     /// Start of the arena, which is also the start of its descriptor table.
     base: AtomicUsize,
-    /// Bytes of the arena. 0 before there is one, so that no address lies in it.
+    /// Bytes of the arena that are usable. 0 before there is one, so that no address lies in it.
     len: AtomicUsize,
 }
 
@@ -150,40 +150,86 @@ pub fn page_address(slab: &'static Slab) -> *mut u8 {
     (base + index * PAGE) as *mut u8
 }
 
+/// Pages that are made usable at once, at least and at most; between them, as many as there are already.
+const COMMIT_MIN: usize = (4 << 20) / PAGE;
+const COMMIT_MAX: usize = GIB / PAGE;
+
 /// The unused end of the newest arena.
 pub struct Frontier {
-    index: usize,
+    /// Arenas that there are.
+    arenas: usize,
     next_page: usize,
+    /// Pages before this one may be touched; so may their descriptors, and one more.
+    committed: usize,
+    /// Pages that the descriptor table takes, at the arena's start.
+    table: usize,
     pages: usize,
 }
 
 impl Frontier {
     /// Before the first arena.
     pub const fn new() -> Self {
-        Frontier { index: 0, next_page: 0, pages: 0 }
+        Frontier { arenas: 0, next_page: 0, committed: 0, table: 0, pages: 0 }
     }
 
     /// Takes `pages` never used pages, or the rest of this arena if it has too few: that rest is handed out first
-    /// (as `Err`) so that it isn't lost, and the call is to be repeated. `Ok(None)` if no arena can be reserved.
+    /// (as `Err`) so that it isn't lost, and the call is to be repeated. `Ok(None)` without memory.
     pub fn take(&mut self, pages: usize) -> Result<Option<&'static Slab>, &'static Slab> {
         if self.next_page + pages > self.pages {
             let left = self.pages - self.next_page;
-            if left > 0 {
+            if left > 0 && self.commit(left) {
                 return Err(self.cut(left));
             }
             if !self.reserve(pages) {
                 return Ok(None);
             }
         }
-        Ok(Some(self.cut(pages)))
+        Ok(self.commit(pages).then(|| self.cut(pages)))
+    }
+
+    fn base(&self) -> usize {
+        ARENAS[self.arenas - 1].base.load(Ordering::Relaxed)
+    }
+
+    /// Makes the next `pages` pages usable.
+    fn commit(&mut self, pages: usize) -> bool {
+        let need = self.next_page + pages;
+        if need <= self.committed {
+            return true;
+        }
+        let step = (self.committed - self.table).clamp(COMMIT_MIN, COMMIT_MAX);
+        let wanted = need.max(self.committed + step).min(self.pages);
+        if !self.commit_table(wanted) {
+            return false;
+        }
+        let from = (self.base() + self.committed * PAGE) as *mut u8;
+        stats::add(TierCounter::SystemCalls, 2);
+        // SAFETY: the pages are this arena's, and nobody has them yet.
+        if !unsafe { os::commit(from, (wanted - self.committed) * PAGE) } {
+            return false;
+        }
+        self.committed = wanted;
+        let arena = &ARENAS[self.arenas - 1];
+        arena.len.store(wanted * PAGE, Ordering::Release);
+        if self.arenas == 1 {
+            fast::words().len.store(wanted * PAGE, Ordering::Release);
+        }
+        true
+    }
+
+    /// Makes the descriptors of the first `pages` pages usable, and that of the page behind them, which the page heap
+    /// looks at when it searches a span's neighbours.
+    fn commit_table(&self, pages: usize) -> bool {
+        let bytes = ((pages + 1) * size_of::<Slab>()).next_multiple_of(4096).min(self.table * PAGE);
+        // SAFETY: the table is this arena's; what is usable already stays as it is.
+        unsafe { os::commit(self.base() as *mut u8, bytes) }
     }
 
     fn cut(&mut self, pages: usize) -> &'static Slab {
-        let base = ARENAS[self.index - 1].base.load(Ordering::Relaxed);
         // SAFETY: `next_page` is a page of this arena.
-        let span = unsafe { descriptor(base, self.next_page << PAGE_SHIFT) };
+        let span = unsafe { descriptor(self.base(), self.next_page << PAGE_SHIFT) };
         for page in [0, pages - 1] {
-            span.page(page as u32).zero_and_arena.set(((self.index - 1) << 1) as u8 | 1);
+            span.page(page as u32).zero_and_arena.set(((self.arenas - 1) << 1) as u8 | 1);
         }
         span.pages.set(pages as u32);
         self.next_page += pages;
@@ -194,31 +240,31 @@ impl Frontier {
     /// Reserves an arena for at least `pages` pages.
     #[cold]
     fn reserve(&mut self, pages: usize) -> bool {
-        let Some(arena) = ARENAS.get(self.index) else { return false };
-        let Some(need) = pages.checked_mul(PAGE + size_of::<Slab>()).and_then(|n| n.checked_add(2 * PAGE)) else {
+        let Some(arena) = ARENAS.get(self.arenas) else { return false };
+        let Some(need) = pages.checked_mul(PAGE + size_of::<Slab>()).and_then(|n| n.checked_add(3 * PAGE)) else {
             return false;
         };
         let bigger = need.checked_next_multiple_of(GIB).unwrap_or(need);
         for len in LADDER.into_iter().filter(|&len| len >= need).chain([bigger, need]) {
             let Some(mapped) = len.checked_add(PAGE) else { continue };
             stats::add(TierCounter::SystemCalls, 1);
-            let p = os::map(mapped) as usize;
+            let p = os::reserve(mapped) as usize;
             if p == 0 {
                 continue;
             }
             let base = p.next_multiple_of(PAGE);
             let len = len & !(PAGE - 1);
             arena.base.store(base, Ordering::Relaxed);
-            arena.len.store(len, Ordering::Release);
-            if self.index == 0 {
+            if self.arenas == 0 {
                 fast::words().base.store(base, Ordering::Relaxed);
-                fast::words().len.store(len, Ordering::Release);
             }
-            self.index += 1;
-            // The last page stays unused: looking at the page behind a span always finds a descriptor.
+            self.arenas += 1;
+            // The last page stays unused: the page behind a span always has a descriptor.
             self.pages = len / PAGE - 1;
             // The table describes itself too; these descriptors stay unused.
-            self.next_page = (self.pages * size_of::<Slab>()).div_ceil(PAGE);
+            self.table = (len / PAGE * size_of::<Slab>()).div_ceil(PAGE);
+            self.next_page = self.table;
+            self.committed = self.table;
             stats::add(TierCounter::SystemReserved, len as u64);
             return self.next_page + pages <= self.pages;
         }

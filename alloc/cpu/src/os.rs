@@ -38,7 +38,35 @@ pub fn map(len: usize) -> *mut u8 {
     })
 }
 
-/// Unmaps what [`map`] returned.
+/// Reserves `len` bytes of addresses that can't be touched yet; null on failure. What is only reserved counts for
+/// nothing: not as memory under strict overcommit, not in a core dump, not for valgrind.
+pub fn reserve(len: usize) -> *mut u8 {
+    keep_errno(|| {
+        // SAFETY: as in `map`.
+        let p = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                len,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if p == libc::MAP_FAILED { core::ptr::null_mut() } else { p.cast() }
+    })
+}
+
+/// Makes a part of what [`reserve`] returned usable. False if the system has no memory for it.
+///
+/// # Safety
+/// The range is the caller's.
+pub unsafe fn commit(p: *mut u8, len: usize) -> bool {
+    // SAFETY: the caller's promise.
+    keep_errno(|| unsafe { libc::mprotect(p.cast(), len, libc::PROT_READ | libc::PROT_WRITE) == 0 })
+}
+
+/// Unmaps what [`map`] or [`reserve`] returned.
 ///
 /// # Safety
 /// Nothing refers to the range any more.

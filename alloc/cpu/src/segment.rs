@@ -70,8 +70,9 @@ impl Segment {
                 if settings.verbose && !forked {
                     Message::new("no segment, other processes can't see this heap: ").text(why).print();
                 }
-                let base = os::map(end as usize);
-                if base.is_null() {
+                let base = os::reserve(end as usize);
+                // SAFETY: the header lies in what was just reserved.
+                if base.is_null() || !unsafe { os::commit(base, HEADER_LEN) } {
                     return None;
                 }
                 Segment { base }
@@ -137,7 +138,9 @@ impl Segment {
             _ => GROWTH_MIN.max(entry.committed / 4).next_multiple_of(4096),
         };
         let wanted = need.max(entry.committed + step).min(entry.capacity);
-        if wanted < need || !allocate(entry.offset, wanted) {
+        // SAFETY: the range lies in the mapping; what is usable already stays as it is.
+        let usable = |from: u64, len: u64| unsafe { os::commit(self.base.add(from as usize), len as usize) };
+        if wanted < need || !allocate(entry.offset, wanted) || !usable(entry.offset, wanted) {
             return false;
         }
         core::sync::atomic::fence(Ordering::Release);
@@ -230,7 +233,7 @@ fn create_file(settings: &Settings, len: usize) -> Result<*mut u8, &'static str>
             libc::mmap(
                 core::ptr::null_mut(),
                 len,
-                libc::PROT_READ | libc::PROT_WRITE,
+                libc::PROT_NONE,
                 libc::MAP_SHARED | libc::MAP_NORESERVE,
                 fd,
                 0,
@@ -239,7 +242,7 @@ fn create_file(settings: &Settings, len: usize) -> Result<*mut u8, &'static str>
             libc::MAP_FAILED
         };
         libc::close(fd);
-        if p == libc::MAP_FAILED {
+        if p == libc::MAP_FAILED || !os::commit(p.cast(), HEADER_LEN) {
             libc::unlink(path.as_ptr());
             return Err(if allocated { "it can't be mapped" } else { "its file system is full" });
         }

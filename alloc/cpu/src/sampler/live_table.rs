@@ -15,6 +15,8 @@ use crate::slab::NO_SLOT;
 pub struct LiveTable {
     records: *mut LiveRecord,
     capacity: u32,
+    /// Records whose memory is usable.
+    committed: u32,
     /// Slots below this were used at some time.
     high: u32,
     /// First of the free slots below `high`, linked through [`LiveRecord::stack`].
@@ -24,13 +26,13 @@ pub struct LiveTable {
 impl LiveTable {
     /// Before [`LiveTable::start`].
     pub const fn new() -> Self {
-        LiveTable { records: core::ptr::null_mut(), capacity: 0, high: 0, free: NO_SLOT }
+        LiveTable { records: core::ptr::null_mut(), capacity: 0, committed: 0, high: 0, free: NO_SLOT }
     }
 
     /// Makes room for as many records as the segment can take. False if there is no address space.
     pub fn start(&mut self, segment: &Segment) -> bool {
         self.capacity = segment.capacity(Region::Live) as u32;
-        self.records = os::map(self.capacity as usize * LiveRecord::LEN).cast();
+        self.records = os::reserve(self.capacity as usize * LiveRecord::LEN).cast();
         !self.records.is_null()
     }
 
@@ -49,7 +51,7 @@ impl LiveTable {
     pub fn insert(&mut self, segment: &Segment, record: LiveRecord) -> u32 {
         let slot = if self.free != NO_SLOT {
             self.free
-        } else if self.high < self.capacity && segment.commit(Region::Live, self.high + 1) {
+        } else if self.high < self.capacity && self.commit() && segment.commit(Region::Live, self.high + 1) {
             self.high
         } else {
             segment.header().dropped_live += 1;
@@ -66,6 +68,20 @@ impl LiveTable {
         publish(segment, slot, record);
         segment.raise_count(Region::Live, self.high);
         slot
+    }
+
+    /// Makes the next record usable.
+    fn commit(&mut self) -> bool {
+        if self.high < self.committed {
+            return true;
+        }
+        let wanted = (self.committed * 2).max(1024).min(self.capacity);
+        // SAFETY: the table reserved the range for these records.
+        let done = unsafe { os::commit(self.records.cast(), wanted as usize * LiveRecord::LEN) };
+        if done {
+            self.committed = wanted;
+        }
+        done
     }
 
     /// Takes a record out.
