@@ -154,9 +154,13 @@ fn a_missing_library_names_the_places_looked_in() {
         panic!("a libpoolscope.so is installed on this system: this test cannot show what happens without one");
     }
     let message = refused(&output);
-    assert!(message.contains("libpoolscope.so") && message.contains(pool.files().path().to_str().unwrap()), "{message}");
+    assert!(
+        message.contains("libpoolscope.so") && message.contains(pool.files().path().to_str().unwrap()),
+        "{message}"
+    );
 
-    let wrong = Program::new(&alone).args(["run", "--headless", "--", "true"]).env("POOLSCOPE_LIB", "/nowhere.so").run();
+    let wrong =
+        Program::new(&alone).args(["run", "--headless", "--", "true"]).env("POOLSCOPE_LIB", "/nowhere.so").run();
     assert!(refused(&wrong).contains("/nowhere.so"));
     let right = Program::new(&alone).args(["run", "--headless", "--", "true"]).env("POOLSCOPE_LIB", library()).run();
     assert_eq!(right.code(), 0, "{}", right.report());

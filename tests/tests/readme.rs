@@ -38,7 +38,6 @@ fn the_commands_run_as_written() {
         .dir(repository())
         .env("TMPDIR", scratch.path())
         .env("CARGO_TARGET_DIR", target.parent().expect("the release folder lies in the target folder"))
-        .env("POOLSCOPE_DIR", Scratch::in_shared_memory().path())
         .limit(300)
         .run();
     assert_eq!(output.code(), 0, "{}", output.report());
