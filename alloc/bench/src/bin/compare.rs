@@ -142,7 +142,7 @@ fn mimalloc3(release: &Path) -> PathBuf {
     let packages = metadata["packages"].as_array().expect("packages");
     let package = packages.iter().find(|package| package["name"] == "libmimalloc-sys").expect("it is a dependency");
     let manifest = Path::new(package["manifest_path"].as_str().expect("a path"));
-    let source = manifest.parent().expect("a folder").join("c_src/mimalloc3");
+    let source = manifest.parent().expect("a folder").join("c_src/mimalloc/v3");
     assert!(source.is_dir(), "{} is missing", source.display());
     let status = Command::new("cc")
         .args(["-O3", "-DNDEBUG", "-DMI_SHARED_LIB", "-DMI_SHARED_LIB_EXPORT", "-DMI_MALLOC_OVERRIDE=1", "-shared"])
