@@ -19,20 +19,19 @@ clean_up() {
     # The server by the id that it printed itself; `poolscope run` ends with it.
     [ -z "$pid" ] || kill "$pid" 2>/dev/null || true
     wait "$run" 2>/dev/null || true
-    rm -f "$log" "$log.frame"
+    rm -f "$log" "$log.error"
 }
 trap clean_up EXIT
 
 for _ in $(seq 150); do
     kill -0 "$run" 2>/dev/null || { cat "$log" >&2; die "The server ended before it was ready."; }
     pid=$(sed -n 's/^kv-server: pid \([0-9]*\),.*/\1/p' "$log")
-    if [ -n "$pid" ] && "$poolscope" top "$pid" --once >"$log.frame" 2>"$log.error" &&
-        grep -q remember_watch "$log.frame"; then
-        cat "$log.frame"
-        rm -f "$log.error"
+    # The leak's function, in the model: from here on the frame has something to show.
+    if [ -n "$pid" ] && "$poolscope" top "$pid" --json 2>"$log.error" | grep -q remember_watch; then
+        "$poolscope" top "$pid" --once
         exit 0
     fi
     sleep 0.2
 done
-cat "$log" "$log.frame" "$log.error" >&2 || true
+cat "$log" "$log.error" >&2 || true
 die "The server's leak did not show within 30 seconds."

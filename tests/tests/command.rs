@@ -32,6 +32,8 @@ fn every_view_of_a_leaking_server_names_the_leak() {
     assert!(frame.stdout.contains("kv-server") && frame.stdout.contains(&pid), "{}", frame.report());
     assert!(frame.stdout.lines().count() >= 20, "a full frame: {}", frame.report());
     assert!(!frame.stdout.contains('\x1b'), "plain text: {:?}", frame.stdout);
+    // The function that leaks, not the standard library's that it called.
+    assert!(frame.stdout.contains("remember_watch"), "{}", frame.report());
 
     let model: Value = serde_json::from_str(&command(&["top", &pid, "--json"]).stdout).expect("top --json is JSON");
     assert!(model.to_string().contains("remember_watch"), "{model:#}");
