@@ -6,5 +6,10 @@ fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,now");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libpoolscope.so");
+    // The capture's fallback calls libgcc's unwinder. From libgcc_s.so.1, that would become a dependency of every
+    // program that the library is preloaded into; so the library has a copy of its own, which it does not export:
+    // exceptions go through the program's.
+    println!("cargo:rustc-cdylib-link-arg=-l:libgcc_eh.a");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,--exclude-libs,libgcc_eh.a");
     println!("cargo:rerun-if-changed=build.rs");
 }

@@ -107,8 +107,7 @@ fn an_inner_scope_takes_its_leaks_from_the_outer_one() {
 #[test]
 fn a_vector_that_grew_is_reported_at_its_last_size() {
     let scope = scope();
-    let mut bytes = Vec::with_capacity(10);
-    bytes.resize(10, 0u8);
+    let mut bytes = vec![0u8; 10];
     bytes.reserve_exact(1990);
     assert_eq!(bytes.capacity(), 2000);
     bytes.shrink_to(1990);

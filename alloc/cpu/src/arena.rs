@@ -18,8 +18,7 @@ pub const PAGE: usize = 1 << PAGE_SHIFT;
 const MAX_ARENAS: usize = 64;
 const GIB: usize = 1 << 30;
 /// Sizes to try, largest first.
-const LADDER: [usize; 9] =
-    [256 * GIB, 64 * GIB, 16 * GIB, 4 * GIB, GIB, GIB / 4, GIB / 16, GIB / 64, GIB / 256];
+const LADDER: [usize; 9] = [256 * GIB, 64 * GIB, 16 * GIB, 4 * GIB, GIB, GIB / 4, GIB / 16, GIB / 64, GIB / 256];
 
 struct Arena {
     base: AtomicUsize,

@@ -11,7 +11,7 @@ use crate::block::BlockPtr;
 use crate::page_heap;
 use crate::size_class::{CLASSES, SizeClass};
 use crate::slab::{Place, Slab, SlabList, owner};
-use crate::spin_lock::SpinLock;
+use crate::spin_lock::{SlowPath, SpinLock};
 use crate::stats::{self, TierCounter};
 
 /// One class's part of the central cache.
@@ -33,7 +33,7 @@ pub struct Taken {
 // SAFETY: only reached under its lock.
 unsafe impl Send for Shelf {}
 
-static SHELVES: [SpinLock<Shelf>; CLASSES] = 
+static SHELVES: [SpinLock<Shelf>; CLASSES] =
     [const { SpinLock::new(Shelf { slabs: SlabList::new(), frees: Cell::new(0) }) }; CLASSES];
 
 fn shelf(class: SizeClass) -> &'static SpinLock<Shelf> {
@@ -41,15 +41,15 @@ fn shelf(class: SizeClass) -> &'static SpinLock<Shelf> {
 }
 
 /// Takes over a slab that the caller owns and that is in no list.
-pub fn give(slab: &'static Slab) {
-    let shelf = shelf(slab.class.get()).lock();
+pub fn give(slow: SlowPath, slab: &'static Slab) {
+    let shelf = shelf(slab.class.get()).lock(slow);
     slab.owner.store(owner::CENTRAL, Ordering::Release);
     settle(&shelf, slab);
 }
 
 /// Hands a slab with free blocks to the heap with the tag `heap`.
-pub fn take(class: SizeClass, heap: usize) -> Taken {
-    let shelf = shelf(class).lock();
+pub fn take(slow: SlowPath, class: SizeClass, heap: usize) -> Taken {
+    let shelf = shelf(class).lock(slow);
     let slab = shelf.slabs.pop_front();
     if let Some(slab) = slab {
         stats::sub(TierCounter::CentralSlabs, 1);
@@ -60,9 +60,9 @@ pub fn take(class: SizeClass, heap: usize) -> Taken {
 }
 
 /// Frees a block of a slab that was seen with [`owner::CENTRAL`]. False if a thread has taken the slab over since.
-pub fn free(slab: &'static Slab, block: BlockPtr) -> bool {
+pub fn free(slow: SlowPath, slab: &'static Slab, block: BlockPtr) -> bool {
     let empty = {
-        let shelf = shelf(slab.class.get()).lock();
+        let shelf = shelf(slab.class.get()).lock(slow);
         if slab.owner.load(Ordering::Acquire) != owner::CENTRAL {
             return false;
         }
@@ -86,7 +86,7 @@ pub fn free(slab: &'static Slab, block: BlockPtr) -> bool {
     };
     if empty {
         stats::sub(TierCounter::SlabBytes, slab.bytes() as u64);
-        page_heap::free(slab);
+        page_heap::free(slow, slab);
     }
     true
 }

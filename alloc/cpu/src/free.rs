@@ -11,6 +11,7 @@ use crate::block::BlockPtr;
 use crate::message::Message;
 use crate::registry::{self, Entry};
 use crate::slab::{Slab, owner};
+use crate::spin_lock::SlowPath;
 use crate::thread_cache::Heap;
 use crate::{central_cache, large, reentrant, sampler, thread_pointer, transfer_cache};
 
@@ -37,7 +38,7 @@ pub unsafe fn free(p: *mut u8) {
 #[inline(never)]
 extern "C" fn free_last(slab: &'static Slab) {
     if let Entry::Heap(entered) = registry::enter() {
-        entered.heap.on_countdown(slab);
+        entered.heap.on_countdown(entered.slow, slab);
     }
 }
 
@@ -61,53 +62,53 @@ extern "C" fn free_slow(p: *mut u8) {
         }
     }
     match registry::enter() {
-        Entry::Heap(entered) => free_dispatch(entered.heap, BlockPtr::new(p)),
+        Entry::Heap(entered) => free_dispatch(entered.slow, entered.heap, BlockPtr::new(p)),
         Entry::Reentrant => reentrant::free(p),
-        Entry::NoMemory => free_homeless(BlockPtr::new(p)),
+        Entry::NoMemory(entered) => free_homeless(entered.slow, BlockPtr::new(p)),
     }
 }
 
 /// Frees a block wherever it belongs, in the slow path of the thread that has `heap`.
-pub fn free_dispatch(heap: &'static Heap, block: BlockPtr) {
+pub fn free_dispatch(slow: SlowPath, heap: &'static Heap, block: BlockPtr) {
     loop {
         let Some(slab) = slab_of(block) else { return };
         match slab.owner.load(Ordering::Acquire) {
             owner::NONE | owner::INTERIOR => invalid(block.address()),
             owner::CENTRAL => {
-                if central_cache::free(slab, block) {
+                if central_cache::free(slow, slab, block) {
                     return;
                 }
             }
-            owner::SAMPLED => return sampler::free_block(slab, block),
-            owner::LARGE => return large::free(slab),
+            owner::SAMPLED => return sampler::free_block(slow, slab, block),
+            owner::LARGE => return large::free(slow, slab),
             tag if tag == heap.tag() => {
                 // SAFETY: the slab is this heap's.
                 if unsafe { slab.push(block) } {
-                    heap.on_countdown(slab);
+                    heap.on_countdown(slow, slab);
                 }
                 return;
             }
             // SAFETY: any other tag is a heap's.
-            tag => return heap.free_remote(block, unsafe { registry::heap_of(tag) }, slab.class.get().block()),
+            tag => return heap.free_remote(slow, block, unsafe { registry::heap_of(tag) }, slab.class.get().block()),
         }
     }
 }
 
 /// Frees a block wherever it belongs, for no heap in particular.
-pub fn free_homeless(block: BlockPtr) {
+pub fn free_homeless(slow: SlowPath, block: BlockPtr) {
     loop {
         let Some(slab) = slab_of(block) else { return };
         match slab.owner.load(Ordering::Acquire) {
             owner::NONE | owner::INTERIOR => invalid(block.address()),
             owner::CENTRAL => {
-                if central_cache::free(slab, block) {
+                if central_cache::free(slow, slab, block) {
                     return;
                 }
             }
-            owner::SAMPLED => return sampler::free_block(slab, block),
-            owner::LARGE => return large::free(slab),
+            owner::SAMPLED => return sampler::free_block(slow, slab, block),
+            owner::LARGE => return large::free(slow, slab),
             // SAFETY: any other tag is a heap's; the block is free and ours.
-            tag => return unsafe { transfer_cache::deliver(registry::heap_of(tag), block, block) },
+            tag => return unsafe { transfer_cache::deliver(slow, registry::heap_of(tag), block, block) },
         }
     }
 }

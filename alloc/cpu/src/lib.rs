@@ -53,13 +53,14 @@ pub use stats::{TierCounter, all as counters, get as counter};
 
 /// Gives the memory of all free spans back to the kernel. Returns the bytes.
 pub fn release_free_memory() -> usize {
-    let registry::Entry::Heap(_entered) = registry::enter() else { return 0 };
-    page_heap::release_all()
+    let registry::Entry::Heap(entered) = registry::enter() else { return 0 };
+    page_heap::release_all(entered.slow)
 }
 
 /// To be called by what ends the process without running its exit handlers (`_exit`): removes the segment, or marks it
 /// as ended if it is to be kept. A normal exit does this by itself.
 pub fn finish() {
-    let _entered = registry::enter();
-    sampler::finish();
+    if let registry::Entry::Heap(entered) = registry::enter() {
+        sampler::finish(entered.slow);
+    }
 }

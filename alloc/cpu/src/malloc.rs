@@ -9,6 +9,7 @@ use crate::os;
 use crate::registry::{self, Entry};
 use crate::size_class::{MEDIUM_MAX, SMALL_MAX, SizeClass};
 use crate::slab::{Slab, owner};
+use crate::spin_lock::SlowPath;
 use crate::thread_cache::Heap;
 use crate::{free, large, reentrant, sampler, thread_pointer};
 
@@ -89,17 +90,17 @@ pub fn malloc_zeroed(size: usize) -> *mut u8 {
 fn allocate(size: usize, align: usize) -> (*mut u8, bool) {
     let got = match registry::enter() {
         Entry::Heap(entered) => {
-            take_in_waiting(entered.heap);
+            take_in_waiting(entered.slow, entered.heap);
             match SizeClass::of_aligned(size, align) {
-                Some(class) => allocate_block(entered.heap, class, size).map(|p| (p, false)),
-                None => large::alloc(entered.heap, size, align),
+                Some(class) => allocate_block(entered.slow, entered.heap, class, size).map(|p| (p, false)),
+                None => large::alloc(entered.slow, entered.heap, size, align),
             }
         }
         Entry::Reentrant => {
             let p = reentrant::alloc(size, align);
             (!p.is_null()).then_some((p, true))
         }
-        Entry::NoMemory => None,
+        Entry::NoMemory(_) => None,
     };
     got.unwrap_or_else(|| {
         os::set_errno(libc::ENOMEM);
@@ -107,20 +108,20 @@ fn allocate(size: usize, align: usize) -> (*mut u8, bool) {
     })
 }
 
-fn take_in_waiting(heap: &'static Heap) {
+fn take_in_waiting(slow: SlowPath, heap: &'static Heap) {
     let mut block = reentrant::take_waiting();
     while !block.is_null() {
         // SAFETY: the list is ours now.
         let next = unsafe { block.next() };
-        free::free_dispatch(heap, block);
+        free::free_dispatch(slow, heap, block);
         block = next;
     }
 }
 
-fn allocate_block(heap: &'static Heap, class: SizeClass, size: usize) -> Option<*mut u8> {
+fn allocate_block(slow: SlowPath, heap: &'static Heap, class: SizeClass, size: usize) -> Option<*mut u8> {
     loop {
         if sampler::records_all(heap) && !heap.in_sampler.get() {
-            return sampler::sample_block(heap, class, size);
+            return sampler::sample_block(slow, heap, class, size);
         }
         if let Some(p) = heap.pop(class) {
             return Some(p);
@@ -130,11 +131,11 @@ fn allocate_block(heap: &'static Heap, class: SizeClass, size: usize) -> Option<
             let drawn = sampler::draw(heap);
             budget.set(drawn);
             if !heap.in_sampler.get() {
-                return sampler::sample_block(heap, class, size);
+                return sampler::sample_block(slow, heap, class, size);
             }
             // What capture allocates is not sampled, however short the period.
             budget.set(drawn.max(2 * class.block() as i64));
-        } else if !heap.refill(class) && budget.get() > 0 {
+        } else if !heap.refill(slow, class) && budget.get() > 0 {
             return None;
         }
     }
@@ -195,10 +196,10 @@ fn note_size(p: *mut u8, size: usize) {
         return;
     }
     // A signal handler in the slow path goes without.
-    let Entry::Heap(_entered) = registry::enter() else { return };
+    let Entry::Heap(entered) = registry::enter() else { return };
     if tag == owner::LARGE {
-        large::resize(slab, size);
+        large::resize(entered.slow, slab, size);
     } else {
-        sampler::resize_block(slab, p, size);
+        sampler::resize_block(entered.slow, slab, p, size);
     }
 }

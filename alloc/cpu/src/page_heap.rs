@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 use crate::arena::{Frontier, PAGE};
 use crate::os;
 use crate::slab::{Kind, Slab, SlabList, owner};
-use crate::spin_lock::SpinLock;
+use crate::spin_lock::{SlowPath, SpinLock};
 use crate::stats::{self, TierCounter};
 
 const EXACT_BINS: usize = 64;
@@ -41,45 +41,45 @@ static PAGE_HEAP: SpinLock<PageHeap> = SpinLock::new(PageHeap {
 });
 
 /// Takes a span of `pages` pages whose first page number is a multiple of `align` pages. `None`: out of memory.
-pub fn alloc(pages: usize, align: usize) -> Option<&'static Slab> {
-    let span = PAGE_HEAP.lock().alloc(pages, align)?;
+pub fn alloc(slow: SlowPath, pages: usize, align: usize) -> Option<&'static Slab> {
+    let span = PAGE_HEAP.lock(slow).alloc(pages, align)?;
     stats::add(TierCounter::PageHeapAllocs, 1);
     Some(span)
 }
 
 /// Gives a span back. Its pages have no owner any more.
-pub fn free(span: &'static Slab) {
+pub fn free(slow: SlowPath, span: &'static Slab) {
     span.set_zero(false);
     stats::add(TierCounter::PageHeapFrees, 1);
     let release = {
-        let mut heap = PAGE_HEAP.lock();
+        let mut heap = PAGE_HEAP.lock(slow);
         heap.free(span);
         heap.take_to_release()
     };
     if let Some(span) = release {
-        release_span(span);
+        release_span(slow, span);
     }
 }
 
 /// Gives the memory of all free spans back to the kernel. Returns the bytes.
-pub fn release_all() -> usize {
+pub fn release_all(slow: SlowPath) -> usize {
     let mut bytes = 0;
     loop {
-        let span = PAGE_HEAP.lock().take_resident(1);
+        let span = PAGE_HEAP.lock(slow).take_resident(1);
         let Some(span) = span else { return bytes };
         bytes += span.bytes();
-        release_span(span);
+        release_span(slow, span);
     }
 }
 
 /// Gives a span that was taken out of the bins back to the kernel and puts it back as a free one. The kernel call
 /// runs without the lock.
-fn release_span(span: &'static Slab) {
+fn release_span(slow: SlowPath, span: &'static Slab) {
     stats::add(TierCounter::SystemCalls, 1);
     // SAFETY: the span is free and was taken out of the bins: nothing else refers to its memory.
     let released = unsafe { os::decommit(span.address(), span.bytes()) };
     span.set_zero(released);
-    PAGE_HEAP.lock().free(span);
+    PAGE_HEAP.lock(slow).free(span);
 }
 
 /// For `fork`: takes the lock.
@@ -199,9 +199,8 @@ impl PageHeap {
                 let mut at = self.bins[bin].first();
                 while let Some(span) = at {
                     let fits = span.pages.get() as usize >= pages;
-                    let better = best.is_none_or(|best| {
-                        (span.pages.get(), &raw const *span) < (best.pages.get(), &raw const *best)
-                    });
+                    let better = best
+                        .is_none_or(|best| (span.pages.get(), &raw const *span) < (best.pages.get(), &raw const *best));
                     if fits && better {
                         best = Some(span);
                     }
@@ -276,7 +275,9 @@ mod tests {
     // The page heap is one for the process: one test, so that no other changes it meanwhile.
     #[test]
     fn spans_are_split_coalesced_aligned_and_never_overlap() {
-        let spans: Vec<_> = (1..40).map(|pages| alloc(pages, 1).unwrap()).collect();
+        // SAFETY: no signal handler of this process allocates.
+        let slow = unsafe { SlowPath::assume() };
+        let spans: Vec<_> = (1..40).map(|pages| alloc(slow, pages, 1).unwrap()).collect();
         for (i, a) in spans.iter().enumerate() {
             assert_eq!(a.pages.get() as usize, i + 1);
             for b in &spans[i + 1..] {
@@ -285,22 +286,22 @@ mod tests {
             }
         }
         for span in spans {
-            free(span);
+            free(slow, span);
         }
-        let whole = alloc(700, 1).unwrap();
-        free(whole);
+        let whole = alloc(slow, 700, 1).unwrap();
+        free(slow, whole);
         let before = bytes_free();
         for align in [2, 16, 64] {
-            let span = alloc(3, align).unwrap();
+            let span = alloc(slow, 3, align).unwrap();
             assert_eq!(span.address() as usize % (align * PAGE), 0);
-            free(span);
+            free(slow, span);
         }
         assert!(bytes_free() >= before);
-        let dirty = alloc(20, 1).unwrap();
+        let dirty = alloc(slow, 20, 1).unwrap();
         // SAFETY: the span is ours.
         unsafe { dirty.address().write(1) };
-        free(dirty);
-        assert!(release_all() >= 20 * PAGE);
+        free(slow, dirty);
+        assert!(release_all(slow) >= 20 * PAGE);
         assert_eq!(bytes_free(), stats::get(TierCounter::SystemReleased));
     }
 }

@@ -37,9 +37,9 @@ pub fn alloc(size: usize, align: usize) -> *mut u8 {
     if align > PAGE || size > isize::MAX as usize {
         return core::ptr::null_mut();
     }
-    let free = MAPPINGS.iter().find(|mapping| {
-        mapping.address.compare_exchange(0, RESERVED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    });
+    let free = MAPPINGS
+        .iter()
+        .find(|mapping| mapping.address.compare_exchange(0, RESERVED, Ordering::AcqRel, Ordering::Relaxed).is_ok());
     let Some(mapping) = free else { return core::ptr::null_mut() };
     let p = os::map(len);
     EVER_USED.store(1, Ordering::Relaxed);

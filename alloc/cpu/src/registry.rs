@@ -14,14 +14,12 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
 use poolscope_wire::thread_state;
 
 use crate::settings::Settings;
-use crate::spin_lock::{Guard, SpinLock};
+use crate::spin_lock::{Guard, SlowPath, SpinLock};
 use crate::stats::{self, TierCounter};
 use crate::thread_cache::{BUSY, DYING, EMPTY, Heap};
 use crate::{central_cache, os, page_heap, sampler, thread_pointer};
 
 struct Registry {
-    /// All heaps, linked through [`Heap::next_heap`].
-    all: Cell<Option<&'static Heap>>,
     /// Heaps without a thread, linked through [`Heap::next_unused`].
     unused: Cell<Option<&'static Heap>>,
     count: Cell<u32>,
@@ -30,14 +28,11 @@ struct Registry {
 // SAFETY: only reached under the lock below.
 unsafe impl Send for Registry {}
 
-static REGISTRY: SpinLock<Registry> =
-    SpinLock::new(Registry { all: Cell::new(None), unused: Cell::new(None), count: Cell::new(0) });
+static REGISTRY: SpinLock<Registry> = SpinLock::new(Registry { unused: Cell::new(None), count: Cell::new(0) });
 static LIMBO: SpinLock<Limbo> = SpinLock::new(Limbo(None));
 static STARTED: AtomicBool = AtomicBool::new(false);
 static EXIT_KEY: AtomicU32 = AtomicU32::new(NO_KEY);
 const NO_KEY: u32 = u32::MAX;
-/// The heap of the limbo, for telling it apart without its lock.
-static LIMBO_HEAP: AtomicPtr<Heap> = AtomicPtr::new(core::ptr::null_mut());
 
 struct Limbo(Option<&'static Heap>);
 
@@ -48,20 +43,37 @@ pub enum Entry {
     /// It is in the slow path already: a signal handler.
     Reentrant,
     /// There is no memory for a heap.
-    NoMemory,
+    NoMemory(Homeless),
+}
+
+/// The calling thread is in the slow path without a heap.
+pub struct Homeless {
+    /// Proof of it.
+    pub slow: SlowPath,
+    leave_with: &'static Heap,
+}
+
+impl Drop for Homeless {
+    fn drop(&mut self) {
+        set_thread(self.leave_with);
+    }
 }
 
 /// The calling thread is in the slow path, with a heap of its own or, dying, with the limbo's.
 pub struct Entered {
     /// The heap to use.
     pub heap: &'static Heap,
+    /// Proof that the thread is in the slow path.
+    pub slow: SlowPath,
     leave_with: &'static Heap,
-    _limbo: Option<Guard<'static, Limbo>>,
+    limbo: Option<Guard<'static, Limbo>>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        thread_pointer::set((&raw const *self.leave_with).cast_mut());
+        // The lock first: a signal handler that finds the thread dying would wait for it.
+        self.limbo = None;
+        set_thread(self.leave_with);
     }
 }
 
@@ -69,46 +81,38 @@ fn set_thread(heap: &'static Heap) {
     thread_pointer::set((&raw const *heap).cast_mut());
 }
 
+/// Puts [`BUSY`] in the place of the calling thread's heap.
+fn go_slow() -> SlowPath {
+    set_thread(&BUSY);
+    // SAFETY: that is what it asks for; every caller ends the slow path where it puts another heap back.
+    unsafe { SlowPath::assume() }
+}
+
 /// Enters the slow path.
 pub fn enter() -> Entry {
     let current = thread_pointer::get().cast_const();
-    if current == &raw const EMPTY {
-        return match start_thread() {
-            Some(heap) => {
-                set_thread(&BUSY);
-                Entry::Heap(Entered { heap, leave_with: heap, _limbo: None })
-            }
-            None => Entry::NoMemory,
-        };
-    }
     if current == &raw const BUSY {
         return Entry::Reentrant;
     }
-    if current == &raw const DYING {
-        set_thread(&BUSY);
-        let mut limbo = LIMBO.lock();
-        if limbo.0.is_none() {
-            limbo.0 = new_heap();
-            if let Some(heap) = limbo.0 {
-                LIMBO_HEAP.store((&raw const *heap).cast_mut(), Ordering::Release);
-            }
-        }
-        return match limbo.0 {
-            Some(heap) => {
-                heap.thread_id.set(os::thread_id());
-                Entry::Heap(Entered { heap, leave_with: &DYING, _limbo: Some(limbo) })
-            }
-            None => {
-                drop(limbo);
-                set_thread(&DYING);
-                Entry::NoMemory
-            }
+    if current == &raw const EMPTY {
+        return match start_thread() {
+            Some(heap) => Entry::Heap(Entered { heap, slow: go_slow(), leave_with: heap, limbo: None }),
+            None => Entry::NoMemory(Homeless { slow: go_slow(), leave_with: &EMPTY }),
         };
     }
-    set_thread(&BUSY);
+    let slow = go_slow();
+    if current == &raw const DYING {
+        let mut limbo = LIMBO.lock(slow);
+        if limbo.0.is_none() {
+            limbo.0 = new_heap(slow);
+        }
+        let Some(heap) = limbo.0 else { return Entry::NoMemory(Homeless { slow, leave_with: &DYING }) };
+        heap.thread_id.set(os::thread_id());
+        return Entry::Heap(Entered { heap, slow, leave_with: &DYING, limbo: Some(limbo) });
+    }
     // SAFETY: any other value is a heap of this thread, and heaps are never unmapped.
     let heap = unsafe { &*current };
-    Entry::Heap(Entered { heap, leave_with: heap, _limbo: None })
+    Entry::Heap(Entered { heap, slow, leave_with: heap, limbo: None })
 }
 
 /// The heap with a slab's owner tag.
@@ -123,13 +127,13 @@ pub unsafe fn heap_of(tag: usize) -> &'static Heap {
 /// Gives the calling thread a heap.
 #[cold]
 fn start_thread() -> Option<&'static Heap> {
-    // What a signal handler allocates from here on must not start the same thread again, under the locks below.
-    set_thread(&BUSY);
+    // What a signal handler allocates from here on must not start the same thread again.
+    let slow = go_slow();
     let first = !STARTED.swap(true, Ordering::AcqRel);
     if first {
-        sampler::start(Settings::from_environment());
+        sampler::start(slow, Settings::from_environment());
     }
-    let Some(heap) = adopt_heap().or_else(new_heap) else {
+    let Some(heap) = adopt_heap(slow).or_else(|| new_heap(slow)) else {
         set_thread(&EMPTY);
         return None;
     };
@@ -138,7 +142,7 @@ fn start_thread() -> Option<&'static Heap> {
     heap.live.store(1, Ordering::SeqCst);
     stats::add(TierCounter::ThreadsLive, 1);
     stats::add(TierCounter::ThreadsStarted, 1);
-    sampler::add_thread(heap);
+    sampler::add_thread(slow, heap);
     sampler::publish_tiers();
     // From here on the thread can allocate; the calls below do.
     set_thread(heap);
@@ -173,14 +177,14 @@ extern "C" fn at_exit(_: *mut c_void) {
     crate::finish();
 }
 
-fn adopt_heap() -> Option<&'static Heap> {
-    let registry = REGISTRY.lock();
+fn adopt_heap(slow: SlowPath) -> Option<&'static Heap> {
+    let registry = REGISTRY.lock(slow);
     let heap = registry.unused.get()?;
     registry.unused.set(heap.next_unused.take());
     Some(heap)
 }
 
-fn new_heap() -> Option<&'static Heap> {
+fn new_heap(slow: SlowPath) -> Option<&'static Heap> {
     let memory = os::map(size_of::<Heap>());
     if memory.is_null() {
         return None;
@@ -189,8 +193,7 @@ fn new_heap() -> Option<&'static Heap> {
     let heap = unsafe { &*memory.cast::<Heap>() };
     heap.live.store(1, Ordering::Relaxed);
     {
-        let registry = REGISTRY.lock();
-        heap.next_heap.set(registry.all.replace(Some(heap)));
+        let registry = REGISTRY.lock(slow);
         heap.index.set(registry.count.get());
         registry.count.set(registry.count.get() + 1);
     }
@@ -200,23 +203,23 @@ fn new_heap() -> Option<&'static Heap> {
 
 /// Runs at a thread's exit, with the heap that it had.
 unsafe extern "C" fn on_thread_exit(heap: *mut c_void) {
-    set_thread(&BUSY);
+    let slow = go_slow();
     // SAFETY: the value that `start_thread` stored.
     let heap = unsafe { &*heap.cast::<Heap>() };
     heap.scope.set(0);
-    heap.retire_all();
+    heap.retire_all(slow);
     // Against `deliver`: one of the two sides sees the other.
     heap.live.store(0, Ordering::Relaxed);
     fence(Ordering::SeqCst);
-    heap.drain();
-    heap.empty_outbox();
+    heap.drain(slow);
+    heap.empty_outbox(slow);
     // SAFETY: the state is this heap's, and no capture runs.
     poolscope_capture::release(unsafe { &mut *heap.capture.get() });
     stats::sub(TierCounter::ThreadsLive, 1);
     sampler::publish_thread(heap, thread_state::EXITED);
     sampler::publish_tiers();
     {
-        let registry = REGISTRY.lock();
+        let registry = REGISTRY.lock(slow);
         heap.next_unused.set(registry.unused.replace(Some(heap)));
     }
     set_thread(&DYING);

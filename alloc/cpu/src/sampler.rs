@@ -25,7 +25,7 @@ use crate::segment::Segment;
 use crate::settings::Settings;
 use crate::size_class::{CLASSES, SizeClass, TABLE};
 use crate::slab::Slab;
-use crate::spin_lock::SpinLock;
+use crate::spin_lock::{SlowPath, SpinLock};
 use crate::stats::{self, TierCounter};
 use crate::thread_cache::Heap;
 use crate::thread_pointer;
@@ -66,9 +66,9 @@ static PERIOD: AtomicU64 = AtomicU64::new(crate::settings::DEFAULT_PERIOD);
 static OWN_SEGMENT: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Begins sampling: called once, by the first thread that allocates.
-pub fn start(settings: Settings) {
+pub fn start(slow: SlowPath, settings: Settings) {
     PERIOD.store(settings.period, Ordering::Relaxed);
-    let mut sampler = SAMPLER.lock();
+    let mut sampler = SAMPLER.lock(slow);
     sampler.settings = settings;
     OWN_SEGMENT.store(os::map_wiped_on_fork().cast(), Ordering::Release);
     let Some(segment) = Segment::create(&settings, false) else { return };
@@ -81,10 +81,10 @@ pub fn start(settings: Settings) {
 }
 
 /// At a normal exit of the process.
-pub fn finish() {
+pub fn finish(slow: SlowPath) {
     publish_tiers();
     // A signal handler may end the process while this thread has the lock: then the segment stays.
-    let Some(sampler) = SAMPLER.try_lock() else { return };
+    let Some(sampler) = SAMPLER.try_lock(slow) else { return };
     // A child of `vfork` runs in its parent's memory, but it is not the process of this segment.
     if let Some(segment) = sampler.segment.filter(|_| own_segment())
         && segment.header().pid == os::process_id()
@@ -162,11 +162,11 @@ fn capture_stack(heap: &'static Heap) -> Stack {
 
 /// Serves and records a sampled request of `size` bytes from `class`. `None` without memory.
 #[cold]
-pub fn sample_block(heap: &'static Heap, class: SizeClass, size: usize) -> Option<*mut u8> {
+pub fn sample_block(slow: SlowPath, heap: &'static Heap, class: SizeClass, size: usize) -> Option<*mut u8> {
     let stack = capture_stack(heap);
     let weight = weight(heap, class.block());
-    let mut sampler = SAMPLER.lock();
-    let (slab, block) = sampler.slabs.alloc(class)?;
+    let mut sampler = SAMPLER.lock(slow);
+    let (slab, block) = sampler.slabs.alloc(slow, class)?;
     let p = block.address();
     slot(slab, p).set(sampler.record(heap, &stack, p, size, weight));
     Some(p)
@@ -174,16 +174,16 @@ pub fn sample_block(heap: &'static Heap, class: SizeClass, size: usize) -> Optio
 
 /// Records a large block of `size` bytes at `p`; its slot in the live table.
 #[cold]
-pub fn sample_large(heap: &'static Heap, p: *mut u8, size: usize, block: usize) -> u32 {
+pub fn sample_large(slow: SlowPath, heap: &'static Heap, p: *mut u8, size: usize, block: usize) -> u32 {
     let stack = capture_stack(heap);
     let weight = weight(heap, block);
-    SAMPLER.lock().record(heap, &stack, p, size, weight)
+    SAMPLER.lock(slow).record(heap, &stack, p, size, weight)
 }
 
 /// Frees a block of a sampled slab.
 #[cold]
-pub fn free_block(slab: &'static Slab, block: BlockPtr) {
-    let mut sampler = SAMPLER.lock();
+pub fn free_block(slow: SlowPath, slab: &'static Slab, block: BlockPtr) {
+    let mut sampler = SAMPLER.lock(slow);
     let slot = slot(slab, block.address()).replace(UNRECORDED);
     sampler.forget(slot);
     sampler.slabs.free(slab, block);
@@ -191,27 +191,27 @@ pub fn free_block(slab: &'static Slab, block: BlockPtr) {
 
 /// Takes a large block's record out.
 #[cold]
-pub fn free_large(slot: u32) {
-    SAMPLER.lock().forget(slot);
+pub fn free_large(slow: SlowPath, slot: u32) {
+    SAMPLER.lock(slow).forget(slot);
 }
 
 /// Notes that a sampled block changed its size in place.
 #[cold]
-pub fn resize_block(slab: &'static Slab, p: *mut u8, size: usize) {
-    let mut sampler = SAMPLER.lock();
+pub fn resize_block(slow: SlowPath, slab: &'static Slab, p: *mut u8, size: usize) {
+    let mut sampler = SAMPLER.lock(slow);
     let slot = slot(slab, p).get();
     sampler.resize(slot, size);
 }
 
 /// Notes that a sampled large block changed its size in place.
 #[cold]
-pub fn resize_large(slot: u32, size: usize) {
-    SAMPLER.lock().resize(slot, size);
+pub fn resize_large(slow: SlowPath, slot: u32, size: usize) {
+    SAMPLER.lock(slow).resize(slot, size);
 }
 
 /// Calls `f` with each live record of a scope of the leak checker, and with the frames of its stack.
-pub fn visit_scope(scope: u32, mut f: impl FnMut(&LiveRecord, &[u64])) {
-    let sampler = SAMPLER.lock();
+pub fn visit_scope(slow: SlowPath, scope: u32, mut f: impl FnMut(&LiveRecord, &[u64])) {
+    let sampler = SAMPLER.lock(slow);
     let Some(segment) = sampler.segment else { return };
     for slot in 0..sampler.live.len() {
         let Some(record) = sampler.live.get(slot) else { continue };
@@ -222,8 +222,8 @@ pub fn visit_scope(scope: u32, mut f: impl FnMut(&LiveRecord, &[u64])) {
 }
 
 /// Samples of this process that found no room in the live table.
-pub fn dropped() -> u64 {
-    SAMPLER.lock().segment.map_or(0, |segment| segment.header().dropped_live)
+pub fn dropped(slow: SlowPath) -> u64 {
+    SAMPLER.lock(slow).segment.map_or(0, |segment| segment.header().dropped_live)
 }
 
 impl Sampler {
@@ -234,7 +234,8 @@ impl Sampler {
         }
         let parent = self.segment.take();
         Segment::detach();
-        self.settings.generation = self.settings.generation.wrapping_add(u64::from(os::process_id()) << 20) ^ os::random_seed();
+        self.settings.generation =
+            self.settings.generation.wrapping_add(u64::from(os::process_id()) << 20) ^ os::random_seed();
         let segment = Segment::create(&self.settings, true)?;
         mark_own();
         write_classes(&segment);
@@ -310,9 +311,9 @@ fn write_classes(segment: &Segment) {
 }
 
 /// Makes room for a new heap's record and writes it.
-pub fn add_thread(heap: &Heap) {
+pub fn add_thread(slow: SlowPath, heap: &Heap) {
     {
-        let mut sampler = SAMPLER.lock();
+        let mut sampler = SAMPLER.lock(slow);
         sampler.threads = sampler.threads.max(heap.index.get() + 1);
         if let Some(segment) = sampler.segment.filter(|_| own_segment())
             && segment.commit(Region::Threads, heap.index.get() + 1)
@@ -347,8 +348,7 @@ pub fn publish_thread(heap: &Heap, state: u32) {
 pub fn publish_class(heap: &Heap, class: SizeClass) {
     let Some(record) = thread_record(heap) else { return };
     let count = &heap.counts[class.index()];
-    let counters =
-        ClassCounters { allocs: count.allocs.get(), frees: count.frees.get(), refills: count.refills.get() };
+    let counters = ClassCounters { allocs: count.allocs.get(), frees: count.frees.get(), refills: count.refills.get() };
     // SAFETY: the counters follow the record; this thread is their writer.
     unsafe { record.add(1).cast::<ClassCounters>().add(class.index()).write(counters) };
 }

@@ -51,8 +51,8 @@ pub fn set(scope: u32) {
 /// Calls `f` with each block of a scope that is not freed, and with the return addresses of its stack. `f` runs under
 /// the sampler's lock: it must not allocate or free.
 pub fn visit_live(scope: u32, mut f: impl FnMut(LiveBlock, &[u64])) {
-    let Entry::Heap(_entered) = registry::enter() else { return };
-    sampler::visit_scope(scope, |record, frames| {
+    let Entry::Heap(entered) = registry::enter() else { return };
+    sampler::visit_scope(entered.slow, scope, |record, frames| {
         let block = LiveBlock { address: record.address as usize, size: record.size, thread_id: record.tid };
         f(block, frames);
     });
@@ -60,6 +60,6 @@ pub fn visit_live(scope: u32, mut f: impl FnMut(LiveBlock, &[u64])) {
 
 /// Samples of this process that found no room in the live table.
 pub fn dropped() -> u64 {
-    let Entry::Heap(_entered) = registry::enter() else { return 0 };
-    sampler::dropped()
+    let Entry::Heap(entered) = registry::enter() else { return 0 };
+    sampler::dropped(entered.slow)
 }

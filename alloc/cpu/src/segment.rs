@@ -230,14 +230,7 @@ fn create_file(settings: &Settings, len: usize) -> Result<*mut u8, &'static str>
         }
         let allocated = libc::posix_fallocate(fd, 0, HEADER_LEN as i64) == 0;
         let p = if allocated {
-            libc::mmap(
-                core::ptr::null_mut(),
-                len,
-                libc::PROT_NONE,
-                libc::MAP_SHARED | libc::MAP_NORESERVE,
-                fd,
-                0,
-            )
+            libc::mmap(core::ptr::null_mut(), len, libc::PROT_NONE, libc::MAP_SHARED | libc::MAP_NORESERVE, fd, 0)
         } else {
             libc::MAP_FAILED
         };

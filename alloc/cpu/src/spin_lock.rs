@@ -1,8 +1,23 @@
 //! The lock of the slow paths.
 
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Proof that the calling thread is in the slow path, with [`crate::thread_cache::BUSY`] as its heap. A lock of the
+/// pool can't be taken without one: a signal handler that allocates while its thread has a lock would wait for it
+/// forever if it could not tell.
+#[derive(Clone, Copy)]
+pub struct SlowPath(PhantomData<*const ()>);
+
+impl SlowPath {
+    /// # Safety
+    /// The calling thread's heap is `BUSY` as long as the proof is used.
+    pub unsafe fn assume() -> Self {
+        SlowPath(PhantomData)
+    }
+}
 
 /// A test-and-set lock around `T`. Held for short, bounded work only and never across a call that may lock in
 /// libc; yields after a short spin. It can be locked and unlocked without a guard, for `fork`.
@@ -25,13 +40,13 @@ impl<T> SpinLock<T> {
 
     /// Waits for the lock.
     #[inline]
-    pub fn lock(&self) -> Guard<'_, T> {
+    pub fn lock(&self, _: SlowPath) -> Guard<'_, T> {
         self.lock_raw();
         Guard(self)
     }
 
     /// The value, unless someone has the lock.
-    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+    pub fn try_lock(&self, _: SlowPath) -> Option<Guard<'_, T>> {
         self.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok().then_some(Guard(self))
     }
 

@@ -18,6 +18,7 @@ use poolscope_capture::ThreadState;
 use crate::block::BlockPtr;
 use crate::size_class::{CLASSES, SizeClass};
 use crate::slab::{Place, Slab, SlabList};
+use crate::spin_lock::SlowPath;
 use crate::stats::{self, TierCounter};
 use crate::transfer_cache::{Mailbox, Outbox};
 use crate::{central_cache, page_heap, sampler};
@@ -71,8 +72,6 @@ pub struct Heap {
     /// State of stack capture.
     pub capture: UnsafeCell<ThreadState>,
     outbox: Outbox,
-    /// Next in the registry's lists.
-    pub next_heap: Cell<Option<&'static Heap>>,
     /// Next in the registry's list of unused heaps.
     pub next_unused: Cell<Option<&'static Heap>>,
     /// Blocks that other threads freed.
@@ -121,8 +120,8 @@ impl Heap {
 
     /// Makes a list of blocks of `class` ready. False when the next block is to be sampled (the list stays empty and
     /// the budget is 0) or when there is no memory; the budget tells which.
-    pub fn refill(&'static self, class: SizeClass) -> bool {
-        self.drain();
+    pub fn refill(&'static self, slow: SlowPath, class: SizeClass) -> bool {
+        self.drain(slow);
         let count = &self.counts[class.index()];
         count.refills.set(count.refills.get() + 1);
         loop {
@@ -146,7 +145,7 @@ impl Heap {
                 self.full.push_back(slab);
                 self.active[class.index()].set(None);
             }
-            let Some(slab) = self.next_slab(class) else { return false };
+            let Some(slab) = self.next_slab(slow, class) else { return false };
             slab.place.set(Place::Active);
             self.active[class.index()].set(Some(slab));
         }
@@ -195,14 +194,14 @@ impl Heap {
     }
 
     /// The next slab to allocate from: the longest waiting partial one, one from the central cache, or a new one.
-    fn next_slab(&'static self, class: SizeClass) -> Option<&'static Slab> {
+    fn next_slab(&'static self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
         if let Some(slab) = self.partial[class.index()].pop_front() {
             self.partial_slabs[class.index()].set(self.partial_slabs[class.index()].get() - 1);
             return Some(slab);
         }
-        self.outbox.flush();
+        self.outbox.flush(slow);
         sampler::publish_tiers();
-        let taken = central_cache::take(class, self.tag());
+        let taken = central_cache::take(slow, class, self.tag());
         let count = &self.counts[class.index()];
         count.frees.set(count.frees.get() + taken.frees);
         if let Some(slab) = taken.slab {
@@ -210,24 +209,24 @@ impl Heap {
             return Some(slab);
         }
         stats::add(TierCounter::CentralMisses, 1);
-        let slab = page_heap::alloc(class.info().slab_pages as usize, 1)?;
+        let slab = page_heap::alloc(slow, class.info().slab_pages as usize, 1)?;
         stats::add(TierCounter::SlabBytes, slab.bytes() as u64);
         slab.begin(class, self.tag());
         Some(slab)
     }
 
     /// Looks at a slab of this heap whose countdown ran out.
-    pub fn on_countdown(&'static self, slab: &'static Slab) {
+    pub fn on_countdown(&'static self, slow: SlowPath, slab: &'static Slab) {
         let class = slab.class.get();
         match slab.place.get() {
             Place::Full => {
                 self.full.remove(slab);
                 if slab.in_use() == 0 {
-                    self.retire(slab);
+                    self.retire(slow, slab);
                 } else if self.partial_slabs[class.index()].get() as usize * slab.bytes() > PARTIAL_MAX {
                     self.credit_frees(slab);
                     slab.place.set(Place::None);
-                    central_cache::give(slab);
+                    central_cache::give(slow, slab);
                 } else {
                     slab.place.set(Place::Partial);
                     slab.arm_empty();
@@ -238,7 +237,7 @@ impl Heap {
             Place::Partial => {
                 self.partial[class.index()].remove(slab);
                 self.partial_slabs[class.index()].set(self.partial_slabs[class.index()].get() - 1);
-                self.retire(slab);
+                self.retire(slow, slab);
             }
             // The list that came from it has run out and all its blocks are back: the next refill takes them.
             Place::Active | Place::None => {}
@@ -253,26 +252,26 @@ impl Heap {
     }
 
     /// Gives an empty slab back to the page heap.
-    fn retire(&self, slab: &'static Slab) {
+    fn retire(&self, slow: SlowPath, slab: &'static Slab) {
         self.credit_frees(slab);
         sampler::publish_class(self, slab.class.get());
         stats::sub(TierCounter::SlabBytes, slab.bytes() as u64);
         slab.end();
-        page_heap::free(slab);
+        page_heap::free(slow, slab);
     }
 
     /// Frees a block of another heap: into the outbox, which goes to the owner as a batch.
-    pub fn free_remote(&'static self, block: BlockPtr, owner: &'static Heap, bytes: usize) {
-        self.outbox.push(block, owner, bytes);
+    pub fn free_remote(&'static self, slow: SlowPath, block: BlockPtr, owner: &'static Heap, bytes: usize) {
+        self.outbox.push(slow, block, owner, bytes);
     }
 
     /// Takes in what other threads freed.
-    pub fn drain(&'static self) {
+    pub fn drain(&'static self, slow: SlowPath) {
         let mut block = self.mailbox.take();
         while !block.is_null() {
             // SAFETY: the mailbox's list is ours now.
             let next = unsafe { block.next() };
-            crate::free::free_dispatch(self, block);
+            crate::free::free_dispatch(slow, self, block);
             block = next;
         }
     }
@@ -300,39 +299,39 @@ impl Heap {
     }
 
     /// Gives everything away at the thread's exit: empty slabs to the page heap, all others to the central cache.
-    pub fn retire_all(&'static self) {
-        self.outbox.flush();
-        self.drain();
+    pub fn retire_all(&'static self, slow: SlowPath) {
+        self.outbox.flush(slow);
+        self.drain(slow);
         self.empty_lists();
         for index in 0..CLASSES {
             if let Some(slab) = self.active[index].take() {
-                self.leave(slab);
+                self.leave(slow, slab);
             }
             while let Some(slab) = self.partial[index].pop_front() {
-                self.leave(slab);
+                self.leave(slow, slab);
             }
             self.partial_slabs[index].set(0);
             self.carve_shift[index].set(0);
         }
         while let Some(slab) = self.full.pop_front() {
-            self.leave(slab);
+            self.leave(slow, slab);
         }
         // What came in meanwhile, for slabs that are the central cache's by now.
-        self.drain();
+        self.drain(slow);
     }
 
     /// Sends what this thread freed for others.
-    pub fn empty_outbox(&self) {
-        self.outbox.flush();
+    pub fn empty_outbox(&self, slow: SlowPath) {
+        self.outbox.flush(slow);
     }
 
-    fn leave(&self, slab: &'static Slab) {
+    fn leave(&self, slow: SlowPath, slab: &'static Slab) {
         slab.place.set(Place::None);
         if slab.in_use() == 0 {
-            self.retire(slab);
+            self.retire(slow, slab);
         } else {
             self.credit_frees(slab);
-            central_cache::give(slab);
+            central_cache::give(slow, slab);
         }
     }
 }

@@ -8,6 +8,7 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, Ordering, fence};
 
 use crate::block::BlockPtr;
+use crate::spin_lock::SlowPath;
 use crate::stats::{self, TierCounter};
 use crate::thread_cache::Heap;
 
@@ -58,7 +59,7 @@ impl Mailbox {
 ///
 /// # Safety
 /// The blocks are free and the caller's.
-pub unsafe fn deliver(owner: &'static Heap, first: BlockPtr, last: BlockPtr) {
+pub unsafe fn deliver(slow: SlowPath, owner: &'static Heap, first: BlockPtr, last: BlockPtr) {
     // SAFETY: the caller's promise.
     unsafe { owner.mailbox.push(first, last) };
     // Against the exit of the owner's thread, which clears `live` and then takes the mailbox: one of the two sides
@@ -69,7 +70,7 @@ pub unsafe fn deliver(owner: &'static Heap, first: BlockPtr, last: BlockPtr) {
         while !block.is_null() {
             // SAFETY: the list is ours now.
             let next = unsafe { block.next() };
-            crate::free::free_homeless(block);
+            crate::free::free_homeless(slow, block);
             block = next;
         }
     }
@@ -91,10 +92,10 @@ pub struct Outbox {
 
 impl Outbox {
     /// Adds a block of `bytes` bytes for `owner`; sends the batch if it is full.
-    pub fn push(&self, block: BlockPtr, owner: &'static Heap, bytes: usize) {
+    pub fn push(&self, slow: SlowPath, block: BlockPtr, owner: &'static Heap, bytes: usize) {
         let route = &self.routes[(owner.tag() >> 12) % ROUTES];
         if route.owner.get().is_none_or(|current| !core::ptr::eq(current, owner)) {
-            route.send(self);
+            route.send(slow, self);
             route.owner.set(Some(owner));
         }
         // SAFETY: the block is free and ours.
@@ -107,22 +108,22 @@ impl Outbox {
         route.blocks.set(route.blocks.get() + 1);
         route.bytes.set(route.bytes.get() + bytes);
         if route.blocks.get() >= BATCH_BLOCKS || route.bytes.get() >= BATCH_BYTES {
-            route.send(self);
+            route.send(slow, self);
         }
     }
 
     /// Sends everything.
-    pub fn flush(&self) {
+    pub fn flush(&self, slow: SlowPath) {
         if self.waiting.get() > 0 {
             for route in &self.routes {
-                route.send(self);
+                route.send(slow, self);
             }
         }
     }
 }
 
 impl Route {
-    fn send(&self, outbox: &Outbox) {
+    fn send(&self, slow: SlowPath, outbox: &Outbox) {
         let first = self.first.replace(BlockPtr::NULL);
         if first.is_null() {
             return;
@@ -133,7 +134,7 @@ impl Route {
         self.bytes.set(0);
         if let Some(owner) = self.owner.get() {
             // SAFETY: the batch's blocks are free and ours.
-            unsafe { deliver(owner, first, self.last.get()) };
+            unsafe { deliver(slow, owner, first, self.last.get()) };
         }
     }
 }

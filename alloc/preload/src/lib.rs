@@ -5,43 +5,12 @@
 //! - [`cpp`]: every form of C++'s operator new and delete;
 //! - [`glibc`]: glibc's extensions that report or tune;
 //! - [`life`]: what runs when the library is loaded and when the process ends.
-#![no_std]
+#![cfg_attr(not(test), no_std)]
 
 mod c;
 mod cpp;
 mod glibc;
 mod life;
-
-use core::alloc::{GlobalAlloc, Layout};
-use core::panic::PanicInfo;
-
-/// What the library's own code allocates (capture, when a module is first seen) comes from the pool as well.
-struct Pool;
-
-// SAFETY: the pool's functions have the contract of malloc, aligned as asked.
-unsafe impl GlobalAlloc for Pool {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        poolscope_cpu::malloc_aligned(layout.size(), layout.align())
-    }
-    unsafe fn dealloc(&self, p: *mut u8, _: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { poolscope_cpu::free(p) }
-    }
-}
-
-#[global_allocator]
-static POOL: Pool = Pool;
-
-#[panic_handler]
-fn panic(info: &PanicInfo<'_>) -> ! {
-    let place = info.location();
-    poolscope_cpu::Message::new("panic in the allocator at ")
-        .text(place.map_or("", |place| place.file()))
-        .text(":")
-        .number(place.map_or(0, |place| u64::from(place.line())))
-        .abort()
-}
-
-// `core` was compiled with unwinding and names its personality routine; with panic = "abort" nothing ever calls it.
-// Hidden: exported, it would take the place of the real one in programs that load Rust's std dynamically.
-core::arch::global_asm!(".globl rust_eh_personality", ".hidden rust_eh_personality", "rust_eh_personality:", "ret");
+// A test build, which only clippy makes, has the standard library.
+#[cfg(not(test))]
+mod runtime;

@@ -9,6 +9,7 @@ use crate::arena::PAGE;
 use crate::block::BlockPtr;
 use crate::size_class::{CLASSES, SizeClass};
 use crate::slab::{NO_SLOT, Place, Slab, SlabList, owner};
+use crate::spin_lock::SlowPath;
 use crate::stats::{self, TierCounter};
 use crate::{os, page_heap};
 
@@ -55,11 +56,11 @@ impl SampledSlabs {
     }
 
     /// A block of `class`; `None` without memory.
-    pub fn alloc(&self, class: SizeClass) -> Option<(&'static Slab, BlockPtr)> {
+    pub fn alloc(&self, slow: SlowPath, class: SizeClass) -> Option<(&'static Slab, BlockPtr)> {
         let list = &self.with_free[class.index()];
         let slab = match list.first() {
             Some(slab) => slab,
-            None => self.add(class)?,
+            None => self.add(slow, class)?,
         };
         let block = slab.local_free.get();
         let block = if block.is_null() {
@@ -78,11 +79,11 @@ impl SampledSlabs {
         Some((slab, block))
     }
 
-    fn add(&self, class: SizeClass) -> Option<&'static Slab> {
-        let slab = page_heap::alloc(class.info().slab_pages as usize, 1)?;
+    fn add(&self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
+        let slab = page_heap::alloc(slow, class.info().slab_pages as usize, 1)?;
         let table = self.tables.take(class.info().capacity as usize);
         if table.is_null() {
-            page_heap::free(slab);
+            page_heap::free(slow, slab);
             return None;
         }
         slab.begin(class, owner::SAMPLED);
