@@ -9,6 +9,7 @@ pub(crate) const BUILD_ID_MAX: usize = 32;
 
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
+const PF_X: u32 = 1;
 const PF_R: u32 = 4;
 const NT_GNU_BUILD_ID: u32 = 3;
 const PROGRAM_HEADER_SIZE: u16 = 56;
@@ -19,6 +20,8 @@ const PROGRAM_HEADERS_MAX: u16 = 128;
 pub(crate) struct Headers {
     /// The readable segment that holds the unwind tables; empty if there are none.
     pub(crate) tables: (usize, usize),
+    /// The first segment of code, if it can be read; empty otherwise.
+    pub(crate) code: (usize, usize),
     /// The note `NT_GNU_BUILD_ID`, cut to fit.
     pub(crate) build_id: [u8; BUILD_ID_MAX],
     /// Bytes used of it.
@@ -101,6 +104,12 @@ pub(crate) fn headers(object: &Object) -> Headers {
         && let Some(segment) = readable(object.eh_frame_hdr, object.eh_frame_hdr.saturating_add(12))
     {
         headers.tables = (segment.start, segment.end);
+    }
+    let mut code = segments.filter(|segment| segment.kind == PT_LOAD && segment.flags & PF_X != 0);
+    if let Some(code) = code.next()
+        && readable(code.start, code.end).is_some()
+    {
+        headers.code = (code.start, code.end);
     }
     for note in segments.filter(|segment| segment.kind == PT_NOTE) {
         if readable(note.start, note.end).is_none() {

@@ -5,7 +5,7 @@ use crate::{Captured, MAX_DEPTH, ThreadState};
 
 /// Return addresses of the calling thread, innermost first, written to `frames`. The first one lies in the caller.
 ///
-/// `state` is the calling thread's own. Allocates nothing, takes no lock, waits for no thread, leaves `errno` alone. A
+/// `state` is the calling thread's own. Waits for no thread and leaves `errno` alone. It may allocate, see the crate. A
 /// capture of 20 frames that were seen before costs about 0.1 µs.
 #[inline(always)]
 pub fn capture(state: &mut ThreadState, frames: &mut [u64; MAX_DEPTH]) -> Captured {

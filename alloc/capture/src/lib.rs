@@ -3,15 +3,13 @@
 //! The sampler calls [`capture`] from the allocator's slow path, on whatever stack the program happens to be, with
 //! whatever locks the program happens to hold. So a capture
 //!
-//! - allocates nothing, takes no lock of libc or of the loader, waits for no other thread and leaves `errno` alone;
+//! - takes no lock of libc or of the loader, waits for no other thread and leaves `errno` alone;
+//! - allocates only when it meets a module for the first time, or needs one more of the few [`caches`]. That goes to
+//!   the global allocator, which may be the one that is capturing: it must serve a nested allocation, and not capture
+//!   it. No lock of this crate is held meanwhile but the cache's own;
 //! - reads no byte of a stack that it does not know to be readable, and no byte of a module that the loader did not
-//!   confirm during this capture;
-//! - cannot panic: all arithmetic is checked or wrapping, all access goes through `get` or a bounded reader.
-//!
-//! It never executes the program's unwinder. libgcc's reads memory unchecked, takes the loader's lock before
-//! glibc 2.35 and costs 1.6 µs. Linked dynamically, it makes `libgcc_s.so.1` a dependency of every preloaded program;
-//! linked statically, `libgcc_eh.a` of a current gcc refers to `_dl_find_object` strongly, so that nothing loads on an
-//! older glibc. And where a module has no tables, it ends as this one does.
+//!   confirm during this capture. Only the [`fallback`] reads as it likes, and is kept to where that is safe;
+//! - does not panic: all arithmetic is checked or wrapping, all access goes through `get` or a bounded reader.
 //!
 //! # How a stack is walked
 //!
@@ -19,13 +17,15 @@
 //!
 //! 1. [`modules`] says which module it lies in: glibc's lock-free `_dl_find_object` ([`loader`]), and a table of what
 //!    the module's own headers ([`elf`]) say;
-//! 2. [`rule_cache`], one table for the whole process, says how to leave the function at this address;
-//! 3. where it does not know yet, [`eh_frame`] finds the function's unwind table and [`cfi`] runs it; the outcome is
-//!    a [`rule::Rule`], which fits 32 bits in nearly all cases;
-//! 4. [`stack`] reads the two words that the rule asks for.
+//! 2. a module that keeps frame pointers ([`frame_pointers`]) is left by them;
+//! 3. any other one by its unwind tables: framehop reads them ([`unwinder`]);
+//! 4. [`stack`] reads the words that the step asks for.
 //!
-//! Code without unwind tables, such as that of most JIT compilers, is stepped through by frame pointers, and only
-//! believed if that leads back into a module.
+//! Code of no module, such as that of most JIT compilers, is stepped through by frame pointers, and only believed if
+//! that leads back into a module. A signal's frame is recognised by its code, and its registers are the kernel's.
+//!
+//! Where frame pointers lead to something that cannot be, the walk starts again and goes by tables everywhere. Where
+//! that ends early, libgcc's unwinder has a look ([`fallback`]).
 //!
 //! # What it is not for
 //!
@@ -39,17 +39,18 @@
 #[cfg(test)]
 extern crate std;
 
-mod cfi;
-mod eh_frame;
+mod caches;
 mod elf;
 mod entry;
+mod fallback;
+mod frame_pointers;
 mod loader;
 mod modules;
 mod reader;
-mod rule;
-mod rule_cache;
 mod stack;
 mod system;
+mod unwind_tables;
+mod unwinder;
 mod walk;
 
 #[cfg(test)]
@@ -85,6 +86,7 @@ pub fn fork_parent() {
 
 /// To be called in the child after [`fork_prepare`] and `fork`.
 pub fn fork_child() {
+    caches::reset_after_fork();
     modules::unlock_after_fork();
 }
 

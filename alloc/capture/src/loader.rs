@@ -111,6 +111,12 @@ pub(crate) fn find(address: usize) -> Option<Object> {
     })
 }
 
+/// Whether libgcc, too, can ask the loader without a lock.
+pub(crate) fn is_safe_to_ask() -> bool {
+    // SAFETY: as in `find`.
+    unsafe { FIND_OBJECT }.is_some()
+}
+
 /// Where the main thread's stack began, or `None` without glibc.
 pub(crate) fn main_stack_end() -> Option<usize> {
     // SAFETY: as in `find`; glibc writes the variable before it runs the program's first constructor.

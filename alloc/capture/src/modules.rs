@@ -2,21 +2,24 @@
 //!
 //! An entry is written once, under a lock that is only ever tried, then published by the count (release). A module
 //! that another one replaced keeps its entry, marked; the other one gets an entry of its own. So an index means one
-//! module forever, and the rules that [`crate::rule_cache`] keeps under it stay true.
+//! module forever, and what framehop makes of a module's tables stays true. What it made for a replaced one is never
+//! used again. It is not given back either, 0.4 KiB at most: a capture may be just leaving it, and takes no lock.
 //!
-//! Where the table is full or the lock taken, a capture reads the module's headers for itself and goes on.
+//! Nothing is allocated under the lock: a thread that forks may hold locks of the allocator when it takes this one.
+//! Where the table is full or the lock taken, a capture does without the module's tables.
 
-use crate::eh_frame::Tables;
 use crate::elf::{self, BUILD_ID_MAX};
 use crate::loader::{self, Object};
-use crate::{rule_cache, system};
+use crate::unwind_tables::Tables;
+use crate::unwinder::Unwinder;
+use crate::{caches, frame_pointers, system};
 use core::cell::UnsafeCell;
 use core::hint;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
 /// Modules that the table can hold, those replaced included.
-pub const MAX_MODULES: usize = 1 << rule_cache::MODULE_BITS;
+pub const MAX_MODULES: usize = 2048;
 
 /// Bytes of a path that are kept.
 pub const PATH_MAX: usize = 432;
@@ -39,7 +42,7 @@ pub struct ModuleInfo {
 }
 
 /// What the walk needs of a module.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Module {
     /// Index in the table, or [`UNLISTED`].
     pub(crate) index: u16,
@@ -47,8 +50,12 @@ pub(crate) struct Module {
     pub(crate) start: usize,
     /// Address after the last.
     pub(crate) end: usize,
-    /// Its unwind tables, if it has any.
-    pub(crate) tables: Option<Tables>,
+    /// Its code, as far as it can be read.
+    pub(crate) code: (usize, usize),
+    /// Its functions keep frame pointers.
+    pub(crate) keeps_frame_pointers: bool,
+    /// Steps by its unwind tables, if it has any and is in the table.
+    pub(crate) unwinder: Option<&'static Unwinder>,
 }
 
 /// The index of a module that is not in the table.
@@ -64,8 +71,12 @@ impl Module {
 
 /// One entry, complete before it is published and never written again but for `replaced`.
 struct Entry {
-    module: Module,
+    index: u16,
     object: Object,
+    code: (usize, usize),
+    tables: Option<Tables>,
+    keeps_frame_pointers: bool,
+    unwinder: Option<Unwinder>,
     load_bias: usize,
     fingerprint: u64,
     build_id: [u8; BUILD_ID_MAX],
@@ -140,27 +151,30 @@ impl Table {
         for slot in self.probe(start) {
             let index = usize::from(slot.load(Ordering::Acquire)).checked_sub(1)?;
             let entry = self.entry(index)?;
-            if entry.module.start == start {
+            if entry.object.start == start {
                 return Some(entry);
             }
         }
         None
     }
 
-    /// Appends `entry`, marks what it replaces, and returns its index; [`UNLISTED`] if the table is full.
+    /// Appends `entry`, marks what it replaces, and returns its index. If the table is full, `entry` stays.
     ///
     /// # Safety
     ///
     /// The caller holds the lock.
-    unsafe fn append(&self, mut entry: Entry) -> u16 {
+    unsafe fn append(&self, entry: &mut Option<Entry>) -> u16 {
         let count = self.count.load(Ordering::Relaxed);
         let (Some(place), Ok(index)) = (self.entries.get(count), u16::try_from(count)) else {
             return UNLISTED;
         };
-        entry.module.index = index;
-        let (start, end) = (entry.module.start, entry.module.end);
+        let Some(mut entry) = entry.take() else {
+            return UNLISTED;
+        };
+        entry.index = index;
+        let (start, end) = (entry.object.start, entry.object.end);
         for old in self.all() {
-            if old.module.start < end && start < old.module.end {
+            if old.object.start < end && start < old.object.end {
                 old.replaced.store(true, Ordering::Relaxed);
             }
         }
@@ -169,7 +183,7 @@ impl Table {
         self.count.store(count.wrapping_add(1), Ordering::Release);
         for slot in self.probe(start) {
             let taken = usize::from(slot.load(Ordering::Relaxed)).checked_sub(1);
-            if taken.is_none_or(|taken| self.entry(taken).is_none_or(|old| old.module.start == start)) {
+            if taken.is_none_or(|taken| self.entry(taken).is_none_or(|old| old.object.start == start)) {
                 slot.store(index.wrapping_add(1), Ordering::Release);
                 break;
             }
@@ -203,14 +217,14 @@ fn fingerprint(object: &Object, tables: Option<&Tables>, build_id_at: usize, bui
 pub(crate) fn find(address: usize, confirmed: &mut Confirmed) -> Option<Module> {
     for index in confirmed.iter() {
         if let Some(entry) = TABLE.entry(usize::from(index))
-            && entry.module.holds(address)
+            && entry.module().holds(address)
         {
-            return Some(entry.module);
+            return Some(entry.module());
         }
     }
     let object = loader::find(address)?;
     let module = match TABLE.newest(object.start) {
-        Some(entry) if entry.object == object && (entry.pinned || entry.is_still_there()) => entry.module,
+        Some(entry) if entry.object == object && (entry.pinned || entry.is_still_there()) => entry.module(),
         _ => add(&object),
     };
     if module.index != UNLISTED {
@@ -219,12 +233,26 @@ pub(crate) fn find(address: usize, confirmed: &mut Confirmed) -> Option<Module> 
     Some(module)
 }
 
+/// What framehop allocates for one module, at most.
+const UNWINDER_MAX: usize = 1024;
+
 impl Entry {
+    #[inline]
+    fn module(&'static self) -> Module {
+        Module {
+            index: self.index,
+            start: self.object.start,
+            end: self.object.end,
+            code: self.code,
+            keeps_frame_pointers: self.keeps_frame_pointers,
+            unwinder: self.unwinder.as_ref(),
+        }
+    }
+
     /// Whether the module that the loader has at these addresses is this one.
     fn is_still_there(&self) -> bool {
         !self.replaced.load(Ordering::Relaxed)
-            && self.fingerprint
-                == fingerprint(&self.object, self.module.tables.as_ref(), self.build_id_at, self.build_id_len)
+            && self.fingerprint == fingerprint(&self.object, self.tables.as_ref(), self.build_id_at, self.build_id_len)
     }
 }
 
@@ -232,25 +260,39 @@ impl Entry {
 #[cold]
 fn add(object: &Object) -> Module {
     let headers = elf::headers(object);
-    // SAFETY: the segment is one that the module's headers call readable; the loader confirmed the module.
-    let tables = unsafe { Tables::new(object.eh_frame_hdr, headers.tables) };
-    let mut module = Module { index: UNLISTED, start: object.start, end: object.end, tables };
+    let unlisted = Module {
+        index: UNLISTED,
+        start: object.start,
+        end: object.end,
+        code: headers.code,
+        keeps_frame_pointers: false,
+        unwinder: None,
+    };
+    if module_count() >= MAX_MODULES {
+        return unlisted;
+    }
+    let tables = Tables::of(object, &headers);
+    let unwinder = tables.filter(|_| caches::can_allocate(UNWINDER_MAX));
     let mut entry = Entry {
-        module,
+        index: UNLISTED,
         object: *object,
+        code: headers.code,
+        tables,
+        keeps_frame_pointers: tables.is_some_and(|tables| frame_pointers::are_kept(&tables, headers.code)),
+        unwinder: unwinder.and_then(|tables| Unwinder::new(object, &tables)),
         load_bias: object.load_bias(),
         fingerprint: fingerprint(object, tables.as_ref(), headers.build_id_at, headers.build_id_len),
         build_id: headers.build_id,
         build_id_at: headers.build_id_at,
         build_id_len: headers.build_id_len,
-        pinned: object.is_executable() || module.holds(find as *const () as usize),
+        pinned: object.is_executable() || unlisted.holds(find as *const () as usize),
         replaced: AtomicBool::new(false),
         path: [0; PATH_MAX],
         path_len: 0,
     };
     entry.path_len = path(object, &mut entry.path);
     if !TABLE.try_lock() {
-        return module;
+        return unlisted;
     }
     // Another thread may have been faster; and the same file may be back at its place with another record.
     let same = TABLE.newest(object.start).filter(|other| {
@@ -259,13 +301,16 @@ fn add(object: &Object) -> Module {
             && other.fingerprint == entry.fingerprint
             && other.path.get(..usize::from(other.path_len)) == entry.path.get(..usize::from(entry.path_len))
     });
-    module.index = match same {
-        Some(other) => other.module.index,
+    let mut left = Some(entry);
+    let index = match same {
+        Some(other) => other.index,
         // SAFETY: the lock is held.
-        None => unsafe { TABLE.append(entry) },
+        None => unsafe { TABLE.append(&mut left) },
     };
     TABLE.unlock();
-    module
+    // Only now: this may free.
+    drop(left);
+    TABLE.entry(usize::from(index)).map_or(unlisted, Entry::module)
 }
 
 /// Writes the file's name to `path`; returns its length.
@@ -315,8 +360,8 @@ pub fn module_count() -> usize {
 pub fn module(index: usize) -> Option<ModuleInfo> {
     let entry = TABLE.entry(index)?;
     Some(ModuleInfo {
-        start: entry.module.start as u64,
-        end: entry.module.end as u64,
+        start: entry.object.start as u64,
+        end: entry.object.end as u64,
         load_bias: entry.load_bias as u64,
         build_id: entry.build_id.get(..usize::from(entry.build_id_len)).unwrap_or_default(),
         path: entry.path.get(..usize::from(entry.path_len)).unwrap_or_default(),

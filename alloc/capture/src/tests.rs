@@ -4,7 +4,6 @@ use std::prelude::v1::*;
 
 mod chains;
 mod replaced;
-mod tables;
 mod unknown_code;
 
 /// The stack as [`capture`] sees it from its caller.

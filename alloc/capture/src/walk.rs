@@ -1,9 +1,9 @@
 //! From frame to frame, from the innermost return address outwards.
 
-use crate::modules::{self, Confirmed, Module, UNLISTED};
-use crate::rule::{Base, Cfa, Fp, Packed, Rule};
+use crate::caches::{self, Taken};
+use crate::modules::{self, Confirmed, Module};
 use crate::stack::{ThreadState, Window};
-use crate::{Captured, MAX_DEPTH, cfi, rule_cache};
+use crate::{Captured, MAX_DEPTH, fallback};
 
 /// The registers of a frame.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct Registers {
 }
 
 /// Where a step led.
-enum Step {
+pub(crate) enum Step {
     /// To the caller.
     To(Registers),
     /// To the code that a signal interrupted, perhaps on another stack.
@@ -28,64 +28,115 @@ enum Step {
     Lost,
 }
 
+/// Something that frame pointers led to cannot be.
+struct Doubt;
+
 struct Walk<'a> {
     state: &'a mut ThreadState,
     stack: Window,
     confirmed: Confirmed,
     /// The module of the latest frame.
     module: Option<Module>,
+    /// Modules that keep frame pointers are left by them.
+    trusts_frame_pointers: bool,
+    /// framehop's memory, once it is needed.
+    cache: Option<Taken>,
+    /// A signal was stepped over.
+    interrupted: bool,
 }
 
 /// Walks from `registers`, whose `pc` is the first return address.
 pub(crate) fn walk(state: &mut ThreadState, registers: Registers, frames: &mut [u64; MAX_DEPTH]) -> Captured {
     let stack = state.window(registers.sp);
-    let mut walk = Walk { state, stack, confirmed: Confirmed::new(), module: None };
-    walk.run(registers, frames)
+    let mut walk = Walk {
+        state,
+        stack,
+        confirmed: Confirmed::new(),
+        module: None,
+        trusts_frame_pointers: true,
+        cache: None,
+        interrupted: false,
+    };
+    match walk.run(registers, frames) {
+        Ok(captured) if !captured.incomplete => captured,
+        outcome => walk.run_again(outcome, registers, frames, stack),
+    }
 }
 
 impl Walk<'_> {
-    fn run(&mut self, mut registers: Registers, frames: &mut [u64; MAX_DEPTH]) -> Captured {
+    fn run(&mut self, mut registers: Registers, frames: &mut [u64; MAX_DEPTH]) -> Result<Captured, Doubt> {
         let mut depth = 0;
         // Frames that are certain: those after it were stepped to by frame pointers alone.
         let mut certain = 1;
-        // A return address may be the first byte of the next function: the call before it is looked up.
-        let mut call_length = 1;
+        // Steps that nothing but the sample of a module's functions speaks for.
+        let mut trusted = 0;
+        // The frame is one of a call, not of an interruption. A return address may be the first byte of the next
+        // function, so that the call before it is looked up.
+        let mut called = true;
         let incomplete = loop {
             let Some(frame) = frames.get_mut(depth) else {
-                return Captured { depth, truncated: true, incomplete: false };
+                return Ok(Captured { depth, truncated: true, incomplete: false });
             };
             *frame = registers.pc as u64;
             depth += 1;
-            let address = registers.pc.wrapping_sub(call_length);
-            let known = self.enter_module(address);
+            let known = self.enter_module(registers.pc.wrapping_sub(usize::from(called)));
             if known {
                 certain = depth;
+            } else if trusted > 0 {
+                return Err(Doubt);
             }
-            if let Some(rule) = self.known_rule(address)
-                && let Some(caller) = self.step_usual(rule, &registers)
+            if self.trusts_frame_pointers
+                && called
+                && self.module.as_ref().is_some_and(|module| module.keeps_frame_pointers)
+                && let Some(caller) = self.step_trusted(&registers)
             {
                 registers = caller;
-                call_length = 1;
+                trusted += 1;
                 continue;
             }
-            let step = match self.rule(address) {
-                Rule::Unknown => self.step_by_frame_pointer(&registers),
-                rule => self.step(rule, &registers),
-            };
-            call_length = 1;
+            let step = self.step(&registers, called);
+            called = true;
             registers = match step {
                 Step::To(caller) => caller,
                 Step::Interrupted(there) => {
                     // The interrupted instruction itself has not been executed.
-                    call_length = 0;
+                    called = false;
+                    self.interrupted = true;
                     self.stack = self.state.window(there.sp);
                     there
                 }
                 Step::End if known => break false,
+                Step::End | Step::Lost if trusted > 0 => return Err(Doubt),
                 Step::End | Step::Lost => break true,
             };
         };
-        Captured { depth: if incomplete { certain.min(depth) } else { depth }, truncated: false, incomplete }
+        Ok(Captured { depth: if incomplete { certain.min(depth) } else { depth }, truncated: false, incomplete })
+    }
+
+    /// By tables alone, if frame pointers led astray; then as libgcc sees it, if that is not all.
+    #[cold]
+    #[inline(never)]
+    fn run_again(
+        &mut self,
+        outcome: Result<Captured, Doubt>,
+        registers: Registers,
+        frames: &mut [u64; MAX_DEPTH],
+        stack: Window,
+    ) -> Captured {
+        let captured = outcome.or_else(|_| {
+            self.stack = stack;
+            self.module = None;
+            self.trusts_frame_pointers = false;
+            self.run(registers, frames)
+        });
+        // Without frame pointers there is no doubt.
+        let captured = captured.unwrap_or(Captured { depth: 1, truncated: false, incomplete: true });
+        if captured.incomplete && !self.interrupted && stack.is_native() {
+            // The fallback may list modules, which allocates; it needs no cache.
+            self.cache = None;
+            return fallback::trace(registers.pc, frames, captured);
+        }
+        captured
     }
 
     /// Makes `module` the one that `address` lies in; false if it lies in none.
@@ -98,82 +149,44 @@ impl Walk<'_> {
         self.module.is_some()
     }
 
-    /// The rule at `address`, which lies in `module` if anywhere, if it is remembered.
+    /// To the caller, in a module that keeps frame pointers. `None` if the register holds none.
     #[inline(always)]
-    fn known_rule(&self, address: usize) -> Option<Packed> {
-        let module = self.module.as_ref()?;
-        let offset = u32::try_from(address.wrapping_sub(module.start)).ok()?;
-        if module.index == UNLISTED { None } else { rule_cache::get(module.index, offset) }
-    }
-
-    /// To the caller of a usual frame; `None` if it is not one, at the end of the stack, or if the step cannot be.
-    #[inline(always)]
-    fn step_usual(&mut self, rule: Packed, registers: &Registers) -> Option<Registers> {
-        let (pc, sp, fp);
-        if rule.is_frame_pointer() {
-            sp = registers.fp.wrapping_add(16);
-            (fp, pc) = (self.stack.word(registers.fp)?, self.stack.word(sp.wrapping_sub(8))?);
-        } else {
-            let frame = rule.usual()?;
-            sp = if frame.from_fp { registers.fp } else { registers.sp }.wrapping_add(frame.cfa);
-            pc = self.stack.word(sp.wrapping_sub(8))?;
-            fp = if frame.saved == 0 { registers.fp } else { self.stack.word(sp.wrapping_sub(frame.saved))? };
-        }
-        (sp > registers.sp && pc != 0).then_some(Registers { pc, sp, fp })
-    }
-
-    /// The rule at `address`, which lies in `module` if anywhere.
-    #[cold]
-    #[inline(never)]
-    fn rule(&self, address: usize) -> Rule {
-        let Some(module) = &self.module else {
-            return Rule::Unknown;
-        };
-        let offset = match u32::try_from(address.wrapping_sub(module.start)) {
-            Ok(offset) if module.index != UNLISTED => offset,
-            _ => return compute(module, address),
-        };
-        if let Some(rule) = rule_cache::get(module.index, offset).and_then(Rule::unpack) {
-            return rule;
-        }
-        let rule = compute(module, address);
-        rule_cache::put(module.index, offset, rule);
-        rule
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn step(&mut self, rule: Rule, registers: &Registers) -> Step {
-        match rule {
-            Rule::Frame { cfa, fp } => self.step_frame(cfa, fp, registers).unwrap_or(Step::Lost),
-            Rule::Outermost => Step::End,
-            Rule::Signal => self.step_signal(registers).unwrap_or(Step::Lost),
-            Rule::Unknown => Step::Lost,
-        }
-    }
-
-    fn step_frame(&mut self, cfa: Cfa, fp: Fp, registers: &Registers) -> Option<Step> {
-        let base = |base| match base {
-            Base::Sp => registers.sp,
-            Base::Fp => registers.fp,
-        };
-        let cfa = match cfa {
-            Cfa::Offset(from, offset) => base(from).wrapping_add_signed(offset as isize),
-            Cfa::Stored(from, offset, more) => {
-                self.stack.word(base(from).wrapping_add_signed(offset as isize))?.wrapping_add_signed(more as isize)
-            }
-        };
-        // Stacks grow down: a caller's frame lies above.
-        if cfa <= registers.sp {
+    fn step_trusted(&mut self, registers: &Registers) -> Option<Registers> {
+        if registers.fp < registers.sp {
             return None;
         }
-        let pc = self.stack.word(cfa.checked_sub(8)?)?;
-        let fp = match fp {
-            Fp::Same => registers.fp,
-            Fp::AtCfa(offset) => self.stack.word(cfa.wrapping_add_signed(offset as isize))?,
-            Fp::At(from, offset) => self.stack.word(base(from).wrapping_add_signed(offset as isize))?,
+        let (fp, pc) = (self.stack.word(registers.fp)?, self.stack.word(registers.fp.wrapping_add(8))?);
+        (pc != 0).then_some(Registers { pc, sp: registers.fp.wrapping_add(16), fp })
+    }
+
+    /// To the caller, by the tables of its module if it has any.
+    #[inline(never)]
+    fn step(&mut self, registers: &Registers, called: bool) -> Step {
+        let Some(module) = &self.module else {
+            return self.step_by_frame_pointer(registers);
         };
-        Some(if pc == 0 { Step::End } else { Step::To(Registers { pc, sp: cfa, fp }) })
+        if is_signal_return(module, registers.pc) {
+            return self.step_signal(registers).unwrap_or(Step::Lost);
+        }
+        let Some(unwinder) = module.unwinder else {
+            return self.step_by_frame_pointer(registers);
+        };
+        if self.cache.is_none() {
+            self.cache = self.take_cache();
+        }
+        match self.cache.as_mut().and_then(Taken::cache) {
+            Some(cache) => unwinder.step(registers, called, &mut self.stack, cache),
+            None => Step::Lost,
+        }
+    }
+
+    #[inline(never)]
+    fn take_cache(&mut self) -> Option<Taken> {
+        let here = 0u8;
+        // After a signal, the walk may be on another stack than the thread is.
+        let native = self.stack.is_native() && !self.interrupted;
+        let has_room = self.state.has_room(&raw const here as usize, native);
+        if has_room { caches::take(&mut self.state.cache) } else { None }
     }
 
     /// Out of a signal handler. The stack pointer is at the kernel's `ucontext_t` (`asm/sigcontext.h`).
@@ -207,12 +220,15 @@ impl Walk<'_> {
     }
 }
 
-/// The tables are read for x86-64 only. On AArch64 the procedure call standard (6.2.3) gives every frame a record that
-/// the frame pointer chains, and the walk goes along it.
-#[cold]
-fn compute(module: &Module, address: usize) -> Rule {
-    if !cfg!(target_arch = "x86_64") {
-        return Rule::Unknown;
+/// Whether `pc` is where signal handlers return to: `mov rax, SYS_rt_sigreturn; syscall`. Debuggers and libgcc know the
+/// frame by these bytes, too, and glibc and the kernel keep them for that (`sigaction.c`, "Do not remove").
+#[inline]
+pub(crate) fn is_signal_return(module: &Module, pc: usize) -> bool {
+    const CODE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
+    let (start, end) = module.code;
+    if !cfg!(target_arch = "x86_64") || pc < start || end.saturating_sub(CODE.len()) < pc {
+        return false;
     }
-    module.tables.as_ref().map_or(Rule::Unknown, |tables| cfi::rule(tables, address))
+    // SAFETY: the code is readable from `start` to `end`, and its module was confirmed in this capture.
+    unsafe { (pc as *const [u8; CODE.len()]).read_unaligned() == CODE }
 }

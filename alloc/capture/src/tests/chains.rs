@@ -155,7 +155,7 @@ extern "C" fn coroutine() {
 
 #[test]
 fn a_coroutine_ends_at_its_guard() {
-    const SIZE: usize = 64 << 10;
+    const SIZE: usize = 256 << 10;
     // SAFETY: the contexts live until the last switch, and the stack is unmapped after it.
     unsafe {
         let map = libc::mmap(
