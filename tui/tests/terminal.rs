@@ -135,6 +135,36 @@ fn signals_restore_the_terminal() {
     }
 }
 
+#[cfg(debug_assertions)]
+#[test]
+fn a_panic_restores_the_terminal_and_can_be_read() {
+    let folder = Folder::new("panic");
+    let segment = write_segment(&folder.0, 4_194_305);
+    let terminal = Terminal::start("panic", &folder.0);
+    terminal.keys(&["export POOLSCOPE_TEST_PANIC=1", "Enter"]);
+    terminal.run(&format!("top {}", segment.display()));
+    terminal.wait_for("code 134");
+    assert!(terminal.screen().contains("asked for by POOLSCOPE_TEST_PANIC"));
+    assert!(terminal.is_restored(), "{}", terminal.modes());
+}
+
+#[test]
+fn a_terminal_that_goes_away_takes_the_program_along() {
+    let folder = Folder::new("gone");
+    let terminal = Terminal::start("gone", &folder.0);
+    let script = "echo $$ > pid; exec sleep 1000";
+    terminal.keys(&[&format!("cd '{}'", folder.0.display()), "Enter"]);
+    terminal.run(&format!("run --output out.log -- sh -c '{script}'"));
+    terminal.wait("dashboard", |t| t.modes().starts_with("1 "));
+    let pid = std::fs::read_to_string(folder.0.join("pid")).unwrap();
+    drop(terminal);
+    let begin = Instant::now();
+    while Path::new(&format!("/proc/{}", pid.trim())).exists() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "process {pid} was left behind");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn ctrl_z_stops_and_fg_resumes() {
     let (_folder, terminal) = top("suspend");

@@ -1,5 +1,6 @@
 //! `poolscope list`: what there is to look at.
 
+use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
@@ -92,6 +93,14 @@ fn to_json(rows: &[Row]) -> Result<String> {
     Ok(serde_json::to_string_pretty(&json!({ "version": 1, "processes": processes }))? + "\n")
 }
 
+/// Lines are cut at the terminal's width, and not cut in a file or a pipe.
+fn terminal_width() -> usize {
+    if !io::stdout().is_terminal() {
+        return usize::MAX;
+    }
+    crossterm::terminal::size().map_or(usize::MAX, |(width, _)| width.into())
+}
+
 fn to_text(rows: &[Row]) -> String {
     if rows.is_empty() {
         return format!(
@@ -104,23 +113,26 @@ fn to_text(rows: &[Row]) -> String {
         "PID", "STATE", "STARTED", "RSS", "LIVE", "PERIOD", "COMMAND"
     );
     let size = |bytes: Option<f64>| bytes.map_or("-".to_owned(), format::bytes);
+    let width = terminal_width();
     for row in rows {
         let period = match &row.snapshot {
             Some(snapshot) if snapshot.exact => "exact".to_owned(),
             Some(snapshot) => format::bytes(snapshot.period_bytes as f64),
             None => "-".to_owned(),
         };
-        out += &format!(
-            "{:>8}  {:<8} {:>8} {:>10} {:>10} {:>8}  {}{}\n",
+        let line = format!(
+            "{:>8}  {:<8} {:>8} {:>10} {:>10} {:>8}  {}{}",
             row.entry.pid,
             state(row.entry.state),
             format::duration(row.age),
             size(row.rss().map(|rss| rss as f64)),
             size(row.live_bytes()),
             period,
+            if row.entry.forked { "(forked) " } else { "" },
             format::printable(&row.command()),
-            if row.entry.forked { "  (forked)" } else { "" },
         );
+        out += &format::clip(&line, width);
+        out.push('\n');
     }
     out
 }

@@ -142,9 +142,8 @@ fn create_unique(name: &str) -> Result<(PathBuf, File)> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let file_name = format!("poolscope-{name}-{}-{:06x}.log", std::process::id(), now & 0xff_ffff);
     let path = std::env::temp_dir().join(file_name);
-    let file =
-        OpenOptions::new().write(true).append(true).create_new(true).mode(0o600).open(&path).wrap_err_with(|| {
-            format!("cannot create {} for the program's output; name a file by --output", path.display())
-        })?;
+    let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path).wrap_err_with(|| {
+        format!("cannot create {} for the program's output; name a file by --output", path.display())
+    })?;
     Ok((path, file))
 }

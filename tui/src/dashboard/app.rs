@@ -55,7 +55,7 @@ pub(crate) fn run(setup: Setup) -> io::Result<Outcome> {
     let mut screen = Screen::take(setup.mouse)?;
     event::watch_input(to.clone())?;
     let orders = feed::start(setup.watched, setup.interval, to.clone())?;
-    let mut state = State::new(setup.label, setup.theme, screen.size()?, setup.interval);
+    let mut state = State::new(setup.label, setup.theme, screen.size(), setup.interval);
     let mut program = None;
     if let Some((started, file)) = setup.program {
         state.owns_program = true;
@@ -110,7 +110,6 @@ impl App {
                     }
                     Next::Suspend => {
                         screen.suspend()?;
-                        self.state.size = screen.size()?;
                         changed = true;
                     }
                     Next::Leave(outcome) => return Ok(outcome),
@@ -118,12 +117,15 @@ impl App {
                 event = events.try_recv().ok();
             }
             if changed && Instant::now() >= next_frame {
-                let size = screen.size()?;
-                if size != self.state.size {
-                    self.state.size = size;
+                if screen.is_resized()? {
                     screen.forget()?;
                 }
+                self.state.size = screen.size();
                 screen.draw(|buf| views::draw(&self.state, buf))?;
+                #[cfg(debug_assertions)]
+                if std::env::var_os("POOLSCOPE_TEST_PANIC").is_some() {
+                    panic!("asked for by POOLSCOPE_TEST_PANIC");
+                }
                 changed = false;
                 next_frame = Instant::now() + FRAME;
             }

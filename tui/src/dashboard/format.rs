@@ -54,7 +54,7 @@ pub(crate) fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -94,9 +94,9 @@ pub(crate) fn short_duration(value: Duration) -> String {
     let millis = value.as_millis();
     match millis {
         0 => "0".into(),
-        _ if millis % 1000 != 0 && millis < 10_000 => format!("{millis} ms"),
-        _ if millis % 3_600_000 == 0 => format!("{} h", millis / 3_600_000),
-        _ if millis % 60_000 == 0 => format!("{} m", millis / 60_000),
+        _ if !millis.is_multiple_of(1000) && millis < 10_000 => format!("{millis} ms"),
+        _ if millis.is_multiple_of(3_600_000) => format!("{} h", millis / 3_600_000),
+        _ if millis.is_multiple_of(60_000) => format!("{} m", millis / 60_000),
         _ => format!("{} s", millis / 1000),
     }
 }

@@ -84,8 +84,13 @@ const PLUMBING: &[&str] = &[
     "xrealloc",
 ];
 
-fn is_plumbing(name: &str) -> bool {
-    PLUMBING.iter().any(|prefix| name.starts_with(prefix))
+/// Parts of the paths of such functions' files: debug information gives inlined functions without their paths.
+const PLUMBING_FILES: &[&str] =
+    &["/library/alloc/src/", "/library/core/src/", "/library/std/src/", "/hashbrown-", "/include/c++/"];
+
+fn is_plumbing(frame: &FrameText<'_>) -> bool {
+    let file = frame.frame.and_then(|f| f.file.as_deref()).unwrap_or_default();
+    PLUMBING.iter().any(|prefix| frame.name.starts_with(prefix)) || PLUMBING_FILES.iter().any(|p| file.contains(p))
 }
 
 /// A stack's frames with what is inlined, innermost first; addresses without a name are given as `module+0x…`.
@@ -158,7 +163,7 @@ pub(crate) fn text_of(profile: &Profile, site: &Site) -> SiteText {
         haystack.push_str(&frame.place());
         haystack.push('\n');
     }
-    let Some(at) = frames.iter().position(|f| !is_plumbing(&f.name)).or((!frames.is_empty()).then_some(0)) else {
+    let Some(at) = frames.iter().position(|f| !is_plumbing(f)).or((!frames.is_empty()).then_some(0)) else {
         return SiteText { function: "(no stack)".into(), haystack: "(no stack)".into(), ..SiteText::default() };
     };
     SiteText {

@@ -3,28 +3,34 @@
 //! A panic aborts (every profile says so), so nothing is unwound and no `Drop` runs: the panic hook is the only place
 //! where the terminal can be restored before the message is printed.
 
-use std::io::{self, Stdout, Write, stdout};
+use std::io::{self, BufWriter, Stdout, Write, stdout};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossterm::cursor::{Hide, Show};
 use crossterm::event::{DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture};
-use crossterm::execute;
 use crossterm::terminal::{
     BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
     disable_raw_mode, enable_raw_mode,
 };
-use ratatui::backend::CrosstermBackend;
-use ratatui::layout::Rect;
-use ratatui::{Terminal, TerminalOptions, Viewport};
+use crossterm::{execute, queue};
+use ratatui::backend::{Backend, CrosstermBackend};
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect, Size};
 
 /// The terminal is taken: it has to be given back.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
 
 /// The terminal while the dashboard has it.
+///
+/// Frames are compared and written here, not by ratatui's `Terminal`: that one asks the terminal where its cursor is
+/// when the size changes, an answer that the thread which waits for keys would take, and it panics on being dropped
+/// after the terminal has gone.
 pub(crate) struct Screen {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    backend: CrosstermBackend<BufWriter<Stdout>>,
+    /// What the terminal shows.
+    shown: Buffer,
     mouse: bool,
 }
 
@@ -39,33 +45,38 @@ impl Screen {
             }));
         });
         enter(mouse)?;
-        match terminal() {
-            Ok(terminal) => Ok(Screen { terminal, mouse }),
-            Err(error) => {
-                restore();
-                Err(error)
-            }
-        }
+        let backend = CrosstermBackend::new(BufWriter::with_capacity(1 << 16, stdout()));
+        let mut screen = Screen { backend, shown: Buffer::default(), mouse };
+        screen.forget()?;
+        Ok(screen)
     }
 
-    /// Columns and rows.
-    pub(crate) fn size(&self) -> io::Result<ratatui::layout::Size> {
-        self.terminal.size()
+    /// Columns and rows of the next frame.
+    pub(crate) fn size(&self) -> Size {
+        self.shown.area.as_size()
+    }
+
+    /// Whether the terminal has another size by now than the frames have.
+    pub(crate) fn is_resized(&self) -> io::Result<bool> {
+        Ok(terminal_size()? != self.size())
     }
 
     /// Draws a frame; the terminal shows it all at once, if it can.
-    pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut ratatui::buffer::Buffer)) -> io::Result<()> {
-        execute!(stdout(), BeginSynchronizedUpdate)?;
-        let drawn = self.terminal.draw(|frame| draw(frame.buffer_mut())).map(|_| ());
-        execute!(stdout(), EndSynchronizedUpdate)?;
-        drawn
+    pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> io::Result<()> {
+        let mut next = Buffer::empty(self.shown.area);
+        draw(&mut next);
+        queue!(self.backend, BeginSynchronizedUpdate)?;
+        self.backend.draw(self.shown.diff(&next).into_iter())?;
+        queue!(self.backend, EndSynchronizedUpdate)?;
+        io::Write::flush(&mut self.backend)?;
+        self.shown = next;
+        Ok(())
     }
 
     /// Takes the terminal's size as it is now, and makes the next frame draw every cell.
     pub(crate) fn forget(&mut self) -> io::Result<()> {
-        execute!(stdout(), Clear(ClearType::All))?;
-        self.terminal = terminal()?;
-        Ok(())
+        self.shown = Buffer::empty(Rect::from((Position::ORIGIN, terminal_size()?)));
+        queue!(self.backend, Clear(ClearType::All))
     }
 
     /// Gives the terminal back, stops this process as Ctrl-Z does, and takes it again once it goes on.
@@ -77,18 +88,14 @@ impl Screen {
     }
 }
 
+fn terminal_size() -> io::Result<Size> {
+    crossterm::terminal::size().map(Size::from)
+}
+
 impl Drop for Screen {
     fn drop(&mut self) {
         restore();
     }
-}
-
-/// A terminal of the size of now. It never resizes or clears itself: ratatui would ask the terminal where its cursor
-/// is, and the thread that waits for keys would take the answer.
-fn terminal() -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
-    let (width, height) = crossterm::terminal::size()?;
-    let viewport = Viewport::Fixed(Rect { x: 0, y: 0, width, height });
-    Terminal::with_options(CrosstermBackend::new(stdout()), TerminalOptions { viewport })
 }
 
 fn enter(mouse: bool) -> io::Result<()> {

@@ -178,7 +178,7 @@ impl Theme {
     }
 
     fn ansi() -> Theme {
-        let plain = Style::new();
+        let plain = Style::new().fg(Color::Reset);
         let bold = plain.add_modifier(Modifier::BOLD);
         Theme {
             text: plain,

@@ -82,7 +82,6 @@ pub fn write_segment(folder: &Path, pid: u32) -> PathBuf {
                 free_samples: 100,
                 free_objects: bytes / size * OBJECT_ONE,
                 free_bytes: bytes,
-                ..StackRecord::ZERO
             }
             .to_bytes()
         })

@@ -58,6 +58,11 @@ pub(crate) fn draw(state: &State, buf: &mut Buffer) {
     }
 }
 
+/// `1 site`, `1,234 sites`.
+fn sites_count(count: usize) -> String {
+    format!("{} {}", super::format::grouped(count as u64), if count == 1 { "site" } else { "sites" })
+}
+
 fn waiting(state: &State, area: Rect, buf: &mut Buffer) {
     let text = match (&state.trouble, state.ended.is_some()) {
         (Some(trouble), _) => trouble.clone(),

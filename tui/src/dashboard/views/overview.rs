@@ -168,7 +168,7 @@ pub(crate) fn sites_table(state: &State, rows: usize) -> Table<'static> {
 
 fn sites(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
     let theme = &state.theme;
-    let right = Line::styled(format!("{} sites", format::grouped(model.sites.len() as u64)), theme.dim);
+    let right = Line::styled(super::sites_count(model.sites.len()), theme.dim);
     let inner = panel(area, buf, theme, "Largest call sites", right);
     let order = State::top_sites(model);
     if order.is_empty() {

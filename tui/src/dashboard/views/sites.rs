@@ -127,16 +127,9 @@ pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
     let theme = &state.theme;
     let areas = areas(state, body);
     let shown: f64 = state.sites.order.iter().filter_map(|&i| model.sites.get(i)).map(|s| s.in_use.bytes).sum();
-    let right = if state.filter_pattern.is_some() {
-        format!(
-            "{} of {} sites · {} in use",
-            format::grouped(state.sites.order.len() as u64),
-            format::grouped(model.sites.len() as u64),
-            format::bytes(shown)
-        )
-    } else {
-        format!("{} sites · {} in use", format::grouped(model.sites.len() as u64), format::bytes(shown))
-    };
+    let all = super::sites_count(model.sites.len());
+    let of = state.filter_pattern.as_ref().map(|_| format!("{} of ", format::grouped(state.sites.order.len() as u64)));
+    let right = format!("{}{all} · {} in use", of.unwrap_or_default(), format::bytes(shown));
     panel(areas.list, buf, theme, "Call sites", Line::styled(right, theme.dim));
     if areas.filter.height > 0 {
         let literal = state.filter_pattern.as_ref().is_some_and(|p| p.literal);

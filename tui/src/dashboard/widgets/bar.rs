@@ -9,7 +9,7 @@ pub(crate) fn bar(share: f64, width: usize) -> String {
         halves = halves.max(1);
     }
     let mut out = "━".repeat(halves / 2);
-    if halves % 2 > 0 {
+    if !halves.is_multiple_of(2) {
         out.push('╸');
     }
     out.extend(std::iter::repeat_n(' ', width.saturating_sub(halves.div_ceil(2))));

@@ -2,6 +2,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{HorizontalAlignment, Rect};
+use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Widget};
 
@@ -12,16 +13,23 @@ pub(crate) fn panel(area: Rect, buf: &mut Buffer, theme: &Theme, title: &str, ri
     let mut block = Block::bordered()
         .border_type(BorderType::Rounded)
         .border_style(theme.faint)
-        .title_top(Line::from(Span::styled(format!(" {title} "), theme.accent)));
+        .title_top(Line::from(Span::styled(format!(" {title} "), undimmed(theme.accent))));
     if right.width() > 0 && right.width() + title.len() + 6 < area.width as usize {
         let mut spans = vec![Span::raw(" ")];
-        spans.extend(right.spans.iter().map(|s| Span::styled(s.content.to_string(), right.style.patch(s.style))));
+        spans.extend(
+            right.spans.iter().map(|s| Span::styled(s.content.to_string(), undimmed(right.style.patch(s.style)))),
+        );
         spans.push(Span::raw(" "));
         block = block.title_top(Line::from(spans).alignment(HorizontalAlignment::Right));
     }
     let inner = inside(area);
     block.render(area, buf);
     inner
+}
+
+/// A title lies on the border and would take over that it is dim.
+fn undimmed(style: Style) -> Style {
+    style.remove_modifier(Modifier::DIM)
 }
 
 /// The area inside a frame: one cell of border, and one column of air on each side.

@@ -40,19 +40,20 @@ pub(crate) fn span_for(age: f64) -> f64 {
     SPANS.into_iter().find(|&s| age <= s).unwrap_or_else(|| (age / 86_400.0).ceil() * 86_400.0)
 }
 
-/// A step between ticks that is 1, 2 or 4 times a power of two: `steps` of them hold `max` bytes.
+/// A step between ticks, so that `steps` of them hold `max` bytes: round in decimals within a unit (50, 100, 150 MiB),
+/// in powers of two where the ticks cross to the next one (512 KiB, 1 MiB, 1.5 MiB).
 fn value_step(max: f64, steps: u16) -> f64 {
+    const DECIMAL: [f64; 11] = [1.0, 2.0, 5.0, 10.0, 20.0, 25.0, 50.0, 100.0, 200.0, 250.0, 500.0];
     let least = (max / f64::from(steps.max(1))).max(1.0);
     let mut unit = 1.0;
     while unit * 1024.0 <= least {
         unit *= 1024.0;
     }
-    for factor in [1.0, 2.0, 5.0, 10.0, 20.0, 25.0, 50.0, 100.0, 200.0, 250.0, 500.0, 1024.0] {
-        if unit * factor >= least {
-            return unit * factor;
-        }
+    let decimal = DECIMAL.into_iter().map(|factor| unit * factor).find(|&step| step >= least);
+    match decimal {
+        Some(step) if (max / step).ceil() * step < unit * 1000.0 => step,
+        _ => (0..=10).map(|shift| unit * f64::from(1 << shift)).find(|&step| step >= least).unwrap_or(unit * 1024.0),
     }
-    unit * 1024.0
 }
 
 /// A step between ticks of time, so that labels are at least `apart` columns from each other.
@@ -96,7 +97,8 @@ impl TimeChart<'_> {
         for tick in 0..=ticks as u16 {
             let up = f64::from(tick) / ticks * f64::from(plot.height - 1);
             let y = plot.bottom() - 1 - up.round() as u16;
-            let label = format::bytes(step * f64::from(tick)).replace(".00 ", " ").replace(".0 ", " ");
+            let label =
+                format::bytes(step * f64::from(tick)).replace(".00 ", " ").replace(".50 ", ".5 ").replace(".0 ", " ");
             buf.set_string(area.x + LABELS.saturating_sub(label.len() as u16), y, &label, theme.dim);
             buf.set_string(plot.x - 1, y, "┤", theme.faint);
             if tick > 0 {
@@ -189,9 +191,10 @@ impl TimeChart<'_> {
             if x1 < 0.0 || x0 >= columns as f64 {
                 continue;
             }
-            for x in x0.round().max(0.0) as usize..(x1.round().max(0.0) as usize).min(columns) {
+            let (from, to) = (x0.round().max(0.0) as usize, (x1.round().max(0.0) as usize).min(columns));
+            for (x, slot) in out.iter_mut().enumerate().take(to).skip(from) {
                 let share = ((x as f64 - x0) / (x1 - x0)).clamp(0.0, 1.0);
-                out[x].get_or_insert(v0 + (v1 - v0) * share);
+                slot.get_or_insert(v0 + (v1 - v0) * share);
             }
         }
         out
@@ -211,6 +214,8 @@ mod tests {
             }
         }
         assert_eq!(value_step(123.0 * MIB, 3), 50.0 * MIB);
+        assert_eq!(value_step(2.6 * MIB, 6), 0.5 * MIB);
+        assert_eq!(value_step(1700.0 * MIB, 4), 512.0 * MIB);
     }
 
     #[test]
