@@ -37,3 +37,9 @@ pub fn library() -> PathBuf {
 pub fn sample(name: &str) -> PathBuf {
     built(name)
 }
+
+/// Copies an executable by `cp`. A copy by this process could not be started at once: another test's thread may fork
+/// while it is open for writing, and an executable that someone has open for writing is "text file busy".
+pub fn copy(from: &Path, to: &Path) {
+    crate::Program::new("cp").arg(from).arg(to).run().silent_success();
+}

@@ -2,7 +2,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 
-use poolscope_e2e::{Output, Pool, Program, Running, library, sample};
+use poolscope_e2e::{Output, Pool, Program, Running, artifacts, library, sample};
 use serde_json::Value;
 
 /// The sample server on the pool, leaking since a moment ago.
@@ -67,6 +67,18 @@ fn the_heap_of_a_killed_server_can_still_be_read() {
     assert!(top.stdout.contains("remember_watch"), "{}", top.report());
     let frame = pool.poolscope().arg("top").arg(&segment).arg("--once").run().success();
     assert!(frame.stdout.contains("kv-server"), "{}", frame.report());
+}
+
+/// By `#[global_allocator]`: no preload, the same tools.
+#[test]
+fn a_rust_program_puts_itself_on_the_pool() {
+    let pool = Pool::new();
+    let program = Program::new(sample("global-allocator")).env("POOLSCOPE_DIR", pool.segment_dir());
+    let mut program = program.env("POOLSCOPE_PERIOD", "64K").start();
+    program.wait_for_line("global-allocator: pid");
+    let model = pool.poolscope().args(["top", &program.pid().to_string(), "--json"]).run().success().stdout;
+    assert!(model.contains("index_words"), "{model}");
+    program.finish().silent_success();
 }
 
 #[test]
@@ -135,7 +147,7 @@ fn someone_elses_process_is_an_error_of_its_own() {
     let other = Program::new("setpriv").args(["--reuid=65534", "--clear-groups", "sleep", "60"]).start();
     let pid = other.pid().to_string();
     let binary = pool.files().join("poolscope");
-    std::fs::copy(poolscope_e2e::poolscope(), &binary).unwrap();
+    artifacts::copy(&artifacts::poolscope(), &binary);
     let mut running = other;
     running.wait_until("it was sleep", |running| {
         let name = std::fs::read_to_string(format!("/proc/{}/comm", running.pid())).unwrap_or_default();
@@ -150,7 +162,7 @@ fn someone_elses_process_is_an_error_of_its_own() {
 fn a_missing_library_names_the_places_looked_in() {
     let pool = Pool::new();
     let alone = pool.files().join("poolscope");
-    std::fs::copy(poolscope_e2e::poolscope(), &alone).unwrap();
+    artifacts::copy(&artifacts::poolscope(), &alone);
     let output = Program::new(&alone).args(["run", "--headless", "--", "true"]).run();
     if output.status.success() {
         panic!("a libpoolscope.so is installed on this system: this test cannot show what happens without one");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use poolscope_e2e::compiler::{compile, compile_library};
 use poolscope_e2e::pprof::{Raw, pprof};
-use poolscope_e2e::{Pool, Program, sample, truth};
+use poolscope_e2e::{Pool, Program, artifacts, sample, truth};
 
 /// Runs the program at this period; returns the worst deviation from the truth of any site, in standard errors.
 #[track_caller]
@@ -110,7 +110,7 @@ fn a_rust_program() {
 fn a_stripped_rust_program_with_only_eh_frame_and_symbols() {
     let pool = Pool::new();
     let program = pool.files().join("truth-rust");
-    std::fs::copy(sample("truth-rust"), &program).unwrap();
+    artifacts::copy(&sample("truth-rust"), &program);
     Program::new("strip").arg("--strip-debug").arg(&program).run().silent_success();
     holds(&program, &[], DEFAULT, &SITES);
 }
