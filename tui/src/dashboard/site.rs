@@ -14,6 +14,8 @@ use super::format::printable;
 pub(crate) struct SiteText {
     /// The function that asked for memory: the innermost one that is no plumbing of a language's library.
     pub(crate) function: String,
+    /// Its place in the stack, innermost first.
+    pub(crate) frame: usize,
     /// Its file and line, the file without its folders.
     pub(crate) place: Option<String>,
     /// Its callers, nearest first.
@@ -168,6 +170,7 @@ pub(crate) fn text_of(profile: &Profile, site: &Site) -> SiteText {
     };
     SiteText {
         function: short_function(&frames[at].name),
+        frame: at,
         place: frames[at].short_place(),
         callers: frames[at + 1..].iter().map(|f| short_function(&f.name)).collect(),
         haystack,

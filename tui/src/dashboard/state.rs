@@ -136,8 +136,8 @@ pub(crate) struct State {
     pub(crate) sites: TableState,
     /// Key of the selected call site, so that it stays selected when the order changes.
     pub(crate) site_key: Option<u64>,
-    /// First frame of its stack that is shown.
-    pub(crate) stack_scroll: usize,
+    /// First frame of its stack that is shown; none shows the function that names the call site.
+    pub(crate) stack_scroll: Option<usize>,
     /// What call sites are filtered by.
     pub(crate) filter: LineEdit,
     /// The same, compiled.
@@ -179,7 +179,7 @@ impl State {
             classes: TableState::new(Sort::rising(views::classes::BLOCK)),
             sites: TableState::new(Sort::falling(views::sites::IN_USE)),
             site_key: None,
-            stack_scroll: 0,
+            stack_scroll: None,
             filter: LineEdit::default(),
             filter_pattern: None,
             threads: TableState::new(Sort::falling(views::threads::ALLOCS)),

@@ -208,17 +208,17 @@ pub(crate) fn select_row(state: &mut State, row: usize) {
 }
 
 fn scroll_stack(state: &mut State, by: isize) {
-    let frames = state.model.as_ref().and_then(|model| {
-        let row = model.sites.get(state.sites.current()?)?;
-        let site = model.profile.sites.get(row.index)?;
-        Some(super::site::frames_of(&model.profile, site).count())
-    });
-    let last = frames.unwrap_or(0).saturating_sub(layout::stack_room(state)) + 1;
-    state.stack_scroll = moved(state.stack_scroll, by, last);
+    let Some(model) = state.model.clone() else { return };
+    let Some(row) = state.sites.current().and_then(|at| model.sites.get(at)) else { return };
+    let Some(site) = model.profile.sites.get(row.index) else { return };
+    let frames = super::site::frames_of(&model.profile, site).count();
+    let room = layout::stack_room(state);
+    let first = super::views::sites::first_frame(state, row.text.frame, frames, room);
+    state.stack_scroll = Some(moved(first, by, frames.saturating_sub(room) + 1));
 }
 
 fn remember_site(state: &mut State) {
-    state.stack_scroll = 0;
+    state.stack_scroll = None;
     if let (Some(model), Some(at)) = (&state.model, state.sites.current()) {
         state.site_key = model.sites.get(at).map(|s| s.key);
     }

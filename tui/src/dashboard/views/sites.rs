@@ -204,7 +204,7 @@ fn detail(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
     let room = usize::from(inner.height);
     let cut = frames.len() > room;
     let room = if cut { room.saturating_sub(1) } else { room };
-    let first = state.stack_scroll.min(frames.len().saturating_sub(room));
+    let first = first_frame(state, row.text.frame, frames.len(), room);
     let shown = frames.len().saturating_sub(first).min(room);
     for (line, frame) in frames.iter().skip(first).take(room).enumerate() {
         let y = inner.y + line as u16;
@@ -215,8 +215,7 @@ fn detail(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
         let name_width = clip(&frame.name, width).width();
         let place_room = width.saturating_sub(6 + 2 + name_width).max(width / 2).min(place.width());
         let name_room = width.saturating_sub(6 + place_room + 2);
-        let is_site = super::super::site::short_function(&frame.name) == row.text.function;
-        let name_style = if is_site {
+        let name_style = if first + line == row.text.frame {
             theme.strong
         } else if inlined {
             theme.dim
@@ -241,6 +240,13 @@ fn detail(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
     if inner.height > 0 {
         buf.set_string(inner.x, inner.y + shown as u16, clip(&foot, inner.width.into()), theme.dim);
     }
+}
+
+/// The first frame that is shown: by the user's choice, else so that the one which names the call site can be seen with
+/// some of its callers.
+pub(crate) fn first_frame(state: &State, names: usize, frames: usize, room: usize) -> usize {
+    let wanted = state.stack_scroll.unwrap_or(if names + 3 < room { 0 } else { names.saturating_sub(room / 3) });
+    wanted.min(frames.saturating_sub(room))
 }
 
 /// The end of a text that is too long: of a path, it says more than the start.
