@@ -175,6 +175,7 @@ fn time_of(release: &Path, allocator: &Allocator, workload: &str) -> f64 {
 
 /// Peak resident memory of the smallest run of Python, in KiB.
 fn peak_of_python(allocator: &Allocator) -> f64 {
+    #[expect(clippy::zombie_processes, reason = "wait4 below waits for it")]
     let child = on(allocator, "/usr/bin/python3").args(["-c", "pass"]).spawn().expect("/usr/bin/python3 runs");
     let mut status = 0;
     // SAFETY: all zero bytes are a valid rusage.
