@@ -156,7 +156,9 @@ fn a_terminal_that_goes_away_takes_the_program_along() {
     terminal.keys(&[&format!("cd '{}'", folder.0.display()), "Enter"]);
     terminal.run(&format!("run --output out.log -- sh -c '{script}'"));
     terminal.wait("dashboard", |t| t.modes().starts_with("1 "));
-    let pid = std::fs::read_to_string(folder.0.join("pid")).unwrap();
+    let pid = || std::fs::read_to_string(folder.0.join("pid")).unwrap_or_default();
+    terminal.wait("pid", |_| pid().ends_with('\n'));
+    let pid = pid();
     drop(terminal);
     let begin = Instant::now();
     while Path::new(&format!("/proc/{}", pid.trim())).exists() {
