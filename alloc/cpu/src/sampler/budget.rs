@@ -86,7 +86,7 @@ mod tests {
             assert!((ln(x) - x.ln()).abs() < 1e-11, "{x}");
         }
         for x in [1e-9, 1e-5, 0.01, 0.3, 1.0, 5.0, 39.0, 1e6] {
-            let expected = -(-x as f64).exp_m1();
+            let expected = -f64::exp_m1(-x);
             assert!((one_minus_exp(x) - expected).abs() <= expected * 1e-9, "{x}");
         }
     }
