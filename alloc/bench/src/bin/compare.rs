@@ -5,7 +5,6 @@
 //! round, and the ratio to ours; the same figures go to `out/bench.json`.
 
 use std::collections::BTreeMap;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -41,7 +40,7 @@ fn main() {
                 let time = time_of(&release, allocator, workload);
                 times.entry((workload, allocator.name)).or_default().push(time);
             }
-            memory.entry(allocator.name).or_default().push(peak_of_python(allocator));
+            memory.entry(allocator.name).or_default().push(peak_of_python(&release, allocator));
         }
     }
 
@@ -173,17 +172,15 @@ fn time_of(release: &Path, allocator: &Allocator, workload: &str) -> f64 {
     String::from_utf8_lossy(&output.stdout).trim().parse().expect("workloads prints a number")
 }
 
-/// Peak resident memory of the smallest run of Python, in KiB.
-fn peak_of_python(allocator: &Allocator) -> f64 {
-    #[expect(clippy::zombie_processes, reason = "wait4 below waits for it")]
-    let child = on(allocator, "/usr/bin/python3").args(["-c", "pass"]).spawn().expect("/usr/bin/python3 runs");
-    let mut status = 0;
-    // SAFETY: all zero bytes are a valid rusage.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the child is ours and nobody else waits for it; both pointers are to locals.
-    let waited = unsafe { libc::wait4(child.id() as i32, &mut status, 0, &mut usage) };
-    assert!(waited == child.id() as i32 && status == 0, "python failed on {}", allocator.name);
-    usage.ru_maxrss as f64
+/// Peak resident memory of the smallest run of Python, in KiB. A process that is small itself starts Python and waits for
+/// it: the kernel counts the memory that the starting process had at the time of `exec` into the peak.
+fn peak_of_python(release: &Path, allocator: &Allocator) -> f64 {
+    let mut command = Command::new(release.join("workloads"));
+    command.env_remove("LD_PRELOAD").stdin(Stdio::null()).arg("peak");
+    command.arg(allocator.library.as_deref().unwrap_or(Path::new("")));
+    let output = command.args(["/usr/bin/python3", "-c", "pass"]).output().expect("workloads runs");
+    assert!(output.status.success(), "python on {} failed", allocator.name);
+    String::from_utf8_lossy(&output.stdout).trim().parse().expect("workloads prints a number")
 }
 
 const WINDOW: Duration = Duration::from_secs(4);
@@ -192,10 +189,10 @@ const PAIRS: usize = 8;
 /// By how many per cent a busy program is slower in the windows in which a dashboard looks at it.
 fn attach_cost(release: &Path, ours: &Allocator) -> Spread {
     let windows = 2 * PAIRS + 1;
-    let seconds = windows as u64 * WINDOW.as_secs() + 4;
+    let seconds = windows as u64 * WINDOW.as_secs() * 2;
     let start = Instant::now();
     let busy = on(ours, release.join("workloads")).args(["busy", &seconds.to_string()]).stdout(Stdio::piped()).spawn();
-    let busy = busy.expect("workloads runs");
+    let mut busy = busy.expect("workloads runs");
     let pid = busy.id();
     // Without, with, without, ...: the first second of each window is left out, for the reader's start and end.
     let mut bounds = Vec::new();
@@ -208,6 +205,7 @@ fn attach_cost(release: &Path, ours: &Allocator) -> Spread {
             end(dashboard);
         }
     }
+    busy.kill().expect("it is a child");
     let output = busy.wait_with_output().expect("workloads ends");
     let slots: Vec<(u64, u64)> = String::from_utf8_lossy(&output.stdout)
         .lines()
@@ -232,16 +230,15 @@ fn attach_cost(release: &Path, ours: &Allocator) -> Spread {
 fn dashboard(release: &Path, pid: u32) -> Child {
     let command = format!("stty rows 36 cols 120; exec {} top {pid}", release.join("poolscope").display());
     let mut script = Command::new("script");
-    script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm-256color").process_group(0);
+    script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm-256color");
     script.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("script runs")
 }
 
+/// Ends it at once.
 fn end(mut dashboard: Child) {
     let running = dashboard.try_wait().expect("it is a child").is_none();
     assert!(running, "the dashboard ended by itself: its cost was not measured");
-    // The end of its input hangs the terminal up; the signal is for a `script` that waits longer.
-    drop(dashboard.stdin.take());
-    // SAFETY: no memory is involved; the child was not waited for, so the id is its own.
-    unsafe { libc::kill(dashboard.id() as i32, libc::SIGTERM) };
+    // With `script` its terminal goes, and the dashboard is hung up on.
+    dashboard.kill().expect("it is a child");
     dashboard.wait().expect("it is a child");
 }

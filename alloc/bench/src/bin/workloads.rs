@@ -2,7 +2,8 @@
 //! a preloaded library takes them.
 //!
 //! usage: `workloads pair64|batch64|random|cross-thread` prints nanoseconds per malloc and free;
-//! `workloads busy SECONDS` prints a line each 100 ms: the time since its start in milliseconds and the pairs done.
+//! `workloads busy SECONDS` prints a line each 100 ms: the time since its start in milliseconds and the pairs done;
+//! `workloads peak LIBRARY PROGRAM ARGS...` prints the peak resident memory of PROGRAM with LIBRARY preloaded, in KiB.
 
 use std::hint::black_box;
 use std::io::Write;
@@ -24,6 +25,7 @@ fn main() {
         "random" => timed(15_000_000, random),
         "cross-thread" => timed(8_000_000, cross_thread),
         "busy" => busy(args.next().and_then(|seconds| seconds.parse().ok()).unwrap_or(10)),
+        "peak" => peak(&args.collect::<Vec<_>>()),
         _ => {
             eprintln!("workloads: no workload {name:?}");
             std::process::exit(2);
@@ -144,6 +146,27 @@ fn cross_thread(pairs: u64) {
             ring.written.store(number + 1, Ordering::Release);
         }
     });
+}
+
+#[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
+fn peak(args: &[String]) {
+    let [library, program, args @ ..] = args else {
+        eprintln!("workloads peak LIBRARY PROGRAM ARGS...");
+        std::process::exit(2);
+    };
+    let mut command = std::process::Command::new(program);
+    command.args(args);
+    if !library.is_empty() {
+        command.env("LD_PRELOAD", library);
+    }
+    let child = command.spawn().expect("the program can be started");
+    let mut status = 0;
+    // SAFETY: all zero bytes are a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the child is ours and nobody else waits for it; both pointers are to locals.
+    let waited = unsafe { libc::wait4(child.id() as i32, &mut status, 0, &mut usage) };
+    assert!(waited == child.id() as i32 && status == 0, "{program} failed");
+    println!("{}", usage.ru_maxrss);
 }
 
 fn busy(seconds: u64) {
