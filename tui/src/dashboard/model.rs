@@ -101,10 +101,11 @@ impl Model {
         self.snapshot.tiers.get(counter)
     }
 
-    /// The program's name: the executable's file name, or that of its first argument.
+    /// The program's name: the file name of its first argument, as it was called, or of its executable. (Several programs
+    /// are links to one file: redis-server is redis-check-rdb on Debian.)
     pub(crate) fn program(&self) -> String {
         let process = &self.snapshot.process;
-        let path = if process.exe.is_empty() { process.args.first().map_or("", |a| a) } else { &process.exe };
+        let path = process.args.first().filter(|called| !called.is_empty()).unwrap_or(&process.exe);
         super::format::printable(super::site::file_name(path))
     }
 
