@@ -11,5 +11,8 @@ fn main() {
     // exceptions go through the program's.
     println!("cargo:rustc-cdylib-link-arg=-l:libgcc_eh.a");
     println!("cargo:rustc-cdylib-link-arg=-Wl,--exclude-libs,libgcc_eh.a");
+    // The libc crate asks for libc.so.6 only where its feature `std` is off, and cargo turns that on when it builds
+    // other members with this one. Without it, symbols have no versions: glibc's oldest would be taken.
+    println!("cargo:rustc-cdylib-link-arg=-lc");
     println!("cargo:rerun-if-changed=build.rs");
 }

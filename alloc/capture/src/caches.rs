@@ -8,10 +8,11 @@
 
 extern crate alloc;
 
+use crate::stack::thread_pointer;
 use crate::unwinder::{Cache, new_cache};
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Captures that can go by tables at the same time. The next ones fall back.
 pub(crate) const CACHES: usize = 32;
@@ -19,19 +20,20 @@ pub(crate) const CACHES: usize = 32;
 /// One cache, on cache lines of its own.
 #[repr(align(64))]
 struct Slot {
-    locked: AtomicBool,
+    /// The control block of the thread that has it, or 0.
+    holder: AtomicUsize,
     cache: UnsafeCell<Option<Cache>>,
 }
 
-// SAFETY: the cache is only touched by the holder of `locked`.
+// SAFETY: the cache is only touched by its holder.
 unsafe impl Sync for Slot {}
 
-static SLOTS: [Slot; CACHES] =
-    [const { Slot { locked: AtomicBool::new(false), cache: UnsafeCell::new(None) } }; CACHES];
+static SLOTS: [Slot; CACHES] = [const { Slot { holder: AtomicUsize::new(0), cache: UnsafeCell::new(None) } }; CACHES];
 
 impl Slot {
     fn try_lock(&self) -> bool {
-        !self.locked.load(Ordering::Relaxed) && !self.locked.swap(true, Ordering::Acquire)
+        self.holder.load(Ordering::Relaxed) == 0
+            && self.holder.compare_exchange(0, thread_pointer(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -42,7 +44,7 @@ pub(crate) struct Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.slot.locked.store(false, Ordering::Release);
+        self.slot.holder.store(0, Ordering::Release);
     }
 }
 
@@ -97,13 +99,15 @@ pub(crate) fn can_allocate(bytes: usize) -> bool {
 }
 
 /// In a forked child: the caches that other threads had in use are free again, and empty, as they may be half written.
-/// Their memory stays the child's, unused: to free it would be a call of the allocator in the middle of a fork.
+/// Their memory stays the child's, unused: to free it would be a call of the allocator in the middle of a fork. A
+/// cache of the thread itself is in use still, if a signal handler forked.
 pub(crate) fn reset_after_fork() {
     for slot in &SLOTS {
-        if slot.locked.load(Ordering::Relaxed) {
-            // SAFETY: the thread that held the lock does not exist in the child, and no other one does yet.
+        let holder = slot.holder.load(Ordering::Relaxed);
+        if holder != 0 && holder != thread_pointer() {
+            // SAFETY: the holder does not exist in the child, and no other thread does yet.
             core::mem::forget(unsafe { (*slot.cache.get()).take() });
-            slot.locked.store(false, Ordering::Release);
+            slot.holder.store(0, Ordering::Release);
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::{Captured, MAX_DEPTH, ThreadState};
 /// Return addresses of the calling thread, innermost first, written to `frames`. The first one lies in the caller.
 ///
 /// `state` is the calling thread's own. Waits for no thread and leaves `errno` alone. It may allocate, see the crate. A
-/// capture of 20 frames that were seen before costs about 0.1 µs.
+/// capture of 20 frames that were seen before costs 0.1 to 0.3 µs.
 #[inline(always)]
 pub fn capture(state: &mut ThreadState, frames: &mut [u64; MAX_DEPTH]) -> Captured {
     let mut captured = Captured::default();

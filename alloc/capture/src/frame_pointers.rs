@@ -1,73 +1,81 @@
 //! Whether a module keeps frame pointers: then its frames chain through the stack and need no tables.
 //!
-//! A sample of its functions says so. Nearly all of them must begin with `push rbp; mov rbp, rsp`. Compilers that keep
-//! frame pointers do that everywhere but in hand-written assembly; compilers that do not, do it where they need it, in
-//! one function out of ten. C++ libraries fail the test even with frame pointers, as the cold halves of their
-//! functions have entries of their own; for them it is tables, which are slower and never wrong.
+//! A sample of its functions says so, by their tables. A function keeps the frame pointer if it has it in place
+//! wherever it can call: before that, only the return address and the caller's frame pointer are on the stack. The
+//! prologue's bytes say less: where frame pointers are kept, gcc and LLVM still leave them out of functions that call
+//! nothing, and set them behind a first test of the arguments. In a Rust program that is built for them, only three
+//! functions out of four begin with `push rbp; mov rbp, rsp`.
 
-use crate::reader::Reader;
 use crate::unwind_tables::Tables;
 
 /// Functions that are looked at.
 const SAMPLE: usize = 128;
-/// One in this many may begin otherwise.
+/// One in this many may do without.
 const EXCEPTIONS: usize = 20;
-/// Bytes in which a function must have set its frame pointer: the compiler may have moved something in between.
-const PROLOGUE: usize = 16;
 
-const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-const PUSH_RBP: u8 = 0x55;
-const MOV_RBP_RSP: [[u8; 3]; 2] = [[0x48, 0x89, 0xe5], [0x48, 0x8b, 0xec]];
-
-/// Whether the functions of `tables`, whose code can be read at `code`, keep frame pointers.
-pub(crate) fn are_kept(tables: &Tables, code: (usize, usize)) -> bool {
+/// Whether the functions that `tables` describe keep frame pointers.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn are_kept(tables: &Tables) -> bool {
     let sample = tables.count().min(SAMPLE);
-    let mut exceptions = 0;
+    let (mut counted, mut exceptions) = (0, 0);
     for n in 0..sample {
-        let function = tables.function(n.wrapping_mul(tables.count()) / sample.max(1));
-        if !function.is_some_and(|function| sets_frame_pointer(function, code)) {
-            exceptions += 1;
-            if exceptions * EXCEPTIONS > sample {
-                return false;
-            }
+        match function::keeps(tables, n.wrapping_mul(tables.count()) / sample.max(1)) {
+            Some(true) => counted += 1,
+            Some(false) => (counted, exceptions) = (counted + 1, exceptions + 1),
+            None => {}
+        }
+        if exceptions * EXCEPTIONS > sample {
+            return false;
         }
     }
-    sample > 0
+    counted > 0 && exceptions * EXCEPTIONS <= counted
 }
 
-fn sets_frame_pointer(function: usize, code: (usize, usize)) -> bool {
-    if function < code.0 || code.1 < function {
-        return false;
-    }
-    // SAFETY: `code` is a readable segment of a module that the loader just confirmed.
-    let mut reader = unsafe { Reader::new(function, code.1) };
-    let mut bytes = [0; ENDBR64.len() + PROLOGUE];
-    for byte in &mut bytes {
-        *byte = reader.u8().unwrap_or(0);
-    }
-    begins_with_frame_pointer(&bytes)
+/// The procedure call standard demands them, and the walk has no other way there.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn are_kept(_: &Tables) -> bool {
+    false
 }
 
-fn begins_with_frame_pointer(code: &[u8]) -> bool {
-    let code = code.strip_prefix(&ENDBR64).unwrap_or(code);
-    let Some((&PUSH_RBP, rest)) = code.split_first() else {
-        return false;
+#[cfg(target_arch = "x86_64")]
+mod function {
+    use super::Tables;
+    use gimli::{
+        BaseAddresses, CfaRule, EhFrame, LittleEndian, Register, RegisterRule, UnwindContext, UnwindContextStorage,
+        UnwindSection, UnwindTableRow, X86_64,
     };
-    rest.windows(3).take(PROLOGUE - 3).any(|bytes| MOV_RBP_RSP.iter().any(|mov| bytes == mov))
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// Room for one row of every general register and one that is remembered, on the stack.
+    struct Storage;
 
-    #[test]
-    fn prologues_are_told_apart() {
-        assert!(begins_with_frame_pointer(&[0x55, 0x48, 0x89, 0xe5, 0x41, 0x57]));
-        assert!(begins_with_frame_pointer(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x31, 0xc0, 0x48, 0x89, 0xe5]));
-        // push rbp; push rbx; sub rsp: the register holds something else.
-        assert!(!begins_with_frame_pointer(&[0x55, 0x53, 0x48, 0x83, 0xec, 0x08, 0x90, 0x90]));
-        // sub rsp, 8; push rbp; mov rbp, rsp: not a frame at the return address.
-        assert!(!begins_with_frame_pointer(&[0x48, 0x83, 0xec, 0x08, 0x55, 0x48, 0x89, 0xe5]));
-        assert!(!begins_with_frame_pointer(&[]));
+    impl UnwindContextStorage<usize> for Storage {
+        type Rules = [(Register, RegisterRule<usize>); 17];
+        type Stack = [UnwindTableRow<usize, Self>; 3];
+    }
+
+    /// Whether function number `n` keeps the frame pointer. `None` if its tables do not say: the linker's stubs compute
+    /// their frame, and so do functions that realign their stack, which do keep it.
+    #[inline(never)]
+    pub(super) fn keeps(tables: &Tables, n: usize) -> Option<bool> {
+        // SAFETY: a module is looked at when the loader has just confirmed it.
+        let [(header, _), (start, bytes)] = unsafe { tables.sections() };
+        let frames = EhFrame::new(bytes, LittleEndian);
+        let bases = BaseAddresses::default().set_eh_frame(start as u64).set_eh_frame_hdr(header as u64);
+        let offset = tables.description(n)?.checked_sub(start)?;
+        let function = frames.fde_from_offset(&bases, offset.into(), EhFrame::cie_from_offset).ok()?;
+        let mut context = UnwindContext::<usize, Storage>::new_in();
+        let mut rows = function.rows(&frames, &bases, &mut context).ok()?;
+        let mut keeps = true;
+        while let Some(row) = rows.next_row().ok()? {
+            match *row.cfa() {
+                CfaRule::RegisterAndOffset { register: X86_64::RBP, offset: 16 } => {}
+                CfaRule::RegisterAndOffset { register: X86_64::RSP, offset: 8 } => {}
+                CfaRule::RegisterAndOffset { register: X86_64::RSP, offset: 16 }
+                    if row.register(X86_64::RBP) == Some(RegisterRule::Offset(-16)) => {}
+                CfaRule::RegisterAndOffset { .. } => keeps = false,
+                CfaRule::Expression(_) => return None,
+            }
+        }
+        Some(keeps)
     }
 }

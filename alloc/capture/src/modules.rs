@@ -258,6 +258,7 @@ impl Entry {
 
 /// Reads the headers of a module and lists it.
 #[cold]
+#[inline(never)]
 fn add(object: &Object) -> Module {
     let headers = elf::headers(object);
     let unlisted = Module {
@@ -278,7 +279,7 @@ fn add(object: &Object) -> Module {
         object: *object,
         code: headers.code,
         tables,
-        keeps_frame_pointers: tables.is_some_and(|tables| frame_pointers::are_kept(&tables, headers.code)),
+        keeps_frame_pointers: tables.is_some_and(|tables| frame_pointers::are_kept(&tables)),
         unwinder: unwinder.and_then(|tables| Unwinder::new(object, &tables)),
         load_bias: object.load_bias(),
         fingerprint: fingerprint(object, tables.as_ref(), headers.build_id_at, headers.build_id_len),

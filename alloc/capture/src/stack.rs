@@ -144,7 +144,7 @@ fn kernel_answers() -> bool {
 
 /// The address of the thread's control block.
 #[cfg(target_arch = "x86_64")]
-fn thread_pointer() -> usize {
+pub(crate) fn thread_pointer() -> usize {
     let pointer: usize;
     // SAFETY: the ABI keeps the block's own address in its first word (ELF TLS, 3.4.6).
     unsafe {
@@ -155,7 +155,7 @@ fn thread_pointer() -> usize {
 
 /// The address of the thread's control block.
 #[cfg(target_arch = "aarch64")]
-fn thread_pointer() -> usize {
+pub(crate) fn thread_pointer() -> usize {
     let pointer: usize;
     // SAFETY: reads a register.
     unsafe {

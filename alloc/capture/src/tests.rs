@@ -1,10 +1,14 @@
 use crate::{Captured, MAX_DEPTH, ThreadState, capture};
 use std::hint::black_box;
+use std::path::PathBuf;
 use std::prelude::v1::*;
+use std::process::Command;
+use std::{env, fs, process};
 
 mod chains;
 mod replaced;
 mod unknown_code;
+mod ways;
 
 /// The stack as [`capture`] sees it from its caller.
 #[inline(never)]
@@ -33,4 +37,16 @@ fn names(frames: &[u64]) -> Vec<String> {
         names.push(name);
     }
     names
+}
+
+/// A library made of the C text, in a folder of this process.
+fn compile(name: &str, text: &str, options: &[&str]) -> PathBuf {
+    let folder = env::temp_dir().join(std::format!("poolscope-capture-{}", process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let (source, library) = (folder.join(std::format!("{name}.c")), folder.join(std::format!("{name}.so")));
+    fs::write(&source, text).unwrap();
+    let options = ["-O2", "-shared", "-fPIC"].iter().chain(options);
+    let status = Command::new("gcc").args(options).arg("-o").arg(&library).arg(&source).status().unwrap();
+    assert!(status.success());
+    library
 }

@@ -1,6 +1,6 @@
 //! Where a module's unwind tables are: `.eh_frame_hdr` is their index, `.eh_frame` holds them (LSB core, 10.6).
 //!
-//! Only their place is read here. What they say is [`crate::unwinder`]'s to find out.
+//! Only their place is read here. What they say is for framehop and gimli to find out.
 
 use crate::elf::Headers;
 use crate::loader::Object;
@@ -61,9 +61,9 @@ impl Tables {
         Some((self.header.wrapping_add(function), self.header.wrapping_add(description)))
     }
 
-    /// First address of function number `n`.
-    pub(crate) fn function(&self, n: usize) -> Option<usize> {
-        self.entry(n).map(|entry| entry.0)
+    /// Where the description of function number `n` is.
+    pub(crate) fn description(&self, n: usize) -> Option<usize> {
+        self.entry(n).map(|entry| entry.1)
     }
 
     /// A word that changes when the tables do: their place, their number and the first function.

@@ -25,6 +25,8 @@ pub(crate) type Cache = CacheX86_64<MustNotAllocateDuringUnwind>;
 pub(crate) type Cache = ();
 
 /// A new cache. Allocates.
+#[cold]
+#[inline(never)]
 pub(crate) fn new_cache() -> Cache {
     #[cfg(target_arch = "x86_64")]
     Cache::new_in()

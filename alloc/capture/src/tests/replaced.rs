@@ -3,10 +3,9 @@ use super::*;
 use crate::{module, module_count, module_generation};
 use std::ffi::{CString, c_void};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::{env, fs, process, thread};
+use std::{env, thread};
 
 static LOADING: Mutex<()> = Mutex::new(());
 
@@ -17,21 +16,10 @@ extern "C" fn callback(result: *mut c_void) {
 
 /// A library with a function that calls back, after a frame of `words` words.
 fn build(name: &str, words: usize) -> PathBuf {
-    let folder = env::temp_dir().join(std::format!("poolscope-capture-{}", process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    let (source, library) = (folder.join(std::format!("{name}.c")), folder.join(std::format!("{name}.so")));
     let text = std::format!(
         "void enter(void (*f)(void *), void *p) {{ volatile long room[{words}]; room[0] = 1; f(p); room[{words} - 1] = 2; }}"
     );
-    fs::write(&source, text).unwrap();
-    let status = Command::new("gcc")
-        .args(["-O2", "-shared", "-fPIC", "-fomit-frame-pointer", "-o"])
-        .arg(&library)
-        .arg(&source)
-        .status()
-        .unwrap();
-    assert!(status.success());
-    library
+    compile(name, &text, &["-fomit-frame-pointer"])
 }
 
 /// Loads a library, calls it, unloads it; returns the function's address and what was captured below it.

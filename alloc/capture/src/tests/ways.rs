@@ -1,0 +1,143 @@
+//! The ways out of a function: by frame pointers alone, by tables, as libgcc sees it.
+use super::*;
+use crate::modules::{self, Confirmed};
+use crate::{fallback, loader};
+use std::ffi::{CString, c_void};
+
+type Descend = extern "C" fn(i32, extern "C" fn(*mut c_void), *mut c_void) -> i32;
+
+/// Functions that call each other, and then back. No tail calls: each result is used.
+const DESCENT: &str = "
+    typedef void call(void *);
+    int descend(int depth, call *f, void *p);
+    __attribute__((noinline)) int middle(int depth, call *f, void *p) { return descend(depth, f, p) * 3 + depth; }
+    __attribute__((noinline)) int descend(int depth, call *f, void *p) {
+        if (depth == 0) { f(p); return 1; }
+        return middle(depth - 1, f, p) + depth;
+    }
+";
+
+/// A function that aligns its stack, with a variable part: gcc then finds its frame through a word stored below it.
+const REALIGNED: &str = "
+    typedef void call(void *);
+    typedef long vector __attribute__((vector_size(64)));
+    void use(vector *, char *) __attribute__((weak));
+    int descend(int depth, call *f, void *p) {
+        vector aligned = {depth};
+        char room[depth + 1];
+        __asm__ volatile(\"\" : : \"r\"(&aligned), \"r\"(room) : \"memory\");
+        f(p);
+        __asm__ volatile(\"\" : : \"r\"(&aligned), \"r\"(room) : \"memory\");
+        return aligned[0] + room[0];
+    }
+";
+
+extern "C" fn callback(result: *mut c_void) {
+    // SAFETY: `run` passes its own variable.
+    unsafe { *result.cast() = here() };
+}
+
+/// What was captured in a library's function.
+struct Seen {
+    captured: Captured,
+    frames: Vec<u64>,
+    /// Frames of the library itself.
+    own: usize,
+    /// The library is left by frame pointers alone.
+    by_frame_pointers: bool,
+}
+
+impl Seen {
+    /// Everything is there, from the callback through the library's `own` frames to the test.
+    fn assert_complete(&self, own: usize) {
+        let names = names(&self.frames);
+        assert!(!self.captured.incomplete, "{names:#?}");
+        assert_eq!(self.own, own, "{names:#?}");
+        assert!(names.iter().any(|name| name.contains("callback")), "{names:#?}");
+        assert!(names.iter().any(|name| name == "run" || name.contains("tests::ways::run")), "{names:#?}");
+    }
+}
+
+/// Calls a library's `descend`.
+#[inline(never)]
+fn run(name: &str, text: &str, options: &[&str], depth: i32) -> Seen {
+    let library = compile(name, text, options);
+    let path = CString::new(library.to_str().unwrap()).unwrap();
+    // SAFETY: the library is ours, stays loaded, and its function has this signature.
+    unsafe {
+        let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
+        assert!(!handle.is_null());
+        let address = libc::dlsym(handle, c"descend".as_ptr());
+        let descend: Descend = std::mem::transmute(address);
+        let mut seen: (Captured, Vec<u64>) = Default::default();
+        black_box(descend(depth, callback, (&raw mut seen).cast()));
+        let module = modules::find(address as usize, &mut Confirmed::new()).unwrap();
+        let (captured, frames) = seen;
+        let own = frames.iter().filter(|frame| module.holds(**frame as usize)).count();
+        Seen { captured, frames, own, by_frame_pointers: module.keeps_frame_pointers }
+    }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_module_with_frame_pointers_is_left_by_them() {
+    let seen = run("framed", DESCENT, &["-fno-omit-frame-pointer", "-nostdlib"], 20);
+    assert!(seen.by_frame_pointers);
+    seen.assert_complete(41);
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_module_without_frame_pointers_is_left_by_its_tables() {
+    let seen = run("frameless", DESCENT, &["-fomit-frame-pointer"], 20);
+    assert!(!seen.by_frame_pointers);
+    seen.assert_complete(41);
+}
+
+/// One function among many that uses the register for something else: the sample says that all keep it.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn frame_pointers_that_lead_astray_are_given_up() {
+    let mut text = String::from(
+        "__asm__(\".globl descend; .type descend, @function; descend: .cfi_startproc; push %rbp; .cfi_def_cfa_offset 16;\"
+                 \".cfi_offset 6, -16; mov $64, %ebp; mov %rdx, %rdi; call *%rsi; pop %rbp; .cfi_def_cfa_offset 8; ret;\"
+                 \".cfi_endproc; .size descend, . - descend\");\n",
+    );
+    for n in 0..60 {
+        text += &std::format!("int filler{n}(void (*f)(void)) {{ f(); return {n}; }}\n");
+    }
+    let seen = run("astray", &text, &["-fno-omit-frame-pointer", "-nostdlib"], 1);
+    assert!(seen.by_frame_pointers);
+    seen.assert_complete(1);
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_function_that_aligns_its_stack_is_left() {
+    run("realigned", REALIGNED, &["-mavx512f", "-fomit-frame-pointer"], 20).assert_complete(1);
+}
+
+#[test]
+fn the_fallback_sees_the_same_frames() {
+    if !loader::is_safe_to_ask() {
+        return;
+    }
+    let mut frames = [0; MAX_DEPTH];
+    let captured = capture(&mut ThreadState::new(), &mut frames);
+    let mut again = frames;
+    let nothing = Captured { depth: 1, truncated: false, incomplete: true };
+    // The second frame: the return address of this function, which is the same at both calls.
+    let seen = fallback::trace(frames[1] as usize, &mut again, nothing);
+    assert_eq!(seen, Captured { depth: captured.depth - 1, ..captured });
+    assert_eq!(again[..seen.depth], frames[1..captured.depth]);
+}
+
+#[test]
+fn the_fallback_changes_nothing_if_it_sees_less() {
+    let (captured, frames) = here();
+    let mut again = [0; MAX_DEPTH];
+    again[..frames.len()].copy_from_slice(&frames);
+    // No return address of this thread, so that it finds nothing.
+    assert_eq!(fallback::trace(1, &mut again, captured), captured);
+    assert_eq!(again[..captured.depth], frames[..]);
+}
