@@ -186,6 +186,20 @@ impl Frontier {
         Ok(self.commit(pages).then(|| self.cut(pages)))
     }
 
+    /// Takes `pages` never used pages if they follow `span`; they are part of it afterwards.
+    pub fn extend(&mut self, span: &'static Slab, pages: usize) -> bool {
+        if self.arenas == 0 || self.next_page + pages > self.pages {
+            return false;
+        }
+        let end = span.address() as usize + span.bytes();
+        if end != self.base() + self.next_page * PAGE || !self.commit(pages) {
+            return false;
+        }
+        let behind = self.cut(pages);
+        span.pages.set(span.pages.get() + behind.pages.get());
+        true
+    }
+
     fn base(&self) -> usize {
         ARENAS[self.arenas - 1].base.load(Ordering::Relaxed)
     }

@@ -8,17 +8,19 @@ use crate::slab::{NO_SLOT, Slab, owner};
 use crate::spin_lock::SlowPath;
 use crate::stats::{self, TierCounter};
 use crate::thread_cache::Heap;
-use crate::{page_heap, sampler};
+use crate::{os, page_heap, sampler};
+
+/// Pages for a block of `size` bytes; `None` if no span can be so long.
+fn pages_for(size: usize) -> Option<usize> {
+    let pages = size.div_ceil(PAGE).max(1);
+    (size <= isize::MAX as usize - PAGE && u32::try_from(pages).is_ok()).then_some(pages)
+}
 
 /// Allocates `size` bytes at a multiple of `align`; the second value tells whether they read as zero. `None` without
 /// memory.
 #[cold]
 pub fn alloc(slow: SlowPath, heap: &'static Heap, size: usize, align: usize) -> Option<(*mut u8, bool)> {
-    if size > isize::MAX as usize - PAGE {
-        return None;
-    }
-    let pages = size.div_ceil(PAGE).max(1);
-    let span = page_heap::alloc(slow, u32::try_from(pages).ok()? as usize, (align / PAGE).max(1))?;
+    let span = page_heap::alloc(slow, pages_for(size)?, (align / PAGE).max(1))?;
     span.class.set(SizeClass(0));
     span.aux.set(size);
     span.live_slot().set(NO_SLOT);
@@ -38,6 +40,13 @@ pub fn alloc(slow: SlowPath, heap: &'static Heap, size: usize, align: usize) -> 
 
 /// Frees a large block.
 pub fn free(slow: SlowPath, span: &'static Slab) {
+    forget(slow, span);
+    page_heap::free(slow, span);
+    sampler::publish_tiers();
+}
+
+/// Takes a block that ends out of all books.
+fn forget(slow: SlowPath, span: &'static Slab) {
     let slot = span.live_slot().replace(NO_SLOT);
     if slot != NO_SLOT {
         sampler::free_large(slow, slot);
@@ -46,8 +55,34 @@ pub fn free(slow: SlowPath, span: &'static Slab) {
     stats::sub(TierCounter::LargeObjects, 1);
     stats::add(TierCounter::LargeFrees, 1);
     span.end_large();
-    page_heap::free(slow, span);
-    sampler::publish_tiers();
+}
+
+/// Changes a large block's size in place. False if there is no room behind it.
+pub fn resize_in_place(slow: SlowPath, span: &'static Slab, size: usize) -> bool {
+    let Some(pages) = pages_for(size) else { return false };
+    let before = span.bytes();
+    if !page_heap::resize(slow, span, pages) {
+        return false;
+    }
+    stats::add(TierCounter::LargeBytes, span.bytes() as u64);
+    stats::sub(TierCounter::LargeBytes, before as u64);
+    resize(slow, span, size);
+    true
+}
+
+/// Moves a large block's memory to a new, larger block without copying it. The new block; `None` if the kernel can't,
+/// and everything is as it was.
+pub fn move_to_larger(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize) -> Option<*mut u8> {
+    let (p, _) = alloc(slow, heap, size, PAGE)?;
+    let new = crate::arena::page_of(p)?;
+    // SAFETY: both spans are in use and apart; the new one holds nothing yet.
+    if !unsafe { os::move_pages(span.address(), p, span.bytes()) } {
+        free(slow, new);
+        return None;
+    }
+    forget(slow, span);
+    page_heap::free_zeroed(slow, span);
+    Some(p)
 }
 
 /// Notes a new size of a block that stays where it is.

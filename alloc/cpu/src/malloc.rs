@@ -4,7 +4,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::arena;
+use crate::arena::{self, PAGE as ARENA_PAGE};
 use crate::os;
 use crate::registry::{self, Entry};
 use crate::size_class::{MEDIUM_MAX, SMALL_MAX, SizeClass};
@@ -179,6 +179,11 @@ pub unsafe fn realloc(p: *mut u8, size: usize, align: usize) -> *mut u8 {
             note_size(p, size);
             return p;
         }
+        if size > MEDIUM_MAX
+            && let Some(p) = realloc_large(p, size, align)
+        {
+            return p;
+        }
         let new = malloc_aligned(size, align);
         if !new.is_null() {
             core::ptr::copy_nonoverlapping(p, new, size.min(usable));
@@ -186,6 +191,23 @@ pub unsafe fn realloc(p: *mut u8, size: usize, align: usize) -> *mut u8 {
         }
         new
     }
+}
+
+/// Blocks from this size on are moved by the kernel, page by page: below, copying is cheaper.
+const MOVE_MIN: usize = 2 << 20;
+
+/// Resizes a block that is large and stays large: in place, or by moving its pages. `None` if it has to be copied.
+#[cold]
+fn realloc_large(p: *mut u8, size: usize, align: usize) -> Option<*mut u8> {
+    let span = slab_of(p).filter(|slab| slab.owner.load(Ordering::Relaxed) == owner::LARGE)?;
+    let Entry::Heap(entered) = registry::enter() else { return None };
+    if large::resize_in_place(entered.slow, span, size) {
+        return Some(p);
+    }
+    if span.bytes() >= MOVE_MIN && align <= ARENA_PAGE {
+        return large::move_to_larger(entered.slow, entered.heap, span, size);
+    }
+    None
 }
 
 /// Notes the new size of a block that stays where it is, if its size is recorded.

@@ -84,6 +84,17 @@ pub unsafe fn decommit(p: *mut u8, len: usize) -> bool {
     keep_errno(|| unsafe { libc::madvise(p.cast::<c_void>(), len, libc::MADV_DONTNEED) == 0 })
 }
 
+/// Moves the memory behind `len` bytes at `from` to `to`, without copying; `from` reads as zero afterwards
+/// (`MREMAP_DONTUNMAP`, Linux 5.7). Returns whether it worked.
+///
+/// # Safety
+/// Both ranges are the pool's own, private and anonymous, whole pages, apart from each other; `to` holds nothing of use.
+pub unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> bool {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+    // SAFETY: the caller's promise.
+    keep_errno(|| unsafe { libc::mremap(from.cast(), len, len, flags, to.cast::<c_void>()) != libc::MAP_FAILED })
+}
+
 /// Nanoseconds of a clock (no system call: the vdso answers).
 pub fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -61,6 +61,18 @@ pub fn free(slow: SlowPath, span: &'static Slab) {
     }
 }
 
+/// Gives back a span whose memory was moved away: it reads as zero.
+pub fn free_zeroed(slow: SlowPath, span: &'static Slab) {
+    span.set_zero(true);
+    stats::add(TierCounter::PageHeapFrees, 1);
+    PAGE_HEAP.lock(slow).free(span);
+}
+
+/// Changes the length of a span that is in use, in place. False if what follows it is in use, too.
+pub fn resize(slow: SlowPath, span: &'static Slab, pages: usize) -> bool {
+    PAGE_HEAP.lock(slow).resize(span, pages)
+}
+
 /// Gives the memory of all free spans back to the kernel. Returns the bytes.
 pub fn release_all(slow: SlowPath) -> usize {
     let mut bytes = 0;
@@ -133,6 +145,36 @@ impl PageHeap {
         }
         self.used += span.bytes();
         Some(span)
+    }
+
+    fn resize(&mut self, span: &'static Slab, pages: usize) -> bool {
+        let now = span.pages.get() as usize;
+        if pages < now {
+            let rest = split(span, pages);
+            rest.set_zero(false);
+            mark_used(span);
+            self.used -= rest.bytes();
+            self.insert(rest);
+            return true;
+        }
+        let missing = pages - now;
+        let after = span.page(now as u32);
+        if after.kind.get() == Kind::Free && after.pages.get() as usize >= missing {
+            self.remove(after);
+            let rest = (after.pages.get() as usize > missing).then(|| split(after, missing));
+            span.pages.set(pages as u32);
+            mark_used(span);
+            if let Some(rest) = rest {
+                self.insert(rest);
+            }
+        } else if missing > 0 {
+            if !self.frontier.extend(span, missing) {
+                return false;
+            }
+            mark_used(span);
+        }
+        self.used += missing * PAGE;
+        true
     }
 
     /// Takes a span back that was in use.
@@ -251,6 +293,13 @@ fn split(span: &'static Slab, pages: usize) -> &'static Slab {
     rest.zero_and_arena.set(span.zero_and_arena.get());
     span.pages.set(pages as u32);
     rest
+}
+
+/// Writes the descriptor of the last page of a span that changed its length; the first one's stays as it is.
+fn mark_used(span: &'static Slab) {
+    let owner = span.owner.load(Ordering::Relaxed);
+    mark(span, Kind::Used);
+    span.owner.store(owner, Ordering::Release);
 }
 
 /// Writes the descriptors of a span's ends.

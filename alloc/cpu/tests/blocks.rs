@@ -138,3 +138,69 @@ fn freeing_null_does_nothing() {
     // SAFETY: null is allowed.
     unsafe { free(std::ptr::null_mut()) };
 }
+
+/// Fills a block's pages with their numbers, so that a page that is lost or swapped shows.
+fn number_pages(p: *mut u8, from: usize, to: usize) {
+    for at in (from.next_multiple_of(4096)..to).step_by(4096) {
+        // SAFETY: the block holds `to` bytes.
+        unsafe { p.add(at).cast::<usize>().write(at) };
+    }
+}
+
+fn check_pages(p: *mut u8, to: usize) {
+    for at in (0..to.saturating_sub(8)).step_by(4096) {
+        // SAFETY: as above.
+        assert_eq!(unsafe { p.add(at).cast::<usize>().read() }, at);
+    }
+}
+
+#[test]
+fn a_large_block_keeps_its_contents_as_it_grows_and_shrinks() {
+    let mut size = 300_000;
+    let mut p = malloc(size);
+    number_pages(p, 0, size);
+    // Another large block now and then is in the way of growing in place.
+    let mut others = Vec::new();
+    for step in 0..24 {
+        let next = if step % 10 == 9 { size / 3 } else { size + size / 3 };
+        // SAFETY: the block is allocated.
+        p = unsafe { realloc(p, next, 16) };
+        assert!(!p.is_null());
+        check_pages(p, size.min(next));
+        number_pages(p, size.min(next), next);
+        size = next;
+        if step % 3 == 0 {
+            others.push((malloc(400_000), step as u8));
+            // SAFETY: the block holds that many bytes.
+            unsafe { others[others.len() - 1].0.write_bytes(step as u8, 400_000) };
+        }
+    }
+    for (other, fill) in others {
+        check(other as usize, 400_000, fill);
+        // SAFETY: the block is allocated.
+        unsafe { free(other) };
+    }
+    check_pages(p, size);
+    // SAFETY: the block is allocated.
+    unsafe { free(p) };
+}
+
+#[test]
+fn memory_that_was_moved_away_reads_as_zero_when_it_is_asked_for() {
+    for _ in 0..3 {
+        let p = malloc(8 << 20);
+        // SAFETY: the blocks are allocated and hold as many bytes.
+        unsafe {
+            p.write_bytes(7, 8 << 20);
+            let in_the_way = malloc(300_000);
+            let grown = realloc(p, 20 << 20, 16);
+            check(grown as usize, 8 << 20, 7);
+            let zeroed = malloc_zeroed(8 << 20);
+            check(zeroed as usize, 8 << 20, 0);
+            zeroed.write_bytes(9, 8 << 20);
+            for block in [grown, in_the_way, zeroed] {
+                free(block);
+            }
+        }
+    }
+}
