@@ -83,7 +83,7 @@ pub fn free_dispatch(slow: SlowPath, heap: &'static Heap, block: BlockPtr) {
             owner::LARGE => return large::free(slow, slab),
             tag if tag == heap.tag() => {
                 // SAFETY: the slab is this heap's.
-                if unsafe { slab.push(block) } {
+                if unsafe { slab.push_remote(block) } {
                     heap.on_countdown(slow, slab);
                 }
                 return;

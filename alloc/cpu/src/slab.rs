@@ -66,12 +66,15 @@ pub struct Slab {
     /// Frees until the owner has to look: it falls by one with each, and at 0 the slow path runs.
     pub countdown: Cell<u32>,
     /// What `countdown` was when `live` was last brought up to date.
-    pub armed: Cell<u32>,
+    armed: Cell<u16>,
+    /// Blocks in the list that other threads' frees came back to, see [`Slab::push_remote`].
+    remote: Cell<u16>,
     /// Next slab or span in a list.
     pub next: Cell<Option<&'static Slab>>,
     /// The one before.
     pub prev: Cell<Option<&'static Slab>>,
-    /// Sampled slab: address of its table of live slots. Large block: bytes asked for.
+    /// Slab of a heap: first block of the list that other threads' frees came back to. Sampled slab: address of its
+    /// table of live slots. Large block: bytes asked for.
     pub aux: Cell<usize>,
     /// Pages of the span.
     pub pages: Cell<u32>,
@@ -119,14 +122,14 @@ impl Slab {
     /// Blocks handed out right now.
     #[inline]
     pub fn in_use(&self) -> u32 {
-        u32::from(self.live.get()) - (self.armed.get() - self.countdown.get())
+        u32::from(self.live.get()).wrapping_sub(u32::from(self.armed.get()).wrapping_sub(self.countdown.get()))
     }
 
     /// Sets the number of frees until the owner has to look, with `live` brought up to date.
     #[inline]
     pub fn arm(&self, live: u32, countdown: u32) {
         self.live.set(live as u16);
-        self.armed.set(countdown);
+        self.armed.set(countdown as u16);
         self.countdown.set(countdown);
     }
 
@@ -146,7 +149,7 @@ impl Slab {
 
     /// Whether it has blocks to give.
     pub fn has_free(&self) -> bool {
-        !self.local_free.get().is_null() || u32::from(self.carved.get()) < self.capacity()
+        !self.local_free.get().is_null() || self.remote.get() > 0 || u32::from(self.carved.get()) < self.capacity()
     }
 
     /// Pushes a freed block; true if the owner has to look at the slab now.
@@ -163,11 +166,33 @@ impl Slab {
         left == 0
     }
 
-    /// Takes all freed blocks: the list and its length. They count as handed out afterwards.
-    pub fn take_local(&self) -> (BlockPtr, u32) {
-        let list = self.local_free.replace(BlockPtr::NULL);
-        let count = u32::from(self.carved.get()) - self.in_use();
-        self.arm(u32::from(self.carved.get()), u32::from(self.carved.get()));
+    /// Pushes a block that another thread freed. Counts as [`Slab::push`] does, and leaves the list alone that the fast
+    /// path pushes to: a signal handler may be what brings the block, with that push half done underneath.
+    ///
+    /// # Safety
+    /// As for [`Slab::push`].
+    pub unsafe fn push_remote(&self, block: BlockPtr) -> bool {
+        // SAFETY: the block is free memory of a slab that the caller owns.
+        unsafe { block.set_next(BlockPtr::new(self.aux.get() as *mut u8)) };
+        self.aux.set(block.address() as usize);
+        self.remote.set(self.remote.get() + 1);
+        let left = self.countdown.get().wrapping_sub(1);
+        self.countdown.set(left);
+        left == 0
+    }
+
+    /// Takes one of the two lists of freed blocks: the list and its length. They count as handed out afterwards.
+    pub fn take_free(&self) -> (BlockPtr, u32) {
+        let in_use = self.in_use();
+        let remote = u32::from(self.remote.get());
+        let local = self.local_free.replace(BlockPtr::NULL);
+        let (list, count) = if local.is_null() {
+            self.remote.set(0);
+            (BlockPtr::new(self.aux.replace(0) as *mut u8), remote)
+        } else {
+            (local, u32::from(self.carved.get()) - in_use - remote)
+        };
+        self.arm(in_use + count, in_use + count);
         (list, count)
     }
 
@@ -211,6 +236,8 @@ impl Slab {
     /// Makes a span a slab of `class` with nothing carved and hands it to `owner`.
     pub fn begin(&'static self, class: SizeClass, owner: usize) {
         self.local_free.set(BlockPtr::NULL);
+        self.aux.set(0);
+        self.remote.set(0);
         self.class.set(class);
         self.place.set(Place::None);
         self.carved.set(0);

@@ -11,7 +11,7 @@
 //! goes back to the page heap, and one too many to the central cache.
 
 use core::cell::{Cell, UnsafeCell};
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use poolscope_capture::ThreadState;
 
@@ -126,9 +126,10 @@ impl Heap {
         count.refills.set(count.refills.get() + 1);
         loop {
             if let Some(slab) = self.active[class.index()].get() {
-                if !slab.local_free.get().is_null() {
-                    let counted = slab.counted_frees.replace(0);
-                    let (list, blocks) = slab.take_local();
+                let (list, blocks) = slab.take_free();
+                if blocks > 0 {
+                    let counted = slab.counted_frees.get().min(blocks);
+                    slab.counted_frees.set(slab.counted_frees.get() - counted);
                     count.frees.set(count.frees.get() + u64::from(blocks - counted));
                     self.install(slab, list, blocks);
                     sampler::publish_class(self, class);
@@ -217,6 +218,10 @@ impl Heap {
 
     /// Looks at a slab of this heap whose countdown ran out.
     pub fn on_countdown(&'static self, slow: SlowPath, slab: &'static Slab) {
+        // A signal handler that came between the countdown and this call may have retired the slab.
+        if slab.owner.load(Ordering::Relaxed) != self.tag() {
+            return;
+        }
         let class = slab.class.get();
         match slab.place.get() {
             Place::Full => {
@@ -234,6 +239,7 @@ impl Heap {
                     self.partial_slabs[class.index()].set(self.partial_slabs[class.index()].get() + 1);
                 }
             }
+            Place::Partial if slab.in_use() > 0 => slab.arm_empty(),
             Place::Partial => {
                 self.partial[class.index()].remove(slab);
                 self.partial_slabs[class.index()].set(self.partial_slabs[class.index()].get() - 1);

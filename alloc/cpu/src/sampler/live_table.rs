@@ -49,14 +49,12 @@ impl LiveTable {
 
     /// Adds a record; [`NO_SLOT`] if the table, or its part of the segment, is full.
     pub fn insert(&mut self, segment: &Segment, record: LiveRecord) -> u32 {
-        let slot = if self.free != NO_SLOT {
-            self.free
-        } else if self.high < self.capacity && self.commit() && segment.commit(Region::Live, self.high + 1) {
-            self.high
-        } else {
+        let slot = if self.free != NO_SLOT { self.free } else { self.high };
+        // A forked child's segment may not have the slots that the table freed before.
+        if slot == self.capacity || !self.commit() || !segment.commit(Region::Live, slot + 1) {
             segment.header().dropped_live += 1;
             return NO_SLOT;
-        };
+        }
         // SAFETY: `slot` is below the capacity.
         let place = unsafe { &mut *self.records.add(slot as usize) };
         if slot == self.high {
@@ -66,13 +64,13 @@ impl LiveTable {
         }
         *place = record;
         publish(segment, slot, record);
-        segment.raise_count(Region::Live, self.high);
+        segment.raise_count(Region::Live, slot + 1);
         slot
     }
 
-    /// Makes the next record usable.
+    /// Makes the record behind those in use usable.
     fn commit(&mut self) -> bool {
-        if self.high < self.committed {
+        if self.high < self.committed || self.high == self.capacity {
             return true;
         }
         let wanted = (self.committed * 2).max(1024).min(self.capacity);
