@@ -62,53 +62,38 @@ extern "C" fn free_slow(p: *mut u8) {
         }
     }
     match registry::enter() {
-        Entry::Heap(entered) => free_dispatch(entered.slow, entered.heap, BlockPtr::new(p)),
+        Entry::Heap(entered) => free_dispatch(entered.slow, Some(entered.heap), BlockPtr::new(p)),
         Entry::Reentrant => reentrant::free(p),
-        Entry::NoMemory(entered) => free_homeless(entered.slow, BlockPtr::new(p)),
+        Entry::NoMemory(entered) => free_dispatch(entered.slow, None, BlockPtr::new(p)),
     }
 }
 
-/// Frees a block wherever it belongs, in the slow path of the thread that has `heap`.
-pub fn free_dispatch(slow: SlowPath, heap: &'static Heap, block: BlockPtr) {
+/// Frees a block wherever it belongs, in the slow path of the thread that has `heap`, or of one that has none.
+pub fn free_dispatch(slow: SlowPath, heap: Option<&'static Heap>, block: BlockPtr) {
     loop {
         let Some(slab) = slab_of(block) else { return };
         match slab.owner.load(Ordering::Acquire) {
             owner::NONE | owner::INTERIOR => invalid(block.address()),
-            owner::CENTRAL => {
-                if central_cache::free(slow, slab, block) {
-                    return;
-                }
-            }
+            // A thread may take the slab over before its lock is had: then it has another owner.
+            owner::CENTRAL if central_cache::free(slow, slab, block) => return,
+            owner::CENTRAL => {}
             owner::SAMPLED => return sampler::free_block(slow, slab, block),
             owner::LARGE => return large::free(slow, slab),
-            tag if tag == heap.tag() => {
-                // SAFETY: the slab is this heap's.
-                if unsafe { slab.push_remote(block) } {
-                    heap.on_countdown(slow, slab);
-                }
-                return;
+            tag => {
+                // SAFETY: any other tag is a heap's.
+                let owner = unsafe { registry::heap_of(tag) };
+                return match heap {
+                    Some(heap) if core::ptr::eq(heap, owner) => {
+                        // SAFETY: the slab is this heap's.
+                        if unsafe { slab.push_remote(block) } {
+                            heap.on_countdown(slow, slab);
+                        }
+                    }
+                    Some(heap) => heap.free_remote(slow, block, owner, slab.class.get().block()),
+                    // SAFETY: the block is free and ours.
+                    None => unsafe { transfer_cache::deliver(slow, owner, block, block) },
+                };
             }
-            // SAFETY: any other tag is a heap's.
-            tag => return heap.free_remote(slow, block, unsafe { registry::heap_of(tag) }, slab.class.get().block()),
-        }
-    }
-}
-
-/// Frees a block wherever it belongs, for no heap in particular.
-pub fn free_homeless(slow: SlowPath, block: BlockPtr) {
-    loop {
-        let Some(slab) = slab_of(block) else { return };
-        match slab.owner.load(Ordering::Acquire) {
-            owner::NONE | owner::INTERIOR => invalid(block.address()),
-            owner::CENTRAL => {
-                if central_cache::free(slow, slab, block) {
-                    return;
-                }
-            }
-            owner::SAMPLED => return sampler::free_block(slow, slab, block),
-            owner::LARGE => return large::free(slow, slab),
-            // SAFETY: any other tag is a heap's; the block is free and ours.
-            tag => return unsafe { transfer_cache::deliver(slow, registry::heap_of(tag), block, block) },
         }
     }
 }

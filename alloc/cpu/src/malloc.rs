@@ -113,7 +113,7 @@ fn take_in_waiting(slow: SlowPath, heap: &'static Heap) {
     while !block.is_null() {
         // SAFETY: the list is ours now.
         let next = unsafe { block.next() };
-        free::free_dispatch(slow, heap, block);
+        free::free_dispatch(slow, Some(heap), block);
         block = next;
     }
 }

@@ -29,18 +29,9 @@ impl Message {
     }
 
     /// Adds a decimal number.
-    pub fn number(self, mut value: u64) -> Self {
-        let mut digits = [0u8; 20];
-        let mut at = digits.len();
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (value % 10) as u8;
-            value /= 10;
-            if value == 0 {
-                break;
-            }
-        }
-        self.bytes(&digits[at..])
+    pub fn number(self, value: u64) -> Self {
+        let (digits, first) = decimal(value);
+        self.bytes(&digits[first..])
     }
 
     /// Adds an address.
@@ -68,5 +59,19 @@ impl Message {
         self.print();
         // SAFETY: abort takes nothing and does not return.
         unsafe { libc::abort() }
+    }
+}
+
+/// A number's decimal digits: they are the buffer's from the second value on.
+pub fn decimal(mut value: u64) -> ([u8; 20], usize) {
+    let mut digits = [0u8; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            return (digits, first);
+        }
     }
 }

@@ -30,11 +30,9 @@ use crate::stats::{self, TierCounter};
 use crate::thread_cache::Heap;
 use crate::thread_pointer;
 
-pub use live_table::LiveTable;
-pub use stack_table::StackTable;
-
+use live_table::LiveTable;
 use sampled_slabs::{SampledSlabs, UNRECORDED, slot};
-use stack_table::{CapturedStack, count_alloc, count_free, count_resize};
+use stack_table::{CapturedStack, StackTable, count_alloc, count_free, count_resize};
 
 struct Sampler {
     settings: Settings,

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use poolscope_wire::{HEADER_LEN, Header, MAGIC, Region, RegionEntry, VERSION, flags, state};
 
-use crate::message::Message;
+use crate::message::{Message, decimal};
 use crate::os;
 use crate::settings::Settings;
 
@@ -354,18 +354,9 @@ impl PathBuffer {
         }
     }
 
-    fn push_number(&mut self, mut value: u64) {
-        let mut digits = [0u8; 20];
-        let mut at = digits.len();
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (value % 10) as u8;
-            value /= 10;
-            if value == 0 {
-                break;
-            }
-        }
-        self.push(&digits[at..]);
+    fn push_number(&mut self, value: u64) {
+        let (digits, first) = decimal(value);
+        self.push(&digits[first..]);
     }
 
     fn push_hex(&mut self, value: u64) {

@@ -277,7 +277,7 @@ impl Heap {
         while !block.is_null() {
             // SAFETY: the mailbox's list is ours now.
             let next = unsafe { block.next() };
-            crate::free::free_dispatch(slow, self, block);
+            crate::free::free_dispatch(slow, Some(self), block);
             block = next;
         }
     }

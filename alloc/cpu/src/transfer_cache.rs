@@ -70,7 +70,7 @@ pub unsafe fn deliver(slow: SlowPath, owner: &'static Heap, first: BlockPtr, las
         while !block.is_null() {
             // SAFETY: the list is ours now.
             let next = unsafe { block.next() };
-            crate::free::free_homeless(slow, block);
+            crate::free::free_dispatch(slow, None, block);
             block = next;
         }
     }

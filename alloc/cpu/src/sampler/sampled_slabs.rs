@@ -5,7 +5,6 @@
 
 use core::cell::Cell;
 
-use crate::arena::PAGE;
 use crate::block::BlockPtr;
 use crate::size_class::{CLASSES, SizeClass};
 use crate::slab::{NO_SLOT, Place, Slab, SlabList, owner};
@@ -108,7 +107,7 @@ impl SampledSlabs {
 /// The live slot of the block at `p`.
 pub fn slot(slab: &'static Slab, p: *mut u8) -> &'static Cell<u32> {
     let index = (p as usize - slab.address() as usize) / slab.class.get().block();
-    debug_assert!(index < slab.bytes() / PAGE * PAGE);
+    debug_assert!(index < slab.capacity() as usize);
     // SAFETY: the table has an entry for each block; it is only touched under the sampler's lock.
     unsafe { &*(slab.aux.get() as *const Cell<u32>).add(index) }
 }
