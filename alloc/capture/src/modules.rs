@@ -67,6 +67,12 @@ impl Module {
     pub(crate) fn holds(&self, address: usize) -> bool {
         self.start <= address && address < self.end
     }
+
+    /// Whether it is in the table: else nothing is known of it but where it lies.
+    #[inline]
+    pub(crate) fn is_listed(&self) -> bool {
+        self.index != UNLISTED
+    }
 }
 
 /// One entry, complete before it is published and never written again but for `replaced`.
@@ -113,8 +119,9 @@ static TABLE: Table = Table {
     entries: [const { UnsafeCell::new(MaybeUninit::uninit()) }; MAX_MODULES],
 };
 
-/// Times that the lock is tried: about a microsecond. Its holder runs for less, unless it was interrupted.
-const LOCK_TRIES: usize = 64;
+/// Times that the lock is tried: under a tenth of a millisecond. Its holder runs for less, unless it was interrupted or
+/// forks.
+const LOCK_TRIES: usize = 4096;
 
 impl Table {
     fn try_lock(&self) -> bool {
@@ -227,7 +234,7 @@ pub(crate) fn find(address: usize, confirmed: &mut Confirmed) -> Option<Module> 
         Some(entry) if entry.object == object && (entry.pinned || entry.is_still_there()) => entry.module(),
         _ => add(&object),
     };
-    if module.index != UNLISTED {
+    if module.is_listed() {
         confirmed.push(module.index);
     }
     Some(module)

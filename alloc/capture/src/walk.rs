@@ -169,7 +169,8 @@ impl Walk<'_> {
             return self.step_signal(registers).unwrap_or(Step::Lost);
         }
         let Some(unwinder) = module.unwinder else {
-            return self.step_by_frame_pointer(registers);
+            // A module that could not be listed may have tables all the same, and frame pointers that belong to others.
+            return if module.is_listed() { self.step_by_frame_pointer(registers) } else { Step::Lost };
         };
         if self.cache.is_none() {
             self.cache = self.take_cache();

@@ -45,7 +45,8 @@ fn every_call_of_a_recursion_is_there() {
 fn a_deep_recursion_is_cut() {
     recurse(500, &mut || {
         let (captured, frames) = here();
-        assert_eq!(captured, Captured { depth: MAX_DEPTH, truncated: true, incomplete: false });
+        let expected = Captured { depth: MAX_DEPTH, truncated: true, incomplete: false };
+        assert_eq!(captured, expected, "{:#?}", names(&frames));
         assert!(frames.iter().all(|frame| *frame != 0));
     });
 }

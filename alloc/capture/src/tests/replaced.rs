@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{env, thread};
 
-static LOADING: Mutex<()> = Mutex::new(());
+pub(super) static LOADING: Mutex<()> = Mutex::new(());
 
 extern "C" fn callback(result: *mut c_void) {
     // SAFETY: `call` passes its own variable.

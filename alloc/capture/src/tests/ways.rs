@@ -61,6 +61,7 @@ impl Seen {
 /// Calls a library's `descend`.
 #[inline(never)]
 fn run(name: &str, text: &str, options: &[&str], depth: i32) -> Seen {
+    let _guard = super::replaced::LOADING.lock();
     let library = compile(name, text, options);
     let path = CString::new(library.to_str().unwrap()).unwrap();
     // SAFETY: the library is ours, stays loaded, and its function has this signature.
@@ -71,7 +72,13 @@ fn run(name: &str, text: &str, options: &[&str], depth: i32) -> Seen {
         let descend: Descend = std::mem::transmute(address);
         let mut seen: (Captured, Vec<u64>) = Default::default();
         black_box(descend(depth, callback, (&raw mut seen).cast()));
-        let module = modules::find(address as usize, &mut Confirmed::new()).unwrap();
+        // Listing waits for no one, and another test may fork.
+        let module = loop {
+            let module = modules::find(address as usize, &mut Confirmed::new()).unwrap();
+            if module.is_listed() {
+                break module;
+            }
+        };
         let (captured, frames) = seen;
         let own = frames.iter().filter(|frame| module.holds(**frame as usize)).count();
         Seen { captured, frames, own, by_frame_pointers: module.keeps_frame_pointers }
