@@ -91,7 +91,13 @@ fn allocate(size: usize, align: usize) -> (*mut u8, bool) {
     let got = match registry::enter() {
         Entry::Heap(entered) => {
             take_in_waiting(entered.slow, entered.heap);
-            match SizeClass::of_aligned(size, align) {
+            // Without the divisions of the general case: this is what every refill goes through.
+            let class = if align <= 16 && size <= MEDIUM_MAX {
+                Some(SizeClass::of(size))
+            } else {
+                SizeClass::of_aligned(size, align)
+            };
+            match class {
                 Some(class) => allocate_block(entered.slow, entered.heap, class, size).map(|p| (p, false)),
                 None => large::alloc(entered.slow, entered.heap, size, align),
             }
