@@ -70,8 +70,9 @@ pub fn start(slow: SlowPath, settings: Settings) {
     sampler.settings = settings;
     OWN_SEGMENT.store(os::map_wiped_on_fork().cast(), Ordering::Release);
     let Some(segment) = Segment::create(&settings, false) else { return };
-    mark_own();
     write_classes(&segment);
+    segment.publish();
+    mark_own();
     let Sampler { stacks, live, .. } = &mut *sampler;
     if stacks.start(&segment) && live.start(&segment) {
         sampler.segment = Some(segment);
@@ -234,23 +235,41 @@ impl Sampler {
         Segment::detach();
         self.settings.generation =
             self.settings.generation.wrapping_add(u64::from(os::process_id()) << 20) ^ os::random_seed();
-        let segment = Segment::create(&self.settings, true)?;
+        // Whatever comes of it: it is tried once.
         mark_own();
-        write_classes(&segment);
-        if let Some(parent) = parent {
-            self.stacks.copy_to(&parent, &segment);
-            self.live.publish_all(&segment);
-            for at in 0..self.live.len() {
-                if let Some(record) = self.live.get(at).filter(|record| record.kind != kind::NONE) {
-                    count_alloc(&segment, record.stack, record.size, record.weight);
-                }
+        let mut segment = Segment::create(&self.settings, true)?;
+        if let Some(parent) = parent
+            && !self.inherit(&parent, &segment)
+        {
+            segment.discard();
+            segment = Segment::in_memory(&self.settings, true)?;
+            if !self.inherit(&parent, &segment) {
+                return None;
             }
-            self.modules.restart();
-            segment.commit(Region::Threads, self.threads);
-            segment.raise_count(Region::Threads, self.threads);
         }
+        write_classes(&segment);
+        segment.publish();
         self.segment = Some(segment);
         self.segment
+    }
+
+    /// Copies what a forked child has from its parent. False if its segment has no room for the stacks, which blocks
+    /// that live already point at.
+    fn inherit(&mut self, parent: &Segment, segment: &Segment) -> bool {
+        if !self.stacks.copy_to(parent, segment) {
+            return false;
+        }
+        self.live.publish_all(segment);
+        for at in 0..self.live.len() {
+            if let Some(record) = self.live.get(at).filter(|record| record.kind != kind::NONE) {
+                count_alloc(segment, record.stack, record.size, record.weight);
+            }
+        }
+        self.modules.restart();
+        if segment.commit(Region::Threads, self.threads) {
+            segment.raise_count(Region::Threads, self.threads);
+        }
+        true
     }
 
     fn record(&mut self, heap: &Heap, stack: &Stack, p: *mut u8, size: usize, weight: u64) -> u32 {

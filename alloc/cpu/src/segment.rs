@@ -6,7 +6,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use poolscope_wire::{HEADER_LEN, Header, MAGIC, Region, RegionEntry, VERSION, flags, state};
+use poolscope_wire::{HEADER_LEN, Header, MAGIC, REGION_COUNT, Region, RegionEntry, VERSION, flags, state};
 
 use crate::message::{Message, decimal};
 use crate::os;
@@ -17,7 +17,7 @@ const PATH_MAX: usize = 512;
 const GROWTH_MIN: u64 = 16 * 1024;
 
 /// Most records in each region: when samples are taken, and when every allocation is recorded.
-const CAPACITY: [(Region, u64, u64); 7] = [
+const CAPACITY: [(Region, u64, u64); REGION_COUNT] = [
     (Region::Tiers, 512, 512),
     (Region::Classes, 256, 256),
     (Region::Threads, 4096, 4096),
@@ -52,42 +52,68 @@ impl Segment {
         unsafe { PATH[0] = 0 };
     }
 
-    /// Makes a segment for this process and publishes it; `None` only without address space for one.
+    /// Makes a segment for this process: in a file, or in private memory where no file can be had. `None` only without
+    /// address space for one.
     pub fn create(settings: &Settings, forked: bool) -> Option<Segment> {
-        let exact = settings.period <= 1;
-        let mut entries = [RegionEntry::ZERO; 7];
-        let mut end = HEADER_LEN as u64;
-        for (region, sampled, recorded) in CAPACITY {
-            let capacity = (if exact { recorded } else { sampled } * region.record_len() as u64).next_multiple_of(4096);
-            entries[region as usize] =
-                RegionEntry { offset: end, capacity, record_len: region.record_len() as u32, ..RegionEntry::ZERO };
-            end += capacity;
-        }
-        let segment = match create_file(settings, end as usize) {
-            Ok(base) => Segment { base },
-            Err(why) => {
-                // A forked child inherits the verdict, and a second line would say nothing new.
-                if settings.verbose && !forked {
-                    Message::new("no segment, other processes can't see this heap: ").text(why).print();
-                }
-                let base = os::reserve(end as usize);
-                // SAFETY: the header lies in what was just reserved.
-                if base.is_null() || !unsafe { os::commit(base, HEADER_LEN) } {
-                    return None;
-                }
-                Segment { base }
-            }
+        let why = match Self::in_file(settings, forked) {
+            Ok(segment) => return Some(segment),
+            Err(why) => why,
         };
-        // SAFETY: the header's page exists and nobody reads it before the magic is there.
-        unsafe { fill_header(&mut *segment.base.cast::<Header>(), settings, entries, forked) };
-        for region in [Region::Tiers, Region::Classes] {
-            segment.commit(region, 1);
+        // A forked child inherits the verdict, and a second line would say nothing new.
+        if settings.verbose && !forked {
+            Message::new("no segment, other processes can't see this heap: ").text(why).print();
         }
-        segment.header().state = state::LIVE;
+        Self::in_memory(settings, forked)
+    }
+
+    fn in_file(settings: &Settings, forked: bool) -> Result<Segment, &'static str> {
+        let (entries, len) = layout(settings);
+        let segment = Segment { base: create_file(settings, len)? };
+        if segment.begin(settings, entries, forked) {
+            return Ok(segment);
+        }
+        segment.discard();
+        Err("its file system is full")
+    }
+
+    /// Makes a segment that only this process sees.
+    pub fn in_memory(settings: &Settings, forked: bool) -> Option<Segment> {
+        let (entries, len) = layout(settings);
+        let segment = Segment { base: os::reserve(len) };
+        // SAFETY: the header lies in what was just reserved.
+        if segment.base.is_null() || !unsafe { os::commit(segment.base, HEADER_LEN) } {
+            return None;
+        }
+        segment.begin(settings, entries, forked).then_some(segment)
+    }
+
+    /// Fills the header and what every segment has from the start. False if there is no room for that.
+    fn begin(&self, settings: &Settings, entries: [RegionEntry; REGION_COUNT], forked: bool) -> bool {
+        fill_header(self.header(), settings, entries, forked);
+        if ![Region::Tiers, Region::Classes, Region::Stacks].into_iter().all(|region| self.commit(region, 1)) {
+            return false;
+        }
+        self.header().state = state::LIVE;
         core::sync::atomic::fence(Ordering::SeqCst);
-        segment.header().magic = MAGIC;
-        CURRENT.store(segment.base, Ordering::Release);
-        Some(segment)
+        self.header().magic = MAGIC;
+        true
+    }
+
+    /// Removes a segment that was just made and has no room for what it must hold.
+    pub fn discard(self) {
+        let last = self.header().region(Region::Live);
+        let path = &raw mut PATH;
+        // SAFETY: the caller holds the sampler's lock; nobody else knows the mapping yet.
+        unsafe {
+            os::keep_errno(|| libc::unlink(path.cast()));
+            (*path)[0] = 0;
+            os::unmap(self.base, (last.offset + last.capacity) as usize);
+        }
+    }
+
+    /// Makes this the segment that counters are published to.
+    pub fn publish(&self) {
+        CURRENT.store(self.base, Ordering::Release);
     }
 
     /// The header. The caller holds the sampler's lock.
@@ -155,6 +181,20 @@ impl Segment {
         let entry = unsafe { &mut *self.entry(region) };
         entry.count = entry.count.max(u64::from(count));
     }
+}
+
+/// Where the regions lie, and the bytes of the whole.
+fn layout(settings: &Settings) -> ([RegionEntry; REGION_COUNT], usize) {
+    let exact = settings.period <= 1;
+    let mut entries = [RegionEntry::ZERO; REGION_COUNT];
+    let mut end = HEADER_LEN as u64;
+    for (region, sampled, recorded) in CAPACITY {
+        let capacity = (if exact { recorded } else { sampled } * region.record_len() as u64).next_multiple_of(4096);
+        entries[region as usize] =
+            RegionEntry { offset: end, capacity, record_len: region.record_len() as u32, ..RegionEntry::ZERO };
+        end += capacity;
+    }
+    (entries, end as usize)
 }
 
 /// At a normal exit: removes the file, or says in it that the program ended if it is to be kept.
@@ -281,7 +321,7 @@ unsafe fn remove_older(dir: *const libc::c_char, pid: u32) {
     }
 }
 
-fn fill_header(header: &mut Header, settings: &Settings, regions: [RegionEntry; 7], forked: bool) {
+fn fill_header(header: &mut Header, settings: &Settings, regions: [RegionEntry; REGION_COUNT], forked: bool) {
     header.version = VERSION;
     header.header_len = HEADER_LEN as u32;
     header.state = state::STARTING;
