@@ -5,7 +5,7 @@
 .POSIX:
 
 help: ## say what the targets do
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-21s %s\n", $$1, $$2 }'
 
 demo: ## a leaking server on the pool, and the dashboard on it (ONCE=1: one frame as text, no terminal needed)
 	@ONCE='$(ONCE)' scripts/demo.sh
@@ -13,11 +13,17 @@ demo: ## a leaking server on the pool, and the dashboard on it (ONCE=1: one fram
 build: ## the command, the library and the sample programs, optimised
 	@scripts/build.sh
 
+install: ## command, library and headers below PREFIX (/usr/local), or DESTDIR/PREFIX for packagers
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh
+
 test: ## install what the tests need, build, run every test
 	@scripts/test.sh
 
-bench: ## the pool beside its peers, in one go
-	@scripts/bench.sh
+bench-cpu: ## the pool beside its peers: time, memory and instructions, in one go (ARGS='--help')
+	@scripts/bench-cpu.sh $(ARGS)
+
+dist-bench-cpu: ## out/bench-cpu-dist, which runs the benchmark on a machine without Cargo and network
+	@scripts/bench-cpu.sh --pack out/bench-cpu-dist
 
 lint: ## formatting, clippy and, if it is installed, cargo-deny
 	@scripts/lint.sh
@@ -25,4 +31,4 @@ lint: ## formatting, clippy and, if it is installed, cargo-deny
 clean: ## remove what was built
 	cargo clean
 
-.PHONY: help demo build test bench lint clean
+.PHONY: help demo build install test bench-cpu dist-bench-cpu lint clean

@@ -19,6 +19,7 @@ g++                 g++
 perl                perl
 sqlite3             sqlite3
 strip               binutils
+pkg-config          pkgconf
 ldd                 libc-bin
 unshare             util-linux
 setpriv             util-linux

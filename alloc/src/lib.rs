@@ -11,10 +11,23 @@
 //!
 //! That line is all: the program's memory comes from the pool's tiers, one allocation in half a mebibyte is sampled
 //! with its stack, and `poolscope top PID` shows the heap at any time. Nothing changes until the line is there.
-//! [`scope`] records every allocation of a part of one thread, for leak checks in tests.
+//! [`Pool`] is the same for single containers, in a program that stays on its own allocator, and [`DataPtr`] is an owned
+//! buffer to pass to other libraries and languages. [`config()`] changes the pool's settings, [`stats()`] says what the
+//! pool did, [`hooks`] see every call, [`reset`] gives back what nobody uses, and [`scope`] records every allocation of a
+//! part of one thread, for leak checks in tests.
 
+mod allocator;
+pub mod config;
+pub mod data_ptr;
+pub mod hooks;
 pub mod scope;
 pub mod stats;
+
+pub use allocator::Pool;
+pub use config::{Configured, config};
+pub use data_ptr::DataPtr;
+pub use poolscope_cpu::{release_unused, reset};
+pub use stats::{stats, stats_json, stats_text};
 
 use std::alloc::{GlobalAlloc, Layout};
 
@@ -36,22 +49,13 @@ unsafe impl GlobalAlloc for Poolscope {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if layout.align() <= 16 {
-            return poolscope_cpu::malloc_zeroed(layout.size());
-        }
-        // SAFETY: the caller's promise.
-        let p = unsafe { self.alloc(layout) };
-        if !p.is_null() {
-            // SAFETY: the block holds `size` bytes.
-            unsafe { p.write_bytes(0, layout.size()) };
-        }
-        p
+        poolscope_cpu::malloc_zeroed_aligned(layout.size(), layout.align())
     }
 
     #[inline]
-    unsafe fn dealloc(&self, p: *mut u8, _layout: Layout) {
+    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
         // SAFETY: the caller's promise.
-        unsafe { poolscope_cpu::free(p) }
+        unsafe { poolscope_cpu::free_aligned_sized(p, layout.align(), layout.size()) }
     }
 
     #[inline]

@@ -75,6 +75,7 @@ pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
         taken_realtime_ns: now(),
         period_bytes: 1,
         exact: true,
+        page_bytes: 0,
         dropped: Dropped { live: missed, ..Dropped::default() },
         tiers: Tiers::default(),
         classes: Vec::new(),

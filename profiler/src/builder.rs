@@ -141,7 +141,7 @@ impl KnownStacks {
             let location = self.location(symbols, process, address, module, 0);
             if in_pool {
                 let functions = &self.locations[location].frames;
-                let skip = functions.iter().take_while(|frame| pool_frames::is_pool_function(&frame.name)).count();
+                let skip = functions.iter().take_while(|frame| pool_frames::is_pool_frame(frame)).count();
                 if skip == functions.len() {
                     continue;
                 }

@@ -4,6 +4,7 @@
 //! it as `drop_frames`.
 
 use crate::pattern;
+use crate::profile::Frame;
 use crate::snapshot::Module;
 
 /// File names of modules that are nothing but the pool.
@@ -36,6 +37,8 @@ const C_FAMILY: &[&str] = &[
 const PATTERNS: &[&str] = &[
     "^operator new",
     "^operator delete",
+    "^poolscope::memory_resource::",
+    "^poolscope::data_ptr::",
     "^_Znw",
     "^_Zna",
     "^__rust_alloc",
@@ -61,13 +64,34 @@ const PATTERNS: &[&str] = &[
     "^<poolscope_wire::",
 ];
 
+/// Sources of the same functions. Debug information of lines alone (`debug = "line-tables-only"`) has `alloc` for
+/// `<Poolscope as GlobalAlloc>::alloc`, and only the file says whose it is.
+const FILES: &[&str] = &[
+    "/alloc/cpu/src/",
+    "/alloc/capture/src/",
+    "/alloc/src/lib.rs$",
+    "/alloc/src/allocator.rs$",
+    "/alloc/src/data_ptr.rs$",
+    "/library/alloc/src/alloc.rs$",
+];
+
 /// The module is the pool's library.
 pub(crate) fn is_pool_module(module: &Module) -> bool {
     POOL_MODULES.iter().any(|pattern| pattern::matches(pattern, module.name()))
 }
 
+/// The frame is the pool's, or only hands the request on to it.
+pub(crate) fn is_pool_frame(frame: &Frame) -> bool {
+    if is_pool_function(&frame.name) {
+        return true;
+    }
+    // A name with its path speaks for itself.
+    let file = frame.file.as_deref().filter(|_| !frame.name.contains("::"));
+    file.is_some_and(|file| FILES.iter().any(|pattern| pattern::matches(pattern, file)))
+}
+
 /// The function is the pool's, or only hands the request on to it.
-pub(crate) fn is_pool_function(name: &str) -> bool {
+fn is_pool_function(name: &str) -> bool {
     // A symbol's version (`malloc@@GLIBC_2.2.5`) is no part of its name.
     let plain = name.split('@').next().unwrap_or(name);
     C_FAMILY.contains(&plain) || PATTERNS.iter().any(|pattern| pattern::matches(pattern, name))
@@ -90,6 +114,7 @@ mod tests {
             "malloc@@GLIBC_2.2.5",
             "operator new(unsigned long)",
             "operator new[](unsigned long, std::nothrow_t const&)",
+            "poolscope::memory_resource::do_allocate(unsigned long, unsigned long)",
             "__rust_alloc",
             "__rustc::__rust_alloc_zeroed",
             "alloc::alloc::exchange_malloc",
@@ -110,6 +135,27 @@ mod tests {
             "poolscope_samples::kv::serve",
         ] {
             assert!(!is_pool_function(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_without_its_path_is_told_by_its_file() {
+        let frame = |name: &str, file: &str| Frame { name: name.into(), file: Some(file.into()), ..Frame::default() };
+        for (name, file) in [
+            ("capture", "/src/poolscope/alloc/capture/src/entry.rs"),
+            ("sample_block", "/src/poolscope/alloc/cpu/src/sampler.rs"),
+            ("alloc", "/src/poolscope/alloc/src/lib.rs"),
+            ("allocate", "/src/poolscope/alloc/src/allocator.rs"),
+            ("alloc_impl", "/rustc/5980/library/alloc/src/alloc.rs"),
+        ] {
+            assert!(is_pool_frame(&frame(name, file)), "{name} in {file}");
+        }
+        for (name, file) in [
+            ("new_uninit_in<u8>", "/rustc/5980/library/alloc/src/boxed.rs"),
+            ("capture", "/src/camera/src/entry.rs"),
+            ("camera::cpu::capture", "/src/camera/alloc/cpu/src/entry.rs"),
+        ] {
+            assert!(!is_pool_frame(&frame(name, file)), "{name} in {file}");
         }
     }
 }

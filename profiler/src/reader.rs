@@ -228,6 +228,7 @@ impl SegmentReader {
             taken_realtime_ns: clock_ns(ClockId::Realtime),
             period_bytes: header.period_bytes.max(1),
             exact: header.flags & flags::EXACT != 0,
+            page_bytes: header.page_bytes,
             dropped,
             tiers,
             classes,
@@ -374,13 +375,8 @@ impl SegmentReader {
         let Self { file, copies: [buffer, _], .. } = self;
         let mut classes = Vec::with_capacity(entry.count as usize);
         file.for_each_chunk(entry, Region::Classes, 0, buffer, |_, chunk| {
-            classes.extend(chunk.chunks_exact(ClassRecord::LEN).filter_map(ClassRecord::from_bytes).map(|record| {
-                ClassStats {
-                    block_bytes: record.block_bytes.into(),
-                    slab_bytes: record.slab_bytes.into(),
-                    ..ClassStats::default()
-                }
-            }));
+            let records = chunk.chunks_exact(ClassRecord::LEN).filter_map(ClassRecord::from_bytes);
+            classes.extend(records.map(|record| ClassStats::new(&record)));
             Ok(())
         })?;
         Ok(classes)
@@ -492,9 +488,7 @@ fn thread(record: &ThreadRecord, counters: &[u8], classes: &mut [ClassStats]) ->
     };
     for (class, bytes) in classes.iter_mut().zip(counters.chunks_exact(ClassCounters::LEN)) {
         let Some(counter) = ClassCounters::from_bytes(bytes) else { continue };
-        class.allocs = class.allocs.saturating_add(counter.allocs);
-        class.frees = class.frees.saturating_add(counter.frees);
-        class.refills = class.refills.saturating_add(counter.refills);
+        class.add_thread(&counter);
         stats.allocs = stats.allocs.saturating_add(counter.allocs);
         stats.frees = stats.frees.saturating_add(counter.frees);
         stats.refills = stats.refills.saturating_add(counter.refills);

@@ -237,9 +237,9 @@ impl<'a> Report<'a> {
                 .map(|class| ClassJson {
                     block_bytes: class.block_bytes,
                     slab_bytes: class.slab_bytes,
-                    allocs: class.allocs,
-                    frees: class.frees,
-                    refills: class.refills,
+                    allocs: class.allocs(),
+                    frees: class.frees(),
+                    refills: class.misses(),
                     hit_rate: class.hit_rate(),
                 })
                 .collect(),

@@ -1,6 +1,7 @@
 //! One consistent reading of a segment: plain data, checked, with no symbols yet.
 
-use poolscope_wire::TierCounter;
+pub use poolscope_wire::ClassStats;
+use poolscope_wire::{Stats, TierCounter};
 
 /// Host memory: [`Stack::kind`] and [`LiveBlock::kind`].
 pub const HOST: u16 = poolscope_wire::kind::HOST;
@@ -18,6 +19,8 @@ pub struct Snapshot {
     pub period_bytes: u64,
     /// Every allocation is recorded: figures are exact, not estimates.
     pub exact: bool,
+    /// Bytes of a page of the page heap.
+    pub page_bytes: u64,
     /// What the segment could not hold.
     pub dropped: Dropped,
     /// Process-wide counters, indexed by [`TierCounter`].
@@ -34,6 +37,26 @@ pub struct Snapshot {
     pub live: Vec<LiveBlock>,
     /// Memory of the process as the kernel counts it; `None` when it is dead or may not be asked.
     pub memory: Option<ProcessMemory>,
+}
+
+impl Snapshot {
+    /// The statistics of the pool, as the process itself would give them.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            class_count: self.classes.len().min(Stats::EMPTY.classes.len()),
+            heaps: self.threads.len() as u64,
+            page_bytes: self.page_bytes,
+            period_bytes: self.period_bytes,
+            ..Stats::EMPTY
+        };
+        for (value, counter) in stats.tiers.iter_mut().zip(TierCounter::ALL) {
+            *value = self.tiers.get(*counter);
+        }
+        for (place, class) in stats.classes.iter_mut().zip(&self.classes) {
+            *place = *class;
+        }
+        stats
+    }
 }
 
 /// Whose segment it is.
@@ -103,33 +126,6 @@ impl Tiers {
     /// One counter.
     pub fn get(&self, counter: TierCounter) -> u64 {
         self.0.get(counter as usize).copied().unwrap_or(0)
-    }
-}
-
-/// One size class and what all threads did with it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClassStats {
-    /// Bytes of each block.
-    pub block_bytes: u64,
-    /// Bytes of each slab.
-    pub slab_bytes: u64,
-    /// Blocks made ready for allocation (an upper bound of allocations).
-    pub allocs: u64,
-    /// Blocks gathered in (a lower bound of frees).
-    pub frees: u64,
-    /// Thread cache misses.
-    pub refills: u64,
-}
-
-impl ClassStats {
-    /// Share of allocations that the thread cache served, 0 to 1; `None` before the first.
-    pub fn hit_rate(&self) -> Option<f64> {
-        (self.allocs > 0).then(|| 1.0 - self.refills.min(self.allocs) as f64 / self.allocs as f64)
-    }
-
-    /// Upper bound of the bytes in use.
-    pub fn in_use_bytes(&self) -> u64 {
-        self.allocs.saturating_sub(self.frees).saturating_mul(self.block_bytes)
     }
 }
 

@@ -104,10 +104,19 @@ impl Segment {
 
     /// Samples ever taken, by the totals of all stacks.
     pub fn samples(&self) -> u64 {
+        self.sum(|stack| stack.alloc_samples)
+    }
+
+    /// Estimate of the bytes ever allocated, by the totals of all stacks.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.sum(|stack| stack.alloc_bytes)
+    }
+
+    fn sum(&self, of: impl Fn(StackRecord) -> u64) -> u64 {
         let stacks = self.header.region(Region::Stacks);
         let mut used = vec![0; stacks.count as usize * StackRecord::LEN];
         self.file.read_exact_at(&mut used, stacks.offset).expect("a used part of the segment is readable");
         let records = used.chunks_exact(StackRecord::LEN).filter_map(StackRecord::from_bytes);
-        records.map(|stack| stack.alloc_samples).sum()
+        records.map(of).sum()
     }
 }

@@ -77,7 +77,34 @@ fn a_rust_program_puts_itself_on_the_pool() {
     let mut program = program.env("POOLSCOPE_PERIOD", "64K").start();
     program.wait_for_line("global-allocator: pid");
     let model = pool.poolscope().args(["top", &program.pid().to_string(), "--json"]).run().success().stdout;
-    assert!(model.contains("index_words"), "{model}");
+    let model: Value = serde_json::from_str(&model).expect("top --json is JSON");
+    let sites = model["sites"].as_array().expect("call sites");
+    assert!(sites.iter().any(|site| site["frames"].to_string().contains("index_words")), "{model:#}");
+    // The pool is linked in, and its own functions are in no stack.
+    assert!(!sites.iter().any(|site| site["frames"].to_string().contains("/alloc/cpu/src/")), "{model:#}");
+    program.finish().silent_success();
+}
+
+/// Two containers of a program that is not on the pool otherwise: the heap is theirs alone.
+#[test]
+fn single_containers_on_the_pool_are_all_that_is_seen() {
+    let pool = Pool::new();
+    let program = Program::new(sample("containers")).env("POOLSCOPE_DIR", pool.segment_dir());
+    let mut program = program.env("POOLSCOPE_PERIOD", "1").start();
+    program.wait_for_line("containers: pid");
+    let pid = program.pid().to_string();
+    let profile = pool.files().join("heap.pb.gz");
+    pool.poolscope().args(["dump", &pid, "-o"]).arg(&profile).run().success();
+    let raw = poolscope_e2e::pprof::Raw::read(pool.files(), &profile);
+    let in_use = |function| raw.total_under(function, "inuse_space/bytes");
+    // 4096 pages of 4096 bytes, and a table with room for them.
+    let cache = in_use("fill_cache");
+    assert!((16 << 20..17 << 20).contains(&cache), "{cache}");
+    assert_eq!(in_use("main"), cache, "nothing but the cache lies in the pool");
+    assert_eq!(in_use("rest_of_the_program"), 0);
+
+    let frame = pool.poolscope().args(["top", &pid, "--once"]).run().success();
+    assert!(frame.stdout.contains("fill_cache"), "{}", frame.report());
     program.finish().silent_success();
 }
 

@@ -9,6 +9,9 @@
 //! sigma fails (1 of 16,000 of a right sampler); between the two, a second count must be within 3 sigma. A right
 //! sampler fails one of these tests about once in 15,000 runs; with 10,000 samples, one that is off by 5 % fails always
 //! and one that is off by 3 % every second time.
+//!
+//! These loops do nothing but allocate, so that the governor (`POOLSCOPE_SAMPLE_RATE`) would hold their samples back;
+//! the last test has it do that.
 
 use poolscope_e2e::compiler::compile;
 use poolscope_e2e::{Pool, Running};
@@ -40,7 +43,8 @@ fn deviation(pool: &Pool, program: &mut Running, answers: &mut usize, workload: 
 fn workload(number: usize) {
     let pool = Pool::new();
     let program = compile(pool.files(), "sampling_stats.c", "sampling_stats", &["-O2"]);
-    let mut program = pool.program(program).arg(PERIOD.to_string()).env("POOLSCOPE_PERIOD", PERIOD.to_string()).start();
+    let program = pool.program(program).arg(PERIOD.to_string()).env("POOLSCOPE_PERIOD", PERIOD.to_string());
+    let mut program = program.env("POOLSCOPE_SAMPLE_RATE", "0").start();
     program.wait_for_line("READY");
     let mut answers = 0;
     let first = deviation(&pool, &mut program, &mut answers, number);
@@ -70,4 +74,24 @@ fn one_tiny_block_at_a_time() {
 #[test]
 fn nearly_equal_sizes_with_4096_live() {
     workload(3);
+}
+
+/// The governor raises the period of a hot loop, and the samples' weights with it.
+#[test]
+fn fewer_samples_of_a_hot_loop_stand_for_as_many_bytes() {
+    let pool = Pool::new();
+    let program = compile(pool.files(), "sampling_stats.c", "sampling_stats", &["-O2"]);
+    // At 4 KiB, 5000 MiB are 1,280,000 samples.
+    let mut program = pool.program(program).arg("4096").env("POOLSCOPE_PERIOD", "4096").start();
+    program.wait_for_line("READY");
+    program.send(&format!("0 {MIB}\n"));
+    program.wait_until("it was done", |running| running.stdout().contains("DONE").then_some(()));
+    let segment = pool.segment(program.pid()).expect("the program has its segment");
+    let (samples, estimate) = (segment.samples(), segment.allocated_bytes());
+    program.finish().silent_success();
+    let allocated = (MIB << 20) as f64;
+    println!("{samples} samples, {:+.1} %", (estimate as f64 / allocated - 1.0) * 100.0);
+    assert!(samples < 640_000, "{samples}");
+    // Some thousand samples of different weights: the standard error is 2 to 3 %.
+    assert!((estimate as f64 / allocated - 1.0).abs() < 0.2, "{estimate} of {allocated}");
 }

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use color_eyre::eyre::Result;
 use ratatui::layout::Size;
 
-use crate::commands::{check, dump, flamegraph, list, run, top};
+use crate::commands::{check, dump, flamegraph, list, run, stats, top};
 use crate::dashboard::theme::ThemeChoice;
 
 /// An instrumented memory pool: run programs on it, watch their heap live, dump it, check it for leaks.
@@ -28,6 +28,7 @@ pub(crate) enum Command {
     Run(run::Run),
     List(list::List),
     Top(top::Top),
+    Stats(stats::Stats),
     Dump(dump::Dump),
     Flamegraph(flamegraph::Flamegraph),
     Check(check::Check),
@@ -40,6 +41,7 @@ impl Command {
             Command::Run(run) => run.run(),
             Command::List(list) => list.run(),
             Command::Top(top) => top.run(),
+            Command::Stats(stats) => stats.run(),
             Command::Dump(dump) => dump.run(),
             Command::Flamegraph(flamegraph) => flamegraph.run(),
             Command::Check(check) => check.run(),

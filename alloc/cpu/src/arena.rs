@@ -3,7 +3,7 @@
 //! One unsigned compare against the first arena's range tells the fast path whether an address can be a block's:
 //! null, foreign and (under a small address-space limit) later arenas' addresses go to the slow path. The first
 //! reservation is 256 GiB if the system allows it, less under `ulimit -v` or valgrind; when an arena is used up,
-//! another one is reserved.
+//! another one is reserved. A process that limits its own address space gives back what it has only reserved.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -149,14 +149,26 @@ pub fn page_address(slab: &'static Slab) -> *mut u8 {
     (base + index * PAGE) as *mut u8
 }
 
+/// Bytes of the largest arena in an address space of `limit` bytes: the rest is for stacks, libraries and files.
+fn largest_arena(limit: usize) -> usize {
+    limit / 4
+}
+
 /// Pages that are made usable at once, at least and at most; between them, as many as there are already.
 const COMMIT_MIN: usize = (4 << 20) / PAGE;
 const COMMIT_MAX: usize = GIB / PAGE;
 
-/// The unused end of the newest arena.
+/// Where never used pages come from: the arenas' unused ends, of which only the largest is kept.
 pub struct Frontier {
     /// Arenas that there are.
     arenas: usize,
+    end: UnusedEnd,
+}
+
+/// The unused end of an arena.
+struct UnusedEnd {
+    /// The arena's place in the table.
+    arena: usize,
     next_page: usize,
     /// Pages before this one may be touched; so may their descriptors, and one more.
     committed: usize,
@@ -168,40 +180,115 @@ pub struct Frontier {
 impl Frontier {
     /// Before the first arena.
     pub const fn new() -> Self {
-        Frontier { arenas: 0, next_page: 0, committed: 0, table: 0, pages: 0 }
+        Frontier { arenas: 0, end: UnusedEnd { arena: 0, next_page: 0, committed: 0, table: 0, pages: 0 } }
     }
 
-    /// Takes `pages` never used pages, or the rest of this arena if it has too few: that rest is handed out first
-    /// (as `Err`) so that it isn't lost, and the call is to be repeated. `Ok(None)` without memory.
-    pub fn take(&mut self, pages: usize) -> Result<Option<&'static Slab>, &'static Slab> {
-        if self.next_page + pages > self.pages {
-            let left = self.pages - self.next_page;
-            if left > 0 && self.commit(left) {
-                return Err(self.cut(left));
-            }
-            if !self.reserve(pages) {
-                return Ok(None);
-            }
+    /// Takes `pages` never used pages; `None` without memory. Where that takes a new arena, the second value is what the
+    /// smaller of the two unused ends comes to, if anything: it is free.
+    pub fn take(&mut self, pages: usize) -> Option<(&'static Slab, Option<&'static Slab>)> {
+        if pages <= self.end.left() {
+            return self.end.take(pages).map(|span| (span, None));
         }
-        Ok(self.commit(pages).then(|| self.cut(pages)))
+        let mut new = UnusedEnd::reserve(self.arenas, pages)?;
+        let Some(span) = new.take(pages) else {
+            new.give_back();
+            return None;
+        };
+        self.arenas += 1;
+        if new.left() > self.end.left() {
+            core::mem::swap(&mut new, &mut self.end);
+        }
+        let rest = new.left();
+        Some((span, if rest > 0 { new.take(rest) } else { None }))
     }
 
     /// Takes `pages` never used pages if they follow `span`; they are part of it afterwards.
     pub fn extend(&mut self, span: &'static Slab, pages: usize) -> bool {
-        if self.arenas == 0 || self.next_page + pages > self.pages {
-            return false;
-        }
         let end = span.address() as usize + span.bytes();
-        if end != self.base() + self.next_page * PAGE || !self.commit(pages) {
+        if pages > self.end.left() || end != self.end.base() + self.end.next_page * PAGE {
             return false;
         }
-        let behind = self.cut(pages);
+        let Some(behind) = self.end.take(pages) else { return false };
         span.pages.set(span.pages.get() + behind.pages.get());
         true
     }
 
+    /// Gives the addresses back that are reserved and were never made usable, if an address space of `limit` bytes has no
+    /// place for them. The arena ends there.
+    pub fn fit(&mut self, limit: usize) {
+        if self.arenas > 0 && self.end.reserved_bytes() > largest_arena(limit) {
+            self.end.close();
+        }
+    }
+}
+
+impl UnusedEnd {
+    /// Reserves arena number `arena`, for at least `pages` pages.
+    #[cold]
+    fn reserve(arena: usize, pages: usize) -> Option<UnusedEnd> {
+        let place = ARENAS.get(arena)?;
+        let need = pages.checked_mul(PAGE + size_of::<Slab>())?.checked_add(3 * PAGE)?;
+        let bigger = need.checked_next_multiple_of(GIB).unwrap_or(need);
+        let largest = largest_arena(os::address_space_limit());
+        let sizes = LADDER.into_iter().filter(|&len| len >= need).chain([bigger]).filter(|&len| len <= largest);
+        for len in sizes.chain([need]) {
+            let Some(mapped) = len.checked_add(PAGE) else { continue };
+            stats::add(TierCounter::SystemCalls, 1);
+            let p = os::reserve(mapped) as usize;
+            if p == 0 {
+                continue;
+            }
+            let base = p.next_multiple_of(PAGE);
+            let len = len & !(PAGE - 1);
+            for (from, to) in [(p, base), (base + len, p + mapped)] {
+                if from < to {
+                    // SAFETY: just mapped, outside of the arena.
+                    unsafe { os::unmap(from as *mut u8, to - from) };
+                }
+            }
+            place.base.store(base, Ordering::Relaxed);
+            if arena == 0 {
+                fast::words().base.store(base, Ordering::Relaxed);
+            }
+            stats::add(TierCounter::SystemReserved, len as u64);
+            // The table describes itself too; these descriptors stay unused. So does the last page: the page behind a
+            // span always has a descriptor.
+            let table = (len / PAGE * size_of::<Slab>()).div_ceil(PAGE);
+            return Some(UnusedEnd { arena, next_page: table, committed: table, table, pages: len / PAGE - 1 });
+        }
+        None
+    }
+
+    /// Gives an arena back of which nothing was taken.
+    fn give_back(self) {
+        let place = &ARENAS[self.arena % MAX_ARENAS];
+        place.len.store(0, Ordering::Release);
+        if self.arena == 0 {
+            fast::words().len.store(0, Ordering::Release);
+        }
+        stats::add(TierCounter::SystemCalls, 1);
+        stats::sub(TierCounter::SystemReserved, self.reserved_bytes() as u64);
+        // SAFETY: nobody has had a page of it.
+        unsafe { os::unmap(self.base() as *mut u8, self.reserved_bytes()) };
+        place.base.store(0, Ordering::Relaxed);
+    }
+
     fn base(&self) -> usize {
-        ARENAS[self.arenas - 1].base.load(Ordering::Relaxed)
+        ARENAS[self.arena % MAX_ARENAS].base.load(Ordering::Relaxed)
+    }
+
+    fn reserved_bytes(&self) -> usize {
+        (self.pages + 1) * PAGE
+    }
+
+    /// Pages in it.
+    fn left(&self) -> usize {
+        self.pages - self.next_page
+    }
+
+    /// Takes the next `pages` pages, which it has.
+    fn take(&mut self, pages: usize) -> Option<&'static Slab> {
+        self.commit(pages).then(|| self.cut(pages))
     }
 
     /// Makes the next `pages` pages usable.
@@ -211,7 +298,11 @@ impl Frontier {
             return true;
         }
         let step = (self.committed - self.table).clamp(COMMIT_MIN, COMMIT_MAX);
-        let wanted = need.max(self.committed + step).min(self.pages);
+        // A limit of data or of all memory in the system may leave room for what is needed and for no more.
+        self.commit_up_to(need.max(self.committed + step).min(self.pages)) || self.commit_up_to(need)
+    }
+
+    fn commit_up_to(&mut self, wanted: usize) -> bool {
         if !self.commit_table(wanted) {
             return false;
         }
@@ -222,9 +313,8 @@ impl Frontier {
             return false;
         }
         self.committed = wanted;
-        let arena = &ARENAS[self.arenas - 1];
-        arena.len.store(wanted * PAGE, Ordering::Release);
-        if self.arenas == 1 {
+        ARENAS[self.arena % MAX_ARENAS].len.store(wanted * PAGE, Ordering::Release);
+        if self.arena == 0 {
             fast::words().len.store(wanted * PAGE, Ordering::Release);
         }
         true
@@ -233,54 +323,42 @@ impl Frontier {
     /// Makes the descriptors of the first `pages` pages usable, and that of the page behind them, which the page heap
     /// looks at when it searches a span's neighbours.
     fn commit_table(&self, pages: usize) -> bool {
-        let bytes = ((pages + 1) * size_of::<Slab>()).next_multiple_of(4096).min(self.table * PAGE);
         // SAFETY: the table is this arena's; what is usable already stays as it is.
-        unsafe { os::commit(self.base() as *mut u8, bytes) }
+        unsafe { os::commit(self.base() as *mut u8, self.table_bytes(pages)) }
+    }
+
+    fn table_bytes(&self, pages: usize) -> usize {
+        ((pages + 1) * size_of::<Slab>()).next_multiple_of(4096).min(self.table * PAGE)
     }
 
     fn cut(&mut self, pages: usize) -> &'static Slab {
         // SAFETY: `next_page` is a page of this arena.
         let span = unsafe { descriptor(self.base(), self.next_page << PAGE_SHIFT) };
         for page in [0, pages - 1] {
-            span.page(page as u32).zero_and_arena.set(((self.arenas - 1) << 1) as u8 | 1);
+            span.page(page as u32).zero_and_arena.set((self.arena << 1) as u8 | 1);
         }
         span.pages.set(pages as u32);
         self.next_page += pages;
         stats::add(TierCounter::SystemUsed, (pages * PAGE) as u64);
+        stats::add(TierCounter::MetadataBytes, (pages * size_of::<Slab>()) as u64);
         span
     }
 
-    /// Reserves an arena for at least `pages` pages.
-    #[cold]
-    fn reserve(&mut self, pages: usize) -> bool {
-        let Some(arena) = ARENAS.get(self.arenas) else { return false };
-        let Some(need) = pages.checked_mul(PAGE + size_of::<Slab>()).and_then(|n| n.checked_add(3 * PAGE)) else {
-            return false;
-        };
-        let bigger = need.checked_next_multiple_of(GIB).unwrap_or(need);
-        for len in LADDER.into_iter().filter(|&len| len >= need).chain([bigger, need]) {
-            let Some(mapped) = len.checked_add(PAGE) else { continue };
-            stats::add(TierCounter::SystemCalls, 1);
-            let p = os::reserve(mapped) as usize;
-            if p == 0 {
-                continue;
+    /// Gives back what is reserved and was never made usable.
+    fn close(&mut self) {
+        let (base, committed) = (self.base(), self.committed);
+        let table = self.table_bytes(committed);
+        let behind = self.reserved_bytes() - committed * PAGE;
+        // SAFETY: the pages behind the last usable one and the descriptors behind theirs are the arena's, and nobody
+        // has had them.
+        unsafe {
+            os::unmap((base + committed * PAGE) as *mut u8, behind);
+            if self.table * PAGE > table {
+                os::unmap((base + table) as *mut u8, self.table * PAGE - table);
             }
-            let base = p.next_multiple_of(PAGE);
-            let len = len & !(PAGE - 1);
-            arena.base.store(base, Ordering::Relaxed);
-            if self.arenas == 0 {
-                fast::words().base.store(base, Ordering::Relaxed);
-            }
-            self.arenas += 1;
-            // The last page stays unused: the page behind a span always has a descriptor.
-            self.pages = len / PAGE - 1;
-            // The table describes itself too; these descriptors stay unused.
-            self.table = (len / PAGE * size_of::<Slab>()).div_ceil(PAGE);
-            self.next_page = self.table;
-            self.committed = self.table;
-            stats::add(TierCounter::SystemReserved, len as u64);
-            return self.next_page + pages <= self.pages;
         }
-        false
+        self.pages = committed;
+        stats::add(TierCounter::SystemCalls, 2);
+        stats::sub(TierCounter::SystemReserved, behind as u64);
     }
 }

@@ -1,6 +1,6 @@
 //! Free blocks and lists of them.
 
-/// A free block of at least 16 bytes; its first word links it to the next.
+/// A free block of at least 16 bytes; its first word links it to the next, its second is for notes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct BlockPtr(*mut Block);
@@ -9,6 +9,8 @@ pub struct BlockPtr(*mut Block);
 #[repr(C)]
 pub struct Block {
     next: BlockPtr,
+    /// What a batch says of itself, see [`crate::transfer_cache::Batch`].
+    note: u64,
 }
 
 impl BlockPtr {
@@ -51,6 +53,26 @@ impl BlockPtr {
     pub unsafe fn set_next(self, next: BlockPtr) {
         // SAFETY: the caller owns this free block.
         unsafe { (*self.0).next = next }
+    }
+
+    /// The note in the block.
+    ///
+    /// # Safety
+    /// As for [`BlockPtr::next`], with [`BlockPtr::set_note`].
+    #[inline(always)]
+    pub unsafe fn note(self) -> u64 {
+        // SAFETY: the caller owns this free block.
+        unsafe { (*self.0).note }
+    }
+
+    /// Leaves a note in the block.
+    ///
+    /// # Safety
+    /// As for [`BlockPtr::set_next`].
+    #[inline(always)]
+    pub unsafe fn set_note(self, note: u64) {
+        // SAFETY: the caller owns this free block.
+        unsafe { (*self.0).note = note }
     }
 
     /// The block `n` places behind this one.

@@ -4,37 +4,25 @@
 //! over whole, before it asks the page heap. A block that is freed into such a slab goes straight into it, under
 //! the class's lock; a slab that empties goes back to the page heap.
 
-use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
-use crate::block::BlockPtr;
 use crate::page_heap;
 use crate::size_class::{CLASSES, SizeClass};
 use crate::slab::{Place, Slab, SlabList, owner};
 use crate::spin_lock::{SlowPath, SpinLock};
-use crate::stats::{self, TierCounter};
+use crate::stats::{self, ClassCounter, TierCounter};
+use crate::transfer_cache::Batch;
 
 /// One class's part of the central cache.
 struct Shelf {
     /// Slabs that have free blocks; full ones are in no list until an eighth of them is free.
     slabs: SlabList,
-    /// Blocks freed here that no heap has counted yet.
-    frees: Cell<u64>,
-}
-
-/// What a heap gets from the central cache.
-pub struct Taken {
-    /// A slab with free blocks.
-    pub slab: Option<&'static Slab>,
-    /// Frees of this class that the heap is to count.
-    pub frees: u64,
 }
 
 // SAFETY: only reached under its lock.
 unsafe impl Send for Shelf {}
 
-static SHELVES: [SpinLock<Shelf>; CLASSES] =
-    [const { SpinLock::new(Shelf { slabs: SlabList::new(), frees: Cell::new(0) }) }; CLASSES];
+static SHELVES: [SpinLock<Shelf>; CLASSES] = [const { SpinLock::new(Shelf { slabs: SlabList::new() }) }; CLASSES];
 
 fn shelf(class: SizeClass) -> &'static SpinLock<Shelf> {
     &SHELVES[class.index()]
@@ -43,31 +31,37 @@ fn shelf(class: SizeClass) -> &'static SpinLock<Shelf> {
 /// Takes over a slab that the caller owns and that is in no list.
 pub fn give(slow: SlowPath, slab: &'static Slab) {
     let shelf = shelf(slab.class.get()).lock(slow);
-    slab.owner.store(owner::CENTRAL, Ordering::Release);
+    stats::class_add(slab.class.get(), ClassCounter::CentralFree, slab.free_with_memory().into());
+    slab.set_owner(owner::CENTRAL);
     settle(&shelf, slab);
 }
 
-/// Hands a slab with free blocks to the heap with the tag `heap`.
-pub fn take(slow: SlowPath, class: SizeClass, heap: usize) -> Taken {
+/// Hands a slab with free blocks to the owner `heap`.
+pub fn take(slow: SlowPath, class: SizeClass, heap: usize) -> Option<&'static Slab> {
     let shelf = shelf(class).lock(slow);
-    let slab = shelf.slabs.pop_front();
-    if let Some(slab) = slab {
-        stats::sub(TierCounter::CentralSlabs, 1);
-        slab.place.set(Place::None);
-        slab.owner.store(heap, Ordering::Release);
-    }
-    Taken { slab, frees: shelf.frees.replace(0) }
+    let slab = shelf.slabs.pop_front()?;
+    stats::sub(TierCounter::CentralSlabs, 1);
+    stats::class_sub(class, ClassCounter::CentralFree, slab.free_with_memory().into());
+    slab.place.set(Place::None);
+    slab.set_owner(heap);
+    Some(slab)
 }
 
-/// Frees a block of a slab that was seen with [`owner::CENTRAL`]. False if a thread has taken the slab over since.
-pub fn free(slow: SlowPath, slab: &'static Slab, block: BlockPtr) -> bool {
+/// Frees blocks of a slab that was seen with [`owner::CENTRAL`]. False if a thread has taken the slab over since.
+pub fn free(slow: SlowPath, slab: &'static Slab, batch: Batch) -> bool {
     let empty = {
         let shelf = shelf(slab.class.get()).lock(slow);
         if slab.owner.load(Ordering::Acquire) != owner::CENTRAL {
             return false;
         }
-        // SAFETY: the block is this slab's, and the lock makes us its owner.
-        if !unsafe { slab.push(block) } {
+        let class = slab.class.get();
+        stats::class_add(class, ClassCounter::CentralFree, batch.count.into());
+        stats::class_add(class, ClassCounter::SharedFrees, batch.count.into());
+        if !class.is_medium() {
+            slab.counted_frees.set(slab.counted_frees.get() + batch.count);
+        }
+        // SAFETY: the blocks are this slab's, and the lock makes us its owner.
+        if !unsafe { slab.push_batch(batch) } {
             return true;
         }
         let empty = slab.in_use() == 0;
@@ -76,8 +70,9 @@ pub fn free(slow: SlowPath, slab: &'static Slab, block: BlockPtr) -> bool {
                 shelf.slabs.remove(slab);
                 stats::sub(TierCounter::CentralSlabs, 1);
             }
-            let uncounted = u32::from(slab.carved.get()) - slab.counted_frees.get();
-            shelf.frees.set(shelf.frees.get() + u64::from(uncounted));
+            stats::class_sub(class, ClassCounter::CentralFree, slab.free_with_memory().into());
+            stats::class_sub(class, ClassCounter::Untouched, slab.untouched().into());
+            stats::class_add(class, ClassCounter::SlabsReturned, 1);
             slab.end();
         } else {
             settle(&shelf, slab);

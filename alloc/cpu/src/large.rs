@@ -21,6 +21,18 @@ fn pages_for(size: usize) -> Option<usize> {
 #[cold]
 pub fn alloc(slow: SlowPath, heap: &'static Heap, size: usize, align: usize) -> Option<(*mut u8, bool)> {
     let span = page_heap::alloc(slow, pages_for(size)?, (align / PAGE).max(1))?;
+    Some(begin(slow, heap, span, size))
+}
+
+/// Allocates `size` bytes that are likely to become more. `None` without memory.
+#[cold]
+pub fn alloc_growing(slow: SlowPath, heap: &'static Heap, size: usize) -> Option<*mut u8> {
+    let span = page_heap::alloc_with_room(slow, pages_for(size)?)?;
+    Some(begin(slow, heap, span, size).0)
+}
+
+/// Makes a span one block.
+fn begin(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize) -> (*mut u8, bool) {
     span.class.set(SizeClass(0));
     span.aux.set(size);
     span.live_slot().set(NO_SLOT);
@@ -28,21 +40,20 @@ pub fn alloc(slow: SlowPath, heap: &'static Heap, size: usize, align: usize) -> 
     stats::add(TierCounter::LargeBytes, span.bytes() as u64);
     stats::add(TierCounter::LargeObjects, 1);
     stats::add(TierCounter::LargeAllocs, 1);
-    let left = heap.large_budget.get() - span.bytes() as i64;
-    heap.large_budget.set(left);
-    if (left <= 0 || sampler::records_all(heap)) && !heap.in_sampler.get() {
-        heap.large_budget.set(sampler::draw(heap));
+    if sampler::large_is_due(heap, span.bytes()) {
         span.live_slot().set(sampler::sample_large(slow, heap, span.address(), size, span.bytes()));
     }
-    sampler::publish_tiers();
-    Some((span.address(), span.is_zero()))
+    sampler::publish_tiers_sometimes(heap);
+    (span.address(), span.is_zero())
 }
 
-/// Frees a large block.
-pub fn free(slow: SlowPath, span: &'static Slab) {
+/// Frees the large block at `p`.
+pub fn free(slow: SlowPath, span: &'static Slab, p: *mut u8) {
+    if p != span.address() {
+        crate::free::not_a_start(p, p as usize - span.address() as usize, span.bytes());
+    }
     forget(slow, span);
     page_heap::free(slow, span);
-    sampler::publish_tiers();
 }
 
 /// Takes a block that ends out of all books.
@@ -73,11 +84,12 @@ pub fn resize_in_place(slow: SlowPath, span: &'static Slab, size: usize) -> bool
 /// Moves a large block's memory to a new, larger block without copying it. The new block; `None` if the kernel can't,
 /// and everything is as it was.
 pub fn move_to_larger(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize) -> Option<*mut u8> {
-    let (p, _) = alloc(slow, heap, size, PAGE)?;
-    let new = crate::arena::page_of(p)?;
+    // A block that grows will grow again: with room behind it, in place.
+    let new = page_heap::alloc_with_room(slow, pages_for(size)?)?;
+    let (p, _) = begin(slow, heap, new, size);
     // SAFETY: both spans are in use and apart; the new one holds nothing yet.
     if !unsafe { os::move_pages(span.address(), p, span.bytes()) } {
-        free(slow, new);
+        free(slow, new, p);
         return None;
     }
     forget(slow, span);

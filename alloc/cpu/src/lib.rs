@@ -14,7 +14,7 @@
 //! | page heap | `page_heap.rs`, `arena.rs` | one |
 //! | system | `os.rs` | the kernel's |
 //!
-//! Locks nest in the order limbo, registry, sampler, central cache, page heap.
+//! Locks nest in the order limbo, registry, hardened, sampler, central cache, page heap.
 //!
 //! The crate runs inside `malloc`: no `std`, no allocation of its own, no panic, no lock held across a call into the
 //! C library, errno kept. Memory of its own comes from `mmap`.
@@ -23,18 +23,32 @@
 mod arena;
 mod block;
 mod central_cache;
+pub mod data_ptr;
+mod decay;
+mod detour;
+mod fork;
 mod free;
+mod hardened;
+pub mod hooks;
+mod idle;
+mod inbox;
 mod large;
+mod mailbox;
 mod malloc;
+mod mappings;
+mod medium_cache;
 mod message;
 mod os;
 mod page_heap;
+mod raw_thread;
 mod reentrant;
 mod registry;
+mod reset;
 mod sampler;
+mod scavenger;
 pub mod scope;
 mod segment;
-mod settings;
+pub mod settings;
 mod size_class;
 mod slab;
 mod spin_lock;
@@ -42,19 +56,23 @@ mod stats;
 mod thread_cache;
 mod thread_pointer;
 mod transfer_cache;
+mod word;
 
-pub use free::free;
-pub use malloc::{malloc, malloc_aligned, malloc_fast, malloc_zeroed, realloc, usable_size};
-pub use message::Message;
+pub use free::{free, free_aligned, free_aligned_sized, free_sized};
+pub use malloc::{malloc, malloc_aligned, malloc_fast, malloc_zeroed, malloc_zeroed_aligned, realloc, usable_size};
+pub use message::{Message, StandardError};
 pub use os::set_errno;
-pub use settings::{DEFAULT_PERIOD, SETTINGS, SettingInfo};
+pub use reset::{release_unused, reset};
 pub use size_class::{CLASSES, SizeClass};
-pub use stats::{TierCounter, all as counters, get as counter};
+pub use stats::{TierCounter, all as counters, get as counter, read as read_stats, with_stats};
 
-/// Gives the memory of all free spans back to the kernel. Returns the bytes.
-pub fn release_free_memory() -> usize {
-    let registry::Entry::Heap(entered) = registry::enter() else { return 0 };
-    page_heap::release_all(entered.slow)
+/// To be called before the process limits its address space to `limit` bytes (`RLIMIT_AS`): gives back what the pool has
+/// reserved and not used, so that the limit leaves room for the program's own mappings.
+pub fn fit_reservation(limit: usize) {
+    if let registry::Entry::Heap(entered) = registry::enter() {
+        page_heap::fit_reservation(entered.slow, limit);
+        sampler::fit(entered.slow, limit);
+    }
 }
 
 /// To be called by what ends the process without running its exit handlers (`_exit`): removes the segment, or marks it

@@ -10,18 +10,23 @@ use crate::registry::{self, Entry};
 use crate::size_class::{MEDIUM_MAX, SMALL_MAX, SizeClass};
 use crate::slab::{Slab, owner};
 use crate::spin_lock::SlowPath;
+use crate::stats::{self, TierCounter};
 use crate::thread_cache::Heap;
-use crate::{free, large, reentrant, sampler, thread_pointer};
+use crate::{free, hardened, hooks, large, reentrant, reset, sampler, thread_pointer, transfer_cache};
 
 /// Allocates `size` bytes at a multiple of 16; null and `ENOMEM` without memory. A size of 0 gets a block of its own.
 #[inline(always)]
 pub fn malloc(size: usize) -> *mut u8 {
+    // SAFETY: the thread pointer is always a heap, at least the empty one.
+    let heap = || unsafe { &*thread_pointer::get() };
     if size <= SMALL_MAX {
-        // SAFETY: the thread pointer is always a heap, at least the empty one.
-        let heap = unsafe { &*thread_pointer::get() };
-        if let Some(p) = heap.pop(SizeClass::of_small(size)) {
+        if let Some(p) = heap().pop(SizeClass::of_small(size)) {
             return p;
         }
+    } else if size <= MEDIUM_MAX
+        && let Some(p) = heap().pop_medium(SizeClass::of_medium(size))
+    {
+        return p;
     }
     malloc_slow(size)
 }
@@ -29,29 +34,39 @@ pub fn malloc(size: usize) -> *mut u8 {
 #[cold]
 #[inline(never)]
 extern "C" fn malloc_slow(size: usize) -> *mut u8 {
-    if size > SMALL_MAX && size <= MEDIUM_MAX {
-        // SAFETY: as above. Medium blocks need no more than the fast path.
-        let heap = unsafe { &*thread_pointer::get() };
-        if let Some(p) = heap.pop(SizeClass::of(size)) {
-            return p;
-        }
-    }
     allocate(size, 16).0
 }
 
 /// Allocates `size` bytes at a multiple of `align`, a power of two; null and `ENOMEM` without memory.
-#[inline]
+#[inline(always)]
 pub fn malloc_aligned(size: usize, align: usize) -> *mut u8 {
-    if align <= 16 {
-        return malloc(size);
+    match malloc_aligned_fast(size, align) {
+        Some(p) => p,
+        None => malloc_aligned_slow(size, align),
     }
-    if let Some(class) = SizeClass::of_aligned(size, align) {
-        // SAFETY: as in `malloc`.
-        let heap = unsafe { &*thread_pointer::get() };
-        if let Some(p) = heap.pop(class) {
-            return p;
+}
+
+/// A block from this thread's lists, if they have one.
+#[inline(always)]
+fn malloc_aligned_fast(size: usize, align: usize) -> Option<*mut u8> {
+    // SAFETY: as in `malloc`.
+    let heap = || unsafe { &*thread_pointer::get() };
+    let mask = align.max(16) - 1;
+    if size <= SMALL_MAX && mask < SMALL_MAX {
+        let rounded = (size + mask) & !mask;
+        if rounded <= SMALL_MAX {
+            // Blocks of a class lie at multiples of its size from a page: this class has the alignment. A size of 0
+            // has none, and takes the slow path.
+            return if rounded == 0 { None } else { heap().pop(SizeClass(((rounded) >> 4) as u8)) };
         }
     }
+    let class = SizeClass::of_aligned(size, align)?;
+    if class.is_medium() { heap().pop_medium(class) } else { heap().pop(class) }
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn malloc_aligned_slow(size: usize, align: usize) -> *mut u8 {
     allocate(size, align).0
 }
 
@@ -84,23 +99,39 @@ pub fn malloc_zeroed(size: usize) -> *mut u8 {
     p
 }
 
+/// Allocates `size` zeroed bytes at a multiple of `align`, a power of two.
+#[inline]
+pub fn malloc_zeroed_aligned(size: usize, align: usize) -> *mut u8 {
+    if align <= 16 {
+        return malloc_zeroed(size);
+    }
+    let (p, zero) = match SizeClass::of_aligned(size, align) {
+        Some(_) => (malloc_aligned(size, align), false),
+        None => allocate(size, align),
+    };
+    if !p.is_null() && !zero {
+        // SAFETY: the block holds `size` bytes.
+        unsafe { p.write_bytes(0, size) };
+    }
+    p
+}
+
 /// The slow path: the block, and whether it is known to read as zero.
 #[cold]
 #[inline(never)]
 fn allocate(size: usize, align: usize) -> (*mut u8, bool) {
+    if hooks::are_on() {
+        return hooks::around_alloc(size, align, || allocate_unseen(size, align), |got| got.0);
+    }
+    allocate_unseen(size, align)
+}
+
+fn allocate_unseen(size: usize, align: usize) -> (*mut u8, bool) {
     let got = match registry::enter() {
+        Entry::Heap(entered) if hardened::is_on() => hardened::allocate(&entered, size, align),
         Entry::Heap(entered) => {
-            take_in_waiting(entered.slow, entered.heap);
-            // Without the divisions of the general case: this is what every refill goes through.
-            let class = if align <= 16 && size <= MEDIUM_MAX {
-                Some(SizeClass::of(size))
-            } else {
-                SizeClass::of_aligned(size, align)
-            };
-            match class {
-                Some(class) => allocate_block(entered.slow, entered.heap, class, size).map(|p| (p, false)),
-                None => large::alloc(entered.slow, entered.heap, size, align),
-            }
+            transfer_cache::take_in(entered.slow, Some(entered.heap), reentrant::WAITING.take());
+            allocate_from_tiers(entered.slow, entered.heap, size, align)
         }
         Entry::Reentrant => {
             let p = reentrant::alloc(size, align);
@@ -114,34 +145,50 @@ fn allocate(size: usize, align: usize) -> (*mut u8, bool) {
     })
 }
 
-fn take_in_waiting(slow: SlowPath, heap: &'static Heap) {
-    let mut block = reentrant::take_waiting();
-    while !block.is_null() {
-        // SAFETY: the list is ours now.
-        let next = unsafe { block.next() };
-        free::free_dispatch(slow, Some(heap), block);
-        block = next;
-    }
+/// A block of the tiers, and whether it is known to read as zero. `None` without memory.
+pub fn allocate_from_tiers(slow: SlowPath, heap: &'static Heap, size: usize, align: usize) -> Option<(*mut u8, bool)> {
+    // Without the divisions of the general case: this is what every refill goes through.
+    let class =
+        if align <= 16 && size <= MEDIUM_MAX { Some(SizeClass::of(size)) } else { SizeClass::of_aligned(size, align) };
+    let attempt = || match class {
+        Some(class) => allocate_block(slow, heap, class, size).map(|p| (p, false)),
+        None => large::alloc(slow, heap, size, align),
+    };
+    attempt().or_else(|| reclaim(slow, heap, size).then(attempt).flatten())
+}
+
+/// Brings together what is free, where the system has no more: spans that others cache, and neighbours that were apart
+/// because one of them had memory behind it. False if there is nothing, or less than `size` bytes in all.
+#[cold]
+fn reclaim(slow: SlowPath, heap: &'static Heap, size: usize) -> bool {
+    size as u64 <= stats::get(TierCounter::SystemUsed) && reset::release(slow, heap) > 0
 }
 
 fn allocate_block(slow: SlowPath, heap: &'static Heap, class: SizeClass, size: usize) -> Option<*mut u8> {
+    // What has no memory for a slab of sampled blocks may still have an ordinary block.
+    let mut may_sample = !heap.in_sampler.get();
     loop {
-        if sampler::records_all(heap) && !heap.in_sampler.get() {
-            return sampler::sample_block(slow, heap, class, size);
+        if may_sample && sampler::records_all(heap) {
+            if let Some(p) = sampler::sample_block(slow, heap, class, size) {
+                return Some(p);
+            }
+            may_sample = false;
         }
-        if let Some(p) = heap.pop(class) {
+        if let Some(p) = if class.is_medium() { heap.pop_medium(class) } else { heap.pop(class) } {
             return Some(p);
         }
-        let budget = &heap.budget[class.index()];
-        if budget.get() <= 0 {
-            let drawn = sampler::draw(heap);
-            budget.set(drawn);
-            if !heap.in_sampler.get() {
-                return sampler::sample_block(slow, heap, class, size);
+        if heap.is_sample_due(class) {
+            if may_sample {
+                if let Some(p) = sampler::sample_block(slow, heap, class, size) {
+                    return Some(p);
+                }
+                may_sample = false;
             }
-            // What capture allocates is not sampled, however short the period.
-            budget.set(drawn.max(2 * class.block() as i64));
-        } else if !heap.refill(slow, class) && budget.get() > 0 {
+            sampler::skip_sample(heap, class);
+            continue;
+        }
+        sampler::follow_period(heap, class);
+        if !heap.refill(slow, class) {
             return None;
         }
     }
@@ -149,8 +196,7 @@ fn allocate_block(slow: SlowPath, heap: &'static Heap, class: SizeClass, size: u
 
 /// The slab of an allocated block; `None` for a mapping that a signal handler got.
 fn slab_of(p: *mut u8) -> Option<&'static Slab> {
-    let page = arena::page_of(p)?;
-    let slab = if page.owner.load(Ordering::Acquire) == owner::INTERIOR { page.head() } else { page };
+    let slab = arena::page_of(p)?.head();
     if slab.owner.load(Ordering::Acquire) == owner::NONE {
         free::invalid(p);
     }
@@ -165,11 +211,16 @@ pub unsafe fn usable_size(p: *mut u8) -> usize {
     if p.is_null() {
         return 0;
     }
-    match slab_of(p) {
-        Some(slab) if slab.owner.load(Ordering::Relaxed) == owner::LARGE => slab.bytes(),
-        Some(slab) => slab.class.get().block(),
-        None => reentrant::usable_size(p).unwrap_or_else(|| free::invalid(p)),
+    if hardened::is_on() {
+        return hardened::usable_size(p);
     }
+    block_bytes(p).or_else(|| reentrant::usable_size(p)).unwrap_or_else(|| free::invalid(p))
+}
+
+/// Bytes of the tiers' block at `p`; `None` if it is none.
+pub fn block_bytes(p: *mut u8) -> Option<usize> {
+    let slab = slab_of(p)?;
+    Some(if slab.owner.load(Ordering::Relaxed) == owner::LARGE { slab.bytes() } else { slab.class.get().block() })
 }
 
 /// Changes a block's size, in place if it fits and wastes less than half; null and `ENOMEM` without memory (the
@@ -180,7 +231,26 @@ pub unsafe fn usable_size(p: *mut u8) -> usize {
 pub unsafe fn realloc(p: *mut u8, size: usize, align: usize) -> *mut u8 {
     // SAFETY: the caller's promise.
     unsafe {
+        if hardened::is_on() && !hardened::may_resize(p) {
+            os::set_errno(libc::ENOMEM);
+            return core::ptr::null_mut();
+        }
         let usable = usable_size(p);
+        if hooks::are_on() {
+            return hooks::around_realloc(p, usable, size, align, || realloc_unseen(p, usable, size, align));
+        }
+        realloc_unseen(p, usable, size, align)
+    }
+}
+
+/// # Safety
+/// As for [`realloc`]; the block holds `usable` bytes.
+unsafe fn realloc_unseen(p: *mut u8, usable: usize, size: usize, align: usize) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if hardened::is_on() {
+            return realloc_by_copy(p, usable, size, align);
+        }
         if size <= usable && (size > usable / 2 || usable <= 64) {
             note_size(p, size);
             return p;
@@ -190,13 +260,33 @@ pub unsafe fn realloc(p: *mut u8, size: usize, align: usize) -> *mut u8 {
         {
             return p;
         }
-        let new = malloc_aligned(size, align);
-        if !new.is_null() {
+        realloc_by_copy(p, usable, size, align)
+    }
+}
+
+/// # Safety
+/// As for [`realloc_unseen`].
+unsafe fn realloc_by_copy(p: *mut u8, usable: usize, size: usize, align: usize) -> *mut u8 {
+    let new = if size > usable && size > MEDIUM_MAX { allocate_growing(size, align) } else { None };
+    let new = new.unwrap_or_else(|| malloc_aligned(size, align));
+    if !new.is_null() {
+        // SAFETY: the caller's promise; the new block holds `size` bytes.
+        unsafe {
             core::ptr::copy_nonoverlapping(p, new, size.min(usable));
             free::free(p);
         }
-        new
     }
+    new
+}
+
+/// A large block for one that has outgrown its own, and will do so again. `None` if it can't be.
+#[cold]
+fn allocate_growing(size: usize, align: usize) -> Option<*mut u8> {
+    if align > ARENA_PAGE || hardened::is_on() {
+        return None;
+    }
+    let Entry::Heap(entered) = registry::enter() else { return None };
+    large::alloc_growing(entered.slow, entered.heap, size)
 }
 
 /// Blocks from this size on are moved by the kernel, page by page: below, copying is cheaper.

@@ -2,14 +2,14 @@
 
 /// A line under construction on the stack; what doesn't fit is cut.
 pub struct Message {
-    bytes: [u8; 256],
+    bytes: [u8; 512],
     len: usize,
 }
 
 impl Message {
     /// Starts a line.
     pub fn new(text: &str) -> Self {
-        Message { bytes: [0; 256], len: 0 }.text("poolscope: ").text(text)
+        Message { bytes: [0; 512], len: 0 }.text("poolscope: ").text(text)
     }
 
     /// Adds text.
@@ -19,13 +19,17 @@ impl Message {
 
     /// Adds bytes as they are.
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.push(bytes);
+        self
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             if let Some(place) = self.bytes.get_mut(self.len) {
                 *place = byte;
                 self.len += 1;
             }
         }
-        self
     }
 
     /// Adds a decimal number.
@@ -48,10 +52,8 @@ impl Message {
     pub fn print(mut self) {
         let at = self.len.min(self.bytes.len() - 1);
         self.bytes[at] = b'\n';
-        crate::os::keep_errno(|| {
-            // SAFETY: the buffer holds at least `at + 1` bytes. A failed write is nothing to act on here.
-            unsafe { libc::write(2, self.bytes.as_ptr().cast(), at + 1) };
-        });
+        // A failed write is nothing to act on here.
+        crate::os::keep_errno(|| crate::os::write(2, self.bytes.get(..=at).unwrap_or_default()));
     }
 
     /// Writes the line and aborts: memory is corrupt, going on would spread it.
@@ -59,6 +61,67 @@ impl Message {
         self.print();
         // SAFETY: abort takes nothing and does not return.
         unsafe { libc::abort() }
+    }
+}
+
+/// What doesn't fit is cut, which is no error.
+impl core::fmt::Write for Message {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// Standard error for long texts: written in pieces, without allocation, with errno kept.
+pub struct StandardError {
+    bytes: [u8; 1024],
+    len: usize,
+}
+
+impl StandardError {
+    /// Nothing written yet.
+    pub const fn new() -> Self {
+        StandardError { bytes: [0; 1024], len: 0 }
+    }
+
+    fn flush(&mut self) {
+        let mut rest = &self.bytes[..self.len];
+        crate::os::keep_errno(|| {
+            while !rest.is_empty() {
+                // A failed write is nothing to act on here.
+                let written = crate::os::write(2, rest);
+                if written <= 0 {
+                    break;
+                }
+                rest = rest.get(written as usize..).unwrap_or_default();
+            }
+        });
+        self.len = 0;
+    }
+}
+
+impl Default for StandardError {
+    fn default() -> Self {
+        StandardError::new()
+    }
+}
+
+impl core::fmt::Write for StandardError {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        for &byte in text.as_bytes() {
+            if self.len == self.bytes.len() {
+                self.flush();
+            }
+            self.bytes[self.len] = byte;
+            self.len += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for StandardError {
+    fn drop(&mut self) {
+        self.flush();
     }
 }
 

@@ -1,6 +1,7 @@
 //! The operating system: memory, clock, identity. Nothing here allocates or keeps a lock.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::AtomicU32;
 
 /// Runs `f` and restores errno.
 pub fn keep_errno<T>(f: impl FnOnce() -> T) -> T {
@@ -39,19 +40,13 @@ pub fn map(len: usize) -> *mut u8 {
 }
 
 /// Reserves `len` bytes of addresses that can't be touched yet; null on failure. What is only reserved counts for
-/// nothing: not as memory under strict overcommit, not in a core dump, not for valgrind.
+/// nothing: not as memory under strict overcommit, not in a core dump, not for valgrind. What is made usable of it counts
+/// in full, so that the kernel refuses a block that its memory could never hold (`vm.overcommit_memory`).
 pub fn reserve(len: usize) -> *mut u8 {
     keep_errno(|| {
         // SAFETY: as in `map`.
         let p = unsafe {
-            libc::mmap(
-                core::ptr::null_mut(),
-                len,
-                libc::PROT_NONE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
+            libc::mmap(core::ptr::null_mut(), len, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
         };
         if p == libc::MAP_FAILED { core::ptr::null_mut() } else { p.cast() }
     })
@@ -64,6 +59,18 @@ pub fn reserve(len: usize) -> *mut u8 {
 pub unsafe fn commit(p: *mut u8, len: usize) -> bool {
     // SAFETY: the caller's promise.
     keep_errno(|| unsafe { libc::mprotect(p.cast(), len, libc::PROT_READ | libc::PROT_WRITE) == 0 })
+}
+
+/// Takes memory and access away from a page range; its addresses stay taken.
+///
+/// # Safety
+/// The range is the pool's own, private, anonymous and holds nothing of use.
+pub unsafe fn close_pages(p: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    keep_errno(|| unsafe {
+        libc::madvise(p.cast(), len, libc::MADV_DONTNEED);
+        libc::mprotect(p.cast(), len, libc::PROT_NONE)
+    });
 }
 
 /// Unmaps what [`map`] or [`reserve`] returned.
@@ -95,6 +102,16 @@ pub unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> bool {
     keep_errno(|| unsafe { libc::mremap(from.cast(), len, len, flags, to.cast::<c_void>()) != libc::MAP_FAILED })
 }
 
+/// Bytes of address space that this process may have (`RLIMIT_AS`).
+pub fn address_space_limit() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: writes the limit.
+    match keep_errno(|| unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) }) {
+        0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
+        _ => usize::MAX,
+    }
+}
+
 /// Nanoseconds of a clock (no system call: the vdso answers).
 pub fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -115,24 +132,49 @@ pub fn process_id() -> u32 {
     unsafe { libc::getpid() as u32 }
 }
 
+/// Opens a file; negative on failure, with errno changed. Not by the C library's function: a cancelled thread would end in
+/// there (POSIX, 2.9.5.2), as in `read`, `write` and `close`, and `malloc` is no such place.
+///
+/// # Safety
+/// `path` is a string that ends with zero.
+pub unsafe fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode) as c_int }
+}
+
+/// Closes what [`open`] returned.
+///
+/// # Safety
+/// The descriptor is the caller's.
+pub unsafe fn close(fd: c_int) {
+    // SAFETY: the caller's promise.
+    unsafe { libc::syscall(libc::SYS_close, fd) };
+}
+
+/// Writes to a descriptor, as much as goes at once. Returns the bytes written; negative on failure, with errno changed.
+pub fn write(fd: c_int, bytes: &[u8]) -> isize {
+    // SAFETY: reads the bytes.
+    unsafe { libc::syscall(libc::SYS_write, fd, bytes.as_ptr(), bytes.len()) as isize }
+}
+
 /// Reads the start of a file; the number of bytes read, 0 on any error.
 pub fn read_file(path: &CStr, buffer: &mut [u8]) -> usize {
     keep_errno(|| {
         // SAFETY: open, read and close with valid arguments; the buffer's length bounds the read.
         unsafe {
-            let fd = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+            let fd = open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC, 0);
             if fd < 0 {
                 return 0;
             }
             let mut len = 0;
             while len < buffer.len() {
-                let n = libc::read(fd, buffer[len..].as_mut_ptr().cast(), buffer.len() - len);
+                let n = libc::syscall(libc::SYS_read, fd, buffer[len..].as_mut_ptr(), buffer.len() - len);
                 if n <= 0 {
                     break;
                 }
                 len += n as usize;
             }
-            libc::close(fd);
+            close(fd);
             len
         }
     })
@@ -159,6 +201,46 @@ pub fn map_wiped_on_fork() -> *mut u8 {
 pub fn random_seed() -> u64 {
     let mut random = 0u64;
     // SAFETY: writes at most 8 bytes into the word. What it can't fill stays 0.
-    keep_errno(|| unsafe { libc::getrandom((&raw mut random).cast(), 8, libc::GRND_NONBLOCK) });
+    keep_errno(|| unsafe { libc::syscall(libc::SYS_getrandom, &raw mut random, 8, libc::GRND_NONBLOCK) });
     random ^ clock_ns(libc::CLOCK_MONOTONIC) ^ u64::from(process_id()) << 32
+}
+
+/// Makes every running thread of this process pass a full memory barrier (`membarrier`, Linux 4.14). Without it, threads
+/// see later what was written before.
+pub fn barrier_on_all_threads() {
+    const REGISTER: i32 = 1 << 4;
+    const BARRIER: i32 = 1 << 3;
+    // SAFETY: system calls that touch no memory.
+    keep_errno(|| unsafe {
+        libc::syscall(libc::SYS_membarrier, REGISTER, 0, 0);
+        libc::syscall(libc::SYS_membarrier, BARRIER, 0, 0)
+    });
+}
+
+/// Reads words of this process's own memory that may not be there: how many it got.
+pub fn read_own_memory(from: usize, words: &mut [usize]) -> usize {
+    let to = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: size_of_val(words) };
+    let from = libc::iovec { iov_base: from as *mut c_void, iov_len: size_of_val(words) };
+    // SAFETY: the kernel writes at most as many bytes as `words` has.
+    let read =
+        keep_errno(|| unsafe { libc::process_vm_readv(libc::getpid(), &raw const to, 1, &raw const from, 1, 0) });
+    (read.max(0) as usize) / size_of::<usize>()
+}
+
+/// Sleeps for `ms` milliseconds, or until someone wakes `word`, as long as it is `value`.
+pub fn sleep_on(word: &AtomicU32, value: u32, ms: u64) {
+    let time = libc::timespec { tv_sec: (ms / 1000) as i64, tv_nsec: (ms % 1000 * 1_000_000) as i64 };
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word is a static, and the kernel reads the time.
+    keep_errno(|| unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, &raw const time) });
+}
+
+/// Whether a tool runs this program instead of the processor: what the kernel says of its threads is then the tool's
+/// affair. Valgrind preloads a library of its own.
+pub fn is_emulated() -> bool {
+    // SAFETY: the C library keeps the text.
+    unsafe {
+        let preloaded = libc::getenv(c"LD_PRELOAD".as_ptr());
+        !preloaded.is_null() && !libc::strstr(preloaded, c"vgpreload".as_ptr()).is_null()
+    }
 }

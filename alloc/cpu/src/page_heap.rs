@@ -10,6 +10,8 @@ use core::sync::atomic::Ordering;
 
 use crate::arena::{Frontier, PAGE};
 use crate::os;
+use crate::scavenger;
+use crate::settings;
 use crate::slab::{Kind, Slab, SlabList, owner};
 use crate::spin_lock::{SlowPath, SpinLock};
 use crate::stats::{self, TierCounter};
@@ -17,7 +19,7 @@ use crate::stats::{self, TierCounter};
 const EXACT_BINS: usize = 64;
 const BINS: usize = EXACT_BINS + 8 * 24;
 
-/// Free bytes with memory behind them that the page heap keeps without asking whether they are needed.
+/// Free bytes with memory behind them that the page heap keeps where no scavenger can be had.
 const RETAIN_MIN: usize = 64 << 20;
 
 struct PageHeap {
@@ -47,18 +49,26 @@ pub fn alloc(slow: SlowPath, pages: usize, align: usize) -> Option<&'static Slab
     Some(span)
 }
 
+/// Takes a span of `pages` pages behind which as many are free, if there are such.
+pub fn alloc_with_room(slow: SlowPath, pages: usize) -> Option<&'static Slab> {
+    let span = PAGE_HEAP.lock(slow).alloc_with_room(pages)?;
+    stats::add(TierCounter::PageHeapAllocs, 1);
+    Some(span)
+}
+
 /// Gives a span back. Its pages have no owner any more.
 pub fn free(slow: SlowPath, span: &'static Slab) {
     span.set_zero(false);
     stats::add(TierCounter::PageHeapFrees, 1);
-    let release = {
+    let (free, release) = {
         let mut heap = PAGE_HEAP.lock(slow);
         heap.free(span);
-        heap.take_to_release()
+        (heap.resident_free, heap.take_to_release())
     };
     if let Some(span) = release {
         release_span(slow, span);
     }
+    scavenger::notice(slow, free);
 }
 
 /// Gives back a span whose memory was moved away: it reads as zero.
@@ -75,23 +85,42 @@ pub fn resize(slow: SlowPath, span: &'static Slab, pages: usize) -> bool {
 
 /// Gives the memory of all free spans back to the kernel. Returns the bytes.
 pub fn release_all(slow: SlowPath) -> usize {
+    release(slow, usize::MAX)
+}
+
+/// Gives the memory of free spans back to the kernel, about `wanted` bytes. Returns how many it were.
+pub fn release(slow: SlowPath, wanted: usize) -> usize {
     let mut bytes = 0;
-    loop {
-        let span = PAGE_HEAP.lock(slow).take_resident(1);
-        let Some(span) = span else { return bytes };
+    while bytes < wanted {
+        let span = PAGE_HEAP.lock(slow).take_resident(1, (wanted - bytes).div_ceil(PAGE));
+        let Some(span) = span else { break };
         bytes += span.bytes();
-        release_span(slow, span);
+        if !release_span(slow, span) {
+            break;
+        }
     }
+    bytes
+}
+
+/// Bytes of free spans that have memory behind them.
+pub fn resident_free(slow: SlowPath) -> usize {
+    PAGE_HEAP.lock(slow).resident_free
+}
+
+/// Gives reserved addresses back that an address space of `limit` bytes has no place for.
+pub fn fit_reservation(slow: SlowPath, limit: usize) {
+    PAGE_HEAP.lock(slow).frontier.fit(limit);
 }
 
 /// Gives a span that was taken out of the bins back to the kernel and puts it back as a free one. The kernel call
-/// runs without the lock.
-fn release_span(slow: SlowPath, span: &'static Slab) {
+/// runs without the lock. False if the kernel refused.
+fn release_span(slow: SlowPath, span: &'static Slab) -> bool {
     stats::add(TierCounter::SystemCalls, 1);
     // SAFETY: the span is free and was taken out of the bins: nothing else refers to its memory.
     let released = unsafe { os::decommit(span.address(), span.bytes()) };
     span.set_zero(released);
     PAGE_HEAP.lock(slow).free(span);
+    released
 }
 
 /// For `fork`: takes the lock.
@@ -117,15 +146,19 @@ fn bin_of(pages: usize) -> usize {
 impl PageHeap {
     fn alloc(&mut self, pages: usize, align: usize) -> Option<&'static Slab> {
         let wanted = pages.checked_add(align - 1)?;
-        let mut span = loop {
-            if let Some(span) = self.best_fit(wanted) {
+        let mut span = match self.best_fit(wanted) {
+            Some(span) => {
                 self.remove(span);
-                break span;
+                span
             }
-            match self.frontier.take(wanted) {
-                Ok(Some(span)) => break span,
-                Ok(None) => return None,
-                Err(rest) => self.insert(rest),
+            None => {
+                let (span, rest) = self.frontier.take(wanted)?;
+                // The rest may follow it.
+                mark(span, Kind::Used);
+                if let Some(rest) = rest {
+                    self.insert(rest);
+                }
+                span
             }
         };
         let number = span.address() as usize / PAGE;
@@ -145,6 +178,26 @@ impl PageHeap {
         }
         self.used += span.bytes();
         Some(span)
+    }
+
+    /// From the start of the largest free span, so that the room behind the block is as long as it can be.
+    fn alloc_with_room(&mut self, pages: usize) -> Option<&'static Slab> {
+        let both = pages.checked_mul(2)?;
+        let Some(span) = self.largest().filter(|span| span.pages.get() as usize >= both) else {
+            return self.alloc(pages, 1);
+        };
+        self.remove(span);
+        let room = split(span, pages);
+        mark(span, Kind::Used);
+        self.insert(room);
+        self.used += span.bytes();
+        Some(span)
+    }
+
+    /// A span of the last bin that has one.
+    fn largest(&self) -> Option<&'static Slab> {
+        let (word, bits) = self.occupied.iter().enumerate().rfind(|(_, bits)| bits.get() != 0)?;
+        self.bins[word * 64 + 63 - bits.get().leading_zeros() as usize].first()
     }
 
     fn resize(&mut self, span: &'static Slab, pages: usize) -> bool {
@@ -257,20 +310,30 @@ impl PageHeap {
         }
     }
 
-    /// Takes a large free span out for [`release_span`] when free memory exceeds what is worth keeping.
+    /// Takes a free span out for [`release_span`] if it is to go at once: without a delay, or when there is no scavenger
+    /// and free memory exceeds what is worth keeping.
     fn take_to_release(&mut self) -> Option<&'static Slab> {
-        (self.resident_free > RETAIN_MIN.max(self.used / 4)).then(|| self.take_resident(EXACT_BINS / 4)).flatten()
+        match settings::current().scavenge_ms() {
+            None => None,
+            Some(0) => self.take_resident(1, usize::MAX),
+            Some(_) if scavenger::is_running() || self.resident_free <= RETAIN_MIN.max(self.used / 4) => None,
+            Some(_) => self.take_resident(EXACT_BINS / 4, usize::MAX),
+        }
     }
 
-    /// Takes a free span of at least `pages` pages that has memory behind it, the largest bin first. It counts as
-    /// used until it is freed again.
-    fn take_resident(&mut self, pages: usize) -> Option<&'static Slab> {
-        for bin in (bin_of(pages)..BINS).rev() {
+    /// Takes a free span of at least `least` pages that has memory behind it, the largest bin first, and at most `most`
+    /// pages of it. It counts as used until it is freed again.
+    fn take_resident(&mut self, least: usize, most: usize) -> Option<&'static Slab> {
+        for bin in (bin_of(least)..BINS).rev() {
             let mut at = self.bins[bin].first();
             while let Some(span) = at {
                 if !span.is_zero() {
                     self.remove(span);
+                    let rest = (span.pages.get() as usize > most).then(|| split(span, most));
                     mark(span, Kind::Used);
+                    if let Some(rest) = rest {
+                        self.insert(rest);
+                    }
                     self.used += span.bytes();
                     return Some(span);
                 }

@@ -1,4 +1,4 @@
-//! Threads and their heaps: from the first allocation to the exit, across `fork`.
+//! Threads and their heaps: from the first allocation to the exit.
 //!
 //! The slow path begins with [`enter`]. It finds the thread's heap, makes one for a new thread, and puts [`BUSY`] in
 //! its place until the slow path is left: a signal handler that allocates meanwhile is then served without locks.
@@ -9,15 +9,15 @@
 
 use core::cell::Cell;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use poolscope_wire::thread_state;
 
-use crate::settings::Settings;
+use crate::slab::owner;
 use crate::spin_lock::{Guard, SlowPath, SpinLock};
 use crate::stats::{self, TierCounter};
-use crate::thread_cache::{BUSY, DYING, EMPTY, Heap};
-use crate::{central_cache, os, page_heap, sampler, thread_pointer};
+use crate::thread_cache::{BUSY, DETOUR, DYING, EMPTY, Heap};
+use crate::{detour, fork, hardened, os, sampler, settings, thread_pointer, transfer_cache};
 
 struct Registry {
     /// Heaps without a thread, linked through [`Heap::next_unused`].
@@ -33,6 +33,9 @@ static LIMBO: SpinLock<Limbo> = SpinLock::new(Limbo(None));
 static STARTED: AtomicBool = AtomicBool::new(false);
 static EXIT_KEY: AtomicU32 = AtomicU32::new(NO_KEY);
 const NO_KEY: u32 = u32::MAX;
+
+/// The newest heap; the others follow through [`Heap::next_heap`].
+static ALL: AtomicPtr<Heap> = AtomicPtr::new(core::ptr::null_mut());
 
 struct Limbo(Option<&'static Heap>);
 
@@ -73,7 +76,11 @@ impl Drop for Entered {
     fn drop(&mut self) {
         // The lock first: a signal handler that finds the thread dying would wait for it.
         self.limbo = None;
-        set_thread(self.leave_with);
+        if core::ptr::eq(self.leave_with, &raw const DYING) {
+            set_thread(self.leave_with);
+        } else {
+            detour::leave(self.leave_with);
+        }
     }
 }
 
@@ -86,6 +93,29 @@ fn go_slow() -> SlowPath {
     set_thread(&BUSY);
     // SAFETY: that is what it asks for; every caller ends the slow path where it puts another heap back.
     unsafe { SlowPath::assume() }
+}
+
+/// The calling thread is in the slow path, with a heap of its own.
+pub struct Own {
+    /// The heap.
+    pub heap: &'static Heap,
+    /// Proof that the thread is in the slow path.
+    pub slow: SlowPath,
+}
+
+impl Drop for Own {
+    #[inline(always)]
+    fn drop(&mut self) {
+        detour::leave(self.heap);
+    }
+}
+
+/// Enters the slow path if this thread has a heap, and its fast path is open: what [`enter`] does in most cases.
+#[inline(always)]
+pub fn enter_own() -> Option<Own> {
+    // SAFETY: the thread pointer is always a heap.
+    let heap = unsafe { &*thread_pointer::get() };
+    heap.is_a_threads.get().then(|| Own { heap, slow: go_slow() })
 }
 
 /// Enters the slow path.
@@ -110,9 +140,29 @@ pub fn enter() -> Entry {
         heap.thread_id.set(os::thread_id());
         return Entry::Heap(Entered { heap, slow, leave_with: &DYING, limbo: Some(limbo) });
     }
-    // SAFETY: any other value is a heap of this thread, and heaps are never unmapped.
-    let heap = unsafe { &*current };
+    let detoured = current == &raw const DETOUR;
+    // SAFETY: any other value is a heap of this thread, as is its home, and heaps are never unmapped.
+    let heap = unsafe { &*if detoured { thread_pointer::home().cast_const() } else { current } };
+    if detoured {
+        // Until the garbage collector has done with it.
+        drop(heap.closing.lock(slow));
+    }
     Entry::Heap(Entered { heap, slow, leave_with: heap, limbo: None })
+}
+
+/// Calls `f` with every heap that there ever was.
+pub fn for_each_heap(mut f: impl FnMut(&'static Heap)) {
+    // SAFETY: the list only grows, at its start, and heaps are never unmapped.
+    let mut next = unsafe { ALL.load(Ordering::Acquire).as_ref() };
+    while let Some(heap) = next {
+        f(heap);
+        next = heap.next_heap.get();
+    }
+}
+
+/// Whether a heap waits for a thread to take it over.
+pub fn has_no_thread(heap: &Heap) -> bool {
+    !heap.inbox.is_open()
 }
 
 /// The heap with a slab's owner tag.
@@ -120,8 +170,8 @@ pub fn enter() -> Entry {
 /// # Safety
 /// `tag` was read from [`crate::slab::Slab::owner`] and is none of [`crate::slab::owner`].
 pub unsafe fn heap_of(tag: usize) -> &'static Heap {
-    // SAFETY: other tags are addresses of heaps, which are never unmapped.
-    unsafe { &*(tag as *const Heap) }
+    // SAFETY: other tags are addresses of heaps, which are never unmapped, with or without a mark.
+    unsafe { &*((tag & !owner::MEDIUM) as *const Heap) }
 }
 
 /// Gives the calling thread a heap.
@@ -131,7 +181,9 @@ fn start_thread() -> Option<&'static Heap> {
     let slow = go_slow();
     let first = !STARTED.swap(true, Ordering::AcqRel);
     if first {
-        sampler::start(slow, Settings::from_environment());
+        settings::start();
+        sampler::start(slow);
+        hardened::start(slow);
     }
     let Some(heap) = adopt_heap(slow).or_else(|| new_heap(slow)) else {
         set_thread(&EMPTY);
@@ -139,12 +191,15 @@ fn start_thread() -> Option<&'static Heap> {
     };
     heap.thread_id.set(os::thread_id());
     heap.uses.set(heap.uses.get() + 1);
-    heap.live.store(1, Ordering::SeqCst);
+    heap.inbox.open();
     stats::add(TierCounter::ThreadsLive, 1);
     stats::add(TierCounter::ThreadsStarted, 1);
     sampler::add_thread(slow, heap);
     sampler::publish_tiers();
+    thread_pointer::set_home((&raw const *heap).cast_mut());
     // From here on the thread can allocate; the calls below do.
+    heap.pinned.set(true);
+    heap.thread_word.store(thread_pointer::address().cast(), Ordering::Release);
     set_thread(heap);
     os::keep_errno(|| {
         if first {
@@ -156,8 +211,8 @@ fn start_thread() -> Option<&'static Heap> {
                 }
                 // Registered first, so it runs after what the program registers.
                 __cxa_atexit(at_exit, core::ptr::null_mut(), core::ptr::null_mut());
-                libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child));
             }
+            fork::register();
         }
         let key = EXIT_KEY.load(Ordering::Acquire);
         if key != NO_KEY {
@@ -165,6 +220,7 @@ fn start_thread() -> Option<&'static Heap> {
             unsafe { libc::pthread_setspecific(key, (&raw const *heap).cast::<c_void>()) };
         }
     });
+    heap.pinned.set(false);
     Some(heap)
 }
 
@@ -191,11 +247,16 @@ fn new_heap(slow: SlowPath) -> Option<&'static Heap> {
     }
     // SAFETY: zeroed memory of the right size, aligned to a page, is an empty heap; it is never unmapped.
     let heap = unsafe { &*memory.cast::<Heap>() };
-    heap.live.store(1, Ordering::Relaxed);
+    heap.inbox.open();
+    heap.is_a_threads.set(true);
+    stats::add(TierCounter::MetadataBytes, size_of::<Heap>() as u64);
     {
         let registry = REGISTRY.lock(slow);
         heap.index.set(registry.count.get());
         registry.count.set(registry.count.get() + 1);
+        // SAFETY: as in `for_each_heap`.
+        heap.next_heap.set(unsafe { ALL.load(Ordering::Relaxed).as_ref() });
+        ALL.store((&raw const *heap).cast_mut(), Ordering::Release);
     }
     sampler::start_heap(heap);
     Some(heap)
@@ -206,12 +267,14 @@ unsafe extern "C" fn on_thread_exit(heap: *mut c_void) {
     let slow = go_slow();
     // SAFETY: the value that `start_thread` stored.
     let heap = unsafe { &*heap.cast::<Heap>() };
+    {
+        // Who closes threads looks at their words under this lock; this thread's goes away.
+        let _closing = heap.closing.lock(slow);
+        heap.thread_word.store(core::ptr::null_mut(), Ordering::Release);
+    }
     heap.scope.set(0);
     heap.retire_all(slow);
-    // Against `deliver`: one of the two sides sees the other.
-    heap.live.store(0, Ordering::Relaxed);
-    fence(Ordering::SeqCst);
-    heap.drain(slow);
+    transfer_cache::take_in(slow, Some(heap), heap.inbox.close());
     heap.empty_outbox(slow);
     // SAFETY: the state is this heap's, and no capture runs.
     poolscope_capture::release(unsafe { &mut *heap.capture.get() });
@@ -222,50 +285,33 @@ unsafe extern "C" fn on_thread_exit(heap: *mut c_void) {
         let registry = REGISTRY.lock(slow);
         heap.next_unused.set(registry.unused.replace(Some(heap)));
     }
+    thread_pointer::set_home((&raw const DYING).cast_mut());
     set_thread(&DYING);
 }
 
-/// The heap of the thread that forks, while it has the locks.
-static FORKING: AtomicPtr<Heap> = AtomicPtr::new(core::ptr::null_mut());
-
-/// Locks, in the order in which the slow path nests them. A signal handler that runs meanwhile finds this thread in
-/// the slow path.
-unsafe extern "C" fn before_fork() {
-    let heap = thread_pointer::get();
-    set_thread(&BUSY);
+/// For `fork`: takes the locks.
+pub fn lock_for_fork() {
     LIMBO.lock_raw();
     REGISTRY.lock_raw();
-    poolscope_capture::fork_prepare();
-    sampler::lock_for_fork();
-    central_cache::lock_for_fork();
-    page_heap::lock_for_fork();
-    FORKING.store(heap, Ordering::Relaxed);
 }
 
-fn unlock() {
-    let heap = FORKING.load(Ordering::Relaxed);
-    page_heap::unlock_after_fork();
-    central_cache::unlock_after_fork();
-    sampler::unlock_after_fork();
+/// For `fork`: lets them go, in parent and child.
+pub fn unlock_after_fork() {
     REGISTRY.unlock_raw();
     LIMBO.unlock_raw();
-    thread_pointer::set(heap);
 }
 
-unsafe extern "C" fn after_fork_in_parent() {
-    poolscope_capture::fork_parent();
-    unlock();
-}
-
-/// The other threads' heaps stay as they were in the middle of whatever they did: they are not used again, and what
-/// the child frees of their blocks waits in their mailboxes.
-unsafe extern "C" fn after_fork_in_child() {
-    poolscope_capture::fork_child();
-    sampler::disown_segment();
-    let current = FORKING.load(Ordering::Relaxed).cast_const();
-    if current != &raw const EMPTY && current != &raw const DYING && current != &raw const BUSY {
-        // SAFETY: any other value is the heap of this thread.
-        unsafe { (*current).thread_id.set(os::thread_id()) };
-    }
-    unlock();
+/// In a forked child: the other threads are not there. Their heaps stay as they were in the middle of whatever they did;
+/// they are not used again, and what the child frees of their blocks waits in their mailboxes.
+pub fn forget_other_threads() {
+    let home = thread_pointer::home().cast_const();
+    for_each_heap(|heap| {
+        if &raw const *heap != home {
+            // Its thread's words are gone, and so is who held the lock.
+            if !heap.thread_word.swap(core::ptr::null_mut(), Ordering::Relaxed).is_null() {
+                stats::sub(TierCounter::ThreadsLive, 1);
+            }
+            heap.closing.unlock_raw();
+        }
+    });
 }

@@ -6,6 +6,7 @@
 //! behind the lock is rare: once in half a mebibyte, unless every allocation is recorded.
 
 pub mod budget;
+pub mod governor;
 mod live_table;
 mod modules;
 mod sampled_slabs;
@@ -15,27 +16,31 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use poolscope_capture::{Captured, MAX_DEPTH, capture};
 use poolscope_wire::{
-    ClassCounters, ClassRecord, LiveRecord, OBJECT_ONE, Region, TIER_COUNTERS, ThreadRecord, kind, stack_flags,
+    ClassCounters, ClassRecord, LiveRecord, OBJECT_ONE, Region, TIER_COUNTERS, ThreadRecord, flags, kind, stack_flags,
     thread_state,
 };
 
 use crate::block::BlockPtr;
+use crate::detour;
+use crate::free;
 use crate::os;
-use crate::segment::Segment;
-use crate::settings::Settings;
-use crate::size_class::{CLASSES, SizeClass, TABLE};
+use crate::registry::{self, Entry};
+use crate::segment::{Identity, Segment};
+use crate::settings;
+use crate::size_class::{CLASSES, SizeClass};
 use crate::slab::Slab;
 use crate::spin_lock::{SlowPath, SpinLock};
-use crate::stats::{self, TierCounter};
+use crate::stats::{self, ClassCounter, TierCounter};
 use crate::thread_cache::Heap;
 use crate::thread_pointer;
 
+use budget::Budget;
 use live_table::LiveTable;
-use sampled_slabs::{SampledSlabs, UNRECORDED, slot};
+use sampled_slabs::{FREE, SampledSlabs, UNRECORDED, slot};
 use stack_table::{CapturedStack, StackTable, count_alloc, count_free, count_resize};
 
 struct Sampler {
-    settings: Settings,
+    identity: Identity,
     segment: Option<Segment>,
     stacks: StackTable,
     live: LiveTable,
@@ -49,7 +54,7 @@ struct Sampler {
 unsafe impl Send for Sampler {}
 
 static SAMPLER: SpinLock<Sampler> = SpinLock::new(Sampler {
-    settings: Settings::default(),
+    identity: Identity { generation: 0, exact: false, forked: false },
     segment: None,
     stacks: StackTable::new(),
     live: LiveTable::new(),
@@ -58,24 +63,44 @@ static SAMPLER: SpinLock<Sampler> = SpinLock::new(Sampler {
     threads: 0,
 });
 
-/// Mean bytes between two samples.
-static PERIOD: AtomicU64 = AtomicU64::new(crate::settings::DEFAULT_PERIOD);
 /// A word that is 1 in the process that made the segment and 0 in its forked children.
 static OWN_SEGMENT: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Begins sampling: called once, by the first thread that allocates.
-pub fn start(slow: SlowPath, settings: Settings) {
-    PERIOD.store(settings.period, Ordering::Relaxed);
+pub fn start(slow: SlowPath) {
     let mut sampler = SAMPLER.lock(slow);
-    sampler.settings = settings;
+    let identity = Identity { generation: os::random_seed(), exact: period() <= 1, forked: false };
+    sampler.identity = identity;
     OWN_SEGMENT.store(os::map_wiped_on_fork().cast(), Ordering::Release);
-    let Some(segment) = Segment::create(&settings, false) else { return };
+    let Some(segment) = Segment::create(identity) else { return };
     write_classes(&segment);
     segment.publish();
     mark_own();
     let Sampler { stacks, live, .. } = &mut *sampler;
     if stacks.start(&segment) && live.start(&segment) {
         sampler.segment = Some(segment);
+    }
+}
+
+/// Mean bytes between two samples.
+#[inline]
+fn period() -> u64 {
+    settings::current().period()
+}
+
+/// Tells readers that the period has changed while the program runs.
+pub fn period_changed() {
+    // A signal handler that interrupted the slow path can't: readers see the period of before.
+    let Entry::Heap(entered) = registry::enter() else { return };
+    let mut sampler = SAMPLER.lock(entered.slow);
+    if period() > 1 {
+        sampler.identity.exact = false;
+    }
+    let Some(segment) = sampler.own_segment() else { return };
+    let header = segment.header();
+    header.period_bytes = period().max(1);
+    if !sampler.identity.exact {
+        header.flags &= !flags::EXACT;
     }
 }
 
@@ -88,7 +113,7 @@ pub fn finish(slow: SlowPath) {
     if let Some(segment) = sampler.segment.filter(|_| own_segment())
         && segment.header().pid == os::process_id()
     {
-        crate::segment::finish(&sampler.settings);
+        crate::segment::finish();
     }
 }
 
@@ -110,29 +135,63 @@ fn own_segment() -> bool {
 /// Whether every allocation of this heap is to be recorded.
 #[inline]
 pub fn records_all(heap: &Heap) -> bool {
-    heap.scope.get() != 0 || PERIOD.load(Ordering::Relaxed) <= 1
+    heap.scope.get() != 0 || period() <= 1
 }
 
 /// Starts the budgets of a new heap.
 pub fn start_heap(heap: &Heap) {
     heap.random.set((os::random_seed() ^ heap.tag() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    for class in 0..CLASSES {
-        heap.budget[class].set(draw(heap));
+    heap.budget.iter().chain([&heap.large_budget]).for_each(|budget| begin_budget(heap, budget));
+}
+
+/// Starts a budget.
+pub fn begin_budget(heap: &Heap, budget: &Budget) {
+    budget.draw(&heap.random, period());
+}
+
+/// Follows a change of the period, in a class of which no sample is due.
+#[inline]
+pub fn follow_period(heap: &Heap, class: SizeClass) {
+    heap.budget[class.index()].follow(&heap.random, period());
+}
+
+/// Lets a due sample of a class go: what capture allocates is not sampled, however short the period.
+pub fn skip_sample(heap: &Heap, class: SizeClass) {
+    let budget = &heap.budget[class.index()];
+    budget.draw(&heap.random, period());
+    budget.left.set(budget.left.get().max(2 * class.block() as i64));
+}
+
+/// Whether the large block of `bytes` bytes that this heap allocates now is to be sampled.
+pub fn large_is_due(heap: &Heap, bytes: usize) -> bool {
+    if heap.in_sampler.get() {
+        return false;
     }
-    heap.large_budget.set(draw(heap));
+    let budget = &heap.large_budget;
+    if !records_all(heap) && !budget.is_due() {
+        budget.follow(&heap.random, period());
+        budget.left.set(budget.left.get() - bytes as i64);
+    }
+    records_all(heap) || budget.is_due()
 }
 
-/// Bytes to this heap's next sample of a class.
-pub fn draw(heap: &Heap) -> i64 {
-    let mut state = heap.random.get();
-    let bytes = budget::draw(&mut state, PERIOD.load(Ordering::Relaxed).max(1));
-    heap.random.set(state);
-    bytes
+/// A block to be recorded: what was asked for and what it stands for.
+struct Due {
+    size: usize,
+    weight: u64,
+    time_ns: u64,
 }
 
-/// Objects that a sampled block of `bytes` bytes stands for in this heap.
-pub fn weight(heap: &Heap, bytes: usize) -> u64 {
-    if records_all(heap) { OBJECT_ONE } else { budget::weight(bytes, PERIOD.load(Ordering::Relaxed)) }
+/// What is to be recorded of a sampled block of `bytes` bytes, of which `size` were asked for. The budget begins anew.
+fn take_due(heap: &Heap, budget: &Budget, size: usize, bytes: usize) -> Due {
+    let time_ns = os::clock_ns(libc::CLOCK_MONOTONIC);
+    if records_all(heap) {
+        return Due { size, weight: OBJECT_ONE, time_ns };
+    }
+    let weight = budget.weight(bytes);
+    heap.governor.sampled(budget, time_ns);
+    budget.draw(&heap.random, period());
+    Due { size, weight, time_ns }
 }
 
 /// The calling thread's stack.
@@ -144,17 +203,19 @@ struct Stack {
 /// Captures the stack with this thread's heap in place: capture may allocate (when a module is seen first), and such
 /// allocations are served but not sampled. No lock is held.
 #[inline(never)]
-fn capture_stack(heap: &'static Heap) -> Stack {
+fn capture_stack(slow: SlowPath, heap: &'static Heap) -> Stack {
     let mut frames = [0; MAX_DEPTH];
     let before = thread_pointer::get();
-    thread_pointer::set((&raw const *heap).cast_mut());
+    heap.pinned.set(true);
+    detour::leave(heap);
     heap.in_sampler.set(true);
     // SAFETY: the state belongs to this thread's heap, and nested captures are ruled out by `in_sampler`.
     let captured = capture(unsafe { &mut *heap.capture.get() }, &mut frames);
     heap.in_sampler.set(false);
     thread_pointer::set(before);
+    heap.pinned.set(false);
     if records_all(heap) {
-        heap.empty_lists();
+        heap.begin_recording(slow);
     }
     Stack { frames, captured }
 }
@@ -162,30 +223,44 @@ fn capture_stack(heap: &'static Heap) -> Stack {
 /// Serves and records a sampled request of `size` bytes from `class`. `None` without memory.
 #[cold]
 pub fn sample_block(slow: SlowPath, heap: &'static Heap, class: SizeClass, size: usize) -> Option<*mut u8> {
-    let stack = capture_stack(heap);
-    let weight = weight(heap, class.block());
+    let due = take_due(heap, &heap.budget[class.index()], size, class.block());
+    let stack = capture_stack(slow, heap);
     let mut sampler = SAMPLER.lock(slow);
     let (slab, block) = sampler.slabs.alloc(slow, class)?;
     let p = block.address();
-    slot(slab, p).set(sampler.record(heap, &stack, p, size, weight));
+    slot(slab, p).set(sampler.record(heap, &stack, p, &due));
+    stats::class_add(class, ClassCounter::SampledAllocs, 1);
     Some(p)
 }
 
 /// Records a large block of `size` bytes at `p`; its slot in the live table.
 #[cold]
 pub fn sample_large(slow: SlowPath, heap: &'static Heap, p: *mut u8, size: usize, block: usize) -> u32 {
-    let stack = capture_stack(heap);
-    let weight = weight(heap, block);
-    SAMPLER.lock(slow).record(heap, &stack, p, size, weight)
+    let due = take_due(heap, &heap.large_budget, size, block);
+    let stack = capture_stack(slow, heap);
+    SAMPLER.lock(slow).record(heap, &stack, p, &due)
 }
 
 /// Frees a block of a sampled slab.
 #[cold]
 pub fn free_block(slow: SlowPath, slab: &'static Slab, block: BlockPtr) {
     let mut sampler = SAMPLER.lock(slow);
-    let slot = slot(slab, block.address()).replace(UNRECORDED);
+    free::check_start(slab, block);
+    if !sampled_slabs::was_cut(slab, block) {
+        free::invalid(block.address());
+    }
+    let slot = slot(slab, block.address()).replace(FREE);
+    if slot == FREE {
+        free::freed_before(block.address(), slab.class.get().block());
+    }
     sampler.forget(slot);
+    stats::class_add(slab.class.get(), ClassCounter::SharedFrees, 1);
     sampler.slabs.free(slab, block);
+}
+
+/// Gives the memory of sampled blocks back that nobody uses.
+pub fn release_empty(slow: SlowPath) {
+    SAMPLER.lock(slow).slabs.release_empty(slow);
 }
 
 /// Takes a large block's record out.
@@ -206,6 +281,16 @@ pub fn resize_block(slow: SlowPath, slab: &'static Slab, p: *mut u8, size: usize
 #[cold]
 pub fn resize_large(slow: SlowPath, slot: u32, size: usize) {
     SAMPLER.lock(slow).resize(slot, size);
+}
+
+/// Gives back addresses that are reserved for records, before the address space is limited to `limit` bytes.
+pub fn fit(slow: SlowPath, limit: usize) {
+    let mut sampler = SAMPLER.lock(slow);
+    // A forked child's first sample makes a segment that fits.
+    if let Some(segment) = sampler.segment.filter(|_| own_segment()) {
+        segment.fit(limit);
+        sampler.live.fit(&segment);
+    }
 }
 
 /// Calls `f` with each live record of a scope of the leak checker, and with the frames of its stack.
@@ -233,16 +318,17 @@ impl Sampler {
         }
         let parent = self.segment.take();
         Segment::detach();
-        self.settings.generation =
-            self.settings.generation.wrapping_add(u64::from(os::process_id()) << 20) ^ os::random_seed();
+        self.identity.generation =
+            self.identity.generation.wrapping_add(u64::from(os::process_id()) << 20) ^ os::random_seed();
+        self.identity.forked = true;
         // Whatever comes of it: it is tried once.
         mark_own();
-        let mut segment = Segment::create(&self.settings, true)?;
+        let mut segment = Segment::create(self.identity)?;
         if let Some(parent) = parent
             && !self.inherit(&parent, &segment)
         {
             segment.discard();
-            segment = Segment::in_memory(&self.settings, true)?;
+            segment = Segment::in_memory(self.identity)?;
             if !self.inherit(&parent, &segment) {
                 return None;
             }
@@ -250,6 +336,12 @@ impl Sampler {
         write_classes(&segment);
         segment.publish();
         self.segment = Some(segment);
+        // What the parent's threads allocated is in the child, too; of them, only the one that forked is.
+        registry::for_each_heap(|heap| {
+            let lives = core::ptr::eq(heap, thread_pointer::home());
+            publish_thread(heap, if lives { thread_state::LIVE } else { thread_state::EXITED });
+            publish_classes(heap);
+        });
         self.segment
     }
 
@@ -272,7 +364,7 @@ impl Sampler {
         true
     }
 
-    fn record(&mut self, heap: &Heap, stack: &Stack, p: *mut u8, size: usize, weight: u64) -> u32 {
+    fn record(&mut self, heap: &Heap, stack: &Stack, p: *mut u8, due: &Due) -> u32 {
         heap.samples.set(heap.samples.get() + 1);
         stats::add(TierCounter::Samples, 1);
         let Some(segment) = self.own_segment() else { return UNRECORDED };
@@ -282,13 +374,13 @@ impl Sampler {
         let frames = stack.frames.get(..stack.captured.depth).unwrap_or(&stack.frames);
         let captured = CapturedStack { frames, flags, epoch: self.modules.epoch() };
         let id = self.stacks.intern(&segment, &captured);
-        count_alloc(&segment, id, size as u64, weight);
+        count_alloc(&segment, id, due.size as u64, due.weight);
         let record = LiveRecord {
             stack: id,
             address: p as u64,
-            size: size as u64,
-            weight,
-            time_ns: os::clock_ns(libc::CLOCK_MONOTONIC),
+            size: due.size as u64,
+            weight: due.weight,
+            time_ns: due.time_ns,
             tid: heap.thread_id.get(),
             scope: heap.scope.get(),
             kind: kind::HOST,
@@ -313,15 +405,9 @@ impl Sampler {
 }
 
 fn write_classes(segment: &Segment) {
-    for (index, info) in TABLE.iter().enumerate() {
-        let record = ClassRecord {
-            block_bytes: info.block,
-            slab_bytes: info.slab_pages * crate::arena::PAGE as u32,
-            slab_blocks: info.capacity,
-            reserved: 0,
-        };
-        // SAFETY: the page that holds all classes was committed when the segment was made.
-        unsafe { segment.record::<ClassRecord>(Region::Classes, index as u32).write(record) };
+    for index in 0..CLASSES {
+        // SAFETY: all classes were committed when the segment was made.
+        unsafe { segment.record::<ClassRecord>(Region::Classes, index as u32).write(stats::class_record(index)) };
     }
     segment.raise_count(Region::Classes, CLASSES as u32);
     segment.raise_count(Region::Tiers, TIER_COUNTERS.len() as u32);
@@ -365,9 +451,35 @@ pub fn publish_thread(heap: &Heap, state: u32) {
 pub fn publish_class(heap: &Heap, class: SizeClass) {
     let Some(record) = thread_record(heap) else { return };
     let count = &heap.counts[class.index()];
-    let counters = ClassCounters { allocs: count.allocs.get(), frees: count.frees.get(), refills: count.refills.get() };
+    let counters = ClassCounters {
+        allocs: count.allocs.get(),
+        frees: count.frees.get(),
+        refills: count.refills.get(),
+        cached: count.cached.get(),
+        untouched: count.untouched.get(),
+    };
     // SAFETY: the counters follow the record; this thread is their writer.
     unsafe { record.add(1).cast::<ClassCounters>().add(class.index()).write(counters) };
+}
+
+/// Publishes a heap's counters of every class that it ever had.
+pub fn publish_classes(heap: &Heap) {
+    for (class, count) in heap.counts.iter().enumerate() {
+        if count.refills.get() | count.allocs.get() | count.frees.get() != 0 {
+            publish_class(heap, SizeClass(class as u8));
+        }
+    }
+}
+
+/// Publishes the process-wide counters with every 32nd call of a heap: threads that all write to one page wait for
+/// each other.
+#[inline]
+pub fn publish_tiers_sometimes(heap: &Heap) {
+    let calls = heap.unpublished.get().wrapping_add(1);
+    heap.unpublished.set(calls);
+    if calls % 32 == 1 {
+        publish_tiers();
+    }
 }
 
 /// Publishes the process-wide counters.
@@ -380,6 +492,47 @@ pub fn publish_tiers() {
             segment.record::<u64>(Region::Tiers, *counter as u32).write_volatile(stats::get(*counter));
         }
     }
+}
+
+/// Publishes a counter of a class that is no thread's.
+pub fn publish_shared(class: usize, counter: ClassCounter, value: u64) {
+    let Some(segment) = Segment::current().filter(|_| own_segment()) else { return };
+    // SAFETY: all classes were committed when the segment was made; a single word, of which the last written wins.
+    unsafe {
+        let record = segment.record::<ClassRecord>(Region::Classes, class as u32);
+        (&raw mut (*record).shared).cast::<u64>().add(counter as usize).write_volatile(value);
+    }
+}
+
+/// Brings the segment up to date with the process and with the thread that has `heap`.
+pub fn publish_all(slow: SlowPath, heap: &Heap) {
+    // A forked child makes its own segment first.
+    let Some(segment) = SAMPLER.lock(slow).own_segment() else { return };
+    heap.count_all();
+    publish_classes(heap);
+    publish_tiers();
+    write_classes(&segment);
+}
+
+/// Calls `f` with each class's counters of each thread, as they were last published. Returns the number of heaps.
+pub fn for_each_thread(mut f: impl FnMut(usize, ClassCounters)) -> u64 {
+    let Some(segment) = Segment::current() else { return 0 };
+    let mut heaps = 0;
+    for thread in 0..segment.count(Region::Threads) {
+        let record = segment.record::<ThreadRecord>(Region::Threads, thread);
+        // SAFETY: records below the count are committed, and stay; their threads write them meanwhile, word by word.
+        unsafe {
+            if (&raw const (*record).state).read_volatile() == thread_state::UNUSED {
+                continue;
+            }
+            heaps += 1;
+            let counters = record.add(1).cast::<ClassCounters>();
+            for class in 0..CLASSES {
+                f(class, counters.add(class).read_volatile());
+            }
+        }
+    }
+    heaps
 }
 
 /// For `fork`: takes the lock.

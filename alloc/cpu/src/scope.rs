@@ -36,7 +36,7 @@ pub fn begin() -> Option<(u32, u32)> {
         id = NEXT.fetch_add(1, Ordering::Relaxed);
     }
     let outer = entered.heap.scope.replace(id);
-    entered.heap.empty_lists();
+    entered.heap.begin_recording(entered.slow);
     Some((id, outer))
 }
 
@@ -44,7 +44,11 @@ pub fn begin() -> Option<(u32, u32)> {
 pub fn set(scope: u32) {
     if let Entry::Heap(entered) = registry::enter() {
         entered.heap.scope.set(scope);
-        entered.heap.empty_lists();
+        if sampler::records_all(entered.heap) {
+            entered.heap.begin_recording(entered.slow);
+        } else {
+            entered.heap.end_recording();
+        }
     }
 }
 

@@ -4,13 +4,16 @@
 //! in private memory: the pool works the same, only nobody else can look.
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use poolscope_wire::{HEADER_LEN, Header, MAGIC, REGION_COUNT, Region, RegionEntry, VERSION, flags, state};
 
+use crate::arena::PAGE;
 use crate::message::{Message, decimal};
 use crate::os;
-use crate::settings::Settings;
+use crate::settings;
+use crate::size_class::CLASSES;
+use crate::stats::{self, TierCounter};
 
 const PATH_MAX: usize = 512;
 /// Bytes that a region grows by at first; a quarter of what it has later on.
@@ -26,6 +29,17 @@ const CAPACITY: [(Region, u64, u64); REGION_COUNT] = [
     (Region::Modules, 2048, 2048),
     (Region::Live, 1 << 20, 1 << 24),
 ];
+
+/// What tells a segment from others.
+#[derive(Clone, Copy)]
+pub struct Identity {
+    /// Random number in the file's name.
+    pub generation: u64,
+    /// Every allocation is recorded.
+    pub exact: bool,
+    /// It is a forked child's.
+    pub forked: bool,
+}
 
 /// A mapped segment. Copies refer to the same mapping, which is never unmapped.
 #[derive(Clone, Copy)]
@@ -54,22 +68,22 @@ impl Segment {
 
     /// Makes a segment for this process: in a file, or in private memory where no file can be had. `None` only without
     /// address space for one.
-    pub fn create(settings: &Settings, forked: bool) -> Option<Segment> {
-        let why = match Self::in_file(settings, forked) {
+    pub fn create(identity: Identity) -> Option<Segment> {
+        let why = match Self::in_file(identity) {
             Ok(segment) => return Some(segment),
             Err(why) => why,
         };
         // A forked child inherits the verdict, and a second line would say nothing new.
-        if settings.verbose && !forked {
+        if settings::current().verbose() && !identity.forked {
             Message::new("no segment, other processes can't see this heap: ").text(why).print();
         }
-        Self::in_memory(settings, forked)
+        Self::in_memory(identity)
     }
 
-    fn in_file(settings: &Settings, forked: bool) -> Result<Segment, &'static str> {
-        let (entries, len) = layout(settings);
-        let segment = Segment { base: create_file(settings, len)? };
-        if segment.begin(settings, entries, forked) {
+    fn in_file(identity: Identity) -> Result<Segment, &'static str> {
+        let (entries, len) = layout(identity.exact);
+        let segment = Segment { base: create_file(identity.generation, len)? };
+        if segment.begin(identity, entries) {
             return Ok(segment);
         }
         segment.discard();
@@ -77,20 +91,21 @@ impl Segment {
     }
 
     /// Makes a segment that only this process sees.
-    pub fn in_memory(settings: &Settings, forked: bool) -> Option<Segment> {
-        let (entries, len) = layout(settings);
+    pub fn in_memory(identity: Identity) -> Option<Segment> {
+        let (entries, len) = layout(identity.exact);
         let segment = Segment { base: os::reserve(len) };
         // SAFETY: the header lies in what was just reserved.
         if segment.base.is_null() || !unsafe { os::commit(segment.base, HEADER_LEN) } {
             return None;
         }
-        segment.begin(settings, entries, forked).then_some(segment)
+        segment.begin(identity, entries).then_some(segment)
     }
 
     /// Fills the header and what every segment has from the start. False if there is no room for that.
-    fn begin(&self, settings: &Settings, entries: [RegionEntry; REGION_COUNT], forked: bool) -> bool {
-        fill_header(self.header(), settings, entries, forked);
-        if ![Region::Tiers, Region::Classes, Region::Stacks].into_iter().all(|region| self.commit(region, 1)) {
+    fn begin(&self, identity: Identity, entries: [RegionEntry; REGION_COUNT]) -> bool {
+        fill_header(self.header(), identity, entries);
+        let from_the_start = [(Region::Tiers, 1), (Region::Classes, CLASSES as u32), (Region::Stacks, 1)];
+        if !from_the_start.into_iter().all(|(region, count)| self.commit(region, count)) {
             return false;
         }
         self.header().state = state::LIVE;
@@ -149,6 +164,12 @@ impl Segment {
         u64::from(count) * region.record_len() as u64 <= unsafe { (*self.entry(region)).committed }
     }
 
+    /// Records of a region that readers look at.
+    pub fn count(&self, region: Region) -> u32 {
+        // SAFETY: as in `capacity`.
+        unsafe { (*self.entry(region)).count as u32 }
+    }
+
     /// Makes the first `count` records exist. False if the region or the file system is full.
     pub fn commit(&self, region: Region, count: u32) -> bool {
         self.is_committed(region, count) || self.grow(region, count)
@@ -170,8 +191,24 @@ impl Segment {
             return false;
         }
         core::sync::atomic::fence(Ordering::Release);
+        stats::add(TierCounter::MetadataBytes, wanted - entry.committed);
         entry.committed = wanted;
         true
+    }
+
+    /// Gives back the addresses that a segment in an address space of `limit` bytes would not have. What exists stays.
+    pub fn fit(&self, limit: usize) {
+        let exact = self.header().flags & flags::EXACT != 0;
+        let halvings = halvings(exact, limit);
+        HALVINGS.fetch_max(halvings + 1, Ordering::Relaxed);
+        for (entry, small) in self.header().regions.iter_mut().zip(layout_halved(exact, halvings).0) {
+            let keep = small.capacity.max(entry.committed);
+            if keep < entry.capacity {
+                // SAFETY: nothing behind the committed part is in use.
+                unsafe { os::unmap(self.base.add((entry.offset + keep) as usize), (entry.capacity - keep) as usize) };
+                entry.capacity = keep;
+            }
+        }
     }
 
     /// Tells readers that the first `count` records are there; the count never falls.
@@ -183,13 +220,32 @@ impl Segment {
     }
 }
 
+/// Halvings of the regions' capacities, plus one; 0 before the first segment. A child's segment has its parent's, so that
+/// there is room for what it copies.
+static HALVINGS: AtomicU32 = AtomicU32::new(0);
+/// With this, the region of stacks still has 256 records.
+const MAX_HALVINGS: u32 = 8;
+
 /// Where the regions lie, and the bytes of the whole.
-fn layout(settings: &Settings) -> ([RegionEntry; REGION_COUNT], usize) {
-    let exact = settings.period <= 1;
+fn layout(exact: bool) -> ([RegionEntry; REGION_COUNT], usize) {
+    if HALVINGS.load(Ordering::Relaxed) == 0 {
+        HALVINGS.store(1 + halvings(exact, os::address_space_limit()), Ordering::Relaxed);
+    }
+    layout_halved(exact, HALVINGS.load(Ordering::Relaxed) - 1)
+}
+
+/// Halvings with which a segment takes a 32nd of a limited address space.
+fn halvings(exact: bool, limit: usize) -> u32 {
+    (0..MAX_HALVINGS).find(|&halvings| layout_halved(exact, halvings).1 <= limit / 32).unwrap_or(MAX_HALVINGS)
+}
+
+fn layout_halved(exact: bool, halvings: u32) -> ([RegionEntry; REGION_COUNT], usize) {
     let mut entries = [RegionEntry::ZERO; REGION_COUNT];
     let mut end = HEADER_LEN as u64;
     for (region, sampled, recorded) in CAPACITY {
-        let capacity = (if exact { recorded } else { sampled } * region.record_len() as u64).next_multiple_of(4096);
+        let records = if exact { recorded } else { sampled };
+        let records = if records > 512 { (records >> halvings).max(256) } else { records };
+        let capacity = (records * region.record_len() as u64).next_multiple_of(4096);
         entries[region as usize] =
             RegionEntry { offset: end, capacity, record_len: region.record_len() as u32, ..RegionEntry::ZERO };
         end += capacity;
@@ -198,14 +254,14 @@ fn layout(settings: &Settings) -> ([RegionEntry; REGION_COUNT], usize) {
 }
 
 /// At a normal exit: removes the file, or says in it that the program ended if it is to be kept.
-pub fn finish(settings: &Settings) {
+pub fn finish() {
     if let Some(segment) = Segment::current() {
         segment.header().state = state::EXITED;
     }
     let path = &raw const PATH;
     // SAFETY: the path is only changed under the sampler's lock, when a segment is made.
     unsafe {
-        if !settings.keep && (*path)[0] != 0 {
+        if !settings::current().keep() && (*path)[0] != 0 {
             os::keep_errno(|| libc::unlink(path.cast()));
         }
     }
@@ -219,23 +275,23 @@ fn allocate(offset: u64, len: u64) -> bool {
         if (*path)[0] == 0 {
             return true;
         }
-        let fd = libc::open(path.cast(), libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW);
+        let fd = os::open(path.cast(), libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0);
         if fd < 0 {
             return false;
         }
         let done = libc::posix_fallocate(fd, offset as i64, len as i64) == 0;
-        libc::close(fd);
+        os::close(fd);
         done
     })
 }
 
 /// Makes and maps the file.
-fn create_file(settings: &Settings, len: usize) -> Result<*mut u8, &'static str> {
+fn create_file(generation: u64, len: usize) -> Result<*mut u8, &'static str> {
     let mut path = PathBuffer::new();
     // SAFETY: system calls on strings that end with zero; the descriptor is closed on every way out.
     os::keep_errno(|| unsafe {
         let uid = libc::geteuid();
-        match settings.dir {
+        match settings::current().dir() {
             Some(dir) => path.push(dir.to_bytes()),
             None => {
                 path.push(b"/dev/shm/poolscope-");
@@ -250,7 +306,6 @@ fn create_file(settings: &Settings, len: usize) -> Result<*mut u8, &'static str>
         if info.st_uid != uid || info.st_mode & 0o022 != 0 {
             return Err("its folder belongs to another user, or others may write to it");
         }
-        let generation = settings.generation;
         let pid = os::process_id();
         remove_older(path.as_ptr(), pid);
         path.push(b"/");
@@ -260,7 +315,7 @@ fn create_file(settings: &Settings, len: usize) -> Result<*mut u8, &'static str>
         if path.overflow {
             return Err("the path of its folder is too long");
         }
-        let fd = libc::open(
+        let fd = os::open(
             path.as_ptr(),
             libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW,
             0o600,
@@ -274,7 +329,7 @@ fn create_file(settings: &Settings, len: usize) -> Result<*mut u8, &'static str>
         } else {
             libc::MAP_FAILED
         };
-        libc::close(fd);
+        os::close(fd);
         if p == libc::MAP_FAILED || !os::commit(p.cast(), HEADER_LEN) {
             libc::unlink(path.as_ptr());
             return Err(if allocated { "it can't be mapped" } else { "its file system is full" });
@@ -295,7 +350,7 @@ unsafe fn remove_older(dir: *const libc::c_char, pid: u32) {
     // SAFETY: the buffer bounds what the kernel writes; records are walked within the length that it returned. The C
     // library's readdir would allocate.
     unsafe {
-        let fd = libc::open(dir, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC);
+        let fd = os::open(dir, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0);
         if fd < 0 {
             return;
         }
@@ -317,15 +372,15 @@ unsafe fn remove_older(dir: *const libc::c_char, pid: u32) {
                 at += usize::from(length.max(1));
             }
         }
-        libc::close(fd);
+        os::close(fd);
     }
 }
 
-fn fill_header(header: &mut Header, settings: &Settings, regions: [RegionEntry; REGION_COUNT], forked: bool) {
+fn fill_header(header: &mut Header, identity: Identity, regions: [RegionEntry; REGION_COUNT]) {
     header.version = VERSION;
     header.header_len = HEADER_LEN as u32;
     header.state = state::STARTING;
-    header.flags = if settings.period <= 1 { flags::EXACT } else { 0 } | if forked { flags::FORKED } else { 0 };
+    header.flags = if identity.exact { flags::EXACT } else { 0 } | if identity.forked { flags::FORKED } else { 0 };
     header.pid = os::process_id();
     // SAFETY: system calls without arguments.
     unsafe {
@@ -334,10 +389,11 @@ fn fill_header(header: &mut Header, settings: &Settings, regions: [RegionEntry; 
     }
     header.start_ticks = start_ticks();
     header.boot_id = boot_id();
-    header.generation = settings.generation;
+    header.generation = identity.generation;
     header.start_realtime_ns = os::clock_ns(libc::CLOCK_REALTIME);
     header.start_monotonic_ns = os::clock_ns(libc::CLOCK_MONOTONIC);
-    header.period_bytes = settings.period.max(1);
+    header.page_bytes = PAGE as u64;
+    header.period_bytes = settings::current().period().max(1);
     header.regions = regions;
     header.cmdline_len = os::read_file(c"/proc/self/cmdline", &mut header.cmdline) as u32;
     // SAFETY: the length bounds the write.

@@ -11,7 +11,8 @@ use crate::arena::PAGE;
 pub const SMALL_MAX: usize = 1024;
 /// The largest request that comes from a slab; larger ones have a span of their own.
 pub const MEDIUM_MAX: usize = 256 * 1024;
-const SMALL_CLASSES: usize = SMALL_MAX / 16 + 1;
+/// Classes of at most [`SMALL_MAX`] bytes: the first ones.
+pub const SMALL_CLASSES: usize = SMALL_MAX / 16 + 1;
 /// Number of size classes.
 pub const CLASSES: usize = SMALL_CLASSES + 8 * 8;
 
@@ -78,29 +79,47 @@ impl SizeClass {
     /// The class of a request of at most [`MEDIUM_MAX`] bytes.
     #[inline(always)]
     pub fn of(size: usize) -> Self {
-        if size <= SMALL_MAX {
-            return Self::of_small(size);
-        }
-        let last = size - 1;
-        let log = usize::BITS - 1 - last.leading_zeros();
-        let eighth = (last >> (log - 3)) & 7;
-        SizeClass((SMALL_CLASSES + (log as usize - 10) * 8 + eighth) as u8)
+        if size <= SMALL_MAX { Self::of_small(size) } else { Self::of_medium(size) }
     }
 
-    /// The smallest class that holds `size` bytes at a multiple of `align`; `None` if that needs a span.
+    /// The class of a request of more than [`SMALL_MAX`] and at most [`MEDIUM_MAX`] bytes.
+    #[inline(always)]
+    pub fn of_medium(size: usize) -> Self {
+        let last = size - 1;
+        let log = last.ilog2() as usize;
+        // The leading bit and the three behind it: 8 to 15.
+        let eighths = last >> (log - 3);
+        SizeClass((log * 8 + eighths + SMALL_CLASSES - 88) as u8)
+    }
+
+    /// The smallest class that holds `size` bytes at a multiple of `align`, a power of two; `None` if that needs a span.
+    #[inline]
     pub fn of_aligned(size: usize, align: usize) -> Option<Self> {
-        let size = size.max(1).checked_next_multiple_of(align)?;
         if size > MEDIUM_MAX || align > PAGE {
             return None;
         }
-        let mut class = Self::of(size);
-        while !class.block().is_multiple_of(align) {
+        let rounded = (size.max(1) + (align - 1)) & !(align - 1);
+        if rounded <= SMALL_MAX {
+            // Its class is of exactly that size, or of 16.
+            return Some(Self::of_small(rounded));
+        }
+        if rounded > MEDIUM_MAX {
+            return None;
+        }
+        let mut class = Self::of_medium(rounded);
+        while class.block() & (align - 1) != 0 {
             if class.index() + 1 == CLASSES {
                 return None;
             }
             class.0 += 1;
         }
         Some(class)
+    }
+
+    /// Whether freed blocks of this class go to the heap's stack, not to their slab's list.
+    #[inline(always)]
+    pub fn is_medium(self) -> bool {
+        self.index() >= SMALL_CLASSES
     }
 
     /// Index into tables of [`CLASSES`] rows.

@@ -10,19 +10,20 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use crate::arena::{self, PAGE};
 use crate::block::BlockPtr;
 use crate::size_class::SizeClass;
+use crate::transfer_cache::Batch;
 
 /// Values of [`Slab::owner`] that are not the address of a heap.
 pub mod owner {
     /// Nobody: a page that holds no block's start.
     pub const NONE: usize = 0;
-    /// A page of a larger slab, not its first.
-    pub const INTERIOR: usize = 8;
     /// The central cache of its class; fields belong to the holder of that lock.
     pub const CENTRAL: usize = 16;
     /// The sampler; fields belong to the holder of its lock.
     pub const SAMPLED: usize = 24;
     /// One large block.
     pub const LARGE: usize = 32;
+    /// Added to a heap's address: the slab's class is a medium one, whose freed blocks go to the heap's own stack.
+    pub const MEDIUM: usize = 1;
 }
 
 /// What the page heap keeps a page for.
@@ -36,6 +37,8 @@ pub enum Kind {
     Free = 1,
     /// In a span that is in use.
     Used = 2,
+    /// In a slab of several pages, not its first: [`Slab::pages`] is the distance to that.
+    Interior = 3,
 }
 
 /// Where a heap or the central cache keeps a slab.
@@ -50,6 +53,8 @@ pub enum Place {
     Full = 2,
     /// In the queue of slabs worth allocating from.
     Partial = 3,
+    /// In the list of slabs with no block handed out.
+    Empty = 4,
 }
 
 /// No entry in the live table.
@@ -67,7 +72,7 @@ pub struct Slab {
     pub countdown: Cell<u32>,
     /// What `countdown` was when `live` was last brought up to date.
     armed: Cell<u16>,
-    /// Blocks in the list that other threads' frees came back to, see [`Slab::push_remote`].
+    /// Blocks in the list that other threads' frees came back to, see [`Slab::push_batch`].
     remote: Cell<u16>,
     /// Next slab or span in a list.
     pub next: Cell<Option<&'static Slab>>,
@@ -147,9 +152,25 @@ impl Slab {
         self.arm(live, live.max(1));
     }
 
+    /// Keeps an empty slab that waits in a queue quiet.
+    pub fn arm_never(&self) {
+        let live = self.in_use();
+        self.arm(live, 0);
+    }
+
     /// Whether it has blocks to give.
     pub fn has_free(&self) -> bool {
         !self.local_free.get().is_null() || self.remote.get() > 0 || u32::from(self.carved.get()) < self.capacity()
+    }
+
+    /// Blocks that no memory is behind: never cut, from pages that read as zero when the slab began.
+    pub fn untouched(&self) -> u32 {
+        if self.is_zero() { self.capacity() - u32::from(self.carved.get()) } else { 0 }
+    }
+
+    /// Free blocks, those without memory left out.
+    pub fn free_with_memory(&self) -> u32 {
+        self.capacity() - self.in_use() - self.untouched()
     }
 
     /// Pushes a freed block; true if the owner has to look at the slab now.
@@ -166,19 +187,20 @@ impl Slab {
         left == 0
     }
 
-    /// Pushes a block that another thread freed. Counts as [`Slab::push`] does, and leaves the list alone that the fast
-    /// path pushes to: a signal handler may be what brings the block, with that push half done underneath.
+    /// Takes a batch that other threads freed; true if the owner has to look at the slab now. It counts as
+    /// [`Slab::push`] does, and leaves the list alone that the fast path pushes to: a signal handler may be what brings
+    /// the batch, with that push half done underneath.
     ///
     /// # Safety
-    /// As for [`Slab::push`].
-    pub unsafe fn push_remote(&self, block: BlockPtr) -> bool {
-        // SAFETY: the block is free memory of a slab that the caller owns.
-        unsafe { block.set_next(BlockPtr::new(self.aux.get() as *mut u8)) };
-        self.aux.set(block.address() as usize);
-        self.remote.set(self.remote.get() + 1);
-        let left = self.countdown.get().wrapping_sub(1);
-        self.countdown.set(left);
-        left == 0
+    /// The batch is of blocks of this slab that were handed out and are now free; the caller is the slab's owner.
+    pub unsafe fn push_batch(&self, batch: Batch) -> bool {
+        // SAFETY: the blocks are free memory of a slab that the caller owns.
+        unsafe { batch.last.set_next(BlockPtr::new(self.aux.get() as *mut u8)) };
+        self.aux.set(batch.first.address() as usize);
+        self.remote.set(self.remote.get() + batch.count as u16);
+        let before = self.countdown.get();
+        self.countdown.set(before.wrapping_sub(batch.count));
+        before <= batch.count
     }
 
     /// Takes one of the two lists of freed blocks: the list and its length. They count as handed out afterwards.
@@ -196,8 +218,9 @@ impl Slab {
         (list, count)
     }
 
-    /// Cuts up to `want` new blocks off the unused end, linked in address order. They count as handed out.
-    pub fn carve(&'static self, want: u32) -> (BlockPtr, u32) {
+    /// Cuts up to `want` new blocks off the unused end, linked in address order with `behind` behind them. They count as
+    /// handed out.
+    pub fn carve(&'static self, want: u32, behind: BlockPtr) -> (BlockPtr, u32) {
         let carved = u32::from(self.carved.get());
         let count = want.min(self.capacity() - carved);
         if count == 0 {
@@ -213,12 +236,34 @@ impl Slab {
                 BlockPtr::new(block).set_next(BlockPtr::new(next));
                 block = next;
             }
-            BlockPtr::new(block).set_next(BlockPtr::NULL);
+            BlockPtr::new(block).set_next(behind);
             let live = self.in_use() + count;
             self.carved.set((carved + count) as u16);
             self.arm(live, live);
             (BlockPtr::new(first), count)
         }
+    }
+
+    /// Takes up to `want` free blocks: freed ones first, then new ones. They count as handed out.
+    pub fn take_some(&'static self, want: u32) -> (BlockPtr, u32) {
+        let (list, blocks) = self.take_free();
+        if blocks > want {
+            // SAFETY: the list has `blocks` blocks, all ours; what was taken from is empty now.
+            unsafe {
+                let last = list.nth(want as usize - 1);
+                let rest = last.next();
+                last.set_next(BlockPtr::NULL);
+                self.put_back_all(rest, blocks - want);
+            }
+            return (list, want);
+        }
+        if blocks < want {
+            let (first, more) = self.carve(want - blocks, list);
+            if more > 0 {
+                return (first, blocks + more);
+            }
+        }
+        (list, blocks)
     }
 
     /// Puts `count` handed-out blocks, a linked list that ends with `last`, back.
@@ -228,6 +273,14 @@ impl Slab {
     pub unsafe fn put_back(&self, first: BlockPtr, last: BlockPtr, count: u32) {
         // SAFETY: `last` is one of the blocks.
         unsafe { last.set_next(self.local_free.get()) };
+        self.local_free.set(first);
+        let live = self.in_use() - count;
+        self.arm(live, live);
+    }
+
+    /// Puts `count` handed-out blocks, the linked list at `first`, into the empty list of blocks that the owner freed.
+    pub fn put_back_all(&self, first: BlockPtr, count: u32) {
+        debug_assert!(self.local_free.get().is_null());
         self.local_free.set(first);
         let live = self.in_use() - count;
         self.arm(live, live);
@@ -248,16 +301,22 @@ impl Slab {
         for page in 1..self.pages.get() {
             let interior = self.page(page);
             interior.pages.set(page);
-            interior.owner.store(owner::INTERIOR, Ordering::Relaxed);
+            interior.kind.set(Kind::Interior);
+            interior.class.set(class);
         }
-        self.owner.store(owner, Ordering::Release);
+        self.set_owner(owner);
+    }
+
+    /// Hands the slab over. Every page names the owner, so that `free` needs to look at one only.
+    pub fn set_owner(&'static self, owner: usize) {
+        for page in (0..self.pages.get()).rev() {
+            self.page(page).owner.store(owner, Ordering::Release);
+        }
     }
 
     /// Ends the slab: no page of it has an owner any more.
     pub fn end(&'static self) {
-        for page in 0..self.pages.get() {
-            self.page(page).owner.store(owner::NONE, Ordering::Relaxed);
-        }
+        self.set_owner(owner::NONE);
     }
 
     /// A large block's slot in the live table.
@@ -287,10 +346,11 @@ impl Slab {
         unsafe { &*(&raw const *self).sub(n as usize) }
     }
 
-    /// The slab that an [`owner::INTERIOR`] page belongs to.
+    /// The slab that this page belongs to.
+    #[inline]
     pub fn head(&'static self) -> &'static Slab {
         // `begin` stored the distance to the first page.
-        self.page_back(self.pages.get())
+        if self.kind.get() == Kind::Interior { self.page_back(self.pages.get()) } else { self }
     }
 
     /// Whether the slab's memory reads as zero.
@@ -332,6 +392,17 @@ impl SlabList {
         self.last.set(Some(slab));
     }
 
+    /// Adds a slab at the start.
+    pub fn push_front(&self, slab: &'static Slab) {
+        slab.prev.set(None);
+        slab.next.set(self.first.get());
+        match self.first.get() {
+            Some(first) => first.prev.set(Some(slab)),
+            None => self.last.set(Some(slab)),
+        }
+        self.first.set(Some(slab));
+    }
+
     /// Takes a slab out of the list.
     pub fn remove(&self, slab: &'static Slab) {
         match slab.prev.get() {
@@ -344,6 +415,11 @@ impl SlabList {
         }
         slab.next.set(None);
         slab.prev.set(None);
+    }
+
+    /// The slabs, the one that has waited longest first.
+    pub fn iter(&self) -> impl Iterator<Item = &'static Slab> {
+        core::iter::successors(self.first.get(), |slab| slab.next.get())
     }
 
     /// Takes the first slab out.

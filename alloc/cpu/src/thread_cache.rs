@@ -8,35 +8,58 @@
 //! A heap's slabs are in one of three places. The *active* slab of a class is the one that the list came from. A
 //! slab whose blocks are all handed out is *full*; when an eighth of it has been freed it queues as *partial*, and
 //! the refill takes the one that has waited longest, because it has gathered the most. A partial slab that empties
-//! goes back to the page heap, and one too many to the central cache.
+//! waits on for its next use, as long as the heap has few of them; then it goes back to the page heap. A partial one
+//! too many goes to the central cache.
+//!
+//! Medium blocks are pushed to a stack of the heap instead, see [`crate::medium_cache`].
 
 use core::cell::{Cell, UnsafeCell};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use poolscope_capture::ThreadState;
 
 use crate::block::BlockPtr;
-use crate::size_class::{CLASSES, SizeClass};
-use crate::slab::{Place, Slab, SlabList};
-use crate::spin_lock::SlowPath;
-use crate::stats::{self, TierCounter};
-use crate::transfer_cache::{Mailbox, Outbox};
-use crate::{central_cache, page_heap, sampler};
+use crate::idle::Idle;
+use crate::inbox::Inbox;
+use crate::medium_cache::MediumCache;
+use crate::sampler::budget::Budget;
+use crate::sampler::governor::Governor;
+use crate::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
+use crate::slab::{Place, Slab, SlabList, owner};
+use crate::spin_lock::{SlowPath, SpinLock};
+use crate::stats::{self, ClassCounter, TierCounter};
+use crate::transfer_cache::{self, Outbox};
+use crate::{central_cache, page_heap, sampler, scavenger, settings};
 
 /// Bytes that a heap keeps in partial slabs of one class before it gives slabs to the central cache.
 const PARTIAL_MAX: usize = 1 << 20;
 /// Bytes of new blocks that a refill cuts at first; it doubles with each, up to a slab.
 const FIRST_CARVE: usize = 4096;
+/// A list that is shorter than this is made longer with new blocks, if the slab has any.
+const LIST_MIN: u32 = 32;
+/// Where the sampled byte cuts a list, it is walked this far at a time: blocks that are about to be used anyway.
+const CUT_MAX: u32 = 64;
+/// Bytes of empty slabs that a new heap keeps; each miss doubles it, up to `POOLSCOPE_THREAD_CACHE`.
+const EMPTY_MIN: usize = 128 << 10;
 
-/// Counters of one class, credited in the slow path.
+/// Bytes that a thread's cache may hold beyond what is in use.
+fn thread_cache() -> usize {
+    settings::current().thread_cache() as usize
+}
+
+/// Counters of one class.
 #[derive(Default)]
 pub struct ClassCount {
-    /// Blocks made ready.
+    /// Blocks allocated; of a small class, made ready for it.
     pub allocs: Cell<u64>,
-    /// Blocks gathered in.
+    /// Blocks freed; of a small class, gathered in.
     pub frees: Cell<u64>,
     /// Misses.
     pub refills: Cell<u64>,
+    /// Blocks that are among `allocs` and still in the list, as of the last time that they were counted.
+    pub cached: Cell<u64>,
+    /// Blocks without memory in the slabs that came from the page heap, less those that were cut; wraps.
+    pub untouched: Cell<u64>,
 }
 
 /// A thread's heap. Zeroed memory is an empty one. Never unmapped: after its thread's exit another takes it over.
@@ -47,20 +70,31 @@ pub struct Heap {
     active: [Cell<Option<&'static Slab>>; CLASSES],
     partial: [SlabList; CLASSES],
     partial_slabs: [Cell<u32>; CLASSES],
+    /// Slabs without a block in use, the one that emptied last first.
+    empty: [SlabList; CLASSES],
     full: SlabList,
     carve_shift: [Cell<u8>; CLASSES],
+    /// Stacks of freed medium blocks.
+    pub medium: MediumCache,
+    /// Bytes of empty slabs that wait for their next use, and how many may.
+    empty_bytes: Cell<usize>,
+    empty_max: Cell<usize>,
     /// Counters, for each class.
     pub counts: [ClassCount; CLASSES],
     /// Bytes until the next sample, for each class.
-    pub budget: [Cell<i64>; CLASSES],
+    pub budget: [Budget; CLASSES],
     /// Bytes until the next sample among large blocks.
-    pub large_budget: Cell<i64>,
+    pub large_budget: Budget,
+    /// Holds the samples to a rate.
+    pub governor: Governor,
     /// State of the random number generator.
     pub random: Cell<u64>,
     /// This thread is taking a sample: what it allocates meanwhile is not sampled.
     pub in_sampler: Cell<bool>,
     /// Scope of the leak checker that this thread is in; every allocation is recorded while it is not 0.
     pub scope: Cell<u32>,
+    /// Calls that changed the process-wide counters.
+    pub unpublished: Cell<u8>,
     /// Samples taken.
     pub samples: Cell<u64>,
     /// Kernel id of the thread.
@@ -74,14 +108,27 @@ pub struct Heap {
     outbox: Outbox,
     /// Next in the registry's list of unused heaps.
     pub next_unused: Cell<Option<&'static Heap>>,
-    /// Blocks that other threads freed.
-    pub mailbox: Mailbox,
-    /// 1 while a thread has it.
-    pub live: AtomicU32,
+    /// Blocks that other threads freed, and whether a thread has the heap.
+    pub inbox: Inbox,
+    /// Where its thread's first word lies; null without a thread.
+    pub thread_word: AtomicPtr<*mut Heap>,
+    /// It is none of the static ones.
+    pub is_a_threads: Cell<bool>,
+    /// Held by who closes its thread's fast path, for as long as the thread must not go on.
+    pub closing: SpinLock<()>,
+    /// Its thread is in the slow path although its word doesn't say so: capture runs with an open fast path.
+    pub pinned: Cell<bool>,
+    /// Its thread is in a hook: what it does there is reported to nobody.
+    pub in_hook: Cell<bool>,
+    /// The garbage collector's notes on it.
+    pub idle: Idle,
+    /// Next in the registry's list of all heaps.
+    pub next_heap: Cell<Option<&'static Heap>>,
 }
 
-// SAFETY: everything but `mailbox` and `live` belongs to the thread that has the heap, and to the registry between
-// two threads; the three static heaps are never written.
+// SAFETY: everything but the atomics, `inbox` and `closing` belongs to the thread that has the heap, to the registry
+// between two threads, and to the garbage collector while it has closed the thread's fast path and the thread sleeps;
+// `idle` is the collector's, `next_heap` is written once. The static heaps are never written.
 unsafe impl Sync for Heap {}
 
 /// The heap of a thread that has not allocated yet: all lists empty.
@@ -91,6 +138,9 @@ pub static DYING: Heap = Heap::new();
 /// The heap of a thread while it is in the slow path: a signal handler that allocates then finds empty lists and
 /// is served without locks (see [`crate::reentrant`]).
 pub static BUSY: Heap = Heap::new();
+
+/// The heap of a thread whose every call is to take the slow path (see [`crate::detour`]).
+pub static DETOUR: Heap = Heap::new();
 
 impl Heap {
     const fn new() -> Self {
@@ -118,28 +168,21 @@ impl Heap {
         Some(block.address())
     }
 
-    /// Makes a list of blocks of `class` ready. False when the next block is to be sampled (the list stays empty and
-    /// the budget is 0) or when there is no memory; the budget tells which.
+    /// Makes blocks of `class` ready, or the next one due to be sampled. False without memory.
     pub fn refill(&'static self, slow: SlowPath, class: SizeClass) -> bool {
         self.drain(slow);
         let count = &self.counts[class.index()];
         count.refills.set(count.refills.get() + 1);
         loop {
             if let Some(slab) = self.active[class.index()].get() {
-                let (list, blocks) = slab.take_free();
-                if blocks > 0 {
-                    let counted = slab.counted_frees.get().min(blocks);
-                    slab.counted_frees.set(slab.counted_frees.get() - counted);
-                    count.frees.set(count.frees.get() + u64::from(blocks - counted));
-                    self.install(slab, list, blocks);
+                let untouched = slab.untouched();
+                let stocked =
+                    if class.is_medium() { self.stock_medium(slab, thread_cache()) } else { self.stock(slab) };
+                self.count_untouched(class, untouched, slab.untouched());
+                if stocked {
+                    scavenger::notice(slow, self.medium.reserved());
                     sampler::publish_class(self, class);
-                    return !self.head[class.index()].get().is_null();
-                }
-                let (list, blocks) = slab.carve(self.carve_count(class));
-                if blocks > 0 {
-                    self.install(slab, list, blocks);
-                    sampler::publish_class(self, class);
-                    return !self.head[class.index()].get().is_null();
+                    return true;
                 }
                 slab.place.set(Place::Full);
                 slab.arm_full();
@@ -152,6 +195,27 @@ impl Heap {
         }
     }
 
+    /// Makes the freed blocks of the active slab the list that `malloc` pops, or new ones. False if it has none.
+    fn stock(&self, slab: &'static Slab) -> bool {
+        let class = slab.class.get();
+        let (mut list, mut blocks) = slab.take_free();
+        let count = &self.counts[class.index()];
+        let counted = slab.counted_frees.get().min(blocks);
+        slab.counted_frees.set(slab.counted_frees.get() - counted);
+        count.frees.set(count.frees.get() + u64::from(blocks - counted));
+        if blocks < LIST_MIN {
+            let (new, more) = slab.carve(self.carve_count(class), list);
+            if more > 0 {
+                list = new;
+                blocks += more;
+            }
+        }
+        if blocks > 0 {
+            self.install(slab, list, blocks);
+        }
+        blocks > 0
+    }
+
     /// Blocks to cut: few while the class is new to this thread, so that small programs stay small.
     fn carve_count(&self, class: SizeClass) -> u32 {
         let shift = self.carve_shift[class.index()].get();
@@ -161,12 +225,12 @@ impl Heap {
         (((FIRST_CARVE << shift) / class.block()) as u32).max(1)
     }
 
-    /// Makes `list`, `blocks` blocks of `slab`, the list that `malloc` pops; cut at the sampling budget: the block
-    /// that holds the sampled byte is left out, so that its allocation finds the list empty.
+    /// Makes `list`, all `blocks` free blocks of `slab`, the list that `malloc` pops; cut at the sampling budget: the
+    /// block that holds the sampled byte is left out, so that its allocation finds the list empty.
     fn install(&self, slab: &'static Slab, list: BlockPtr, blocks: u32) {
         let class = slab.class.get();
         let size = class.block() as i64;
-        let budget = &self.budget[class.index()];
+        let budget = &self.budget[class.index()].left;
         let left = budget.get() - size * i64::from(blocks);
         let mut ready = blocks;
         let mut first = list;
@@ -174,87 +238,146 @@ impl Heap {
             budget.set(left);
         } else {
             ready = ((budget.get() + size - 1) / size - 1).max(0) as u32;
-            budget.set(0);
-            // SAFETY: `list` has `blocks` blocks, all of this slab and all ours; `ready < blocks`.
-            unsafe {
-                let mut rest = list;
-                if ready > 0 {
+            if ready > CUT_MAX {
+                ready = CUT_MAX;
+                budget.set(budget.get() - size * i64::from(ready));
+            } else {
+                budget.set(0);
+            }
+            let mut rest = list;
+            if ready > 0 {
+                // SAFETY: `list` has `blocks` blocks, all of this slab and all ours; `ready < blocks`.
+                unsafe {
                     let last_ready = list.nth(ready as usize - 1);
                     rest = last_ready.next();
                     last_ready.set_next(BlockPtr::NULL);
-                } else {
-                    first = BlockPtr::NULL;
                 }
-                let last = rest.nth((blocks - ready - 1) as usize);
-                slab.put_back(rest, last, blocks - ready);
+            } else {
+                first = BlockPtr::NULL;
             }
+            slab.put_back_all(rest, blocks - ready);
+            slab.counted_frees.set(slab.counted_frees.get() + (blocks - ready));
         }
         let count = &self.counts[class.index()];
         count.allocs.set(count.allocs.get() + u64::from(ready));
+        count.cached.set(u64::from(ready));
         self.head[class.index()].set(first);
+    }
+
+    /// Counts medium blocks that came back through the mailbox.
+    pub fn count_frees(&self, class: SizeClass, blocks: u32) {
+        let frees = &self.counts[class.index()].frees;
+        frees.set(frees.get() + u64::from(blocks));
+    }
+
+    /// The value of [`Slab::owner`] for this heap's slabs of a class.
+    fn tag_for(&self, class: SizeClass) -> usize {
+        if class.is_medium() { self.tag() + owner::MEDIUM } else { self.tag() }
     }
 
     /// The next slab to allocate from: the longest waiting partial one, one from the central cache, or a new one.
     fn next_slab(&'static self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
-        if let Some(slab) = self.partial[class.index()].pop_front() {
-            self.partial_slabs[class.index()].set(self.partial_slabs[class.index()].get() - 1);
+        // Partial ones first, so that empty ones can go; of these the one whose memory is still in the processor's caches.
+        if let Some(slab) = self.partial[class.index()].first().or(self.empty[class.index()].first()) {
+            self.dequeue(slab);
             return Some(slab);
         }
         self.outbox.flush(slow);
-        sampler::publish_tiers();
-        let taken = central_cache::take(slow, class, self.tag());
-        let count = &self.counts[class.index()];
-        count.frees.set(count.frees.get() + taken.frees);
-        if let Some(slab) = taken.slab {
+        let slab = self.take_slab(slow, class);
+        sampler::publish_tiers_sometimes(self);
+        slab
+    }
+
+    /// A slab from the central cache, or a new one.
+    fn take_slab(&self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
+        if let Some(slab) = central_cache::take(slow, class, self.tag_for(class)) {
             stats::add(TierCounter::CentralHits, 1);
+            stats::class_add(class, ClassCounter::CentralHits, 1);
             return Some(slab);
         }
         stats::add(TierCounter::CentralMisses, 1);
+        stats::class_add(class, ClassCounter::CentralMisses, 1);
         let slab = page_heap::alloc(slow, class.info().slab_pages as usize, 1)?;
         stats::add(TierCounter::SlabBytes, slab.bytes() as u64);
-        slab.begin(class, self.tag());
+        stats::class_add(class, ClassCounter::SlabsTaken, 1);
+        slab.begin(class, self.tag_for(class));
+        self.count_untouched(class, 0, slab.untouched());
+        self.empty_max.set((self.empty_max.get() * 2).clamp(EMPTY_MIN.min(thread_cache()), thread_cache()));
         Some(slab)
+    }
+
+    /// Takes a partial or an empty slab out of its list.
+    fn dequeue(&self, slab: &'static Slab) {
+        let index = slab.class.get().index();
+        if slab.place.replace(Place::None) == Place::Empty {
+            self.empty[index].remove(slab);
+            self.empty_bytes.set(self.empty_bytes.get() - slab.bytes());
+        } else {
+            self.partial[index].remove(slab);
+            self.partial_slabs[index].set(self.partial_slabs[index].get() - 1);
+        }
+    }
+
+    /// Queues a slab with free blocks, or gives it away if there are too many.
+    fn queue(&self, slow: SlowPath, slab: &'static Slab) {
+        let index = slab.class.get().index();
+        slab.place.set(Place::None);
+        if slab.in_use() == 0 {
+            let bytes = self.empty_bytes.get() + slab.bytes();
+            if bytes > self.empty_max.get() {
+                return self.retire(slow, slab);
+            }
+            self.empty_bytes.set(bytes);
+            scavenger::notice(slow, bytes);
+            slab.place.set(Place::Empty);
+            slab.arm_never();
+            self.empty[index].push_front(slab);
+        } else if self.partial_slabs[index].get() as usize * slab.bytes() > PARTIAL_MAX {
+            self.credit_frees(slab);
+            central_cache::give(slow, slab);
+        } else {
+            self.partial_slabs[index].set(self.partial_slabs[index].get() + 1);
+            slab.place.set(Place::Partial);
+            slab.arm_empty();
+            self.partial[index].push_back(slab);
+        }
     }
 
     /// Looks at a slab of this heap whose countdown ran out.
     pub fn on_countdown(&'static self, slow: SlowPath, slab: &'static Slab) {
         // A signal handler that came between the countdown and this call may have retired the slab.
-        if slab.owner.load(Ordering::Relaxed) != self.tag() {
+        if slab.owner.load(Ordering::Relaxed) & !owner::MEDIUM != self.tag() {
             return;
         }
-        let class = slab.class.get();
         match slab.place.get() {
             Place::Full => {
                 self.full.remove(slab);
-                if slab.in_use() == 0 {
-                    self.retire(slow, slab);
-                } else if self.partial_slabs[class.index()].get() as usize * slab.bytes() > PARTIAL_MAX {
-                    self.credit_frees(slab);
-                    slab.place.set(Place::None);
-                    central_cache::give(slow, slab);
-                } else {
-                    slab.place.set(Place::Partial);
-                    slab.arm_empty();
-                    self.partial[class.index()].push_back(slab);
-                    self.partial_slabs[class.index()].set(self.partial_slabs[class.index()].get() + 1);
-                }
+                self.queue(slow, slab);
             }
             Place::Partial if slab.in_use() > 0 => slab.arm_empty(),
             Place::Partial => {
-                self.partial[class.index()].remove(slab);
-                self.partial_slabs[class.index()].set(self.partial_slabs[class.index()].get() - 1);
-                self.retire(slow, slab);
+                self.dequeue(slab);
+                self.queue(slow, slab);
             }
             // The list that came from it has run out and all its blocks are back: the next refill takes them.
-            Place::Active | Place::None => {}
+            Place::Active | Place::None | Place::Empty => {}
         }
     }
 
-    /// Counts the freed blocks of a slab that leaves the heap.
+    /// Counts the freed blocks of a slab that leaves the heap. Medium blocks are counted one by one.
     fn credit_frees(&self, slab: &Slab) {
+        if slab.class.get().is_medium() {
+            return;
+        }
         let free = u32::from(slab.carved.get()) - slab.in_use();
         let count = &self.counts[slab.class.get().index()];
         count.frees.set(count.frees.get() + u64::from(free - slab.counted_frees.replace(free)));
+    }
+
+    /// Counts that of a class, `before` blocks had no memory, and `now` have none.
+    fn count_untouched(&self, class: SizeClass, before: u32, now: u32) {
+        let untouched = &self.counts[class.index()].untouched;
+        untouched.set(untouched.get().wrapping_add(now.into()).wrapping_sub(before.into()));
     }
 
     /// Gives an empty slab back to the page heap.
@@ -262,29 +385,58 @@ impl Heap {
         self.credit_frees(slab);
         sampler::publish_class(self, slab.class.get());
         stats::sub(TierCounter::SlabBytes, slab.bytes() as u64);
+        stats::class_add(slab.class.get(), ClassCounter::SlabsReturned, 1);
+        self.count_untouched(slab.class.get(), slab.untouched(), 0);
         slab.end();
         page_heap::free(slow, slab);
     }
 
-    /// Frees a block of another heap: into the outbox, which goes to the owner as a batch.
-    pub fn free_remote(&'static self, slow: SlowPath, block: BlockPtr, owner: &'static Heap, bytes: usize) {
-        self.outbox.push(slow, block, owner, bytes);
+    /// Frees a block of another heap's slab: into the outbox, which goes to the owner in batches.
+    pub fn free_remote(&self, slow: SlowPath, slab: &'static Slab, block: BlockPtr) {
+        self.outbox.push(slow, slab, block);
     }
 
     /// Takes in what other threads freed.
+    #[inline]
     pub fn drain(&'static self, slow: SlowPath) {
-        let mut block = self.mailbox.take();
-        while !block.is_null() {
-            // SAFETY: the mailbox's list is ours now.
-            let next = unsafe { block.next() };
-            crate::free::free_dispatch(slow, Some(self), block);
-            block = next;
+        transfer_cache::take_in(slow, Some(self), self.inbox.take());
+    }
+
+    /// Puts everything that `malloc` pops back into its slabs, and has every allocation enter the slow path while this
+    /// heap records all of them.
+    pub fn begin_recording(&'static self, slow: SlowPath) {
+        self.empty_lists(slow);
+        self.budget[SMALL_CLASSES..].iter().for_each(|budget| budget.left.set(0));
+    }
+
+    /// Ends what [`Heap::begin_recording`] began.
+    pub fn end_recording(&self) {
+        self.budget[SMALL_CLASSES..].iter().for_each(|budget| sampler::begin_budget(self, budget));
+    }
+
+    /// Counts what the counters of small classes don't know yet: the blocks in the lists that `malloc` pops, and those in
+    /// the slabs of this heap that were freed.
+    pub fn count_all(&self) {
+        let active = self.active.iter().filter_map(Cell::get);
+        let queued = self.partial.iter().chain(&self.empty).chain([&self.full]).flat_map(SlabList::iter);
+        active.chain(queued).for_each(|slab| self.credit_frees(slab));
+        for (head, count) in self.head.iter().zip(&self.counts).take(SMALL_CLASSES) {
+            let (mut block, mut blocks) = (head.get(), 0);
+            while !block.is_null() {
+                blocks += 1;
+                // SAFETY: the list's blocks are free and this thread's.
+                block = unsafe { block.next() };
+            }
+            count.cached.set(blocks);
         }
     }
 
-    /// Puts the lists that `malloc` pops back into their slabs, so that every allocation enters the slow path.
-    pub fn empty_lists(&self) {
-        for (index, head) in self.head.iter().enumerate() {
+    /// Puts everything that `malloc` pops back into its slabs.
+    pub fn empty_lists(&'static self, slow: SlowPath) {
+        for index in SMALL_CLASSES..CLASSES {
+            self.trim_medium(slow, SizeClass(index as u8), 0);
+        }
+        for (index, head) in self.head.iter().enumerate().take(SMALL_CLASSES) {
             let first = head.replace(BlockPtr::NULL);
             let Some(slab) = self.active[index].get() else { continue };
             if first.is_null() {
@@ -299,8 +451,10 @@ impl Heap {
                 }
                 slab.put_back(first, last, blocks);
             }
+            slab.counted_frees.set(slab.counted_frees.get() + blocks);
             let count = &self.counts[index];
             count.allocs.set(count.allocs.get() - u64::from(blocks));
+            count.cached.set(0);
         }
     }
 
@@ -308,22 +462,44 @@ impl Heap {
     pub fn retire_all(&'static self, slow: SlowPath) {
         self.outbox.flush(slow);
         self.drain(slow);
-        self.empty_lists();
+        self.empty_lists(slow);
+        self.medium.forget_limits();
         for index in 0..CLASSES {
             if let Some(slab) = self.active[index].take() {
                 self.leave(slow, slab);
             }
-            while let Some(slab) = self.partial[index].pop_front() {
+            while let Some(slab) = self.partial[index].pop_front().or_else(|| self.empty[index].pop_front()) {
                 self.leave(slow, slab);
             }
             self.partial_slabs[index].set(0);
             self.carve_shift[index].set(0);
         }
+        self.empty_bytes.set(0);
+        self.empty_max.set(0);
         while let Some(slab) = self.full.pop_front() {
             self.leave(slow, slab);
         }
         // What came in meanwhile, for slabs that are the central cache's by now.
         self.drain(slow);
+        sampler::publish_classes(self);
+    }
+
+    /// Bytes in the stacks of medium blocks and in empty slabs, about: other threads may ask, while this one changes them.
+    pub fn idle_bytes(&self) -> usize {
+        // SAFETY: a word of a heap, which is never unmapped; what another thread makes of it meanwhile is as good.
+        let empty = unsafe { self.empty_bytes.as_ptr().read_volatile() };
+        empty + self.medium.idle_bytes()
+    }
+
+    /// Lets the classes' counters begin again; what is in use stays their difference.
+    pub fn count_anew(&self) {
+        for (index, count) in self.counts.iter().enumerate() {
+            let (allocs, frees) = (count.allocs.get(), count.frees.get());
+            count.allocs.set(allocs.saturating_sub(frees));
+            count.frees.set(frees.saturating_sub(allocs));
+            count.refills.set(0);
+            sampler::publish_class(self, SizeClass(index as u8));
+        }
     }
 
     /// Sends what this thread freed for others.

@@ -1,10 +1,14 @@
-//! The one word of thread-local storage: this thread's heap.
+//! The two words of thread-local storage: the heap that this thread's fast path uses, and the heap that is the thread's.
+//!
+//! They are the same unless the fast path is closed: then the first is a static heap whose lists are empty and that
+//! owns no slab, so that every `malloc` and every `free` takes the slow path. The slow path itself closes it while it
+//! runs; hooks and the hardened mode close it for good; the garbage collector closes that of a thread that sleeps.
 //!
 //! An initial-exec TLS word costs one load from the thread pointer; `thread_local!` costs a call to
 //! `__tls_get_addr` in a shared library, twice the price of the whole allocation. Stable Rust has no attribute for
 //! the TLS model, so the word is declared and read in assembly. Its initial image points at a static empty heap:
 //! a new thread's first allocation finds empty lists there and takes the slow path, with no test for
-//! "initialised". One word keeps the library loadable by `dlopen`, for which glibc keeps little static TLS.
+//! "initialised". Two words keep the library loadable by `dlopen`, for which glibc keeps little static TLS.
 
 use crate::thread_cache::Heap;
 
@@ -20,9 +24,10 @@ mod word {
         ".globl poolscope_heap_0_1",
         ".hidden poolscope_heap_0_1",
         ".type poolscope_heap_0_1,@object",
-        ".size poolscope_heap_0_1,8",
-        ".p2align 3",
+        ".size poolscope_heap_0_1,16",
+        ".p2align 4",
         "poolscope_heap_0_1:",
+        ".quad {empty}",
         ".quad {empty}",
         ".text",
         empty = sym EMPTY,
@@ -56,6 +61,20 @@ mod word {
             );
         }
     }
+
+    pub(super) fn address() -> *mut *mut Heap {
+        let word: *mut *mut Heap;
+        // SAFETY: adds the offset of the words declared above to the thread pointer, which fs:0 holds (ELF TLS, 3.4.6).
+        unsafe {
+            asm!(
+                "mov {p}, qword ptr [rip + poolscope_heap_0_1@GOTTPOFF]",
+                "add {p}, qword ptr fs:[0]",
+                p = out(reg) word,
+                options(nostack, readonly, pure)
+            );
+        }
+        word
+    }
 }
 
 #[cfg(all(target_arch = "aarch64", not(miri)))]
@@ -69,17 +88,18 @@ mod word {
         ".globl poolscope_heap_0_1",
         ".hidden poolscope_heap_0_1",
         ".type poolscope_heap_0_1,%object",
-        ".size poolscope_heap_0_1,8",
-        ".p2align 3",
+        ".size poolscope_heap_0_1,16",
+        ".p2align 4",
         "poolscope_heap_0_1:",
+        ".xword {empty}",
         ".xword {empty}",
         ".text",
         empty = sym EMPTY,
     );
 
-    /// Address of the TLS word.
+    /// Address of the first TLS word.
     #[inline(always)]
-    fn address() -> *mut *mut Heap {
+    pub(super) fn address() -> *mut *mut Heap {
         let word: *mut *mut Heap;
         // SAFETY: adds the word's offset, read from its GOT entry, to the thread pointer.
         unsafe {
@@ -117,25 +137,45 @@ mod word {
     use core::cell::Cell;
 
     std::thread_local! {
-        static HEAP: Cell<*mut Heap> = const { Cell::new(&raw const EMPTY as *mut Heap) };
+        static HEAPS: [Cell<*mut Heap>; 2] = const { [const { Cell::new(&raw const EMPTY as *mut Heap) }; 2] };
     }
 
     pub(super) fn get() -> *mut Heap {
-        HEAP.with(Cell::get)
+        HEAPS.with(|words| words[0].get())
     }
     pub(super) fn set(heap: *mut Heap) {
-        HEAP.with(|word| word.set(heap));
+        HEAPS.with(|words| words[0].set(heap));
+    }
+    pub(super) fn address() -> *mut *mut Heap {
+        HEAPS.with(|words| words[0].as_ptr())
     }
 }
 
-/// This thread's heap; the static empty one before the first allocation, the dying one after the last.
+/// The heap that this thread's fast path uses: its own, or one of the static ones.
 #[inline(always)]
 pub fn get() -> *mut Heap {
     word::get()
 }
 
-/// Changes this thread's heap.
+/// Changes the heap that this thread's fast path uses.
 #[inline(always)]
 pub fn set(heap: *mut Heap) {
     word::set(heap);
+}
+
+/// The heap that is this thread's, whatever its fast path uses.
+pub fn home() -> *mut Heap {
+    // SAFETY: the second word follows the first.
+    unsafe { word::address().add(1).read() }
+}
+
+/// Changes the heap that is this thread's.
+pub fn set_home(heap: *mut Heap) {
+    // SAFETY: as above.
+    unsafe { word::address().add(1).write(heap) };
+}
+
+/// Address of the word that [`get`] reads, through which other threads close this one's fast path.
+pub fn address() -> *mut *mut Heap {
+    word::address()
 }

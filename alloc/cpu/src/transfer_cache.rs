@@ -1,140 +1,120 @@
 //! The transfer cache: blocks freed by another thread than their owner travel in batches.
 //!
-//! A thread gathers remote frees in its [`Outbox`], by owner, and hands each full batch over with one atomic
-//! operation on the owner's [`Mailbox`]; the owner takes the whole list with one exchange on its next refill
-//! (snmalloc's idea: Liétar et al., "snmalloc: A Message Passing Allocator", ISMM 2019). No lock on either side.
+//! A thread gathers remote frees in its [`Outbox`], by slab, and hands each batch over with one atomic operation on
+//! the owner's [inbox](crate::inbox); the owner takes all batches with one exchange on its next refill, and each batch
+//! into its slab as a whole, without looking at the single blocks (snmalloc's idea: Liétar et al., "snmalloc: A Message
+//! Passing Allocator", ISMM 2019, and its later batches by slab). No lock on either side.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicPtr, Ordering, fence};
 
 use crate::block::BlockPtr;
+use crate::free;
+use crate::mailbox::Batches;
+use crate::slab::Slab;
 use crate::spin_lock::SlowPath;
 use crate::stats::{self, TierCounter};
 use crate::thread_cache::Heap;
 
-/// Owners that a thread gathers for at a time.
-const ROUTES: usize = 16;
+/// Slabs that a thread gathers for at a time.
+const ROUTES: usize = 64;
 /// A batch is sent at this many blocks ...
 const BATCH_BLOCKS: u32 = 64;
-/// ... or bytes.
-const BATCH_BYTES: usize = 16 * 1024;
+/// ... and all batches when they hold this many bytes: what a thread that only frees can keep from the others.
+const OUTBOX_BYTES: usize = 256 * 1024;
 
-/// A stack of freed blocks that any thread pushes lists to and one takes as a whole.
-#[repr(transparent)]
-pub struct Mailbox(AtomicPtr<u8>);
+/// Freed blocks of one slab, a linked list.
+#[derive(Clone, Copy)]
+pub struct Batch {
+    /// The first block.
+    pub first: BlockPtr,
+    /// The last one.
+    pub last: BlockPtr,
+    /// How many there are.
+    pub count: u32,
+}
 
-impl Mailbox {
-    /// An empty mailbox.
-    pub const fn new() -> Self {
-        Mailbox(AtomicPtr::new(core::ptr::null_mut()))
-    }
-
-    /// Adds a linked list of blocks from `first` to `last`.
-    ///
-    /// # Safety
-    /// The blocks are free and the caller's.
-    pub unsafe fn push(&self, first: BlockPtr, last: BlockPtr) {
-        let mut head = self.0.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: the caller owns the list.
-            unsafe { last.set_next(BlockPtr::new(head)) };
-            match self.0.compare_exchange_weak(head, first.address(), Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => head = now,
-            }
-        }
-    }
-
-    /// Takes all blocks. No ABA problem: nothing is ever popped singly.
-    pub fn take(&self) -> BlockPtr {
-        if self.0.load(Ordering::Relaxed).is_null() {
-            return BlockPtr::NULL;
-        }
-        BlockPtr::new(self.0.swap(core::ptr::null_mut(), Ordering::AcqRel))
+impl Batch {
+    /// A batch of one block.
+    pub fn of(block: BlockPtr) -> Batch {
+        Batch { first: block, last: block, count: 1 }
     }
 }
 
-/// Hands a list of blocks to the heap that owned their slabs when they were freed. If no thread has that heap any
-/// more, the blocks are taken back and freed where they belong now.
-///
-/// # Safety
-/// The blocks are free and the caller's.
-pub unsafe fn deliver(slow: SlowPath, owner: &'static Heap, first: BlockPtr, last: BlockPtr) {
-    // SAFETY: the caller's promise.
-    unsafe { owner.mailbox.push(first, last) };
-    // Against the exit of the owner's thread, which clears `live` and then takes the mailbox: one of the two sides
-    // sees the other.
-    fence(Ordering::SeqCst);
-    if owner.live.load(Ordering::Relaxed) == 0 {
-        let mut block = owner.mailbox.take();
-        while !block.is_null() {
-            // SAFETY: the list is ours now.
-            let next = unsafe { block.next() };
-            crate::free::free_dispatch(slow, None, block);
-            block = next;
-        }
+/// Hands a batch to the heap that owned its slab when this was called. If no thread has that heap any more, all that
+/// waits in its mailbox is taken back and freed where it belongs now.
+pub fn deliver(slow: SlowPath, owner: &'static Heap, batch: Batch) {
+    // SAFETY: whoever makes a batch owns its blocks, and it ends here.
+    take_in(slow, None, unsafe { owner.inbox.deliver(batch) });
+}
+
+/// Frees batches that were taken out of a mailbox, for the heap that the calling thread has, if any.
+pub fn take_in(slow: SlowPath, heap: Option<&'static Heap>, batches: Batches) {
+    for batch in batches {
+        free::free_batch(slow, heap, batch);
     }
 }
 
 struct Route {
-    owner: Cell<Option<&'static Heap>>,
-    first: Cell<BlockPtr>,
-    last: Cell<BlockPtr>,
-    blocks: Cell<u32>,
-    bytes: Cell<usize>,
+    slab: Cell<Option<&'static Slab>>,
+    batch: Cell<Batch>,
 }
 
-/// What a thread freed for others and has not sent yet.
+/// What a thread freed for others and has not sent yet. Zeroed memory is an empty one.
 pub struct Outbox {
     routes: [Route; ROUTES],
-    waiting: Cell<u32>,
+    /// Bytes of all batches.
+    bytes: Cell<usize>,
+    /// Batches sent and blocks in them, not yet in the process's counters.
+    sent: Cell<(u64, u64)>,
 }
 
 impl Outbox {
-    /// Adds a block of `bytes` bytes for `owner`; sends the batch if it is full.
-    pub fn push(&self, slow: SlowPath, block: BlockPtr, owner: &'static Heap, bytes: usize) {
-        let route = &self.routes[(owner.tag() >> 12) % ROUTES];
-        if route.owner.get().is_none_or(|current| !core::ptr::eq(current, owner)) {
-            route.send(slow, self);
-            route.owner.set(Some(owner));
+    /// Adds a block of another heap's `slab`.
+    #[inline]
+    pub fn push(&self, slow: SlowPath, slab: &'static Slab, block: BlockPtr) {
+        let route = &self.routes[(&raw const *slab as usize >> 6) % ROUTES];
+        if !route.slab.get().is_some_and(|gathered| core::ptr::eq(gathered, slab)) {
+            self.send(slow, route);
+            route.slab.set(Some(slab));
         }
-        // SAFETY: the block is free and ours.
-        unsafe { block.set_next(route.first.get()) };
-        if route.first.get().is_null() {
-            route.last.set(block);
-            self.waiting.set(self.waiting.get() + 1);
+        let mut batch = route.batch.get();
+        // SAFETY: the block is free and the caller's.
+        unsafe { block.set_next(batch.first) };
+        if batch.count == 0 {
+            batch.last = block;
         }
-        route.first.set(block);
-        route.blocks.set(route.blocks.get() + 1);
-        route.bytes.set(route.bytes.get() + bytes);
-        if route.blocks.get() >= BATCH_BLOCKS || route.bytes.get() >= BATCH_BYTES {
-            route.send(slow, self);
+        batch.first = block;
+        batch.count += 1;
+        route.batch.set(batch);
+        self.bytes.set(self.bytes.get() + slab.class.get().block());
+        if batch.count >= BATCH_BLOCKS {
+            self.send(slow, route);
+        } else if self.bytes.get() >= OUTBOX_BYTES {
+            self.flush(slow);
         }
     }
 
     /// Sends everything.
     pub fn flush(&self, slow: SlowPath) {
-        if self.waiting.get() > 0 {
+        if self.bytes.get() > 0 {
             for route in &self.routes {
-                route.send(slow, self);
+                self.send(slow, route);
             }
         }
+        let (batches, blocks) = self.sent.replace((0, 0));
+        if batches > 0 {
+            stats::add(TierCounter::TransferBatches, batches);
+            stats::add(TierCounter::TransferBlocks, blocks);
+        }
     }
-}
 
-impl Route {
-    fn send(&self, slow: SlowPath, outbox: &Outbox) {
-        let first = self.first.replace(BlockPtr::NULL);
-        if first.is_null() {
-            return;
-        }
-        outbox.waiting.set(outbox.waiting.get() - 1);
-        stats::add(TierCounter::TransferBatches, 1);
-        stats::add(TierCounter::TransferBlocks, u64::from(self.blocks.replace(0)));
-        self.bytes.set(0);
-        if let Some(owner) = self.owner.get() {
-            // SAFETY: the batch's blocks are free and ours.
-            unsafe { deliver(slow, owner, first, self.last.get()) };
-        }
+    fn send(&self, slow: SlowPath, route: &Route) {
+        let empty = Batch { first: BlockPtr::NULL, last: BlockPtr::NULL, count: 0 };
+        let batch = route.batch.replace(empty);
+        let Some(slab) = route.slab.get().filter(|_| batch.count > 0) else { return };
+        self.bytes.set(self.bytes.get() - batch.count as usize * slab.class.get().block());
+        let (batches, blocks) = self.sent.get();
+        self.sent.set((batches + 1, blocks + u64::from(batch.count)));
+        free::free_batch(slow, None, batch);
     }
 }

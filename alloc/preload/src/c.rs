@@ -1,4 +1,7 @@
 //! The malloc family of C and POSIX. errno is set to `ENOMEM` by whatever returns null, and kept otherwise.
+//!
+//! What `api` shares with them stands in functions that are not exported: a call of an exported name could lead to
+//! another library's function of that name.
 
 use core::ffi::c_int;
 use core::ptr::null_mut;
@@ -26,6 +29,12 @@ pub unsafe extern "C" fn free(p: *mut u8) {
 /// `calloc` (C).
 #[unsafe(no_mangle)]
 pub extern "C" fn calloc(count: usize, size: usize) -> *mut u8 {
+    zeroed(count, size)
+}
+
+/// What `calloc` does.
+#[inline(always)]
+pub fn zeroed(count: usize, size: usize) -> *mut u8 {
     match count.checked_mul(size) {
         Some(bytes) => pool::malloc_zeroed(bytes),
         None => out_of_memory(),
@@ -38,6 +47,16 @@ pub extern "C" fn calloc(count: usize, size: usize) -> *mut u8 {
 /// `p` is null or an allocated block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(p: *mut u8, size: usize) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    unsafe { resized(p, size) }
+}
+
+/// What `realloc` does.
+///
+/// # Safety
+/// As for `realloc`.
+#[inline(always)]
+pub unsafe fn resized(p: *mut u8, size: usize) -> *mut u8 {
     if p.is_null() {
         return pool::malloc(size);
     }
@@ -64,7 +83,7 @@ pub unsafe extern "C" fn reallocarray(p: *mut u8, count: usize, size: usize) -> 
     }
 }
 
-/// `posix_memalign` (POSIX): returns an error number and leaves errno alone.
+/// `posix_memalign` (POSIX): returns an error number. As in glibc, `ENOMEM` is in errno, too.
 ///
 /// # Safety
 /// `out` may be written to.
@@ -73,11 +92,8 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut u8, align: usize, size: u
     if !align.is_power_of_two() || align < size_of::<usize>() {
         return libc::EINVAL;
     }
-    // SAFETY: errno is this thread's.
-    let errno = unsafe { *libc::__errno_location() };
     let p = pool::malloc_aligned(size, align);
     if p.is_null() {
-        pool::set_errno(errno);
         return libc::ENOMEM;
     }
     // SAFETY: the caller's promise.
@@ -88,6 +104,12 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut u8, align: usize, size: u
 /// `aligned_alloc` (C): null and `EINVAL` unless `align` is a power of two.
 #[unsafe(no_mangle)]
 pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut u8 {
+    aligned(align, size)
+}
+
+/// What `aligned_alloc` does.
+#[inline(always)]
+pub fn aligned(align: usize, size: usize) -> *mut u8 {
     if !align.is_power_of_two() {
         pool::set_errno(libc::EINVAL);
         return null_mut();
@@ -138,9 +160,8 @@ pub unsafe extern "C" fn malloc_usable_size(p: *mut u8) -> usize {
 /// `p` is null or an allocated block of `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_sized(p: *mut u8, size: usize) {
-    let _ = size;
     // SAFETY: the caller's promise.
-    unsafe { pool::free(p) }
+    unsafe { pool::free_sized(p, size) }
 }
 
 /// `free_aligned_sized` (C23).
@@ -149,9 +170,8 @@ pub unsafe extern "C" fn free_sized(p: *mut u8, size: usize) {
 /// `p` is null or a block of `aligned_alloc(align, size)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_aligned_sized(p: *mut u8, align: usize, size: usize) {
-    let _ = (align, size);
     // SAFETY: the caller's promise.
-    unsafe { pool::free(p) }
+    unsafe { pool::free_aligned_sized(p, align, size) }
 }
 
 fn out_of_memory() -> *mut u8 {

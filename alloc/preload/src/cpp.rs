@@ -1,19 +1,59 @@
 //! C++'s operator new and delete, all forms of C++17 and the sized ones of C++14.
 //!
-//! A failed `new` calls the new handler, or throws `std::bad_alloc` by libstdc++'s own function: both are weak
-//! references, null in a program without libstdc++. An exception must not cross a Rust frame, so the failing path
-//! ([`new_slow`]) is written in assembly, with unwind information, and the Rust functions end in a jump to it.
+//! What a failed `new` does is the C++ runtime's business: it calls the program's new handler as long as there is one, then
+//! throws `std::bad_alloc`, which the nothrow forms turn into null. So a failed request is handed to the runtime's own
+//! operator, which asks `malloc` again; it is looked up then, because nothing says that a program has a runtime, or that
+//! it had one when this library was loaded. An exception must not cross a Rust frame: the way to the operators that may
+//! throw ([`new_slow`]) is written in assembly, and the Rust functions end in a jump to it.
+//!
+//! Each function has a section of its own, so that the compiler does not make one of those that do the same: valgrind tells
+//! by the address which of them was called, and whether it goes with the one that allocated.
+
+use core::ffi::{CStr, c_char, c_void};
 
 use poolscope_cpu as pool;
 
+/// The C++ runtime's own function of this name; null without a runtime.
+fn runtime_function(name: &CStr) -> *mut c_void {
+    // The runtimes' own names first: the next definition may be another allocator's, whose blocks nobody could free.
+    for library in [c"libstdc++.so.6", c"libc++.so.1"] {
+        // SAFETY: finds a library that is loaded already, and a name in it.
+        unsafe {
+            let handle = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            if handle.is_null() {
+                continue;
+            }
+            let function = libc::dlsym(handle, name.as_ptr());
+            libc::dlclose(handle);
+            if !function.is_null() {
+                return function;
+            }
+        }
+    }
+    // SAFETY: looks a name up.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+}
+
+extern "C" fn throwing_function(name: *const c_char) -> *mut c_void {
+    // SAFETY: `new_slow` passes a C string.
+    let function = runtime_function(unsafe { CStr::from_ptr(name) });
+    if function.is_null() {
+        pool::Message::new("operator new: out of memory, and no C++ runtime that could throw std::bad_alloc").abort()
+    }
+    function
+}
+
+extern "C" fn malloc_aligned(size: usize, align: usize) -> *mut u8 {
+    pool::malloc_aligned(size, align)
+}
+
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
-    ".weak _ZSt17__throw_bad_allocv",
-    ".weak _ZSt15get_new_handlerv",
     ".globl poolscope_new_slow",
     ".hidden poolscope_new_slow",
     ".type poolscope_new_slow,@function",
-    // Arguments: size, alignment.
+    // Arguments: size, alignment, name of the operator. Those two are the operator's own; without an alignment it looks
+    // at the first alone.
     "poolscope_new_slow:",
     ".cfi_startproc",
     "push rbx",
@@ -22,31 +62,30 @@ core::arch::global_asm!(
     "push r12",
     ".cfi_def_cfa_offset 24",
     ".cfi_offset r12, -24",
-    "sub rsp, 8",
+    "push r13",
     ".cfi_def_cfa_offset 32",
+    ".cfi_offset r13, -32",
     "mov rbx, rdi",
     "mov r12, rsi",
-    "2:",
-    "mov rdi, rbx",
-    "mov rsi, r12",
+    "mov r13, rdx",
     "call {malloc_aligned}",
     "test rax, rax",
-    "jne 3f",
-    "mov rax, qword ptr [rip + _ZSt15get_new_handlerv@GOTPCREL]",
-    "test rax, rax",
-    "je 4f",
-    "call rax",
-    "test rax, rax",
-    "je 4f",
-    "call rax",
-    "jmp 2b",
-    "4:",
-    "mov rax, qword ptr [rip + _ZSt17__throw_bad_allocv@GOTPCREL]",
-    "test rax, rax",
-    "je 3f",
-    "call rax",
-    "3:",
-    "add rsp, 8",
+    "jne 2f",
+    "mov rdi, r13",
+    "call {throwing_function}",
+    "mov rdi, rbx",
+    "mov rsi, r12",
+    ".cfi_remember_state",
+    "pop r13",
+    ".cfi_def_cfa_offset 24",
+    "pop r12",
+    ".cfi_def_cfa_offset 16",
+    "pop rbx",
+    ".cfi_def_cfa_offset 8",
+    "jmp rax",
+    "2:",
+    ".cfi_restore_state",
+    "pop r13",
     ".cfi_def_cfa_offset 24",
     "pop r12",
     ".cfi_def_cfa_offset 16",
@@ -56,44 +95,55 @@ core::arch::global_asm!(
     ".cfi_endproc",
     ".size poolscope_new_slow, . - poolscope_new_slow",
     malloc_aligned = sym malloc_aligned,
+    throwing_function = sym throwing_function,
 );
-
-extern "C" fn malloc_aligned(size: usize, align: usize) -> *mut u8 {
-    pool::malloc_aligned(size, align)
-}
 
 #[cfg(target_arch = "x86_64")]
 unsafe extern "C" {
-    fn poolscope_new_slow(size: usize, align: usize) -> *mut u8;
+    fn poolscope_new_slow(size: usize, align: usize, name: *const c_char) -> *mut u8;
 }
 
-/// Retries as long as the program's new handler frees something, then throws.
+/// A block, or what the runtime's operator `name` makes of there being none.
 #[inline(always)]
-fn new_slow(size: usize, align: usize) -> *mut u8 {
+fn new_slow(size: usize, align: usize, name: &'static CStr) -> *mut u8 {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: takes and returns plain values; no Rust frame with anything to clean up lies between.
     unsafe {
-        poolscope_new_slow(size, align)
+        poolscope_new_slow(size, align, name.as_ptr())
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
         let p = malloc_aligned(size, align);
         if p.is_null() {
+            // Without the jump, no exception could pass: the end of the program is all that remains.
+            throwing_function(name.as_ptr());
             pool::Message::new("operator new: out of memory").abort()
         }
         p
     }
 }
 
+/// The name of a function as a C string.
+macro_rules! c_name {
+    ($name:ident) => {{
+        const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+            Ok(name) => name,
+            Err(_) => c"",
+        };
+        NAME
+    }};
+}
+
 macro_rules! operator_new {
     ($($name:ident($($arg:ident),*), $align:expr;)*) => { $(
         /// `operator new`.
         #[unsafe(no_mangle)]
+        #[unsafe(link_section = concat!(".text.", stringify!($name)))]
         #[allow(non_snake_case, reason = "the name is mangled C++")]
         pub extern "C" fn $name(size: usize $(, $arg: usize)*) -> *mut u8 {
             match pool::malloc_fast(size, $align) {
                 Some(p) => p,
-                None => new_slow(size, $align),
+                None => new_slow(size, $align, c_name!($name)),
             }
         }
     )* };
@@ -110,9 +160,11 @@ macro_rules! operator_new_nothrow {
     ($($name:ident($($arg:ident),*), $align:expr;)*) => { $(
         /// `operator new(std::nothrow)`.
         #[unsafe(no_mangle)]
+        #[unsafe(link_section = concat!(".text.", stringify!($name)))]
         #[allow(non_snake_case, reason = "the name is mangled C++")]
-        pub extern "C" fn $name(size: usize, $($arg: usize,)* _nothrow: usize) -> *mut u8 {
-            pool::malloc_aligned(size, $align)
+        pub extern "C" fn $name(size: usize, $($arg: usize,)* nothrow: usize) -> *mut u8 {
+            let p = pool::malloc_aligned(size, $align);
+            if p.is_null() { failed_nothrow(c_name!($name), size, [$($arg,)* nothrow]) } else { p }
         }
     )* };
 }
@@ -124,33 +176,52 @@ operator_new_nothrow! {
     _ZnamSt11align_val_tRKSt9nothrow_t(align), align;
 }
 
+/// What the runtime's operator `name` makes of there being no block: the program's new handler may free something.
+#[cold]
+fn failed_nothrow<const N: usize>(name: &CStr, size: usize, arguments: [usize; N]) -> *mut u8 {
+    let function = runtime_function(name);
+    if function.is_null() {
+        return core::ptr::null_mut();
+    }
+    let argument = |at| arguments.get(at).copied().unwrap_or(0);
+    // SAFETY: a form of operator new with at most three arguments, of which it looks at those that it has; it throws
+    // nothing.
+    unsafe {
+        let function: extern "C" fn(usize, usize, usize) -> *mut u8 = core::mem::transmute(function);
+        function(size, argument(0), argument(1))
+    }
+}
+
 macro_rules! operator_delete {
-    ($($name:ident($($arg:ident),*);)*) => { $(
+    ($($name:ident($($arg:ident),*) = $free:ident($($passed:expr),*);)*) => { $(
         /// `operator delete`.
         ///
         /// # Safety
         /// `p` is null or a block of the matching `operator new`.
         #[unsafe(no_mangle)]
+        #[unsafe(link_section = concat!(".text.", stringify!($name)))]
         #[allow(non_snake_case, reason = "the name is mangled C++")]
         pub unsafe extern "C" fn $name(p: *mut u8 $(, $arg: usize)*) {
-            $( let _ = $arg; )*
             // SAFETY: the caller's promise.
-            unsafe { pool::free(p) }
+            unsafe { pool::$free(p $(, $passed)*) }
         }
     )* };
 }
 
+/// The alignment of what was allocated without one.
+const PLAIN: usize = 16;
+
 operator_delete! {
-    _ZdlPv();
-    _ZdaPv();
-    _ZdlPvm(size);
-    _ZdaPvm(size);
-    _ZdlPvSt11align_val_t(align);
-    _ZdaPvSt11align_val_t(align);
-    _ZdlPvmSt11align_val_t(size, align);
-    _ZdaPvmSt11align_val_t(size, align);
-    _ZdlPvRKSt9nothrow_t(nothrow);
-    _ZdaPvRKSt9nothrow_t(nothrow);
-    _ZdlPvSt11align_val_tRKSt9nothrow_t(align, nothrow);
-    _ZdaPvSt11align_val_tRKSt9nothrow_t(align, nothrow);
+    _ZdlPv() = free_aligned(PLAIN);
+    _ZdaPv() = free_aligned(PLAIN);
+    _ZdlPvm(size) = free_aligned_sized(PLAIN, size);
+    _ZdaPvm(size) = free_aligned_sized(PLAIN, size);
+    _ZdlPvSt11align_val_t(align) = free_aligned(align);
+    _ZdaPvSt11align_val_t(align) = free_aligned(align);
+    _ZdlPvmSt11align_val_t(size, align) = free_aligned_sized(align, size);
+    _ZdaPvmSt11align_val_t(size, align) = free_aligned_sized(align, size);
+    _ZdlPvRKSt9nothrow_t(_nothrow) = free_aligned(PLAIN);
+    _ZdaPvRKSt9nothrow_t(_nothrow) = free_aligned(PLAIN);
+    _ZdlPvSt11align_val_tRKSt9nothrow_t(align, _nothrow) = free_aligned(align);
+    _ZdaPvSt11align_val_tRKSt9nothrow_t(align, _nothrow) = free_aligned(align);
 }

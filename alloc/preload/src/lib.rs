@@ -1,16 +1,30 @@
 //! `libpoolscope.so`: preloaded into a program, or linked to it, it serves the whole malloc family from poolscope's
 //! tiers.
 //!
+//! - [`api`], [`data_ptr`], [`settings`]: the functions of `poolscope.h`, for programs that know the library;
 //! - [`c`]: the functions of C and POSIX, and glibc's own names for them;
 //! - [`cpp`]: every form of C++'s operator new and delete;
 //! - [`glibc`]: glibc's extensions that report or tune;
+//! - [`report`]: the statistics, by glibc's names and by those of `poolscope.h`;
+//! - [`limits`]: limits that the process sets itself;
 //! - [`life`]: what runs when the library is loaded and when the process ends.
+//!
+//! It does not serve resolvers of indirect functions (`STT_GNU_IFUNC`): they run while the dynamic linker still relocates, and
+//! a thread has its initial thread-local storage only after that.
 #![cfg_attr(not(test), no_std)]
 
+mod api;
+mod buffer;
 mod c;
 mod cpp;
+mod data_ptr;
 mod glibc;
 mod life;
+mod limits;
+mod report;
 // A test build, which only clippy makes, has the standard library.
 #[cfg(not(test))]
+mod reserve;
+#[cfg(not(test))]
 mod runtime;
+mod settings;

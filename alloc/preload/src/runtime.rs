@@ -3,18 +3,23 @@
 use core::alloc::{GlobalAlloc, Layout};
 use core::panic::PanicInfo;
 
+use crate::reserve;
+
 /// What the library's own code allocates (capture, when a module is first seen) comes from the pool as well.
 struct Pool;
 
 // SAFETY: the pool's functions have the contract of malloc, aligned as asked.
 unsafe impl GlobalAlloc for Pool {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        poolscope_cpu::malloc_aligned(layout.size(), layout.align())
+        let p = poolscope_cpu::malloc_aligned(layout.size(), layout.align());
+        if p.is_null() { reserve::alloc(layout.size(), layout.align()) } else { p }
     }
 
     unsafe fn dealloc(&self, p: *mut u8, _: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { poolscope_cpu::free(p) }
+        if !reserve::free(p) {
+            // SAFETY: the caller's promise.
+            unsafe { poolscope_cpu::free(p) }
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::record::record;
 pub const MAGIC: [u8; 8] = *b"POOLSCOP";
 
 /// Version of the layout that this crate describes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 3;
 
 /// Bytes that the header takes at the start of the file.
 pub const HEADER_LEN: usize = 4096;
@@ -149,8 +149,10 @@ record! {
         112 dropped_modules: u64,
         /// Stacks that were cut at the depth limit.
         120 truncated_stacks: u64,
+        /// Bytes of a page of the page heap.
+        128 page_bytes: u64,
         /// Zero.
-        128 reserved1: [u64; 16],
+        136 reserved1: [u64; 15],
         /// Indexed by [`Region`].
         256 regions: [RegionEntry; 7],
         /// Zero.

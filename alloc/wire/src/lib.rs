@@ -20,7 +20,7 @@
 //! | region | record | what |
 //! |---|---|---|
 //! | [`Region::Tiers`] | one word | process-wide counters, in the order of [`TIER_COUNTERS`] |
-//! | [`Region::Classes`] | [`ClassRecord`] | the table of size classes |
+//! | [`Region::Classes`] | [`ClassRecord`] | the table of size classes, with counters that are no thread's |
 //! | [`Region::Threads`] | [`ThreadRecord`] and [`MAX_CLASSES`] [`ClassCounters`] | one for each thread heap, reused after exit |
 //! | [`Region::Stacks`] | [`StackRecord`] | every distinct call stack, with the totals of what it allocated and freed |
 //! | [`Region::Frames`] | one word | return addresses, which the stacks point into |
@@ -38,7 +38,8 @@
 //!   are words that only grow.
 //! - [`LiveRecord`] and [`ModuleRecord`] are reused: each starts with `seq`, odd while the writer is in it. A
 //!   reader copies the record twice; both copies equal and `seq` even means that the first one is whole.
-//! - Counters are single words with one writer each.
+//! - Counters are single words. Those of a thread have one writer; of those of the process and of the classes, the last
+//!   written value holds.
 //!
 //! # Versions
 //!
@@ -49,6 +50,7 @@
 mod header;
 mod record;
 mod records;
+pub mod stats;
 mod tiers;
 
 pub use header::{HEADER_LEN, Header, HeaderError, MAGIC, REGION_COUNT, Region, RegionEntry, VERSION, flags, state};
@@ -56,7 +58,8 @@ pub use records::{
     ClassCounters, ClassRecord, LiveRecord, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, StackRecord, THREAD_RECORD_LEN,
     ThreadRecord, kind, stack_flags, thread_state,
 };
-pub use tiers::{TIER_COUNTERS, TierCounter, TierCounterInfo, Unit};
+pub use stats::{ClassStats, Stats};
+pub use tiers::{CLASS_COUNTERS, ClassCounter, CounterInfo, TIER_COUNTERS, TierCounter, Unit};
 
 /// Object counts in records are in units of 1/65536: one sample stands for `1 / p` objects, which is no whole
 /// number.

@@ -39,7 +39,7 @@ pub mod thread_state {
 
 record! {
     /// One size class.
-    pub struct ClassRecord: 16 {
+    pub struct ClassRecord: 88 {
         /// Bytes of each block.
         0 block_bytes: u32,
         /// Bytes of each slab.
@@ -48,8 +48,12 @@ record! {
         8 slab_blocks: u32,
         /// Zero.
         12 reserved: u32,
+        /// Counters, indexed by [`ClassCounter`](crate::ClassCounter).
+        16 shared: [u64; 9],
     }
 }
+
+const _: () = assert!(size_of::<ClassRecord>() == 16 + 8 * crate::CLASS_COUNTERS.len());
 
 record! {
     /// A thread's heap. [`MAX_CLASSES`] [`ClassCounters`] follow it.
@@ -76,13 +80,18 @@ record! {
 record! {
     /// A thread heap's counters for one class. Allocations count when a list of blocks is made ready for the
     /// thread, frees when the blocks are gathered in: `allocs - frees` is an upper bound of the blocks in use.
-    pub struct ClassCounters: 24 {
+    pub struct ClassCounters: 40 {
         /// Blocks made ready for allocation.
         0 allocs: u64,
         /// Blocks gathered in after they were freed, or made ready and not used.
         8 frees: u64,
         /// Times that the thread cache was empty (misses); `allocs - refills` are its hits.
         16 refills: u64,
+        /// Blocks that are among `allocs` and that the thread had not handed to the program when it published its counters.
+        24 cached: u64,
+        /// What this thread added to [`ClassCounter::Untouched`](crate::ClassCounter::Untouched), in two's complement: it may have
+        /// cut blocks from a slab that another one took from the page heap.
+        32 untouched: u64,
     }
 }
 

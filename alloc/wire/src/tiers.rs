@@ -1,4 +1,5 @@
-//! The process-wide counters: declared once, read by the writer, the reader, the dashboard and the documentation.
+//! The counters of the process and of its size classes: declared once, read by the writer, the reader, the dashboard and
+//! the documentation.
 
 /// What a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,10 +10,10 @@ pub enum Unit {
     Count,
 }
 
-/// A row of the table of counters.
+/// A row of a table of counters.
 #[derive(Clone, Copy, Debug)]
-pub struct TierCounterInfo {
-    /// Stable name: `TIER_WHAT`.
+pub struct CounterInfo {
+    /// Stable name.
     pub name: &'static str,
     /// Bytes or a count.
     pub unit: Unit,
@@ -22,28 +23,34 @@ pub struct TierCounterInfo {
     pub help: &'static str,
 }
 
-macro_rules! tier_counters {
-    ($( $variant:ident $name:literal $unit:ident $monotonic:literal $help:literal; )*) => {
-        /// A process-wide counter; the discriminant is its index in [`Region::Tiers`](crate::Region::Tiers).
+macro_rules! counters {
+    (
+        $(#[$meta:meta])*
+        $enum:ident, $table:ident;
+        $( $variant:ident $name:literal $unit:ident $monotonic:literal $help:literal; )*
+    ) => {
+        $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(usize)]
-        pub enum TierCounter {
+        pub enum $enum {
             $( #[doc = $help] $variant, )*
         }
 
-        /// Every counter, in the order of the segment.
-        pub const TIER_COUNTERS: &[TierCounterInfo] = &[
-            $( TierCounterInfo { name: $name, unit: Unit::$unit, monotonic: $monotonic, help: $help }, )*
+        #[doc = concat!("What each [`", stringify!($enum), "`] counts, in the order of the segment.")]
+        pub const $table: &[CounterInfo] = &[
+            $( CounterInfo { name: $name, unit: Unit::$unit, monotonic: $monotonic, help: $help }, )*
         ];
 
-        impl TierCounter {
+        impl $enum {
             /// Every counter, in the order of the segment.
-            pub const ALL: &[TierCounter] = &[ $( TierCounter::$variant, )* ];
+            pub const ALL: &[$enum] = &[ $( $enum::$variant, )* ];
         }
     };
 }
 
-tier_counters! {
+counters! {
+    /// A process-wide counter; the discriminant is its index in [`Region::Tiers`](crate::Region::Tiers).
+    TierCounter, TIER_COUNTERS;
     SystemReserved "system_reserved_bytes" Bytes false "Address space reserved for arenas.";
     SystemUsed "system_used_bytes" Bytes false "Bytes of arenas that were ever handed to the page heap.";
     SystemReleased "system_released_bytes" Bytes false "Free bytes of the page heap with no memory behind them: given back to the kernel, or never touched.";
@@ -65,4 +72,20 @@ tier_counters! {
     Samples "samples" Count true "Samples taken.";
     ThreadsLive "threads_live" Count false "Threads that have a heap.";
     ThreadsStarted "threads_started" Count true "Threads that ever had one.";
+    MetadataBytes "metadata_bytes" Bytes false "Bytes of the pool's own: descriptors, heaps, the live table and the segment.";
+}
+
+counters! {
+    /// A counter of one size class that is not a thread's; the discriminant is its index in
+    /// [`ClassRecord::shared`](crate::ClassRecord::shared).
+    ClassCounter, CLASS_COUNTERS;
+    SlabsTaken "slabs_taken" Count true "Slabs taken from the page heap.";
+    SlabsReturned "slabs_returned" Count true "Slabs given back to the page heap.";
+    CentralHits "central_hits" Count true "Refills served by a slab of the central cache.";
+    CentralMisses "central_misses" Count true "Refills for which the central cache had no slab.";
+    CentralFree "central_free" Count false "Free blocks in slabs that no thread owns.";
+    InTransfer "in_transfer" Count false "Blocks that another thread freed, on their way to the thread that owns their slab.";
+    SampledAllocs "sampled_allocs" Count true "Blocks allocated as samples, which no thread's cache serves.";
+    SharedFrees "shared_frees" Count true "Blocks freed that no thread counts: samples, and those of slabs that no thread owns.";
+    Untouched "untouched" Count false "Blocks without memory, because nobody ever had them; what threads count of them comes on top.";
 }

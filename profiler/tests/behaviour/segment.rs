@@ -40,6 +40,7 @@ impl Segment {
         header.start_realtime_ns = 1_700_000_000_000_000_000;
         header.start_monotonic_ns = 1_000_000_000;
         header.period_bytes = 524_288;
+        header.page_bytes = 65_536;
         put(&mut header.exe, &mut header.exe_len, b"/usr/bin/sample");
         put(&mut header.cmdline, &mut header.cmdline_len, b"sample\0--port\08080\0");
         let unknown = StackRecord { flags_and_kind: kind::HOST << 8, ..StackRecord::ZERO };
@@ -228,13 +229,22 @@ pub fn sample() -> Segment {
     freed.free_objects += 4 * OBJECT_ONE;
     freed.free_bytes += 4096;
     segment.classes = [16, 64, 1024]
-        .map(|bytes| ClassRecord { block_bytes: bytes, slab_bytes: 65_536, slab_blocks: 65_536 / bytes, reserved: 0 })
+        .map(|bytes| ClassRecord {
+            block_bytes: bytes,
+            slab_bytes: 65_536,
+            slab_blocks: 65_536 / bytes,
+            shared: [1, 0, 0, 1, 10, 2, 3, 1, 4],
+            ..ClassRecord::ZERO
+        })
         .into();
     segment.thread(
         42,
-        &[ClassCounters { allocs: 100, frees: 40, refills: 10 }, ClassCounters { allocs: 50, frees: 50, refills: 5 }],
+        &[
+            ClassCounters { allocs: 100, frees: 40, refills: 10, cached: 20, untouched: 0 },
+            ClassCounters { allocs: 50, frees: 50, refills: 5, cached: 0, untouched: 0 },
+        ],
     );
-    segment.thread(43, &[ClassCounters { allocs: 7, frees: 0, refills: 1 }]);
+    segment.thread(43, &[ClassCounters { allocs: 7, frees: 0, refills: 1, cached: 0, untouched: 0 }]);
     segment.tier(TierCounter::SlabBytes, 131_072);
     segment.tier(TierCounter::Samples, 6);
     segment

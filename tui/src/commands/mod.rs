@@ -5,4 +5,5 @@ pub(crate) mod dump;
 pub(crate) mod flamegraph;
 pub(crate) mod list;
 pub(crate) mod run;
+pub(crate) mod stats;
 pub(crate) mod top;

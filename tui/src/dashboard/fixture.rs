@@ -4,6 +4,7 @@ use poolscope_profiler::profile::{Frame, Location, Profile, Site};
 use poolscope_profiler::snapshot::{
     Amount, ClassStats, Dropped, Module, ProcessInfo, ProcessMemory, ProcessState, Snapshot, ThreadStats, Tiers,
 };
+use poolscope_wire::{ClassCounter, ClassCounters};
 
 use super::model::{Model, Modeller, ThreadNames};
 
@@ -146,12 +147,20 @@ fn snapshot_at(second: u64) -> Snapshot {
     let classes: Vec<ClassStats> = classes
         .into_iter()
         .enumerate()
-        .map(|(i, (block_bytes, allocs, frees))| ClassStats {
-            block_bytes,
-            slab_bytes: if block_bytes < 512 { 65_536 } else { 1 << 20 },
-            allocs: scaled(allocs),
-            frees: scaled(frees),
-            refills: scaled(allocs) / (400 >> i).max(2) as u64,
+        .map(|(i, (block_bytes, allocs, frees))| {
+            let (allocs, frees) = (scaled(allocs), scaled(frees));
+            let slab_bytes = if block_bytes < 512 { 65_536 } else { 1 << 20 };
+            let slab_blocks = slab_bytes / block_bytes;
+            let refills = allocs / (400 >> i).max(2) as u64;
+            let mut class = ClassStats {
+                block_bytes,
+                slab_bytes,
+                slab_blocks,
+                threads: ClassCounters { allocs, frees, refills, cached: 0, untouched: 0 },
+                ..ClassStats::EMPTY
+            };
+            class.shared[ClassCounter::SlabsTaken as usize] = (allocs - frees).div_ceil(slab_blocks);
+            class
         })
         .collect();
     let mib = |v: u64| v << 20;
@@ -177,6 +186,7 @@ fn snapshot_at(second: u64) -> Snapshot {
         scaled(24_017),
         6,
         9,
+        mib(1),
     ];
     let threads = (0..7u32)
         .map(|i| ThreadStats {
@@ -204,6 +214,7 @@ fn snapshot_at(second: u64) -> Snapshot {
         taken_realtime_ns: 1_790_000_000_000_000_000 + second * 1_000_000_000,
         period_bytes: 512 * 1024,
         exact: false,
+        page_bytes: 65_536,
         dropped: Dropped::default(),
         tiers: Tiers::new(tiers),
         classes,

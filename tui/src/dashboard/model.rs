@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use poolscope_profiler::profile::Profile;
 use poolscope_profiler::snapshot::{Amount, ClassStats, ProcessMemory, ProcessState, Snapshot, ThreadStats};
-use poolscope_wire::{TIER_COUNTERS, TierCounter, TierCounterInfo};
+use poolscope_wire::{CounterInfo, TIER_COUNTERS, TierCounter};
 
 use super::flame_tree::FlameTree;
 use super::history::{History, Point};
@@ -55,7 +55,7 @@ pub(crate) struct Rates {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TierRow {
     /// Which.
-    pub(crate) info: &'static TierCounterInfo,
+    pub(crate) info: &'static CounterInfo,
     /// Its value.
     pub(crate) value: u64,
     /// Change per second; none in the first reading.
@@ -205,7 +205,12 @@ impl Modeller {
 
 /// Blocks ever made ready, and large blocks.
 fn blocks(snapshot: &Snapshot) -> u64 {
-    snapshot.classes.iter().map(|c| c.allocs).sum::<u64>().saturating_add(snapshot.tiers.get(TierCounter::LargeAllocs))
+    snapshot
+        .classes
+        .iter()
+        .map(|c| c.allocs())
+        .sum::<u64>()
+        .saturating_add(snapshot.tiers.get(TierCounter::LargeAllocs))
 }
 
 fn grown(now: &Snapshot, before: &Snapshot, counter: TierCounter) -> f64 {
@@ -228,12 +233,12 @@ fn tier_rows(now: &Snapshot, before: Option<&Snapshot>, seconds: Option<f64>) ->
 }
 
 fn class_rows(now: &Snapshot, before: Option<&Snapshot>, seconds: Option<f64>) -> Vec<ClassRow> {
-    let old = |i: usize| before.and_then(|b| b.classes.get(i)).map(|c| c.allocs);
+    let old = |i: usize| before.and_then(|b| b.classes.get(i)).map(|c| c.allocs());
     now.classes
         .iter()
         .enumerate()
-        .filter(|(_, c)| c.allocs > 0)
-        .map(|(i, &stats)| ClassRow { stats, rate: rate(stats.allocs, old(i), seconds) })
+        .filter(|(_, c)| c.allocs() > 0)
+        .map(|(i, &stats)| ClassRow { stats, rate: rate(stats.allocs(), old(i), seconds) })
         .collect()
 }
 

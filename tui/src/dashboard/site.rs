@@ -51,6 +51,8 @@ const PLUMBING: &[&str] = &[
     "<std::",
     "hashbrown::",
     "<hashbrown::",
+    "allocator_api2::",
+    "<allocator_api2::",
     "__rust_",
     "__rustc",
     "_RN",
@@ -87,8 +89,14 @@ const PLUMBING: &[&str] = &[
 ];
 
 /// Parts of the paths of such functions' files: debug information gives inlined functions without their paths.
-const PLUMBING_FILES: &[&str] =
-    &["/library/alloc/src/", "/library/core/src/", "/library/std/src/", "/hashbrown-", "/include/c++/"];
+const PLUMBING_FILES: &[&str] = &[
+    "/library/alloc/src/",
+    "/library/core/src/",
+    "/library/std/src/",
+    "/hashbrown-",
+    "/allocator-api2-",
+    "/include/c++/",
+];
 
 fn is_plumbing(frame: &FrameText<'_>) -> bool {
     let file = frame.frame.and_then(|f| f.file.as_deref()).unwrap_or_default();

@@ -19,8 +19,8 @@ const SYSTEM_FOLDERS: [&str; 6] =
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/lib", "/usr/lib", "/lib"];
 
-/// Finds the library: by `POOLSCOPE_LIB` and then nowhere else, else beside the executable, else in the system's
-/// folders.
+/// Finds the library: by `POOLSCOPE_LIB` and then nowhere else, else beside the executable (where cargo builds both), else
+/// in `lib` beside the executable's folder (where `make install` puts it), else in the system's folders.
 pub(crate) fn find() -> Result<PathBuf, Failure> {
     let executable = std::env::current_exe().and_then(|p| p.canonicalize()).ok();
     let found = find_in(std::env::var_os(VARIABLE), executable.as_deref().and_then(Path::parent), &SYSTEM_FOLDERS)?;
@@ -44,9 +44,11 @@ fn find_in(named: Option<OsString>, beside: Option<&Path>, system: &[&str]) -> R
         }
         return Err(Failure::usage(format!("{VARIABLE} names {}, which is no file", path.display())));
     }
+    let installed = beside.and_then(Path::parent).map(|prefix| prefix.join("lib"));
     let places: Vec<PathBuf> = beside
         .map(Path::to_path_buf)
         .into_iter()
+        .chain(installed)
         .chain(system.iter().map(PathBuf::from))
         .map(|p| p.join(NAME))
         .collect();
@@ -116,5 +118,15 @@ mod tests {
         assert_eq!(find_in(None, Some(&near.0), &system).unwrap(), far.0.join(NAME));
         fs::write(near.0.join(NAME), "").unwrap();
         assert_eq!(find_in(None, Some(&near.0), &system).unwrap(), near.0.join(NAME));
+    }
+
+    #[test]
+    fn an_installed_command_takes_the_library_of_its_own_prefix() {
+        let (prefix, far) = (Folder::new("prefix"), Folder::new("system"));
+        let (bin, lib) = (prefix.0.join("bin"), prefix.0.join("lib"));
+        fs::create_dir_all(&lib).unwrap();
+        fs::write(far.0.join(NAME), "").unwrap();
+        fs::write(lib.join(NAME), "").unwrap();
+        assert_eq!(find_in(None, Some(&bin), &[far.0.to_str().unwrap()]).unwrap(), lib.join(NAME));
     }
 }

@@ -10,6 +10,7 @@ use poolscope_wire::{LiveRecord, Region, kind};
 use crate::os;
 use crate::segment::Segment;
 use crate::slab::NO_SLOT;
+use crate::stats::{self, TierCounter};
 
 /// The private table.
 pub struct LiveTable {
@@ -34,6 +35,19 @@ impl LiveTable {
         self.capacity = segment.capacity(Region::Live) as u32;
         self.records = os::reserve(self.capacity as usize * LiveRecord::LEN).cast();
         !self.records.is_null()
+    }
+
+    /// Gives back the addresses of records that the segment has no room for any more.
+    pub fn fit(&mut self, segment: &Segment) {
+        let capacity = (segment.capacity(Region::Live) as u32).max(self.committed);
+        if capacity >= self.capacity {
+            return;
+        }
+        let keep = (capacity as usize * LiveRecord::LEN).next_multiple_of(4096);
+        let all = self.capacity as usize * LiveRecord::LEN;
+        // SAFETY: nothing behind the committed records is in use.
+        unsafe { os::unmap(self.records.cast::<u8>().add(keep), all - keep) };
+        self.capacity = capacity;
     }
 
     /// A slot's record.
@@ -77,6 +91,7 @@ impl LiveTable {
         // SAFETY: the table reserved the range for these records.
         let done = unsafe { os::commit(self.records.cast(), wanted as usize * LiveRecord::LEN) };
         if done {
+            stats::add(TierCounter::MetadataBytes, u64::from(wanted - self.committed) * LiveRecord::LEN as u64);
             self.committed = wanted;
         }
         done

@@ -9,26 +9,37 @@ use crate::block::BlockPtr;
 use crate::size_class::{CLASSES, SizeClass};
 use crate::slab::{NO_SLOT, Place, Slab, SlabList, owner};
 use crate::spin_lock::SlowPath;
-use crate::stats::{self, TierCounter};
+use crate::stats::{self, ClassCounter, TierCounter};
 use crate::{os, page_heap};
 
 /// The slabs, by class. Guarded by the sampler's lock.
 pub struct SampledSlabs {
     with_free: [SlabList; CLASSES],
+    /// Slabs without a block in use.
+    empty: Cell<usize>,
     tables: Tables,
 }
 
-/// Memory for the tables: cut from chunks, never given back, like the slabs that they serve.
+/// Memory for the tables: cut from chunks, and used again for a slab of the same class.
 struct Tables {
     next: Cell<*mut u8>,
     left: Cell<usize>,
+    /// Tables whose slab is gone, linked through their first words.
+    unused: [Cell<*mut u32>; CLASSES],
 }
 
 const CHUNK: usize = 64 * 1024;
 
 impl Tables {
-    fn take(&self, entries: usize) -> *mut u32 {
-        let bytes = entries * size_of::<u32>();
+    fn take(&self, class: SizeClass) -> *mut u32 {
+        let unused = &self.unused[class.index()];
+        if !unused.get().is_null() {
+            let table = unused.get();
+            // SAFETY: `give` left the next one there.
+            unused.set(unsafe { table.cast::<*mut u32>().read_unaligned() });
+            return table;
+        }
+        let bytes = (class.info().capacity as usize * size_of::<u32>()).next_multiple_of(8);
         if bytes > self.left.get() {
             let chunk = os::map(CHUNK.max(bytes));
             if chunk.is_null() {
@@ -43,6 +54,13 @@ impl Tables {
         self.left.set(self.left.get() - bytes);
         table.cast()
     }
+
+    fn give(&self, class: SizeClass, table: *mut u32) {
+        let unused = &self.unused[class.index()];
+        // SAFETY: a table has at least two entries, and nobody reads this one any more.
+        unsafe { table.cast::<*mut u32>().write_unaligned(unused.get()) };
+        unused.set(table);
+    }
 }
 
 impl SampledSlabs {
@@ -50,7 +68,12 @@ impl SampledSlabs {
     pub const fn new() -> Self {
         SampledSlabs {
             with_free: [const { SlabList::new() }; CLASSES],
-            tables: Tables { next: Cell::new(core::ptr::null_mut()), left: Cell::new(0) },
+            empty: Cell::new(0),
+            tables: Tables {
+                next: Cell::new(core::ptr::null_mut()),
+                left: Cell::new(0),
+                unused: [const { Cell::new(core::ptr::null_mut()) }; CLASSES],
+            },
         }
     }
 
@@ -61,9 +84,15 @@ impl SampledSlabs {
             Some(slab) => slab,
             None => self.add(slow, class)?,
         };
+        if slab.in_use() == 0 {
+            self.empty.set(self.empty.get() - 1);
+        }
         let block = slab.local_free.get();
+        let from =
+            if block.is_null() && slab.untouched() > 0 { ClassCounter::Untouched } else { ClassCounter::CentralFree };
+        stats::class_sub(class, from, 1);
         let block = if block.is_null() {
-            slab.carve(1).0
+            slab.carve(1, BlockPtr::NULL).0
         } else {
             // SAFETY: the block is free and, under the lock, ours.
             slab.local_free.set(unsafe { block.next() });
@@ -80,7 +109,7 @@ impl SampledSlabs {
 
     fn add(&self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
         let slab = page_heap::alloc(slow, class.info().slab_pages as usize, 1)?;
-        let table = self.tables.take(class.info().capacity as usize);
+        let table = self.tables.take(class);
         if table.is_null() {
             page_heap::free(slow, slab);
             return None;
@@ -90,6 +119,10 @@ impl SampledSlabs {
         slab.place.set(Place::Partial);
         self.with_free[class.index()].push_back(slab);
         stats::add(TierCounter::SampledBytes, slab.bytes() as u64);
+        stats::class_add(class, ClassCounter::SlabsTaken, 1);
+        stats::class_add(class, ClassCounter::CentralFree, slab.free_with_memory().into());
+        stats::class_add(class, ClassCounter::Untouched, slab.untouched().into());
+        self.empty.set(self.empty.get() + 1);
         Some(slab)
     }
 
@@ -97,9 +130,36 @@ impl SampledSlabs {
     pub fn free(&self, slab: &'static Slab, block: BlockPtr) {
         // SAFETY: the block is this slab's, and the lock makes us its owner.
         unsafe { slab.push(block) };
+        stats::class_add(slab.class.get(), ClassCounter::CentralFree, 1);
         if slab.place.get() == Place::Full {
             slab.place.set(Place::Partial);
             self.with_free[slab.class.get().index()].push_back(slab);
+        }
+        if slab.in_use() == 0 {
+            self.empty.set(self.empty.get() + 1);
+        }
+    }
+
+    /// Gives the slabs without a block in use back to the page heap.
+    pub fn release_empty(&self, slow: SlowPath) {
+        if self.empty.replace(0) == 0 {
+            return;
+        }
+        for (class, list) in self.with_free.iter().enumerate() {
+            let mut next = list.first();
+            while let Some(slab) = next {
+                next = slab.next.get();
+                if slab.in_use() == 0 {
+                    list.remove(slab);
+                    self.tables.give(SizeClass(class as u8), slab.aux.get() as *mut u32);
+                    stats::sub(TierCounter::SampledBytes, slab.bytes() as u64);
+                    stats::class_add(slab.class.get(), ClassCounter::SlabsReturned, 1);
+                    stats::class_sub(slab.class.get(), ClassCounter::CentralFree, slab.free_with_memory().into());
+                    stats::class_sub(slab.class.get(), ClassCounter::Untouched, slab.untouched().into());
+                    slab.end();
+                    page_heap::free(slow, slab);
+                }
+            }
         }
     }
 }
@@ -114,3 +174,11 @@ pub fn slot(slab: &'static Slab, p: *mut u8) -> &'static Cell<u32> {
 
 /// Marks a block as recorded nowhere.
 pub const UNRECORDED: u32 = NO_SLOT;
+/// Marks a block that is not the program's.
+pub const FREE: u32 = NO_SLOT - 1;
+
+/// Whether the block was ever handed out.
+pub fn was_cut(slab: &'static Slab, block: BlockPtr) -> bool {
+    let offset = block.address() as usize - slab.address() as usize;
+    offset < usize::from(slab.carved.get()) * slab.class.get().block()
+}

@@ -36,28 +36,17 @@ pub(crate) fn table_area(body: Rect) -> Rect {
     inside(body)
 }
 
-fn blocks(row: &ClassRow) -> u64 {
-    row.stats.allocs.saturating_sub(row.stats.frees)
-}
-
-/// The fewest slabs that hold the blocks in use.
-fn slabs(row: &ClassRow) -> u64 {
-    let s = &row.stats;
-    let per_slab = s.slab_bytes.checked_div(s.block_bytes).unwrap_or(0).max(1);
-    blocks(row).div_ceil(per_slab)
-}
-
 /// The natural order by a column.
 pub(crate) fn compare(a: &ClassRow, b: &ClassRow, column: usize) -> Ordering {
     match column {
         0 => a.stats.block_bytes.cmp(&b.stats.block_bytes),
         1 | 2 => a.stats.in_use_bytes().cmp(&b.stats.in_use_bytes()),
-        3 => blocks(a).cmp(&blocks(b)),
-        4 => slabs(a).cmp(&slabs(b)),
+        3 => a.stats.in_use_blocks().cmp(&b.stats.in_use_blocks()),
+        4 => a.stats.slabs().cmp(&b.stats.slabs()),
         5 => a.stats.slab_bytes.cmp(&b.stats.slab_bytes),
-        6 => a.stats.allocs.cmp(&b.stats.allocs),
+        6 => a.stats.allocs().cmp(&b.stats.allocs()),
         7 => a.rate.unwrap_or(0.0).total_cmp(&b.rate.unwrap_or(0.0)),
-        8 => a.stats.refills.cmp(&b.stats.refills),
+        8 => a.stats.misses().cmp(&b.stats.misses()),
         _ => a.stats.hit_rate().unwrap_or(0.0).total_cmp(&b.stats.hit_rate().unwrap_or(0.0)),
     }
 }
@@ -88,12 +77,12 @@ pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
             0 => cell(format::bytes(s.block_bytes as f64), theme.strong),
             1 => cell(format::bytes(s.in_use_bytes() as f64), theme.text),
             2 => cell(bar(s.in_use_bytes() as f64 / most, usize::from(width)), theme.live),
-            3 => cell(format::count(blocks(class) as f64), theme.text),
-            4 => cell(format::count(slabs(class) as f64), theme.dim),
+            3 => cell(format::count(s.in_use_blocks() as f64), theme.text),
+            4 => cell(format::count(s.slabs() as f64), theme.dim),
             5 => cell(format::bytes(s.slab_bytes as f64), theme.dim),
-            6 => cell(format::count(s.allocs as f64), theme.text),
+            6 => cell(format::count(s.allocs() as f64), theme.text),
             7 => rate_cell(class.rate, theme),
-            8 => cell(format::count(s.refills as f64), theme.dim),
+            8 => cell(format::count(s.misses() as f64), theme.dim),
             _ => hit_bar(s.hit_rate(), width, theme),
         }
     });

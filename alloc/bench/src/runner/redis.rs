@@ -1,0 +1,98 @@
+//! A real redis-server under redis-benchmark, over a socket of its own in a folder of its own.
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::measure::{self, Figures};
+use crate::peers::Allocator;
+
+pub const SERVER: &str = "/usr/bin/redis-server";
+pub const BENCHMARK: &str = "/usr/bin/redis-benchmark";
+
+const REQUESTS: &str = "50000";
+/// Keys are drawn from so many, and values have so many bytes.
+const KEYS: &str = "50000";
+const VALUE: &str = "100";
+const START: Duration = Duration::from_secs(20);
+const END: Duration = Duration::from_secs(5);
+
+/// Nanoseconds per request of `test` (as redis-benchmark names it), and the server's largest resident memory.
+pub fn measure(test: &str, allocator: &Allocator) -> Result<Figures> {
+    let server = Server::start(allocator)?;
+    if test == "get" {
+        // There has to be something to get.
+        server.requests_per_second("set")?;
+    }
+    let rate = server.requests_per_second(test)?;
+    Ok(Figures { time: Some(1e9 / rate), peak: Some(server.peak()?), ..Figures::default() })
+}
+
+struct Server {
+    process: Child,
+    folder: PathBuf,
+}
+
+impl Server {
+    fn start(allocator: &Allocator) -> Result<Server> {
+        let folder = std::env::temp_dir().join(format!("bench-cpu-redis-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let socket = folder.join("socket");
+        let mut command = measure::on(allocator, SERVER);
+        if allocator.library.is_none() {
+            // Debian's server is linked with jemalloc, which a preloaded C library takes the calls from.
+            command.env("LD_PRELOAD", "libc.so.6");
+        }
+        command.current_dir(&folder).args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"]);
+        command.arg(&socket).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = command.spawn().map_err(|error| format!("{SERVER} can't be started: {error}"))?;
+        let mut server = Server { process, folder };
+        let start = Instant::now();
+        while UnixStream::connect(&socket).is_err() {
+            if let Ok(Some(status)) = server.process.try_wait() {
+                return Err(format!("{SERVER} ended: {status}"));
+            }
+            if start.elapsed() > START {
+                return Err(format!("{SERVER} did not listen within {} s", START.as_secs()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(server)
+    }
+
+    fn requests_per_second(&self, test: &str) -> Result<f64> {
+        let mut command = Command::new(BENCHMARK);
+        command.arg("-s").arg(self.folder.join("socket"));
+        command.args(["-n", REQUESTS, "-r", KEYS, "-d", VALUE, "-P", "16", "--csv", "-t", test]);
+        let csv = measure::output(command)?;
+        // "SET","185185.17",...
+        let rate = csv.lines().nth(1).and_then(|line| line.split("\",\"").nth(1)?.parse().ok());
+        rate.ok_or(format!("{BENCHMARK} printed no rate: {csv}"))
+    }
+
+    fn peak(&self) -> Result<f64> {
+        let path = format!("/proc/{}/status", self.process.id());
+        let status = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+        let peak =
+            status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+        peak.map(|peak: f64| peak * 1024.0).ok_or(format!("{path} has no peak"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A server that ends by itself takes the pool's segment with it.
+        // SAFETY: no memory is involved, and the process has not been waited for.
+        unsafe { libc::kill(self.process.id().cast_signed(), libc::SIGTERM) };
+        let asked = Instant::now();
+        while matches!(self.process.try_wait(), Ok(None)) {
+            if asked.elapsed() > END {
+                let _ = self.process.kill().and_then(|()| self.process.wait());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}

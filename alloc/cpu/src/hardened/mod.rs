@@ -1,0 +1,313 @@
+//! The hardened mode (`POOLSCOPE_HARDENED=1`): every block is checked, and the first fault that is found ends the process
+//! with a message, before it becomes something else.
+//!
+//! - Blocks are known by a table of [`records`]: what is not in it can't be freed, and what was freed is known.
+//! - Around each block lie [`zones`] that nobody may write to; they are looked at when it is freed or resized.
+//! - A freed block is filled and waits in the [`quarantine`]; when it leaves that, its filling must be as it was.
+//! - Sampled blocks, and large ones, are [`guarded`]: an access beyond them or after their end is a fault of the
+//!   processor, which [`fault`] explains.
+//! - A [`report`] shows the stacks that allocated and freed ([`stacks`]).
+//!
+//! While the mode is on, every thread's fast path is closed ([`crate::detour`]). The blocks' memory comes from the same
+//! tiers as ever; only larger, for the zones.
+//!
+//! A signal handler that interrupts the pool gets blocks that are not checked; what it frees waits in [`later`].
+
+mod fault;
+mod guarded;
+mod later;
+mod quarantine;
+mod records;
+mod report;
+mod stacks;
+mod zones;
+
+use crate::block::BlockPtr;
+use crate::detour::{self, Reason};
+use crate::registry::{self, Entered, Entry};
+use crate::slab::NO_SLOT;
+use crate::spin_lock::{SlowPath, SpinLock};
+use crate::thread_cache::Heap;
+use crate::{free as tiers, malloc, os, reentrant, sampler};
+
+use quarantine::{Quarantine, Waiting};
+use records::{Call, Record, Records, State};
+use report::{Action, Finding, Report};
+use stacks::{Stack, Stacks};
+
+pub use later::free_later;
+
+/// Blocks of so many bytes are guarded even if they are not sampled: their quarantine then costs no memory.
+const GUARD_MIN: usize = 1 << 20;
+
+struct Hardened {
+    records: Records,
+    stacks: Stacks,
+    quarantine: Quarantine,
+}
+
+// SAFETY: only reached under the lock below.
+unsafe impl Send for Hardened {}
+
+static HARDENED: SpinLock<Hardened> =
+    SpinLock::new(Hardened { records: Records::new(), stacks: Stacks::new(), quarantine: Quarantine::new() });
+
+/// Whether the mode is on.
+#[inline]
+pub fn is_on() -> bool {
+    detour::is_on_for(Reason::Hardened)
+}
+
+/// Turns the mode on if the settings say so: before the first block is allocated.
+pub fn start(slow: SlowPath) {
+    if crate::settings::current().hardened() {
+        detour::turn_on(slow, Reason::Hardened);
+        fault::install();
+    }
+}
+
+/// Allocates a checked block; the second value tells whether it reads as zero. `None` without memory.
+pub fn allocate(entered: &Entered, size: usize, align: usize) -> Option<(*mut u8, bool)> {
+    let (slow, heap) = (entered.slow, entered.heap);
+    free_waiting(slow, heap);
+    let stack = stacks::of_caller(heap);
+    loop {
+        if let Some(got) = try_allocate(slow, heap, size, align, &stack) {
+            return Some(got);
+        }
+        // What is in the quarantine may be what is missing.
+        let waiting = { HARDENED.lock(slow).leave_quarantine(Quarantine::pop) }?;
+        release(slow, Some(heap), &waiting);
+    }
+}
+
+fn try_allocate(
+    slow: SlowPath,
+    heap: &'static Heap,
+    size: usize,
+    align: usize,
+    stack: &Stack,
+) -> Option<(*mut u8, bool)> {
+    let due = sampler::large_is_due(heap, size.max(16));
+    let allocated = Call { stack: 0, thread: heap.thread_id.get() };
+    let mut record = Record::live(core::ptr::null_mut(), size, align, allocated);
+    let zero = if (due || size >= GUARD_MIN) && guarded::map(&mut record) {
+        true
+    } else {
+        map_plain(slow, heap, &mut record)?
+    };
+    zones::mark(&record);
+    let p = record.address as *mut u8;
+    if due {
+        record.slot = sampler::sample_large(slow, heap, p, size, size.max(16));
+    }
+    let known = {
+        let mut hardened = HARDENED.lock(slow);
+        record.allocated.stack = hardened.stacks.intern(stack);
+        hardened.records.insert(record)
+    };
+    if !known {
+        forget_sample(slow, &record);
+        give_back(slow, Some(heap), &record);
+        return None;
+    }
+    Some((p, zero))
+}
+
+/// A block of the tiers with room for the canaries; whether it reads as zero.
+fn map_plain(slow: SlowPath, heap: &'static Heap, record: &mut Record) -> Option<bool> {
+    let front = record.align().max(zones::MARGIN);
+    let bytes = record.size.checked_add(front + zones::MARGIN)?;
+    let units = u32::try_from(front / 16).ok()?;
+    // The tiers are not to sample what is sampled here.
+    let nested = heap.in_sampler.replace(true);
+    let got = malloc::allocate_from_tiers(slow, heap, bytes, record.align());
+    heap.in_sampler.set(nested);
+    let (base, zero) = got?;
+    record.address = base as usize + front;
+    record.front = units;
+    record.len = malloc::block_bytes(base)?;
+    Some(zero)
+}
+
+/// Frees a block, after it was found to be one.
+pub fn free(slow: SlowPath, heap: Option<&'static Heap>, p: *mut u8) {
+    let stack = heap.map_or(Stack::NONE, stacks::of_caller);
+    let mut hardened = HARDENED.lock(slow);
+    let number = hardened.stacks.intern(&stack);
+    let record = match hardened.look(p, Action::Free) {
+        Ok(record) => record,
+        Err(finding) => {
+            // A mapping that a signal handler got has no record.
+            if finding == Finding::Unknown && reentrant::free_mapping(p) {
+                return;
+            }
+            let report = hardened.report(p, Action::Free, finding, stack);
+            drop(hardened);
+            report.abort()
+        }
+    };
+    record.state = State::Freed;
+    record.freed = Call { stack: number, thread: os::thread_id() };
+    let record = *record;
+    drop(hardened);
+    forget_sample(slow, &record);
+    if record.guarded {
+        guarded::close(&record);
+    } else {
+        zones::poison(&record);
+    }
+    let kept = HARDENED.lock(slow).quarantine.push(&record);
+    if !kept {
+        let removed = HARDENED.lock(slow).records.remove(record.address);
+        if let Some(record) = removed {
+            release(slow, heap, &record);
+        }
+    }
+    loop {
+        let leaving = HARDENED.lock(slow).leave_quarantine(Quarantine::pop_over);
+        let Some(record) = leaving else { return };
+        release(slow, heap, &record);
+    }
+}
+
+/// Bytes that were asked for with the block at `p`: beyond them, nothing is the program's. 0 if a signal handler that
+/// interrupted the pool can't be told.
+pub fn usable_size(p: *mut u8) -> usize {
+    size_for(p, Action::UsableSize).unwrap_or(0)
+}
+
+/// Looks at a block that is about to be resized. False if a signal handler that interrupted the pool can't be told its size.
+pub fn may_resize(p: *mut u8) -> bool {
+    size_for(p, Action::Realloc).is_some()
+}
+
+fn size_for(p: *mut u8, action: Action) -> Option<usize> {
+    match registry::enter() {
+        Entry::Heap(entered) => Some(size_checked(entered.slow, Some(entered.heap), p, action)),
+        Entry::NoMemory(homeless) => Some(size_checked(homeless.slow, None, p, action)),
+        Entry::Reentrant => reentrant::usable_size(p).or_else(|| {
+            // SAFETY: that is what the entry says.
+            let slow = unsafe { SlowPath::assume() };
+            HARDENED.try_lock(slow)?.records.find(p).map(|record| record.size)
+        }),
+    }
+}
+
+fn size_checked(slow: SlowPath, heap: Option<&'static Heap>, p: *mut u8, action: Action) -> usize {
+    let mut hardened = HARDENED.lock(slow);
+    let finding = match hardened.look(p, action) {
+        Ok(record) => return record.size,
+        Err(finding) => finding,
+    };
+    drop(hardened);
+    if finding == Finding::Unknown
+        && let Some(bytes) = reentrant::usable_size(p)
+    {
+        return bytes;
+    }
+    report(slow, heap, p, action, finding)
+}
+
+/// Compares what the program says about a block that it is about to free with what it asked for.
+pub fn check_claim(p: *mut u8, size: Option<usize>, align: Option<usize>) {
+    if !is_on() {
+        return;
+    }
+    let Entry::Heap(entered) = registry::enter() else { return };
+    let (slow, heap) = (entered.slow, Some(entered.heap));
+    let mut hardened = HARDENED.lock(slow);
+    // What is no live block is for `free` to report.
+    let Some(record) = hardened.records.find(p).filter(|record| record.state == State::Live) else { return };
+    let finding = match (size, align.map(|align| align.max(16))) {
+        (Some(size), _) if size != record.size => Finding::Size(size),
+        (_, Some(align)) if align != record.align() => Finding::Align(align),
+        _ => return,
+    };
+    drop(hardened);
+    report(slow, heap, p, Action::Free, finding)
+}
+
+fn report(slow: SlowPath, heap: Option<&'static Heap>, p: *mut u8, action: Action, finding: Finding) -> ! {
+    let stack = heap.map_or(Stack::NONE, stacks::of_caller);
+    let report = { HARDENED.lock(slow).report(p, action, finding, stack) };
+    report.abort()
+}
+
+/// Gives a block that left the quarantine back to where its memory came from, if nobody wrote to it.
+fn release(slow: SlowPath, heap: Option<&'static Heap>, record: &Record) {
+    if !record.guarded
+        && let Some(damage) = zones::check_freed(record)
+    {
+        let report = { HARDENED.lock(slow).report_on(record, Finding::Damage(damage)) };
+        report.abort()
+    }
+    give_back(slow, heap, record);
+}
+
+fn give_back(slow: SlowPath, heap: Option<&'static Heap>, record: &Record) {
+    if record.guarded {
+        guarded::unmap(record);
+    } else {
+        tiers::free_dispatch(slow, heap, BlockPtr::new(record.base()));
+    }
+}
+
+fn forget_sample(slow: SlowPath, record: &Record) {
+    if record.slot != NO_SLOT {
+        sampler::free_large(slow, record.slot);
+    }
+}
+
+/// Frees what signal handlers left.
+fn free_waiting(slow: SlowPath, heap: &'static Heap) {
+    for p in later::take() {
+        free(slow, Some(heap), p);
+    }
+}
+
+impl Hardened {
+    /// The live block at `p`, unless there is none, or its surroundings were written to.
+    fn look(&mut self, p: *mut u8, action: Action) -> Result<&mut Record, Finding> {
+        let Some(record) = self.records.find(p) else { return Err(Finding::Unknown) };
+        if record.state != State::Live {
+            return Err(Finding::Freed);
+        }
+        // Reading a size is no reason to look at the whole surroundings.
+        if action != Action::UsableSize
+            && let Some(damage) = zones::check_canaries(record)
+        {
+            return Err(Finding::Damage(damage));
+        }
+        Ok(record)
+    }
+
+    /// Takes a block out of the quarantine and out of the records.
+    fn leave_quarantine(&mut self, next: impl Fn(&mut Quarantine) -> Option<Waiting>) -> Option<Record> {
+        let waiting = next(&mut self.quarantine)?;
+        let record = self.records.remove(waiting.address)?;
+        debug_assert_eq!(record.sequence, waiting.sequence);
+        Some(record)
+    }
+
+    fn report(&mut self, p: *mut u8, action: Action, finding: Finding, now: Stack) -> Report {
+        let found = self.records.find(p).map(|record| *record);
+        let record = found.or_else(|| self.records.around(p));
+        Report::new(p as usize, action, finding, record, now, &self.stacks)
+    }
+
+    /// Of a block that has no record any more.
+    fn report_on(&self, record: &Record, finding: Finding) -> Report {
+        Report::new(record.address, Action::Leave, finding, Some(*record), Stack::NONE, &self.stacks)
+    }
+}
+
+/// For `fork`: takes the lock.
+pub fn lock_for_fork() {
+    HARDENED.lock_raw();
+}
+
+/// For `fork`: lets it go, in parent and child.
+pub fn unlock_after_fork() {
+    HARDENED.unlock_raw();
+}

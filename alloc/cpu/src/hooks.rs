@@ -1,0 +1,244 @@
+//! Hooks: functions of the program's that see every allocation and every free, before and after it.
+//!
+//! There may be any number, each with a context of its own; each can go while other threads allocate. While there is one,
+//! every call takes the slow path ([`crate::detour`]); without one, the fast path has no instruction for it. A hook may
+//! allocate and free: what it does so itself is reported to nobody. It must not unwind.
+//!
+//! A `realloc` is reported as the allocation of the new block and the free of the old one, also where it stays in place.
+//! Not reported are what the pool needs for itself, what a signal handler does that interrupted the pool, and what the
+//! last destructors of a thread do after the pool's own has run.
+
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use crate::detour::{self, Reason};
+use crate::os;
+use crate::registry::{self, Entry};
+use crate::spin_lock::SpinLock;
+use crate::thread_cache::{DYING, EMPTY, Heap};
+use crate::thread_pointer;
+
+/// When a hook is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Moment {
+    /// Before an allocation: `block` is null.
+    BeforeAlloc = 0,
+    /// After it: `block` is null if there was no memory.
+    AfterAlloc = 1,
+    /// Before a free: the block can still be read.
+    BeforeFree = 2,
+    /// After it: `block` is a number only.
+    AfterFree = 3,
+}
+
+/// What a hook is told.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Event {
+    /// When this is.
+    pub moment: Moment,
+    /// The block.
+    pub block: *mut u8,
+    /// Allocations: bytes asked for. Frees: bytes that the block holds.
+    pub size: usize,
+    /// Allocations: the alignment asked for, at least 16. Frees: 0.
+    pub align: usize,
+}
+
+/// A hook: called with the event and its context, on the thread that allocates or frees.
+pub type Hook = extern "C" fn(event: &Event, context: *mut c_void);
+
+/// Names a hook, for its removal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HookId(pub u64);
+
+/// A place for a hook. Places are never given back; free ones are used again.
+struct Place {
+    /// Odd while there is a hook. Each hook has a number of its own, so that an old [`HookId`] removes nobody else's.
+    generation: AtomicU32,
+    /// Threads that are in the hook, or about to look whether it is still there.
+    users: AtomicU32,
+    hook: AtomicUsize,
+    context: AtomicUsize,
+}
+
+const PLACES: usize = 128;
+
+/// Some places, and where there are more.
+struct Chunk {
+    places: [Place; PLACES],
+    next: AtomicPtr<Chunk>,
+}
+
+static FIRST: Chunk = Chunk {
+    places: [const {
+        Place {
+            generation: AtomicU32::new(0),
+            users: AtomicU32::new(0),
+            hook: AtomicUsize::new(0),
+            context: AtomicUsize::new(0),
+        }
+    }; PLACES],
+    next: AtomicPtr::new(core::ptr::null_mut()),
+};
+
+/// Hooks that there are. Held by who adds or removes one.
+static COUNT: SpinLock<usize> = SpinLock::new(0);
+
+fn chunks() -> impl Iterator<Item = &'static Chunk> {
+    // SAFETY: chunks are never unmapped.
+    core::iter::successors(Some(&FIRST), |chunk| unsafe { chunk.next.load(Ordering::Acquire).as_ref() })
+}
+
+fn places() -> impl Iterator<Item = (u64, &'static Place)> {
+    chunks().flat_map(|chunk| &chunk.places).enumerate().map(|(at, place)| (at as u64, place))
+}
+
+/// Adds a hook; it sees what begins from now on, on every thread. `None` without memory, or in a signal handler that
+/// interrupted the pool.
+pub fn add_hook(hook: Hook, context: *mut c_void) -> Option<HookId> {
+    let Entry::Heap(entered) = registry::enter() else { return None };
+    let mut count = COUNT.lock(entered.slow);
+    let free = || places().find(|(_, place)| place.generation.load(Ordering::Relaxed).is_multiple_of(2));
+    let (at, place) = free().or_else(|| if add_chunk() { free() } else { None })?;
+    place.hook.store(hook as usize, Ordering::Relaxed);
+    place.context.store(context.expose_provenance(), Ordering::Relaxed);
+    let generation = place.generation.fetch_add(1, Ordering::SeqCst) + 1;
+    *count += 1;
+    detour::turn_on(entered.slow, Reason::Hooks);
+    Some(HookId(at << 32 | u64::from(generation)))
+}
+
+fn add_chunk() -> bool {
+    let memory = os::map(size_of::<Chunk>()).cast::<Chunk>();
+    // A zeroed chunk is one of free places.
+    let last = chunks().last().filter(|_| !memory.is_null());
+    last.is_some_and(|last| {
+        last.next.store(memory, Ordering::Release);
+        true
+    })
+}
+
+/// Removes a hook. When this returns, no thread is in it and none will be, unless it was called from a hook: then only the
+/// second holds. False if there is no such hook.
+pub fn remove_hook(id: HookId) -> bool {
+    let Some((_, place)) = places().find(|(at, _)| *at == id.0 >> 32) else { return false };
+    let generation = id.0 as u32;
+    {
+        let Entry::Heap(entered) = registry::enter() else { return false };
+        let mut count = COUNT.lock(entered.slow);
+        let ended = generation.wrapping_add(1);
+        if generation.is_multiple_of(2)
+            || place.generation.compare_exchange(generation, ended, Ordering::SeqCst, Ordering::Relaxed).is_err()
+        {
+            return false;
+        }
+        *count -= 1;
+        if *count == 0 {
+            detour::turn_off(Reason::Hooks);
+        }
+    }
+    let in_hook = this_heap().is_some_and(|heap| heap.in_hook.get());
+    while !in_hook && place.users.load(Ordering::SeqCst) > 0 {
+        // SAFETY: a system call without arguments.
+        unsafe { libc::sched_yield() };
+    }
+    true
+}
+
+/// Whether the calling thread's calls are to be reported now.
+#[inline]
+pub fn are_on() -> bool {
+    detour::is_on_for(Reason::Hooks)
+}
+
+/// The calling thread's heap, unless its time has not come or is over.
+fn this_heap() -> Option<&'static Heap> {
+    let home = thread_pointer::home().cast_const();
+    let is_static = home == &raw const EMPTY || home == &raw const DYING;
+    // SAFETY: any other value is the heap of this thread.
+    (!is_static).then(|| unsafe { &*home })
+}
+
+/// While it lives, the thread's calls are reported to nobody.
+struct Quiet(&'static Cell<bool>);
+
+impl Quiet {
+    /// `None` if that is so already, or the thread has no heap.
+    fn begin() -> Option<Quiet> {
+        let heap = match this_heap() {
+            Some(heap) => heap,
+            // A thread's first call.
+            None => {
+                drop(registry::enter());
+                this_heap()?
+            }
+        };
+        (!heap.in_hook.replace(true)).then(|| Quiet(&heap.in_hook))
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+fn call(event: &Event) {
+    for (_, place) in places() {
+        let before = place.generation.load(Ordering::Relaxed);
+        if before.is_multiple_of(2) {
+            continue;
+        }
+        place.users.fetch_add(1, Ordering::SeqCst);
+        if place.generation.load(Ordering::SeqCst) == before {
+            // SAFETY: `add_hook` stored a function of this type before it made the generation odd.
+            let hook = unsafe { core::mem::transmute::<usize, Hook>(place.hook.load(Ordering::Relaxed)) };
+            hook(event, core::ptr::with_exposed_provenance_mut(place.context.load(Ordering::Relaxed)));
+        }
+        place.users.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// An allocation with its reports.
+pub fn around_alloc<T>(size: usize, align: usize, allocate: impl FnOnce() -> T, block_of: impl Fn(&T) -> *mut u8) -> T {
+    let Some(_quiet) = Quiet::begin() else { return allocate() };
+    let event = Event { moment: Moment::BeforeAlloc, block: core::ptr::null_mut(), size, align: align.max(16) };
+    call(&event);
+    let result = allocate();
+    call(&Event { moment: Moment::AfterAlloc, block: block_of(&result), ..event });
+    result
+}
+
+/// A free with its reports; `size` is what the block holds.
+pub fn around_free(block: *mut u8, size: impl FnOnce() -> usize, free: impl FnOnce()) {
+    let Some(_quiet) = Quiet::begin() else { return free() };
+    let event = Event { moment: Moment::BeforeFree, block, size: size(), align: 0 };
+    call(&event);
+    free();
+    call(&Event { moment: Moment::AfterFree, ..event });
+}
+
+/// A `realloc` with its reports: `held` is what the old block holds.
+pub fn around_realloc(
+    block: *mut u8,
+    held: usize,
+    size: usize,
+    align: usize,
+    realloc: impl FnOnce() -> *mut u8,
+) -> *mut u8 {
+    let Some(_quiet) = Quiet::begin() else { return realloc() };
+    let alloc = Event { moment: Moment::BeforeAlloc, block: core::ptr::null_mut(), size, align: align.max(16) };
+    let free = Event { moment: Moment::BeforeFree, block, size: held, align: 0 };
+    call(&alloc);
+    call(&free);
+    let new = realloc();
+    // Without memory, the old block stays what it was: nothing was freed.
+    if !new.is_null() {
+        call(&Event { moment: Moment::AfterFree, ..free });
+    }
+    call(&Event { moment: Moment::AfterAlloc, block: new, ..alloc });
+    new
+}

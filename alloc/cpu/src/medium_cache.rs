@@ -1,0 +1,193 @@
+//! The thread cache's part for medium blocks, over 1 KiB: a stack of freed blocks for each class.
+//!
+//! Small blocks go back to their slab's list, so that the list `malloc` pops runs out; that makes sampling free. With
+//! medium ones a list is a few blocks long, and each of them begins on a page of its own: what counts is that the
+//! block freed last, which is still in the processor's caches, is the next to be used. So `free` pushes to the very
+//! stack that `malloc` pops, and the bytes to the next sample are counted down block by block.
+//!
+//! A stack is bounded. The bound begins small and doubles with each miss, as long as the bounds of all classes
+//! together stay below `POOLSCOPE_THREAD_CACHE`; a stack that outgrows it gives half back to the slabs.
+
+use core::cell::Cell;
+
+use crate::arena;
+use crate::block::BlockPtr;
+use crate::free;
+use crate::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
+use crate::slab::Slab;
+use crate::spin_lock::SlowPath;
+use crate::thread_cache::{ClassCount, Heap};
+
+/// Number of medium classes.
+const MEDIUM_CLASSES: usize = CLASSES - SMALL_CLASSES;
+/// Bytes that a class's stack may hold at first.
+const FIRST_BYTES: usize = 64 * 1024;
+/// Blocks that one refill brings at most.
+const REFILL_MAX: u32 = 64;
+
+/// A class's stack; its first block is the heap's [`Heap::head`].
+pub struct Stack {
+    /// Blocks in it.
+    cached: Cell<u32>,
+    /// Blocks that it may hold; 0 before the first miss.
+    limit: Cell<u32>,
+}
+
+/// The stacks of a heap. Zeroed memory is empty.
+pub struct MediumCache {
+    stacks: [Stack; MEDIUM_CLASSES],
+    /// Bytes that all stacks may hold together.
+    reserved: Cell<usize>,
+}
+
+impl MediumCache {
+    fn stack(&self, class: SizeClass) -> &Stack {
+        // SAFETY: callers ask for medium classes only, and a SizeClass is less than CLASSES.
+        unsafe { self.stacks.get_unchecked(class.index() - SMALL_CLASSES) }
+    }
+
+    /// Bytes that all stacks may hold together.
+    pub fn reserved(&self) -> usize {
+        self.reserved.get()
+    }
+
+    /// Bytes in all stacks, see [`Heap::idle_bytes`].
+    pub fn idle_bytes(&self) -> usize {
+        let blocks = |stack: &Stack| {
+            // SAFETY: as in `Heap::idle_bytes`.
+            unsafe { stack.cached.as_ptr().read_volatile() as usize }
+        };
+        let sizes = (SMALL_CLASSES..CLASSES).map(|class| SizeClass(class as u8).block());
+        self.stacks.iter().zip(sizes).map(|(stack, size)| blocks(stack) * size).sum()
+    }
+
+    /// Starts again with small bounds.
+    pub fn forget_limits(&self) {
+        self.stacks.iter().for_each(|stack| stack.limit.set(0));
+        self.reserved.set(0);
+    }
+
+    /// Raises the bound of a class that missed, if all stacks together may hold that much: the new bound.
+    fn raise_limit(&self, class: SizeClass, thread_cache: usize) -> u32 {
+        let limit = &self.stack(class).limit;
+        let before = limit.get();
+        let wanted = if before == 0 { (FIRST_BYTES / class.block()).max(1) as u32 } else { before * 2 };
+        let more = (wanted - before) as usize * class.block();
+        // Every class may have one block.
+        if before == 0 || self.reserved.get() + more <= thread_cache {
+            limit.set(wanted);
+            self.reserved.set(self.reserved.get() + more);
+        }
+        limit.get()
+    }
+}
+
+impl Heap {
+    /// Pops a medium block, unless the stack is empty or the block would hold the next sampled byte.
+    #[inline(always)]
+    pub fn pop_medium(&self, class: SizeClass) -> Option<*mut u8> {
+        // SAFETY: a SizeClass is less than CLASSES.
+        let (head, budget) =
+            unsafe { (self.head.get_unchecked(class.index()), self.budget.get_unchecked(class.index())) };
+        let block = head.get();
+        let left = budget.left.get() - class.block() as i64;
+        if block.is_null() || left <= 0 {
+            return None;
+        }
+        budget.left.set(left);
+        // SAFETY: blocks in the stack are free and this thread's.
+        head.set(unsafe { block.next() });
+        let cached = &self.medium.stack(class).cached;
+        cached.set(cached.get() - 1);
+        self.count(class).allocs.set(self.count(class).allocs.get() + 1);
+        Some(block.address())
+    }
+
+    /// Pushes a freed medium block; true if the stack has outgrown its bound.
+    ///
+    /// # Safety
+    /// The block was handed out from a slab of this class and this heap, and is free now.
+    #[inline(always)]
+    pub unsafe fn push_medium(&self, class: SizeClass, block: BlockPtr) -> bool {
+        // SAFETY: a SizeClass is less than CLASSES.
+        let head = unsafe { self.head.get_unchecked(class.index()) };
+        // SAFETY: the caller's promise.
+        unsafe { block.set_next(head.get()) };
+        head.set(block);
+        let stack = self.medium.stack(class);
+        let cached = stack.cached.get() + 1;
+        stack.cached.set(cached);
+        self.count(class).frees.set(self.count(class).frees.get() + 1);
+        cached > stack.limit.get()
+    }
+
+    #[inline(always)]
+    fn count(&self, class: SizeClass) -> &ClassCount {
+        // SAFETY: a SizeClass is less than CLASSES.
+        unsafe { self.counts.get_unchecked(class.index()) }
+    }
+
+    /// Whether the next block of the class is to be sampled.
+    pub fn is_sample_due(&self, class: SizeClass) -> bool {
+        let left = self.budget[class.index()].left.get();
+        if class.is_medium() { left <= class.block() as i64 } else { left <= 0 }
+    }
+
+    /// Puts blocks of a slab onto an empty stack. False if the slab has none.
+    pub fn stock_medium(&self, slab: &'static Slab, thread_cache: usize) -> bool {
+        let class = slab.class.get();
+        let limit = self.medium.raise_limit(class, thread_cache);
+        let (first, count) = slab.take_some((limit / 2).clamp(1, REFILL_MAX));
+        self.head[class.index()].set(first);
+        self.medium.stack(class).cached.set(count);
+        count > 0
+    }
+
+    /// Gives the older half of a stack back to its slabs.
+    pub fn flush_medium(&'static self, slow: SlowPath, class: SizeClass) {
+        let keep = self.medium.stack(class).limit.get() / 2;
+        self.trim_medium(slow, class, keep);
+    }
+
+    /// Gives all but the last `keep` freed blocks of a class back to their slabs.
+    pub fn trim_medium(&'static self, slow: SlowPath, class: SizeClass, keep: u32) {
+        let stack = self.medium.stack(class);
+        let cached = stack.cached.get();
+        if cached <= keep {
+            return;
+        }
+        let head = &self.head[class.index()];
+        // SAFETY: the stack's blocks are this thread's.
+        let mut block = unsafe {
+            if keep == 0 {
+                head.replace(BlockPtr::NULL)
+            } else {
+                let last = head.get().nth(keep as usize - 1);
+                let rest = last.next();
+                if rest == last {
+                    free::freed_before(last.address(), class.block());
+                }
+                last.set_next(BlockPtr::NULL);
+                rest
+            }
+        };
+        stack.cached.set(keep);
+        while !block.is_null() {
+            // SAFETY: as above.
+            let next = unsafe { block.next() };
+            if let Some(slab) = arena::page_of(block.address()).map(Slab::head) {
+                free::check_start(slab, block);
+                // Pushed twice, one after the other.
+                if next == block {
+                    free::freed_before(block.address(), class.block());
+                }
+                // SAFETY: the slab is this heap's, or the block would not be in its stack.
+                let due = unsafe { slab.push(block) };
+                if due {
+                    self.on_countdown(slow, slab);
+                }
+            }
+            block = next;
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What the process was started with: read once, at its first allocation.
+
+use core::ffi::{CStr, c_char};
+use core::fmt::Write;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use super::range::Printable;
+use super::{SETTINGS, Setting, store};
+use crate::message::Message;
+
+/// Variables that the `poolscope` command reads and the pool does not, each with what it is for.
+pub const COMMAND_VARIABLES: [(&str, &str); 1] = [(
+    "POOLSCOPE_LIB",
+    "Path of `libpoolscope.so`, for `poolscope run` and `poolscope check`. Otherwise it is looked for beside the \
+     command, then in the system's library folders.",
+)];
+
+const PREFIX: &[u8] = b"POOLSCOPE_";
+
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the environment was read: what is only set at the start stays as it is from then on.
+pub fn is_started() -> bool {
+    STARTED.load(Ordering::Acquire)
+}
+
+/// Reads the environment. Every value that is none, and every variable of the pool's that it does not know, is named
+/// on standard error.
+pub fn start() {
+    STARTED.store(true, Ordering::Release);
+    // SAFETY: getauxval takes no memory. The caller of a set-uid program must not steer it.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        return;
+    }
+    for (at, setting) in SETTINGS.iter().enumerate() {
+        let Some(text) = variable(setting.variable) else { continue };
+        match setting.range.parse(text) {
+            Some(word) => store::put(at, word),
+            None => name_bad_value(setting, text, store::get(at)),
+        }
+    }
+    for_each_name(|name| {
+        let known = SETTINGS.iter().map(|setting| setting.variable.to_bytes());
+        let mut known = known.chain(COMMAND_VARIABLES.iter().map(|(name, _)| name.as_bytes()));
+        if name.starts_with(PREFIX) && !known.any(|known| known == name) {
+            name_unknown(name);
+        }
+    });
+}
+
+#[cold]
+fn name_bad_value(setting: &Setting, text: &CStr, used: u64) {
+    let mut message = Message::new("");
+    // A message that does not fit is cut.
+    let _ = write!(
+        message,
+        "{}={} is not valid, {} is used; it takes {}",
+        Printable(setting.variable.to_bytes()),
+        Printable(text.to_bytes()),
+        setting.range.show(used),
+        setting.range
+    );
+    message.print();
+}
+
+#[cold]
+fn name_unknown(name: &[u8]) {
+    let mut message = Message::new("");
+    let _ = write!(message, "{} is unknown and without effect", Printable(name));
+    if let Some(known) = nearest(&name[PREFIX.len()..]) {
+        let _ = write!(message, "; is POOLSCOPE_{} meant?", Printable(known));
+    }
+    message.print();
+}
+
+/// The variable (without its prefix) that a wrong name was most likely to be: one that it begins, or is a slip away from.
+fn nearest(name: &[u8]) -> Option<&'static [u8]> {
+    let known = || SETTINGS.iter().map(|setting| &setting.variable.to_bytes()[PREFIX.len()..]);
+    let begun = known().find(|known| name.len() > 1 && known.starts_with(name));
+    let slip = || known().filter(|known| distance(name, known) <= 1 + known.len() / 4);
+    begun.or_else(|| slip().min_by_key(|known| distance(name, known)))
+}
+
+/// The longest name that is compared in [`distance`].
+const LONGEST: usize = 32;
+
+/// Letters to put in, take out, change or swap with their neighbour to make one name of the other. Names that are too
+/// long are far from all.
+fn distance(a: &[u8], b: &[u8]) -> usize {
+    if a.len() > LONGEST || b.len() > LONGEST {
+        return usize::MAX;
+    }
+    // rows[i % 3][j]: the distance of the first i letters of `a` to the first j of `b`.
+    let mut rows = [[0; LONGEST + 1]; 3];
+    rows[0] = core::array::from_fn(|j| j);
+    for i in 1..=a.len() {
+        rows[i % 3][0] = i;
+        for j in 1..=b.len() {
+            let same = a[i - 1].eq_ignore_ascii_case(&b[j - 1]);
+            let last = rows[(i - 1) % 3];
+            let mut best = (last[j - 1] + usize::from(!same)).min(last[j] + 1).min(rows[i % 3][j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[(i - 2) % 3][j - 2] + 1);
+            }
+            rows[i % 3][j] = best;
+        }
+    }
+    rows[a.len() % 3][b.len()]
+}
+
+/// The value of a variable.
+fn variable(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: the value lies in memory that the C library keeps; it stays unless the program changes this very variable,
+    // and all but the folder is read at once.
+    unsafe {
+        let value: *const c_char = libc::getenv(name.as_ptr());
+        (!value.is_null()).then(|| CStr::from_ptr(value))
+    }
+}
+
+unsafe extern "C" {
+    /// The environment (POSIX).
+    static environ: *const *const c_char;
+}
+
+/// Calls `f` with the name of each variable.
+fn for_each_name(mut f: impl FnMut(&[u8])) {
+    // SAFETY: `environ` is null or an array of texts that ends with null; another thread that changes the environment
+    // while this one makes its first allocation races with every getenv as well.
+    unsafe {
+        let mut at = environ;
+        while !at.is_null() && !(*at).is_null() {
+            let text = CStr::from_ptr(*at).to_bytes();
+            f(text.split(|&byte| byte == b'=').next().unwrap_or(text));
+            at = at.add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{distance, nearest};
+
+    #[test]
+    fn a_wrong_name_leads_to_the_one_that_was_meant() {
+        for (wrong, meant) in [
+            ("PEROID", Some("PERIOD")),
+            ("SCAVENGE", Some("SCAVENGE_MS")),
+            ("SCAVANGE_MS", Some("SCAVENGE_MS")),
+            ("HARDEN", Some("HARDENED")),
+            ("verbose", Some("VERBOSE")),
+            ("LOG_LEVEL", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(wrong.as_bytes()), meant.map(str::as_bytes), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_are_near_that_differ_by_a_slip() {
+        for (a, b, expected) in [
+            ("PERIOD", "PERIOD", 0),
+            ("PERIDO", "PERIOD", 1),
+            ("period", "PERIOD", 0),
+            ("PERIODS", "PERIOD", 1),
+            ("PEROD", "PERIOD", 1),
+            ("GC", "GC_MS", 3),
+            ("", "DIR", 3),
+        ] {
+            assert_eq!(distance(a.as_bytes(), b.as_bytes()), expected, "{a} {b}");
+        }
+        assert_eq!(distance(&[b'A'; 100], b"PERIOD"), usize::MAX);
+    }
+}

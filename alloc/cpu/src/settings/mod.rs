@@ -1,0 +1,117 @@
+//! The settings: one table, from which come the environment's variables, the builder, and the README's list.
+//!
+//! | file | what |
+//! |---|---|
+//! | this one | the table |
+//! | `range.rs` | which values a setting takes, how they are written and read |
+//! | `values.rs` | the types that are more than a number |
+//! | `store.rs` | the values in force: one word each, read without a lock |
+//! | `environment.rs` | what the process was started with |
+//! | `config.rs` | what the program says: the builder, and by name |
+//!
+//! Who speaks last wins: the defaults, then what the program sets before its first allocation, then the environment
+//! (of whoever starts the program), then what the program changes while it runs.
+
+mod config;
+mod declare;
+mod environment;
+mod range;
+mod store;
+mod values;
+
+use core::ffi::CStr;
+
+pub use config::{SettingError, get, set, start_with};
+pub use environment::COMMAND_VARIABLES;
+pub(crate) use environment::start;
+pub use range::Range;
+pub use store::Current;
+pub use values::{Huge, NodeSet, Numa};
+
+/// When a setting can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Only before the first allocation of the process.
+    AtStart,
+    /// At any time.
+    Anytime,
+}
+
+/// A row of the table.
+#[derive(Debug)]
+pub struct Setting {
+    /// What the builder's method and the C functions call it.
+    pub key: &'static str,
+    /// Environment variable.
+    pub variable: &'static CStr,
+    /// Which values it takes.
+    pub range: Range,
+    /// What holds when nobody says anything, as the word that [`Range`] reads.
+    pub default: u64,
+    /// When it can change.
+    pub change: Change,
+    /// What it does.
+    pub help: &'static str,
+}
+
+declare::settings! {
+    /// Mean bytes between two samples; 0 or 1 records every allocation.
+    period: u64 = 512 << 10, "POOLSCOPE_PERIOD", Bytes { min: 0, max: 1 << 40 }, Anytime;
+
+    /// Samples a second that the process takes, about: where they come faster, the period is raised; 0 for no limit.
+    sample_rate: u64 = 20_000, "POOLSCOPE_SAMPLE_RATE", Number { min: 0, max: 1_000_000_000 }, Anytime;
+
+    /// Folder of the segments; made with mode 0700 if it is missing.
+    dir: Option<&'static CStr> = 0, "POOLSCOPE_DIR", Folder { default: "/dev/shm/poolscope-UID" }, AtStart;
+
+    /// 1 keeps the segment after a normal exit.
+    keep: bool = 0, "POOLSCOPE_KEEP", Switch, Anytime;
+
+    /// 1 says on standard error when the pool has to do without something, such as its segment.
+    verbose: bool = 0, "POOLSCOPE_VERBOSE", Switch, Anytime;
+
+    /// Bytes that a thread's cache may hold beyond what the thread has in use.
+    thread_cache: u64 = 4 << 20, "POOLSCOPE_THREAD_CACHE", Bytes { min: 64 << 10, max: 1 << 30 }, Anytime;
+
+    /// Time over which idle memory goes back to the system.
+    scavenge_ms: Option<u64> = 10_000, "POOLSCOPE_SCAVENGE_MS", Milliseconds { min: 0, max: 3_600_000 }, Anytime;
+
+    /// Time without an allocation after which a thread's cache is drained.
+    gc_ms: Option<u64> = 5_000, "POOLSCOPE_GC_MS", Milliseconds { min: 1, max: 3_600_000 }, Anytime;
+
+    /// Huge pages: none, transparent ones, or explicit ones (hugetlb) as far as they go and transparent ones then.
+    huge: Huge = Huge::Madvise as u64, "POOLSCOPE_HUGE", OneOf(Huge::NAMES), AtStart;
+
+    /// NUMA nodes that memory comes from: as the system has it, each thread's own, all in turn, or those listed.
+    numa: Numa = 0, "POOLSCOPE_NUMA", NumaPolicy, AtStart;
+
+    /// 1 looks for double frees, overflows and use after free, at a cost.
+    hardened: bool = 0, "POOLSCOPE_HARDENED", Switch, AtStart;
+
+    /// Bytes of the first address range that is reserved; more is reserved when it is used up.
+    arena: u64 = 256 << 30, "POOLSCOPE_ARENA", PowerOfTwo { min: 64 << 20, max: 1 << 40 }, AtStart;
+}
+
+/// The settings in force.
+#[inline(always)]
+pub fn current() -> Current {
+    Current
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_consistent() {
+        for setting in &SETTINGS {
+            let name = setting.variable.to_str().unwrap();
+            assert_eq!(name.strip_prefix("POOLSCOPE_").unwrap().to_ascii_lowercase(), setting.key);
+            assert!(setting.range.allows(setting.default), "{name}");
+            assert!(setting.help.ends_with('.') && !setting.help.contains('|'), "{name}: {}", setting.help);
+            // A folder is kept as the address of its text, which only the environment and a literal keep for good.
+            let folder = matches!(setting.range, Range::Folder { .. });
+            assert!(!folder || setting.change == Change::AtStart, "{name}");
+        }
+    }
+}

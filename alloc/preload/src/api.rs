@@ -1,0 +1,124 @@
+//! The pool by its own name, as `include/poolscope.h` declares it: for programs that ask for the pool and not for
+//! whatever `malloc` is.
+//!
+//! **Invariant:** what the header declares is what the library exports under `poolscope_`. `tests/tests/c_api.rs` compares
+//! the two.
+//!
+//! The blocks' functions have sections of their own, so that the compiler does not make one function of `malloc` and
+//! `poolscope_malloc`: valgrind puts its own in the place of `malloc` by the address, and must not catch a part of these.
+
+use core::ffi::{c_char, c_int, c_void};
+
+use poolscope_cpu as pool;
+use poolscope_cpu::hooks::{Hook, HookId};
+
+use crate::c;
+
+/// The library's version.
+#[unsafe(no_mangle)]
+pub extern "C" fn poolscope_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}
+
+/// `malloc` from the pool.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.poolscope_malloc")]
+pub extern "C" fn poolscope_malloc(size: usize) -> *mut u8 {
+    pool::malloc(size)
+}
+
+/// `calloc` from the pool.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.poolscope_calloc")]
+pub extern "C" fn poolscope_calloc(count: usize, size: usize) -> *mut u8 {
+    c::zeroed(count, size)
+}
+
+/// `realloc` of a block of the pool.
+///
+/// # Safety
+/// `p` is null or an allocated block of the pool.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.poolscope_realloc")]
+pub unsafe extern "C" fn poolscope_realloc(p: *mut u8, size: usize) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    unsafe { c::resized(p, size) }
+}
+
+/// `aligned_alloc` from the pool.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.poolscope_aligned_alloc")]
+pub extern "C" fn poolscope_aligned_alloc(align: usize, size: usize) -> *mut u8 {
+    c::aligned(align, size)
+}
+
+/// `free` of a block of the pool.
+///
+/// # Safety
+/// `p` is null or an allocated block of the pool.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.poolscope_free")]
+pub unsafe extern "C" fn poolscope_free(p: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { pool::free(p) }
+}
+
+/// `free_sized` of a block of the pool.
+///
+/// # Safety
+/// `p` is null or an allocated block of `size` bytes.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.poolscope_free_sized")]
+pub unsafe extern "C" fn poolscope_free_sized(p: *mut u8, size: usize) {
+    let _ = size;
+    // SAFETY: the caller's promise.
+    unsafe { pool::free(p) }
+}
+
+/// `free_aligned_sized` of a block of the pool.
+///
+/// # Safety
+/// `p` is null or a block of `poolscope_aligned_alloc(align, size)`.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.poolscope_free_aligned_sized")]
+pub unsafe extern "C" fn poolscope_free_aligned_sized(p: *mut u8, align: usize, size: usize) {
+    let _ = (align, size);
+    // SAFETY: the caller's promise.
+    unsafe { pool::free(p) }
+}
+
+/// `malloc_usable_size` of a block of the pool.
+///
+/// # Safety
+/// `p` is null or an allocated block of the pool.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.poolscope_usable_size")]
+pub unsafe extern "C" fn poolscope_usable_size(p: *const u8) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { pool::usable_size(p.cast_mut()) }
+}
+
+/// Gives all memory back to the kernel that no block is in. Returns the bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn poolscope_release_free_memory() -> usize {
+    pool::release_unused()
+}
+
+/// The same, and the counters that only grow begin again.
+#[unsafe(no_mangle)]
+pub extern "C" fn poolscope_reset() -> usize {
+    pool::reset()
+}
+
+/// Adds a hook: a number for its removal, or 0 without memory and in a signal handler that interrupted the pool.
+#[unsafe(no_mangle)]
+pub extern "C" fn poolscope_add_hook(hook: Option<Hook>, context: *mut c_void) -> u64 {
+    hook.and_then(|hook| pool::hooks::add_hook(hook, context)).map_or(0, |id| id.0)
+}
+
+/// Removes a hook: 0, or `ENOENT` if there is no such hook.
+#[unsafe(no_mangle)]
+pub extern "C" fn poolscope_remove_hook(id: u64) -> c_int {
+    if pool::hooks::remove_hook(HookId(id)) { 0 } else { libc::ENOENT }
+}

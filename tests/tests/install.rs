@@ -1,0 +1,122 @@
+//! `make install`, and programs that are built against what it installed.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use poolscope_e2e::{Pool, Program, Scratch, artifacts, repository};
+
+/// Runs `make install`, which has nothing to build.
+fn install(prefix: &Path, destination: &str) {
+    Program::new("make")
+        .args(["install", &format!("PREFIX={}", prefix.display()), &format!("DESTDIR={destination}")])
+        .dir(repository())
+        .env("CARGO_TARGET_DIR", artifacts::release().parent().expect("the release folder lies in the target folder"))
+        .run()
+        .silent_success();
+}
+
+/// All files below a folder, by their paths in it.
+fn files(folder: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut next = vec![folder.to_owned()];
+    while let Some(place) = next.pop() {
+        for entry in std::fs::read_dir(&place).unwrap_or_else(|e| panic!("{}: {e}", place.display())) {
+            let path = entry.expect("an entry is readable").path();
+            if path.is_dir() {
+                next.push(path);
+            } else {
+                let inside = path.strip_prefix(folder).expect("it lies in the folder");
+                found.insert(inside.to_str().expect("the path is text").to_owned());
+            }
+        }
+    }
+    found
+}
+
+const INSTALLED: [&str; 5] = [
+    "bin/poolscope",
+    "include/poolscope.h",
+    "include/poolscope_memory_resource.hpp",
+    "lib/libpoolscope.so",
+    "lib/pkgconfig/poolscope.pc",
+];
+
+/// What pkg-config says of an installed tree.
+fn pkg_config(prefix: &Path, arguments: &[&str]) -> String {
+    let output = Program::new("pkg-config")
+        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
+        .args(arguments)
+        .arg("poolscope")
+        .run()
+        .silent_success();
+    output.stdout.trim().to_owned()
+}
+
+/// Compiles a sample as its first lines say, with what pkg-config answers.
+fn compile(prefix: &Path, compiler: &[&str], source: &str, output: PathBuf) -> PathBuf {
+    let flags = pkg_config(prefix, &["--cflags", "--libs"]);
+    let run_path = format!("-Wl,-rpath,{}", pkg_config(prefix, &["--variable=libdir"]));
+    Program::new(compiler[0])
+        .args(&compiler[1..])
+        .args(["-Wall", "-Wextra", "-Werror", "-O2", "-pthread", "-o"])
+        .arg(&output)
+        .arg(repository().join("samples/csrc").join(source))
+        .args(flags.split_whitespace())
+        .arg(run_path)
+        .run()
+        .silent_success();
+    output
+}
+
+#[test]
+fn a_c_and_a_cpp_program_are_built_and_run_against_an_installed_tree() {
+    let pool = Pool::new();
+    let prefix = pool.files().join("usr");
+    install(&prefix, "");
+    assert_eq!(files(&prefix), INSTALLED.map(str::to_owned).into());
+    assert_eq!(pkg_config(&prefix, &["--modversion"]), env!("CARGO_PKG_VERSION"));
+
+    let tensors = compile(&prefix, &["gcc"], "tensors.c", pool.files().join("tensors"));
+    let input = pool.files().write("input", "words of a file, words, and words\n");
+    let output = pool.program(&tensors).env_remove("LD_PRELOAD").arg(&input).run().silent_success().stdout;
+    // 40,000 bytes of each number below 64, and the bytes of the file.
+    let bytes = std::fs::read(&input).expect("it was just written");
+    let sum = (0..64).sum::<u64>() * 40_000 + bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+    assert!(output.contains(&format!("the bytes' sum is {sum}\n")) && output.contains("was unmapped"), "{output}");
+    pool.assert_ran("tensors");
+
+    let words = compile(&prefix, &["g++", "-std=c++17"], "words.cpp", pool.files().join("words"));
+    let program = pool.program(&words).env_remove("LD_PRELOAD").input("one two one\nthree one two\n");
+    assert_eq!(program.run().silent_success().stdout, "3\tone\n2\ttwo\n1\tthree\n");
+    pool.assert_ran("words");
+}
+
+#[test]
+fn the_installed_command_finds_the_installed_library() {
+    let pool = Pool::new();
+    let prefix = pool.files().join("usr");
+    install(&prefix, "");
+    let program = pool.program(prefix.join("bin/poolscope")).env_remove("LD_PRELOAD");
+    let output = program.args(["run", "--headless", "--", "cat", "/proc/self/maps"]).run().silent_success();
+    let library = prefix.join("lib/libpoolscope.so");
+    assert!(output.stdout.contains(library.to_str().expect("the path is text")), "{}", output.stdout);
+}
+
+#[test]
+fn a_packager_installs_below_a_folder_that_the_files_do_not_name() {
+    let scratch = Scratch::new();
+    let stage = scratch.join("stage");
+    install(Path::new("/opt/pool"), stage.to_str().expect("the path is text"));
+    assert_eq!(files(&stage), INSTALLED.map(|file| format!("opt/pool/{file}")).into());
+    let package = std::fs::read_to_string(stage.join("opt/pool/lib/pkgconfig/poolscope.pc")).expect("it is there");
+    assert!(package.contains("prefix=/opt/pool\n") && !package.contains("stage"), "{package}");
+}
+
+#[test]
+fn a_relative_prefix_is_refused_with_the_full_path() {
+    let output = Program::new("make").args(["install", "PREFIX=somewhere"]).dir(repository()).run();
+    assert_ne!(output.code(), 0);
+    let full = format!("PREFIX={}/somewhere", repository().display());
+    assert!(output.stderr.contains(&full), "{}", output.report());
+    assert!(!repository().join("somewhere").exists());
+}
