@@ -268,7 +268,11 @@ unsafe fn realloc_unseen(p: *mut u8, usable: usize, size: usize, align: usize) -
 /// As for [`realloc_unseen`].
 unsafe fn realloc_by_copy(p: *mut u8, usable: usize, size: usize, align: usize) -> *mut u8 {
     let new = if size > usable && size > MEDIUM_MAX { allocate_growing(size, align) } else { None };
-    let new = new.unwrap_or_else(|| malloc_aligned(size, align));
+    // No closure: its frame would be the standard library's, between the pool's own, which are left out of stacks.
+    let new = match new {
+        Some(new) => new,
+        None => malloc_aligned(size, align),
+    };
     if !new.is_null() {
         // SAFETY: the caller's promise; the new block holds `size` bytes.
         unsafe {

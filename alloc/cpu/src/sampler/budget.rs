@@ -43,8 +43,8 @@ impl Budget {
         random.set(state);
     }
 
-    /// Draws anew if the period has changed, or was raised for a time that is over. Only where no sample is due: the points to come don't depend on those
-    /// before, so nothing is biased.
+    /// Draws anew if the period has changed, or was raised for a time that is over. Only where no sample is due: the
+    /// points to come don't depend on those before, so nothing is biased.
     #[inline]
     pub fn follow(&self, random: &Cell<u64>, period: u64) {
         if self.level.get() > 0 && governor::is_stale(self) {

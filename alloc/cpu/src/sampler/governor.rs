@@ -3,10 +3,13 @@
 //! A sample costs about half a microsecond. At a mean of 512 KiB that is nothing for a program that works with its memory,
 //! and most of the time of a loop that does nothing but allocate and free a 32 KiB buffer: it would take a sample
 //! with every sixteenth block. So each thread has a bucket of samples; all of them together are filled with
-//! `POOLSCOPE_SAMPLE_RATE` samples a second, for samples also take a lock. While a thread's bucket is empty, the classes that bring most samples are sampled with twice the period, and twice that, until the rate
-//! holds; when the bucket fills up again, the period goes back. A class that brings few keeps its period, so that a leak
-//! beside a hot loop is seen as well as before; and the bucket holds enough for every burst: at the default period a
-//! single thread allocates 2 GiB before anything changes.
+//! `POOLSCOPE_SAMPLE_RATE` samples a second, for samples also take a lock. While a thread's bucket is empty, the classes
+//! that bring most samples are sampled with twice the period, and twice that, until the rate holds; when the bucket fills
+//! up again, the period goes back. A class that brings few keeps its period, so that a leak beside a hot loop is seen as
+//! well as before; and the bucket holds enough for every burst: a single thread allocates 2 GiB before anything changes.
+//!
+//! Who asks for a shorter period than the default wants to see more and pays for it: rate and bucket grow by as much, so
+//! that the same bytes pass. A period of 0 or 1, which is to record everything, is never raised.
 //!
 //! The estimates stay unbiased: each sample's weight follows from the period that its budget was drawn with, and the
 //! period only changes where a budget is drawn anyway, or, for lack of memory in the exponential distribution, might as
@@ -26,6 +29,8 @@ const PATIENCE: u8 = 4;
 /// A class that had no sample for this long is sampled with the plain period again.
 const STALE_NS: u64 = 50_000_000;
 
+/// The period that the numbers of samples below are meant for.
+const PERIOD_DEFAULT: u64 = 512 << 10;
 /// Samples that all buckets together hold.
 const BURST: u64 = 4096;
 /// Samples a second, and in a bucket, that every thread may have, however many there are.
@@ -44,13 +49,14 @@ impl Governor {
     pub fn sampled(&self, budget: &Budget, now: u64) {
         let passed = now.saturating_sub(self.latest.replace(now));
         budget.sampled_at.set(now);
-        let rate = settings::current().sample_rate();
-        if rate == 0 {
+        let (rate, period) = (settings::current().sample_rate(), settings::current().period());
+        if rate == 0 || period <= 1 {
             return budget.level.set(0);
         }
+        let finer = (PERIOD_DEFAULT / period).max(1);
         let threads = stats::get(TierCounter::ThreadsLive).max(1);
-        let sample = 1_000_000_000 / (rate / threads).max(THREAD_MIN);
-        let empty = (BURST / threads).max(THREAD_MIN) * sample;
+        let sample = (1_000_000_000 / ((rate / threads).max(THREAD_MIN) * finer)).max(1);
+        let empty = (BURST / threads).max(THREAD_MIN) * finer * sample;
         let missing = (self.missing.get() + sample).saturating_sub(passed).min(empty);
         self.missing.set(missing);
         if missing == empty {
