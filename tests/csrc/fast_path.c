@@ -1,0 +1,29 @@
+/* Pairs of malloc and free, one block at a time, for callgrind to count (fast_path.rs).
+ *
+ * usage: fast_path PAIRS SIZE [hooked]
+ * hooked: after a hook has come, has seen blocks, and has gone */
+#include <stdlib.h>
+#include <string.h>
+
+#define POOLSCOPE_WEAK
+#include "poolscope.h"
+
+/* The compiler is told to take malloc for a function like any other, and leaves every pair in. */
+static void pairs(long count, size_t size) {
+    for (long pair = 0; pair < count; pair++) free(malloc(size));
+}
+
+static void sees(const poolscope_event *event, void *context) { *(size_t *)context += event->size; }
+
+int main(int argc, char **argv) {
+    if (argc < 3) return 2;
+    long count = atol(argv[1]);
+    size_t size = (size_t)atol(argv[2]), seen = 0;
+    if (argc > 3 && strcmp(argv[3], "hooked") == 0) {
+        uint64_t hook = poolscope_add_hook(sees, &seen);
+        pairs(10, size);
+        if (hook == 0 || poolscope_remove_hook(hook) != 0 || seen < 20 * size) return 1;
+    }
+    pairs(count, size);
+    return 0;
+}
