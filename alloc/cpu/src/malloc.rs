@@ -34,7 +34,18 @@ pub fn malloc(size: usize) -> *mut u8 {
 #[cold]
 #[inline(never)]
 extern "C" fn malloc_slow(size: usize) -> *mut u8 {
+    if size <= SMALL_MAX
+        && let Some(p) = recycle(SizeClass::of_small(size))
+    {
+        return p;
+    }
     allocate(size, 16).0
+}
+
+/// The slow path's own fast path: a thread that frees as fast as it allocates takes its freed blocks up again.
+#[inline(always)]
+fn recycle(class: SizeClass) -> Option<*mut u8> {
+    registry::enter_own()?.heap.recycle(class)
 }
 
 /// Allocates `size` bytes at a multiple of `align`, a power of two; null and `ENOMEM` without memory.
@@ -67,6 +78,12 @@ fn malloc_aligned_fast(size: usize, align: usize) -> Option<*mut u8> {
 #[cold]
 #[inline(never)]
 extern "C" fn malloc_aligned_slow(size: usize, align: usize) -> *mut u8 {
+    if let Some(class) = SizeClass::of_aligned(size, align)
+        && !class.is_medium()
+        && let Some(p) = recycle(class)
+    {
+        return p;
+    }
     allocate(size, align).0
 }
 

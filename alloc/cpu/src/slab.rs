@@ -154,7 +154,12 @@ impl Slab {
 
     /// Keeps an empty slab that waits in a queue quiet.
     pub fn arm_never(&self) {
-        let live = self.in_use();
+        self.arm_quiet(self.in_use());
+    }
+
+    /// Brings `live` up to date; the owner need not look at all. The countdown goes on below 0.
+    #[inline(always)]
+    fn arm_quiet(&self, live: u32) {
         self.arm(live, 0);
     }
 
@@ -203,6 +208,19 @@ impl Slab {
         before <= batch.count
     }
 
+    /// Blocks that the owner freed and that wait in the slab's list.
+    #[inline(always)]
+    pub fn local_blocks(&self) -> u32 {
+        u32::from(self.carved.get()).wrapping_sub(self.in_use()).wrapping_sub(self.remote.get().into())
+    }
+
+    /// Takes the list of all [`Slab::local_blocks`]. They count as handed out afterwards.
+    #[inline(always)]
+    pub fn take_local(&self, blocks: u32) -> BlockPtr {
+        self.arm_quiet(self.in_use() + blocks);
+        self.local_free.replace(BlockPtr::NULL)
+    }
+
     /// Takes one of the two lists of freed blocks: the list and its length. They count as handed out afterwards.
     pub fn take_free(&self) -> (BlockPtr, u32) {
         let in_use = self.in_use();
@@ -214,7 +232,7 @@ impl Slab {
         } else {
             (local, u32::from(self.carved.get()) - in_use - remote)
         };
-        self.arm(in_use + count, in_use + count);
+        self.arm_quiet(in_use + count);
         (list, count)
     }
 
@@ -239,7 +257,7 @@ impl Slab {
             BlockPtr::new(block).set_next(behind);
             let live = self.in_use() + count;
             self.carved.set((carved + count) as u16);
-            self.arm(live, live);
+            self.arm_quiet(live);
             (BlockPtr::new(first), count)
         }
     }

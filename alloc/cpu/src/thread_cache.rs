@@ -35,12 +35,20 @@ use crate::{central_cache, page_heap, sampler, scavenger, settings};
 const PARTIAL_MAX: usize = 1 << 20;
 /// Bytes of new blocks that a refill cuts at first; it doubles with each, up to a slab.
 const FIRST_CARVE: usize = 4096;
-/// A list that is shorter than this is made longer with new blocks, if the slab has any.
-const LIST_MIN: u32 = 32;
+/// A list of fewer blocks and bytes than these is made longer with new blocks, if the slab has any.
+const LIST_MIN: u32 = 64;
+const LIST_BYTES: usize = 16 * 1024;
+/// Of this many refills in a row at least one is a general one.
+const GENERAL_EVERY: u64 = 16;
 /// Where the sampled byte cuts a list, it is walked this far at a time: blocks that are about to be used anyway.
 const CUT_MAX: u32 = 64;
 /// Bytes of empty slabs that a new heap keeps; each miss doubles it, up to `POOLSCOPE_THREAD_CACHE`.
 const EMPTY_MIN: usize = 128 << 10;
+
+/// Blocks of a list that is not worth making longer: few refills, in few of the processor's cache lines.
+fn list_min(class: SizeClass) -> u32 {
+    LIST_MIN.max((LIST_BYTES / class.block()) as u32)
+}
 
 /// Bytes that a thread's cache may hold beyond what is in use.
 fn thread_cache() -> usize {
@@ -168,6 +176,34 @@ impl Heap {
         Some(block.address())
     }
 
+    /// A small block from what the thread itself has freed of the active slab, if that makes a list of its own and nothing
+    /// else is due: what [`Heap::refill`] comes to most of the time, in a fifth of its instructions. `None` leaves
+    /// everything as it was.
+    #[inline(always)]
+    pub fn recycle(&self, class: SizeClass) -> Option<*mut u8> {
+        let slab = self.active[class.index()].get()?;
+        let count = &self.counts[class.index()];
+        let budget = &self.budget[class.index()];
+        let blocks = slab.local_blocks();
+        let left = budget.left.get() - (class.block() * blocks as usize) as i64;
+        // Now and then the general refill looks after what other threads freed, and publishes the counters.
+        let is_plain = !count.refills.get().is_multiple_of(GENERAL_EVERY) && budget.is_of(settings::current().period());
+        if blocks < list_min(class) || left <= 0 || !is_plain || self.scope.get() != 0 {
+            return None;
+        }
+        budget.left.set(left);
+        count.refills.set(count.refills.get() + 1);
+        count.allocs.set(count.allocs.get() + u64::from(blocks));
+        let counted = slab.counted_frees.get().min(blocks);
+        slab.counted_frees.set(slab.counted_frees.get() - counted);
+        count.frees.set(count.frees.get() + u64::from(blocks - counted));
+        count.cached.set(u64::from(blocks));
+        let first = slab.take_local(blocks);
+        // SAFETY: the list has at least LIST_MIN blocks, all ours.
+        self.head[class.index()].set(unsafe { first.next() });
+        Some(first.address())
+    }
+
     /// Makes blocks of `class` ready, or the next one due to be sampled. False without memory.
     pub fn refill(&'static self, slow: SlowPath, class: SizeClass) -> bool {
         self.drain(slow);
@@ -203,8 +239,10 @@ impl Heap {
         let counted = slab.counted_frees.get().min(blocks);
         slab.counted_frees.set(slab.counted_frees.get() - counted);
         count.frees.set(count.frees.get() + u64::from(blocks - counted));
-        if blocks < LIST_MIN {
-            let (new, more) = slab.carve(self.carve_count(class), list);
+        if blocks < list_min(class) {
+            // A thread that comes back with freed blocks is one that needs few more.
+            let most = if blocks > 0 { list_min(class) - blocks } else { u32::MAX };
+            let (new, more) = slab.carve(self.carve_count(class).min(most), list);
             if more > 0 {
                 list = new;
                 blocks += more;

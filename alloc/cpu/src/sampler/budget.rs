@@ -34,6 +34,12 @@ impl Budget {
         self.left.get() <= 0
     }
 
+    /// Whether the budget was drawn with what `period` comes to now, and that is none that records everything.
+    #[inline(always)]
+    pub fn is_of(&self, period: u64) -> bool {
+        self.period.get() == period << self.level.get() && period > 1
+    }
+
     /// Draws the bytes to the next sample; `period` is the plain one.
     pub fn draw(&self, random: &Cell<u64>, period: u64) {
         let mut state = random.get();
