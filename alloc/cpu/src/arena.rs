@@ -2,12 +2,13 @@
 //!
 //! One unsigned compare against the first arena's range tells the fast path whether an address can be a block's:
 //! null, foreign and (under a small address-space limit) later arenas' addresses go to the slow path. The first
-//! reservation is 256 GiB if the system allows it, less under `ulimit -v` or valgrind; when an arena is used up,
-//! another one is reserved. A process that limits its own address space gives back what it has only reserved.
+//! reservation is `POOLSCOPE_ARENA` bytes if the system allows it, less under `ulimit -v` or valgrind; when an arena is used
+//! up, another one is reserved. A process that limits its own address space gives back what it has only reserved.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::os;
+use crate::settings;
 use crate::slab::Slab;
 use crate::stats::{self, TierCounter};
 
@@ -17,7 +18,7 @@ pub const PAGE_SHIFT: u32 = 16;
 pub const PAGE: usize = 1 << PAGE_SHIFT;
 const MAX_ARENAS: usize = 64;
 const GIB: usize = 1 << 30;
-/// Sizes to try, largest first.
+/// Sizes to try, largest first, after the size that was asked for.
 const LADDER: [usize; 9] = [256 * GIB, 64 * GIB, 16 * GIB, 4 * GIB, GIB, GIB / 4, GIB / 16, GIB / 64, GIB / 256];
 
 struct Arena {
@@ -154,6 +155,12 @@ fn largest_arena(limit: usize) -> usize {
     limit / 4
 }
 
+/// Bytes of arena number `arena` if there is room, where the first one has `first`: each has twice as many as the one before,
+/// so that the table of arenas is long enough, up to what is reserved when nobody asks for less.
+fn arena_size(first: usize, arena: usize) -> usize {
+    first.saturating_mul(1 << arena.min(16)).min(first.max(LADDER[0]))
+}
+
 /// Pages that are made usable at once, at least and at most; between them, as many as there are already.
 const COMMIT_MIN: usize = (4 << 20) / PAGE;
 const COMMIT_MAX: usize = GIB / PAGE;
@@ -228,9 +235,11 @@ impl UnusedEnd {
     fn reserve(arena: usize, pages: usize) -> Option<UnusedEnd> {
         let place = ARENAS.get(arena)?;
         let need = pages.checked_mul(PAGE + size_of::<Slab>())?.checked_add(3 * PAGE)?;
-        let bigger = need.checked_next_multiple_of(GIB).unwrap_or(need);
+        let wanted = arena_size(settings::current().arena() as usize, arena);
+        let bigger = need.checked_next_multiple_of(wanted.min(GIB)).unwrap_or(need);
         let largest = largest_arena(os::address_space_limit());
-        let sizes = LADDER.into_iter().filter(|&len| len >= need).chain([bigger]).filter(|&len| len <= largest);
+        let sizes = [wanted].into_iter().chain(LADDER.into_iter().filter(|&len| len < wanted));
+        let sizes = sizes.filter(|&len| len >= need).chain([bigger]).filter(|&len| len <= largest);
         for len in sizes.chain([need]) {
             let Some(mapped) = len.checked_add(PAGE) else { continue };
             stats::add(TierCounter::SystemCalls, 1);

@@ -23,6 +23,7 @@
 mod arena;
 mod block;
 mod central_cache;
+mod credentials;
 pub mod data_ptr;
 mod decay;
 mod detour;
@@ -63,6 +64,7 @@ pub use malloc::{malloc, malloc_aligned, malloc_fast, malloc_zeroed, malloc_zero
 pub use message::{Message, StandardError};
 pub use os::set_errno;
 pub use reset::{release_unused, reset};
+pub use scavenger::{Paused as PausedScavenger, pause as pause_scavenger};
 pub use size_class::{CLASSES, SizeClass};
 pub use stats::{TierCounter, all as counters, get as counter, read as read_stats, with_stats};
 

@@ -229,10 +229,26 @@ pub fn read_own_memory(from: usize, words: &mut [usize]) -> usize {
 
 /// Sleeps for `ms` milliseconds, or until someone wakes `word`, as long as it is `value`.
 pub fn sleep_on(word: &AtomicU32, value: u32, ms: u64) {
+    futex_wait(word, libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, value, ms);
+}
+
+/// The same for a word that the kernel wakes at a thread's end (`CLONE_CHILD_CLEARTID`), which it does as if other
+/// processes had it, too.
+pub fn sleep_on_shared(word: &AtomicU32, value: u32, ms: u64) {
+    futex_wait(word, libc::FUTEX_WAIT, value, ms);
+}
+
+fn futex_wait(word: &AtomicU32, operation: c_int, value: u32, ms: u64) {
     let time = libc::timespec { tv_sec: (ms / 1000) as i64, tv_nsec: (ms % 1000 * 1_000_000) as i64 };
-    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word is a static, and the kernel reads the time.
     keep_errno(|| unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, &raw const time) });
+}
+
+/// Wakes who sleeps on `word` ([`sleep_on`]).
+pub fn wake(word: &AtomicU32) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the kernel only looks at the word's address.
+    keep_errno(|| unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) });
 }
 
 /// Whether a tool runs this program instead of the processor: what the kernel says of its threads is then the tool's

@@ -16,7 +16,7 @@ pub enum Started {
     Never,
 }
 
-pub use platform::{forget, start};
+pub use platform::{forget, is_alive, is_of_another_process, start, wait_for_end};
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod platform {
@@ -142,6 +142,22 @@ mod platform {
         if result > 0 { Started::Yes } else { Started::Never }
     }
 
+    /// Whether there is one, also one that is just ending.
+    pub fn is_alive() -> bool {
+        ALIVE.load(Ordering::Acquire) != 0
+    }
+
+    /// Waits for its end, or a moment if it is not there yet.
+    pub fn wait_for_end() {
+        os::sleep_on_shared(&ALIVE, ALIVE.load(Ordering::Acquire), 1);
+    }
+
+    /// Whether the caller is no thread of the process whose memory this is: a child of `vfork`.
+    pub fn is_of_another_process() -> bool {
+        let process = PROCESS.load(Ordering::Relaxed);
+        process != 0 && process != os::process_id()
+    }
+
     /// In a forked child: the thread stayed with the parent.
     pub fn forget() {
         ALIVE.store(0, Ordering::Release);
@@ -156,6 +172,16 @@ mod platform {
 
     pub fn start(_: extern "C" fn()) -> Started {
         Started::Never
+    }
+
+    pub fn is_alive() -> bool {
+        false
+    }
+
+    pub fn wait_for_end() {}
+
+    pub fn is_of_another_process() -> bool {
+        false
     }
 
     pub fn forget() {}

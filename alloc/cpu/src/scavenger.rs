@@ -7,6 +7,11 @@
 //! C library's (`os::thread`): it starts inside `malloc`, whatever locks the program holds, the program stays
 //! single-threaded for the C library, and `pthread_exit` of the last thread still ends the process. It blocks all
 //! signals, and its only memory is static.
+//!
+//! The kernel keeps credentials by thread, and the C library's `setuid` and its like change them on the threads that the C
+//! library knows. So there is no such thread while they change ([`pause`]), and one that finds at a wake-up that the process
+//! has other credentials than itself ([`crate::credentials`]) ends. The next one is started by a thread of the program,
+//! and has that thread's.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,7 +20,8 @@ use crate::os;
 use crate::raw_thread::{self, Started};
 use crate::settings;
 use crate::spin_lock::{SlowPath, SpinLock};
-use crate::{idle, page_heap, sampler};
+use crate::thread_cache::BUSY;
+use crate::{credentials, idle, page_heap, sampler, thread_pointer};
 
 /// Steps in which free memory decays.
 const STEPS: u64 = 16;
@@ -34,6 +40,11 @@ const NONE: u32 = 0;
 const RUNNING: u32 = 1;
 /// The system let none be started: the page heap releases by itself.
 const REFUSED: u32 = 2;
+/// There is one that is to end.
+const ENDING: u32 = 3;
+
+/// How many ask that there be none, see [`pause`].
+static PAUSES: AtomicU32 = AtomicU32::new(0);
 
 /// Whether free memory is given back by somebody else than who frees it.
 pub fn is_running() -> bool {
@@ -60,7 +71,12 @@ pub fn start(_: SlowPath) {
 fn start_cold() {
     let settings = settings::current();
     let wanted = settings.scavenge_ms().is_some_and(|ms| ms > 0) || settings.gc_ms().is_some();
-    if !wanted || STATE.compare_exchange(NONE, RUNNING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+    if !wanted || STATE.compare_exchange(NONE, RUNNING, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+        return;
+    }
+    // Looked at after the state was written, as `pause` writes and looks in the other order: one of them sees the other.
+    if PAUSES.load(Ordering::SeqCst) != 0 {
+        STATE.store(NONE, Ordering::SeqCst);
         return;
     }
     match raw_thread::start(run) {
@@ -77,12 +93,23 @@ extern "C" fn run() {
     let slow = unsafe { SlowPath::assume() };
     let mut quiet = 0;
     loop {
+        if PAUSES.load(Ordering::SeqCst) != 0 {
+            STATE.store(NONE, Ordering::SeqCst);
+            return;
+        }
         let settings = settings::current();
         let scavenge_ms = settings.scavenge_ms();
         let tick = (scavenge_ms.unwrap_or(u64::MAX) / STEPS)
             .min(settings.gc_ms().unwrap_or(u64::MAX) / 2)
             .clamp(TICK_MIN, TICK_MAX);
         os::sleep_on(&STATE, RUNNING, tick);
+        if PAUSES.load(Ordering::SeqCst) != 0 {
+            continue;
+        }
+        if !credentials::are_those_of_the_process() {
+            STATE.store(NONE, Ordering::SeqCst);
+            return;
+        }
         let busy = pass(slow, scavenge_ms, settings.gc_ms());
         quiet = if busy { 0 } else { quiet + 1 };
         if quiet >= 2 {
@@ -95,6 +122,44 @@ extern "C" fn run() {
             }
         }
     }
+}
+
+/// There is no scavenger as long as this is kept.
+#[must_use = "the scavenger may start again when this is dropped"]
+pub struct Paused(bool);
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        // A child that was forked meanwhile begins with none.
+        let mut pauses = if self.0 { PAUSES.load(Ordering::SeqCst) } else { 0 };
+        while pauses > 0 {
+            match PAUSES.compare_exchange_weak(pauses, pauses - 1, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return,
+                Err(now) => pauses = now,
+            }
+        }
+    }
+}
+
+/// To be called before the process changes its credentials: ends the scavenger's thread, which the C library can't change
+/// those of, and waits for its end. It may start again, by a thread with the new ones, when the result is dropped.
+pub fn pause() -> Paused {
+    // A child of `vfork` changes its own credentials, and its parent's memory.
+    if raw_thread::is_of_another_process() {
+        return Paused(false);
+    }
+    PAUSES.fetch_add(1, Ordering::SeqCst);
+    // A signal handler that interrupted the slow path may have interrupted the start: it can't wait. The thread then ends
+    // by itself before it does anything.
+    if thread_pointer::get().cast_const() != &raw const BUSY {
+        let is_there = |state| matches!(state, RUNNING | ENDING);
+        while is_there(STATE.load(Ordering::SeqCst)) || raw_thread::is_alive() {
+            let _ = STATE.compare_exchange(RUNNING, ENDING, Ordering::SeqCst, Ordering::Relaxed);
+            os::wake(&STATE);
+            raw_thread::wait_for_end();
+        }
+    }
+    Paused(true)
 }
 
 /// One pass. Whether there is more to do.
@@ -135,5 +200,6 @@ pub fn unlock_after_fork() {
 /// In a forked child: the thread stayed with the parent.
 pub fn forget() {
     raw_thread::forget();
+    PAUSES.store(0, Ordering::Release);
     STATE.store(NONE, Ordering::Release);
 }

@@ -7,6 +7,7 @@
 //! - [`glibc`]: glibc's extensions that report or tune;
 //! - [`report`]: the statistics, by glibc's names and by those of `poolscope.h`;
 //! - [`limits`]: limits that the process sets itself;
+//! - [`credentials`]: users and groups that the process becomes;
 //! - [`life`]: what runs when the library is loaded and when the process ends.
 //!
 //! It does not serve resolvers of indirect functions (`STT_GNU_IFUNC`): they run while the dynamic linker still relocates, and
@@ -17,6 +18,7 @@ mod api;
 mod buffer;
 mod c;
 mod cpp;
+mod credentials;
 mod data_ptr;
 mod glibc;
 mod life;

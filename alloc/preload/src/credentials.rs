@@ -1,0 +1,71 @@
+//! Functions by which a process changes its credentials. glibc changes those of each thread that it knows; the scavenger's
+//! thread is not among them, and would keep what the process gives up. So it ends first.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{gid_t, uid_t};
+use poolscope_cpu as pool;
+
+/// A function of the C library's, found when it is first called.
+struct Next {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Next {
+    const fn new(name: &'static CStr) -> Self {
+        Next { name, address: AtomicPtr::new(null_mut()) }
+    }
+
+    /// Its address; null if the C library has none of this name.
+    fn find(&self) -> *mut c_void {
+        let known = self.address.load(Ordering::Relaxed);
+        if !known.is_null() {
+            return known;
+        }
+        // SAFETY: looks a name up.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.address.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Declares functions that end the scavenger and go on to the C library's.
+macro_rules! change {
+    ($($name:ident($($arg:ident: $type:ty),*), $from:literal;)*) => { $(
+        #[doc = concat!("`", stringify!($name), "` (", $from, ").")]
+        ///
+        /// # Safety
+        /// As for the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
+            static NEXT: Next = Next::new(match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a name has no zero byte"),
+            });
+            let next = NEXT.find();
+            if next.is_null() {
+                pool::set_errno(libc::ENOSYS);
+                return -1;
+            }
+            let _paused = pool::pause_scavenger();
+            // SAFETY: the C library's function of this name has this type; the caller's promise.
+            unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(next)($($arg),*) }
+        }
+    )* };
+}
+
+change! {
+    setuid(uid: uid_t), "POSIX";
+    setgid(gid: gid_t), "POSIX";
+    seteuid(uid: uid_t), "POSIX";
+    setegid(gid: gid_t), "POSIX";
+    setreuid(real: uid_t, effective: uid_t), "POSIX";
+    setregid(real: gid_t, effective: gid_t), "POSIX";
+    setresuid(real: uid_t, effective: uid_t, saved: uid_t), "Linux";
+    setresgid(real: gid_t, effective: gid_t, saved: gid_t), "Linux";
+    setgroups(count: usize, groups: *const gid_t), "BSD";
+    initgroups(user: *const c_char, group: gid_t), "BSD";
+}

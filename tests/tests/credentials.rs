@@ -1,0 +1,45 @@
+//! A process that gives root up gives it up: the pool's own thread keeps nothing.
+
+use poolscope_e2e::{Pool, compiler};
+
+/// What the program printed of its threads, by when it looked: a title, how many it counted, and a line for each.
+fn looks(how: &str) -> Option<Vec<(String, Vec<String>)>> {
+    // SAFETY: a system call without arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("not root: there are no credentials to give up, and nothing is tested");
+        return None;
+    }
+    let pool = Pool::new();
+    let program = compiler::compile_with_headers(pool.files(), "tests/csrc/credentials.c", "credentials", &["-O2"]);
+    // A delay that is long enough for the thread to be there at each look.
+    let output = pool.program(program).arg(how).env("POOLSCOPE_SCAVENGE_MS", "2000").limit(20).run().success();
+    let mut looks = Vec::new();
+    for line in output.stdout.lines() {
+        match line.strip_prefix("THREAD ") {
+            None => looks.push((line.to_owned(), Vec::new())),
+            Some(thread) => looks.last_mut().expect("a title comes first").1.push(thread.to_owned()),
+        }
+    }
+    Some(looks)
+}
+
+const NOBODY: &str = "Uid:\t65534\t65534\t65534\t65534Gid:\t65534\t65534\t65534\t65534Groups:\t ";
+
+fn assert_given_up(how: &str) {
+    let Some(looks) = looks(how) else { return };
+    let [(before, old), (after, new), (again, anew)] = &looks[..] else { panic!("{looks:?}") };
+    assert_eq!((before.as_str(), after.as_str(), again.as_str()), ("BEFORE 2", "AFTER 1", "AGAIN 2"), "{looks:?}");
+    assert!(old.len() == 2 && old.iter().all(|thread| thread.starts_with("Uid:\t0\t0\t0\t0")), "{looks:?}");
+    assert_eq!((new.len(), anew.len()), (1, 2), "{looks:?}");
+    assert!(new.iter().chain(anew).all(|thread| thread == NOBODY), "{looks:?}");
+}
+
+#[test]
+fn no_thread_keeps_what_setuid_and_its_like_give_up() {
+    assert_given_up("libc");
+}
+
+#[test]
+fn the_scavenger_ends_by_itself_where_the_change_passed_it_by() {
+    assert_given_up("raw");
+}
