@@ -14,6 +14,7 @@ redis-benchmark     redis-tools
 /usr/bin/python3    python3
 /usr/bin/git        git
 valgrind            valgrind
+stress-ng           stress-ng
 gcc                 gcc
 g++                 g++
 perl                perl

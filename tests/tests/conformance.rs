@@ -184,6 +184,11 @@ fn a_limit_that_is_lifted_is_gone() {
 }
 
 #[test]
+fn what_fits_into_the_last_megabyte_is_had() {
+    everywhere("limits.c", "last-megabyte");
+}
+
+#[test]
 fn threads_that_use_up_all_memory_go_on() {
     everywhere("limits.c", "threads-that-fill-it");
 }

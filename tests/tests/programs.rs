@@ -192,6 +192,30 @@ fn gxx_compiles_the_standard_library() {
     compile_and_run("g++", "program.cpp", CPP, &["-std=c++17", "-O1", "-g"], &format!("{sum} 1\n"));
 }
 
+/// stress-ng's stressors with `--verify`, each for so many of its operations. With every allocation recorded, too. Not in the
+/// hardened mode, which finds that its `malloc` stressor writes a pointer into blocks of less than 8 bytes.
+fn stress_ng(stressors: &[(&str, u32)]) {
+    for period in ["512K", "1"] {
+        let pool = Pool::new();
+        let arguments = stressors.iter().flat_map(|(name, operations)| {
+            [format!("--{name}"), "2".to_owned(), format!("--{name}-ops"), operations.to_string()]
+        });
+        let stress_ng = pool.program("stress-ng").args(["--verify", "--quiet", "--malloc-pthreads", "2"]);
+        stress_ng.args(arguments).env("POOLSCOPE_PERIOD", period).run().success();
+        pool.assert_ran("stress-ng");
+    }
+}
+
+#[test]
+fn stress_ng_verifies_what_it_allocates() {
+    stress_ng(&[("malloc", 50_000), ("heapsort", 4), ("tsearch", 2), ("hsearch", 20), ("zlib", 5), ("jpeg", 5)]);
+}
+
+#[test]
+fn stress_ng_starts_and_ends_processes_and_threads() {
+    stress_ng(&[("fork", 300), ("vfork", 300), ("clone", 100), ("exec", 50), ("pthread", 300), ("dynlib", 50)]);
+}
+
 #[test]
 fn perl_forks_and_matches() {
     let pool = Pool::new();

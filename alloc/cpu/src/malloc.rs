@@ -171,7 +171,15 @@ pub fn allocate_from_tiers(slow: SlowPath, heap: &'static Heap, size: usize, ali
         Some(class) => allocate_block(slow, heap, class, size).map(|p| (p, false)),
         None => large::alloc(slow, heap, size, align),
     };
-    attempt().or_else(|| reclaim(slow, heap, size).then(attempt).flatten())
+    let mut got = attempt();
+    if got.is_none() && reclaim(slow, heap, size) {
+        got = attempt();
+    }
+    // A slab takes up to 2 MiB. Where there is no room for one, there may still be some for the block alone.
+    if got.is_none() && class.is_some_and(SizeClass::is_medium) {
+        got = large::alloc(slow, heap, size, align);
+    }
+    got
 }
 
 /// Brings together what is free, where the system has no more: spans that others cache, and neighbours that were apart

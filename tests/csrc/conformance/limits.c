@@ -113,6 +113,25 @@ static void limit_that_is_lifted(void) {
     give_back(more);
 }
 
+// Where everything is taken and a megabyte comes back, blocks that fit into it are had, of whatever size.
+static void last_megabyte(void) {
+    set_limit(RLIMIT_AS, 300 * MIB);
+    size_t bytes;
+    for (size_t size = 40000; size < MIB; size += size / 3) {
+        struct link *list = take(MIB, 300 * MIB, &bytes), *rest = take(5000, 300 * MIB, &bytes);
+        struct link *next = list->next;
+        free(list);
+        char *block = malloc(size);
+        CHECK(block != NULL, "%zu bytes", size);
+        memset(block, 1, size);
+        block = realloc(block, size - size / 8);
+        CHECK(block != NULL && malloc_usable_size(block) >= size - size / 8 && block[size / 2] == 1, "%zu bytes", size);
+        free(block);
+        give_back(next);
+        give_back(rest);
+    }
+}
+
 enum { THREADS = 8 };
 static pthread_barrier_t barrier;
 
@@ -146,6 +165,7 @@ static const struct scenario SCENARIOS[] = {
     {"inherited-address-space", inherited_address_space},
     {"data", data},
     {"limit-that-is-lifted", limit_that_is_lifted},
+    {"last-megabyte", last_megabyte},
     {"threads-that-fill-it", threads_that_fill_it},
 };
 MAIN(SCENARIOS)
