@@ -13,10 +13,11 @@ use core::cell::Cell;
 use crate::arena;
 use crate::block::BlockPtr;
 use crate::free;
+use crate::sampler::budget::Budget;
 use crate::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
 use crate::slab::Slab;
 use crate::spin_lock::SlowPath;
-use crate::thread_cache::{ClassCount, Heap};
+use crate::thread_cache::Heap;
 
 /// Number of medium classes.
 const MEDIUM_CLASSES: usize = CLASSES - SMALL_CLASSES;
@@ -25,13 +26,24 @@ const FIRST_BYTES: usize = 64 * 1024;
 /// Blocks that one refill brings at most.
 const REFILL_MAX: u32 = 64;
 
-/// A class's stack; its first block is the heap's [`Heap::head`].
+/// A class's stack, in one line of the processor's caches with all that `malloc` and `free` change.
+#[repr(C, align(64))]
 pub struct Stack {
+    /// The block that was freed last.
+    head: Cell<BlockPtr>,
+    /// Bytes until the next sample.
+    pub budget: Budget,
+    /// Blocks allocated.
+    pub allocs: Cell<u64>,
+    /// Blocks freed.
+    pub frees: Cell<u64>,
     /// Blocks in it.
     cached: Cell<u32>,
     /// Blocks that it may hold; 0 before the first miss.
     limit: Cell<u32>,
 }
+
+const _: () = assert!(size_of::<Stack>() == 64);
 
 /// The stacks of a heap. Zeroed memory is empty.
 pub struct MediumCache {
@@ -41,9 +53,16 @@ pub struct MediumCache {
 }
 
 impl MediumCache {
-    fn stack(&self, class: SizeClass) -> &Stack {
+    /// A class's stack.
+    #[inline(always)]
+    pub fn stack(&self, class: SizeClass) -> &Stack {
         // SAFETY: callers ask for medium classes only, and a SizeClass is less than CLASSES.
         unsafe { self.stacks.get_unchecked(class.index() - SMALL_CLASSES) }
+    }
+
+    /// The budgets of all medium classes.
+    pub fn budgets(&self) -> impl Iterator<Item = &Budget> {
+        self.stacks.iter().map(|stack| &stack.budget)
     }
 
     /// Bytes that all stacks may hold together.
@@ -86,20 +105,17 @@ impl Heap {
     /// Pops a medium block, unless the stack is empty or the block would hold the next sampled byte.
     #[inline(always)]
     pub fn pop_medium(&self, class: SizeClass) -> Option<*mut u8> {
-        // SAFETY: a SizeClass is less than CLASSES.
-        let (head, budget) =
-            unsafe { (self.head.get_unchecked(class.index()), self.budget.get_unchecked(class.index())) };
-        let block = head.get();
-        let left = budget.left.get() - class.block() as i64;
+        let stack = self.medium.stack(class);
+        let block = stack.head.get();
+        let left = stack.budget.left.get() - class.block() as i64;
         if block.is_null() || left <= 0 {
             return None;
         }
-        budget.left.set(left);
+        stack.budget.left.set(left);
         // SAFETY: blocks in the stack are free and this thread's.
-        head.set(unsafe { block.next() });
-        let cached = &self.medium.stack(class).cached;
-        cached.set(cached.get() - 1);
-        self.count(class).allocs.set(self.count(class).allocs.get() + 1);
+        stack.head.set(unsafe { block.next() });
+        stack.cached.set(stack.cached.get() - 1);
+        stack.allocs.set(stack.allocs.get() + 1);
         Some(block.address())
     }
 
@@ -109,27 +125,19 @@ impl Heap {
     /// The block was handed out from a slab of this class and this heap, and is free now.
     #[inline(always)]
     pub unsafe fn push_medium(&self, class: SizeClass, block: BlockPtr) -> bool {
-        // SAFETY: a SizeClass is less than CLASSES.
-        let head = unsafe { self.head.get_unchecked(class.index()) };
-        // SAFETY: the caller's promise.
-        unsafe { block.set_next(head.get()) };
-        head.set(block);
         let stack = self.medium.stack(class);
+        // SAFETY: the caller's promise.
+        unsafe { block.set_next(stack.head.get()) };
+        stack.head.set(block);
         let cached = stack.cached.get() + 1;
         stack.cached.set(cached);
-        self.count(class).frees.set(self.count(class).frees.get() + 1);
+        stack.frees.set(stack.frees.get() + 1);
         cached > stack.limit.get()
-    }
-
-    #[inline(always)]
-    fn count(&self, class: SizeClass) -> &ClassCount {
-        // SAFETY: a SizeClass is less than CLASSES.
-        unsafe { self.counts.get_unchecked(class.index()) }
     }
 
     /// Whether the next block of the class is to be sampled.
     pub fn is_sample_due(&self, class: SizeClass) -> bool {
-        let left = self.budget[class.index()].left.get();
+        let left = self.budget(class).left.get();
         if class.is_medium() { left <= class.block() as i64 } else { left <= 0 }
     }
 
@@ -138,8 +146,9 @@ impl Heap {
         let class = slab.class.get();
         let limit = self.medium.raise_limit(class, thread_cache);
         let (first, count) = slab.take_some((limit / 2).clamp(1, REFILL_MAX));
-        self.head[class.index()].set(first);
-        self.medium.stack(class).cached.set(count);
+        let stack = self.medium.stack(class);
+        stack.head.set(first);
+        stack.cached.set(count);
         count > 0
     }
 
@@ -156,7 +165,7 @@ impl Heap {
         if cached <= keep {
             return;
         }
-        let head = &self.head[class.index()];
+        let head = &stack.head;
         // SAFETY: the stack's blocks are this thread's.
         let mut block = unsafe {
             if keep == 0 {

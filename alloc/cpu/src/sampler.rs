@@ -141,7 +141,7 @@ pub fn records_all(heap: &Heap) -> bool {
 /// Starts the budgets of a new heap.
 pub fn start_heap(heap: &Heap) {
     heap.random.set((os::random_seed() ^ heap.tag() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    heap.budget.iter().chain([&heap.large_budget]).for_each(|budget| begin_budget(heap, budget));
+    heap.budgets().chain([&heap.large_budget]).for_each(|budget| begin_budget(heap, budget));
 }
 
 /// Starts a budget.
@@ -152,12 +152,12 @@ pub fn begin_budget(heap: &Heap, budget: &Budget) {
 /// Follows a change of the period, in a class of which no sample is due.
 #[inline]
 pub fn follow_period(heap: &Heap, class: SizeClass) {
-    heap.budget[class.index()].follow(&heap.random, period());
+    heap.budget(class).follow(&heap.random, period());
 }
 
 /// Lets a due sample of a class go: what capture allocates is not sampled, however short the period.
 pub fn skip_sample(heap: &Heap, class: SizeClass) {
-    let budget = &heap.budget[class.index()];
+    let budget = heap.budget(class);
     budget.draw(&heap.random, period());
     budget.left.set(budget.left.get().max(2 * class.block() as i64));
 }
@@ -223,7 +223,7 @@ fn capture_stack(slow: SlowPath, heap: &'static Heap) -> Stack {
 /// Serves and records a sampled request of `size` bytes from `class`. `None` without memory.
 #[cold]
 pub fn sample_block(slow: SlowPath, heap: &'static Heap, class: SizeClass, size: usize) -> Option<*mut u8> {
-    let due = take_due(heap, &heap.budget[class.index()], size, class.block());
+    let due = take_due(heap, heap.budget(class), size, class.block());
     let stack = capture_stack(slow, heap);
     let mut sampler = SAMPLER.lock(slow);
     let (slab, block) = sampler.slabs.alloc(slow, class)?;
@@ -452,8 +452,8 @@ pub fn publish_class(heap: &Heap, class: SizeClass) {
     let Some(record) = thread_record(heap) else { return };
     let count = &heap.counts[class.index()];
     let counters = ClassCounters {
-        allocs: count.allocs.get(),
-        frees: count.frees.get(),
+        allocs: heap.allocs(class).get(),
+        frees: heap.frees(class).get(),
         refills: count.refills.get(),
         cached: count.cached.get(),
         untouched: count.untouched.get(),
@@ -464,9 +464,10 @@ pub fn publish_class(heap: &Heap, class: SizeClass) {
 
 /// Publishes a heap's counters of every class that it ever had.
 pub fn publish_classes(heap: &Heap) {
-    for (class, count) in heap.counts.iter().enumerate() {
-        if count.refills.get() | count.allocs.get() | count.frees.get() != 0 {
-            publish_class(heap, SizeClass(class as u8));
+    for class in SizeClass::all() {
+        let count = &heap.counts[class.index()];
+        if count.refills.get() | heap.allocs(class).get() | heap.frees(class).get() != 0 {
+            publish_class(heap, class);
         }
     }
 }

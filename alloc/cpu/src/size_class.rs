@@ -116,6 +116,11 @@ impl SizeClass {
         Some(class)
     }
 
+    /// All classes, the smallest first.
+    pub fn all() -> impl Iterator<Item = SizeClass> {
+        (0..CLASSES).map(|index| SizeClass(index as u8))
+    }
+
     /// Whether freed blocks of this class go to the heap's stack, not to their slab's list.
     #[inline(always)]
     pub fn is_medium(self) -> bool {

@@ -142,7 +142,7 @@ impl Slab {
     pub fn arm_full(&self) {
         let live = self.in_use();
         let free = self.capacity() - live;
-        let wanted = (self.capacity() / 8).max(1);
+        let wanted = if self.class.get().is_medium() { 1 } else { (self.capacity() / 8).max(1) };
         self.arm(live, wanted.saturating_sub(free).max(1).min(live.max(1)));
     }
 

@@ -33,22 +33,26 @@ use crate::{central_cache, page_heap, sampler, scavenger, settings};
 
 /// Bytes that a heap keeps in partial slabs of one class before it gives slabs to the central cache.
 const PARTIAL_MAX: usize = 1 << 20;
+/// As many slabs are kept anyway.
+const PARTIAL_MIN: usize = 16;
+/// Partial slabs of medium blocks that are looked at for the fullest one.
+const PARTIAL_LOOK: usize = 16;
 /// Bytes of new blocks that a refill cuts at first; it doubles with each, up to a slab.
 const FIRST_CARVE: usize = 4096;
-/// A list of fewer blocks and bytes than these is made longer with new blocks, if the slab has any.
+/// A list of fewer blocks or bytes than these is made longer with new blocks, if the slab has any: in a loop over one
+/// class, refills are what costs.
 const LIST_MIN: u32 = 64;
 const LIST_BYTES: usize = 16 * 1024;
+/// The same where one class alternates with others: the shorter the list, the sooner a block that is still in the
+/// processor's caches is used again.
+const MIXED_MIN: u32 = 8;
+const MIXED_BYTES: usize = 8 * 1024;
 /// Of this many refills in a row at least one is a general one.
 const GENERAL_EVERY: u64 = 16;
 /// Where the sampled byte cuts a list, it is walked this far at a time: blocks that are about to be used anyway.
 const CUT_MAX: u32 = 64;
 /// Bytes of empty slabs that a new heap keeps; each miss doubles it, up to `POOLSCOPE_THREAD_CACHE`.
 const EMPTY_MIN: usize = 128 << 10;
-
-/// Blocks of a list that is not worth making longer: few refills, in few of the processor's cache lines.
-fn list_min(class: SizeClass) -> u32 {
-    LIST_MIN.max((LIST_BYTES / class.block()) as u32)
-}
 
 /// Bytes that a thread's cache may hold beyond what is in use.
 fn thread_cache() -> usize {
@@ -58,10 +62,10 @@ fn thread_cache() -> usize {
 /// Counters of one class.
 #[derive(Default)]
 pub struct ClassCount {
-    /// Blocks allocated; of a small class, made ready for it.
-    pub allocs: Cell<u64>,
-    /// Blocks freed; of a small class, gathered in.
-    pub frees: Cell<u64>,
+    /// Blocks of a small class that were made ready to be allocated. Medium ones are counted in their stack.
+    allocs: Cell<u64>,
+    /// Blocks of a small class that were gathered in.
+    frees: Cell<u64>,
     /// Misses.
     pub refills: Cell<u64>,
     /// Blocks that are among `allocs` and still in the list, as of the last time that they were counted.
@@ -73,8 +77,8 @@ pub struct ClassCount {
 /// A thread's heap. Zeroed memory is an empty one. Never unmapped: after its thread's exit another takes it over.
 #[repr(C, align(64))]
 pub struct Heap {
-    /// What `malloc` pops, for each class.
-    pub head: [Cell<BlockPtr>; CLASSES],
+    /// What `malloc` pops, for each small class.
+    head: [Cell<BlockPtr>; SMALL_CLASSES],
     active: [Cell<Option<&'static Slab>>; CLASSES],
     partial: [SlabList; CLASSES],
     partial_slabs: [Cell<u32>; CLASSES],
@@ -82,6 +86,8 @@ pub struct Heap {
     empty: [SlabList; CLASSES],
     full: SlabList,
     carve_shift: [Cell<u8>; CLASSES],
+    /// The class of the latest refill.
+    latest: Cell<SizeClass>,
     /// Stacks of freed medium blocks.
     pub medium: MediumCache,
     /// Bytes of empty slabs that wait for their next use, and how many may.
@@ -89,8 +95,8 @@ pub struct Heap {
     empty_max: Cell<usize>,
     /// Counters, for each class.
     pub counts: [ClassCount; CLASSES],
-    /// Bytes until the next sample, for each class.
-    pub budget: [Budget; CLASSES],
+    /// Bytes until the next sample, for each small class.
+    budget: [Budget; SMALL_CLASSES],
     /// Bytes until the next sample among large blocks.
     pub large_budget: Budget,
     /// Holds the samples to a rate.
@@ -162,10 +168,33 @@ impl Heap {
         &raw const *self as usize
     }
 
-    /// Pops a block of `class`, if the list has one.
+    /// The budget of a class.
+    #[inline]
+    pub fn budget(&self, class: SizeClass) -> &Budget {
+        if class.is_medium() { &self.medium.stack(class).budget } else { &self.budget[class.index()] }
+    }
+
+    /// The budgets of all classes.
+    pub fn budgets(&self) -> impl Iterator<Item = &Budget> {
+        self.budget.iter().chain(self.medium.budgets())
+    }
+
+    /// Blocks allocated of a class.
+    #[inline]
+    pub fn allocs(&self, class: SizeClass) -> &Cell<u64> {
+        if class.is_medium() { &self.medium.stack(class).allocs } else { &self.counts[class.index()].allocs }
+    }
+
+    /// Blocks freed of a class.
+    #[inline]
+    pub fn frees(&self, class: SizeClass) -> &Cell<u64> {
+        if class.is_medium() { &self.medium.stack(class).frees } else { &self.counts[class.index()].frees }
+    }
+
+    /// Pops a block of a small `class`, if the list has one.
     #[inline(always)]
     pub fn pop(&self, class: SizeClass) -> Option<*mut u8> {
-        // SAFETY: a SizeClass is less than CLASSES.
+        // SAFETY: callers ask for small classes only, which are less than SMALL_CLASSES.
         let head = unsafe { self.head.get_unchecked(class.index()) };
         let block = head.get();
         if block.is_null() {
@@ -183,14 +212,15 @@ impl Heap {
     pub fn recycle(&self, class: SizeClass) -> Option<*mut u8> {
         let slab = self.active[class.index()].get()?;
         let count = &self.counts[class.index()];
-        let budget = &self.budget[class.index()];
+        let budget = self.budget(class);
         let blocks = slab.local_blocks();
         let left = budget.left.get() - (class.block() * blocks as usize) as i64;
         // Now and then the general refill looks after what other threads freed, and publishes the counters.
         let is_plain = !count.refills.get().is_multiple_of(GENERAL_EVERY) && budget.is_of(settings::current().period());
-        if blocks < list_min(class) || left <= 0 || !is_plain || self.scope.get() != 0 {
+        if blocks < self.list_min(class) || left <= 0 || !is_plain || self.scope.get() != 0 {
             return None;
         }
+        self.latest.set(class);
         budget.left.set(left);
         count.refills.set(count.refills.get() + 1);
         count.allocs.set(count.allocs.get() + u64::from(blocks));
@@ -239,9 +269,11 @@ impl Heap {
         let counted = slab.counted_frees.get().min(blocks);
         slab.counted_frees.set(slab.counted_frees.get() - counted);
         count.frees.set(count.frees.get() + u64::from(blocks - counted));
-        if blocks < list_min(class) {
+        let list_min = self.list_min(class);
+        self.latest.set(class);
+        if blocks < list_min {
             // A thread that comes back with freed blocks is one that needs few more.
-            let most = if blocks > 0 { list_min(class) - blocks } else { u32::MAX };
+            let most = if blocks > 0 { list_min - blocks } else { u32::MAX };
             let (new, more) = slab.carve(self.carve_count(class).min(most), list);
             if more > 0 {
                 list = new;
@@ -252,6 +284,14 @@ impl Heap {
             self.install(slab, list, blocks);
         }
         blocks > 0
+    }
+
+    /// Blocks of a list that is not worth making longer.
+    #[inline]
+    fn list_min(&self, class: SizeClass) -> u32 {
+        let (blocks, bytes) =
+            if self.latest.get() == class { (LIST_MIN, LIST_BYTES) } else { (MIXED_MIN, MIXED_BYTES) };
+        blocks.max((bytes / class.block()) as u32)
     }
 
     /// Blocks to cut: few while the class is new to this thread, so that small programs stay small.
@@ -268,7 +308,7 @@ impl Heap {
     fn install(&self, slab: &'static Slab, list: BlockPtr, blocks: u32) {
         let class = slab.class.get();
         let size = class.block() as i64;
-        let budget = &self.budget[class.index()].left;
+        let budget = &self.budget(class).left;
         let left = budget.get() - size * i64::from(blocks);
         let mut ready = blocks;
         let mut first = list;
@@ -304,7 +344,7 @@ impl Heap {
 
     /// Counts medium blocks that came back through the mailbox.
     pub fn count_frees(&self, class: SizeClass, blocks: u32) {
-        let frees = &self.counts[class.index()].frees;
+        let frees = self.frees(class);
         frees.set(frees.get() + u64::from(blocks));
     }
 
@@ -316,7 +356,7 @@ impl Heap {
     /// The next slab to allocate from: the longest waiting partial one, one from the central cache, or a new one.
     fn next_slab(&'static self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
         // Partial ones first, so that empty ones can go; of these the one whose memory is still in the processor's caches.
-        if let Some(slab) = self.partial[class.index()].first().or(self.empty[class.index()].first()) {
+        if let Some(slab) = self.partial_slab(class).or(self.empty[class.index()].first()) {
             self.dequeue(slab);
             return Some(slab);
         }
@@ -324,6 +364,17 @@ impl Heap {
         let slab = self.take_slab(slow, class);
         sampler::publish_tiers_sometimes(self);
         slab
+    }
+
+    /// The partial slab to go on with. Of small blocks the one that has waited longest, because it has gathered the most;
+    /// of medium ones, whose memory counts for more than the time, the fullest of a few, so that the others can empty.
+    fn partial_slab(&self, class: SizeClass) -> Option<&'static Slab> {
+        let partial = &self.partial[class.index()];
+        if class.is_medium() {
+            partial.iter().take(PARTIAL_LOOK).max_by_key(|slab| slab.in_use())
+        } else {
+            partial.first()
+        }
     }
 
     /// A slab from the central cache, or a new one.
@@ -370,7 +421,7 @@ impl Heap {
             slab.place.set(Place::Empty);
             slab.arm_never();
             self.empty[index].push_front(slab);
-        } else if self.partial_slabs[index].get() as usize * slab.bytes() > PARTIAL_MAX {
+        } else if self.partial_slabs[index].get() as usize > PARTIAL_MIN.max(PARTIAL_MAX / slab.bytes()) {
             self.credit_frees(slab);
             central_cache::give(slow, slab);
         } else {
@@ -444,12 +495,12 @@ impl Heap {
     /// heap records all of them.
     pub fn begin_recording(&'static self, slow: SlowPath) {
         self.empty_lists(slow);
-        self.budget[SMALL_CLASSES..].iter().for_each(|budget| budget.left.set(0));
+        self.medium.budgets().for_each(|budget| budget.left.set(0));
     }
 
     /// Ends what [`Heap::begin_recording`] began.
     pub fn end_recording(&self) {
-        self.budget[SMALL_CLASSES..].iter().for_each(|budget| sampler::begin_budget(self, budget));
+        self.medium.budgets().for_each(|budget| sampler::begin_budget(self, budget));
     }
 
     /// Counts what the counters of small classes don't know yet: the blocks in the lists that `malloc` pops, and those in
@@ -458,7 +509,7 @@ impl Heap {
         let active = self.active.iter().filter_map(Cell::get);
         let queued = self.partial.iter().chain(&self.empty).chain([&self.full]).flat_map(SlabList::iter);
         active.chain(queued).for_each(|slab| self.credit_frees(slab));
-        for (head, count) in self.head.iter().zip(&self.counts).take(SMALL_CLASSES) {
+        for (head, count) in self.head.iter().zip(&self.counts) {
             let (mut block, mut blocks) = (head.get(), 0);
             while !block.is_null() {
                 blocks += 1;
@@ -474,7 +525,7 @@ impl Heap {
         for index in SMALL_CLASSES..CLASSES {
             self.trim_medium(slow, SizeClass(index as u8), 0);
         }
-        for (index, head) in self.head.iter().enumerate().take(SMALL_CLASSES) {
+        for (index, head) in self.head.iter().enumerate() {
             let first = head.replace(BlockPtr::NULL);
             let Some(slab) = self.active[index].get() else { continue };
             if first.is_null() {
@@ -531,12 +582,12 @@ impl Heap {
 
     /// Lets the classes' counters begin again; what is in use stays their difference.
     pub fn count_anew(&self) {
-        for (index, count) in self.counts.iter().enumerate() {
-            let (allocs, frees) = (count.allocs.get(), count.frees.get());
-            count.allocs.set(allocs.saturating_sub(frees));
-            count.frees.set(frees.saturating_sub(allocs));
-            count.refills.set(0);
-            sampler::publish_class(self, SizeClass(index as u8));
+        for class in SizeClass::all() {
+            let (allocs, frees) = (self.allocs(class).get(), self.frees(class).get());
+            self.allocs(class).set(allocs.saturating_sub(frees));
+            self.frees(class).set(frees.saturating_sub(allocs));
+            self.counts[class.index()].refills.set(0);
+            sampler::publish_class(self, class);
         }
     }
 
