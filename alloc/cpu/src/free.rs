@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::arena;
+use crate::arena::{self, PAGE};
 use crate::block::BlockPtr;
 use crate::message::Message;
 use crate::registry::{self, Entry};
@@ -134,7 +134,30 @@ extern "C" fn free_overflow(page: &'static Slab) {
 #[cold]
 #[inline(never)]
 extern "C" fn free_slow(p: *mut u8) {
-    if p.is_null() || free_of_another(p) {
+    if !gather(p) {
+        free_rest(p);
+    }
+}
+
+/// The slow path's own fast path: a block of another heap's slab joins those of the same slab that this thread has freed
+/// before. False if it is anything else.
+#[inline(always)]
+fn gather(p: *mut u8) -> bool {
+    let Some(page) = arena::fast_page_of(p) else { return false };
+    let Some(own) = registry::enter_own() else { return false };
+    let pages = page.pages_behind_head();
+    let slab = page.page_back(pages);
+    let tag = slab.owner.load(Ordering::Acquire) & !owner::MEDIUM;
+    let offset = pages as usize * PAGE + p as usize % PAGE;
+    tag > owner::LARGE
+        && tag != own.heap.tag()
+        && inside_block(slab, offset) == 0
+        && own.heap.gather(own.slow, slab, BlockPtr::new(p))
+}
+
+#[inline(never)]
+fn free_rest(p: *mut u8) {
+    if p.is_null() {
         return;
     }
     if hooks::are_on() {
@@ -142,23 +165,6 @@ extern "C" fn free_slow(p: *mut u8) {
         return hooks::around_free(p, || unsafe { malloc::usable_size(p) }, || free_unseen(p));
     }
     free_unseen(p);
-}
-
-/// The slow path's own fast path: a block of another heap's slab, freed by a thread that has a heap and no detour. False
-/// if it is anything else.
-#[inline(always)]
-fn free_of_another(p: *mut u8) -> bool {
-    let Some(page) = arena::fast_page_of(p) else { return false };
-    let Some(own) = registry::enter_own() else { return false };
-    let slab = page.head();
-    let tag = slab.owner.load(Ordering::Acquire);
-    let is_another = tag > owner::LARGE && tag & !owner::MEDIUM != own.heap.tag();
-    if is_another {
-        let block = BlockPtr::new(p);
-        check_start(slab, block);
-        own.heap.free_remote(own.slow, slab, block);
-    }
-    is_another
 }
 
 fn free_unseen(p: *mut u8) {
@@ -204,12 +210,17 @@ fn check_alignment(slab: &'static Slab, block: BlockPtr) {
 /// Ends the process unless a block of the slab begins at this address.
 #[inline]
 pub fn check_start(slab: &'static Slab, block: BlockPtr) {
-    let offset = block.address() as usize - slab.address() as usize;
-    // A slab is shorter than 4 GiB, and the division of such numbers is the faster one.
-    let inside = offset as u32 % slab.class.get().block() as u32;
+    let inside = inside_block(slab, block.address() as usize - slab.address() as usize);
     if inside != 0 {
-        not_a_start(block.address(), inside as usize, slab.class.get().block());
+        not_a_start(block.address(), inside, slab.class.get().block());
     }
+}
+
+/// How far inside a block of the slab the byte lies that is `offset` bytes behind the slab's start.
+#[inline(always)]
+fn inside_block(slab: &'static Slab, offset: usize) -> usize {
+    // A slab is shorter than 4 GiB, and the division of such numbers is the faster one.
+    (offset as u32 % slab.class.get().block() as u32) as usize
 }
 
 /// Frees a batch of blocks of one slab, as [`free_dispatch`] does.

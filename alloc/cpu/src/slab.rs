@@ -367,8 +367,14 @@ impl Slab {
     /// The slab that this page belongs to.
     #[inline]
     pub fn head(&'static self) -> &'static Slab {
+        self.page_back(self.pages_behind_head())
+    }
+
+    /// Pages of the slab before this one.
+    #[inline(always)]
+    pub fn pages_behind_head(&self) -> u32 {
         // `begin` stored the distance to the first page.
-        if self.kind.get() == Kind::Interior { self.page_back(self.pages.get()) } else { self }
+        if self.kind.get() == Kind::Interior { self.pages.get() } else { 0 }
     }
 
     /// Whether the slab's memory reads as zero.

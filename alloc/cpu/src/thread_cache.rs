@@ -480,7 +480,14 @@ impl Heap {
         page_heap::free(slow, slab);
     }
 
+    /// Frees a block of another heap's slab, if that takes no call. False if it takes one.
+    #[inline(always)]
+    pub fn gather(&self, slow: SlowPath, slab: &'static Slab, block: BlockPtr) -> bool {
+        self.outbox.push_quickly(slow, slab, block)
+    }
+
     /// Frees a block of another heap's slab: into the outbox, which goes to the owner in batches.
+    #[inline(always)]
     pub fn free_remote(&self, slow: SlowPath, slab: &'static Slab, block: BlockPtr) {
         self.outbox.push(slow, slab, block);
     }

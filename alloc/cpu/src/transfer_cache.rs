@@ -16,11 +16,21 @@ use crate::stats::{self, TierCounter};
 use crate::thread_cache::Heap;
 
 /// Slabs that a thread gathers for at a time.
-const ROUTES: usize = 64;
+const ROUTES: usize = 256;
+/// Batches that may be open; one more sends them all.
+const OPEN_MAX: u32 = 128;
 /// A batch is sent at this many blocks ...
-const BATCH_BLOCKS: u32 = 64;
-/// ... and all batches when they hold this many bytes: what a thread that only frees can keep from the others.
-const OUTBOX_BYTES: usize = 256 * 1024;
+const BATCH_BLOCKS: usize = 64;
+/// ... or bytes. With [`OPEN_MAX`], it bounds what a thread that only frees keeps from the others.
+const BATCH_BYTES: usize = 16 * 1024;
+
+/// Batches after which the process's counters are brought up to date.
+const PUBLISHED_EVERY: u64 = 63;
+
+/// Blocks in a whole batch of such ones.
+fn batch_of(block: usize) -> u32 {
+    (BATCH_BYTES / block).clamp(1, BATCH_BLOCKS) as u32
+}
 
 /// Freed blocks of one slab, a linked list.
 #[derive(Clone, Copy)]
@@ -54,67 +64,104 @@ pub fn take_in(slow: SlowPath, heap: Option<&'static Heap>, batches: Batches) {
     }
 }
 
+/// A batch that is being gathered.
 struct Route {
+    /// Whose blocks; `None` if there are none.
     slab: Cell<Option<&'static Slab>>,
-    batch: Cell<Batch>,
+    first: Cell<BlockPtr>,
+    last: Cell<BlockPtr>,
+    /// Blocks that it lacks.
+    room: Cell<u32>,
 }
 
 /// What a thread freed for others and has not sent yet. Zeroed memory is an empty one.
 pub struct Outbox {
     routes: [Route; ROUTES],
-    /// Bytes of all batches.
-    bytes: Cell<usize>,
+    /// Batches that wait.
+    open: Cell<u32>,
     /// Batches sent and blocks in them, not yet in the process's counters.
     sent: Cell<(u64, u64)>,
 }
 
 impl Outbox {
+    /// Adds a block of another heap's `slab` to a batch that was begun and does not become whole by it: a few
+    /// instructions without a call. False if there is none such.
+    #[inline(always)]
+    pub fn push_quickly(&self, _: SlowPath, slab: &'static Slab, block: BlockPtr) -> bool {
+        let route = self.route(slab);
+        let room = route.room.get();
+        let gathers = route.slab.get().is_some_and(|gathered| core::ptr::eq(gathered, slab)) && room > 1;
+        if gathers {
+            // SAFETY: the block is free and the caller's.
+            unsafe { block.set_next(route.first.get()) };
+            route.first.set(block);
+            route.room.set(room - 1);
+        }
+        gathers
+    }
+
+    #[inline(always)]
+    fn route(&self, slab: &'static Slab) -> &Route {
+        &self.routes[(&raw const *slab as usize >> 6) % ROUTES]
+    }
+
     /// Adds a block of another heap's `slab`.
-    #[inline]
     pub fn push(&self, slow: SlowPath, slab: &'static Slab, block: BlockPtr) {
-        let route = &self.routes[(&raw const *slab as usize >> 6) % ROUTES];
+        let route = self.route(slab);
         if !route.slab.get().is_some_and(|gathered| core::ptr::eq(gathered, slab)) {
-            self.send(slow, route);
-            route.slab.set(Some(slab));
+            self.begin(slow, route, slab, block);
         }
-        let mut batch = route.batch.get();
         // SAFETY: the block is free and the caller's.
-        unsafe { block.set_next(batch.first) };
-        if batch.count == 0 {
-            batch.last = block;
-        }
-        batch.first = block;
-        batch.count += 1;
-        route.batch.set(batch);
-        self.bytes.set(self.bytes.get() + slab.class.get().block());
-        if batch.count >= BATCH_BLOCKS {
+        unsafe { block.set_next(route.first.get()) };
+        route.first.set(block);
+        let room = route.room.get() - 1;
+        route.room.set(room);
+        if room == 0 {
             self.send(slow, route);
-        } else if self.bytes.get() >= OUTBOX_BYTES {
+        }
+    }
+
+    /// Begins a batch that ends with `last`. The one before is sent.
+    fn begin(&self, slow: SlowPath, route: &Route, slab: &'static Slab, last: BlockPtr) {
+        self.send(slow, route);
+        if self.open.get() >= OPEN_MAX {
             self.flush(slow);
         }
+        self.open.set(self.open.get() + 1);
+        route.slab.set(Some(slab));
+        route.first.set(BlockPtr::NULL);
+        route.last.set(last);
+        route.room.set(batch_of(slab.class.get().block()));
     }
 
     /// Sends everything.
     pub fn flush(&self, slow: SlowPath) {
-        if self.bytes.get() > 0 {
+        if self.open.replace(0) > 0 {
             for route in &self.routes {
                 self.send(slow, route);
             }
         }
+        self.publish();
+    }
+
+    fn send(&self, slow: SlowPath, route: &Route) {
+        let Some(slab) = route.slab.take() else { return };
+        let count = batch_of(slab.class.get().block()) - route.room.get();
+        self.open.set(self.open.get().saturating_sub(1));
+        let (batches, blocks) = self.sent.get();
+        self.sent.set((batches + 1, blocks + u64::from(count)));
+        if batches == PUBLISHED_EVERY {
+            self.publish();
+        }
+        free::free_batch(slow, None, Batch { first: route.first.get(), last: route.last.get(), count });
+    }
+
+    /// Brings the process's counters up to date.
+    fn publish(&self) {
         let (batches, blocks) = self.sent.replace((0, 0));
         if batches > 0 {
             stats::add(TierCounter::TransferBatches, batches);
             stats::add(TierCounter::TransferBlocks, blocks);
         }
-    }
-
-    fn send(&self, slow: SlowPath, route: &Route) {
-        let empty = Batch { first: BlockPtr::NULL, last: BlockPtr::NULL, count: 0 };
-        let batch = route.batch.replace(empty);
-        let Some(slab) = route.slab.get().filter(|_| batch.count > 0) else { return };
-        self.bytes.set(self.bytes.get() - batch.count as usize * slab.class.get().block());
-        let (batches, blocks) = self.sent.get();
-        self.sent.set((batches + 1, blocks + u64::from(batch.count)));
-        free::free_batch(slow, None, batch);
     }
 }
