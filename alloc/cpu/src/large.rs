@@ -87,8 +87,8 @@ pub fn move_to_larger(slow: SlowPath, heap: &'static Heap, span: &'static Slab, 
     // A block that grows will grow again: with room behind it, in place.
     let new = page_heap::alloc_with_room(slow, pages_for(size)?)?;
     let (p, _) = begin(slow, heap, new, size);
-    // SAFETY: both spans are in use and apart; the new one holds nothing yet.
-    if !unsafe { os::move_pages(span.address(), p, span.bytes()) } {
+    // SAFETY: both spans are in use and apart, of memory of one kind; the new one holds nothing yet.
+    if !page_heap::can_move(span, new) || !unsafe { os::move_pages(span.address(), p, span.bytes()) } {
         free(slow, new, p);
         return None;
     }

@@ -1,7 +1,7 @@
 //! The host tiers of poolscope.
 //!
 //! ```text
-//! malloc, free ── thread cache ── transfer cache ── central cache ── page heap ── arena ── system
+//! malloc, free ── thread cache ── transfer cache ── central cache ── page heap ── frontier ── system
 //!                      │
 //!                      └ sampler ── stack table, live table ── segment
 //! ```
@@ -11,8 +11,8 @@
 //! | thread cache | `thread_cache.rs` | none: one thread |
 //! | transfer cache | `transfer_cache.rs` | none: whole lists by one atomic operation |
 //! | central cache | `central_cache.rs` | one for each class |
-//! | page heap | `page_heap.rs`, `arena.rs` | one |
-//! | system | `os.rs` | the kernel's |
+//! | page heap | `page_heap.rs`, `frontier.rs`, `arena.rs` | one |
+//! | system | `system.rs`, `os.rs` | the kernel's |
 //!
 //! Locks nest in the order limbo, registry, hardened, sampler, central cache, page heap.
 //!
@@ -29,6 +29,7 @@ mod decay;
 mod detour;
 mod fork;
 mod free;
+mod frontier;
 mod hardened;
 pub mod hooks;
 mod idle;
@@ -41,6 +42,7 @@ mod medium_cache;
 mod message;
 mod os;
 mod page_heap;
+mod placement;
 mod raw_thread;
 mod reentrant;
 mod registry;
@@ -54,6 +56,7 @@ mod size_class;
 mod slab;
 mod spin_lock;
 mod stats;
+mod system;
 mod thread_cache;
 mod thread_pointer;
 mod transfer_cache;

@@ -61,6 +61,15 @@ pub unsafe fn commit(p: *mut u8, len: usize) -> bool {
     keep_errno(|| unsafe { libc::mprotect(p.cast(), len, libc::PROT_READ | libc::PROT_WRITE) == 0 })
 }
 
+/// Makes a part of what [`reserve`] returned readable: it reads as zero, and counts for nothing. Returns whether it worked.
+///
+/// # Safety
+/// The range is the caller's, and nobody has written to it.
+pub unsafe fn make_readable(p: *mut u8, len: usize) -> bool {
+    // SAFETY: the caller's promise.
+    keep_errno(|| unsafe { libc::mprotect(p.cast(), len, libc::PROT_READ) == 0 })
+}
+
 /// Takes memory and access away from a page range; its addresses stay taken.
 ///
 /// # Safety
@@ -100,6 +109,112 @@ pub unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> bool {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
     // SAFETY: the caller's promise.
     keep_errno(|| unsafe { libc::mremap(from.cast(), len, len, flags, to.cast::<c_void>()) != libc::MAP_FAILED })
+}
+
+/// 0, or the error number of what `call` returned.
+fn error_of(call: impl FnOnce() -> bool) -> i32 {
+    keep_errno(|| {
+        // SAFETY: errno is this thread's.
+        if call() { 0 } else { unsafe { *libc::__errno_location() } }
+    })
+}
+
+/// Says of a page range with a `MADV_` constant what it is for. Returns 0 or an error number.
+///
+/// # Safety
+/// The range is the pool's own, and what is said takes nothing away.
+pub unsafe fn advise(p: *mut u8, len: usize, advice: c_int) -> i32 {
+    // SAFETY: the caller's promise.
+    error_of(|| unsafe { libc::madvise(p.cast(), len, advice) == 0 })
+}
+
+/// What came of [`map_huge`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Explicit {
+    /// The range is explicit huge pages.
+    Mapped,
+    /// The range is as it was; an error number.
+    Refused(i32),
+    /// The range may be somebody else's by now; an error number.
+    Lost(i32),
+}
+
+/// Puts explicit huge pages of 2 MiB (hugetlb) in the place of a reserved range. They are set aside at once, so that
+/// touching them can't fail.
+///
+/// `MAP_FIXED` would take the range away before the kernel finds that there are too few of them. They are mapped elsewhere,
+/// and moved, which Linux 5.16 can. Where it can't, the range may be a hole afterwards, which is closed again unless
+/// another thread was faster.
+///
+/// # Safety
+/// The range is the pool's own, reserved and never made usable, and begins and ends at multiples of 2 MiB.
+pub unsafe fn map_huge(p: *mut u8, len: usize) -> Explicit {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let mut pages = libc::MAP_FAILED;
+    let error = error_of(|| {
+        // SAFETY: a new mapping touches nothing that exists.
+        pages = unsafe {
+            libc::mmap(core::ptr::null_mut(), len, access, private | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB, -1, 0)
+        };
+        pages != libc::MAP_FAILED
+    });
+    if error != 0 {
+        return Explicit::Refused(error);
+    }
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the caller's promise; the pages are ours alone.
+    let error = error_of(|| unsafe { libc::mremap(pages, len, len, flags, p.cast::<c_void>()) != libc::MAP_FAILED });
+    if error == 0 {
+        return Explicit::Mapped;
+    }
+    keep_errno(|| {
+        // SAFETY: the pages are ours; the range is only taken if nobody has it, and what an old kernel maps elsewhere
+        // instead is unmapped.
+        unsafe {
+            libc::munmap(pages, len);
+            let again =
+                libc::mmap(p.cast(), len, libc::PROT_NONE, private | libc::MAP_FIXED_NOREPLACE, -1, 0).cast::<u8>();
+            if again == p {
+                return Explicit::Refused(error);
+            }
+            if again.cast() != libc::MAP_FAILED {
+                libc::munmap(again.cast(), len);
+            }
+        }
+        Explicit::Lost(error)
+    })
+}
+
+/// Binds a page range to NUMA nodes: bit n of `nodes` is node n, `mode` one of `MPOL_` (`mbind`). Returns 0 or an error number.
+///
+/// # Safety
+/// The range is the pool's own.
+pub unsafe fn bind(p: *mut u8, len: usize, mode: c_int, nodes: u64) -> i32 {
+    // SAFETY: the caller's promise; the kernel reads the mask. It counts one bit less than it is told.
+    error_of(|| unsafe { libc::syscall(libc::SYS_mbind, p, len, mode, &raw const nodes, 65usize, 0) == 0 })
+}
+
+/// The first 64 NUMA nodes that this process may take memory from, a bit for each (`MPOL_F_MEMS_ALLOWED`); `None` if the
+/// kernel does not say.
+pub fn allowed_nodes() -> Option<u64> {
+    const ALLOWED: c_int = 1 << 2;
+    // As many bits as any kernel has nodes: it refuses fewer.
+    let mut nodes = [0u64; 16];
+    let bits = size_of_val(&nodes) * 8;
+    // SAFETY: the kernel writes as many bits as it is told there are.
+    let error = error_of(|| unsafe {
+        libc::syscall(libc::SYS_get_mempolicy, 0usize, nodes.as_mut_ptr(), bits, 0usize, ALLOWED) == 0
+    });
+    (error == 0).then_some(nodes[0])
+}
+
+/// The NUMA node of the processor that the calling thread runs on, at this moment.
+pub fn current_node() -> usize {
+    let mut node = 0u32;
+    // SAFETY: the kernel writes the node.
+    keep_errno(|| unsafe { libc::syscall(libc::SYS_getcpu, 0usize, &raw mut node, 0usize) });
+    node as usize
 }
 
 /// Bytes of address space that this process may have (`RLIMIT_AS`).

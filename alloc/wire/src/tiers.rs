@@ -54,7 +54,7 @@ counters! {
     SystemReserved "system_reserved_bytes" Bytes false "Address space reserved for arenas.";
     SystemUsed "system_used_bytes" Bytes false "Bytes of arenas that were ever handed to the page heap.";
     SystemReleased "system_released_bytes" Bytes false "Free bytes of the page heap with no memory behind them: given back to the kernel, or never touched.";
-    SystemCalls "system_calls" Count true "Calls to mmap, munmap, mremap and madvise.";
+    SystemCalls "system_calls" Count true "Calls to mmap, munmap, mprotect, mremap, madvise and mbind.";
     PageHeapFree "page_heap_free_bytes" Bytes false "Bytes in free spans.";
     PageHeapAllocs "page_heap_allocs" Count true "Spans taken from the page heap.";
     PageHeapFrees "page_heap_frees" Count true "Spans given back to the page heap.";
@@ -73,6 +73,9 @@ counters! {
     ThreadsLive "threads_live" Count false "Threads that have a heap.";
     ThreadsStarted "threads_started" Count true "Threads that ever had one.";
     MetadataBytes "metadata_bytes" Bytes false "Bytes of the pool's own: descriptors, heaps, the live table and the segment.";
+    HugeAdvised "huge_advised_bytes" Bytes false "Bytes of arenas for which transparent huge pages were asked.";
+    HugeExplicit "huge_explicit_bytes" Bytes false "Bytes of arenas that are explicit huge pages (hugetlb).";
+    PlacementRefused "placement_refused" Count true "Times that the system refused huge pages or a NUMA policy.";
 }
 
 counters! {

@@ -79,10 +79,10 @@ declare::settings! {
     /// Time without an allocation after which a thread's cache is drained.
     gc_ms: Option<u64> = 5_000, "POOLSCOPE_GC_MS", Milliseconds { min: 1, max: 3_600_000 }, Anytime;
 
-    /// Huge pages: none, transparent ones, or explicit ones (hugetlb) as far as they go and transparent ones then.
+    /// Huge pages: none; transparent ones for what lies beyond the first 64 MiB; or explicit ones (hugetlb) as far as they go, and transparent ones then.
     huge: Huge = Huge::Madvise as u64, "POOLSCOPE_HUGE", OneOf(Huge::NAMES), AtStart;
 
-    /// NUMA nodes that memory comes from: as the system has it, each thread's own, all in turn, or those listed.
+    /// NUMA nodes that memory comes from: as the system has it, each thread's own as long as it has memory, all in turn, or those listed and no others.
     numa: Numa = 0, "POOLSCOPE_NUMA", NumaPolicy, AtStart;
 
     /// 1 looks for double frees, overflows and use after free, at a cost.

@@ -94,7 +94,7 @@ impl Word for Huge {
 pub enum Numa {
     /// As the system has it.
     Off,
-    /// The node that the allocating thread runs on.
+    /// The node that the allocating thread runs on, as long as it has memory.
     Local,
     /// All nodes in turn.
     Interleave,
@@ -110,6 +110,9 @@ impl NodeSet {
     /// The highest node. Two bits of the word say which policy it is.
     pub const MAX: u32 = 61;
 
+    /// Node 0 alone: every machine has it.
+    pub const FIRST: NodeSet = NodeSet(1);
+
     /// The set whose bits are `bits`; `None` if it is empty or has nodes that are too high.
     pub const fn from_bits(bits: u64) -> Option<NodeSet> {
         if bits == 0 || bits >> (Self::MAX + 1) != 0 { None } else { Some(NodeSet(bits)) }
@@ -118,6 +121,16 @@ impl NodeSet {
     /// Bit n is node n.
     pub const fn bits(self) -> u64 {
         self.0
+    }
+
+    /// Whether it has this node.
+    pub const fn has(self, node: usize) -> bool {
+        node <= Self::MAX as usize && self.0 >> node & 1 != 0
+    }
+
+    /// Its highest node.
+    pub const fn highest(self) -> usize {
+        self.0.ilog2() as usize
     }
 
     /// Reads a list such as `0,2-3`.
