@@ -1,7 +1,8 @@
 //! Which huge pages and NUMA nodes the page heap asks for: decided once from the settings and the machine, and taken back
 //! where the system refuses. What it refuses is said when no lock is held any more.
 
-use core::fmt::Write;
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::message::Message;
 use crate::settings::{self, Huge, NodeSet, Numa};
@@ -87,6 +88,14 @@ impl<S: System> Ground<S> {
                 Source::One(NodeSet::from_bits(there).map_or(Policy::AsTheProcess, Policy::Bind))
             }
         };
+        // The system promises explicit huge pages for all nodes together. If those of the bound ones are used up, the
+        // program would end by `SIGBUS` where it touches the next one.
+        if let (Huge::Explicit, Source::One(Policy::Bind(nodes))) = (self.huge, self.source)
+            && nodes != self.system.nodes()
+        {
+            self.huge = Huge::Madvise;
+            self.refusals.explicit_bound = true;
+        }
     }
 
     /// Lanes that the page heap needs: one for each node, by its number, if each thread is to have memory of its own.
@@ -152,6 +161,8 @@ impl<S: System> Ground<S> {
 pub struct Refusals {
     /// Of explicit huge pages.
     pub explicit_error: i32,
+    /// Explicit huge pages were asked for on some of the nodes alone, which nobody can promise.
+    pub explicit_bound: bool,
     /// Of transparent ones.
     pub transparent_error: i32,
     /// Of a NUMA policy.
@@ -162,7 +173,8 @@ pub struct Refusals {
 
 impl Refusals {
     /// Nothing.
-    pub const NONE: Refusals = Refusals { explicit_error: 0, transparent_error: 0, bind_error: 0, missing_nodes: 0 };
+    pub const NONE: Refusals =
+        Refusals { explicit_error: 0, explicit_bound: false, transparent_error: 0, bind_error: 0, missing_nodes: 0 };
 
     /// Says them on standard error: once each of what was asked for by name, and only on request what the pool does well
     /// without. No lock is held.
@@ -190,7 +202,7 @@ impl Refusals {
             };
             message.print();
         }
-        if self.bind_error != 0 && first_time(&BIND_SAID) {
+        if self.bind_error != 0 && !BIND_SAID.swap(true, Ordering::Relaxed) {
             let mut message = Message::new("POOLSCOPE_NUMA=");
             let _ = write!(
                 message,
@@ -208,6 +220,11 @@ impl Refusals {
             let _ = write!(message, "{}); transparent ones are asked for from here on", ErrorName(self.explicit_error));
             message.print();
         }
+        if self.explicit_bound {
+            Message::new("POOLSCOPE_HUGE=explicit: the system promises no explicit huge pages on single nodes; ")
+                .text("transparent ones are asked for")
+                .print();
+        }
         if self.transparent_error != 0 {
             let mut message = Message::new("no transparent huge pages (");
             let _ = write!(message, "{})", ErrorName(self.transparent_error));
@@ -217,17 +234,13 @@ impl Refusals {
 }
 
 /// Whether a NUMA policy that was refused was said.
-static BIND_SAID: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
-
-fn first_time(said: &core::sync::atomic::AtomicBool) -> bool {
-    !said.swap(true, core::sync::atomic::Ordering::Relaxed)
-}
+static BIND_SAID: AtomicBool = AtomicBool::new(false);
 
 /// An error number, with what it means here.
 struct ErrorName(i32);
 
-impl core::fmt::Display for ErrorName {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Display for ErrorName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let meaning = match self.0 {
             libc::ENOMEM => "there is no memory left of that kind",
             libc::EPERM | libc::EACCES => "it is not allowed",

@@ -372,3 +372,18 @@ fn addresses_that_may_be_lost_are_not_touched_again() {
     assert!((second.address() as usize).abs_diff(first.address() as usize) >= 4 * MIB);
     assert_eq!(heap.ground.take_refusals(), Refusals { explicit_error: libc::EINVAL, ..Refusals::NONE });
 }
+
+/// The kernel sets them aside for all nodes together.
+#[test]
+fn explicit_huge_pages_are_not_bound_to_some_of_the_nodes() {
+    for (listed, explicit_ones) in [("1,3", false), ("0-3", true)] {
+        let machine = Simulated::with_nodes("0-3");
+        machine.huge_pool.set(8);
+        let mut heap = Heap::new(&machine, Wishes { numa: Numa::Bind(nodes(listed)), ..explicit() });
+        let span = heap.alloc(1, 1).unwrap();
+        assert_eq!(heap.policy(span), Some(Policy::Bind(nodes(listed))));
+        assert_eq!(Simulated::at(&machine.explicit, span.address()).is_some(), explicit_ones, "{listed}");
+        let refusals = Refusals { explicit_bound: !explicit_ones, ..Refusals::NONE };
+        assert_eq!(heap.ground.take_refusals(), refusals, "{listed}");
+    }
+}
