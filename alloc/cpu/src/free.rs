@@ -246,7 +246,7 @@ pub fn free_batch(slow: SlowPath, heap: Option<&'static Heap>, batch: Batch) {
                             heap.on_countdown(slow, slab);
                         }
                     }
-                    _ => transfer_cache::deliver(slow, heap_of_slab, batch),
+                    _ => transfer_cache::deliver(slow, heap, heap_of_slab, batch),
                 };
             }
         }

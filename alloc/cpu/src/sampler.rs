@@ -457,9 +457,16 @@ pub fn publish_class(heap: &Heap, class: SizeClass) {
         refills: count.refills.get(),
         cached: count.cached.get(),
         untouched: count.untouched.get(),
+        sent: count.sent.get(),
+        returned: count.returned.get(),
     };
     // SAFETY: the counters follow the record; this thread is their writer.
-    unsafe { record.add(1).cast::<ClassCounters>().add(class.index()).write(counters) };
+    unsafe {
+        record.add(1).cast::<ClassCounters>().add(class.index()).write(counters);
+        (*record).remote_frees = heap.outbox.blocks.get();
+        (*record).remote_batches = heap.outbox.batches.get();
+        (*record).remote_returns = heap.outbox.returned.get();
+    }
 }
 
 /// Publishes a heap's counters of every class that it ever had.

@@ -72,6 +72,10 @@ pub struct ClassCount {
     pub cached: Cell<u64>,
     /// Blocks without memory in the slabs that came from the page heap, less those that were cut; wraps.
     pub untouched: Cell<u64>,
+    /// Blocks of other heaps that were handed over.
+    pub sent: Cell<u64>,
+    /// Blocks that were handed over and arrived.
+    pub returned: Cell<u64>,
 }
 
 /// A thread's heap. Zeroed memory is an empty one. Never unmapped: after its thread's exit another takes it over.
@@ -119,7 +123,8 @@ pub struct Heap {
     pub uses: Cell<u64>,
     /// State of stack capture.
     pub capture: UnsafeCell<ThreadState>,
-    outbox: Outbox,
+    /// Blocks that its threads freed for others.
+    pub outbox: Outbox,
     /// Next in the registry's list of unused heaps.
     pub next_unused: Cell<Option<&'static Heap>>,
     /// Blocks that other threads freed, and whether a thread has the heap.
@@ -360,7 +365,7 @@ impl Heap {
             self.dequeue(slab);
             return Some(slab);
         }
-        self.outbox.flush(slow);
+        self.outbox.flush(slow, self);
         let slab = self.take_slab(slow, class);
         sampler::publish_tiers_sometimes(self);
         slab
@@ -488,8 +493,8 @@ impl Heap {
 
     /// Frees a block of another heap's slab: into the outbox, which goes to the owner in batches.
     #[inline(always)]
-    pub fn free_remote(&self, slow: SlowPath, slab: &'static Slab, block: BlockPtr) {
-        self.outbox.push(slow, slab, block);
+    pub fn free_remote(&'static self, slow: SlowPath, slab: &'static Slab, block: BlockPtr) {
+        self.outbox.push(slow, self, slab, block);
     }
 
     /// Takes in what other threads freed.
@@ -556,7 +561,7 @@ impl Heap {
 
     /// Gives everything away at the thread's exit: empty slabs to the page heap, all others to the central cache.
     pub fn retire_all(&'static self, slow: SlowPath) {
-        self.outbox.flush(slow);
+        self.outbox.flush(slow, self);
         self.drain(slow);
         self.empty_lists(slow);
         self.medium.forget_limits();
@@ -593,14 +598,17 @@ impl Heap {
             let (allocs, frees) = (self.allocs(class).get(), self.frees(class).get());
             self.allocs(class).set(allocs.saturating_sub(frees));
             self.frees(class).set(frees.saturating_sub(allocs));
-            self.counts[class.index()].refills.set(0);
+            let count = &self.counts[class.index()];
+            count.refills.set(0);
+            count.sent.set(0);
+            count.returned.set(0);
             sampler::publish_class(self, class);
         }
     }
 
     /// Sends what this thread freed for others.
-    pub fn empty_outbox(&self, slow: SlowPath) {
-        self.outbox.flush(slow);
+    pub fn empty_outbox(&'static self, slow: SlowPath) {
+        self.outbox.flush(slow, self);
     }
 
     fn leave(&self, slow: SlowPath, slab: &'static Slab) {

@@ -7,9 +7,12 @@
 
 use core::cell::Cell;
 
+use crate::arena;
 use crate::block::BlockPtr;
 use crate::free;
 use crate::mailbox::Batches;
+use crate::sampler;
+use crate::size_class::SizeClass;
 use crate::slab::Slab;
 use crate::spin_lock::SlowPath;
 use crate::stats::{self, TierCounter};
@@ -25,7 +28,7 @@ const BATCH_BLOCKS: usize = 64;
 const BATCH_BYTES: usize = 16 * 1024;
 
 /// Batches after which the process's counters are brought up to date.
-const PUBLISHED_EVERY: u64 = 63;
+const PUBLISHED_EVERY: u64 = 64;
 
 /// Blocks in a whole batch of such ones.
 fn batch_of(block: usize) -> u32 {
@@ -52,14 +55,28 @@ impl Batch {
 
 /// Hands a batch to the heap that owned its slab when this was called. If no thread has that heap any more, all that
 /// waits in its mailbox is taken back and freed where it belongs now.
-pub fn deliver(slow: SlowPath, owner: &'static Heap, batch: Batch) {
+pub fn deliver(slow: SlowPath, heap: Option<&'static Heap>, owner: &'static Heap, batch: Batch) {
+    if let Some((heap, class)) = heap.zip(class_of(batch)) {
+        let count = &heap.counts[class.index()];
+        count.sent.set(count.sent.get() + u64::from(batch.count));
+        sampler::publish_class(heap, class);
+    }
     // SAFETY: whoever makes a batch owns its blocks, and it ends here.
-    take_in(slow, None, unsafe { owner.inbox.deliver(batch) });
+    take_in(slow, heap, unsafe { owner.inbox.deliver(batch) });
+}
+
+fn class_of(batch: Batch) -> Option<SizeClass> {
+    arena::page_of(batch.first.address()).map(|page| page.class.get())
 }
 
 /// Frees batches that were taken out of a mailbox, for the heap that the calling thread has, if any.
 pub fn take_in(slow: SlowPath, heap: Option<&'static Heap>, batches: Batches) {
     for batch in batches {
+        if let Some((heap, class)) = heap.zip(class_of(batch)) {
+            let (blocks, count) = (u64::from(batch.count), &heap.counts[class.index()]);
+            count.returned.set(count.returned.get() + blocks);
+            heap.outbox.returned.set(heap.outbox.returned.get() + blocks);
+        }
         free::free_batch(slow, heap, batch);
     }
 }
@@ -79,8 +96,13 @@ pub struct Outbox {
     routes: [Route; ROUTES],
     /// Batches that wait.
     open: Cell<u32>,
-    /// Batches sent and blocks in them, not yet in the process's counters.
-    sent: Cell<(u64, u64)>,
+    /// Batches sent, and blocks in them.
+    pub batches: Cell<u64>,
+    pub blocks: Cell<u64>,
+    /// Both, as far as they are in the process's counters.
+    published: Cell<(u64, u64)>,
+    /// Blocks that came the other way: freed by other threads, and back.
+    pub returned: Cell<u64>,
 }
 
 impl Outbox {
@@ -106,10 +128,10 @@ impl Outbox {
     }
 
     /// Adds a block of another heap's `slab`.
-    pub fn push(&self, slow: SlowPath, slab: &'static Slab, block: BlockPtr) {
+    pub fn push(&self, slow: SlowPath, heap: &'static Heap, slab: &'static Slab, block: BlockPtr) {
         let route = self.route(slab);
         if !route.slab.get().is_some_and(|gathered| core::ptr::eq(gathered, slab)) {
-            self.begin(slow, route, slab, block);
+            self.begin(slow, heap, route, slab, block);
         }
         // SAFETY: the block is free and the caller's.
         unsafe { block.set_next(route.first.get()) };
@@ -117,15 +139,15 @@ impl Outbox {
         let room = route.room.get() - 1;
         route.room.set(room);
         if room == 0 {
-            self.send(slow, route);
+            self.send(slow, heap, route);
         }
     }
 
     /// Begins a batch that ends with `last`. The one before is sent.
-    fn begin(&self, slow: SlowPath, route: &Route, slab: &'static Slab, last: BlockPtr) {
-        self.send(slow, route);
+    fn begin(&self, slow: SlowPath, heap: &'static Heap, route: &Route, slab: &'static Slab, last: BlockPtr) {
+        self.send(slow, heap, route);
         if self.open.get() >= OPEN_MAX {
-            self.flush(slow);
+            self.flush(slow, heap);
         }
         self.open.set(self.open.get() + 1);
         route.slab.set(Some(slab));
@@ -135,33 +157,35 @@ impl Outbox {
     }
 
     /// Sends everything.
-    pub fn flush(&self, slow: SlowPath) {
+    pub fn flush(&self, slow: SlowPath, heap: &'static Heap) {
         if self.open.replace(0) > 0 {
             for route in &self.routes {
-                self.send(slow, route);
+                self.send(slow, heap, route);
             }
         }
         self.publish();
     }
 
-    fn send(&self, slow: SlowPath, route: &Route) {
+    fn send(&self, slow: SlowPath, heap: &'static Heap, route: &Route) {
         let Some(slab) = route.slab.take() else { return };
         let count = batch_of(slab.class.get().block()) - route.room.get();
         self.open.set(self.open.get().saturating_sub(1));
-        let (batches, blocks) = self.sent.get();
-        self.sent.set((batches + 1, blocks + u64::from(count)));
-        if batches == PUBLISHED_EVERY {
+        self.batches.set(self.batches.get() + 1);
+        self.blocks.set(self.blocks.get() + u64::from(count));
+        if self.batches.get().is_multiple_of(PUBLISHED_EVERY) {
             self.publish();
+            sampler::publish_tiers();
         }
-        free::free_batch(slow, None, Batch { first: route.first.get(), last: route.last.get(), count });
+        free::free_batch(slow, Some(heap), Batch { first: route.first.get(), last: route.last.get(), count });
     }
 
     /// Brings the process's counters up to date.
     fn publish(&self) {
-        let (batches, blocks) = self.sent.replace((0, 0));
-        if batches > 0 {
-            stats::add(TierCounter::TransferBatches, batches);
-            stats::add(TierCounter::TransferBlocks, blocks);
+        let now = (self.batches.get(), self.blocks.get());
+        let before = self.published.replace(now);
+        if now != before {
+            stats::add(TierCounter::TransferBatches, now.0 - before.0);
+            stats::add(TierCounter::TransferBlocks, now.1 - before.1);
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::record::record;
 pub const MAGIC: [u8; 8] = *b"POOLSCOP";
 
 /// Version of the layout that this crate describes.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Bytes that the header takes at the start of the file.
 pub const HEADER_LEN: usize = 4096;

@@ -39,7 +39,7 @@ pub mod thread_state {
 
 record! {
     /// One size class.
-    pub struct ClassRecord: 88 {
+    pub struct ClassRecord: 80 {
         /// Bytes of each block.
         0 block_bytes: u32,
         /// Bytes of each slab.
@@ -49,7 +49,7 @@ record! {
         /// Zero.
         12 reserved: u32,
         /// Counters, indexed by [`ClassCounter`](crate::ClassCounter).
-        16 shared: [u64; 9],
+        16 shared: [u64; 8],
     }
 }
 
@@ -80,7 +80,7 @@ record! {
 record! {
     /// A thread heap's counters for one class. Allocations count when a list of blocks is made ready for the
     /// thread, frees when the blocks are gathered in: `allocs - frees` is an upper bound of the blocks in use.
-    pub struct ClassCounters: 40 {
+    pub struct ClassCounters: 56 {
         /// Blocks made ready for allocation.
         0 allocs: u64,
         /// Blocks gathered in after they were freed, or made ready and not used.
@@ -92,6 +92,11 @@ record! {
         /// What this thread added to [`ClassCounter::Untouched`](crate::ClassCounter::Untouched), in two's complement: it may have
         /// cut blocks from a slab that another one took from the page heap.
         32 untouched: u64,
+        /// Blocks of other heaps that this thread freed and handed over.
+        40 sent: u64,
+        /// Blocks that arrived here after such a handing over. The sum of all threads' `sent` less that of all `returned`
+        /// is on its way.
+        48 returned: u64,
     }
 }
 

@@ -74,6 +74,8 @@ impl ClassStats {
         sum.refills = sum.refills.saturating_add(counters.refills);
         sum.cached = sum.cached.saturating_add(counters.cached);
         sum.untouched = sum.untouched.wrapping_add(counters.untouched);
+        sum.sent = sum.sent.saturating_add(counters.sent);
+        sum.returned = sum.returned.saturating_add(counters.returned);
     }
 
     /// A counter that is no thread's.
@@ -117,9 +119,15 @@ impl ClassStats {
         self.shared(ClassCounter::SlabsTaken).saturating_sub(self.shared(ClassCounter::SlabsReturned))
     }
 
+    /// Blocks that one thread freed, on their way to the thread that owns their slab.
+    pub fn in_transfer_blocks(&self) -> u64 {
+        self.threads.sent.saturating_sub(self.threads.returned)
+    }
+
     /// Blocks that the program has.
     pub fn in_use_blocks(&self) -> u64 {
-        self.allocs().saturating_sub(self.frees()).saturating_sub(self.threads.cached)
+        let cached = self.threads.cached.saturating_add(self.in_transfer_blocks());
+        self.allocs().saturating_sub(self.frees()).saturating_sub(cached)
     }
 
     /// Bytes of the blocks that the program has.
@@ -140,7 +148,7 @@ impl ClassStats {
 
     /// Free blocks that threads have: in their lists, and in the slabs that they own.
     pub fn thread_blocks(&self) -> u64 {
-        let shared = self.shared(ClassCounter::CentralFree).saturating_add(self.shared(ClassCounter::InTransfer));
+        let shared = self.shared(ClassCounter::CentralFree).saturating_add(self.in_transfer_blocks());
         self.free_blocks().saturating_sub(shared).saturating_sub(self.untouched_blocks())
     }
 
@@ -242,7 +250,7 @@ impl Stats {
         let unmapped = self.tier(TierCounter::SystemReleased).min(free);
         let central = self.sum(|class| class.bytes(class.shared(ClassCounter::CentralFree)));
         let central_cache = central.saturating_add(self.sum(ClassStats::slack_bytes));
-        let transfer_cache = self.sum(|class| class.bytes(class.shared(ClassCounter::InTransfer)));
+        let transfer_cache = self.sum(|class| class.bytes(class.in_transfer_blocks()));
         let thread_caches = self.sum(|class| class.bytes(class.thread_blocks()));
         let untouched = self.sum(|class| class.bytes(class.untouched_blocks()));
         let caches = [central_cache, transfer_cache, thread_caches, untouched];

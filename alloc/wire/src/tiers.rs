@@ -87,7 +87,6 @@ counters! {
     CentralHits "central_hits" Count true "Refills served by a slab of the central cache.";
     CentralMisses "central_misses" Count true "Refills for which the central cache had no slab.";
     CentralFree "central_free" Count false "Free blocks in slabs that no thread owns.";
-    InTransfer "in_transfer" Count false "Blocks that another thread freed, on their way to the thread that owns their slab.";
     SampledAllocs "sampled_allocs" Count true "Blocks allocated as samples, which no thread's cache serves.";
     SharedFrees "shared_frees" Count true "Blocks freed that no thread counts: samples, and those of slabs that no thread owns.";
     Untouched "untouched" Count false "Blocks without memory, because nobody ever had them; what threads count of them comes on top.";

@@ -233,18 +233,18 @@ pub fn sample() -> Segment {
             block_bytes: bytes,
             slab_bytes: 65_536,
             slab_blocks: 65_536 / bytes,
-            shared: [1, 0, 0, 1, 10, 2, 3, 1, 4],
+            shared: [1, 0, 0, 1, 10, 3, 1, 4],
             ..ClassRecord::ZERO
         })
         .into();
     segment.thread(
         42,
         &[
-            ClassCounters { allocs: 100, frees: 40, refills: 10, cached: 20, untouched: 0 },
-            ClassCounters { allocs: 50, frees: 50, refills: 5, cached: 0, untouched: 0 },
+            ClassCounters { allocs: 100, frees: 40, refills: 10, cached: 20, untouched: 0, sent: 0, returned: 1 },
+            ClassCounters { allocs: 50, frees: 50, refills: 5, cached: 0, untouched: 0, sent: 3, returned: 0 },
         ],
     );
-    segment.thread(43, &[ClassCounters { allocs: 7, frees: 0, refills: 1, cached: 0, untouched: 0 }]);
+    segment.thread(43, &[ClassCounters { allocs: 7, refills: 1, sent: 3, ..ClassCounters::ZERO }]);
     segment.tier(TierCounter::SlabBytes, 131_072);
     segment.tier(TierCounter::Samples, 6);
     segment

@@ -156,7 +156,7 @@ fn snapshot_at(second: u64) -> Snapshot {
                 block_bytes,
                 slab_bytes,
                 slab_blocks,
-                threads: ClassCounters { allocs, frees, refills, cached: 0, untouched: 0 },
+                threads: ClassCounters { allocs, frees, refills, ..ClassCounters::ZERO },
                 ..ClassStats::EMPTY
             };
             class.shared[ClassCounter::SlabsTaken as usize] = (allocs - frees).div_ceil(slab_blocks);

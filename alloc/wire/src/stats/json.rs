@@ -94,7 +94,7 @@ pub fn write(stats: &Stats, out: &mut impl Write) -> fmt::Result {
         json.number("central_free", class.shared(ClassCounter::CentralFree))?;
         json.number("central_hits", class.shared(ClassCounter::CentralHits))?;
         json.number("central_misses", class.shared(ClassCounter::CentralMisses))?;
-        json.number("in_transfer", class.shared(ClassCounter::InTransfer))?;
+        json.number("in_transfer", class.in_transfer_blocks())?;
         json.number("sampled_allocs", class.shared(ClassCounter::SampledAllocs))?;
         json.end()?;
     }
