@@ -8,9 +8,13 @@
 //! Not reported are what the pool needs for itself, what a signal handler does that interrupted the pool, and what the
 //! last destructors of a thread do after the pool's own has run.
 
+mod place;
+
 use core::cell::Cell;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use place::Place;
 
 use crate::detour::{self, Reason};
 use crate::os;
@@ -54,35 +58,15 @@ pub type Hook = extern "C" fn(event: &Event, context: *mut c_void);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HookId(pub u64);
 
-/// A place for a hook. Places are never given back; free ones are used again.
-struct Place {
-    /// Odd while there is a hook. Each hook has a number of its own, so that an old [`HookId`] removes nobody else's.
-    generation: AtomicU32,
-    /// Threads that are in the hook, or about to look whether it is still there.
-    users: AtomicU32,
-    hook: AtomicUsize,
-    context: AtomicUsize,
-}
-
 const PLACES: usize = 128;
 
-/// Some places, and where there are more.
+/// Some places, and where there are more. Places are never given back; free ones are used again.
 struct Chunk {
     places: [Place; PLACES],
     next: AtomicPtr<Chunk>,
 }
 
-static FIRST: Chunk = Chunk {
-    places: [const {
-        Place {
-            generation: AtomicU32::new(0),
-            users: AtomicU32::new(0),
-            hook: AtomicUsize::new(0),
-            context: AtomicUsize::new(0),
-        }
-    }; PLACES],
-    next: AtomicPtr::new(core::ptr::null_mut()),
-};
+static FIRST: Chunk = Chunk { places: [const { Place::new() }; PLACES], next: AtomicPtr::new(core::ptr::null_mut()) };
 
 /// Hooks that there are. Held by who adds or removes one.
 static COUNT: SpinLock<usize> = SpinLock::new(0);
@@ -101,14 +85,11 @@ fn places() -> impl Iterator<Item = (u64, &'static Place)> {
 pub fn add_hook(hook: Hook, context: *mut c_void) -> Option<HookId> {
     let Entry::Heap(entered) = registry::enter() else { return None };
     let mut count = COUNT.lock(entered.slow);
-    let free = || places().find(|(_, place)| place.generation.load(Ordering::Relaxed).is_multiple_of(2));
-    let (at, place) = free().or_else(|| if add_chunk() { free() } else { None })?;
-    place.hook.store(hook as usize, Ordering::Relaxed);
-    place.context.store(context.expose_provenance(), Ordering::Relaxed);
-    let generation = place.generation.fetch_add(1, Ordering::SeqCst) + 1;
+    let put = || places().find_map(|(at, place)| Some((at, place.put(hook as usize, context.expose_provenance())?)));
+    let (at, number) = put().or_else(|| if add_chunk() { put() } else { None })?;
     *count += 1;
     detour::turn_on(entered.slow, Reason::Hooks);
-    Some(HookId(at << 32 | u64::from(generation)))
+    Some(HookId(at << 32 | u64::from(number)))
 }
 
 fn add_chunk() -> bool {
@@ -125,14 +106,10 @@ fn add_chunk() -> bool {
 /// second holds. False if there is no such hook.
 pub fn remove_hook(id: HookId) -> bool {
     let Some((_, place)) = places().find(|(at, _)| *at == id.0 >> 32) else { return false };
-    let generation = id.0 as u32;
     {
         let Entry::Heap(entered) = registry::enter() else { return false };
         let mut count = COUNT.lock(entered.slow);
-        let ended = generation.wrapping_add(1);
-        if generation.is_multiple_of(2)
-            || place.generation.compare_exchange(generation, ended, Ordering::SeqCst, Ordering::Relaxed).is_err()
-        {
+        if !place.take(id.0 as u32) {
             return false;
         }
         *count -= 1;
@@ -141,7 +118,7 @@ pub fn remove_hook(id: HookId) -> bool {
         }
     }
     let in_hook = this_heap().is_some_and(|heap| heap.in_hook.get());
-    while !in_hook && place.users.load(Ordering::SeqCst) > 0 {
+    while !in_hook && place.is_in_use() {
         // SAFETY: a system call without arguments.
         unsafe { libc::sched_yield() };
     }
@@ -188,17 +165,11 @@ impl Drop for Quiet {
 
 fn call(event: &Event) {
     for (_, place) in places() {
-        let before = place.generation.load(Ordering::Relaxed);
-        if before.is_multiple_of(2) {
-            continue;
-        }
-        place.users.fetch_add(1, Ordering::SeqCst);
-        if place.generation.load(Ordering::SeqCst) == before {
-            // SAFETY: `add_hook` stored a function of this type before it made the generation odd.
-            let hook = unsafe { core::mem::transmute::<usize, Hook>(place.hook.load(Ordering::Relaxed)) };
-            hook(event, core::ptr::with_exposed_provenance_mut(place.context.load(Ordering::Relaxed)));
-        }
-        place.users.fetch_sub(1, Ordering::SeqCst);
+        place.call(|hook, context| {
+            // SAFETY: `add_hook` put a function of this type there.
+            let hook = unsafe { core::mem::transmute::<usize, Hook>(hook) };
+            hook(event, core::ptr::with_exposed_provenance_mut(context));
+        });
     }
 }
 

@@ -29,6 +29,10 @@ pub trait Word {
         success: Ordering,
         failure: Ordering,
     ) -> Result<usize, usize>;
+    /// Adds `value`, around the end of the range, and returns what was there.
+    fn fetch_add(&self, value: usize, order: Ordering) -> usize;
+    /// Takes `value` away in the same way.
+    fn fetch_sub(&self, value: usize, order: Ordering) -> usize;
     /// A fence.
     fn fence(order: Ordering);
     /// Lets other threads go on before the next of `tries` failed attempts.
@@ -71,6 +75,16 @@ impl Word for AtomicUsize {
         failure: Ordering,
     ) -> Result<usize, usize> {
         AtomicUsize::compare_exchange_weak(self, current, new, success, failure)
+    }
+
+    #[inline(always)]
+    fn fetch_add(&self, value: usize, order: Ordering) -> usize {
+        AtomicUsize::fetch_add(self, value, order)
+    }
+
+    #[inline(always)]
+    fn fetch_sub(&self, value: usize, order: Ordering) -> usize {
+        AtomicUsize::fetch_sub(self, value, order)
     }
 
     #[inline(always)]

@@ -41,6 +41,14 @@ impl Word for AtomicUsize {
         AtomicUsize::compare_exchange_weak(self, current, new, success, failure)
     }
 
+    fn fetch_add(&self, value: usize, order: Ordering) -> usize {
+        AtomicUsize::fetch_add(self, value, order)
+    }
+
+    fn fetch_sub(&self, value: usize, order: Ordering) -> usize {
+        AtomicUsize::fetch_sub(self, value, order)
+    }
+
     fn fence(order: Ordering) {
         loom::sync::atomic::fence(order);
     }
