@@ -6,11 +6,15 @@
 //! about to take away.
 //!
 //! Another thread's word is changed by compare-and-exchange, its owner changes it by plain stores in the slow path. A
-//! thread that leaves the slow path therefore looks at [`is_on`] after its store, and who turns the detour on makes
+//! thread that leaves the slow path therefore looks at [`REASONS`] after its store, and who turns the detour on makes
 //! all running threads pass a memory barrier (`membarrier`) before looking at their words: so one of the two sees the
 //! other.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+mod gate;
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use gate::Gate;
 
 use crate::os;
 use crate::registry;
@@ -20,79 +24,63 @@ use crate::thread_pointer;
 
 /// Who wants to see every call.
 #[derive(Clone, Copy)]
-#[repr(u32)]
+#[repr(usize)]
 pub enum Reason {
     /// There are hooks.
     Hooks = 1,
     /// The hardened mode is on.
-    #[allow(dead_code, reason = "the hardened mode is about to come")]
     Hardened = 2,
 }
 
 /// Reasons that hold, as bits.
-static REASONS: AtomicU32 = AtomicU32::new(0);
-
-/// Whether all threads are to take the slow path.
-#[inline]
-pub fn is_on() -> bool {
-    REASONS.load(Ordering::Relaxed) != 0
-}
+static REASONS: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether a reason holds.
 #[inline]
 pub fn is_on_for(reason: Reason) -> bool {
-    REASONS.load(Ordering::Relaxed) & reason as u32 != 0
+    REASONS.load(Ordering::Relaxed) & reason as usize != 0
 }
 
 /// Leads all threads through the slow path from now on. Those in the middle of a fast path finish it.
 pub fn turn_on(slow: SlowPath, reason: Reason) {
-    if REASONS.fetch_or(reason as u32, Ordering::SeqCst) & reason as u32 != 0 {
+    if !gate::add_reason(&REASONS, reason as usize, os::barrier_on_all_threads) {
         return;
     }
-    os::barrier_on_all_threads();
     registry::for_each_heap(|heap| {
-        let _closed = heap.closing.lock(slow);
-        close(heap);
+        let _closing = heap.closing.lock(slow);
+        if let Some(gate) = gate_of(heap) {
+            gate.close();
+        }
     });
 }
 
 /// Ends it. Each thread is back on its fast path after its next call.
 pub fn turn_off(reason: Reason) {
-    REASONS.fetch_and(!(reason as u32), Ordering::SeqCst);
-}
-
-/// Closes the fast path of the thread that has `heap`, if it is open. The caller holds [`Heap::closing`].
-pub fn close(heap: &'static Heap) -> bool {
-    exchange(heap, heap, &DETOUR)
-}
-
-/// Takes [`close`] back.
-pub fn open(heap: &'static Heap) {
-    exchange(heap, &DETOUR, heap);
+    REASONS.fetch_and(!(reason as usize), Ordering::SeqCst);
 }
 
 /// Whether the thread that has `heap` will take the slow path at its next call, and is not in it. The caller holds
 /// [`Heap::closing`].
 pub fn is_closed(heap: &'static Heap) -> bool {
-    word_of(heap).is_some_and(|word| core::ptr::eq(word.load(Ordering::SeqCst), &raw const DETOUR))
+    gate_of(heap).is_some_and(|gate| gate.is_closed())
 }
 
-fn word_of(heap: &'static Heap) -> Option<&'static AtomicPtr<Heap>> {
+/// Calls `take` with the fast path of the thread that has `heap` closed, if `sleeps` says that the thread sleeps; it stays
+/// closed if `take` says so. The caller holds [`Heap::closing`].
+pub fn take_from_sleeper(heap: &'static Heap, sleeps: impl FnOnce() -> bool, take: impl FnOnce() -> bool) -> bool {
+    gate_of(heap).is_some_and(|gate| gate.take_from_sleeper(&REASONS, sleeps, take))
+}
+
+fn gate_of(heap: &'static Heap) -> Option<Gate<'static>> {
     let word = heap.thread_word.load(Ordering::Acquire);
-    // SAFETY: a thread clears `thread_word` under `closing` before its word goes; an aligned pointer is an AtomicPtr.
-    (!word.is_null()).then(|| unsafe { AtomicPtr::from_ptr(word) })
-}
-
-fn exchange(heap: &'static Heap, from: &Heap, to: &Heap) -> bool {
-    let (from, to) = ((&raw const *from).cast_mut(), (&raw const *to).cast_mut());
-    word_of(heap).is_some_and(|word| word.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok())
+    // SAFETY: a thread clears `thread_word` under `closing` before its word goes; an aligned pointer is an AtomicUsize.
+    let word = unsafe { (!word.is_null()).then(|| AtomicUsize::from_ptr(word.cast())) }?;
+    Some(Gate { word, open: (&raw const *heap).addr(), closed: (&raw const DETOUR).addr() })
 }
 
 /// Ends the calling thread's slow path: `heap` is its own.
 #[inline]
 pub fn leave(heap: &'static Heap) {
-    thread_pointer::set((&raw const *heap).cast_mut());
-    if is_on() {
-        thread_pointer::set((&raw const DETOUR).cast_mut());
-    }
+    let (open, closed) = ((&raw const *heap).expose_provenance(), (&raw const DETOUR).expose_provenance());
+    gate::leave(&REASONS, open, closed, |value| thread_pointer::set(core::ptr::with_exposed_provenance_mut(value)));
 }

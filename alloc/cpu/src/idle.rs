@@ -4,7 +4,7 @@
 //! only while its thread can't be using it: the thread is blocked in a system call, and the next thing that it does
 //! with the pool is the slow path, where it waits for the collector.
 //!
-//! 1. The thread's fast path is closed ([`crate::detour::close`]).
+//! 1. The thread's fast path is closed ([`crate::detour::take_from_sleeper`]).
 //! 2. *Then* the kernel says that the thread is blocked in a system call (`/proc/self/task/TID/syscall`). There is no
 //!    system call in the fast path: the thread is not in the middle of it, and when it goes on it finds it closed.
 //!    In `vfork` and its like a child has the thread's memory meanwhile: those do not count.
@@ -79,16 +79,14 @@ pub fn collect_sleeping(slow: SlowPath) {
 
 fn collect_heap(slow: SlowPath, heap: &'static Heap, handlers: &Handlers) -> bool {
     let Some(_closing) = heap.closing.try_lock(slow) else { return false };
-    let closed = detour::close(heap);
-    let sleeps = sleeps_outside_handlers(heap.thread_id.get(), handlers);
-    if sleeps && detour::is_closed(heap) && !heap.pinned.get() {
-        heap.retire_all(slow);
-        return true;
-    }
-    if closed {
-        detour::open(heap);
-    }
-    false
+    let sleeps = || sleeps_outside_handlers(heap.thread_id.get(), handlers);
+    detour::take_from_sleeper(heap, sleeps, || {
+        let may_be_taken = !heap.pinned.get();
+        if may_be_taken {
+            heap.retire_all(slow);
+        }
+        may_be_taken
+    })
 }
 
 /// `/proc/self/task/TID/FILE`, read into `buffer`.

@@ -33,6 +33,8 @@ pub trait Word {
     fn fetch_add(&self, value: usize, order: Ordering) -> usize;
     /// Takes `value` away in the same way.
     fn fetch_sub(&self, value: usize, order: Ordering) -> usize;
+    /// Puts the bits of `value` in and returns what was there.
+    fn fetch_or(&self, value: usize, order: Ordering) -> usize;
     /// A fence.
     fn fence(order: Ordering);
     /// Lets other threads go on before the next of `tries` failed attempts.
@@ -85,6 +87,11 @@ impl Word for AtomicUsize {
     #[inline(always)]
     fn fetch_sub(&self, value: usize, order: Ordering) -> usize {
         AtomicUsize::fetch_sub(self, value, order)
+    }
+
+    #[inline(always)]
+    fn fetch_or(&self, value: usize, order: Ordering) -> usize {
+        AtomicUsize::fetch_or(self, value, order)
     }
 
     #[inline(always)]

@@ -49,6 +49,10 @@ impl Word for AtomicUsize {
         AtomicUsize::fetch_sub(self, value, order)
     }
 
+    fn fetch_or(&self, value: usize, order: Ordering) -> usize {
+        AtomicUsize::fetch_or(self, value, order)
+    }
+
     fn fence(order: Ordering) {
         loom::sync::atomic::fence(order);
     }
