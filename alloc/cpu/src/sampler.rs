@@ -10,6 +10,7 @@ pub mod governor;
 mod live_table;
 mod modules;
 mod sampled_slabs;
+mod sequence;
 mod stack_table;
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

@@ -3,10 +3,11 @@
 //! The table itself is private memory, so that a forked child has its own copy as of the fork; each change is
 //! published to the segment.
 
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::AtomicU32;
 
 use poolscope_wire::{LiveRecord, Region, kind};
 
+use super::sequence;
 use crate::os;
 use crate::segment::Segment;
 use crate::slab::NO_SLOT;
@@ -137,14 +138,10 @@ fn publish(segment: &Segment, slot: u32, record: LiveRecord) {
     if !segment.is_committed(Region::Live, slot + 1) {
         return;
     }
-    // SAFETY: the slot is committed; the caller holds the sampler's lock, so there is one writer.
+    let place = segment.record::<LiveRecord>(Region::Live, slot);
+    // SAFETY: the slot is committed, its number aligned; the caller holds the sampler's lock, so there is one writer.
     unsafe {
-        let place = segment.record::<LiveRecord>(Region::Live, slot);
-        let seq = (&raw mut (*place).seq).read_volatile();
-        (&raw mut (*place).seq).write_volatile(seq | 1);
-        fence(Ordering::SeqCst);
-        place.write_volatile(LiveRecord { seq: seq | 1, ..record });
-        fence(Ordering::SeqCst);
-        (&raw mut (*place).seq).write_volatile((seq | 1).wrapping_add(1));
+        let seq = AtomicU32::from_ptr(&raw mut (*place).seq);
+        sequence::change(seq, |seq| place.write_volatile(LiveRecord { seq, ..record }));
     }
 }

@@ -1,8 +1,11 @@
 //! Publishes the modules that capture has seen.
 
+use core::sync::atomic::AtomicU32;
+
 use poolscope_capture::{module, module_count, module_generation};
 use poolscope_wire::{MODULE_PATH_MAX, ModuleRecord, Region};
 
+use super::sequence;
 use crate::segment::Segment;
 
 /// What the segment holds already.
@@ -51,18 +54,20 @@ impl Published {
                 segment.header().dropped_modules = u64::from(count - index);
                 break;
             }
-            // SAFETY: the record is committed; the caller holds the sampler's lock.
-            let place = unsafe { &mut *segment.record::<ModuleRecord>(Region::Modules, index) };
+            let place = segment.record::<ModuleRecord>(Region::Modules, index);
+            // SAFETY: the record is committed, its number aligned; the caller holds the sampler's lock.
+            let seq = unsafe { AtomicU32::from_ptr(&raw mut (*place).seq) };
             if index < self.modules {
-                if place.last_stack == u32::MAX {
-                    place.seq |= 1;
-                    place.last_stack = stacks;
-                    place.seq += 1;
+                // SAFETY: as above.
+                unsafe {
+                    let last_stack = &raw mut (*place).last_stack;
+                    if last_stack.read_volatile() == u32::MAX {
+                        sequence::change(seq, |_| last_stack.write_volatile(stacks));
+                    }
                 }
                 continue;
             }
             let mut record = ModuleRecord {
-                seq: 1,
                 build_id_len: info.build_id.len() as u16,
                 path_len: info.path.len() as u16,
                 start: info.start,
@@ -78,9 +83,8 @@ impl Published {
             for (to, from) in record.path[..MODULE_PATH_MAX].iter_mut().zip(info.path) {
                 *to = *from;
             }
-            *place = record;
-            core::sync::atomic::fence(core::sync::atomic::Ordering::Release);
-            place.seq = 2;
+            // SAFETY: as above.
+            sequence::change(seq, |seq| unsafe { place.write_volatile(ModuleRecord { seq, ..record }) });
             segment.raise_count(Region::Modules, index + 1);
         }
         self.modules = self.modules.max(count);
