@@ -22,7 +22,7 @@ use crate::thread_cache::Heap;
 /// Number of medium classes.
 const MEDIUM_CLASSES: usize = CLASSES - SMALL_CLASSES;
 /// Bytes that a class's stack may hold at first.
-const FIRST_BYTES: usize = 64 * 1024;
+const FIRST_BYTES: usize = 8 * 1024;
 /// Blocks that one refill brings at most.
 const REFILL_MAX: u32 = 64;
 

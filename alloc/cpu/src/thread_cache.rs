@@ -38,7 +38,7 @@ const PARTIAL_MIN: usize = 16;
 /// Partial slabs of medium blocks that are looked at for the fullest one.
 const PARTIAL_LOOK: usize = 16;
 /// Bytes of new blocks that a refill cuts at first; it doubles with each, up to a slab.
-const FIRST_CARVE: usize = 4096;
+const FIRST_CARVE: usize = 1024;
 /// A list of fewer blocks or bytes than these is made longer with new blocks, if the slab has any: in a loop over one
 /// class, refills are what costs.
 const LIST_MIN: u32 = 64;
@@ -302,7 +302,7 @@ impl Heap {
     /// Blocks to cut: few while the class is new to this thread, so that small programs stay small.
     fn carve_count(&self, class: SizeClass) -> u32 {
         let shift = self.carve_shift[class.index()].get();
-        if shift < 6 {
+        if shift < 8 {
             self.carve_shift[class.index()].set(shift + 1);
         }
         (((FIRST_CARVE << shift) / class.block()) as u32).max(1)
