@@ -63,7 +63,10 @@ mod transfer_cache;
 mod word;
 
 pub use free::{free, free_aligned, free_aligned_sized, free_sized};
-pub use malloc::{malloc, malloc_aligned, malloc_fast, malloc_zeroed, malloc_zeroed_aligned, realloc, usable_size};
+pub use malloc::{
+    malloc, malloc_aligned, malloc_aligned_keeping_errno, malloc_fast, malloc_zeroed, malloc_zeroed_aligned, realloc,
+    usable_size,
+};
 pub use message::{Message, StandardError};
 pub use os::set_errno;
 pub use reset::{release_unused, reset};

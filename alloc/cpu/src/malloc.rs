@@ -57,6 +57,15 @@ pub fn malloc_aligned(size: usize, align: usize) -> *mut u8 {
     }
 }
 
+/// The same, but errno is kept also without memory: what POSIX's `posix_memalign` returns is no matter of errno.
+#[inline(always)]
+pub fn malloc_aligned_keeping_errno(size: usize, align: usize) -> *mut u8 {
+    match malloc_aligned_fast(size, align) {
+        Some(p) => p,
+        None => malloc_aligned_keeping_errno_slow(size, align),
+    }
+}
+
 /// A block from this thread's lists, if they have one.
 #[inline(always)]
 fn malloc_aligned_fast(size: usize, align: usize) -> Option<*mut u8> {
@@ -85,6 +94,12 @@ extern "C" fn malloc_aligned_slow(size: usize, align: usize) -> *mut u8 {
         return p;
     }
     allocate(size, align).0
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn malloc_aligned_keeping_errno_slow(size: usize, align: usize) -> *mut u8 {
+    os::keep_errno(|| allocate(size, align).0)
 }
 
 /// A block from this thread's list, if it has one: what C++'s `operator new` tries before it may have to throw.
