@@ -43,7 +43,7 @@ fn a_bad_value_of_any_setting_is_named_with_what_is_used_and_what_it_takes() {
         ("POOLSCOPE_DIR", "here", "/dev/shm/poolscope-UID", "an absolute path"),
         ("POOLSCOPE_KEEP", "yes", "0", "0 or 1"),
         ("POOLSCOPE_VERBOSE", "2", "0", "0 or 1"),
-        ("POOLSCOPE_THREAD_CACHE", "63K", "4M", "bytes from 64K to 1G"),
+        ("POOLSCOPE_THREAD_CACHE", "63K", "32M", "bytes from 64K to 1G"),
         ("POOLSCOPE_SCAVENGE_MS", "-2", "10000", "milliseconds from 0 (at once) to 3600000, or -1 (never)"),
         ("POOLSCOPE_GC_MS", "5s", "5000", "milliseconds from 1 to 3600000, or -1 (never)"),
         ("POOLSCOPE_HUGE", "always", "madvise", "off, madvise or explicit"),

@@ -6,7 +6,8 @@
 //! stack that `malloc` pops, and the bytes to the next sample are counted down block by block.
 //!
 //! A stack is bounded. The bound begins small and doubles with each miss, as long as the bounds of all classes
-//! together stay below `POOLSCOPE_THREAD_CACHE`; a stack that outgrows it gives half back to the slabs.
+//! together stay below the thread's share of `POOLSCOPE_THREAD_CACHE`; then the classes that have not missed since the last
+//! time make room. A stack that outgrows its bound gives half back to the slabs.
 
 use core::cell::Cell;
 
@@ -23,6 +24,8 @@ use crate::thread_cache::Heap;
 const MEDIUM_CLASSES: usize = CLASSES - SMALL_CLASSES;
 /// Bytes that a class's stack may hold at first.
 const FIRST_BYTES: usize = 8 * 1024;
+/// Misses of a class after which those without one make room for it.
+const PATIENCE: u16 = 8;
 /// Blocks that one refill brings at most.
 const REFILL_MAX: u32 = 64;
 
@@ -48,6 +51,8 @@ const _: () = assert!(size_of::<Stack>() == 64);
 /// The stacks of a heap. Zeroed memory is empty.
 pub struct MediumCache {
     stacks: [Stack; MEDIUM_CLASSES],
+    /// Misses of each class since those that had none last made room.
+    misses: [Cell<u16>; MEDIUM_CLASSES],
     /// Bytes that all stacks may hold together.
     reserved: Cell<usize>,
 }
@@ -83,21 +88,26 @@ impl MediumCache {
     /// Starts again with small bounds.
     pub fn forget_limits(&self) {
         self.stacks.iter().for_each(|stack| stack.limit.set(0));
+        self.misses.iter().for_each(|misses| misses.set(0));
         self.reserved.set(0);
     }
 
-    /// Raises the bound of a class that missed, if all stacks together may hold that much: the new bound.
-    fn raise_limit(&self, class: SizeClass, thread_cache: usize) -> u32 {
-        let limit = &self.stack(class).limit;
-        let before = limit.get();
+    /// Notes a miss, and raises the bound of the class if all stacks together may hold that much: the new bound. `None` if
+    /// others have to make room first.
+    fn raise_limit(&self, class: SizeClass, thread_cache: usize) -> Option<u32> {
+        let stack = self.stack(class);
+        let misses = &self.misses[class.index() - SMALL_CLASSES];
+        misses.set(misses.get().saturating_add(1));
+        let before = stack.limit.get();
         let wanted = if before == 0 { (FIRST_BYTES / class.block()).max(1) as u32 } else { before * 2 };
         let more = (wanted - before) as usize * class.block();
         // Every class may have one block.
-        if before == 0 || self.reserved.get() + more <= thread_cache {
-            limit.set(wanted);
-            self.reserved.set(self.reserved.get() + more);
+        if before > 0 && self.reserved.get() + more > thread_cache {
+            return None;
         }
-        limit.get()
+        stack.limit.set(wanted);
+        self.reserved.set(self.reserved.get() + more);
+        Some(wanted)
     }
 }
 
@@ -142,14 +152,34 @@ impl Heap {
     }
 
     /// Puts blocks of a slab onto an empty stack. False if the slab has none.
-    pub fn stock_medium(&self, slab: &'static Slab, thread_cache: usize) -> bool {
+    pub fn stock_medium(&'static self, slow: SlowPath, slab: &'static Slab, thread_cache: usize) -> bool {
         let class = slab.class.get();
-        let limit = self.medium.raise_limit(class, thread_cache);
+        let limit = self.medium.raise_limit(class, thread_cache).unwrap_or_else(|| {
+            self.make_way(slow, class);
+            self.medium.stack(class).limit.get()
+        });
         let (first, count) = slab.take_some((limit / 2).clamp(1, REFILL_MAX));
         let stack = self.medium.stack(class);
         stack.head.set(first);
         stack.cached.set(count);
         count > 0
+    }
+
+    /// Halves the bounds of the classes that had no miss while this one had many. It may take what they leave at its next.
+    #[cold]
+    fn make_way(&'static self, slow: SlowPath, class: SizeClass) {
+        if self.medium.misses[class.index() - SMALL_CLASSES].get() < PATIENCE {
+            return;
+        }
+        for (class, misses) in SizeClass::all().skip(SMALL_CLASSES).zip(&self.medium.misses) {
+            let stack = self.medium.stack(class);
+            let limit = stack.limit.get();
+            if misses.replace(0) == 0 && limit > 1 {
+                stack.limit.set(limit / 2);
+                self.medium.reserved.set(self.medium.reserved.get() - (limit - limit / 2) as usize * class.block());
+                self.trim_medium(slow, class, limit / 2);
+            }
+        }
     }
 
     /// Gives the older half of a stack back to its slabs.

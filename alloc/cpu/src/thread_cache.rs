@@ -54,9 +54,16 @@ const CUT_MAX: u32 = 64;
 /// Bytes of empty slabs that a new heap keeps; each miss doubles it, up to `POOLSCOPE_THREAD_CACHE`.
 const EMPTY_MIN: usize = 128 << 10;
 
+/// What a thread has of [`thread_cache`] however many there are.
+const SHARE_MIN: usize = 4 << 20;
+
 /// Bytes that a thread's cache may hold beyond what is in use.
 fn thread_cache() -> usize {
-    settings::current().thread_cache() as usize
+    let all = settings::current().thread_cache() as usize;
+    if all <= SHARE_MIN {
+        return all;
+    }
+    (all / stats::get(TierCounter::ThreadsLive).max(1) as usize).max(SHARE_MIN)
 }
 
 /// Counters of one class.
@@ -248,7 +255,7 @@ impl Heap {
             if let Some(slab) = self.active[class.index()].get() {
                 let untouched = slab.untouched();
                 let stocked =
-                    if class.is_medium() { self.stock_medium(slab, thread_cache()) } else { self.stock(slab) };
+                    if class.is_medium() { self.stock_medium(slow, slab, thread_cache()) } else { self.stock(slab) };
                 self.count_untouched(class, untouched, slab.untouched());
                 if stocked {
                     scavenger::notice(slow, self.medium.reserved());

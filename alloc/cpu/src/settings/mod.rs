@@ -70,8 +70,8 @@ declare::settings! {
     /// 1 says on standard error when the pool has to do without something, such as its segment.
     verbose: bool = 0, "POOLSCOPE_VERBOSE", Switch, Anytime;
 
-    /// Bytes that a thread's cache may hold beyond what the thread has in use.
-    thread_cache: u64 = 4 << 20, "POOLSCOPE_THREAD_CACHE", Bytes { min: 64 << 10, max: 1 << 30 }, Anytime;
+    /// Bytes that thread caches may hold beyond what the threads have in use: each its share, but at least 4M or, if that is less, all of it.
+    thread_cache: u64 = 32 << 20, "POOLSCOPE_THREAD_CACHE", Bytes { min: 64 << 10, max: 1 << 30 }, Anytime;
 
     /// Time over which idle memory goes back to the system.
     scavenge_ms: Option<u64> = 10_000, "POOLSCOPE_SCAVENGE_MS", Milliseconds { min: 0, max: 3_600_000 }, Anytime;
