@@ -117,17 +117,29 @@ fn the_first_reservation_is_as_large_as_asked_for_and_more_follows_when_it_is_us
 }
 
 #[test]
-fn a_large_heap_lies_in_transparent_huge_pages_and_a_small_one_does_not() {
+fn huge_pages_are_left_to_the_system_by_default() {
+    let pool = Pool::new();
+    let held = Held::of(pool.program(program(&pool)).arg("200"));
+    for block in held.blocks {
+        assert!(!held.has_flag(block, "hg") && !held.has_flag(block, "nh"), "{}", held.mapping(block));
+    }
+    assert_eq!(held.counter("huge_advised_bytes"), 0);
+    assert_eq!(held.end(), "");
+}
+
+#[test]
+fn a_large_heap_lies_in_transparent_huge_pages_if_asked_and_a_small_one_does_not() {
     let pool = Pool::new();
     let program = program(&pool);
-    let small = Held::of(pool.program(&program).arg("20"));
+    let asked = |mib: &str| Held::of(pool.program(&program).arg(mib).env("POOLSCOPE_HUGE", "madvise"));
+    let small = asked("20");
     for block in small.blocks {
         assert!(!small.has_flag(block, "hg"), "{}", small.mapping(block));
     }
     assert_eq!(small.counter("huge_advised_bytes"), 0);
     assert_eq!(small.end(), "");
 
-    let large = Held::of(pool.program(&program).arg("200"));
+    let large = asked("200");
     let [first, last] = large.blocks;
     assert!(!large.has_flag(first, "hg"), "{}", large.mapping(first));
     assert!(large.has_flag(last, "hg"), "{}", large.mapping(last));

@@ -46,7 +46,7 @@ fn a_bad_value_of_any_setting_is_named_with_what_is_used_and_what_it_takes() {
         ("POOLSCOPE_THREAD_CACHE", "63K", "32M", "bytes from 64K to 1G"),
         ("POOLSCOPE_SCAVENGE_MS", "-2", "10000", "milliseconds from 0 (at once) to 3600000, or -1 (never)"),
         ("POOLSCOPE_GC_MS", "5s", "5000", "milliseconds from 1 to 3600000, or -1 (never)"),
-        ("POOLSCOPE_HUGE", "always", "madvise", "off, madvise or explicit"),
+        ("POOLSCOPE_HUGE", "always", "system", "system, off, madvise or explicit"),
         ("POOLSCOPE_NUMA", "bind:0-99", "off", "off, local, interleave, or bind: and nodes from 0 to 61"),
         ("POOLSCOPE_HARDENED", "on", "0", "0 or 1"),
         ("POOLSCOPE_ARENA", "3G", "256G", "a power of two of bytes from 64M to 1T"),

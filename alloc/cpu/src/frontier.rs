@@ -421,7 +421,7 @@ impl Frontier {
     fn advise<S: System>(&mut self, ground: &mut Ground<S>) {
         let from = self.advised.max((self.first + PLAIN / PAGE).next_multiple_of(HUGE_PAGES));
         let to = self.committed / HUGE_PAGES * HUGE_PAGES;
-        if ground.huge == Huge::Off || from >= to {
+        if matches!(ground.huge, Huge::System | Huge::Off) || from >= to {
             return;
         }
         self.advised = to;

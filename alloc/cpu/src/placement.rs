@@ -59,7 +59,7 @@ impl<S: System> Ground<S> {
     pub const fn new(system: S) -> Self {
         Ground {
             system,
-            huge: Huge::Off,
+            huge: Huge::System,
             source: Source::One(Policy::AsTheProcess),
             has_huge: false,
             arena_bytes: 0,
@@ -144,7 +144,7 @@ impl<S: System> Ground<S> {
     /// Notes that the kernel has no transparent huge pages.
     pub fn refuse_transparent(&mut self, error: i32) {
         stats::add(TierCounter::PlacementRefused, 1);
-        self.huge = Huge::Off;
+        self.huge = Huge::System;
         self.refusals.transparent_error = error;
     }
 

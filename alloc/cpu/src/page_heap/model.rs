@@ -40,7 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn wishes() -> impl Strategy<Value = (Wishes, usize)> {
-    let huge = prop_oneof![Just(Huge::Off), Just(Huge::Madvise), Just(Huge::Explicit)];
+    let huge = prop_oneof![Just(Huge::System), Just(Huge::Off), Just(Huge::Madvise), Just(Huge::Explicit)];
     let numa = prop_oneof![Just(Numa::Off), Just(Numa::Local)];
     (huge, numa, 0..12usize).prop_map(|(huge, numa, pool)| (Wishes { huge, numa, arena: 64 * MIB }, pool))
 }

@@ -79,8 +79,8 @@ declare::settings! {
     /// Time without an allocation after which a thread's cache is drained.
     gc_ms: Option<u64> = 5_000, "POOLSCOPE_GC_MS", Milliseconds { min: 1, max: 3_600_000 }, Anytime;
 
-    /// Huge pages: none; transparent ones for what lies beyond the first 64 MiB; or explicit ones (hugetlb) as far as they go, and transparent ones then.
-    huge: Huge = Huge::Madvise as u64, "POOLSCOPE_HUGE", OneOf(Huge::NAMES), AtStart;
+    /// Huge pages: what the system gives by itself; none; transparent ones for what lies beyond the first 64 MiB; or explicit ones (hugetlb) as far as they go, and transparent ones then.
+    huge: Huge = Huge::System as u64, "POOLSCOPE_HUGE", OneOf(Huge::NAMES), AtStart;
 
     /// NUMA nodes that memory comes from: as the system has it, each thread's own as long as it has memory, all in turn, or those listed and no others.
     numa: Numa = 0, "POOLSCOPE_NUMA", NumaPolicy, AtStart;

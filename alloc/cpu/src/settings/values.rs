@@ -62,26 +62,29 @@ impl Word for Option<&'static CStr> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Huge {
-    /// None.
-    Off = 0,
+    /// What the system gives by itself.
+    System = 0,
+    /// None, also where the system would give some by itself.
+    Off = 1,
     /// Transparent ones, with `madvise`.
-    Madvise = 1,
+    Madvise = 2,
     /// Those that the administrator has set aside (`MAP_HUGETLB`), and transparent ones when these run out.
-    Explicit = 2,
+    Explicit = 3,
 }
 
 impl Huge {
     /// As they are written, in the order of the words.
-    pub const NAMES: &[&str] = &["off", "madvise", "explicit"];
+    pub const NAMES: &[&str] = &["system", "off", "madvise", "explicit"];
 }
 
 impl Word for Huge {
     #[inline]
     fn from_word(word: u64) -> Self {
         match word {
-            0 => Huge::Off,
-            2 => Huge::Explicit,
-            _ => Huge::Madvise,
+            1 => Huge::Off,
+            2 => Huge::Madvise,
+            3 => Huge::Explicit,
+            _ => Huge::System,
         }
     }
     fn to_word(self) -> u64 {
