@@ -43,6 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("poolscope-wire", &[]),
     ("poolscope-capture", &["poolscope-wire"]),
     ("poolscope-cpu", &["poolscope-wire", "poolscope-capture"]),
+    ("poolscope-gpu", &["poolscope-wire"]),
     ("poolscope-alloc", &["poolscope-wire", "poolscope-capture", "poolscope-cpu"]),
     ("poolscope-preload", &["poolscope-wire", "poolscope-capture", "poolscope-cpu"]),
     ("poolscope-profiler", &["poolscope-wire"]),
@@ -53,7 +54,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("poolscope-e2e", &["poolscope-wire"]),
 ];
 
-const ALLOCATOR: &[&str] = &["poolscope-capture", "poolscope-cpu", "poolscope-alloc", "poolscope-preload"];
+const ALLOCATOR: &[&str] =
+    &["poolscope-capture", "poolscope-cpu", "poolscope-gpu", "poolscope-alloc", "poolscope-preload"];
 const PROFILER: &[&str] = &["poolscope-profiler", "poolscope-tui"];
 
 #[test]
