@@ -87,4 +87,18 @@ impl BlockPtr {
         }
         block
     }
+
+    /// Ends the list after `n` blocks, at least 1, and returns the rest of it.
+    ///
+    /// # Safety
+    /// As for [`BlockPtr::next`], for the `n` blocks.
+    pub unsafe fn cut(self, n: u32) -> BlockPtr {
+        // SAFETY: as above.
+        unsafe {
+            let last = self.nth(n as usize - 1);
+            let rest = last.next();
+            last.set_next(BlockPtr::NULL);
+            rest
+        }
+    }
 }

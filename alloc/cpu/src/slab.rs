@@ -267,12 +267,8 @@ impl Slab {
         let (list, blocks) = self.take_free();
         if blocks > want {
             // SAFETY: the list has `blocks` blocks, all ours; what was taken from is empty now.
-            unsafe {
-                let last = list.nth(want as usize - 1);
-                let rest = last.next();
-                last.set_next(BlockPtr::NULL);
-                self.put_back_all(rest, blocks - want);
-            }
+            let rest = unsafe { list.cut(want) };
+            self.put_back_all(rest, blocks - want);
             return (list, want);
         }
         if blocks < want {

@@ -281,19 +281,19 @@ impl Heap {
         let counted = slab.counted_frees.get().min(blocks);
         slab.counted_frees.set(slab.counted_frees.get() - counted);
         count.frees.set(count.frees.get() + u64::from(blocks - counted));
-        let list_min = self.list_min(class);
+        let (list_min, list_max) = (self.list_min(class), self.list_max(class));
         self.latest.set(class);
         if blocks < list_min {
             // A thread that comes back with freed blocks is one that needs few more.
             let most = if blocks > 0 { list_min - blocks } else { u32::MAX };
-            let (new, more) = slab.carve(self.carve_count(class).min(most), list);
+            let (new, more) = slab.carve(list_max.min(most), list);
             if more > 0 {
                 list = new;
                 blocks += more;
             }
         }
         if blocks > 0 {
-            self.install(slab, list, blocks);
+            self.install(slab, list, blocks, list_max);
         }
         blocks > 0
     }
@@ -306,8 +306,9 @@ impl Heap {
         blocks.max((bytes / class.block()) as u32)
     }
 
-    /// Blocks to cut: few while the class is new to this thread, so that small programs stay small.
-    fn carve_count(&self, class: SizeClass) -> u32 {
+    /// Blocks of the longest list: few while the class is new to this thread, so that small programs stay small, and a
+    /// thread that ends early has not much to put back.
+    fn list_max(&self, class: SizeClass) -> u32 {
         let shift = self.carve_shift[class.index()].get();
         if shift < 8 {
             self.carve_shift[class.index()].set(shift + 1);
@@ -315,15 +316,14 @@ impl Heap {
         (((FIRST_CARVE << shift) / class.block()) as u32).max(1)
     }
 
-    /// Makes `list`, all `blocks` free blocks of `slab`, the list that `malloc` pops; cut at the sampling budget: the
-    /// block that holds the sampled byte is left out, so that its allocation finds the list empty.
-    fn install(&self, slab: &'static Slab, list: BlockPtr, blocks: u32) {
+    /// Makes the first `most` of `list`, all `blocks` free blocks of `slab`, the list that `malloc` pops; fewer where the
+    /// sampling budget ends: the block that holds the sampled byte is left out, so that its allocation finds the list empty.
+    fn install(&self, slab: &'static Slab, list: BlockPtr, blocks: u32, most: u32) {
         let class = slab.class.get();
         let size = class.block() as i64;
         let budget = &self.budget(class).left;
-        let left = budget.get() - size * i64::from(blocks);
-        let mut ready = blocks;
-        let mut first = list;
+        let mut ready = blocks.min(most);
+        let left = budget.get() - size * i64::from(ready);
         if left > 0 {
             budget.set(left);
         } else {
@@ -334,17 +334,12 @@ impl Heap {
             } else {
                 budget.set(0);
             }
-            let mut rest = list;
-            if ready > 0 {
-                // SAFETY: `list` has `blocks` blocks, all of this slab and all ours; `ready < blocks`.
-                unsafe {
-                    let last_ready = list.nth(ready as usize - 1);
-                    rest = last_ready.next();
-                    last_ready.set_next(BlockPtr::NULL);
-                }
-            } else {
-                first = BlockPtr::NULL;
-            }
+        }
+        let mut first = list;
+        if ready < blocks {
+            // SAFETY: `list` has `blocks` blocks, all of this slab and all ours.
+            let rest =
+                if ready > 0 { unsafe { list.cut(ready) } } else { core::mem::replace(&mut first, BlockPtr::NULL) };
             slab.put_back_all(rest, blocks - ready);
             slab.counted_frees.set(slab.counted_frees.get() + (blocks - ready));
         }
