@@ -337,9 +337,12 @@ impl Heap {
         }
         let mut first = list;
         if ready < blocks {
-            // SAFETY: `list` has `blocks` blocks, all of this slab and all ours.
-            let rest =
-                if ready > 0 { unsafe { list.cut(ready) } } else { core::mem::replace(&mut first, BlockPtr::NULL) };
+            let rest = if ready > 0 {
+                // SAFETY: `list` has `blocks` blocks, all of this slab and all ours.
+                unsafe { list.cut(ready) }
+            } else {
+                core::mem::replace(&mut first, BlockPtr::NULL)
+            };
             slab.put_back_all(rest, blocks - ready);
             slab.counted_frees.set(slab.counted_frees.get() + (blocks - ready));
         }
