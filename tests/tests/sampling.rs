@@ -83,7 +83,7 @@ fn fewer_samples_of_a_hot_loop_stand_for_as_many_bytes() {
     let program = compile(pool.files(), "sampling_stats.c", "sampling_stats", &["-O2"]);
     // 5000 MiB are 10,000 samples; the first burst passes.
     let program = pool.program(program).arg(PERIOD.to_string()).env("POOLSCOPE_PERIOD", PERIOD.to_string());
-    let mut program = program.env("POOLSCOPE_SAMPLE_RATE", "1000").start();
+    let mut program = program.env("POOLSCOPE_SAMPLE_RATE", "5000").start();
     program.wait_for_line("READY");
     program.send(&format!("0 {MIB}\n"));
     program.wait_until("it was done", |running| running.stdout().contains("DONE").then_some(()));
@@ -92,7 +92,7 @@ fn fewer_samples_of_a_hot_loop_stand_for_as_many_bytes() {
     program.finish().silent_success();
     let allocated = (MIB << 20) as f64;
     println!("{samples} samples, {:+.1} %", (estimate as f64 / allocated - 1.0) * 100.0);
-    assert!((4000..7000).contains(&samples), "{samples}");
+    assert!((1000..7000).contains(&samples), "{samples}");
     // Some thousand samples of different weights: the standard error is 2 to 3 %.
     assert!((estimate as f64 / allocated - 1.0).abs() < 0.2, "{estimate} of {allocated}");
 }

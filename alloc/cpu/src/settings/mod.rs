@@ -59,7 +59,7 @@ declare::settings! {
     period: u64 = 512 << 10, "POOLSCOPE_PERIOD", Bytes { min: 0, max: 1 << 40 }, Anytime;
 
     /// Samples a second that the process takes, about: where they come faster, the period is raised. A shorter period allows as many more; 0 for no limit.
-    sample_rate: u64 = 20_000, "POOLSCOPE_SAMPLE_RATE", Number { min: 0, max: 1_000_000_000 }, Anytime;
+    sample_rate: u64 = 10_000, "POOLSCOPE_SAMPLE_RATE", Number { min: 0, max: 1_000_000_000 }, Anytime;
 
     /// Folder of the segments; made with mode 0700 if it is missing.
     dir: Option<&'static CStr> = 0, "POOLSCOPE_DIR", Folder { default: "/dev/shm/poolscope-UID" }, AtStart;
