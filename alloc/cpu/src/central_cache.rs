@@ -91,7 +91,7 @@ fn settle(shelf: &Shelf, slab: &'static Slab) {
     if slab.has_free() {
         slab.arm_empty();
         slab.place.set(Place::Partial);
-        shelf.slabs.push_back(slab);
+        shelf.slabs.push_front(slab);
         stats::add(TierCounter::CentralSlabs, 1);
     } else {
         slab.arm_full();

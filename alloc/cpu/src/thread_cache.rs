@@ -281,7 +281,8 @@ impl Heap {
         let counted = slab.counted_frees.get().min(blocks);
         slab.counted_frees.set(slab.counted_frees.get() - counted);
         count.frees.set(count.frees.get() + u64::from(blocks - counted));
-        let (list_min, list_max) = (self.list_min(class), self.list_max(class));
+        let list_max = self.list_max(class);
+        let list_min = self.list_min(class).min(list_max);
         self.latest.set(class);
         if blocks < list_min {
             // A thread that comes back with freed blocks is one that needs few more.
