@@ -55,6 +55,9 @@ pub struct SegmentEntry {
     pub forked: bool,
     /// Memory that the segment takes, in bytes.
     pub file_bytes: u64,
+    /// A time at which the process was alive for certain, nanoseconds of `CLOCK_REALTIME`: see
+    /// [`SegmentReader::alive_realtime_ns`].
+    pub alive_realtime_ns: u64,
 }
 
 /// What lies in a folder of segments.
@@ -245,7 +248,7 @@ fn mapped_segments(pid: u32) -> Vec<PathBuf> {
 }
 
 /// The files in a folder that are segments by their name, of one process or of all.
-fn files_in(dir: &Path, pid: Option<u32>) -> Result<Vec<PathBuf>, FindError> {
+pub fn files_in(dir: &Path, pid: Option<u32>) -> Result<Vec<PathBuf>, FindError> {
     let failed = |source| FindError::Folder { path: dir.to_owned(), source };
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -288,6 +291,7 @@ fn entry(path: &Path, patience: Duration) -> Result<SegmentEntry, ReadError> {
         exact: header.flags & flags::EXACT != 0,
         forked: process.forked,
         file_bytes: reader.file_bytes()?,
+        alive_realtime_ns: reader.alive_realtime_ns(),
     })
 }
 

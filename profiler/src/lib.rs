@@ -25,6 +25,7 @@
 pub mod builder;
 pub mod call_tree;
 pub mod discovery;
+pub mod ending;
 pub mod figures;
 pub mod flamegraph;
 pub mod leaks;

@@ -1,10 +1,13 @@
 //! What `/proc` says about the process of a segment: whether it still runs that program, and how much memory it has.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use poolscope_wire::{Header, state};
 
+use crate::ending::Ending;
+use crate::printable::printable;
 use crate::snapshot::{ProcessMemory, ProcessState};
 
 /// How often the list of mappings is read again to see whether the process has replaced itself by `exec`.
@@ -52,6 +55,19 @@ pub fn memory(pid: u32) -> Option<ProcessMemory> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let rss = status_bytes(&status, "VmRSS")?;
     Some(ProcessMemory { rss, peak_rss: status_bytes(&status, "VmHWM").unwrap_or(rss) })
+}
+
+/// Names of the threads of a process, by their kernel id; empty if it is gone.
+///
+/// In another pid namespace the ids are others than the process's own, and name nobody.
+pub fn thread_names(pid: u32) -> BTreeMap<u32, String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let named = tasks.into_iter().flatten().flatten().filter_map(|task| {
+        let name = std::fs::read(task.path().join("comm")).ok()?;
+        let name = printable(name.strip_suffix(b"\n").unwrap_or(&name));
+        Some((task.file_name().to_str()?.parse().ok()?, name))
+    });
+    named.collect()
 }
 
 /// Effective user id of a process.
@@ -130,6 +146,20 @@ impl ProcessWatch {
             return ProcessState::Exited;
         }
         if self.runs() { ProcessState::Running } else { ProcessState::Killed }
+    }
+
+    /// Why a process that does not run is gone, as far as `/proc` says; what else is known is the kernel's to say.
+    pub(crate) fn ending(&self, header_state: u32) -> Ending {
+        let same = |stat: ProcStat| !stat.is_zombie() && stat.start_ticks == self.start_ticks;
+        if header_state == state::EXITED {
+            Ending::Exited
+        } else if !self.same_boot {
+            Ending::Rebooted
+        } else if ProcStat::of(self.pid).is_some_and(same) {
+            Ending::Replaced
+        } else {
+            Ending::Unknown
+        }
     }
 
     /// `exec` keeps pid and start time, so these alone are not enough: the segment must still be mapped.

@@ -53,6 +53,14 @@ impl SegmentFile {
         Ok(self.metadata()?.blocks().saturating_mul(512))
     }
 
+    /// When it was last written to, nanoseconds of `CLOCK_REALTIME`. For a mapped file that is when a page of it was
+    /// first written to (`file_update_time` in the kernel's `do_shared_fault`).
+    pub(crate) fn modified_ns(&self) -> Result<u64, ReadError> {
+        let metadata = self.metadata()?;
+        let (seconds, nanoseconds) = (metadata.mtime().max(0) as u64, metadata.mtime_nsec().max(0) as u64);
+        Ok(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
+    }
+
     fn metadata(&self) -> Result<Metadata, ReadError> {
         self.file.metadata().map_err(|source| ReadError::Read { path: self.path.clone(), offset: 0, len: 0, source })
     }

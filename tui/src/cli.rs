@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use color_eyre::eyre::Result;
 use ratatui::layout::Size;
 
-use crate::commands::{check, dump, flamegraph, list, run, stats, top};
+use crate::commands::{check, dump, flamegraph, gc, list, run, stats, top};
 use crate::dashboard::theme::ThemeChoice;
 
 /// An instrumented memory pool: run programs on it, watch their heap live, dump it, check it for leaks.
@@ -32,6 +32,7 @@ pub(crate) enum Command {
     Dump(dump::Dump),
     Flamegraph(flamegraph::Flamegraph),
     Check(check::Check),
+    Gc(gc::Gc),
 }
 
 impl Command {
@@ -45,6 +46,7 @@ impl Command {
             Command::Dump(dump) => dump.run(),
             Command::Flamegraph(flamegraph) => flamegraph.run(),
             Command::Check(check) => check.run(),
+            Command::Gc(gc) => gc.run(),
         }
     }
 }

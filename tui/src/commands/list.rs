@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use color_eyre::eyre::Result;
 use poolscope_profiler::discovery::{self, SegmentEntry};
+use poolscope_profiler::ending::{Ending, KernelLog};
 use poolscope_profiler::snapshot::ProcessState;
 use poolscope_profiler::{SegmentReader, Snapshot};
 use serde_json::json;
@@ -15,6 +16,12 @@ use crate::failure::Failure;
 use crate::sink;
 
 /// List your processes that run on the pool, and what dead ones left behind
+///
+/// STATE of a dead process: exited (by exit, with POOLSCOPE_KEEP=1), replaced (by exec), rebooted (the machine was
+/// started again since), oom (the kernel killed it for want of memory), fault (a signal that it did not handle), gone
+/// (killed, aborted or left by _exit; nobody says). What the kernel did is read from its log, which users other than
+/// root may read where kernel.dmesg_restrict is 0. ENDED is how long ago; <3m means that it lived until 3 minutes ago
+/// at least.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  poolscope list --json | jq '.processes[] | select(.state == \"running\") | .pid'")]
 pub(crate) struct List {
@@ -26,15 +33,52 @@ pub(crate) struct List {
 struct Row {
     entry: SegmentEntry,
     snapshot: Option<Snapshot>,
-    age: Duration,
+    ending: Option<Ending>,
+    now: Duration,
 }
 
 impl Row {
-    fn new(entry: SegmentEntry) -> Row {
-        let snapshot = SegmentReader::open(&entry.path).and_then(|mut reader| reader.snapshot()).ok();
+    fn new(entry: SegmentEntry, log: &KernelLog) -> Row {
+        let mut reader = SegmentReader::open(&entry.path).ok();
+        let snapshot = reader.as_mut().and_then(|reader| reader.snapshot().ok());
+        let ending = reader.as_mut().and_then(|reader| reader.ending(log));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let age = now.saturating_sub(Duration::from_nanos(entry.start_realtime_ns));
-        Row { entry, snapshot, age }
+        Row { entry, snapshot, ending, now }
+    }
+
+    fn since(&self, realtime_ns: u64) -> Duration {
+        self.now.saturating_sub(Duration::from_nanos(realtime_ns))
+    }
+
+    /// `CLOCK_MONOTONIC` of the process as `CLOCK_REALTIME`.
+    fn realtime_ns(&self, monotonic_ns: u64) -> Option<u64> {
+        let start = self.snapshot.as_ref()?.process.start_monotonic_ns;
+        Some(self.entry.start_realtime_ns.saturating_add(monotonic_ns.saturating_sub(start)))
+    }
+
+    /// The last time at which it was alive for certain.
+    fn alive_realtime_ns(&self) -> u64 {
+        let blocks = self.snapshot.as_ref().map_or(&[][..], |snapshot| &snapshot.live);
+        let newest = blocks.iter().map(|block| block.time_ns).max().and_then(|ns| self.realtime_ns(ns));
+        self.entry.alive_realtime_ns.max(newest.unwrap_or(0)).min(self.now.as_nanos() as u64)
+    }
+
+    /// When it ended, if the kernel says so.
+    fn ended_realtime_ns(&self) -> Option<u64> {
+        self.realtime_ns(self.ending.as_ref()?.kernel()?.monotonic_ns)
+    }
+
+    /// How long ago it ended: at most so long, if all that is known is when it still lived.
+    fn ended(&self) -> String {
+        match (&self.ending, self.ended_realtime_ns()) {
+            (None, _) => "-".to_owned(),
+            (Some(_), Some(at)) => format::duration(self.since(at)),
+            (Some(_), None) => format!("<{}", format::duration(self.since(self.alive_realtime_ns()))),
+        }
+    }
+
+    fn state(&self) -> &'static str {
+        self.ending.as_ref().map_or("running", Ending::word)
     }
 
     fn live_bytes(&self) -> Option<f64> {
@@ -50,21 +94,15 @@ impl Row {
     }
 }
 
-fn state(state: ProcessState) -> &'static str {
-    match state {
-        ProcessState::Running => "running",
-        ProcessState::Exited => "exited",
-        ProcessState::Killed => "gone",
-    }
-}
-
 impl List {
     pub(crate) fn run(self) -> Result<u8> {
         let listing = discovery::list().map_err(|e| Failure::usage(e.to_string()))?;
         for error in &listing.unreadable {
             sink::say(&format!("{error}"));
         }
-        let rows: Vec<Row> = listing.entries.into_iter().map(Row::new).collect();
+        let dead = listing.entries.iter().any(|entry| entry.state != ProcessState::Running);
+        let log = if dead { KernelLog::read() } else { KernelLog::default() };
+        let rows: Vec<Row> = listing.entries.into_iter().map(|entry| Row::new(entry, &log)).collect();
         sink::print(&if self.json { to_json(&rows)? } else { to_text(&rows) })?;
         Ok(0)
     }
@@ -76,9 +114,12 @@ fn to_json(rows: &[Row]) -> Result<String> {
         .map(|row| {
             json!({
                 "pid": row.entry.pid,
-                "state": state(row.entry.state),
+                "state": row.state(),
                 "started_realtime_ns": row.entry.start_realtime_ns,
-                "age_seconds": row.age.as_secs_f64(),
+                "age_seconds": row.since(row.entry.start_realtime_ns).as_secs_f64(),
+                "alive_realtime_ns": row.alive_realtime_ns(),
+                "ended_realtime_ns": row.ended_realtime_ns(),
+                "kernel": row.ending.as_ref().and_then(Ending::kernel).map(|word| &word.line),
                 "rss_bytes": row.rss(),
                 "live_bytes": row.live_bytes(),
                 "exact": row.entry.exact,
@@ -109,8 +150,8 @@ fn to_text(rows: &[Row]) -> String {
         );
     }
     let mut out = format!(
-        "{:>8}  {:<8} {:>8} {:>10} {:>10} {:>8}  {}\n",
-        "PID", "STATE", "STARTED", "RSS", "LIVE", "PERIOD", "COMMAND"
+        "{:>8}  {:<9} {:>8} {:>9} {:>10} {:>10} {:>8}  {}\n",
+        "PID", "STATE", "STARTED", "ENDED", "RSS", "LIVE", "PERIOD", "COMMAND"
     );
     let size = |bytes: Option<f64>| bytes.map_or("-".to_owned(), format::bytes);
     let width = terminal_width();
@@ -121,10 +162,11 @@ fn to_text(rows: &[Row]) -> String {
             None => "-".to_owned(),
         };
         let line = format!(
-            "{:>8}  {:<8} {:>8} {:>10} {:>10} {:>8}  {}{}",
+            "{:>8}  {:<9} {:>8} {:>9} {:>10} {:>10} {:>8}  {}{}",
             row.entry.pid,
-            state(row.entry.state),
-            format::duration(row.age),
+            row.state(),
+            format::duration(row.since(row.entry.start_realtime_ns)),
+            row.ended(),
             size(row.rss().map(|rss| rss as f64)),
             size(row.live_bytes()),
             period,
@@ -133,6 +175,20 @@ fn to_text(rows: &[Row]) -> String {
         );
         out += &format::clip(&line, width);
         out.push('\n');
+        // Why is worth a line of its own.
+        if let Some(word) = row.ending.as_ref().and_then(Ending::kernel) {
+            out += &format::clip(&format!("          kernel: {}", word.line), width);
+            out.push('\n');
+        }
+    }
+    let dead: Vec<&Row> = rows.iter().filter(|row| row.ending.is_some()).collect();
+    if !dead.is_empty() {
+        let bytes: u64 = dead.iter().map(|row| row.entry.file_bytes).sum();
+        let processes = if dead.len() == 1 { "process".to_owned() } else { format!("{} processes", dead.len()) };
+        out += &format!(
+            "\nWhat the dead {processes} left takes {}; poolscope gc removes it.\n",
+            format::bytes(bytes as f64)
+        );
     }
     out
 }

@@ -3,6 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod dump;
 pub(crate) mod flamegraph;
+pub(crate) mod gc;
 pub(crate) mod list;
 pub(crate) mod run;
 pub(crate) mod stats;

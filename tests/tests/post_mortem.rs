@@ -1,0 +1,223 @@
+//! What a process leaves that did not end by itself: killed, aborted, out of memory; and how it is cleaned up.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use poolscope_e2e::{Pool, Program, Running, library, sample};
+use serde_json::Value;
+
+/// A python3 that holds 64 MiB in blocks of 1 MiB, made by one call of `hold`, and then does what `end` says.
+fn python(pool: &Pool, end: &str) -> Running {
+    let script = format!(
+        "import os,sys,time,signal\nheld=[bytearray(1<<20) for _ in range(64)]\nprint('ready',flush=True)\n{end}\n"
+    );
+    let mut program = pool.program("/usr/bin/python3").args(["-c", &script]).env("POOLSCOPE_PERIOD", "64K").start();
+    program.wait_for_line("ready");
+    program
+}
+
+fn listed(pool: &Pool, pid: u32) -> Value {
+    let list = pool.poolscope().args(["list", "--json"]).run().success().stdout;
+    let list: Value = serde_json::from_str(&list).expect("list --json is JSON");
+    let processes = list["processes"].as_array().expect("processes");
+    processes.iter().find(|process| process["pid"] == pid).cloned().unwrap_or(Value::Null)
+}
+
+/// Every reader takes the pid of the dead as it takes that of the living.
+#[track_caller]
+fn assert_heap_is_read(pool: &Pool, pid: u32, at_least: f64) {
+    let command = |args: &[&str]| pool.poolscope().args(args).run().success().stdout;
+    let pid = pid.to_string();
+    let model: Value = serde_json::from_str(&command(&["top", &pid, "--json"])).expect("is JSON");
+    assert!(model["in_use"]["bytes"].as_f64().expect("is a number") >= at_least, "{:#}", model["in_use"]);
+    assert!(command(&["top", &pid, "--once"]).contains("MiB"));
+    assert!(command(&["flamegraph", &pid, "-o", "-"]).contains("</svg>"));
+    let profile = pool.files().join("dead.pb.gz");
+    command(&["dump", &pid, "-o", profile.to_str().expect("is text")]);
+    poolscope_e2e::pprof::pprof(pool.files(), &["-top"], &profile);
+}
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+#[test]
+fn the_heap_of_a_killed_and_of_an_aborted_process_is_read_by_its_pid() {
+    for (end, signal) in [("os.kill(os.getpid(), signal.SIGKILL)", libc::SIGKILL), ("os.abort()", libc::SIGABRT)] {
+        let pool = Pool::new();
+        let program = python(&pool, end);
+        let pid = program.pid();
+        let before = SystemTime::now();
+        assert_eq!(program.finish().status.signal(), Some(signal));
+        let dead = listed(&pool, pid);
+        assert_eq!(dead["state"], "gone", "{dead:#}");
+        assert_eq!(dead["ended_realtime_ns"], Value::Null, "nobody says when");
+        let alive = Duration::from_nanos(dead["alive_realtime_ns"].as_u64().expect("is a time"));
+        let alive = SystemTime::UNIX_EPOCH + alive;
+        let near = Duration::from_secs(30);
+        assert!(alive + near > before && alive < SystemTime::now(), "it lived until {alive:?}, about {before:?}");
+        assert_heap_is_read(&pool, pid, 48.0 * MIB);
+    }
+}
+
+#[test]
+fn a_process_that_became_another_is_not_called_killed() {
+    let pool = Pool::new();
+    // Without the library, the program that follows has no segment of its own, and leaves this one.
+    let end = "os.environ.pop('LD_PRELOAD'); os.execvp('sleep', ['sleep', '100'])";
+    let mut program = python(&pool, end);
+    let pid = program.pid();
+    program.wait_until("it became sleep", |_| (listed(&pool, pid)["state"] != "running").then_some(()));
+    assert_eq!(listed(&pool, pid)["state"], "replaced");
+    assert_heap_is_read(&pool, pid, 48.0 * MIB);
+}
+
+/// A memory cgroup of a test's own, of version 1 or 2; removed at the end.
+struct MemoryCgroup(PathBuf);
+
+impl MemoryCgroup {
+    fn new(limit: u64) -> Result<Self, String> {
+        let name = format!("poolscope-test-{}", std::process::id());
+        let candidates = [
+            (Path::new("/sys/fs/cgroup/memory"), &["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]),
+            (Path::new("/sys/fs/cgroup"), &["memory.max", "memory.swap.max"]),
+        ];
+        let mut why = "there is no memory controller".to_owned();
+        for (root, [file, swap]) in candidates {
+            let group = Self(root.join(&name));
+            let made = std::fs::create_dir(&group.0).and_then(|()| {
+                std::fs::write(group.0.join(file), limit.to_string())?;
+                // Without swap accounting the file is not there, and without swap it does not matter.
+                let swap_limit = if *swap == "memory.swap.max" { 0 } else { limit };
+                let _ = std::fs::write(group.0.join(swap), swap_limit.to_string());
+                Ok(())
+            });
+            match made {
+                Ok(()) => return Ok(group),
+                Err(error) => why = format!("{}: {error}", group.0.display()),
+            }
+        }
+        Err(why)
+    }
+}
+
+impl Drop for MemoryCgroup {
+    fn drop(&mut self) {
+        // The kernel lets go of the group's last process a moment after it was waited for.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() || !self.0.exists() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn the_heap_of_a_process_that_the_out_of_memory_killer_took_is_read_and_the_kernel_is_quoted() {
+    let group = match MemoryCgroup::new(96 << 20) {
+        Ok(group) => group,
+        Err(why) => {
+            eprintln!("skipped: no memory cgroup can be made here ({why})");
+            return;
+        }
+    };
+    let pool = Pool::new();
+    let join = format!("open({:?},'w').write(str(os.getpid()))", group.0.join("cgroup.procs"));
+    let end = format!("{join}\nwhile True: held.append(bytearray(b'x')*(1<<20))");
+    let program = python(&pool, &end);
+    let pid = program.pid();
+    assert_eq!(program.finish().status.signal(), Some(libc::SIGKILL));
+    assert_heap_is_read(&pool, pid, 100.0 * MIB);
+    let dead = listed(&pool, pid);
+    if std::fs::File::open("/dev/kmsg").is_err() {
+        eprintln!("skipped: the kernel's log can't be read here, so nobody says why the process ended");
+        assert_eq!(dead["state"], "gone");
+        return;
+    }
+    assert_eq!(dead["state"], "oom", "{dead:#}");
+    let line = dead["kernel"].as_str().expect("the kernel is quoted");
+    assert!(line.contains("out of memory") && line.contains(&pid.to_string()), "{line}");
+    assert!(dead["ended_realtime_ns"].as_u64() >= dead["started_realtime_ns"].as_u64(), "{dead:#}");
+    let text = pool.poolscope().arg("list").run().success().stdout;
+    assert!(text.contains(" oom ") && text.contains("kernel: "), "{text}");
+}
+
+#[test]
+fn gc_removes_what_the_dead_left_and_nothing_else() {
+    let pool = Pool::new();
+    let living = python(&pool, "time.sleep(100)");
+    let dead = python(&pool, "os.kill(os.getpid(), signal.SIGKILL)");
+    let dead_pid = dead.pid();
+    dead.finish();
+    let folder = pool.segment_dir();
+    // Files that are none of its business, by their name or by what is in them, and a link to one.
+    let foreign = ["notes.txt", "77.00000000000000aa", "78.notanumber"];
+    for name in foreign {
+        std::fs::write(folder.join(name), "mine").expect("is written");
+    }
+    let outside = pool.files().write("precious", "mine");
+    std::os::unix::fs::symlink(&outside, folder.join("79.00000000000000aa")).expect("is linked");
+    let left = |pid: u32| pool.segment(pid).is_some();
+
+    let gc = |args: &[&str]| pool.poolscope().arg("gc").args(args).run();
+    let dry = gc(&["--dry-run"]);
+    assert_eq!(dry.code(), 0);
+    assert!(dry.stdout.contains("python3") && dry.stdout.contains("1 segment would be removed"), "{}", dry.report());
+    assert!(left(dead_pid));
+    assert!(gc(&["--older-than", "1h"]).stdout.starts_with("0 segments removed"));
+    assert!(left(dead_pid), "it died just now");
+
+    let done = gc(&[]);
+    assert_eq!(done.code(), 0);
+    assert!(done.stdout.contains("1 segment removed"), "{}", done.report());
+    assert!(!left(dead_pid) && left(living.pid()), "{}", done.report());
+    for name in foreign {
+        assert!(folder.join(name).exists(), "{name}");
+    }
+    assert!(folder.join("79.00000000000000aa").is_symlink() && outside.exists());
+    assert!(gc(&[]).stdout.starts_with("0 segments removed"), "what is there stays");
+}
+
+/// The segments' folder may be one that several containers share, each with a process 7 of its own.
+#[test]
+fn gc_keeps_the_segment_of_a_process_whose_number_is_unknown_here() {
+    let pool = Pool::new();
+    let probe = Program::new("unshare").args(["--pid", "--fork", "true"]).run();
+    if probe.code() != 0 {
+        eprintln!("skipped: no pid namespace can be made here ({})", probe.stderr.trim());
+        return;
+    }
+    let script = format!(
+        "LD_PRELOAD='{}' POOLSCOPE_DIR='{}' exec python3 -c 'import time; print(\"ready\",flush=True); time.sleep(100)'",
+        library().display(),
+        pool.segment_dir().display()
+    );
+    let mut inside = Program::new("unshare").args(["--pid", "--fork", "--kill-child", "sh", "-c", &script]).start();
+    inside.wait_for_line("ready");
+    // It is process 1 of its namespace; here, process 1 is another.
+    assert!(pool.segment(1).is_some(), "{:?}", pool.segments());
+    assert_eq!(listed(&pool, 1)["state"], "gone");
+    let gc = pool.poolscope().arg("gc").run().success();
+    assert!(gc.stdout.starts_with("0 segments removed"), "{}", gc.report());
+    assert!(pool.segment(1).is_some());
+    inside.signal(libc::SIGKILL);
+    inside.finish();
+}
+
+#[test]
+fn a_number_that_another_process_got_since_still_names_the_dead_ones_heap() {
+    let pool = Pool::new();
+    let dead = python(&pool, "os.kill(os.getpid(), signal.SIGKILL)");
+    let segment = pool.segment(dead.pid()).expect("has a segment");
+    dead.finish();
+    // The kernel gives numbers out again only after all others; a copy under the number of a process that runs is the
+    // same to a reader.
+    let mut other = Program::new(sample("kv-server")).args(["--clients", "1", "--seconds", "100"]).start();
+    other.wait_for_line("kv-server: pid");
+    let name = format!("{}.{:016x}", other.pid(), segment.header.generation);
+    std::fs::copy(&segment.path, pool.segment_dir().join(name)).expect("is copied");
+    assert_eq!(listed(&pool, other.pid())["state"], "gone");
+    assert_heap_is_read(&pool, other.pid(), 48.0 * MIB);
+    let gc = pool.poolscope().arg("gc").run().success();
+    assert!(gc.stdout.contains("2 segments removed"), "{}", gc.report());
+}

@@ -1,0 +1,185 @@
+//! `poolscope gc`: removes what dead processes left behind.
+//!
+//! A segment that nobody uses stays so: its file is made under a new name by the process that uses it, and no process
+//! ever takes up a file that is there. So it does no harm that time passes between the look and the removal. Whether
+//! somebody uses it is asked of the kernel, which grants a lease on a file only while nobody has it open for writing or
+//! mapped through such a descriptor (fcntl(2), `F_SETLEASE`). That holds for processes of other containers, too, whose
+//! process ids mean something else here.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use color_eyre::eyre::{Result, WrapErr};
+use poolscope_profiler::SegmentReader;
+use poolscope_profiler::discovery;
+use poolscope_profiler::ending::{Ending, KernelLog};
+use poolscope_profiler::snapshot::ProcessState;
+use poolscope_wire::MAGIC;
+
+use crate::dashboard::format;
+use crate::failure::Failure;
+use crate::sink;
+
+/// Remove the segments of dead processes
+///
+/// Segments of processes that run, also in other containers, stay, and so does every file that is no segment of yours.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  poolscope gc --older-than 7d --dry-run")]
+pub(crate) struct Gc {
+    /// Only those whose process was last alive so long ago: 90s, 30m, 12h, 7d
+    #[arg(long, value_name = "AGE", value_parser = parse_age, default_value = "0s")]
+    older_than: Duration,
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+fn parse_age(text: &str) -> Result<Duration, String> {
+    let wrong = || "not an age: write 90s, 30m, 12h or 7d".to_owned();
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?);
+    let seconds: u64 = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err(wrong()),
+    };
+    number.parse::<u64>().ok().and_then(|n| n.checked_mul(seconds)).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+/// What is to be done with a file.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Remove {
+        what: String,
+        bytes: u64,
+        inode: u64,
+    },
+    /// It is somebody's; nothing needs to be said.
+    InUse,
+    /// It is younger than was asked for.
+    Young,
+    Keep(String),
+}
+
+impl Gc {
+    pub(crate) fn run(self) -> Result<u8> {
+        let folder = discovery::segment_dir();
+        let files = discovery::files_in(&folder, None).map_err(|e| Failure::usage(e.to_string()))?;
+        let (mut removed, mut bytes) = (0, 0);
+        for path in files {
+            match judge(&path, self.older_than) {
+                // It was removed by its process, or by another gc.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => sink::say(&format!("kept {}: {error}", path.display())),
+                Ok(Verdict::InUse | Verdict::Young) => {}
+                Ok(Verdict::Keep(why)) => sink::say(&format!("kept {}: {why}", path.display())),
+                Ok(Verdict::Remove { what, bytes: size, inode }) => {
+                    if !self.dry_run && !remove(&path, inode)? {
+                        continue;
+                    }
+                    sink::print(&format!("{}  {what}, {}\n", path.display(), format::bytes(size as f64)))?;
+                    removed += 1;
+                    bytes += size;
+                }
+            }
+        }
+        let done = if self.dry_run { "would be removed" } else { "removed" };
+        let segments = if removed == 1 { "segment" } else { "segments" };
+        sink::print(&format!("{removed} {segments} {done}, {}\n", format::bytes(bytes as f64)))?;
+        Ok(0)
+    }
+}
+
+/// Looks at one file whose name is that of a segment.
+fn judge(path: &Path, older_than: Duration) -> io::Result<Verdict> {
+    // A link would lead out of the folder, and a FIFO would wait.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Ok(Verdict::Keep("it is a link".into())),
+        other => other?,
+    };
+    let metadata = file.metadata()?;
+    let mut magic = [0; MAGIC.len()];
+    if !metadata.is_file() || file.read_exact_at(&mut magic, 0).is_err() || magic != MAGIC {
+        return Ok(Verdict::Keep("it is no segment, or one that was never finished".into()));
+    }
+    // SAFETY: geteuid only reads the process's credentials.
+    if metadata.uid() != unsafe { libc::geteuid() } {
+        return Ok(Verdict::Keep(format!("it belongs to user {}", metadata.uid())));
+    }
+    // A segment of another version has no state that can be read here; the kernel's word is enough.
+    let mut what = "of another version".to_owned();
+    let mut rebooted = false;
+    if let Ok(mut reader) = SegmentReader::open_within(path, Duration::ZERO) {
+        let process = reader.process();
+        if process.state == ProcessState::Running {
+            return Ok(Verdict::InUse);
+        }
+        let ending = reader.ending(&KernelLog::default());
+        rebooted = ending == Some(Ending::Rebooted);
+        what = format::printable(process.exe.rsplit('/').next().unwrap_or_default());
+    }
+    match is_open_for_writing(&file) {
+        Ok(true) => return Ok(Verdict::InUse),
+        Ok(false) => {}
+        Err(_) if rebooted => {}
+        Err(error) => {
+            return Ok(Verdict::Keep(format!(
+                "whether a process of another container uses it can't be told ({error})"
+            )));
+        }
+    }
+    let age = SystemTime::now().duration_since(metadata.modified()?).unwrap_or_default();
+    if age < older_than {
+        return Ok(Verdict::Young);
+    }
+    // stat(2): st_blocks counts units of 512 bytes.
+    Ok(Verdict::Remove { what, bytes: metadata.blocks().saturating_mul(512), inode: metadata.ino() })
+}
+
+/// Whether any process, in whatever container, has the file open for writing, or mapped so.
+fn is_open_for_writing(file: &File) -> io::Result<bool> {
+    // SAFETY: fcntl takes plain numbers; the descriptor is open for as long as `file` is borrowed.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) } == 0 {
+        // The lease ends here, so that nobody who opens the file is kept waiting.
+        // SAFETY: as above.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) };
+        return Ok(false);
+    }
+    match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::EAGAIN) => Ok(true),
+        error => Err(error),
+    }
+}
+
+/// Removes a file if it still is the one that was looked at.
+fn remove(path: &Path, inode: u64) -> Result<bool> {
+    match path.symlink_metadata() {
+        Ok(metadata) if metadata.ino() == inode => {}
+        _ => return Ok(false),
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        other => other.map(|()| true).wrap_err_with(|| format!("cannot remove {}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_have_a_unit() {
+        assert_eq!(parse_age("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_age("7d"), Ok(Duration::from_secs(7 * 86_400)));
+        for wrong in ["", "7", "d", "7w", "-1s", "99999999999999999999d", "9999999999999999999d"] {
+            assert!(parse_age(wrong).is_err(), "{wrong}");
+        }
+    }
+}
