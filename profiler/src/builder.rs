@@ -7,8 +7,10 @@ use std::collections::HashMap;
 
 use poolscope_wire::kind;
 
+use crate::figures;
 use crate::pool_frames;
-use crate::profile::{Frame, Location, Profile, Site};
+use crate::profile::{Frame, Held, Location, Profile, Site};
+use crate::report::state_word;
 use crate::snapshot::{Amount, Module, ProcessInfo, Snapshot, Stack};
 use crate::symbolize::{SymbolCache, SymbolWarning};
 
@@ -63,18 +65,18 @@ impl ProfileBuilder {
         for (stack, &(_, site)) in snapshot.stacks.iter().zip(&self.known.stacks) {
             sites[site].allocated += stack.allocated;
         }
-        let mut by_size: Vec<(usize, u64, Amount)> = Vec::with_capacity(snapshot.live.len());
+        let mut held: Vec<(usize, Held)> = Vec::with_capacity(snapshot.live.len());
         for block in &snapshot.live {
             if let Some(&(_, site)) = self.known.stacks.get(block.stack as usize) {
                 sites[site].in_use += block.amount();
-                by_size.push((site, block.size, block.amount()));
+                held.push((site, Held { size: block.size, tid: block.tid, amount: block.amount() }));
             }
         }
-        by_size.sort_unstable_by_key(|&(site, size, _)| (site, size));
-        for (site, size, amount) in by_size {
-            match sites[site].in_use_by_size.last_mut() {
-                Some((last, total)) if *last == size => *total += amount,
-                _ => sites[site].in_use_by_size.push((size, amount)),
+        held.sort_unstable_by_key(|&(site, held)| (site, held.size, held.tid));
+        for (site, next) in held {
+            match sites[site].held.last_mut() {
+                Some(last) if (last.size, last.tid) == (next.size, next.tid) => last.amount += next.amount,
+                _ => sites[site].held.push(next),
             }
         }
         sites.retain(|site| site.in_use != Amount::default() || site.allocated != Amount::default());
@@ -91,6 +93,9 @@ impl ProfileBuilder {
             modules: snapshot.modules.clone(),
             locations: self.known.locations.clone(),
             sites,
+            main: snapshot.process.exe.clone(),
+            comments: comments(snapshot),
+            ..Profile::default()
         }
     }
 
@@ -98,6 +103,22 @@ impl ProfileBuilder {
     pub fn take_warnings(&mut self) -> Vec<SymbolWarning> {
         self.symbols.take_warnings()
     }
+}
+
+/// Whose profile it is, and what it misses.
+fn comments(snapshot: &Snapshot) -> Vec<String> {
+    let process = &snapshot.process;
+    let command = if process.args.is_empty() { process.exe.clone() } else { process.args.join(" ") };
+    let mut comments = vec![format!("{command} (pid {}, {})", process.pid, state_word(process.state))];
+    if !snapshot.exact {
+        let period = figures::bytes(snapshot.period_bytes as f64);
+        comments.push(format!("estimated from samples, one in {period} on average"));
+    }
+    let missed = snapshot.dropped.total();
+    if missed > 0 {
+        comments.push(format!("{} lost: figures are too low", figures::count(missed, "sample")));
+    }
+    comments
 }
 
 impl SiteKey {

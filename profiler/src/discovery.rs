@@ -266,7 +266,7 @@ pub fn files_in(dir: &Path, pid: Option<u32>) -> Result<Vec<PathBuf>, FindError>
 }
 
 /// `PID.GENERATION` with sixteen hexadecimal digits.
-fn is_segment_name(path: &Path, pid: Option<u32>) -> bool {
+pub fn is_segment_name(path: &Path, pid: Option<u32>) -> bool {
     let Some((number, generation)) =
         path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once('.'))
     else {

@@ -9,7 +9,7 @@ use crate::figures;
 use crate::profile::{Metric, Profile};
 
 /// The most that a picture's values may add up to: an exbibyte.
-const MAX_TOTAL: u64 = 1 << 60;
+pub(crate) const MAX_TOTAL: u64 = 1 << 60;
 
 /// Writes a flamegraph as SVG that can be searched and zoomed in a browser.
 ///
@@ -47,17 +47,11 @@ fn paths(profile: &Profile, metric: Metric) -> Vec<(String, u64)> {
     for site in &profile.sites {
         let value = metric.of(site);
         if value > 0.0 {
-            *paths.entry(path(profile, site)).or_default() += value;
+            *paths.entry(profile.path(site)).or_default() += value;
         }
     }
     let whole = paths.into_iter().map(|(path, value)| (path, figures::whole(value)));
     whole.filter(|&(_, value)| value > 0).collect()
-}
-
-/// Semicolons part the functions, so a name cannot hold one.
-fn path(profile: &Profile, site: &crate::profile::Site) -> String {
-    let names: Vec<String> = profile.frames(site).rev().map(|frame| frame.name.replace(';', ":")).collect();
-    if names.is_empty() { "[no frames]".to_owned() } else { names.join(";") }
 }
 
 fn subtitle(profile: &Profile, metric: Metric) -> String {
@@ -71,8 +65,12 @@ fn subtitle(profile: &Profile, metric: Metric) -> String {
     format!("{}: {total} ({source})", metric.describe())
 }
 
-fn write_empty(metric: Metric, title: &str, mut out: impl Write) -> io::Result<()> {
-    let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+/// Text as XML has it.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+pub(crate) fn write_empty(metric: Metric, title: &str, mut out: impl Write) -> io::Result<()> {
     write!(
         out,
         r##"<?xml version="1.0" standalone="no"?>

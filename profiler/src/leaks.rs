@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::figures;
-use crate::profile::{Frame, Profile};
+use crate::profile::{Frame, Held, Profile};
 use crate::report::{FrameJson, frame_text};
 use crate::snapshot::Snapshot;
 use crate::suppressions::Suppressions;
@@ -69,7 +69,7 @@ impl LeakReport {
             report.leaks.push(Leak {
                 bytes,
                 objects,
-                sizes: site.in_use_by_size.iter().map(|&(size, of)| (size, figures::whole(of.objects))).collect(),
+                sizes: by_size(&site.held),
                 frames: profile.frames(site).cloned().collect(),
                 incomplete: site.incomplete,
             });
@@ -215,4 +215,15 @@ struct SuppressedJson<'a> {
     reason: &'a str,
     bytes: u64,
     objects: u64,
+}
+/// How many blocks there are of each size, whichever thread allocated them.
+fn by_size(held: &[Held]) -> Vec<(u64, u64)> {
+    let mut sizes: Vec<(u64, f64)> = Vec::new();
+    for held in held {
+        match sizes.last_mut() {
+            Some((size, objects)) if *size == held.size => *objects += held.amount.objects,
+            _ => sizes.push((held.size, held.amount.objects)),
+        }
+    }
+    sizes.into_iter().map(|(size, objects)| (size, figures::whole(objects))).collect()
 }

@@ -10,13 +10,13 @@
 //! allocator, and nothing here writes to a segment.
 //!
 //! ```no_run
-//! use poolscope_profiler::{ProfileBuilder, SegmentReader, discovery, pprof};
+//! use poolscope_profiler::{Metric, ProfileBuilder, SegmentReader, discovery, pprof};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let entry = discovery::find("1234")?;
 //! let snapshot = SegmentReader::open(&entry.path)?.snapshot()?;
 //! let profile = ProfileBuilder::new().build(&snapshot);
-//! pprof::write_pprof(&profile, std::fs::File::create("heap.pb.gz")?)?;
+//! pprof::write_pprof(&profile, Metric::InUseBytes, std::fs::File::create("heap.pb.gz")?)?;
 //! # Ok(())
 //! # }
 //! ```
@@ -24,14 +24,19 @@
 
 pub mod builder;
 pub mod call_tree;
+pub mod difference;
+pub mod difference_report;
+pub mod differential;
 pub mod discovery;
 pub mod ending;
 pub mod figures;
 pub mod flamegraph;
 pub mod leaks;
 mod pattern;
+pub mod plumbing;
 mod pool_frames;
 pub mod pprof;
+pub mod pprof_reader;
 mod printable;
 pub mod process;
 pub mod profile;

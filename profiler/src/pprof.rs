@@ -4,13 +4,13 @@
 //! ids. What `go tool pprof` demands (and where it goes wrong in silence) decides what is written here:
 //!
 //! - Four sample types in Go's order, values already scaled from the samples. What was allocated is one sample for
-//!   each stack; what is in use is one for each stack and size, with the label `bytes`, as in Go.
+//!   each stack; what is in use is one for each stack, size and thread, with the labels `bytes`, as in Go, and `thread`.
 //! - The first mapping is the main binary. Every mapping says that it has functions, because every location has a
 //!   name, be it `[libfoo.so+0x1234]`: otherwise pprof would look for symbols itself, in files whose build id it
 //!   does not always check, and would complain about those that are not there.
 //! - A location's address is that of the call, which pprof expects for all but its own old text format.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use ::pprof::protos::{self, Message};
@@ -18,22 +18,23 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::pool_frames;
-use crate::profile::{Metric, Profile, Site};
+use crate::profile::{Held, Metric, Profile, Site};
 use crate::snapshot::Amount;
 
 /// The sample types in Go's order.
 const SAMPLE_TYPES: [Metric; 4] =
     [Metric::AllocatedObjects, Metric::AllocatedBytes, Metric::InUseObjects, Metric::InUseBytes];
 
-/// Writes a profile.
-pub fn write_pprof(profile: &Profile, out: impl Write) -> io::Result<()> {
+/// Writes a profile, with the figure that is shown where nobody asks for one: in use for a heap profile, allocated for
+/// one of allocations. A profile may be a difference, with negative figures.
+pub fn write_pprof(profile: &Profile, shown: Metric, out: impl Write) -> io::Result<()> {
     let mut encoder = GzEncoder::new(out, Compression::new(6));
-    encoder.write_all(&encode(profile).encode_to_vec())?;
+    encoder.write_all(&encode(profile, shown).encode_to_vec())?;
     encoder.finish()?.flush()
 }
 
 /// The message, not yet compressed.
-fn encode(profile: &Profile) -> protos::Profile {
+fn encode(profile: &Profile, shown: Metric) -> protos::Profile {
     let mut strings = Strings::new();
     let value_type = |strings: &mut Strings, metric: Metric| protos::ValueType {
         ty: strings.id(metric.pprof_name()),
@@ -41,18 +42,20 @@ fn encode(profile: &Profile) -> protos::Profile {
     };
     let mut message = protos::Profile {
         sample_type: SAMPLE_TYPES.iter().map(|&metric| value_type(&mut strings, metric)).collect(),
-        default_sample_type: strings.id(Metric::default().pprof_name()),
+        default_sample_type: strings.id(shown.pprof_name()),
         period_type: Some(protos::ValueType { ty: strings.id("space"), unit: strings.id("bytes") }),
         period: profile.period_bytes.clamp(1, i64::MAX as u64) as i64,
         time_nanos: i64::try_from(profile.time_realtime_ns).unwrap_or_default(),
+        duration_nanos: i64::try_from(profile.duration_ns).unwrap_or_default(),
+        comment: profile.comments.iter().map(|comment| strings.id(comment)).collect(),
         drop_frames: strings.id(&pool_frames::drop_frames()),
         ..protos::Profile::default()
     };
     encode_mappings(profile, &mut strings, &mut message);
     encode_locations(profile, &mut strings, &mut message);
-    let label = Label { key: strings.id("bytes"), unit: strings.id("bytes") };
+    let mut labels = Labels::new(profile, &mut strings);
     for site in &profile.sites {
-        encode_site(profile, site, &label, &mut message);
+        encode_site(profile, site, &mut strings, &mut labels, &mut message);
     }
     message.string_table = strings.table;
     message
@@ -73,10 +76,12 @@ fn encode_mappings(profile: &Profile, strings: &mut Strings, message: &mut proto
             ..protos::Mapping::default()
         })
         .collect();
-    if message.mapping.is_empty() {
-        // Without any, pprof warns that the main binary is missing.
-        let filename = strings.id("[unknown program]");
-        message.mapping = vec![protos::Mapping { id: 1, filename, has_functions: true, ..protos::Mapping::default() }];
+    // pprof takes the first mapping for the main binary, and warns if there is none. Where no frame is in the main
+    // binary, its mapping holds no address.
+    if profile.modules.first().is_none_or(|module| !profile.main.is_empty() && module.path != profile.main) {
+        let filename = strings.id(if profile.main.is_empty() { "[unknown program]" } else { &profile.main });
+        let id = message.mapping.len() as u64 + 1;
+        message.mapping.insert(0, protos::Mapping { id, filename, has_functions: true, ..protos::Mapping::default() });
     }
 }
 
@@ -95,14 +100,15 @@ fn encode_locations(profile: &Profile, strings: &mut Strings, message: &mut prot
             });
             lines.push(protos::Line { function_id, line: frame.line.unwrap_or(0).into() });
         }
-        if let Some(mapping) = module.and_then(|module| message.mapping.get_mut(module)) {
+        let id = module.map_or(0, |module| module as u64 + 1);
+        if let Some(mapping) = message.mapping.iter_mut().find(|mapping| mapping.id == id) {
             mapping.has_filenames |= location.frames.iter().any(|frame| frame.file.is_some());
             mapping.has_line_numbers |= location.frames.iter().any(|frame| frame.line.is_some());
             mapping.has_inline_frames |= location.frames.len() > 1;
         }
         message.location.push(protos::Location {
             id: index as u64 + 1,
-            mapping_id: module.map_or(0, |module| module as u64 + 1),
+            mapping_id: id,
             address: location.address,
             line: lines,
             is_folded: false,
@@ -110,36 +116,53 @@ fn encode_locations(profile: &Profile, strings: &mut Strings, message: &mut prot
     }
 }
 
-struct Label {
-    key: i64,
-    unit: i64,
+/// The labels of samples: of what is in use, the size of the blocks and the thread that allocated them.
+struct Labels<'a> {
+    bytes: i64,
+    thread: i64,
+    names: &'a BTreeMap<u32, String>,
 }
 
-fn encode_site(profile: &Profile, site: &Site, label: &Label, message: &mut protos::Profile) {
+impl<'a> Labels<'a> {
+    fn new(profile: &'a Profile, strings: &mut Strings) -> Self {
+        Self { bytes: strings.id("bytes"), thread: strings.id("thread"), names: &profile.thread_names }
+    }
+
+    /// A thread without a name, because it has ended, goes by its number.
+    fn of(&mut self, held: &Held, strings: &mut Strings) -> Vec<protos::Label> {
+        let name = self.names.get(&held.tid).cloned().unwrap_or_else(|| held.tid.to_string());
+        vec![
+            protos::Label {
+                key: self.bytes,
+                num: i64::try_from(held.size).unwrap_or(i64::MAX),
+                num_unit: self.bytes,
+                ..protos::Label::default()
+            },
+            protos::Label { key: self.thread, str: strings.id(&name), ..protos::Label::default() },
+        ]
+    }
+}
+
+fn encode_site(
+    profile: &Profile,
+    site: &Site,
+    strings: &mut Strings,
+    labels: &mut Labels<'_>,
+    message: &mut protos::Profile,
+) {
     let known = |&location: &usize| location < profile.locations.len();
     let location_id: Vec<u64> = site.locations.iter().copied().filter(known).map(|index| index as u64 + 1).collect();
-    let mut push = |value: [i64; 4], size: Option<u64>| {
-        if value == [0; 4] {
-            return;
+    let mut push = |value: [i64; 4], label: Vec<protos::Label>| {
+        if value != [0; 4] {
+            message.sample.push(protos::Sample { location_id: location_id.clone(), value: value.to_vec(), label });
         }
-        let label = size.map(|size| protos::Label {
-            key: label.key,
-            num: i64::try_from(size).unwrap_or(i64::MAX),
-            num_unit: label.unit,
-            ..protos::Label::default()
-        });
-        let sample = protos::Sample {
-            location_id: location_id.clone(),
-            value: value.to_vec(),
-            label: label.into_iter().collect(),
-        };
-        message.sample.push(sample);
     };
     let Amount { objects, bytes, .. } = site.allocated;
-    push([integer(objects), integer(bytes), 0, 0], None);
+    push([integer(objects), integer(bytes), 0, 0], Vec::new());
     let (mut objects, mut bytes) = (Rounded::default(), Rounded::default());
-    for &(size, amount) in &site.in_use_by_size {
-        push([0, 0, objects.add(amount.objects), bytes.add(amount.bytes)], Some(size));
+    for held in &site.held {
+        let value = [0, 0, objects.add(held.amount.objects), bytes.add(held.amount.bytes)];
+        push(value, labels.of(held, strings));
     }
 }
 
@@ -204,7 +227,7 @@ mod tests {
 
     #[test]
     fn every_sample_has_four_values_and_every_reference_exists() {
-        let message = encode(&testing::profile(&[("main;a", 100.0), ("main;b", 50.0)]));
+        let message = encode(&testing::profile(&[("main;a", 100.0), ("main;b", 50.0)]), Metric::InUseBytes);
         assert_eq!(message.string_table[0], "");
         let types: Vec<&str> =
             message.sample_type.iter().map(|ty| message.string_table[ty.ty as usize].as_str()).collect();
@@ -224,7 +247,7 @@ mod tests {
     #[test]
     fn a_site_without_sizes_still_has_what_it_allocated() {
         let mut profile = testing::profile(&[("main", 8.0)]);
-        profile.sites[0].in_use_by_size.clear();
-        assert_eq!(encode(&profile).sample.len(), 1);
+        profile.sites[0].held.clear();
+        assert_eq!(encode(&profile, Metric::InUseBytes).sample.len(), 1);
     }
 }

@@ -1,6 +1,8 @@
 //! The profile model: call sites with symbols. Built once from a snapshot; pprof, SVG, text, JSON and the dashboard
 //! only read it.
 
+use std::collections::BTreeMap;
+
 use crate::snapshot::{Amount, Module};
 
 /// A heap profile: every call stack with what it allocated and what it holds.
@@ -12,6 +14,14 @@ pub struct Profile {
     pub exact: bool,
     /// When the snapshot was read, nanoseconds of `CLOCK_REALTIME`.
     pub time_realtime_ns: u64,
+    /// The time that a difference spans, in nanoseconds; 0 for a profile of one moment.
+    pub duration_ns: u64,
+    /// What a reader should know: whose profile it is, what it misses.
+    pub comments: Vec<String>,
+    /// Names of threads by their kernel id; those that have ended have none.
+    pub thread_names: BTreeMap<u32, String>,
+    /// Path of the executable, empty if it is not known. It may be none of the modules: no frame was in it then.
+    pub main: String,
     /// Modules; a [`Location`] points into it.
     pub modules: Vec<Module>,
     /// Distinct code addresses with their symbols.
@@ -58,8 +68,19 @@ pub struct Site {
     pub allocated: Amount,
     /// In use now.
     pub in_use: Amount,
-    /// The blocks in use by requested size: (size, amount), ascending.
-    pub in_use_by_size: Vec<(u64, Amount)>,
+    /// The blocks in use by size and thread, ascending.
+    pub held: Vec<Held>,
+}
+
+/// The blocks in use of one call site that have one size and were allocated by one thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Held {
+    /// Bytes that the program asked for.
+    pub size: u64,
+    /// Kernel id of the thread.
+    pub tid: u32,
+    /// How many there are.
+    pub amount: Amount,
 }
 
 /// A figure of a call site: what a table is sorted by, what the width of a flamegraph's box means.
@@ -111,6 +132,16 @@ impl Metric {
         matches!(self, Metric::InUseBytes | Metric::AllocatedBytes)
     }
 
+    /// This figure of some sites together.
+    pub fn of_totals(self, totals: &Totals) -> f64 {
+        match self {
+            Metric::InUseBytes => totals.in_use.bytes,
+            Metric::InUseObjects => totals.in_use.objects,
+            Metric::AllocatedBytes => totals.allocated.bytes,
+            Metric::AllocatedObjects => totals.allocated.objects,
+        }
+    }
+
     /// This figure of a site.
     pub fn of(self, site: &Site) -> f64 {
         match self {
@@ -127,6 +158,13 @@ impl Profile {
     /// `[libfoo.so+0x1234]`.
     pub fn frames<'a>(&'a self, site: &'a Site) -> impl DoubleEndedIterator<Item = &'a Frame> {
         site.locations.iter().filter_map(|&index| self.locations.get(index)).flat_map(|location| &location.frames)
+    }
+
+    /// The names of a site's functions as a folded line has them: outermost first, joined by semicolons, which no name
+    /// keeps then.
+    pub fn path(&self, site: &Site) -> String {
+        let names: Vec<String> = self.frames(site).rev().map(|frame| frame.name.replace(';', ":")).collect();
+        if names.is_empty() { "[no frames]".to_owned() } else { names.join(";") }
     }
 
     /// The module of a location.

@@ -2,7 +2,7 @@
 
 use poolscope_wire::kind;
 
-use crate::profile::{Frame, Location, Profile, Site};
+use crate::profile::{Frame, Held, Location, Profile, Site};
 use crate::snapshot::{Amount, Module};
 
 /// A profile whose stacks are written as folded lines, outermost function first, with the bytes in use of each; as
@@ -25,8 +25,8 @@ pub(crate) fn profile(stacks: &[(&str, f64)]) -> Profile {
         let locations = stack.split(';').rev().map(|name| location(&mut profile, name)).collect();
         let in_use = Amount { objects: bytes / 10.0, bytes, samples: 1 };
         let allocated = Amount { objects: bytes / 5.0, bytes: bytes * 2.0, samples: 2 };
-        let in_use_by_size = vec![(10, in_use)];
-        profile.sites.push(Site { locations, kind: kind::HOST, incomplete: false, allocated, in_use, in_use_by_size });
+        let held = vec![Held { size: 10, tid: 42, amount: in_use }];
+        profile.sites.push(Site { locations, kind: kind::HOST, incomplete: false, allocated, in_use, held });
     }
     profile
 }

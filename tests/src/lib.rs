@@ -8,6 +8,7 @@ pub mod artifacts;
 pub mod compiler;
 pub mod pool;
 pub mod pprof;
+pub mod pprof_rules;
 pub mod process;
 pub mod scratch;
 pub mod truth;

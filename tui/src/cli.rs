@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use color_eyre::eyre::Result;
 use ratatui::layout::Size;
 
-use crate::commands::{check, dump, flamegraph, gc, list, run, stats, top};
+use crate::commands::{check, diff, dump, flamegraph, gc, list, run, stats, top};
 use crate::dashboard::theme::ThemeChoice;
 
 /// An instrumented memory pool: run programs on it, watch their heap live, dump it, check it for leaks.
@@ -30,6 +30,7 @@ pub(crate) enum Command {
     Top(top::Top),
     Stats(stats::Stats),
     Dump(dump::Dump),
+    Diff(diff::Diff),
     Flamegraph(flamegraph::Flamegraph),
     Check(check::Check),
     Gc(gc::Gc),
@@ -44,6 +45,7 @@ impl Command {
             Command::Top(top) => top.run(),
             Command::Stats(stats) => stats.run(),
             Command::Dump(dump) => dump.run(),
+            Command::Diff(diff) => diff.run(),
             Command::Flamegraph(flamegraph) => flamegraph.run(),
             Command::Check(check) => check.run(),
             Command::Gc(gc) => gc.run(),

@@ -5,6 +5,7 @@ mod commands;
 mod dashboard;
 mod failure;
 mod launch;
+mod metric;
 mod sink;
 mod target;
 

@@ -1,11 +1,17 @@
 //! What a command is told to look at: a process id or a segment's file.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
 use color_eyre::eyre::Result;
 use poolscope_profiler::discovery::{self, SegmentEntry};
-use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader, Snapshot};
+use poolscope_profiler::pprof_reader::read_pprof;
+use poolscope_profiler::snapshot::ProcessState;
+use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader, process};
+use poolscope_wire::MAGIC;
 
+use crate::dashboard::format;
 use crate::failure::Failure;
 use crate::sink;
 
@@ -19,14 +25,59 @@ pub(crate) fn newest_segment(pid: u32) -> Option<PathBuf> {
     discovery::find(&pid.to_string()).ok().map(|entry| entry.path)
 }
 
-/// Reads a segment once, with symbols. What keeps symbols from being found is said on standard error.
-pub(crate) fn read(entry: &SegmentEntry) -> Result<(Snapshot, Profile), Failure> {
-    let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
-    let snapshot = SegmentReader::open(&entry.path).map_err(fail)?.snapshot().map_err(fail)?;
-    let mut builder = ProfileBuilder::new();
-    let profile = builder.build(&snapshot);
+/// Reads a segment, with the names of functions and threads. What keeps symbols from being found is said on standard
+/// error.
+pub(crate) fn read(reader: &mut SegmentReader, builder: &mut ProfileBuilder) -> Result<Profile, Failure> {
+    let snapshot = reader.snapshot().map_err(|e| Failure::usage(e.to_string()))?;
+    let mut profile = builder.build(&snapshot);
+    if snapshot.process.state == ProcessState::Running {
+        profile.thread_names = process::thread_names(snapshot.process.pid);
+    }
     for warning in builder.take_warnings() {
         sink::say(&format!("{warning}"));
     }
-    Ok((snapshot, profile))
+    Ok(profile)
 }
+
+/// A profile, wherever it comes from.
+pub(crate) struct Loaded {
+    pub(crate) profile: Profile,
+    /// What it is called in titles.
+    pub(crate) label: String,
+}
+
+/// Reads what an argument means: a process id, a segment's file or a pprof file.
+pub(crate) fn load(argument: &str) -> Result<Loaded, Failure> {
+    let is_process = argument.parse::<u32>().is_ok();
+    if !is_process && let Some(loaded) = load_pprof(argument)? {
+        return Ok(loaded);
+    }
+    let entry = find(argument)?;
+    let mut reader = SegmentReader::open(&entry.path).map_err(|e| Failure::usage(e.to_string()))?;
+    let profile = read(&mut reader, &mut ProfileBuilder::new())?;
+    let program = entry.exe.rsplit('/').next().unwrap_or_default();
+    Ok(Loaded { profile, label: format!("{program} (pid {})", entry.pid) })
+}
+
+/// `None` for what is a segment, or is not there.
+fn load_pprof(path: &str) -> Result<Option<Loaded>, Failure> {
+    let failed = |why: String| Failure::usage(format!("cannot read {path}: {why}"));
+    let mut file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(|error| failed(error.to_string()))?,
+    };
+    let mut bytes = vec![0; MAGIC.len()];
+    let have = file.read(&mut bytes).map_err(|error| failed(error.to_string()))?;
+    bytes.truncate(have);
+    let is_segment_name = discovery::is_segment_name(Path::new(path), None);
+    if bytes == MAGIC || is_segment_name {
+        return Ok(None);
+    }
+    file.take(LARGEST_FILE).read_to_end(&mut bytes).map_err(|error| failed(error.to_string()))?;
+    let profile = read_pprof(&bytes).map_err(|error| failed(error.to_string()))?;
+    let label = path.rsplit('/').next().unwrap_or(path).to_owned();
+    Ok(Some(Loaded { profile, label: format::printable(&label) }))
+}
+
+/// No profile is larger, packed.
+const LARGEST_FILE: u64 = 1 << 30;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use poolscope_profiler::{Profile, ProfileBuilder, pprof};
+use poolscope_profiler::{Metric, Profile, ProfileBuilder, pprof};
 
 use crate::profiles::snapshot;
 use crate::segment::sample;
@@ -12,7 +12,8 @@ use crate::segment::sample;
 fn go_pprof(profile: &Profile, arguments: &[&str]) -> String {
     let folder = tempfile::tempdir().expect("there is room");
     let path = folder.path().join("heap.pb.gz");
-    pprof::write_pprof(profile, std::fs::File::create(&path).expect("is created")).expect("is written");
+    pprof::write_pprof(profile, Metric::InUseBytes, std::fs::File::create(&path).expect("is created"))
+        .expect("is written");
     go_pprof_on(&path, arguments)
 }
 

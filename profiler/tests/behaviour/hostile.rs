@@ -22,7 +22,7 @@ fn read_with_everything(file: &TempSegment, builder: &mut ProfileBuilder) -> boo
         let profile = builder.build(&snapshot);
         let _ = (snapshot.dropped.total(), profile.totals());
         let _: u64 = snapshot.classes.iter().map(|class| class.in_use_bytes() % 2).sum();
-        pprof::write_pprof(&profile, std::io::sink()).expect("is written");
+        pprof::write_pprof(&profile, Metric::InUseBytes, std::io::sink()).expect("is written");
         for metric in Metric::ALL {
             let tree = CallTree::new(&profile, metric);
             assert!(tree.height() >= 1);

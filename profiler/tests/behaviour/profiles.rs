@@ -24,7 +24,7 @@ fn the_pools_own_frames_go_and_equal_stacks_become_one_site() {
     );
     let parse = &profile.sites[1];
     assert_eq!(parse.in_use, Amount { objects: 16.0, bytes: 21_000.0, samples: 3 });
-    let sizes: Vec<(u64, f64)> = parse.in_use_by_size.iter().map(|&(size, amount)| (size, amount.objects)).collect();
+    let sizes: Vec<(u64, f64)> = parse.held.iter().map(|held| (held.size, held.amount.objects)).collect();
     assert_eq!(sizes, [(1000, 11.0), (2000, 5.0)]);
     assert_eq!(profile.totals().allocated.bytes, 524_288.0 + 4096.0 + 21_000.0 + 128.0);
 }

@@ -1,16 +1,20 @@
 //! `poolscope dump`: a pprof heap profile.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use color_eyre::eyre::Result;
-use poolscope_profiler::pprof;
+use poolscope_profiler::difference::Difference;
+use poolscope_profiler::{Metric, ProfileBuilder, SegmentReader, pprof};
 
+use crate::failure::Failure;
 use crate::{sink, target};
 
 /// Write a heap profile that `go tool pprof` reads
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  poolscope dump 1234 -o heap.pb.gz && go tool pprof -top heap.pb.gz")]
+#[command(after_help = "Examples:\n  poolscope dump 1234 -o heap.pb.gz && go tool pprof -top heap.pb.gz\n  \
+    poolscope dump 1234 --seconds 30 --allocs -o allocs.pb.gz")]
 pub(crate) struct Dump {
     /// Process id, or the file of a segment
     #[arg(value_name = "PID|SEGMENT")]
@@ -18,12 +22,28 @@ pub(crate) struct Dump {
     /// Where to; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "heap.pb.gz")]
     output: PathBuf,
+    /// Write what changed in so many seconds: figures may be negative
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: Option<u64>,
+    /// Show what was allocated, where the reader does not ask for another figure, and not what is in use
+    #[arg(long)]
+    allocs: bool,
 }
 
 impl Dump {
     pub(crate) fn run(self) -> Result<u8> {
-        let (_, profile) = target::read(&target::find(&self.target)?)?;
-        sink::write(&self.output, |out| pprof::write_pprof(&profile, out))?;
+        let entry = target::find(&self.target)?;
+        let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
+        let mut reader = SegmentReader::open(&entry.path).map_err(fail)?;
+        let mut builder = ProfileBuilder::new();
+        let mut profile = target::read(&mut reader, &mut builder)?;
+        if let Some(seconds) = self.seconds {
+            std::thread::sleep(Duration::from_secs(seconds));
+            let after = target::read(&mut reader, &mut builder)?;
+            profile = Difference::new(&profile, &after).to_profile();
+        }
+        let shown = if self.allocs { Metric::AllocatedBytes } else { Metric::InUseBytes };
+        sink::write(&self.output, |out| pprof::write_pprof(&profile, shown, out))?;
         Ok(0)
     }
 }

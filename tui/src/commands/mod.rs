@@ -1,6 +1,7 @@
 //! One file for each command.
 
 pub(crate) mod check;
+pub(crate) mod diff;
 pub(crate) mod dump;
 pub(crate) mod flamegraph;
 pub(crate) mod gc;

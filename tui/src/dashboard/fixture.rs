@@ -1,6 +1,6 @@
 //! A made-up key-value server for the tests of views: the same at any time, on any machine.
 
-use poolscope_profiler::profile::{Frame, Location, Profile, Site};
+use poolscope_profiler::profile::{Frame, Held, Location, Profile, Site};
 use poolscope_profiler::snapshot::{
     Amount, ClassStats, Dropped, Module, ProcessInfo, ProcessMemory, ProcessState, Snapshot, ThreadStats, Tiers,
 };
@@ -100,7 +100,7 @@ pub(crate) fn profile_at(t: f64) -> Profile {
             kind: 1,
             allocated: amount(allocated * MIB, each),
             in_use: amount(in_use * MIB, each),
-            in_use_by_size: vec![(each as u64, amount(in_use * MIB, each))],
+            held: vec![Held { size: each as u64, tid: 100, amount: amount(in_use * MIB, each) }],
         })
         .collect();
     for i in 0..30u32 {
@@ -111,7 +111,7 @@ pub(crate) fn profile_at(t: f64) -> Profile {
             incomplete: false,
             allocated: amount(bytes * 3.0, 48.0),
             in_use: amount(bytes, 48.0),
-            in_use_by_size: Vec::new(),
+            held: Vec::new(),
         });
     }
     Profile {
@@ -121,6 +121,7 @@ pub(crate) fn profile_at(t: f64) -> Profile {
         modules: modules(),
         locations: locations(),
         sites,
+        ..Profile::default()
     }
 }
 

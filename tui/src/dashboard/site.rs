@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use poolscope_profiler::plumbing;
 use poolscope_profiler::profile::{Frame, Profile, Site};
 use poolscope_profiler::snapshot::Amount;
 
@@ -41,66 +42,8 @@ pub(crate) struct SiteRow {
     pub(crate) rate: Option<f64>,
 }
 
-/// Prefixes of functions that allocate on behalf of their caller.
-const PLUMBING: &[&str] = &[
-    "alloc::",
-    "<alloc::",
-    "core::",
-    "<core::",
-    "std::",
-    "<std::",
-    "hashbrown::",
-    "<hashbrown::",
-    "allocator_api2::",
-    "<allocator_api2::",
-    "__rust_",
-    "__rustc",
-    "_RN",
-    "__gnu_cxx::",
-    "void std::",
-    "operator new",
-    "malloc",
-    "calloc",
-    "realloc",
-    "posix_memalign",
-    "aligned_alloc",
-    "memalign",
-    "strdup",
-    "strndup",
-    "__strdup",
-    "__libc_",
-    "_PyObject_Malloc",
-    "_PyObject_Calloc",
-    "_PyObject_Realloc",
-    "_PyMem_",
-    "PyObject_Malloc",
-    "PyObject_Calloc",
-    "PyObject_Realloc",
-    "PyMem_",
-    "zmalloc",
-    "zcalloc",
-    "zrealloc",
-    "ztrymalloc",
-    "ztrycalloc",
-    "g_malloc",
-    "xmalloc",
-    "xcalloc",
-    "xrealloc",
-];
-
-/// Parts of the paths of such functions' files: debug information gives inlined functions without their paths.
-const PLUMBING_FILES: &[&str] = &[
-    "/library/alloc/src/",
-    "/library/core/src/",
-    "/library/std/src/",
-    "/hashbrown-",
-    "/allocator-api2-",
-    "/include/c++/",
-];
-
 fn is_plumbing(frame: &FrameText<'_>) -> bool {
-    let file = frame.frame.and_then(|f| f.file.as_deref()).unwrap_or_default();
-    PLUMBING.iter().any(|prefix| frame.name.starts_with(prefix)) || PLUMBING_FILES.iter().any(|p| file.contains(p))
+    plumbing::is_plumbing(&frame.name, frame.frame.and_then(|f| f.file.as_deref()))
 }
 
 /// A stack's frames with what is inlined, innermost first; addresses without a name are given as `module+0x…`.
