@@ -27,7 +27,7 @@ fn the_commands_run_as_written() {
     assert!(blocks.len() >= 4, "the two commands and the three uses are {} marked blocks", blocks.len());
 
     // `make demo` and the like must find what is built already, and leave nothing in the repository.
-    let scratch = Scratch::new();
+    let (scratch, segments) = (Scratch::new(), Scratch::in_shared_memory());
     let mut script = "set -eu -o pipefail\n".to_owned();
     for (line, block) in blocks {
         script += &format!("echo \"== README.md:{line}\" >&2\n{block}");
@@ -37,6 +37,8 @@ fn the_commands_run_as_written() {
         .arg(scratch.write("readme.sh", &script))
         .dir(repository())
         .env("TMPDIR", scratch.path())
+        // `poolscope gc` on the page must not remove what the reader's own programs left.
+        .env("POOLSCOPE_DIR", segments.path())
         .env("CARGO_TARGET_DIR", target.parent().expect("the release folder lies in the target folder"))
         .limit(300)
         .run();
