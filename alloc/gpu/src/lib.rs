@@ -1,11 +1,31 @@
 //! The device tiers of poolscope.
 //!
-//! [`Device`] is what a device can do; [`Simulated`] is one that every test runs on.
+//! [`Pool`] gives out device memory in the order of streams. [`Device`] is what it runs on; [`Simulated`] is one that
+//! every test has. Layers, each of which knows only those before it:
+//!
+//! - `device`, `simulated`, `driver`: the driver's calls, a device that is not there, and the count of calls
+//! - `pending`, `lanes`: what memory waits for, and how far the streams are
+//! - `large`: best fit with coalescing in one range of addresses, over granules that are mapped where they are needed
+//! - `pool`: the interface; `replay`: recorded traces on it
 
+mod config;
 mod device;
+mod driver;
+mod error;
+mod lanes;
+mod large;
+mod pending;
+mod pool;
+mod replay;
 mod simulated;
+mod stats;
 
+pub use config::{Config, ConfigError};
 pub use device::{
     Call, Device, DeviceError, Event, Fault, GRANULE, Granule, MemoryInfo, Progress, Properties, Result, Stream,
 };
+pub use error::PoolError;
+pub use pool::{GraphPool, Pool};
+pub use replay::{Pass, Replay, Trace, TraceError};
 pub use simulated::{Access, Graph, Kernel, Simulated, Violation};
+pub use stats::Stats;

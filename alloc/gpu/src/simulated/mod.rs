@@ -310,6 +310,14 @@ impl Simulated {
         self.state().faults.at_random(probability, seed);
     }
 
+    /// Does something during which no call fails. Failures that are planned stay so.
+    pub fn untroubled<R>(&self, work: impl FnOnce(&Simulated) -> R) -> R {
+        let faults = std::mem::take(&mut self.state().faults);
+        let result = work(self);
+        self.state().faults = faults;
+        result
+    }
+
     /// No call fails any more.
     pub fn fail_no_more(&self) {
         self.state().faults.clear();

@@ -1,0 +1,66 @@
+//! The numbers that a program may change.
+
+/// A pool's settings. All can be changed while it runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Bytes to a multiple of which every block is aligned and rounded up: a power of two from 256 to 2 MiB.
+    pub alignment: u64,
+    /// Whether the background work defragments.
+    pub enable_defrag: bool,
+    /// The part of the held memory that may lie free in pieces too small for the largest recent request, from 0 to 1, before
+    /// the background work defragments.
+    pub defrag_threshold: f64,
+    /// Milliseconds between two rounds of the background work.
+    pub defrag_interval_ms: u64,
+    /// Milliseconds after which free granules go back to the device.
+    pub idle_release_ms: u64,
+    /// Calls to the driver that the background work may make in a second.
+    pub driver_calls_per_second: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            alignment: 256,
+            enable_defrag: true,
+            defrag_threshold: 0.3,
+            defrag_interval_ms: 5_000,
+            idle_release_ms: 10_000,
+            driver_calls_per_second: 1_000,
+        }
+    }
+}
+
+/// A setting that makes no sense.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{setting} = {value}: it takes {takes}")]
+pub struct ConfigError {
+    /// Its name.
+    pub setting: &'static str,
+    /// What it was set to.
+    pub value: String,
+    /// What it takes.
+    pub takes: &'static str,
+}
+
+impl Config {
+    /// Refuses the first setting that makes no sense.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let refuse = |setting, value: &dyn std::fmt::Display, takes| {
+            Err(ConfigError { setting, value: value.to_string(), takes })
+        };
+        if !self.alignment.is_power_of_two() || !(256..=crate::GRANULE).contains(&self.alignment) {
+            return refuse("alignment", &self.alignment, "a power of two from 256 to 2097152");
+        }
+        if !(0.0..=1.0).contains(&self.defrag_threshold) {
+            return refuse("defrag_threshold", &self.defrag_threshold, "a number from 0 to 1");
+        }
+        if self.driver_calls_per_second > 1_000_000_000 {
+            return refuse("driver_calls_per_second", &self.driver_calls_per_second, "at most 1000000000");
+        }
+        if self.defrag_interval_ms == 0 {
+            return refuse("defrag_interval_ms", &self.defrag_interval_ms, "at least 1");
+        }
+        Ok(())
+    }
+}

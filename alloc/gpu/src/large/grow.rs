@@ -1,0 +1,233 @@
+//! What happens when nothing fits: memory is put together from free granules elsewhere, and from new ones.
+//!
+//! New granules get their homes side by side at the low end of the range, stitches their addresses at the high end: where
+//! nothing is in use, all memory is one piece. Of the two ways to serve a request, to add new granules to what is free beside
+//! unmapped addresses and to [stitch](super::stitches) free granules together, the one is taken that creates less. A stitch
+//! that is there already costs nothing, so it is tried first.
+//!
+//! Nothing is unmapped, so nothing has to be waited for on the host: the block waits, on its stream, for what its granules
+//! wait for.
+
+use super::stitches::Run;
+use super::tiles::{Kind, TileId};
+use super::{Large, Request};
+use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Granule, Result};
+use crate::pending::Pending;
+
+/// Unmapped ranges that are looked at.
+const PLACES: usize = 64;
+
+const NO_ADDRESSES: DeviceError = DeviceError { call: Call::Reserve, fault: Fault::OutOfMemory };
+
+/// Free granules at home, by tile.
+struct Donors {
+    /// Sorted by slot.
+    runs: Vec<(Run, TileId)>,
+}
+
+impl Donors {
+    fn granules(&self) -> usize {
+        self.runs.iter().map(|(run, _)| run.granules).sum()
+    }
+
+    /// The tile that has all of these.
+    fn tile_of(&self, wanted: Run) -> Option<TileId> {
+        let at = self.runs.partition_point(|(run, _)| run.slot <= wanted.slot).checked_sub(1)?;
+        let (run, tile) = self.runs[at];
+        (wanted.slot + wanted.granules <= run.slot + run.granules).then_some(tile)
+    }
+}
+
+/// Where new granules would be mapped.
+struct Place {
+    tile: TileId,
+    /// The free tiles before and after it that are to be part of the room.
+    joins: [Option<TileId>; 2],
+    granules: usize,
+}
+
+impl<D: Device> Large<D> {
+    /// A block for a request that no free tile fits.
+    pub fn grow(&mut self, request: &Request) -> Result<u64> {
+        let room = request.size + request.align - 256;
+        let donors = self.donors(request);
+        let tile = match self.reuse(room, &donors) {
+            Some(tile) => {
+                self.counters.stitches_reused += 1;
+                tile
+            }
+            None => self.build(room, donors, request)?,
+        };
+        let pending = self.tiles.get(tile).pending.clone();
+        if let Err(error) = self.lanes.order(request.lane, request.stream, &pending) {
+            self.dissolve(tile);
+            return Err(error);
+        }
+        self.counters.grows += 1;
+        Ok(self.take(tile, request))
+    }
+
+    /// The whole free granules that the request's stream may have, or can be made to wait for.
+    fn donors(&self, request: &Request) -> Donors {
+        let mut runs = Vec::new();
+        for id in self.tiles.free_from(GRANULE) {
+            if !self.is_usable(id, request) {
+                continue;
+            }
+            let tile = self.tiles.get(id);
+            let mut slot = self.slot(tile.address.next_multiple_of(GRANULE));
+            let end = self.slot(tile.end());
+            while slot < end {
+                let granules = self.home[slot..end].iter().take_while(|home| **home != 0).count();
+                if granules > 0 {
+                    runs.push((Run { slot, granules }, id));
+                }
+                slot += granules + 1;
+            }
+        }
+        runs.sort_unstable_by_key(|(run, _)| run.slot);
+        Donors { runs }
+    }
+
+    /// Puts the smallest stitch to use that is large enough and whose granules are all free.
+    fn reuse(&mut self, room: u64, donors: &Donors) -> Option<TileId> {
+        let kept = &self.stitches.kept;
+        let fits =
+            |at: &usize| kept[*at].size() >= room && kept[*at].runs.iter().all(|run| donors.tile_of(*run).is_some());
+        let at = (0..kept.len()).filter(fits).min_by_key(|at| kept[*at].granules())?;
+        let stitch = self.stitches.kept.swap_remove(at);
+        Some(self.use_stitch(stitch, |run| donors.tile_of(run)))
+    }
+
+    /// Creates as little memory as will do. Returns the free tile that has the room.
+    fn build(&mut self, room: u64, donors: Donors, request: &Request) -> Result<TileId> {
+        let granules = room.div_ceil(GRANULE) as usize;
+        let missing = granules.saturating_sub(donors.granules());
+        if missing == 0 {
+            return self.stitch(granules, &donors);
+        }
+        if let Some(place) = self.place(room, Some(request)).filter(|place| place.granules <= missing) {
+            return self.extend(place);
+        }
+        let place = self.place(missing as u64 * GRANULE, None).ok_or(NO_ADDRESSES)?;
+        self.extend(place)?;
+        let donors = self.donors(request);
+        if donors.granules() < granules {
+            return Err(NO_ADDRESSES);
+        }
+        self.stitch(granules, &donors)
+    }
+
+    /// The free neighbours of a tile that a request can use.
+    fn usable_neighbours(&self, id: TileId, request: &Request) -> [Option<TileId>; 2] {
+        let free = |id: &TileId| (self.tiles.get(*id).kind, self.tiles.get(*id).pool) == (Kind::Free, 0);
+        let usable = |id: &TileId| free(id) && self.is_usable(*id, request);
+        [self.tiles.before(id).filter(usable), self.tiles.after(id).filter(usable)]
+    }
+
+    /// The place at which the fewest granules are missing, with the free neighbours that the request can use if there is one.
+    /// Of these the one at the frontier, else the tightest.
+    fn place(&self, room: u64, request: Option<&Request>) -> Option<Place> {
+        let size = |id: Option<TileId>| id.map_or(0, |id| self.tiles.get(id).size);
+        let frontier = self.tiles.unmapped_from(0).next_back();
+        let places = self.tiles.unmapped_from(0).take(PLACES).chain(frontier);
+        let places = places.filter_map(|tile| {
+            let [before, after] = request.map_or([None; 2], |request| self.usable_neighbours(tile, request));
+            let (hole, have) = (self.tiles.get(tile).size, size(before));
+            let missing = room.saturating_sub(have).div_ceil(GRANULE).max(1);
+            if missing * GRANULE < hole {
+                return Some(Place { tile, joins: [before, None], granules: missing as usize });
+            }
+            let filled = have + hole + size(after) >= room;
+            filled.then_some(Place { tile, joins: [before, after], granules: (hole / GRANULE) as usize })
+        });
+        places.min_by_key(|place| (place.granules, Some(place.tile) != frontier, self.tiles.get(place.tile).size))
+    }
+
+    /// Maps new granules at a place, which is their home from now on. Returns the free tile that they are in.
+    fn extend(&mut self, place: Place) -> Result<TileId> {
+        let new = self.obtain(place.granules)?;
+        let from = self.tiles.get(place.tile).address;
+        let tile = self.tiles.carve(place.tile, from, from + new.len() as u64 * GRANULE);
+        if let Err(error) = self.map_all(tile, &new) {
+            self.spare.extend(new);
+            return Err(error);
+        }
+        let first = self.slot(from);
+        for (home, granule) in self.home[first..].iter_mut().zip(&new) {
+            *home = granule.0;
+        }
+        self.tiles.set_free_apart(tile, Pending::default(), self.now);
+        let tile = match place.joins {
+            [Some(before), _] => self.tiles.merge(before),
+            [None, _] => tile,
+        };
+        Ok(if place.joins[1].is_some() { self.tiles.merge(tile) } else { tile })
+    }
+
+    /// Maps free granules side by side at the high end of the range.
+    fn stitch(&mut self, granules: usize, donors: &Donors) -> Result<TileId> {
+        let size = granules as u64 * GRANULE;
+        let hole = self.tiles.unmapped_from(size).next().ok_or(NO_ADDRESSES)?;
+        let to = self.tiles.get(hole).end();
+        let tile = self.tiles.carve(hole, to - size, to);
+        let runs = self.choose(granules, donors);
+        let homes = runs.iter().flat_map(|run| run.slot..run.slot + run.granules);
+        let granules: Vec<_> = homes.map(|slot| Granule(self.home[slot])).collect();
+        self.map_all(tile, &granules)?;
+        self.counters.granules_remapped += granules.len() as u64;
+        let stitch = self.new_stitch(tile, runs);
+        Ok(self.use_stitch(stitch, |run| donors.tile_of(run)))
+    }
+
+    /// Whole granules from the largest tiles first, and there from the high end.
+    fn choose(&self, granules: usize, donors: &Donors) -> Vec<Run> {
+        let mut runs = donors.runs.clone();
+        runs.sort_by_key(|(run, tile)| (std::cmp::Reverse(self.tiles.get(*tile).size), run.slot));
+        let mut chosen = Vec::new();
+        let mut missing = granules;
+        for (run, _) in runs {
+            let take = run.granules.min(missing);
+            if take == 0 {
+                break;
+            }
+            chosen.push(Run { slot: run.slot + run.granules - take, granules: take });
+            missing -= take;
+        }
+        chosen
+    }
+
+    /// New granules, spare ones first.
+    fn obtain(&mut self, granules: usize) -> Result<Vec<Granule>> {
+        while self.spare.len() < granules {
+            self.spare.push(self.driver.create()?);
+            self.counters.granules_created += 1;
+            self.held += 1;
+            self.peak_held = self.peak_held.max(self.held);
+        }
+        Ok(self.spare.split_off(self.spare.len() - granules))
+    }
+
+    /// Maps granules side by side at an unmapped tile and makes them accessible, or none of them.
+    fn map_all(&mut self, tile: TileId, granules: &[Granule]) -> Result<()> {
+        let address = self.tiles.get(tile).address;
+        let mut mapped = 0;
+        let mut result = Ok(());
+        for granule in granules {
+            result = self.driver.map(address + mapped, *granule);
+            if result.is_err() {
+                break;
+            }
+            mapped += GRANULE;
+        }
+        let result = result.and_then(|()| self.driver.set_access(address, mapped));
+        if result.is_err() {
+            if mapped == 0 || self.driver.unmap(address, mapped).is_ok() {
+                self.tiles.set_unmapped(tile);
+            } else {
+                self.tiles.set(tile, Kind::Broken, 0);
+            }
+        }
+        result
+    }
+}

@@ -1,0 +1,86 @@
+//! What nobody uses goes back to the device: whole granules that have been free for a while, within a budget of calls.
+
+use super::Large;
+use crate::device::{Device, GRANULE, Granule};
+
+impl<D: Device> Large<D> {
+    /// One round of the background work at a time: looks how far the streams are, and gives granules back that have been free
+    /// for `delay` nanoseconds, with at most `budget` calls to the driver. Returns how many calls it made.
+    pub fn maintain(&mut self, now: u64, delay: u64, budget: u64) -> u64 {
+        self.now = self.now.max(now);
+        let start = self.driver.calls();
+        self.lanes.refresh(budget);
+        let left = |large: &Self| budget.saturating_sub(large.driver.calls() - start);
+        self.release_spare(left(self));
+        let mut idle = self.tiles.free_from(GRANULE);
+        idle.sort_unstable_by_key(|id| std::cmp::Reverse(self.tiles.get(*id).address));
+        for id in idle {
+            let tile = self.tiles.get(id);
+            let over = tile.pending.points().all(|point| self.lanes.is_done(point));
+            if !over || tile.since.saturating_add(delay) > self.now {
+                continue;
+            }
+            let from = self.slot(tile.address.next_multiple_of(GRANULE));
+            let to = ((tile.end() - self.base) / GRANULE) as usize;
+            // From the high end down, so that what is cut off does not take the tile's number.
+            let mut end = to;
+            while end > from {
+                let homes = self.home[from..end].iter().rev().take_while(|home| **home != 0).count();
+                let granules = homes.min(left(self).saturating_sub(1) as usize);
+                if granules > 0 && !self.give_back(id, end - granules, end) {
+                    return self.driver.calls() - start;
+                }
+                if granules < homes {
+                    return self.driver.calls() - start;
+                }
+                end -= homes + 1.min(end - from - homes);
+            }
+        }
+        self.driver.calls() - start
+    }
+
+    fn release_spare(&mut self, budget: u64) {
+        for _ in 0..budget.min(self.spare.len() as u64) {
+            let Some(granule) = self.spare.pop() else { return };
+            if !self.release_granule(granule) {
+                return;
+            }
+        }
+    }
+
+    fn release_granule(&mut self, granule: Granule) -> bool {
+        if self.driver.release(granule).is_err() {
+            self.spare.push(granule);
+            return false;
+        }
+        self.held -= 1;
+        self.counters.granules_released += 1;
+        true
+    }
+
+    /// Gives the granules of some slots of a free tile back, whose work is over.
+    fn give_back(&mut self, id: super::TileId, from: usize, to: usize) -> bool {
+        let (start, end) = (self.address_of_slot(from), self.address_of_slot(to));
+        if !self.unmap_stitches_of(from..to) || self.driver.unmap(start, end - start).is_err() {
+            return false;
+        }
+        let tile = self.tiles.carve(id, start, end);
+        self.tiles.set_unmapped(tile);
+        for slot in from..to {
+            let granule = Granule(std::mem::take(&mut self.home[slot]));
+            self.release_granule(granule);
+        }
+        true
+    }
+
+    /// Gives everything back, the range too. Nothing is in use.
+    pub(super) fn give_all_back(&mut self) {
+        self.coalesce();
+        self.maintain(u64::MAX, 0, u64::MAX);
+        while !self.stitches.kept.is_empty() && self.unmap_stitch(0) {}
+        if self.held == 0 && self.stitches.kept.is_empty() {
+            // The process or the device is ending: there is nobody to tell.
+            let _ = self.driver.unreserve(self.base, self.size);
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Large blocks: best fit with coalescing in one reserved range of addresses.
+//!
+//! The range is cut into [tiles]. A request takes the smallest free tile that fits: first of those that its stream may
+//! have at once, then of those whose work is over, then of another stream's, behind an event. Only then does the pool
+//! [grow](grow): by memory that is free elsewhere, mapped a second time under new addresses (a [stitch](stitches)), and by
+//! new granules for the rest. What stays [idle](idle) is given back.
+//!
+//! Free neighbours are merged at once if they wait for the same stream, and otherwise when a request does not fit. What comes of
+//! it waits for all streams of its parts, however it is split again.
+
+mod grow;
+mod idle;
+mod stitches;
+mod tiles;
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Granule, Result, Stream};
+use crate::driver::Driver;
+use crate::lanes::Lanes;
+use crate::pending::{LaneId, Pending, Point};
+use stitches::Stitches;
+pub use tiles::PoolId;
+use tiles::{Kind, Owner, TileId, Tiles};
+
+/// Spreads addresses, whose low bits are alike, by one multiplication.
+#[derive(Default)]
+pub struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 ^= self.0 >> 32;
+    }
+}
+
+/// A map with addresses as keys.
+pub type AddressMap<T> = HashMap<u64, T, BuildHasherDefault<AddressHasher>>;
+
+/// Who asks for memory, and for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// Bytes, a multiple of the pool's alignment.
+    pub size: u64,
+    /// A power of two, at most [`GRANULE`].
+    pub align: u64,
+    pub lane: LaneId,
+    /// The lane's stream, as the caller named it.
+    pub stream: Stream,
+    pub pool: PoolId,
+}
+
+/// What the large blocks' counters count. All are of the time since the pool began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LargeCounters {
+    /// Requests that a free tile served.
+    pub fits: u64,
+    /// Requests that a tile of another stream's served, behind an event or after the work was over.
+    pub from_other_streams: u64,
+    /// Requests that memory from elsewhere, or new memory, had to be mapped for.
+    pub grows: u64,
+    /// Requests that a stitch served which was there already.
+    pub stitches_reused: u64,
+    /// Granules that were mapped under another address.
+    pub granules_remapped: u64,
+    /// Granules that were created.
+    pub granules_created: u64,
+    /// Granules that were given back to the device.
+    pub granules_released: u64,
+}
+
+/// The large blocks of a device.
+pub struct Large<D: Device> {
+    driver: Arc<Driver<D>>,
+    pub lanes: Lanes<D>,
+    tiles: Tiles,
+    base: u64,
+    size: u64,
+    /// For each granule of the range, the driver's number of the physical granule that is at home there; 0: none. The
+    /// driver has no granule 0.
+    home: Vec<u64>,
+    stitches: Stitches,
+    blocks: AddressMap<TileId>,
+    /// Which other lanes used a block.
+    shared: AddressMap<Vec<LaneId>>,
+    /// Granules that are mapped nowhere.
+    spare: Vec<Granule>,
+    held: u64,
+    peak_held: u64,
+    /// The time of the background work, for what is idle.
+    now: u64,
+    ended_pools: HashSet<PoolId>,
+    pub counters: LargeCounters,
+}
+
+impl<D: Device> Large<D> {
+    /// Reserves a range: as many times the device's memory as there are addresses for.
+    pub fn new(driver: Arc<Driver<D>>) -> Result<Large<D>> {
+        let properties = driver.device().properties();
+        if !properties.virtual_memory {
+            return Err(DeviceError { call: Call::Reserve, fault: Fault::Unsupported });
+        }
+        let memory = properties.memory.next_multiple_of(GRANULE).max(GRANULE);
+        let mut times = 8;
+        let (base, size) = loop {
+            match driver.reserve(memory * times) {
+                Ok(base) => break (base, memory * times),
+                Err(error) if times == 1 => return Err(error),
+                Err(_) => times /= 2,
+            }
+        };
+        let now = driver.device().now();
+        Ok(Large {
+            lanes: Lanes::new(driver.clone()),
+            driver,
+            tiles: Tiles::new(base, size),
+            base,
+            size,
+            home: vec![0; (size / GRANULE) as usize],
+            stitches: Stitches::default(),
+            blocks: AddressMap::default(),
+            shared: AddressMap::default(),
+            spare: Vec::new(),
+            held: 0,
+            peak_held: 0,
+            now,
+            ended_pools: HashSet::new(),
+            counters: LargeCounters::default(),
+        })
+    }
+
+    /// The reserved range.
+    pub fn range(&self) -> std::ops::Range<u64> {
+        self.base..self.base + self.size
+    }
+
+    /// Bytes of memory that the pool has from the device.
+    pub fn held(&self) -> u64 {
+        self.held * GRANULE
+    }
+
+    /// The most there were at once.
+    pub fn peak_held(&self) -> u64 {
+        self.peak_held * GRANULE
+    }
+
+    /// Bytes that are mapped and free.
+    pub fn free_bytes(&self) -> u64 {
+        self.tiles.free_bytes()
+    }
+
+    /// The largest free piece.
+    pub fn largest_free(&self) -> u64 {
+        let sizes = self.tiles.iter().filter(|(_, tile)| tile.kind == Kind::Free).map(|(_, tile)| tile.size);
+        sizes.max().unwrap_or(0)
+    }
+
+    /// Free bytes in pieces smaller than this.
+    pub fn free_below(&self, size: u64) -> u64 {
+        let free = self.tiles.iter().filter(|(_, tile)| tile.kind == Kind::Free && tile.size < size);
+        free.map(|(_, tile)| tile.size).sum()
+    }
+
+    /// The size of a block.
+    pub fn size_of(&self, address: u64) -> Option<u64> {
+        self.blocks.get(&address).map(|id| self.tiles.get(*id).size)
+    }
+
+    /// A block from free memory, if some fits.
+    pub fn fit(&mut self, request: &Request) -> Option<u64> {
+        let id = self.find_fit(request)?;
+        self.counters.fits += 1;
+        Some(self.take(id, request))
+    }
+
+    fn find_fit(&mut self, request: &Request) -> Option<TileId> {
+        let Request { size, align, lane, pool, .. } = *request;
+        let own = self.tiles.best_fit(Owner::lane(pool, lane), size, align);
+        if pool != 0 && own.is_some() {
+            return own;
+        }
+        let anyones = self.tiles.best_fit(Owner::ANYONE, size, align);
+        let best = own.into_iter().chain(anyones).min_by_key(|id| self.rank(*id));
+        if best.is_some() {
+            return best;
+        }
+        if let Some(id) = self.fit_of_others(request) {
+            return Some(id);
+        }
+        // During a capture, what can't be waited for would spoil what it is merged with.
+        let merged = !self.lanes.is_any_capturing() && self.tiles.merge_all();
+        if merged { self.fit_of_others(request) } else { None }
+    }
+
+    fn rank(&self, id: TileId) -> (u64, u64) {
+        let tile = self.tiles.get(id);
+        (tile.size, tile.address)
+    }
+
+    /// The best fit whatever streams it was used on: one that needs no waiting if there is one.
+    fn fit_of_others(&mut self, request: &Request) -> Option<TileId> {
+        let mut candidates = self.tiles.best_fits(request.size, request.align);
+        candidates.sort_unstable_by_key(|id| self.rank(*id));
+        let found = candidates.iter().copied().find(|id| self.is_ready(*id, request));
+        let found = found.or_else(|| {
+            for id in &candidates {
+                let lanes: Vec<_> = self.tiles.get(*id).pending.points().map(|point| point.lane).collect();
+                lanes.into_iter().for_each(|lane| self.lanes.poll(lane));
+            }
+            candidates.iter().copied().find(|id| self.is_ready(*id, request))
+        });
+        let found = found.or_else(|| {
+            let mut ordered = candidates.into_iter();
+            ordered.find(|id| {
+                let pending = self.tiles.get(*id).pending.clone();
+                self.is_usable(*id, request) && self.lanes.order(request.lane, request.stream, &pending).is_ok()
+            })
+        });
+        self.counters.from_other_streams += u64::from(found.is_some());
+        found
+    }
+
+    /// Whether the request's stream can be made to wait for others. A graph's work runs again, on any stream: what it uses
+    /// must be free for good.
+    fn can_wait(&self, request: &Request) -> bool {
+        request.pool == 0 && !self.lanes.is_capturing(request.lane)
+    }
+
+    fn is_ready(&self, id: TileId, request: &Request) -> bool {
+        let can_wait = self.can_wait(request);
+        let ready = |point| self.lanes.is_done(point) || (can_wait && self.lanes.is_ordered(request.lane, point));
+        self.tiles.get(id).pending.points().all(ready)
+    }
+
+    /// Whether a free tile is the request's for the taking, or can be made so by a wait of its stream.
+    fn is_usable(&self, id: TileId, request: &Request) -> bool {
+        let mut points = self.tiles.get(id).pending.points();
+        match self.can_wait(request) {
+            true => points.all(|point| self.lanes.can_order(request.lane, point)),
+            false => points.all(|point| self.lanes.is_done(point)),
+        }
+    }
+
+    /// Makes a block of a free tile that fits.
+    fn take(&mut self, id: TileId, request: &Request) -> u64 {
+        let address = self.tiles.get(id).address.next_multiple_of(request.align);
+        let block = self.tiles.carve(id, address, address + request.size);
+        self.tiles.set(block, Kind::Used(request.lane), request.pool);
+        self.blocks.insert(address, block);
+        address
+    }
+
+    /// Notes that a block is used on another lane, too: it is free only when that lane has come past its free.
+    pub fn share(&mut self, address: u64, lane: LaneId) -> bool {
+        if !self.blocks.contains_key(&address) {
+            return false;
+        }
+        let lanes = self.shared.entry(address).or_default();
+        if !lanes.contains(&lane) {
+            lanes.push(lane);
+        }
+        true
+    }
+
+    /// Frees a block in the order of a lane's work. Returns its size, and `None` if it is none.
+    pub fn free(&mut self, address: u64, lane: LaneId) -> Option<u64> {
+        let id = self.blocks.remove(&address)?;
+        let tile = self.tiles.get(id);
+        let (size, kind, mut pool) = (tile.size, tile.kind, tile.pool);
+        let shared = self.shared.remove(&address).unwrap_or_default();
+        let mut pending = Pending::default();
+        if pool != 0 && !self.ended_pools.contains(&pool) {
+            // In a graph's own pool, memory goes from node to node of one stream, and waits for nothing else.
+            let allocated_on = if let Kind::Used(lane) = kind { lane } else { lane };
+            shared.iter().chain([&lane, &allocated_on]).for_each(|&lane| pending.add(Point { lane, epoch: 0 }));
+        } else {
+            pool = 0;
+            pending.add(self.lanes.now(lane));
+            if let Kind::Used(allocated_on) = kind {
+                pending.add(self.lanes.now(allocated_on));
+            }
+            shared.iter().for_each(|&lane| pending.add(self.lanes.now(lane)));
+        }
+        self.release(id, pool, pending);
+        Some(size)
+    }
+
+    /// Makes a tile free whose memory waits for what the caller says.
+    fn release(&mut self, id: TileId, pool: PoolId, pending: Pending) {
+        let id = self.tiles.set_free(id, pool, pending, self.now);
+        self.dissolve(id);
+    }
+
+    /// Ends a graph's pool: its memory is everybody's when the work is over that a lane has now.
+    pub fn end_pool(&mut self, pool: PoolId, lane: LaneId) {
+        self.ended_pools.insert(pool);
+        let pending = Pending::at(self.lanes.now(lane));
+        for id in self.tiles.free_of(pool) {
+            if self.tiles.get(id).kind == Kind::Free && self.tiles.get(id).pool == pool {
+                self.release(id, 0, pending.clone());
+            }
+        }
+    }
+
+    /// Forgets what is over, and merges what waited for different streams.
+    pub fn coalesce(&mut self) {
+        for id in self.tiles.free_from(0) {
+            let lanes = &self.lanes;
+            self.tiles.settle(id, |point| lanes.is_done(point));
+        }
+        self.tiles.merge_all();
+        // What goes home may merge tiles that are still to be looked at: until a round finds nothing.
+        loop {
+            let before = self.stitches.in_use();
+            self.tiles.free_from(GRANULE).into_iter().for_each(|id| self.dissolve(id));
+            if self.stitches.in_use() == before {
+                return;
+            }
+        }
+    }
+
+    fn slot(&self, address: u64) -> usize {
+        ((address - self.base) / GRANULE) as usize
+    }
+
+    fn address_of_slot(&self, slot: usize) -> u64 {
+        self.base + slot as u64 * GRANULE
+    }
+}
+
+impl<D: Device> Drop for Large<D> {
+    fn drop(&mut self) {
+        // With blocks still in the program's hands, or work under way, the memory has to stay.
+        if self.blocks.is_empty() && self.lanes.synchronize() {
+            self.give_all_back();
+        }
+        self.lanes.clear();
+    }
+}

@@ -1,0 +1,166 @@
+//! Stitches: free granules from many places, mapped side by side under a second range of addresses.
+//!
+//! Each granule has a home, the addresses at which it was first mapped, and keeps that mapping. While a stitch is in use its
+//! granules are lent: their homes are nobody's. When all of a stitch is free again they go home, with what they wait
+//! for, and the stitch stays mapped. The next request of its kind then costs no call to the driver; and since everything is
+//! where it was, a program that repeats itself repeats its requests. That the memory has two addresses is harmless, because
+//! only one of them is ever in a block; work on the one comes after work on the other by what the tiles wait for.
+
+use std::collections::BTreeMap;
+
+use super::Large;
+use super::tiles::{Kind, TileId};
+use crate::device::{Device, GRANULE};
+use crate::pending::Pending;
+
+/// Mapped stitches that are not in use, at most; the one used longest ago goes first.
+const KEPT: usize = 256;
+
+/// Granules at home side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first one's slot.
+    pub slot: usize,
+    pub granules: usize,
+}
+
+#[derive(Debug)]
+pub struct Stitch {
+    pub address: u64,
+    /// Where its granules are at home, in the order in which they are mapped.
+    pub runs: Vec<Run>,
+    /// The tiles of the homes while it is in use.
+    lent: Vec<TileId>,
+    /// Its own tile while it is not.
+    pub tile: TileId,
+    /// What work under its addresses has to be over before they are unmapped.
+    pub pending: Pending,
+    last: u64,
+}
+
+impl Stitch {
+    pub fn granules(&self) -> usize {
+        self.runs.iter().map(|run| run.granules).sum()
+    }
+
+    pub fn size(&self) -> u64 {
+        self.granules() as u64 * GRANULE
+    }
+}
+
+/// All stitches of a range.
+#[derive(Default)]
+pub struct Stitches {
+    /// Those in use, by address.
+    used: BTreeMap<u64, Stitch>,
+    /// Those not in use.
+    pub kept: Vec<Stitch>,
+    uses: u64,
+}
+
+impl Stitches {
+    /// How many have blocks in them, or memory that has not gone home.
+    pub fn in_use(&self) -> usize {
+        self.used.len()
+    }
+}
+
+impl<D: Device> Large<D> {
+    /// Takes the granules of these runs from their homes, the free tiles that the finder names. Returns their tiles and what
+    /// the memory waits for.
+    fn lend(&mut self, runs: &[Run], find: impl Fn(Run) -> Option<TileId>) -> (Vec<TileId>, Pending) {
+        let mut pending = Pending::default();
+        let mut lent = Vec::with_capacity(runs.len());
+        // A tile that is cut keeps its number for the first part: from the highest run down, the finder stays right.
+        let mut runs = runs.to_vec();
+        runs.sort_unstable_by_key(|run| std::cmp::Reverse(run.slot));
+        for run in runs {
+            let from = self.address_of_slot(run.slot);
+            let Some(id) = find(run) else { continue };
+            pending.join(&self.tiles.get(id).pending);
+            let id = self.tiles.carve(id, from, from + run.granules as u64 * GRANULE);
+            self.tiles.set(id, Kind::Lent, 0);
+            lent.push(id);
+        }
+        (lent, pending)
+    }
+
+    /// Puts a stitch to use whose granules are all free at home. Returns its tile, free.
+    pub(super) fn use_stitch(&mut self, mut stitch: Stitch, find: impl Fn(Run) -> Option<TileId>) -> TileId {
+        let (lent, pending) = self.lend(&stitch.runs, find);
+        stitch.lent = lent;
+        self.stitches.uses += 1;
+        stitch.last = self.stitches.uses;
+        let tile = stitch.tile;
+        self.tiles.set_free_apart(tile, pending, self.now);
+        self.stitches.used.insert(stitch.address, stitch);
+        tile
+    }
+
+    /// A stitch that was just mapped at a tile.
+    pub(super) fn new_stitch(&self, tile: TileId, runs: Vec<Run>) -> Stitch {
+        let address = self.tiles.get(tile).address;
+        Stitch { address, runs, lent: Vec::new(), tile, pending: Pending::default(), last: 0 }
+    }
+
+    /// Sends the granules of all stitches home that lie in a free tile as a whole.
+    pub(super) fn dissolve(&mut self, id: TileId) {
+        if self.stitches.used.is_empty() {
+            return;
+        }
+        let tile = self.tiles.get(id);
+        let (from, to, pool) = (tile.address, tile.end(), tile.pool);
+        if pool != 0 || tile.kind != Kind::Free {
+            return;
+        }
+        let whole = |(_, stitch): &(&u64, &Stitch)| stitch.address + stitch.size() <= to;
+        let whole: Vec<_> = self.stitches.used.range(from..to).filter(whole).map(|(address, _)| *address).collect();
+        let mut rest = id;
+        for address in whole {
+            let Some(mut stitch) = self.stitches.used.remove(&address) else { continue };
+            let (pending, since) = (self.tiles.get(rest).pending.clone(), self.tiles.get(rest).since);
+            let own = self.tiles.carve(rest, address, address + stitch.size());
+            self.tiles.set(own, Kind::Stitch, 0);
+            for home in stitch.lent.drain(..) {
+                self.tiles.set_free(home, 0, pending.clone(), since);
+            }
+            stitch.tile = own;
+            stitch.pending = pending;
+            self.stitches.kept.push(stitch);
+            // A home may be the neighbour: what is left of the tile is found by its place, not by its old number.
+            match self.tiles.after(own) {
+                Some(after) => rest = after,
+                None => break,
+            }
+        }
+        if self.stitches.kept.len() > KEPT {
+            let oldest = (0..self.stitches.kept.len()).min_by_key(|at| self.stitches.kept[*at].last);
+            if let Some(at) = oldest {
+                self.unmap_stitch(at);
+            }
+        }
+    }
+
+    /// Takes the mapping of a stitch away that is not in use, if all work under its addresses is over. Returns whether it did.
+    pub(super) fn unmap_stitch(&mut self, at: usize) -> bool {
+        let stitch = &self.stitches.kept[at];
+        let over = stitch.pending.points().all(|point| self.lanes.is_done(point));
+        if !over || self.driver.unmap(stitch.address, stitch.size()).is_err() {
+            return false;
+        }
+        let stitch = self.stitches.kept.swap_remove(at);
+        self.tiles.set_unmapped(stitch.tile);
+        true
+    }
+
+    /// Unmaps the stitches that a granule is part of. Returns whether there are none any more.
+    pub(super) fn unmap_stitches_of(&mut self, slots: std::ops::Range<usize>) -> bool {
+        let has = |run: &Run| run.slot < slots.end && slots.start < run.slot + run.granules;
+        while let Some(at) = self.stitches.kept.iter().position(|stitch| stitch.runs.iter().any(has)) {
+            if !self.unmap_stitch(at) {
+                return false;
+            }
+        }
+        true
+    }
+}

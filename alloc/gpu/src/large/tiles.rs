@@ -1,0 +1,389 @@
+//! The tiling of the reserved range: every address lies in one tile, and tiles know their neighbours.
+//!
+//! Splitting and merging are constant-time on the neighbours; the two ordered indexes, of free memory and of unmapped
+//! addresses, cost the logarithm of their size.
+//!
+//! Free tiles are ordered by who may take them, then by size, then by address: the best fit for an owner is one look-up.
+//! The address is the tie-break, so that blocks gather at low addresses and the high ends fall idle.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::pending::{LaneId, Pending};
+
+/// A tile's place in the table.
+pub type TileId = u32;
+
+const NONE: TileId = TileId::MAX;
+
+/// Graphs that are captured have pools of their own; 0 is the common one.
+pub type PoolId = u32;
+
+/// What a tile is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A block, allocated on this lane.
+    Used(LaneId),
+    /// Mapped, and free once what it waits for is over.
+    Free,
+    /// Addresses with nothing behind them.
+    Unmapped,
+    /// Mapped, but its granules are in use under the addresses of stitches.
+    Lent,
+    /// The addresses of a stitch whose granules are at home.
+    Stitch,
+    /// Addresses that the driver would not give back: never used again.
+    Broken,
+    /// No tile: its place is for the next one.
+    Vacant,
+}
+
+/// A part of the reserved range.
+#[derive(Debug)]
+pub struct Tile {
+    pub address: u64,
+    pub size: u64,
+    pub kind: Kind,
+    pub pool: PoolId,
+    pub pending: Pending,
+    /// When it was last merged or freed, by the clock of the background work.
+    pub since: u64,
+    before: TileId,
+    after: TileId,
+}
+
+impl Tile {
+    pub fn end(&self) -> u64 {
+        self.address + self.size
+    }
+}
+
+/// Who may take free memory without waiting: a pool, and a lane in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Owner(u64);
+
+impl Owner {
+    /// Everyone.
+    pub const ANYONE: Owner = Owner(0);
+    const SEVERAL: u64 = 0xffff_ffff;
+
+    /// Work of one lane.
+    pub fn lane(pool: PoolId, lane: LaneId) -> Owner {
+        Owner(u64::from(pool) << 32 | (u64::from(lane) + 1))
+    }
+
+    fn of(tile: &Tile) -> Owner {
+        let lane = match tile.pending.only_lane() {
+            Some(lane) => u64::from(lane) + 1,
+            None if tile.pending.is_empty() => 0,
+            None => Owner::SEVERAL,
+        };
+        Owner(u64::from(tile.pool) << 32 | lane)
+    }
+
+    fn next(self) -> Owner {
+        Owner(self.0 + 1)
+    }
+
+    fn is_common(self) -> bool {
+        self.0 >> 32 == 0
+    }
+}
+
+/// All tiles of a reserved range.
+pub struct Tiles {
+    tiles: Vec<Tile>,
+    vacant: Vec<TileId>,
+    free: BTreeMap<(Owner, u64, u64), TileId>,
+    unmapped: BTreeSet<(u64, u64, TileId)>,
+    free_bytes: u64,
+    /// Whether free neighbours may be apart because they wait for different lanes.
+    apart: bool,
+}
+
+impl Tiles {
+    /// One tile without anything behind it.
+    pub fn new(address: u64, size: u64) -> Tiles {
+        let mut tiles = Tiles {
+            tiles: Vec::new(),
+            vacant: Vec::new(),
+            free: BTreeMap::new(),
+            unmapped: BTreeSet::new(),
+            free_bytes: 0,
+            apart: false,
+        };
+        let whole = tiles.push(address, size);
+        tiles.set_unmapped(whole);
+        tiles
+    }
+
+    fn push(&mut self, address: u64, size: u64) -> TileId {
+        let tile = Tile {
+            address,
+            size,
+            kind: Kind::Broken,
+            pool: 0,
+            pending: Pending::default(),
+            since: 0,
+            before: NONE,
+            after: NONE,
+        };
+        match self.vacant.pop() {
+            Some(id) => {
+                self.tiles[id as usize] = tile;
+                id
+            }
+            None => {
+                self.tiles.push(tile);
+                (self.tiles.len() - 1) as TileId
+            }
+        }
+    }
+
+    pub fn get(&self, id: TileId) -> &Tile {
+        &self.tiles[id as usize]
+    }
+
+    fn at(&mut self, id: TileId) -> &mut Tile {
+        &mut self.tiles[id as usize]
+    }
+
+    pub fn before(&self, id: TileId) -> Option<TileId> {
+        Some(self.get(id).before).filter(|id| *id != NONE)
+    }
+
+    pub fn after(&self, id: TileId) -> Option<TileId> {
+        Some(self.get(id).after).filter(|id| *id != NONE)
+    }
+
+    /// Bytes in free tiles.
+    pub fn free_bytes(&self) -> u64 {
+        self.free_bytes
+    }
+
+    /// Takes a tile out of its index, so that its size, pending points or kind can change.
+    fn unindex(&mut self, id: TileId) {
+        let tile = &self.tiles[id as usize];
+        match tile.kind {
+            Kind::Free => {
+                self.free_bytes -= tile.size;
+                self.free.remove(&(Owner::of(tile), tile.size, tile.address));
+            }
+            Kind::Unmapped => {
+                self.unmapped.remove(&(tile.size, tile.address, id));
+            }
+            _ => {}
+        }
+    }
+
+    fn index(&mut self, id: TileId) {
+        let tile = &self.tiles[id as usize];
+        match tile.kind {
+            Kind::Free => {
+                self.free_bytes += tile.size;
+                self.free.insert((Owner::of(tile), tile.size, tile.address), id);
+            }
+            Kind::Unmapped => {
+                self.unmapped.insert((tile.size, tile.address, id));
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes a tile something that is in no index, and forgets what it waited for.
+    pub fn set(&mut self, id: TileId, kind: Kind, pool: PoolId) {
+        self.unindex(id);
+        let tile = self.at(id);
+        (tile.kind, tile.pool) = (kind, pool);
+        tile.pending = Pending::default();
+    }
+
+    /// Makes a tile free, and merges it with free neighbours that wait for no other lane. Returns the tile that it is in.
+    pub fn set_free(&mut self, id: TileId, pool: PoolId, pending: Pending, since: u64) -> TileId {
+        self.make_free(id, pool, pending, since);
+        let mut id = id;
+        if let Some(before) = self.before(id).filter(|before| self.go_together(*before, id)) {
+            id = self.merge(before);
+        }
+        if self.after(id).is_some_and(|after| self.go_together(id, after)) {
+            self.merge(id);
+        }
+        let same = |it: &TileId| (self.get(*it).kind, self.get(*it).pool) == (Kind::Free, pool);
+        self.apart |= self.before(id).as_ref().is_some_and(same) || self.after(id).as_ref().is_some_and(same);
+        id
+    }
+
+    fn make_free(&mut self, id: TileId, pool: PoolId, pending: Pending, since: u64) {
+        self.unindex(id);
+        let tile = self.at(id);
+        (tile.kind, tile.pool, tile.pending, tile.since) = (Kind::Free, pool, pending, since);
+        self.index(id);
+    }
+
+    /// Makes a tile free in the common pool, and leaves its neighbours alone.
+    pub fn set_free_apart(&mut self, id: TileId, pending: Pending, since: u64) {
+        self.make_free(id, 0, pending, since);
+        self.apart = true;
+    }
+
+    /// Makes the addresses of a tile free for mapping, and merges them with their like.
+    pub fn set_unmapped(&mut self, id: TileId) {
+        self.set(id, Kind::Unmapped, 0);
+        self.index(id);
+        let unmapped = |tiles: &Tiles, id: TileId| tiles.get(id).kind == Kind::Unmapped;
+        let mut id = id;
+        if let Some(before) = self.before(id).filter(|before| unmapped(self, *before)) {
+            id = self.merge(before);
+        }
+        if self.after(id).is_some_and(|after| unmapped(self, after)) {
+            self.merge(id);
+        }
+    }
+
+    /// Whether two free tiles are of one pool and one lane, or wait for nothing.
+    fn go_together(&self, one: TileId, other: TileId) -> bool {
+        let (one, other) = (self.get(one), self.get(other));
+        let free = one.kind == Kind::Free && other.kind == Kind::Free && one.pool == other.pool;
+        let either_waits_for_nothing = one.pending.is_empty() || other.pending.is_empty();
+        free && (either_waits_for_nothing || Owner::of(one) == Owner::of(other))
+    }
+
+    /// Puts a tile and the one after it together: what one of them waited for, all of it waits for.
+    pub fn merge(&mut self, id: TileId) -> TileId {
+        let gone = self.get(id).after;
+        self.unindex(id);
+        self.unindex(gone);
+        let other = self.at(gone);
+        other.kind = Kind::Vacant;
+        let (size, after, since) = (other.size, other.after, other.since);
+        let pending = std::mem::take(&mut other.pending);
+        self.vacant.push(gone);
+        let tile = self.at(id);
+        tile.size += size;
+        tile.after = after;
+        tile.since = tile.since.max(since);
+        tile.pending.join(&pending);
+        if after != NONE {
+            self.at(after).before = id;
+        }
+        self.index(id);
+        id
+    }
+
+    /// Cuts a tile in two at an address within it; the first part keeps the number. Returns the second part.
+    pub fn split(&mut self, id: TileId, address: u64) -> TileId {
+        self.unindex(id);
+        let tile = self.get(id);
+        debug_assert!(tile.address < address && address < tile.end());
+        let (end, after) = (tile.end(), tile.after);
+        let (kind, pool, since, pending) = (tile.kind, tile.pool, tile.since, tile.pending.clone());
+        let new = self.push(address, end - address);
+        let second = self.at(new);
+        (second.kind, second.pool, second.since, second.pending) = (kind, pool, since, pending);
+        (second.before, second.after) = (id, after);
+        let first = self.at(id);
+        first.size = address - first.address;
+        first.after = new;
+        if after != NONE {
+            self.at(after).before = new;
+        }
+        self.index(id);
+        self.index(new);
+        new
+    }
+
+    /// Cuts the range `from..to` out of a tile that holds it, and returns the tile of just that range.
+    pub fn carve(&mut self, id: TileId, from: u64, to: u64) -> TileId {
+        let id = if self.get(id).address < from { self.split(id, from) } else { id };
+        if to < self.get(id).end() {
+            self.split(id, to);
+        }
+        id
+    }
+
+    /// The smallest free tile of an owner's that has room for `size` bytes at a multiple of `align`.
+    pub fn best_fit(&self, owner: Owner, size: u64, align: u64) -> Option<TileId> {
+        let fitting = self.free.range((owner, size, 0)..=(owner, u64::MAX, u64::MAX));
+        let mut fits = fitting.map(|(&(_, have, address), &id)| (address.next_multiple_of(align) - address, have, id));
+        fits.find(|(skip, have, _)| skip + size <= *have).map(|(.., id)| id)
+    }
+
+    /// The best fits of all owners of the common pool.
+    pub fn best_fits(&self, size: u64, align: u64) -> Vec<TileId> {
+        let mut found = Vec::new();
+        let mut from = Owner::ANYONE;
+        while let Some((&(owner, ..), _)) = self.free.range((from, 0, 0)..).next() {
+            if !owner.is_common() {
+                break;
+            }
+            found.extend(self.best_fit(owner, size, align));
+            from = owner.next();
+        }
+        found
+    }
+
+    /// The free tiles of the common pool that have at least so many bytes.
+    pub fn free_from(&self, size: u64) -> Vec<TileId> {
+        let mut found = Vec::new();
+        let mut from = Owner::ANYONE;
+        while let Some((&(owner, ..), _)) = self.free.range((from, 0, 0)..).next() {
+            if !owner.is_common() {
+                break;
+            }
+            found.extend(self.free.range((owner, size, 0)..=(owner, u64::MAX, u64::MAX)).map(|(_, &id)| id));
+            from = owner.next();
+        }
+        found
+    }
+
+    /// Free tiles of a pool that is given up.
+    pub fn free_of(&self, pool: PoolId) -> Vec<TileId> {
+        let (from, to) = (Owner(u64::from(pool) << 32), Owner((u64::from(pool) + 1) << 32));
+        self.free.range((from, 0, 0)..(to, 0, 0)).map(|(_, &id)| id).collect()
+    }
+
+    /// Unmapped tiles from the smallest to the largest that have at least so many bytes.
+    pub fn unmapped_from(&self, size: u64) -> impl DoubleEndedIterator<Item = TileId> + '_ {
+        self.unmapped.range((size, 0, 0)..).map(|&(.., id)| id)
+    }
+
+    /// All tiles in the order of their addresses.
+    pub fn iter(&self) -> impl Iterator<Item = (TileId, &Tile)> + '_ {
+        let head = self.tiles.iter().position(|tile| tile.before == NONE && tile.kind != Kind::Vacant);
+        let mut next = head.map_or(NONE, |head| head as TileId);
+        std::iter::from_fn(move || {
+            let id = next;
+            let tile = self.tiles.get(id as usize)?;
+            next = tile.after;
+            Some((id, tile))
+        })
+    }
+
+    /// Changes what a free tile waits for.
+    pub fn settle(&mut self, id: TileId, over: impl Fn(crate::pending::Point) -> bool) {
+        self.unindex(id);
+        self.at(id).pending.retain(|point| !over(point));
+        self.index(id);
+    }
+
+    /// Merges every free tile with its free neighbour, whatever they wait for. Returns whether there was one.
+    pub fn merge_all(&mut self) -> bool {
+        if !std::mem::take(&mut self.apart) {
+            return false;
+        }
+        let mut ids: Vec<_> = self.free.values().copied().collect();
+        ids.sort_unstable_by_key(|id| self.get(*id).address);
+        let mut merged = false;
+        for id in ids {
+            if self.get(id).kind != Kind::Free {
+                continue;
+            }
+            while let Some(after) = self.after(id)
+                && (self.get(after).kind, self.get(after).pool) == (Kind::Free, self.get(id).pool)
+            {
+                self.merge(id);
+                merged = true;
+            }
+        }
+        merged
+    }
+}

@@ -1,0 +1,236 @@
+//! Random programs of allocations, frees, streams, captures and failures: whatever a program does that is in order, what the
+//! pool makes of it is.
+
+mod support;
+
+use poolscope_gpu::{Config, GraphPool, Stream};
+use proptest::prelude::*;
+use support::{KIB, MIB, MS, Program};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Alloc { size: u64, stream: usize },
+    Free { which: usize, stream: Option<usize> },
+    Use { which: usize, stream: usize, duration: u64 },
+    Pass { time: u64 },
+    Maintain,
+    Defragment,
+    Trim,
+    ReleaseAll,
+    EndStream { stream: usize },
+    Capture { stream: usize, sizes: Vec<u64> },
+    EndGraph { which: usize },
+    Fail { probability: f64, seed: u64 },
+    FailNoMore,
+}
+
+fn size() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        2 => 1..4 * KIB,
+        3 => 4 * KIB..2 * MIB,
+        3 => MIB..12 * MIB,
+        1 => (1..20u64).prop_map(|granules| granules * 2 * MIB),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let stream = || 0..5usize;
+    prop_oneof![
+        12 => (size(), stream()).prop_map(|(size, stream)| Step::Alloc { size, stream }),
+        10 => (any::<usize>(), prop::option::weighted(0.2, stream()))
+            .prop_map(|(which, stream)| Step::Free { which, stream }),
+        12 => (any::<usize>(), stream(), 0..20 * MS)
+            .prop_map(|(which, stream, duration)| Step::Use { which, stream, duration }),
+        2 => (0..50 * MS).prop_map(|time| Step::Pass { time }),
+        3 => Just(Step::Maintain),
+        1 => Just(Step::Defragment),
+        1 => Just(Step::Trim),
+        1 => Just(Step::ReleaseAll),
+        1 => stream().prop_map(|stream| Step::EndStream { stream }),
+        1 => (stream(), prop::collection::vec(size(), 1..5)).prop_map(|(stream, sizes)| Step::Capture { stream, sizes }),
+        1 => any::<usize>().prop_map(|which| Step::EndGraph { which }),
+        1 => (0.0..0.3, any::<u64>()).prop_map(|(probability, seed)| Step::Fail { probability, seed }),
+        1 => Just(Step::FailNoMore),
+    ]
+}
+
+struct Block {
+    address: u64,
+    size: u64,
+    stream: Stream,
+    /// The stream of the last work on it.
+    last: Stream,
+}
+
+struct Captured {
+    graph: poolscope_gpu::Graph,
+    pool: GraphPool,
+    blocks: Vec<u64>,
+    /// The stream of its last launch.
+    last: Stream,
+}
+
+struct Run {
+    program: Program,
+    streams: Vec<Stream>,
+    blocks: Vec<Block>,
+    graphs: Vec<Captured>,
+}
+
+impl Run {
+    fn new() -> Run {
+        let program = Program::with(128 * MIB, Config { idle_release_ms: 20, ..Config::default() });
+        let mut streams: Vec<_> = (0..3).map(|_| program.device.non_blocking_stream()).collect();
+        streams.push(program.device.stream());
+        streams.push(Stream::LEGACY);
+        Run { program, streams, blocks: Vec::new(), graphs: Vec::new() }
+    }
+
+    fn free(&mut self, at: usize, on: Option<Stream>) {
+        let block = self.blocks.swap_remove(at);
+        let on = on.unwrap_or(block.stream);
+        self.program.order(block.stream, on);
+        self.program.device.untroubled(|_| self.program.free(block.address, on));
+    }
+
+    fn step(&mut self, step: Step) {
+        let Run { program, streams, blocks, .. } = self;
+        match step {
+            Step::Alloc { size, stream } => {
+                let stream = streams[stream];
+                if let Ok(address) = program.try_alloc(size, stream) {
+                    blocks.push(Block { address, size, stream, last: stream });
+                    program.write(address, size, stream, MS);
+                }
+            }
+            Step::Free { which, stream } if !blocks.is_empty() => {
+                let (at, on) = (which % blocks.len(), stream.map(|stream| streams[stream]));
+                self.free(at, on);
+            }
+            Step::Use { which, stream, duration } if !blocks.is_empty() => {
+                let at = which % blocks.len();
+                let (block, stream) = (&mut blocks[at], streams[stream]);
+                program.order(block.last, stream);
+                let recorded = stream == block.stream
+                    || program.device.untroubled(|_| program.pool.record_stream(block.address, stream)).is_ok();
+                assert!(recorded);
+                program.write(block.address, block.size, stream, duration);
+                block.last = stream;
+            }
+            Step::Pass { time } => program.device.advance(time),
+            Step::Maintain => program.pool.maintain(),
+            Step::Defragment => program.pool.defragment(),
+            Step::Trim => {
+                program.pool.trim_cache();
+            }
+            Step::ReleaseAll => {
+                program.pool.release_all();
+            }
+            Step::EndStream { stream } if streams[stream] != Stream::LEGACY => {
+                let old = streams[stream];
+                let new = program.device.non_blocking_stream();
+                if program.pool.stream_ends(old).is_err() {
+                    program.device.untroubled(|_| program.pool.stream_ends(old)).unwrap();
+                }
+                for block in blocks.iter_mut().filter(|block| block.stream == old || block.last == old) {
+                    program.order(old, new);
+                    if block.stream != new && block.last == old {
+                        program.device.untroubled(|_| program.pool.record_stream(block.address, new)).unwrap();
+                    }
+                    block.stream = if block.stream == old { new } else { block.stream };
+                    block.last = if block.last == old { new } else { block.last };
+                }
+                for captured in self.graphs.iter_mut().filter(|captured| captured.last == old) {
+                    program.order(old, new);
+                    captured.last = new;
+                }
+                program.device.destroy_stream(old);
+                streams[stream] = new;
+            }
+            Step::Capture { stream, sizes } if streams[stream] != Stream::LEGACY => self.capture(stream, &sizes),
+            Step::EndGraph { which } if !self.graphs.is_empty() => {
+                let captured = self.graphs.swap_remove(which % self.graphs.len());
+                self.end(captured);
+            }
+            Step::Fail { probability, seed } => program.device.fail_at_random(probability, seed),
+            Step::FailNoMore => program.device.fail_no_more(),
+            _ => {}
+        }
+    }
+
+    /// A graph that allocates, writes and frees blocks; it runs twice on another stream.
+    fn capture(&mut self, stream: usize, sizes: &[u64]) {
+        let Run { program, streams, .. } = self;
+        let stream = streams[stream];
+        let Ok(pool) = program.device.untroubled(|_| program.pool.begin_capture(stream)) else { return };
+        program.device.begin_capture(stream);
+        let mut held: Vec<(u64, u64)> = Vec::new();
+        for &size in sizes {
+            // The checker has the memory lent as long as the graph lives, however the graph uses it.
+            let Ok(address) = program.pool.allocate(size, stream) else { continue };
+            let (mut from, mut to) = (address, address + size);
+            held.retain(|&(known, end)| {
+                let apart = end <= from || to <= known;
+                if !apart {
+                    (from, to) = (from.min(known), to.max(end));
+                    program.device.take_back(known);
+                }
+                apart
+            });
+            program.device.lend(from, to - from);
+            held.push((from, to));
+            program.write(address, size.min(256), stream, MS);
+            program.device.untroubled(|_| program.pool.free(address, stream)).unwrap();
+        }
+        let graph = program.device.end_capture(stream);
+        program.device.untroubled(|_| program.pool.end_capture(stream)).unwrap();
+        let graph = graph.expect("nothing illegal was done");
+        let other = streams[0];
+        for _ in 0..2 {
+            program.device.launch_graph(graph, other);
+        }
+        let blocks = held.into_iter().map(|(address, _)| address).collect();
+        self.graphs.push(Captured { graph, pool, blocks, last: other });
+    }
+
+    fn end(&mut self, captured: Captured) {
+        let stream = self.streams[0];
+        self.program.order(captured.last, stream);
+        self.program.device.launch_graph(captured.graph, stream);
+        for address in captured.blocks {
+            self.program.device.take_back(address);
+        }
+        self.program.device.untroubled(|_| self.program.pool.end_graph(captured.pool, stream)).unwrap();
+    }
+
+    fn finish(mut self) {
+        while let Some(captured) = self.graphs.pop() {
+            self.end(captured);
+        }
+        self.program.device.fail_no_more();
+        let asked: u64 = self.blocks.iter().map(|block| block.size).sum();
+        assert!(self.program.pool.stats().current_usage >= asked);
+        while !self.blocks.is_empty() {
+            self.free(0, None);
+        }
+        let stats = self.program.pool.stats();
+        assert_eq!(stats.current_usage, 0);
+        assert_eq!(stats.total_allocated, stats.total_freed);
+        self.program.pool.release_all();
+        assert_eq!(self.program.pool.stats().held, 0, "{}", self.program.pool.stats());
+        self.program.assert_in_order();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_a_program_in_order_does_is_in_order_on_the_device(steps in prop::collection::vec(step(), 1..120)) {
+        let mut run = Run::new();
+        for step in steps {
+            run.step(step);
+        }
+        run.finish();
+    }
+}

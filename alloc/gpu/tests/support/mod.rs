@@ -1,0 +1,78 @@
+//! A program on a pool on the simulated device: every block it gets is known to the access checker, and all work it does is
+//! in the order that the pool asks of programs.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::sync::Arc;
+
+use poolscope_gpu::{Config, Device, Kernel, Pool, PoolError, Simulated, Stream, Violation};
+
+pub const KIB: u64 = 1 << 10;
+pub const MIB: u64 = 1 << 20;
+pub const US: u64 = 1_000;
+pub const MS: u64 = 1_000_000;
+
+pub struct Program {
+    pub device: Arc<Simulated>,
+    pub pool: Pool<Simulated>,
+}
+
+impl Program {
+    /// A program on a device with so much memory.
+    pub fn new(memory: u64) -> Program {
+        Program::with(memory, Config::default())
+    }
+
+    pub fn with(memory: u64, config: Config) -> Program {
+        let device = Arc::new(Simulated::new(memory));
+        let pool = Pool::new(device.clone(), config).unwrap();
+        Program { device, pool }
+    }
+
+    pub fn try_alloc(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
+        let address = self.pool.allocate(size, stream)?;
+        self.device.lend(address, size);
+        Ok(address)
+    }
+
+    pub fn alloc(&self, size: u64, stream: Stream) -> u64 {
+        self.try_alloc(size, stream).unwrap()
+    }
+
+    pub fn free(&self, address: u64, stream: Stream) {
+        self.device.take_back(address);
+        self.pool.free(address, stream).unwrap();
+    }
+
+    /// Writes some of a block on a stream.
+    pub fn write(&self, address: u64, bytes: u64, stream: Stream, duration: u64) {
+        self.device.launch(stream, Kernel::writing(address, bytes, duration));
+    }
+
+    /// A block that is allocated, written and freed on a stream.
+    pub fn churn(&self, size: u64, stream: Stream, duration: u64) -> u64 {
+        let address = self.alloc(size, stream);
+        self.write(address, size, stream, duration);
+        self.free(address, stream);
+        address
+    }
+
+    /// Lets the second stream's later work come after all that the first one has.
+    pub fn order(&self, first: Stream, second: Stream) {
+        if first == second {
+            return;
+        }
+        // The test's own events never fail: a program whose events do can't be in order.
+        let event = self.device.untroubled(|device| {
+            let event = device.create_event().unwrap();
+            device.record(event, first).unwrap();
+            device.wait(second, event).unwrap();
+            event
+        });
+        self.device.untroubled(|device| device.destroy_event(event).unwrap());
+    }
+
+    pub fn assert_in_order(&self) {
+        assert_eq!(self.device.violations(), Vec::<Violation>::new());
+    }
+}
