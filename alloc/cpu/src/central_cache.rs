@@ -15,7 +15,7 @@ use crate::transfer_cache::Batch;
 
 /// One class's part of the central cache.
 struct Shelf {
-    /// Slabs that have free blocks; full ones are in no list until an eighth of them is free.
+    /// Slabs that have free blocks; full ones are in no list until a part of them is free.
     slabs: SlabList,
 }
 

@@ -138,11 +138,13 @@ impl Slab {
         self.countdown.set(countdown);
     }
 
-    /// Arms a slab in the full list: its owner looks when an eighth of it is free, so that a refill is worth it.
+    /// Arms a slab in the full list: its owner looks when a part of it is free, so that a refill is worth it. Of small blocks
+    /// that is a quarter; of medium ones, whose memory counts for more, an eighth.
     pub fn arm_full(&self) {
         let live = self.in_use();
         let free = self.capacity() - live;
-        let wanted = if self.class.get().is_medium() { 1 } else { (self.capacity() / 8).max(1) };
+        let part = if self.class.get().is_medium() { 8 } else { 4 };
+        let wanted = (self.capacity() / part).max(1);
         self.arm(live, wanted.saturating_sub(free).max(1).min(live.max(1)));
     }
 

@@ -6,7 +6,7 @@
 //! that the fast path has none of it.
 //!
 //! A heap's slabs are in one of three places. The *active* slab of a class is the one that the list came from. A
-//! slab whose blocks are all handed out is *full*; when an eighth of it has been freed it queues as *partial*, and
+//! slab whose blocks are all handed out is *full*; when a part of it has been freed it queues as *partial*, and
 //! the refill takes the one that has waited longest, because it has gathered the most. A partial slab that empties
 //! waits on for its next use, as long as the heap has few of them; then it goes back to the page heap. A partial one
 //! too many goes to the central cache.
@@ -31,10 +31,8 @@ use crate::stats::{self, ClassCounter, TierCounter};
 use crate::transfer_cache::{self, Outbox};
 use crate::{central_cache, page_heap, sampler, scavenger, settings};
 
-/// Bytes that a heap keeps in partial slabs of one class before it gives slabs to the central cache.
-const PARTIAL_MAX: usize = 1 << 20;
-/// As many slabs are kept anyway.
-const PARTIAL_MIN: usize = 16;
+/// Partial slabs of one class that a heap keeps before it gives one to the central cache: who frees into those takes a lock.
+const PARTIAL_MAX: u32 = 1024;
 /// Partial slabs of medium blocks that are looked at for the fullest one.
 const PARTIAL_LOOK: usize = 16;
 /// Bytes of new blocks that a refill cuts at first; it doubles with each, up to a slab.
@@ -432,7 +430,7 @@ impl Heap {
             slab.place.set(Place::Empty);
             slab.arm_never();
             self.empty[index].push_front(slab);
-        } else if self.partial_slabs[index].get() as usize > PARTIAL_MIN.max(PARTIAL_MAX / slab.bytes()) {
+        } else if self.partial_slabs[index].get() >= PARTIAL_MAX {
             self.credit_frees(slab);
             central_cache::give(slow, slab);
         } else {
