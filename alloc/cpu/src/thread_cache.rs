@@ -369,7 +369,6 @@ impl Heap {
             self.dequeue(slab);
             return Some(slab);
         }
-        self.outbox.flush(slow, self);
         let slab = self.take_slab(slow, class);
         sampler::publish_tiers_sometimes(self);
         slab
@@ -387,7 +386,7 @@ impl Heap {
     }
 
     /// A slab from the central cache, or a new one.
-    fn take_slab(&self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
+    fn take_slab(&'static self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
         if let Some(slab) = central_cache::take(slow, class, self.tag_for(class)) {
             stats::add(TierCounter::CentralHits, 1);
             stats::class_add(class, ClassCounter::CentralHits, 1);
@@ -395,6 +394,8 @@ impl Heap {
         }
         stats::add(TierCounter::CentralMisses, 1);
         stats::class_add(class, ClassCounter::CentralMisses, 1);
+        // Before more memory is taken, others get what is theirs.
+        self.outbox.flush(slow, self);
         let slab = page_heap::alloc(slow, class.info().slab_pages as usize, 1)?;
         stats::add(TierCounter::SlabBytes, slab.bytes() as u64);
         stats::class_add(class, ClassCounter::SlabsTaken, 1);
