@@ -8,7 +8,7 @@
 //!
 //! | tier | file | lock |
 //! |---|---|---|
-//! | thread cache | `thread_cache.rs` | none: one thread |
+//! | thread cache | `thread_cache.rs`, `medium_cache.rs` | none: one thread |
 //! | transfer cache | `transfer_cache.rs` | none: whole lists by one atomic operation |
 //! | central cache | `central_cache.rs` | one for each class |
 //! | page heap | `page_heap.rs`, `frontier.rs`, `arena.rs` | one |
