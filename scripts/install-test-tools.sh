@@ -14,6 +14,9 @@ redis-benchmark     redis-tools
 /usr/bin/python3    python3
 /usr/bin/git        git
 valgrind            valgrind
+curl                curl
+prometheus          prometheus
+promtool            prometheus
 stress-ng           stress-ng
 gcc                 gcc
 g++                 g++

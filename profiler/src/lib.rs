@@ -31,6 +31,8 @@ pub mod discovery;
 pub mod ending;
 pub mod figures;
 pub mod flamegraph;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod leaks;
 mod pattern;
 pub mod plumbing;

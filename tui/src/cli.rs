@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use color_eyre::eyre::Result;
 use ratatui::layout::Size;
 
-use crate::commands::{check, diff, dump, flamegraph, gc, list, run, stats, top};
+use crate::commands::{check, diff, dump, flamegraph, gc, list, run, serve, stats, top};
 use crate::dashboard::theme::ThemeChoice;
 
 /// An instrumented memory pool: run programs on it, watch their heap live, dump it, check it for leaks.
@@ -34,6 +34,7 @@ pub(crate) enum Command {
     Flamegraph(flamegraph::Flamegraph),
     Check(check::Check),
     Gc(gc::Gc),
+    Serve(serve::Serve),
 }
 
 impl Command {
@@ -49,6 +50,7 @@ impl Command {
             Command::Flamegraph(flamegraph) => flamegraph.run(),
             Command::Check(check) => check.run(),
             Command::Gc(gc) => gc.run(),
+            Command::Serve(serve) => serve.run(),
         }
     }
 }

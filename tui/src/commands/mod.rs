@@ -7,5 +7,6 @@ pub(crate) mod flamegraph;
 pub(crate) mod gc;
 pub(crate) mod list;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod stats;
 pub(crate) mod top;

@@ -1,0 +1,172 @@
+//! The handlers of everything but the metrics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Query, RawQuery, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use serde::Deserialize;
+
+use super::index;
+use super::worker::{Refusal, Worker};
+use crate::difference::Difference;
+use crate::discovery::FindError;
+use crate::{Metric, flamegraph as picture, pprof};
+
+/// The longest difference.
+const LONGEST: u64 = 3600;
+
+/// The most addresses that are named in one request.
+const MOST_ADDRESSES: usize = 10_000;
+
+pub(super) type Pool = State<Arc<Worker>>;
+
+/// What a profile is asked for with.
+#[derive(Deserialize)]
+pub(super) struct ProfileQuery {
+    pid: Option<u32>,
+    seconds: Option<u64>,
+    metric: Option<String>,
+}
+
+/// A response in plain text.
+pub(super) fn text(status: StatusCode, body: String) -> Response {
+    (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")], body)
+        .into_response()
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = match &self {
+            Refusal::Ambiguous(..) => StatusCode::BAD_REQUEST,
+            Refusal::Find(FindError::Unreadable(_) | FindError::Folder { .. }) | Refusal::Read(_) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+            Refusal::Find(_) | Refusal::NoProcess | Refusal::NotServed { .. } => StatusCode::NOT_FOUND,
+            Refusal::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        text(status, format!("{self}\n"))
+    }
+}
+
+fn bad(why: impl Into<String>) -> Response {
+    text(StatusCode::BAD_REQUEST, why.into() + "\n")
+}
+
+pub(super) async fn index(State(pool): Pool, RawQuery(query): RawQuery) -> Result<Response, Refusal> {
+    // A token that led here leads on.
+    let query = query.unwrap_or_default();
+    let token = query.split('&').find(|part| part.starts_with("token=")).map(|part| format!("&{part}"));
+    Ok(Html(index::page(&pool.entries().await?, &token.unwrap_or_default())).into_response())
+}
+
+pub(super) async fn heap(State(pool): Pool, Query(query): Query<ProfileQuery>) -> Response {
+    profile(&pool, &query, "heap", Metric::InUseBytes).await
+}
+
+pub(super) async fn allocs(State(pool): Pool, Query(query): Query<ProfileQuery>) -> Response {
+    profile(&pool, &query, "allocs", Metric::AllocatedBytes).await
+}
+
+/// With the headers that Go sends.
+async fn profile(pool: &Worker, query: &ProfileQuery, name: &str, shown: Metric) -> Response {
+    let mut reading = match pool.profile(query.pid).await {
+        Ok(reading) => reading.profile,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let mut name = name.to_owned();
+    if let Some(seconds) = query.seconds {
+        if !(1..=LONGEST).contains(&seconds) {
+            return bad(format!("seconds={seconds} is not between 1 and {LONGEST}"));
+        }
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        match pool.profile(query.pid).await {
+            Ok(after) => reading = Difference::new(&reading, &after.profile).to_profile(),
+            Err(refusal) => return refusal.into_response(),
+        }
+        name += "-delta";
+    }
+    let mut body = Vec::new();
+    if let Err(error) = pprof::write_pprof(&reading, shown, &mut body) {
+        return text(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot write the profile: {error}\n"));
+    }
+    let attachment = HeaderValue::from_str(&format!("attachment; filename=\"{name}\""));
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
+        (header::CONTENT_DISPOSITION, attachment.unwrap_or(HeaderValue::from_static("attachment"))),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    ];
+    (headers, body).into_response()
+}
+
+/// The arguments, separated by zero bytes, as Go gives them.
+pub(super) async fn cmdline(State(pool): Pool, Query(query): Query<ProfileQuery>) -> Result<Response, Refusal> {
+    let process = pool.profile(query.pid).await?.snapshot.process;
+    let arguments = if process.args.is_empty() { vec![process.exe] } else { process.args };
+    Ok(text(StatusCode::OK, arguments.join("\0")))
+}
+
+pub(super) async fn symbol(State(pool): Pool, RawQuery(query): RawQuery) -> Response {
+    symbols(&pool, &query.unwrap_or_default()).await
+}
+
+pub(super) async fn symbol_post(State(pool): Pool, body: String) -> Response {
+    symbols(&pool, &body).await
+}
+
+/// `num_symbols: 1`, which says that there are any; then `0x1234 name` for each address that is asked for and known.
+///
+/// Our profiles carry their names, so this is for readers that ask all the same; it knows the addresses of profiles.
+async fn symbols(pool: &Worker, query: &str) -> Response {
+    let parts: Vec<&str> = query.split(['+', '&']).collect();
+    let pid = parts.iter().find_map(|part| part.strip_prefix("pid=")?.parse().ok());
+    let addresses = parts.iter().filter_map(|part| u64::from_str_radix(part.strip_prefix("0x")?, 16).ok());
+    let addresses: Vec<u64> = addresses.take(MOST_ADDRESSES).collect();
+    let mut body = "num_symbols: 1\n".to_owned();
+    if !addresses.is_empty() {
+        let profile = match pool.profile(pid).await {
+            Ok(reading) => reading.profile,
+            Err(refusal) => return refusal.into_response(),
+        };
+        let known: std::collections::HashMap<u64, &str> = profile
+            .locations
+            .iter()
+            .filter_map(|location| Some((location.address, location.frames.last()?.name.as_str())))
+            .collect();
+        for address in addresses {
+            if let Some(name) = known.get(&address) {
+                body += &format!("{address:#x} {name}\n");
+            }
+        }
+    }
+    text(StatusCode::OK, body)
+}
+
+pub(super) async fn flamegraph(State(pool): Pool, Query(query): Query<ProfileQuery>) -> Response {
+    let asked = query.metric.as_deref().unwrap_or(Metric::InUseBytes.pprof_name());
+    let Some(metric) = Metric::ALL.into_iter().find(|metric| metric.pprof_name() == asked) else {
+        let names = Metric::ALL.map(Metric::pprof_name).join(", ");
+        return bad(format!("there is no such metric: ask for one of {names}"));
+    };
+    let reading = match pool.profile(query.pid).await {
+        Ok(reading) => reading,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let process = &reading.snapshot.process;
+    let program = process.exe.rsplit('/').next().unwrap_or_default();
+    let title = format!("{program} (pid {}): {}", process.pid, metric.describe());
+    let mut body = Vec::new();
+    if let Err(error) = picture::write_flamegraph(&reading.profile, metric, &title, &mut body) {
+        return text(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot draw the flamegraph: {error}\n"));
+    }
+    ([(header::CONTENT_TYPE, "image/svg+xml"), (header::CACHE_CONTROL, "no-store")], body).into_response()
+}
+
+pub(super) async fn healthz() -> Response {
+    text(StatusCode::OK, "ok\n".to_owned())
+}
+
+pub(super) async fn not_found() -> Response {
+    text(StatusCode::NOT_FOUND, "there is nothing here: / lists what there is\n".to_owned())
+}

@@ -1,0 +1,193 @@
+//! The thread that reads segments for the handlers.
+//!
+//! Reading and symbolising block, and symbols stay in the thread that found them. One thread serves one request after
+//! the other: a crowd of scrapers costs the machine one core, and the symbols of a process are looked up once.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
+
+use tokio::sync::oneshot;
+
+use super::Source;
+use crate::discovery::{self, FindError, SegmentEntry};
+use crate::snapshot::ProcessState;
+use crate::{Profile, ProfileBuilder, ReadError, SegmentReader, Snapshot, process};
+
+/// Processes whose symbols are kept, while all are served.
+const KEPT_BUILDERS: usize = 32;
+
+/// Requests that may wait; more are refused.
+const WAITING: usize = 64;
+
+/// Why a request cannot be answered.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error(transparent)]
+    Find(#[from] FindError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("{0} processes run on the pool here: name one by ?pid=PID ({1})")]
+    Ambiguous(usize, String),
+    #[error("no process runs on the pool: start one with `poolscope run -- COMMAND`")]
+    NoProcess,
+    #[error("process {asked} is not served here: only {served} is")]
+    NotServed { asked: u32, served: u32 },
+    #[error("too many requests wait already: try again in a moment")]
+    Busy,
+}
+
+/// A segment's state at one moment, with names if they were asked for.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) snapshot: Snapshot,
+    pub(super) profile: Profile,
+}
+
+type Answer<T> = oneshot::Sender<Result<T, Refusal>>;
+
+enum Request {
+    Profile(Option<u32>, Answer<Box<Reading>>),
+    Snapshots(Answer<Vec<Snapshot>>),
+    Entries(Answer<Vec<SegmentEntry>>),
+}
+
+/// The way to the thread.
+#[derive(Debug)]
+pub(super) struct Worker {
+    requests: mpsc::SyncSender<Request>,
+}
+
+impl Worker {
+    /// Starts the thread; it ends when this is dropped.
+    pub(super) fn start(source: Source) -> Self {
+        let (requests, inbox) = mpsc::sync_channel(WAITING);
+        // Without a thread every request is refused, which says more than a panic in whoever mounts the handlers.
+        let _ = thread::Builder::new().name("poolscope-http".to_owned()).spawn(move || {
+            let mut files = Files { source, open: HashMap::new() };
+            while let Ok(request) = inbox.recv() {
+                files.answer(request);
+            }
+        });
+        Self { requests }
+    }
+
+    async fn ask<T>(&self, request: impl FnOnce(Answer<T>) -> Request) -> Result<T, Refusal> {
+        let (answer, answered) = oneshot::channel();
+        self.requests.try_send(request(answer)).map_err(|_| Refusal::Busy)?;
+        answered.await.map_err(|_| Refusal::Busy)?
+    }
+
+    /// The profile of a process; of the only one if none is named.
+    pub(super) async fn profile(&self, pid: Option<u32>) -> Result<Box<Reading>, Refusal> {
+        self.ask(|answer| Request::Profile(pid, answer)).await
+    }
+
+    /// All processes that are served, without names.
+    pub(super) async fn snapshots(&self) -> Result<Vec<Snapshot>, Refusal> {
+        self.ask(Request::Snapshots).await
+    }
+
+    /// All processes that are served.
+    pub(super) async fn entries(&self) -> Result<Vec<SegmentEntry>, Refusal> {
+        self.ask(Request::Entries).await
+    }
+}
+
+/// What the thread has open.
+struct Files {
+    source: Source,
+    open: HashMap<PathBuf, (SegmentReader, ProfileBuilder)>,
+}
+
+impl Files {
+    /// Whoever asked may be gone by now.
+    fn answer(&mut self, request: Request) {
+        match request {
+            Request::Profile(pid, answer) => drop(answer.send(self.profile(pid).map(Box::new))),
+            Request::Snapshots(answer) => drop(answer.send(self.snapshots())),
+            Request::Entries(answer) => drop(answer.send(self.entries())),
+        }
+    }
+
+    /// A process may have replaced itself by `exec` since the last request, so it is looked for each time.
+    fn entries(&self) -> Result<Vec<SegmentEntry>, Refusal> {
+        match &self.source {
+            Source::Process(pid) => Ok(vec![discovery::find(&pid.to_string())?]),
+            Source::Segment(path) => Ok(vec![discovery::find(&path.display().to_string())?]),
+            Source::All => {
+                let mut entries = discovery::list()?.entries;
+                entries.retain(|entry| entry.state == ProcessState::Running);
+                Ok(entries)
+            }
+        }
+    }
+
+    fn entry(&self, pid: Option<u32>) -> Result<SegmentEntry, Refusal> {
+        let mut entries = self.entries()?;
+        match pid {
+            None if entries.len() > 1 => {
+                let pids: Vec<String> = entries.iter().map(|entry| entry.pid.to_string()).collect();
+                Err(Refusal::Ambiguous(entries.len(), pids.join(", ")))
+            }
+            None => entries.pop().ok_or(Refusal::NoProcess),
+            Some(pid) => match entries.iter().find(|entry| entry.pid == pid) {
+                Some(entry) => Ok(entry.clone()),
+                None => match (&self.source, entries.first()) {
+                    (Source::Process(_) | Source::Segment(_), Some(served)) => {
+                        Err(Refusal::NotServed { asked: pid, served: served.pid })
+                    }
+                    _ => Err(FindError::NoSuchProcess { pid }.into()),
+                },
+            },
+        }
+    }
+
+    fn open(&mut self, entry: &SegmentEntry) -> Result<&mut (SegmentReader, ProfileBuilder), Refusal> {
+        if !self.open.contains_key(&entry.path) {
+            if self.open.len() >= KEPT_BUILDERS {
+                self.open.clear();
+            }
+            self.open.insert(entry.path.clone(), (SegmentReader::open(&entry.path)?, ProfileBuilder::new()));
+        }
+        // It was put there a moment ago.
+        self.open.get_mut(&entry.path).ok_or(Refusal::NoProcess)
+    }
+
+    fn snapshot(&mut self, entry: &SegmentEntry) -> Result<Snapshot, Refusal> {
+        let (reader, _) = self.open(entry)?;
+        let snapshot = reader.snapshot();
+        if snapshot.is_err() {
+            self.open.remove(&entry.path);
+        }
+        Ok(snapshot?)
+    }
+
+    fn profile(&mut self, pid: Option<u32>) -> Result<Reading, Refusal> {
+        let entry = self.entry(pid)?;
+        let snapshot = self.snapshot(&entry)?;
+        let (_, builder) = self.open(&entry)?;
+        let mut profile = builder.build(&snapshot);
+        if snapshot.process.state == ProcessState::Running {
+            profile.thread_names = process::thread_names(snapshot.process.pid);
+        }
+        profile.comments.extend(builder.take_warnings().iter().map(ToString::to_string));
+        Ok(Reading { snapshot, profile })
+    }
+
+    fn snapshots(&mut self) -> Result<Vec<Snapshot>, Refusal> {
+        let entries = self.entries()?;
+        let several = entries.len() > 1;
+        let mut snapshots = Vec::with_capacity(entries.len());
+        for entry in entries {
+            match self.snapshot(&entry) {
+                Ok(snapshot) => snapshots.push(snapshot),
+                // One of many that ended just now takes nothing from the others.
+                Err(_) if several => {}
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Ok(snapshots)
+    }
+}

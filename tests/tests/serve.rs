@@ -1,0 +1,325 @@
+//! `poolscope serve`, asked by what asks it in practice: `go tool pprof`, promtool, a Prometheus server, curl.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use poolscope_e2e::pprof_rules::{self, Expected};
+use poolscope_e2e::{Output, Pool, Program, Running, pprof, sample};
+
+struct Server {
+    running: Running,
+    /// `127.0.0.1:PORT`.
+    address: String,
+}
+
+/// A response, taken apart.
+struct Response {
+    status: u16,
+    /// In lower case.
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Response {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+impl Server {
+    fn start(pool: &Pool, args: &[&str]) -> Server {
+        let mut running = pool.poolscope().arg("serve").args(args).args(["--listen", "127.0.0.1:0"]).start();
+        let line = running.wait_for_line("serving on http://");
+        let address = line.trim_start_matches("serving on http://").trim_end_matches('/').to_owned();
+        Server { running, address }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    fn get(&self, path: &str) -> Response {
+        self.get_with(path, "")
+    }
+
+    fn get_with(&self, path: &str, headers: &str) -> Response {
+        let mut stream = TcpStream::connect(&self.address).expect("connects");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("is set");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n").expect("is sent");
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).expect("answers");
+        let split = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("has a head");
+        let head = String::from_utf8_lossy(&bytes[..split]).to_lowercase();
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("has a status");
+        assert!(!head.contains("transfer-encoding: chunked"), "{head}");
+        Response { status, head, body: bytes[split + 4..].to_vec() }
+    }
+
+    fn stop(self, signal: i32) -> Output {
+        self.running.signal(signal);
+        self.running.finish()
+    }
+}
+
+/// The sample server, leaking.
+fn kv_server(pool: &Pool) -> Running {
+    let args = ["--clients", "4", "--rate", "0", "--seconds", "100"];
+    let mut server = pool.program(sample("kv-server")).args(args).env("POOLSCOPE_PERIOD", "64K").start();
+    server.wait_for_line("kv-server: pid");
+    server.wait_until("it leaked some", |running| (pool.segment(running.pid())?.samples() > 2000).then_some(()));
+    server
+}
+
+const HEAP: Expected<'_> = Expected { main: "kv-server", shown: "inuse_space", delta: false };
+
+#[test]
+fn go_tool_pprof_reads_the_heap_and_what_changed_in_a_second() {
+    let pool = Pool::new();
+    let program = kv_server(&pool);
+    let server = Server::start(&pool, &[&program.pid().to_string()]);
+    let pprof = |args: &[&str], path: &str| {
+        let output = Program::new("go")
+            .args(["tool", "pprof"])
+            .args(args)
+            .arg(server.url(path))
+            .env("PPROF_TMPDIR", pool.files().path())
+            .env("HOME", pool.files().path())
+            .run()
+            .success();
+        // Beside what it says of each download, it has nothing to say.
+        let rest = output.stderr.lines().filter(|line| !line.starts_with("Fetching ") && !line.starts_with("Saved "));
+        assert_eq!(rest.collect::<Vec<_>>(), Vec::<&str>::new(), "{}", output.report());
+        output.stdout
+    };
+    let top = pprof(&["-top", "-cum"], "/debug/pprof/heap");
+    assert!(top.contains("Type: inuse_space") && top.contains("remember_watch"), "{top}");
+    let top = pprof(&["-top", "-cum"], "/debug/pprof/allocs?seconds=1");
+    assert!(top.contains("Type: alloc_space") && top.contains("Duration: 1"), "{top}");
+    assert!(pprof(&["-svg"], "/debug/pprof/allocs").contains("</svg>"));
+
+    let heap = server.get("/debug/pprof/heap");
+    assert_eq!(heap.status, 200);
+    for header in [
+        "content-type: application/octet-stream",
+        "content-disposition: attachment; filename=\"heap\"",
+        "x-content-type-options: nosniff",
+    ] {
+        assert!(heap.head.contains(header), "{header}: {}", heap.head);
+    }
+    pprof_rules::check_bytes(&heap.body, &HEAP);
+    let allocs = server.get("/debug/pprof/allocs");
+    pprof_rules::check_bytes(&allocs.body, &Expected { shown: "alloc_space", ..HEAP });
+    let delta = server.get("/debug/pprof/heap?seconds=1");
+    assert!(delta.head.contains("filename=\"heap-delta\""), "{}", delta.head);
+    pprof_rules::check_bytes(&delta.body, &Expected { delta: true, ..HEAP });
+}
+
+#[test]
+fn pprofs_own_pages_show_the_heap() {
+    let pool = Pool::new();
+    let program = kv_server(&pool);
+    let profile = pool.files().join("heap.pb.gz");
+    pool.poolscope().args(["dump", &program.pid().to_string(), "-o"]).arg(&profile).run().success();
+    // pprof takes no port 0, so a free one is looked for.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("binds").local_addr().expect("has one").port();
+    let address = format!("127.0.0.1:{port}");
+    let running = Program::new("go")
+        .args(["tool", "pprof", "-no_browser", "-http", &address])
+        .arg(&profile)
+        .env("PPROF_TMPDIR", pool.files().path())
+        .env("HOME", pool.files().path())
+        .start();
+    let mut web = Server { running, address: address.clone() };
+    web.running.wait_until("it listens", |_| TcpStream::connect(&address).ok());
+    for page in ["/ui/", "/ui/top", "/ui/flamegraph", "/ui/peek?f=remember_watch"] {
+        let page = Program::new("curl").args(["-sS", "--fail", &web.url(page)]).run().silent_success().stdout;
+        assert!(page.contains("remember_watch"), "{page}");
+    }
+}
+
+#[test]
+fn the_other_pages_say_what_they_should() {
+    let pool = Pool::new();
+    let program = kv_server(&pool);
+    let pid = program.pid().to_string();
+    let server = Server::start(&pool, &[&pid]);
+    for path in ["/", "/debug/pprof/", "/debug/pprof"] {
+        let index = server.get(path);
+        assert!(index.head.contains("content-type: text/html"), "{}", index.head);
+        let index = index.text();
+        assert!(
+            index.contains(&format!("href=\"/debug/pprof/heap?pid={pid}\"")) && index.contains("kv-server"),
+            "{index}"
+        );
+    }
+    let picture = server.get("/flamegraph");
+    assert!(picture.head.contains("content-type: image/svg+xml") && picture.text().contains("remember_watch"));
+    assert!(server.get("/flamegraph?metric=alloc_objects").text().contains("objects allocated"));
+    assert_eq!(server.get("/healthz").text(), "ok\n");
+    let cmdline = server.get("/debug/pprof/cmdline").text();
+    assert!(cmdline.contains("kv-server\0--clients\x004"), "{cmdline:?}");
+
+    let raw = pool.files().join("heap.pb.gz");
+    std::fs::write(&raw, server.get("/debug/pprof/heap").body).expect("is written");
+    let raw = pprof::Raw::read(pool.files(), &raw);
+    let known = raw.locations.values().find(|text| text.contains("remember_watch")).expect("has the leak");
+    let address = known.split_whitespace().next().expect("begins with the address");
+    let symbol = server.get(&format!("/debug/pprof/symbol?{address}+0x1")).text();
+    assert!(symbol.starts_with("num_symbols: 1\n") && symbol.contains(&format!("{address} ")), "{symbol}");
+    assert_eq!(symbol.lines().count(), 2, "nothing is at 1: {symbol}");
+
+    for (path, status, says) in [
+        ("/nothing", 404, "/ lists what there is"),
+        ("/debug/pprof/heap?pid=1", 404, "process 1 is not served here"),
+        ("/debug/pprof/heap?seconds=0", 400, "between 1 and 3600"),
+        ("/debug/pprof/heap?seconds=x", 400, "seconds"),
+        ("/flamegraph?metric=cpu", 400, "inuse_space, inuse_objects"),
+    ] {
+        let refused = server.get(path);
+        assert_eq!((refused.status, refused.text().contains(says)), (status, true), "{path}: {}", refused.text());
+    }
+
+    // The last state of a program that died is served until somebody removes it.
+    program.signal(libc::SIGKILL);
+    program.finish();
+    pprof_rules::check_bytes(&server.get("/debug/pprof/heap").body, &HEAP);
+    assert!(server.get("/metrics").text().contains(&format!("poolscope_process_running{{pid=\"{pid}\"}} 0")));
+}
+
+#[test]
+fn all_processes_are_told_apart_by_their_ids() {
+    let pool = Pool::new();
+    let (one, other) = (kv_server(&pool), kv_server(&pool));
+    let server = Server::start(&pool, &["--all"]);
+    let ambiguous = server.get("/debug/pprof/heap");
+    assert_eq!(ambiguous.status, 400);
+    assert!(ambiguous.text().contains(&one.pid().to_string()) && ambiguous.text().contains("?pid="));
+    pprof_rules::check_bytes(&server.get(&format!("/debug/pprof/heap?pid={}", other.pid())).body, &HEAP);
+    let metrics = server.get("/metrics").text();
+    for pid in [one.pid(), other.pid()] {
+        assert!(metrics.contains(&format!("poolscope_process_running{{pid=\"{pid}\"}} 1")), "{metrics}");
+    }
+}
+
+#[test]
+fn promtool_finds_nothing_to_say_of_the_metrics() {
+    let pool = Pool::new();
+    let program = kv_server(&pool);
+    let pid = program.pid();
+    let server = Server::start(&pool, &[&pid.to_string()]);
+    let metrics = server.get("/metrics");
+    assert!(metrics.head.contains("content-type: text/plain; version=0.0.4"), "{}", metrics.head);
+    let text = metrics.text();
+    Program::new("promtool").args(["check", "metrics"]).input(text.clone()).run().silent_success();
+    for name in [
+        "poolscope_memory_bytes{pid=\"PID\",tier=\"in_use\"}",
+        "poolscope_samples_total{pid=\"PID\"}",
+        "poolscope_class_allocations_total{pid=\"PID\",size=\"64\"}",
+        "poolscope_process_resident_memory_bytes{pid=\"PID\"}",
+    ] {
+        assert!(text.contains(&name.replace("PID", &pid.to_string())), "{name}: {text}");
+    }
+
+    let open = server.get_with("/metrics", "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n");
+    assert!(open.head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{}", open.head);
+    let open = open.text();
+    assert!(open.ends_with("# EOF\n") && open.contains("# UNIT poolscope_memory_bytes bytes\n"), "{open}");
+    assert!(open.contains("# TYPE poolscope_process info\n") && open.contains("# TYPE poolscope_samples counter\n"));
+}
+
+#[test]
+fn a_prometheus_server_scrapes_it() {
+    let pool = Pool::new();
+    let program = kv_server(&pool);
+    let server = Server::start(&pool, &[&program.pid().to_string()]);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("binds").local_addr().expect("has one").port();
+    let config = pool.files().write(
+        "prometheus.yml",
+        &format!(
+            "scrape_configs:\n- job_name: poolscope\n  scrape_interval: 1s\n  static_configs:\n  - targets: ['{}']\n",
+            server.address
+        ),
+    );
+    let mut prometheus = Program::new("prometheus")
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", pool.files().join("data").display()))
+        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+        .start();
+    let query = |query: &str| {
+        let url = format!("http://127.0.0.1:{port}/api/v1/query");
+        let asked = format!("query={query}");
+        Program::new("curl").args(["-sS", "-G", "--data-urlencode", &asked, &url]).run().stdout
+    };
+    let wanted = format!("\"pid\":\"{}\"", program.pid());
+    prometheus.wait_until("it scraped", |_| query("poolscope_samples_total > 0").contains(&wanted).then_some(()));
+    assert!(query("up{job='poolscope'}").contains("\"1\"]"), "the scrape went well");
+    let sum = query("sum(poolscope_memory_bytes)");
+    assert!(sum.contains("\"success\"") && sum.contains("\"value\""), "{sum}");
+}
+
+#[test]
+fn other_machines_need_a_token() {
+    let pool = Pool::new();
+    let program = kv_server(&pool);
+    let pid = program.pid().to_string();
+    let open = pool.poolscope().args(["serve", &pid, "--listen", "0.0.0.0:0"]).run();
+    assert_eq!(open.code(), 2);
+    assert!(open.stderr.contains("can be reached from other machines"), "{}", open.report());
+    let empty = pool.files().write("empty", "\n");
+    let args = ["serve", &pid, "--token-file", empty.to_str().expect("is text")];
+    assert!(pool.poolscope().args(args).run().stderr.contains("the token is empty"));
+
+    let token = pool.files().write("token", "s3cret\n");
+    let server = Server::start(&pool, &[&pid, "--token-file", token.to_str().expect("is text")]);
+    for (path, headers, status) in [
+        ("/debug/pprof/heap", "", 401),
+        ("/metrics", "Authorization: Bearer wrong\r\n", 401),
+        ("/metrics", "Authorization: Bearer s3cret\r\n", 200),
+        ("/debug/pprof/heap?token=s3cret", "", 200),
+        ("/debug/pprof/heap?token=s3cre", "", 401),
+        ("/healthz", "", 200),
+    ] {
+        assert_eq!(server.get_with(path, headers).status, status, "{path} {headers}");
+    }
+    assert!(server.get("/?token=s3cret").text().contains("&amp;token=s3cret"), "links keep the token");
+}
+
+#[test]
+fn a_signal_ends_it_when_the_requests_are_answered() {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let pool = Pool::new();
+        let program = kv_server(&pool);
+        let server = Server::start(&pool, &[&program.pid().to_string()]);
+        let mut stream = TcpStream::connect(&server.address).expect("connects");
+        let request = "GET /debug/pprof/heap?seconds=2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).expect("is sent");
+        // A second answer shows that the first request was taken up.
+        assert_eq!(server.get("/healthz").status, 200);
+        let begun = Instant::now();
+        let ended = std::thread::spawn(move || server.stop(signal));
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).expect("is answered");
+        assert!(bytes.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&bytes[..bytes.len().min(300)]));
+        assert_eq!(ended.join().expect("ends").code(), 0);
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+}
+
+#[test]
+fn an_address_that_is_taken_and_a_process_that_is_none_are_named() {
+    let pool = Pool::new();
+    let program = kv_server(&pool);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
+    let address = taken.local_addr().expect("has one").to_string();
+    let output = pool.poolscope().args(["serve", &program.pid().to_string(), "--listen", &address]).run();
+    assert!(
+        output.code() == 2 && output.stderr.contains(&format!("cannot listen on {address}")),
+        "{}",
+        output.report()
+    );
+    let output = pool.poolscope().args(["serve", "4194305"]).run();
+    assert!(output.stderr.contains("there is no process 4194305"), "{}", output.report());
+    let output = pool.poolscope().arg("serve").run();
+    assert!(output.code() == 2 && output.stderr.contains("--all"), "{}", output.report());
+}

@@ -1,0 +1,114 @@
+//! `poolscope serve`: profiles over HTTP.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use clap::{ArgGroup, Args};
+use color_eyre::eyre::{Result, WrapErr};
+use poolscope_profiler::http::{self, Source};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::failure::Failure;
+use crate::{sink, target};
+
+/// Time that requests have to come to an end after a signal.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Serve profiles over HTTP: for go tool pprof, Prometheus and a browser
+///
+/// Pages: / lists them; /debug/pprof/heap and /debug/pprof/allocs (?seconds=N for a difference), /flamegraph, /metrics
+/// (Prometheus and OpenMetrics), /healthz. With --all, ?pid=PID names the process.
+///
+/// Other machines can reach an address that is not a loopback one, and profiles tell a lot about a program: such an
+/// address needs a token, which requests then send as "Authorization: Bearer TOKEN" or as ?token=TOKEN.
+///
+/// SIGTERM and ctrl-c end it when the requests that run are answered, within 5 seconds.
+#[derive(Debug, Args)]
+#[command(
+    group(ArgGroup::new("whose").required(true).args(["target", "all"])),
+    after_help = "Examples:\n  poolscope serve 1234 --listen 127.0.0.1:6060\n  \
+        go tool pprof http://127.0.0.1:6060/debug/pprof/heap\n  \
+        poolscope serve --all --listen 0.0.0.0:6060 --token-file /etc/poolscope.token"
+)]
+pub(crate) struct Serve {
+    /// Process id, or the file of a segment
+    #[arg(value_name = "PID|SEGMENT")]
+    target: Option<String>,
+    /// Serve every process of yours that runs on the pool
+    #[arg(long)]
+    all: bool,
+    /// Address and port; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6060")]
+    listen: SocketAddr,
+    /// File with the token that requests must send
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<std::path::PathBuf>,
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> Result<u8> {
+        let source = match &self.target {
+            None => Source::All,
+            Some(target) => {
+                // What is asked wrongly is said now, and not to the first who asks.
+                let entry = target::find(target)?;
+                if target.parse::<u32>().is_ok() { Source::Process(entry.pid) } else { Source::Segment(entry.path) }
+            }
+        };
+        let token = self.token()?;
+        if token.is_none() && !is_loopback(self.listen.ip()) {
+            return Err(Failure::usage(format!(
+                "{} can be reached from other machines: name a file with a token by --token-file, or listen on 127.0.0.1",
+                self.listen
+            ))
+            .into());
+        }
+        let mut app = http::router(source);
+        if let Some(token) = token {
+            app = http::require_token(app, token);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let done = runtime.block_on(serve(self.listen, app));
+        // Connections that are still open end with the process.
+        runtime.shutdown_background();
+        done.map(|()| 0)
+    }
+
+    fn token(&self) -> Result<Option<String>> {
+        let Some(path) = &self.token_file else { return Ok(None) };
+        let text = std::fs::read_to_string(path);
+        let token = text.wrap_err_with(|| format!("cannot read the token from {}", path.display()))?.trim().to_owned();
+        if token.is_empty() {
+            return Err(Failure::usage("the token is empty: anybody could guess it").into());
+        }
+        Ok(Some(token))
+    }
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+async fn serve(address: SocketAddr, app: axum::Router) -> Result<()> {
+    let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let listener = TcpListener::bind(address).await.wrap_err_with(|| format!("cannot listen on {address}"))?;
+    let address = listener.local_addr()?;
+    sink::print(&format!("serving on http://{address}/\n"))?;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let server = axum::serve(listener, app).with_graceful_shutdown(async move {
+        let _ = stopped.await;
+    });
+    let mut server = tokio::spawn(server.into_future());
+    tokio::select! {
+        ended = &mut server => return Ok(ended??),
+        _ = terminated.recv() => {}
+        _ = interrupted.recv() => {}
+    }
+    let _ = stop.send(());
+    match tokio::time::timeout(GRACE, server).await {
+        Ok(ended) => Ok(ended??),
+        // A difference over minutes, or a client that does not read.
+        Err(_) => Ok(()),
+    }
+}
