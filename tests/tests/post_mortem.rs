@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use poolscope_e2e::{Pool, Program, Running, library, sample};
+use poolscope_e2e::{Pool, Program, Running, compiler, library, sample};
 use serde_json::Value;
 
 /// A python3 that holds 64 MiB in blocks of 1 MiB, made by one call of `hold`, and then does what `end` says.
@@ -33,6 +33,10 @@ fn assert_heap_is_read(pool: &Pool, pid: u32, at_least: f64) {
     assert!(model["in_use"]["bytes"].as_f64().expect("is a number") >= at_least, "{:#}", model["in_use"]);
     assert!(command(&["top", &pid, "--once"]).contains("MiB"));
     assert!(command(&["flamegraph", &pid, "-o", "-"]).contains("</svg>"));
+    let leaks = pool.poolscope().args(["leaks", &pid, "--json"]).run();
+    assert!(leaks.stderr.contains("was in use when it ended, leaked or not"), "{}", leaks.report());
+    let leaks: Value = serde_json::from_str(&leaks.stdout).expect("is JSON");
+    assert!(leaks["bytes"].as_f64().expect("is a number") >= at_least, "{leaks:#}");
     let profile = pool.files().join("dead.pb.gz");
     command(&["dump", &pid, "-o", profile.to_str().expect("is text")]);
     poolscope_e2e::pprof::pprof(pool.files(), &["-top"], &profile);
@@ -220,4 +224,19 @@ fn a_number_that_another_process_got_since_still_names_the_dead_ones_heap() {
     assert_heap_is_read(&pool, other.pid(), 48.0 * MIB);
     let gc = pool.poolscope().arg("gc").run().success();
     assert!(gc.stdout.contains("2 segments removed"), "{}", gc.report());
+}
+
+#[test]
+fn leaks_are_told_of_a_process_that_ended_by_exit_and_not_of_one_that_runs() {
+    let pool = Pool::new();
+    let leak = compiler::compile(pool.files(), "leak.c", "leak", &["-g"]);
+    let program = pool.program(&leak).arg("40").env("POOLSCOPE_PERIOD", "1").start();
+    let pid = program.pid();
+    assert_eq!(program.finish().code(), 0);
+    let leaks = pool.poolscope().args(["leaks", &pid.to_string()]).run().silent_success().stdout;
+    assert!(leaks.contains("leak 1: ") && leaks.contains("leak.c:"), "{leaks}");
+
+    let living = python(&pool, "time.sleep(100)");
+    let refused = pool.poolscope().args(["leaks", &living.pid().to_string()]).run();
+    assert!(refused.code() == 2 && refused.stderr.contains("still runs"), "{}", refused.report());
 }

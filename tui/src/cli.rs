@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use color_eyre::eyre::Result;
 use ratatui::layout::Size;
 
-use crate::commands::{check, diff, dump, flamegraph, gc, list, run, serve, stats, top};
+use crate::commands::{check, diff, dump, flamegraph, gc, leaks, list, run, serve, stats, top, watch};
 use crate::dashboard::theme::ThemeChoice;
 
 /// An instrumented memory pool: run programs on it, watch their heap live, dump it, check it for leaks.
@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Check(check::Check),
     Gc(gc::Gc),
     Serve(serve::Serve),
+    Watch(watch::Watch),
+    Leaks(leaks::Leaks),
 }
 
 impl Command {
@@ -51,6 +53,8 @@ impl Command {
             Command::Check(check) => check.run(),
             Command::Gc(gc) => gc.run(),
             Command::Serve(serve) => serve.run(),
+            Command::Watch(watch) => watch.run(),
+            Command::Leaks(leaks) => leaks.run(),
         }
     }
 }

@@ -123,3 +123,25 @@ fn a_profile_without_symbols_modules_or_samples_is_accepted_too() {
     go_pprof(&Profile::default(), &["-raw"]);
     go_pprof(&Profile::default(), &["-top"]);
 }
+
+#[test]
+fn frames_of_the_pool_that_are_in_a_profile_all_the_same_are_hidden_with_what_they_call() {
+    let mut profile = named();
+    let add = |profile: &mut Profile, name: &str| {
+        let mut location = profile.locations[0].clone();
+        location.frames.truncate(1);
+        location.frames[0].name = name.to_owned();
+        profile.locations.push(location);
+        profile.locations.len() - 1
+    };
+    let (inside, malloc) = (add(&mut profile, "refill"), add(&mut profile, "operator new(unsigned long)"));
+    let caller = profile.locations.iter().position(|location| location.frames[0].name == "cache_insert");
+    let caller = caller.expect("is there");
+    for site in profile.sites.iter_mut().filter(|site| site.locations[0] == caller) {
+        site.locations.splice(0..0, [inside, malloc]);
+    }
+    let top = go_pprof(&profile, &["-top", "-unit=B", "-nodefraction=0"]);
+    assert!(!top.contains("operator new") && !top.contains("refill"), "{top}");
+    let line = top.lines().find(|line| line.contains("cache_insert")).expect("is shown");
+    assert!(line.trim_start().starts_with("524288B"), "{top}");
+}

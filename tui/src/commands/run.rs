@@ -13,6 +13,7 @@ use color_eyre::eyre::{Result, WrapErr};
 use signal_hook::consts::SIGHUP;
 
 use super::top::need_terminal;
+use super::watch::Triggers;
 use crate::cli::DashboardArgs;
 use crate::dashboard::app::{self, Outcome, Setup, exit_code};
 use crate::dashboard::feed::Watched;
@@ -36,7 +37,8 @@ use crate::sink;
 /// the process id; `poolscope top PID` attaches from elsewhere.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  poolscope run -- ./server --port 7000\n  \
-    poolscope run --headless --period 64KiB -- python3 train.py")]
+    poolscope run --headless --period 64KiB -- python3 train.py\n  \
+    poolscope run --headless --dump-at-rss 2G --dump-dir /var/tmp -- ./server")]
 pub(crate) struct Run {
     /// No dashboard: become the program
     #[arg(long)]
@@ -47,6 +49,8 @@ pub(crate) struct Run {
     /// File for the program's standard output and standard error
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    triggers: Triggers,
     #[command(flatten)]
     dashboard: DashboardArgs,
     /// The program and its arguments
@@ -59,6 +63,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 impl Run {
     pub(crate) fn run(self) -> Result<u8> {
+        self.triggers.check()?;
         let library = library::find()?;
         let mut command = preload::command(&self.command, &library, self.period);
         if self.headless {
@@ -66,6 +71,8 @@ impl Run {
                 let file = create(path)?;
                 command.stdout(file.try_clone()?).stderr(file);
             }
+            // The watcher speaks where poolscope does, which is where the program will.
+            self.triggers.watch(std::process::id(), Stdio::inherit())?;
             return Err(child::exec(&mut command).into());
         }
         need_terminal("start the program with --headless, and attach with poolscope top from a terminal")?;
@@ -77,6 +84,7 @@ impl Run {
             }
             None => create_unique(&name)?,
         };
+        let messages = file.try_clone()?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let program = match Program::start(command) {
             Ok(program) => program,
@@ -85,6 +93,9 @@ impl Run {
                 return Err(failure.into());
             }
         };
+        if let Err(error) = self.triggers.watch(program.pid(), messages.into()) {
+            sink::say(&format!("{error:#}"));
+        }
         let outcome = app::run(Setup {
             watched: Watched::Started(program.pid()),
             label: name.clone(),

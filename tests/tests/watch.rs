@@ -1,0 +1,75 @@
+//! Profiles that are written while a program grows.
+
+use std::path::PathBuf;
+
+use poolscope_e2e::pprof_rules::{self, Expected};
+use poolscope_e2e::{Pool, pprof};
+
+/// Grows to 256 MiB in steps of 1 MiB, and waits for a line.
+const GROWS: &str = "import sys,time\nheld=[]\nfor i in range(256):\n held.append(bytearray(b'x')*(1<<20))\n time.sleep(0.005)\n\
+                     print('grown',flush=True)\nsys.stdin.readline()\n";
+
+fn profiles(pool: &Pool) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(pool.files().path()).expect("is readable").flatten().map(|entry| entry.path());
+    let mut found: Vec<PathBuf> = entries.filter(|path| path.to_string_lossy().ends_with(".pb.gz")).collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn a_program_that_grows_leaves_a_profile_for_each_step() {
+    let pool = Pool::new();
+    let args = ["run", "--headless", "--period", "64K", "--dump-at-rss", "128M", "--dump-on-growth", "100"];
+    let mut run = pool.poolscope().args(args).args(["--", "/usr/bin/python3", "-c", GROWS]).start();
+    run.wait_for_line("grown");
+    run.wait_until("the profile of 128 MiB is there", |run| run.stderr().contains("came to").then_some(()));
+    let pid = run.pid();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    assert_eq!(children, "", "the program has no child that it does not know");
+    run.send("\n");
+    let output = run.finish();
+    assert_eq!(output.code(), 0);
+
+    let written = profiles(&pool);
+    assert!(written.len() >= 3, "{written:?}\n{}", output.report());
+    assert_eq!(written[0], pool.files().join(format!("heap-{pid}-001.pb.gz")), "the program kept its number");
+    for profile in &written {
+        pprof_rules::check(profile, &Expected { main: "python3", shown: "inuse_space", delta: false });
+    }
+    let why: Vec<String> = written.iter().map(|path| pprof::pprof(pool.files(), &["-comments"], path).stdout).collect();
+    assert!(why.iter().any(|text| text.contains("the resident set came to")), "{why:?}");
+    assert!(why.iter().any(|text| text.contains("the resident set grew from")), "{why:?}");
+}
+
+#[test]
+fn a_process_that_runs_already_is_watched_until_it_ends() {
+    let pool = Pool::new();
+    let mut program = pool.program("/usr/bin/python3").args(["-c", &format!("input()\n{GROWS}")]).start();
+    program.wait_until("it is on the pool", |program| pool.segment(program.pid()).map(drop));
+    let watch = ["watch", &program.pid().to_string(), "--dump-at-rss", "100M"];
+    let mut watch = pool.poolscope().args(watch).start();
+    program.send("\n");
+    program.wait_for_line("grown");
+    watch.wait_until("it wrote the profile", |watch| watch.stderr().contains("wrote ./heap-").then_some(()));
+    program.send("\n");
+    assert_eq!(program.finish().code(), 0);
+    assert_eq!(watch.finish().code(), 0);
+    assert_eq!(profiles(&pool).len(), 1);
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused() {
+    let pool = Pool::new();
+    for (args, says) in [
+        (&["watch", "1"][..], "--dump-at-rss or --dump-on-growth"),
+        (&["watch", "4194305", "--dump-at-rss", "1G"], "there is no process 4194305"),
+        (
+            &["run", "--headless", "--dump-at-rss", "1G", "--dump-dir", "/nonexistent", "--", "true"],
+            "cannot use /nonexistent",
+        ),
+        (&["run", "--dump-at-rss", "much", "--", "true"], "not a number of bytes"),
+    ] {
+        let output = pool.poolscope().args(args).run();
+        assert!(output.code() == 2 && output.stderr.contains(says), "{args:?}: {}", output.report());
+    }
+}

@@ -1,0 +1,66 @@
+//! `poolscope leaks`: what a dead process never freed.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use color_eyre::eyre::Result;
+use poolscope_profiler::leaks::LeakReport;
+use poolscope_profiler::snapshot::ProcessState;
+use poolscope_profiler::suppressions::Suppressions;
+use poolscope_profiler::{ProfileBuilder, SegmentReader};
+
+use crate::failure::Failure;
+use crate::{sink, target};
+
+/// Report what a process that has ended never freed, by stack
+///
+/// A process leaves its segment if it was killed, or with POOLSCOPE_KEEP=1. What a killed one had in use it did not
+/// leak: it had no end at which it could free it. From samples the figures are estimates; `poolscope check` runs a
+/// program with every allocation recorded.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  POOLSCOPE_KEEP=1 poolscope run --headless -- ./server; poolscope leaks 1234")]
+pub(crate) struct Leaks {
+    /// Process id, or the file of a segment
+    #[arg(value_name = "PID|SEGMENT")]
+    target: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// File of suppressions: lines leak:PATTERN
+    #[arg(long, value_name = "FILE")]
+    suppressions: Vec<PathBuf>,
+}
+
+impl Leaks {
+    pub(crate) fn run(self) -> Result<u8> {
+        let mut suppressions = Suppressions::defaults();
+        for file in &self.suppressions {
+            suppressions.add_file(file).map_err(|e| Failure::usage(e.to_string()))?;
+        }
+        let entry = target::find(&self.target)?;
+        let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
+        let snapshot = SegmentReader::open(&entry.path).map_err(fail)?.snapshot().map_err(fail)?;
+        match snapshot.process.state {
+            ProcessState::Running => {
+                return Err(Failure::usage(format!(
+                    "process {} still runs, and may free what it has: poolscope top shows what that is",
+                    entry.pid
+                ))
+                .into());
+            }
+            ProcessState::Killed => sink::say(&format!(
+                "process {} did not end by exit: what follows was in use when it ended, leaked or not",
+                entry.pid
+            )),
+            ProcessState::Exited => {}
+        }
+        let mut builder = ProfileBuilder::new();
+        let profile = builder.build(&snapshot);
+        for warning in builder.take_warnings() {
+            sink::say(&format!("{warning}"));
+        }
+        let report = LeakReport::new(&snapshot, &profile, &suppressions);
+        sink::print(&if self.json { report.to_json()? + "\n" } else { report.to_text() })?;
+        Ok(0)
+    }
+}
