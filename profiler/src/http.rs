@@ -4,8 +4,8 @@
 //! use poolscope_profiler::http::{self, Source};
 //!
 //! # async fn serve() -> std::io::Result<()> {
-//! // This process, if it runs on the pool; nest it under the program's own routes, or serve it by itself.
-//! let app = http::router(Source::Process(std::process::id()));
+//! // This process, if it runs on the pool, under the program's own routes.
+//! let app = axum::Router::new().nest("/pool", http::router(Source::Process(std::process::id())));
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:6060").await?;
 //! axum::serve(listener, app).await
 //! # }

@@ -14,8 +14,8 @@ const PAGES: &[(&str, &str)] = &[
     ("healthz", "answers ok as long as this runs"),
 ];
 
-/// The page, with a row of links for each process.
-pub(super) fn page(entries: &[SegmentEntry], query: &str) -> String {
+/// The page, with a table of links for each process; the pages lie under the path `mounted`.
+pub(super) fn page(entries: &[SegmentEntry], mounted: &str, query: &str) -> String {
     let mut html =
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>poolscope</title>\n<style>\n\
         body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem }\n\
@@ -29,7 +29,7 @@ pub(super) fn page(entries: &[SegmentEntry], query: &str) -> String {
         let command = if entry.args.is_empty() { entry.exe.clone() } else { entry.args.join(" ") };
         html += &format!("<h2>{} <code>{}</code></h2>\n<table>\n", entry.pid, escape(&command));
         for (path, what) in PAGES {
-            let link = format!("/{path}?pid={}{query}", entry.pid);
+            let link = format!("{mounted}/{path}?pid={}{query}", entry.pid);
             html += &format!(
                 "<tr><td><a href=\"{}\"><code>/{path}</code></a></td><td>{what}</td></tr>\n",
                 attribute(&link)

@@ -1,0 +1,80 @@
+//! The handlers mounted in a program's own router, over a segment made byte by byte.
+
+// The segment's parts that these tests don't use are used by the others.
+#[allow(dead_code)]
+#[path = "behaviour/segment.rs"]
+mod segment;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode};
+use poolscope_profiler::http::{self, Source};
+use poolscope_profiler::pprof_reader::read_pprof;
+use tower::ServiceExt;
+
+use segment::{TempSegment, sample};
+
+async fn get(app: &Router, uri: &str) -> (StatusCode, Vec<u8>) {
+    let request = Request::get(uri).body(Body::empty()).expect("is a request");
+    let response = app.clone().oneshot(request).await.expect("never fails");
+    let status = response.status();
+    (status, to_bytes(response.into_body(), 1 << 24).await.expect("is short").to_vec())
+}
+
+fn text(body: Vec<u8>) -> String {
+    String::from_utf8(body).expect("is text")
+}
+
+#[tokio::test]
+async fn handlers_mounted_under_a_path_link_to_each_other_there() {
+    let file = TempSegment::new(&sample());
+    let own = Router::new().route("/own", axum::routing::get(|| async { "the program's" }));
+    let app = own.nest("/pool", http::router(Source::Segment(file.path.clone())));
+    assert_eq!(text(get(&app, "/own").await.1), "the program's");
+    for page in ["/pool", "/pool/debug/pprof", "/pool/debug/pprof/"] {
+        let (status, body) = get(&app, page).await;
+        let page = text(body);
+        assert_eq!(status, StatusCode::OK);
+        assert!(page.contains("href=\"/pool/debug/pprof/heap?pid=4000000000\""), "{page}");
+    }
+    let (status, body) = get(&app, "/pool/debug/pprof/heap").await;
+    assert_eq!(status, StatusCode::OK);
+    let profile = read_pprof(&body).expect("is a profile");
+    assert_eq!(profile.totals().in_use.bytes, 545_416.0);
+    assert!(text(get(&app, "/pool/metrics").await.1).contains("poolscope_samples_total{pid=\"4000000000\"} 6\n"));
+}
+
+#[tokio::test]
+async fn a_token_guards_what_it_is_put_around() {
+    let file = TempSegment::new(&sample());
+    let app = http::require_token(http::router(Source::Segment(file.path.clone())), "secret".to_owned());
+    assert_eq!(get(&app, "/metrics").await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(get(&app, "/nothing").await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(get(&app, "/metrics?token=secret").await.0, StatusCode::OK);
+    assert_eq!(get(&app, "/healthz").await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_segment_that_goes_away_is_an_answer_and_no_end() {
+    let file = TempSegment::new(&sample());
+    let app = http::router(Source::Segment(file.path.clone()));
+    assert_eq!(get(&app, "/flamegraph").await.0, StatusCode::OK);
+    let away = file.folder().join("away");
+    std::fs::rename(&file.path, &away).expect("is moved");
+    let (status, body) = get(&app, "/flamegraph").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(text(body).contains("is neither a process id nor a segment's file"));
+    std::fs::rename(&away, &file.path).expect("is moved");
+    assert_eq!(get(&app, "/flamegraph").await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_damaged_segment_is_named_as_such() {
+    let file = TempSegment::from_bytes("77.00000000000000aa", &[b'x'; 5000]);
+    let app = http::router(Source::Segment(file.path.clone()));
+    for page in ["/debug/pprof/heap", "/metrics", "/debug/pprof/"] {
+        let (status, body) = get(&app, page).await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{page}");
+        assert!(text(body).contains("not a poolscope segment"), "{page}");
+    }
+}
