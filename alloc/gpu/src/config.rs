@@ -5,6 +5,12 @@
 pub struct Config {
     /// Bytes to a multiple of which every block is aligned and rounded up: a power of two from 256 to 2 MiB.
     pub alignment: u64,
+    /// Free blocks of a size class that a thread keeps for a stream, at most; fewer of large classes, of which 1 MiB is kept.
+    pub thread_cache_max_blocks: usize,
+    /// Free blocks of a size class that all threads together keep for a stream, beside their own.
+    pub global_cache_max_blocks: usize,
+    /// Blocks that move between these at a time.
+    pub batch_alloc_count: usize,
     /// Whether the background work defragments.
     pub enable_defrag: bool,
     /// The part of the held memory that may lie free in pieces too small for the largest recent request, from 0 to 1, before
@@ -22,6 +28,9 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             alignment: 256,
+            thread_cache_max_blocks: 64,
+            global_cache_max_blocks: 1024,
+            batch_alloc_count: 16,
             enable_defrag: true,
             defrag_threshold: 0.3,
             defrag_interval_ms: 5_000,
@@ -51,6 +60,9 @@ impl Config {
         };
         if !self.alignment.is_power_of_two() || !(256..=crate::GRANULE).contains(&self.alignment) {
             return refuse("alignment", &self.alignment, "a power of two from 256 to 2097152");
+        }
+        if self.batch_alloc_count == 0 || self.batch_alloc_count > 65_536 {
+            return refuse("batch_alloc_count", &self.batch_alloc_count, "a number from 1 to 65536");
         }
         if !(0.0..=1.0).contains(&self.defrag_threshold) {
             return refuse("defrag_threshold", &self.defrag_threshold, "a number from 0 to 1");

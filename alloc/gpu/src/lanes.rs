@@ -222,7 +222,10 @@ impl<D: Device> Lanes<D> {
     }
 
     /// Hands a stream over that is about to be destroyed: its last event is recorded now.
+    ///
+    /// Small blocks that were freed on it have no points of their own: this event is behind them, too.
     pub fn retire(&mut self, lane: LaneId) -> Result<()> {
+        self.lane_mut(lane).used = true;
         self.close(lane)?;
         let state = self.lane_mut(lane);
         state.alive = false;
@@ -230,6 +233,11 @@ impl<D: Device> Lanes<D> {
         self.by_id.remove(&id);
         self.poll(lane);
         Ok(())
+    }
+
+    /// Whether the stream of a lane is still there.
+    pub fn is_alive(&self, lane: LaneId) -> bool {
+        self.lane(lane).alive
     }
 
     /// Notes that a stream's work is captured from now on, or no longer.

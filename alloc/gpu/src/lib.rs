@@ -6,7 +6,8 @@
 //! - `device`, `simulated`, `driver`: the driver's calls, a device that is not there, and the count of calls
 //! - `pending`, `lanes`: what memory waits for, and how far the streams are
 //! - `large`: best fit with coalescing in one range of addresses, over granules that are mapped where they are needed
-//! - `pool`: the interface; `replay`: recorded traces on it
+//! - `small`: the tiers of small blocks, above it
+//! - `pool`: the interface, with the slow paths in `state`; `replay`: recorded traces on it
 
 mod config;
 mod device;
@@ -18,6 +19,8 @@ mod pending;
 mod pool;
 mod replay;
 mod simulated;
+mod small;
+mod state;
 mod stats;
 
 pub use config::{Config, ConfigError};

@@ -7,20 +7,23 @@
 //!
 //! **Graphs.** A program that captures a stream says so first ([`Pool::begin_capture`]): what is then allocated on the stream
 //! is the graph's own until the graph is given up, and nothing is asked of the driver that would end the capture.
+//!
+//! Small blocks come from the thread's own cache and go there; everything else is behind a cold call. Locks nest in this
+//! order: a thread's cache, then the pool's lock or one of the global caches' locks, never both.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::config::Config;
-use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Stream};
+use crate::device::{Device, Stream};
 use crate::driver::Driver;
 use crate::error::PoolError;
-use crate::large::{Large, PoolId, Request};
+use crate::large::{Large, PoolId};
 use crate::pending::LaneId;
+use crate::small::{CLASSES, Counters, Home, LARGEST, PAGE, Pages, Slabs, ThreadCache, class_of, size_of, with_cache};
+use crate::state::Core;
 use crate::stats::Stats;
-
-const MS: u64 = 1_000_000;
-const SECOND: u128 = 1_000_000_000;
 
 /// The memory of a captured graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,91 +31,158 @@ pub struct GraphPool(PoolId);
 
 /// A pool of the memory of one device. It may be shared between threads.
 pub struct Pool<D: Device> {
+    shared: Arc<Shared<D>>,
+}
+
+/// Free blocks of a class, by lane.
+type Global = Mutex<HashMap<LaneId, Vec<u64>>>;
+
+struct Shared<D: Device> {
+    id: u64,
     driver: Arc<Driver<D>>,
+    pages: Arc<Pages>,
+    /// Changes with streams, captures and settings, under the core's lock.
+    version: AtomicU64,
+    global_limit: AtomicUsize,
+    global: [Global; CLASSES],
     core: Mutex<Core<D>>,
+    own: Weak<Shared<D>>,
 }
 
-struct Core<D: Device> {
-    large: Large<D>,
-    config: Config,
-    lanes: HashMap<Stream, LaneId>,
-    captures: HashMap<LaneId, PoolId>,
-    next_pool: PoolId,
-    counters: Counters,
-    /// Calls that the background work may make now; below 0 after a round that took more.
-    allowance: i64,
-    last_round: u64,
-}
-
-#[derive(Default)]
-struct Counters {
-    allocated: u64,
-    freed: u64,
-    usage: u64,
-    peak: u64,
-    allocations: u64,
-    frees: u64,
-    misses: u64,
-    largest_request: u64,
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<D: Device> Pool<D> {
     /// A pool on a device.
     pub fn new(device: Arc<D>, config: Config) -> Result<Pool<D>, PoolError> {
+        static POOLS: AtomicU64 = AtomicU64::new(0);
         config.check()?;
+        let limit = config.global_cache_max_blocks;
         let driver = Arc::new(Driver::new(device));
         let large = Large::new(driver.clone())?;
-        let core = Core {
-            large,
-            allowance: config.driver_calls_per_second as i64,
-            config,
-            lanes: HashMap::new(),
-            captures: HashMap::new(),
-            next_pool: 1,
-            counters: Counters::default(),
-            last_round: driver.device().now(),
-        };
-        Ok(Pool { driver, core: Mutex::new(core) })
+        let pages = Arc::new(Pages::new(large.range()));
+        let core = Core::new(large, Slabs::new(pages.clone()), config, driver.device().now());
+        let shared = Arc::new_cyclic(|own| Shared {
+            id: POOLS.fetch_add(1, Ordering::Relaxed),
+            driver,
+            pages,
+            version: AtomicU64::new(0),
+            global_limit: AtomicUsize::new(limit),
+            global: std::array::from_fn(|_| Mutex::default()),
+            core: Mutex::new(core),
+            own: own.clone(),
+        });
+        Ok(Pool { shared })
     }
 
     fn core(&self) -> MutexGuard<'_, Core<D>> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.core)
     }
 
     /// The device.
     pub fn device(&self) -> &D {
-        self.driver.device()
+        self.shared.driver.device()
     }
 
     /// A block of at least so many bytes, for work given to the stream from now on. It returns the block's address.
+    #[inline]
     pub fn allocate(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
-        self.core().allocate(size, stream)
+        if size <= LARGEST
+            && let Some(result) = self.allocate_small(size, stream)
+        {
+            return result;
+        }
+        self.allocate_large(size, stream)
+    }
+
+    /// A block of a size class. `None` if the stream's small blocks don't come from slabs.
+    #[inline]
+    fn allocate_small(&self, size: u64, stream: Stream) -> Option<Result<u64, PoolError>> {
+        let shared = &*self.shared;
+        let allocate = |cache: &mut ThreadCache| {
+            if let Err(error) = shared.meet(cache, stream) {
+                return Some(Err(error));
+            }
+            let lane = cache.last.1?;
+            let class = class_of(size.max(cache.limits.alignment));
+            if let Some(list) = cache.list(lane, class)
+                && let Some(address) = list.pop()
+            {
+                Counters::add(&cache.counters.allocations[class]);
+                return Some(Ok(address));
+            }
+            Some(shared.refill(cache, lane, class, stream))
+        };
+        with_cache(shared.id, || shared.new_cache(), allocate)?
+    }
+
+    #[cold]
+    fn allocate_large(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
+        if let Some(address) = self.core().fit_large(size, stream)? {
+            return Ok(address);
+        }
+        self.shared.reclaim_with_own_cache();
+        self.core().grow_large(size, stream)
     }
 
     /// Frees a block: work that was given to the stream before may still use it.
+    #[inline]
     pub fn free(&self, address: u64, stream: Stream) -> Result<(), PoolError> {
-        self.core().free(address, stream)
+        let shared = &*self.shared;
+        let page = shared.pages.get(address);
+        let Some(class) = page.class() else { return self.core().free_large(address, stream) };
+        let free = |cache: &mut ThreadCache| {
+            shared.meet(cache, stream)?;
+            let Some(lane) = cache.last.1 else { return Ok(false) };
+            // A block of 64 KiB and more begins at a page, smaller ones at a multiple of their size.
+            if !page.is_plainly(lane) || address & (size_of(class).min(PAGE) - 1) != 0 {
+                return Ok(false);
+            }
+            let limit = cache.limits.blocks[class];
+            let list = cache.list_or_new(lane, class);
+            list.push(address);
+            if list.len() > limit {
+                shared.flush(cache, lane, class);
+            }
+            Counters::add(&cache.counters.frees[class]);
+            Ok(true)
+        };
+        match with_cache(shared.id, || shared.new_cache(), free) {
+            Some(Ok(true)) => Ok(()),
+            Some(Err(error)) => Err(error),
+            Some(Ok(false)) | None => self.core().free_small(address, stream),
+        }
     }
 
     /// Says that work on this stream uses the block, too: when it is freed, it waits for what the stream has to do then.
     pub fn record_stream(&self, address: u64, stream: Stream) -> Result<(), PoolError> {
-        let mut core = self.core();
-        let lane = core.lane(stream)?;
-        if core.large.share(address, lane) { Ok(()) } else { Err(PoolError::NotABlock(address)) }
+        let small = self.shared.pages.get(address).class().is_some();
+        self.core().share(address, stream, small)
     }
 
     /// Bytes that a block has.
     pub fn size_of(&self, address: u64) -> Option<u64> {
-        self.core().large.size_of(address)
+        match self.shared.pages.get(address).class() {
+            Some(class) => Some(size_of(class)),
+            None => self.core().large.size_of(address),
+        }
     }
 
-    /// Says that a stream is about to be destroyed. What was freed on it is handed to the other streams. On an error the
-    /// stream must stay.
+    /// Says that a stream is about to be destroyed. What was freed on it is handed to the other streams; what other threads
+    /// have of it in their caches, when they next come by. On an error the stream must stay.
     pub fn stream_ends(&self, stream: Stream) -> Result<(), PoolError> {
+        let lane = {
+            let mut core = self.core();
+            let lane = core.stream_ends(stream)?;
+            self.shared.new_version();
+            lane
+        };
+        let blocks: Vec<_> = self.shared.global.iter().filter_map(|global| lock(global).remove(&lane)).collect();
         let mut core = self.core();
-        let lane = core.lane(stream)?;
-        core.large.lanes.retire(lane)?;
-        core.lanes.retain(|_, known| *known != lane);
+        for address in blocks.into_iter().flatten() {
+            core.slabs.put(address);
+        }
         Ok(())
     }
 
@@ -120,25 +190,16 @@ impl<D: Device> Pool<D> {
     /// are the graph's.
     pub fn begin_capture(&self, stream: Stream) -> Result<GraphPool, PoolError> {
         let mut core = self.core();
-        let lane = core.lane(stream)?;
-        if core.captures.contains_key(&lane) {
-            return Err(PoolError::Capture { stream, is: "is being captured already" });
-        }
-        let pool = core.next_pool;
-        core.next_pool += 1;
-        core.captures.insert(lane, pool);
-        core.large.lanes.set_capturing(lane, true);
+        let pool = core.begin_capture(stream)?;
+        self.shared.new_version();
         Ok(GraphPool(pool))
     }
 
     /// Says that the capture is over. The graph's memory stays its own.
     pub fn end_capture(&self, stream: Stream) -> Result<(), PoolError> {
         let mut core = self.core();
-        let lane = core.lane(stream)?;
-        if core.captures.remove(&lane).is_none() {
-            return Err(PoolError::Capture { stream, is: "is not being captured" });
-        }
-        core.large.lanes.set_capturing(lane, false);
+        core.end_capture(stream)?;
+        self.shared.new_version();
         Ok(())
     }
 
@@ -151,43 +212,53 @@ impl<D: Device> Pool<D> {
         Ok(())
     }
 
+    /// Puts free memory for so many blocks of a size into the pool, for a stream.
+    pub fn preallocate(&self, size: u64, count: usize, stream: Stream) -> Result<(), PoolError> {
+        let mut blocks = Vec::with_capacity(count);
+        let mut result = Ok(());
+        for _ in 0..count {
+            match self.allocate(size, stream) {
+                Ok(block) => blocks.push(block),
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        for block in blocks {
+            self.free(block, stream)?;
+        }
+        result
+    }
+
     /// The background work: looks how far the streams are, merges what is over, and gives back what was idle for long, within
     /// the budget of calls. To be called now and then, by a thread of its own or by a test; it holds the pool's lock for one
     /// round.
     pub fn maintain(&self) {
-        let mut core = self.core();
-        let now = self.driver.device().now();
-        let rate = core.config.driver_calls_per_second;
-        let earned = (u128::from(now - core.last_round) * u128::from(rate) / SECOND).min(u128::from(rate)) as u64;
-        if earned > 0 || rate == 0 {
-            core.last_round = now;
-        }
-        core.allowance = (core.allowance + earned as i64).min(rate as i64);
-        let budget = core.allowance.max(0) as u64;
-        let delay = core.config.idle_release_ms * MS;
-        let calls = core.large.maintain(now, delay, budget);
-        core.allowance -= calls as i64;
-        if core.config.enable_defrag && core.is_fragmented() {
-            core.large.coalesce();
-        }
-        core.counters.largest_request = 0;
+        let now = self.device().now();
+        self.core().maintain(now);
     }
 
     /// Merges all free memory that is next to each other, whatever it was used for, once its work is over.
     pub fn defragment(&self) {
-        let mut core = self.core();
-        core.large.lanes.refresh(u64::MAX);
-        core.large.coalesce();
+        self.core().defragment();
     }
 
-    /// Gives all memory back to the device that is free and whose work is over. Returns the bytes.
+    /// Gives all memory back to the device that is free and whose work is over: that of the large blocks, of the global cache
+    /// and of the calling thread's. Returns the bytes.
     pub fn trim_cache(&self) -> u64 {
+        self.shared.reclaim_with_own_cache();
         self.core().trim()
     }
 
-    /// Waits until the work on all freed memory is over, then gives all of it back. Returns the bytes.
+    /// Waits until the work on all freed memory is over, then gives back what [`trim_cache`](Self::trim_cache) does. Returns
+    /// the bytes.
     pub fn release_all(&self) -> u64 {
+        self.shared.reclaim_with_own_cache();
         let mut core = self.core();
+        // Blocks that waited for other streams may be the last ones of their slabs.
+        core.large.lanes.synchronize();
+        core.return_slabs();
         core.large.lanes.synchronize();
         core.trim()
     }
@@ -200,20 +271,22 @@ impl<D: Device> Pool<D> {
     /// Other settings, from now on.
     pub fn set_config(&self, config: Config) -> Result<(), PoolError> {
         config.check()?;
-        self.core().config = config;
+        let mut core = self.core();
+        self.shared.global_limit.store(config.global_cache_max_blocks, Ordering::Relaxed);
+        core.config = config;
+        self.shared.new_version();
         Ok(())
     }
 
     /// The counters.
     pub fn stats(&self) -> Stats {
-        self.core().stats(self.driver.calls())
+        let calls = self.shared.driver.calls();
+        self.core().stats(calls)
     }
 
     /// Sets the counters back that say so in [`Stats`].
     pub fn reset_stats(&self) {
-        let mut core = self.core();
-        let usage = core.counters.usage;
-        core.counters = Counters { usage, peak: usage, ..Counters::default() };
+        self.core().reset_stats();
     }
 
     /// Writes the counters to the standard error.
@@ -222,102 +295,146 @@ impl<D: Device> Pool<D> {
     }
 }
 
-impl<D: Device> Core<D> {
-    fn lane(&mut self, stream: Stream) -> Result<LaneId, PoolError> {
-        if let Some(&lane) = self.lanes.get(&stream) {
-            return Ok(lane);
-        }
-        let lane = self.large.lanes.find(stream)?;
-        if stream != Stream::PER_THREAD {
-            self.lanes.insert(stream, lane);
-        }
-        Ok(lane)
+impl<D: Device> Shared<D> {
+    /// Makes all threads look again. The caller holds the core's lock.
+    fn new_version(&self) {
+        self.version.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn allocate(&mut self, size: u64, stream: Stream) -> Result<u64, PoolError> {
-        let lane = self.lane(stream)?;
-        let pool = self.captures.get(&lane).copied().unwrap_or(0);
-        let align = self.config.alignment;
-        let most = self.large.range().end - self.large.range().start - GRANULE;
-        if size > most {
-            return Err(self.out_of_memory(size, DeviceError { call: Call::Reserve, fault: Fault::OutOfMemory }));
+    #[cold]
+    fn new_cache(&self) -> ThreadCache {
+        let counters = Arc::new(Counters::default());
+        let mut core = lock(&self.core);
+        core.threads.push(counters.clone());
+        ThreadCache::new(self.id, self.own.clone(), core.limits(), counters)
+    }
+
+    /// Sees to it that the cache's last stream is this one, and that it knows the settings.
+    #[inline]
+    fn meet(&self, cache: &mut ThreadCache, stream: Stream) -> Result<(), PoolError> {
+        // Relaxed: who may use a changed stream or setting has heard of it from the thread that changed it.
+        if cache.version == self.version.load(Ordering::Relaxed) && cache.last.0 == stream {
+            return Ok(());
         }
-        let rounded = size.max(1).next_multiple_of(align);
-        let request = Request { size: rounded, align, lane, stream, pool };
-        self.counters.largest_request = self.counters.largest_request.max(rounded);
-        let address = match self.large.fit(&request) {
-            Some(address) => address,
-            None => {
-                self.counters.misses += 1;
-                self.grow(&request)?
+        self.learn(cache, stream)
+    }
+
+    #[cold]
+    fn learn(&self, cache: &mut ThreadCache, stream: Stream) -> Result<(), PoolError> {
+        if cache.version == self.version.load(Ordering::Relaxed)
+            && let Some(known) = cache.known.iter().find(|(known, _)| *known == stream)
+        {
+            cache.last = *known;
+            return Ok(());
+        }
+        let mut core = lock(&self.core);
+        let version = self.version.load(Ordering::Relaxed);
+        if cache.version != version {
+            cache.known.clear();
+            cache.limits = core.limits();
+            for (lane, class, blocks) in cache.drain() {
+                if core.large.lanes.is_alive(lane) {
+                    *cache.list_or_new(lane, class) = blocks;
+                } else {
+                    blocks.iter().for_each(|address| {
+                        core.slabs.put(*address);
+                    });
+                }
             }
-        };
-        let counters = &mut self.counters;
-        counters.allocations += 1;
-        counters.allocated += rounded;
-        counters.usage += rounded;
-        counters.peak = counters.peak.max(counters.usage);
-        Ok(address)
-    }
-
-    fn grow(&mut self, request: &Request) -> Result<u64, PoolError> {
-        self.large.grow(request).map_err(|cause| self.out_of_memory(request.size, cause))
-    }
-
-    fn out_of_memory(&self, request: u64, cause: DeviceError) -> PoolError {
-        PoolError::OutOfMemory {
-            request,
-            used: self.counters.usage,
-            held: self.large.held(),
-            free: self.large.free_bytes(),
-            largest_free: self.large.largest_free(),
-            cause,
+            // What it knew of the last stream is gone, too; an error below must not leave it.
+            cache.last = (stream, None);
         }
-    }
-
-    fn free(&mut self, address: u64, stream: Stream) -> Result<(), PoolError> {
-        let lane = self.lane(stream)?;
-        let size = self.large.free(address, lane).ok_or(PoolError::NotABlock(address))?;
-        self.counters.frees += 1;
-        self.counters.freed += size;
-        self.counters.usage -= size;
+        let met = (stream, core.small_lane(stream)?);
+        cache.version = version;
+        cache.known.push(met);
+        cache.last = met;
         Ok(())
     }
 
-    fn trim(&mut self) -> u64 {
-        let held = self.large.held();
-        self.large.lanes.refresh(u64::MAX);
-        self.large.coalesce();
-        self.large.maintain(0, 0, u64::MAX);
-        held - self.large.held()
+    /// Fills a thread's list by a batch, and takes a block from it.
+    #[cold]
+    fn refill(&self, cache: &mut ThreadCache, lane: LaneId, class: usize, stream: Stream) -> Result<u64, PoolError> {
+        let batch = cache.limits.batch;
+        let mut blocks = Vec::new();
+        if let Some(global) = lock(&self.global[class]).get_mut(&lane) {
+            blocks = global.split_off(global.len().saturating_sub(batch));
+        }
+        let mut core = lock(&self.core);
+        core.counters.global_hits += u64::from(!blocks.is_empty());
+        if blocks.is_empty()
+            && core.take_from_reserve(class, lane, &mut blocks) == 0
+            && core.take_from_new_slab(class, lane, stream, false, &mut blocks)? == 0
+        {
+            drop(core);
+            self.reclaim(cache);
+            core = lock(&self.core);
+            core.take_from_new_slab(class, lane, stream, true, &mut blocks)?;
+        }
+        drop(core);
+        let list = cache.list_or_new(lane, class);
+        list.append(&mut blocks);
+        let address = list.pop().ok_or(PoolError::NotABlock(0))?;
+        Counters::add(&cache.counters.allocations[class]);
+        Ok(address)
     }
 
-    fn is_fragmented(&self) -> bool {
-        let fragmented = self.large.free_below(self.counters.largest_request);
-        fragmented as f64 > self.config.defrag_threshold * self.large.held() as f64
+    /// Moves the oldest blocks of a list that is too long to the global cache, and what is too much there to the reserve.
+    #[cold]
+    fn flush(&self, cache: &mut ThreadCache, lane: LaneId, class: usize) {
+        let batch = cache.limits.batch;
+        let list = cache.list_or_new(lane, class);
+        let moved = list.drain(..batch.min(list.len()));
+        let mut global = lock(&self.global[class]);
+        let blocks = global.entry(lane).or_default();
+        blocks.extend(moved);
+        let too_many = blocks.len().saturating_sub(self.global_limit.load(Ordering::Relaxed));
+        let excess = blocks.split_off(blocks.len() - too_many);
+        drop(global);
+        self.put(&excess);
     }
 
-    fn stats(&self, driver_calls: u64) -> Stats {
-        let (counters, large) = (&self.counters, self.large.counters);
-        Stats {
-            total_allocated: counters.allocated,
-            total_freed: counters.freed,
-            current_usage: counters.usage,
-            peak_usage: counters.peak,
-            allocation_count: counters.allocations,
-            free_count: counters.frees,
-            cache_hits: counters.allocations.saturating_sub(counters.misses),
-            cache_misses: counters.misses,
-            fragmentation_bytes: self.large.free_below(counters.largest_request),
-            held: self.large.held(),
-            peak_held: self.large.peak_held(),
-            free: self.large.free_bytes(),
-            granules_remapped: large.granules_remapped,
-            granules_created: large.granules_created,
-            granules_released: large.granules_released,
-            stitches_reused: large.stitches_reused,
-            from_other_streams: large.from_other_streams,
-            driver_calls,
+    fn put(&self, blocks: &[u64]) {
+        if !blocks.is_empty() {
+            let mut core = lock(&self.core);
+            blocks.iter().for_each(|address| {
+                core.slabs.put(*address);
+            });
+        }
+    }
+
+    /// Puts all blocks of a cache, and of the global one, into the reserve, and hands back the slabs that are empty.
+    fn reclaim(&self, cache: &mut ThreadCache) {
+        let mut blocks: Vec<u64> = cache.drain().into_iter().flat_map(|(.., blocks)| blocks).collect();
+        for global in &self.global {
+            blocks.extend(lock(global).drain().flat_map(|(_, blocks)| blocks));
+        }
+        self.put(&blocks);
+        lock(&self.core).return_slabs();
+    }
+
+    fn reclaim_with_own_cache(&self) {
+        with_cache(self.id, || self.new_cache(), |cache| self.reclaim(cache));
+    }
+}
+
+impl<D: Device> Home for Shared<D> {
+    fn take_all(&self, cache: &mut ThreadCache) {
+        let blocks: Vec<u64> = cache.drain().into_iter().flat_map(|(.., blocks)| blocks).collect();
+        self.put(&blocks);
+        let mut core = lock(&self.core);
+        core.ended.add(&cache.counters);
+        core.threads.retain(|thread| !Arc::ptr_eq(thread, &cache.counters));
+    }
+}
+
+impl<D: Device> Drop for Shared<D> {
+    fn drop(&mut self) {
+        let core = self.core.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if core.small_usage() == 0 {
+            // What is still in the caches of threads goes with them.
+            for (address, lane) in core.slabs.take_all() {
+                core.large.free(address, lane);
+            }
         }
     }
 }

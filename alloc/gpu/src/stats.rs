@@ -5,21 +5,30 @@ use std::fmt;
 /// A pool's counters at one moment. Bytes of blocks are those that the blocks take, rounding included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Bytes of all blocks that were ever allocated, since the counters were last reset.
+    /// Bytes of all blocks that were allocated, since the counters were last reset.
     pub total_allocated: u64,
-    /// Bytes of all blocks that were ever freed, since then.
+    /// Bytes of all blocks that were freed, since then.
     pub total_freed: u64,
     /// Bytes of the blocks that are allocated now.
     pub current_usage: u64,
-    /// The most that `current_usage` was, since the last reset.
+    /// The most that blocks took at once since the last reset, counted where memory leaves the reserve: free small blocks in
+    /// the caches of threads, and in the global one, are part of it.
     pub peak_usage: u64,
     /// Blocks that were allocated, since the last reset.
     pub allocation_count: u64,
     /// Blocks that were freed, since then.
     pub free_count: u64,
-    /// Allocations that memory served which the pool had, without a call to map more.
+    /// Allocations that memory served which the pool had: the four below.
     pub cache_hits: u64,
-    /// Those that memory had to be mapped or created for.
+    /// Small blocks from the thread's own cache.
+    pub thread_hits: u64,
+    /// Small blocks for which a batch came from the global cache.
+    pub global_hits: u64,
+    /// Small blocks for which a batch came from the reserve, the free blocks of slabs.
+    pub reserve_hits: u64,
+    /// Large blocks that fitted into free memory.
+    pub large_hits: u64,
+    /// Allocations that a new slab had to be made for, or memory mapped or created.
     pub cache_misses: u64,
     /// Free bytes, mapped and in no block, in pieces smaller than the largest request since the last round of background
     /// work: they cannot serve such a request where they lie.
@@ -54,6 +63,10 @@ impl fmt::Display for Stats {
             ("allocation_count", self.allocation_count),
             ("free_count", self.free_count),
             ("cache_hits", self.cache_hits),
+            ("thread_hits", self.thread_hits),
+            ("global_hits", self.global_hits),
+            ("reserve_hits", self.reserve_hits),
+            ("large_hits", self.large_hits),
             ("cache_misses", self.cache_misses),
             ("fragmentation_bytes", self.fragmentation_bytes),
             ("held", self.held),

@@ -17,18 +17,19 @@ fn trace(name: &str) -> Trace {
     Trace::parse(&text).unwrap()
 }
 
-/// Passes until the pool is warm. The first fills an empty pool. The second starts from all memory in one piece, so that its
-/// largest requests meet other free granules than before, and stitches are mapped for them. What comes then repeats.
-const WARM: usize = 2;
+/// Passes until the pool is warm. The first fills an empty pool, the next ones start from all memory in one piece, and from what
+/// caches have of small blocks; until the largest requests meet the free granules that they have met before, stitches are
+/// mapped for them.
+const WARM: usize = 4;
 
-/// Two passes and three warm ones: `1 - peak live / peak held` is at most 1% in all of them, with at most one call to the
-/// driver for 1,000 operations in each warm one.
+/// `1 - peak live / peak held` is at most 1% in every pass, with at most one call to the driver for 1,000 operations in each
+/// warm one.
 fn holds_little_and_calls_seldom(name: &str) {
     let trace = trace(name);
     let device = Arc::new(Simulated::new(140 * GIB));
     let pool = Pool::new(device.clone(), Config::default()).unwrap();
     let mut replay = Replay::new(&trace, &pool, vec![device.stream()]);
-    for number in 0..5 {
+    for number in 0..7 {
         let pass = replay.pass().unwrap();
         let fragmentation = 1.0 - trace.peak() as f64 / pass.peak_held as f64;
         println!(

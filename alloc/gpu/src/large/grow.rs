@@ -8,8 +8,10 @@
 //! Nothing is unmapped, so nothing has to be waited for on the host: the block waits, on its stream, for what its granules
 //! wait for.
 
-use super::stitches::Run;
-use super::tiles::{Kind, TileId};
+use std::collections::HashSet;
+
+use super::stitches::{Run, Stitch, runs_of};
+use super::tiles::{CHUNKS, Kind, TileId};
 use super::{Large, Request};
 use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Granule, Result};
 use crate::pending::Pending;
@@ -17,7 +19,10 @@ use crate::pending::Pending;
 /// Unmapped ranges that are looked at.
 const PLACES: usize = 64;
 
-const NO_ADDRESSES: DeviceError = DeviceError { call: Call::Reserve, fault: Fault::OutOfMemory };
+/// How often a stitch is mended. Two requests that take turns would each undo what the other one needs, for ever.
+const MENDS: u32 = 1;
+
+pub(super) const NO_ADDRESSES: DeviceError = DeviceError { call: Call::Reserve, fault: Fault::OutOfMemory };
 
 /// Free granules at home, by tile.
 struct Donors {
@@ -56,7 +61,10 @@ impl<D: Device> Large<D> {
                 self.counters.stitches_reused += 1;
                 tile
             }
-            None => self.build(room, donors, request)?,
+            None => match self.mend(room, &donors) {
+                Some(tile) => tile,
+                None => self.build(room, donors, request)?,
+            },
         };
         let pending = self.tiles.get(tile).pending.clone();
         if let Err(error) = self.lanes.order(request.lane, request.stream, &pending) {
@@ -70,7 +78,8 @@ impl<D: Device> Large<D> {
     /// The whole free granules that the request's stream may have, or can be made to wait for.
     fn donors(&self, request: &Request) -> Donors {
         let mut runs = Vec::new();
-        for id in self.tiles.free_from(GRANULE) {
+        let chunks = self.tiles.free_of(CHUNKS);
+        for id in self.tiles.free_from(GRANULE).into_iter().chain(chunks) {
             if !self.is_usable(id, request) {
                 continue;
             }
@@ -97,6 +106,86 @@ impl<D: Device> Large<D> {
         let at = (0..kept.len()).filter(fits).min_by_key(|at| kept[*at].granules())?;
         let stitch = self.stitches.kept.swap_remove(at);
         Some(self.use_stitch(stitch, |run| donors.tile_of(run)))
+    }
+
+    /// Puts a stitch to use some of whose granules are not free: others are mapped in their places. It is the one that needs the
+    /// fewest, and less than half of a new one.
+    fn mend(&mut self, room: u64, donors: &Donors) -> Option<TileId> {
+        if self.stitches.kept.iter().any(|stitch| stitch.size() >= room) {
+            // What is unmapped must be known to be over; work that is not stays as it is.
+            self.lanes.refresh(u64::MAX);
+        }
+        let is_free = |slot: usize| donors.tile_of(Run { slot, granules: 1 }).is_some();
+        let mut best: Option<(usize, usize)> = None;
+        for (at, stitch) in self.stitches.kept.iter().enumerate() {
+            let granules = stitch.granules();
+            let over = stitch.pending.points().all(|point| self.lanes.is_done(point));
+            if stitch.size() < room || granules > donors.granules() || !over || stitch.mended >= MENDS {
+                continue;
+            }
+            let missing = stitch.slots().into_iter().filter(|slot| !is_free(*slot)).count();
+            if missing * 2 < granules && best.is_none_or(|(fewest, _)| missing < fewest) {
+                best = Some((missing, at));
+            }
+        }
+        let (missing, at) = best?;
+        let mut stitch = self.stitches.kept.swap_remove(at);
+        let mut slots = stitch.slots();
+        let own: HashSet<usize> = slots.iter().copied().collect();
+        // The largest tiles first, as for a new one.
+        let others = self.choose(missing + slots.len(), donors);
+        let mut others =
+            others.into_iter().flat_map(|run| run.slot..run.slot + run.granules).filter(|slot| !own.contains(slot));
+        let mut mapped = vec![true; slots.len()];
+        let mut from = 0;
+        while from < slots.len() {
+            if is_free(slots[from]) {
+                from += 1;
+                continue;
+            }
+            let to = (from..slots.len()).find(|at| is_free(slots[*at])).unwrap_or(slots.len());
+            let new: Vec<usize> = others.by_ref().take(to - from).collect();
+            let address = stitch.address + from as u64 * GRANULE;
+            if new.len() < to - from || !self.remap(address, &new, &mut mapped[from..to]) {
+                self.abandon(&stitch, &mapped);
+                return None;
+            }
+            slots[from..to].copy_from_slice(&new);
+            from = to;
+        }
+        self.counters.granules_remapped += missing as u64;
+        stitch.runs = runs_of(&slots);
+        stitch.mended += 1;
+        Some(self.use_stitch(stitch, |run| donors.tile_of(run)))
+    }
+
+    /// Maps the granules of these homes in the place of others. What is mapped afterwards is noted.
+    fn remap(&self, address: u64, homes: &[usize], mapped: &mut [bool]) -> bool {
+        let bytes = homes.len() as u64 * GRANULE;
+        if self.driver.unmap(address, bytes).is_err() {
+            return false;
+        }
+        mapped.fill(false);
+        for (at, slot) in homes.iter().enumerate() {
+            if self.driver.map(address + at as u64 * GRANULE, Granule(self.home[*slot])).is_err() {
+                return false;
+            }
+            mapped[at] = true;
+        }
+        self.driver.set_access(address, bytes).is_ok()
+    }
+
+    /// Gives up the addresses of a stitch of which not all is mapped.
+    fn abandon(&mut self, stitch: &Stitch, mapped: &[bool]) {
+        let mut clean = true;
+        for run in runs_of(&(0..mapped.len()).filter(|at| mapped[*at]).collect::<Vec<_>>()) {
+            let address = stitch.address + run.slot as u64 * GRANULE;
+            clean &= self.driver.unmap(address, run.granules as u64 * GRANULE).is_ok();
+        }
+        match clean {
+            true => self.tiles.set_unmapped(stitch.tile),
+            false => self.tiles.set(stitch.tile, Kind::Broken, 0),
+        }
     }
 
     /// Creates as little memory as will do. Returns the free tile that has the room.
@@ -157,7 +246,7 @@ impl<D: Device> Large<D> {
         for (home, granule) in self.home[first..].iter_mut().zip(&new) {
             *home = granule.0;
         }
-        self.tiles.set_free_apart(tile, Pending::default(), self.now);
+        self.tiles.set_free_apart(tile, 0, Pending::default(), self.now);
         let tile = match place.joins {
             [Some(before), _] => self.tiles.merge(before),
             [None, _] => tile,
@@ -180,10 +269,14 @@ impl<D: Device> Large<D> {
         Ok(self.use_stitch(stitch, |run| donors.tile_of(run)))
     }
 
-    /// Whole granules from the largest tiles first, and there from the high end.
+    /// Whole granules from the largest tiles first, and there from the high end. Those of chunks come last: small blocks will
+    /// want them again.
     fn choose(&self, granules: usize, donors: &Donors) -> Vec<Run> {
         let mut runs = donors.runs.clone();
-        runs.sort_by_key(|(run, tile)| (std::cmp::Reverse(self.tiles.get(*tile).size), run.slot));
+        runs.sort_by_key(|(run, tile)| {
+            let tile = self.tiles.get(*tile);
+            (tile.pool, std::cmp::Reverse(tile.size), run.slot)
+        });
         let mut chosen = Vec::new();
         let mut missing = granules;
         for (run, _) in runs {
@@ -198,7 +291,7 @@ impl<D: Device> Large<D> {
     }
 
     /// New granules, spare ones first.
-    fn obtain(&mut self, granules: usize) -> Result<Vec<Granule>> {
+    pub(super) fn obtain(&mut self, granules: usize) -> Result<Vec<Granule>> {
         while self.spare.len() < granules {
             self.spare.push(self.driver.create()?);
             self.counters.granules_created += 1;
@@ -209,7 +302,7 @@ impl<D: Device> Large<D> {
     }
 
     /// Maps granules side by side at an unmapped tile and makes them accessible, or none of them.
-    fn map_all(&mut self, tile: TileId, granules: &[Granule]) -> Result<()> {
+    pub(super) fn map_all(&mut self, tile: TileId, granules: &[Granule]) -> Result<()> {
         let address = self.tiles.get(tile).address;
         let mut mapped = 0;
         let mut result = Ok(());

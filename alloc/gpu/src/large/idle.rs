@@ -1,6 +1,7 @@
 //! What nobody uses goes back to the device: whole granules that have been free for a while, within a budget of calls.
 
 use super::Large;
+use super::tiles::CHUNKS;
 use crate::device::{Device, GRANULE, Granule};
 
 impl<D: Device> Large<D> {
@@ -13,6 +14,7 @@ impl<D: Device> Large<D> {
         let left = |large: &Self| budget.saturating_sub(large.driver.calls() - start);
         self.release_spare(left(self));
         let mut idle = self.tiles.free_from(GRANULE);
+        idle.extend(self.tiles.free_of(CHUNKS));
         idle.sort_unstable_by_key(|id| std::cmp::Reverse(self.tiles.get(*id).address));
         for id in idle {
             let tile = self.tiles.get(id);

@@ -8,6 +8,7 @@
 //! Free neighbours are merged at once if they wait for the same stream, and otherwise when a request does not fit. What comes of
 //! it waits for all streams of its parts, however it is split again.
 
+mod chunks;
 mod grow;
 mod idle;
 mod stitches;
@@ -23,7 +24,7 @@ use crate::lanes::Lanes;
 use crate::pending::{LaneId, Pending, Point};
 use stitches::Stitches;
 pub use tiles::PoolId;
-use tiles::{Kind, Owner, TileId, Tiles};
+use tiles::{CHUNKS, Kind, Owner, TileId, Tiles};
 
 /// Spreads addresses, whose low bits are alike, by one multiplication.
 #[derive(Default)]
@@ -281,12 +282,12 @@ impl<D: Device> Large<D> {
         let (size, kind, mut pool) = (tile.size, tile.kind, tile.pool);
         let shared = self.shared.remove(&address).unwrap_or_default();
         let mut pending = Pending::default();
-        if pool != 0 && !self.ended_pools.contains(&pool) {
+        if pool != 0 && pool != CHUNKS && !self.ended_pools.contains(&pool) {
             // In a graph's own pool, memory goes from node to node of one stream, and waits for nothing else.
             let allocated_on = if let Kind::Used(lane) = kind { lane } else { lane };
             shared.iter().chain([&lane, &allocated_on]).for_each(|&lane| pending.add(Point { lane, epoch: 0 }));
         } else {
-            pool = 0;
+            pool = if pool == CHUNKS { CHUNKS } else { 0 };
             pending.add(self.lanes.now(lane));
             if let Kind::Used(allocated_on) = kind {
                 pending.add(self.lanes.now(allocated_on));

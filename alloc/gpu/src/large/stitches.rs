@@ -36,6 +36,8 @@ pub struct Stitch {
     /// What work under its addresses has to be over before they are unmapped.
     pub pending: Pending,
     last: u64,
+    /// How often some of its granules were replaced.
+    pub mended: u32,
 }
 
 impl Stitch {
@@ -46,6 +48,23 @@ impl Stitch {
     pub fn size(&self) -> u64 {
         self.granules() as u64 * GRANULE
     }
+
+    /// The homes of its granules, one by one.
+    pub fn slots(&self) -> Vec<usize> {
+        self.runs.iter().flat_map(|run| run.slot..run.slot + run.granules).collect()
+    }
+}
+
+/// Homes that are side by side, put together.
+pub fn runs_of(slots: &[usize]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for &slot in slots {
+        match runs.last_mut() {
+            Some(run) if run.slot + run.granules == slot => run.granules += 1,
+            _ => runs.push(Run { slot, granules: 1 }),
+        }
+    }
+    runs
 }
 
 /// All stitches of a range.
@@ -79,7 +98,8 @@ impl<D: Device> Large<D> {
             let Some(id) = find(run) else { continue };
             pending.join(&self.tiles.get(id).pending);
             let id = self.tiles.carve(id, from, from + run.granules as u64 * GRANULE);
-            self.tiles.set(id, Kind::Lent, 0);
+            let pool = self.tiles.get(id).pool;
+            self.tiles.set(id, Kind::Lent, pool);
             lent.push(id);
         }
         (lent, pending)
@@ -92,7 +112,7 @@ impl<D: Device> Large<D> {
         self.stitches.uses += 1;
         stitch.last = self.stitches.uses;
         let tile = stitch.tile;
-        self.tiles.set_free_apart(tile, pending, self.now);
+        self.tiles.set_free_apart(tile, 0, pending, self.now);
         self.stitches.used.insert(stitch.address, stitch);
         tile
     }
@@ -100,7 +120,7 @@ impl<D: Device> Large<D> {
     /// A stitch that was just mapped at a tile.
     pub(super) fn new_stitch(&self, tile: TileId, runs: Vec<Run>) -> Stitch {
         let address = self.tiles.get(tile).address;
-        Stitch { address, runs, lent: Vec::new(), tile, pending: Pending::default(), last: 0 }
+        Stitch { address, runs, lent: Vec::new(), tile, pending: Pending::default(), last: 0, mended: 0 }
     }
 
     /// Sends the granules of all stitches home that lie in a free tile as a whole.
@@ -122,7 +142,8 @@ impl<D: Device> Large<D> {
             let own = self.tiles.carve(rest, address, address + stitch.size());
             self.tiles.set(own, Kind::Stitch, 0);
             for home in stitch.lent.drain(..) {
-                self.tiles.set_free(home, 0, pending.clone(), since);
+                let pool = self.tiles.get(home).pool;
+                self.tiles.set_free(home, pool, pending.clone(), since);
             }
             stitch.tile = own;
             stitch.pending = pending;

@@ -18,6 +18,9 @@ const NONE: TileId = TileId::MAX;
 /// Graphs that are captured have pools of their own; 0 is the common one.
 pub type PoolId = u32;
 
+/// The pool of the chunks that small blocks are cut from.
+pub const CHUNKS: PoolId = PoolId::MAX;
+
 /// What a tile is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -219,9 +222,9 @@ impl Tiles {
         self.index(id);
     }
 
-    /// Makes a tile free in the common pool, and leaves its neighbours alone.
-    pub fn set_free_apart(&mut self, id: TileId, pending: Pending, since: u64) {
-        self.make_free(id, 0, pending, since);
+    /// Makes a tile free, and leaves its neighbours alone.
+    pub fn set_free_apart(&mut self, id: TileId, pool: PoolId, pending: Pending, since: u64) {
+        self.make_free(id, pool, pending, since);
         self.apart = true;
     }
 
@@ -335,10 +338,11 @@ impl Tiles {
         found
     }
 
-    /// Free tiles of a pool that is given up.
+    /// The free tiles of a pool.
     pub fn free_of(&self, pool: PoolId) -> Vec<TileId> {
-        let (from, to) = (Owner(u64::from(pool) << 32), Owner((u64::from(pool) + 1) << 32));
-        self.free.range((from, 0, 0)..(to, 0, 0)).map(|(_, &id)| id).collect()
+        let from = Owner(u64::from(pool) << 32);
+        let to = Owner(from.0 | Owner::SEVERAL);
+        self.free.range((from, 0, 0)..=(to, u64::MAX, u64::MAX)).map(|(_, &id)| id).collect()
     }
 
     /// Unmapped tiles from the smallest to the largest that have at least so many bytes.

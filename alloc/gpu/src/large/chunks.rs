@@ -1,0 +1,55 @@
+//! Chunks: the granules that small blocks are cut from.
+//!
+//! They have their homes at the high end of the range, among the stitches, and stay chunks when they are free. What of them
+//! is pinned by a cached block differs from one round of a program to the next; between large blocks it would change where
+//! these fit each time. Granules of free chunks serve large requests like others, by a [stitch](super::stitches).
+
+use super::tiles::{CHUNKS, TileId};
+use super::{Large, Request};
+use crate::device::{Device, GRANULE, Result};
+use crate::pending::Pending;
+
+impl<D: Device> Large<D> {
+    /// A chunk that is free: the one at the lowest address that needs no waiting, or another one behind an event.
+    pub fn fit_chunk(&mut self, request: &Request) -> Option<u64> {
+        let mut free = self.tiles.free_of(CHUNKS);
+        free.sort_unstable_by_key(|id| self.tiles.get(*id).address);
+        let ready = free.iter().copied().find(|id| self.is_ready(*id, request));
+        let id = ready.or_else(|| {
+            free.into_iter().find(|id| {
+                let pending = self.tiles.get(*id).pending.clone();
+                self.is_usable(*id, request) && self.lanes.order(request.lane, request.stream, &pending).is_ok()
+            })
+        })?;
+        Some(self.take_chunk(id, request))
+    }
+
+    fn take_chunk(&mut self, id: TileId, request: &Request) -> u64 {
+        self.take(id, &Request { pool: CHUNKS, ..*request })
+    }
+
+    /// A new chunk. Where the device has no more memory, one that is made of what large blocks have left.
+    pub fn grow_chunk(&mut self, request: &Request) -> Result<u64> {
+        let Ok(granules) = self.obtain(1) else {
+            return match self.fit(request) {
+                Some(address) => Ok(address),
+                None => self.grow(request),
+            };
+        };
+        let Some(hole) = self.tiles.unmapped_from(GRANULE).next() else {
+            self.spare.extend(granules);
+            return Err(super::grow::NO_ADDRESSES);
+        };
+        let to = self.tiles.get(hole).end();
+        let tile = self.tiles.carve(hole, to - GRANULE, to);
+        if let Err(error) = self.map_all(tile, &granules) {
+            self.spare.extend(granules);
+            return Err(error);
+        }
+        let slot = self.slot(to - GRANULE);
+        self.home[slot] = granules[0].0;
+        self.tiles.set_free_apart(tile, CHUNKS, Pending::default(), self.now);
+        self.counters.grows += 1;
+        Ok(self.take_chunk(tile, request))
+    }
+}

@@ -1,0 +1,18 @@
+//! Small blocks: 13 classes from 256 B to 1 MiB, cut from slabs in chunks that the large blocks' tier gives out.
+//!
+//! thread cache <-> global cache <-> reserve (the free blocks of slabs) <-> large blocks
+//!
+//! A slab belongs to one stream's lane as long as it exists, and its blocks go through the tiers in the order of that stream:
+//! none of them needs an event or a call to the driver. Only a block that was used on another stream too leaves that order;
+//! it waits in a list of its own until the work is over. What is empty goes back as a large block does, and is
+//! then everybody's.
+
+mod classes;
+mod pages;
+mod slabs;
+mod thread_cache;
+
+pub use classes::{CLASSES, LARGEST, PAGE, class_of, size_of};
+pub use pages::{Page, Pages};
+pub use slabs::{CHUNK, Slabs};
+pub use thread_cache::{Counters, Home, Limits, ThreadCache, with_cache};

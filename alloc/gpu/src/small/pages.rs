@@ -1,0 +1,83 @@
+//! What lies at an address: for each 64 KiB of the reserved range, the class and the lane of the slab there.
+//!
+//! A free reads it without a lock. It is written when a slab comes or goes, and when a block is first shared, each time by
+//! who holds the pool's lock; a program that frees a block got its address after that.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::classes::PAGE;
+use crate::pending::LaneId;
+
+const IN_PART: usize = 4096;
+
+type Part = Box<[AtomicU32; IN_PART]>;
+
+/// What lies on a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page(u32);
+
+impl Page {
+    /// No slab.
+    pub const NONE: Page = Page(0);
+    const SHARED: u32 = 1 << 31;
+    /// Lanes with larger numbers have no slabs.
+    pub const LANES: LaneId = (1 << 23) - 2;
+
+    /// A slab of a class and a lane.
+    pub fn new(class: usize, lane: LaneId) -> Page {
+        Page((lane + 1) << 8 | (class as u32 + 1))
+    }
+
+    /// The class, if this is a slab's page.
+    pub fn class(self) -> Option<usize> {
+        (self.0 & 0xff).checked_sub(1).map(|class| class as usize)
+    }
+
+    /// Whether it is of this lane, and none of its blocks is shared with others.
+    #[inline]
+    pub fn is_plainly(self, lane: LaneId) -> bool {
+        self.0 >> 8 == lane + 1
+    }
+
+    /// The same, with shared blocks or without.
+    pub fn with_shared(self, shared: bool) -> Page {
+        Page(if shared { self.0 | Page::SHARED } else { self.0 & !Page::SHARED })
+    }
+}
+
+/// The pages of a reserved range.
+pub struct Pages {
+    range: Range<u64>,
+    parts: Box<[OnceLock<Part>]>,
+}
+
+impl Pages {
+    pub fn new(range: Range<u64>) -> Pages {
+        let parts = (range.end - range.start).div_ceil(PAGE * IN_PART as u64);
+        Pages { range, parts: (0..parts).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// What lies at an address.
+    #[inline]
+    pub fn get(&self, address: u64) -> Page {
+        if !self.range.contains(&address) {
+            return Page::NONE;
+        }
+        let page = ((address - self.range.start) / PAGE) as usize;
+        match self.parts[page / IN_PART].get() {
+            Some(part) => Page(part[page % IN_PART].load(Ordering::Relaxed)),
+            None => Page::NONE,
+        }
+    }
+
+    /// Says what lies at all pages of a range.
+    pub fn set(&self, address: u64, size: u64, page: Page) {
+        for address in (address..address + size).step_by(PAGE as usize) {
+            let at = ((address - self.range.start) / PAGE) as usize;
+            let part = self.parts[at / IN_PART].get_or_init(|| Box::new([const { AtomicU32::new(0) }; IN_PART]));
+            part[at % IN_PART].store(page.0, Ordering::Relaxed);
+        }
+    }
+}

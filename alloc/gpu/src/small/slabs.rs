@@ -1,0 +1,240 @@
+//! The reserve: slabs and their free blocks, and the blocks that wait for other streams.
+//!
+//! Slabs lie in chunks of one granule, so that small blocks leave the large ones' memory in one piece: what is left in caches
+//! pins whole granules, a few, and not a hole between any two large blocks.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::classes::{PAGE, size_of, slab_size};
+use super::pages::{Page, Pages};
+use crate::device::GRANULE;
+use crate::pending::{LaneId, Pending, Point};
+
+struct Slab {
+    class: usize,
+    lane: LaneId,
+    /// One bit for each block; set: free, and in no cache.
+    free: Vec<u64>,
+    free_blocks: usize,
+    blocks: usize,
+}
+
+/// Granules that slabs are cut from, each of one lane.
+struct Chunk {
+    lane: LaneId,
+    /// One bit for each page; set: in no slab.
+    free: u32,
+}
+
+/// Bytes of a chunk.
+pub const CHUNK: u64 = GRANULE;
+
+/// All slabs of a device.
+pub struct Slabs {
+    pages: Arc<Pages>,
+    chunks: BTreeMap<u64, Chunk>,
+    slabs: BTreeMap<u64, Slab>,
+    /// Those of a class and lane that have free blocks.
+    partial: BTreeSet<(usize, LaneId, u64)>,
+    /// Other lanes that use a block.
+    shared: HashMap<u64, Vec<LaneId>>,
+    /// Shared blocks on a page.
+    shared_on: HashMap<u64, usize>,
+    /// Free blocks that wait for more than the order of their slab's lane.
+    waiting: Vec<(Pending, u64)>,
+    /// Bytes of blocks that are out of the slabs: in the program's hands, in caches or waiting.
+    out: u64,
+}
+
+impl Slabs {
+    pub fn new(pages: Arc<Pages>) -> Slabs {
+        Slabs {
+            pages,
+            chunks: BTreeMap::new(),
+            slabs: BTreeMap::new(),
+            partial: BTreeSet::new(),
+            shared: HashMap::new(),
+            shared_on: HashMap::new(),
+            waiting: Vec::new(),
+            out: 0,
+        }
+    }
+
+    /// Bytes of blocks that are out of the slabs.
+    pub fn out(&self) -> u64 {
+        self.out
+    }
+
+    /// Makes a chunk of a large block, which is as long and aligned as [`CHUNK`].
+    pub fn add_chunk(&mut self, address: u64, lane: LaneId) {
+        self.chunks.insert(address, Chunk { lane, free: u32::MAX });
+    }
+
+    /// Makes a slab in the first chunk of the lane that has room. Returns whether there is one.
+    pub fn add(&mut self, class: usize, lane: LaneId) -> bool {
+        let pages = (slab_size(class) / PAGE) as u32;
+        let bits = u32::MAX >> (32 - pages);
+        // Slabs begin at a multiple of their size.
+        let fit = |chunk: &Chunk| (0..32u32).step_by(pages as usize).find(|at| chunk.free >> at & bits == bits);
+        let mut chunks = self.chunks.iter_mut().filter(|(_, chunk)| chunk.lane == lane);
+        let Some((address, at)) = chunks.find_map(|(address, chunk)| {
+            let at = fit(chunk)?;
+            chunk.free &= !(bits << at);
+            Some((*address, at))
+        }) else {
+            return false;
+        };
+        self.add_at(address + u64::from(at) * PAGE, class, lane);
+        true
+    }
+
+    fn add_at(&mut self, address: u64, class: usize, lane: LaneId) {
+        let blocks = (slab_size(class) / size_of(class)) as usize;
+        let mut free = vec![u64::MAX; blocks.div_ceil(64)];
+        if !blocks.is_multiple_of(64) {
+            free[blocks / 64] = (1 << (blocks % 64)) - 1;
+        }
+        self.slabs.insert(address, Slab { class, lane, free, free_blocks: blocks, blocks });
+        self.partial.insert((class, lane, address));
+        self.pages.set(address, slab_size(class), Page::new(class, lane));
+    }
+
+    /// Takes up to so many free blocks of a class and lane, from the lowest addresses, so that the other slabs empty.
+    pub fn take(&mut self, class: usize, lane: LaneId, most: usize, into: &mut Vec<u64>) -> usize {
+        let mut taken = 0;
+        while taken < most {
+            let next = self.partial.range((class, lane, 0)..=(class, lane, u64::MAX)).next().copied();
+            let Some(key) = next else { break };
+            let Some(slab) = self.slabs.get_mut(&key.2) else { break };
+            while taken < most && slab.free_blocks > 0 {
+                let Some(word) = slab.free.iter().position(|word| *word != 0) else { break };
+                let bit = slab.free[word].trailing_zeros() as usize;
+                slab.free[word] &= slab.free[word] - 1;
+                slab.free_blocks -= 1;
+                into.push(key.2 + (word * 64 + bit) as u64 * size_of(class));
+                taken += 1;
+            }
+            if slab.free_blocks == 0 {
+                self.partial.remove(&key);
+            }
+        }
+        self.out += taken as u64 * size_of(class);
+        taken
+    }
+
+    /// The slab of an address, and the number of the block that begins there.
+    fn find(&self, address: u64) -> Option<(u64, usize)> {
+        let (&start, slab) = self.slabs.range(..=address).next_back()?;
+        let offset = address - start;
+        let inside = offset < slab_size(slab.class) && offset.is_multiple_of(size_of(slab.class));
+        inside.then(|| (start, (offset / size_of(slab.class)) as usize))
+    }
+
+    /// Puts a block back that is free in the order of its slab's lane. Returns whether it was a block and out.
+    pub fn put(&mut self, address: u64) -> bool {
+        let Some((start, block)) = self.find(address) else { return false };
+        let Some(slab) = self.slabs.get_mut(&start) else { return false };
+        let bit = 1 << (block % 64);
+        if slab.free[block / 64] & bit != 0 {
+            return false;
+        }
+        slab.free[block / 64] |= bit;
+        slab.free_blocks += 1;
+        self.partial.insert((slab.class, slab.lane, start));
+        self.out -= size_of(slab.class);
+        true
+    }
+
+    /// The class and lane of the slab that a block is of; `None` if no block begins here, or it is in its slab.
+    pub fn lane_of(&self, address: u64) -> Option<(usize, LaneId)> {
+        let (start, block) = self.find(address)?;
+        let slab = &self.slabs[&start];
+        let out = slab.free[block / 64] & (1 << (block % 64)) == 0;
+        out.then_some((slab.class, slab.lane))
+    }
+
+    /// Notes that a block is used on another lane, too.
+    pub fn share(&mut self, address: u64, lane: LaneId) {
+        let page = address / PAGE * PAGE;
+        let lanes = self.shared.entry(address).or_default();
+        if lanes.is_empty() {
+            *self.shared_on.entry(page).or_default() += 1;
+            self.pages.set(page, PAGE, self.pages.get(page).with_shared(true));
+        }
+        if !lanes.contains(&lane) {
+            lanes.push(lane);
+        }
+    }
+
+    /// Forgets what other lanes use a block, and returns them.
+    pub fn unshare(&mut self, address: u64) -> Vec<LaneId> {
+        let page = address / PAGE * PAGE;
+        let lanes = self.shared.remove(&address).unwrap_or_default();
+        if !lanes.is_empty()
+            && let Some(count) = self.shared_on.get_mut(&page)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.shared_on.remove(&page);
+                self.pages.set(page, PAGE, self.pages.get(page).with_shared(false));
+            }
+        }
+        lanes
+    }
+
+    /// A block that is free once all of this is over.
+    pub fn wait(&mut self, address: u64, pending: Pending) {
+        self.waiting.push((pending, address));
+    }
+
+    /// The lanes that blocks wait for.
+    pub fn awaited(&self) -> BTreeSet<LaneId> {
+        self.waiting.iter().flat_map(|(pending, _)| pending.points()).map(|point| point.lane).collect()
+    }
+
+    /// Puts the blocks back that have waited for long enough. Returns whether there was one.
+    pub fn settle(&mut self, over: impl Fn(Point) -> bool) -> bool {
+        let mut done = Vec::new();
+        self.waiting.retain(|(pending, address)| {
+            let wait = !pending.points().all(&over);
+            if !wait {
+                done.push(*address);
+            }
+            wait
+        });
+        done.iter().for_each(|address| {
+            self.put(*address);
+        });
+        !done.is_empty()
+    }
+
+    /// Dissolves the slabs all of whose blocks are free, and takes the chunks away that are empty then. Returns their
+    /// addresses and lanes.
+    pub fn take_empty(&mut self) -> Vec<(u64, LaneId)> {
+        let empty = self.slabs.iter().filter(|(_, slab)| slab.free_blocks == slab.blocks);
+        let empty: Vec<_> = empty.map(|(address, slab)| (*address, slab.class, slab.lane)).collect();
+        for (address, class, lane) in empty {
+            self.slabs.remove(&address);
+            self.partial.remove(&(class, lane, address));
+            self.pages.set(address, slab_size(class), Page::NONE);
+            if let Some((start, chunk)) = self.chunks.range_mut(..=address).next_back() {
+                let bits = u32::MAX >> (32 - slab_size(class) / PAGE);
+                chunk.free |= bits << ((address - start) / PAGE);
+            }
+        }
+        let empty = self.chunks.iter().filter(|(_, chunk)| chunk.free == u32::MAX);
+        let empty: Vec<_> = empty.map(|(address, chunk)| (*address, chunk.lane)).collect();
+        empty.iter().for_each(|(address, _)| {
+            self.chunks.remove(address);
+        });
+        empty
+    }
+
+    /// Takes all chunks away: the program has no block any more, and caches that still do are of no use.
+    pub fn take_all(&mut self) -> Vec<(u64, LaneId)> {
+        self.slabs.clear();
+        self.partial.clear();
+        std::mem::take(&mut self.chunks).into_iter().map(|(address, chunk)| (address, chunk.lane)).collect()
+    }
+}

@@ -1,0 +1,399 @@
+//! What the pool's lock guards: the large blocks, the reserve, the streams by name, the settings and the counters.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::config::Config;
+use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Stream};
+use crate::error::PoolError;
+use crate::large::{Large, PoolId, Request};
+use crate::pending::{LaneId, Pending};
+use crate::small::{CHUNK, CLASSES, Counters, Limits, PAGE, Page, Slabs, size_of};
+use crate::stats::Stats;
+
+const MS: u64 = 1_000_000;
+const SECOND: u128 = 1_000_000_000;
+
+/// Small blocks that were allocated and freed, by class.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SmallCounts {
+    pub allocations: [u64; CLASSES],
+    pub frees: [u64; CLASSES],
+}
+
+impl SmallCounts {
+    pub fn add(&mut self, counters: &Counters) {
+        for class in 0..CLASSES {
+            self.allocations[class] += counters.allocations[class].load(Ordering::Relaxed);
+            self.frees[class] += counters.frees[class].load(Ordering::Relaxed);
+        }
+    }
+
+    fn bytes(counts: &[u64; CLASSES]) -> u64 {
+        counts.iter().enumerate().map(|(class, count)| count * size_of(class)).sum()
+    }
+
+    /// Bytes of the blocks that are allocated.
+    pub fn usage(&self) -> u64 {
+        SmallCounts::bytes(&self.allocations).saturating_sub(SmallCounts::bytes(&self.frees))
+    }
+}
+
+/// Counters since the last reset.
+#[derive(Default)]
+pub struct CoreCounters {
+    allocated: u64,
+    freed: u64,
+    allocations: u64,
+    frees: u64,
+    large_hits: u64,
+    misses: u64,
+    reserve_hits: u64,
+    pub global_hits: u64,
+    peak: u64,
+    /// The small blocks' counts at the reset.
+    before: SmallCounts,
+}
+
+/// What the lock guards.
+pub struct Core<D: Device> {
+    pub large: Large<D>,
+    pub slabs: Slabs,
+    pub config: Config,
+    lanes: HashMap<Stream, LaneId>,
+    captures: HashMap<LaneId, PoolId>,
+    next_pool: PoolId,
+    pub counters: CoreCounters,
+    /// Bytes of large blocks that are allocated.
+    large_usage: u64,
+    /// The largest request since the last round of background work.
+    largest_request: u64,
+    pub threads: Vec<Arc<Counters>>,
+    /// The counts of threads that have ended, and of blocks that passed by the caches.
+    pub ended: SmallCounts,
+    /// Calls that the background work may make now; below 0 after a round that took more.
+    allowance: i64,
+    last_round: u64,
+}
+
+impl<D: Device> Core<D> {
+    pub fn new(large: Large<D>, slabs: Slabs, config: Config, now: u64) -> Core<D> {
+        Core {
+            large,
+            slabs,
+            allowance: config.driver_calls_per_second as i64,
+            config,
+            lanes: HashMap::new(),
+            captures: HashMap::new(),
+            next_pool: 1,
+            counters: CoreCounters::default(),
+            large_usage: 0,
+            largest_request: 0,
+            threads: Vec::new(),
+            ended: SmallCounts::default(),
+            last_round: now,
+        }
+    }
+
+    /// The lane of a stream.
+    pub fn lane(&mut self, stream: Stream) -> Result<LaneId, PoolError> {
+        if let Some(&lane) = self.lanes.get(&stream) {
+            return Ok(lane);
+        }
+        let lane = self.large.lanes.find(stream)?;
+        if stream != Stream::PER_THREAD {
+            self.lanes.insert(stream, lane);
+        }
+        Ok(lane)
+    }
+
+    /// The lane of a stream, if its small blocks come from slabs.
+    pub fn small_lane(&mut self, stream: Stream) -> Result<Option<LaneId>, PoolError> {
+        let lane = self.lane(stream)?;
+        let small = !self.captures.contains_key(&lane) && lane < Page::LANES && self.config.alignment <= PAGE;
+        Ok(small.then_some(lane))
+    }
+
+    pub fn limits(&self) -> Limits {
+        let Config { alignment, batch_alloc_count, thread_cache_max_blocks, .. } = self.config;
+        Limits::new(alignment, batch_alloc_count, thread_cache_max_blocks)
+    }
+
+    /// Forgets a stream that is about to be destroyed.
+    pub fn stream_ends(&mut self, stream: Stream) -> Result<LaneId, PoolError> {
+        let lane = self.lane(stream)?;
+        self.large.lanes.retire(lane)?;
+        self.lanes.retain(|_, known| *known != lane);
+        Ok(lane)
+    }
+
+    pub fn begin_capture(&mut self, stream: Stream) -> Result<PoolId, PoolError> {
+        let lane = self.lane(stream)?;
+        if self.captures.contains_key(&lane) {
+            return Err(PoolError::Capture { stream, is: "is being captured already" });
+        }
+        let pool = self.next_pool;
+        self.next_pool += 1;
+        self.captures.insert(lane, pool);
+        self.large.lanes.set_capturing(lane, true);
+        Ok(pool)
+    }
+
+    pub fn end_capture(&mut self, stream: Stream) -> Result<(), PoolError> {
+        let lane = self.lane(stream)?;
+        if self.captures.remove(&lane).is_none() {
+            return Err(PoolError::Capture { stream, is: "is not being captured" });
+        }
+        self.large.lanes.set_capturing(lane, false);
+        Ok(())
+    }
+
+    fn note_peak(&mut self) {
+        self.counters.peak = self.counters.peak.max(self.large_usage + self.slabs.out());
+    }
+
+    /// A block of the large blocks' tier, from free memory. `None` if none fits.
+    pub fn fit_large(&mut self, size: u64, stream: Stream) -> Result<Option<u64>, PoolError> {
+        let request = self.request(size, stream)?;
+        self.largest_request = self.largest_request.max(request.size);
+        let address = self.large.fit(&request);
+        if address.is_some() {
+            self.counters.large_hits += 1;
+            self.count_large(request.size);
+        }
+        Ok(address)
+    }
+
+    /// The same, from memory that is put together or created.
+    pub fn grow_large(&mut self, size: u64, stream: Stream) -> Result<u64, PoolError> {
+        let request = self.request(size, stream)?;
+        let address = match self.large.fit(&request) {
+            Some(address) => address,
+            None => self.grow(&request)?,
+        };
+        self.counters.misses += 1;
+        self.count_large(request.size);
+        Ok(address)
+    }
+
+    fn request(&mut self, size: u64, stream: Stream) -> Result<Request, PoolError> {
+        let lane = self.lane(stream)?;
+        let pool = self.captures.get(&lane).copied().unwrap_or(0);
+        let align = self.config.alignment;
+        let range = self.large.range();
+        if size > range.end - range.start - GRANULE {
+            return Err(self.out_of_memory(size, DeviceError { call: Call::Reserve, fault: Fault::OutOfMemory }));
+        }
+        Ok(Request { size: size.max(1).next_multiple_of(align), align, lane, stream, pool })
+    }
+
+    fn count_large(&mut self, size: u64) {
+        self.counters.allocations += 1;
+        self.counters.allocated += size;
+        self.large_usage += size;
+        self.note_peak();
+    }
+
+    fn grow(&mut self, request: &Request) -> Result<u64, PoolError> {
+        self.large.grow(request).map_err(|cause| self.out_of_memory(request.size, cause))
+    }
+
+    fn out_of_memory(&self, request: u64, cause: DeviceError) -> PoolError {
+        PoolError::OutOfMemory {
+            request,
+            used: self.small_counts().usage() + self.large_usage,
+            held: self.large.held(),
+            free: self.large.free_bytes(),
+            largest_free: self.large.largest_free(),
+            cause,
+        }
+    }
+
+    /// Frees a block of the large blocks' tier.
+    pub fn free_large(&mut self, address: u64, stream: Stream) -> Result<(), PoolError> {
+        let lane = self.lane(stream)?;
+        let size = self.large.free(address, lane).ok_or(PoolError::NotABlock(address))?;
+        self.counters.frees += 1;
+        self.counters.freed += size;
+        self.large_usage -= size;
+        Ok(())
+    }
+
+    /// Blocks of a class from the reserve. Returns how many.
+    pub fn take_from_reserve(&mut self, class: usize, lane: LaneId, into: &mut Vec<u64>) -> usize {
+        let batch = self.config.batch_alloc_count;
+        let mut taken = self.slabs.take(class, lane, batch, into);
+        if taken == 0 && self.settle() {
+            taken = self.slabs.take(class, lane, batch, into);
+        }
+        self.counters.reserve_hits += u64::from(taken > 0);
+        self.note_peak();
+        taken
+    }
+
+    /// Blocks of a class from a new slab, for which memory is mapped if `grow` allows it. Returns how many.
+    pub fn take_from_new_slab(
+        &mut self,
+        class: usize,
+        lane: LaneId,
+        stream: Stream,
+        grow: bool,
+        into: &mut Vec<u64>,
+    ) -> Result<usize, PoolError> {
+        if !self.slabs.add(class, lane) {
+            let request = Request { size: CHUNK, align: CHUNK, lane, stream, pool: 0 };
+            let address = match self.large.fit_chunk(&request) {
+                Some(address) => address,
+                None if grow => {
+                    let grown = self.large.grow_chunk(&request);
+                    grown.map_err(|cause| self.out_of_memory(request.size, cause))?
+                }
+                None => return Ok(0),
+            };
+            self.slabs.add_chunk(address, lane);
+            self.slabs.add(class, lane);
+        }
+        let taken = self.slabs.take(class, lane, self.config.batch_alloc_count, into);
+        self.counters.misses += 1;
+        self.note_peak();
+        Ok(taken)
+    }
+
+    /// Frees a small block that can't go to a thread's cache.
+    pub fn free_small(&mut self, address: u64, stream: Stream) -> Result<(), PoolError> {
+        let lane = self.lane(stream)?;
+        let (class, own) = self.slabs.lane_of(address).ok_or(PoolError::NotABlock(address))?;
+        let shared = self.slabs.unshare(address);
+        self.ended.frees[class] += 1;
+        if lane == own && shared.is_empty() {
+            self.slabs.put(address);
+            return Ok(());
+        }
+        let mut pending = Pending::default();
+        for lane in shared.into_iter().chain([lane, own]) {
+            pending.add(self.large.lanes.now(lane));
+        }
+        self.slabs.wait(address, pending);
+        Ok(())
+    }
+
+    /// Notes that a block is used on another stream, too.
+    pub fn share(&mut self, address: u64, stream: Stream, small: bool) -> Result<(), PoolError> {
+        let lane = self.lane(stream)?;
+        if !small {
+            return if self.large.share(address, lane) { Ok(()) } else { Err(PoolError::NotABlock(address)) };
+        }
+        let (_, own) = self.slabs.lane_of(address).ok_or(PoolError::NotABlock(address))?;
+        if lane != own {
+            self.slabs.share(address, lane);
+        }
+        Ok(())
+    }
+
+    /// Looks whether blocks that wait for other streams are free by now. Returns whether one is.
+    fn settle(&mut self) -> bool {
+        for lane in self.slabs.awaited() {
+            self.large.lanes.poll(lane);
+        }
+        let lanes = &self.large.lanes;
+        self.slabs.settle(|point| lanes.is_done(point))
+    }
+
+    /// Hands the slabs back that are empty.
+    pub fn return_slabs(&mut self) {
+        self.settle();
+        for (address, lane) in self.slabs.take_empty() {
+            self.large.free(address, lane);
+        }
+    }
+
+    /// A round of the background work.
+    pub fn maintain(&mut self, now: u64) {
+        let rate = self.config.driver_calls_per_second;
+        let passed = now.saturating_sub(self.last_round);
+        let earned = (u128::from(passed) * u128::from(rate) / SECOND).min(u128::from(rate)) as u64;
+        if earned > 0 || rate == 0 {
+            self.last_round = now;
+        }
+        self.allowance = (self.allowance + earned as i64).min(rate as i64);
+        self.return_slabs();
+        let delay = self.config.idle_release_ms.saturating_mul(MS);
+        let calls = self.large.maintain(now, delay, self.allowance.max(0) as u64);
+        self.allowance -= calls as i64;
+        if self.config.enable_defrag && self.is_fragmented() {
+            self.large.coalesce();
+        }
+        self.largest_request = 0;
+    }
+
+    fn is_fragmented(&self) -> bool {
+        let fragmented = self.large.free_below(self.largest_request);
+        fragmented as f64 > self.config.defrag_threshold * self.large.held() as f64
+    }
+
+    /// Merges what is free, and whose work is over.
+    pub fn defragment(&mut self) {
+        self.large.lanes.refresh(u64::MAX);
+        self.return_slabs();
+        self.large.coalesce();
+    }
+
+    /// Gives everything back that is free and whose work is over. Returns the bytes.
+    pub fn trim(&mut self) -> u64 {
+        let held = self.large.held();
+        self.defragment();
+        self.large.maintain(0, 0, u64::MAX);
+        held - self.large.held()
+    }
+
+    fn small_counts(&self) -> SmallCounts {
+        let mut counts = self.ended;
+        self.threads.iter().for_each(|thread| counts.add(thread));
+        counts
+    }
+
+    /// Bytes of small blocks that the program has.
+    pub fn small_usage(&self) -> u64 {
+        self.small_counts().usage()
+    }
+
+    pub fn reset_stats(&mut self) {
+        let peak = self.large_usage + self.slabs.out();
+        self.counters = CoreCounters { before: self.small_counts(), peak, ..CoreCounters::default() };
+    }
+
+    pub fn stats(&self, driver_calls: u64) -> Stats {
+        let (counters, large, small) = (&self.counters, self.large.counters, self.small_counts());
+        let since = |now: [u64; CLASSES], then: [u64; CLASSES]| std::array::from_fn(|at| now[at] - then[at]);
+        let allocations: [u64; CLASSES] = since(small.allocations, counters.before.allocations);
+        let frees: [u64; CLASSES] = since(small.frees, counters.before.frees);
+        let allocation_count = counters.allocations + allocations.iter().sum::<u64>();
+        let cache_hits = allocation_count.saturating_sub(counters.misses);
+        let from_below = counters.global_hits + counters.reserve_hits + counters.large_hits;
+        Stats {
+            total_allocated: counters.allocated + SmallCounts::bytes(&allocations),
+            total_freed: counters.freed + SmallCounts::bytes(&frees),
+            current_usage: self.large_usage + small.usage(),
+            peak_usage: counters.peak,
+            allocation_count,
+            free_count: counters.frees + frees.iter().sum::<u64>(),
+            cache_hits,
+            thread_hits: cache_hits.saturating_sub(from_below),
+            global_hits: counters.global_hits,
+            reserve_hits: counters.reserve_hits,
+            large_hits: counters.large_hits,
+            cache_misses: counters.misses,
+            fragmentation_bytes: self.large.free_below(self.largest_request),
+            held: self.large.held(),
+            peak_held: self.large.peak_held(),
+            free: self.large.free_bytes(),
+            granules_remapped: large.granules_remapped,
+            granules_created: large.granules_created,
+            granules_released: large.granules_released,
+            stitches_reused: large.stitches_reused,
+            from_other_streams: large.from_other_streams,
+            driver_calls,
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Small blocks: classes, caches, streams, threads.
+
+mod support;
+
+use std::sync::Barrier;
+
+use poolscope_gpu::{Config, PoolError, Stream};
+use support::{KIB, MIB, MS, Program, US};
+
+#[test]
+fn a_hot_pair_makes_no_call_and_takes_one_block() {
+    let program = Program::new(64 * MIB);
+    let stream = program.device.stream();
+    for class in 0..13 {
+        let size = 256 << class;
+        let first = program.churn(size, stream, 100 * MS);
+        let calls = program.device.all_calls();
+        for _ in 0..1000 {
+            assert_eq!(program.churn(size, stream, 0), first);
+        }
+        assert_eq!(program.device.all_calls(), calls, "{size}");
+    }
+    assert!(program.pool.stats().thread_hits >= 13_000);
+    program.assert_in_order();
+}
+
+#[test]
+fn every_block_is_aligned_and_apart_from_the_others() {
+    let program = Program::new(64 * MIB);
+    let stream = program.device.stream();
+    let sizes = [1, 255, 256, 257, 3000, 40_000, 65_536, 65_537, 300_000, MIB - 1, MIB, MIB + 1];
+    for round in 0..3 {
+        let blocks: Vec<_> = sizes.iter().map(|size| program.alloc(*size, stream)).collect();
+        assert!(blocks.iter().all(|block| block % 256 == 0), "{round}");
+        blocks.iter().for_each(|block| program.free(*block, stream));
+    }
+    program.assert_in_order();
+}
+
+#[test]
+fn a_block_freed_on_another_stream_is_not_reused_before_both_are_past_it() {
+    let program = Program::new(64 * MIB);
+    let (own, other) = (program.device.non_blocking_stream(), program.device.non_blocking_stream());
+    let block = program.alloc(MIB, own);
+    program.order(own, other);
+    program.write(block, MIB, other, 100 * MS);
+    program.free(block, other);
+    let next = program.alloc(MIB, own);
+    assert_ne!(next, block);
+    program.write(next, MIB, own, US);
+    program.free(next, own);
+    program.pool.maintain();
+    program.device.advance(200 * MS);
+    program.pool.maintain();
+    let blocks: Vec<_> = (0..3).map(|_| program.alloc(MIB, own)).collect();
+    blocks.iter().for_each(|block| program.write(*block, MIB, own, US));
+    program.assert_in_order();
+}
+
+#[test]
+fn a_recorded_stream_holds_a_small_block_back() {
+    let program = Program::new(64 * MIB);
+    let (own, other) = (program.device.non_blocking_stream(), program.device.non_blocking_stream());
+    let block = program.alloc(64 * KIB, own);
+    program.order(own, other);
+    program.write(block, 64 * KIB, other, 100 * MS);
+    program.pool.record_stream(block, other).unwrap();
+    program.free(block, own);
+    for _ in 0..100 {
+        let next = program.alloc(64 * KIB, own);
+        program.write(next, 64 * KIB, own, US);
+    }
+    program.assert_in_order();
+}
+
+#[test]
+fn small_memory_of_a_destroyed_stream_serves_others() {
+    let program = Program::new(4 * MIB);
+    for _ in 0..20 {
+        let stream = program.device.non_blocking_stream();
+        let blocks: Vec<_> = (0..32).map(|_| program.alloc(64 * KIB, stream)).collect();
+        for block in blocks {
+            program.write(block, 64 * KIB, stream, MS);
+            program.free(block, stream);
+        }
+        program.pool.stream_ends(stream).unwrap();
+        program.device.destroy_stream(stream);
+    }
+    assert!(program.pool.stats().peak_held <= 4 * MIB);
+    program.assert_in_order();
+}
+
+#[test]
+fn cached_memory_serves_a_large_request_before_new_memory_does() {
+    let program = Program::new(32 * MIB);
+    let stream = program.device.stream();
+    let blocks: Vec<_> = (0..32).map(|_| program.alloc(MIB, stream)).collect();
+    blocks.iter().for_each(|block| program.write(*block, MIB, stream, MS));
+    blocks.iter().for_each(|block| program.free(*block, stream));
+    program.churn(32 * MIB, stream, MS);
+    program.churn(256, stream, MS);
+    program.assert_in_order();
+}
+
+#[test]
+fn a_wrong_address_is_an_error() {
+    let program = Program::new(32 * MIB);
+    let stream = program.device.stream();
+    let block = program.alloc(4 * KIB, stream);
+    for address in [block + 256, block + 1] {
+        assert_eq!(program.pool.free(address, stream), Err(PoolError::NotABlock(address)));
+    }
+    program.free(block, stream);
+    assert_eq!(program.pool.stats().current_usage, 0);
+}
+
+#[test]
+fn blocks_travel_between_threads_and_all_come_back() {
+    let program = Program::with(64 * MIB, Config { global_cache_max_blocks: 100, ..Config::default() });
+    let stream = program.device.stream();
+    std::thread::scope(|scope| {
+        let (sender, receiver) = std::sync::mpsc::sync_channel::<u64>(64);
+        let program = &program;
+        let first = scope.spawn(move || {
+            for number in 0..5_000u64 {
+                sender.send(program.alloc(256 << (number % 5), stream)).unwrap();
+            }
+        });
+        let second = scope.spawn(move || receiver.into_iter().for_each(|block| program.free(block, stream)));
+        // Joined one by one: only then have their caches gone home.
+        first.join().unwrap();
+        second.join().unwrap();
+    });
+    let stats = program.pool.stats();
+    assert_eq!((stats.current_usage, stats.allocation_count, stats.free_count), (0, 5_000, 5_000));
+    assert!(stats.global_hits > 0, "{stats}");
+    assert!(stats.peak_held <= 8 * MIB, "{stats}");
+    program.pool.release_all();
+    assert_eq!(program.pool.stats().held, 0);
+    program.assert_in_order();
+}
+
+#[test]
+fn threads_on_their_own_streams_never_share_a_block() {
+    let program = Program::new(1024 * MIB);
+    let barrier = Barrier::new(4);
+    std::thread::scope(|scope| {
+        let threads = (1..5u64).map(|seed| {
+            let (program, barrier) = (&program, &barrier);
+            scope.spawn(move || {
+                let stream = program.device.non_blocking_stream();
+                let mut random = seed;
+                let mut live = Vec::new();
+                barrier.wait();
+                for _ in 0..2_000 {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let size = (random >> 33) % (3 << (8 + (random >> 60) % 13)) + 1;
+                    let block = program.alloc(size, stream);
+                    program.write(block, size, stream, US);
+                    live.push(block);
+                    if live.len() > 32 {
+                        program.free(live.swap_remove((random >> 40) as usize % 32), stream);
+                    }
+                    if random.is_multiple_of(97) {
+                        program.pool.maintain();
+                    }
+                }
+                live.into_iter().for_each(|block| program.free(block, stream));
+                program.pool.stream_ends(stream).unwrap();
+                program.device.destroy_stream(stream);
+            })
+        });
+        // All start, and each is joined: only then has its cache gone home.
+        threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    assert_eq!(program.pool.stats().current_usage, 0);
+    program.pool.release_all();
+    assert_eq!(program.pool.stats().held, 0);
+    program.assert_in_order();
+}
+
+#[test]
+fn settings_take_effect_while_the_pool_runs() {
+    let program = Program::new(64 * MIB);
+    let stream = program.device.stream();
+    program.churn(300, stream, US);
+    program.pool.set_config(Config { alignment: 4096, ..Config::default() }).unwrap();
+    let block = program.alloc(300, stream);
+    assert_eq!((block % 4096, program.pool.size_of(block)), (0, Some(4096)));
+    for config in [Config { batch_alloc_count: 0, ..Config::default() }, Config { alignment: 0, ..Config::default() }] {
+        assert!(matches!(program.pool.set_config(config), Err(PoolError::Config(_))));
+    }
+}
+
+#[test]
+fn preallocated_blocks_cost_no_call_later() {
+    let program = Program::new(64 * MIB);
+    let stream = program.device.stream();
+    program.pool.preallocate(4 * KIB, 500, stream).unwrap();
+    let calls = program.device.all_calls();
+    let blocks: Vec<_> = (0..500).map(|_| program.alloc(4 * KIB, stream)).collect();
+    assert_eq!(program.device.all_calls(), calls);
+    assert_eq!(program.pool.stats().current_usage, 500 * 4 * KIB);
+    blocks.iter().for_each(|block| program.free(*block, stream));
+}
+
+#[test]
+fn counters_begin_anew_when_they_are_reset() {
+    let program = Program::new(64 * MIB);
+    let block = program.alloc(1000, Stream::NULL);
+    program.churn(5 * MIB, Stream::NULL, US);
+    let stats = program.pool.stats();
+    assert_eq!((stats.allocation_count, stats.free_count), (2, 1));
+    assert_eq!((stats.current_usage, stats.total_allocated), (1024, 5 * MIB + 1024));
+    program.pool.reset_stats();
+    let stats = program.pool.stats();
+    assert_eq!((stats.allocation_count, stats.total_allocated, stats.current_usage), (0, 0, 1024));
+    program.free(block, Stream::NULL);
+    let stats = program.pool.stats();
+    assert_eq!((stats.free_count, stats.total_freed, stats.current_usage), (1, 1024, 0));
+}
