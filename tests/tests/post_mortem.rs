@@ -240,3 +240,22 @@ fn leaks_are_told_of_a_process_that_ended_by_exit_and_not_of_one_that_runs() {
     let refused = pool.poolscope().args(["leaks", &living.pid().to_string()]).run();
     assert!(refused.code() == 2 && refused.stderr.contains("still runs"), "{}", refused.report());
 }
+
+/// The kernel writes a few faults in a while down and drops others, so its log says what to expect.
+#[test]
+fn a_fault_that_the_kernel_wrote_down_is_quoted() {
+    let pool = Pool::new();
+    let program = python(&pool, "import ctypes; ctypes.string_at(8)");
+    let pid = program.pid();
+    assert_eq!(program.finish().status.signal(), Some(libc::SIGSEGV));
+    let log = Program::new("dmesg").run().stdout;
+    let dead = listed(&pool, pid);
+    if log.contains(&format!("python3[{pid}]: segfault at 8 ")) {
+        assert_eq!(dead["state"], "fault", "{dead:#}");
+        assert!(dead["kernel"].as_str().expect("the kernel is quoted").contains("segfault at 8 "), "{dead:#}");
+    } else {
+        eprintln!("the kernel's log can't be read here, or does not have the fault");
+        assert_eq!(dead["state"], "gone", "{dead:#}");
+    }
+    assert_heap_is_read(&pool, pid, 48.0 * MIB);
+}

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use poolscope_e2e::pprof_rules::{self, Expected};
-use poolscope_e2e::{Pool, pprof};
+use poolscope_e2e::{Pool, Program, pprof};
 
 /// Grows to 256 MiB in steps of 1 MiB, and waits for a line.
 const GROWS: &str = "import sys,time\nheld=[]\nfor i in range(256):\n held.append(bytearray(b'x')*(1<<20))\n time.sleep(0.005)\n\
@@ -60,6 +60,9 @@ fn a_process_that_runs_already_is_watched_until_it_ends() {
 #[test]
 fn what_cannot_be_watched_is_refused() {
     let pool = Pool::new();
+    let other = Program::new("sleep").arg("100").start();
+    let output = pool.poolscope().args(["watch", &other.pid().to_string(), "--dump-at-rss", "1G"]).run();
+    assert!(output.code() == 2 && output.stderr.contains("does not run on the pool"), "{}", output.report());
     for (args, says) in [
         (&["watch", "1"][..], "--dump-at-rss or --dump-on-growth"),
         (&["watch", "4194305", "--dump-at-rss", "1G"], "there is no process 4194305"),

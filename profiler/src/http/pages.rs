@@ -1,5 +1,6 @@
 //! The handlers of everything but the metrics.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +77,15 @@ pub(super) async fn allocs(State(pool): Pool, Query(query): Query<ProfileQuery>)
     profile(&pool, &query, "allocs", Metric::AllocatedBytes).await
 }
 
+/// What `write` writes. Packing a large profile takes a while, in which a program's own requests must not wait.
+async fn written(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()> + Send + 'static) -> io::Result<Vec<u8>> {
+    let task = tokio::task::spawn_blocking(move || {
+        let mut body = Vec::new();
+        write(&mut body).map(|()| body)
+    });
+    task.await.map_err(io::Error::other)?
+}
+
 /// With the headers that Go sends.
 async fn profile(pool: &Worker, query: &ProfileQuery, name: &str, shown: Metric) -> Response {
     let mut reading = match pool.profile(query.pid).await {
@@ -94,10 +104,10 @@ async fn profile(pool: &Worker, query: &ProfileQuery, name: &str, shown: Metric)
         }
         name += "-delta";
     }
-    let mut body = Vec::new();
-    if let Err(error) = pprof::write_pprof(&reading, shown, &mut body) {
-        return text(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot write the profile: {error}\n"));
-    }
+    let body = match written(move |out| pprof::write_pprof(&reading, shown, out)).await {
+        Ok(body) => body,
+        Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot write the profile: {error}\n")),
+    };
     let attachment = HeaderValue::from_str(&format!("attachment; filename=\"{name}\""));
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
@@ -163,10 +173,11 @@ pub(super) async fn flamegraph(State(pool): Pool, Query(query): Query<ProfileQue
     let process = &reading.snapshot.process;
     let program = process.exe.rsplit('/').next().unwrap_or_default();
     let title = format!("{program} (pid {}): {}", process.pid, metric.describe());
-    let mut body = Vec::new();
-    if let Err(error) = picture::write_flamegraph(&reading.profile, metric, &title, &mut body) {
-        return text(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot draw the flamegraph: {error}\n"));
-    }
+    let profile = reading.profile;
+    let body = match written(move |out| picture::write_flamegraph(&profile, metric, &title, out)).await {
+        Ok(body) => body,
+        Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot draw the flamegraph: {error}\n")),
+    };
     ([(header::CONTENT_TYPE, "image/svg+xml"), (header::CACHE_CONTROL, "no-store")], body).into_response()
 }
 

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
@@ -22,6 +22,9 @@ use crate::{sink, target};
 
 /// Time between two looks at the resident set.
 const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Time in which a program that was started is on the pool, if it ever is.
+const STARTING: Duration = Duration::from_secs(5);
 
 /// Growth by less is none, whatever the percentage: small programs double by opening a file.
 const LEAST_GROWTH: u64 = 16 << 20;
@@ -76,12 +79,16 @@ impl Watch {
             || ProcStat::of(self.pid).is_some_and(|now| !now.is_zombie() && now.start_ticks == start.start_ticks);
         let mut memory = Memory::new(&self.triggers);
         let mut written = 0;
-        let mut on_pool = false;
+        // One that `poolscope run` only just starts is not on the pool yet.
+        let begun = Instant::now();
+        while target::newest_segment(self.pid).is_none() && runs() {
+            if begun.elapsed() > STARTING {
+                target::find(&self.pid.to_string())?;
+            }
+            sleep(INTERVAL);
+        }
         while runs() {
-            // One that `poolscope run` only just starts is not on the pool yet.
-            on_pool = on_pool || target::newest_segment(self.pid).is_some();
-            let due = if on_pool { process::memory(self.pid).and_then(|now| memory.step(now.rss)) } else { None };
-            if let Some(why) = due {
+            if let Some(why) = process::memory(self.pid).and_then(|now| memory.step(now.rss)) {
                 written += 1;
                 // What cannot be written now, on a full disk perhaps, is no reason to stop watching.
                 if let Err(error) = self.dump(written, &why) {
