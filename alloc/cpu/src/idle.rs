@@ -13,8 +13,9 @@
 //! 4. The word must still say that the path is closed (a thread in the slow path has another one there) and the heap
 //!    must not be pinned. Then its cache goes back, and the path stays closed: the thread opens it itself.
 //!
-//! Threads are asked after only if they have not run between two looks, `POOLSCOPE_GC_MS` apart. Without `/proc`, or
-//! where it is not the kernel's own (valgrind, qemu), nothing is collected.
+//! Threads are asked after only if they have not been in the slow path between two looks, `POOLSCOPE_GC_MS` apart: whoever
+//! allocates is there every few dozen blocks. Without `/proc`, or where it is not the kernel's own (valgrind, qemu), nothing
+//! is collected.
 
 use core::cell::Cell;
 
@@ -28,8 +29,8 @@ use crate::thread_cache::Heap;
 /// What the collector knows of a heap. Zeroed memory is nothing.
 #[derive(Default)]
 pub struct Idle {
-    /// How often its thread had run when last asked after.
-    runs: Cell<u64>,
+    /// What [`Heap::visits`] was at the last look.
+    visits: Cell<u64>,
     /// When that was, in milliseconds of the monotonic clock.
     since: Cell<u64>,
     /// Its cache was given back, and its thread has not been in the slow path since.
@@ -39,7 +40,7 @@ pub struct Idle {
 /// A cache of fewer bytes is not worth a thread that waits for it.
 const IDLE_MIN: usize = 64 * 1024;
 
-/// Gives back the caches of all threads that have not run for `after_ms`. Whether any thread has one left.
+/// Gives back the caches of all threads that have not allocated for `after_ms`. Whether any thread has one left.
 pub fn collect(slow: SlowPath, now_ms: u64, after_ms: u64) -> bool {
     let mut left = false;
     let mut handlers = None;
@@ -54,8 +55,8 @@ pub fn collect(slow: SlowPath, now_ms: u64, after_ms: u64) -> bool {
             heap.idle.collected.set(false);
         }
         left |= heap.idle_bytes() >= IDLE_MIN;
-        let Some(runs) = times_run(heap.thread_id.get()) else { return };
-        if heap.idle.runs.replace(runs) != runs {
+        let visits = heap.visits();
+        if heap.idle.visits.replace(visits) != visits {
             heap.idle.since.set(now_ms);
         } else if now_ms - heap.idle.since.get() >= after_ms {
             heap.idle.since.set(now_ms);
@@ -100,14 +101,6 @@ fn read_task<'a>(tid: u32, file: &[u8], buffer: &'a mut [u8]) -> &'a [u8] {
     }
     let read = core::ffi::CStr::from_bytes_until_nul(&path).map_or(0, |path| os::read_file(path, buffer));
     &buffer[..read]
-}
-
-/// How often the kernel has let a thread run: the third number of `schedstat`.
-fn times_run(tid: u32) -> Option<u64> {
-    let mut buffer = [0; 128];
-    let text = read_task(tid, b"schedstat", &mut buffer);
-    let field = text.trim_ascii().split(|&byte| byte == b' ').nth(2)?;
-    core::str::from_utf8(field).ok()?.parse().ok()
 }
 
 /// System calls during which a child may run in the caller's memory, on its stack and with its thread-local storage.

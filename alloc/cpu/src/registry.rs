@@ -115,7 +115,11 @@ impl Drop for Own {
 pub fn enter_own() -> Option<Own> {
     // SAFETY: the thread pointer is always a heap.
     let heap = unsafe { &*thread_pointer::get() };
-    heap.is_a_threads.get().then(|| Own { heap, slow: go_slow() })
+    if !heap.is_a_threads.get() {
+        return None;
+    }
+    heap.visit();
+    Some(Own { heap, slow: go_slow() })
 }
 
 /// Enters the slow path.
@@ -147,6 +151,7 @@ pub fn enter() -> Entry {
         // Until the garbage collector has done with it.
         drop(heap.closing.lock(slow));
     }
+    heap.visit();
     Entry::Heap(Entered { heap, slow, leave_with: heap, limbo: None })
 }
 

@@ -28,6 +28,8 @@ const STEPS: u64 = 16;
 /// The shortest and the longest time between two passes, in milliseconds.
 const TICK_MIN: u64 = 5;
 const TICK_MAX: u64 = 1000;
+/// The shortest time without an allocation after which a cache is drained for the sake of a shorter delay.
+const GC_MIN: u64 = 100;
 /// Bytes that do not call for the thread.
 const IDLE_MIN: usize = 512 * 1024;
 
@@ -99,9 +101,10 @@ extern "C" fn run() {
         }
         let settings = settings::current();
         let scavenge_ms = settings.scavenge_ms();
-        let tick = (scavenge_ms.unwrap_or(u64::MAX) / STEPS)
-            .min(settings.gc_ms().unwrap_or(u64::MAX) / 2)
-            .clamp(TICK_MIN, TICK_MAX);
+        // Memory is to be gone within twice the delay, also what is in a cache at first.
+        let gc_ms = settings.gc_ms().map(|ms| ms.min(scavenge_ms.map_or(u64::MAX, |delay| (delay / 2).max(GC_MIN))));
+        let tick =
+            (scavenge_ms.unwrap_or(u64::MAX) / STEPS).min(gc_ms.unwrap_or(u64::MAX) / 2).clamp(TICK_MIN, TICK_MAX);
         os::sleep_on(&STATE, RUNNING, tick);
         if PAUSES.load(Ordering::SeqCst) != 0 {
             continue;
@@ -110,7 +113,7 @@ extern "C" fn run() {
             STATE.store(NONE, Ordering::SeqCst);
             return;
         }
-        let busy = pass(slow, scavenge_ms, settings.gc_ms());
+        let busy = pass(slow, scavenge_ms, gc_ms);
         quiet = if busy { 0 } else { quiet + 1 };
         if quiet >= 2 {
             STATE.store(NONE, Ordering::SeqCst);

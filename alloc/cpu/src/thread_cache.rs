@@ -132,6 +132,8 @@ pub struct Heap {
     pub pinned: Cell<bool>,
     /// Its thread is in a hook: what it does there is reported to nobody.
     pub in_hook: Cell<bool>,
+    /// Times that its thread was in the slow path.
+    visits: Cell<u64>,
     /// The garbage collector's notes on it.
     pub idle: Idle,
     /// Next in the registry's list of all heaps.
@@ -440,6 +442,18 @@ impl Heap {
         // What came in meanwhile, for slabs that are the central cache's by now.
         self.drain(slow);
         sampler::publish_classes(self);
+    }
+
+    /// Counts a visit to the slow path.
+    #[inline(always)]
+    pub fn visit(&self) {
+        self.visits.set(self.visits.get() + 1);
+    }
+
+    /// Times that the thread was in the slow path, about: other threads may ask, while this one changes it.
+    pub fn visits(&self) -> u64 {
+        // SAFETY: a word of a heap, which is never unmapped; only whether it has changed counts.
+        unsafe { self.visits.as_ptr().read_volatile() }
     }
 
     /// Bytes in the stacks of medium blocks and in empty slabs, about: other threads may ask, while this one changes them.

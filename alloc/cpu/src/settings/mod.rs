@@ -76,7 +76,7 @@ declare::settings! {
     /// Time over which idle memory goes back to the system.
     scavenge_ms: Option<u64> = 10_000, "POOLSCOPE_SCAVENGE_MS", Milliseconds { min: 0, max: 3_600_000 }, Anytime;
 
-    /// Time without an allocation after which a thread's cache is drained.
+    /// Time without an allocation after which a thread's cache is drained; half of POOLSCOPE_SCAVENGE_MS if that is less.
     gc_ms: Option<u64> = 5_000, "POOLSCOPE_GC_MS", Milliseconds { min: 1, max: 3_600_000 }, Anytime;
 
     /// Huge pages: what the system gives by itself; none; transparent ones for what lies beyond the first 64 MiB; or explicit ones (hugetlb) as far as they go, and transparent ones then.
