@@ -1,16 +1,21 @@
-//! Random programs of allocations, frees, streams, captures and failures: whatever a program does that is in order, what the
+//! Random programs of allocations, frees, streams, threads, captures and failures: whatever a program does that is in order, what the
 //! pool makes of it is.
 
 mod support;
 
+use std::sync::Arc;
+
 use poolscope_gpu::{Config, GraphPool, Stream};
 use proptest::prelude::*;
-use support::{KIB, MIB, MS, Program};
+use support::{KIB, MIB, MS, Program, Threads};
+
+const THREADS: usize = 3;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Alloc { size: u64, stream: usize },
-    Free { which: usize, stream: Option<usize> },
+    Alloc { size: u64, stream: usize, thread: usize },
+    Free { which: usize, stream: Option<usize>, thread: usize },
+    EndThread { thread: usize },
     Use { which: usize, stream: usize, duration: u64 },
     Pass { time: u64 },
     Maintain,
@@ -36,9 +41,10 @@ fn size() -> impl Strategy<Value = u64> {
 fn step() -> impl Strategy<Value = Step> {
     let stream = || 0..5usize;
     prop_oneof![
-        12 => (size(), stream()).prop_map(|(size, stream)| Step::Alloc { size, stream }),
-        10 => (any::<usize>(), prop::option::weighted(0.2, stream()))
-            .prop_map(|(which, stream)| Step::Free { which, stream }),
+        12 => (size(), stream(), 0..THREADS).prop_map(|(size, stream, thread)| Step::Alloc { size, stream, thread }),
+        10 => (any::<usize>(), prop::option::weighted(0.2, stream()), 0..THREADS)
+            .prop_map(|(which, stream, thread)| Step::Free { which, stream, thread }),
+        1 => (0..THREADS).prop_map(|thread| Step::EndThread { thread }),
         12 => (any::<usize>(), stream(), 0..20 * MS)
             .prop_map(|(which, stream, duration)| Step::Use { which, stream, duration }),
         2 => (0..50 * MS).prop_map(|time| Step::Pass { time }),
@@ -71,7 +77,8 @@ struct Captured {
 }
 
 struct Run {
-    program: Program,
+    program: Arc<Program>,
+    threads: Threads,
     streams: Vec<Stream>,
     blocks: Vec<Block>,
     graphs: Vec<Captured>,
@@ -83,29 +90,31 @@ impl Run {
         let mut streams: Vec<_> = (0..3).map(|_| program.device.non_blocking_stream()).collect();
         streams.push(program.device.stream());
         streams.push(Stream::LEGACY);
-        Run { program, streams, blocks: Vec::new(), graphs: Vec::new() }
+        let threads = Threads::new(THREADS);
+        Run { program: Arc::new(program), threads, streams, blocks: Vec::new(), graphs: Vec::new() }
     }
 
-    fn free(&mut self, at: usize, on: Option<Stream>) {
+    fn free(&mut self, at: usize, on: Option<Stream>, thread: usize) {
         let block = self.blocks.swap_remove(at);
         let on = on.unwrap_or(block.stream);
         self.program.order(block.stream, on);
-        self.program.device.untroubled(|_| self.program.free(block.address, on));
+        let program = self.program.clone();
+        self.threads.on(thread, move || program.device.untroubled(|_| program.free(block.address, on)));
     }
 
     fn step(&mut self, step: Step) {
         let Run { program, streams, blocks, .. } = self;
         match step {
-            Step::Alloc { size, stream } => {
-                let stream = streams[stream];
-                if let Ok(address) = program.try_alloc(size, stream) {
+            Step::Alloc { size, stream, thread } => {
+                let (stream, on) = (streams[stream], program.clone());
+                if let Ok(address) = self.threads.on(thread, move || on.try_alloc(size, stream)) {
                     blocks.push(Block { address, size, stream, last: stream });
                     program.write(address, size, stream, MS);
                 }
             }
-            Step::Free { which, stream } if !blocks.is_empty() => {
+            Step::Free { which, stream, thread } if !blocks.is_empty() => {
                 let (at, on) = (which % blocks.len(), stream.map(|stream| streams[stream]));
-                self.free(at, on);
+                self.free(at, on, thread);
             }
             Step::Use { which, stream, duration } if !blocks.is_empty() => {
                 let at = which % blocks.len();
@@ -117,6 +126,7 @@ impl Run {
                 program.write(block.address, block.size, stream, duration);
                 block.last = stream;
             }
+            Step::EndThread { thread } => self.threads.renew(thread),
             Step::Pass { time } => program.device.advance(time),
             Step::Maintain => program.pool.maintain(),
             Step::Defragment => program.pool.defragment(),
@@ -211,11 +221,12 @@ impl Run {
         let asked: u64 = self.blocks.iter().map(|block| block.size).sum();
         assert!(self.program.pool.stats().current_usage >= asked);
         while !self.blocks.is_empty() {
-            self.free(0, None);
+            self.free(0, None, 0);
         }
         let stats = self.program.pool.stats();
         assert_eq!(stats.current_usage, 0);
         assert_eq!(stats.total_allocated, stats.total_freed);
+        self.threads.end();
         self.program.pool.release_all();
         assert_eq!(self.program.pool.stats().held, 0, "{}", self.program.pool.stats());
         self.program.assert_in_order();

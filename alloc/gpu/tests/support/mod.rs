@@ -4,6 +4,8 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
 
 use poolscope_gpu::{Config, Device, Kernel, Pool, PoolError, Simulated, Stream, Violation};
 
@@ -74,5 +76,43 @@ impl Program {
 
     pub fn assert_in_order(&self) {
         assert_eq!(self.device.violations(), Vec::<Violation>::new());
+    }
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads that do what they are told, one at a time: each has caches of its own, and a program is the same in every run.
+pub struct Threads(Vec<(Sender<Job>, JoinHandle<()>)>);
+
+impl Threads {
+    pub fn new(count: usize) -> Threads {
+        let start = |_| {
+            let (sender, jobs) = channel::<Job>();
+            (sender, std::thread::spawn(move || jobs.into_iter().for_each(|job| job())))
+        };
+        Threads((0..count).map(start).collect())
+    }
+
+    /// Does something on a thread, and waits for it.
+    pub fn on<R: Send + 'static>(&self, thread: usize, work: impl FnOnce() -> R + Send + 'static) -> R {
+        let (answer, answers) = channel();
+        let job = Box::new(move || answer.send(work()).unwrap());
+        self.0[thread].0.send(job).unwrap();
+        answers.recv().unwrap()
+    }
+
+    /// Ends a thread, whose caches go home, and starts another in its place.
+    pub fn renew(&mut self, thread: usize) {
+        let new = Threads::new(1).0.pop().unwrap();
+        let (sender, old) = std::mem::replace(&mut self.0[thread], new);
+        drop(sender);
+        old.join().unwrap();
+    }
+
+    pub fn end(self) {
+        for (sender, thread) in self.0 {
+            drop(sender);
+            thread.join().unwrap();
+        }
     }
 }
