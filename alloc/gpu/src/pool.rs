@@ -256,6 +256,7 @@ impl<D: Device> Pool<D> {
     pub fn release_all(&self) -> u64 {
         self.shared.reclaim_with_own_cache();
         let mut core = self.core();
+        core.large.cool();
         // Blocks that waited for other streams may be the last ones of their slabs.
         core.large.lanes.synchronize();
         core.return_slabs();

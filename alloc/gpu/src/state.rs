@@ -123,6 +123,7 @@ impl<D: Device> Core<D> {
     /// Forgets a stream that is about to be destroyed.
     pub fn stream_ends(&mut self, stream: Stream) -> Result<LaneId, PoolError> {
         let lane = self.lane(stream)?;
+        self.large.cool();
         self.large.lanes.retire(lane)?;
         self.lanes.retain(|_, known| *known != lane);
         Ok(lane)
@@ -334,6 +335,7 @@ impl<D: Device> Core<D> {
 
     /// Merges what is free, and whose work is over.
     pub fn defragment(&mut self) {
+        self.large.cool();
         self.large.lanes.refresh(u64::MAX);
         self.return_slabs();
         self.large.coalesce();

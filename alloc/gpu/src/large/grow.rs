@@ -20,7 +20,7 @@ use crate::pending::Pending;
 const PLACES: usize = 64;
 
 /// How often a stitch is mended. Two requests that take turns would each undo what the other one needs, for ever.
-const MENDS: u32 = 1;
+const MENDS: u32 = 3;
 
 pub(super) const NO_ADDRESSES: DeviceError = DeviceError { call: Call::Reserve, fault: Fault::OutOfMemory };
 

@@ -8,6 +8,7 @@ impl<D: Device> Large<D> {
     /// One round of the background work at a time: looks how far the streams are, and gives granules back that have been free
     /// for `delay` nanoseconds, with at most `budget` calls to the driver. Returns how many calls it made.
     pub fn maintain(&mut self, now: u64, delay: u64, budget: u64) -> u64 {
+        self.cool();
         self.now = self.now.max(now);
         let start = self.driver.calls();
         self.lanes.refresh(budget);

@@ -63,6 +63,14 @@ pub struct Request {
     pub pool: PoolId,
 }
 
+/// A block that was freed and is kept as it is.
+struct Hot {
+    address: u64,
+    size: u64,
+    lane: LaneId,
+    tile: TileId,
+}
+
 /// What the large blocks' counters count. All are of the time since the pool began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LargeCounters {
@@ -94,6 +102,10 @@ pub struct Large<D: Device> {
     home: Vec<u64>,
     stitches: Stitches,
     blocks: AddressMap<TileId>,
+    /// The block that was freed last, by the lane that it was allocated on. It is not merged yet: the next request is
+    /// often for just such a one. Its tile is still that of a block. Any other request merges it first, so that it
+    /// finds what it would have found.
+    hot: Option<Hot>,
     /// Which other lanes used a block.
     shared: AddressMap<Vec<LaneId>>,
     /// Granules that are mapped nowhere.
@@ -132,6 +144,7 @@ impl<D: Device> Large<D> {
             home: vec![0; (size / GRANULE) as usize],
             stitches: Stitches::default(),
             blocks: AddressMap::default(),
+            hot: None,
             shared: AddressMap::default(),
             spare: Vec::new(),
             held: 0,
@@ -159,7 +172,7 @@ impl<D: Device> Large<D> {
 
     /// Bytes that are mapped and free.
     pub fn free_bytes(&self) -> u64 {
-        self.tiles.free_bytes()
+        self.tiles.free_bytes() + self.hot.as_ref().map_or(0, |hot| hot.size)
     }
 
     /// The largest free piece.
@@ -181,28 +194,47 @@ impl<D: Device> Large<D> {
 
     /// A block from free memory, if some fits.
     pub fn fit(&mut self, request: &Request) -> Option<u64> {
+        let same = |hot: &mut Hot| {
+            let wanted = (hot.size, hot.lane, 0) == (request.size, request.lane, request.pool);
+            wanted && hot.address.is_multiple_of(request.align)
+        };
+        if let Some(hot) = self.hot.take_if(same) {
+            self.counters.fits += 1;
+            self.blocks.insert(hot.address, hot.tile);
+            return Some(hot.address);
+        }
+        self.cool();
         let id = self.find_fit(request)?;
         self.counters.fits += 1;
         Some(self.take(id, request))
     }
 
-    fn find_fit(&mut self, request: &Request) -> Option<TileId> {
+    /// The best fit that the request's stream may have at once.
+    fn own_fit(&self, request: &Request) -> Option<TileId> {
         let Request { size, align, lane, pool, .. } = *request;
         let own = self.tiles.best_fit(Owner::lane(pool, lane), size, align);
         if pool != 0 && own.is_some() {
             return own;
         }
         let anyones = self.tiles.best_fit(Owner::ANYONE, size, align);
-        let best = own.into_iter().chain(anyones).min_by_key(|id| self.rank(*id));
-        if best.is_some() {
-            return best;
-        }
-        if let Some(id) = self.fit_of_others(request) {
+        own.into_iter().chain(anyones).min_by_key(|id| self.rank(*id))
+    }
+
+    fn find_fit(&mut self, request: &Request) -> Option<TileId> {
+        if let Some(id) = self.own_fit(request).or_else(|| self.fit_of_others(request)) {
             return Some(id);
         }
         // During a capture, what can't be waited for would spoil what it is merged with.
         let merged = !self.lanes.is_any_capturing() && self.tiles.merge_all();
         if merged { self.fit_of_others(request) } else { None }
+    }
+
+    /// Merges the block that is kept as it was freed.
+    pub fn cool(&mut self) {
+        if let Some(hot) = self.hot.take() {
+            let pending = Pending::at(self.lanes.now(hot.lane));
+            self.release(hot.tile, 0, pending);
+        }
     }
 
     fn rank(&self, id: TileId) -> (u64, u64) {
@@ -281,6 +313,11 @@ impl<D: Device> Large<D> {
         let tile = self.tiles.get(id);
         let (size, kind, mut pool) = (tile.size, tile.kind, tile.pool);
         let shared = self.shared.remove(&address).unwrap_or_default();
+        self.cool();
+        if pool == 0 && kind == Kind::Used(lane) && shared.is_empty() {
+            self.hot = Some(Hot { address, size, lane, tile: id });
+            return Some(size);
+        }
         let mut pending = Pending::default();
         if pool != 0 && pool != CHUNKS && !self.ended_pools.contains(&pool) {
             // In a graph's own pool, memory goes from node to node of one stream, and waits for nothing else.
@@ -317,6 +354,7 @@ impl<D: Device> Large<D> {
 
     /// Forgets what is over, and merges what waited for different streams.
     pub fn coalesce(&mut self) {
+        self.cool();
         for id in self.tiles.free_from(0) {
             let lanes = &self.lanes;
             self.tiles.settle(id, |point| lanes.is_done(point));
@@ -344,6 +382,7 @@ impl<D: Device> Large<D> {
 impl<D: Device> Drop for Large<D> {
     fn drop(&mut self) {
         // With blocks still in the program's hands, or work under way, the memory has to stay.
+        self.cool();
         if self.blocks.is_empty() && self.lanes.synchronize() {
             self.give_all_back();
         }
