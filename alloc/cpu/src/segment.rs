@@ -307,7 +307,7 @@ fn create_file(generation: u64, len: usize) -> Result<*mut u8, &'static str> {
             return Err("its folder belongs to another user, or others may write to it");
         }
         let pid = os::process_id();
-        remove_older(path.as_ptr(), pid);
+        remove_older(path.as_ptr(), pid, &Start::of_this_process());
         path.push(b"/");
         path.push_number(u64::from(pid));
         path.push(b".");
@@ -339,11 +339,51 @@ fn create_file(generation: u64, len: usize) -> Result<*mut u8, &'static str> {
     })
 }
 
-/// Removes the segments of earlier images of this process (`exec` keeps the pid).
+/// What tells a process from others that had its id before: from byte [`Start::OFFSET`] of a segment's header.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+struct Start {
+    ticks: u64,
+    boot_id: [u8; 16],
+}
+
+impl Start {
+    const OFFSET: libc::off_t = core::mem::offset_of!(Header, start_ticks) as libc::off_t;
+
+    fn of_this_process() -> Start {
+        Start { ticks: start_ticks(), boot_id: boot_id() }
+    }
+
+    /// What a segment says of its process. `None` if it can't be read.
+    ///
+    /// # Safety
+    /// `dir` is an open folder.
+    unsafe fn of_segment(dir: libc::c_int, name: &CStr) -> Option<Start> {
+        let mut start = Start { ticks: 0, boot_id: [0; 16] };
+        // SAFETY: the call writes to `start` at most its size, of which any bytes are a value. Not by the C library's
+        // functions, at which a cancelled thread ends.
+        let read = unsafe {
+            let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+            let fd = libc::syscall(libc::SYS_openat, dir, name.as_ptr(), flags, 0) as libc::c_int;
+            if fd < 0 {
+                return None;
+            }
+            let read = libc::syscall(libc::SYS_pread64, fd, &raw mut start, size_of::<Start>(), Self::OFFSET);
+            os::close(fd);
+            read
+        };
+        (read == size_of::<Start>() as i64).then_some(start)
+    }
+}
+
+const _: () = assert!(core::mem::offset_of!(Header, boot_id) == core::mem::offset_of!(Header, start_ticks) + 8);
+
+/// Removes the segments of earlier images of this process (`exec` keeps the pid). Those of dead processes that had the same
+/// id stay: somebody may still want to read them.
 ///
 /// # Safety
 /// `dir` is a string that ends with zero.
-unsafe fn remove_older(dir: *const libc::c_char, pid: u32) {
+unsafe fn remove_older(dir: *const libc::c_char, pid: u32, start: &Start) {
     let mut prefix = PathBuffer::new();
     prefix.push_number(u64::from(pid));
     prefix.push(b".");
@@ -366,7 +406,9 @@ unsafe fn remove_older(dir: *const libc::c_char, pid: u32) {
                 // struct linux_dirent64: ino u64, off i64, reclen u16, type u8, name.
                 let length = entry.add(16).cast::<u16>().read_unaligned();
                 let name = CStr::from_ptr(entry.add(19).cast());
-                if name.to_bytes().starts_with(&prefix.bytes[..prefix.len]) {
+                if name.to_bytes().starts_with(&prefix.bytes[..prefix.len])
+                    && Start::of_segment(fd, name).is_some_and(|found| found == *start)
+                {
                     libc::unlinkat(fd, name.as_ptr(), 0);
                 }
                 at += usize::from(length.max(1));
@@ -458,5 +500,39 @@ impl PathBuffer {
     fn push_hex(&mut self, value: u64) {
         let digits: [u8; 16] = core::array::from_fn(|i| b"0123456789abcdef"[(value >> (60 - 4 * i) & 15) as usize]);
         self.push(&digits);
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::format;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn segments_of_this_process_are_replaced_and_those_of_dead_ones_with_its_id_stay() {
+        let folder = std::env::temp_dir().join(format!("psc-older-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let ours = Start::of_this_process();
+        let write = |name: &str, ticks: u64, boot_id: [u8; 16]| {
+            let mut bytes = std::vec![0; HEADER_LEN];
+            bytes[40..48].copy_from_slice(&ticks.to_ne_bytes());
+            bytes[48..64].copy_from_slice(&boot_id);
+            std::fs::write(folder.join(name), bytes).unwrap();
+        };
+        write("77.0001", ours.ticks, ours.boot_id);
+        write("77.0002", ours.ticks - 1, ours.boot_id);
+        write("77.0003", ours.ticks, [0; 16]);
+        write("771.0001", ours.ticks, ours.boot_id);
+        std::fs::write(folder.join("77.0004"), "no segment").unwrap();
+        let path = CString::new(folder.as_os_str().as_bytes()).unwrap();
+        // SAFETY: a string that ends with zero.
+        unsafe { remove_older(path.as_ptr(), 77, &ours) };
+        let mut left: std::vec::Vec<_> =
+            std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(left, ["77.0002", "77.0003", "77.0004", "771.0001"]);
     }
 }
