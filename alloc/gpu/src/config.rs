@@ -16,7 +16,7 @@ pub struct Config {
     /// The part of the held memory that may lie free in pieces too small for the largest recent request, from 0 to 1, before
     /// the background work defragments.
     pub defrag_threshold: f64,
-    /// Milliseconds between two rounds of the background work.
+    /// Milliseconds that pass at least before the background work defragments again.
     pub defrag_interval_ms: u64,
     /// Milliseconds after which free granules go back to the device.
     pub idle_release_ms: u64,

@@ -62,6 +62,8 @@ pub struct Core<D: Device> {
     pub slabs: Slabs,
     pub config: Config,
     lanes: HashMap<Stream, LaneId>,
+    /// The stream that was named last.
+    last: Option<(Stream, LaneId)>,
     captures: HashMap<LaneId, PoolId>,
     next_pool: PoolId,
     pub counters: CoreCounters,
@@ -75,6 +77,7 @@ pub struct Core<D: Device> {
     /// Calls that the background work may make now; below 0 after a round that took more.
     allowance: i64,
     last_round: u64,
+    last_defrag: u64,
 }
 
 impl<D: Device> Core<D> {
@@ -85,6 +88,7 @@ impl<D: Device> Core<D> {
             allowance: config.driver_calls_per_second as i64,
             config,
             lanes: HashMap::new(),
+            last: None,
             captures: HashMap::new(),
             next_pool: 1,
             counters: CoreCounters::default(),
@@ -93,12 +97,19 @@ impl<D: Device> Core<D> {
             threads: Vec::new(),
             ended: SmallCounts::default(),
             last_round: now,
+            last_defrag: now,
         }
     }
 
     /// The lane of a stream.
     pub fn lane(&mut self, stream: Stream) -> Result<LaneId, PoolError> {
+        if let Some((last, lane)) = self.last
+            && last == stream
+        {
+            return Ok(lane);
+        }
         if let Some(&lane) = self.lanes.get(&stream) {
+            self.last = Some((stream, lane));
             return Ok(lane);
         }
         let lane = self.large.lanes.find(stream)?;
@@ -126,6 +137,7 @@ impl<D: Device> Core<D> {
         self.large.cool();
         self.large.lanes.retire(lane)?;
         self.lanes.retain(|_, known| *known != lane);
+        self.last = None;
         Ok(lane)
     }
 
@@ -322,7 +334,9 @@ impl<D: Device> Core<D> {
         let delay = self.config.idle_release_ms.saturating_mul(MS);
         let calls = self.large.maintain(now, delay, self.allowance.max(0) as u64);
         self.allowance -= calls as i64;
-        if self.config.enable_defrag && self.is_fragmented() {
+        let interval = self.config.defrag_interval_ms.saturating_mul(MS);
+        if self.config.enable_defrag && now.saturating_sub(self.last_defrag) >= interval && self.is_fragmented() {
+            self.last_defrag = now;
             self.large.coalesce();
         }
         self.largest_request = 0;

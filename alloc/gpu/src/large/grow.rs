@@ -5,8 +5,8 @@
 //! unmapped addresses and to [stitch](super::stitches) free granules together, the one is taken that creates less. A stitch
 //! that is there already costs nothing, so it is tried first.
 //!
-//! Nothing is unmapped, so nothing has to be waited for on the host: the block waits, on its stream, for what its granules
-//! wait for.
+//! Nothing has to be waited for on the host: the block waits, on its stream, for what its granules wait for. Only a stitch that
+//! is mended has mappings taken away, and only if all work under its addresses is known to be over.
 
 use std::collections::HashSet;
 
