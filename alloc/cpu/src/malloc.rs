@@ -87,19 +87,26 @@ fn malloc_aligned_fast(size: usize, align: usize) -> Option<*mut u8> {
 #[cold]
 #[inline(never)]
 extern "C" fn malloc_aligned_slow(size: usize, align: usize) -> *mut u8 {
-    if let Some(class) = SizeClass::of_aligned(size, align)
-        && !class.is_medium()
-        && let Some(p) = recycle(class)
-    {
-        return p;
+    match recycle_aligned(size, align) {
+        Some(p) => p,
+        None => allocate(size, align).0,
     }
-    allocate(size, align).0
+}
+
+/// [`recycle`], if a small class has blocks of this alignment.
+#[inline(always)]
+fn recycle_aligned(size: usize, align: usize) -> Option<*mut u8> {
+    let class = SizeClass::of_aligned(size, align)?;
+    if class.is_medium() { None } else { recycle(class) }
 }
 
 #[cold]
 #[inline(never)]
 extern "C" fn malloc_aligned_keeping_errno_slow(size: usize, align: usize) -> *mut u8 {
-    os::keep_errno(|| allocate(size, align).0)
+    match recycle_aligned(size, align) {
+        Some(p) => p,
+        None => os::keep_errno(|| allocate(size, align).0),
+    }
 }
 
 /// A block from this thread's list, if it has one: what C++'s `operator new` tries before it may have to throw.
