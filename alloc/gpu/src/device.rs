@@ -61,6 +61,17 @@ pub struct MemoryInfo {
     pub total: u64,
 }
 
+/// What the driver's own pool holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AsyncPool {
+    /// Bytes that it has from the device (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`).
+    pub reserved: u64,
+    /// The most that it had since it was last trimmed (`CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH`).
+    pub peak_reserved: u64,
+    /// Bytes in blocks (`CU_MEMPOOL_ATTR_USED_MEM_CURRENT`).
+    pub used: u64,
+}
+
 /// The calls of the interface, for prices, counters, injected failures and messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
@@ -100,11 +111,21 @@ pub enum Call {
     Synchronize,
     /// [`Device::wait`].
     Wait,
+    /// [`Device::allocate_async`].
+    AllocateAsync,
+    /// [`Device::free_async`].
+    FreeAsync,
+    /// [`Device::async_pool`].
+    AsyncPool,
+    /// [`Device::keep_async`].
+    KeepAsync,
+    /// [`Device::trim_async`].
+    TrimAsync,
 }
 
 impl Call {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Call; 18] = [
+    pub const ALL: [Call; 23] = [
         Call::MemoryInfo,
         Call::Reserve,
         Call::Unreserve,
@@ -123,6 +144,11 @@ impl Call {
         Call::Query,
         Call::Synchronize,
         Call::Wait,
+        Call::AllocateAsync,
+        Call::FreeAsync,
+        Call::AsyncPool,
+        Call::KeepAsync,
+        Call::TrimAsync,
     ];
 
     /// The driver's function.
@@ -146,6 +172,11 @@ impl Call {
             Call::Query => "cuEventQuery",
             Call::Synchronize => "cuEventSynchronize",
             Call::Wait => "cuStreamWaitEvent",
+            Call::AllocateAsync => "cuMemAllocAsync",
+            Call::FreeAsync => "cuMemFreeAsync",
+            Call::AsyncPool => "cuMemPoolGetAttribute",
+            Call::KeepAsync => "cuMemPoolSetAttribute",
+            Call::TrimAsync => "cuMemPoolTrimTo",
         }
     }
 }
@@ -253,4 +284,34 @@ pub trait Device: Send + Sync + 'static {
 
     /// Lets the stream's later work wait for the work before the event's last record.
     fn wait(&self, stream: Stream, event: Event) -> Result<()>;
+
+    /// A block of the driver's own pool (`cudaMallocAsync`), in the order of a stream.
+    fn allocate_async(&self, bytes: u64, stream: Stream) -> Result<u64> {
+        let _ = (bytes, stream);
+        Err(DeviceError { call: Call::AllocateAsync, fault: Fault::Unsupported })
+    }
+
+    /// Gives a block back to the driver's own pool, in the order of a stream.
+    fn free_async(&self, address: u64, stream: Stream) -> Result<()> {
+        let _ = (address, stream);
+        Err(DeviceError { call: Call::FreeAsync, fault: Fault::Unsupported })
+    }
+
+    /// What the driver's own pool holds.
+    fn async_pool(&self) -> Result<AsyncPool> {
+        Err(DeviceError { call: Call::AsyncPool, fault: Fault::Unsupported })
+    }
+
+    /// Lets the driver's own pool keep so many bytes when the host waits for a stream (its release threshold, at first 0).
+    fn keep_async(&self, bytes: u64) -> Result<()> {
+        let _ = bytes;
+        Err(DeviceError { call: Call::KeepAsync, fault: Fault::Unsupported })
+    }
+
+    /// Gives back what the driver's own pool holds and does not use, down to so many bytes, and begins
+    /// [`AsyncPool::peak_reserved`] anew.
+    fn trim_async(&self, keep: u64) -> Result<()> {
+        let _ = keep;
+        Err(DeviceError { call: Call::TrimAsync, fault: Fault::Unsupported })
+    }
 }

@@ -25,7 +25,8 @@ mod stats;
 
 pub use config::{Config, ConfigError};
 pub use device::{
-    Call, Device, DeviceError, Event, Fault, GRANULE, Granule, MemoryInfo, Progress, Properties, Result, Stream,
+    AsyncPool, Call, Device, DeviceError, Event, Fault, GRANULE, Granule, MemoryInfo, Progress, Properties, Result,
+    Stream,
 };
 pub use error::PoolError;
 pub use pool::{GraphPool, Pool};

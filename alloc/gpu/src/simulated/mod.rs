@@ -13,6 +13,7 @@
 //!
 //! It does not model how fast work runs, nor branches within a captured graph: its work runs one after the other.
 
+mod driver_pool;
 mod faults;
 mod memory;
 mod order;
@@ -24,8 +25,10 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::device::{
-    Call, Device, DeviceError, Event, Fault, GRANULE, Granule, MemoryInfo, Progress, Properties, Result, Stream,
+    AsyncPool, Call, Device, DeviceError, Event, Fault, GRANULE, Granule, MemoryInfo, Progress, Properties, Result,
+    Stream,
 };
+use driver_pool::DriverPool;
 use faults::Faults;
 use memory::Memory;
 use streams::Streams;
@@ -109,6 +112,7 @@ struct State {
     clock: u64,
     memory: Memory,
     streams: Streams,
+    driver_pool: DriverPool,
     faults: Faults,
     calls: HashMap<Call, u64>,
     violations: Vec<Violation>,
@@ -172,6 +176,7 @@ impl Simulated {
             clock: 0,
             memory: Memory::new(memory),
             streams: Streams::new(),
+            driver_pool: DriverPool::default(),
             faults: Faults::default(),
             calls: HashMap::new(),
             violations: Vec::new(),
@@ -449,7 +454,8 @@ impl Device for Simulated {
         state.begin_outside_capture(Call::Synchronize, 0)?;
         let done = state.streams.synchronize(event).map_err(failed(Call::Synchronize))?;
         state.clock = state.clock.max(done);
-        Ok(())
+        let State { clock, memory, streams, driver_pool, .. } = &mut *state;
+        driver_pool.after_wait(memory, streams, clock).map_err(failed(Call::Synchronize))
     }
 
     fn wait(&self, stream: Stream, event: Event) -> Result<()> {
@@ -461,5 +467,41 @@ impl Device for Simulated {
             return Err(DeviceError { call: Call::Wait, fault: Fault::Capturing });
         }
         Ok(())
+    }
+
+    fn allocate_async(&self, bytes: u64, stream: Stream) -> Result<u64> {
+        let mut state = self.state();
+        state.begin_outside_capture(Call::AllocateAsync, bytes)?;
+        let State { clock, memory, streams, driver_pool, .. } = &mut *state;
+        let at = streams.find(stream).map_err(failed(Call::AllocateAsync))?;
+        driver_pool.allocate(bytes, at, memory, streams, clock).map_err(failed(Call::AllocateAsync))
+    }
+
+    fn free_async(&self, address: u64, stream: Stream) -> Result<()> {
+        let mut state = self.state();
+        state.begin_outside_capture(Call::FreeAsync, 0)?;
+        let State { streams, driver_pool, .. } = &mut *state;
+        let at = streams.find(stream).map_err(failed(Call::FreeAsync))?;
+        driver_pool.free(address, at, streams).map_err(failed(Call::FreeAsync))
+    }
+
+    fn async_pool(&self) -> Result<AsyncPool> {
+        let mut state = self.state();
+        state.begin(Call::AsyncPool, 0)?;
+        Ok(state.driver_pool.figures())
+    }
+
+    fn keep_async(&self, bytes: u64) -> Result<()> {
+        let mut state = self.state();
+        state.begin(Call::KeepAsync, 0)?;
+        state.driver_pool.keep = bytes;
+        Ok(())
+    }
+
+    fn trim_async(&self, keep: u64) -> Result<()> {
+        let mut state = self.state();
+        state.begin_outside_capture(Call::TrimAsync, 0)?;
+        let State { clock, memory, streams, driver_pool, .. } = &mut *state;
+        driver_pool.trim(keep, memory, streams, clock).map_err(failed(Call::TrimAsync))
     }
 }

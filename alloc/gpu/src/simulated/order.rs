@@ -29,4 +29,9 @@ impl Order {
             }
         }
     }
+
+    /// Whether all that the other knows is known here.
+    pub fn covers(&self, other: &Order) -> bool {
+        other.0.iter().enumerate().all(|(at, &number)| number <= self.of(at))
+    }
 }

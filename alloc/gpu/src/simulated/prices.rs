@@ -24,6 +24,10 @@ fn row(call: Call) -> Row {
         Call::Wait => [200; 3],
         Call::Capturing | Call::StreamId => [20; 3],
         Call::CreateEvent | Call::DestroyEvent | Call::Synchronize => [500; 3],
+        // Half of a hot pair. A pool that grows pays for its memory beside it.
+        Call::AllocateAsync | Call::FreeAsync => [375; 3],
+        Call::AsyncPool | Call::KeepAsync => [100; 3],
+        Call::TrimAsync => [10_000; 3],
         Call::MemoryInfo => [10_000; 3],
         Call::Reserve | Call::Unreserve => [5_000; 3],
     }

@@ -136,6 +136,21 @@ impl Streams {
         stream.seen.clone()
     }
 
+    /// All work that a stream has now, and when it is done.
+    pub fn point(&mut self, at: usize) -> (Order, u64) {
+        self.join_default(at);
+        let mut seen = self.streams[at].seen.clone();
+        seen.join(&self.host);
+        (seen, self.streams[at].ready)
+    }
+
+    /// Lets a stream's later work come after a point in that of another one.
+    pub fn follow(&mut self, at: usize, (seen, ready): &(Order, u64)) {
+        let stream = &mut self.streams[at];
+        stream.seen.join(seen);
+        stream.ready = stream.ready.max(*ready);
+    }
+
     /// When a stream has nothing to do any more.
     pub fn ready(&self, at: usize) -> u64 {
         self.streams[at].ready
