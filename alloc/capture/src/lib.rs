@@ -18,7 +18,7 @@
 //! 1. [`modules`] says which module it lies in: glibc's lock-free `_dl_find_object` ([`loader`]), and a table of what
 //!    the module's own headers ([`elf`]) say;
 //! 2. a module that keeps frame pointers ([`frame_pointers`]) is left by them;
-//! 3. any other one by its unwind tables: framehop reads them ([`unwinder`]);
+//! 3. any other one by its unwind tables: framehop reads them ([`unwinder`]), and what it finds is kept ([`rules`]);
 //! 4. [`stack`] reads the words that the step asks for.
 //!
 //! Code of no module, such as that of most JIT compilers, is stepped through by frame pointers, and only believed if
@@ -47,6 +47,7 @@ mod frame_pointers;
 mod loader;
 mod modules;
 mod reader;
+mod rules;
 mod stack;
 mod system;
 mod unwind_tables;

@@ -8,6 +8,9 @@
 //! the frame pointer chains, and the walk goes along it.
 
 use crate::loader::Object;
+#[cfg(target_arch = "x86_64")]
+use crate::rules::Base;
+use crate::rules::Rule;
 use crate::stack::Window;
 use crate::unwind_tables::Tables;
 use crate::walk::{Registers, Step};
@@ -79,7 +82,49 @@ impl Unwinder {
             Err(_) => Step::Lost,
         }
     }
+
+    /// What framehop does at a return address. It is asked twice, with registers that are far from each other, and each
+    /// word that it reads names its own address: that tells where the caller's registers come from.
+    #[cold]
+    pub(crate) fn rule(&self, pc: usize, cache: &mut Cache) -> Rule {
+        let Some(address) = FrameAddress::from_return_address(pc as u64) else { return Rule::Other };
+        let mut ask = |sp: u64, fp: u64| {
+            let mut inner = UnwindRegsX86_64::new(pc as u64, sp, fp);
+            let mut read = |address: u64| Ok(address ^ MARK);
+            let caller = self.inner.unwind_frame(address, &mut inner, cache, &mut read);
+            let saved = if inner.bp() == fp { None } else { Some(inner.bp() ^ MARK) };
+            caller.map(|caller| caller.map(|pc| (inner.sp(), pc ^ MARK, saved)))
+        };
+        let [first, second] = PROBES;
+        let (a, b) = match (ask(first.0, first.1), ask(second.0, second.1)) {
+            (Ok(None), Ok(None)) => return Rule::End,
+            (Ok(Some(a)), Ok(Some(b))) => (a, b),
+            _ => return Rule::Other,
+        };
+        let as_usual = |(cfa, pc_at, _): (u64, u64, Option<u64>)| pc_at.wrapping_add(8) == cfa;
+        let below = |(cfa, _, saved): (u64, u64, Option<u64>)| saved.map_or(0, |at| cfa.wrapping_sub(at));
+        let above = |from: fn((u64, u64)) -> u64| {
+            let cfa = a.0.wrapping_sub(from(first));
+            (cfa == b.0.wrapping_sub(from(second))).then_some(cfa)
+        };
+        if !as_usual(a) || !as_usual(b) || below(a) != below(b) || a.2.is_some() != b.2.is_some() {
+            return Rule::Other;
+        }
+        match (above(|registers| registers.0), above(|registers| registers.1)) {
+            (Some(cfa), _) => Rule::offset(Base::Sp, cfa, below(a)),
+            (None, Some(cfa)) => Rule::offset(Base::Fp, cfa, below(a)),
+            (None, None) => Rule::Other,
+        }
+    }
 }
+
+/// Two stack pointers with a frame pointer above each.
+#[cfg(target_arch = "x86_64")]
+const PROBES: [(u64, u64); 2] = [(1 << 40, (1 << 40) + (1 << 33)), (1 << 41, (1 << 41) + (1 << 34))];
+
+/// Tells a word that framehop read from the registers that it was given.
+#[cfg(target_arch = "x86_64")]
+const MARK: u64 = 1 << 60;
 
 #[cfg(not(target_arch = "x86_64"))]
 impl Unwinder {
@@ -91,5 +136,10 @@ impl Unwinder {
     /// Not called.
     pub(crate) fn step(&self, _: &Registers, _: bool, _: &mut Window, _: &mut Cache) -> Step {
         Step::Lost
+    }
+
+    /// Not called.
+    pub(crate) fn rule(&self, _: usize, _: &mut Cache) -> Rule {
+        Rule::Other
     }
 }

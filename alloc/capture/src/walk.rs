@@ -2,6 +2,7 @@
 
 use crate::caches::{self, Taken};
 use crate::modules::{self, Confirmed, Module};
+use crate::rules::{self, Key, Rule};
 use crate::stack::{ThreadState, Window};
 use crate::{Captured, MAX_DEPTH, fallback};
 
@@ -88,13 +89,17 @@ impl Walk<'_> {
             if self.trusts_frame_pointers
                 && called
                 && self.module.as_ref().is_some_and(|module| module.keeps_frame_pointers)
-                && let Some(caller) = self.step_trusted(&registers)
+                && let Some(caller) = self.step_trusted(registers)
             {
                 registers = caller;
                 trusted += 1;
                 continue;
             }
-            let step = self.step(&registers, called);
+            if called && let Some(caller) = self.step_by_rule(registers) {
+                registers = caller;
+                continue;
+            }
+            let step = self.step(registers, called);
             called = true;
             registers = match step {
                 Step::To(caller) => caller,
@@ -151,7 +156,7 @@ impl Walk<'_> {
 
     /// To the caller, in a module that keeps frame pointers. `None` if the register holds none.
     #[inline(always)]
-    fn step_trusted(&mut self, registers: &Registers) -> Option<Registers> {
+    fn step_trusted(&mut self, registers: Registers) -> Option<Registers> {
         if registers.fp < registers.sp {
             return None;
         }
@@ -160,25 +165,41 @@ impl Walk<'_> {
     }
 
     /// To the caller, by the tables of its module if it has any.
+    /// To the caller, if a rule leads there.
+    #[inline(always)]
+    fn step_by_rule(&mut self, registers: Registers) -> Option<Registers> {
+        let module = self.module.as_ref()?;
+        match rules::lookup(Key::new(module.index, registers.pc))? {
+            Rule::Offset { base, cfa, fp } => rules::caller(base, cfa, fp, registers, &mut self.stack),
+            Rule::End | Rule::Other => None,
+        }
+    }
+
     #[inline(never)]
-    fn step(&mut self, registers: &Registers, called: bool) -> Step {
+    fn step(&mut self, registers: Registers, called: bool) -> Step {
         let Some(module) = &self.module else {
-            return self.step_by_frame_pointer(registers);
+            return self.step_by_frame_pointer(&registers);
         };
         if is_signal_return(module, registers.pc) {
-            return self.step_signal(registers).unwrap_or(Step::Lost);
+            return self.step_signal(&registers).unwrap_or(Step::Lost);
         }
         let Some(unwinder) = module.unwinder else {
             // A module that could not be listed may have tables all the same, and frame pointers that belong to others.
-            return if module.is_listed() { self.step_by_frame_pointer(registers) } else { Step::Lost };
+            return if module.is_listed() { self.step_by_frame_pointer(&registers) } else { Step::Lost };
         };
+        let key = Key::new(module.index, registers.pc);
+        let known = rules::lookup(key).filter(|_| called);
+        if known == Some(Rule::End) {
+            return Step::End;
+        }
         if self.cache.is_none() {
             self.cache = self.take_cache();
         }
-        match self.cache.as_mut().and_then(Taken::cache) {
-            Some(cache) => unwinder.step(registers, called, &mut self.stack, cache),
-            None => Step::Lost,
+        let Some(cache) = self.cache.as_mut().and_then(Taken::cache) else { return Step::Lost };
+        if called && known.is_none() {
+            rules::insert(key, unwinder.rule(registers.pc, cache));
         }
+        unwinder.step(&registers, called, &mut self.stack, cache)
     }
 
     #[inline(never)]
