@@ -95,6 +95,12 @@ pub enum Call {
     Allocate,
     /// [`Device::free`].
     Free,
+    /// [`Device::allocate_host`].
+    AllocateHost,
+    /// [`Device::free_host`].
+    FreeHost,
+    /// [`Device::enable_peer`].
+    EnablePeer,
     /// [`Device::stream_id`].
     StreamId,
     /// [`Device::capturing`].
@@ -125,7 +131,7 @@ pub enum Call {
 
 impl Call {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Call; 23] = [
+    pub const ALL: [Call; 26] = [
         Call::MemoryInfo,
         Call::Reserve,
         Call::Unreserve,
@@ -136,6 +142,9 @@ impl Call {
         Call::SetAccess,
         Call::Allocate,
         Call::Free,
+        Call::AllocateHost,
+        Call::FreeHost,
+        Call::EnablePeer,
         Call::StreamId,
         Call::Capturing,
         Call::CreateEvent,
@@ -164,6 +173,9 @@ impl Call {
             Call::SetAccess => "cuMemSetAccess",
             Call::Allocate => "cuMemAlloc",
             Call::Free => "cuMemFree",
+            Call::AllocateHost => "cuMemHostAlloc",
+            Call::FreeHost => "cuMemFreeHost",
+            Call::EnablePeer => "cuCtxEnablePeerAccess",
             Call::StreamId => "cuStreamGetId",
             Call::Capturing => "cuStreamIsCapturing",
             Call::CreateEvent => "cuEventCreate",
@@ -203,8 +215,41 @@ pub enum Fault {
     #[error("not supported by this device")]
     Unsupported,
     /// Any other error, by the driver's number.
-    #[error("the driver's error {0}")]
+    #[error("the driver's error {0}{name}", name = error_name(*.0))]
     Driver(u32),
+}
+
+/// The driver's name of an error, in brackets behind a space; nothing for one that is not in the table.
+pub fn error_name(code: u32) -> &'static str {
+    match code {
+        1 => " (CUDA_ERROR_INVALID_VALUE)",
+        2 => " (CUDA_ERROR_OUT_OF_MEMORY)",
+        3 => " (CUDA_ERROR_NOT_INITIALIZED)",
+        4 => " (CUDA_ERROR_DEINITIALIZED)",
+        34 => " (CUDA_ERROR_STUB_LIBRARY)",
+        46 => " (CUDA_ERROR_DEVICE_UNAVAILABLE)",
+        100 => " (CUDA_ERROR_NO_DEVICE)",
+        101 => " (CUDA_ERROR_INVALID_DEVICE)",
+        201 => " (CUDA_ERROR_INVALID_CONTEXT)",
+        205 => " (CUDA_ERROR_MAP_FAILED)",
+        206 => " (CUDA_ERROR_UNMAP_FAILED)",
+        208 => " (CUDA_ERROR_ALREADY_MAPPED)",
+        211 => " (CUDA_ERROR_NOT_MAPPED)",
+        214 => " (CUDA_ERROR_ECC_UNCORRECTABLE)",
+        217 => " (CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)",
+        304 => " (CUDA_ERROR_OPERATING_SYSTEM)",
+        400 => " (CUDA_ERROR_INVALID_HANDLE)",
+        700 => " (CUDA_ERROR_ILLEGAL_ADDRESS)",
+        702 => " (CUDA_ERROR_LAUNCH_TIMEOUT)",
+        709 => " (CUDA_ERROR_CONTEXT_IS_DESTROYED)",
+        719 => " (CUDA_ERROR_LAUNCH_FAILED)",
+        800 => " (CUDA_ERROR_NOT_PERMITTED)",
+        801 => " (CUDA_ERROR_NOT_SUPPORTED)",
+        802 => " (CUDA_ERROR_SYSTEM_NOT_READY)",
+        803 => " (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)",
+        999 => " (CUDA_ERROR_UNKNOWN)",
+        _ => "",
+    }
 }
 
 /// A call that failed.
@@ -252,7 +297,7 @@ pub trait Device: Send + Sync + 'static {
     /// uses these addresses is still under way.
     fn unmap(&self, address: u64, bytes: u64) -> Result<()>;
 
-    /// Makes a mapped range readable and writable.
+    /// Makes a mapped range readable and writable, for the device and for those that [`enable_peer`](Self::enable_peer) let in.
     fn set_access(&self, address: u64, bytes: u64) -> Result<()>;
 
     /// Plain memory, aligned to 256 bytes.
@@ -260,6 +305,18 @@ pub trait Device: Send + Sync + 'static {
 
     /// Frees plain memory. It waits for all work of the device.
     fn free(&self, address: u64) -> Result<()>;
+
+    /// Memory of the host, locked in place, which the device reads and writes at the same address. Aligned to 256 bytes.
+    fn allocate_host(&self, bytes: u64) -> Result<u64>;
+
+    /// Frees what [`allocate_host`](Self::allocate_host) gave. It waits for all work of the device.
+    fn free_host(&self, address: u64) -> Result<()>;
+
+    /// Lets another device read and write this one's memory: plain memory from now on, mapped ranges from their next
+    /// [`set_access`](Self::set_access).
+    fn enable_peer(&self, peer: &Self) -> Result<()>
+    where
+        Self: Sized;
 
     /// A number that no other stream of the process has or had; the same for all handles of one stream.
     fn stream_id(&self, stream: Stream) -> Result<u64>;

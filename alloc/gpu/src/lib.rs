@@ -3,13 +3,14 @@
 //! [`Pool`] gives out device memory in the order of streams. [`Device`] is what it runs on; [`Simulated`] is one that
 //! every test has. Layers, each of which knows only those before it:
 //!
-//! - `device`, `simulated`, `driver`: the driver's calls, a device that is not there, and the count of calls
+//! - `device`, `cuda`, `simulated`, `driver`: the driver's calls, a real device, one that is not there, and the count of calls
 //! - `pending`, `lanes`: what memory waits for, and how far the streams are
 //! - `large`: best fit with coalescing in one range of addresses, over granules that are mapped where they are needed
 //! - `small`: the tiers of small blocks, above it
 //! - `pool`: the interface, with the slow paths in `state`; `replay`: recorded traces on it
 
 mod config;
+mod cuda;
 mod device;
 mod driver;
 mod error;
@@ -24,6 +25,7 @@ mod state;
 mod stats;
 
 pub use config::{Config, ConfigError};
+pub use cuda::{Cuda, CudaDevice, CudaError};
 pub use device::{
     AsyncPool, Call, Device, DeviceError, Event, Fault, GRANULE, Granule, MemoryInfo, Progress, Properties, Result,
     Stream,

@@ -35,7 +35,8 @@ struct Content {
 #[derive(Clone, Copy, Debug)]
 struct Mapping {
     granule: u64,
-    accessible: bool,
+    /// Devices that may use it, this one first.
+    readers: usize,
 }
 
 #[derive(Debug, Default)]
@@ -57,6 +58,10 @@ pub struct Memory {
     granules: HashMap<u64, GranuleState>,
     mappings: BTreeMap<u64, Mapping>,
     plain: BTreeMap<u64, u64>,
+    /// Locked host memory, which is none of the device's.
+    host: BTreeMap<u64, u64>,
+    pub host_used: u64,
+    pub host_limit: u64,
     contents: HashMap<Physical, Content>,
     lent: BTreeMap<u64, u64>,
 }
@@ -77,6 +82,9 @@ impl Memory {
             granules: HashMap::new(),
             mappings: BTreeMap::new(),
             plain: BTreeMap::new(),
+            host: BTreeMap::new(),
+            host_used: 0,
+            host_limit: u64::MAX,
             contents: HashMap::new(),
             lent: BTreeMap::new(),
         }
@@ -150,7 +158,7 @@ impl Memory {
         }
         let state = self.granules.get_mut(&granule.0).filter(|state| !state.released);
         state.ok_or(Fault::Invalid("not a granule"))?.mappings += 1;
-        self.mappings.insert(address, Mapping { granule: granule.0, accessible: false });
+        self.mappings.insert(address, Mapping { granule: granule.0, readers: 0 });
         Ok(())
     }
 
@@ -190,12 +198,12 @@ impl Memory {
         Ok(())
     }
 
-    pub fn set_access(&mut self, address: u64, bytes: u64) -> Result<(), Fault> {
+    pub fn set_access(&mut self, address: u64, bytes: u64, readers: usize) -> Result<(), Fault> {
         if self.mappings.range(address..address + bytes).count() as u64 != bytes / GRANULE {
             return Err(Fault::Invalid("not all of it is mapped"));
         }
         for (_, mapping) in self.mappings.range_mut(address..address + bytes) {
-            mapping.accessible = true;
+            mapping.readers = readers;
         }
         Ok(())
     }
@@ -216,10 +224,37 @@ impl Memory {
         Ok(())
     }
 
+    pub fn allocate_host(&mut self, bytes: u64) -> Result<u64, Fault> {
+        let held = bytes.max(1).next_multiple_of(4096);
+        if held > self.host_limit.saturating_sub(self.host_used) {
+            return Err(Fault::OutOfMemory);
+        }
+        self.host_used += held;
+        let address = self.next_plain;
+        self.next_plain += held.next_multiple_of(GRANULE) + GRANULE;
+        self.host.insert(address, held);
+        Ok(address)
+    }
+
+    pub fn free_host(&mut self, address: u64) -> Result<(), Fault> {
+        let held = self.host.remove(&address).ok_or(Fault::Invalid("not allocated"))?;
+        self.host_used -= held;
+        self.contents.remove(&Physical::Plain(address));
+        Ok(())
+    }
+
+    /// Whether at least so many devices may use all of a range.
+    pub fn is_open_to(&self, address: u64, bytes: u64, readers: usize) -> bool {
+        let first = address / GRANULE * GRANULE;
+        let mapped = || self.mappings.range(first..address + bytes);
+        !self.mappings.contains_key(&first) || mapped().all(|(_, mapping)| mapping.readers >= readers)
+    }
+
     /// What lies behind a range; `None` where nothing, or nothing accessible, does.
     fn pieces(&self, address: u64, bytes: u64) -> Option<Vec<Piece>> {
-        if let Some((&start, &length)) = self.plain.range(..=address).next_back()
-            && address + bytes <= start + length
+        let plain = [&self.plain, &self.host].into_iter().filter_map(|memory| memory.range(..=address).next_back());
+        if let Some((start, _)) =
+            plain.map(|(start, length)| (*start, *length)).find(|(start, length)| address + bytes <= start + length)
         {
             return Some(vec![(Physical::Plain(start), address - start, address - start + bytes)]);
         }
@@ -227,7 +262,7 @@ impl Memory {
         let mut at = address;
         while at < address + bytes {
             let base = at / GRANULE * GRANULE;
-            let mapping = self.mappings.get(&base).filter(|mapping| mapping.accessible)?;
+            let mapping = self.mappings.get(&base).filter(|mapping| mapping.readers > 0)?;
             let end = (base + GRANULE).min(address + bytes);
             pieces.push((Physical::Granule(mapping.granule), at - base, end - base));
             at = end;

@@ -117,6 +117,8 @@ struct State {
     calls: HashMap<Call, u64>,
     violations: Vec<Violation>,
     graphs: Vec<Vec<Kernel>>,
+    virtual_memory: bool,
+    peers: usize,
 }
 
 /// The simulated device.
@@ -181,8 +183,17 @@ impl Simulated {
             calls: HashMap::new(),
             violations: Vec::new(),
             graphs: Vec::new(),
+            virtual_memory: true,
+            peers: 0,
         };
         Simulated { state: Mutex::new(state) }
+    }
+
+    /// One whose driver has no virtual memory: no ranges, no granules, plain memory alone.
+    pub fn without_virtual_memory(memory: u64) -> Simulated {
+        let device = Simulated::new(memory);
+        device.state().virtual_memory = false;
+        device
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -305,6 +316,22 @@ impl Simulated {
         self.state().memory.limit = bytes;
     }
 
+    /// The host has so many bytes that can be locked, from now on.
+    pub fn set_host_memory(&self, bytes: u64) {
+        self.state().memory.host_limit = bytes;
+    }
+
+    /// Bytes of locked host memory.
+    pub fn host_used(&self) -> u64 {
+        self.state().memory.host_used
+    }
+
+    /// Whether all devices that were let in may use all of a range.
+    pub fn is_open_to_peers(&self, address: u64, bytes: u64) -> bool {
+        let state = self.state();
+        state.memory.is_open_to(address, bytes, 1 + state.peers)
+    }
+
     /// The `nth` call from now on fails, counted among those of a kind or among all. The next one is 1.
     pub fn fail(&self, call: Option<Call>, nth: u64, fault: Fault) {
         self.state().faults.plan(call, nth, fault);
@@ -335,7 +362,9 @@ fn failed(call: Call) -> impl Fn(Fault) -> DeviceError {
 
 impl Device for Simulated {
     fn properties(&self) -> Properties {
-        Properties { name: "simulated".to_owned(), memory: self.state().memory.limit, virtual_memory: true }
+        let state = self.state();
+        let (memory, virtual_memory) = (state.memory.limit, state.virtual_memory);
+        Properties { name: "simulated".to_owned(), memory, virtual_memory }
     }
 
     fn now(&self) -> u64 {
@@ -352,6 +381,9 @@ impl Device for Simulated {
     fn reserve(&self, bytes: u64) -> Result<u64> {
         let mut state = self.state();
         state.begin(Call::Reserve, bytes)?;
+        if !state.virtual_memory {
+            return Err(DeviceError { call: Call::Reserve, fault: Fault::Unsupported });
+        }
         state.memory.reserve(bytes).map_err(failed(Call::Reserve))
     }
 
@@ -392,7 +424,30 @@ impl Device for Simulated {
     fn set_access(&self, address: u64, bytes: u64) -> Result<()> {
         let mut state = self.state();
         state.begin(Call::SetAccess, bytes)?;
-        state.memory.set_access(address, bytes).map_err(failed(Call::SetAccess))
+        let readers = 1 + state.peers;
+        state.memory.set_access(address, bytes, readers).map_err(failed(Call::SetAccess))
+    }
+
+    fn allocate_host(&self, bytes: u64) -> Result<u64> {
+        let mut state = self.state();
+        state.begin_outside_capture(Call::AllocateHost, bytes)?;
+        state.memory.allocate_host(bytes).map_err(failed(Call::AllocateHost))
+    }
+
+    fn free_host(&self, address: u64) -> Result<()> {
+        let mut state = self.state();
+        state.begin_outside_capture(Call::FreeHost, GRANULE)?;
+        state.memory.free_host(address).map_err(failed(Call::FreeHost))?;
+        let done = state.streams.synchronize_all();
+        state.clock = state.clock.max(done);
+        Ok(())
+    }
+
+    fn enable_peer(&self, _peer: &Simulated) -> Result<()> {
+        let mut state = self.state();
+        state.begin(Call::EnablePeer, 0)?;
+        state.peers += 1;
+        Ok(())
     }
 
     fn allocate(&self, bytes: u64) -> Result<u64> {
