@@ -9,6 +9,7 @@
 //! it waits for all streams of its parts, however it is split again.
 
 mod chunks;
+mod free_index;
 mod grow;
 mod idle;
 mod stitches;
@@ -289,8 +290,7 @@ impl<D: Device> Large<D> {
     /// Makes a block of a free tile that fits.
     fn take(&mut self, id: TileId, request: &Request) -> u64 {
         let address = self.tiles.get(id).address.next_multiple_of(request.align);
-        let block = self.tiles.carve(id, address, address + request.size);
-        self.tiles.set(block, Kind::Used(request.lane), request.pool);
+        let block = self.tiles.take(id, address, address + request.size, Kind::Used(request.lane), request.pool);
         self.blocks.insert(address, block);
         address
     }

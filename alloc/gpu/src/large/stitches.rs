@@ -97,10 +97,8 @@ impl<D: Device> Large<D> {
             let from = self.address_of_slot(run.slot);
             let Some(id) = find(run) else { continue };
             pending.join(&self.tiles.get(id).pending);
-            let id = self.tiles.carve(id, from, from + run.granules as u64 * GRANULE);
-            let pool = self.tiles.get(id).pool;
-            self.tiles.set(id, Kind::Lent, pool);
-            lent.push(id);
+            let (to, pool) = (from + run.granules as u64 * GRANULE, self.tiles.get(id).pool);
+            lent.push(self.tiles.take(id, from, to, Kind::Lent, pool));
         }
         (lent, pending)
     }

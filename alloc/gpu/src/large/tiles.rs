@@ -1,13 +1,14 @@
 //! The tiling of the reserved range: every address lies in one tile, and tiles know their neighbours.
 //!
-//! Splitting and merging are constant-time on the neighbours; the two ordered indexes, of free memory and of unmapped
-//! addresses, cost the logarithm of their size.
+//! Splitting and merging are constant-time on the neighbours; the two ordered indexes, of [free memory](super::free_index)
+//! and of unmapped addresses, cost the logarithm of their size.
 //!
 //! Free tiles are ordered by who may take them, then by size, then by address: the best fit for an owner is one look-up.
 //! The address is the tie-break, so that blocks gather at low addresses and the high ends fall idle.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use super::free_index::{Entry, FreeIndex};
 use crate::pending::{LaneId, Pending};
 
 /// A tile's place in the table.
@@ -83,12 +84,12 @@ impl Owner {
         Owner(u64::from(tile.pool) << 32 | lane)
     }
 
-    fn next(self) -> Owner {
-        Owner(self.0 + 1)
+    fn pool(self) -> PoolId {
+        (self.0 >> 32) as PoolId
     }
 
     fn is_common(self) -> bool {
-        self.0 >> 32 == 0
+        self.pool() == 0
     }
 }
 
@@ -96,7 +97,7 @@ impl Owner {
 pub struct Tiles {
     tiles: Vec<Tile>,
     vacant: Vec<TileId>,
-    free: BTreeMap<(Owner, u64, u64), TileId>,
+    free: FreeIndex,
     unmapped: BTreeSet<(u64, u64, TileId)>,
     free_bytes: u64,
     /// Whether free neighbours may be apart because they wait for different lanes.
@@ -109,7 +110,7 @@ impl Tiles {
         let mut tiles = Tiles {
             tiles: Vec::new(),
             vacant: Vec::new(),
-            free: BTreeMap::new(),
+            free: FreeIndex::default(),
             unmapped: BTreeSet::new(),
             free_bytes: 0,
             apart: false,
@@ -169,7 +170,7 @@ impl Tiles {
         match tile.kind {
             Kind::Free => {
                 self.free_bytes -= tile.size;
-                self.free.remove(&(Owner::of(tile), tile.size, tile.address));
+                self.free.remove(Owner::of(tile), (tile.size, tile.address, id));
             }
             Kind::Unmapped => {
                 self.unmapped.remove(&(tile.size, tile.address, id));
@@ -183,7 +184,7 @@ impl Tiles {
         match tile.kind {
             Kind::Free => {
                 self.free_bytes += tile.size;
-                self.free.insert((Owner::of(tile), tile.size, tile.address), id);
+                self.free.insert(Owner::of(tile), (tile.size, tile.address, id));
             }
             Kind::Unmapped => {
                 self.unmapped.insert((tile.size, tile.address, id));
@@ -200,31 +201,36 @@ impl Tiles {
         tile.pending = Pending::default();
     }
 
+    /// Makes a tile free that stays out of the index.
+    fn make_free(&mut self, id: TileId, pool: PoolId, pending: Pending, since: u64) {
+        self.unindex(id);
+        let tile = self.at(id);
+        (tile.kind, tile.pool, tile.pending, tile.since) = (Kind::Free, pool, pending, since);
+    }
+
     /// Makes a tile free, and merges it with free neighbours that wait for no other lane. Returns the tile that it is in.
     pub fn set_free(&mut self, id: TileId, pool: PoolId, pending: Pending, since: u64) -> TileId {
         self.make_free(id, pool, pending, since);
         let mut id = id;
         if let Some(before) = self.before(id).filter(|before| self.go_together(*before, id)) {
-            id = self.merge(before);
+            self.unindex(before);
+            self.absorb(before, id);
+            id = before;
         }
-        if self.after(id).is_some_and(|after| self.go_together(id, after)) {
-            self.merge(id);
+        if let Some(after) = self.after(id).filter(|after| self.go_together(id, *after)) {
+            self.unindex(after);
+            self.absorb(id, after);
         }
+        self.index(id);
         let same = |it: &TileId| (self.get(*it).kind, self.get(*it).pool) == (Kind::Free, pool);
         self.apart |= self.before(id).as_ref().is_some_and(same) || self.after(id).as_ref().is_some_and(same);
         id
     }
 
-    fn make_free(&mut self, id: TileId, pool: PoolId, pending: Pending, since: u64) {
-        self.unindex(id);
-        let tile = self.at(id);
-        (tile.kind, tile.pool, tile.pending, tile.since) = (Kind::Free, pool, pending, since);
-        self.index(id);
-    }
-
     /// Makes a tile free, and leaves its neighbours alone.
     pub fn set_free_apart(&mut self, id: TileId, pool: PoolId, pending: Pending, since: u64) {
         self.make_free(id, pool, pending, since);
+        self.index(id);
         self.apart = true;
     }
 
@@ -255,6 +261,13 @@ impl Tiles {
         let gone = self.get(id).after;
         self.unindex(id);
         self.unindex(gone);
+        self.absorb(id, gone);
+        self.index(id);
+        id
+    }
+
+    /// The same with tiles that are in no index now.
+    fn absorb(&mut self, id: TileId, gone: TileId) {
         let other = self.at(gone);
         other.kind = Kind::Vacant;
         let (size, after, since) = (other.size, other.after, other.since);
@@ -268,13 +281,11 @@ impl Tiles {
         if after != NONE {
             self.at(after).before = id;
         }
-        self.index(id);
-        id
     }
 
-    /// Cuts a tile in two at an address within it; the first part keeps the number. Returns the second part.
-    pub fn split(&mut self, id: TileId, address: u64) -> TileId {
-        self.unindex(id);
+    /// Cuts a tile that is in no index now in two at an address within it; the first part keeps the number. Returns the second
+    /// part.
+    fn split(&mut self, id: TileId, address: u64) -> TileId {
         let tile = self.get(id);
         debug_assert!(tile.address < address && address < tile.end());
         let (end, after) = (tile.end(), tile.after);
@@ -289,60 +300,71 @@ impl Tiles {
         if after != NONE {
             self.at(after).before = new;
         }
-        self.index(id);
-        self.index(new);
         new
+    }
+
+    /// Cuts the range `from..to` out of a tile that holds it. The tile of just that range is in no index.
+    fn cut_out(&mut self, id: TileId, from: u64, to: u64) -> TileId {
+        self.unindex(id);
+        let mut middle = id;
+        if self.get(id).address < from {
+            middle = self.split(id, from);
+            self.index(id);
+        }
+        if to < self.get(middle).end() {
+            let rest = self.split(middle, to);
+            self.index(rest);
+        }
+        middle
     }
 
     /// Cuts the range `from..to` out of a tile that holds it, and returns the tile of just that range.
     pub fn carve(&mut self, id: TileId, from: u64, to: u64) -> TileId {
-        let id = if self.get(id).address < from { self.split(id, from) } else { id };
-        if to < self.get(id).end() {
-            self.split(id, to);
-        }
-        id
+        let middle = self.cut_out(id, from, to);
+        self.index(middle);
+        middle
+    }
+
+    /// Cuts the range `from..to` out of a tile that holds it, and makes it something that is in no index. What it waited for is
+    /// forgotten.
+    pub fn take(&mut self, id: TileId, from: u64, to: u64, kind: Kind, pool: PoolId) -> TileId {
+        debug_assert!(!matches!(kind, Kind::Free | Kind::Unmapped));
+        let middle = self.cut_out(id, from, to);
+        let tile = self.at(middle);
+        (tile.kind, tile.pool) = (kind, pool);
+        tile.pending = Pending::default();
+        middle
     }
 
     /// The smallest free tile of an owner's that has room for `size` bytes at a multiple of `align`.
     pub fn best_fit(&self, owner: Owner, size: u64, align: u64) -> Option<TileId> {
-        let fitting = self.free.range((owner, size, 0)..=(owner, u64::MAX, u64::MAX));
-        let mut fits = fitting.map(|(&(_, have, address), &id)| (address.next_multiple_of(align) - address, have, id));
-        fits.find(|(skip, have, _)| skip + size <= *have).map(|(.., id)| id)
+        let fits = |(have, address, _): Entry| address.next_multiple_of(align) - address + size <= have;
+        self.free.find(owner, size, fits).map(|(.., id)| id)
+    }
+
+    /// Who has free tiles of the common pool.
+    fn common_owners(&self) -> impl Iterator<Item = Owner> + '_ {
+        self.free.owners().take_while(|owner| owner.is_common())
     }
 
     /// The best fits of all owners of the common pool.
     pub fn best_fits(&self, size: u64, align: u64) -> Vec<TileId> {
-        let mut found = Vec::new();
-        let mut from = Owner::ANYONE;
-        while let Some((&(owner, ..), _)) = self.free.range((from, 0, 0)..).next() {
-            if !owner.is_common() {
-                break;
-            }
-            found.extend(self.best_fit(owner, size, align));
-            from = owner.next();
-        }
-        found
+        self.common_owners().filter_map(|owner| self.best_fit(owner, size, align)).collect()
     }
 
     /// The free tiles of the common pool that have at least so many bytes.
     pub fn free_from(&self, size: u64) -> Vec<TileId> {
         let mut found = Vec::new();
-        let mut from = Owner::ANYONE;
-        while let Some((&(owner, ..), _)) = self.free.range((from, 0, 0)..).next() {
-            if !owner.is_common() {
-                break;
-            }
-            found.extend(self.free.range((owner, size, 0)..=(owner, u64::MAX, u64::MAX)).map(|(_, &id)| id));
-            from = owner.next();
-        }
+        self.common_owners().for_each(|owner| self.free.for_each(owner, size, |(.., id)| found.push(id)));
         found
     }
 
     /// The free tiles of a pool.
     pub fn free_of(&self, pool: PoolId) -> Vec<TileId> {
-        let from = Owner(u64::from(pool) << 32);
-        let to = Owner(from.0 | Owner::SEVERAL);
-        self.free.range((from, 0, 0)..=(to, u64::MAX, u64::MAX)).map(|(_, &id)| id).collect()
+        let mut found = Vec::new();
+        let owners = self.free.owners().filter(|owner| owner.pool() == pool);
+        owners.for_each(|owner| self.free.for_each(owner, 0, |(.., id)| found.push(id)));
+        found
     }
 
     /// Unmapped tiles from the smallest to the largest that have at least so many bytes.
@@ -374,7 +396,8 @@ impl Tiles {
         if !std::mem::take(&mut self.apart) {
             return false;
         }
-        let mut ids: Vec<_> = self.free.values().copied().collect();
+        let mut ids = Vec::new();
+        self.free.owners().for_each(|owner| self.free.for_each(owner, 0, |(.., id)| ids.push(id)));
         ids.sort_unstable_by_key(|id| self.get(*id).address);
         let mut merged = false;
         for id in ids {
