@@ -48,10 +48,11 @@ pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
     let mut live = Vec::new();
     for (block, range) in &records.blocks {
         let frames = &records.frames[range.clone()];
-        let id = *ids.entry(frames).or_insert_with(|| {
+        let id = *ids.entry((frames, block.kind, block.device)).or_insert_with(|| {
             stacks.push(Stack {
                 frames: frames.to_vec(),
-                kind: poolscope_profiler::snapshot::HOST,
+                kind: block.kind,
+                device: block.device,
                 incomplete: false,
                 allocated: Amount::default(),
                 freed: Amount::default(),
@@ -66,7 +67,8 @@ pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
             time_ns: 0,
             tid: block.thread_id,
             scope: 0,
-            kind: poolscope_profiler::snapshot::HOST,
+            kind: block.kind,
+            device: block.device,
         });
     }
     let snapshot = Snapshot {
@@ -83,6 +85,7 @@ pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
         stacks,
         modules: modules(),
         live,
+        devices: Vec::new(),
         memory: None,
     };
     let profile = ProfileBuilder::new().build(&snapshot);

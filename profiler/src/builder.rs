@@ -44,6 +44,7 @@ struct KnownStacks {
 struct SiteKey {
     locations: Box<[usize]>,
     kind: u16,
+    device: u32,
     incomplete: bool,
 }
 
@@ -123,7 +124,13 @@ fn comments(snapshot: &Snapshot) -> Vec<String> {
 
 impl SiteKey {
     fn empty_site(&self) -> Site {
-        Site { locations: self.locations.to_vec(), kind: self.kind, incomplete: self.incomplete, ..Site::default() }
+        Site {
+            locations: self.locations.to_vec(),
+            kind: self.kind,
+            device: self.device,
+            incomplete: self.incomplete,
+            ..Site::default()
+        }
     }
 }
 
@@ -182,7 +189,8 @@ impl KnownStacks {
             locations.push(self.unknown_stack());
         }
         let kind = if stack.kind == kind::NONE { kind::HOST } else { stack.kind };
-        let key = SiteKey { locations: locations.into(), kind, incomplete: stack.incomplete };
+        let device = if kind == kind::HOST { 0 } else { stack.device };
+        let key = SiteKey { locations: locations.into(), kind, device, incomplete: stack.incomplete };
         *self.site_index.entry(key).or_insert_with_key(|key| {
             self.sites.push(key.clone());
             self.sites.len() - 1

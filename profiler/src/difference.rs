@@ -43,11 +43,11 @@ pub(crate) fn totals(sites: &[&Site]) -> Totals {
 impl<'a> Difference<'a> {
     /// Matches the paths of two profiles.
     pub fn new(before: &'a Profile, after: &'a Profile) -> Self {
-        let mut paths: BTreeMap<(String, u16), PathDifference<'a>> = BTreeMap::new();
+        let mut paths: BTreeMap<(String, u16, u32), PathDifference<'a>> = BTreeMap::new();
         for (profile, is_after) in [(before, false), (after, true)] {
             for site in &profile.sites {
                 let path = profile.path(site);
-                let entry = paths.entry((path.clone(), site.kind)).or_insert_with(|| PathDifference {
+                let entry = paths.entry((path.clone(), site.kind, site.device)).or_insert_with(|| PathDifference {
                     before: Vec::new(),
                     after: Vec::new(),
                     path,
@@ -157,6 +157,7 @@ impl Merged {
         Site {
             locations: shown.locations.iter().map(|location| location + from).collect(),
             kind: shown.kind,
+            device: shown.device,
             incomplete: shown.incomplete,
             allocated: less(after.allocated, before.allocated),
             in_use: less(after.in_use, before.in_use),

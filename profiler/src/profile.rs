@@ -62,6 +62,8 @@ pub struct Site {
     pub locations: Vec<usize>,
     /// Which memory: one of [`poolscope_wire::kind`].
     pub kind: u16,
+    /// Number of the device; 0 for host memory.
+    pub device: u32,
     /// Outer frames are missing.
     pub incomplete: bool,
     /// Allocated over the process's life.

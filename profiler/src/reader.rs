@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use poolscope_wire::{
-    ClassCounters, ClassRecord, Header, HeaderError, LiveRecord, MAGIC, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord,
-    OBJECT_ONE, Region, RegionEntry, StackRecord, TIER_COUNTERS, ThreadRecord, flags, kind, stack_flags, state,
-    thread_state,
+    ClassCounters, ClassRecord, DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, Header, HeaderError, LiveRecord, MAGIC,
+    MAP_CELLS, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, Region, RegionEntry, StackRecord, TIER_COUNTERS,
+    ThreadRecord, flags, kind, stack_flags, state, thread_state,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -23,7 +23,8 @@ use crate::printable::printable;
 use crate::process::{self, ProcessWatch};
 use crate::segment_file::SegmentFile;
 use crate::snapshot::{
-    Amount, ClassStats, Dropped, LiveBlock, Module, ProcessInfo, ProcessState, Snapshot, Stack, ThreadStats, Tiers,
+    Amount, ClassStats, DevicePool, Dropped, LiveBlock, Module, ProcessInfo, ProcessState, Snapshot, Stack,
+    ThreadStats, Tiers,
 };
 
 /// How long [`SegmentReader::open`] waits for a program that is only just setting up its segment.
@@ -49,6 +50,7 @@ fn limit(region: Region) -> u64 {
         Region::Frames => 1 << 25,
         Region::Modules => 1 << 16,
         Region::Live => 1 << 24,
+        Region::Devices | Region::DeviceMaps => 256,
     }
 }
 
@@ -249,6 +251,8 @@ impl SegmentReader {
         let mut classes = self.read_classes(header.region(Region::Classes))?;
         let threads = self.read_threads(header.region(Region::Threads), &mut classes, &mut dropped)?;
 
+        let devices = self.read_devices(&header, &mut dropped)?;
+
         let process = self.process_in(header.state);
         let memory = if process.state == ProcessState::Running { process::memory(self.pid) } else { None };
         Ok(Snapshot {
@@ -265,6 +269,7 @@ impl SegmentReader {
             stacks,
             modules,
             live,
+            devices,
             memory,
         })
     }
@@ -330,6 +335,7 @@ impl SegmentReader {
                 tid: record.tid,
                 scope: record.scope,
                 kind: record.kind,
+                device: record.device,
             });
         })?;
         Ok(live)
@@ -379,6 +385,7 @@ impl SegmentReader {
                 stacks.push(Stack {
                     frames: range.to_vec(),
                     kind: record.kind(),
+                    device: record.device(),
                     incomplete: record.flags() & (stack_flags::TRUNCATED | stack_flags::INCOMPLETE) != 0,
                     allocated: amount(record.alloc_samples, record.alloc_objects, record.alloc_bytes),
                     freed: amount(record.free_samples, record.free_objects, record.free_bytes),
@@ -387,6 +394,38 @@ impl SegmentReader {
             Ok(())
         })?;
         Ok(stacks)
+    }
+
+    fn read_devices(&mut self, header: &Header, dropped: &mut Dropped) -> Result<Vec<DevicePool>, ReadError> {
+        dropped.devices = header.dropped_devices;
+        let maps = header.region(Region::DeviceMaps);
+        let mut records = Vec::new();
+        self.read_sequenced(header.region(Region::Devices), Region::Devices, dropped, |index, bytes, dropped| {
+            let Some(record) = DeviceRecord::from_bytes(bytes).filter(|record| record.kind != kind::NONE) else {
+                return;
+            };
+            let is_whole = usize::from(record.name_len) <= DEVICE_NAME_MAX && record.map_cells as usize <= MAP_CELLS;
+            if is_whole { records.push((index, record)) } else { dropped.invalid += 1 }
+        })?;
+        let mut devices = Vec::with_capacity(records.len());
+        for (index, record) in records {
+            let mut cells = vec![0; record.map_cells as usize];
+            if index < maps.count {
+                self.file.read_exact(&mut cells, maps.offset + index * MAP_CELLS as u64)?;
+            }
+            devices.push(DevicePool {
+                device: record.device,
+                kind: record.kind,
+                name: printable(&record.name[..usize::from(record.name_len)]),
+                memory_bytes: record.memory_bytes,
+                time_ns: record.time_ns,
+                counters: record.counters[..DEVICE_COUNTERS.len()].to_vec(),
+                cells,
+                cell_bytes: record.cell_bytes,
+            });
+        }
+        devices.sort_by_key(|device| (device.device, device.kind));
+        Ok(devices)
     }
 
     fn read_tiers(&mut self, entry: RegionEntry) -> Result<Tiers, ReadError> {

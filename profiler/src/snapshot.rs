@@ -1,7 +1,7 @@
 //! One consistent reading of a segment: plain data, checked, with no symbols yet.
 
 pub use poolscope_wire::ClassStats;
-use poolscope_wire::{Stats, TierCounter};
+use poolscope_wire::{DeviceCounter, Stats, TierCounter};
 
 /// Host memory: [`Stack::kind`] and [`LiveBlock::kind`].
 pub const HOST: u16 = poolscope_wire::kind::HOST;
@@ -35,6 +35,8 @@ pub struct Snapshot {
     pub modules: Vec<Module>,
     /// Every sampled block that is allocated now.
     pub live: Vec<LiveBlock>,
+    /// Pools of device memory.
+    pub devices: Vec<DevicePool>,
     /// Memory of the process as the kernel counts it; `None` when it is dead or may not be asked.
     pub memory: Option<ProcessMemory>,
 }
@@ -98,6 +100,8 @@ pub struct Dropped {
     pub stacks: u64,
     /// Modules that found no room.
     pub modules: u64,
+    /// Pools of device memory that found no room.
+    pub devices: u64,
     /// Stacks cut at the depth limit.
     pub truncated: u64,
     /// Records that the reader could not copy whole, because the program kept changing them.
@@ -157,6 +161,8 @@ pub struct Stack {
     pub frames: Vec<u64>,
     /// Which memory: one of [`poolscope_wire::kind`].
     pub kind: u16,
+    /// Number of the device; 0 for host memory.
+    pub device: u32,
     /// Outer frames are missing: cut at the depth limit, or no unwind information.
     pub incomplete: bool,
     /// Everything ever allocated from here.
@@ -203,6 +209,8 @@ pub struct LiveBlock {
     pub scope: u32,
     /// Which memory: one of [`poolscope_wire::kind`].
     pub kind: u16,
+    /// Number of the device; 0 for host memory.
+    pub device: u32,
 }
 
 impl LiveBlock {
@@ -210,6 +218,52 @@ impl LiveBlock {
     pub fn amount(&self) -> Amount {
         Amount { objects: self.weight, bytes: self.weight * self.size as f64, samples: 1 }
     }
+}
+
+/// A pool of device memory, as it was when it last published.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DevicePool {
+    /// Number of the device.
+    pub device: u32,
+    /// Which memory: [`poolscope_wire::kind::DEVICE`] or [`poolscope_wire::kind::PINNED`].
+    pub kind: u16,
+    /// The device's name.
+    pub name: String,
+    /// Bytes of memory that the device has; 0 if that means nothing.
+    pub memory_bytes: u64,
+    /// When it published, nanoseconds of `CLOCK_MONOTONIC`.
+    pub time_ns: u64,
+    /// In the order of [`poolscope_wire::DEVICE_COUNTERS`].
+    pub counters: Vec<u64>,
+    /// What lies where in its memory: values of [`poolscope_wire::cell`].
+    pub cells: Vec<u8>,
+    /// Bytes that a cell stands for.
+    pub cell_bytes: u64,
+}
+
+impl DevicePool {
+    /// One counter.
+    pub fn get(&self, counter: DeviceCounter) -> u64 {
+        self.counters.get(counter as usize).copied().unwrap_or(0)
+    }
+
+    /// What it is called where there is little room: `0`, or `0 pinned`.
+    pub fn label(&self) -> String {
+        device_label(self.kind, self.device)
+    }
+
+    /// The part of the held memory that is in no block, from 0 to 1.
+    pub fn fragmentation(&self) -> f64 {
+        match self.get(DeviceCounter::Reserved) {
+            0 => 0.0,
+            reserved => self.get(DeviceCounter::Fragmentation).min(reserved) as f64 / reserved as f64,
+        }
+    }
+}
+
+/// A device's memory in few words: `0`, or `0 pinned` for host memory that is pinned for it.
+pub fn device_label(kind: u16, device: u32) -> String {
+    if kind == poolscope_wire::kind::PINNED { format!("{device} pinned") } else { device.to_string() }
 }
 
 /// An executable or a library in the process.

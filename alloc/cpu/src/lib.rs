@@ -27,6 +27,7 @@ mod credentials;
 pub mod data_ptr;
 mod decay;
 mod detour;
+pub mod device;
 mod fork;
 mod free;
 mod frontier;

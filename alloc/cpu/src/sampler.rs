@@ -6,6 +6,7 @@
 //! behind the lock is rare: once in half a mebibyte, unless every allocation is recorded.
 
 pub mod budget;
+mod devices;
 pub mod governor;
 mod live_table;
 mod modules;
@@ -36,8 +37,10 @@ use crate::thread_cache::Heap;
 use crate::thread_pointer;
 
 use budget::Budget;
+pub use devices::{attach, detach, forget_foreign, publish_device, record_foreign};
 use live_table::LiveTable;
-use sampled_slabs::{FREE, SampledSlabs, UNRECORDED, slot};
+pub use sampled_slabs::UNRECORDED;
+use sampled_slabs::{FREE, SampledSlabs, slot};
 use stack_table::{CapturedStack, StackTable, count_alloc, count_free, count_resize};
 
 struct Sampler {
@@ -49,6 +52,8 @@ struct Sampler {
     modules: modules::Published,
     /// Heaps that have a record in the segment.
     threads: u32,
+    /// One bit for each pool of device memory that has a record there.
+    devices: u32,
 }
 
 // SAFETY: only reached under the lock below.
@@ -62,6 +67,7 @@ static SAMPLER: SpinLock<Sampler> = SpinLock::new(Sampler {
     slabs: SampledSlabs::new(),
     modules: modules::Published::new(),
     threads: 0,
+    devices: 0,
 });
 
 /// A word that is 1 in the process that made the segment and 0 in its forked children.
@@ -85,7 +91,7 @@ pub fn start(slow: SlowPath) {
 
 /// Mean bytes between two samples.
 #[inline]
-fn period() -> u64 {
+pub fn period() -> u64 {
     settings::current().period()
 }
 
@@ -181,18 +187,20 @@ struct Due {
     size: usize,
     weight: u64,
     time_ns: u64,
+    kind: u16,
+    device: u32,
 }
 
 /// What is to be recorded of a sampled block of `bytes` bytes, of which `size` were asked for. The budget begins anew.
 fn take_due(heap: &Heap, budget: &Budget, size: usize, bytes: usize) -> Due {
     let time_ns = os::clock_ns(libc::CLOCK_MONOTONIC);
     if records_all(heap) {
-        return Due { size, weight: OBJECT_ONE, time_ns };
+        return Due { size, weight: OBJECT_ONE, time_ns, kind: kind::HOST, device: 0 };
     }
     let weight = budget.weight(bytes);
     heap.governor.sampled(budget, time_ns);
     budget.draw(&heap.random, period());
-    Due { size, weight, time_ns }
+    Due { size, weight, time_ns, kind: kind::HOST, device: 0 }
 }
 
 /// The calling thread's stack.
@@ -229,7 +237,7 @@ pub fn sample_block(slow: SlowPath, heap: &'static Heap, class: SizeClass, size:
     let mut sampler = SAMPLER.lock(slow);
     let (slab, block) = sampler.slabs.alloc(slow, class)?;
     let p = block.address();
-    slot(slab, p).set(sampler.record(heap, &stack, p, &due));
+    slot(slab, p).set(sampler.record(heap, &stack, p as u64, &due));
     stats::class_add(class, ClassCounter::SampledAllocs, 1);
     Some(p)
 }
@@ -239,7 +247,7 @@ pub fn sample_block(slow: SlowPath, heap: &'static Heap, class: SizeClass, size:
 pub fn sample_large(slow: SlowPath, heap: &'static Heap, p: *mut u8, size: usize, block: usize) -> u32 {
     let due = take_due(heap, &heap.large_budget, size, block);
     let stack = capture_stack(slow, heap);
-    SAMPLER.lock(slow).record(heap, &stack, p, &due)
+    SAMPLER.lock(slow).record(heap, &stack, p as u64, &due)
 }
 
 /// Frees a block of a sampled slab.
@@ -352,6 +360,12 @@ impl Sampler {
         if !self.stacks.copy_to(parent, segment) {
             return false;
         }
+        // The memory of devices stays with the parent: a driver is of no use in a forked child.
+        for at in 0..self.live.len() {
+            if self.live.get(at).is_some_and(|record| record.kind != kind::NONE && record.kind != kind::HOST) {
+                self.live.drop_unpublished(at);
+            }
+        }
         self.live.publish_all(segment);
         for at in 0..self.live.len() {
             if let Some(record) = self.live.get(at).filter(|record| record.kind != kind::NONE) {
@@ -365,7 +379,7 @@ impl Sampler {
         true
     }
 
-    fn record(&mut self, heap: &Heap, stack: &Stack, p: *mut u8, due: &Due) -> u32 {
+    fn record(&mut self, heap: &Heap, stack: &Stack, address: u64, due: &Due) -> u32 {
         heap.samples.set(heap.samples.get() + 1);
         stats::add(TierCounter::Samples, 1);
         let Some(segment) = self.own_segment() else { return UNRECORDED };
@@ -373,18 +387,20 @@ impl Sampler {
             | if stack.captured.incomplete { stack_flags::INCOMPLETE } else { 0 };
         self.modules.publish(&segment, self.stacks.len());
         let frames = stack.frames.get(..stack.captured.depth).unwrap_or(&stack.frames);
-        let captured = CapturedStack { frames, flags, epoch: self.modules.epoch() };
+        let epoch = self.modules.epoch();
+        let captured = CapturedStack { frames, flags, kind: due.kind, device: due.device, epoch };
         let id = self.stacks.intern(&segment, &captured);
         count_alloc(&segment, id, due.size as u64, due.weight);
         let record = LiveRecord {
             stack: id,
-            address: p as u64,
+            address,
             size: due.size as u64,
             weight: due.weight,
             time_ns: due.time_ns,
             tid: heap.thread_id.get(),
             scope: heap.scope.get(),
-            kind: kind::HOST,
+            kind: due.kind,
+            device: due.device,
             ..LiveRecord::ZERO
         };
         self.live.insert(&segment, record)

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::device;
 use crate::registry::{self, Entry};
 use crate::sampler;
 use crate::stats::{self, TierCounter};
@@ -18,6 +19,10 @@ pub struct LiveBlock {
     pub size: u64,
     /// Kernel id of the thread that allocated it.
     pub thread_id: u32,
+    /// Which memory: one of [`device::kind`].
+    pub kind: u16,
+    /// Number of the device; 0 for host memory.
+    pub device: u32,
 }
 
 /// Whether anything was ever allocated from the pool in this process.
@@ -37,6 +42,8 @@ pub fn begin() -> Option<(u32, u32)> {
     }
     let outer = entered.heap.scope.replace(id);
     entered.heap.begin_recording(entered.slow);
+    drop(entered);
+    device::scope_changed();
     Some((id, outer))
 }
 
@@ -50,6 +57,7 @@ pub fn set(scope: u32) {
             entered.heap.end_recording();
         }
     }
+    device::scope_changed();
 }
 
 /// Calls `f` with each block of a scope that is not freed, and with the return addresses of its stack. `f` runs under
@@ -57,7 +65,13 @@ pub fn set(scope: u32) {
 pub fn visit_live(scope: u32, mut f: impl FnMut(LiveBlock, &[u64])) {
     let Entry::Heap(entered) = registry::enter() else { return };
     sampler::visit_scope(entered.slow, scope, |record, frames| {
-        let block = LiveBlock { address: record.address as usize, size: record.size, thread_id: record.tid };
+        let block = LiveBlock {
+            address: record.address as usize,
+            size: record.size,
+            thread_id: record.tid,
+            kind: record.kind,
+            device: record.device,
+        };
         f(block, frames);
     });
 }

@@ -28,6 +28,8 @@ const CAPACITY: [(Region, u64, u64); REGION_COUNT] = [
     (Region::Frames, 1 << 21, 1 << 25),
     (Region::Modules, 2048, 2048),
     (Region::Live, 1 << 20, 1 << 24),
+    (Region::Devices, 32, 32),
+    (Region::DeviceMaps, 32, 32),
 ];
 
 /// What tells a segment from others.
@@ -116,7 +118,7 @@ impl Segment {
 
     /// Removes a segment that was just made and has no room for what it must hold.
     pub fn discard(self) {
-        let last = self.header().region(Region::Live);
+        let last = self.header().region(Region::DeviceMaps);
         let path = &raw mut PATH;
         // SAFETY: the caller holds the sampler's lock; nobody else knows the mapping yet.
         unsafe {

@@ -6,13 +6,13 @@ use crate::record::record;
 pub const MAGIC: [u8; 8] = *b"POOLSCOP";
 
 /// Version of the layout that this crate describes.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Bytes that the header takes at the start of the file.
 pub const HEADER_LEN: usize = 4096;
 
 /// Number of regions.
-pub const REGION_COUNT: usize = 7;
+pub const REGION_COUNT: usize = 9;
 
 /// The arrays that make up a segment; the discriminant is the index into [`Header::regions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +32,10 @@ pub enum Region {
     Modules = 5,
     /// Sampled blocks that are allocated now.
     Live = 6,
+    /// Pools of device memory, with their counters.
+    Devices = 7,
+    /// What lies where in the memory of each of these.
+    DeviceMaps = 8,
 }
 
 impl Region {
@@ -44,6 +48,8 @@ impl Region {
         Region::Frames,
         Region::Modules,
         Region::Live,
+        Region::Devices,
+        Region::DeviceMaps,
     ];
 
     /// The field's word for it, for messages.
@@ -56,6 +62,8 @@ impl Region {
             Region::Frames => "frames",
             Region::Modules => "modules",
             Region::Live => "live",
+            Region::Devices => "devices",
+            Region::DeviceMaps => "device maps",
         }
     }
 
@@ -68,6 +76,8 @@ impl Region {
             Region::Stacks => crate::StackRecord::LEN,
             Region::Modules => crate::ModuleRecord::LEN,
             Region::Live => crate::LiveRecord::LEN,
+            Region::Devices => crate::DeviceRecord::LEN,
+            Region::DeviceMaps => crate::MAP_CELLS,
         }
     }
 }
@@ -151,12 +161,14 @@ record! {
         120 truncated_stacks: u64,
         /// Bytes of a page of the page heap.
         128 page_bytes: u64,
+        /// Pools of device memory that found no room in [`Region::Devices`].
+        136 dropped_devices: u64,
         /// Zero.
-        136 reserved1: [u64; 15],
+        144 reserved1: [u64; 14],
         /// Indexed by [`Region`].
-        256 regions: [RegionEntry; 7],
+        256 regions: [RegionEntry; 9],
         /// Zero.
-        536 reserved2: [u64; 61],
+        616 reserved2: [u64; 51],
         /// Bytes used of `exe`.
         1024 exe_len: u32,
         /// Bytes used of `cmdline`.

@@ -26,6 +26,8 @@
 //! | [`Region::Frames`] | one word | return addresses, which the stacks point into |
 //! | [`Region::Modules`] | [`ModuleRecord`] | executables and libraries that the frames lie in |
 //! | [`Region::Live`] | [`LiveRecord`] | every sampled block that is allocated now |
+//! | [`Region::Devices`] | [`DeviceRecord`] | pools of device memory, with their counters |
+//! | [`Region::DeviceMaps`] | [`MAP_CELLS`] bytes | what lies where in their memory: one [`cell`] each |
 //!
 //! A region's place is fixed; its committed part grows. Bytes past `committed` may not exist in the file: the
 //! writer allocates them (`posix_fallocate`) before it raises `committed`, so that a full file system is a
@@ -36,7 +38,7 @@
 //! - `count` of a region is raised after the record behind it is complete (release), so records below `count` of
 //!   [`Region::Classes`], [`Region::Stacks`] and [`Region::Frames`] are complete. The totals in a stack record
 //!   are words that only grow.
-//! - [`LiveRecord`] and [`ModuleRecord`] are reused: each starts with `seq`, odd while the writer is in it. A
+//! - [`LiveRecord`], [`ModuleRecord`] and [`DeviceRecord`] are reused: each starts with `seq`, odd while the writer is in it. A
 //!   reader copies the record twice; both copies equal and `seq` even means that the first one is whole.
 //! - Counters are single words. Those of a thread have one writer; of those of the process and of the classes, the last
 //!   written value holds.
@@ -47,19 +49,23 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod devices;
 mod header;
 mod record;
 mod records;
 pub mod stats;
 mod tiers;
 
+pub use devices::{DEVICE_COUNTERS_MAX, DEVICE_NAME_MAX, DeviceRecord, MAP_CELLS, cell};
 pub use header::{HEADER_LEN, Header, HeaderError, MAGIC, REGION_COUNT, Region, RegionEntry, VERSION, flags, state};
 pub use records::{
     ClassCounters, ClassRecord, LiveRecord, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, StackRecord, THREAD_RECORD_LEN,
     ThreadRecord, kind, stack_flags, thread_state,
 };
 pub use stats::{ClassStats, Stats};
-pub use tiers::{CLASS_COUNTERS, ClassCounter, CounterInfo, TIER_COUNTERS, TierCounter, Unit};
+pub use tiers::{
+    CLASS_COUNTERS, ClassCounter, CounterInfo, DEVICE_COUNTERS, DeviceCounter, TIER_COUNTERS, TierCounter, Unit,
+};
 
 /// Object counts in records are in units of 1/65536: one sample stands for `1 / p` objects, which is no whole
 /// number.

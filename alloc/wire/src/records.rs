@@ -17,6 +17,23 @@ pub mod kind {
     pub const NONE: u16 = 0;
     /// Host memory.
     pub const HOST: u16 = 1;
+    /// Memory of a device.
+    pub const DEVICE: u16 = 2;
+    /// Host memory that a device can read and write, page-locked.
+    pub const PINNED: u16 = 3;
+
+    /// All kinds that a block may be of.
+    pub const ALL: [u16; 3] = [HOST, DEVICE, PINNED];
+
+    /// The field's word for it.
+    pub fn name(kind: u16) -> &'static str {
+        match kind {
+            HOST => "host",
+            DEVICE => "device",
+            PINNED => "pinned",
+            _ => "unknown",
+        }
+    }
 }
 
 /// Bits of [`StackRecord::flags`].
@@ -103,13 +120,14 @@ record! {
 record! {
     /// A distinct call stack and the totals of what was ever sampled from it, already scaled to all allocations.
     pub struct StackRecord: 64 {
-        /// Hash of the frames and the kind.
+        /// Hash of the frames, the kind and the device.
         0 hash: u64,
         /// Index of the innermost frame in [`Region::Frames`](crate::Region::Frames).
         8 first_frame: u32,
         /// Number of frames.
         12 depth: u16,
-        /// Low byte: bits of [`stack_flags`]; high byte: one of [`kind`].
+        /// Made by [`StackRecord::describe`]: bits 0 to 3 of [`stack_flags`], bits 4 to 7 one of [`kind`], from bit 8 on
+        /// the number of the device.
         14 flags_and_kind: u16,
         /// Samples taken.
         16 alloc_samples: u64,
@@ -127,14 +145,25 @@ record! {
 }
 
 impl StackRecord {
+    /// The word [`flags_and_kind`](StackRecord::flags_and_kind). Devices have numbers below 256; of larger ones, the low
+    /// byte counts.
+    pub const fn describe(flags: u16, kind: u16, device: u32) -> u16 {
+        flags & 0xf | (kind & 0xf) << 4 | (device as u16 & 0xff) << 8
+    }
+
     /// Bits of [`stack_flags`].
     pub fn flags(&self) -> u16 {
-        self.flags_and_kind & 0xff
+        self.flags_and_kind & 0xf
     }
 
     /// One of [`kind`].
     pub fn kind(&self) -> u16 {
-        self.flags_and_kind >> 8
+        self.flags_and_kind >> 4 & 0xf
+    }
+
+    /// Number of the device; 0 for host memory.
+    pub fn device(&self) -> u32 {
+        u32::from(self.flags_and_kind >> 8)
     }
 }
 

@@ -91,3 +91,38 @@ counters! {
     SharedFrees "shared_frees" Count true "Blocks freed that no thread counts: samples, and those of slabs that no thread owns.";
     Untouched "untouched" Count false "Blocks without memory, because nobody ever had them; what threads count of them comes on top.";
 }
+
+counters! {
+    /// A counter of a pool of device memory; the discriminant is its index in
+    /// [`DeviceRecord::counters`](crate::DeviceRecord::counters). Bytes are those that blocks take, rounding included.
+    DeviceCounter, DEVICE_COUNTERS;
+    InUse "in_use_bytes" Bytes false "Bytes of the blocks that are allocated.";
+    PeakInUse "peak_in_use_bytes" Bytes false "The most that blocks took at once, free small blocks in caches included.";
+    Reserved "reserved_bytes" Bytes false "Bytes of device memory that the pool holds.";
+    PeakReserved "peak_reserved_bytes" Bytes false "The most that it held.";
+    Free "free_bytes" Bytes false "Bytes that are mapped and in no block.";
+    LargestFree "largest_free_bytes" Bytes false "The largest free piece.";
+    Fragmentation "fragmentation_bytes" Bytes false "Free bytes in pieces smaller than the largest recent request.";
+    Allocated "allocated_bytes" Bytes true "Bytes of all blocks ever allocated.";
+    Freed "freed_bytes" Bytes true "Bytes of all blocks ever freed.";
+    Allocs "allocs" Count true "Blocks ever allocated.";
+    Frees "frees" Count true "Blocks ever freed.";
+    ThreadHits "thread_hits" Count true "Small blocks from the thread's own cache.";
+    GlobalHits "global_hits" Count true "Small blocks for which a batch came from the global cache.";
+    ReserveHits "reserve_hits" Count true "Small blocks for which a batch came from the free blocks of slabs.";
+    LargeHits "large_hits" Count true "Large blocks that fitted into free memory.";
+    Misses "misses" Count true "Allocations that memory had to be mapped or created for, or a slab cut.";
+    FromOtherStreams "from_other_streams" Count true "Requests that took memory which another stream had freed.";
+    GranulesCreated "granules_created" Count true "Granules of 2 MiB that were created.";
+    GranulesReleased "granules_released" Count true "Granules that were given back.";
+    GranulesRemapped "granules_remapped" Count true "Granules that were mapped under a second address.";
+    StitchesReused "stitches_reused" Count true "Requests that such second addresses served again, without a call.";
+    DriverCalls "driver_calls" Count true "Calls to the driver.";
+    OomCaches "oom_cache_drains" Count true "Times that caches were emptied because the device had no more memory.";
+    OomWaits "oom_waits" Count true "Times that freed memory was waited for then.";
+    OomDefragments "oom_defragments" Count true "Times that free memory was put together then.";
+    OomReleases "oom_releases" Count true "Times that idle memory was given back then.";
+    OomRetries "oom_retries" Count true "Times that the device was asked again then.";
+    OomFallbacks "oom_fallbacks" Count true "Requests that memory of another kind served then.";
+    OomFailures "oom_failures" Count true "Requests that failed for lack of memory.";
+}

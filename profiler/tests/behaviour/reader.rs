@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use poolscope_profiler::snapshot::{Amount, Dropped, ProcessState, Snapshot};
 use poolscope_profiler::{ReadError, SegmentReader};
-use poolscope_wire::{HEADER_LEN, Header, LiveRecord, Region, StackRecord, TierCounter, VERSION, flags, state};
+use poolscope_wire::{
+    DeviceCounter, HEADER_LEN, Header, LiveRecord, Region, StackRecord, TierCounter, VERSION, cell, flags, kind, state,
+};
 
-use crate::segment::{Segment, TempSegment, sample};
+use crate::segment::{Segment, TempSegment, sample, sample_with_devices};
 
 fn read(segment: &Segment) -> Snapshot {
     let file = TempSegment::new(segment);
@@ -55,6 +57,31 @@ fn a_whole_segment_is_read_as_it_was_written() {
     assert_eq!(snapshot.threads.len(), 2);
     assert_eq!(snapshot.threads[0].alloc_bytes, 100 * 16 + 50 * 64);
     assert_eq!(snapshot.memory, None);
+}
+
+#[test]
+fn pools_of_devices_are_read_with_their_maps_and_their_blocks() {
+    let snapshot = read(&sample_with_devices());
+    assert_eq!(snapshot.dropped, Dropped::default());
+    let names: Vec<&str> = snapshot.devices.iter().map(|device| device.name.as_str()).collect();
+    assert_eq!(names, ["First", "Second"], "in the order of their numbers");
+    let first = &snapshot.devices[0];
+    assert_eq!(first.cells, [cell::SMALL, cell::LARGE, cell::PENDING, cell::UNMAPPED]);
+    assert_eq!((first.cell_bytes, first.memory_bytes, first.time_ns), (2 << 20, 64 << 20, 3_000_000_000));
+    assert_eq!(first.get(DeviceCounter::Reserved), 3 << 20);
+    let of_devices: Vec<_> = snapshot.stacks.iter().map(|stack| (stack.kind, stack.device)).skip(4).collect();
+    assert_eq!(of_devices, [(kind::DEVICE, 0), (kind::DEVICE, 1), (kind::PINNED, 1)]);
+    let blocks: Vec<_> = snapshot.live.iter().map(|block| (block.kind, block.device, block.size)).skip(5).collect();
+    assert_eq!(blocks, [(kind::DEVICE, 0, 1 << 20), (kind::DEVICE, 1, 2 << 20), (kind::PINNED, 1, 4096)]);
+}
+
+#[test]
+fn a_device_that_claims_more_cells_than_a_map_has_is_left_out() {
+    let mut segment = sample_with_devices();
+    segment.devices[0].0.map_cells = u32::MAX;
+    segment.devices[1].0.name_len = u16::MAX;
+    let snapshot = read(&segment);
+    assert_eq!((snapshot.devices.len(), snapshot.dropped.invalid), (0, 2));
 }
 
 #[test]
@@ -283,6 +310,10 @@ fn counts_beyond_all_reason_are_refused_before_memory_is_taken() {
     (live.capacity, live.committed, live.count) = (huge, huge, huge / 64);
     let handle = std::fs::OpenOptions::new().write(true).open(&file.path).expect("opens");
     let end = live.offset + huge;
+    for empty in [Region::Devices, Region::DeviceMaps] {
+        header.regions[empty as usize].offset = end;
+        header.regions[empty as usize].capacity = 0;
+    }
     handle.write_all_at(&header.to_bytes(), 0).expect("writes");
     // The file is sparse: it takes no room.
     handle.set_len(end).expect("grows");

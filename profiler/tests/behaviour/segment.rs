@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use poolscope_profiler::process::{self, ProcStat};
 use poolscope_wire::{
-    ClassCounters, ClassRecord, HEADER_LEN, Header, LiveRecord, MAGIC, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE,
-    Region, RegionEntry, StackRecord, THREAD_RECORD_LEN, TIER_COUNTERS, ThreadRecord, TierCounter, VERSION, kind,
-    state, thread_state,
+    ClassCounters, ClassRecord, DEVICE_COUNTERS, DeviceCounter, DeviceRecord, HEADER_LEN, Header, LiveRecord, MAGIC,
+    MAP_CELLS, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, Region, RegionEntry, StackRecord, THREAD_RECORD_LEN,
+    TIER_COUNTERS, ThreadRecord, TierCounter, VERSION, cell, kind, state, thread_state,
 };
 
 /// Where the test program's module is mapped, and what is added to its addresses.
@@ -23,6 +23,7 @@ pub struct Segment {
     pub frames: Vec<u64>,
     pub modules: Vec<ModuleRecord>,
     pub live: Vec<LiveRecord>,
+    pub devices: Vec<(DeviceRecord, Vec<u8>)>,
 }
 
 impl Segment {
@@ -43,7 +44,7 @@ impl Segment {
         header.page_bytes = 65_536;
         put(&mut header.exe, &mut header.exe_len, b"/usr/bin/sample");
         put(&mut header.cmdline, &mut header.cmdline_len, b"sample\0--port\08080\0");
-        let unknown = StackRecord { flags_and_kind: kind::HOST << 8, ..StackRecord::ZERO };
+        let unknown = StackRecord { flags_and_kind: StackRecord::describe(0, kind::HOST, 0), ..StackRecord::ZERO };
         Self {
             header,
             tiers: vec![0; TIER_COUNTERS.len()],
@@ -53,6 +54,7 @@ impl Segment {
             frames: Vec::new(),
             modules: Vec::new(),
             live: Vec::new(),
+            devices: Vec::new(),
         }
     }
 
@@ -88,7 +90,7 @@ impl Segment {
             hash: frames.iter().fold(1, |hash: u64, frame| hash.wrapping_mul(31).wrapping_add(*frame)),
             first_frame: self.frames.len() as u32,
             depth: frames.len() as u16,
-            flags_and_kind: kind::HOST << 8,
+            flags_and_kind: StackRecord::describe(0, kind::HOST, 0),
             ..StackRecord::ZERO
         });
         self.frames.extend(frames);
@@ -121,6 +123,38 @@ impl Segment {
         self.threads.push((record, counters.to_vec()));
     }
 
+    /// Adds a stack of device memory, and a block of it that is in use.
+    pub fn device_block(&mut self, kind: u16, device: u32, frames: &[u64], size: u64) -> u32 {
+        let stack = self.stack(frames);
+        self.stacks[stack as usize].flags_and_kind = StackRecord::describe(0, kind, device);
+        self.block(stack, size, 1);
+        let block = self.live.last_mut().expect("was just pushed");
+        (block.kind, block.device) = (kind, device);
+        stack
+    }
+
+    /// Adds a pool of device memory.
+    pub fn device(&mut self, device: u32, name: &str, cells: &[u8]) -> &mut DeviceRecord {
+        let mut record = DeviceRecord {
+            seq: 2,
+            device,
+            kind: kind::DEVICE,
+            name_len: name.len() as u16,
+            map_cells: cells.len() as u32,
+            cell_bytes: 2 << 20,
+            memory_bytes: 64 << 20,
+            time_ns: 3_000_000_000,
+            ..DeviceRecord::ZERO
+        };
+        record.name[..name.len()].copy_from_slice(name.as_bytes());
+        for (at, counter) in record.counters.iter_mut().enumerate().take(DEVICE_COUNTERS.len()) {
+            *counter = (at as u64 + 1) << 20;
+        }
+        record.counters[DeviceCounter::Fragmentation as usize] = 0;
+        self.devices.push((record, cells.to_vec()));
+        &mut self.devices.last_mut().expect("was just pushed").0
+    }
+
     /// Sets a counter.
     pub fn tier(&mut self, counter: TierCounter, value: u64) {
         self.tiers[counter as usize] = value;
@@ -135,6 +169,16 @@ impl Segment {
             Region::Stacks => self.stacks.iter().flat_map(|record| record.to_bytes()).collect(),
             Region::Modules => self.modules.iter().flat_map(|record| record.to_bytes()).collect(),
             Region::Live => self.live.iter().flat_map(|record| record.to_bytes()).collect(),
+            Region::Devices => self.devices.iter().flat_map(|(record, _)| record.to_bytes()).collect(),
+            Region::DeviceMaps => {
+                let mut bytes = Vec::new();
+                for (_, cells) in &self.devices {
+                    let end = bytes.len() + MAP_CELLS;
+                    bytes.extend(cells);
+                    bytes.resize(end, 0);
+                }
+                bytes
+            }
             Region::Threads => {
                 let mut bytes = Vec::new();
                 for (record, counters) in &self.threads {
@@ -247,5 +291,17 @@ pub fn sample() -> Segment {
     segment.thread(43, &[ClassCounters { allocs: 7, refills: 1, sent: 3, ..ClassCounters::ZERO }]);
     segment.tier(TierCounter::SlabBytes, 131_072);
     segment.tier(TierCounter::Samples, 6);
+    segment
+}
+
+/// The same program with a pool on each of two devices.
+pub fn sample_with_devices() -> Segment {
+    let mut segment = sample();
+    let malloc = 0x7f00_0000_1000;
+    segment.device_block(kind::DEVICE, 0, &[malloc, BIAS + 0x2005, BIAS + 0x1005], 1 << 20);
+    segment.device_block(kind::DEVICE, 1, &[malloc, BIAS + 0x2005, BIAS + 0x1005], 2 << 20);
+    segment.device_block(kind::PINNED, 1, &[malloc, BIAS + 0x3005, BIAS + 0x1005], 4096);
+    segment.device(1, "Second", &[cell::LARGE, cell::FREE]);
+    segment.device(0, "First", &[cell::SMALL, cell::LARGE, cell::PENDING, cell::UNMAPPED]);
     segment
 }

@@ -98,6 +98,7 @@ pub(crate) fn profile_at(t: f64) -> Profile {
             incomplete: locations == [12],
             locations,
             kind: 1,
+            device: 0,
             allocated: amount(allocated * MIB, each),
             in_use: amount(in_use * MIB, each),
             held: vec![Held { size: each as u64, tid: 100, amount: amount(in_use * MIB, each) }],
@@ -108,6 +109,7 @@ pub(crate) fn profile_at(t: f64) -> Profile {
         sites.push(Site {
             locations: under(&[if i % 2 == 0 { 8 } else { 7 }, 11], &[(i as usize) % 11, 1, 0]),
             kind: 1,
+            device: 0,
             incomplete: false,
             allocated: amount(bytes * 3.0, 48.0),
             in_use: amount(bytes, 48.0),
@@ -223,6 +225,7 @@ fn snapshot_at(second: u64) -> Snapshot {
         stacks: Vec::new(),
         modules: modules(),
         live: Vec::new(),
+        devices: Vec::new(),
         memory: Some(ProcessMemory {
             rss: ((176.0 + 41.0 * t + 9.0 * (f64::from(second as u32) / 11.0).sin()) * MIB) as u64,
             peak_rss: (229.0 * MIB) as u64,

@@ -75,7 +75,7 @@ pub fn write_segment(folder: &Path, pid: u32) -> PathBuf {
                 hash: 1 + i as u64,
                 first_frame: 2 * i as u32,
                 depth: 2,
-                flags_and_kind: kind::HOST << 8,
+                flags_and_kind: StackRecord::describe(0, kind::HOST, 0),
                 alloc_samples: 200,
                 alloc_objects: 2 * bytes / size * OBJECT_ONE,
                 alloc_bytes: 2 * bytes,
@@ -108,7 +108,7 @@ pub fn write_segment(folder: &Path, pid: u32) -> PathBuf {
         })
         .collect();
     let frames: Vec<u8> = [0x2001u64, 0x3001, 0x4001, 0x3001].iter().flat_map(|f| f.to_le_bytes()).collect();
-    let contents: [(Region, Vec<u8>); 7] = [
+    let contents: [(Region, Vec<u8>); 9] = [
         (Region::Tiers, tiers.iter().flat_map(|t| t.to_le_bytes()).collect()),
         (Region::Classes, classes.concat()),
         (Region::Threads, Vec::new()),
@@ -116,6 +116,8 @@ pub fn write_segment(folder: &Path, pid: u32) -> PathBuf {
         (Region::Frames, frames),
         (Region::Modules, module.to_bytes().to_vec()),
         (Region::Live, live),
+        (Region::Devices, Vec::new()),
+        (Region::DeviceMaps, Vec::new()),
     ];
 
     let mut header = Header {

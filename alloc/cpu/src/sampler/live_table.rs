@@ -100,12 +100,18 @@ impl LiveTable {
 
     /// Takes a record out.
     pub fn remove(&mut self, segment: &Segment, slot: u32) -> Option<LiveRecord> {
+        let record = self.drop_unpublished(slot)?;
+        publish(segment, slot, LiveRecord::ZERO);
+        Some(record)
+    }
+
+    /// Takes a record out that the segment does not have.
+    pub fn drop_unpublished(&mut self, slot: u32) -> Option<LiveRecord> {
         let record = *self.get(slot)?;
         // SAFETY: `get` found the slot.
         let place = unsafe { &mut *self.records.add(slot as usize) };
         *place = LiveRecord { stack: self.free, kind: kind::NONE, ..LiveRecord::ZERO };
         self.free = slot;
-        publish(segment, slot, LiveRecord::ZERO);
         Some(record)
     }
 

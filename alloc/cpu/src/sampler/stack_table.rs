@@ -23,6 +23,10 @@ pub struct CapturedStack<'a> {
     pub frames: &'a [u64],
     /// Bits of [`stack_flags`].
     pub flags: u16,
+    /// One of [`kind`].
+    pub kind: u16,
+    /// Number of the device; 0 for host memory.
+    pub device: u32,
     /// Number of modules that were replaced by others so far: the same addresses mean other code afterwards.
     pub epoch: u64,
 }
@@ -47,7 +51,7 @@ impl StackTable {
             return false;
         }
         self.stacks = 1;
-        let unknown = StackRecord { flags_and_kind: kind::HOST << 8, ..StackRecord::ZERO };
+        let unknown = StackRecord { flags_and_kind: StackRecord::describe(0, kind::HOST, 0), ..StackRecord::ZERO };
         // SAFETY: record 0 was just committed.
         unsafe { segment.record::<StackRecord>(Region::Stacks, UNKNOWN).write(unknown) };
         segment.raise_count(Region::Stacks, 1);
@@ -95,7 +99,7 @@ impl StackTable {
                 hash,
                 first_frame,
                 depth: stack.frames.len() as u16,
-                flags_and_kind: stack.flags | kind::HOST << 8,
+                flags_and_kind: StackRecord::describe(stack.flags, stack.kind, stack.device),
                 ..StackRecord::ZERO
             });
         }
@@ -171,7 +175,8 @@ fn bytes(size: u64, weight: u64) -> u64 {
 }
 
 fn hash(stack: &CapturedStack<'_>) -> u64 {
-    let mut hash = 0x9e37_79b9_7f4a_7c15 ^ stack.epoch;
+    let mut hash =
+        0x9e37_79b9_7f4a_7c15 ^ stack.epoch ^ u64::from(StackRecord::describe(0, stack.kind, stack.device)) << 48;
     for &frame in stack.frames {
         hash = (hash.rotate_left(5) ^ frame).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }

@@ -1,0 +1,115 @@
+//! Blocks that are not this pool's: device memory, recorded in the same segment as the host's.
+//!
+//! The device pools decide which of their blocks are sampled, and find the record again when such a block is freed. Here the
+//! stack is captured, and the block is written into the live table and into the totals of its stack.
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::registry::{self, Entry};
+use crate::sampler;
+use crate::settings;
+
+pub use poolscope_wire::kind;
+pub use sampler::UNRECORDED;
+
+/// A block of device memory that is to be recorded.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Block {
+    /// Where it lies, as the device knows it.
+    pub address: u64,
+    /// Bytes that the program asked for.
+    pub size: u64,
+    /// Objects that it stands for, in units of 1/65536.
+    pub weight: u64,
+    /// Number of the device.
+    pub device: u32,
+    /// [`kind::DEVICE`] or [`kind::PINNED`].
+    pub kind: u16,
+}
+
+/// What a pool of device memory says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct State<'a> {
+    /// Number of the device.
+    pub device: u32,
+    /// [`kind::DEVICE`] or [`kind::PINNED`].
+    pub kind: u16,
+    /// The device's name.
+    pub name: &'a [u8],
+    /// Bytes of memory that the device has.
+    pub memory_bytes: u64,
+    /// Counters, indexed by [`poolscope_wire::DeviceCounter`].
+    pub counters: &'a [u64],
+    /// What lies where: values of [`poolscope_wire::cell`].
+    pub cells: &'a [u8],
+    /// Bytes that a cell stands for.
+    pub cell_bytes: u64,
+}
+
+/// Mean bytes between two samples for the calling thread: 1 where every allocation is to be recorded.
+pub fn period() -> u64 {
+    match registry::enter() {
+        Entry::Heap(entered) if sampler::records_all(entered.heap) => 1,
+        _ => sampler::period(),
+    }
+}
+
+/// Samples a second that all threads together may take before their period rises; 0: as many as there are.
+pub fn sample_rate() -> u64 {
+    settings::current().sample_rate()
+}
+
+/// Records a block, with the calling thread's stack. The token is for [`freed`]; [`UNRECORDED`] if there is no room.
+pub fn allocated(block: &Block) -> u32 {
+    match registry::enter() {
+        Entry::Heap(entered) => sampler::record_foreign(&entered, block),
+        _ => UNRECORDED,
+    }
+}
+
+/// Takes a block's record out.
+pub fn freed(token: u32, address: u64) {
+    if let Entry::Heap(entered) = registry::enter() {
+        sampler::forget_foreign(&entered, token, address);
+    }
+}
+
+/// A place for a pool's [`State`] in the segment. `None` if there are too many pools.
+pub fn attach() -> Option<u32> {
+    match registry::enter() {
+        Entry::Heap(entered) => sampler::attach(&entered),
+        _ => None,
+    }
+}
+
+/// Takes what was published at a place away: the pool is gone.
+pub fn detach(place: u32) {
+    if let Entry::Heap(entered) = registry::enter() {
+        sampler::detach(&entered, place);
+    }
+}
+
+/// Publishes what a pool says of itself.
+pub fn publish(place: u32, state: &State<'_>) {
+    if let Entry::Heap(entered) = registry::enter() {
+        sampler::publish_device(&entered, place, state);
+    }
+}
+
+static ON_SCOPE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Has `f` called in every thread that enters or leaves a scope of the leak checker: its [`period`] changes.
+pub fn on_scope(f: fn()) {
+    ON_SCOPE.store(f as *mut (), Ordering::Release);
+}
+
+/// The calling thread has entered or left a scope.
+pub(crate) fn scope_changed() {
+    let f = ON_SCOPE.load(Ordering::Acquire);
+    if !f.is_null() {
+        // SAFETY: only `on_scope` stores there, and it takes just such a function.
+        let f = unsafe { core::mem::transmute::<*mut (), fn()>(f) };
+        f();
+    }
+}

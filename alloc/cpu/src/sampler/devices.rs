@@ -1,0 +1,112 @@
+//! What other pools tell of their blocks, and of themselves: records in the live table and in the regions of devices.
+
+use core::sync::atomic::AtomicU32;
+
+use poolscope_wire::{DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, MAP_CELLS, Region, kind};
+
+use super::stack_table::count_free;
+use super::{Due, SAMPLER, UNRECORDED, capture_stack, sequence};
+use crate::device::{Block, State};
+use crate::os;
+use crate::registry::Entered;
+use crate::segment::Segment;
+
+/// Records a block of another pool, with the calling thread's stack. [`UNRECORDED`] if there is no room.
+pub fn record_foreign(entered: &Entered, block: &Block) -> u32 {
+    let heap = entered.heap;
+    if heap.in_sampler.get() || !(kind::DEVICE..=kind::PINNED).contains(&block.kind) {
+        return UNRECORDED;
+    }
+    let time_ns = os::clock_ns(libc::CLOCK_MONOTONIC);
+    let Block { kind, device, weight, .. } = *block;
+    let due = Due { size: block.size as usize, weight, time_ns, kind, device };
+    let stack = capture_stack(entered.slow, heap);
+    SAMPLER.lock(entered.slow).record(heap, &stack, block.address, &due)
+}
+
+/// Takes the record of another pool's block out. Nothing happens if the slot has none of that address: a forked child has
+/// none of its parent's.
+pub fn forget_foreign(entered: &Entered, slot: u32, address: u64) {
+    let mut sampler = SAMPLER.lock(entered.slow);
+    let Some(segment) = sampler.own_segment() else { return };
+    let is_it = |kind| kind == kind::DEVICE || kind == kind::PINNED;
+    if sampler.live.get(slot).is_some_and(|record| is_it(record.kind) && record.address == address)
+        && let Some(record) = sampler.live.remove(&segment, slot)
+    {
+        count_free(&segment, record.stack, record.size, record.weight);
+    }
+}
+
+/// A place for a pool in the regions of devices. `None` if all are taken.
+pub fn attach(entered: &Entered) -> Option<u32> {
+    let mut sampler = SAMPLER.lock(entered.slow);
+    let free = sampler.devices.trailing_ones();
+    let capacity = sampler.own_segment().map_or(0, |segment| segment.capacity(Region::Devices) as u32);
+    if free >= capacity.min(u32::BITS) {
+        if let Some(segment) = sampler.own_segment() {
+            segment.header().dropped_devices += 1;
+        }
+        return None;
+    }
+    sampler.devices |= 1 << free;
+    Some(free)
+}
+
+/// Gives the place back: the pool is gone.
+pub fn detach(entered: &Entered, place: u32) {
+    let mut sampler = SAMPLER.lock(entered.slow);
+    sampler.devices &= !(1u32.checked_shl(place).unwrap_or(0));
+    if let Some(segment) = sampler.own_segment()
+        && segment.is_committed(Region::Devices, place + 1)
+    {
+        write(&segment, place, DeviceRecord::ZERO, &[]);
+    }
+}
+
+/// Publishes what a pool says of itself.
+pub fn publish_device(entered: &Entered, place: u32, state: &State<'_>) {
+    let mut sampler = SAMPLER.lock(entered.slow);
+    let Some(segment) = sampler.own_segment() else { return };
+    if sampler.devices & 1u32.checked_shl(place).unwrap_or(0) == 0 || !make_room(&segment, place) {
+        return;
+    }
+    let cells = &state.cells[..state.cells.len().min(MAP_CELLS)];
+    let mut record = DeviceRecord {
+        device: state.device,
+        kind: state.kind,
+        map_cells: cells.len() as u32,
+        cell_bytes: state.cell_bytes,
+        memory_bytes: state.memory_bytes,
+        time_ns: os::clock_ns(libc::CLOCK_MONOTONIC),
+        ..DeviceRecord::ZERO
+    };
+    let counters = state.counters.iter().take(DEVICE_COUNTERS.len());
+    record.counters.iter_mut().zip(counters).for_each(|(to, from)| *to = *from);
+    let name = &state.name[..state.name.len().min(DEVICE_NAME_MAX)];
+    record.name_len = name.len() as u16;
+    record.name.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
+    write(&segment, place, record, cells);
+}
+
+fn make_room(segment: &Segment, place: u32) -> bool {
+    let done = segment.commit(Region::Devices, place + 1) && segment.commit(Region::DeviceMaps, place + 1);
+    if done {
+        segment.raise_count(Region::Devices, place + 1);
+        segment.raise_count(Region::DeviceMaps, place + 1);
+    }
+    done
+}
+
+fn write(segment: &Segment, place: u32, record: DeviceRecord, cells: &[u8]) {
+    let to = segment.record::<DeviceRecord>(Region::Devices, place);
+    let map = segment.record::<u8>(Region::DeviceMaps, place);
+    // SAFETY: record and map were committed, which have room for that many cells; the caller holds the sampler's lock, so
+    // there is one writer.
+    unsafe {
+        let seq = AtomicU32::from_ptr(&raw mut (*to).seq);
+        sequence::change(seq, |seq| {
+            core::ptr::copy_nonoverlapping(cells.as_ptr(), map, cells.len());
+            to.write_volatile(DeviceRecord { seq, ..record });
+        });
+    }
+}
