@@ -85,4 +85,28 @@ impl<D: Device> Driver<D> {
     pub fn wait(&self, stream: Stream, event: Event) -> Result<()> {
         self.count().wait(stream, event)
     }
+
+    pub fn allocate(&self, bytes: u64) -> Result<u64> {
+        self.count().allocate(bytes)
+    }
+
+    pub fn free(&self, address: u64) -> Result<()> {
+        self.count().free(address)
+    }
+
+    pub fn allocate_async(&self, bytes: u64, stream: Stream) -> Result<u64> {
+        self.count().allocate_async(bytes, stream)
+    }
+
+    pub fn free_async(&self, address: u64, stream: Stream) -> Result<()> {
+        self.count().free_async(address, stream)
+    }
+
+    pub fn keep_async(&self, bytes: u64) -> Result<()> {
+        self.count().keep_async(bytes)
+    }
+
+    pub fn trim_async(&self, keep: u64) -> Result<()> {
+        self.count().trim_async(keep)
+    }
 }

@@ -7,7 +7,8 @@
 //! - `pending`, `lanes`: what memory waits for, and how far the streams are
 //! - `large`: best fit with coalescing in one range of addresses, over granules that are mapped where they are needed
 //! - `small`: the tiers of small blocks, above it
-//! - `pool`: the interface, with the slow paths in `state`; `replay`: recorded traces on it
+//! - `pool`: the interface, with the slow paths in `state`
+//! - `policies`, `replay`: other ways of placing blocks, and recorded traces on any of them
 
 mod config;
 mod cuda;
@@ -17,6 +18,7 @@ mod error;
 mod lanes;
 mod large;
 mod pending;
+pub mod policies;
 mod pool;
 mod replay;
 mod simulated;
@@ -32,6 +34,6 @@ pub use device::{
 };
 pub use error::PoolError;
 pub use pool::{GraphPool, Pool};
-pub use replay::{Pass, Replay, Trace, TraceError};
+pub use replay::{LoopCost, Pass, Playback, Replay, ReplayError, Trace, TraceError};
 pub use simulated::{Access, Graph, Kernel, Simulated, Violation};
 pub use stats::Stats;

@@ -1,79 +1,139 @@
-//! Recorded traces of allocations, on a pool.
+//! Recorded traces of allocations, on any placement policy.
 //!
-//! A trace is text: `+ id size stream` allocates, `- id` frees, one operation a line; lines that begin with `#` say what
-//! it is. Sizes are in bytes.
+//! A trace is text, plain or packed by gzip: `+ id size stream` allocates, `- id` frees, one operation a line; lines that begin
+//! with `#` say what it is. Sizes are in bytes. An id may be used again once it was freed.
+//!
+//! Replaying costs little beside what is measured: operations are 16 bytes each, in a row, and live blocks have dense numbers, so
+//! that their table is as large as the most that are live at once. [`Trace::loop_cost`] says how little.
 
 use std::collections::HashMap;
+use std::hint::black_box;
+use std::io::Read;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use crate::device::{Device, Stream};
-use crate::error::PoolError;
-use crate::pool::Pool;
+use flate2::read::MultiGzDecoder;
 
-/// One operation. Blocks are numbered from 0 in the order of their first allocation.
+use crate::device::Stream;
+use crate::policies::{Policy, PolicyError, PolicyStats};
+
+/// In the place of a size: the block is freed.
+const FREE: u64 = u64::MAX;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operation {
-    Allocate { block: u32, size: u64, stream: u32 },
-    Free { block: u32 },
+struct Operation {
+    size: u64,
+    /// The block's number among the live ones.
+    slot: u32,
+    /// Of the block's allocation, also where it is freed.
+    stream: u32,
 }
 
 /// A recorded program.
 #[derive(Clone, Debug)]
 pub struct Trace {
     operations: Vec<Operation>,
-    blocks: usize,
+    /// Where each stands in the file.
+    lines: Vec<u32>,
+    slots: usize,
+    /// Blocks that it never frees.
+    left: Vec<Operation>,
     streams: usize,
     peak: u64,
 }
 
 /// A trace that can't be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} of the trace: {what}")]
-pub struct TraceError {
-    /// Counted from 1.
-    pub line: usize,
-    /// What is wrong there.
-    pub what: &'static str,
+pub enum TraceError {
+    /// A line that is none of a trace's.
+    #[error("line {line} of the trace: {what}")]
+    Line {
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong there.
+        what: String,
+    },
+    /// The file can't be read, or not be unpacked.
+    #[error("the trace {path} can't be read: {what}")]
+    File {
+        /// Which.
+        path: String,
+        /// What the system says.
+        what: String,
+    },
 }
 
 impl Trace {
-    /// Reads a trace.
-    pub fn parse(text: &str) -> Result<Trace, TraceError> {
-        let mut trace = Trace { operations: Vec::new(), blocks: 0, streams: 0, peak: 0 };
-        let mut live: HashMap<&str, (u32, u64)> = HashMap::new();
-        let mut streams: HashMap<&str, u32> = HashMap::new();
-        let mut now = 0u64;
-        for (at, text) in text.lines().enumerate() {
-            let error = |what| TraceError { line: at + 1, what };
-            let fields: Vec<_> = text.split_whitespace().collect();
-            match fields[..] {
-                [] => {}
-                [first, ..] if first.starts_with('#') => {}
-                ["+", id, size, stream] => {
-                    let size: u64 = size.parse().map_err(|_| error("the size is not a number"))?;
-                    let next = streams.len() as u32;
-                    let stream = *streams.entry(stream).or_insert(next);
-                    let block = trace.blocks as u32;
-                    if live.insert(id, (block, size)).is_some() {
-                        return Err(error("the block is allocated already"));
-                    }
-                    trace.blocks += 1;
-                    trace.operations.push(Operation::Allocate { block, size, stream });
-                    now = now.checked_add(size).ok_or(error("the sizes are too large"))?;
-                    trace.peak = trace.peak.max(now);
-                }
-                ["-", id] => {
-                    let (block, size) = live.remove(id).ok_or(error("the block is not allocated"))?;
-                    trace.operations.push(Operation::Free { block });
-                    now -= size;
-                }
-                _ => return Err(error("neither `+ id size stream` nor `- id`")),
+    /// Reads a file, unpacking it if it is packed.
+    pub fn open(path: impl AsRef<Path>) -> Result<Trace, TraceError> {
+        let path = path.as_ref();
+        let failed =
+            |what: std::io::Error| TraceError::File { path: path.display().to_string(), what: what.to_string() };
+        let mut bytes = std::fs::read(path).map_err(failed)?;
+        if bytes.starts_with(&[0x1f, 0x8b]) {
+            let mut unpacked = Vec::new();
+            MultiGzDecoder::new(&bytes[..]).read_to_end(&mut unpacked).map_err(failed)?;
+            bytes = unpacked;
+        }
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => Trace::parse(text),
+            Err(error) => {
+                let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+                Err(TraceError::Line { line, what: "it is no text; is the file a trace?".to_owned() })
             }
         }
+    }
+
+    /// Reads a trace.
+    pub fn parse(text: &str) -> Result<Trace, TraceError> {
+        let mut trace =
+            Trace { operations: Vec::new(), lines: Vec::new(), slots: 0, left: Vec::new(), streams: 0, peak: 0 };
+        let mut live: HashMap<&str, Operation> = HashMap::new();
+        let mut streams: HashMap<&str, u32> = HashMap::new();
+        let mut vacant: Vec<u32> = Vec::new();
+        let mut now = 0u64;
+        for (at, text) in text.lines().enumerate() {
+            let error = |what: String| TraceError::Line { line: at + 1, what };
+            let mut words = text.split_whitespace();
+            let fields = [words.next(), words.next(), words.next(), words.next(), words.next()];
+            match fields {
+                [None, ..] => continue,
+                [Some(first), ..] if first.starts_with('#') => continue,
+                [Some("+"), Some(id), Some(size), Some(stream), None] => {
+                    let size = size.parse().ok().filter(|size| *size != FREE);
+                    let size: u64 = size.ok_or_else(|| error("the size is no number of bytes".to_owned()))?;
+                    let next = streams.len() as u32;
+                    let stream = *streams.entry(stream).or_insert(next);
+                    let slot = vacant.pop().unwrap_or_else(|| {
+                        trace.slots += 1;
+                        trace.slots as u32 - 1
+                    });
+                    let operation = Operation { size, slot, stream };
+                    if live.insert(id, operation).is_some() {
+                        return Err(error(format!("block {id} is allocated already")));
+                    }
+                    trace.operations.push(operation);
+                    now = now.checked_add(size).ok_or_else(|| error("the sizes are too large".to_owned()))?;
+                    trace.peak = trace.peak.max(now);
+                }
+                [Some("-"), Some(id), None, ..] => {
+                    let block = live.remove(id);
+                    let block = block.ok_or_else(|| error(format!("block {id} is not allocated")))?;
+                    trace.operations.push(Operation { size: FREE, ..block });
+                    vacant.push(block.slot);
+                    now -= block.size;
+                }
+                _ => return Err(error("neither `+ id size stream` nor `- id`".to_owned())),
+            }
+            trace.lines.push(at as u32 + 1);
+        }
+        trace.left = live.into_values().map(|block| Operation { size: FREE, ..block }).collect();
+        trace.left.sort_by_key(|block| block.slot);
         trace.streams = streams.len();
         Ok(trace)
     }
 
-    /// Operations.
+    /// Operations, as recorded.
     pub fn len(&self) -> usize {
         self.operations.len()
     }
@@ -81,6 +141,11 @@ impl Trace {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
+    }
+
+    /// Operations of a pass: those recorded, and the frees of what is left at the end.
+    pub fn operations(&self) -> u64 {
+        (self.operations.len() + self.left.len()) as u64
     }
 
     /// Streams that it names.
@@ -92,6 +157,58 @@ impl Trace {
     pub fn peak(&self) -> u64 {
         self.peak
     }
+
+    /// What a pass costs without a policy: the loop, the table of live blocks, and the two readings of the clock. It is part of
+    /// every figure.
+    pub fn loop_cost(&self) -> LoopCost {
+        let mut playback = Playback::new(self, vec![Stream::LEGACY]);
+        let times = (0..9).map(|_| playback.run(&Nothing).map_or(Duration::MAX, |pass| pass.time));
+        LoopCost { time: times.min().unwrap_or_default(), operations: self.operations() }
+    }
+}
+
+/// The cost of a replay's own loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoopCost {
+    /// The quickest of several passes.
+    pub time: Duration,
+    /// Operations of a pass.
+    pub operations: u64,
+}
+
+impl LoopCost {
+    /// Nanoseconds for an operation.
+    pub fn per_operation(self) -> f64 {
+        self.time.as_nanos() as f64 / self.operations.max(1) as f64
+    }
+}
+
+/// No policy: an address is whatever number was asked for.
+struct Nothing;
+
+impl Policy for Nothing {
+    fn name(&self) -> &'static str {
+        "nothing"
+    }
+
+    #[inline]
+    fn allocate(&self, size: u64, _: Stream) -> Result<u64, PolicyError> {
+        Ok(black_box(size))
+    }
+
+    #[inline]
+    fn free(&self, address: u64, _: Stream) -> Result<(), PolicyError> {
+        black_box(address);
+        Ok(())
+    }
+
+    fn stats(&self) -> PolicyStats {
+        PolicyStats::default()
+    }
+
+    fn release(&self) -> Result<(), PolicyError> {
+        Ok(())
+    }
 }
 
 /// What one pass over a trace did.
@@ -99,59 +216,132 @@ impl Trace {
 pub struct Pass {
     /// Operations, the frees at its end included.
     pub operations: u64,
+    /// By the host's clock.
+    pub time: Duration,
     /// Calls to the driver.
     pub driver_calls: u64,
-    /// The most bytes that the pool has held so far.
-    pub peak_held: u64,
+    /// The most bytes that the policy has held so far.
+    pub peak_reserved: u64,
 }
 
-/// A trace on a pool.
-pub struct Replay<'a, D: Device> {
+impl Pass {
+    /// Nanoseconds for an operation.
+    pub fn per_operation(&self) -> f64 {
+        self.time.as_nanos() as f64 / self.operations.max(1) as f64
+    }
+
+    /// Calls to the driver for a thousand operations.
+    pub fn calls_per_thousand(&self) -> f64 {
+        self.driver_calls as f64 * 1000.0 / self.operations.max(1) as f64
+    }
+
+    /// The part of the most that was held that the program never asked for: `1 - peak live / peak reserved`.
+    pub fn fragmentation(&self, trace: &Trace) -> f64 {
+        1.0 - trace.peak as f64 / self.peak_reserved.max(1) as f64
+    }
+}
+
+/// An operation that the policy could not do.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("line {line} of the trace: {error}")]
+pub struct ReplayError {
+    /// The operation's line, counted from 1; the last one for what is freed at the end.
+    pub line: usize,
+    /// What the policy says.
+    pub error: PolicyError,
+}
+
+/// A trace, and the blocks of a pass over it.
+pub struct Playback<'a> {
     trace: &'a Trace,
-    pool: &'a Pool<D>,
     streams: Vec<Stream>,
-    live: Vec<(u64, u32)>,
+    live: Vec<u64>,
 }
 
-impl<'a, D: Device> Replay<'a, D> {
-    /// A replay, with a stream of the device for each that the trace names, or fewer: they are then shared.
+impl<'a> Playback<'a> {
+    /// A playback, with a stream of the device for each that the trace names, or fewer: they are then shared.
     ///
     /// # Panics
     /// Without any stream.
-    pub fn new(trace: &'a Trace, pool: &'a Pool<D>, streams: Vec<Stream>) -> Replay<'a, D> {
+    pub fn new(trace: &'a Trace, streams: Vec<Stream>) -> Playback<'a> {
         assert!(!streams.is_empty(), "a replay needs a stream");
-        Replay { trace, pool, streams, live: vec![(0, u32::MAX); trace.blocks] }
+        let given = streams.len();
+        let streams = (0..trace.streams.max(1)).map(|at| streams[at % given]).collect();
+        Playback { trace, streams, live: vec![0; trace.slots] }
     }
 
-    fn stream(&self, number: u32) -> Stream {
-        self.streams[number as usize % self.streams.len()]
+    /// Runs the trace once, and frees at its end what is still allocated. Where the policy fails, all is freed, too.
+    pub fn run<P: Policy + ?Sized>(&mut self, policy: &P) -> Result<Pass, ReplayError> {
+        let calls = policy.stats().driver_calls;
+        let start = Instant::now();
+        for at in 0..self.trace.operations.len() {
+            if let Err(error) = self.step(policy, &self.trace.operations[at]) {
+                return Err(self.give_up(policy, at, error));
+            }
+        }
+        for operation in &self.trace.left {
+            if let Err(error) = self.step(policy, operation) {
+                let line = self.trace.lines.last().map_or(0, |line| *line as usize);
+                return Err(ReplayError { line, error });
+            }
+        }
+        let time = start.elapsed();
+        let stats = policy.stats();
+        Ok(Pass {
+            operations: self.trace.operations(),
+            time,
+            driver_calls: stats.driver_calls - calls,
+            peak_reserved: stats.peak_reserved,
+        })
+    }
+
+    #[inline]
+    fn step<P: Policy + ?Sized>(&mut self, policy: &P, operation: &Operation) -> Result<(), PolicyError> {
+        let stream = self.streams[operation.stream as usize];
+        let block = &mut self.live[operation.slot as usize];
+        if operation.size == FREE {
+            return policy.free(*block, stream);
+        }
+        *block = policy.allocate(operation.size, stream)?;
+        Ok(())
+    }
+
+    /// Frees what the operations before a failed one have left.
+    #[cold]
+    fn give_up<P: Policy + ?Sized>(&mut self, policy: &P, failed: usize, error: PolicyError) -> ReplayError {
+        let mut live: HashMap<u32, u32> = HashMap::new();
+        for operation in &self.trace.operations[..failed] {
+            if operation.size == FREE {
+                live.remove(&operation.slot);
+            } else {
+                live.insert(operation.slot, operation.stream);
+            }
+        }
+        for (slot, stream) in live {
+            // The first error is the one to report.
+            let _ = policy.free(self.live[slot as usize], self.streams[stream as usize]);
+        }
+        ReplayError { line: self.trace.lines[failed] as usize, error }
+    }
+}
+
+/// A trace on one policy.
+pub struct Replay<'a, P: Policy + ?Sized> {
+    playback: Playback<'a>,
+    policy: &'a P,
+}
+
+impl<'a, P: Policy + ?Sized> Replay<'a, P> {
+    /// A replay; for its streams see [`Playback::new`].
+    ///
+    /// # Panics
+    /// Without any stream.
+    pub fn new(trace: &'a Trace, policy: &'a P, streams: Vec<Stream>) -> Replay<'a, P> {
+        Replay { playback: Playback::new(trace, streams), policy }
     }
 
     /// Runs the trace once, and frees at its end what is still allocated.
-    pub fn pass(&mut self) -> Result<Pass, PoolError> {
-        let calls = self.pool.stats().driver_calls;
-        let mut operations = self.trace.operations.len() as u64;
-        for operation in &self.trace.operations {
-            match *operation {
-                Operation::Allocate { block, size, stream } => {
-                    let address = self.pool.allocate(size, self.stream(stream))?;
-                    self.live[block as usize] = (address, stream);
-                }
-                Operation::Free { block } => self.free(block as usize)?,
-            }
-        }
-        for block in 0..self.live.len() {
-            if self.live[block].1 != u32::MAX {
-                self.free(block)?;
-                operations += 1;
-            }
-        }
-        let stats = self.pool.stats();
-        Ok(Pass { operations, driver_calls: stats.driver_calls - calls, peak_held: stats.peak_held })
-    }
-
-    fn free(&mut self, block: usize) -> Result<(), PoolError> {
-        let (address, stream) = std::mem::replace(&mut self.live[block], (0, u32::MAX));
-        self.pool.free(address, self.stream(stream))
+    pub fn pass(&mut self) -> Result<Pass, ReplayError> {
+        self.policy.pass(&mut self.playback)
     }
 }

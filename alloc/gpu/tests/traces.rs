@@ -2,19 +2,15 @@
 //!
 //! `--nocapture` prints the figures.
 
-use std::io::Read;
 use std::sync::Arc;
 
-use flate2::read::GzDecoder;
 use poolscope_gpu::{Config, Pool, Replay, Simulated, Trace};
 
 const GIB: u64 = 1 << 30;
 
 fn trace(name: &str) -> Trace {
     let path = format!("{}/tests/data/{name}.trace.gz", env!("CARGO_MANIFEST_DIR"));
-    let mut text = String::new();
-    GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
-    Trace::parse(&text).unwrap()
+    Trace::open(path).unwrap()
 }
 
 /// Passes until the pool is warm. The first fills an empty pool, the next ones start from all memory in one piece, and from what
@@ -33,13 +29,13 @@ fn holds_little_and_calls_seldom(name: &str) {
     let (mut calls, mut operations) = (0, 0);
     for number in 0..PASSES {
         let pass = replay.pass().unwrap();
-        let fragmentation = 1.0 - trace.peak() as f64 / pass.peak_held as f64;
+        let fragmentation = pass.fragmentation(&trace);
         println!(
             "{name} pass {number}: {} operations, {} calls, peak live {} MiB, held {} MiB, fragmentation {:.2}%",
             pass.operations,
             pass.driver_calls,
             trace.peak() >> 20,
-            pass.peak_held >> 20,
+            pass.peak_reserved >> 20,
             fragmentation * 100.0
         );
         assert!(fragmentation <= 0.01, "{name}, pass {number}: {fragmentation}");
