@@ -3,7 +3,7 @@
 //! `cargo run --release -p poolscope-gpu --example pairs`
 
 use std::hint::black_box;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use poolscope_gpu::{Config, Pool, Simulated, Stream};
@@ -27,14 +27,61 @@ fn main() {
         pairs(&pool, size, stream);
         println!("{size:>10} B: {:>6.1} ns a pair", pairs(&pool, size, stream));
     }
-    for threads in [1, 2] {
-        let start = Instant::now();
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| pairs(&pool, 4 << 10, device.stream()));
-            }
-        });
-        let rate = f64::from(PAIRS * threads) / start.elapsed().as_secs_f64() / 1e6;
-        println!("{threads} threads, 4 KiB: {rate:.0} million pairs/s");
+    for sizes in [Sizes::Even, Sizes::Powers] {
+        for threads in [1, 2, 4, 8, 16] {
+            random(&pool, &device, threads, sizes);
+        }
     }
+}
+
+/// How random sizes are spread from 256 B to 1 MiB.
+#[derive(Clone, Copy, Debug)]
+enum Sizes {
+    /// Each size as often.
+    Even,
+    /// Each power of two as often.
+    Powers,
+}
+
+impl Sizes {
+    fn draw(self, random: &mut u64) -> u64 {
+        *random ^= *random << 13;
+        *random ^= *random >> 7;
+        *random ^= *random << 17;
+        match self {
+            Sizes::Even => 256 + *random % ((1 << 20) - 255),
+            Sizes::Powers => (256 << (*random % 12)) + (*random >> 32) % 256,
+        }
+    }
+}
+
+/// Threads that each keep 64 blocks of random sizes on a stream of their own, and replace one after the other.
+fn random(pool: &Pool<Simulated>, device: &Simulated, threads: u64, sizes: Sizes) {
+    const LIVE: usize = 64;
+    let start = Barrier::new(threads as usize);
+    let run = &|thread: u64| {
+        let stream = device.stream();
+        let mut seed = 0x9e37_79b9_7f4a_7c15 ^ (thread + 1);
+        let mut one = || pool.allocate(sizes.draw(&mut seed), stream).expect("the device has room");
+        let mut live: Vec<u64> = (0..LIVE).map(|_| one()).collect();
+        let mut round = |pairs: u32| {
+            for at in 0..pairs as usize {
+                let slot = &mut live[at * 7 % LIVE];
+                pool.free(std::mem::replace(slot, one()), stream).expect("it is a block");
+            }
+        };
+        round(PAIRS / 10);
+        start.wait();
+        let from = Instant::now();
+        round(PAIRS);
+        let took = from.elapsed();
+        live.into_iter().for_each(|block| pool.free(block, stream).expect("it is a block"));
+        took
+    };
+    let slowest = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no thread panics")).max()
+    });
+    let rate = f64::from(PAIRS) * threads as f64 / slowest.unwrap_or_default().as_secs_f64() / 1e6;
+    println!("{threads:>2} threads, {sizes:?}: {rate:.0} million pairs/s");
 }

@@ -5,7 +5,8 @@
 pub struct Config {
     /// Bytes to a multiple of which every block is aligned and rounded up: a power of two from 256 to 2 MiB.
     pub alignment: u64,
-    /// Free blocks of a size class that a thread keeps for a stream, at most; fewer of large classes, of which 1 MiB is kept.
+    /// Free blocks of a size class that a thread keeps for a stream, at most. Of large classes it begins with 1 MiB, and
+    /// keeps more if that turns out to be too few.
     pub thread_cache_max_blocks: usize,
     /// Free blocks of a size class that all threads together keep for a stream, beside their own.
     pub global_cache_max_blocks: usize,

@@ -37,12 +37,16 @@ pub struct Pool<D: Device> {
 /// Free blocks of a class, by lane.
 type Global = Mutex<HashMap<LaneId, Vec<u64>>>;
 
+/// On cache lines that nobody else writes to: all threads read it at each call.
+#[repr(align(128))]
+struct ReadByAll<T>(T);
+
 struct Shared<D: Device> {
     id: u64,
     driver: Arc<Driver<D>>,
     pages: Arc<Pages>,
     /// Changes with streams, captures and settings, under the core's lock.
-    version: AtomicU64,
+    version: ReadByAll<AtomicU64>,
     global_limit: AtomicUsize,
     global: [Global; CLASSES],
     core: Mutex<Core<D>>,
@@ -67,7 +71,7 @@ impl<D: Device> Pool<D> {
             id: POOLS.fetch_add(1, Ordering::Relaxed),
             driver,
             pages,
-            version: AtomicU64::new(0),
+            version: ReadByAll(AtomicU64::new(0)),
             global_limit: AtomicUsize::new(limit),
             global: std::array::from_fn(|_| Mutex::default()),
             core: Mutex::new(core),
@@ -107,7 +111,7 @@ impl<D: Device> Pool<D> {
             let lane = cache.last.1?;
             let class = class_of(size.max(cache.limits.alignment));
             if let Some(list) = cache.list(lane, class)
-                && let Some(address) = list.pop()
+                && let Some(address) = list.blocks.pop()
             {
                 Counters::add(&cache.counters.allocations[class]);
                 return Some(Ok(address));
@@ -139,10 +143,9 @@ impl<D: Device> Pool<D> {
             if !page.is_plainly(lane) || address & (size_of(class).min(PAGE) - 1) != 0 {
                 return Ok(false);
             }
-            let limit = cache.limits.blocks[class];
             let list = cache.list_or_new(lane, class);
-            list.push(address);
-            if list.len() > limit {
+            list.blocks.push(address);
+            if list.is_too_long() {
                 shared.flush(cache, lane, class);
             }
             Counters::add(&cache.counters.frees[class]);
@@ -299,7 +302,7 @@ impl<D: Device> Pool<D> {
 impl<D: Device> Shared<D> {
     /// Makes all threads look again. The caller holds the core's lock.
     fn new_version(&self) {
-        self.version.fetch_add(1, Ordering::Relaxed);
+        self.version.0.fetch_add(1, Ordering::Relaxed);
     }
 
     #[cold]
@@ -314,7 +317,7 @@ impl<D: Device> Shared<D> {
     #[inline]
     fn meet(&self, cache: &mut ThreadCache, stream: Stream) -> Result<(), PoolError> {
         // Relaxed: who may use a changed stream or setting has heard of it from the thread that changed it.
-        if cache.version == self.version.load(Ordering::Relaxed) && cache.last.0 == stream {
+        if cache.version == self.version.0.load(Ordering::Relaxed) && cache.last.0 == stream {
             return Ok(());
         }
         self.learn(cache, stream)
@@ -322,20 +325,20 @@ impl<D: Device> Shared<D> {
 
     #[cold]
     fn learn(&self, cache: &mut ThreadCache, stream: Stream) -> Result<(), PoolError> {
-        if cache.version == self.version.load(Ordering::Relaxed)
+        if cache.version == self.version.0.load(Ordering::Relaxed)
             && let Some(known) = cache.known.iter().find(|(known, _)| *known == stream)
         {
             cache.last = *known;
             return Ok(());
         }
         let mut core = lock(&self.core);
-        let version = self.version.load(Ordering::Relaxed);
+        let version = self.version.0.load(Ordering::Relaxed);
         if cache.version != version {
             cache.known.clear();
-            cache.limits = core.limits();
+            cache.set_limits(core.limits());
             for (lane, class, blocks) in cache.drain() {
                 if core.large.lanes.is_alive(lane) {
-                    *cache.list_or_new(lane, class) = blocks;
+                    cache.list_or_new(lane, class).blocks = blocks;
                 } else {
                     blocks.iter().for_each(|address| {
                         core.slabs.put(*address);
@@ -355,7 +358,8 @@ impl<D: Device> Shared<D> {
     /// Fills a thread's list by a batch, and takes a block from it.
     #[cold]
     fn refill(&self, cache: &mut ThreadCache, lane: LaneId, class: usize, stream: Stream) -> Result<u64, PoolError> {
-        let batch = cache.limits.batch;
+        let limits = cache.limits;
+        let batch = cache.list_or_new(lane, class).ran_out(&limits, class);
         let mut blocks = Vec::new();
         if let Some(global) = lock(&self.global[class]).get_mut(&lane) {
             blocks = global.split_off(global.len().saturating_sub(batch));
@@ -363,18 +367,18 @@ impl<D: Device> Shared<D> {
         let mut core = lock(&self.core);
         core.counters.global_hits += u64::from(!blocks.is_empty());
         if blocks.is_empty()
-            && core.take_from_reserve(class, lane, &mut blocks) == 0
-            && core.take_from_new_slab(class, lane, stream, false, &mut blocks)? == 0
+            && core.take_from_reserve(class, lane, batch, &mut blocks) == 0
+            && core.take_from_new_slab(class, lane, stream, false, batch, &mut blocks)? == 0
         {
             drop(core);
             self.reclaim(cache);
             core = lock(&self.core);
-            core.take_from_new_slab(class, lane, stream, true, &mut blocks)?;
+            core.take_from_new_slab(class, lane, stream, true, batch, &mut blocks)?;
         }
         drop(core);
         let list = cache.list_or_new(lane, class);
-        list.append(&mut blocks);
-        let address = list.pop().ok_or(PoolError::NotABlock(0))?;
+        list.blocks.append(&mut blocks);
+        let address = list.blocks.pop().ok_or(PoolError::NotABlock(0))?;
         Counters::add(&cache.counters.allocations[class]);
         Ok(address)
     }
@@ -382,9 +386,8 @@ impl<D: Device> Shared<D> {
     /// Moves the oldest blocks of a list that is too long to the global cache, and what is too much there to the reserve.
     #[cold]
     fn flush(&self, cache: &mut ThreadCache, lane: LaneId, class: usize) {
-        let batch = cache.limits.batch;
-        let list = cache.list_or_new(lane, class);
-        let moved = list.drain(..batch.min(list.len()));
+        let limits = cache.limits;
+        let moved = cache.list_or_new(lane, class).overflow(&limits, class);
         let mut global = lock(&self.global[class]);
         let blocks = global.entry(lane).or_default();
         blocks.extend(moved);

@@ -128,7 +128,7 @@ impl<D: Device> Core<D> {
 
     pub fn limits(&self) -> Limits {
         let Config { alignment, batch_alloc_count, thread_cache_max_blocks, .. } = self.config;
-        Limits::new(alignment, batch_alloc_count, thread_cache_max_blocks)
+        Limits { alignment, batch: batch_alloc_count, blocks: thread_cache_max_blocks }
     }
 
     /// Forgets a stream that is about to be destroyed.
@@ -233,9 +233,8 @@ impl<D: Device> Core<D> {
         Ok(())
     }
 
-    /// Blocks of a class from the reserve. Returns how many.
-    pub fn take_from_reserve(&mut self, class: usize, lane: LaneId, into: &mut Vec<u64>) -> usize {
-        let batch = self.config.batch_alloc_count;
+    /// At most `batch` blocks of a class from the reserve. Returns how many.
+    pub fn take_from_reserve(&mut self, class: usize, lane: LaneId, batch: usize, into: &mut Vec<u64>) -> usize {
         let mut taken = self.slabs.take(class, lane, batch, into);
         if taken == 0 && self.settle() {
             taken = self.slabs.take(class, lane, batch, into);
@@ -252,6 +251,7 @@ impl<D: Device> Core<D> {
         lane: LaneId,
         stream: Stream,
         grow: bool,
+        batch: usize,
         into: &mut Vec<u64>,
     ) -> Result<usize, PoolError> {
         if !self.slabs.add(class, lane) {
@@ -267,7 +267,7 @@ impl<D: Device> Core<D> {
             self.slabs.add_chunk(address, lane);
             self.slabs.add(class, lane);
         }
-        let taken = self.slabs.take(class, lane, self.config.batch_alloc_count, into);
+        let taken = self.slabs.take(class, lane, batch, into);
         self.counters.misses += 1;
         self.note_peak();
         Ok(taken)

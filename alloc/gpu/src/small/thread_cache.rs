@@ -11,7 +11,7 @@ use super::classes::{CLASSES, size_of};
 use crate::device::Stream;
 use crate::pending::LaneId;
 
-/// Bytes that a list may hold if that is fewer blocks than the setting allows; two blocks in any case.
+/// Bytes that a list holds at first if that is fewer blocks than the setting allows; two blocks in any case.
 const LIST_BYTES: u64 = 1 << 20;
 
 /// The settings that the fast path needs.
@@ -21,18 +21,58 @@ pub struct Limits {
     /// Blocks that move at a time.
     pub batch: usize,
     /// Blocks of each class that a thread keeps for a stream.
-    pub blocks: [usize; CLASSES],
+    pub blocks: usize,
 }
 
-impl Limits {
-    pub fn new(alignment: u64, batch: usize, blocks: usize) -> Limits {
-        let of = |class| blocks.min((LIST_BYTES / size_of(class)).max(2) as usize);
-        Limits { alignment, batch, blocks: std::array::from_fn(of) }
+/// The free blocks of a class and a stream.
+///
+/// A list begins short where blocks are large, and may hold twice as many each time that it runs out of blocks after it had
+/// too many: then more of them would have served the program without the global cache. (tcmalloc's lists grow so, too.)
+#[derive(Debug, Default)]
+pub struct List {
+    pub blocks: Vec<u64>,
+    /// Blocks that it may hold.
+    limit: usize,
+    /// It had too many since it last ran out.
+    overflowed: bool,
+}
+
+impl List {
+    #[inline]
+    pub fn is_too_long(&self) -> bool {
+        self.blocks.len() > self.limit
+    }
+
+    fn begin(&mut self, limits: &Limits, class: usize) {
+        if self.limit == 0 {
+            self.limit = limits.blocks.min((LIST_BYTES / size_of(class)).max(2) as usize);
+        }
+    }
+
+    /// Says that it has run out. Returns how many blocks it should get.
+    pub fn ran_out(&mut self, limits: &Limits, class: usize) -> usize {
+        self.begin(limits, class);
+        if std::mem::take(&mut self.overflowed) {
+            self.limit = (self.limit * 2).min(limits.blocks);
+        }
+        limits.batch.min(self.limit.div_ceil(2)).max(1)
+    }
+
+    /// Takes out what is too much, and then a batch, or half of what it may hold: the blocks that have been in it the longest.
+    pub fn overflow(&mut self, limits: &Limits, class: usize) -> impl Iterator<Item = u64> + '_ {
+        self.begin(limits, class);
+        let mut moved = self.blocks.len().saturating_sub(self.limit);
+        if moved > 0 {
+            self.overflowed = true;
+            moved += limits.batch.min(self.limit / 2);
+        }
+        self.blocks.drain(..moved)
     }
 }
 
-/// What a thread has counted. It alone writes; all may read.
+/// What a thread has counted. It alone writes; all may read. On cache lines of its own, two by two as they are fetched.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct Counters {
     pub allocations: [AtomicU64; CLASSES],
     pub frees: [AtomicU64; CLASSES],
@@ -46,8 +86,8 @@ impl Counters {
     }
 }
 
-/// The free blocks of a stream.
-type Lists = [Vec<u64>; CLASSES];
+/// The lists of a stream.
+type Lists = [List; CLASSES];
 
 /// A thread's cache for one pool.
 pub struct ThreadCache {
@@ -78,7 +118,7 @@ impl ThreadCache {
 
     /// The list of a class and a lane, if the lane has any.
     #[inline]
-    pub fn list(&mut self, lane: LaneId, class: usize) -> Option<&mut Vec<u64>> {
+    pub fn list(&mut self, lane: LaneId, class: usize) -> Option<&mut List> {
         match self.lanes.get_mut(lane as usize) {
             Some(Some(lists)) => Some(&mut lists[class]),
             _ => None,
@@ -86,7 +126,7 @@ impl ThreadCache {
     }
 
     /// The list of a class and a lane, empty if the lane has none.
-    pub fn list_or_new(&mut self, lane: LaneId, class: usize) -> &mut Vec<u64> {
+    pub fn list_or_new(&mut self, lane: LaneId, class: usize) -> &mut List {
         let at = lane as usize;
         if self.lanes.len() <= at {
             self.lanes.resize_with(at + 1, || None);
@@ -94,13 +134,21 @@ impl ThreadCache {
         &mut self.lanes[at].get_or_insert_default()[class]
     }
 
+    /// Lets all lists begin anew, with other settings.
+    pub fn set_limits(&mut self, limits: Limits) {
+        if self.limits != limits {
+            self.limits = limits;
+            self.lanes.iter_mut().flatten().flat_map(|lists| lists.iter_mut()).for_each(|list| list.limit = 0);
+        }
+    }
+
     /// Takes all blocks out, with their lanes and classes.
     pub fn drain(&mut self) -> Vec<(LaneId, usize, Vec<u64>)> {
         let mut all = Vec::new();
         for (lane, lists) in self.lanes.iter_mut().enumerate() {
             for (class, list) in lists.iter_mut().flat_map(|lists| lists.iter_mut().enumerate()) {
-                if !list.is_empty() {
-                    all.push((lane as LaneId, class, std::mem::take(list)));
+                if !list.blocks.is_empty() {
+                    all.push((lane as LaneId, class, std::mem::take(&mut list.blocks)));
                 }
             }
         }
@@ -154,6 +202,43 @@ fn bring_forward(caches: &mut Vec<ThreadCache>, pool: u64, make: impl FnOnce() -
             caches.push(make());
             let last = caches.len() - 1;
             caches.swap(0, last);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Limits, List};
+
+    #[test]
+    fn a_list_that_overflows_and_runs_out_may_hold_more() {
+        let limits = Limits { alignment: 256, batch: 16, blocks: 64 };
+        let class = super::CLASSES - 1;
+        let mut list = List::default();
+        let mut held = Vec::new();
+        for _ in 0..10 {
+            list.blocks.clear();
+            assert!(list.ran_out(&limits, class) >= 1);
+            while !list.is_too_long() {
+                list.blocks.push(0);
+            }
+            held.push(list.blocks.len() - 1);
+            let moved = list.overflow(&limits, class).count();
+            assert!(moved > 0 && !list.is_too_long());
+        }
+        assert_eq!(held, [2, 4, 8, 16, 32, 64, 64, 64, 64, 64]);
+    }
+
+    #[test]
+    fn a_list_that_only_runs_out_or_only_overflows_stays_short() {
+        let limits = Limits { alignment: 256, batch: 16, blocks: 64 };
+        let class = super::CLASSES - 1;
+        let mut list = List::default();
+        (0..10).for_each(|_| assert_eq!(list.ran_out(&limits, class), 1));
+        for _ in 0..10 {
+            list.blocks.extend([0; 5]);
+            list.overflow(&limits, class).for_each(drop);
+            assert!(!list.is_too_long() && list.blocks.len() <= 2);
         }
     }
 }
