@@ -17,8 +17,8 @@ use flate2::read::MultiGzDecoder;
 use crate::device::Stream;
 use crate::policies::{Policy, PolicyError, PolicyStats};
 
-/// In the place of a size: the block is freed.
-const FREE: u64 = u64::MAX;
+/// Beside a size: the block is freed.
+const FREE: u64 = 1 << 63;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Operation {
@@ -100,7 +100,7 @@ impl Trace {
                 [None, ..] => continue,
                 [Some(first), ..] if first.starts_with('#') => continue,
                 [Some("+"), Some(id), Some(size), Some(stream), None] => {
-                    let size = size.parse().ok().filter(|size| *size != FREE);
+                    let size = size.parse().ok().filter(|size| *size < FREE);
                     let size: u64 = size.ok_or_else(|| error("the size is no number of bytes".to_owned()))?;
                     let next = streams.len() as u32;
                     let stream = *streams.entry(stream).or_insert(next);
@@ -119,7 +119,7 @@ impl Trace {
                 [Some("-"), Some(id), None, ..] => {
                     let block = live.remove(id);
                     let block = block.ok_or_else(|| error(format!("block {id} is not allocated")))?;
-                    trace.operations.push(Operation { size: FREE, ..block });
+                    trace.operations.push(Operation { size: block.size | FREE, ..block });
                     vacant.push(block.slot);
                     now -= block.size;
                 }
@@ -127,7 +127,7 @@ impl Trace {
             }
             trace.lines.push(at as u32 + 1);
         }
-        trace.left = live.into_values().map(|block| Operation { size: FREE, ..block }).collect();
+        trace.left = live.into_values().map(|block| Operation { size: block.size | FREE, ..block }).collect();
         trace.left.sort_by_key(|block| block.slot);
         trace.streams = streams.len();
         Ok(trace)
@@ -299,8 +299,8 @@ impl<'a> Playback<'a> {
     fn step<P: Policy + ?Sized>(&mut self, policy: &P, operation: &Operation) -> Result<(), PolicyError> {
         let stream = self.streams[operation.stream as usize];
         let block = &mut self.live[operation.slot as usize];
-        if operation.size == FREE {
-            return policy.free(*block, stream);
+        if operation.size >= FREE {
+            return policy.free_sized(*block, operation.size - FREE, stream);
         }
         *block = policy.allocate(operation.size, stream)?;
         Ok(())
@@ -309,17 +309,17 @@ impl<'a> Playback<'a> {
     /// Frees what the operations before a failed one have left.
     #[cold]
     fn give_up<P: Policy + ?Sized>(&mut self, policy: &P, failed: usize, error: PolicyError) -> ReplayError {
-        let mut live: HashMap<u32, u32> = HashMap::new();
+        let mut live: HashMap<u32, &Operation> = HashMap::new();
         for operation in &self.trace.operations[..failed] {
-            if operation.size == FREE {
+            if operation.size >= FREE {
                 live.remove(&operation.slot);
             } else {
-                live.insert(operation.slot, operation.stream);
+                live.insert(operation.slot, operation);
             }
         }
-        for (slot, stream) in live {
+        for (slot, block) in live {
             // The first error is the one to report.
-            let _ = policy.free(self.live[slot as usize], self.streams[stream as usize]);
+            let _ = policy.free_sized(self.live[slot as usize], block.size, self.streams[block.stream as usize]);
         }
         ReplayError { line: self.trace.lines[failed] as usize, error }
     }

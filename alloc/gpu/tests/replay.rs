@@ -38,7 +38,8 @@ fn a_line_that_is_none_is_named() {
         ("+ 1 5 0 0\n", 1, "neither"),
         ("- 1 0\n", 1, "neither"),
         ("malloc 5\n", 1, "neither"),
-        ("+ 1 18446744073709551614 0\n+ 2 9 0\n", 2, "too large"),
+        ("+ 1 9223372036854775808 0\n", 1, "the size is no number of bytes"),
+        ("+ 1 9223372036854775807 0\n+ 2 9223372036854775807 0\n+ 3 2 0\n", 3, "too large"),
     ];
     for (text, line, says) in cases {
         let error = Trace::parse(text).unwrap_err();

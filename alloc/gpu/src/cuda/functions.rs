@@ -87,6 +87,8 @@ functions! {
     optional {
         cuDeviceGetUuid_v2(*mut CUuuid, CUdevice);
         cuStreamGetId(CUstream, *mut c_ulonglong);
+        cuStreamCreate(*mut CUstream, c_uint);
+        cuStreamDestroy_v2(CUstream);
         cuMemAddressReserve(*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);
         cuMemAddressFree(CUdeviceptr, usize);
         cuMemCreate(*mut CUmemGenericAllocationHandle, usize, *const CUmemAllocationProp, c_ulonglong);

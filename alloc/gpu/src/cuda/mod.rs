@@ -10,6 +10,7 @@
 //! would become part of the capture, an event on the stream or a wait of it, is refused here instead.
 
 mod functions;
+mod streams;
 
 use std::ffi::{c_int, c_uint, c_ulonglong};
 use std::ptr;

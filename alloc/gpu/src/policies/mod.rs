@@ -13,6 +13,7 @@ mod driver_async;
 mod owners;
 mod slab;
 mod tiered;
+mod trial;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ pub use bfc::Bfc;
 pub use buddy::Buddy;
 pub use driver_async::DriverAsync;
 pub use slab::Slab;
+pub use trial::{Trial, TrialPass};
 
 /// What a policy did so far. Bytes are those of device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +92,13 @@ pub trait Policy: Send + Sync {
 
     /// Frees a block: work that was given to the stream before may still use it.
     fn free(&self, address: u64, stream: Stream) -> Result<()>;
+
+    /// The same, by who knows the size that was asked for. Allocators of others can need it.
+    #[inline]
+    fn free_sized(&self, address: u64, size: u64, stream: Stream) -> Result<()> {
+        let _ = size;
+        self.free(address, stream)
+    }
 
     /// What it did so far.
     fn stats(&self) -> PolicyStats;
