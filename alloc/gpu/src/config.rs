@@ -12,6 +12,9 @@ pub struct Config {
     pub global_cache_max_blocks: usize,
     /// Blocks that move between these at a time.
     pub batch_alloc_count: usize,
+    /// Whether blocks are counted as they come and go. Without, the counts, totals and hits stay as they are, and what small
+    /// blocks take includes those in caches, from then on.
+    pub enable_stats: bool,
     /// Whether the background work defragments.
     pub enable_defrag: bool,
     /// The part of the held memory that may lie free in pieces too small for the largest recent request, from 0 to 1, before
@@ -32,6 +35,7 @@ impl Default for Config {
             thread_cache_max_blocks: 64,
             global_cache_max_blocks: 1024,
             batch_alloc_count: 16,
+            enable_stats: true,
             enable_defrag: true,
             defrag_threshold: 0.3,
             defrag_interval_ms: 5_000,

@@ -21,7 +21,10 @@ use crate::driver::Driver;
 use crate::error::PoolError;
 use crate::large::{Large, PoolId};
 use crate::pending::LaneId;
-use crate::small::{CLASSES, Counters, Home, LARGEST, PAGE, Pages, Slabs, ThreadCache, class_of, size_of, with_cache};
+use crate::small::{
+    CLASSES, Counters, Home, Knowledge, LARGEST, Page, Pages, Slabs, ThreadCache, class_of, pass_by_all_threads,
+    size_of, with_cache, with_current_cache,
+};
 use crate::state::Core;
 use crate::stats::Stats;
 
@@ -92,6 +95,38 @@ impl<D: Device> Pool<D> {
     /// A block of at least so many bytes, for work given to the stream from now on. It returns the block's address.
     #[inline]
     pub fn allocate(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
+        match self.pop(size, stream) {
+            Some(address) => Ok(address),
+            None => self.allocate_slowly(size, stream),
+        }
+    }
+
+    /// A block from the list that the thread used last for this stream and class, if there is one.
+    #[inline]
+    fn pop(&self, size: u64, stream: Stream) -> Option<u64> {
+        if size > LARGEST {
+            return None;
+        }
+        let shared = &*self.shared;
+        let pop = |cache: &ThreadCache| {
+            // SAFETY: this is the owning thread, which has no other reference.
+            let knowledge = unsafe { cache.knowledge() };
+            if !shared.knows(knowledge, stream) {
+                return None;
+            }
+            let class = class_of(size.max(knowledge.limits.alignment));
+            // SAFETY: as above; the version was seen just now.
+            let address = unsafe { cache.lists() }.get(knowledge.last.1?, class)?.blocks.pop()?;
+            if knowledge.limits.count {
+                Counters::add(&cache.counters.allocations[class]);
+            }
+            Some(address)
+        };
+        with_current_cache(shared.id, pop)?
+    }
+
+    #[cold]
+    fn allocate_slowly(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
         if size <= LARGEST
             && let Some(result) = self.allocate_small(size, stream)
         {
@@ -101,54 +136,81 @@ impl<D: Device> Pool<D> {
     }
 
     /// A block of a size class. `None` if the stream's small blocks don't come from slabs.
-    #[inline]
     fn allocate_small(&self, size: u64, stream: Stream) -> Option<Result<u64, PoolError>> {
         let shared = &*self.shared;
-        let allocate = |cache: &mut ThreadCache| {
-            if let Err(error) = shared.meet(cache, stream) {
+        let allocate = |cache: &ThreadCache| {
+            // SAFETY: this is the owning thread; the reference ends with this closure, and nobody gets one beside it.
+            let knowledge = unsafe { cache.knowledge() };
+            if let Err(error) = shared.meet(cache, knowledge, stream) {
                 return Some(Err(error));
             }
-            let lane = cache.last.1?;
-            let class = class_of(size.max(cache.limits.alignment));
-            if let Some(list) = cache.list(lane, class)
-                && let Some(address) = list.blocks.pop()
-            {
-                Counters::add(&cache.counters.allocations[class]);
-                return Some(Ok(address));
-            }
-            Some(shared.refill(cache, lane, class, stream))
+            let lane = knowledge.last.1?;
+            let class = class_of(size.max(knowledge.limits.alignment));
+            Some(shared.refill(cache, knowledge, lane, class))
         };
         with_cache(shared.id, || shared.new_cache(), allocate)?
     }
 
-    #[cold]
     fn allocate_large(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
         if let Some(address) = self.core().fit_large(size, stream)? {
             return Ok(address);
         }
-        self.shared.reclaim_with_own_cache();
+        self.shared.reclaim_own();
         self.core().grow_large(size, stream)
     }
 
     /// Frees a block: work that was given to the stream before may still use it.
     #[inline]
     pub fn free(&self, address: u64, stream: Stream) -> Result<(), PoolError> {
+        let page = self.shared.pages.get(address);
+        let pushed = page.class().is_some_and(|class| self.push(address, class, page, stream));
+        if pushed { Ok(()) } else { self.free_slowly(address, page, stream) }
+    }
+
+    /// Puts a block onto the list that the thread used last for this stream and class, if it is that stream's alone.
+    #[inline]
+    fn push(&self, address: u64, class: usize, page: Page, stream: Stream) -> bool {
         let shared = &*self.shared;
-        let page = shared.pages.get(address);
-        let Some(class) = page.class() else { return self.core().free_large(address, stream) };
-        let free = |cache: &mut ThreadCache| {
-            shared.meet(cache, stream)?;
-            let Some(lane) = cache.last.1 else { return Ok(false) };
-            // A block of 64 KiB and more begins at a page, smaller ones at a multiple of their size.
-            if !page.is_plainly(lane) || address & (size_of(class).min(PAGE) - 1) != 0 {
-                return Ok(false);
+        let push = |cache: &ThreadCache| {
+            // SAFETY: this is the owning thread, which has no other reference.
+            let knowledge = unsafe { cache.knowledge() };
+            let Some(lane) = knowledge.last.1.filter(|_| shared.knows(knowledge, stream)) else { return false };
+            if !page.has_block(lane, class, address) {
+                return false;
             }
-            let list = cache.list_or_new(lane, class);
+            // SAFETY: as above; the version was seen just now.
+            let Some(list) = unsafe { cache.lists() }.get(lane, class).filter(|list| !list.is_full()) else {
+                return false;
+            };
             list.blocks.push(address);
-            if list.is_too_long() {
-                shared.flush(cache, lane, class);
+            if knowledge.limits.count {
+                Counters::add(&cache.counters.frees[class]);
             }
-            Counters::add(&cache.counters.frees[class]);
+            true
+        };
+        with_current_cache(shared.id, push).unwrap_or(false)
+    }
+
+    #[cold]
+    fn free_slowly(&self, address: u64, page: Page, stream: Stream) -> Result<(), PoolError> {
+        let shared = &*self.shared;
+        let Some(class) = page.class() else { return self.core().free_large(address, stream) };
+        let free = |cache: &ThreadCache| {
+            // SAFETY: as in `allocate_small`.
+            let knowledge = unsafe { cache.knowledge() };
+            shared.meet(cache, knowledge, stream)?;
+            let Some(lane) = knowledge.last.1.filter(|lane| page.has_block(*lane, class, address)) else {
+                return Ok(false);
+            };
+            // SAFETY: the version was seen just now.
+            let list = unsafe { cache.lists() }.get_or_new(lane, class, &knowledge.limits);
+            if list.is_full() {
+                shared.flush(list.overflow(&knowledge.limits), lane, class);
+            }
+            list.blocks.push(address);
+            if knowledge.limits.count {
+                Counters::add(&cache.counters.frees[class]);
+            }
             Ok(true)
         };
         match with_cache(shared.id, || shared.new_cache(), free) {
@@ -248,16 +310,19 @@ impl<D: Device> Pool<D> {
     }
 
     /// Gives all memory back to the device that is free and whose work is over: that of the large blocks, of the global cache
-    /// and of the calling thread's. Returns the bytes.
+    /// and of the caches of all threads. Returns the bytes.
+    ///
+    /// A thread that is in a call to the pool at this moment keeps its cache, and all other threads do where the kernel has no
+    /// `membarrier` (before Linux 4.14, and where a sandbox forbids it).
     pub fn trim_cache(&self) -> u64 {
-        self.shared.reclaim_with_own_cache();
+        self.shared.reclaim_all();
         self.core().trim()
     }
 
     /// Waits until the work on all freed memory is over, then gives back what [`trim_cache`](Self::trim_cache) does. Returns
     /// the bytes.
     pub fn release_all(&self) -> u64 {
-        self.shared.reclaim_with_own_cache();
+        self.shared.reclaim_all();
         let mut core = self.core();
         core.large.cool();
         // Blocks that waited for other streams may be the last ones of their slabs.
@@ -277,7 +342,7 @@ impl<D: Device> Pool<D> {
         config.check()?;
         let mut core = self.core();
         self.shared.global_limit.store(config.global_cache_max_blocks, Ordering::Relaxed);
-        core.config = config;
+        core.set_config(config);
         self.shared.new_version();
         Ok(())
     }
@@ -306,39 +371,42 @@ impl<D: Device> Shared<D> {
     }
 
     #[cold]
-    fn new_cache(&self) -> ThreadCache {
-        let counters = Arc::new(Counters::default());
+    fn new_cache(&self) -> Arc<ThreadCache> {
         let mut core = lock(&self.core);
-        core.threads.push(counters.clone());
-        ThreadCache::new(self.id, self.own.clone(), core.limits(), counters)
+        let cache = Arc::new(ThreadCache::new(self.id, self.own.clone(), core.limits()));
+        core.threads.push(cache.clone());
+        cache
+    }
+
+    /// Whether a stream is the one that the thread used last, and nothing has changed since.
+    #[inline]
+    fn knows(&self, knowledge: &Knowledge, stream: Stream) -> bool {
+        // Relaxed: who may use a changed stream or setting has heard of it from the thread that changed it.
+        knowledge.version == self.version.0.load(Ordering::Relaxed) && knowledge.last.0 == stream
     }
 
     /// Sees to it that the cache's last stream is this one, and that it knows the settings.
-    #[inline]
-    fn meet(&self, cache: &mut ThreadCache, stream: Stream) -> Result<(), PoolError> {
-        // Relaxed: who may use a changed stream or setting has heard of it from the thread that changed it.
-        if cache.version == self.version.0.load(Ordering::Relaxed) && cache.last.0 == stream {
-            return Ok(());
-        }
-        self.learn(cache, stream)
+    fn meet(&self, cache: &ThreadCache, knowledge: &mut Knowledge, stream: Stream) -> Result<(), PoolError> {
+        if self.knows(knowledge, stream) { Ok(()) } else { self.learn(cache, knowledge, stream) }
     }
 
-    #[cold]
-    fn learn(&self, cache: &mut ThreadCache, stream: Stream) -> Result<(), PoolError> {
-        if cache.version == self.version.0.load(Ordering::Relaxed)
-            && let Some(known) = cache.known.iter().find(|(known, _)| *known == stream)
+    fn learn(&self, cache: &ThreadCache, knowledge: &mut Knowledge, stream: Stream) -> Result<(), PoolError> {
+        if knowledge.version == self.version.0.load(Ordering::Relaxed)
+            && let Some(known) = knowledge.known.iter().find(|(known, _)| *known == stream)
         {
-            cache.last = *known;
+            knowledge.last = *known;
             return Ok(());
         }
         let mut core = lock(&self.core);
         let version = self.version.0.load(Ordering::Relaxed);
-        if cache.version != version {
-            cache.known.clear();
-            cache.set_limits(core.limits());
-            for (lane, class, blocks) in cache.drain() {
+        if knowledge.version != version {
+            knowledge.known.clear();
+            knowledge.limits = core.limits();
+            // SAFETY: this is the owning thread, which has the lock.
+            let lists = unsafe { cache.lists() };
+            for (lane, class, blocks) in lists.drain() {
                 if core.large.lanes.is_alive(lane) {
-                    cache.list_or_new(lane, class).blocks = blocks;
+                    lists.get_or_new(lane, class, &knowledge.limits).blocks = blocks;
                 } else {
                     blocks.iter().for_each(|address| {
                         core.slabs.put(*address);
@@ -346,20 +414,33 @@ impl<D: Device> Shared<D> {
                 }
             }
             // What it knew of the last stream is gone, too; an error below must not leave it.
-            cache.last = (stream, None);
+            knowledge.last = (stream, None);
         }
         let met = (stream, core.small_lane(stream)?);
-        cache.version = version;
-        cache.known.push(met);
-        cache.last = met;
+        knowledge.version = version;
+        knowledge.known.push(met);
+        knowledge.last = met;
         Ok(())
     }
 
-    /// Fills a thread's list by a batch, and takes a block from it.
-    #[cold]
-    fn refill(&self, cache: &mut ThreadCache, lane: LaneId, class: usize, stream: Stream) -> Result<u64, PoolError> {
-        let limits = cache.limits;
-        let batch = cache.list_or_new(lane, class).ran_out(&limits, class);
+    /// Takes a block from a thread's list, filled by a batch if it is empty.
+    fn refill(
+        &self,
+        cache: &ThreadCache,
+        knowledge: &mut Knowledge,
+        lane: LaneId,
+        class: usize,
+    ) -> Result<u64, PoolError> {
+        let stream = knowledge.last.0;
+        // SAFETY: this is the owning thread; the version was seen before.
+        let list = unsafe { cache.lists() }.get_or_new(lane, class, &knowledge.limits);
+        if let Some(address) = list.blocks.pop() {
+            if knowledge.limits.count {
+                Counters::add(&cache.counters.allocations[class]);
+            }
+            return Ok(address);
+        }
+        let batch = list.ran_out(&knowledge.limits);
         let mut blocks = Vec::new();
         if let Some(global) = lock(&self.global[class]).get_mut(&lane) {
             blocks = global.split_off(global.len().saturating_sub(batch));
@@ -371,74 +452,107 @@ impl<D: Device> Shared<D> {
             && core.take_from_new_slab(class, lane, stream, false, batch, &mut blocks)? == 0
         {
             drop(core);
-            self.reclaim(cache);
+            // SAFETY: as above; `list` is not used again.
+            self.reclaim(unsafe { cache.lists() }.drain());
             core = lock(&self.core);
             core.take_from_new_slab(class, lane, stream, true, batch, &mut blocks)?;
         }
         drop(core);
-        let list = cache.list_or_new(lane, class);
+        // SAFETY: as above.
+        let list = unsafe { cache.lists() }.get_or_new(lane, class, &knowledge.limits);
         list.blocks.append(&mut blocks);
         let address = list.blocks.pop().ok_or(PoolError::NotABlock(0))?;
-        Counters::add(&cache.counters.allocations[class]);
+        if knowledge.limits.count {
+            Counters::add(&cache.counters.allocations[class]);
+        }
         Ok(address)
     }
 
-    /// Moves the oldest blocks of a list that is too long to the global cache, and what is too much there to the reserve.
-    #[cold]
-    fn flush(&self, cache: &mut ThreadCache, lane: LaneId, class: usize) {
-        let limits = cache.limits;
-        let moved = cache.list_or_new(lane, class).overflow(&limits, class);
+    /// Moves blocks of a list that is too long to the global cache, and what is too much there to the reserve.
+    fn flush(&self, moved: impl Iterator<Item = u64>, lane: LaneId, class: usize) {
         let mut global = lock(&self.global[class]);
         let blocks = global.entry(lane).or_default();
         blocks.extend(moved);
         let too_many = blocks.len().saturating_sub(self.global_limit.load(Ordering::Relaxed));
         let excess = blocks.split_off(blocks.len() - too_many);
         drop(global);
-        self.put(&excess);
-    }
-
-    fn put(&self, blocks: &[u64]) {
-        if !blocks.is_empty() {
-            let mut core = lock(&self.core);
-            blocks.iter().for_each(|address| {
-                core.slabs.put(*address);
-            });
+        if !excess.is_empty() {
+            lock(&self.core).slabs.put_all(excess);
         }
     }
 
-    /// Puts all blocks of a cache, and of the global one, into the reserve, and hands back the slabs that are empty.
-    fn reclaim(&self, cache: &mut ThreadCache) {
-        let mut blocks: Vec<u64> = cache.drain().into_iter().flat_map(|(.., blocks)| blocks).collect();
+    /// Puts these blocks, which are out of the thread's own lists, and those of the global caches into the reserve, and hands
+    /// back the slabs that are empty.
+    fn reclaim(&self, own: Vec<(LaneId, usize, Vec<u64>)>) {
+        let mut blocks: Vec<u64> = own.into_iter().flat_map(|(.., blocks)| blocks).collect();
         for global in &self.global {
             blocks.extend(lock(global).drain().flat_map(|(_, blocks)| blocks));
         }
-        self.put(&blocks);
-        lock(&self.core).return_slabs();
+        let mut core = lock(&self.core);
+        core.slabs.put_all(blocks);
+        core.return_slabs();
     }
 
-    fn reclaim_with_own_cache(&self) {
-        with_cache(self.id, || self.new_cache(), |cache| self.reclaim(cache));
+    /// The same with all blocks of the calling thread's.
+    fn reclaim_own(&self) {
+        let drain = |cache: &ThreadCache| {
+            let _core = lock(&self.core);
+            // SAFETY: this is the owning thread; where the version is not the pool's any more, another thread may have the
+            // lists, but not while the lock is held here.
+            unsafe { cache.lists() }.drain()
+        };
+        self.reclaim(with_current_cache(self.id, drain).unwrap_or_default());
+    }
+
+    /// The same with all blocks of all threads. One that is in a call keeps its blocks until its next call.
+    fn reclaim_all(&self) {
+        self.collect(&mut lock(&self.core));
+        self.reclaim(Vec::new());
+    }
+
+    /// Puts the blocks of all threads that are in no call into the reserve.
+    fn collect(&self, core: &mut Core<D>) {
+        self.new_version();
+        if !pass_by_all_threads() {
+            return;
+        }
+        let Core { threads, slabs, .. } = core;
+        for thread in threads.iter().filter(|thread| thread.is_at_rest()) {
+            // SAFETY: the lock is held and the owner at rest; until it is let go, nobody else has the lists.
+            for (.., blocks) in unsafe { thread.lists() }.drain() {
+                slabs.put_all(blocks);
+            }
+        }
     }
 }
 
 impl<D: Device> Home for Shared<D> {
-    fn take_all(&self, cache: &mut ThreadCache) {
-        let blocks: Vec<u64> = cache.drain().into_iter().flat_map(|(.., blocks)| blocks).collect();
-        self.put(&blocks);
+    fn take_all(&self, cache: &Arc<ThreadCache>) {
         let mut core = lock(&self.core);
+        // SAFETY: this is the owning thread, which has the lock.
+        for (.., blocks) in unsafe { cache.lists() }.drain() {
+            core.slabs.put_all(blocks);
+        }
         core.ended.add(&cache.counters);
-        core.threads.retain(|thread| !Arc::ptr_eq(thread, &cache.counters));
+        core.threads.retain(|thread| !Arc::ptr_eq(thread, cache));
     }
 }
 
 impl<D: Device> Drop for Shared<D> {
     fn drop(&mut self) {
         let core = self.core.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if core.small_usage() == 0 {
-            // What is still in the caches of threads goes with them.
-            for (address, lane) in core.slabs.take_all() {
-                core.large.free(address, lane);
+        for global in &mut self.global {
+            let global = global.get_mut().unwrap_or_else(PoisonError::into_inner);
+            core.slabs.put_all(global.drain().flat_map(|(_, blocks)| blocks));
+        }
+        let Core { threads, slabs, .. } = core;
+        for thread in threads.iter() {
+            // SAFETY: a thread in a call has a reference to the pool, and there is none any more.
+            for (.., blocks) in unsafe { thread.lists() }.drain() {
+                slabs.put_all(blocks);
             }
         }
+        // What the program still has keeps its slabs.
+        core.return_slabs();
     }
 }

@@ -9,7 +9,7 @@ use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Stream};
 use crate::error::PoolError;
 use crate::large::{Large, PoolId, Request};
 use crate::pending::{LaneId, Pending};
-use crate::small::{CHUNK, CLASSES, Counters, Limits, PAGE, Page, Slabs, size_of};
+use crate::small::{CHUNK, CLASSES, Counters, Limits, PAGE, Page, Slabs, ThreadCache, size_of};
 use crate::stats::Stats;
 
 const MS: u64 = 1_000_000;
@@ -35,7 +35,7 @@ impl SmallCounts {
     }
 
     /// Bytes of the blocks that are allocated.
-    pub fn usage(&self) -> u64 {
+    fn usage(&self) -> u64 {
         SmallCounts::bytes(&self.allocations).saturating_sub(SmallCounts::bytes(&self.frees))
     }
 }
@@ -71,9 +71,11 @@ pub struct Core<D: Device> {
     large_usage: u64,
     /// The largest request since the last round of background work.
     largest_request: u64,
-    pub threads: Vec<Arc<Counters>>,
+    pub threads: Vec<Arc<ThreadCache>>,
     /// The counts of threads that have ended, and of blocks that passed by the caches.
     pub ended: SmallCounts,
+    /// Whether there was a time in which blocks were not counted: what small blocks take is then what is out of the slabs.
+    uncounted: bool,
     /// Calls that the background work may make now; below 0 after a round that took more.
     allowance: i64,
     last_round: u64,
@@ -86,6 +88,7 @@ impl<D: Device> Core<D> {
             large,
             slabs,
             allowance: config.driver_calls_per_second as i64,
+            uncounted: !config.enable_stats,
             config,
             lanes: HashMap::new(),
             last: None,
@@ -127,8 +130,8 @@ impl<D: Device> Core<D> {
     }
 
     pub fn limits(&self) -> Limits {
-        let Config { alignment, batch_alloc_count, thread_cache_max_blocks, .. } = self.config;
-        Limits { alignment, batch: batch_alloc_count, blocks: thread_cache_max_blocks }
+        let Config { alignment, enable_stats, batch_alloc_count, thread_cache_max_blocks, .. } = self.config;
+        Limits { alignment, count: enable_stats, batch: batch_alloc_count, blocks: thread_cache_max_blocks }
     }
 
     /// Forgets a stream that is about to be destroyed.
@@ -202,8 +205,9 @@ impl<D: Device> Core<D> {
     }
 
     fn count_large(&mut self, size: u64) {
-        self.counters.allocations += 1;
-        self.counters.allocated += size;
+        let count = u64::from(self.config.enable_stats);
+        self.counters.allocations += count;
+        self.counters.allocated += size * count;
         self.large_usage += size;
         self.note_peak();
     }
@@ -215,7 +219,7 @@ impl<D: Device> Core<D> {
     fn out_of_memory(&self, request: u64, cause: DeviceError) -> PoolError {
         PoolError::OutOfMemory {
             request,
-            used: self.small_counts().usage() + self.large_usage,
+            used: self.usage(),
             held: self.large.held(),
             free: self.large.free_bytes(),
             largest_free: self.large.largest_free(),
@@ -227,8 +231,9 @@ impl<D: Device> Core<D> {
     pub fn free_large(&mut self, address: u64, stream: Stream) -> Result<(), PoolError> {
         let lane = self.lane(stream)?;
         let size = self.large.free(address, lane).ok_or(PoolError::NotABlock(address))?;
-        self.counters.frees += 1;
-        self.counters.freed += size;
+        let count = u64::from(self.config.enable_stats);
+        self.counters.frees += count;
+        self.counters.freed += size * count;
         self.large_usage -= size;
         Ok(())
     }
@@ -363,15 +368,22 @@ impl<D: Device> Core<D> {
         held - self.large.held()
     }
 
-    fn small_counts(&self) -> SmallCounts {
-        let mut counts = self.ended;
-        self.threads.iter().for_each(|thread| counts.add(thread));
-        counts
+    /// Bytes of blocks that the program has.
+    fn usage(&self) -> u64 {
+        let small = if self.uncounted { self.slabs.out() } else { self.small_counts().usage() };
+        self.large_usage + small
     }
 
-    /// Bytes of small blocks that the program has.
-    pub fn small_usage(&self) -> u64 {
-        self.small_counts().usage()
+    /// Other settings, from now on.
+    pub fn set_config(&mut self, config: Config) {
+        self.uncounted |= !config.enable_stats;
+        self.config = config;
+    }
+
+    fn small_counts(&self) -> SmallCounts {
+        let mut counts = self.ended;
+        self.threads.iter().for_each(|thread| counts.add(&thread.counters));
+        counts
     }
 
     pub fn reset_stats(&mut self) {
@@ -390,7 +402,7 @@ impl<D: Device> Core<D> {
         Stats {
             total_allocated: counters.allocated + SmallCounts::bytes(&allocations),
             total_freed: counters.freed + SmallCounts::bytes(&frees),
-            current_usage: self.large_usage + small.usage(),
+            current_usage: self.usage(),
             peak_usage: counters.peak,
             allocation_count,
             free_count: counters.frees + frees.iter().sum::<u64>(),

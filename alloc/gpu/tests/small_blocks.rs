@@ -219,3 +219,61 @@ fn counters_begin_anew_when_they_are_reset() {
     let stats = program.pool.stats();
     assert_eq!((stats.free_count, stats.total_freed, stats.current_usage), (1, 1024, 0));
 }
+
+#[test]
+fn trimming_takes_what_sleeping_threads_have_cached() {
+    let program = Program::new(64 * MIB);
+    let stream = program.device.stream();
+    let (cached, trimmed) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            let blocks: Vec<_> = (0..40).map(|number| program.alloc(256 << (number % 13), stream)).collect();
+            blocks.iter().for_each(|block| program.free(*block, stream));
+            let held = program.alloc(300, stream);
+            cached.wait();
+            trimmed.wait();
+            let next = program.alloc(300, stream);
+            [held, next].iter().for_each(|block| program.free(*block, stream));
+        });
+        cached.wait();
+        program.device.synchronize_all();
+        assert!(program.pool.trim_cache() > 0);
+        assert_eq!(program.pool.stats().held, 2 * MIB, "one chunk has the block that is still held");
+        trimmed.wait();
+        sleeper.join().unwrap();
+    });
+    program.pool.release_all();
+    assert_eq!(program.pool.stats().held, 0);
+    program.assert_in_order();
+}
+
+#[test]
+fn blocks_that_come_and_go_in_numbers_stay_with_their_thread() {
+    let program = Program::new(256 * MIB);
+    let stream = program.device.stream();
+    let burst = || {
+        let blocks: Vec<_> = (0..20).map(|_| program.alloc(MIB, stream)).collect();
+        blocks.iter().for_each(|block| program.free(*block, stream));
+    };
+    (0..10).for_each(|_| burst());
+    let before = program.pool.stats();
+    (0..10).for_each(|_| burst());
+    let after = program.pool.stats();
+    assert_eq!(after.thread_hits - before.thread_hits, 200);
+}
+
+#[test]
+fn without_counts_the_usage_is_what_is_out_of_the_slabs() {
+    let program = Program::with(64 * MIB, Config { enable_stats: false, ..Config::default() });
+    let stream = program.device.stream();
+    let large = program.alloc(4 * MIB, stream);
+    let blocks: Vec<_> = (0..10).map(|_| program.alloc(4 * KIB, stream)).collect();
+    let stats = program.pool.stats();
+    assert_eq!((stats.allocation_count, stats.total_allocated), (0, 0));
+    assert_eq!(stats.current_usage, 4 * MIB + 16 * 4 * KIB, "a batch is 16 blocks");
+    blocks.iter().for_each(|block| program.free(*block, stream));
+    program.free(large, stream);
+    program.pool.release_all();
+    assert_eq!(program.pool.stats().current_usage, 0);
+    program.assert_in_order();
+}

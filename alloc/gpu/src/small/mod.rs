@@ -7,12 +7,14 @@
 //! it waits in a list of its own until the work is over. What is empty goes back as a large block does, and is
 //! then everybody's.
 
+mod barrier;
 mod classes;
 mod pages;
 mod slabs;
 mod thread_cache;
 
+pub use barrier::pass_by_all_threads;
 pub use classes::{CLASSES, LARGEST, PAGE, class_of, size_of};
 pub use pages::{Page, Pages};
 pub use slabs::{CHUNK, Slabs};
-pub use thread_cache::{Counters, Home, Limits, ThreadCache, with_cache};
+pub use thread_cache::{Counters, Home, Knowledge, Limits, ThreadCache, with_cache, with_current_cache};

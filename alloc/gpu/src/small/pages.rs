@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::classes::PAGE;
+use super::classes::{PAGE, size_of};
 use crate::pending::LaneId;
 
 const IN_PART: usize = 4096;
@@ -35,10 +35,11 @@ impl Page {
         (self.0 & 0xff).checked_sub(1).map(|class| class as usize)
     }
 
-    /// Whether it is of this lane, and none of its blocks is shared with others.
+    /// Whether it is of this lane, which alone uses its blocks, and a block of this class may begin at the address.
     #[inline]
-    pub fn is_plainly(self, lane: LaneId) -> bool {
-        self.0 >> 8 == lane + 1
+    pub fn has_block(self, lane: LaneId, class: usize, address: u64) -> bool {
+        // A block of 64 KiB and more begins at a page, smaller ones at a multiple of their size.
+        self.0 >> 8 == lane + 1 && address & (size_of(class).min(PAGE) - 1) == 0
     }
 
     /// The same, with shared blocks or without.

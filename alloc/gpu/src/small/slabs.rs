@@ -146,6 +146,13 @@ impl Slabs {
         true
     }
 
+    /// The same for many; what is no block stays what it is.
+    pub fn put_all(&mut self, blocks: impl IntoIterator<Item = u64>) {
+        blocks.into_iter().for_each(|address| {
+            self.put(address);
+        });
+    }
+
     /// The class and lane of the slab that a block is of; `None` if no block begins here, or it is in its slab.
     pub fn lane_of(&self, address: u64) -> Option<(usize, LaneId)> {
         let (start, block) = self.find(address)?;
@@ -229,12 +236,5 @@ impl Slabs {
             self.chunks.remove(address);
         });
         empty
-    }
-
-    /// Takes all chunks away: the program has no block any more, and caches that still do are of no use.
-    pub fn take_all(&mut self) -> Vec<(u64, LaneId)> {
-        self.slabs.clear();
-        self.partial.clear();
-        std::mem::take(&mut self.chunks).into_iter().map(|(address, chunk)| (address, chunk.lane)).collect()
     }
 }

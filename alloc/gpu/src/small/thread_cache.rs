@@ -2,9 +2,15 @@
 //!
 //! A thread has a cache for each pool that it uses. It finds the lane of a stream by comparing it with the one it used last;
 //! a word that all threads read, and that changes only with streams, captures and settings, says when what it knows is old.
+//!
+//! **Who may touch it.** The thread says that it is busy, then looks at that word, then touches its lists. Who wants the lists of
+//! another thread holds the pool's lock, changes the word, lets every running thread pass a barrier ([`super::barrier`]),
+//! and then looks whether the thread is busy. If it is not, it will find the word changed and wait for the lock before it
+//! touches its lists; if it is, its lists are left alone.
 
-use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 use std::sync::{Arc, Weak};
 
 use super::classes::{CLASSES, size_of};
@@ -18,6 +24,8 @@ const LIST_BYTES: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub alignment: u64,
+    /// Whether blocks are counted.
+    pub count: bool,
     /// Blocks that move at a time.
     pub batch: usize,
     /// Blocks of each class that a thread keeps for a stream.
@@ -33,39 +41,33 @@ pub struct List {
     pub blocks: Vec<u64>,
     /// Blocks that it may hold.
     limit: usize,
-    /// It had too many since it last ran out.
+    /// It was full since it last ran out.
     overflowed: bool,
 }
 
 impl List {
-    #[inline]
-    pub fn is_too_long(&self) -> bool {
-        self.blocks.len() > self.limit
+    fn new(limits: &Limits, class: usize) -> List {
+        let limit = limits.blocks.min((LIST_BYTES / size_of(class)).max(2) as usize);
+        List { limit, ..List::default() }
     }
 
-    fn begin(&mut self, limits: &Limits, class: usize) {
-        if self.limit == 0 {
-            self.limit = limits.blocks.min((LIST_BYTES / size_of(class)).max(2) as usize);
-        }
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.blocks.len() >= self.limit
     }
 
     /// Says that it has run out. Returns how many blocks it should get.
-    pub fn ran_out(&mut self, limits: &Limits, class: usize) -> usize {
-        self.begin(limits, class);
+    pub fn ran_out(&mut self, limits: &Limits) -> usize {
         if std::mem::take(&mut self.overflowed) {
             self.limit = (self.limit * 2).min(limits.blocks);
         }
         limits.batch.min(self.limit.div_ceil(2)).max(1)
     }
 
-    /// Takes out what is too much, and then a batch, or half of what it may hold: the blocks that have been in it the longest.
-    pub fn overflow(&mut self, limits: &Limits, class: usize) -> impl Iterator<Item = u64> + '_ {
-        self.begin(limits, class);
-        let mut moved = self.blocks.len().saturating_sub(self.limit);
-        if moved > 0 {
-            self.overflowed = true;
-            moved += limits.batch.min(self.limit / 2);
-        }
+    /// Takes a batch out of a full list, or half of what it may hold: the blocks that have been in it the longest.
+    pub fn overflow(&mut self, limits: &Limits) -> std::vec::Drain<'_, u64> {
+        self.overflowed = true;
+        let moved = limits.batch.min(self.limit.div_ceil(2)).max(1).min(self.blocks.len());
         self.blocks.drain(..moved)
     }
 }
@@ -86,69 +88,37 @@ impl Counters {
     }
 }
 
-/// The lists of a stream.
-type Lists = [List; CLASSES];
+/// The free blocks of a thread, by lane.
+#[derive(Debug, Default)]
+pub struct Lists(Vec<Option<Box<[List; CLASSES]>>>);
 
-/// A thread's cache for one pool.
-pub struct ThreadCache {
-    pool: u64,
-    home: Weak<dyn Home>,
-    /// What the pool's word was when the rest was learnt.
-    pub version: u64,
-    pub limits: Limits,
-    /// The stream used last, and its lane; `None` if small blocks of it don't come from here.
-    pub last: (Stream, Option<LaneId>),
-    /// All streams that it has met since.
-    pub known: Vec<(Stream, Option<LaneId>)>,
-    lanes: Vec<Option<Box<Lists>>>,
-    pub counters: Arc<Counters>,
-}
-
-/// The pool that a cache's blocks go back to.
-pub trait Home: Send + Sync {
-    /// Takes all blocks of a cache whose thread ends.
-    fn take_all(&self, cache: &mut ThreadCache);
-}
-
-impl ThreadCache {
-    pub fn new(pool: u64, home: Weak<dyn Home>, limits: Limits, counters: Arc<Counters>) -> ThreadCache {
-        let (last, known) = ((Stream::NULL, None), Vec::new());
-        ThreadCache { pool, home, version: u64::MAX, limits, last, known, lanes: Vec::new(), counters }
-    }
-
+impl Lists {
     /// The list of a class and a lane, if the lane has any.
     #[inline]
-    pub fn list(&mut self, lane: LaneId, class: usize) -> Option<&mut List> {
-        match self.lanes.get_mut(lane as usize) {
+    pub fn get(&mut self, lane: LaneId, class: usize) -> Option<&mut List> {
+        match self.0.get_mut(lane as usize) {
             Some(Some(lists)) => Some(&mut lists[class]),
             _ => None,
         }
     }
 
     /// The list of a class and a lane, empty if the lane has none.
-    pub fn list_or_new(&mut self, lane: LaneId, class: usize) -> &mut List {
+    pub fn get_or_new(&mut self, lane: LaneId, class: usize, limits: &Limits) -> &mut List {
         let at = lane as usize;
-        if self.lanes.len() <= at {
-            self.lanes.resize_with(at + 1, || None);
+        if self.0.len() <= at {
+            self.0.resize_with(at + 1, || None);
         }
-        &mut self.lanes[at].get_or_insert_default()[class]
+        let new = || Box::new(std::array::from_fn(|class| List::new(limits, class)));
+        &mut self.0[at].get_or_insert_with(new)[class]
     }
 
-    /// Lets all lists begin anew, with other settings.
-    pub fn set_limits(&mut self, limits: Limits) {
-        if self.limits != limits {
-            self.limits = limits;
-            self.lanes.iter_mut().flatten().flat_map(|lists| lists.iter_mut()).for_each(|list| list.limit = 0);
-        }
-    }
-
-    /// Takes all blocks out, with their lanes and classes.
+    /// Takes all blocks out, with their lanes and classes. What the lists keep begins anew.
     pub fn drain(&mut self) -> Vec<(LaneId, usize, Vec<u64>)> {
         let mut all = Vec::new();
-        for (lane, lists) in self.lanes.iter_mut().enumerate() {
-            for (class, list) in lists.iter_mut().flat_map(|lists| lists.iter_mut().enumerate()) {
+        for (lane, lists) in std::mem::take(&mut self.0).into_iter().enumerate() {
+            for (class, list) in lists.into_iter().flat_map(|lists| lists.into_iter().enumerate()) {
                 if !list.blocks.is_empty() {
-                    all.push((lane as LaneId, class, std::mem::take(&mut list.blocks)));
+                    all.push((lane as LaneId, class, list.blocks));
                 }
             }
         }
@@ -156,12 +126,90 @@ impl ThreadCache {
     }
 }
 
+/// What a thread knows of its pool.
+#[derive(Debug)]
+pub struct Knowledge {
+    /// What the pool's word was when the rest was learnt.
+    pub version: u64,
+    pub limits: Limits,
+    /// The stream used last, and its lane; `None` if small blocks of it don't come from here.
+    pub last: (Stream, Option<LaneId>),
+    /// All streams that it has met since.
+    pub known: Vec<(Stream, Option<LaneId>)>,
+}
+
+/// The pool that a cache's blocks go back to.
+pub trait Home: Send + Sync {
+    /// Takes all blocks of a cache whose thread ends.
+    fn take_all(&self, cache: &Arc<ThreadCache>);
+}
+
+/// A thread's cache for one pool.
+pub struct ThreadCache {
+    pool: u64,
+    home: Weak<dyn Home>,
+    busy: AtomicBool,
+    knowledge: UnsafeCell<Knowledge>,
+    lists: UnsafeCell<Lists>,
+    pub counters: Counters,
+}
+
+// SAFETY: `knowledge` is touched by the owning thread alone, `lists` by one thread at a time, as the module says. All else is
+// atomic or does not change.
+unsafe impl Sync for ThreadCache {}
+// SAFETY: as above; nothing in it belongs to a thread by itself.
+unsafe impl Send for ThreadCache {}
+
+impl ThreadCache {
+    pub fn new(pool: u64, home: Weak<dyn Home>, limits: Limits) -> ThreadCache {
+        let knowledge = Knowledge { version: u64::MAX, limits, last: (Stream::NULL, None), known: Vec::new() };
+        ThreadCache {
+            pool,
+            home,
+            busy: AtomicBool::new(false),
+            knowledge: UnsafeCell::new(knowledge),
+            lists: UnsafeCell::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// What the thread knows.
+    ///
+    /// # Safety
+    /// The caller is the owning thread, in [`with_cache`], and has no other reference from here.
+    #[inline]
+    #[allow(clippy::mut_from_ref, reason = "the caller says that there is no other")]
+    pub unsafe fn knowledge(&self) -> &mut Knowledge {
+        // SAFETY: the caller's.
+        unsafe { &mut *self.knowledge.get() }
+    }
+
+    /// The thread's blocks.
+    ///
+    /// # Safety
+    /// The caller has no other reference from here, and is the owning thread, in [`with_cache`] and with the pool's version seen
+    /// since, or has the pool's lock; or it is another one that has the lock and found [`Self::is_at_rest`].
+    #[inline]
+    #[allow(clippy::mut_from_ref, reason = "the caller says that there is no other")]
+    pub unsafe fn lists(&self) -> &mut Lists {
+        // SAFETY: the caller's.
+        unsafe { &mut *self.lists.get() }
+    }
+
+    /// Whether the owner is in no call. To be asked with the pool's lock held, after its version was changed and all threads
+    /// have passed a barrier: until the lock is let go, the owner does not touch its lists then.
+    pub fn is_at_rest(&self) -> bool {
+        !self.busy.load(Ordering::Acquire)
+    }
+}
+
 /// All caches of a thread.
-struct Caches(Vec<ThreadCache>);
+struct Caches(Vec<Arc<ThreadCache>>);
 
 impl Drop for Caches {
     fn drop(&mut self) {
-        for cache in &mut self.0 {
+        CURRENT.set(ptr::null());
+        for cache in &self.0 {
             if let Some(home) = cache.home.upgrade() {
                 home.take_all(cache);
             }
@@ -171,74 +219,88 @@ impl Drop for Caches {
 
 thread_local! {
     static CACHES: RefCell<Caches> = const { RefCell::new(Caches(Vec::new())) };
+    /// The cache used last, which is one of `CACHES`; null before the first one and after the last.
+    static CURRENT: Cell<*const ThreadCache> = const { Cell::new(ptr::null()) };
+}
+
+/// Does something with the cache that the thread used last, if it is the one for a pool.
+#[inline]
+pub fn with_current_cache<R>(pool: u64, work: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
+    // SAFETY: what it points at is one of `CACHES`, which only this thread changes, and not without this pointer.
+    let cache = unsafe { CURRENT.get().as_ref() }?;
+    if cache.pool != pool || cache.busy.load(Ordering::Relaxed) {
+        return None;
+    }
+    cache.busy.store(true, Ordering::Relaxed);
+    // The processor's order is kept by the barrier of whoever looks at it.
+    compiler_fence(Ordering::SeqCst);
+    let result = work(cache);
+    cache.busy.store(false, Ordering::Release);
+    Some(result)
 }
 
 /// Does something with the thread's cache for a pool, which is made if there is none. `None` where the thread is ending and
 /// has no caches any more.
-#[inline]
 pub fn with_cache<R>(
     pool: u64,
-    make: impl FnOnce() -> ThreadCache,
-    work: impl FnOnce(&mut ThreadCache) -> R,
+    make: impl FnOnce() -> Arc<ThreadCache>,
+    work: impl FnOnce(&ThreadCache) -> R,
 ) -> Option<R> {
-    let with = |caches: &RefCell<Caches>| {
-        let caches = &mut caches.borrow_mut().0;
-        // The pool used last is first.
-        match caches.first() {
-            Some(first) if first.pool == pool => {}
-            _ => bring_forward(caches, pool, make),
-        }
-        work(&mut caches[0])
-    };
-    CACHES.try_with(with).ok()
+    // SAFETY: as above.
+    let known = unsafe { CURRENT.get().as_ref() }.is_some_and(|cache| cache.pool == pool);
+    if !known {
+        find(pool, make)?;
+    }
+    with_current_cache(pool, work)
 }
 
 #[cold]
-fn bring_forward(caches: &mut Vec<ThreadCache>, pool: u64, make: impl FnOnce() -> ThreadCache) {
-    caches.retain(|cache| cache.pool == pool || cache.home.strong_count() > 0);
-    match caches.iter().position(|cache| cache.pool == pool) {
-        Some(at) => caches.swap(0, at),
-        None => {
+fn find(pool: u64, make: impl FnOnce() -> Arc<ThreadCache>) -> Option<()> {
+    let find = |caches: &RefCell<Caches>| {
+        CURRENT.set(ptr::null());
+        let caches = &mut caches.borrow_mut().0;
+        caches.retain(|cache| cache.pool == pool || cache.home.strong_count() > 0);
+        let at = caches.iter().position(|cache| cache.pool == pool).unwrap_or_else(|| {
             caches.push(make());
-            let last = caches.len() - 1;
-            caches.swap(0, last);
-        }
-    }
+            caches.len() - 1
+        });
+        CURRENT.set(Arc::as_ptr(&caches[at]));
+    };
+    CACHES.try_with(find).ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Limits, List};
+    use super::{CLASSES, Limits, List};
+
+    const LIMITS: Limits = Limits { alignment: 256, count: true, batch: 16, blocks: 64 };
 
     #[test]
     fn a_list_that_overflows_and_runs_out_may_hold_more() {
-        let limits = Limits { alignment: 256, batch: 16, blocks: 64 };
-        let class = super::CLASSES - 1;
-        let mut list = List::default();
+        let mut list = List::new(&LIMITS, CLASSES - 1);
         let mut held = Vec::new();
         for _ in 0..10 {
             list.blocks.clear();
-            assert!(list.ran_out(&limits, class) >= 1);
-            while !list.is_too_long() {
+            assert!(list.ran_out(&LIMITS) >= 1);
+            while !list.is_full() {
                 list.blocks.push(0);
             }
-            held.push(list.blocks.len() - 1);
-            let moved = list.overflow(&limits, class).count();
-            assert!(moved > 0 && !list.is_too_long());
+            held.push(list.blocks.len());
+            assert!(list.overflow(&LIMITS).count() > 0 && !list.is_full());
         }
         assert_eq!(held, [2, 4, 8, 16, 32, 64, 64, 64, 64, 64]);
     }
 
     #[test]
     fn a_list_that_only_runs_out_or_only_overflows_stays_short() {
-        let limits = Limits { alignment: 256, batch: 16, blocks: 64 };
-        let class = super::CLASSES - 1;
-        let mut list = List::default();
-        (0..10).for_each(|_| assert_eq!(list.ran_out(&limits, class), 1));
+        let mut list = List::new(&LIMITS, CLASSES - 1);
+        (0..10).for_each(|_| assert_eq!(list.ran_out(&LIMITS), 1));
         for _ in 0..10 {
-            list.blocks.extend([0; 5]);
-            list.overflow(&limits, class).for_each(drop);
-            assert!(!list.is_too_long() && list.blocks.len() <= 2);
+            while !list.is_full() {
+                list.blocks.push(0);
+            }
+            list.overflow(&LIMITS).for_each(drop);
+            assert!(list.blocks.len() < 2);
         }
     }
 }
