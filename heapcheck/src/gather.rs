@@ -56,6 +56,7 @@ pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
                 incomplete: false,
                 allocated: Amount::default(),
                 freed: Amount::default(),
+                peak: Amount::default(),
             });
             stacks.len() as u32 - 1
         });
@@ -75,6 +76,7 @@ pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
         process: this_process(),
         taken_ns: 0,
         taken_realtime_ns: now(),
+        peak: None,
         period_bytes: 1,
         exact: true,
         page_bytes: 0,

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use poolscope_wire::kind;
 
 use crate::figures;
+use crate::peak::Peak;
 use crate::pool_frames;
 use crate::profile::{Frame, Held, Location, Profile, Site};
 use crate::report::state_word;
@@ -65,6 +66,7 @@ impl ProfileBuilder {
         let mut sites: Vec<Site> = self.known.sites.iter().map(SiteKey::empty_site).collect();
         for (stack, &(_, site)) in snapshot.stacks.iter().zip(&self.known.stacks) {
             sites[site].allocated += stack.allocated;
+            sites[site].peak += stack.peak;
         }
         let mut held: Vec<(usize, Held)> = Vec::with_capacity(snapshot.live.len());
         for block in &snapshot.live {
@@ -80,6 +82,7 @@ impl ProfileBuilder {
                 _ => sites[site].held.push(next),
             }
         }
+        let peak = Peak::find(snapshot, &mut sites);
         sites.retain(|site| site.in_use != Amount::default() || site.allocated != Amount::default());
         sites.sort_by(|a, b| {
             let key = |site: &Site| (site.in_use.bytes, site.allocated.bytes);
@@ -91,6 +94,7 @@ impl ProfileBuilder {
             period_bytes: snapshot.period_bytes,
             exact: snapshot.exact,
             time_realtime_ns: snapshot.taken_realtime_ns,
+            peak: Some(peak),
             modules: snapshot.modules.clone(),
             locations: self.known.locations.clone(),
             sites,

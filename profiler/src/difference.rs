@@ -83,6 +83,7 @@ impl<'a> Difference<'a> {
                 named(after, "after"),
             ],
             thread_names: merged.thread_names,
+            peak: None,
             main: after.main.clone(),
             modules: merged.modules,
             locations: merged.locations,
@@ -161,6 +162,7 @@ impl Merged {
             incomplete: shown.incomplete,
             allocated: less(after.allocated, before.allocated),
             in_use: less(after.in_use, before.in_use),
+            peak: Amount::default(),
             held: held.map(|((size, tid), amount)| Held { size, tid, amount }).collect(),
         }
     }

@@ -79,6 +79,13 @@ impl LeakReport {
         report
     }
 
+    /// The sites of a profile that leaked, for a picture: what is suppressed is left out.
+    pub fn leaked(profile: &Profile, suppressions: &Suppressions) -> Profile {
+        let mut leaked = profile.clone();
+        leaked.sites.retain(|site| suppressions.reason(profile, site).is_none());
+        leaked
+    }
+
     fn suppress(&mut self, reason: String, bytes: u64, objects: u64) {
         if let Some(known) = self.suppressed.iter_mut().find(|known| known.reason == reason) {
             known.bytes = known.bytes.saturating_add(bytes);

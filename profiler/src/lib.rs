@@ -35,6 +35,7 @@ pub mod flamegraph;
 pub mod http;
 pub mod leaks;
 mod pattern;
+pub mod peak;
 pub mod plumbing;
 mod pool_frames;
 pub mod pprof;

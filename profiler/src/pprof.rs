@@ -157,8 +157,10 @@ fn encode_site(
             message.sample.push(protos::Sample { location_id: location_id.clone(), value: value.to_vec(), label });
         }
     };
+    // What was in use at another time, of which nobody knows the blocks, has no labels.
+    let apart = if site.held.is_empty() { site.in_use } else { Amount::default() };
     let Amount { objects, bytes, .. } = site.allocated;
-    push([integer(objects), integer(bytes), 0, 0], Vec::new());
+    push([objects, bytes, apart.objects, apart.bytes].map(integer), Vec::new());
     let (mut objects, mut bytes) = (Rounded::default(), Rounded::default());
     for held in &site.held {
         let value = [0, 0, objects.add(held.amount.objects), bytes.add(held.amount.bytes)];
@@ -245,9 +247,11 @@ mod tests {
     }
 
     #[test]
-    fn a_site_without_sizes_still_has_what_it_allocated() {
+    fn a_site_without_sizes_still_has_its_figures() {
         let mut profile = testing::profile(&[("main", 8.0)]);
         profile.sites[0].held.clear();
-        assert_eq!(encode(&profile, Metric::InUseBytes).sample.len(), 1);
+        let message = encode(&profile, Metric::InUseBytes);
+        let values: Vec<&[i64]> = message.sample.iter().map(|sample| sample.value.as_slice()).collect();
+        assert_eq!(values, [[2, 16, 1, 8]]);
     }
 }

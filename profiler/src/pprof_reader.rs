@@ -122,6 +122,7 @@ impl<'a> Reader<'a> {
             duration_ns: u64::try_from(message.duration_nanos).unwrap_or(0),
             comments: message.comment.iter().map(|&id| owned(id)).collect(),
             thread_names,
+            peak: None,
             main: modules.first().map(|module| module.path.clone()).unwrap_or_default(),
             modules,
             locations,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::peak::Peak;
 use crate::snapshot::{Amount, Module};
 
 /// A heap profile: every call stack with what it allocated and what it holds.
@@ -20,6 +21,9 @@ pub struct Profile {
     pub comments: Vec<String>,
     /// Names of threads by their kernel id; those that have ended have none.
     pub thread_names: BTreeMap<u32, String>,
+    /// When the process had most in use; [`Site::peak`] says who had it. `None` where nobody knows: in a pprof file, in a
+    /// difference.
+    pub peak: Option<Peak>,
     /// Path of the executable, empty if it is not known. It may be none of the modules: no frame was in it then.
     pub main: String,
     /// Modules; a [`Location`] points into it.
@@ -70,6 +74,8 @@ pub struct Site {
     pub allocated: Amount,
     /// In use now.
     pub in_use: Amount,
+    /// In use when the process had most in use.
+    pub peak: Amount,
     /// The blocks in use by size and thread, ascending.
     pub held: Vec<Held>,
 }
@@ -132,6 +138,11 @@ impl Metric {
     /// It counts bytes, not objects.
     pub fn is_bytes(self) -> bool {
         matches!(self, Metric::InUseBytes | Metric::AllocatedBytes)
+    }
+
+    /// It is about what is in use, not about what was ever allocated.
+    pub fn is_in_use(self) -> bool {
+        matches!(self, Metric::InUseBytes | Metric::InUseObjects)
     }
 
     /// This figure of some sites together.

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use poolscope_wire::{
     ClassCounters, ClassRecord, DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, Header, HeaderError, LiveRecord, MAGIC,
-    MAP_CELLS, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, Region, RegionEntry, StackRecord, TIER_COUNTERS,
-    ThreadRecord, flags, kind, stack_flags, state, thread_state,
+    MAP_CELLS, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, PeakRecord, Region, RegionEntry, StackRecord,
+    TIER_COUNTERS, ThreadRecord, flags, kind, stack_flags, state, thread_state,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -23,7 +23,7 @@ use crate::printable::printable;
 use crate::process::{self, ProcessWatch};
 use crate::segment_file::SegmentFile;
 use crate::snapshot::{
-    Amount, ClassStats, DevicePool, Dropped, LiveBlock, Module, ProcessInfo, ProcessState, Snapshot, Stack,
+    Amount, ClassStats, DevicePool, Dropped, LiveBlock, Module, PeakMoment, ProcessInfo, ProcessState, Snapshot, Stack,
     ThreadStats, Tiers,
 };
 
@@ -51,6 +51,7 @@ fn limit(region: Region) -> u64 {
         Region::Modules => 1 << 16,
         Region::Live => 1 << 24,
         Region::Devices | Region::DeviceMaps => 256,
+        Region::Peaks => 1 << 22,
     }
 }
 
@@ -240,7 +241,8 @@ impl SegmentReader {
         dropped.modules = header.dropped_modules;
         dropped.truncated = header.truncated_stacks;
         self.read_frames(header.region(Region::Frames))?;
-        let stacks = self.read_stacks(header.region(Region::Stacks), &mut dropped)?;
+        let mut stacks = self.read_stacks(header.region(Region::Stacks), &mut dropped)?;
+        let peak = self.read_peaks(&mut stacks, &mut dropped)?;
         let live = keep_valid(live, stacks.len(), &mut dropped);
         let mut modules = self.read_modules(header.region(Region::Modules), &mut dropped)?;
         // The writer lists them as it sees them, and it sees itself first.
@@ -262,6 +264,7 @@ impl SegmentReader {
             period_bytes: header.period_bytes.max(1),
             exact: header.flags & flags::EXACT != 0,
             page_bytes: header.page_bytes,
+            peak,
             dropped,
             tiers,
             classes,
@@ -389,6 +392,7 @@ impl SegmentReader {
                     incomplete: record.flags() & (stack_flags::TRUNCATED | stack_flags::INCOMPLETE) != 0,
                     allocated: amount(record.alloc_samples, record.alloc_objects, record.alloc_bytes),
                     freed: amount(record.free_samples, record.free_objects, record.free_bytes),
+                    peak: Amount::default(),
                 });
             }
             Ok(())
@@ -426,6 +430,31 @@ impl SegmentReader {
         }
         devices.sort_by_key(|device| (device.device, device.kind));
         Ok(devices)
+    }
+
+    /// The peak, which is rewritten as a whole: again while it changes.
+    fn read_peaks(&mut self, stacks: &mut [Stack], dropped: &mut Dropped) -> Result<Option<PeakMoment>, ReadError> {
+        for _ in 0..TORN_RETRIES {
+            let before = self.read_same_header()?;
+            if before.peak_seq == 0 {
+                return Ok(None);
+            }
+            let Self { file, copies: [buffer, _], .. } = self;
+            file.for_each_chunk(before.region(Region::Peaks), Region::Peaks, 0, buffer, |start, chunk| {
+                let records = chunk.chunks_exact(PeakRecord::LEN).filter_map(PeakRecord::from_bytes);
+                for (stack, record) in stacks.iter_mut().skip(start as usize).zip(records) {
+                    stack.peak = amount(0, record.objects, record.bytes);
+                }
+                Ok(())
+            })?;
+            if before.peak_seq.is_multiple_of(2) && self.read_same_header()?.peak_seq == before.peak_seq {
+                return Ok(Some(PeakMoment { bytes: before.peak_bytes, time_ns: before.peak_time_ns }));
+            }
+            std::thread::yield_now();
+        }
+        // The process was killed while it wrote, or writes all the time.
+        dropped.torn += 1;
+        Ok(None)
     }
 
     fn read_tiers(&mut self, entry: RegionEntry) -> Result<Tiers, ReadError> {

@@ -21,6 +21,8 @@ pub struct Snapshot {
     pub exact: bool,
     /// Bytes of a page of the page heap.
     pub page_bytes: u64,
+    /// When the process had most in use, if it has freed much since ([`Stack::peak`]); `None` if it never fell.
+    pub peak: Option<PeakMoment>,
     /// What the segment could not hold.
     pub dropped: Dropped,
     /// Process-wide counters, indexed by [`TierCounter`].
@@ -169,6 +171,18 @@ pub struct Stack {
     pub allocated: Amount,
     /// Everything ever freed of it.
     pub freed: Amount,
+    /// What was in use of it at [`Snapshot::peak`].
+    pub peak: Amount,
+}
+
+/// When a process had most in use, as it wrote down itself: its true peak is higher by a 32nd at most, beside the error
+/// of the samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeakMoment {
+    /// Bytes in use, scaled from the samples.
+    pub bytes: u64,
+    /// When: nanoseconds of `CLOCK_MONOTONIC`.
+    pub time_ns: u64,
 }
 
 /// A number of objects and their bytes, estimated from samples unless the snapshot is exact.

@@ -148,6 +148,8 @@ fn functions_and_locations(profile: &protos::Profile) -> Result<(), String> {
 fn samples(profile: &protos::Profile, expected: &Expected<'_>) -> Result<(), String> {
     let locations: BTreeSet<u64> = profile.location.iter().map(|location| location.id).collect();
     let mut seen = BTreeSet::new();
+    let comments = profile.comment.iter().filter_map(|&comment| text(profile, comment).ok());
+    let at_peak = comments.into_iter().any(|comment| comment.contains("at the peak, ") && !comment.ends_with("now"));
     for sample in &profile.sample {
         let values = &sample.value;
         rule!(values.len() == profile.sample_type.len(), "a sample has {} values", values.len());
@@ -170,9 +172,9 @@ fn samples(profile: &protos::Profile, expected: &Expected<'_>) -> Result<(), Str
             }
             rule!(labels.insert(key, (value, label.num)).is_none(), "a sample has two labels {key}");
         }
-        // What is in use is told by size and thread, what was allocated is not.
+        // What is in use is told by size and thread; what was allocated, and what was in use at the peak, is not.
         let in_use = values[2] != 0 || values[3] != 0;
-        let wanted = if in_use { 2 } else { 0 };
+        let wanted = if in_use && !at_peak { 2 } else { 0 };
         rule!(labels.len() == wanted, "labels {labels:?} of {values:?}");
         rule!(seen.insert((&sample.location_id, format!("{labels:?}"))), "a sample is there twice: {labels:?}");
     }

@@ -44,6 +44,8 @@ pub(crate) struct Loaded {
     pub(crate) profile: Profile,
     /// What it is called in titles.
     pub(crate) label: String,
+    /// It is the profile of a process that runs.
+    pub(crate) running: bool,
 }
 
 /// Reads what an argument means: a process id, a segment's file or a pprof file.
@@ -56,7 +58,8 @@ pub(crate) fn load(argument: &str) -> Result<Loaded, Failure> {
     let mut reader = SegmentReader::open(&entry.path).map_err(|e| Failure::usage(e.to_string()))?;
     let profile = read(&mut reader, &mut ProfileBuilder::new())?;
     let program = entry.exe.rsplit('/').next().unwrap_or_default();
-    Ok(Loaded { profile, label: format!("{program} (pid {})", entry.pid) })
+    let running = entry.state == ProcessState::Running;
+    Ok(Loaded { profile, label: format!("{program} (pid {})", entry.pid), running })
 }
 
 /// `None` for what is a segment, or is not there.
@@ -76,7 +79,7 @@ fn load_pprof(path: &str) -> Result<Option<Loaded>, Failure> {
     file.take(LARGEST_FILE).read_to_end(&mut bytes).map_err(|error| failed(error.to_string()))?;
     let profile = read_pprof(&bytes).map_err(|error| failed(error.to_string()))?;
     let label = path.rsplit('/').next().unwrap_or(path).to_owned();
-    Ok(Some(Loaded { profile, label: format::printable(&label) }))
+    Ok(Some(Loaded { profile, label: format::printable(&label), running: false }))
 }
 
 /// No profile is larger, packed.

@@ -10,6 +10,7 @@ mod devices;
 pub mod governor;
 mod live_table;
 mod modules;
+mod peak;
 mod sampled_slabs;
 mod sequence;
 mod stack_table;
@@ -39,15 +40,17 @@ use crate::thread_pointer;
 use budget::Budget;
 pub use devices::{attach, detach, forget_foreign, publish_device, record_foreign};
 use live_table::LiveTable;
+use peak::Peak;
 pub use sampled_slabs::UNRECORDED;
 use sampled_slabs::{FREE, SampledSlabs, slot};
-use stack_table::{CapturedStack, StackTable, count_alloc, count_free, count_resize};
+use stack_table::{CapturedStack, StackTable, bytes, count_alloc, count_free, count_resize};
 
 struct Sampler {
     identity: Identity,
     segment: Option<Segment>,
     stacks: StackTable,
     live: LiveTable,
+    peak: Peak,
     slabs: SampledSlabs,
     modules: modules::Published,
     /// Heaps that have a record in the segment.
@@ -64,6 +67,7 @@ static SAMPLER: SpinLock<Sampler> = SpinLock::new(Sampler {
     segment: None,
     stacks: StackTable::new(),
     live: LiveTable::new(),
+    peak: Peak::new(),
     slabs: SampledSlabs::new(),
     modules: modules::Published::new(),
     threads: 0,
@@ -367,9 +371,11 @@ impl Sampler {
             }
         }
         self.live.publish_all(segment);
+        self.peak = Peak::new();
         for at in 0..self.live.len() {
             if let Some(record) = self.live.get(at).filter(|record| record.kind != kind::NONE) {
                 count_alloc(segment, record.stack, record.size, record.weight);
+                self.peak.grew(bytes(record.size, record.weight));
             }
         }
         self.modules.restart();
@@ -391,6 +397,7 @@ impl Sampler {
         let captured = CapturedStack { frames, flags, kind: due.kind, device: due.device, epoch };
         let id = self.stacks.intern(&segment, &captured);
         count_alloc(&segment, id, due.size as u64, due.weight);
+        self.peak.grew(host_bytes(due.kind, due.size as u64, due.weight));
         let record = LiveRecord {
             stack: id,
             address,
@@ -409,6 +416,7 @@ impl Sampler {
     fn forget(&mut self, slot: u32) {
         let Some(segment) = self.own_segment() else { return };
         if let Some(record) = self.live.remove(&segment, slot) {
+            self.peak.shrinks(&segment, self.stacks.len(), host_bytes(record.kind, record.size, record.weight));
             count_free(&segment, record.stack, record.size, record.weight);
         }
     }
@@ -416,9 +424,17 @@ impl Sampler {
     fn resize(&mut self, slot: u32, size: usize) {
         let Some(segment) = self.own_segment() else { return };
         if let Some(before) = self.live.resize(&segment, slot, size as u64) {
-            count_resize(&segment, before.stack, before.size, size as u64, before.weight);
+            let after = size as u64;
+            self.peak.grew(bytes(after.saturating_sub(before.size), before.weight));
+            self.peak.shrinks(&segment, self.stacks.len(), bytes(before.size.saturating_sub(after), before.weight));
+            count_resize(&segment, before.stack, before.size, after, before.weight);
         }
     }
+}
+
+/// Bytes of host memory that a sample stands for: whose peak is kept.
+fn host_bytes(of: u16, size: u64, weight: u64) -> u64 {
+    if of == kind::HOST { bytes(size, weight) } else { 0 }
 }
 
 fn write_classes(segment: &Segment) {

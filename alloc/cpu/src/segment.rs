@@ -30,6 +30,7 @@ const CAPACITY: [(Region, u64, u64); REGION_COUNT] = [
     (Region::Live, 1 << 20, 1 << 24),
     (Region::Devices, 32, 32),
     (Region::DeviceMaps, 32, 32),
+    (Region::Peaks, 1 << 16, 1 << 20),
 ];
 
 /// What tells a segment from others.
@@ -118,7 +119,7 @@ impl Segment {
 
     /// Removes a segment that was just made and has no room for what it must hold.
     pub fn discard(self) {
-        let last = self.header().region(Region::DeviceMaps);
+        let last = self.header().regions[REGION_COUNT - 1];
         let path = &raw mut PATH;
         // SAFETY: the caller holds the sampler's lock; nobody else knows the mapping yet.
         unsafe {

@@ -12,7 +12,7 @@ pub const VERSION: u32 = 5;
 pub const HEADER_LEN: usize = 4096;
 
 /// Number of regions.
-pub const REGION_COUNT: usize = 9;
+pub const REGION_COUNT: usize = 10;
 
 /// The arrays that make up a segment; the discriminant is the index into [`Header::regions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +36,8 @@ pub enum Region {
     Devices = 7,
     /// What lies where in the memory of each of these.
     DeviceMaps = 8,
+    /// What each stack had in use when the process had most in use.
+    Peaks = 9,
 }
 
 impl Region {
@@ -50,6 +52,7 @@ impl Region {
         Region::Live,
         Region::Devices,
         Region::DeviceMaps,
+        Region::Peaks,
     ];
 
     /// The field's word for it, for messages.
@@ -64,6 +67,7 @@ impl Region {
             Region::Live => "live",
             Region::Devices => "devices",
             Region::DeviceMaps => "device maps",
+            Region::Peaks => "peaks",
         }
     }
 
@@ -78,6 +82,7 @@ impl Region {
             Region::Live => crate::LiveRecord::LEN,
             Region::Devices => crate::DeviceRecord::LEN,
             Region::DeviceMaps => crate::MAP_CELLS,
+            Region::Peaks => crate::PeakRecord::LEN,
         }
     }
 }
@@ -164,11 +169,19 @@ record! {
         /// Pools of device memory that found no room in [`Region::Devices`].
         136 dropped_devices: u64,
         /// Zero.
-        144 reserved1: [u64; 14],
-        /// Indexed by [`Region`].
-        256 regions: [RegionEntry; 9],
+        144 reserved1: [u64; 11],
+        /// Odd while [`Region::Peaks`] is being written; 0 before the first peak.
+        232 peak_seq: u32,
         /// Zero.
-        616 reserved2: [u64; 51],
+        236 reserved3: u32,
+        /// Bytes in use at the peak that is in [`Region::Peaks`], scaled from the samples.
+        240 peak_bytes: u64,
+        /// `CLOCK_MONOTONIC` of that peak in nanoseconds.
+        248 peak_time_ns: u64,
+        /// Indexed by [`Region`].
+        256 regions: [RegionEntry; 10],
+        /// Zero.
+        656 reserved2: [u64; 46],
         /// Bytes used of `exe`.
         1024 exe_len: u32,
         /// Bytes used of `cmdline`.

@@ -28,6 +28,7 @@
 //! | [`Region::Live`] | [`LiveRecord`] | every sampled block that is allocated now |
 //! | [`Region::Devices`] | [`DeviceRecord`] | pools of device memory, with their counters |
 //! | [`Region::DeviceMaps`] | [`MAP_CELLS`] bytes | what lies where in their memory: one [`cell`] each |
+//! | [`Region::Peaks`] | [`PeakRecord`] | what each stack had in use when the process had most in use |
 //!
 //! A region's place is fixed; its committed part grows. Bytes past `committed` may not exist in the file: the
 //! writer allocates them (`posix_fallocate`) before it raises `committed`, so that a full file system is a
@@ -40,6 +41,8 @@
 //!   are words that only grow.
 //! - [`LiveRecord`], [`ModuleRecord`] and [`DeviceRecord`] are reused: each starts with `seq`, odd while the writer is in it. A
 //!   reader copies the record twice; both copies equal and `seq` even means that the first one is whole.
+//! - [`Region::Peaks`] is rewritten as a whole, with [`Header::peak_seq`] odd meanwhile: a reader that finds the number even
+//!   and the same before and after it copied the region has it whole.
 //! - Counters are single words. Those of a thread have one writer; of those of the process and of the classes, the last
 //!   written value holds.
 //!
@@ -59,8 +62,8 @@ mod tiers;
 pub use devices::{DEVICE_COUNTERS_MAX, DEVICE_NAME_MAX, DeviceRecord, MAP_CELLS, cell};
 pub use header::{HEADER_LEN, Header, HeaderError, MAGIC, REGION_COUNT, Region, RegionEntry, VERSION, flags, state};
 pub use records::{
-    ClassCounters, ClassRecord, LiveRecord, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, StackRecord, THREAD_RECORD_LEN,
-    ThreadRecord, kind, stack_flags, thread_state,
+    ClassCounters, ClassRecord, LiveRecord, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, PeakRecord, StackRecord,
+    THREAD_RECORD_LEN, ThreadRecord, kind, stack_flags, thread_state,
 };
 pub use stats::{ClassStats, Stats};
 pub use tiers::{

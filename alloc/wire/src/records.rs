@@ -168,6 +168,16 @@ impl StackRecord {
 }
 
 record! {
+    /// What a stack had in use when the process had most in use; the index is the stack's.
+    pub struct PeakRecord: 16 {
+        /// Objects, in units of 1/65536.
+        0 objects: u64,
+        /// Bytes.
+        8 bytes: u64,
+    }
+}
+
+record! {
     /// An executable or a library, as it was mapped when a frame in it was first seen.
     pub struct ModuleRecord: 512 {
         /// Odd while the record is being written.

@@ -9,7 +9,14 @@ use poolscope_profiler::{Metric, ProfileBuilder, SegmentReader, flamegraph, ppro
 use poolscope_wire::{HEADER_LEN, Header, Region};
 use proptest::prelude::*;
 
-use crate::segment::{Segment, TempSegment, sample_with_devices};
+use crate::segment::{self, Segment, TempSegment};
+
+/// The sample's segment with something in every region.
+fn sample_with_devices() -> Segment {
+    let mut sample = segment::sample_with_devices();
+    sample.peak(&[64, 600_000, 1 << 20, 70_000]);
+    sample
+}
 
 /// Reads a file with everything that reads; gives back whether it could be read at all.
 fn read_with_everything(file: &TempSegment, builder: &mut ProfileBuilder) -> bool {
@@ -20,6 +27,7 @@ fn read_with_everything(file: &TempSegment, builder: &mut ProfileBuilder) -> boo
         let Ok(snapshot) = reader.snapshot() else { continue };
         readable = true;
         let profile = builder.build(&snapshot);
+        let _ = profile.at_peak().map(|then| then.totals());
         let _ = (snapshot.dropped.total(), profile.totals());
         let _: u64 = snapshot.classes.iter().map(|class| class.in_use_bytes() % 2).sum();
         pprof::write_pprof(&profile, Metric::InUseBytes, std::io::sink()).expect("is written");

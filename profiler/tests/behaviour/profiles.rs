@@ -47,6 +47,42 @@ fn addresses_outside_of_all_modules_are_shown_as_they_are() {
     assert_eq!(stacks(&profile), ["[0x0] < [0x1233] < [0xfffffffffffffffe]"]);
 }
 
+/// The bytes in use of each site, largest first.
+fn in_use(profile: &Profile) -> Vec<f64> {
+    profile.sites.iter().map(|site| site.in_use.bytes).collect()
+}
+
+#[test]
+fn the_peak_is_what_the_process_wrote_down_unless_more_is_in_use_now() {
+    let mut segment = sample();
+    let now = ProfileBuilder::new().build(&snapshot(&segment));
+    assert_eq!(now.peak.expect("is known").when(), "now");
+    assert_eq!(in_use(&now.at_peak().expect("is known")), in_use(&now));
+
+    segment.peak(&[0, 600_000, 1000, 70_000]);
+    let later = ProfileBuilder::new().build(&snapshot(&segment));
+    let peak = later.peak.expect("is known");
+    assert_eq!((peak.bytes, peak.when().as_str()), (671_000.0, "1.5 s after the start"));
+    assert_eq!(in_use(&later), in_use(&now));
+    let then = later.at_peak().expect("is known");
+    assert_eq!(in_use(&then), [670_000.0, 1000.0, 0.0], "two of the stacks are one site");
+    assert!(then.sites.iter().all(|site| site.held.is_empty()), "nobody wrote the blocks down");
+
+    segment.peak(&[0, 100, 0, 0]);
+    let grown = ProfileBuilder::new().build(&snapshot(&segment));
+    assert_eq!(grown.peak.expect("is known").after_ns, None);
+    assert_eq!(in_use(&grown.at_peak().expect("is known")), in_use(&now));
+}
+
+#[test]
+fn a_peak_that_was_never_written_to_its_end_is_left_out_and_counted() {
+    let mut segment = sample();
+    segment.peak(&[0, 600_000, 1000, 70_000]);
+    segment.header.peak_seq = 3;
+    let snapshot = snapshot(&segment);
+    assert_eq!((snapshot.peak, snapshot.dropped.torn), (None, 1));
+}
+
 #[test]
 fn a_builder_that_is_kept_gives_the_same_profile_as_a_new_one() {
     let mut kept = ProfileBuilder::new();

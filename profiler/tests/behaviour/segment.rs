@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use poolscope_profiler::process::{self, ProcStat};
 use poolscope_wire::{
     ClassCounters, ClassRecord, DEVICE_COUNTERS, DeviceCounter, DeviceRecord, HEADER_LEN, Header, LiveRecord, MAGIC,
-    MAP_CELLS, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, Region, RegionEntry, StackRecord, THREAD_RECORD_LEN,
-    TIER_COUNTERS, ThreadRecord, TierCounter, VERSION, cell, kind, state, thread_state,
+    MAP_CELLS, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, PeakRecord, Region, RegionEntry, StackRecord,
+    THREAD_RECORD_LEN, TIER_COUNTERS, ThreadRecord, TierCounter, VERSION, cell, kind, state, thread_state,
 };
 
 /// Where the test program's module is mapped, and what is added to its addresses.
@@ -24,6 +24,7 @@ pub struct Segment {
     pub modules: Vec<ModuleRecord>,
     pub live: Vec<LiveRecord>,
     pub devices: Vec<(DeviceRecord, Vec<u8>)>,
+    pub peaks: Vec<PeakRecord>,
 }
 
 impl Segment {
@@ -55,6 +56,7 @@ impl Segment {
             modules: Vec::new(),
             live: Vec::new(),
             devices: Vec::new(),
+            peaks: Vec::new(),
         }
     }
 
@@ -115,6 +117,14 @@ impl Segment {
             kind: kind::HOST,
             ..LiveRecord::ZERO
         });
+    }
+
+    /// Says what each stack had in use at the peak, by bytes; objects are of 10 bytes.
+    pub fn peak(&mut self, bytes: &[u64]) {
+        self.peaks = bytes.iter().map(|&bytes| PeakRecord { objects: bytes / 10 * OBJECT_ONE, bytes }).collect();
+        self.header.peak_seq = 2;
+        self.header.peak_bytes = bytes.iter().sum();
+        self.header.peak_time_ns = self.header.start_monotonic_ns + 1_500_000_000;
     }
 
     /// Adds a thread with counters for the first classes.
@@ -179,6 +189,7 @@ impl Segment {
                 }
                 bytes
             }
+            Region::Peaks => self.peaks.iter().flat_map(|record| record.to_bytes()).collect(),
             Region::Threads => {
                 let mut bytes = Vec::new();
                 for (record, counters) in &self.threads {

@@ -28,6 +28,9 @@ pub(crate) struct Dump {
     /// Show what was allocated, where the reader does not ask for another figure, and not what is in use
     #[arg(long)]
     allocs: bool,
+    /// In use is what was in use when the process had most in use
+    #[arg(long, conflicts_with = "seconds")]
+    peak: bool,
 }
 
 impl Dump {
@@ -41,6 +44,10 @@ impl Dump {
             std::thread::sleep(Duration::from_secs(seconds));
             let after = target::read(&mut reader, &mut builder)?;
             profile = Difference::new(&profile, &after).to_profile();
+        }
+        if self.peak {
+            // A profile that was just read knows its peak.
+            profile = profile.at_peak().unwrap_or(profile);
         }
         let shown = if self.allocs { Metric::AllocatedBytes } else { Metric::InUseBytes };
         sink::write(&self.output, |out| pprof::write_pprof(&profile, shown, out))?;

@@ -102,6 +102,7 @@ pub(crate) fn profile_at(t: f64) -> Profile {
             allocated: amount(allocated * MIB, each),
             in_use: amount(in_use * MIB, each),
             held: vec![Held { size: each as u64, tid: 100, amount: amount(in_use * MIB, each) }],
+            ..Site::default()
         })
         .collect();
     for i in 0..30u32 {
@@ -109,11 +110,9 @@ pub(crate) fn profile_at(t: f64) -> Profile {
         sites.push(Site {
             locations: under(&[if i % 2 == 0 { 8 } else { 7 }, 11], &[(i as usize) % 11, 1, 0]),
             kind: 1,
-            device: 0,
-            incomplete: false,
             allocated: amount(bytes * 3.0, 48.0),
             in_use: amount(bytes, 48.0),
-            held: Vec::new(),
+            ..Site::default()
         });
     }
     Profile {
@@ -215,6 +214,7 @@ fn snapshot_at(second: u64) -> Snapshot {
         },
         taken_ns: (1 + second) * 1_000_000_000,
         taken_realtime_ns: 1_790_000_000_000_000_000 + second * 1_000_000_000,
+        peak: None,
         period_bytes: 512 * 1024,
         exact: false,
         page_bytes: 65_536,

@@ -108,7 +108,7 @@ pub fn write_segment(folder: &Path, pid: u32) -> PathBuf {
         })
         .collect();
     let frames: Vec<u8> = [0x2001u64, 0x3001, 0x4001, 0x3001].iter().flat_map(|f| f.to_le_bytes()).collect();
-    let contents: [(Region, Vec<u8>); 9] = [
+    let contents: [(Region, Vec<u8>); 10] = [
         (Region::Tiers, tiers.iter().flat_map(|t| t.to_le_bytes()).collect()),
         (Region::Classes, classes.concat()),
         (Region::Threads, Vec::new()),
@@ -118,6 +118,7 @@ pub fn write_segment(folder: &Path, pid: u32) -> PathBuf {
         (Region::Live, live),
         (Region::Devices, Vec::new()),
         (Region::DeviceMaps, Vec::new()),
+        (Region::Peaks, Vec::new()),
     ];
 
     let mut header = Header {

@@ -170,7 +170,7 @@ pub fn count_resize(segment: &Segment, stack: u32, before: u64, after: u64, weig
 }
 
 /// Bytes that a sample of `size` bytes and `weight` stands for.
-fn bytes(size: u64, weight: u64) -> u64 {
+pub fn bytes(size: u64, weight: u64) -> u64 {
     (u128::from(size) * u128::from(weight) / u128::from(OBJECT_ONE)) as u64
 }
 
