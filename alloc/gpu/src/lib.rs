@@ -7,6 +7,7 @@
 //! - `pending`, `lanes`: what memory waits for, and how far the streams are
 //! - `large`: best fit with coalescing in one range of addresses, over granules that are mapped where they are needed
 //! - `small`: the tiers of small blocks, above it
+//! - `recorder`, `sampling`, `records`, `picture`: which blocks are sampled, and who is told of them
 //! - `pool`: the interface, with the slow paths in `state`
 //! - `policies`, `replay`: other ways of placing blocks, and recorded traces on any of them
 
@@ -18,9 +19,13 @@ mod error;
 mod lanes;
 mod large;
 mod pending;
+mod picture;
 pub mod policies;
 mod pool;
+mod recorder;
+mod records;
 mod replay;
+mod sampling;
 mod simulated;
 mod small;
 mod state;
@@ -33,7 +38,8 @@ pub use device::{
     Stream,
 };
 pub use error::PoolError;
-pub use pool::{GraphPool, Pool};
+pub use pool::{GraphPool, Pool, look_again};
+pub use recorder::{NoRecorder, Picture, Recorder, Sample, Token};
 pub use replay::{LoopCost, Pass, Playback, Replay, ReplayError, Trace, TraceError};
 pub use simulated::{Access, Graph, Kernel, Simulated, Violation};
 pub use stats::Stats;

@@ -21,9 +21,11 @@ use crate::driver::Driver;
 use crate::error::PoolError;
 use crate::large::{Large, PoolId};
 use crate::pending::LaneId;
+use crate::recorder::{NoRecorder, Recorder, Sample};
+use crate::sampling::LARGE;
 use crate::small::{
-    CLASSES, Counters, Home, Knowledge, LARGEST, Page, Pages, Slabs, ThreadCache, class_of, pass_by_all_threads,
-    size_of, with_cache, with_current_cache,
+    CLASSES, Counters, Home, Knowledge, LARGEST, Page, Pages, Slabs, ThreadCache, class_of, for_each_knowledge,
+    pass_by_all_threads, size_of, with_cache, with_current_cache,
 };
 use crate::state::Core;
 use crate::stats::Stats;
@@ -53,7 +55,21 @@ struct Shared<D: Device> {
     global_limit: AtomicUsize,
     global: [Global; CLASSES],
     core: Mutex<Core<D>>,
+    recorder: Arc<dyn Recorder>,
     own: Weak<Shared<D>>,
+}
+
+/// How a small request was served.
+enum Served {
+    /// As usual.
+    Block(Result<u64, PoolError>),
+    /// Not yet: it is a sample of this class and lane, which stands for so much.
+    Sample(usize, LaneId, u64),
+}
+
+/// To be called in a thread for which the recorder has another period from now on: its next allocations ask for it.
+pub fn look_again() {
+    for_each_knowledge(|knowledge| knowledge.budgets.look_again());
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -63,13 +79,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<D: Device> Pool<D> {
     /// A pool on a device.
     pub fn new(device: Arc<D>, config: Config) -> Result<Pool<D>, PoolError> {
+        Pool::with_recorder(device, config, Arc::new(NoRecorder))
+    }
+
+    /// A pool on a device, of which a recorder is told.
+    pub fn with_recorder(device: Arc<D>, config: Config, recorder: Arc<dyn Recorder>) -> Result<Pool<D>, PoolError> {
         static POOLS: AtomicU64 = AtomicU64::new(0);
         config.check()?;
         let limit = config.global_cache_max_blocks;
         let driver = Arc::new(Driver::new(device));
         let large = Large::new(driver.clone())?;
         let pages = Arc::new(Pages::new(large.range()));
-        let core = Core::new(large, Slabs::new(pages.clone()), config, driver.device().now());
+        let core = Core::new(large, Slabs::new(pages.clone()), config, driver.device().now(), recorder.clone());
         let shared = Arc::new_cyclic(|own| Shared {
             id: POOLS.fetch_add(1, Ordering::Relaxed),
             driver,
@@ -78,6 +99,7 @@ impl<D: Device> Pool<D> {
             global_limit: AtomicUsize::new(limit),
             global: std::array::from_fn(|_| Mutex::default()),
             core: Mutex::new(core),
+            recorder,
             own: own.clone(),
         });
         Ok(Pool { shared })
@@ -115,8 +137,12 @@ impl<D: Device> Pool<D> {
                 return None;
             }
             let class = class_of(size.max(knowledge.limits.alignment));
+            if knowledge.budgets.is_due(class, size_of(class)) {
+                return None;
+            }
             // SAFETY: as above; the version was seen just now.
             let address = unsafe { cache.lists() }.get(knowledge.last.1?, class)?.blocks.pop()?;
+            knowledge.budgets.spend(class, size_of(class));
             if knowledge.limits.count {
                 Counters::add(&cache.counters.allocations[class]);
             }
@@ -142,16 +168,53 @@ impl<D: Device> Pool<D> {
             // SAFETY: this is the owning thread; the reference ends with this closure, and nobody gets one beside it.
             let knowledge = unsafe { cache.knowledge() };
             if let Err(error) = shared.meet(cache, knowledge, stream) {
-                return Some(Err(error));
+                return Some(Served::Block(Err(error)));
             }
             let lane = knowledge.last.1?;
             let class = class_of(size.max(knowledge.limits.alignment));
-            Some(shared.refill(cache, knowledge, lane, class))
+            let bytes = size_of(class);
+            if knowledge.budgets.spend(class, bytes)
+                && let Some(weight) = knowledge.budgets.sample(class, bytes, &*shared.recorder)
+            {
+                return Some(Served::Sample(class, lane, weight));
+            }
+            Some(Served::Block(shared.refill(cache, knowledge, lane, class)))
         };
-        with_cache(shared.id, || shared.new_cache(), allocate)?
+        match with_cache(shared.id, || shared.new_cache(), allocate)?? {
+            Served::Block(result) => Some(result),
+            Served::Sample(class, lane, weight) => Some(self.allocate_sample(size, class, lane, stream, weight)),
+        }
+    }
+
+    /// A block of a class that is recorded.
+    fn allocate_sample(
+        &self,
+        size: u64,
+        class: usize,
+        lane: LaneId,
+        stream: Stream,
+        weight: u64,
+    ) -> Result<u64, PoolError> {
+        let mut address = self.core().take_sampled(class, lane, stream, false)?;
+        if address.is_none() {
+            self.shared.reclaim_own();
+            address = self.core().take_sampled(class, lane, stream, true)?;
+        }
+        let address = address.ok_or(PoolError::NotABlock(0))?;
+        self.shared.record(address, size, weight);
+        Ok(address)
     }
 
     fn allocate_large(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
+        let weight = self.shared.is_large_sample(size.clamp(1, 1 << 62));
+        let address = self.allocate_unrecorded(size, stream)?;
+        if let Some(weight) = weight {
+            self.shared.record(address, size, weight);
+        }
+        Ok(address)
+    }
+
+    fn allocate_unrecorded(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
         if let Some(address) = self.core().fit_large(size, stream)? {
             return Ok(address);
         }
@@ -194,6 +257,9 @@ impl<D: Device> Pool<D> {
     #[cold]
     fn free_slowly(&self, address: u64, page: Page, stream: Stream) -> Result<(), PoolError> {
         let shared = &*self.shared;
+        if page.is_recorded() || !shared.pages.has(address) {
+            shared.forget(address);
+        }
         let Some(class) = page.class() else { return self.core().free_large(address, stream) };
         let free = |cache: &ThreadCache| {
             // SAFETY: as in `allocate_small`.
@@ -365,6 +431,32 @@ impl<D: Device> Pool<D> {
 }
 
 impl<D: Device> Shared<D> {
+    /// Whether a large block is a sample: what it stands for.
+    fn is_large_sample(&self, bytes: u64) -> Option<u64> {
+        let spend = |cache: &ThreadCache| {
+            // SAFETY: this is the owning thread, which has no other reference.
+            let budgets = &mut unsafe { cache.knowledge() }.budgets;
+            if budgets.spend(LARGE, bytes) { budgets.sample(LARGE, bytes, &*self.recorder) } else { None }
+        };
+        with_cache(self.id, || self.new_cache(), spend)?
+    }
+
+    /// Tells the recorder of a block that nobody has yet.
+    fn record(&self, address: u64, size: u64, weight: u64) {
+        if let Some(token) = self.recorder.allocated(&Sample { address, size, weight }) {
+            lock(&self.core).records.add(&self.pages, address, token);
+        }
+    }
+
+    /// Tells the recorder of a block that is about to be freed, if it is recorded.
+    #[cold]
+    fn forget(&self, address: u64) {
+        let token = lock(&self.core).records.take(&self.pages, address);
+        if let Some(token) = token {
+            self.recorder.freed(token, address);
+        }
+    }
+
     /// Makes all threads look again. The caller holds the core's lock.
     fn new_version(&self) {
         self.version.0.fetch_add(1, Ordering::Relaxed);
@@ -540,6 +632,7 @@ impl<D: Device> Home for Shared<D> {
 
 impl<D: Device> Drop for Shared<D> {
     fn drop(&mut self) {
+        self.recorder.closed();
         let core = self.core.get_mut().unwrap_or_else(PoisonError::into_inner);
         for global in &mut self.global {
             let global = global.get_mut().unwrap_or_else(PoisonError::into_inner);

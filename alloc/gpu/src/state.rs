@@ -9,7 +9,10 @@ use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Stream};
 use crate::error::PoolError;
 use crate::large::{Large, PoolId, Request};
 use crate::pending::{LaneId, Pending};
-use crate::small::{CHUNK, CLASSES, Counters, Limits, PAGE, Page, Slabs, ThreadCache, size_of};
+use crate::picture::Publisher;
+use crate::recorder::Recorder;
+use crate::records::Records;
+use crate::small::{CHUNK, CLASSES, Counters, Limits, PAGE, Page, SAMPLED, Slabs, ThreadCache, size_of};
 use crate::stats::Stats;
 
 const MS: u64 = 1_000_000;
@@ -80,10 +83,13 @@ pub struct Core<D: Device> {
     allowance: i64,
     last_round: u64,
     last_defrag: u64,
+    pub records: Records,
+    pub publisher: Publisher,
 }
 
 impl<D: Device> Core<D> {
-    pub fn new(large: Large<D>, slabs: Slabs, config: Config, now: u64) -> Core<D> {
+    pub fn new(large: Large<D>, slabs: Slabs, config: Config, now: u64, recorder: Arc<dyn Recorder>) -> Core<D> {
+        let publisher = Publisher::new(recorder, large.device_memory());
         Core {
             large,
             slabs,
@@ -101,6 +107,8 @@ impl<D: Device> Core<D> {
             ended: SmallCounts::default(),
             last_round: now,
             last_defrag: now,
+            records: Records::default(),
+            publisher,
         }
     }
 
@@ -204,10 +212,23 @@ impl<D: Device> Core<D> {
         Ok(Request { size: size.max(1).next_multiple_of(align), align, lane, stream, pool })
     }
 
+    /// Ends a visit of the slow path: shows the pool now and then.
+    fn visited(&mut self) {
+        if self.publisher.is_due_after_visit() {
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
+        let stats = self.stats(self.large.driver_calls());
+        self.publisher.publish(stats, &self.large);
+    }
+
     fn count_large(&mut self, size: u64) {
         let count = u64::from(self.config.enable_stats);
         self.counters.allocations += count;
         self.counters.allocated += size * count;
+        self.visited();
         self.large_usage += size;
         self.note_peak();
     }
@@ -235,6 +256,7 @@ impl<D: Device> Core<D> {
         self.counters.frees += count;
         self.counters.freed += size * count;
         self.large_usage -= size;
+        self.visited();
         Ok(())
     }
 
@@ -246,6 +268,7 @@ impl<D: Device> Core<D> {
         }
         self.counters.reserve_hits += u64::from(taken > 0);
         self.note_peak();
+        self.visited();
         taken
     }
 
@@ -260,7 +283,8 @@ impl<D: Device> Core<D> {
         into: &mut Vec<u64>,
     ) -> Result<usize, PoolError> {
         if !self.slabs.add(class, lane) {
-            let request = Request { size: CHUNK, align: CHUNK, lane, stream, pool: 0 };
+            let owner = lane & !SAMPLED;
+            let request = Request { size: CHUNK, align: CHUNK, lane: owner, stream, pool: 0 };
             let address = match self.large.fit_chunk(&request) {
                 Some(address) => address,
                 None if grow => {
@@ -269,13 +293,32 @@ impl<D: Device> Core<D> {
                 }
                 None => return Ok(0),
             };
-            self.slabs.add_chunk(address, lane);
+            self.slabs.add_chunk(address, owner);
             self.slabs.add(class, lane);
         }
         let taken = self.slabs.take(class, lane, batch, into);
         self.counters.misses += 1;
         self.note_peak();
         Ok(taken)
+    }
+
+    /// A block of a class that is to be recorded, from a slab of such blocks, for which memory is mapped if `grow` allows it.
+    pub fn take_sampled(
+        &mut self,
+        class: usize,
+        lane: LaneId,
+        stream: Stream,
+        grow: bool,
+    ) -> Result<Option<u64>, PoolError> {
+        // Only blocks that share a page with others need slabs of their own.
+        let key = if size_of(class) < PAGE { lane | SAMPLED } else { lane };
+        let mut block = Vec::new();
+        if self.take_from_reserve(class, key, 1, &mut block) == 0 {
+            self.take_from_new_slab(class, key, stream, grow, 1, &mut block)?;
+        }
+        let address = block.pop();
+        self.ended.allocations[class] += u64::from(address.is_some());
+        Ok(address)
     }
 
     /// Frees a small block that can't go to a thread's cache.
@@ -345,6 +388,9 @@ impl<D: Device> Core<D> {
             self.large.coalesce();
         }
         self.largest_request = 0;
+        if self.publisher.is_due() {
+            self.publish();
+        }
     }
 
     fn is_fragmented(&self) -> bool {

@@ -19,10 +19,14 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
+use poolscope_wire::cell;
+
 use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Granule, Result, Stream};
+
 use crate::driver::Driver;
 use crate::lanes::Lanes;
 use crate::pending::{LaneId, Pending, Point};
+use crate::picture::Cells;
 use stitches::Stitches;
 pub use tiles::PoolId;
 use tiles::{CHUNKS, Kind, Owner, TileId, Tiles};
@@ -159,6 +163,42 @@ impl<D: Device> Large<D> {
     /// The reserved range.
     pub fn range(&self) -> std::ops::Range<u64> {
         self.base..self.base + self.size
+    }
+
+    /// Bytes of memory that the device has.
+    pub fn device_memory(&self) -> u64 {
+        self.driver.device().properties().memory
+    }
+
+    /// Calls to the driver.
+    pub fn driver_calls(&self) -> u64 {
+        self.driver.calls()
+    }
+
+    /// What lies where: the memory that the pool holds in the order of its addresses, in cells of so many bytes.
+    pub fn cells(&self, bytes: u64) -> Vec<u8> {
+        let mut cells = Cells::new(bytes);
+        let hot = self.hot.as_ref().map(|hot| hot.tile);
+        for (id, tile) in self.tiles.iter() {
+            let state = match tile.kind {
+                Kind::Used(_) if hot == Some(id) => cell::PENDING,
+                Kind::Used(_) if tile.pool == CHUNKS => cell::SMALL,
+                Kind::Used(_) if tile.pool == 0 => cell::LARGE,
+                Kind::Free if tile.pool == 0 || tile.pool == CHUNKS => {
+                    if tile.pending.points().all(|point| self.lanes.is_done(point)) {
+                        cell::FREE
+                    } else {
+                        cell::PENDING
+                    }
+                }
+                Kind::Used(_) | Kind::Free => cell::GRAPH,
+                // Lent granules are shown where they are in use, those of a stitch that is not in use at home.
+                _ => continue,
+            };
+            cells.add(state, tile.size);
+        }
+        cells.add(cell::FREE, self.spare.len() as u64 * GRANULE);
+        cells.end()
     }
 
     /// Bytes of memory that the pool has from the device.

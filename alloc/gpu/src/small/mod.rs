@@ -16,5 +16,7 @@ mod thread_cache;
 pub use barrier::pass_by_all_threads;
 pub use classes::{CLASSES, LARGEST, PAGE, class_of, size_of};
 pub use pages::{Page, Pages};
-pub use slabs::{CHUNK, Slabs};
-pub use thread_cache::{Counters, Home, Knowledge, Limits, ThreadCache, with_cache, with_current_cache};
+pub use slabs::{CHUNK, SAMPLED, Slabs};
+pub use thread_cache::{
+    Counters, Home, Knowledge, Limits, ThreadCache, for_each_knowledge, with_cache, with_current_cache,
+};

@@ -22,8 +22,9 @@ impl Page {
     /// No slab.
     pub const NONE: Page = Page(0);
     const SHARED: u32 = 1 << 31;
+    const RECORDED: u32 = 1 << 30;
     /// Lanes with larger numbers have no slabs.
-    pub const LANES: LaneId = (1 << 23) - 2;
+    pub const LANES: LaneId = (1 << 22) - 2;
 
     /// A slab of a class and a lane.
     pub fn new(class: usize, lane: LaneId) -> Page {
@@ -35,11 +36,23 @@ impl Page {
         (self.0 & 0xff).checked_sub(1).map(|class| class as usize)
     }
 
-    /// Whether it is of this lane, which alone uses its blocks, and a block of this class may begin at the address.
+    /// Whether it is of this lane, which alone uses its blocks, none of which is recorded, and a block of this class may begin
+    /// at the address.
     #[inline]
     pub fn has_block(self, lane: LaneId, class: usize, address: u64) -> bool {
         // A block of 64 KiB and more begins at a page, smaller ones at a multiple of their size.
         self.0 >> 8 == lane + 1 && address & (size_of(class).min(PAGE) - 1) == 0
+    }
+
+    /// Whether a block may be recorded that begins there.
+    #[inline]
+    pub fn is_recorded(self) -> bool {
+        self.0 & Page::RECORDED != 0
+    }
+
+    /// The same, with recorded blocks or without.
+    pub fn with_recorded(self, recorded: bool) -> Page {
+        Page(if recorded { self.0 | Page::RECORDED } else { self.0 & !Page::RECORDED })
     }
 
     /// The same, with shared blocks or without.
@@ -70,6 +83,20 @@ impl Pages {
         match self.parts[page / IN_PART].get() {
             Some(part) => Page(part[page % IN_PART].load(Ordering::Relaxed)),
             None => Page::NONE,
+        }
+    }
+
+    /// Whether an address lies in the range. Blocks of other memory have no page.
+    pub fn has(&self, address: u64) -> bool {
+        self.range.contains(&address)
+    }
+
+    /// Says whether recorded blocks begin on a page. Pages of slabs that hold nothing else keep saying so.
+    pub fn set_recorded(&self, address: u64, recorded: bool) {
+        let page = self.get(address);
+        let of_slab = page.class().is_some_and(|class| size_of(class) < PAGE);
+        if self.has(address) && !of_slab {
+            self.set(address, PAGE, page.with_recorded(recorded));
         }
     }
 

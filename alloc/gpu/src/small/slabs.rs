@@ -13,6 +13,7 @@ use crate::pending::{LaneId, Pending, Point};
 
 struct Slab {
     class: usize,
+    /// With [`SAMPLED`] or without.
     lane: LaneId,
     /// One bit for each block; set: free, and in no cache.
     free: Vec<u64>,
@@ -29,6 +30,9 @@ struct Chunk {
 
 /// Bytes of a chunk.
 pub const CHUNK: u64 = GRANULE;
+
+/// Added to a lane: slabs of it that hold recorded blocks only.
+pub const SAMPLED: LaneId = 1 << 31;
 
 /// All slabs of a device.
 pub struct Slabs {
@@ -77,7 +81,7 @@ impl Slabs {
         let bits = u32::MAX >> (32 - pages);
         // Slabs begin at a multiple of their size.
         let fit = |chunk: &Chunk| (0..32u32).step_by(pages as usize).find(|at| chunk.free >> at & bits == bits);
-        let mut chunks = self.chunks.iter_mut().filter(|(_, chunk)| chunk.lane == lane);
+        let mut chunks = self.chunks.iter_mut().filter(|(_, chunk)| chunk.lane == lane & !SAMPLED);
         let Some((address, at)) = chunks.find_map(|(address, chunk)| {
             let at = fit(chunk)?;
             chunk.free &= !(bits << at);
@@ -97,7 +101,8 @@ impl Slabs {
         }
         self.slabs.insert(address, Slab { class, lane, free, free_blocks: blocks, blocks });
         self.partial.insert((class, lane, address));
-        self.pages.set(address, slab_size(class), Page::new(class, lane));
+        let page = Page::new(class, lane & !SAMPLED).with_recorded(lane & SAMPLED != 0);
+        self.pages.set(address, slab_size(class), page);
     }
 
     /// Takes up to so many free blocks of a class and lane, from the lowest addresses, so that the other slabs empty.
@@ -158,7 +163,7 @@ impl Slabs {
         let (start, block) = self.find(address)?;
         let slab = &self.slabs[&start];
         let out = slab.free[block / 64] & (1 << (block % 64)) == 0;
-        out.then_some((slab.class, slab.lane))
+        out.then_some((slab.class, slab.lane & !SAMPLED))
     }
 
     /// Notes that a block is used on another lane, too.

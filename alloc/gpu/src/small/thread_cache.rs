@@ -16,6 +16,7 @@ use std::sync::{Arc, Weak};
 use super::classes::{CLASSES, size_of};
 use crate::device::Stream;
 use crate::pending::LaneId;
+use crate::sampling::Budgets;
 
 /// Bytes that a list holds at first if that is fewer blocks than the setting allows; two blocks in any case.
 const LIST_BYTES: u64 = 1 << 20;
@@ -127,7 +128,6 @@ impl Lists {
 }
 
 /// What a thread knows of its pool.
-#[derive(Debug)]
 pub struct Knowledge {
     /// What the pool's word was when the rest was learnt.
     pub version: u64,
@@ -136,6 +136,8 @@ pub struct Knowledge {
     pub last: (Stream, Option<LaneId>),
     /// All streams that it has met since.
     pub known: Vec<(Stream, Option<LaneId>)>,
+    /// How far it is from its next samples.
+    pub budgets: Budgets,
 }
 
 /// The pool that a cache's blocks go back to.
@@ -162,7 +164,8 @@ unsafe impl Send for ThreadCache {}
 
 impl ThreadCache {
     pub fn new(pool: u64, home: Weak<dyn Home>, limits: Limits) -> ThreadCache {
-        let knowledge = Knowledge { version: u64::MAX, limits, last: (Stream::NULL, None), known: Vec::new() };
+        let (last, known, budgets) = ((Stream::NULL, None), Vec::new(), Budgets::new());
+        let knowledge = Knowledge { version: u64::MAX, limits, last, known, budgets };
         ThreadCache {
             pool,
             home,
@@ -252,6 +255,18 @@ pub fn with_cache<R>(
         find(pool, make)?;
     }
     with_current_cache(pool, work)
+}
+
+/// Does something with what the thread knows of each of its pools, if it is in no call to them.
+pub fn for_each_knowledge(work: impl Fn(&mut Knowledge)) {
+    let each = |caches: &RefCell<Caches>| {
+        let Ok(caches) = caches.try_borrow() else { return };
+        for cache in caches.0.iter().filter(|cache| cache.is_at_rest()) {
+            // SAFETY: this is the owning thread, and it is in no call that has a reference.
+            work(unsafe { cache.knowledge() });
+        }
+    };
+    let _ = CACHES.try_with(each);
 }
 
 #[cold]

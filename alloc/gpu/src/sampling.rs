@@ -1,0 +1,236 @@
+//! Which allocations are sampled: a budget of bytes for each thread and class, counted down.
+//!
+//! It is the host's sampling (`poolscope-cpu`, `sampler/budget.rs` and `sampler/governor.rs`), with one difference: device
+//! memory is never touched, so there is no list to cut where the budget ends, and the fast path pays a subtraction and a
+//! branch. Sampled bytes are the points of a Poisson process over the bytes that a thread allocates; a block of `b` bytes is
+//! sampled with probability `p = 1 - exp(-b / period)` and stands for `1 / p` blocks.
+//!
+//! Blocks of a mebibyte and more are nearly all sampled at the usual period. What that may cost is bounded: a thread has a bucket
+//! of samples that fills up at a rate, and while it is empty the classes that bring most of them get a longer period. Weights follow
+//! the period that a budget was drawn with, so nothing is biased.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+use crate::recorder::Recorder;
+use crate::small::CLASSES;
+
+/// One object, in the unit of weights.
+const OBJECT_ONE: u64 = 1 << 16;
+/// The budget of large blocks, beside those of the classes.
+pub const LARGE: usize = CLASSES;
+/// Samples that a bucket holds.
+const BURST: u64 = 256;
+/// Doublings of the period, at most: from 512 KiB to 16 TiB.
+const LEVEL_MAX: u8 = 25;
+/// Samples of a class in a time of too many, after which its period doubles.
+const PATIENCE: u8 = 4;
+
+#[derive(Clone, Copy, Default)]
+struct Budget {
+    /// The period that the bytes left were drawn with.
+    period: u64,
+    /// Times that the period was doubled.
+    level: u8,
+    /// Samples that came too fast since.
+    haste: u8,
+}
+
+/// A thread's budgets for one pool.
+pub struct Budgets {
+    /// Bytes to the next sample; at most 0: the next block is it, or the period has to be asked for.
+    left: [i64; LARGE + 1],
+    budgets: [Budget; LARGE + 1],
+    random: u64,
+    began: Instant,
+    /// When the latest sample was taken, in nanoseconds since the beginning.
+    latest: u64,
+    /// Nanoseconds that it takes to fill the bucket.
+    missing: u64,
+}
+
+impl Budgets {
+    /// Budgets of which nobody knows the period yet.
+    pub fn new() -> Budgets {
+        thread_local! {
+            static SEED: Cell<u64> = const { Cell::new(0) };
+        }
+        // The address of a thread's word tells threads apart, the clock the rest.
+        let began = Instant::now();
+        let place = SEED.with(|seed| std::ptr::from_ref(seed) as u64);
+        let time =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64);
+        let random = (place ^ time).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let (left, budgets) = ([0; LARGE + 1], [Budget::default(); LARGE + 1]);
+        Budgets { left, budgets, random, began, latest: 0, missing: 0 }
+    }
+
+    /// Whether [`Budgets::spend`] would say so of a block.
+    #[inline]
+    pub fn is_due(&self, class: usize, bytes: u64) -> bool {
+        self.left[class] <= bytes as i64
+    }
+
+    /// Spends a block's bytes. Returns whether [`Budgets::sample`] must be asked.
+    #[inline]
+    pub fn spend(&mut self, class: usize, bytes: u64) -> bool {
+        let left = &mut self.left[class];
+        *left -= bytes as i64;
+        *left <= 0
+    }
+
+    /// The thread's period may be another one: the next block of each class asks.
+    pub fn look_again(&mut self) {
+        self.left = [0; LARGE + 1];
+        self.budgets.iter_mut().for_each(|budget| budget.period = 0);
+    }
+
+    /// Whether the block of `bytes` bytes whose bytes were just spent is to be recorded: its weight.
+    #[cold]
+    pub fn sample(&mut self, class: usize, bytes: u64, recorder: &dyn Recorder) -> Option<u64> {
+        let Some(period) = recorder.period() else {
+            self.left[class] = i64::MAX;
+            return None;
+        };
+        if period <= 1 {
+            self.left[class] = 0;
+            self.budgets[class].period = 0;
+            return Some(OBJECT_ONE);
+        }
+        if self.budgets[class].period == 0 {
+            // The first block of a class, or of a thread that recorded everything till now: it may be a sample, too.
+            self.draw(class, period);
+            if !self.spend(class, bytes) {
+                return None;
+            }
+        }
+        let weight = weight(bytes, self.budgets[class].period);
+        self.govern(class, recorder.samples_per_second());
+        self.draw(class, period);
+        Some(weight)
+    }
+
+    fn draw(&mut self, class: usize, period: u64) {
+        let budget = &mut self.budgets[class];
+        budget.period = period << budget.level;
+        // Uniform in (0, 1): never 0.
+        let uniform = ((random(&mut self.random) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+        self.left[class] = (-uniform.ln() * budget.period as f64) as i64 + 1;
+    }
+
+    /// Notes a sample of a class, before its budget is drawn anew.
+    fn govern(&mut self, class: usize, rate: u64) {
+        let budget = &mut self.budgets[class];
+        if rate == 0 {
+            budget.level = 0;
+            return;
+        }
+        let now = self.began.elapsed().as_nanos() as u64;
+        let passed = now - self.latest;
+        self.latest = now;
+        let sample = (1_000_000_000 / rate).max(1);
+        let empty = BURST * sample;
+        self.missing = (self.missing + sample).saturating_sub(passed).min(empty);
+        if self.missing == empty {
+            budget.haste += 1;
+            if budget.haste >= PATIENCE {
+                budget.haste = 0;
+                budget.level = (budget.level + 1).min(LEVEL_MAX);
+            }
+        } else if self.missing < empty / 4 * 3 {
+            budget.haste = 0;
+            budget.level = budget.level.saturating_sub(1);
+        }
+    }
+}
+
+/// The next random number (xorshift64*, Vigna 2016) of a generator whose state is not 0.
+fn random(state: &mut u64) -> u64 {
+    let mut x = *state;
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    *state = x;
+    x.wrapping_mul(0x2545_f491_4f6c_dd1d)
+}
+
+fn weight(bytes: u64, period: u64) -> u64 {
+    let p = -f64::exp_m1(-(bytes as f64) / period as f64);
+    (OBJECT_ONE as f64 / p).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BURST, Budgets, LARGE, OBJECT_ONE};
+    use crate::recorder::{Picture, Recorder, Sample, Token};
+
+    struct Fixed(Option<u64>, u64);
+
+    impl Recorder for Fixed {
+        fn period(&self) -> Option<u64> {
+            self.0
+        }
+
+        fn samples_per_second(&self) -> u64 {
+            self.1
+        }
+
+        fn allocated(&self, _: &Sample) -> Option<Token> {
+            None
+        }
+
+        fn freed(&self, _: Token, _: u64) {}
+
+        fn publish(&self, _: &Picture) {}
+
+        fn closed(&self) {}
+    }
+
+    /// Samples of `blocks` blocks, and what they stand for.
+    fn run(budgets: &mut Budgets, class: usize, bytes: u64, blocks: u64, recorder: &Fixed) -> (u64, f64) {
+        let (mut samples, mut objects) = (0, 0.0);
+        for _ in 0..blocks {
+            if budgets.spend(class, bytes)
+                && let Some(weight) = budgets.sample(class, bytes, recorder)
+            {
+                samples += 1;
+                objects += weight as f64 / OBJECT_ONE as f64;
+            }
+        }
+        (samples, objects)
+    }
+
+    #[test]
+    fn what_samples_stand_for_is_what_was_allocated() {
+        let recorder = Fixed(Some(512 << 10), 0);
+        for (class, bytes) in [(0, 256), (6, 16 << 10), (11, 512 << 10), (LARGE, 40 << 20)] {
+            let blocks = 2_000_000.min((4u64 << 40) / bytes);
+            let p = -f64::exp_m1(-(bytes as f64) / f64::from(512 << 10));
+            let error = (blocks as f64 * (1.0 - p) / p).sqrt();
+            let (_, objects) = run(&mut Budgets::new(), class, bytes, blocks, &recorder);
+            assert!((objects - blocks as f64).abs() <= 5.0 * error + 0.01, "{bytes}: {objects} of {blocks} +- {error}");
+        }
+    }
+
+    #[test]
+    fn a_hot_loop_is_held_to_the_rate_and_what_it_stands_for_stays_right() {
+        let recorder = Fixed(Some(512 << 10), 100);
+        let (samples, objects) = run(&mut Budgets::new(), 12, 1 << 20, 4_000_000, &recorder);
+        assert!((BURST..BURST + 400).contains(&samples), "{samples}");
+        // The last sample stands for up to the period's blocks.
+        assert!((objects / 4_000_000.0 - 1.0).abs() < 0.5, "{objects}");
+    }
+
+    #[test]
+    fn a_period_of_one_records_everything_until_it_changes() {
+        let mut budgets = Budgets::new();
+        assert_eq!(run(&mut budgets, 3, 2048, 1000, &Fixed(Some(1), 10)), (1000, 1000.0));
+        budgets.look_again();
+        let (samples, _) = run(&mut budgets, 3, 2048, 1000, &Fixed(Some(1 << 40), 10));
+        assert!(samples <= 1, "{samples}");
+        budgets.look_again();
+        assert_eq!(run(&mut budgets, 3, 2048, 1000, &Fixed(None, 10)), (0, 0.0));
+        budgets.look_again();
+        assert_eq!(run(&mut budgets, 3, 2048, 10, &Fixed(Some(1), 10)).0, 10);
+    }
+}
