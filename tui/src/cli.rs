@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use color_eyre::eyre::Result;
 use ratatui::layout::Size;
 
-use crate::commands::{check, diff, dump, flamegraph, gc, leaks, list, run, serve, stats, top, watch};
+use crate::commands::{bench, check, diff, dump, flamegraph, gc, leaks, list, run, serve, stats, top, watch, whatif};
 use crate::dashboard::theme::ThemeChoice;
 
 /// An instrumented memory pool: run programs on it, watch their heap live, dump it, check it for leaks.
@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Serve(serve::Serve),
     Watch(watch::Watch),
     Leaks(leaks::Leaks),
+    Bench(bench::Bench),
+    Whatif(whatif::Whatif),
 }
 
 impl Command {
@@ -55,6 +57,8 @@ impl Command {
             Command::Serve(serve) => serve.run(),
             Command::Watch(watch) => watch.run(),
             Command::Leaks(leaks) => leaks.run(),
+            Command::Bench(bench) => bench.run(),
+            Command::Whatif(whatif) => whatif.run(),
         }
     }
 }

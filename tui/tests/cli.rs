@@ -6,6 +6,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use support::{Folder, poolscope, some_library, stderr, stdout, write_segment};
@@ -225,4 +226,101 @@ fn wrong_usage_ends_with_2() {
         let output = poolscope(&folder.0).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
     }
+}
+
+/// A trace of device memory: blocks of 3 MiB, of which five are live at a time.
+fn write_trace(folder: &Path) -> PathBuf {
+    let mut text = "# a model\n".to_owned();
+    for block in 0..200 {
+        text += &format!("+ {block} {} 0\n", (block % 7 + 1) * 1_000_000);
+        if block >= 5 {
+            text += &format!("- {}\n", block - 5);
+        }
+    }
+    let path = folder.join("model.trace");
+    fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn a_trace_is_replayed_on_the_policies_that_were_asked_for() {
+    let folder = Folder::new("bench-gpu");
+    let trace = write_trace(&folder.0);
+    let bench = |more: &[&str]| {
+        poolscope(&folder.0).args(["bench", "gpu", "--trace"]).arg(&trace).args(more).output().unwrap()
+    };
+    let output = bench(&["--policy", "tiered,async"]);
+    let text = stdout(&output);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(text.contains("\ntiered ") && text.contains("\nasync ") && !text.contains("\nbuddy "), "{text}");
+
+    let output = bench(&["--json", "--passes", "3", "--memory", "1G"]);
+    let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!((report["operations"].as_u64(), report["memory"].as_u64()), (Some(400), Some(1 << 30)));
+    let policies = report["policies"].as_array().unwrap();
+    assert_eq!(policies.len(), 6);
+    for policy in policies {
+        assert_eq!(policy["passes"].as_array().map(Vec::len), Some(3), "{policy}");
+        let reserved = policy["peak_reserved"].as_u64().unwrap();
+        assert!(reserved >= report["peak_live"].as_u64().unwrap(), "{policy}");
+    }
+
+    // Not even the program's own bytes fit.
+    let output = bench(&["--memory", "4M"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stdout(&output).contains("out of memory") && stdout(&output).contains("line "), "{}", stdout(&output));
+}
+
+#[test]
+fn a_machine_without_the_device_says_so() {
+    let folder = Folder::new("bench-no-device");
+    let trace = write_trace(&folder.0);
+    // No machine has so many; most that run this have none, and say why.
+    let output =
+        poolscope(&folder.0).args(["bench", "gpu", "--device", "99", "--trace"]).arg(trace).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert!(text.contains("--device 99") && (text.contains("driver") || text.contains("device 99")), "{text}");
+}
+
+#[test]
+fn what_is_no_trace_is_named_with_its_line() {
+    let folder = Folder::new("bench-bad-trace");
+    let cases: [(&[u8], &str); 4] = [
+        (b"+ 1 100 0\n- 1\n- 1\n", "line 3"),
+        (b"# nothing\n", "no operation"),
+        (b"+ 1 100 0\nfree 1\n", "line 2"),
+        (b"\x1f\x8bgarbage", "can't be read"),
+    ];
+    for (bytes, says) in cases {
+        let path = folder.0.join("bad.trace");
+        fs::write(&path, bytes).unwrap();
+        for command in [&["bench", "gpu", "--trace"][..], &["whatif"]] {
+            let output = poolscope(&folder.0).args(command).arg(&path).output().unwrap();
+            assert_eq!(output.status.code(), Some(2));
+            assert!(stderr(&output).contains(says) && stderr(&output).contains("bad.trace"), "{}", stderr(&output));
+        }
+    }
+}
+
+#[test]
+fn what_if_ends_with_a_recommendation_and_its_settings() {
+    let folder = Folder::new("whatif");
+    let trace = write_trace(&folder.0);
+    let output = poolscope(&folder.0).arg("whatif").arg(&trace).output().unwrap();
+    let text = stdout(&output);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let (_, end) = text.split_once("\nRecommended: ").expect(&text);
+    assert!(end.contains("// Rust:\nlet "), "{text}");
+    let again = poolscope(&folder.0).arg("whatif").arg(&trace).output().unwrap();
+    assert_eq!(stdout(&again), text, "the figures are no time of this machine's");
+
+    let output = poolscope(&folder.0).args(["whatif", "--json"]).arg(&trace).output().unwrap();
+    let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let name = report["recommendation"]["label"].as_str().unwrap();
+    assert!(report["candidates"].as_array().unwrap().iter().any(|it| it["label"] == name), "{report}");
+
+    let output = poolscope(&folder.0).args(["whatif", "--memory", "2M"]).arg(&trace).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("no device of 2.00 MiB"), "{}", stderr(&output));
 }

@@ -1,5 +1,6 @@
 //! One file for each command.
 
+pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod diff;
 pub(crate) mod dump;
@@ -12,3 +13,4 @@ pub(crate) mod serve;
 pub(crate) mod stats;
 pub(crate) mod top;
 pub(crate) mod watch;
+pub(crate) mod whatif;

@@ -73,6 +73,12 @@ impl Trial {
         if figures.len() % 2 == 1 { figures[middle] } else { f64::midpoint(figures[middle - 1], figures[middle]) }
     }
 
+    /// Nanoseconds an operation by the device's own clock, over all warm passes together.
+    pub fn warm_device_time(&self) -> f64 {
+        let operations: u64 = self.warm().iter().map(|it| it.pass.operations).sum();
+        self.warm().iter().map(|it| it.device_time).sum::<u64>() as f64 / operations.max(1) as f64
+    }
+
     /// Calls to the driver for a thousand operations, over all warm passes together.
     pub fn warm_calls_per_thousand(&self) -> f64 {
         let sum = |of: fn(&Pass) -> u64| self.warm().iter().map(|it| of(&it.pass)).sum::<u64>() as f64;

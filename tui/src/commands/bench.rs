@@ -1,0 +1,323 @@
+//! `poolscope bench gpu`: a recorded trace on placement policies, side by side.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use color_eyre::eyre::Result;
+use poolscope_gpu::policies::{self, Trial};
+use poolscope_gpu::{Config, Cuda, Device, Simulated, Stream, Trace};
+use serde::Serialize;
+
+use crate::dashboard::format;
+use crate::failure::Failure;
+use crate::sink;
+
+/// Compare ways of placing memory, on a program's own trace
+#[derive(Debug, Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Example:\n  poolscope bench gpu --trace model.trace.gz --policy tiered,bfc,async"
+)]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Gpu(Gpu),
+}
+
+/// Replay a trace of device memory on placement policies
+///
+/// A trace has one operation a line, `+ ID SIZE STREAM` or `- ID`, plain or packed by gzip; SIZE is in bytes. The first pass is
+/// cold: the policy has no memory then. Of the passes after it the later half count as warm: times are
+/// their median, what the driver does their mean.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  poolscope bench gpu --trace model.trace.gz\n  \
+    poolscope bench gpu --trace model.trace.gz --policy tiered,async --device 0 --json | jq .policies[].peak_reserved")]
+struct Gpu {
+    /// The recorded trace
+    #[arg(long, value_name = "FILE")]
+    trace: PathBuf,
+    /// The policies, by name
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_values = policies::NAMES,
+          value_parser = clap::builder::PossibleValuesParser::new(policies::NAMES))]
+    policy: Vec<String>,
+    /// `sim`, the simulated device, or the number of a CUDA device
+    #[arg(long, value_name = "sim|N", default_value = "sim", value_parser = parse_device)]
+    device: Place,
+    /// Passes over the trace
+    #[arg(long, value_name = "N", default_value = "9", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    passes: u16,
+    /// Memory of the simulated device; 140G if not given
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    memory: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The memory of a simulated device of which nothing is said: an H200's.
+pub(crate) const MEMORY: u64 = 140 << 30;
+
+/// Where a trace is replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Simulated,
+    Cuda(u32),
+}
+
+fn parse_device(text: &str) -> Result<Place, String> {
+    match text {
+        "sim" => Ok(Place::Simulated),
+        number => {
+            number.parse().map(Place::Cuda).map_err(|_| "write sim, or the number of a device, from 0".to_owned())
+        }
+    }
+}
+
+/// `80G`: bytes with a suffix K, M, G or T, in powers of 1024.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let wrong = || "not a number of bytes: write 85899345920 or 80G".to_owned();
+    let number = text.trim_end_matches("iB").trim_end_matches(['K', 'M', 'G', 'T', 'k', 'm', 'g', 't']);
+    let shift = match text[number.len()..].chars().next().map(|unit| unit.to_ascii_uppercase()) {
+        None if text.ends_with("iB") => return Err(wrong()),
+        None => 0,
+        Some('K') => 10,
+        Some('M') => 20,
+        Some('G') => 30,
+        _ => 40,
+    };
+    if text[number.len()..].trim_end_matches("iB").len() > 1 {
+        return Err(wrong());
+    }
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let bytes = number.checked_mul(1 << shift).filter(|bytes| (1 << 21..=1 << 46).contains(bytes));
+    bytes.ok_or_else(|| "between 2M and 64T".to_owned())
+}
+
+/// One policy's figures.
+#[derive(Debug, Serialize)]
+struct Line {
+    policy: &'static str,
+    /// Why there are no figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    figures: Option<Figures>,
+}
+
+#[derive(Debug, Serialize)]
+struct Figures {
+    cold: Half,
+    warm: Half,
+    /// Bytes, the most of all passes.
+    peak_reserved: u64,
+    /// `1 - peak live / peak reserved`.
+    fragmentation: f64,
+    passes: Vec<One>,
+}
+
+#[derive(Debug, Serialize)]
+struct Half {
+    ns_per_operation: f64,
+    /// On the simulated device: what the driver would charge.
+    driver_ns_per_operation: Option<f64>,
+    driver_calls_per_1000: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct One {
+    ns_per_operation: f64,
+    driver_calls: u64,
+    peak_reserved: u64,
+}
+
+/// What was compared, on what.
+#[derive(Debug, Serialize)]
+struct Report {
+    trace: String,
+    operations: u64,
+    streams: usize,
+    /// Bytes.
+    peak_live: u64,
+    device: String,
+    /// Bytes.
+    memory: u64,
+    /// Nanoseconds an operation that the replay's own loop takes; part of every figure.
+    loop_ns: f64,
+    policies: Vec<Line>,
+}
+
+impl Bench {
+    pub(crate) fn run(self) -> Result<u8> {
+        match self.what {
+            What::Gpu(gpu) => gpu.run(),
+        }
+    }
+}
+
+/// Reads a trace, or says in words for people why it can't.
+pub(crate) fn open_trace(path: &std::path::Path) -> Result<Trace> {
+    let trace = Trace::open(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+    if trace.is_empty() {
+        return Err(Failure::usage(format!("{}: the trace has no operation", path.display())).into());
+    }
+    Ok(trace)
+}
+
+impl Gpu {
+    fn run(self) -> Result<u8> {
+        let trace = open_trace(&self.trace)?;
+        let report = match self.device {
+            Place::Simulated => {
+                let memory = self.memory.unwrap_or(MEMORY);
+                self.compare(&trace, true, || {
+                    let device = Arc::new(Simulated::new(memory));
+                    let streams = (0..trace.streams()).map(|_| device.non_blocking_stream()).collect();
+                    Ok((device, streams))
+                })?
+            }
+            Place::Cuda(ordinal) => {
+                if self.memory.is_some() {
+                    return Err(Failure::usage("--memory is the simulated device's: a real one has what it has").into());
+                }
+                let no_device = |error| Failure::usage(format!("--device {ordinal}: {error}"));
+                let device = Arc::new(Cuda::open(ordinal).map_err(no_device)?);
+                let streams: Result<Vec<Stream>, _> = (0..trace.streams()).map(|_| device.create_stream()).collect();
+                let streams = streams.map_err(no_device)?;
+                let report = self.compare(&trace, false, || Ok((device.clone(), streams.clone())))?;
+                streams.into_iter().for_each(|stream| device.destroy_stream(stream));
+                report
+            }
+        };
+        if self.json {
+            sink::print(&(serde_json::to_string_pretty(&report)? + "\n"))?;
+        } else {
+            sink::print(&report.to_string())?;
+        }
+        Ok(u8::from(report.policies.iter().all(|line| line.error.is_some())) * 2)
+    }
+
+    /// Runs the policies one after the other. `priced`: the device's clock goes by what calls cost.
+    fn compare<D: Device>(
+        &self,
+        trace: &Trace,
+        priced: bool,
+        device: impl Fn() -> Result<(Arc<D>, Vec<Stream>)>,
+    ) -> Result<Report> {
+        let (about, _) = device()?;
+        let properties = about.properties();
+        drop(about);
+        let mut lines = Vec::new();
+        for name in &self.policy {
+            let (device, streams) = device()?;
+            let trial = Trial::run(name, &Config::default(), &device, streams, trace, usize::from(self.passes));
+            // The names are those that clap let through.
+            let Some(trial) = trial else { continue };
+            let policy = policies::NAMES.into_iter().find(|known| known == name).unwrap_or_default();
+            lines.push(match trial {
+                Ok(trial) => Line { policy, error: None, figures: Some(figures(&trial, trace, priced)) },
+                Err(error) => Line { policy, error: Some(error.to_string()), figures: None },
+            });
+        }
+        Ok(Report {
+            trace: self.trace.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            operations: trace.operations(),
+            streams: trace.streams(),
+            peak_live: trace.peak(),
+            device: properties.name,
+            memory: properties.memory,
+            loop_ns: trace.loop_cost().per_operation(),
+            policies: lines,
+        })
+    }
+}
+
+fn figures(trial: &Trial, trace: &Trace, priced: bool) -> Figures {
+    let operations = trace.operations() as f64;
+    let cold = trial.cold();
+    Figures {
+        cold: Half {
+            ns_per_operation: cold.pass.per_operation(),
+            driver_ns_per_operation: priced.then(|| cold.device_time as f64 / operations),
+            driver_calls_per_1000: cold.pass.calls_per_thousand(),
+        },
+        warm: Half {
+            ns_per_operation: trial.warm_median(|it| it.pass.per_operation()),
+            driver_ns_per_operation: priced.then(|| trial.warm_device_time()),
+            driver_calls_per_1000: trial.warm_calls_per_thousand(),
+        },
+        peak_reserved: trial.peak_reserved(),
+        fragmentation: 1.0 - trace.peak() as f64 / trial.peak_reserved().max(1) as f64,
+        passes: trial
+            .passes
+            .iter()
+            .map(|it| One {
+                ns_per_operation: it.pass.per_operation(),
+                driver_calls: it.pass.driver_calls,
+                peak_reserved: it.pass.peak_reserved,
+            })
+            .collect(),
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Report { trace, operations, streams, peak_live, device, memory, loop_ns, policies } = self;
+        let (live, memory) = (format::bytes(*peak_live as f64), format::bytes(*memory as f64));
+        let plural = if *streams == 1 { "" } else { "s" };
+        writeln!(f, "{trace}: {operations} operations on {streams} stream{plural}, {live} live at most")?;
+        writeln!(f, "device: {device}, {memory}; the replay's own loop takes {loop_ns:.1} ns of each operation\n")?;
+        let priced = policies
+            .iter()
+            .any(|line| line.figures.as_ref().is_some_and(|figures| figures.warm.driver_ns_per_operation.is_some()));
+        let driver = if priced { "  driver ns/op cold    warm" } else { "" };
+        writeln!(f, "policy    ns/op cold    warm{driver}  calls/1000 cold    warm  peak reserved  fragmentation")?;
+        for Line { policy, error, figures } in policies {
+            let Some(Figures { cold, warm, peak_reserved, fragmentation, .. }) = figures else {
+                writeln!(f, "{policy:<8}  {}", error.as_deref().unwrap_or_default())?;
+                continue;
+            };
+            let mut line = format!("{policy:<8}{:>12.1}{:>8.1}", cold.ns_per_operation, warm.ns_per_operation);
+            if let (Some(cold), Some(warm)) = (cold.driver_ns_per_operation, warm.driver_ns_per_operation) {
+                write!(line, "{cold:>19.1}{warm:>8.1}")?;
+            }
+            write!(line, "{:>17.2}{:>8.2}", cold.driver_calls_per_1000, warm.driver_calls_per_1000)?;
+            writeln!(f, "{line}{:>15}{:>14.2}%", format::bytes(*peak_reserved as f64), fragmentation * 100.0)?;
+        }
+        if priced {
+            write!(
+                f,
+                "\nns/op is this machine's time, in which the simulated device works, too; driver ns/op is what an H200's driver \
+                 charges\nfor the calls, and is to be added on a real one.\n"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_take_a_suffix() {
+        assert_eq!(parse_bytes("80G"), Ok(80 << 30));
+        assert_eq!(parse_bytes("512MiB"), Ok(512 << 20));
+        assert_eq!(parse_bytes("4194304"), Ok(4 << 20));
+        for wrong in ["", "G", "1", "80X", "80GG", "-1G", "99999999999T", "1.5G", "12iB"] {
+            assert!(parse_bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_device_is_simulated_or_has_a_number() {
+        assert_eq!(parse_device("sim"), Ok(Place::Simulated));
+        assert_eq!(parse_device("1"), Ok(Place::Cuda(1)));
+        assert!(parse_device("cuda:0").is_err() && parse_device("-1").is_err());
+    }
+}
