@@ -246,9 +246,8 @@ fn write_trace(folder: &Path) -> PathBuf {
 fn a_trace_is_replayed_on_the_policies_that_were_asked_for() {
     let folder = Folder::new("bench-gpu");
     let trace = write_trace(&folder.0);
-    let bench = |more: &[&str]| {
-        poolscope(&folder.0).args(["bench", "gpu", "--trace"]).arg(&trace).args(more).output().unwrap()
-    };
+    let bench =
+        |more: &[&str]| poolscope(&folder.0).args(["bench", "gpu", "--trace"]).arg(&trace).args(more).output().unwrap();
     let output = bench(&["--policy", "tiered,async"]);
     let text = stdout(&output);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -276,8 +275,7 @@ fn a_machine_without_the_device_says_so() {
     let folder = Folder::new("bench-no-device");
     let trace = write_trace(&folder.0);
     // No machine has so many; most that run this have none, and say why.
-    let output =
-        poolscope(&folder.0).args(["bench", "gpu", "--device", "99", "--trace"]).arg(trace).output().unwrap();
+    let output = poolscope(&folder.0).args(["bench", "gpu", "--device", "99", "--trace"]).arg(trace).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let text = stderr(&output);
     assert!(text.contains("--device 99") && (text.contains("driver") || text.contains("device 99")), "{text}");
