@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the command, the library to preload and the sample programs.
+# Builds the command, the library to preload, that of the device pool, and the sample programs.
 . "$(dirname "$0")/common.sh"
 
 build_release
-echo "Built in $target_dir/release: poolscope, libpoolscope.so and the samples."
+echo "Built in $target_dir/release: poolscope, libpoolscope.so, libpoolscope_gpu.so and the samples."

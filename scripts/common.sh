@@ -24,5 +24,5 @@ need_build_tools() {
 
 build_release() {
     need_build_tools
-    cargo build --release "$@" -p poolscope-tui -p poolscope-preload -p poolscope-samples
+    cargo build --release "$@" -p poolscope-tui -p poolscope-preload -p poolscope-plugin -p poolscope-samples
 }

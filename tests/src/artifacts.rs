@@ -33,6 +33,11 @@ pub fn library() -> PathBuf {
     built("libpoolscope.so")
 }
 
+/// The library with the device tiers.
+pub fn gpu_library() -> PathBuf {
+    built("libpoolscope_gpu.so")
+}
+
 /// A program of `samples/`.
 pub fn sample(name: &str) -> PathBuf {
     built(name)

@@ -13,7 +13,7 @@ pub mod process;
 pub mod scratch;
 pub mod truth;
 
-pub use artifacts::{library, poolscope, repository, sample};
+pub use artifacts::{gpu_library, library, poolscope, repository, sample};
 pub use pool::Pool;
 pub use process::{Output, Program, Running};
 pub use scratch::Scratch;

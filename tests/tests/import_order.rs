@@ -46,6 +46,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("poolscope-gpu", &["poolscope-wire"]),
     ("poolscope-alloc", &["poolscope-wire", "poolscope-capture", "poolscope-cpu"]),
     ("poolscope-preload", &["poolscope-wire", "poolscope-capture", "poolscope-cpu"]),
+    ("poolscope-plugin", &["poolscope-gpu"]),
     ("poolscope-profiler", &["poolscope-wire"]),
     ("poolscope-heapcheck", &["poolscope-wire", "poolscope-cpu", "poolscope-alloc", "poolscope-profiler"]),
     ("poolscope-tui", &["poolscope-wire", "poolscope-profiler", "poolscope-gpu"]),
@@ -54,8 +55,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("poolscope-e2e", &["poolscope-wire"]),
 ];
 
-const ALLOCATOR: &[&str] =
-    &["poolscope-capture", "poolscope-cpu", "poolscope-gpu", "poolscope-alloc", "poolscope-preload"];
+const ALLOCATOR: &[&str] = &[
+    "poolscope-capture",
+    "poolscope-cpu",
+    "poolscope-gpu",
+    "poolscope-alloc",
+    "poolscope-preload",
+    "poolscope-plugin",
+];
 const PROFILER: &[&str] = &["poolscope-profiler", "poolscope-tui"];
 
 #[test]

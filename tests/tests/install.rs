@@ -33,11 +33,13 @@ fn files(folder: &Path) -> BTreeSet<String> {
     found
 }
 
-const INSTALLED: [&str; 5] = [
+const INSTALLED: [&str; 7] = [
     "bin/poolscope",
     "include/poolscope.h",
+    "include/poolscope_gpu.h",
     "include/poolscope_memory_resource.hpp",
     "lib/libpoolscope.so",
+    "lib/libpoolscope_gpu.so",
     "lib/pkgconfig/poolscope.pc",
 ];
 

@@ -5,6 +5,9 @@
 pub struct Config {
     /// Bytes to a multiple of which every block is aligned and rounded up: a power of two from 256 to 2 MiB.
     pub alignment: u64,
+    /// Bytes of device memory that the pool holds at most; 0 for as many as the device has. What it holds already it keeps
+    /// until it is free.
+    pub memory_limit: u64,
     /// Free blocks of a size class that a thread keeps for a stream, at most. Of large classes it begins with 1 MiB, and
     /// keeps more if that turns out to be too few.
     pub thread_cache_max_blocks: usize,
@@ -32,6 +35,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             alignment: 256,
+            memory_limit: 0,
             thread_cache_max_blocks: 64,
             global_cache_max_blocks: 1024,
             batch_alloc_count: 16,
@@ -58,6 +62,45 @@ pub struct ConfigError {
 }
 
 impl Config {
+    /// Changes a setting by its name, to a value as text. `check` says later whether it makes sense.
+    pub fn set(&mut self, setting: &str, value: &str) -> Result<(), ConfigError> {
+        fn parse<T: std::str::FromStr>(
+            setting: &'static str,
+            value: &str,
+            takes: &'static str,
+            to: &mut T,
+        ) -> Result<(), ConfigError> {
+            let refused = |_| ConfigError { setting, value: value.to_owned(), takes };
+            *to = value.trim().parse().map_err(refused)?;
+            Ok(())
+        }
+        macro_rules! settings {
+            ($($name:ident: $takes:literal,)*) => {
+                match setting {
+                    $(stringify!($name) => parse(stringify!($name), value, $takes, &mut self.$name),)*
+                    _ => Err(ConfigError {
+                        setting: "setting",
+                        value: setting.to_owned(),
+                        takes: concat!("one of", $(" ", stringify!($name)),*),
+                    }),
+                }
+            };
+        }
+        settings! {
+            alignment: "a number of bytes",
+            memory_limit: "a number of bytes",
+            thread_cache_max_blocks: "a number",
+            global_cache_max_blocks: "a number",
+            batch_alloc_count: "a number",
+            enable_stats: "true or false",
+            enable_defrag: "true or false",
+            defrag_threshold: "a number from 0 to 1",
+            defrag_interval_ms: "a number of milliseconds",
+            idle_release_ms: "a number of milliseconds",
+            driver_calls_per_second: "a number",
+        }
+    }
+
     /// Refuses the first setting that makes no sense.
     pub fn check(&self) -> Result<(), ConfigError> {
         let refuse = |setting, value: &dyn std::fmt::Display, takes| {
@@ -79,5 +122,31 @@ impl Config {
             return refuse("defrag_interval_ms", &self.defrag_interval_ms, "at least 1");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Config;
+
+    #[test]
+    fn settings_change_by_their_names() {
+        let mut config = Config::default();
+        config.set("memory_limit", " 1048576 ").unwrap();
+        config.set("defrag_threshold", "0.5").unwrap();
+        config.set("enable_stats", "false").unwrap();
+        let expected =
+            Config { memory_limit: 1 << 20, defrag_threshold: 0.5, enable_stats: false, ..Config::default() };
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn an_unknown_setting_and_a_bad_value_are_refused_in_words() {
+        let mut config = Config::default();
+        let refusal = config.set("memory_limit", "lots").unwrap_err().to_string();
+        assert_eq!(refusal, "memory_limit = lots: it takes a number of bytes");
+        let refusal = config.set("memorylimit", "1").unwrap_err().to_string();
+        assert!(refusal.starts_with("setting = memorylimit: it takes one of alignment memory_limit"), "{refusal}");
+        assert_eq!(config, Config::default());
     }
 }

@@ -117,6 +117,8 @@ pub enum Call {
     Synchronize,
     /// [`Device::wait`].
     Wait,
+    /// [`Device::synchronize_all`].
+    SynchronizeAll,
     /// [`Device::allocate_async`].
     AllocateAsync,
     /// [`Device::free_async`].
@@ -131,7 +133,7 @@ pub enum Call {
 
 impl Call {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Call; 26] = [
+    pub const ALL: [Call; 27] = [
         Call::MemoryInfo,
         Call::Reserve,
         Call::Unreserve,
@@ -153,6 +155,7 @@ impl Call {
         Call::Query,
         Call::Synchronize,
         Call::Wait,
+        Call::SynchronizeAll,
         Call::AllocateAsync,
         Call::FreeAsync,
         Call::AsyncPool,
@@ -184,6 +187,7 @@ impl Call {
             Call::Query => "cuEventQuery",
             Call::Synchronize => "cuEventSynchronize",
             Call::Wait => "cuStreamWaitEvent",
+            Call::SynchronizeAll => "cuCtxSynchronize",
             Call::AllocateAsync => "cuMemAllocAsync",
             Call::FreeAsync => "cuMemFreeAsync",
             Call::AsyncPool => "cuMemPoolGetAttribute",
@@ -338,6 +342,9 @@ pub trait Device: Send + Sync + 'static {
 
     /// Waits, on the host, for the work before the event's last record.
     fn synchronize(&self, event: Event) -> Result<()>;
+
+    /// Waits, on the host, for all work of the device.
+    fn synchronize_all(&self) -> Result<()>;
 
     /// Lets the stream's later work wait for the work before the event's last record.
     fn wait(&self, stream: Stream, event: Event) -> Result<()>;

@@ -82,6 +82,10 @@ impl<D: Device> Driver<D> {
         self.count().synchronize(event)
     }
 
+    pub fn synchronize_all(&self) -> Result<()> {
+        self.count().synchronize_all()
+    }
+
     pub fn wait(&self, stream: Stream, event: Event) -> Result<()> {
         self.count().wait(stream, event)
     }

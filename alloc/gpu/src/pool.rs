@@ -413,6 +413,11 @@ impl<D: Device> Pool<D> {
         Ok(())
     }
 
+    /// Waits, on the host, for all work of the device.
+    pub fn synchronize(&self) -> Result<(), PoolError> {
+        Ok(self.shared.driver.synchronize_all()?)
+    }
+
     /// The counters.
     pub fn stats(&self) -> Stats {
         let calls = self.shared.driver.calls();

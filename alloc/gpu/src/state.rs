@@ -88,7 +88,8 @@ pub struct Core<D: Device> {
 }
 
 impl<D: Device> Core<D> {
-    pub fn new(large: Large<D>, slabs: Slabs, config: Config, now: u64, recorder: Arc<dyn Recorder>) -> Core<D> {
+    pub fn new(mut large: Large<D>, slabs: Slabs, config: Config, now: u64, recorder: Arc<dyn Recorder>) -> Core<D> {
+        large.set_limit(config.memory_limit);
         let publisher = Publisher::new(recorder, large.device_memory());
         Core {
             large,
@@ -423,6 +424,7 @@ impl<D: Device> Core<D> {
     /// Other settings, from now on.
     pub fn set_config(&mut self, config: Config) {
         self.uncounted |= !config.enable_stats;
+        self.large.set_limit(config.memory_limit);
         self.config = config;
     }
 

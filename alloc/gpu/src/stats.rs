@@ -2,83 +2,83 @@
 
 use std::fmt;
 
-/// A pool's counters at one moment. Bytes of blocks are those that the blocks take, rounding included.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+/// Declares the counters once: the structure, and its rows for those who write them.
+macro_rules! stats {
+    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+        /// A pool's counters at one moment. Bytes of blocks are those that the blocks take, rounding included.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Stats {
+            $($(#[doc = $doc])* pub $name: u64,)*
+        }
+
+        impl Stats {
+            /// Each counter's name and value.
+            pub fn rows(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+        }
+    };
+}
+
+stats! {
     /// Bytes of all blocks that were allocated, since the counters were last reset.
-    pub total_allocated: u64,
+    total_allocated,
     /// Bytes of all blocks that were freed, since then.
-    pub total_freed: u64,
+    total_freed,
     /// Bytes of the blocks that are allocated now.
-    pub current_usage: u64,
+    current_usage,
     /// The most that blocks took at once since the last reset, counted where memory leaves the reserve: free small blocks in
     /// the caches of threads, and in the global one, are part of it.
-    pub peak_usage: u64,
+    peak_usage,
     /// Blocks that were allocated, since the last reset.
-    pub allocation_count: u64,
+    allocation_count,
     /// Blocks that were freed, since then.
-    pub free_count: u64,
+    free_count,
     /// Allocations that memory served which the pool had: the four below.
-    pub cache_hits: u64,
+    cache_hits,
     /// Small blocks from the thread's own cache.
-    pub thread_hits: u64,
+    thread_hits,
     /// Small blocks for which a batch came from the global cache.
-    pub global_hits: u64,
+    global_hits,
     /// Small blocks for which a batch came from the reserve, the free blocks of slabs.
-    pub reserve_hits: u64,
+    reserve_hits,
     /// Large blocks that fitted into free memory.
-    pub large_hits: u64,
+    large_hits,
     /// Allocations that a new slab had to be made for, or memory mapped or created.
-    pub cache_misses: u64,
+    cache_misses,
     /// Free bytes, mapped and in no block, in pieces smaller than the largest request since the last round of background
     /// work: they cannot serve such a request where they lie.
-    pub fragmentation_bytes: u64,
+    fragmentation_bytes,
     /// Bytes of device memory that the pool holds: blocks, free memory and granules that are mapped nowhere.
-    pub held: u64,
+    held,
     /// The most that it held.
-    pub peak_held: u64,
+    peak_held,
     /// Bytes that are mapped and in no block.
-    pub free: u64,
+    free,
     /// Granules of 2 MiB that were mapped under a second address, to serve what fitted nowhere.
-    pub granules_remapped: u64,
+    granules_remapped,
     /// Granules that were created.
-    pub granules_created: u64,
+    granules_created,
     /// Granules that were given back.
-    pub granules_released: u64,
+    granules_released,
     /// Requests that such second addresses served again, without a call.
-    pub stitches_reused: u64,
+    stitches_reused,
     /// Requests that took memory which another stream had freed.
-    pub from_other_streams: u64,
+    from_other_streams,
     /// Calls to the driver.
-    pub driver_calls: u64,
+    driver_calls,
+}
+
+impl Stats {
+    /// One JSON object with a number for each counter.
+    pub fn to_json(&self) -> String {
+        let rows: Vec<String> = self.rows().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+        format!("{{{}}}", rows.join(","))
+    }
 }
 
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rows = [
-            ("total_allocated", self.total_allocated),
-            ("total_freed", self.total_freed),
-            ("current_usage", self.current_usage),
-            ("peak_usage", self.peak_usage),
-            ("allocation_count", self.allocation_count),
-            ("free_count", self.free_count),
-            ("cache_hits", self.cache_hits),
-            ("thread_hits", self.thread_hits),
-            ("global_hits", self.global_hits),
-            ("reserve_hits", self.reserve_hits),
-            ("large_hits", self.large_hits),
-            ("cache_misses", self.cache_misses),
-            ("fragmentation_bytes", self.fragmentation_bytes),
-            ("held", self.held),
-            ("peak_held", self.peak_held),
-            ("free", self.free),
-            ("granules_remapped", self.granules_remapped),
-            ("granules_created", self.granules_created),
-            ("granules_released", self.granules_released),
-            ("stitches_reused", self.stitches_reused),
-            ("from_other_streams", self.from_other_streams),
-            ("driver_calls", self.driver_calls),
-        ];
-        rows.iter().try_for_each(|(name, value)| writeln!(f, "{name:<20} {value:>20}"))
+        self.rows().try_for_each(|(name, value)| writeln!(f, "{name:<20} {value:>20}"))
     }
 }

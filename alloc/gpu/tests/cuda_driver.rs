@@ -21,6 +21,7 @@ const FUNCTIONS: &[&str] = &[
     "cuCtxPushCurrent_v2",
     "cuCtxPopCurrent_v2",
     "cuCtxEnablePeerAccess",
+    "cuCtxSynchronize",
     "cuMemGetInfo_v2",
     "cuMemAlloc_v2",
     "cuMemFree_v2",

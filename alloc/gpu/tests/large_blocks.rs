@@ -301,6 +301,21 @@ fn a_full_device_is_an_error_that_says_what_is_held() {
 }
 
 #[test]
+fn a_memory_limit_is_kept() {
+    let program = Program::new(64 * MIB);
+    let stream = program.device.stream();
+    program.pool.set_config(Config { memory_limit: 16 * MIB, ..program.pool.config() }).unwrap();
+    let block = program.alloc(10 * MIB, stream);
+    assert!(matches!(program.try_alloc(10 * MIB, stream), Err(PoolError::OutOfMemory { .. })));
+    assert!(program.pool.stats().held <= 16 * MIB);
+    program.free(block, stream);
+    program.churn(16 * MIB, stream, MS);
+    program.pool.set_config(Config { memory_limit: 0, ..program.pool.config() }).unwrap();
+    program.churn(40 * MIB, stream, MS);
+    program.assert_in_order();
+}
+
+#[test]
 fn impossible_sizes_are_refused() {
     let program = Program::new(64 * MIB);
     for size in [1 << 40, u64::MAX, u64::MAX - 100] {

@@ -70,6 +70,7 @@ functions! {
         cuCtxPushCurrent_v2(CUcontext);
         cuCtxPopCurrent_v2(*mut CUcontext);
         cuCtxEnablePeerAccess(CUcontext, c_uint);
+        cuCtxSynchronize();
         cuMemGetInfo_v2(*mut usize, *mut usize);
         cuMemAlloc_v2(*mut CUdeviceptr, usize);
         cuMemFree_v2(CUdeviceptr);

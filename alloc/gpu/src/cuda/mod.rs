@@ -530,6 +530,12 @@ impl Device for Cuda {
         check(Call::Synchronize, unsafe { (self.functions.cuEventSynchronize)(event.0 as usize as CUevent) })
     }
 
+    fn synchronize_all(&self) -> Result<()> {
+        let _entered = self.enter(Call::SynchronizeAll)?;
+        // SAFETY: it takes nothing; the context is current.
+        check(Call::SynchronizeAll, unsafe { (self.functions.cuCtxSynchronize)() })
+    }
+
     fn wait(&self, stream: Stream, event: Event) -> Result<()> {
         let _entered = self.enter(Call::Wait)?;
         if self.is_capturing(stream) {

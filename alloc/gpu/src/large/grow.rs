@@ -22,6 +22,8 @@ const PLACES: usize = 64;
 /// How often a stitch is mended. Two requests that take turns would each undo what the other one needs, for ever.
 const MENDS: u32 = 3;
 
+const AT_LIMIT: DeviceError = DeviceError { call: Call::Create, fault: Fault::OutOfMemory };
+
 pub(super) const NO_ADDRESSES: DeviceError = DeviceError { call: Call::Reserve, fault: Fault::OutOfMemory };
 
 /// Free granules at home, by tile.
@@ -293,6 +295,9 @@ impl<D: Device> Large<D> {
     /// New granules, spare ones first.
     pub(super) fn obtain(&mut self, granules: usize) -> Result<Vec<Granule>> {
         while self.spare.len() < granules {
+            if self.held >= self.most {
+                return Err(AT_LIMIT);
+            }
             self.spare.push(self.driver.create()?);
             self.counters.granules_created += 1;
             self.held += 1;

@@ -116,6 +116,8 @@ pub struct Large<D: Device> {
     /// Granules that are mapped nowhere.
     spare: Vec<Granule>,
     held: u64,
+    /// Granules that may be held.
+    most: u64,
     peak_held: u64,
     /// The time of the background work, for what is idle.
     now: u64,
@@ -153,6 +155,7 @@ impl<D: Device> Large<D> {
             shared: AddressMap::default(),
             spare: Vec::new(),
             held: 0,
+            most: u64::MAX,
             peak_held: 0,
             now,
             ended_pools: HashSet::new(),
@@ -204,6 +207,11 @@ impl<D: Device> Large<D> {
     /// Bytes of memory that the pool has from the device.
     pub fn held(&self) -> u64 {
         self.held * GRANULE
+    }
+
+    /// Sets the bytes that the pool may have from the device; 0: as many as there are.
+    pub fn set_limit(&mut self, bytes: u64) {
+        self.most = if bytes == 0 { u64::MAX } else { bytes / GRANULE };
     }
 
     /// The most there were at once.

@@ -513,6 +513,12 @@ impl Device for Simulated {
         driver_pool.after_wait(memory, streams, clock).map_err(failed(Call::Synchronize))
     }
 
+    fn synchronize_all(&self) -> Result<()> {
+        self.state().begin_outside_capture(Call::SynchronizeAll, 0)?;
+        Simulated::synchronize_all(self);
+        Ok(())
+    }
+
     fn wait(&self, stream: Stream, event: Event) -> Result<()> {
         let mut state = self.state();
         state.begin(Call::Wait, 0)?;

@@ -27,7 +27,7 @@ fn row(call: Call) -> Row {
         Call::Query => [178; 3],
         Call::Wait => [200; 3],
         Call::Capturing | Call::StreamId => [20; 3],
-        Call::CreateEvent | Call::DestroyEvent | Call::Synchronize => [500; 3],
+        Call::CreateEvent | Call::DestroyEvent | Call::Synchronize | Call::SynchronizeAll => [500; 3],
         // Half of a hot pair. A pool that grows pays for its memory beside it.
         Call::AllocateAsync | Call::FreeAsync => [375; 3],
         Call::AsyncPool | Call::KeepAsync => [100; 3],

@@ -1,0 +1,253 @@
+//! PyTorch: the functions that `CUDAPluggableAllocator` and its hooks take, by the types of PyTorch 2.11's
+//! `CUDAPluggableAllocator.h`.
+//!
+//! PyTorch takes a null block for a good one and goes on. So where there is no memory, `poolscope_torch_alloc` does not
+//! return: it calls the function by which PyTorch itself refuses (`c10::detail::torchCheckFail`), which throws, and Python
+//! sees a `RuntimeError` with the pool's words. The exception passes no frame of Rust's.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+
+use poolscope_gpu::Stream;
+
+use crate::devices::{device, opened};
+use crate::refusal::{Refusal, keep, status};
+
+/// `c10::MempoolId_t`, a pair of two numbers.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MempoolId {
+    capture: u64,
+    user: u64,
+}
+
+impl MempoolId {
+    fn name(self) -> (u64, u64) {
+        (self.capture, self.user)
+    }
+}
+
+/// How PyTorch refuses: the function, and what it is given.
+#[repr(C)]
+struct Refuse {
+    function: usize,
+    name: *const c_char,
+    file: *const c_char,
+    line: c_uint,
+    words: *const c_char,
+}
+
+struct Refused {
+    /// What `refuse` points at.
+    words: CString,
+    refuse: Refuse,
+}
+
+thread_local! {
+    static REFUSED: RefCell<Option<Refused>> = const { RefCell::new(None) };
+}
+
+/// `void c10::detail::torchCheckFail(const char *, const char *, uint32_t, const char *)`, if PyTorch is in this process.
+fn torch_check_fail() -> Option<usize> {
+    static FOUND: OnceLock<Option<usize>> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        // SAFETY: both are names that end with a zero byte; a library that is there already is not loaded.
+        let function = unsafe {
+            let library = libc::dlopen(c"libc10.so".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            if library.is_null() {
+                return None;
+            }
+            libc::dlsym(library, c"_ZN3c106detail14torchCheckFailEPKcS2_jS2_".as_ptr())
+        };
+        (!function.is_null()).then_some(function as usize)
+    })
+}
+
+/// Allocates. 0 if that is refused; then [`refuse`] says how.
+extern "C" fn allocate(size: usize, ordinal: c_int, stream: *mut c_void) -> *mut c_void {
+    let allocate = || -> Result<u64, Refusal> {
+        let (it, stream) = (device(ordinal)?, Stream(stream as u64));
+        it.graphs.meet(&*it.pool, stream)?;
+        Ok(it.pool.allocate(size as u64, stream)?)
+    };
+    match allocate() {
+        Ok(address) => address as *mut c_void,
+        Err(refusal) => {
+            keep(&refusal);
+            let words = CString::new(format!("poolscope: device {ordinal}: {refusal}").replace('\0', " "));
+            let _ = REFUSED.try_with(|refused| {
+                *refused.borrow_mut() = words.ok().map(|words| {
+                    let refuse = Refuse {
+                        function: torch_check_fail().unwrap_or(0),
+                        name: c"poolscope_torch_alloc".as_ptr(),
+                        file: c"libpoolscope_gpu.so".as_ptr(),
+                        line: 0,
+                        words: words.as_ptr(),
+                    };
+                    Refused { words, refuse }
+                });
+            });
+            ptr::null_mut()
+        }
+    }
+}
+
+/// How to refuse what [`allocate`] just refused. Null where PyTorch is not there: the words are printed.
+extern "C" fn refuse() -> *const Refuse {
+    let find = |refused: &RefCell<Option<Refused>>| match &*refused.borrow() {
+        Some(refused) if refused.refuse.function != 0 => &raw const refused.refuse,
+        Some(refused) => {
+            eprintln!("{}", refused.words.to_string_lossy());
+            ptr::null()
+        }
+        None => ptr::null(),
+    };
+    REFUSED.try_with(find).unwrap_or(ptr::null())
+}
+
+/// The allocation function.
+///
+/// When the exception is thrown, no frame of this library is on the stack: the last step is a jump.
+///
+/// # Safety
+/// None of its own; PyTorch may call it from any thread.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn poolscope_torch_alloc(size: usize, ordinal: c_int, stream: *mut c_void) -> *mut c_void {
+    core::arch::naked_asm!(
+        "sub rsp, 8",
+        "call {allocate}",
+        "test rax, rax",
+        "jnz 2f",
+        "call {refuse}",
+        "test rax, rax",
+        "jz 2f",
+        "add rsp, 8",
+        "mov rdi, [rax + 8]",
+        "mov rsi, [rax + 16]",
+        "mov edx, [rax + 24]",
+        "mov rcx, [rax + 32]",
+        "jmp [rax]",
+        "2:",
+        "add rsp, 8",
+        "ret",
+        allocate = sym allocate,
+        refuse = sym refuse,
+    )
+}
+
+/// The allocation function, which returns null after it has printed why.
+#[cfg(not(target_arch = "x86_64"))]
+#[unsafe(no_mangle)]
+extern "C" fn poolscope_torch_alloc(size: usize, ordinal: c_int, stream: *mut c_void) -> *mut c_void {
+    let block = allocate(size, ordinal, stream);
+    if block.is_null()
+        && let refuse = refuse()
+        && !refuse.is_null()
+    {
+        // SAFETY: it is this thread's, and ends with a zero byte.
+        eprintln!("{}", unsafe { std::ffi::CStr::from_ptr((*refuse).words) }.to_string_lossy());
+    }
+    block
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn poolscope_torch_free(block: *mut c_void, _size: usize, ordinal: c_int, stream: *mut c_void) {
+    if !block.is_null() {
+        let free = || -> Result<(), Refusal> { Ok(device(ordinal)?.pool.free(block as u64, Stream(stream as u64))?) };
+        tell(ordinal, free());
+    }
+}
+
+/// PyTorch's hooks return nothing: what they are refused is printed.
+fn tell(ordinal: c_int, result: Result<(), Refusal>) {
+    if let Err(refusal) = &result {
+        eprintln!("poolscope: device {ordinal}: {refusal}");
+    }
+    status(result);
+}
+
+/// `set_init_fn`. Pools are made when they are first asked for.
+#[unsafe(no_mangle)]
+extern "C" fn poolscope_torch_init(_devices: c_int) {}
+
+/// `set_reset_fn`, which `torch.cuda.empty_cache()` calls.
+#[unsafe(no_mangle)]
+extern "C" fn poolscope_torch_reset() {
+    opened().for_each(|it| {
+        it.pool.trim_cache();
+    });
+}
+
+/// `set_memory_fraction_fn`.
+#[unsafe(no_mangle)]
+extern "C" fn poolscope_torch_memory_fraction(fraction: f64, ordinal: c_int) {
+    let limit = || -> Result<(), Refusal> {
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(Refusal::new(format!("a memory fraction of {fraction}: it takes a number from 0 to 1")));
+        }
+        let it = device(ordinal)?;
+        let mut config = it.pool.config();
+        config.memory_limit = if fraction == 1.0 { 0 } else { (it.pool.memory() as f64 * fraction) as u64 };
+        Ok(it.pool.set_config(config)?)
+    };
+    tell(ordinal, limit());
+}
+
+/// `set_base_alloc_fn`: where the block of an address begins, and how long it is.
+///
+/// # Safety
+/// `size` is null or can be written.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn poolscope_torch_base_alloc(address: *mut c_void, size: *mut usize) -> *mut c_void {
+    let found = opened().find_map(|it| it.pool.size_of(address as u64));
+    if !size.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *size = found.unwrap_or(0) as usize };
+    }
+    address
+}
+
+/// `set_record_stream_fn`. PyTorch does not name the device: addresses are of one device only.
+#[unsafe(no_mangle)]
+extern "C" fn poolscope_torch_record_stream(block: *mut c_void, stream: *mut c_void) {
+    let owner = opened().find(|it| it.pool.size_of(block as u64).is_some());
+    if let Some(it) = owner {
+        tell(-1, it.pool.record_stream(block as u64, Stream(stream as u64)).map_err(Refusal::new));
+    }
+}
+
+/// `set_begin_allocate_to_pool`. The last argument is a `std::function` by reference, which is left alone.
+#[unsafe(no_mangle)]
+extern "C" fn poolscope_torch_begin_pool(ordinal: c_int, pool: MempoolId, _filter: *const c_void) {
+    let begin = || -> Result<(), Refusal> {
+        device(ordinal)?.graphs.begin(pool.name());
+        Ok(())
+    };
+    tell(ordinal, begin());
+}
+
+/// `set_end_allocate_to_pool_fn`.
+#[unsafe(no_mangle)]
+extern "C" fn poolscope_torch_end_pool(ordinal: c_int, pool: MempoolId) {
+    let end = || -> Result<(), Refusal> {
+        let it = device(ordinal)?;
+        Ok(it.graphs.end(&*it.pool, pool.name())?)
+    };
+    tell(ordinal, end());
+}
+
+/// `set_release_pool`. PyTorch calls it when the graph is destroyed; what was launched of it may still run, so all work is
+/// waited for first.
+#[unsafe(no_mangle)]
+extern "C" fn poolscope_torch_release_pool(ordinal: c_int, pool: MempoolId) {
+    let release = || -> Result<(), Refusal> {
+        let it = device(ordinal)?;
+        it.pool.synchronize()?;
+        Ok(it.graphs.release(&*it.pool, pool.name(), Stream::NULL)?)
+    };
+    tell(ordinal, release());
+}
