@@ -15,7 +15,15 @@ def by_c_functions(library):
     address = lambda function: ctypes.cast(function, ctypes.c_void_p).value
     allocator = cupy.cuda.memory.CFunctionAllocator(
         0, address(library.poolscope_cupy_malloc), address(library.poolscope_cupy_free), library)
-    return allocator.malloc
+
+    def malloc(size):
+        memory = allocator.malloc(size)
+        # CuPy takes what a C function returns, null included.
+        if size and not memory.ptr:
+            raise MemoryError(poolscope_gpu.refusal(library))
+        return memory
+
+    return malloc
 
 
 def by_current_stream(library):
@@ -24,9 +32,9 @@ def by_current_stream(library):
     def malloc(size, device):
         stream = cupy.cuda.get_current_stream().ptr
         block = library.poolscope_gpu_alloc(device, size, stream)
-        if not block and size:
-            print(poolscope_gpu.refusal(library))
-        return block or 0
+        if not block:
+            raise MemoryError(poolscope_gpu.refusal(library))
+        return block
 
     def free(block, device):
         if library.poolscope_gpu_free(device, block, cupy.cuda.get_current_stream().ptr) != 0:
@@ -50,11 +58,11 @@ def main():
         assert work() == want
         with cupy.cuda.Stream(non_blocking=True) if make is by_current_stream else cupy.cuda.Stream.null:
             assert work() == want
-    try:
-        cupy.empty(1 << 50, dtype=cupy.uint8)
-        raise SystemExit("a block of a pebibyte was given out")
-    except cupy.cuda.memory.OutOfMemoryError:
-        print("refused:", poolscope_gpu.refusal(library).splitlines()[0])
+        try:
+            cupy.empty(1 << 50, dtype=cupy.uint8)
+            raise SystemExit("a block of a pebibyte was given out")
+        except MemoryError as error:
+            print("refused:", str(error).splitlines()[0])
     poolscope_gpu.print_stats(library)
     print("ok")
 

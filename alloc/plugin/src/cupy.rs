@@ -12,7 +12,7 @@ use poolscope_gpu::Stream;
 use crate::devices::device;
 use crate::refusal::{Refusal, keep, value};
 
-/// `malloc`. CuPy takes null for "out of memory", frees what its arrays no longer use and asks again.
+/// `malloc`. CuPy takes null for a good block: who makes the allocator has to look (`samples/python/cupy_pool.py` does).
 #[unsafe(no_mangle)]
 pub extern "C" fn poolscope_cupy_malloc(param: *mut c_void, size: usize, ordinal: c_int) -> *mut c_void {
     let allocate = || Ok(device(ordinal)?.pool.allocate(size as u64, Stream(param as u64))?);
