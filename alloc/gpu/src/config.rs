@@ -15,6 +15,9 @@ pub struct Config {
     pub global_cache_max_blocks: usize,
     /// Blocks that move between these at a time.
     pub batch_alloc_count: usize,
+    /// Whether blocks come from pinned host memory where there is no device memory and nothing else has helped. Decided when the
+    /// pool is made; a later change of it is of no effect.
+    pub pinned_fallback: bool,
     /// Whether blocks are counted as they come and go. Without, the counts, totals and hits stay as they are, and what small
     /// blocks take includes those in caches, from then on.
     pub enable_stats: bool,
@@ -39,6 +42,7 @@ impl Default for Config {
             thread_cache_max_blocks: 64,
             global_cache_max_blocks: 1024,
             batch_alloc_count: 16,
+            pinned_fallback: false,
             enable_stats: true,
             enable_defrag: true,
             defrag_threshold: 0.3,
@@ -92,6 +96,7 @@ impl Config {
             thread_cache_max_blocks: "a number",
             global_cache_max_blocks: "a number",
             batch_alloc_count: "a number",
+            pinned_fallback: "true or false",
             enable_stats: "true or false",
             enable_defrag: "true or false",
             defrag_threshold: "a number from 0 to 1",

@@ -209,6 +209,9 @@ pub enum Fault {
     /// The device's memory, or its addresses, are used up.
     #[error("the device is out of memory")]
     OutOfMemory,
+    /// The pool holds as much as its settings allow.
+    #[error("the pool's memory_limit is reached")]
+    Limit,
     /// The driver refused the arguments.
     #[error("invalid: {0}")]
     Invalid(&'static str),
@@ -275,6 +278,11 @@ pub type Result<T> = std::result::Result<T, DeviceError>;
 pub trait Device: Send + Sync + 'static {
     /// What it is. Not a call to the driver.
     fn properties(&self) -> Properties;
+
+    /// Whether its time passes only where a test says so. A pool on it has no thread of its own: background work is the test's.
+    fn is_simulated(&self) -> bool {
+        false
+    }
 
     /// Nanoseconds of a clock that only goes forward. Not a call to the driver.
     fn now(&self) -> u64;

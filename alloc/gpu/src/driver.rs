@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::device::{Device, Event, Granule, Progress, Result, Stream};
+use crate::device::{Device, Event, Granule, MemoryInfo, Progress, Result, Stream};
 
 /// A device whose calls are counted.
 pub struct Driver<D> {
@@ -84,6 +84,10 @@ impl<D: Device> Driver<D> {
 
     pub fn synchronize_all(&self) -> Result<()> {
         self.count().synchronize_all()
+    }
+
+    pub fn memory_info(&self) -> Result<MemoryInfo> {
+        self.count().memory_info()
     }
 
     pub fn wait(&self, stream: Stream, event: Event) -> Result<()> {

@@ -235,6 +235,11 @@ impl<D: Device> Lanes<D> {
         Ok(())
     }
 
+    /// The stream of a lane, as it was first named.
+    pub fn stream_of(&self, lane: LaneId) -> Stream {
+        self.lane(lane).stream
+    }
+
     /// Whether the stream of a lane is still there.
     pub fn is_alive(&self, lane: LaneId) -> bool {
         self.lane(lane).alive

@@ -16,10 +16,12 @@ mod cuda;
 mod device;
 mod driver;
 mod error;
+mod ladder;
 mod lanes;
 mod large;
 mod pending;
 mod picture;
+mod pinned;
 pub mod policies;
 mod pool;
 mod recorder;
@@ -37,7 +39,9 @@ pub use device::{
     AsyncPool, Call, Device, DeviceError, Event, Fault, GRANULE, Granule, MemoryInfo, Progress, Properties, Result,
     Stream,
 };
-pub use error::PoolError;
+pub use error::{Holding, OutOfMemory, PoolError};
+pub use ladder::Step;
+pub use pinned::Pinned;
 pub use pool::{GraphPool, Pool, look_again};
 pub use recorder::{NoRecorder, Picture, Recorder, Sample, Token};
 pub use replay::{LoopCost, Pass, Playback, Replay, ReplayError, Trace, TraceError};

@@ -19,8 +19,10 @@ use crate::config::Config;
 use crate::device::{Device, Stream};
 use crate::driver::Driver;
 use crate::error::PoolError;
-use crate::large::{Large, PoolId};
+use crate::ladder::Step;
+use crate::large::{Large, NO_ADDRESSES, PoolId};
 use crate::pending::LaneId;
+use crate::pinned::Pinned;
 use crate::recorder::{NoRecorder, Recorder, Sample};
 use crate::sampling::LARGE;
 use crate::small::{
@@ -56,6 +58,8 @@ struct Shared<D: Device> {
     global: [Global; CLASSES],
     core: Mutex<Core<D>>,
     recorder: Arc<dyn Recorder>,
+    /// Where blocks come from when there is no memory.
+    fallback: Option<Box<Pool<Pinned>>>,
     own: Weak<Shared<D>>,
 }
 
@@ -76,6 +80,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Pool<Pinned> {
+    /// A pool of locked host memory, for the streams of a device.
+    pub fn pinned(device: Arc<dyn Device>, config: Config) -> Result<Pool<Pinned>, PoolError> {
+        Pool::new(Arc::new(Pinned::new(device)), config)
+    }
+}
+
 impl<D: Device> Pool<D> {
     /// A pool on a device.
     pub fn new(device: Arc<D>, config: Config) -> Result<Pool<D>, PoolError> {
@@ -87,6 +98,10 @@ impl<D: Device> Pool<D> {
         static POOLS: AtomicU64 = AtomicU64::new(0);
         config.check()?;
         let limit = config.global_cache_max_blocks;
+        let fallback = match config.pinned_fallback {
+            true => Some(Box::new(Pool::pinned(device.clone(), Config { pinned_fallback: false, ..config.clone() })?)),
+            false => None,
+        };
         let driver = Arc::new(Driver::new(device));
         let large = Large::new(driver.clone())?;
         let pages = Arc::new(Pages::new(large.range()));
@@ -100,6 +115,7 @@ impl<D: Device> Pool<D> {
             global: std::array::from_fn(|_| Mutex::default()),
             core: Mutex::new(core),
             recorder,
+            fallback,
             own: own.clone(),
         });
         Ok(Pool { shared })
@@ -153,12 +169,28 @@ impl<D: Device> Pool<D> {
 
     #[cold]
     fn allocate_slowly(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
-        if size <= LARGEST
-            && let Some(result) = self.allocate_small(size, stream)
-        {
-            return result;
+        let small = if size <= LARGEST { self.allocate_small(size, stream) } else { None };
+        match small.unwrap_or_else(|| self.allocate_large(size, stream)) {
+            Err(error) => self.fall_back(size, stream, error),
+            block => block,
         }
-        self.allocate_large(size, stream)
+    }
+
+    /// A block of pinned host memory, if the settings want one where there is no other memory.
+    fn fall_back(&self, size: u64, stream: Stream, error: PoolError) -> Result<u64, PoolError> {
+        let PoolError::OutOfMemory(mut picture) = error else { return Err(error) };
+        if let Some(fallback) = &self.shared.fallback {
+            picture.tried.push(Step::PinnedHost);
+            let block = fallback.allocate(size, stream);
+            let mut core = self.core();
+            core.counters.ladder.count(Step::PinnedHost, block.is_ok());
+            if let Ok(block) = block {
+                core.counters.ladder.refused -= 1;
+                return Ok(block);
+            }
+        }
+        picture.by_stack = self.shared.recorder.holders(5);
+        Err(PoolError::OutOfMemory(picture))
     }
 
     /// A block of a size class. `None` if the stream's small blocks don't come from slabs.
@@ -198,7 +230,9 @@ impl<D: Device> Pool<D> {
         let mut address = self.core().take_sampled(class, lane, stream, false)?;
         if address.is_none() {
             self.shared.reclaim_own();
-            address = self.core().take_sampled(class, lane, stream, true)?;
+            let take = |core: &mut Core<D>| core.take_sampled(class, lane, stream, true);
+            let first = take(&mut self.core());
+            address = self.shared.climb(first, size_of(class), stream, take)?;
         }
         let address = address.ok_or(PoolError::NotABlock(0))?;
         self.shared.record(address, size, weight);
@@ -215,11 +249,18 @@ impl<D: Device> Pool<D> {
     }
 
     fn allocate_unrecorded(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
-        if let Some(address) = self.core().fit_large(size, stream)? {
-            return Ok(address);
-        }
-        self.shared.reclaim_own();
-        self.core().grow_large(size, stream)
+        let fit = self.core().fit_large(size, stream);
+        let grow = |core: &mut Core<D>| core.grow_large(size, stream);
+        let first = match fit {
+            Ok(Some(address)) => return Ok(address),
+            Ok(None) if size > self.core().most() => Err(NO_ADDRESSES.into()),
+            Ok(None) => {
+                self.shared.reclaim_own();
+                grow(&mut self.core())
+            }
+            Err(error) => Err(error),
+        };
+        self.shared.climb(first, size, stream, grow)
     }
 
     /// Frees a block: work that was given to the stream before may still use it.
@@ -260,7 +301,13 @@ impl<D: Device> Pool<D> {
         if page.is_recorded() || !shared.pages.has(address) {
             shared.forget(address);
         }
-        let Some(class) = page.class() else { return self.core().free_large(address, stream) };
+        let Some(class) = page.class() else {
+            let result = self.core().free_large(address, stream);
+            return match &shared.fallback {
+                Some(fallback) if matches!(result, Err(PoolError::NotABlock(_))) => fallback.free(address, stream),
+                _ => result,
+            };
+        };
         let free = |cache: &ThreadCache| {
             // SAFETY: as in `allocate_small`.
             let knowledge = unsafe { cache.knowledge() };
@@ -289,14 +336,21 @@ impl<D: Device> Pool<D> {
     /// Says that work on this stream uses the block, too: when it is freed, it waits for what the stream has to do then.
     pub fn record_stream(&self, address: u64, stream: Stream) -> Result<(), PoolError> {
         let small = self.shared.pages.get(address).class().is_some();
-        self.core().share(address, stream, small)
+        let result = self.core().share(address, stream, small);
+        match &self.shared.fallback {
+            Some(fallback) if matches!(result, Err(PoolError::NotABlock(_))) => fallback.record_stream(address, stream),
+            _ => result,
+        }
     }
 
     /// Bytes that a block has.
     pub fn size_of(&self, address: u64) -> Option<u64> {
         match self.shared.pages.get(address).class() {
             Some(class) => Some(size_of(class)),
-            None => self.core().large.size_of(address),
+            None => {
+                let size = self.core().large.size_of(address);
+                size.or_else(|| self.shared.fallback.as_ref()?.size_of(address))
+            }
         }
     }
 
@@ -401,6 +455,11 @@ impl<D: Device> Pool<D> {
     /// The settings.
     pub fn config(&self) -> Config {
         self.core().config.clone()
+    }
+
+    /// The pool of pinned host memory that blocks come from when there is no other memory, if the settings wanted one.
+    pub fn fallback(&self) -> Option<&Pool<Pinned>> {
+        self.shared.fallback.as_deref()
     }
 
     /// Other settings, from now on.
@@ -551,8 +610,10 @@ impl<D: Device> Shared<D> {
             drop(core);
             // SAFETY: as above; `list` is not used again.
             self.reclaim(unsafe { cache.lists() }.drain());
+            let mut take = |core: &mut Core<D>| core.take_from_new_slab(class, lane, stream, true, batch, &mut blocks);
+            let first = take(&mut lock(&self.core));
+            self.climb(first, size_of(class), stream, take)?;
             core = lock(&self.core);
-            core.take_from_new_slab(class, lane, stream, true, batch, &mut blocks)?;
         }
         drop(core);
         // SAFETY: as above.
@@ -576,6 +637,45 @@ impl<D: Device> Shared<D> {
         if !excess.is_empty() {
             lock(&self.core).slabs.put_all(excess);
         }
+    }
+
+    /// Climbs the ladder for a request that found no memory, and tries again after each step.
+    fn climb<T>(
+        &self,
+        first: Result<T, PoolError>,
+        request: u64,
+        stream: Stream,
+        mut again: impl FnMut(&mut Core<D>) -> Result<T, PoolError>,
+    ) -> Result<T, PoolError> {
+        let mut result = first;
+        let mut tried = Vec::new();
+        for step in Step::ALL {
+            let Err(error) = &result else { break };
+            let Some(cause) = error.is_short_of_memory() else { return result };
+            // What can never be had is refused at once, and costs nobody's cache.
+            let step = if request > lock(&self.core).most() { Step::PinnedHost } else { step };
+            if step == Step::Release && self.driver.device().properties().virtual_memory {
+                continue;
+            }
+            match step {
+                // Done before anything was asked of the device.
+                Step::OwnCaches => {}
+                Step::AllCaches => self.reclaim_all(),
+                Step::PendingFrees => lock(&self.core).wait_for_pending(),
+                Step::Defragment => lock(&self.core).defragment_unless_capturing(),
+                Step::Release => {
+                    lock(&self.core).trim();
+                }
+                Step::PinnedHost => return Err(lock(&self.core).out_of_memory(request, stream, cause, tried)),
+            }
+            tried.push(step);
+            let mut core = lock(&self.core);
+            if step != Step::OwnCaches {
+                result = again(&mut core);
+            }
+            core.counters.ladder.count(step, result.is_ok());
+        }
+        result
     }
 
     /// Puts these blocks, which are out of the thread's own lists, and those of the global caches into the reserve, and hands

@@ -57,6 +57,13 @@ pub trait Recorder: Send + Sync {
     /// Shows what the pool says of itself. The pool's lock is held.
     fn publish(&self, picture: &Picture);
 
+    /// What holds the most memory of the pool by the stacks that allocated it, at most so many, a line each: for the message
+    /// where there is none left.
+    fn holders(&self, most: usize) -> Vec<String> {
+        let _ = most;
+        Vec::new()
+    }
+
     /// The pool is gone.
     fn closed(&self);
 }

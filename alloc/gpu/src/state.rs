@@ -1,12 +1,13 @@
 //! What the pool's lock guards: the large blocks, the reserve, the streams by name, the settings and the counters.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::config::Config;
 use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Stream};
-use crate::error::PoolError;
+use crate::error::{Holding, OutOfMemory, PoolError};
+use crate::ladder::{LadderCounts, Step};
 use crate::large::{Large, PoolId, Request};
 use crate::pending::{LaneId, Pending};
 use crate::picture::Publisher;
@@ -55,6 +56,7 @@ pub struct CoreCounters {
     reserve_hits: u64,
     pub global_hits: u64,
     peak: u64,
+    pub ladder: LadderCounts,
     /// The small blocks' counts at the reset.
     before: SmallCounts,
 }
@@ -72,8 +74,10 @@ pub struct Core<D: Device> {
     pub counters: CoreCounters,
     /// Bytes of large blocks that are allocated.
     large_usage: u64,
-    /// The largest request since the last round of background work.
+    /// The largest request of this second or more, and of the one before, by the rounds of background work.
     largest_request: u64,
+    largest_before: u64,
+    since_largest: u64,
     pub threads: Vec<Arc<ThreadCache>>,
     /// The counts of threads that have ended, and of blocks that passed by the caches.
     pub ended: SmallCounts,
@@ -89,8 +93,8 @@ pub struct Core<D: Device> {
 
 impl<D: Device> Core<D> {
     pub fn new(mut large: Large<D>, slabs: Slabs, config: Config, now: u64, recorder: Arc<dyn Recorder>) -> Core<D> {
-        large.set_limit(config.memory_limit);
         let publisher = Publisher::new(recorder, large.device_memory());
+        large.set_limit(config.memory_limit);
         Core {
             large,
             slabs,
@@ -104,6 +108,8 @@ impl<D: Device> Core<D> {
             counters: CoreCounters::default(),
             large_usage: 0,
             largest_request: 0,
+            largest_before: 0,
+            since_largest: now,
             threads: Vec::new(),
             ended: SmallCounts::default(),
             last_round: now,
@@ -195,7 +201,7 @@ impl<D: Device> Core<D> {
         let request = self.request(size, stream)?;
         let address = match self.large.fit(&request) {
             Some(address) => address,
-            None => self.grow(&request)?,
+            None => self.large.grow(&request)?,
         };
         self.counters.misses += 1;
         self.count_large(request.size);
@@ -208,7 +214,7 @@ impl<D: Device> Core<D> {
         let align = self.config.alignment;
         let range = self.large.range();
         if size > range.end - range.start - GRANULE {
-            return Err(self.out_of_memory(size, DeviceError { call: Call::Reserve, fault: Fault::OutOfMemory }));
+            return Err(DeviceError { call: Call::Reserve, fault: Fault::OutOfMemory }.into());
         }
         Ok(Request { size: size.max(1).next_multiple_of(align), align, lane, stream, pool })
     }
@@ -234,19 +240,46 @@ impl<D: Device> Core<D> {
         self.note_peak();
     }
 
-    fn grow(&mut self, request: &Request) -> Result<u64, PoolError> {
-        self.large.grow(request).map_err(|cause| self.out_of_memory(request.size, cause))
-    }
-
-    fn out_of_memory(&self, request: u64, cause: DeviceError) -> PoolError {
-        PoolError::OutOfMemory {
-            request,
-            used: self.usage(),
-            held: self.large.held(),
-            free: self.large.free_bytes(),
-            largest_free: self.large.largest_free(),
-            cause,
+    /// The error for a request for which nothing has helped.
+    pub fn out_of_memory(&mut self, request: u64, stream: Stream, cause: DeviceError, tried: Vec<Step>) -> PoolError {
+        self.counters.ladder.refused += 1;
+        let large = &self.large;
+        let lane_of = |lane| large.lanes.stream_of(lane).0;
+        let (mut by_size, mut by_stream) = (BTreeMap::<u64, Holding>::new(), BTreeMap::<u64, Holding>::new());
+        let small = self.slabs.held().map(|(class, lane, blocks)| (size_of(class), lane, blocks));
+        for (size, lane, blocks) in large.blocks().map(|(size, lane)| (size, lane, 1)).chain(small) {
+            for (holdings, of) in [(&mut by_size, size.next_power_of_two()), (&mut by_stream, lane_of(lane))] {
+                let holding = holdings.entry(of).or_insert(Holding { of, ..Holding::default() });
+                holding.blocks += blocks;
+                holding.bytes += size * blocks;
+            }
         }
+        let sorted = |holdings: BTreeMap<u64, Holding>| {
+            let mut holdings: Vec<_> = holdings.into_values().collect();
+            holdings.sort_by_key(|holding| std::cmp::Reverse(holding.bytes));
+            holdings
+        };
+        let capturing = large.lanes.is_any_capturing();
+        let device = if capturing { None } else { large.device_free() };
+        PoolError::OutOfMemory(Box::new(OutOfMemory {
+            request,
+            stream,
+            used: self.usage(),
+            held: large.held(),
+            limit: large.limit,
+            free: large.free_bytes(),
+            waiting: large.waiting(),
+            largest_hole: large.largest_free(),
+            whole_granules: large.whole_granules(),
+            device_memory: device.map_or(0, |info| info.total),
+            device_free: device.map_or(0, |info| info.free),
+            capturing,
+            by_size: sorted(by_size),
+            by_stream: sorted(by_stream),
+            by_stack: Vec::new(),
+            tried,
+            cause,
+        }))
     }
 
     /// Frees a block of the large blocks' tier.
@@ -288,10 +321,7 @@ impl<D: Device> Core<D> {
             let request = Request { size: CHUNK, align: CHUNK, lane: owner, stream, pool: 0 };
             let address = match self.large.fit_chunk(&request) {
                 Some(address) => address,
-                None if grow => {
-                    let grown = self.large.grow_chunk(&request);
-                    grown.map_err(|cause| self.out_of_memory(request.size, cause))?
-                }
+                None if grow => self.large.grow_chunk(&request)?,
                 None => return Ok(0),
             };
             self.slabs.add_chunk(address, owner);
@@ -388,14 +418,22 @@ impl<D: Device> Core<D> {
             self.last_defrag = now;
             self.large.coalesce();
         }
-        self.largest_request = 0;
+        if now.saturating_sub(self.since_largest) >= SECOND as u64 {
+            self.largest_before = std::mem::take(&mut self.largest_request);
+            self.since_largest = now;
+        }
         if self.publisher.is_due() {
             self.publish();
         }
     }
 
+    /// The largest request of the last second or two.
+    fn recent_request(&self) -> u64 {
+        self.largest_request.max(self.largest_before)
+    }
+
     fn is_fragmented(&self) -> bool {
-        let fragmented = self.large.free_below(self.largest_request);
+        let fragmented = self.large.free_below(self.recent_request());
         fragmented as f64 > self.config.defrag_threshold * self.large.held() as f64
     }
 
@@ -405,6 +443,25 @@ impl<D: Device> Core<D> {
         self.large.lanes.refresh(u64::MAX);
         self.return_slabs();
         self.large.coalesce();
+    }
+
+    /// The same, but not while a graph is captured: what can't be waited for would spoil what it is merged with.
+    pub fn defragment_unless_capturing(&mut self) {
+        if !self.large.lanes.is_any_capturing() {
+            self.defragment();
+        }
+    }
+
+    /// Bytes of the largest request that could ever be served.
+    pub fn most(&self) -> u64 {
+        self.large.limit.min(self.large.device_memory())
+    }
+
+    /// Waits on the host until the work behind freed memory is over, unless a graph is captured.
+    pub fn wait_for_pending(&mut self) {
+        self.large.cool();
+        self.large.lanes.synchronize();
+        self.return_slabs();
     }
 
     /// Gives everything back that is free and whose work is over. Returns the bytes.
@@ -460,7 +517,20 @@ impl<D: Device> Core<D> {
             reserve_hits: counters.reserve_hits,
             large_hits: counters.large_hits,
             cache_misses: counters.misses,
-            fragmentation_bytes: self.large.free_below(self.largest_request),
+            fragmentation_bytes: self.large.fragmented(self.recent_request()),
+            largest_hole: self.large.largest_free(),
+            ladder_climbed: counters.ladder.of(Step::OwnCaches).tried,
+            ladder_all_caches_tried: counters.ladder.of(Step::AllCaches).tried,
+            ladder_all_caches_served: counters.ladder.of(Step::AllCaches).served,
+            ladder_pending_frees_tried: counters.ladder.of(Step::PendingFrees).tried,
+            ladder_pending_frees_served: counters.ladder.of(Step::PendingFrees).served,
+            ladder_defragment_tried: counters.ladder.of(Step::Defragment).tried,
+            ladder_defragment_served: counters.ladder.of(Step::Defragment).served,
+            ladder_release_tried: counters.ladder.of(Step::Release).tried,
+            ladder_release_served: counters.ladder.of(Step::Release).served,
+            ladder_pinned_host_tried: counters.ladder.of(Step::PinnedHost).tried,
+            ladder_pinned_host_served: counters.ladder.of(Step::PinnedHost).served,
+            ladder_refused: counters.ladder.refused,
             held: self.large.held(),
             peak_held: self.large.peak_held(),
             free: self.large.free_bytes(),

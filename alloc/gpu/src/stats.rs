@@ -46,8 +46,8 @@ stats! {
     large_hits,
     /// Allocations that a new slab had to be made for, or memory mapped or created.
     cache_misses,
-    /// Free bytes, mapped and in no block, in pieces smaller than the largest request since the last round of background
-    /// work: they cannot serve such a request where they lie.
+    /// Free bytes that cannot serve the largest recent request, that of the last second or more: those in smaller pieces, but for
+    /// whole granules where these together are enough, since they are mapped side by side then.
     fragmentation_bytes,
     /// Bytes of device memory that the pool holds: blocks, free memory and granules that are mapped nowhere.
     held,
@@ -55,9 +55,11 @@ stats! {
     peak_held,
     /// Bytes that are mapped and in no block.
     free,
+    /// Bytes of the largest free piece.
+    largest_hole,
     /// Granules of 2 MiB that were mapped under a second address, to serve what fitted nowhere.
     granules_remapped,
-    /// Granules that were created.
+    /// Granules that were created. Memory in segments is counted in granules, too.
     granules_created,
     /// Granules that were given back.
     granules_released,
@@ -67,6 +69,30 @@ stats! {
     from_other_streams,
     /// Calls to the driver.
     driver_calls,
+    /// Requests that found no memory after the thread's own cache had been emptied, and climbed the ladder, since the last reset.
+    ladder_climbed,
+    /// Of them, those that were tried again after the caches of all threads had been emptied.
+    ladder_all_caches_tried,
+    /// Those that were served then.
+    ladder_all_caches_served,
+    /// Of them, those that were tried again after the host had waited for work that freed memory waited for.
+    ladder_pending_frees_tried,
+    /// Those that were served then.
+    ladder_pending_frees_served,
+    /// Of them, those that were tried again after free memory of different streams had been merged.
+    ladder_defragment_tried,
+    /// Those that were served then.
+    ladder_defragment_served,
+    /// Of them, those that were tried again after free segments had gone back to the device (only without virtual memory).
+    ladder_release_tried,
+    /// Those that were served then.
+    ladder_release_served,
+    /// Those that were tried in pinned host memory.
+    ladder_pinned_host_tried,
+    /// Those that were served from it.
+    ladder_pinned_host_served,
+    /// Those that were refused.
+    ladder_refused,
 }
 
 impl Stats {

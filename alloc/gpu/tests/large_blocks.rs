@@ -292,9 +292,9 @@ fn a_full_device_is_an_error_that_says_what_is_held() {
     let stream = program.device.stream();
     let block = program.alloc(40 * MIB, stream);
     let error = program.try_alloc(30 * MIB, stream).unwrap_err();
-    let PoolError::OutOfMemory { request, used, held, .. } = error.clone() else { panic!("{error}") };
-    assert_eq!((request, used), (30 * MIB, 40 * MIB));
-    assert!(held >= 40 * MIB, "{error}");
+    let PoolError::OutOfMemory(picture) = error else { panic!("{error}") };
+    assert_eq!((picture.request, picture.used), (30 * MIB, 40 * MIB));
+    assert!(picture.held >= 40 * MIB, "{picture}");
     program.free(block, stream);
     program.churn(64 * MIB, stream, MS);
     program.assert_in_order();
@@ -319,7 +319,7 @@ fn a_memory_limit_is_kept() {
 fn impossible_sizes_are_refused() {
     let program = Program::new(64 * MIB);
     for size in [1 << 40, u64::MAX, u64::MAX - 100] {
-        assert!(matches!(program.try_alloc(size, Stream::NULL), Err(PoolError::OutOfMemory { .. })));
+        assert!(matches!(program.try_alloc(size, Stream::NULL), Err(PoolError::OutOfMemory(_))));
     }
     assert_eq!(program.pool.stats().current_usage, 0);
 }

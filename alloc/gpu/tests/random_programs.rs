@@ -5,7 +5,7 @@ mod support;
 
 use std::sync::Arc;
 
-use poolscope_gpu::{Config, GraphPool, Stream};
+use poolscope_gpu::{Config, GraphPool, Simulated, Stream};
 use proptest::prelude::*;
 use support::{KIB, MIB, MS, Program, Threads};
 
@@ -85,8 +85,8 @@ struct Run {
 }
 
 impl Run {
-    fn new() -> Run {
-        let program = Program::with(128 * MIB, Config { idle_release_ms: 20, ..Config::default() });
+    fn new(device: Simulated) -> Run {
+        let program = Program::on(device, Config { idle_release_ms: 20, ..Config::default() });
         let mut streams: Vec<_> = (0..3).map(|_| program.device.non_blocking_stream()).collect();
         streams.push(program.device.stream());
         streams.push(Stream::LEGACY);
@@ -238,7 +238,16 @@ proptest! {
 
     #[test]
     fn what_a_program_in_order_does_is_in_order_on_the_device(steps in prop::collection::vec(step(), 1..120)) {
-        let mut run = Run::new();
+        let mut run = Run::new(Simulated::new(128 * MIB));
+        for step in steps {
+            run.step(step);
+        }
+        run.finish();
+    }
+
+    #[test]
+    fn so_it_is_without_virtual_memory(steps in prop::collection::vec(step(), 1..120)) {
+        let mut run = Run::new(Simulated::without_virtual_memory(256 * MIB));
         for step in steps {
             run.step(step);
         }

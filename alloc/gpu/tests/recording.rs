@@ -79,7 +79,7 @@ fn with_a_period_of_one_every_block_is_recorded_until_it_is_freed() {
             program.write(block, 1, stream, US);
             program.free(block, stream);
         }
-        assert_eq!(book.sizes(), []);
+        assert_eq!(book.sizes(), [0u64; 0]);
     }
     program.assert_in_order();
     let stats = program.pool.stats();
@@ -102,7 +102,7 @@ fn blocks_that_are_freed_elsewhere_are_forgotten_too() {
         program.pool.record_stream(block, other).unwrap();
         program.free(block, own);
     }
-    assert_eq!(book.sizes(), []);
+    assert_eq!(book.sizes(), [0u64; 0]);
     program.assert_in_order();
 }
 
@@ -127,7 +127,7 @@ fn samples_stand_for_what_was_allocated_and_cost_the_other_blocks_nothing() {
     let sampled = book.live.lock().unwrap().len();
     assert!((2..60).contains(&sampled), "{sampled} of 999 live blocks");
     live.drain(..).for_each(|block| program.free(block, stream));
-    assert_eq!(book.sizes(), []);
+    assert_eq!(book.sizes(), [0u64; 0]);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_thread_whose_period_changes_records_from_its_next_block_on() {
     let after = program.alloc(512, stream);
     assert_eq!(book.sizes(), [256, MIB, 2 * MIB]);
     inside.into_iter().chain([before, after]).for_each(|block| program.free(block, stream));
-    assert_eq!(book.sizes(), []);
+    assert_eq!(book.sizes(), [0u64; 0]);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn threads_free_each_others_recorded_blocks() {
         drop(sender);
         scope.spawn(move || receiver.into_iter().for_each(|block| pool.free(block, Stream::LEGACY).unwrap()));
     });
-    assert_eq!(book.sizes(), []);
+    assert_eq!(book.sizes(), [0u64; 0]);
     assert_eq!(book.samples.load(Ordering::Relaxed), 600);
 }
 

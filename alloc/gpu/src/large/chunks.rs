@@ -13,6 +13,10 @@ impl<D: Device> Large<D> {
     /// A chunk that is free: the one at the lowest address that needs no waiting, or another one behind an event.
     pub fn fit_chunk(&mut self, request: &Request) -> Option<u64> {
         let mut free = self.tiles.free_of(CHUNKS);
+        free.retain(|id| {
+            let tile = self.tiles.get(*id);
+            tile.address.next_multiple_of(GRANULE) + GRANULE <= tile.end()
+        });
         free.sort_unstable_by_key(|id| self.tiles.get(*id).address);
         let ready = free.iter().copied().find(|id| self.is_ready(*id, request));
         let id = ready.or_else(|| {
@@ -30,6 +34,12 @@ impl<D: Device> Large<D> {
 
     /// A new chunk. Where the device has no more memory, one that is made of what large blocks have left.
     pub fn grow_chunk(&mut self, request: &Request) -> Result<u64> {
+        if !self.virtual_memory {
+            return match self.new_chunk_segment() {
+                Ok(tile) => Ok(self.take_chunk(tile, request)),
+                Err(error) => self.fit(request).ok_or(error),
+            };
+        }
         let Ok(granules) = self.obtain(1) else {
             return match self.fit(request) {
                 Some(address) => Ok(address),

@@ -19,12 +19,17 @@ use crate::pending::Pending;
 /// Unmapped ranges that are looked at.
 const PLACES: usize = 64;
 
+/// So many new granules are only created after the device was asked whether it has them.
+const MANY: u64 = 64;
+
 /// How often a stitch is mended. Two requests that take turns would each undo what the other one needs, for ever.
 const MENDS: u32 = 3;
 
-const AT_LIMIT: DeviceError = DeviceError { call: Call::Create, fault: Fault::OutOfMemory };
+/// The pool's own limit, in the place of the device's answer.
+pub const LIMIT: DeviceError = DeviceError { call: Call::Create, fault: Fault::Limit };
 
-pub(super) const NO_ADDRESSES: DeviceError = DeviceError { call: Call::Reserve, fault: Fault::OutOfMemory };
+/// There are no addresses, or not so much memory in all.
+pub const NO_ADDRESSES: DeviceError = DeviceError { call: Call::Reserve, fault: Fault::OutOfMemory };
 
 /// Free granules at home, by tile.
 struct Donors {
@@ -57,6 +62,11 @@ impl<D: Device> Large<D> {
     /// A block for a request that no free tile fits.
     pub fn grow(&mut self, request: &Request) -> Result<u64> {
         let room = request.size + request.align - 256;
+        if !self.virtual_memory {
+            let tile = self.new_segment(room)?;
+            self.counters.grows += 1;
+            return Ok(self.take(tile, request));
+        }
         let donors = self.donors(request);
         let tile = match self.reuse(room, &donors) {
             Some(tile) => {
@@ -294,16 +304,37 @@ impl<D: Device> Large<D> {
 
     /// New granules, spare ones first.
     pub(super) fn obtain(&mut self, granules: usize) -> Result<Vec<Granule>> {
+        let before = self.spare.len();
+        let missing = granules.saturating_sub(before) as u64;
+        self.check_limit(missing)?;
+        // To ask first is cheaper than to create much and give it back.
+        let ask = missing >= MANY && !self.lanes.is_any_capturing();
+        if ask && self.device_free().is_some_and(|info| info.free < missing * GRANULE) {
+            return Err(DeviceError { call: Call::Create, fault: Fault::OutOfMemory });
+        }
         while self.spare.len() < granules {
-            if self.held >= self.most {
-                return Err(AT_LIMIT);
+            match self.driver.create() {
+                Ok(granule) => self.spare.push(granule),
+                Err(error) => {
+                    self.release_spare((self.spare.len() - before) as u64);
+                    return Err(error);
+                }
             }
-            self.spare.push(self.driver.create()?);
-            self.counters.granules_created += 1;
-            self.held += 1;
-            self.peak_held = self.peak_held.max(self.held);
+            self.count_created(1);
         }
         Ok(self.spare.split_off(self.spare.len() - granules))
+    }
+
+    /// Whether the pool may hold so many granules more.
+    pub(super) fn check_limit(&self, granules: u64) -> Result<()> {
+        let within = (self.held + granules).checked_mul(GRANULE).is_some_and(|bytes| bytes <= self.limit);
+        if within { Ok(()) } else { Err(LIMIT) }
+    }
+
+    pub(super) fn count_created(&mut self, granules: u64) {
+        self.counters.granules_created += granules;
+        self.held += granules;
+        self.peak_held = self.peak_held.max(self.held);
     }
 
     /// Maps granules side by side at an unmapped tile and makes them accessible, or none of them.

@@ -12,6 +12,10 @@ impl<D: Device> Large<D> {
         self.now = self.now.max(now);
         let start = self.driver.calls();
         self.lanes.refresh(budget);
+        if !self.virtual_memory {
+            self.release_segments(delay, budget.saturating_sub(self.driver.calls() - start));
+            return self.driver.calls() - start;
+        }
         let left = |large: &Self| budget.saturating_sub(large.driver.calls() - start);
         self.release_spare(left(self));
         let mut idle = self.tiles.free_from(GRANULE);
@@ -42,7 +46,8 @@ impl<D: Device> Large<D> {
         self.driver.calls() - start
     }
 
-    fn release_spare(&mut self, budget: u64) {
+    /// Gives granules back that are mapped nowhere, at most so many.
+    pub(super) fn release_spare(&mut self, budget: u64) {
         for _ in 0..budget.min(self.spare.len() as u64) {
             let Some(granule) = self.spare.pop() else { return };
             if !self.release_granule(granule) {
@@ -81,7 +86,7 @@ impl<D: Device> Large<D> {
         self.coalesce();
         self.maintain(u64::MAX, 0, u64::MAX);
         while !self.stitches.kept.is_empty() && self.unmap_stitch(0) {}
-        if self.held == 0 && self.stitches.kept.is_empty() {
+        if self.virtual_memory && self.held == 0 && self.stitches.kept.is_empty() {
             // The process or the device is ending: there is nobody to tell.
             let _ = self.driver.unreserve(self.base, self.size);
         }

@@ -3,7 +3,8 @@
 //! The range is cut into [tiles]. A request takes the smallest free tile that fits: first of those that its stream may
 //! have at once, then of those whose work is over, then of another stream's, behind an event. Only then does the pool
 //! [grow](grow): by memory that is free elsewhere, mapped a second time under new addresses (a [stitch](stitches)), and by
-//! new granules for the rest. What stays [idle](idle) is given back.
+//! new granules for the rest. What stays [idle](idle) is given back. A device without virtual memory has
+//! [segments](segments) instead of the range.
 //!
 //! Free neighbours are merged at once if they wait for the same stream, and otherwise when a request does not fit. What comes of
 //! it waits for all streams of its parts, however it is split again.
@@ -12,6 +13,7 @@ mod chunks;
 mod free_index;
 mod grow;
 mod idle;
+mod segments;
 mod stitches;
 mod tiles;
 
@@ -21,15 +23,16 @@ use std::sync::Arc;
 
 use poolscope_wire::cell;
 
-use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Granule, Result, Stream};
-
+use crate::device::{Device, GRANULE, Granule, MemoryInfo, Result, Stream};
 use crate::driver::Driver;
 use crate::lanes::Lanes;
 use crate::pending::{LaneId, Pending, Point};
 use crate::picture::Cells;
+pub use grow::NO_ADDRESSES;
+use segments::Segments;
 use stitches::Stitches;
 pub use tiles::PoolId;
-use tiles::{CHUNKS, Kind, Owner, TileId, Tiles};
+use tiles::{CHUNKS, Kind, Owner, Tile, TileId, Tiles};
 
 /// Spreads addresses, whose low bits are alike, by one multiplication.
 #[derive(Default)]
@@ -102,6 +105,11 @@ pub struct Large<D: Device> {
     tiles: Tiles,
     base: u64,
     size: u64,
+    /// Whether there is a range; else there are segments.
+    virtual_memory: bool,
+    segments: Segments,
+    /// Bytes that the pool may hold.
+    pub limit: u64,
     /// For each granule of the range, the driver's number of the physical granule that is at home there; 0: none. The
     /// driver has no granule 0.
     home: Vec<u64>,
@@ -116,8 +124,6 @@ pub struct Large<D: Device> {
     /// Granules that are mapped nowhere.
     spare: Vec<Granule>,
     held: u64,
-    /// Granules that may be held.
-    most: u64,
     peak_held: u64,
     /// The time of the background work, for what is idle.
     now: u64,
@@ -126,36 +132,41 @@ pub struct Large<D: Device> {
 }
 
 impl<D: Device> Large<D> {
-    /// Reserves a range: as many times the device's memory as there are addresses for.
+    /// Reserves a range: as many times the device's memory as there are addresses for. Without virtual memory, all addresses
+    /// are the range, and there may be segments at any.
     pub fn new(driver: Arc<Driver<D>>) -> Result<Large<D>> {
         let properties = driver.device().properties();
-        if !properties.virtual_memory {
-            return Err(DeviceError { call: Call::Reserve, fault: Fault::Unsupported });
-        }
         let memory = properties.memory.next_multiple_of(GRANULE).max(GRANULE);
         let mut times = 8;
         let (base, size) = loop {
+            if !properties.virtual_memory {
+                break (0, segments::ADDRESSES);
+            }
             match driver.reserve(memory * times) {
                 Ok(base) => break (base, memory * times),
                 Err(error) if times == 1 => return Err(error),
                 Err(_) => times /= 2,
             }
         };
+        let virtual_memory = properties.virtual_memory;
+        let granules = if virtual_memory { size / GRANULE } else { 0 };
         let now = driver.device().now();
         Ok(Large {
             lanes: Lanes::new(driver.clone()),
             driver,
-            tiles: Tiles::new(base, size),
+            tiles: if virtual_memory { Tiles::new(base, size) } else { Tiles::empty() },
             base,
             size,
-            home: vec![0; (size / GRANULE) as usize],
+            virtual_memory,
+            segments: Segments::default(),
+            limit: u64::MAX,
+            home: vec![0; granules as usize],
             stitches: Stitches::default(),
             blocks: AddressMap::default(),
             hot: None,
             shared: AddressMap::default(),
             spare: Vec::new(),
             held: 0,
-            most: u64::MAX,
             peak_held: 0,
             now,
             ended_pools: HashSet::new(),
@@ -171,6 +182,11 @@ impl<D: Device> Large<D> {
     /// Bytes of memory that the device has.
     pub fn device_memory(&self) -> u64 {
         self.driver.device().properties().memory
+    }
+
+    /// What is left of it, if the device says.
+    pub fn device_free(&self) -> Option<MemoryInfo> {
+        self.driver.memory_info().ok()
     }
 
     /// Calls to the driver.
@@ -211,7 +227,7 @@ impl<D: Device> Large<D> {
 
     /// Sets the bytes that the pool may have from the device; 0: as many as there are.
     pub fn set_limit(&mut self, bytes: u64) {
-        self.most = if bytes == 0 { u64::MAX } else { bytes / GRANULE };
+        self.limit = if bytes == 0 { u64::MAX } else { bytes };
     }
 
     /// The most there were at once.
@@ -226,14 +242,55 @@ impl<D: Device> Large<D> {
 
     /// The largest free piece.
     pub fn largest_free(&self) -> u64 {
-        let sizes = self.tiles.iter().filter(|(_, tile)| tile.kind == Kind::Free).map(|(_, tile)| tile.size);
-        sizes.max().unwrap_or(0)
+        self.free_pieces().map(|(_, size)| size).max().unwrap_or(0)
+    }
+
+    /// Where free pieces lie, and how long they are; the hot one is one by itself.
+    fn free_pieces(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let free = self.tiles.iter().filter(|(_, tile)| tile.kind == Kind::Free);
+        let hot = self.hot.iter().map(|hot| (hot.address, hot.size));
+        free.map(|(_, tile)| (tile.address, tile.size)).chain(hot)
+    }
+
+    /// Bytes of the whole granules in a piece, which can be put together with others; none where there is no virtual memory.
+    fn whole_granules_of(&self, (address, size): (u64, u64)) -> u64 {
+        let (from, to) = (address.next_multiple_of(GRANULE), (address + size) / GRANULE * GRANULE);
+        if self.virtual_memory { to.saturating_sub(from) } else { 0 }
+    }
+
+    /// Bytes of all free whole granules, those that are mapped nowhere included.
+    pub fn whole_granules(&self) -> u64 {
+        let pieces: u64 = self.free_pieces().map(|piece| self.whole_granules_of(piece)).sum();
+        pieces + self.spare.len() as u64 * GRANULE
     }
 
     /// Free bytes in pieces smaller than this.
     pub fn free_below(&self, size: u64) -> u64 {
-        let free = self.tiles.iter().filter(|(_, tile)| tile.kind == Kind::Free && tile.size < size);
-        free.map(|(_, tile)| tile.size).sum()
+        self.free_pieces().map(|(_, have)| have).filter(|have| *have < size).sum()
+    }
+
+    /// Free bytes that cannot serve a request of this size: those in smaller pieces, without the granules that can be put together
+    /// where these are enough.
+    pub fn fragmented(&self, size: u64) -> u64 {
+        let below = || self.free_pieces().filter(|(_, have)| *have < size);
+        let granules: u64 = below().map(|piece| self.whole_granules_of(piece)).sum();
+        let below: u64 = below().map(|(_, have)| have).sum();
+        if granules >= size { below - granules } else { below }
+    }
+
+    /// Free bytes that wait for work of which the host does not know that it is over.
+    pub fn waiting(&self) -> u64 {
+        let waits = |tile: &Tile| !tile.pending.points().all(|point| self.lanes.is_done(point));
+        self.tiles.iter().filter(|(_, tile)| tile.kind == Kind::Free && waits(tile)).map(|(_, tile)| tile.size).sum()
+    }
+
+    /// The blocks: their sizes and lanes. Those of the small blocks' chunks are not among them.
+    pub fn blocks(&self) -> impl Iterator<Item = (u64, LaneId)> + '_ {
+        let hot = self.hot.as_ref().map(|hot| hot.tile);
+        self.tiles.iter().filter_map(move |(id, tile)| match tile.kind {
+            Kind::Used(lane) if tile.pool != CHUNKS && hot != Some(id) => Some((tile.size, lane)),
+            _ => None,
+        })
     }
 
     /// The size of a block.

@@ -105,16 +105,21 @@ pub struct Tiles {
 }
 
 impl Tiles {
-    /// One tile without anything behind it.
-    pub fn new(address: u64, size: u64) -> Tiles {
-        let mut tiles = Tiles {
+    /// No tile.
+    pub fn empty() -> Tiles {
+        Tiles {
             tiles: Vec::new(),
             vacant: Vec::new(),
             free: FreeIndex::default(),
             unmapped: BTreeSet::new(),
             free_bytes: 0,
             apart: false,
-        };
+        }
+    }
+
+    /// One tile without anything behind it.
+    pub fn new(address: u64, size: u64) -> Tiles {
+        let mut tiles = Tiles::empty();
         let whole = tiles.push(address, size);
         tiles.set_unmapped(whole);
         tiles
@@ -141,6 +146,18 @@ impl Tiles {
                 (self.tiles.len() - 1) as TileId
             }
         }
+    }
+
+    /// A tile of a range of its own, in no index.
+    pub fn add_segment(&mut self, address: u64, size: u64) -> TileId {
+        self.push(address, size)
+    }
+
+    /// Takes a tile away that is all of its range.
+    pub fn remove_segment(&mut self, id: TileId) {
+        debug_assert!((self.get(id).before, self.get(id).after) == (NONE, NONE));
+        self.set(id, Kind::Vacant, 0);
+        self.vacant.push(id);
     }
 
     pub fn get(&self, id: TileId) -> &Tile {
@@ -372,15 +389,18 @@ impl Tiles {
         self.unmapped.range((size, 0, 0)..).map(|&(.., id)| id)
     }
 
-    /// All tiles in the order of their addresses.
+    /// All tiles, those of a range in the order of their addresses.
     pub fn iter(&self) -> impl Iterator<Item = (TileId, &Tile)> + '_ {
-        let head = self.tiles.iter().position(|tile| tile.before == NONE && tile.kind != Kind::Vacant);
-        let mut next = head.map_or(NONE, |head| head as TileId);
-        std::iter::from_fn(move || {
-            let id = next;
-            let tile = self.tiles.get(id as usize)?;
-            next = tile.after;
-            Some((id, tile))
+        let heads = self.tiles.iter().enumerate();
+        let heads = heads.filter(|(_, tile)| tile.before == NONE && tile.kind != Kind::Vacant);
+        heads.flat_map(move |(head, _)| {
+            let mut next = head as TileId;
+            std::iter::from_fn(move || {
+                let id = next;
+                let tile = self.tiles.get(id as usize)?;
+                next = tile.after;
+                Some((id, tile))
+            })
         })
     }
 

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::classes::{PAGE, size_of};
 use crate::pending::LaneId;
 
-const IN_PART: usize = 4096;
+/// Pages that are entered together: those of 4 GiB.
+const IN_PART: usize = 65_536;
 
-type Part = Box<[AtomicU32; IN_PART]>;
+type Part = Box<[AtomicU32]>;
 
 /// What lies on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +105,7 @@ impl Pages {
     pub fn set(&self, address: u64, size: u64, page: Page) {
         for address in (address..address + size).step_by(PAGE as usize) {
             let at = ((address - self.range.start) / PAGE) as usize;
-            let part = self.parts[at / IN_PART].get_or_init(|| Box::new([const { AtomicU32::new(0) }; IN_PART]));
+            let part = self.parts[at / IN_PART].get_or_init(|| (0..IN_PART).map(|_| AtomicU32::new(0)).collect());
             part[at % IN_PART].store(page.0, Ordering::Relaxed);
         }
     }

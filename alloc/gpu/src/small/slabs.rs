@@ -65,6 +65,12 @@ impl Slabs {
         }
     }
 
+    /// The blocks that are out of their slabs, by class and lane: how many.
+    pub fn held(&self) -> impl Iterator<Item = (usize, LaneId, u64)> + '_ {
+        let held = self.slabs.values().filter(|slab| slab.free_blocks < slab.blocks);
+        held.map(|slab| (slab.class, slab.lane & !SAMPLED, (slab.blocks - slab.free_blocks) as u64))
+    }
+
     /// Bytes of blocks that are out of the slabs.
     pub fn out(&self) -> u64 {
         self.out

@@ -26,9 +26,18 @@ impl Program {
     }
 
     pub fn with(memory: u64, config: Config) -> Program {
-        let device = Arc::new(Simulated::new(memory));
+        Program::on(Simulated::new(memory), config)
+    }
+
+    pub fn on(device: Simulated, config: Config) -> Program {
+        let device = Arc::new(device);
         let pool = Pool::new(device.clone(), config).unwrap();
         Program { device, pool }
+    }
+
+    /// A program on a device whose driver has no virtual memory.
+    pub fn plain(memory: u64) -> Program {
+        Program::on(Simulated::without_virtual_memory(memory), Config::default())
     }
 
     pub fn try_alloc(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
