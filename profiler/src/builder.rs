@@ -4,6 +4,7 @@
 //! the stacks that are new since its last profile.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use poolscope_wire::kind;
 
@@ -55,9 +56,17 @@ impl ProfileBuilder {
         Self::default()
     }
 
+    /// A builder that looks for separate debug information in these folders, too ([`SymbolCache::with_debug_dirs`]).
+    pub fn with_debug_dirs(debug_dirs: &[PathBuf]) -> Self {
+        Self { symbols: SymbolCache::with_debug_dirs(debug_dirs), ..Self::default() }
+    }
+
     /// Builds the profile of a snapshot.
     pub fn build(&mut self, snapshot: &Snapshot) -> Profile {
         self.known.prepare(snapshot);
+        if self.symbols.update_generated(&snapshot.process) {
+            self.known.name_generated(&self.symbols);
+        }
         for (index, stack) in snapshot.stacks.iter().enumerate().skip(self.known.stacks.len()) {
             let site = self.known.add(&mut self.symbols, &snapshot.process, index as u32, stack);
             self.known.stacks.push((stack.frames.len(), site));
@@ -201,6 +210,17 @@ impl KnownStacks {
         })
     }
 
+    /// Names the generated code that had no name when it was seen first.
+    fn name_generated(&mut self, symbols: &SymbolCache) {
+        for location in self.locations.iter_mut().filter(|location| location.module.is_none()) {
+            if !location.is_symbolized()
+                && let Some(frame) = symbols.generated(location.address)
+            {
+                location.frames = vec![frame];
+            }
+        }
+    }
+
     /// The location of an address, without the `skip` innermost of its functions.
     fn location(
         &mut self,
@@ -213,7 +233,7 @@ impl KnownStacks {
         *self.location_index.entry((address, module, skip)).or_insert_with(|| {
             let frames = match module {
                 Some(index) => symbols.frames(process, &self.modules.modules[index], address)[skip..].to_vec(),
-                None => vec![Location::placeholder(None, address)],
+                None => vec![symbols.generated(address).unwrap_or_else(|| Location::placeholder(None, address))],
             };
             self.locations.push(Location { address, module, frames });
             self.locations.len() - 1

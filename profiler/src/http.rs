@@ -21,6 +21,7 @@ mod metrics;
 mod pages;
 mod worker;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
@@ -36,13 +37,27 @@ pub enum Source {
     /// One process, by its id.
     Process(u32),
     /// One segment, by its file.
-    Segment(std::path::PathBuf),
+    Segment(PathBuf),
     /// Every process of this user that runs on the pool; requests name one by `?pid=`.
     All,
 }
 
-/// The handlers. What they read is read on a thread of their own, which ends with the last clone of the router.
+/// What can be chosen about the handlers.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Folders of separate debug information beside the system's ([`SymbolCache::with_debug_dirs`]).
+    ///
+    /// [`SymbolCache::with_debug_dirs`]: crate::symbolize::SymbolCache::with_debug_dirs
+    pub debug_dirs: Vec<PathBuf>,
+}
+
+/// The handlers, as they are by default.
 pub fn router(source: Source) -> Router {
+    router_with(source, Options::default())
+}
+
+/// The handlers. What they read is read on a thread of their own, which ends with the last clone of the router.
+pub fn router_with(source: Source, options: Options) -> Router {
     Router::new()
         .route("/", get(pages::index))
         .route("/debug/pprof/", get(pages::index))
@@ -55,5 +70,5 @@ pub fn router(source: Source) -> Router {
         .route("/metrics", get(metrics::metrics))
         .route("/healthz", get(pages::healthz))
         .fallback(pages::not_found)
-        .with_state(Arc::new(Worker::start(source)))
+        .with_state(Arc::new(Worker::start(source, options)))
 }

@@ -36,6 +36,7 @@ pub mod http;
 pub mod leaks;
 mod pattern;
 pub mod peak;
+mod perf_map;
 pub mod plumbing;
 mod pool_frames;
 pub mod pprof;
@@ -43,14 +44,17 @@ pub mod pprof_reader;
 mod printable;
 pub mod process;
 pub mod profile;
+pub mod python;
 pub mod reader;
 pub mod report;
 mod segment_file;
 pub mod snapshot;
 pub mod suppressions;
+mod symbol_files;
 pub mod symbolize;
 #[cfg(test)]
 mod testing;
+mod vdso;
 
 pub use builder::ProfileBuilder;
 pub use profile::{Frame, Location, Metric, Profile, Site};

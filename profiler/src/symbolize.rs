@@ -4,34 +4,29 @@
 //! yesterday has names too, as long as its files are still what they were: a file is only used if it has the build id
 //! that the process saw. Wrong names would be worse than none, and `go tool pprof` does not check.
 //!
-//! The work is done by `blazesym`: the symbol table, DWARF, inlined functions, and separate debug information found by
-//! debug link or build id. What it found is kept for each module and address, because the dashboard asks again with
+//! The work is done by `blazesym`: the symbol table, DWARF, inlined functions, and what debug links lead to. Which files
+//! to ask is found in [`symbol_files`](crate::symbol_files), the kernel's library in [`vdso`](crate::vdso), generated code in
+//! [`perf_map`](crate::perf_map). What was found is kept for each module and address, because the dashboard asks again with
 //! every frame.
 //!
 //! A [`SymbolCache`] cannot be sent to another thread (the parsed files can't); build it where it is used.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 
-use blazesym::helper::read_elf_build_id;
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
+use crate::perf_map::PerfMap;
 use crate::printable::printable_str;
 use crate::profile::{Frame, Location};
-use crate::snapshot::{Module, ProcessInfo, ProcessState};
-
-/// How the kernel marks the path of a file that is no longer there.
-const DELETED: &str = " (deleted)";
+use crate::snapshot::{Module, ProcessInfo};
+use crate::symbol_files;
+use crate::vdso::Vdso;
 
 /// Longer names are shown as they are: demangling one could take very long.
 const LONGEST_MANGLED: usize = 16 * 1024;
-
-/// Where distributions put debug information by build id.
-const DEBUG_BY_BUILD_ID: &str = "/usr/lib/debug/.build-id";
 
 /// Why frames of a module have no names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,9 +54,14 @@ pub enum SymbolWarning {
 }
 
 /// Names of addresses, remembered.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SymbolCache {
     modules: HashMap<ModuleKey, ModuleSymbols>,
+    /// Folders of separate debug information, those of the user first.
+    debug_dirs: Vec<PathBuf>,
+    /// The kernel's library, once it was asked for.
+    vdso: Option<Option<Vdso>>,
+    generated: PerfMap,
     warnings: Vec<SymbolWarning>,
 }
 
@@ -74,31 +74,57 @@ struct ModuleKey {
 
 #[derive(Debug)]
 struct ModuleSymbols {
-    /// The file that holds the symbols and its parsed contents; none if there is no such file.
-    file: Option<(PathBuf, Symbolizer)>,
+    /// The files that hold the symbols, and their parsed contents; the best first.
+    files: Vec<(PathBuf, Symbolizer)>,
     names: HashMap<u64, Arc<[Frame]>>,
+}
+
+impl Default for SymbolCache {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl SymbolCache {
     /// An empty cache.
     pub fn new() -> Self {
-        Self::default()
+        Self::with_debug_dirs(&[])
+    }
+
+    /// An empty cache that looks for separate debug information in `debug_dirs` before it does so in `/usr/lib/debug`:
+    /// under `.build-id`, and under the names that debug links have.
+    pub fn with_debug_dirs(debug_dirs: &[PathBuf]) -> Self {
+        let debug_dirs = debug_dirs.iter().cloned().chain(symbol_files::DEBUG_DIRS.map(PathBuf::from)).collect();
+        Self { modules: HashMap::new(), debug_dirs, vdso: None, generated: PerfMap::default(), warnings: Vec::new() }
     }
 
     /// The functions at `address` (already less one for a return address) in a module of a process, innermost first;
     /// a placeholder if none is known.
     pub fn frames(&mut self, process: &ProcessInfo, module: &Module, address: u64) -> Arc<[Frame]> {
         let key = ModuleKey { path: module.path.clone(), build_id: module.build_id.clone() };
-        let warnings = &mut self.warnings;
-        let symbols = self.modules.entry(key).or_insert_with(|| ModuleSymbols::open(process, module, warnings));
+        let Self { modules, debug_dirs, vdso, warnings, .. } = self;
+        let symbols = modules.entry(key).or_insert_with(|| {
+            let vdso = if Vdso::is(&module.path) { vdso.get_or_insert_with(Vdso::copy).as_ref() } else { None };
+            ModuleSymbols::open(process, module, debug_dirs, vdso, warnings)
+        });
         // Virtual address in the file, as `objdump` shows it.
         let virtual_address = address.wrapping_sub(module.load_bias);
-        let ModuleSymbols { file, names } = symbols;
+        let ModuleSymbols { files, names } = symbols;
         let frames = names.entry(virtual_address).or_insert_with(|| {
-            let found = file.as_ref().and_then(|(path, symbolizer)| lookup(symbolizer, path, virtual_address));
+            let found = files.iter().find_map(|(path, symbolizer)| lookup(symbolizer, path, virtual_address));
             found.unwrap_or_else(|| vec![Location::placeholder(Some(module), address)]).into()
         });
         Arc::clone(frames)
+    }
+
+    /// Reads what a process has said since the last call of the code that it generated. True if there is anything new.
+    pub fn update_generated(&mut self, process: &ProcessInfo) -> bool {
+        self.generated.update(process)
+    }
+
+    /// The generated function at an address of no module, as [`update_generated`](Self::update_generated) knows it.
+    pub fn generated(&self, address: u64) -> Option<Frame> {
+        self.generated.frame(address)
     }
 
     /// Takes what went wrong since the last call; each module is reported once.
@@ -108,105 +134,37 @@ impl SymbolCache {
 }
 
 impl ModuleSymbols {
-    fn open(process: &ProcessInfo, module: &Module, warnings: &mut Vec<SymbolWarning>) -> Self {
-        let file = match find_file(process, module) {
-            Ok(path) => path.map(|path| (path, symbolizer())),
-            Err(warning) => {
+    fn open(
+        process: &ProcessInfo,
+        module: &Module,
+        debug_dirs: &[PathBuf],
+        vdso: Option<&Vdso>,
+        warnings: &mut Vec<SymbolWarning>,
+    ) -> Self {
+        let found = match vdso {
+            // That of another kernel, or none: nobody can help it.
+            Some(vdso) if symbol_files::check(vdso.path(), process, module).is_err() => Vec::new(),
+            Some(vdso) => vec![vdso.path().to_owned()],
+            None => symbol_files::find(process, module, debug_dirs).unwrap_or_else(|warning| {
                 warnings.push(warning);
-                None
-            }
+                Vec::new()
+            }),
         };
-        Self { file, names: HashMap::new() }
+        let files = found.into_iter().map(|path| (path, symbolizer(debug_dirs))).collect();
+        Self { files, names: HashMap::new() }
     }
 }
 
 /// One for each file: a file that is replaced while we run keeps the contents that were checked.
-fn symbolizer() -> Symbolizer {
+fn symbolizer(debug_dirs: &[PathBuf]) -> Symbolizer {
     Symbolizer::builder()
         .enable_auto_reload(false)
         .enable_code_info(true)
         .enable_inlined_fns(true)
         // It takes the C function `a` for the mangled type `signed char`: see `demangle`.
         .enable_demangling(false)
+        .set_debug_dirs(Some(debug_dirs))
         .build()
-}
-
-/// The file with the contents that the process loaded. `None` for what is no file (`[vdso]`, generated code).
-fn find_file(process: &ProcessInfo, module: &Module) -> Result<Option<PathBuf>, SymbolWarning> {
-    let (path, deleted) = match module.path.strip_suffix(DELETED) {
-        Some(path) => (path, true),
-        None => (module.path.as_str(), false),
-    };
-    if !path.starts_with('/') {
-        return Ok(None);
-    }
-    let mut first_problem = None;
-    for candidate in candidates(process, module, path, deleted) {
-        match check_file(&candidate, process, module) {
-            Ok(()) => return Ok(Some(candidate)),
-            Err(problem) => first_problem.get_or_insert(problem),
-        };
-    }
-    first_problem.map_or(Ok(None), Err)
-}
-
-/// Where the file's contents may be found, the likeliest first.
-fn candidates(process: &ProcessInfo, module: &Module, path: &str, deleted: bool) -> Vec<PathBuf> {
-    let mut candidates = vec![PathBuf::from(path)];
-    if process.state == ProcessState::Running {
-        let pid = process.pid;
-        // A process in a container has another root.
-        candidates.push(PathBuf::from(format!("/proc/{pid}/root{path}")));
-        if process.exe.strip_suffix(DELETED).unwrap_or(&process.exe) == path {
-            candidates.push(PathBuf::from(format!("/proc/{pid}/exe")));
-        }
-        if deleted {
-            candidates.extend(mapped_file(pid, module.start));
-        }
-    }
-    let id = module.build_id_hex();
-    if id.len() > 2 {
-        candidates.push(PathBuf::from(format!("{DEBUG_BY_BUILD_ID}/{}/{}.debug", &id[..2], &id[2..])));
-    }
-    candidates
-}
-
-/// The entry of `/proc/PID/map_files` of the mapping that begins at `start`. It opens the very file that is mapped,
-/// deleted or not, but needs `CAP_CHECKPOINT_RESTORE` (proc(5)).
-fn mapped_file(pid: u32, start: u64) -> Option<PathBuf> {
-    let prefix = format!("{start:x}-");
-    let entry = fs::read_dir(format!("/proc/{pid}/map_files"))
-        .ok()?
-        .flatten()
-        .find(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)))?;
-    Some(entry.path())
-}
-
-/// Whether a file is the one that the process loaded.
-fn check_file(path: &Path, process: &ProcessInfo, module: &Module) -> Result<(), SymbolWarning> {
-    let unreadable =
-        |error: String| SymbolWarning::Unreadable { module: module.name().to_owned(), path: path.to_owned(), error };
-    let replaced = |why| Err(SymbolWarning::Replaced { module: module.name().to_owned(), path: path.to_owned(), why });
-    let metadata = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
-    if !metadata.is_file() {
-        return Err(unreadable("not a regular file".to_owned()));
-    }
-    let build_id = read_elf_build_id(path).map_err(|error| unreadable(error.to_string()))?;
-    match (build_id, module.build_id.as_slice()) {
-        // The record holds at most 32 bytes of the id.
-        (Some(on_disk), seen) if !seen.is_empty() => {
-            let same = on_disk.as_ref() == seen || (seen.len() == 32 && on_disk.starts_with(seen));
-            if same { Ok(()) } else { replaced("its build id differs") }
-        }
-        (None, []) => {
-            let started = UNIX_EPOCH + Duration::from_nanos(process.start_realtime_ns);
-            match metadata.modified() {
-                Ok(modified) if modified > started => replaced("it is newer than the process and has no build id"),
-                _ => Ok(()),
-            }
-        }
-        _ => replaced("its build id differs"),
-    }
 }
 
 /// Asks for one address; debug information that cannot be read costs files and lines, not the names.

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -20,6 +21,9 @@ use crate::dashboard::theme::ThemeChoice;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+    /// Look for separate debug information in this folder, too: DIR/.build-id/ab/cdef.debug
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) debug_dir: Vec<PathBuf>,
 }
 
 /// The commands.

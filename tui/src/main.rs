@@ -7,6 +7,7 @@ mod failure;
 mod launch;
 mod metric;
 mod sink;
+mod symbols;
 mod target;
 
 use std::process::ExitCode;
@@ -16,7 +17,9 @@ use clap::Parser;
 fn main() -> ExitCode {
     // A panic is the only thing that color-eyre's own report is for; what the user can mend is said in one line.
     let _ = color_eyre::config::HookBuilder::default().display_env_section(false).install();
-    match cli::Cli::parse().command.run() {
+    let cli = cli::Cli::parse();
+    symbols::set_debug_dirs(cli.debug_dir);
+    match cli.command.run() {
         Ok(code) => ExitCode::from(code),
         Err(report) if sink::is_broken_pipe(&report) => ExitCode::SUCCESS,
         Err(report) => {

@@ -8,12 +8,12 @@ use color_eyre::eyre::Result;
 use poolscope_profiler::discovery::{self, SegmentEntry};
 use poolscope_profiler::pprof_reader::read_pprof;
 use poolscope_profiler::snapshot::ProcessState;
-use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader, process};
+use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader, process, python};
 use poolscope_wire::MAGIC;
 
 use crate::dashboard::format;
 use crate::failure::Failure;
-use crate::sink;
+use crate::{sink, symbols};
 
 /// The segment that an argument means.
 pub(crate) fn find(argument: &str) -> Result<SegmentEntry, Failure> {
@@ -39,6 +39,16 @@ pub(crate) fn read(reader: &mut SegmentReader, builder: &mut ProfileBuilder) -> 
     Ok(profile)
 }
 
+/// Takes the interpreter out of stacks with functions of Python; says so if there are none.
+pub(crate) fn hide_interpreter(profile: &mut Profile) {
+    if python::hide_interpreter(profile) == 0 {
+        sink::say(
+            "no stack has a function of Python: CPython 3.12 or later names them if it is started with -X perf, \
+             or with PYTHONPERFSUPPORT=1",
+        );
+    }
+}
+
 /// A profile, wherever it comes from.
 pub(crate) struct Loaded {
     pub(crate) profile: Profile,
@@ -56,7 +66,7 @@ pub(crate) fn load(argument: &str) -> Result<Loaded, Failure> {
     }
     let entry = find(argument)?;
     let mut reader = SegmentReader::open(&entry.path).map_err(|e| Failure::usage(e.to_string()))?;
-    let profile = read(&mut reader, &mut ProfileBuilder::new())?;
+    let profile = read(&mut reader, &mut symbols::profile_builder())?;
     let program = entry.exe.rsplit('/').next().unwrap_or_default();
     let running = entry.state == ProcessState::Running;
     Ok(Loaded { profile, label: format!("{program} (pid {})", entry.pid), running })

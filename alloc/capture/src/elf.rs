@@ -61,6 +61,23 @@ impl Iterator for Segments {
 }
 
 fn segments(object: &Object) -> Option<Segments> {
+    segments_of_header(object).or_else(|| segments_of_executable(object))
+}
+
+/// The loader gives an executable whose segments have gaps between them (node's) piece by piece: then the piece does not begin with
+/// the ELF header. The kernel says where its program headers are.
+fn segments_of_executable(object: &Object) -> Option<Segments> {
+    let (start, count) = crate::loader::executable_headers().filter(|_| object.is_executable())?;
+    let end = start.checked_add(usize::from(PROGRAM_HEADER_SIZE).checked_mul(usize::from(count))?)?;
+    if count > PROGRAM_HEADERS_MAX || !system::is_readable(start) || !system::is_readable(end.checked_sub(1)?) {
+        return None;
+    }
+    // SAFETY: the two pages that the table can touch are readable, and the executable is never unloaded.
+    let table = unsafe { Reader::new(start, end) };
+    Some(Segments { table, load_bias: object.load_bias() })
+}
+
+fn segments_of_header(object: &Object) -> Option<Segments> {
     if !system::is_readable(object.start) {
         return None;
     }
@@ -98,14 +115,18 @@ pub(crate) fn headers(object: &Object) -> Headers {
         let holds = |segment: &Segment| {
             segment.kind == PT_LOAD && segment.flags & PF_R != 0 && segment.start <= start && end <= segment.end
         };
-        segments.clone().find(holds).filter(|segment| object.start <= segment.start && segment.end <= object.end)
+        // What the loader did not confirm may be gone, but for the executable.
+        let confirmed = |segment: &Segment| object.start <= segment.start && segment.end <= object.end;
+        segments.clone().find(holds).filter(|segment| confirmed(segment) || object.is_executable())
     };
     if object.eh_frame_hdr != 0
         && let Some(segment) = readable(object.eh_frame_hdr, object.eh_frame_hdr.saturating_add(12))
     {
         headers.tables = (segment.start, segment.end);
     }
-    let mut code = segments.filter(|segment| segment.kind == PT_LOAD && segment.flags & PF_X != 0);
+    let is_here = |segment: &Segment| segment.start < object.end && object.start < segment.end;
+    let is_code = |segment: &Segment| segment.kind == PT_LOAD && segment.flags & PF_X != 0;
+    let mut code = segments.filter(|segment| is_code(segment) && is_here(segment));
     if let Some(code) = code.next()
         && readable(code.start, code.end).is_some()
     {

@@ -21,8 +21,8 @@
 //! 3. any other one by its unwind tables: framehop reads them ([`unwinder`]), and what it finds is kept ([`rules`]);
 //! 4. [`stack`] reads the words that the step asks for.
 //!
-//! Code of no module, such as that of most JIT compilers, is stepped through by frame pointers, and only believed if
-//! that leads back into a module. A signal's frame is recognised by its code, and its registers are the kernel's.
+//! Code of no module, such as that of most JIT compilers, is stepped through by what it does next, if that is to return
+//! ([`epilogue`]), else by frame pointers, and only believed if that leads back into a module. A signal's frame is recognised by its code, and its registers are the kernel's.
 //!
 //! Where frame pointers lead to something that cannot be, the walk starts again and goes by tables everywhere. Where
 //! that ends early, libgcc's unwinder has a look ([`fallback`]).
@@ -42,6 +42,7 @@ extern crate std;
 mod caches;
 mod elf;
 mod entry;
+mod epilogue;
 mod fallback;
 mod frame_pointers;
 mod loader;

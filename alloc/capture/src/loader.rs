@@ -2,12 +2,13 @@
 
 use core::ffi::{c_char, c_void};
 
-// Both symbols are weak: `_dl_find_object` came with glibc 2.35, and a program need not have a glibc at all. Rust has
+// The symbols are weak: `_dl_find_object` came with glibc 2.35, and a program need not have a glibc at all. Rust has
 // no weak references on stable, assembly has. The words are relocated by the loader, to zero where the symbol is
 // missing. Their names carry the version, so that two versions of this crate can live in one program.
 core::arch::global_asm!(
     ".weak _dl_find_object",
     ".weak __libc_stack_end",
+    ".weak getauxval",
     ".pushsection .data.rel.ro.poolscope_capture,\"aw\"",
     ".balign 8",
     ".globl poolscope_capture_0_1_find_object",
@@ -20,6 +21,11 @@ core::arch::global_asm!(
     ".type poolscope_capture_0_1_stack_end, %object",
     ".size poolscope_capture_0_1_stack_end, 8",
     "poolscope_capture_0_1_stack_end: .8byte __libc_stack_end",
+    ".globl poolscope_capture_0_1_getauxval",
+    ".hidden poolscope_capture_0_1_getauxval",
+    ".type poolscope_capture_0_1_getauxval, %object",
+    ".size poolscope_capture_0_1_getauxval, 8",
+    "poolscope_capture_0_1_getauxval: .8byte getauxval",
     ".popsection",
 );
 
@@ -30,6 +36,8 @@ unsafe extern "C" {
     static FIND_OBJECT: Option<FindObject>;
     #[link_name = "poolscope_capture_0_1_stack_end"]
     static STACK_END: Option<&'static usize>;
+    #[link_name = "poolscope_capture_0_1_getauxval"]
+    static GETAUXVAL: Option<unsafe extern "C" fn(kind: u64) -> u64>;
 }
 
 /// `struct dl_find_object` of `<dlfcn.h>`, for machines that have neither `dlfo_eh_dbase` nor `dlfo_eh_count`.
@@ -115,6 +123,19 @@ pub(crate) fn find(address: usize) -> Option<Object> {
 pub(crate) fn is_safe_to_ask() -> bool {
     // SAFETY: as in `find`.
     unsafe { FIND_OBJECT }.is_some()
+}
+
+/// Where the executable's program headers lie in memory, and how many there are.
+pub(crate) fn executable_headers() -> Option<(usize, u16)> {
+    // `elf.h`.
+    const AT_PHDR: u64 = 3;
+    const AT_PHNUM: u64 = 5;
+    // SAFETY: as in `find`; the function reads what the kernel left for the process.
+    let (table, count) = unsafe {
+        let get = GETAUXVAL?;
+        (get(AT_PHDR) as usize, get(AT_PHNUM))
+    };
+    (table != 0).then_some((table, u16::try_from(count).ok()?))
 }
 
 /// Where the main thread's stack began, or `None` without glibc.

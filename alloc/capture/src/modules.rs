@@ -205,8 +205,9 @@ impl Table {
 fn fingerprint(object: &Object, tables: Option<&Tables>, build_id_at: usize, build_id_len: u8) -> u64 {
     let mut hash = tables.map_or(0, Tables::fingerprint);
     let mut mix = |word: u64| hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    // Without tables the headers may not even be an ELF file's, or not be readable.
-    if tables.is_some() {
+    // Without tables the headers may not even be an ELF file's, or not be readable. The executable never changes, and a piece of
+    // it may begin without the header.
+    if tables.is_some() && !object.is_executable() {
         for offset in (16..64).step_by(8) {
             // SAFETY: tables were found through the ELF header, which is readable and 64 bytes long.
             mix(unsafe { (object.start.wrapping_add(offset) as *const u64).read_unaligned() });

@@ -1,6 +1,7 @@
 //! From frame to frame, from the innermost return address outwards.
 
 use crate::caches::{self, Taken};
+use crate::epilogue::GeneratedCode;
 use crate::modules::{self, Confirmed, Module};
 use crate::rules::{self, Key, Rule};
 use crate::stack::{ThreadState, Window};
@@ -42,6 +43,8 @@ struct Walk<'a> {
     trusts_frame_pointers: bool,
     /// framehop's memory, once it is needed.
     cache: Option<Taken>,
+    /// Code that belongs to no module.
+    generated: GeneratedCode,
     /// A signal was stepped over.
     interrupted: bool,
 }
@@ -56,6 +59,7 @@ pub(crate) fn walk(state: &mut ThreadState, registers: Registers, frames: &mut [
         module: None,
         trusts_frame_pointers: true,
         cache: None,
+        generated: GeneratedCode::default(),
         interrupted: false,
     };
     match walk.run(registers, frames) {
@@ -164,7 +168,6 @@ impl Walk<'_> {
         (pc != 0).then_some(Registers { pc, sp: registers.fp.wrapping_add(16), fp })
     }
 
-    /// To the caller, by the tables of its module if it has any.
     /// To the caller, if a rule leads there.
     #[inline(always)]
     fn step_by_rule(&mut self, registers: Registers) -> Option<Registers> {
@@ -175,9 +178,13 @@ impl Walk<'_> {
         }
     }
 
+    /// To the caller, by the tables of its module if it has any.
     #[inline(never)]
     fn step(&mut self, registers: Registers, called: bool) -> Step {
         let Some(module) = &self.module else {
+            if called && let Some(caller) = self.generated.caller(registers, &mut self.stack) {
+                return Step::To(caller);
+            }
             return self.step_by_frame_pointer(&registers);
         };
         if is_signal_return(module, registers.pc) {

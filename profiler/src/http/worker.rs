@@ -10,7 +10,7 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
-use super::Source;
+use super::{Options, Source};
 use crate::discovery::{self, FindError, SegmentEntry};
 use crate::snapshot::ProcessState;
 use crate::{Profile, ProfileBuilder, ReadError, SegmentReader, Snapshot, process};
@@ -61,11 +61,11 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Starts the thread; it ends when this is dropped.
-    pub(super) fn start(source: Source) -> Self {
+    pub(super) fn start(source: Source, options: Options) -> Self {
         let (requests, inbox) = mpsc::sync_channel(WAITING);
         // Without a thread every request is refused, which says more than a panic in whoever mounts the handlers.
         let _ = thread::Builder::new().name("poolscope-http".to_owned()).spawn(move || {
-            let mut files = Files { source, open: HashMap::new() };
+            let mut files = Files { source, options, open: HashMap::new() };
             while let Ok(request) = inbox.recv() {
                 files.answer(request);
             }
@@ -98,6 +98,7 @@ impl Worker {
 /// What the thread has open.
 struct Files {
     source: Source,
+    options: Options,
     open: HashMap<PathBuf, (SegmentReader, ProfileBuilder)>,
 }
 
@@ -149,7 +150,8 @@ impl Files {
             if self.open.len() >= KEPT_BUILDERS {
                 self.open.clear();
             }
-            self.open.insert(entry.path.clone(), (SegmentReader::open(&entry.path)?, ProfileBuilder::new()));
+            let builder = ProfileBuilder::with_debug_dirs(&self.options.debug_dirs);
+            self.open.insert(entry.path.clone(), (SegmentReader::open(&entry.path)?, builder));
         }
         // It was put there a moment ago.
         self.open.get_mut(&entry.path).ok_or(Refusal::NoProcess)

@@ -9,11 +9,11 @@ use std::process::Command;
 
 use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
+use poolscope_profiler::SegmentReader;
 use poolscope_profiler::discovery::{self, SegmentEntry};
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::snapshot::ProcessState;
 use poolscope_profiler::suppressions::Suppressions;
-use poolscope_profiler::{ProfileBuilder, SegmentReader};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
@@ -192,7 +192,7 @@ fn judge(entry: &SegmentEntry, suppressions: &Suppressions) -> Verdict {
         let start = snapshot.process.start_monotonic_ns;
         snapshot.live.retain(|block| block.time_ns >= start);
     }
-    let profile = ProfileBuilder::new().build(&snapshot);
+    let profile = crate::symbols::profile_builder().build(&snapshot);
     Verdict::Judged(LeakReport::new(&snapshot, &profile, suppressions))
 }
 

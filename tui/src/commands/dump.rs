@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use color_eyre::eyre::Result;
 use poolscope_profiler::difference::Difference;
-use poolscope_profiler::{Metric, ProfileBuilder, SegmentReader, pprof};
+use poolscope_profiler::{Metric, SegmentReader, pprof};
 
 use crate::failure::Failure;
 use crate::{sink, target};
@@ -31,6 +31,9 @@ pub(crate) struct Dump {
     /// In use is what was in use when the process had most in use
     #[arg(long, conflicts_with = "seconds")]
     peak: bool,
+    /// Leave out the interpreter's frames where Python's functions are (CPython since 3.12, started with -X perf)
+    #[arg(long)]
+    python: bool,
 }
 
 impl Dump {
@@ -38,7 +41,7 @@ impl Dump {
         let entry = target::find(&self.target)?;
         let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
         let mut reader = SegmentReader::open(&entry.path).map_err(fail)?;
-        let mut builder = ProfileBuilder::new();
+        let mut builder = crate::symbols::profile_builder();
         let mut profile = target::read(&mut reader, &mut builder)?;
         if let Some(seconds) = self.seconds {
             std::thread::sleep(Duration::from_secs(seconds));
@@ -48,6 +51,9 @@ impl Dump {
         if self.peak {
             // A profile that was just read knows its peak.
             profile = profile.at_peak().unwrap_or(profile);
+        }
+        if self.python {
+            target::hide_interpreter(&mut profile);
         }
         let shown = if self.allocs { Metric::AllocatedBytes } else { Metric::InUseBytes };
         sink::write(&self.output, |out| pprof::write_pprof(&profile, shown, out))?;

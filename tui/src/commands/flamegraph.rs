@@ -39,6 +39,9 @@ pub(crate) struct Flamegraph {
     /// Show what was never freed: for a process that has ended and left its segment
     #[arg(long, conflicts_with = "base")]
     leaked: bool,
+    /// Leave out the interpreter's frames where Python's functions are (CPython since 3.12, started with -X perf)
+    #[arg(long)]
+    python: bool,
     /// Colour by the change since this profile, process or segment: red grew, blue shrank
     #[arg(long, value_name = "PID|FILE")]
     base: Option<String>,
@@ -46,7 +49,10 @@ pub(crate) struct Flamegraph {
 
 impl Flamegraph {
     pub(crate) fn run(self) -> Result<u8> {
-        let loaded = target::load(&self.target)?;
+        let mut loaded = target::load(&self.target)?;
+        if self.python {
+            target::hide_interpreter(&mut loaded.profile);
+        }
         let metric = self.metric.metric();
         if (self.peak || self.leaked) && !metric.is_in_use() {
             return Err(Failure::usage("--peak and --leaked are about memory in use: leave --metric out, or ask for inuse_space or inuse_objects").into());

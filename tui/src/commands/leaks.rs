@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use color_eyre::eyre::Result;
+use poolscope_profiler::SegmentReader;
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::snapshot::ProcessState;
 use poolscope_profiler::suppressions::Suppressions;
-use poolscope_profiler::{ProfileBuilder, SegmentReader};
 
 use crate::failure::Failure;
 use crate::{sink, target};
@@ -54,7 +54,7 @@ impl Leaks {
             )),
             ProcessState::Exited => {}
         }
-        let mut builder = ProfileBuilder::new();
+        let mut builder = crate::symbols::profile_builder();
         let profile = builder.build(&snapshot);
         for warning in builder.take_warnings() {
             sink::say(&format!("{warning}"));

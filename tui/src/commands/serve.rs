@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use color_eyre::eyre::{Result, WrapErr};
-use poolscope_profiler::http::{self, Source};
+use poolscope_profiler::http::{self, Options, Source};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::Failure;
-use crate::{sink, target};
+use crate::{sink, symbols, target};
 
 /// Time that requests have to come to an end after a signal.
 const GRACE: Duration = Duration::from_secs(5);
@@ -64,7 +64,7 @@ impl Serve {
             ))
             .into());
         }
-        let mut app = http::router(source);
+        let mut app = http::router_with(source, Options { debug_dirs: symbols::debug_dirs().to_vec() });
         if let Some(token) = token {
             app = http::require_token(app, token);
         }

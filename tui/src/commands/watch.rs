@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
 use poolscope_profiler::process::{self, ProcStat};
-use poolscope_profiler::{Metric, ProfileBuilder, SegmentReader, discovery, pprof};
+use poolscope_profiler::{Metric, SegmentReader, discovery, pprof};
 
 use crate::dashboard::format;
 use crate::failure::Failure;
@@ -102,7 +102,7 @@ impl Watch {
 
     fn dump(&self, number: u32, why: &str) -> Result<()> {
         let entry = discovery::find(&self.pid.to_string())?;
-        let mut profile = target::read(&mut SegmentReader::open(&entry.path)?, &mut ProfileBuilder::new())?;
+        let mut profile = target::read(&mut SegmentReader::open(&entry.path)?, &mut crate::symbols::profile_builder())?;
         profile.comments.push(why.to_owned());
         let path = self.triggers.dump_dir.join(format!("heap-{}-{number:03}.pb.gz", self.pid));
         sink::write(&path, |out| pprof::write_pprof(&profile, Metric::InUseBytes, out))?;

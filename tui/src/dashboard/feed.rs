@@ -10,8 +10,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use poolscope_profiler::SegmentReader;
 use poolscope_profiler::snapshot::ProcessState;
-use poolscope_profiler::{ProfileBuilder, SegmentReader};
 
 use super::event::Event;
 use super::model::{Model, Modeller, ThreadNames};
@@ -30,7 +30,7 @@ pub(crate) enum Watched {
 pub(crate) struct Source {
     watched: Watched,
     open: Option<(PathBuf, SegmentReader)>,
-    builder: ProfileBuilder,
+    builder: poolscope_profiler::ProfileBuilder,
     modeller: Modeller,
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Read {
 impl Source {
     /// A source of readings.
     pub(crate) fn new(watched: Watched) -> Source {
-        Source { watched, open: None, builder: ProfileBuilder::new(), modeller: Modeller::default() }
+        Source { watched, open: None, builder: crate::symbols::profile_builder(), modeller: Modeller::default() }
     }
 
     /// Reads once.

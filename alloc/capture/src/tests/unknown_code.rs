@@ -38,12 +38,23 @@ fn generated_code_with_frame_pointers_is_passed() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn generated_code_without_frame_pointers_ends_the_walk() {
-    // push rbp; xor ebp, ebp; mov rax, rdi; mov rdi, rsi; call rax; pop rbp; ret
-    let code = [0x55, 0x31, 0xed, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0, 0x5d, 0xc3];
+    // push rbp; xor ebp, ebp; mov rax, rdi; mov rdi, rsi; call rax; mov ecx, ecx; pop rbp; ret
+    let code = [0x55, 0x31, 0xed, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0, 0x89, 0xc9, 0x5d, 0xc3];
     let (captured, frames) = run(&code);
     assert!(captured.incomplete);
     // The last frame that is certain is the callback that the code called.
     assert!(names(&frames).last().is_some_and(|name| name.contains("callback")));
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_stub_around_a_call_is_passed_without_a_frame_pointer() {
+    // sub rsp, 8; mov rax, rdi; mov rdi, rsi; call rax; add rsp, 8; ret
+    let code = [0x48, 0x83, 0xec, 8, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0, 0x48, 0x83, 0xc4, 8, 0xc3];
+    let (captured, frames) = run(&code);
+    let names = names(&frames);
+    assert!(!captured.incomplete, "{names:#?}");
+    assert!(names.iter().any(|name| name.contains("a_stub_around")), "{names:#?}");
 }
 
 #[test]
