@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::Result;
 use crate::measure::{self, Programs};
 use crate::peers::Allocator;
-use crate::statistics::Spread;
+use poolscope_bench::statistics::Spread;
 
 const WINDOW: Duration = Duration::from_secs(3);
 /// The beginning of a window that is left out, for the dashboard's start and end.

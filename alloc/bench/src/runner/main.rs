@@ -5,7 +5,6 @@ mod attach;
 mod catalogue;
 mod goals;
 mod instructions;
-mod machine;
 mod measure;
 mod pack;
 mod peers;
@@ -13,7 +12,6 @@ mod redis;
 mod report;
 mod results;
 mod sampling;
-mod statistics;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
@@ -21,12 +19,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use poolscope_bench::machine::Machine;
+use poolscope_bench::statistics::Spread;
 
 use catalogue::{Extent, Row};
 use measure::Programs;
 use peers::{Allocator, Role};
 use results::{Cell, Results, RowResult};
-use statistics::Spread;
 
 /// An error is a line for the person who started the benchmark.
 pub type Result<T> = std::result::Result<T, String>;
@@ -98,7 +97,7 @@ fn run(options: &Options) -> Result<()> {
         return Ok(());
     }
     let rounds = if options.quick { 3 } else { options.rounds.max(1) };
-    let machine = machine::Machine::this();
+    let machine = Machine::this();
     println!("{machine}\n{rounds} rounds of {} rows on {} allocators", rows.len(), allocators.len());
 
     let programs = Programs {

@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use poolscope_bench::machine::glibc_version;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -240,10 +241,4 @@ fn compiled(
         std::fs::write(&stamp, line).map_err(|error| format!("{}: {error}", stamp.display()))?;
     }
     Ok(format!("({package} {})", found["version"].as_str().unwrap_or_default()))
-}
-
-/// Of the machine that this runs on.
-pub fn glibc_version() -> String {
-    // SAFETY: a string without an end in time.
-    unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) }.to_string_lossy().into_owned()
 }

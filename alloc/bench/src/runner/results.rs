@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::catalogue::Family;
-use crate::machine::Machine;
 use crate::peers::{Allocator, Role};
 use crate::sampling::Sampling;
-use crate::statistics::{Spread, geometric_mean};
+use poolscope_bench::machine::Machine;
+use poolscope_bench::statistics::{Spread, geometric_mean};
 
 /// What one allocator reached in one row.
 #[derive(Clone, Default, Serialize)]

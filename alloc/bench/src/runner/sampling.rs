@@ -10,7 +10,7 @@ use crate::Result;
 use crate::catalogue::{Family, How, Row};
 use crate::measure::Programs;
 use crate::peers::{Allocator, Role};
-use crate::statistics::Spread;
+use poolscope_bench::statistics::Spread;
 
 const PAIRS: usize = 11;
 /// Of one run.

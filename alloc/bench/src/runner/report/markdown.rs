@@ -1,4 +1,4 @@
-//! The figures as Markdown, between two marks in a page.
+//! The figures as Markdown.
 
 use std::fmt::Write;
 
@@ -8,16 +8,9 @@ use crate::peers::Role;
 use crate::report::table::shown;
 use crate::results::{Figure, Results, RowResult};
 
-const BEGIN: &str = "<!-- figures: begin -->\n";
-const END: &str = "<!-- figures: end -->\n";
-
 /// The page with the figures in place of what lay between the marks; a new page if there is none.
 pub fn insert(page: Option<&str>, results: &Results) -> Result<String> {
-    let figures = render(results);
-    let Some(page) = page else { return Ok(format!("{BEGIN}{figures}{END}")) };
-    let marks = page.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let (before, after) = marks.ok_or(format!("the page has no lines {} and {}", BEGIN.trim(), END.trim()))?;
-    Ok(format!("{before}{BEGIN}{figures}{END}{after}"))
+    poolscope_bench::page::insert(page, &render(results))
 }
 
 fn render(results: &Results) -> String {
@@ -70,28 +63,4 @@ fn table(text: &mut String, results: &Results, rows: &[RowResult], figure: Figur
         let _ = writeln!(text, " | {ratio}{missed} |");
     }
     text.push('\n');
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::machine::Machine;
-
-    fn nothing() -> Results {
-        let machine = Machine::this();
-        Results { machine, rounds: 5, allocators: Vec::new(), rows: Vec::new(), sampling: None, attach: None }
-    }
-
-    #[test]
-    fn new_figures_take_the_place_of_the_old_ones_and_leave_the_page_as_it_is() {
-        let page = format!("before\n{BEGIN}old\n{END}after\n");
-        let once = insert(Some(&page), &nothing()).expect("it has marks");
-        assert!(once.starts_with("before\n") && once.ends_with("after\n") && !once.contains("old"));
-        assert_eq!(insert(Some(&once), &nothing()).expect("it still has"), once);
-    }
-
-    #[test]
-    fn a_page_without_marks_is_left_alone() {
-        assert!(insert(Some("someone's page\n"), &nothing()).is_err());
-    }
 }

@@ -3,10 +3,13 @@
 use serde::Serialize;
 
 /// The rounds of one figure.
-#[derive(Clone, Copy, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
+    /// Of an even count, the middle between the middle two.
     pub median: f64,
+    /// The smallest.
     pub least: f64,
+    /// The largest.
     pub most: f64,
     /// How many rounds.
     pub count: usize,

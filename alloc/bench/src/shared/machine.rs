@@ -3,18 +3,22 @@
 use serde::Serialize;
 
 /// Figures mean nothing without it.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 pub struct Machine {
+    /// Its name.
     pub processor: String,
     /// That this process may run on.
     pub processors: usize,
+    /// Its release.
     pub kernel: String,
+    /// Its version.
     pub glibc: String,
     /// The choice in `/sys/kernel/mm/transparent_hugepage/enabled`.
     pub huge_pages: String,
 }
 
 impl Machine {
+    /// The one that this runs on.
     pub fn this() -> Machine {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let processor = read("/proc/cpuinfo")
@@ -27,7 +31,7 @@ impl Machine {
             processor,
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            glibc: crate::peers::glibc_version(),
+            glibc: glibc_version(),
             huge_pages: chosen.map_or("unknown", |(chosen, _)| chosen).to_owned(),
         }
     }
@@ -41,4 +45,10 @@ impl std::fmt::Display for Machine {
             "{processor}, {processors} processors, Linux {kernel}, glibc {glibc}, transparent huge pages: {huge_pages}"
         )
     }
+}
+
+/// Of the machine that this runs on.
+pub fn glibc_version() -> String {
+    // SAFETY: a string without an end in time.
+    unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) }.to_string_lossy().into_owned()
 }

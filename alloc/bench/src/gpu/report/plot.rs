@@ -1,0 +1,160 @@
+//! The picture: one panel for each family, a line or a group of bars for each contestant, on a logarithmic scale.
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use poolscope_bench::Result;
+
+use crate::goals::PHASES;
+use crate::results::Results;
+
+const WIDTH: u32 = 1180;
+const PANEL: u32 = 300;
+const HEAD: u32 = 64;
+
+/// Told apart by people who do not see all colours, too (Okabe and Ito, and some more).
+const COLORS: [RGBColor; 9] = [
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(0, 158, 115),
+    RGBColor(20, 20, 20),
+    RGBColor(0, 114, 178),
+    RGBColor(204, 121, 167),
+    RGBColor(150, 90, 40),
+    RGBColor(130, 130, 130),
+    RGBColor(120, 70, 190),
+];
+const OURS: RGBColor = RGBColor(213, 34, 0);
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
+
+/// Points of one contestant: where on the axis, and how much.
+type Line = (String, Vec<(usize, f64)>);
+
+struct Panel {
+    title: &'static str,
+    /// Names along the axis.
+    places: Vec<String>,
+    lines: Vec<Line>,
+}
+
+/// The SVG's text.
+pub fn render(results: &Results) -> Result<String> {
+    let panels = panels(results);
+    let rows = panels.len().div_ceil(2) as u32;
+    let mut svg = String::new();
+    draw(results, &panels, &mut svg, (WIDTH, HEAD + rows * PANEL))
+        .map_err(|error| format!("the plot can't be drawn: {error}"))?;
+    Ok(svg)
+}
+
+fn panels(results: &Results) -> Vec<Panel> {
+    let family = |title: &'static str, beginning: &str, figure: &str, factor: f64| {
+        let rows: Vec<_> = results.family(beginning).collect();
+        let line = |name: &str| {
+            let points = rows.iter().enumerate().filter_map(|(at, row)| Some((at, row.get(name, figure)? * factor)));
+            (name.to_owned(), points.collect())
+        };
+        Panel {
+            title,
+            places: rows
+                .iter()
+                .map(|row| row.id.split_once('/').map_or(row.id.clone(), |(_, name)| name.to_owned()))
+                .collect(),
+            lines: results.contestants.iter().map(|took| line(&took.name)).collect(),
+        }
+    };
+    let phases = |title: &'static str, figure: &str| {
+        let row = results.family("phases").next();
+        let line = |name: &str| {
+            let points = PHASES
+                .iter()
+                .enumerate()
+                .filter_map(|(at, (key, _))| Some((at, row?.get(name, &format!("{key}_{figure}"))?)));
+            (name.to_owned(), points.collect())
+        };
+        Panel {
+            title,
+            places: PHASES.iter().map(|(_, name)| (*name).to_owned()).collect(),
+            lines: results.contestants.iter().map(|took| line(&took.name)).collect(),
+        }
+    };
+    let all = if results.device.cuda.is_some() {
+        vec![
+            family("Hot pair, ns", "pair/", "ns", 1.0),
+            family("Million pairs/s, by threads", "threads/", "mpairs", 1.0),
+            family("Traces, warm: ns an operation", "trace/", "warm_ns", 1.0),
+            family("Traces: per cent held that nobody asked for", "trace/", "fragmentation", 100.0),
+            phases("Four phases: ns an allocation", "ns"),
+        ]
+    } else {
+        vec![
+            family("Traces: per cent held that nobody asked for", "trace/", "fragmentation", 100.0),
+            family("Traces, cold: ns an operation that the driver charges", "trace/", "cold_driver_ns", 1.0),
+        ]
+    };
+    all.into_iter().filter(|panel| panel.lines.iter().any(|(_, points)| !points.is_empty())).collect()
+}
+
+fn color(results: &Results, at: usize) -> RGBColor {
+    let name = &results.contestants[at].name;
+    if results.ours() == Some(name) { OURS } else { COLORS[(at + COLORS.len() - 1) % COLORS.len()] }
+}
+
+fn draw(results: &Results, panels: &[Panel], svg: &mut String, size: (u32, u32)) -> Drawn {
+    let area = SVGBackend::with_string(svg, size).into_drawing_area();
+    area.fill(&WHITE)?;
+    let font = ("sans-serif", 12).into_font().color(&BLACK);
+    let title = format!("{}, {} rounds; logarithmic scales", results.device, results.rounds);
+    area.draw(&Text::new(title, (10, 8), ("sans-serif", 15).into_font().color(&BLACK)))?;
+    for (at, took) in results.contestants.iter().enumerate() {
+        let x = 14 + 116 * at as i32;
+        area.draw(&Circle::new((x, 40), 4, color(results, at).filled()))?;
+        area.draw(&Text::new(took.name.clone(), (x + 8, 34), font.clone()))?;
+    }
+    let (_, rest) = area.split_vertically(HEAD);
+    let places = rest.split_evenly((panels.len().div_ceil(2), 2));
+    for (panel, place) in panels.iter().zip(&places) {
+        draw_panel(results, panel, place)?;
+    }
+    area.present()?;
+    Ok(())
+}
+
+fn draw_panel(results: &Results, panel: &Panel, area: &Area<'_>) -> Drawn {
+    let values =
+        || panel.lines.iter().flat_map(|(_, points)| points.iter().map(|(_, value)| *value)).filter(|it| *it > 0.0);
+    let (least, most) = (values().fold(f64::MAX, f64::min), values().fold(f64::MIN, f64::max));
+    if least > most {
+        return Ok(());
+    }
+    let mut chart = ChartBuilder::on(area)
+        .caption(panel.title, ("sans-serif", 13))
+        .margin(8)
+        .x_label_area_size(24)
+        .y_label_area_size(56)
+        .build_cartesian_2d(-0.3..panel.places.len() as f64 - 0.7, (least * 0.7..most * 1.4).log_scale())?;
+    let name = |x: &f64| {
+        let at = x.round();
+        let place = panel.places.get(at.max(0.0) as usize).filter(|_| (x - at).abs() < 0.01 && at >= 0.0);
+        place.cloned().unwrap_or_default()
+    };
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .x_labels(panel.places.len() * 10)
+        .x_label_formatter(&name)
+        .y_label_formatter(&|value: &f64| crate::goals::shown(*value))
+        .draw()?;
+    // Ours last, so that nothing hides it.
+    for (at, (_, points)) in panel.lines.iter().enumerate().rev() {
+        let color = color(results, at);
+        let ours = color == OURS;
+        let points: Vec<(f64, f64)> =
+            points.iter().filter(|(_, value)| *value > 0.0).map(|(place, value)| (*place as f64, *value)).collect();
+        chart.draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(if ours { 3 } else { 1 })))?;
+        chart.draw_series(points.iter().map(|point| Circle::new(*point, if ours { 4 } else { 3 }, color.filled())))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! The tables, on the terminal and as Markdown.
+
+use std::fmt::Write;
+
+use crate::goals::{Goal, PHASES, shown};
+use crate::results::{Results, RowResult};
+
+/// A table: what its columns are, and a line for each contestant.
+struct Table {
+    title: String,
+    columns: Vec<String>,
+    lines: Vec<(String, Vec<String>)>,
+}
+
+fn spread(row: &RowResult, contestant: &str, figure: &str, factor: f64, marks: bool) -> String {
+    let Some(cell) = row.cells.get(contestant) else { return "-".to_owned() };
+    let Some(spread) = cell.figures.get(figure) else {
+        return if cell.failure.is_some() { "failed" } else { "-" }.to_owned();
+    };
+    let median = shown(spread.median * factor);
+    if !marks || spread.count < 2 || spread.median == 0.0 {
+        return median;
+    }
+    let off = |value: f64| (value / spread.median - 1.0) * 100.0;
+    format!("{median} ({:+.0}..{:+.0}%)", off(spread.least), off(spread.most))
+}
+
+fn table(results: &Results, title: &str, columns: &[(String, &RowResult, String, f64)], marks: bool) -> Option<Table> {
+    let lines: Vec<(String, Vec<String>)> = results
+        .contestants
+        .iter()
+        .map(|took| {
+            let cells = columns
+                .iter()
+                .map(|(_, row, figure, factor)| spread(row, &took.name, figure, *factor, marks))
+                .collect();
+            (took.name.clone(), cells)
+        })
+        .filter(|(_, cells): &(String, Vec<String>)| cells.iter().any(|cell| cell != "-"))
+        .collect();
+    let columns: Vec<String> = columns.iter().map(|(name, ..)| name.clone()).collect();
+    (!lines.is_empty() && !columns.is_empty()).then(|| Table { title: title.to_owned(), columns, lines })
+}
+
+fn tables(results: &Results) -> Vec<Table> {
+    let short = |row: &RowResult| row.id.split_once('/').map_or(row.id.clone(), |(_, name)| name.to_owned());
+    let mut tables = Vec::new();
+    let mut family = |title: &str, beginning: &str, figure: &str, factor: f64, marks: bool| {
+        let columns: Vec<_> =
+            results.family(beginning).map(|row| (short(row), row, figure.to_owned(), factor)).collect();
+        tables.extend(table(results, title, &columns, marks));
+    };
+    let card = results.device.cuda.is_some();
+    family("Hot pair, one thread: ns for an allocation and its free", "pair/", "ns", 1.0, true);
+    family(
+        "Threads, each with a stream and 64 blocks of 256 B to 1 MiB: million pairs/s in all",
+        "threads/",
+        "mpairs",
+        1.0,
+        true,
+    );
+    if card {
+        family("Traces, warm: ns an operation", "trace/", "warm_ns", 1.0, true);
+        family("Traces, cold: ns an operation", "trace/", "cold_ns", 1.0, true);
+    }
+    family("Traces: 1 - peak live / peak reserved, in per cent", "trace/", "fragmentation", 100.0, false);
+    family("Traces: peak reserved in MiB", "trace/", "peak_reserved", 1.0 / f64::from(1 << 20), false);
+    family("Traces, cold: calls to the driver in 1,000 operations", "trace/", "cold_calls", 1.0, false);
+    family("Traces, warm: calls to the driver in 1,000 operations", "trace/", "warm_calls", 1.0, false);
+    family("Traces, cold: ns an operation that an H200's driver charges", "trace/", "cold_driver_ns", 1.0, false);
+    family("Traces, warm: ns an operation that an H200's driver charges", "trace/", "warm_driver_ns", 1.0, false);
+    let phases = |figure: &str, factor: f64| -> Vec<(String, &RowResult, String, f64)> {
+        let row = results.family("phases").next();
+        let columns =
+            PHASES.iter().filter_map(|(key, name)| Some(((*name).to_owned(), row?, format!("{key}_{figure}"), factor)));
+        columns.collect()
+    };
+    if card {
+        tables.extend(table(results, "Four phases: ns an allocation", &phases("ns", 1.0), true));
+    }
+    let title = "Four phases: ns an allocation that an H200's driver charges";
+    tables.extend(table(results, title, &phases("driver_ns", 1.0), false));
+    tables.extend(table(results, "Four phases: calls to the driver in 1,000 operations", &phases("calls", 1.0), false));
+    let held = results.family("phases").flat_map(|row| {
+        [
+            ("MiB".to_owned(), row, "peak_reserved".to_owned(), 1.0 / f64::from(1 << 20)),
+            ("per cent that nobody asked for".to_owned(), row, "fragmentation".to_owned(), 100.0),
+        ]
+    });
+    tables.extend(table(results, "Four phases: peak reserved", &held.collect::<Vec<_>>(), false));
+    tables
+}
+
+/// The change of each phase to the first, beside the table of the phases.
+fn notes(results: &Results) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(row) = results.family("phases").next().filter(|_| results.device.cuda.is_some()) {
+        let change = |name: &str, key: &str| {
+            let percent = (row.get(name, &format!("{key}_ns"))? / row.get(name, "baseline_ns")? - 1.0) * 100.0;
+            Some(format!("{percent:+.0}%"))
+        };
+        let all = results.contestants.iter().filter_map(|took| {
+            Some(format!("{} {} and {}", took.name, change(&took.name, "after_50")?, change(&took.name, "after_150")?))
+        });
+        notes.push(format!("Four phases, against the baseline: {}.", all.collect::<Vec<_>>().join(", ")));
+    }
+    let loops: Vec<f64> = results
+        .family("trace/")
+        .flat_map(|row| row.cells.values().filter_map(|cell| Some(cell.figures.get("loop_ns")?.median)))
+        .collect();
+    if let Some(most) = loops.into_iter().reduce(f64::max) {
+        notes.push(format!("The replay's own loop is part of every figure: at most {} ns an operation.", shown(most)));
+    }
+    for (name, reason) in &results.absent {
+        notes.push(format!("{name} did not take part: {reason}."));
+    }
+    for row in &results.rows {
+        for (name, cell) in &row.cells {
+            if let Some(failure) = &cell.failure {
+                notes.push(format!("{name} failed in {}: {failure}.", row.id));
+            }
+        }
+    }
+    notes
+}
+
+fn met(goal: &Goal) -> &'static str {
+    match goal.met {
+        None => "-",
+        Some(true) => "met",
+        Some(false) => "MISSED",
+    }
+}
+
+/// For the terminal.
+pub fn text(results: &Results) -> String {
+    let mut text = String::new();
+    for table in tables(results) {
+        let width = |at: usize| {
+            let cells = table.lines.iter().map(|(_, cells)| cells[at].chars().count());
+            cells.chain([table.columns[at].chars().count()]).max().unwrap_or(0) + 2
+        };
+        let widths: Vec<usize> = (0..table.columns.len()).map(width).collect();
+        let _ = write!(text, "\n{}\n{:<18}", table.title, "");
+        for (column, width) in table.columns.iter().zip(&widths) {
+            let _ = write!(text, "{column:>width$}");
+        }
+        text.push('\n');
+        for (name, cells) in &table.lines {
+            let _ = write!(text, "{name:<18}");
+            for (cell, width) in cells.iter().zip(&widths) {
+                let _ = write!(text, "{cell:>width$}");
+            }
+            text.push('\n');
+        }
+    }
+    text.push('\n');
+    notes(results).iter().for_each(|note| text += &format!("{note}\n"));
+    text += "\nGoals\n";
+    for goal in &results.goals {
+        let _ = writeln!(text, "  {:<46}{:<30}{:<8}{}", goal.what, goal.limit, met(goal), goal.reached);
+    }
+    text
+}
+
+/// For a page.
+pub fn markdown(results: &Results) -> String {
+    let mut text = format!("\n{}. {}; {} rounds.\n\n", results.device, results.machine, results.rounds);
+    let versions = results.contestants.iter().filter(|took| !took.version.is_empty());
+    let versions: Vec<String> = versions.map(|took| format!("{} {}", took.name, took.version)).collect();
+    if !versions.is_empty() {
+        let _ = writeln!(text, "{}.\n", versions.join(", "));
+    }
+    text.push_str("| goal | limit | | reached |\n|---|---|---|---|\n");
+    for goal in &results.goals {
+        let met = met(goal).replace("MISSED", "**missed**");
+        let _ = writeln!(text, "| {} | {} | {met} | {} |", goal.what, goal.limit, goal.reached);
+    }
+    for table in tables(results) {
+        let _ = writeln!(text, "\n{}:\n", table.title);
+        let _ = writeln!(text, "| | {} |", table.columns.join(" | "));
+        let _ = writeln!(text, "|---|{}", "---:|".repeat(table.columns.len()));
+        for (name, cells) in &table.lines {
+            let _ = writeln!(text, "| {name} | {} |", cells.join(" | "));
+        }
+    }
+    text.push('\n');
+    notes(results).iter().for_each(|note| text += &format!("{note}\n\n"));
+    text
+}

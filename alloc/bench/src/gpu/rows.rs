@@ -1,0 +1,347 @@
+//! What is measured, on any allocator.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use poolscope_bench::Result;
+use poolscope_gpu::policies::{Policy, PolicyError};
+use poolscope_gpu::{Playback, Stream, Trace};
+
+use crate::contestants::Place;
+
+/// What the command line says of the rows.
+#[derive(Clone, Debug)]
+pub struct Extent {
+    pub threads: Vec<usize>,
+    pub traces: Vec<PathBuf>,
+    pub place: Place,
+}
+
+/// One row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Row {
+    /// A block of so many bytes is allocated and freed, again and again.
+    Pair(u64),
+    /// So many threads, each with a stream and 64 blocks of 256 B to 1 MiB, of which the oldest goes for the next.
+    Threads(usize),
+    /// A recorded trace.
+    Trace(PathBuf),
+    /// What allocations cost before and after rounds in which 40% of the blocks stay.
+    Phases,
+}
+
+/// Figures by name.
+pub type Figures = BTreeMap<String, f64>;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// All rows. The simulated device has those whose figures are no times of this machine's.
+pub fn all(extent: &Extent) -> Vec<Row> {
+    let mut rows = Vec::new();
+    if extent.place != Place::Simulated {
+        rows.extend([256, 4 * KIB, 64 * KIB, MIB, 16 * MIB, 256 * MIB].map(Row::Pair));
+        rows.extend(extent.threads.iter().map(|count| Row::Threads(*count)));
+    }
+    rows.extend(extent.traces.iter().cloned().map(Row::Trace));
+    rows.push(Row::Phases);
+    rows
+}
+
+impl Row {
+    /// Its name on the command line and in what is written.
+    pub fn id(&self) -> String {
+        match self {
+            Row::Pair(size) => format!("pair/{}", size_name(*size)),
+            Row::Threads(count) => format!("threads/{count}"),
+            Row::Trace(path) => format!("trace/{}", trace_name(path)),
+            Row::Phases => "phases".to_owned(),
+        }
+    }
+}
+
+/// `64K`.
+fn size_name(size: u64) -> String {
+    match size {
+        ..KIB => size.to_string(),
+        KIB..MIB => format!("{}K", size / KIB),
+        _ => format!("{}M", size / MIB),
+    }
+}
+
+fn trace_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.trim_end_matches(".gz").trim_end_matches(".trace").to_owned()
+}
+
+/// Where an allocator is measured.
+pub struct Ground<'a> {
+    /// A new stream.
+    pub stream: &'a dyn Fn() -> Result<Stream>,
+    /// Called first by each thread.
+    pub attach: &'a (dyn Fn() + Sync),
+    /// Nanoseconds by what the driver's calls cost, on the simulated device.
+    pub clock: Option<&'a dyn Fn() -> u64>,
+    /// Whether it counts its calls to the driver.
+    pub counts_calls: bool,
+    /// Passes over a trace.
+    pub passes: usize,
+}
+
+/// Measures a row on an allocator that has no memory yet.
+pub fn measure<P: Policy + ?Sized>(row: &Row, policy: &P, ground: &Ground<'_>) -> Result<Figures> {
+    let said = |error: PolicyError| error.to_string();
+    match row {
+        Row::Pair(size) => pair(policy, *size, (ground.stream)()?).map_err(said),
+        Row::Threads(count) => {
+            let streams: Result<Vec<Stream>> = (0..*count).map(|_| (ground.stream)()).collect();
+            threads(policy, &streams?, ground.attach).map_err(said)
+        }
+        Row::Trace(path) => trace(policy, path, ground),
+        Row::Phases => phases(policy, ground),
+    }
+}
+
+/// How long pairs and threads are measured.
+const SPAN: Duration = Duration::from_millis(30);
+const THREAD_SPAN: Duration = Duration::from_millis(100);
+/// Pairs between two looks at the clock.
+const BATCH: u32 = 64;
+
+/// xorshift64: cheap beside what is measured, and the same in every run.
+#[derive(Clone)]
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    #[inline]
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 11
+    }
+
+    /// From 256 B to 1 MiB, all as likely.
+    #[inline]
+    fn size(&mut self) -> u64 {
+        256 + self.next() % (MIB - 255)
+    }
+
+    /// From 1 KiB to 4 MiB, each doubling as likely.
+    fn wide_size(&mut self) -> u64 {
+        let exponent = (self.next() % (1 << 20)) as f64 / f64::from(1 << 20);
+        (1024.0 * 4096f64.powf(exponent)) as u64
+    }
+}
+
+fn pair<P: Policy + ?Sized>(policy: &P, size: u64, stream: Stream) -> std::result::Result<Figures, PolicyError> {
+    let batch = || -> std::result::Result<(), PolicyError> {
+        for _ in 0..BATCH {
+            let block = policy.allocate(black_box(size), stream)?;
+            policy.free_sized(black_box(block), size, stream)?;
+        }
+        Ok(())
+    };
+    let run = |span: Duration| -> std::result::Result<f64, PolicyError> {
+        let (start, mut pairs) = (Instant::now(), 0u64);
+        while start.elapsed() < span {
+            batch()?;
+            pairs += u64::from(BATCH);
+        }
+        Ok(start.elapsed().as_nanos() as f64 / pairs as f64)
+    };
+    run(SPAN / 3)?;
+    Ok(Figures::from([("ns".to_owned(), run(SPAN)?)]))
+}
+
+const LIVE: usize = 64;
+
+fn threads<P: Policy + ?Sized>(
+    policy: &P,
+    streams: &[Stream],
+    attach: &(dyn Fn() + Sync),
+) -> std::result::Result<Figures, PolicyError> {
+    let (barrier, stop) = (Barrier::new(streams.len() + 1), AtomicBool::new(false));
+    let work = |seed: usize, stream: Stream| -> std::result::Result<u64, PolicyError> {
+        attach();
+        let mut live = [(0u64, 0u64); LIVE];
+        let mut random = Random::new(seed as u64 + 1);
+        let mut replace = |place: &mut (u64, u64)| {
+            if place.1 != 0 {
+                policy.free_sized(place.0, place.1, stream)?;
+                place.1 = 0;
+            }
+            let size = random.size();
+            *place = (policy.allocate(size, stream)?, size);
+            Ok(())
+        };
+        // Warm, so that what it takes at first is no part of the rate.
+        let warm = (0..20 * LIVE).try_for_each(|number| replace(&mut live[number % LIVE]));
+        barrier.wait();
+        let mut pairs = 0u64;
+        let done = warm.and_then(|()| {
+            while !stop.load(Ordering::Relaxed) {
+                replace(&mut live[pairs as usize % LIVE])?;
+                pairs += 1;
+            }
+            Ok(())
+        });
+        for (address, size) in live.into_iter().filter(|block| block.1 != 0) {
+            policy.free_sized(address, size, stream)?;
+        }
+        done.map(|()| pairs)
+    };
+    let (mut pairs, mut seconds) = (0, 0.0);
+    std::thread::scope(|scope| -> std::result::Result<(), PolicyError> {
+        let work = &work;
+        let running: Vec<_> =
+            streams.iter().enumerate().map(|(seed, stream)| scope.spawn(move || work(seed, *stream))).collect();
+        barrier.wait();
+        let start = Instant::now();
+        std::thread::sleep(THREAD_SPAN);
+        stop.store(true, Ordering::Relaxed);
+        seconds = start.elapsed().as_secs_f64();
+        for thread in running {
+            // A thread that panics has ended the process.
+            pairs += thread.join().unwrap_or(Ok(0))?;
+        }
+        Ok(())
+    })?;
+    Ok(Figures::from([("mpairs".to_owned(), pairs as f64 / seconds / 1e6)]))
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn trace<P: Policy + ?Sized>(policy: &P, path: &Path, ground: &Ground<'_>) -> Result<Figures> {
+    let trace = Trace::open(path).map_err(|error| error.to_string())?;
+    let streams: Result<Vec<Stream>> = (0..trace.streams().max(1)).map(|_| (ground.stream)()).collect();
+    let mut playback = Playback::new(&trace, streams?);
+    let now = || ground.clock.map_or(0, |clock| clock());
+    let (mut passes, mut priced) = (Vec::new(), Vec::new());
+    for _ in 0..ground.passes {
+        let begun = now();
+        passes.push(playback.run(policy).map_err(|error| error.to_string())?);
+        priced.push((now() - begun) as f64 / trace.operations() as f64);
+    }
+    // The first pass is cold; of the others the later half are warm, or the first where there is no other.
+    let warm = &passes[passes.len() / 2..];
+    let operations: u64 = warm.iter().map(|pass| pass.operations).sum();
+    let calls: u64 = warm.iter().map(|pass| pass.driver_calls).sum();
+    let last = passes.last().ok_or("no pass")?;
+    let mut figures = Figures::from([
+        ("cold_ns".to_owned(), passes[0].per_operation()),
+        ("warm_ns".to_owned(), median(warm.iter().map(|pass| pass.per_operation()).collect())),
+        ("loop_ns".to_owned(), trace.loop_cost().per_operation()),
+        ("peak_live".to_owned(), trace.peak() as f64),
+    ]);
+    if last.peak_reserved > 0 {
+        figures.insert("peak_reserved".to_owned(), last.peak_reserved as f64);
+        figures.insert("fragmentation".to_owned(), last.fragmentation(&trace));
+    }
+    if ground.counts_calls {
+        figures.insert("cold_calls".to_owned(), passes[0].calls_per_thousand());
+        figures.insert("warm_calls".to_owned(), calls as f64 * 1000.0 / operations.max(1) as f64);
+        // Each pass by itself: how soon it has met everything.
+        for (number, pass) in passes.iter().enumerate() {
+            figures.insert(format!("calls_pass_{number}"), pass.calls_per_thousand());
+        }
+    }
+    if ground.clock.is_some() {
+        figures.insert("cold_driver_ns".to_owned(), priced[0]);
+        let warm = &priced[passes.len() / 2..];
+        figures.insert("warm_driver_ns".to_owned(), warm.iter().sum::<f64>() / warm.len() as f64);
+    }
+    Ok(figures)
+}
+
+/// Blocks that are allocated in a row, and freed.
+const BLOCKS: usize = 100;
+/// How often that is timed; the median counts.
+const REPEATS: usize = 21;
+/// Of each round's blocks stay so many.
+const STAY: usize = 40;
+
+/// The four-phase test: baseline; 50 rounds of churn in which 40% of each round's blocks survive; measure; 100 more; measure.
+fn phases<P: Policy + ?Sized>(policy: &P, ground: &Ground<'_>) -> Result<Figures> {
+    let stream = (ground.stream)()?;
+    let said = |error: PolicyError| error.to_string();
+    let mut random = Random::new(7);
+    let sizes: Vec<u64> = (0..BLOCKS).map(|_| random.wide_size()).collect();
+    let now = || ground.clock.map_or(0, |clock| clock());
+    let mut blocks = Vec::with_capacity(BLOCKS);
+    let mut figures = Figures::new();
+    let mut survivors: Vec<(u64, u64)> = Vec::new();
+
+    // Nanoseconds an allocation, and of these what the driver charges where that is known.
+    let mut measure = |name: &str, figures: &mut Figures| -> std::result::Result<(), PolicyError> {
+        let (mut times, mut priced, calls) = (Vec::new(), 0, policy.stats().driver_calls);
+        for _ in 0..REPEATS {
+            let (begun, start) = (now(), Instant::now());
+            for size in &sizes {
+                blocks.push(policy.allocate(*size, stream)?);
+            }
+            times.push(start.elapsed().as_nanos() as f64 / BLOCKS as f64);
+            priced += now() - begun;
+            for (address, size) in blocks.drain(..).zip(&sizes) {
+                policy.free_sized(address, *size, stream)?;
+            }
+        }
+        let allocations = (REPEATS * BLOCKS) as f64;
+        figures.insert(format!("{name}_ns"), median(times));
+        if ground.clock.is_some() {
+            figures.insert(format!("{name}_driver_ns"), priced as f64 / allocations);
+        }
+        if ground.counts_calls {
+            let calls = (policy.stats().driver_calls - calls) as f64;
+            figures.insert(format!("{name}_calls"), calls * 1000.0 / (2.0 * allocations));
+        }
+        Ok(())
+    };
+    let mut churn = |rounds: usize, survivors: &mut Vec<(u64, u64)>| -> std::result::Result<(), PolicyError> {
+        for _ in 0..rounds {
+            let mut round = Vec::with_capacity(BLOCKS);
+            for _ in 0..BLOCKS {
+                let size = random.wide_size();
+                round.push((policy.allocate(size, stream)?, size));
+            }
+            while round.len() > STAY {
+                let (address, size) = round.swap_remove(random.next() as usize % round.len());
+                policy.free_sized(address, size, stream)?;
+            }
+            survivors.extend(round);
+        }
+        Ok(())
+    };
+    let mut all = || -> std::result::Result<(), PolicyError> {
+        // Once untimed: what a pool takes at first is none of its later allocations.
+        measure("first", &mut figures)?;
+        measure("baseline", &mut figures)?;
+        churn(50, &mut survivors)?;
+        measure("after_50", &mut figures)?;
+        churn(100, &mut survivors)?;
+        measure("after_150", &mut figures)
+    };
+    let done = all();
+    let live: u64 = survivors.iter().map(|(_, size)| size).sum::<u64>() + sizes.iter().sum::<u64>();
+    let reserved = policy.stats().peak_reserved;
+    for (address, size) in survivors {
+        policy.free_sized(address, size, stream).map_err(said)?;
+    }
+    done.map_err(said)?;
+    if reserved > 0 {
+        figures.insert("peak_reserved".to_owned(), reserved as f64);
+        figures.insert("fragmentation".to_owned(), 1.0 - live as f64 / reserved as f64);
+    }
+    Ok(figures)
+}

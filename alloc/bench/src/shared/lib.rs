@@ -1,0 +1,9 @@
+//! What the benchmarks of host and device memory share: the machine that figures come from, what rounds come to, and pages that
+//! figures are put into.
+
+pub mod machine;
+pub mod page;
+pub mod statistics;
+
+/// An error is a line for the person who started the benchmark.
+pub type Result<T> = std::result::Result<T, String>;
