@@ -40,6 +40,8 @@ pub enum Kind {
     Pool,
     /// A placement policy, on the simulated device.
     Policy,
+    /// The pool by `poolscope_gpu.h`, as programs in C use it.
+    Plugin,
     /// The driver's `cuMemAlloc`.
     Malloc,
     /// The driver's `cuMemAllocAsync`.
@@ -77,7 +79,8 @@ pub fn all(place: Place) -> Vec<Contestant> {
     const EXPANDABLE: &[(&str, &str)] =
         &[("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"), ("PYTORCH_ALLOC_CONF", "expandable_segments:True")];
     vec![
-        contestant(OURS, Kind::Pool, "the pool as it comes"),
+        contestant(OURS, Kind::Pool, "the pool as it comes, linked"),
+        contestant("poolscope-c", Kind::Plugin, "the same by libpoolscope_gpu.so, with what this records"),
         contestant("cudaMalloc", Kind::Malloc, "cuMemAlloc and cuMemFree"),
         contestant("cudaMallocAsync", Kind::MallocAsync, "the driver's default pool, told to keep what it has"),
         contestant("torch", torch, "PyTorch's caching allocator"),

@@ -9,6 +9,7 @@ mod cupy;
 mod goals;
 mod loader;
 mod peers;
+mod plugin;
 mod raw;
 mod report;
 mod results;
@@ -39,9 +40,9 @@ struct Options {
     /// `sim`, the simulated device, with the placement policies; or the number of a CUDA device, with the pool and its peers
     #[arg(long, value_name = "sim|N", default_value = "0", value_parser = contestants::parse_place)]
     device: Place,
-    /// Rounds of all rows on all contestants
-    #[arg(long, value_name = "N", default_value_t = LEAST_ROUNDS)]
-    rounds: usize,
+    /// Rounds of all rows on all contestants; 5 on a card, and 1 on the simulated device, where all are the same
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
     /// Only rows whose name begins with one of these
     #[arg(long, value_name = "BEGINNING", value_delimiter = ',')]
     only: Vec<String>,
@@ -113,7 +114,8 @@ fn run(options: &Options) -> Result<i32> {
     println!("{}\n{about}", Machine::this());
 
     let (mut handles, absent) = start(&contestants, &extent, &peers);
-    let rounds = options.rounds.max(1);
+    let usual = if options.device == Place::Simulated { 1 } else { LEAST_ROUNDS };
+    let rounds = options.rounds.unwrap_or(usual).max(1);
     let samples = measure_all(&mut handles, &rows, rounds);
     let results = Results::new(about, rounds, &rows, &handles, samples, absent);
     drop(handles);

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::contestants::{self, Contestant, Kind, Place};
 use crate::cupy;
 use crate::peers::Peer;
+use crate::plugin::{self, Plugin};
 use crate::raw::{Driver, Malloc, MallocAsync};
 use crate::rows::{self, Extent, Figures, Ground, Row};
 
@@ -194,6 +195,10 @@ fn answer_all(contestant: &Contestant, extent: &Extent, peers: &Path) -> Result<
             let device = Arc::new(Cuda::open(ordinal).map_err(|error| error.to_string())?);
             let open = || Pool::new(device.clone(), Config::default()).map_err(|error| error.to_string());
             answer(extent, env!("CARGO_PKG_VERSION").to_owned(), &ground, open)
+        }
+        Kind::Plugin => {
+            let plugin = Plugin::load(&peers.join("libpoolscope_gpu.so"), ordinal)?;
+            answer(extent, env!("CARGO_PKG_VERSION").to_owned(), &ground, || Ok(plugin::Row(plugin)))
         }
         Kind::Malloc => answer(extent, String::new(), &ground, || Ok(Malloc(driver))),
         Kind::MallocAsync => answer(extent, String::new(), &ground, || Ok(MallocAsync::new(driver))),
