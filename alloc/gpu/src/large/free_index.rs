@@ -17,7 +17,7 @@ pub type Entry = (u64, u64, TileId);
 /// Sizes below this share the first bins.
 const SMALLEST: u64 = 256;
 /// Bins for each power of two, as a power of two.
-const STEPS: u32 = 2;
+const STEPS: u32 = 3;
 /// What is larger than 2^48 bytes is in the last bin.
 const BINS: usize = ((48 - SMALLEST.trailing_zeros()) << STEPS) as usize;
 const WORDS: usize = BINS.div_ceil(64);
@@ -33,6 +33,13 @@ fn bin_of(size: u64) -> usize {
     (bin as usize).min(BINS - 1)
 }
 
+/// Where an entry is in sorted ones, or would be. Size and address are compared as one number, without a branch.
+fn place(entries: &[Entry], entry: Entry) -> usize {
+    let key = |(size, address, _): Entry| u128::from(size) << 64 | u128::from(address);
+    let wanted = key(entry);
+    entries.partition_point(|known| key(*known) < wanted)
+}
+
 enum Bin {
     Short(Vec<Entry>),
     Long(BTreeSet<Entry>),
@@ -42,8 +49,7 @@ impl Bin {
     fn insert(&mut self, entry: Entry) {
         match self {
             Bin::Short(entries) if entries.len() < SHORT => {
-                let at = entries.partition_point(|known| *known < entry);
-                entries.insert(at, entry);
+                entries.insert(place(entries, entry), entry);
             }
             Bin::Short(entries) => {
                 let mut tree: BTreeSet<_> = entries.drain(..).collect();
@@ -59,7 +65,8 @@ impl Bin {
     fn remove(&mut self, entry: Entry) {
         match self {
             Bin::Short(entries) => {
-                if let Ok(at) = entries.binary_search(&entry) {
+                let at = place(entries, entry);
+                if entries.get(at) == Some(&entry) {
                     entries.remove(at);
                 }
             }
@@ -130,15 +137,25 @@ impl Bins {
 pub struct FreeIndex {
     /// Sorted. An owner stays when its last tile goes, until another one comes.
     owners: Vec<(Owner, Bins)>,
+    /// Where the owner is whose bins changed last.
+    last: usize,
 }
 
 impl FreeIndex {
     fn bins(&self, owner: Owner) -> Option<&Bins> {
+        if let Some((last, bins)) = self.owners.get(self.last)
+            && *last == owner
+        {
+            return Some(bins);
+        }
         let at = self.owners.binary_search_by_key(&owner, |(owner, _)| *owner).ok()?;
         Some(&self.owners[at].1)
     }
 
     fn bins_mut(&mut self, owner: Owner) -> &mut Bins {
+        if self.owners.get(self.last).is_some_and(|(last, _)| *last == owner) {
+            return &mut self.owners[self.last].1;
+        }
         let search = |owners: &[(Owner, Bins)]| owners.binary_search_by_key(&owner, |(owner, _)| *owner);
         let at = search(&self.owners).unwrap_or_else(|_| {
             self.owners.retain(|(_, bins)| !bins.is_empty());
@@ -146,6 +163,7 @@ impl FreeIndex {
             self.owners.insert(at, (owner, Bins::new()));
             at
         });
+        self.last = at;
         &mut self.owners[at].1
     }
 

@@ -9,6 +9,7 @@
 //! Free neighbours are merged at once if they wait for the same stream, and otherwise when a request does not fit. What comes of
 //! it waits for all streams of its parts, however it is split again.
 
+mod blocks;
 mod chunks;
 mod free_index;
 mod grow;
@@ -28,6 +29,7 @@ use crate::driver::Driver;
 use crate::lanes::Lanes;
 use crate::pending::{LaneId, Pending, Point};
 use crate::picture::Cells;
+use blocks::Blocks;
 pub use grow::NO_ADDRESSES;
 use segments::Segments;
 use stitches::Stitches;
@@ -114,7 +116,7 @@ pub struct Large<D: Device> {
     /// driver has no granule 0.
     home: Vec<u64>,
     stitches: Stitches,
-    blocks: AddressMap<TileId>,
+    blocks: Blocks,
     /// The block that was freed last, by the lane that it was allocated on. It is not merged yet: the next request is
     /// often for just such a one. Its tile is still that of a block. Any other request merges it first, so that it
     /// finds what it would have found.
@@ -162,7 +164,7 @@ impl<D: Device> Large<D> {
             limit: u64::MAX,
             home: vec![0; granules as usize],
             stitches: Stitches::default(),
-            blocks: AddressMap::default(),
+            blocks: Blocks::new(base, size),
             hot: None,
             shared: AddressMap::default(),
             spare: Vec::new(),
@@ -295,7 +297,7 @@ impl<D: Device> Large<D> {
 
     /// The size of a block.
     pub fn size_of(&self, address: u64) -> Option<u64> {
-        self.blocks.get(&address).map(|id| self.tiles.get(*id).size)
+        self.blocks.get(address).map(|id| self.tiles.get(id).size)
     }
 
     /// A block from free memory, if some fits.
@@ -402,7 +404,7 @@ impl<D: Device> Large<D> {
 
     /// Notes that a block is used on another lane, too: it is free only when that lane has come past its free.
     pub fn share(&mut self, address: u64, lane: LaneId) -> bool {
-        if !self.blocks.contains_key(&address) {
+        if self.blocks.get(address).is_none() {
             return false;
         }
         let lanes = self.shared.entry(address).or_default();
@@ -414,7 +416,7 @@ impl<D: Device> Large<D> {
 
     /// Frees a block in the order of a lane's work. Returns its size, and `None` if it is none.
     pub fn free(&mut self, address: u64, lane: LaneId) -> Option<u64> {
-        let id = self.blocks.remove(&address)?;
+        let id = self.blocks.remove(address)?;
         let tile = self.tiles.get(id);
         let (size, kind, mut pool) = (tile.size, tile.kind, tile.pool);
         let shared = self.shared.remove(&address).unwrap_or_default();
