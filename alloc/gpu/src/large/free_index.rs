@@ -1,6 +1,6 @@
 //! The index of free tiles: who may take them, then size, then address.
 //!
-//! Each owner has bins of sizes, four to a power of two, and a bit map of those that hold something. A bin is sorted, so that
+//! Each owner has bins of sizes, eight to a power of two, and a bit map of those that hold something. A bin is sorted, so that
 //! the first tile that fits is the best fit: a short one is a vector, in which to insert is to move a cache line or two, and a
 //! long one a tree, so that a million free tiles of one size cost the logarithm.
 //!
@@ -209,14 +209,14 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Entry, FreeIndex, Owner, SHORT, bin_of};
+    use super::{Entry, FreeIndex, Owner, SHORT, STEPS, bin_of};
 
     #[test]
     fn bins_rise_with_the_size() {
         let sizes = (0..50).flat_map(|power| [0, 1, 2, 3].map(|step| (1u64 << power) + (step << power >> 2)));
         let bins: Vec<_> = sizes.map(bin_of).collect();
         assert!(bins.is_sorted());
-        assert_eq!((bin_of(0), bin_of(256), bin_of(320), bin_of(512)), (0, 0, 1, 4));
+        assert_eq!((bin_of(0), bin_of(256), bin_of(288), bin_of(512)), (0, 0, 1, 1 << STEPS));
     }
 
     proptest! {
