@@ -7,7 +7,7 @@
 //!
 //! A segment is written by another process, which may be of another version, damaged or hostile: everything that
 //! comes out of the file is checked in [`reader`], and what passes can be used without care. Nothing here links the
-//! allocator, and nothing here writes to a segment.
+//! allocator, and nothing here writes to a segment but a recorder's request ([`recording::tap`]).
 //!
 //! ```no_run
 //! use poolscope_profiler::{Metric, ProfileBuilder, SegmentReader, discovery, pprof};
@@ -46,6 +46,7 @@ pub mod process;
 pub mod profile;
 pub mod python;
 pub mod reader;
+pub mod recording;
 pub mod report;
 mod segment_file;
 pub mod snapshot;

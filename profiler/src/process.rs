@@ -70,6 +70,12 @@ pub fn thread_names(pid: u32) -> BTreeMap<u32, String> {
     named.collect()
 }
 
+/// The name of a thread; empty if it is gone, or has another id here than in its own pid namespace.
+pub fn thread_name(pid: u32, tid: u32) -> String {
+    let name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    printable(name.strip_suffix(b"\n").unwrap_or(&name))
+}
+
 /// Effective user id of a process.
 pub fn effective_uid(pid: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -229,6 +229,12 @@ impl SegmentReader {
         }
     }
 
+    /// The executables and libraries that the segment knows now.
+    pub fn modules(&mut self) -> Result<Vec<Module>, ReadError> {
+        let header = self.read_same_header()?;
+        self.read_modules(header.region(Region::Modules), &mut Dropped::default())
+    }
+
     /// Reads what the segment says now.
     pub fn snapshot(&mut self) -> Result<Snapshot, ReadError> {
         let mut dropped = Dropped::default();

@@ -7,7 +7,9 @@ use clap::{Args, Parser, Subcommand};
 use color_eyre::eyre::Result;
 use ratatui::layout::Size;
 
-use crate::commands::{bench, check, diff, dump, flamegraph, gc, leaks, list, run, serve, stats, top, watch, whatif};
+use crate::commands::{
+    bench, check, diff, dump, flamegraph, gc, leaks, list, record, run, serve, stats, top, watch, whatif,
+};
 use crate::dashboard::theme::ThemeChoice;
 
 /// An instrumented memory pool: run programs on it, watch their heap live, dump it, check it for leaks.
@@ -43,6 +45,7 @@ pub(crate) enum Command {
     Leaks(leaks::Leaks),
     Bench(bench::Bench),
     Whatif(whatif::Whatif),
+    Record(record::Record),
 }
 
 impl Command {
@@ -63,6 +66,7 @@ impl Command {
             Command::Leaks(leaks) => leaks.run(),
             Command::Bench(bench) => bench.run(),
             Command::Whatif(whatif) => whatif.run(),
+            Command::Record(record) => record.run(),
         }
     }
 }
@@ -87,6 +91,16 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
         Ok(Duration::from_secs_f64(seconds))
     } else {
         Err("between 0.05 and 3600 seconds".into())
+    }
+}
+
+/// A time, `30` or `0.5`.
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds: write 30 or 0.5".to_owned())?;
+    if (0.01..=31_536_000.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("between 0.01 seconds and a year".into())
     }
 }
 

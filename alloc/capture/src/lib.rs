@@ -27,6 +27,12 @@
 //! Where frame pointers lead to something that cannot be, the walk starts again and goes by tables everywhere. Where
 //! that ends early, libgcc's unwinder has a look ([`fallback`]).
 //!
+//! # Every call's stack
+//!
+//! A full trace captures a stack with every allocation. [`capture_quickly`] goes by rules ([`quick_rules`]) that say for a return
+//! address where its frame's words are; it asks nobody anything, and gives up at the first address without a rule. Rules
+//! are [`learn`]ed from captures as above.
+//!
 //! # What it is not for
 //!
 //! The walk recovers the stack pointer, the frame pointer and the return address, nothing else. It starts at a call,
@@ -47,6 +53,8 @@ mod fallback;
 mod frame_pointers;
 mod loader;
 mod modules;
+mod quick;
+mod quick_rules;
 mod reader;
 mod rules;
 mod stack;
@@ -60,6 +68,7 @@ mod tests;
 
 pub use entry::capture;
 pub use modules::{MAX_MODULES, ModuleInfo, PATH_MAX, module, module_count, module_generation};
+pub use quick::{capture_quickly, hash, learn};
 pub use stack::ThreadState;
 
 /// Return addresses in one capture, at most.

@@ -383,6 +383,12 @@ pub fn module_generation() -> u64 {
     TABLE.generation.load(Ordering::Acquire)
 }
 
+/// [`module_generation`], for each step of a quick capture.
+#[inline(always)]
+pub(crate) fn generation() -> u64 {
+    TABLE.generation.load(Ordering::Relaxed)
+}
+
 /// Takes the table's lock.
 pub(crate) fn lock_for_fork() {
     while !TABLE.try_lock() {

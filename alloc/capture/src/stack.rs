@@ -82,6 +82,12 @@ impl ThreadState {
         there
     }
 
+    /// The end of the thread's own stack, if `sp` lies in what is known to be readable of it.
+    #[inline(always)]
+    pub(crate) fn native_end_above(&self, sp: usize) -> Option<usize> {
+        (self.native_start <= sp && sp < self.native_end && sp & 7 == 0).then_some(self.native_end)
+    }
+
     /// The stack that `sp` points into.
     #[inline]
     pub(crate) fn window(&mut self, sp: usize) -> Window {

@@ -30,6 +30,8 @@ pub enum Reason {
     Hooks = 1,
     /// The hardened mode is on.
     Hardened = 2,
+    /// Every call is told to a recorder.
+    Trace = 4,
 }
 
 /// Reasons that hold, as bits.
@@ -39,6 +41,12 @@ static REASONS: AtomicUsize = AtomicUsize::new(0);
 #[inline]
 pub fn is_on_for(reason: Reason) -> bool {
     REASONS.load(Ordering::Relaxed) & reason as usize != 0
+}
+
+/// Whether any reason holds.
+#[inline]
+pub fn is_on() -> bool {
+    REASONS.load(Ordering::Relaxed) != 0
 }
 
 /// Leads all threads through the slow path from now on. Those in the middle of a fast path finish it.

@@ -13,7 +13,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::thread_cache::{BUSY, DYING, EMPTY, Heap};
-use crate::{central_cache, hardened, os, page_heap, registry, sampler, scavenger, thread_pointer};
+use crate::{central_cache, hardened, os, page_heap, registry, sampler, scavenger, thread_pointer, tracer};
 
 /// The thread that has the locks, by the address of its errno, which is the same in the child; null if none has.
 static HOLDER: AtomicPtr<c_int> = AtomicPtr::new(core::ptr::null_mut());
@@ -46,6 +46,7 @@ unsafe extern "C" fn before() {
     scavenger::lock_for_fork();
     registry::lock_for_fork();
     poolscope_capture::fork_prepare();
+    tracer::lock_for_fork();
     hardened::lock_for_fork();
     sampler::lock_for_fork();
     central_cache::lock_for_fork();
@@ -73,6 +74,7 @@ fn unlock() {
     central_cache::unlock_after_fork();
     sampler::unlock_after_fork();
     hardened::unlock_after_fork();
+    tracer::unlock_after_fork();
     registry::unlock_after_fork();
     scavenger::unlock_after_fork();
 }
@@ -99,6 +101,7 @@ unsafe extern "C" fn after_in_child() {
             unsafe { (*thread_pointer::home()).thread_id.set(os::thread_id()) };
         }
         unlock();
+        tracer::forget();
         streams::forget();
         thread_pointer::set(heap);
     }

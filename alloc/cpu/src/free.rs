@@ -15,7 +15,7 @@ use crate::slab::{Slab, owner};
 use crate::spin_lock::SlowPath;
 use crate::thread_cache::Heap;
 use crate::transfer_cache::{self, Batch};
-use crate::{central_cache, hardened, hooks, large, malloc, reentrant, sampler, thread_pointer};
+use crate::{central_cache, detour, hardened, hooks, large, malloc, reentrant, sampler, thread_pointer, tracer};
 
 /// Frees a block. Null is allowed; errno is kept.
 ///
@@ -160,14 +160,23 @@ fn free_rest(p: *mut u8) {
     if p.is_null() {
         return;
     }
+    if !detour::is_on() {
+        return free_unseen(p);
+    }
     if hooks::are_on() {
         // SAFETY: the block is allocated (the caller's promise).
-        return hooks::around_free(p, || unsafe { malloc::usable_size(p) }, || free_unseen(p));
+        return hooks::around_free(p, || unsafe { malloc::usable_size(p) }, || free_unhooked(p));
     }
-    free_unseen(p);
+    free_unhooked(p);
 }
 
-fn free_unseen(p: *mut u8) {
+#[inline(always)]
+fn free_unhooked(p: *mut u8) {
+    if tracer::is_on() { tracer::free(p) } else { free_unseen(p) }
+}
+
+/// A free of the slow path that nobody is told of.
+pub fn free_unseen(p: *mut u8) {
     match registry::enter() {
         Entry::Heap(entered) if hardened::is_on() => hardened::free(entered.slow, Some(entered.heap), p),
         Entry::NoMemory(entered) if hardened::is_on() => hardened::free(entered.slow, None, p),

@@ -14,7 +14,7 @@
 //! | page heap | `page_heap.rs`, `frontier.rs`, `arena.rs` | one |
 //! | system | `system.rs`, `os.rs` | the kernel's |
 //!
-//! Locks nest in the order limbo, registry, hardened, sampler, central cache, page heap.
+//! Locks nest in the order limbo, registry, tracer, hardened, sampler, central cache, page heap.
 //!
 //! The crate runs inside `malloc`: no `std`, no allocation of its own, no panic, no lock held across a call into the
 //! C library, errno kept. Memory of its own comes from `mmap`.
@@ -60,6 +60,7 @@ mod stats;
 mod system;
 mod thread_cache;
 mod thread_pointer;
+mod tracer;
 mod transfer_cache;
 mod word;
 
@@ -88,6 +89,7 @@ pub fn fit_reservation(limit: usize) {
 /// as ended if it is to be kept. A normal exit does this by itself.
 pub fn finish() {
     if let registry::Entry::Heap(entered) = registry::enter() {
+        tracer::session::finish(entered.slow);
         sampler::finish(entered.slow);
     }
 }

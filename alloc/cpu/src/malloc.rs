@@ -12,7 +12,7 @@ use crate::slab::{Slab, owner};
 use crate::spin_lock::SlowPath;
 use crate::stats::{self, TierCounter};
 use crate::thread_cache::Heap;
-use crate::{free, hardened, hooks, large, reentrant, reset, sampler, thread_pointer, transfer_cache};
+use crate::{detour, free, hardened, hooks, large, reentrant, reset, sampler, thread_pointer, tracer, transfer_cache};
 
 /// Allocates `size` bytes at a multiple of 16; null and `ENOMEM` without memory. A size of 0 gets a block of its own.
 #[inline(always)]
@@ -159,13 +159,24 @@ pub fn malloc_zeroed_aligned(size: usize, align: usize) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn allocate(size: usize, align: usize) -> (*mut u8, bool) {
-    if hooks::are_on() {
-        return hooks::around_alloc(size, align, || allocate_unseen(size, align), |got| got.0);
+    // Who starts the process may wait for it: then its very first allocation is told as well.
+    registry::start_process();
+    if !detour::is_on() {
+        return allocate_unseen(size, align);
     }
-    allocate_unseen(size, align)
+    if hooks::are_on() {
+        return hooks::around_alloc(size, align, || allocate_unhooked(size, align), |got| got.0);
+    }
+    allocate_unhooked(size, align)
 }
 
-fn allocate_unseen(size: usize, align: usize) -> (*mut u8, bool) {
+#[inline(always)]
+fn allocate_unhooked(size: usize, align: usize) -> (*mut u8, bool) {
+    if tracer::is_on() { tracer::allocate(size, align) } else { allocate_unseen(size, align) }
+}
+
+/// An allocation of the slow path that nobody is told of.
+pub fn allocate_unseen(size: usize, align: usize) -> (*mut u8, bool) {
     let got = match registry::enter() {
         Entry::Heap(entered) if hardened::is_on() => hardened::allocate(&entered, size, align),
         Entry::Heap(entered) => {
@@ -178,10 +189,19 @@ fn allocate_unseen(size: usize, align: usize) -> (*mut u8, bool) {
         }
         Entry::NoMemory(_) => None,
     };
-    got.unwrap_or_else(|| {
-        os::set_errno(libc::ENOMEM);
-        (core::ptr::null_mut(), false)
-    })
+    or_no_memory(got)
+}
+
+/// What an allocation returns that may have found no memory.
+#[inline(always)]
+pub fn or_no_memory(got: Option<(*mut u8, bool)>) -> (*mut u8, bool) {
+    match got {
+        Some(got) => got,
+        None => {
+            os::set_errno(libc::ENOMEM);
+            (core::ptr::null_mut(), false)
+        }
+    }
 }
 
 /// A block of the tiers, and whether it is known to read as zero. `None` without memory.
@@ -283,11 +303,21 @@ pub unsafe fn realloc(p: *mut u8, size: usize, align: usize) -> *mut u8 {
             return core::ptr::null_mut();
         }
         let usable = usable_size(p);
-        if hooks::are_on() {
-            return hooks::around_realloc(p, usable, size, align, || realloc_unseen(p, usable, size, align));
+        if detour::is_on() {
+            return realloc_seen(p, usable, size, align);
         }
         realloc_unseen(p, usable, size, align)
     }
+}
+
+/// # Safety
+/// As for [`realloc_unseen`].
+#[cold]
+unsafe fn realloc_seen(p: *mut u8, usable: usize, size: usize, align: usize) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    let resize = || unsafe { realloc_unseen(p, usable, size, align) };
+    let tell = || if tracer::is_on() { tracer::realloc(p, size, resize) } else { resize() };
+    if hooks::are_on() { hooks::around_realloc(p, usable, size, align, tell) } else { tell() }
 }
 
 /// # Safety

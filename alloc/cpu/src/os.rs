@@ -312,6 +312,31 @@ pub fn map_wiped_on_fork() -> *mut u8 {
     })
 }
 
+/// Zeroed private memory that a forked child finds zeroed, or not at all; null without memory.
+pub fn map_all_wiped_on_fork(len: usize) -> *mut u8 {
+    let memory = map(len);
+    if memory.is_null() {
+        return memory;
+    }
+    // SAFETY: the pages were just mapped.
+    keep_errno(|| unsafe {
+        if libc::madvise(memory.cast(), len.next_multiple_of(4096), libc::MADV_WIPEONFORK) != 0 {
+            libc::munmap(memory.cast(), len);
+            return core::ptr::null_mut();
+        }
+        memory
+    })
+}
+
+/// Sleeps for `us` microseconds, less than a second. No place where a thread is cancelled.
+pub fn sleep_us(us: u32) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: i64::from(us) * 1000 };
+    // SAFETY: reads the time.
+    keep_errno(|| unsafe {
+        libc::syscall(libc::SYS_nanosleep, &raw const time, core::ptr::null_mut::<libc::timespec>())
+    });
+}
+
 /// A number that nobody can guess, or at least one that differs between processes, images and moments.
 pub fn random_seed() -> u64 {
     let mut random = 0u64;

@@ -17,7 +17,7 @@ use crate::slab::owner;
 use crate::spin_lock::{Guard, SlowPath, SpinLock};
 use crate::stats::{self, TierCounter};
 use crate::thread_cache::{BUSY, DETOUR, DYING, EMPTY, Heap};
-use crate::{detour, fork, hardened, os, sampler, settings, thread_pointer, transfer_cache};
+use crate::{detour, fork, hardened, os, sampler, settings, thread_pointer, tracer, transfer_cache};
 
 struct Registry {
     /// Heaps without a thread, linked through [`Heap::next_unused`].
@@ -122,6 +122,14 @@ pub fn enter_own() -> Option<Own> {
     Some(Own { heap, slow: go_slow() })
 }
 
+/// Makes ready what the process has once, if that is still to be done.
+#[inline]
+pub fn start_process() {
+    if !STARTED.load(Ordering::Relaxed) {
+        drop(enter());
+    }
+}
+
 /// Enters the slow path.
 pub fn enter() -> Entry {
     let current = thread_pointer::get().cast_const();
@@ -189,6 +197,7 @@ fn start_thread() -> Option<&'static Heap> {
         settings::start();
         sampler::start(slow);
         hardened::start(slow);
+        tracer::wait_for_recorder(slow);
     }
     let Some(heap) = adopt_heap(slow).or_else(|| new_heap(slow)) else {
         set_thread(&EMPTY);
@@ -285,6 +294,7 @@ unsafe extern "C" fn on_thread_exit(heap: *mut c_void) {
     poolscope_capture::release(unsafe { &mut *heap.capture.get() });
     stats::sub(TierCounter::ThreadsLive, 1);
     sampler::publish_thread(heap, thread_state::EXITED);
+    tracer::thread::thread_ends(heap);
     sampler::publish_tiers();
     {
         let registry = REGISTRY.lock(slow);

@@ -137,7 +137,7 @@ fn mark_own() {
 }
 
 /// Whether the segment is this process's own, and not that of the parent it was forked from.
-fn own_segment() -> bool {
+pub fn own_segment() -> bool {
     let word = OWN_SEGMENT.load(Ordering::Relaxed);
     // SAFETY: the word is a mapped page, or there is none (then forks are noticed by `fork_child` alone).
     word.is_null() || unsafe { (*word).load(Ordering::Relaxed) == 1 }
@@ -444,6 +444,19 @@ fn write_classes(segment: &Segment) {
     }
     segment.raise_count(Region::Classes, CLASSES as u32);
     segment.raise_count(Region::Tiers, TIER_COUNTERS.len() as u32);
+}
+
+/// Publishes the modules that capture has seen since the last time. No lock that comes after the sampler's is held.
+pub fn publish_modules(slow: SlowPath) {
+    static PUBLISHED: AtomicU64 = AtomicU64::new(0);
+    let generation = poolscope_capture::module_generation();
+    if PUBLISHED.swap(generation, Ordering::Relaxed) == generation {
+        return;
+    }
+    let mut sampler = SAMPLER.lock(slow);
+    let Some(segment) = sampler.own_segment() else { return };
+    let stacks = sampler.stacks.len();
+    sampler.modules.publish(&segment, stacks);
 }
 
 /// Makes room for a new heap's record and writes it.

@@ -21,7 +21,7 @@ use crate::raw_thread::{self, Started};
 use crate::settings;
 use crate::spin_lock::{SlowPath, SpinLock};
 use crate::thread_cache::BUSY;
-use crate::{credentials, idle, page_heap, sampler, thread_pointer};
+use crate::{credentials, idle, page_heap, sampler, thread_pointer, tracer};
 
 /// Steps in which free memory decays.
 const STEPS: u64 = 16;
@@ -174,6 +174,7 @@ fn pass(slow: SlowPath, scavenge_ms: Option<u64>, gc_ms: Option<u64>) -> bool {
         busy = idle::collect(slow, now, after);
     }
     sampler::release_empty(slow);
+    tracer::poll(slow);
     if let Some(delay) = scavenge_ms {
         let free = page_heap::resident_free(slow);
         let allowed = decay.allowed(now, delay, free);

@@ -14,6 +14,7 @@ use crate::os;
 use crate::settings;
 use crate::size_class::CLASSES;
 use crate::stats::{self, TierCounter};
+use crate::tracer;
 
 const PATH_MAX: usize = 512;
 /// Bytes that a region grows by at first; a quarter of what it has later on.
@@ -132,6 +133,7 @@ impl Segment {
     /// Makes this the segment that counters are published to.
     pub fn publish(&self) {
         CURRENT.store(self.base, Ordering::Release);
+        tracer::session::watch(self);
     }
 
     /// The header. The caller holds the sampler's lock.
@@ -139,6 +141,17 @@ impl Segment {
     pub fn header(&self) -> &mut Header {
         // SAFETY: the header exists as long as the process; writers hold the sampler's lock.
         unsafe { &mut *self.base.cast::<Header>() }
+    }
+
+    /// The header, for words that are not only the sampler's.
+    pub fn raw_header(&self) -> *mut Header {
+        self.base.cast()
+    }
+
+    /// The word by which a recorder asks for a trace.
+    pub fn trace_request(&self) -> *mut u64 {
+        // SAFETY: a field of the header, which is mapped.
+        unsafe { &raw mut (*self.raw_header()).trace_request }
     }
 
     fn entry(&self, region: Region) -> *mut RegionEntry {
@@ -286,6 +299,99 @@ fn allocate(offset: u64, len: u64) -> bool {
         os::close(fd);
         done
     })
+}
+
+/// The path of a file beside the segment's, whose name ends with `suffix`. `None` if the segment has no file.
+fn path_beside(suffix: &str) -> Option<PathBuffer> {
+    let mut path = PathBuffer::new();
+    let own = &raw const PATH;
+    // SAFETY: the path is a string that ends with zero, and only changes when a segment is made.
+    let own = unsafe { CStr::from_ptr((*own).as_ptr().cast()) };
+    if own.is_empty() {
+        return None;
+    }
+    path.push(own.to_bytes());
+    path.push(suffix.as_bytes());
+    (!path.overflow).then_some(path)
+}
+
+/// Makes a file of `len` bytes beside the segment's and maps it; one of this name that is there goes. `None` without a
+/// folder or room.
+pub fn create_beside(suffix: &str, len: usize) -> Option<*mut u8> {
+    let path = path_beside(suffix)?;
+    // SAFETY: as in `create_file`.
+    os::keep_errno(|| unsafe {
+        libc::unlink(path.as_ptr());
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+        let fd = os::open(path.as_ptr(), flags, 0o600);
+        map_part(fd, 0, len)
+    })
+}
+
+/// Makes `len` bytes from `offset` on of a file beside the segment's exist, and maps them. `None` without room.
+pub fn map_beside(suffix: &str, offset: u64, len: usize) -> Option<*mut u8> {
+    let path = path_beside(suffix)?;
+    // SAFETY: as above.
+    os::keep_errno(|| unsafe {
+        let fd = os::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0);
+        map_part(fd, offset, len)
+    })
+}
+
+/// Maps a part of a file, after its blocks were allocated so that touching them can't fail; closes the file. A forked
+/// child does not get the mapping.
+///
+/// # Safety
+/// `fd` is the caller's, or negative.
+unsafe fn map_part(fd: libc::c_int, offset: u64, len: usize) -> Option<*mut u8> {
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: system calls on a descriptor of the caller's.
+    unsafe {
+        let allocated = libc::posix_fallocate(fd, offset as i64, len as i64) == 0;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let p = if allocated {
+            libc::mmap(core::ptr::null_mut(), len, access, libc::MAP_SHARED, fd, offset as i64)
+        } else {
+            libc::MAP_FAILED
+        };
+        os::close(fd);
+        if p == libc::MAP_FAILED {
+            return None;
+        }
+        libc::madvise(p, len, libc::MADV_DONTFORK);
+        Some(p.cast())
+    }
+}
+
+/// Removes a file beside the segment's.
+pub fn remove_beside(suffix: &str) {
+    if let Some(path) = path_beside(suffix) {
+        // SAFETY: a string that ends with zero.
+        os::keep_errno(|| unsafe { libc::unlink(path.as_ptr()) });
+    }
+}
+
+/// Whether another process has the segment's file locked (`flock`), as a recorder does as long as it lives.
+pub fn is_locked() -> bool {
+    let Some(path) = path_beside("") else { return false };
+    // SAFETY: system calls on a string that ends with zero and on the descriptor that came of it.
+    os::keep_errno(|| unsafe {
+        let fd = os::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0);
+        if fd < 0 {
+            return false;
+        }
+        let locked = libc::flock(fd, libc::LOCK_SH | libc::LOCK_NB) != 0;
+        os::close(fd);
+        locked
+    })
+}
+
+/// What tells this process from others that had its id: clock ticks after boot when it started, and the boot.
+pub fn start_of_this_process() -> (u64, [u8; 16]) {
+    let start = Start::of_this_process();
+    (start.ticks, start.boot_id)
 }
 
 /// Makes and maps the file.

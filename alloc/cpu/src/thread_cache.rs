@@ -30,6 +30,7 @@ use crate::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
 use crate::slab::{Place, Slab, SlabList, owner};
 use crate::spin_lock::{SlowPath, SpinLock};
 use crate::stats::{self, ClassCounter, TierCounter};
+use crate::tracer::{self, thread::ThreadTrace};
 use crate::transfer_cache::{self, Outbox};
 use crate::{central_cache, page_heap, sampler, scavenger, settings};
 
@@ -132,6 +133,10 @@ pub struct Heap {
     pub pinned: Cell<bool>,
     /// Its thread is in a hook: what it does there is reported to nobody.
     pub in_hook: Cell<bool>,
+    /// Its thread is in a `realloc` that is told as a whole.
+    pub in_realloc: Cell<bool>,
+    /// What the thread needs to trace; null before it did so.
+    pub trace: Cell<*mut ThreadTrace>,
     /// Times that its thread was in the slow path.
     visits: Cell<u64>,
     /// The garbage collector's notes on it.
@@ -207,6 +212,7 @@ impl Heap {
 
     /// Makes blocks of `class` ready, or the next one due to be sampled. False without memory.
     pub fn refill(&'static self, slow: SlowPath, class: SizeClass) -> bool {
+        tracer::poll(slow);
         self.drain(slow);
         let count = &self.counts[class.index()];
         count.refills.set(count.refills.get() + 1);

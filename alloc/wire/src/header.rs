@@ -168,8 +168,20 @@ record! {
         128 page_bytes: u64,
         /// Pools of device memory that found no room in [`Region::Devices`].
         136 dropped_devices: u64,
+        /// What a recorder asks for ([`Request`](crate::trace::Request)), 0 for nothing. The recorder's word, not the program's.
+        144 trace_request: u64,
+        /// [`check_word`](crate::trace::check_word) of it. The recorder's.
+        152 trace_request_check: u64,
+        /// `CLOCK_MONOTONIC` in nanoseconds when the recorder was last at work. The recorder's.
+        160 trace_heartbeat_ns: u64,
+        /// The request that the program answered last.
+        168 trace_answer: u64,
+        /// One of [`trace_state`](crate::trace::trace_state).
+        176 trace_state: u32,
         /// Zero.
-        144 reserved1: [u64; 11],
+        180 reserved4: u32,
+        /// Zero.
+        184 reserved1: [u64; 6],
         /// Odd while [`Region::Peaks`] is being written; 0 before the first peak.
         232 peak_seq: u32,
         /// Zero.

@@ -34,6 +34,8 @@
 //! writer allocates them (`posix_fallocate`) before it raises `committed`, so that a full file system is a
 //! refusal and never a SIGBUS.
 //!
+//! A recorder of every allocation writes three words of the header ([`trace`]); nothing else is ever written by a reader.
+//!
 //! # Who may read when
 //!
 //! - `count` of a region is raised after the record behind it is complete (release), so records below `count` of
@@ -58,6 +60,7 @@ mod record;
 mod records;
 pub mod stats;
 mod tiers;
+pub mod trace;
 
 pub use devices::{DEVICE_COUNTERS_MAX, DEVICE_NAME_MAX, DeviceRecord, MAP_CELLS, cell};
 pub use header::{HEADER_LEN, Header, HeaderError, MAGIC, REGION_COUNT, Region, RegionEntry, VERSION, flags, state};

@@ -67,6 +67,9 @@ declare::settings! {
     /// 1 keeps the segment after a normal exit.
     keep: bool = 0, "POOLSCOPE_KEEP", Switch, Anytime;
 
+    /// Process id of a recorder that the program waits for at its start, if that is its parent: `poolscope record` sets it.
+    recorder: u64 = 0, "POOLSCOPE_RECORDER", Number { min: 0, max: u32::MAX as u64 }, AtStart;
+
     /// 1 says on standard error when the pool has to do without something, such as its segment.
     verbose: bool = 0, "POOLSCOPE_VERBOSE", Switch, Anytime;
 

@@ -1,0 +1,313 @@
+//! A recording session: how a recorder's request is seen and answered, and the file that the rings lie in.
+//!
+//! The request is a word in the segment's header. It is looked at by every general refill, by the scavenger, and by
+//! recording threads once in a batch. The recorder keeps the segment's file locked (`flock`) as long as it lives; its
+//! heartbeat in the header only says when it is time to look whether the lock is still held.
+
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use poolscope_wire::VERSION;
+use poolscope_wire::trace::{
+    MAX_RINGS, Request, RingHeader, TRACE_MAGIC, TRACE_PAGE, TRACE_SUFFIX, TraceHeader, check_word, ring_offset,
+    trace_state,
+};
+
+use crate::detour::{self, Reason};
+use crate::os;
+use crate::sampler;
+use crate::segment::{self, Segment};
+use crate::settings;
+use crate::spin_lock::{SlowPath, SpinLock};
+
+/// Without a heartbeat for so long, the lock is looked at.
+const PATIENCE_NS: u64 = 1_000_000_000;
+/// A thread waits so long for a recorder that lives and takes nothing out.
+const WAIT_MAX_NS: u64 = 10_000_000_000;
+/// How long a program that was started by a recorder waits for its request.
+const START_MS: u64 = 5_000;
+
+/// The request that is being answered: what the threads' rings belong to. 0 while nothing is recorded.
+static CURRENT: AtomicU64 = AtomicU64::new(0);
+/// The last request that was seen, answered or not.
+static SEEN: AtomicU64 = AtomicU64::new(0);
+/// The request word of this process's segment.
+static REQUEST: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const NOTHING).cast_mut());
+/// In its place while there is no segment.
+static NOTHING: AtomicU64 = AtomicU64::new(0);
+/// When the recorder's lock was last looked at, nanoseconds of `CLOCK_MONOTONIC`.
+static LOOKED: AtomicU64 = AtomicU64::new(0);
+
+struct Session {
+    /// The first page of the file, while there is one.
+    header: *mut TraceHeader,
+    rings: u32,
+    request: Option<Request>,
+    /// Whose session it is: a forked child must leave it alone.
+    pid: u32,
+}
+
+// SAFETY: only reached under the lock below.
+unsafe impl Send for Session {}
+
+/// Held while a session begins, ends or gets a ring. Before the sampler's lock.
+static SESSION: SpinLock<Session> =
+    SpinLock::new(Session { header: core::ptr::null_mut(), rings: 0, request: None, pid: 0 });
+
+/// The request that is recorded for now; 0 if none is.
+#[inline(always)]
+pub fn current() -> u64 {
+    CURRENT.load(Ordering::Relaxed)
+}
+
+/// Tells where the request of this process's segment is.
+pub fn watch(segment: &Segment) {
+    SEEN.store(0, Ordering::Relaxed);
+    REQUEST.store(segment.trace_request().cast(), Ordering::Release);
+}
+
+/// Answers a request, if there is a new one.
+#[inline(always)]
+pub fn poll(slow: SlowPath) {
+    // SAFETY: a static, or a word of a mapped segment, which is never unmapped.
+    let word = unsafe { &*REQUEST.load(Ordering::Relaxed) }.load(Ordering::Relaxed);
+    if word != SEEN.load(Ordering::Relaxed) {
+        answer(slow);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn answer(slow: SlowPath) {
+    // The segment of a forked child's parent: its requests are the parent's.
+    let Some(segment) = Segment::current().filter(|_| sampler::own_segment()) else {
+        // SAFETY: as in `poll`.
+        let word = unsafe { &*REQUEST.load(Ordering::Relaxed) }.load(Ordering::Relaxed);
+        return SEEN.store(word, Ordering::Relaxed);
+    };
+    let Some(mut session) = SESSION.try_lock(slow) else { return };
+    let header = segment.raw_header();
+    // SAFETY: the header is mapped; the recorder writes these words as it likes, and they are checked.
+    let (word, check) = unsafe {
+        let check = (&raw const (*header).trace_request_check).read_volatile();
+        ((&raw const (*header).trace_request).read_volatile(), check)
+    };
+    if check != check_word(word) && word != 0 {
+        // Half written: look again at the next call.
+        return;
+    }
+    if word == SEEN.load(Ordering::Relaxed) {
+        return;
+    }
+    SEEN.store(word, Ordering::Relaxed);
+    if session.request.is_some() {
+        end(&mut session, &segment, trace_state::ENDED);
+    }
+    let state = match Request::from_word(word) {
+        None if word == 0 => trace_state::ENDED,
+        None => trace_state::BAD_REQUEST,
+        Some(request) => begin(slow, &mut session, word, request),
+    };
+    set_state(&segment, word, state);
+}
+
+fn set_state(segment: &Segment, answer: u64, state: u32) {
+    let header = segment.raw_header();
+    // SAFETY: the header is mapped, and these are this process's words, changed under the session's lock.
+    unsafe {
+        (&raw mut (*header).trace_state).write_volatile(state);
+        core::sync::atomic::fence(Ordering::Release);
+        (&raw mut (*header).trace_answer).write_volatile(answer);
+    }
+}
+
+fn begin(slow: SlowPath, session: &mut Session, word: u64, request: Request) -> u32 {
+    let Some(header) = segment::create_beside(TRACE_SUFFIX, TRACE_PAGE).map(|page| page.cast::<TraceHeader>()) else {
+        return trace_state::NO_FILE;
+    };
+    let (start_ticks, boot_id) = segment::start_of_this_process();
+    let pid = os::process_id();
+    let now = os::clock_ns(libc::CLOCK_MONOTONIC);
+    // SAFETY: the page was just made, and nobody reads it before the magic is there.
+    unsafe {
+        header.write(TraceHeader {
+            version: VERSION,
+            ring_len: TRACE_PAGE as u64 + request.ring_bytes,
+            request: word,
+            start_monotonic_ns: now,
+            start_ticks,
+            boot_id,
+            pid,
+            ..TraceHeader::ZERO
+        });
+        core::sync::atomic::fence(Ordering::SeqCst);
+        (&raw mut (*header).magic).write_volatile(TRACE_MAGIC);
+    }
+    *session = Session { header, rings: 0, request: Some(request), pid };
+    LOOKED.store(now, Ordering::Relaxed);
+    CURRENT.store(word, Ordering::Release);
+    detour::turn_on(slow, Reason::Trace);
+    trace_state::ON
+}
+
+/// Ends the session that is on. Threads that are in the middle of an event write it to a ring that nobody reads.
+fn end(session: &mut Session, segment: &Segment, state: u32) {
+    CURRENT.store(0, Ordering::Release);
+    detour::turn_off(Reason::Trace);
+    segment::remove_beside(TRACE_SUFFIX);
+    let header = core::mem::replace(&mut session.header, core::ptr::null_mut());
+    session.request = None;
+    session.rings = 0;
+    if !header.is_null() {
+        // SAFETY: the page was mapped by `begin`, and is only used under the lock.
+        unsafe { os::unmap(header.cast(), TRACE_PAGE) };
+    }
+    set_state(segment, SEEN.load(Ordering::Relaxed), state);
+}
+
+/// Looks once in a batch: whether the request has changed, and whether the recorder still lives.
+pub fn look(slow: SlowPath, now: u64) {
+    poll(slow);
+    let Some(segment) = Segment::current() else { return };
+    let header = segment.raw_header();
+    // SAFETY: the header is mapped; any value will do.
+    let heartbeat = unsafe { (&raw const (*header).trace_heartbeat_ns).read_volatile() };
+    let looked = LOOKED.load(Ordering::Relaxed);
+    if now.saturating_sub(heartbeat.min(now)) < PATIENCE_NS || now.saturating_sub(looked) < PATIENCE_NS {
+        return;
+    }
+    if LOOKED.compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() && !segment::is_locked() {
+        abandon(slow);
+    }
+}
+
+#[cold]
+fn abandon(slow: SlowPath) {
+    let Some(segment) = Segment::current().filter(|_| sampler::own_segment()) else { return };
+    let mut session = SESSION.lock(slow);
+    if session.request.is_some() {
+        end(&mut session, &segment, trace_state::ABANDONED);
+    }
+}
+
+/// Waits until `has_room`, for as long as the recorder lives, but not forever. Whether there is room.
+pub fn wait_for_reader(slow: SlowPath, request: u64, mut has_room: impl FnMut() -> bool) -> bool {
+    let begun = os::clock_ns(libc::CLOCK_MONOTONIC);
+    let mut tries = 0u32;
+    loop {
+        if has_room() {
+            return true;
+        }
+        tries += 1;
+        if tries < 16 {
+            core::hint::spin_loop();
+            continue;
+        }
+        let now = os::clock_ns(libc::CLOCK_MONOTONIC);
+        look(slow, now);
+        if current() != request || now.saturating_sub(begun) > WAIT_MAX_NS {
+            return false;
+        }
+        os::sleep_us(if tries < 64 { 20 } else { 200 });
+    }
+}
+
+/// A new ring: its header, the number of its words, and what the recorder wants. `None` without room.
+pub fn new_ring(slow: SlowPath) -> Option<(*mut RingHeader, usize, Request)> {
+    let mut session = SESSION.lock(slow);
+    let request = session.request?;
+    if session.rings >= MAX_RINGS {
+        return None;
+    }
+    let len = TRACE_PAGE + request.ring_bytes as usize;
+    let offset = ring_offset(session.rings, len as u64);
+    let ring = segment::map_beside(TRACE_SUFFIX, offset, len)?.cast::<RingHeader>();
+    session.rings += 1;
+    // SAFETY: the ring was just made; files are made of zeroes.
+    unsafe { (*ring).tail_check = check_word(0) };
+    Some((ring, request.ring_bytes as usize / size_of::<u64>(), request))
+}
+
+/// Tells the recorder of the rings that there are.
+pub fn show_ring(slow: SlowPath) {
+    let session = SESSION.lock(slow);
+    if !session.header.is_null() {
+        core::sync::atomic::fence(Ordering::Release);
+        // SAFETY: the page is mapped while the session has it.
+        let (header, rings) = (session.header, session.rings);
+        unsafe { (&raw mut (*header).rings).write_volatile(rings) };
+    }
+}
+
+/// Counts an event of a thread that got no ring.
+pub fn count_without_ring() {
+    // A racing count is lost: there is no more than a number at stake, and it is not zero.
+    // SAFETY: the slow path's proof is only needed for the lock's sake.
+    let Some(session) = SESSION.try_lock(unsafe { SlowPath::assume() }) else { return };
+    let header = session.header;
+    if !header.is_null() {
+        // SAFETY: as above.
+        unsafe {
+            let lost = &raw mut (*header).lost_without_ring;
+            lost.write_volatile(lost.read_volatile() + 1);
+        }
+    }
+}
+
+/// Whether this process is a child, by a raw `clone`, of the one that records; then it does so no more.
+pub fn is_forked_child(slow: SlowPath) -> bool {
+    let session = SESSION.lock(slow);
+    let forked = session.request.is_some() && session.pid != os::process_id() && !sampler::own_segment();
+    drop(session);
+    if forked {
+        forget();
+    }
+    forked
+}
+
+/// In a forked child: the recording is the parent's.
+pub fn forget() {
+    CURRENT.store(0, Ordering::Release);
+    detour::turn_off(Reason::Trace);
+    // SAFETY: the child has one thread, or its others find the session ended as well.
+    if let Some(mut session) = SESSION.try_lock(unsafe { SlowPath::assume() }) {
+        session.request = None;
+        session.header = core::ptr::null_mut();
+    }
+}
+
+/// At a normal exit.
+pub fn finish(slow: SlowPath) {
+    let Some(segment) = Segment::current().filter(|_| sampler::own_segment()) else { return };
+    if let Some(mut session) = SESSION.try_lock(slow)
+        && session.request.is_some()
+        && session.pid == os::process_id()
+    {
+        end(&mut session, &segment, trace_state::ENDED);
+    }
+}
+
+/// At the first allocation: waits for the recorder that started this program, if one did.
+pub fn wait_for_recorder(slow: SlowPath) {
+    let recorder = settings::current().recorder();
+    // SAFETY: a system call without arguments.
+    if recorder == 0 || recorder != unsafe { libc::getppid() } as u64 || Segment::current().is_none() {
+        return;
+    }
+    for _ in 0..START_MS * 10 {
+        poll(slow);
+        if SEEN.load(Ordering::Relaxed) != 0 {
+            return;
+        }
+        os::sleep_us(100);
+    }
+}
+
+/// For `fork`: takes the lock.
+pub fn lock_for_fork() {
+    SESSION.lock_raw();
+}
+
+/// For `fork`: lets it go, in parent and child.
+pub fn unlock_after_fork() {
+    SESSION.unlock_raw();
+}

@@ -1,0 +1,330 @@
+//! A thread's part of a trace: its ring, and its table of stacks.
+
+use core::sync::atomic::{AtomicU64, AtomicUsize};
+
+use poolscope_capture::{MAX_DEPTH, ThreadState, capture, capture_quickly, hash, learn};
+use poolscope_wire::stack_flags;
+use poolscope_wire::trace::{
+    BATCH, RingHeader, STACK_SLOTS, TRACE_PAGE, alloc_word, free_word, stack_word, tag, value_word,
+};
+
+use super::ring::{Cursor, Ring};
+use super::session;
+use crate::detour;
+use crate::os;
+use crate::registry::Entered;
+use crate::sampler;
+use crate::spin_lock::SlowPath;
+use crate::thread_cache::Heap;
+use crate::thread_pointer;
+
+/// Stacks that have one place in the table.
+const WAYS: usize = 4;
+const SETS: usize = STACK_SLOTS / WAYS;
+
+/// After so many batches, a stack is captured without the rules: modules that were replaced are noticed then.
+const CONFIRM_EVERY: u32 = 16;
+
+/// What a thread needs to trace. In memory that a forked child finds zeroed (`MADV_WIPEONFORK`), so that it does not go on
+/// with its parent's. Made for a heap when it is first needed, and kept for as long as the heap.
+#[repr(C)]
+pub struct ThreadTrace {
+    /// The request that the ring is part of; 0 without one.
+    request: u64,
+    /// Where the writer is.
+    cursor: Cursor,
+    ring: *mut RingHeader,
+    ring_words: usize,
+    /// Frees are to have stacks.
+    free_stacks: bool,
+    lossless: bool,
+    /// Events since the last time was noted.
+    events: u32,
+    batches: u32,
+    tid: u32,
+    /// Events lost since the last one that found room.
+    lost: u64,
+    /// An address that no rule is known for, whatever was tried.
+    unruly: usize,
+    /// The next way to be used anew, of any set.
+    victim: u32,
+    frames: [u64; MAX_DEPTH],
+    /// Hashes of the stacks that the slots mean; 0 for none.
+    stacks: [[u64; WAYS]; SETS],
+}
+
+impl ThreadTrace {
+    fn shared(&self) -> Ring<'static> {
+        // SAFETY: the ring is mapped as long as this has it, `ring_words` words long behind its header; words are shared
+        // with another process, which is what atomics are for.
+        unsafe {
+            let ring = self.ring;
+            Ring {
+                head: AtomicUsize::from_ptr((&raw mut (*ring).head).cast()),
+                tail: AtomicUsize::from_ptr((&raw mut (*ring).tail).cast()),
+                tail_check: AtomicUsize::from_ptr((&raw mut (*ring).tail_check).cast()),
+                words: core::slice::from_raw_parts(ring.byte_add(TRACE_PAGE).cast(), self.ring_words),
+            }
+        }
+    }
+
+    fn count_lost(&mut self, is_free: bool) {
+        self.lost += 1;
+        // SAFETY: the ring is mapped, and its counters are this thread's.
+        unsafe {
+            let counter = if is_free { &raw mut (*self.ring).lost_frees } else { &raw mut (*self.ring).lost_allocs };
+            counter.write_volatile(counter.read_volatile() + 1);
+        }
+    }
+}
+
+/// The trace of the thread that is in the slow path with this heap, with a ring of the session that is on. `None` if there
+/// is none to be had.
+#[inline(always)]
+fn trace_of(entered: &Entered) -> Option<&'static mut ThreadTrace> {
+    let trace = entered.heap.trace.get();
+    // SAFETY: the heap's own, which only its thread touches, and that is here only once at a time.
+    if let Some(trace) = unsafe { trace.as_mut() }
+        && trace.request == session::current()
+        && trace.request != 0
+        && trace.tid == entered.heap.thread_id.get()
+    {
+        return Some(trace);
+    }
+    attach(entered)
+}
+
+/// Tells of a block of `size` bytes at `p`.
+#[inline(always)]
+pub fn note_alloc(entered: &Entered, p: *mut u8, size: usize) {
+    let Some(trace) = trace_of(entered) else { return };
+    let slot = stack_slot(entered, trace);
+    if !begin(entered, trace, 2, false) {
+        return;
+    }
+    let ring = trace.shared();
+    ring.put(&mut trace.cursor, alloc_word(p.addr() as u64, slot));
+    ring.put(&mut trace.cursor, size as u64);
+    ring.publish(&trace.cursor);
+}
+
+/// Tells of the block at `p`, which is about to be free.
+#[inline(always)]
+pub fn note_free(entered: &Entered, p: *mut u8) {
+    let Some(trace) = trace_of(entered) else { return };
+    let slot = if trace.free_stacks { stack_slot(entered, trace) } else { 0 };
+    if !begin(entered, trace, 1, true) {
+        return;
+    }
+    let ring = trace.shared();
+    ring.put(&mut trace.cursor, free_word(p.addr() as u64, slot));
+    ring.publish(&trace.cursor);
+}
+
+/// Makes room for an event of `words` words, and notes the time when it is due. False if the event is lost, and counted.
+#[inline(always)]
+fn begin(entered: &Entered, trace: &mut ThreadTrace, words: usize, is_free: bool) -> bool {
+    if trace.events == 0 || trace.cursor.limit.wrapping_sub(trace.cursor.head) < words + 2 || trace.lost > 0 {
+        return begin_slowly(entered, trace, words, is_free);
+    }
+    trace.events -= 1;
+    true
+}
+
+#[cold]
+#[inline(never)]
+fn begin_slowly(entered: &Entered, trace: &mut ThreadTrace, words: usize, is_free: bool) -> bool {
+    let now = os::clock_ns(libc::CLOCK_MONOTONIC);
+    session::look(entered.slow, now);
+    if trace.request != session::current() {
+        return false;
+    }
+    if !make_room(entered.slow, trace, words + 2) {
+        trace.count_lost(is_free);
+        return false;
+    }
+    let ring = trace.shared();
+    if trace.lost > 0 {
+        ring.put(&mut trace.cursor, value_word(tag::LOST, core::mem::take(&mut trace.lost)));
+    }
+    ring.put(&mut trace.cursor, value_word(tag::TIME, now));
+    trace.events = BATCH - 1;
+    trace.batches = trace.batches.wrapping_add(1);
+    true
+}
+
+/// Makes room for `words` words. False if there is none, and it is not to be waited for.
+fn make_room(slow: SlowPath, trace: &mut ThreadTrace, words: usize) -> bool {
+    let ring = trace.shared();
+    if ring.has_room(&mut trace.cursor, words) {
+        return true;
+    }
+    if !trace.lossless {
+        return false;
+    }
+    // SAFETY: the ring is mapped, and the counter is this thread's.
+    unsafe {
+        let waits = &raw mut (*trace.ring).waits;
+        waits.write_volatile(waits.read_volatile() + 1);
+    }
+    let request = trace.request;
+    session::wait_for_reader(slow, request, || ring.has_room(&mut trace.cursor, words))
+}
+
+/// The slot of the calling thread's stack; the ring gets its frames if they are not there yet. 0 if the stack could not be
+/// told.
+#[inline(always)]
+fn stack_slot(entered: &Entered, trace: &mut ThreadTrace) -> u32 {
+    // One call for all attempts, so that the same stack has the same innermost frame each time.
+    let mut attempts = 0;
+    let (depth, hash, flags) = loop {
+        // SAFETY: the state is this thread's, and no capture runs.
+        let state: &ThreadState = unsafe { &*entered.heap.capture.get() };
+        let quick = if trace.batches >= CONFIRM_EVERY { Err(0) } else { capture_quickly(state, &mut trace.frames) };
+        match quick {
+            Ok((depth, hash)) => break (depth, hash, 0),
+            Err(missing) => {
+                let full = capture_fully(entered, trace, missing);
+                // There is no rule for it, or it is not the rules.
+                if attempts == 2 || missing == trace.unruly {
+                    trace.unruly = missing;
+                    break full;
+                }
+                attempts += 1;
+            }
+        }
+    };
+    let set = hash as usize % SETS;
+    let ways = &trace.stacks[set];
+    for (way, &known) in ways.iter().enumerate() {
+        if known == hash {
+            return (set * WAYS + way) as u32;
+        }
+    }
+    tell_stack(entered, trace, depth, hash, flags)
+}
+
+/// Captures as the sampler does, and learns the rules for the next time.
+#[cold]
+#[inline(never)]
+fn capture_fully(entered: &Entered, trace: &mut ThreadTrace, missing: usize) -> (usize, u64, u16) {
+    trace.batches = 0;
+    let heap: &'static Heap = entered.heap;
+    let before = thread_pointer::get();
+    heap.pinned.set(true);
+    detour::leave(heap);
+    heap.in_sampler.set(true);
+    // SAFETY: as in `sampler::capture_stack`: the state is this thread's heap's, and nested captures are ruled out.
+    let state = unsafe { &mut *heap.capture.get() };
+    let captured = capture(state, &mut trace.frames);
+    let depth = captured.depth.min(MAX_DEPTH);
+    learn(state, &trace.frames[..depth], missing);
+    heap.in_sampler.set(false);
+    thread_pointer::set(before);
+    heap.pinned.set(false);
+    sampler::publish_modules(entered.slow);
+    let flags = if captured.truncated { stack_flags::TRUNCATED } else { 0 }
+        | if captured.incomplete { stack_flags::INCOMPLETE } else { 0 };
+    // Frames of the pool differ from those of a quick capture, and are left out by who reads it.
+    let salt = u64::from(flags).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (depth, hash(&trace.frames[..depth]) ^ salt, flags)
+}
+
+/// Gives a stack a slot, and the ring its frames.
+#[cold]
+#[inline(never)]
+fn tell_stack(entered: &Entered, trace: &mut ThreadTrace, depth: usize, hash: u64, flags: u16) -> u32 {
+    let frames = trace.frames;
+    let Some(frames) = frames.get(..depth) else { return 0 };
+    if hash == 0 || !make_room(entered.slow, trace, 1 + depth) {
+        return 0;
+    }
+    let set = hash as usize % SETS;
+    trace.victim = trace.victim.wrapping_add(1);
+    let mut way = trace.stacks[set].iter().position(|&known| known == 0).unwrap_or(trace.victim as usize % WAYS);
+    if set == 0 && way == 0 {
+        // Slot 0 is no stack.
+        way = 1;
+    }
+    trace.stacks[set][way] = hash;
+    let slot = (set * WAYS + way) as u32;
+    let ring = trace.shared();
+    ring.put(&mut trace.cursor, stack_word(slot, depth, flags));
+    frames.iter().for_each(|&frame| ring.put(&mut trace.cursor, frame));
+    ring.publish(&trace.cursor);
+    slot
+}
+
+/// Gives the heap a ring of the session that is on, or tells the ring that another thread has the heap now.
+#[cold]
+#[inline(never)]
+fn attach(entered: &Entered) -> Option<&'static mut ThreadTrace> {
+    let heap = entered.heap;
+    let request = session::current();
+    if request == 0 || session::is_forked_child(entered.slow) {
+        return None;
+    }
+    if heap.trace.get().is_null() {
+        let memory = os::map_all_wiped_on_fork(size_of::<ThreadTrace>());
+        if memory.is_null() {
+            session::count_without_ring();
+            return None;
+        }
+        heap.trace.set(memory.cast());
+    }
+    // SAFETY: as in `trace_of`; zeroed memory is a trace without a ring.
+    let trace = unsafe { &mut *heap.trace.get() };
+    if trace.request != request {
+        release(trace);
+        let Some((ring, ring_words, wanted)) = session::new_ring(entered.slow) else {
+            session::count_without_ring();
+            return None;
+        };
+        trace.stacks = [[0; WAYS]; SETS];
+        trace.ring = ring;
+        trace.ring_words = ring_words;
+        trace.lossless = wanted.lossless;
+        trace.free_stacks = wanted.free_stacks;
+        trace.cursor = Cursor { head: 0, limit: ring_words };
+        trace.lost = 0;
+        // The first stack is captured with everything looked up.
+        trace.batches = CONFIRM_EVERY;
+        trace.request = request;
+        session::show_ring(entered.slow);
+    }
+    trace.events = 0;
+    trace.tid = heap.thread_id.get();
+    // SAFETY: the ring is mapped, and these are this thread's.
+    unsafe {
+        (*trace.ring).tid = trace.tid;
+        (*trace.ring).uses += 1;
+    }
+    if make_room(entered.slow, trace, 1) {
+        let ring = trace.shared();
+        ring.put(&mut trace.cursor, value_word(tag::THREAD, trace.tid.into()));
+        ring.publish(&trace.cursor);
+    }
+    Some(trace)
+}
+
+/// Gives a heap's ring back, which its thread does when another session begins, or when it ends.
+pub fn release(trace: &mut ThreadTrace) {
+    let ring = core::mem::replace(&mut trace.ring, core::ptr::null_mut());
+    trace.request = 0;
+    if !ring.is_null() {
+        // SAFETY: the mapping is this trace's, and nobody else of this process knows it.
+        unsafe { os::unmap(ring.cast(), TRACE_PAGE + trace.ring_words * size_of::<u64>()) };
+    }
+}
+
+/// At the end of the thread that has `heap`: a ring of a session that has ended goes.
+pub fn thread_ends(heap: &Heap) {
+    // SAFETY: as in `trace_of`.
+    if let Some(trace) = unsafe { heap.trace.get().as_mut() }
+        && trace.request != session::current()
+    {
+        release(trace);
+    }
+}
+
+const _: () = assert!(size_of::<AtomicU64>() == size_of::<AtomicUsize>());

@@ -1,0 +1,18 @@
+//! Recordings: every allocation and free of a program, in a file.
+//!
+//! ```text
+//! program -> rings -> Tap -> Recorder: Matcher, CallPaths -> Writer -> FILE -> Reader -> Replay -> Analysis -> report
+//!            (words)                   (one order, blocks)             (columns)          (profiles at any moment)
+//! ```
+//!
+//! The recorder keeps no more than the blocks in use and the stacks, both bounded, so that its memory does not depend on
+//! what it records.
+
+pub mod call_paths;
+pub mod format;
+pub mod live_table;
+pub mod matcher;
+pub mod recorder;
+pub mod session;
+pub mod tap;
+pub mod writer;

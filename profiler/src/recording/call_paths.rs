@@ -1,0 +1,174 @@
+//! The stacks of a recording: paths in one tree of return addresses, from the outermost function inwards.
+//!
+//! Stacks share their outer frames, so that a new one is mostly a node or two, here and in the file.
+
+use std::collections::HashMap;
+
+/// Most nodes: 28 bytes each.
+pub const MAX_NODES: usize = 2 << 20;
+/// Most stacks.
+pub const MAX_STACKS: usize = 1 << 20;
+
+/// The stack that is not known: it has no frames.
+pub const UNKNOWN: u32 = 0;
+
+/// A node: the frame that called it, and the return address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Index of the outer frame's node; 0 is the root.
+    pub parent: u32,
+    /// The return address.
+    pub address: u64,
+}
+
+/// A stack: its innermost node and what is to be said of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Path {
+    /// Index of the innermost frame's node; 0 for a stack without frames.
+    pub node: u32,
+    /// Bits of [`poolscope_wire::stack_flags`].
+    pub flags: u16,
+}
+
+/// All stacks so far.
+#[derive(Debug)]
+pub struct CallPaths {
+    nodes: Vec<Node>,
+    /// Open addressing by parent and address: node indices, 0 where free.
+    index: Vec<u32>,
+    paths: Vec<Path>,
+    path_index: HashMap<Path, u32>,
+    /// Stacks that found no room.
+    pub refused: u64,
+}
+
+impl Default for CallPaths {
+    fn default() -> Self {
+        let unknown = Path { node: 0, flags: 0 };
+        Self {
+            nodes: vec![Node { parent: 0, address: 0 }],
+            index: vec![0; 1 << 12],
+            paths: vec![unknown],
+            path_index: HashMap::new(),
+            refused: 0,
+        }
+    }
+}
+
+impl CallPaths {
+    /// Nodes, the root included.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Stacks; the first one is [`UNKNOWN`].
+    pub fn paths(&self) -> &[Path] {
+        &self.paths
+    }
+
+    /// The number of a stack, added if it is new; [`UNKNOWN`] if there is no room.
+    pub fn intern(&mut self, frames: &[u64], flags: u16) -> u32 {
+        let mut node = 0;
+        for &address in frames.iter().rev() {
+            match self.child(node, address) {
+                Some(child) => node = child,
+                None => {
+                    self.refused += 1;
+                    return UNKNOWN;
+                }
+            }
+        }
+        let path = Path { node, flags };
+        if let Some(&known) = self.path_index.get(&path) {
+            return known;
+        }
+        if self.paths.len() >= MAX_STACKS {
+            self.refused += 1;
+            return UNKNOWN;
+        }
+        let number = self.paths.len() as u32;
+        self.paths.push(path);
+        self.path_index.insert(path, number);
+        number
+    }
+
+    fn hash(&self, parent: u32, address: u64) -> usize {
+        let mixed = (address ^ u64::from(parent).rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> (64 - self.index.len().trailing_zeros())) as usize
+    }
+
+    fn child(&mut self, parent: u32, address: u64) -> Option<u32> {
+        let mask = self.index.len() - 1;
+        let mut at = self.hash(parent, address);
+        loop {
+            match self.index[at] {
+                0 => break,
+                node if self.nodes[node as usize] == (Node { parent, address }) => return Some(node),
+                _ => at = (at + 1) & mask,
+            }
+        }
+        if self.nodes.len() >= MAX_NODES {
+            return None;
+        }
+        let node = self.nodes.len() as u32;
+        self.nodes.push(Node { parent, address });
+        self.index[at] = node;
+        if self.nodes.len() * 2 > self.index.len() {
+            self.grow();
+        }
+        Some(node)
+    }
+
+    fn grow(&mut self) {
+        self.index = vec![0; self.index.len() * 2];
+        let mask = self.index.len() - 1;
+        for node in 1..self.nodes.len() {
+            let Node { parent, address } = self.nodes[node];
+            let mut at = self.hash(parent, address);
+            while self.index[at] != 0 {
+                at = (at + 1) & mask;
+            }
+            self.index[at] = node as u32;
+        }
+    }
+}
+
+/// The return addresses of the path that ends at `node`, innermost first.
+pub fn frames(nodes: &[Node], node: u32) -> Vec<u64> {
+    let mut frames = Vec::new();
+    let mut at = node;
+    // A node's parent has a smaller index: that is checked where nodes are read, and holds where they are made.
+    while at != 0 {
+        let Some(node) = nodes.get(at as usize) else { break };
+        frames.push(node.address);
+        if node.parent >= at {
+            break;
+        }
+        at = node.parent;
+    }
+    frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_stacks_have_one_number_and_share_their_outer_frames() {
+        let mut paths = CallPaths::default();
+        let one = paths.intern(&[3, 2, 1], 0);
+        let two = paths.intern(&[4, 2, 1], 0);
+        assert_eq!((one, two, paths.intern(&[3, 2, 1], 0)), (1, 2, 1));
+        assert_eq!(paths.intern(&[3, 2, 1], 1), 3, "a stack that was cut is another one");
+        assert_eq!(paths.nodes().len(), 1 + 4);
+        assert_eq!(frames(paths.nodes(), paths.paths()[two as usize].node), [4, 2, 1]);
+        assert!(frames(paths.nodes(), paths.paths()[UNKNOWN as usize].node).is_empty());
+    }
+
+    #[test]
+    fn it_grows_and_finds_what_it_has() {
+        let mut paths = CallPaths::default();
+        let numbers: Vec<u32> = (0..20_000u64).map(|n| paths.intern(&[n, n % 7, 1], 0)).collect();
+        assert!((0..20_000u64).all(|n| paths.intern(&[n, n % 7, 1], 0) == numbers[n as usize]));
+    }
+}

@@ -1,0 +1,270 @@
+//! Writes a recording: events into columns, columns into blocks.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use super::call_paths::CallPaths;
+use super::format::{
+    BLOCK_EVENTS, BLOCK_HEADER_LEN, BlockHeader, EventColumns, FILE_HEADER_LEN, FOOTER_LEN, Kind, Packer, footer, op,
+    write_file_header,
+};
+use super::live_table::LiveTable;
+use super::session::{RecordedModule, Session, Summary};
+
+/// A block of events is written after this time, so that a recorder that is killed loses no more.
+pub const FLUSH_EVERY: Duration = Duration::from_secs(1);
+
+/// Writes a recording to `out`, which only ever gets longer.
+#[derive(Debug)]
+pub struct Writer<W> {
+    out: W,
+    packer: Packer,
+    columns: EventColumns,
+    first_us: u64,
+    last_us: u64,
+    thread: Option<u32>,
+    /// Nodes and stacks that are in the file.
+    nodes: usize,
+    paths: usize,
+    /// Bytes written.
+    bytes: u64,
+    allocs: u64,
+    frees: u64,
+    since_addresses: u64,
+    index: Vec<(u64, BlockHeader)>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a recording.
+    pub fn new(mut out: W, session: &Session) -> io::Result<Self> {
+        write_file_header(&mut out)?;
+        let mut writer = Self {
+            out,
+            packer: Packer::new()?,
+            columns: EventColumns::default(),
+            first_us: 0,
+            last_us: 0,
+            thread: None,
+            nodes: 1,
+            paths: 1,
+            bytes: FILE_HEADER_LEN as u64,
+            allocs: 0,
+            frees: 0,
+            since_addresses: 0,
+            index: Vec::new(),
+        };
+        writer.json(Kind::Session, session)?;
+        Ok(writer)
+    }
+
+    /// Bytes of the file so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes that the file has at least when it is finished now.
+    pub fn bytes_when_finished(&self) -> u64 {
+        let columns = (self.columns.ops.len() * 4) as u64;
+        self.bytes + columns + (self.index.len() * 32) as u64 + 4096
+    }
+
+    /// Allocations and frees so far.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.allocs, self.frees)
+    }
+
+    /// Time of the last event, microseconds since the start.
+    pub fn time_us(&self) -> u64 {
+        self.last_us
+    }
+
+    #[inline]
+    fn op(&mut self, op: u8) {
+        if self.columns.ops.is_empty() {
+            self.first_us = self.last_us;
+        }
+        self.columns.ops.push(op);
+    }
+
+    /// Events that follow are at this time, or at that of the last one if that is later.
+    #[inline]
+    pub fn time(&mut self, us: u64) {
+        if us > self.last_us {
+            self.op(op::TIME);
+            self.columns.times.push(us - self.last_us);
+            self.last_us = us;
+        }
+    }
+
+    /// Events that follow are of this thread.
+    #[inline]
+    pub fn thread(&mut self, thread: u32) {
+        if self.thread != Some(thread) {
+            self.thread = Some(thread);
+            self.op(op::THREAD);
+            self.columns.threads.push(thread);
+        }
+    }
+
+    /// A block is allocated; if it is not followed, it gets no number.
+    #[inline]
+    pub fn alloc(&mut self, size: u64, stack: u32, followed: bool) {
+        self.op(if followed { op::ALLOC } else { op::ALLOC_UNFOLLOWED });
+        self.columns.sizes.push(size);
+        self.columns.stacks.push(stack);
+        self.allocs += 1;
+    }
+
+    /// The block with this number is freed, from a stack if stacks of frees were asked for.
+    #[inline]
+    pub fn free(&mut self, number: u32, stack: Option<u32>) {
+        self.op(op::FREE);
+        self.columns.numbers.push(number);
+        self.columns.free_stacks.extend(stack);
+        self.frees += 1;
+    }
+
+    /// A block that is not known is freed.
+    pub fn free_unknown(&mut self, stack: Option<u32>) {
+        self.op(op::FREE_UNKNOWN);
+        self.columns.free_stacks.extend(stack);
+        self.frees += 1;
+    }
+
+    /// The block with this number was freed by an event that was lost.
+    pub fn free_lost(&mut self, number: u32) {
+        self.op(op::FREE_LOST);
+        self.columns.numbers.push(number);
+    }
+
+    /// The block of events is full.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.columns.ops.len() >= BLOCK_EVENTS - 8
+    }
+
+    /// Writes out what there is: new stacks, then the events.
+    pub fn flush(&mut self, paths: &CallPaths) -> io::Result<()> {
+        self.stacks(paths)?;
+        if self.columns.ops.is_empty() {
+            return self.out.flush();
+        }
+        let (columns, packer) = (&self.columns, &mut self.packer);
+        packer.out.clear();
+        packer.bytes(&columns.ops)?;
+        packer.numbers(columns.sizes.iter().copied())?;
+        packer.numbers(columns.stacks.iter().map(|&stack| stack.into()))?;
+        packer.numbers(columns.numbers.iter().map(|&number| number.into()))?;
+        packer.numbers(columns.free_stacks.iter().map(|&stack| stack.into()))?;
+        packer.numbers(columns.times.iter().copied())?;
+        packer.numbers(columns.threads.iter().map(|&thread| thread.into()))?;
+        let events = columns.ops.len();
+        self.block(Kind::Events, events as u32)?;
+        self.since_addresses += events as u64;
+        self.columns.clear();
+        // A block is read by itself.
+        self.thread = None;
+        self.first_us = self.last_us;
+        self.out.flush()
+    }
+
+    fn stacks(&mut self, paths: &CallPaths) -> io::Result<()> {
+        // A million stacks at once are several blocks.
+        while self.nodes < paths.nodes().len() || self.paths < paths.paths().len() {
+            let nodes = &paths.nodes()[self.nodes..];
+            let nodes = &nodes[..nodes.len().min(BLOCK_EVENTS)];
+            let all_nodes = self.nodes + nodes.len() == paths.nodes().len();
+            // Stacks point at nodes: they come when their nodes are there.
+            let known = if all_nodes { &paths.paths()[self.paths..] } else { &[] };
+            let known = &known[..known.len().min(BLOCK_EVENTS)];
+            let packer = &mut self.packer;
+            packer.out.clear();
+            packer.numbers(nodes.iter().map(|node| node.parent.into()))?;
+            packer.numbers(nodes.iter().map(|node| node.address))?;
+            packer.numbers(known.iter().map(|path| path.node.into()))?;
+            packer.numbers(known.iter().map(|path| path.flags.into()))?;
+            self.nodes += nodes.len();
+            self.paths += known.len();
+            self.block(Kind::Stacks, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Whether so much has happened that it is time to write down where the blocks lie.
+    pub fn wants_addresses(&self, live: usize) -> bool {
+        self.since_addresses > 16 * live as u64 + (4 << 20)
+    }
+
+    /// Writes down where the blocks lie that are in use. Everything before it is written out first.
+    pub fn addresses(&mut self, paths: &CallPaths, live: &LiveTable) -> io::Result<()> {
+        self.flush(paths)?;
+        self.since_addresses = 0;
+        let mut blocks: Vec<(u64, u32)> = live.iter().collect();
+        blocks.sort_unstable();
+        for part in blocks.chunks(BLOCK_EVENTS) {
+            let packer = &mut self.packer;
+            packer.out.clear();
+            // One that goes on with the last block's addresses says so.
+            packer.numbers(std::iter::once(u64::from(part[0] != blocks[0])))?;
+            let before = std::iter::once(0).chain(part.iter().map(|&(address, _)| address >> 4));
+            packer.numbers(part.iter().zip(before).map(|(&(address, _), before)| (address >> 4) - before))?;
+            packer.numbers(part.iter().map(|&(_, number)| number.into()))?;
+            self.block(Kind::Addresses, part.len() as u32)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the list of modules.
+    pub fn modules(&mut self, modules: &[RecordedModule]) -> io::Result<()> {
+        self.json(Kind::Modules, modules)
+    }
+
+    /// Writes what is known of losses and threads so far.
+    pub fn summary(&mut self, summary: &Summary) -> io::Result<()> {
+        self.json(Kind::Summary, summary)
+    }
+
+    /// Ends the file: the index, and where it lies.
+    pub fn finish(mut self) -> io::Result<W> {
+        let packer = &mut self.packer;
+        packer.out.clear();
+        packer.numbers(self.index.iter().map(|(offset, _)| *offset))?;
+        packer.numbers(self.index.iter().map(|(_, block)| block.kind as u64))?;
+        packer.numbers(self.index.iter().map(|(_, block)| block.stored.into()))?;
+        packer.numbers(self.index.iter().map(|(_, block)| block.events.into()))?;
+        packer.numbers(self.index.iter().map(|(_, block)| block.first_us))?;
+        packer.numbers(self.index.iter().map(|(_, block)| block.last_us))?;
+        let offset = self.bytes;
+        self.block(Kind::Index, 0)?;
+        self.out.write_all(&footer(offset))?;
+        self.bytes += FOOTER_LEN as u64;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    fn json(&mut self, kind: Kind, value: &(impl serde::Serialize + ?Sized)) -> io::Result<()> {
+        let json = serde_json::to_vec(value).map_err(io::Error::other)?;
+        self.packer.out.clear();
+        self.packer.bytes(&json)?;
+        self.block(kind, 0)?;
+        self.out.flush()
+    }
+
+    /// Writes what was packed as a block.
+    fn block(&mut self, kind: Kind, events: u32) -> io::Result<()> {
+        let packed = &self.packer.out;
+        let header = BlockHeader {
+            kind,
+            stored: packed.len() as u32,
+            events,
+            first_us: self.first_us,
+            last_us: self.last_us,
+            checksum: crc32fast::hash(packed),
+        };
+        self.out.write_all(&header.to_bytes())?;
+        self.out.write_all(packed)?;
+        self.index.push((self.bytes, header));
+        self.bytes += (BLOCK_HEADER_LEN + packed.len()) as u64;
+        Ok(())
+    }
+}
