@@ -27,7 +27,7 @@ impl Default for LiveTable {
 
 impl LiveTable {
     /// Blocks in it.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.len
     }
 
@@ -164,7 +164,7 @@ mod tests {
                     prop_assert_eq!(table.remove(address), model.remove(&address));
                 }
                 prop_assert_eq!(table.get(address), model.get(&address).copied());
-                prop_assert_eq!(table.len(), model.len());
+                prop_assert_eq!(table.count(), model.len());
             }
             prop_assert_eq!(table.iter().collect::<BTreeMap<_, _>>(), model);
         }

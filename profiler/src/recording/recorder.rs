@@ -179,7 +179,7 @@ impl<W: Write> Recorder<W> {
             frees,
             lost: lost + self.lost_without_ring,
             bytes: self.writer.bytes(),
-            live: self.matcher.live.len(),
+            live: self.matcher.live.count(),
             stacks: self.paths.paths().len() - 1,
             threads: self.threads.len(),
             recording: true,
@@ -206,7 +206,7 @@ impl<W: Write> Recorder<W> {
             if self.writer.is_due() || now - flushed >= FLUSH_EVERY {
                 flushed = now;
                 self.writer.flush(&self.paths)?;
-                if self.writer.wants_addresses(self.matcher.live.len()) {
+                if self.writer.wants_addresses(self.matcher.live.count()) {
                     self.writer.addresses(&self.paths, &self.matcher.live)?;
                 }
             }
@@ -217,7 +217,7 @@ impl<W: Write> Recorder<W> {
                 self.writer.summary(&summary)?;
             }
             // What is still to be written: addresses of the blocks in use, and the stacks.
-            let rest = self.matcher.live.len() as u64 * 8 + (self.paths.nodes().len() as u64) * 2;
+            let rest = self.matcher.live.count() as u64 * 8 + (self.paths.nodes().len() as u64) * 2;
             if options.limit.is_some_and(|limit| self.writer.bytes_when_finished() + rest >= limit) {
                 break "the file has the size that --limit allows";
             }
@@ -482,7 +482,7 @@ impl<W: Write> Recorder<W> {
             }
             if self.writer.is_due() {
                 self.writer.flush(&self.paths)?;
-                if self.writer.wants_addresses(self.matcher.live.len()) {
+                if self.writer.wants_addresses(self.matcher.live.count()) {
                     self.writer.addresses(&self.paths, &self.matcher.live)?;
                 }
             }

@@ -232,8 +232,8 @@ pub fn show_ring(slow: SlowPath) {
     let session = SESSION.lock(slow);
     if !session.header.is_null() {
         core::sync::atomic::fence(Ordering::Release);
-        // SAFETY: the page is mapped while the session has it.
         let (header, rings) = (session.header, session.rings);
+        // SAFETY: the page is mapped while the session has it.
         unsafe { (&raw mut (*header).rings).write_volatile(rings) };
     }
 }
