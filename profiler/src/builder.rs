@@ -63,6 +63,11 @@ impl ProfileBuilder {
 
     /// Builds the profile of a snapshot.
     pub fn build(&mut self, snapshot: &Snapshot) -> Profile {
+        self.build_with_sites(snapshot).0
+    }
+
+    /// The same, and for each stack of the snapshot its site in the profile; none for those that hold and allocated nothing.
+    pub fn build_with_sites(&mut self, snapshot: &Snapshot) -> (Profile, Vec<Option<usize>>) {
         self.known.prepare(snapshot);
         if self.symbols.update_generated(&snapshot.process) {
             self.known.name_generated(&self.symbols);
@@ -92,14 +97,20 @@ impl ProfileBuilder {
             }
         }
         let peak = Peak::find(snapshot, &mut sites);
-        sites.retain(|site| site.in_use != Amount::default() || site.allocated != Amount::default());
-        sites.sort_by(|a, b| {
+        let mut sites: Vec<(usize, Site)> = sites.into_iter().enumerate().collect();
+        sites.retain(|(_, site)| site.in_use != Amount::default() || site.allocated != Amount::default());
+        sites.sort_by(|(_, a), (_, b)| {
             let key = |site: &Site| (site.in_use.bytes, site.allocated.bytes);
             let ((a_use, a_all), (b_use, b_all)) = (key(a), key(b));
             b_use.total_cmp(&a_use).then(b_all.total_cmp(&a_all)).then_with(|| a.locations.cmp(&b.locations))
         });
 
-        Profile {
+        let mut places = vec![None; self.known.sites.len()];
+        sites.iter().enumerate().for_each(|(place, &(site, _))| places[site] = Some(place));
+        let stacks = self.known.stacks.iter().take(snapshot.stacks.len());
+        let site_of_stacks = stacks.map(|&(_, site)| places[site]).collect();
+        let sites = sites.into_iter().map(|(_, site)| site).collect();
+        let profile = Profile {
             period_bytes: snapshot.period_bytes,
             exact: snapshot.exact,
             time_realtime_ns: snapshot.taken_realtime_ns,
@@ -110,7 +121,8 @@ impl ProfileBuilder {
             main: snapshot.process.exe.clone(),
             comments: comments(snapshot),
             ..Profile::default()
-        }
+        };
+        (profile, site_of_stacks)
     }
 
     /// Takes what kept names from being found since the last call; each module is reported once.

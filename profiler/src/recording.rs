@@ -8,6 +8,7 @@
 //! The recorder keeps no more than the blocks in use and the stacks, both bounded, so that its memory does not depend on
 //! what it records.
 
+pub mod analysis;
 pub mod call_paths;
 pub mod format;
 pub mod live_table;

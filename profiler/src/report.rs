@@ -65,7 +65,7 @@ pub fn top_text(profile: &Profile, metric: Metric, rows: usize) -> String {
 }
 
 /// The innermost function and where it is, and its caller.
-fn site_text(profile: &Profile, site: &Site) -> String {
+pub(crate) fn site_text(profile: &Profile, site: &Site) -> String {
     let mut frames = profile.frames(site);
     let Some(innermost) = frames.next() else { return "[no frames]".to_owned() };
     let mut text = frame_text(innermost);

@@ -1,0 +1,608 @@
+//! What a recording comes to: the figures behind every report.
+//!
+//! The events are gone through twice: once to find when most was in use, and once more up to there. What is kept grows
+//! with the stacks and the blocks in use, not with the events.
+
+use std::collections::{BTreeMap, HashMap};
+
+use poolscope_wire::{kind, stack_flags};
+
+use super::call_paths::frames;
+use super::reader::{RecordingError, RecordingReader, Tail};
+use super::replay::{Happening, InUse, Replay, State};
+use super::session::{Session, Summary};
+use crate::builder::ProfileBuilder;
+use crate::profile::Profile;
+use crate::snapshot::{Amount, Dropped, HOST, LiveBlock, PeakMoment, Snapshot, Stack, Tiers};
+
+/// Points of the timeline, at most.
+pub const TIMELINE: usize = 512;
+/// Distinct sizes that are counted one by one; others are one in the list of sizes, and each in the histogram.
+const MAX_SIZES: usize = 1 << 16;
+/// A page is nearly empty if no more than this part of it is in use.
+pub const NEARLY_EMPTY: f64 = 0.25;
+
+/// What is asked of a recording.
+#[derive(Clone, Copy, Debug)]
+pub struct Question {
+    /// Between this time and [`to_us`](Self::to_us), microseconds since the start, growth is counted.
+    pub from_us: u64,
+    /// The end of that time, and of everything that is looked at.
+    pub to_us: u64,
+    /// A block is temporary if its thread freed it after no more than so many other allocations of its own.
+    pub temporary: u64,
+}
+
+impl Default for Question {
+    fn default() -> Self {
+        Self { from_us: 0, to_us: u64::MAX, temporary: 0 }
+    }
+}
+
+/// Objects and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Blocks.
+    pub objects: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+}
+
+impl Count {
+    fn add(&mut self, bytes: u64) {
+        self.objects += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Adds another.
+    pub fn join(&mut self, other: Count) {
+        self.objects += other.objects;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+/// What one stack, or one call site, did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Allocated.
+    pub allocated: Count,
+    /// Freed of that.
+    pub freed: Count,
+    /// Freed by their own thread before it allocated anything else, or little else.
+    pub temporary: Count,
+    /// In use when most was in use in all.
+    pub peak: Count,
+    /// In use at the beginning of the time that was asked for.
+    pub at_start: Count,
+    /// In use at its end.
+    pub at_end: Count,
+    /// Time between allocation and free, of all that were freed, microseconds.
+    pub lifetime_us: u64,
+    /// Blocks on pages that are nearly empty at the end.
+    pub sparse: Count,
+    /// Bytes of those pages that nobody uses, shared by the blocks on them.
+    pub held_free: u64,
+}
+
+impl Figures {
+    /// Adds another's.
+    pub fn join(&mut self, other: &Figures) {
+        self.allocated.join(other.allocated);
+        self.freed.join(other.freed);
+        self.temporary.join(other.temporary);
+        self.peak.join(other.peak);
+        self.at_start.join(other.at_start);
+        self.at_end.join(other.at_end);
+        self.lifetime_us = self.lifetime_us.saturating_add(other.lifetime_us);
+        self.sparse.join(other.sparse);
+        self.held_free = self.held_free.saturating_add(other.held_free);
+    }
+}
+
+/// What one thread did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ThreadFigures {
+    /// Allocated.
+    pub allocated: Count,
+    /// Blocks that it freed, its own and others'.
+    pub frees: u64,
+    /// Blocks of other threads that it freed.
+    pub frees_of_others: u64,
+    /// Its own blocks that were temporary.
+    pub temporary: Count,
+    /// In use at the end of what it allocated.
+    pub at_end: Count,
+}
+
+/// A point of the timeline: a span of time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Span {
+    /// Most bytes in use in it.
+    pub most_bytes: u64,
+    /// Most blocks in use in it.
+    pub most_objects: u64,
+    /// Allocations in it.
+    pub allocs: u64,
+    /// Frees in it.
+    pub frees: u64,
+    /// Something happened in it.
+    pub seen: bool,
+}
+
+/// Most in use.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PeakFound {
+    /// Bytes and blocks.
+    pub count: Count,
+    /// When, microseconds since the start.
+    pub time_us: u64,
+    /// After so many events.
+    pub events: u64,
+}
+
+/// How pages of the page heap were used at the end.
+#[derive(Clone, Debug, Default)]
+pub struct Pages {
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Pages with blocks on them.
+    pub pages: u64,
+    /// Of those, nearly empty ones.
+    pub sparse: u64,
+    /// Pages by how much of them is in use, in tenths.
+    pub tenths: [u64; 10],
+    /// Bytes of nearly empty pages that nobody uses.
+    pub held_free: u64,
+    /// Blocks whose place is not known, because they were allocated after places were last written down.
+    pub unplaced: u64,
+}
+
+/// Everything that a report says.
+#[derive(Debug)]
+pub struct Analysis {
+    /// Whose recording it is.
+    pub session: Session,
+    /// Losses and threads.
+    pub summary: Summary,
+    /// How the file ends.
+    pub tail: Tail,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// What was asked.
+    pub question: Question,
+    /// Time of the last event, microseconds since the start.
+    pub end_us: u64,
+    /// All stacks together.
+    pub total: Figures,
+    /// Frees of blocks that were allocated before the recording, or by events that were lost.
+    pub unknown_frees: u64,
+    /// Frees that were lost, and found out later.
+    pub lost_frees: u64,
+    /// Allocations that were not followed.
+    pub unfollowed: u64,
+    /// Most in use.
+    pub peak: PeakFound,
+    /// By powers of two: the `n`th has sizes from `2^(n-1)` to less than `2^n`; the first has size 0.
+    pub sizes: Vec<Count>,
+    /// The sizes that were asked for most often.
+    pub common_sizes: Vec<(u64, u64)>,
+    /// By powers of ten of microseconds: below 1, 10, 100 and so on; blocks that were freed.
+    pub lifetimes: Vec<Count>,
+    /// Microseconds of a span of the timeline.
+    pub span_us: u64,
+    /// Spans of time.
+    pub timeline: Vec<Span>,
+    /// Threads, as the summary lists them.
+    pub threads: Vec<ThreadFigures>,
+    /// Pages at the end.
+    pub pages: Pages,
+    /// What each stack did.
+    pub stacks: Vec<Figures>,
+    /// The call sites, in use as at the end of the time that was asked for.
+    pub profile: Profile,
+    /// What each site of the profile did.
+    pub sites: Vec<Figures>,
+}
+
+/// The figures while events go by.
+struct Collector {
+    question: Question,
+    stacks: Vec<Figures>,
+    total: Figures,
+    unknown_frees: u64,
+    lost_frees: u64,
+    unfollowed: u64,
+    peak: PeakFound,
+    sizes: Vec<Count>,
+    size_counts: HashMap<u64, u64>,
+    lifetimes: Vec<Count>,
+    span_us: u64,
+    timeline: Vec<Span>,
+    threads: Vec<ThreadFigures>,
+    started: bool,
+    end_us: u64,
+}
+
+impl Collector {
+    fn new(question: Question) -> Self {
+        Self {
+            question,
+            stacks: Vec::new(),
+            total: Figures::default(),
+            unknown_frees: 0,
+            lost_frees: 0,
+            unfollowed: 0,
+            peak: PeakFound::default(),
+            sizes: Vec::new(),
+            size_counts: HashMap::new(),
+            lifetimes: Vec::new(),
+            span_us: 1000,
+            timeline: Vec::new(),
+            threads: Vec::new(),
+            started: question.from_us == 0,
+            end_us: 0,
+        }
+    }
+
+    fn stack(&mut self, stack: u32) -> &mut Figures {
+        grown(&mut self.stacks, stack as usize)
+    }
+
+    fn see(&mut self, state: &State, happening: Happening<'_>) -> bool {
+        if state.time_us > self.question.to_us {
+            return false;
+        }
+        self.end_us = state.time_us;
+        let span = self.span(state.time_us);
+        span.seen = true;
+        span.most_bytes = span.most_bytes.max(state.bytes);
+        span.most_objects = span.most_objects.max(state.objects);
+        match happening {
+            Happening::Alloc(block) | Happening::Unfollowed(block) => {
+                span.allocs += 1;
+                self.allocated(block);
+                if matches!(happening, Happening::Unfollowed(_)) {
+                    self.unfollowed += 1;
+                } else if state.bytes > self.peak.count.bytes {
+                    self.peak = PeakFound {
+                        count: Count { objects: state.objects, bytes: state.bytes },
+                        time_us: state.time_us,
+                        events: state.events,
+                    };
+                }
+            }
+            Happening::Free(block) => {
+                span.frees += 1;
+                self.freed(state, block);
+            }
+            Happening::FreeLost(block) => {
+                self.lost_frees += 1;
+                self.stack(block.stack).freed.add(block.size);
+            }
+            Happening::FreeUnknown => {
+                span.frees += 1;
+                self.unknown_frees += 1;
+                self.thread(state.thread).frees += 1;
+            }
+        }
+        true
+    }
+
+    fn thread(&mut self, thread: u32) -> &mut ThreadFigures {
+        // More than a recorder writes down are one.
+        grown(&mut self.threads, (thread as usize).min(1 << 16))
+    }
+
+    fn allocated(&mut self, block: &InUse) {
+        self.stack(block.stack).allocated.add(block.size);
+        self.thread(block.thread).allocated.add(block.size);
+        let class = (64 - block.size.leading_zeros()) as usize;
+        grown(&mut self.sizes, class).add(block.size);
+        if self.size_counts.len() < MAX_SIZES || self.size_counts.contains_key(&block.size) {
+            *self.size_counts.entry(block.size).or_default() += 1;
+        }
+    }
+
+    fn freed(&mut self, state: &State, block: &InUse) {
+        let lifetime = state.time_us.saturating_sub(block.time_us);
+        let own = state.thread == block.thread;
+        let between = state.order(block.thread).saturating_sub(block.order + 1);
+        let temporary = own && between <= self.question.temporary;
+        let stack = self.stack(block.stack);
+        stack.freed.add(block.size);
+        stack.lifetime_us = stack.lifetime_us.saturating_add(lifetime);
+        if temporary {
+            stack.temporary.add(block.size);
+        }
+        let decade = (lifetime.checked_ilog10().map_or(0, |log| log + 1)) as usize;
+        grown(&mut self.lifetimes, decade).add(block.size);
+        let thread = self.thread(state.thread);
+        thread.frees += 1;
+        thread.frees_of_others += u64::from(!own);
+        if temporary {
+            thread.temporary.add(block.size);
+        }
+    }
+
+    /// The span that a time lies in; spans become longer as the recording does.
+    fn span(&mut self, time_us: u64) -> &mut Span {
+        while time_us / self.span_us >= TIMELINE as u64 {
+            self.span_us = self.span_us.saturating_mul(2);
+            self.timeline = self.timeline.chunks(2).map(joined).collect();
+        }
+        grown(&mut self.timeline, (time_us / self.span_us) as usize)
+    }
+}
+
+fn joined(spans: &[Span]) -> Span {
+    spans.iter().fold(Span::default(), |all, span| Span {
+        most_bytes: all.most_bytes.max(span.most_bytes),
+        most_objects: all.most_objects.max(span.most_objects),
+        allocs: all.allocs + span.allocs,
+        frees: all.frees + span.frees,
+        seen: all.seen || span.seen,
+    })
+}
+
+/// The place at `at`, made if it is not there.
+fn grown<T: Default + Clone>(list: &mut Vec<T>, at: usize) -> &mut T {
+    if list.len() <= at {
+        list.resize(at + 1, T::default());
+    }
+    &mut list[at]
+}
+
+/// What was in use by stack at one moment.
+fn in_use_by_stack(state: &State, stacks: &mut Vec<Figures>, mut place: impl FnMut(&mut Figures) -> &mut Count) {
+    for (_, block) in state.in_use() {
+        place(grown(stacks, block.stack as usize)).add(block.size);
+    }
+}
+
+impl Analysis {
+    /// Goes through a recording.
+    pub fn of(
+        reader: &mut RecordingReader,
+        builder: &mut ProfileBuilder,
+        question: Question,
+    ) -> Result<Analysis, RecordingError> {
+        let mut collector = Collector::new(question);
+        let replay = Replay::run(reader, |state, happening| {
+            if !collector.started && state.time_us >= question.from_us {
+                collector.started = true;
+                in_use_by_stack(state, &mut collector.stacks, |figures| &mut figures.at_start);
+            }
+            collector.see(state, happening)
+        })?;
+        let state = &replay.state;
+        if !collector.started {
+            in_use_by_stack(state, &mut collector.stacks, |figures| &mut figures.at_start);
+        }
+        in_use_by_stack(state, &mut collector.stacks, |figures| &mut figures.at_end);
+        for (_, block) in state.in_use() {
+            collector.thread(block.thread).at_end.add(block.size);
+        }
+        let pages = pages(&replay, reader.session().page_bytes, &mut collector.stacks);
+
+        // Once more, up to the peak.
+        let peak = collector.peak;
+        if peak.events > 0 {
+            let then = Replay::run(reader, |state, _| state.events < peak.events)?;
+            in_use_by_stack(&then.state, &mut collector.stacks, |figures| &mut figures.peak);
+        }
+
+        collector.stacks.resize(replay.paths.len().max(collector.stacks.len()), Figures::default());
+        let mut total = Figures::default();
+        collector.stacks.iter().for_each(|figures| total.join(figures));
+        collector.total = total;
+        let snapshot = snapshot(reader.session(), &replay, &collector);
+        let (mut profile, site_of_stacks) = builder.build_with_sites(&snapshot);
+        profile.comments = comments(reader.session(), &replay, collector.unfollowed);
+        profile.thread_names = thread_names(&replay.summary);
+        let mut sites = vec![Figures::default(); profile.sites.len()];
+        for (figures, site) in collector.stacks.iter().zip(&site_of_stacks) {
+            if let Some(site) = site.and_then(|site| sites.get_mut(site)) {
+                site.join(figures);
+            }
+        }
+        let mut common_sizes: Vec<(u64, u64)> = collector.size_counts.into_iter().collect();
+        common_sizes.sort_by_key(|&(size, count)| (std::cmp::Reverse(count), size));
+        common_sizes.truncate(100);
+        collector
+            .threads
+            .resize(collector.threads.len().max(replay.summary.threads.len().min(1 << 16)), ThreadFigures::default());
+        Ok(Analysis {
+            session: reader.session().clone(),
+            summary: replay.summary,
+            tail: replay.tail,
+            file_bytes: reader.len(),
+            question,
+            end_us: collector.end_us,
+            total,
+            unknown_frees: collector.unknown_frees,
+            lost_frees: collector.lost_frees,
+            unfollowed: collector.unfollowed,
+            peak,
+            sizes: collector.sizes,
+            common_sizes,
+            lifetimes: collector.lifetimes,
+            span_us: collector.span_us,
+            timeline: filled(collector.timeline),
+            threads: collector.threads,
+            pages,
+            stacks: collector.stacks,
+            profile,
+            sites,
+        })
+    }
+
+    /// What a reader of any figure has to know first; empty if there is nothing.
+    pub fn cautions(&self) -> Vec<String> {
+        cautions(&self.session, &self.summary, &self.tail, self.unfollowed)
+    }
+}
+
+/// Spans in which nothing happened have what the one before had in use.
+fn filled(mut timeline: Vec<Span>) -> Vec<Span> {
+    let mut last = Span::default();
+    for span in &mut timeline {
+        if span.seen {
+            last = *span;
+        } else {
+            (span.most_bytes, span.most_objects) = (last.most_bytes, last.most_objects);
+        }
+    }
+    timeline
+}
+
+/// What a reader of any figure has to know first.
+fn cautions(session: &Session, summary: &Summary, tail: &Tail, unfollowed: u64) -> Vec<String> {
+    use crate::figures::{bytes, count};
+    let mut cautions = Vec::new();
+    for ring in summary.losses.iter().filter(|ring| ring.allocs + ring.frees > 0) {
+        let (allocs, frees) = (count(ring.allocs, "allocation"), count(ring.frees, "free"));
+        cautions.push(format!("lost of thread {}: {allocs} and {frees}: figures are too low", ring.tid));
+    }
+    if summary.lost_without_ring > 0 {
+        let events = count(summary.lost_without_ring, "event");
+        cautions.push(format!("lost of threads that had no ring: {events}: figures are too low"));
+    }
+    if unfollowed > 0 {
+        let blocks = count(unfollowed, "allocation");
+        cautions.push(format!(
+            "too many blocks were in use at once: {blocks} not followed, and missing from what is in use"
+        ));
+    }
+    if summary.refused_stacks > 0 {
+        let stacks = count(summary.refused_stacks, "time");
+        cautions.push(format!("too many distinct stacks: {stacks} a new one found no room and counts as unknown"));
+    }
+    if summary.damaged_words > 0 {
+        cautions.push(format!("{} of the program's events made no sense", summary.damaged_words));
+    }
+    match tail {
+        Tail::Finished => {}
+        Tail::Unfinished => cautions.push("the recording was not finished: its end is missing".to_owned()),
+        Tail::Lost { offset, bytes: lost, why } => {
+            let lost = bytes(*lost as f64);
+            cautions.push(format!("the file is damaged from byte {offset} on ({why}): the last {lost} are left out"));
+        }
+    }
+    if !session.from_start {
+        cautions.push("what was allocated before the recording began is not in it".to_owned());
+    }
+    cautions
+}
+
+fn comments(session: &Session, replay: &Replay, unfollowed: u64) -> Vec<String> {
+    let command = if session.args.is_empty() { session.exe.clone() } else { session.args.join(" ") };
+    let mut comments = vec![format!("{command} (pid {}, recorded)", session.pid)];
+    comments.extend(cautions(session, &replay.summary, &replay.tail, unfollowed));
+    comments
+}
+
+fn thread_names(summary: &Summary) -> BTreeMap<u32, String> {
+    let named = summary.threads.iter().filter(|thread| !thread.name.is_empty());
+    named.map(|thread| (thread.tid, thread.name.clone())).collect()
+}
+
+fn amount(count: Count) -> Amount {
+    Amount { objects: count.objects as f64, bytes: count.bytes as f64, samples: count.objects }
+}
+
+/// The recording as the rest of the profiler knows processes: as it is at the end of the replay.
+fn snapshot(session: &Session, replay: &Replay, collector: &Collector) -> Snapshot {
+    let stacks = replay.paths.iter().enumerate().map(|(at, path)| {
+        let figures = collector.stacks.get(at).copied().unwrap_or_default();
+        Stack {
+            frames: frames(&replay.nodes, path.node),
+            kind: kind::HOST,
+            device: 0,
+            incomplete: path.flags & (stack_flags::TRUNCATED | stack_flags::INCOMPLETE) != 0,
+            allocated: amount(figures.allocated),
+            freed: amount(figures.freed),
+            peak: amount(figures.peak),
+        }
+    });
+    let mut live: BTreeMap<(u32, u64, u32), u64> = BTreeMap::new();
+    for (_, block) in replay.state.in_use() {
+        *live.entry((block.stack, block.size, block.thread)).or_default() += 1;
+    }
+    let tid = |thread: u32| replay.summary.threads.get(thread as usize).map_or(0, |thread| thread.tid);
+    let live = live.into_iter().map(|((stack, size, thread), count)| LiveBlock {
+        stack,
+        address: 0,
+        size,
+        weight: count as f64,
+        time_ns: 0,
+        tid: tid(thread),
+        scope: 0,
+        kind: HOST,
+        device: 0,
+    });
+    let end_ns = collector.end_us.saturating_mul(1000);
+    let peak = PeakMoment {
+        bytes: collector.peak.count.bytes,
+        time_ns: session.recorded_monotonic_ns.saturating_add(collector.peak.time_us.saturating_mul(1000)),
+    };
+    Snapshot {
+        process: session.process(),
+        taken_ns: session.recorded_monotonic_ns.saturating_add(end_ns),
+        taken_realtime_ns: session.recorded_realtime_ns.saturating_add(end_ns),
+        period_bytes: 1,
+        exact: true,
+        page_bytes: session.page_bytes,
+        peak: Some(peak),
+        dropped: Dropped::default(),
+        tiers: Tiers::new(Vec::new()),
+        classes: Vec::new(),
+        threads: Vec::new(),
+        stacks: stacks.collect(),
+        modules: replay.modules.iter().map(super::session::RecordedModule::module).collect(),
+        live: live.collect(),
+        devices: Vec::new(),
+        memory: None,
+    }
+}
+
+/// Who holds pages that are nearly empty, by where blocks lay when that was last written down.
+fn pages(replay: &Replay, page_bytes: u64, stacks: &mut Vec<Figures>) -> Pages {
+    let mut pages = Pages { page_bytes, ..Pages::default() };
+    if page_bytes == 0 {
+        return pages;
+    }
+    // Blocks of a page or more fill their pages.
+    let small = |number: u32| replay.state.block(number).filter(|block| block.size < page_bytes);
+    let mut used: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    let mut placed = 0;
+    for &(address, number) in &replay.addresses {
+        let Some(block) = small(number) else { continue };
+        placed += 1;
+        let page = used.entry(address / page_bytes).or_default();
+        // A block takes at least sixteen bytes.
+        page.0 += block.size.max(16).next_multiple_of(16);
+        page.1 += 1;
+    }
+    let all = replay.state.in_use().filter(|(_, block)| block.size < page_bytes).count() as u64;
+    pages.unplaced = all.saturating_sub(placed);
+    pages.pages = used.len() as u64;
+    let is_sparse = |bytes: u64| bytes as f64 <= page_bytes as f64 * NEARLY_EMPTY;
+    for &(bytes, _) in used.values() {
+        pages.tenths[((bytes * 10 / page_bytes) as usize).min(9)] += 1;
+        if is_sparse(bytes) {
+            pages.sparse += 1;
+            pages.held_free += page_bytes - bytes;
+        }
+    }
+    for &(address, number) in &replay.addresses {
+        let (Some(block), Some(&(bytes, blocks))) = (small(number), used.get(&(address / page_bytes))) else {
+            continue;
+        };
+        if is_sparse(bytes) {
+            let figures = grown(stacks, block.stack as usize);
+            figures.sparse.add(block.size);
+            figures.held_free += (page_bytes - bytes) / blocks.max(1);
+        }
+    }
+    pages
+}
