@@ -19,6 +19,7 @@ prometheus          prometheus
 promtool            prometheus
 stress-ng           stress-ng
 gcc                 gcc
+gdb                 gdb
 g++                 g++
 perl                perl
 sqlite3             sqlite3

@@ -11,6 +11,7 @@ pub mod governor;
 mod live_table;
 mod modules;
 mod peak;
+mod probes;
 mod sampled_slabs;
 mod sequence;
 mod stack_table;
@@ -398,6 +399,9 @@ impl Sampler {
         let id = self.stacks.intern(&segment, &captured);
         count_alloc(&segment, id, due.size as u64, due.weight);
         self.peak.grew(host_bytes(due.kind, due.size as u64, due.weight));
+        if due.kind == kind::HOST {
+            probes::allocated(address, due.size as u64, bytes(due.size as u64, due.weight));
+        }
         let record = LiveRecord {
             stack: id,
             address,
@@ -418,6 +422,7 @@ impl Sampler {
         if let Some(record) = self.live.remove(&segment, slot) {
             self.peak.shrinks(&segment, self.stacks.len(), host_bytes(record.kind, record.size, record.weight));
             count_free(&segment, record.stack, record.size, record.weight);
+            probes::freed(record.address);
         }
     }
 
