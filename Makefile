@@ -25,10 +25,13 @@ bench-cpu: ## the pool beside its peers: time, memory and instructions, in one g
 dist-bench-cpu: ## out/bench-cpu-dist, which runs the benchmark on a machine without Cargo and network
 	@scripts/bench-cpu.sh --pack out/bench-cpu-dist
 
+gpu-check: ## the checks of the device pool on this machine's card (ARGS='--help')
+	@scripts/gpu-check.sh $(ARGS)
+
 lint: ## formatting, clippy and, if it is installed, cargo-deny
 	@scripts/lint.sh
 
 clean: ## remove what was built
 	cargo clean
 
-.PHONY: help demo build install test bench-cpu dist-bench-cpu lint clean
+.PHONY: help demo build install test bench-cpu dist-bench-cpu gpu-check lint clean

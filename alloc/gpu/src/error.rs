@@ -117,7 +117,11 @@ impl OutOfMemory {
         }
         let pieces = self.free.saturating_sub(self.whole_granules);
         if pieces >= missing && missing > 0 && pieces > 0 {
-            advice.push(format!("{} lie free between blocks, in pieces of less than 2 MiB", Bytes(pieces)));
+            advice.push(format!(
+                "{} lie free between blocks, in pieces that can't be put together; the largest has {}",
+                Bytes(pieces),
+                Bytes(self.largest_hole)
+            ));
         }
         if missing > 0 && missing <= self.used {
             advice.push(format!("to free {} more would do", Bytes(missing)));

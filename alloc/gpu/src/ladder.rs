@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The free blocks of the calling thread and of the global caches go back to their slabs, and empty slabs become free memory.
-    /// This is also done before memory is created, so that what is there is used first.
+    /// This is also done before memory is created where small blocks hold much more than the program has.
     OwnCaches,
     /// The same with the caches of all threads that are in no call.
     AllCaches,

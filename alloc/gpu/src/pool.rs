@@ -229,10 +229,9 @@ impl<D: Device> Pool<D> {
     ) -> Result<u64, PoolError> {
         let mut address = self.core().take_sampled(class, lane, stream, false)?;
         if address.is_none() {
-            self.shared.reclaim_own();
             let take = |core: &mut Core<D>| core.take_sampled(class, lane, stream, true);
             let first = take(&mut self.core());
-            address = self.shared.climb(first, size_of(class), stream, take)?;
+            address = self.shared.climb(first, size_of(class), stream, || self.shared.reclaim_own(), take)?;
         }
         let address = address.ok_or(PoolError::NotABlock(0))?;
         self.shared.record(address, size, weight);
@@ -255,12 +254,14 @@ impl<D: Device> Pool<D> {
             Ok(Some(address)) => return Ok(address),
             Ok(None) if size > self.core().most() => Err(NO_ADDRESSES.into()),
             Ok(None) => {
-                self.shared.reclaim_own();
+                if self.core().hoards() {
+                    self.shared.reclaim_own();
+                }
                 grow(&mut self.core())
             }
             Err(error) => Err(error),
         };
-        self.shared.climb(first, size, stream, grow)
+        self.shared.climb(first, size, stream, || self.shared.reclaim_own(), grow)
     }
 
     /// Frees a block: work that was given to the stream before may still use it.
@@ -557,10 +558,14 @@ impl<D: Device> Shared<D> {
         let version = self.version.0.load(Ordering::Relaxed);
         if knowledge.version != version {
             knowledge.known.clear();
-            knowledge.limits = core.limits();
             // SAFETY: this is the owning thread, which has the lock.
             let lists = unsafe { cache.lists() };
-            for (lane, class, blocks) in lists.drain() {
+            let blocks = lists.drain();
+            let limits = core.limits();
+            if std::mem::replace(&mut knowledge.limits, limits) != limits {
+                lists.begin_anew();
+            }
+            for (lane, class, blocks) in blocks {
                 if core.large.lanes.is_alive(lane) {
                     lists.get_or_new(lane, class, &knowledge.limits).blocks = blocks;
                 } else {
@@ -607,12 +612,16 @@ impl<D: Device> Shared<D> {
             && core.take_from_reserve(class, lane, batch, &mut blocks) == 0
             && core.take_from_new_slab(class, lane, stream, false, batch, &mut blocks)? == 0
         {
-            drop(core);
             // SAFETY: as above; `list` is not used again.
-            self.reclaim(unsafe { cache.lists() }.drain());
+            let own = || self.reclaim(unsafe { cache.lists() }.drain());
+            let hoards = core.hoards();
+            drop(core);
+            if hoards {
+                own();
+            }
             let mut take = |core: &mut Core<D>| core.take_from_new_slab(class, lane, stream, true, batch, &mut blocks);
             let first = take(&mut lock(&self.core));
-            self.climb(first, size_of(class), stream, take)?;
+            self.climb(first, size_of(class), stream, own, take)?;
             core = lock(&self.core);
         }
         drop(core);
@@ -639,12 +648,14 @@ impl<D: Device> Shared<D> {
         }
     }
 
-    /// Climbs the ladder for a request that found no memory, and tries again after each step.
+    /// Climbs the ladder for a request that found no memory, and tries again after each step; `own` empties the caches of the
+    /// calling thread.
     fn climb<T>(
         &self,
         first: Result<T, PoolError>,
         request: u64,
         stream: Stream,
+        own: impl Fn(),
         mut again: impl FnMut(&mut Core<D>) -> Result<T, PoolError>,
     ) -> Result<T, PoolError> {
         let mut result = first;
@@ -658,8 +669,7 @@ impl<D: Device> Shared<D> {
                 continue;
             }
             match step {
-                // Done before anything was asked of the device.
-                Step::OwnCaches => {}
+                Step::OwnCaches => own(),
                 Step::AllCaches => self.reclaim_all(),
                 Step::PendingFrees => lock(&self.core).wait_for_pending(),
                 Step::Defragment => lock(&self.core).defragment_unless_capturing(),
@@ -670,9 +680,7 @@ impl<D: Device> Shared<D> {
             }
             tried.push(step);
             let mut core = lock(&self.core);
-            if step != Step::OwnCaches {
-                result = again(&mut core);
-            }
+            result = again(&mut core);
             core.counters.ladder.count(step, result.is_ok());
         }
         result

@@ -16,6 +16,8 @@ use crate::records::Records;
 use crate::small::{CHUNK, CLASSES, Counters, Limits, PAGE, Page, SAMPLED, Slabs, ThreadCache, size_of};
 use crate::stats::Stats;
 
+/// What small blocks may hold beyond half as much again as the program has of them.
+const HOARD: u64 = 2 * CHUNK;
 const MS: u64 = 1_000_000;
 const SECOND: u128 = 1_000_000_000;
 
@@ -478,6 +480,13 @@ impl<D: Device> Core<D> {
         self.large_usage + small
     }
 
+    /// Whether small blocks hold so much more than the program has of them that what caches have should be used first. What a
+    /// program swings by has to stay in caches, or they are emptied again and again.
+    pub fn hoards(&self) -> bool {
+        let used = if self.uncounted { self.slabs.out() } else { self.small_counts().usage() };
+        self.slabs.chunk_bytes() > used + used / 2 + HOARD
+    }
+
     /// Other settings, from now on.
     pub fn set_config(&mut self, config: Config) {
         self.uncounted |= !config.enable_stats;
@@ -520,6 +529,7 @@ impl<D: Device> Core<D> {
             fragmentation_bytes: self.large.fragmented(self.recent_request()),
             largest_hole: self.large.largest_free(),
             ladder_climbed: counters.ladder.of(Step::OwnCaches).tried,
+            ladder_own_caches_served: counters.ladder.of(Step::OwnCaches).served,
             ladder_all_caches_tried: counters.ladder.of(Step::AllCaches).tried,
             ladder_all_caches_served: counters.ladder.of(Step::AllCaches).served,
             ladder_pending_frees_tried: counters.ladder.of(Step::PendingFrees).tried,

@@ -69,9 +69,11 @@ stats! {
     from_other_streams,
     /// Calls to the driver.
     driver_calls,
-    /// Requests that found no memory after the thread's own cache had been emptied, and climbed the ladder, since the last reset.
+    /// Requests that found no memory at first and climbed the ladder, since the last reset.
     ladder_climbed,
-    /// Of them, those that were tried again after the caches of all threads had been emptied.
+    /// Of them, those that were served after the thread's own cache and the global ones had been emptied.
+    ladder_own_caches_served,
+    /// Those that were tried again after the caches of all threads had been emptied.
     ladder_all_caches_tried,
     /// Those that were served then.
     ladder_all_caches_served,

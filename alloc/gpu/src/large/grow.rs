@@ -83,6 +83,7 @@ impl<D: Device> Large<D> {
             self.dissolve(tile);
             return Err(error);
         }
+        self.counters.from_other_streams += u64::from(pending.points().any(|point| point.lane != request.lane));
         self.counters.grows += 1;
         Ok(self.take(tile, request))
     }

@@ -254,10 +254,15 @@ impl<D: Device> Large<D> {
         free.map(|(_, tile)| (tile.address, tile.size)).chain(hot)
     }
 
-    /// Bytes of the whole granules in a piece, which can be put together with others; none where there is no virtual memory.
+    /// Bytes of the whole granules in a piece that can be put together with others: those at home. None where there is no virtual
+    /// memory.
     fn whole_granules_of(&self, (address, size): (u64, u64)) -> u64 {
         let (from, to) = (address.next_multiple_of(GRANULE), (address + size) / GRANULE * GRANULE);
-        if self.virtual_memory { to.saturating_sub(from) } else { 0 }
+        if !self.virtual_memory || from >= to {
+            return 0;
+        }
+        let homes = &self.home[self.slot(from)..self.slot(to)];
+        homes.iter().filter(|home| **home != 0).count() as u64 * GRANULE
     }
 
     /// Bytes of all free whole granules, those that are mapped nowhere included.

@@ -71,6 +71,11 @@ impl Slabs {
         held.map(|slab| (slab.class, slab.lane & !SAMPLED, (slab.blocks - slab.free_blocks) as u64))
     }
 
+    /// Bytes of the chunks.
+    pub fn chunk_bytes(&self) -> u64 {
+        self.chunks.len() as u64 * CHUNK
+    }
+
     /// Bytes of blocks that are out of the slabs.
     pub fn out(&self) -> u64 {
         self.out

@@ -113,17 +113,22 @@ impl Lists {
         &mut self.0[at].get_or_insert_with(new)[class]
     }
 
-    /// Takes all blocks out, with their lanes and classes. What the lists keep begins anew.
+    /// Takes all blocks out, with their lanes and classes.
     pub fn drain(&mut self) -> Vec<(LaneId, usize, Vec<u64>)> {
         let mut all = Vec::new();
-        for (lane, lists) in std::mem::take(&mut self.0).into_iter().enumerate() {
-            for (class, list) in lists.into_iter().flat_map(|lists| lists.into_iter().enumerate()) {
+        for (lane, lists) in self.0.iter_mut().enumerate() {
+            for (class, list) in lists.iter_mut().flat_map(|lists| lists.iter_mut().enumerate()) {
                 if !list.blocks.is_empty() {
-                    all.push((lane as LaneId, class, list.blocks));
+                    all.push((lane as LaneId, class, std::mem::take(&mut list.blocks)));
                 }
             }
         }
         all
+    }
+
+    /// Forgets how long the lists have become, which are empty.
+    pub fn begin_anew(&mut self) {
+        self.0.clear();
     }
 }
 
