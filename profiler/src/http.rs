@@ -12,10 +12,11 @@
 //! ```
 //!
 //! Paths and parameters are those of Go's `net/http/pprof`, so that what scrapes Go programs scrapes this. Whoever can
-//! reach the handlers sees function names, paths and arguments of the program: mount them on a loopback address, or
-//! behind [`require_token`].
+//! reach the handlers sees function names, paths and arguments of the program: mount them on a loopback address behind
+//! [`require_local_host`], or behind [`require_token`].
 
 mod access;
+mod cpu;
 mod index;
 mod metrics;
 mod pages;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::get;
 
-pub use access::require_token;
+pub use access::{require_local_host, require_token};
 
 use worker::Worker;
 
@@ -64,6 +65,7 @@ pub fn router_with(source: Source, options: Options) -> Router {
         .route("/debug/pprof", get(pages::index))
         .route("/debug/pprof/heap", get(pages::heap))
         .route("/debug/pprof/allocs", get(pages::allocs))
+        .route("/debug/pprof/profile", get(cpu::profile))
         .route("/debug/pprof/cmdline", get(pages::cmdline))
         .route("/debug/pprof/symbol", get(pages::symbol).post(pages::symbol_post))
         .route("/flamegraph", get(pages::flamegraph))

@@ -55,6 +55,63 @@ async fn a_token_guards_what_it_is_put_around() {
 }
 
 #[tokio::test]
+async fn another_processes_cpu_profile_is_not_to_be_had_here() {
+    let file = TempSegment::new(&sample());
+    let app = http::router(Source::Segment(file.path.clone()));
+    let (status, body) = get(&app, "/debug/pprof/profile?seconds=5").await;
+    assert_eq!(status, StatusCode::NOT_IMPLEMENTED);
+    let says = text(body);
+    assert!(says.contains("perf record -F 99 -g -p 4000000000 -o cpu.perf -- sleep 5"), "{says}");
+}
+
+#[cfg(feature = "cpu-profile")]
+mod cpu {
+    use super::*;
+    use std::process::Command;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    static STOP: AtomicBool = AtomicBool::new(false);
+
+    #[inline(never)]
+    fn burn_the_processor() -> u64 {
+        let mut sum = 1u64;
+        while !STOP.load(Ordering::Relaxed) {
+            for i in 0..10_000u64 {
+                sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(i));
+            }
+        }
+        sum
+    }
+
+    #[tokio::test]
+    async fn a_program_that_mounts_the_handlers_serves_where_its_time_goes() {
+        let busy = std::thread::spawn(burn_the_processor);
+        let app = http::router(Source::Process(std::process::id()));
+        let first = tokio::spawn({
+            let app = app.clone();
+            async move { get(&app, "/debug/pprof/profile?seconds=2").await }
+        });
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        let (status, body) = get(&app, "/debug/pprof/profile?seconds=1").await;
+        assert_eq!((status, text(body).contains("taken already")), (StatusCode::SERVICE_UNAVAILABLE, true));
+        let (status, body) = first.await.expect("ends");
+        STOP.store(true, Ordering::Relaxed);
+        busy.join().expect("ends");
+        assert_eq!(status, StatusCode::OK);
+
+        let folder = tempfile::tempdir().expect("there is room");
+        let path = folder.path().join("cpu.pb.gz");
+        std::fs::write(&path, body).expect("is written");
+        let mut go = Command::new("go");
+        go.args(["tool", "pprof", "-top"]).arg(&path).env("HOME", folder.path()).env("PPROF_TMPDIR", folder.path());
+        let output = go.output().expect("go runs");
+        let (top, said) = (text(output.stdout), text(output.stderr));
+        assert!(top.contains("burn_the_processor") && top.contains("Type: cpu"), "{top}{said}");
+        assert_eq!(said, "");
+    }
+}
+
+#[tokio::test]
 async fn a_segment_that_goes_away_is_an_answer_and_no_end() {
     let file = TempSegment::new(&sample());
     let app = http::router(Source::Segment(file.path.clone()));

@@ -44,9 +44,14 @@ impl Server {
     }
 
     fn get_with(&self, path: &str, headers: &str) -> Response {
+        self.get_from(&self.address, path, headers)
+    }
+
+    /// Asks for a page of the host of that name.
+    fn get_from(&self, host: &str, path: &str, headers: &str) -> Response {
         let mut stream = TcpStream::connect(&self.address).expect("connects");
         stream.set_read_timeout(Some(Duration::from_secs(30))).expect("is set");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n").expect("is sent");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\n").expect("is sent");
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).expect("answers");
         let split = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("has a head");
@@ -156,6 +161,8 @@ fn the_other_pages_say_what_they_should() {
     let picture = server.get("/flamegraph");
     assert!(picture.head.contains("content-type: image/svg+xml") && picture.text().contains("remember_watch"));
     assert!(server.get("/flamegraph?metric=alloc_objects").text().contains("objects allocated"));
+    assert!(server.get("/flamegraph?at=peak").text().contains("at its peak, "));
+    pprof_rules::check_bytes(&server.get("/debug/pprof/heap?at=peak").body, &HEAP);
     assert_eq!(server.get("/healthz").text(), "ok\n");
     let cmdline = server.get("/debug/pprof/cmdline").text();
     assert!(cmdline.contains("kv-server\0--clients\x004"), "{cmdline:?}");
@@ -175,6 +182,11 @@ fn the_other_pages_say_what_they_should() {
         ("/debug/pprof/heap?seconds=0", 400, "between 1 and 3600"),
         ("/debug/pprof/heap?seconds=x", 400, "seconds"),
         ("/flamegraph?metric=cpu", 400, "inuse_space, inuse_objects"),
+        ("/flamegraph?at=dawn", 400, "at=now or at=peak"),
+        ("/flamegraph?at=peak&metric=alloc_space", 400, "about memory in use"),
+        ("/debug/pprof/heap?at=peak&seconds=1", 400, "a difference has no peak"),
+        ("/debug/pprof/profile", 501, "perf record -F 99 -g -p"),
+        ("/debug/pprof/profile?seconds=0", 400, "between 1 and 3600"),
     ] {
         let refused = server.get(path);
         assert_eq!((refused.status, refused.text().contains(says)), (status, true), "{path}: {}", refused.text());
@@ -285,6 +297,51 @@ fn other_machines_need_a_token() {
     assert!(server.get("/?token=s3cret").text().contains("&amp;token=s3cret"), "links keep the token");
 }
 
+/// What a reader does to the program is decided by how it has the segment open: by `pread` from a file that it may not write, it
+/// takes part in nothing that the program executes.
+#[test]
+fn readers_neither_map_the_segment_nor_may_write_to_it() {
+    let pool = Pool::new();
+    let program = kv_server(&pool);
+    let pid = program.pid();
+    let server = Server::start(&pool, &[&pid.to_string()]);
+    assert_eq!(server.get("/debug/pprof/heap").status, 200);
+    assert_eq!(server.get("/metrics").status, 200);
+    let reader = server.running.pid();
+    let segment = pool.segment(pid).expect("it runs").path;
+    let maps = std::fs::read_to_string(format!("/proc/{reader}/maps")).expect("is readable");
+    assert!(!maps.contains(segment.to_str().expect("is text")), "{maps}");
+    let descriptors = std::fs::read_dir(format!("/proc/{reader}/fd")).expect("is readable").flatten();
+    let open = descriptors.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|path| path == segment));
+    let open: Vec<String> = open.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    assert_eq!(open.len(), 1, "it stays open between requests");
+    let info = std::fs::read_to_string(format!("/proc/{reader}/fdinfo/{}", open[0])).expect("is readable");
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).expect("has flags").trim();
+    let flags = i32::from_str_radix(flags, 8).expect("is octal");
+    assert_eq!(flags & libc::O_ACCMODE, libc::O_RDONLY, "{info}");
+    let tracer = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("is readable");
+    assert!(tracer.contains("TracerPid:\t0\n"), "{tracer}");
+}
+
+#[test]
+fn a_page_on_the_web_that_leads_a_browser_here_gets_nothing() {
+    let pool = Pool::new();
+    let program = kv_server(&pool);
+    let pid = program.pid().to_string();
+    let server = Server::start(&pool, &[&pid, "--allow-host", "build.example"]);
+    for (host, status) in [
+        ("rebound.example", 403),
+        ("localhost.rebound.example:6060", 403),
+        ("localhost:6060", 200),
+        ("[::1]:6060", 200),
+        ("build.example:6060", 200),
+    ] {
+        assert_eq!(server.get_from(host, "/debug/pprof/cmdline", "").status, status, "{host}");
+    }
+    let refused = server.get_from("rebound.example", "/metrics", "").text();
+    assert!(refused.contains("not to \"rebound.example\""), "{refused}");
+}
+
 #[test]
 fn a_signal_ends_it_when_the_requests_are_answered() {
     for signal in [libc::SIGTERM, libc::SIGINT] {
@@ -292,7 +349,7 @@ fn a_signal_ends_it_when_the_requests_are_answered() {
         let program = kv_server(&pool);
         let server = Server::start(&pool, &[&program.pid().to_string()]);
         let mut stream = TcpStream::connect(&server.address).expect("connects");
-        let request = "GET /debug/pprof/heap?seconds=2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let request = "GET /debug/pprof/heap?seconds=2 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).expect("is sent");
         // A second answer shows that the first request was taken up.
         assert_eq!(server.get("/healthz").status, 200);

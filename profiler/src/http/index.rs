@@ -5,11 +5,16 @@ use crate::flamegraph::escape;
 
 /// A row of the table: path, what it is.
 const PAGES: &[(&str, &str)] = &[
-    ("debug/pprof/heap", "what is in use, for go tool pprof; ?seconds=N for what changed in N seconds"),
+    (
+        "debug/pprof/heap",
+        "what is in use, for go tool pprof; ?seconds=N for what changed in N seconds, ?at=peak for what was in use at the peak",
+    ),
     ("debug/pprof/allocs", "the same with what was allocated in front; ?seconds=N"),
+    ("debug/pprof/profile", "processor time, of a program that serves this itself; ?seconds=N, 30 if none is given"),
     ("debug/pprof/cmdline", "the program and its arguments"),
     ("debug/pprof/symbol", "names of addresses: ?0x1234+0x5678"),
-    ("flamegraph", "a picture; ?metric=inuse_space, inuse_objects, alloc_space or alloc_objects"),
+    ("flamegraph", "a picture of what is in use; ?metric=inuse_space, inuse_objects, alloc_space or alloc_objects"),
+    ("flamegraph?at=peak", "a picture of what was in use at the peak"),
     ("metrics", "for Prometheus"),
     ("healthz", "answers ok as long as this runs"),
 ];
@@ -29,7 +34,8 @@ pub(super) fn page(entries: &[SegmentEntry], mounted: &str, query: &str) -> Stri
         let command = if entry.args.is_empty() { entry.exe.clone() } else { entry.args.join(" ") };
         html += &format!("<h2>{} <code>{}</code></h2>\n<table>\n", entry.pid, escape(&command));
         for (path, what) in PAGES {
-            let link = format!("{mounted}/{path}?pid={}{query}", entry.pid);
+            let separator = if path.contains('?') { '&' } else { '?' };
+            let link = format!("{mounted}/{path}{separator}pid={}{query}", entry.pid);
             html += &format!(
                 "<tr><td><a href=\"{}\"><code>/{path}</code></a></td><td>{what}</td></tr>\n",
                 attribute(&link)

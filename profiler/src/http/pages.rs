@@ -16,7 +16,7 @@ use crate::discovery::FindError;
 use crate::{Metric, flamegraph as picture, pprof};
 
 /// The longest difference.
-const LONGEST: u64 = 3600;
+pub(super) const LONGEST: u64 = 3600;
 
 /// The most addresses that are named in one request.
 const MOST_ADDRESSES: usize = 10_000;
@@ -26,9 +26,21 @@ pub(super) type Pool = State<Arc<Worker>>;
 /// What a profile is asked for with.
 #[derive(Deserialize)]
 pub(super) struct ProfileQuery {
-    pid: Option<u32>,
-    seconds: Option<u64>,
+    pub(super) pid: Option<u32>,
+    pub(super) seconds: Option<u64>,
     metric: Option<String>,
+    at: Option<String>,
+}
+
+impl ProfileQuery {
+    /// The moment that is asked for: true for the peak.
+    fn at_peak(&self) -> Result<bool, String> {
+        match self.at.as_deref() {
+            None | Some("now") => Ok(false),
+            Some("peak") => Ok(true),
+            Some(other) => Err(format!("there is no such moment as {other}: ask for at=now or at=peak")),
+        }
+    }
 }
 
 /// A response in plain text.
@@ -51,7 +63,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-fn bad(why: impl Into<String>) -> Response {
+pub(super) fn bad(why: impl Into<String>) -> Response {
     text(StatusCode::BAD_REQUEST, why.into() + "\n")
 }
 
@@ -93,6 +105,12 @@ async fn profile(pool: &Worker, query: &ProfileQuery, name: &str, shown: Metric)
         Err(refusal) => return refusal.into_response(),
     };
     let mut name = name.to_owned();
+    match query.at_peak() {
+        Ok(false) => {}
+        Ok(true) if query.seconds.is_some() => return bad("a difference has no peak: leave seconds or at out"),
+        Ok(true) => reading = reading.at_peak().unwrap_or(reading),
+        Err(why) => return bad(why),
+    }
     if let Some(seconds) = query.seconds {
         if !(1..=LONGEST).contains(&seconds) {
             return bad(format!("seconds={seconds} is not between 1 and {LONGEST}"));
@@ -172,8 +190,18 @@ pub(super) async fn flamegraph(State(pool): Pool, Query(query): Query<ProfileQue
     };
     let process = &reading.snapshot.process;
     let program = process.exe.rsplit('/').next().unwrap_or_default();
-    let title = format!("{program} (pid {}): {}", process.pid, metric.describe());
-    let profile = reading.profile;
+    let mut profile = reading.profile;
+    let mut when = String::new();
+    match query.at_peak() {
+        Ok(false) => {}
+        Ok(true) if !metric.is_in_use() => return bad("the peak is about memory in use: leave at or metric out"),
+        Ok(true) => {
+            when = profile.peak.map(|peak| format!(" at its peak, {}", peak.when())).unwrap_or_default();
+            profile = profile.at_peak().unwrap_or(profile);
+        }
+        Err(why) => return bad(why),
+    }
+    let title = format!("{program} (pid {}){when}: {}", process.pid, metric.describe());
     let body = match written(move |out| picture::write_flamegraph(&profile, metric, &title, out)).await {
         Ok(body) => body,
         Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot draw the flamegraph: {error}\n")),

@@ -56,6 +56,7 @@ enum Request {
 /// The way to the thread.
 #[derive(Debug)]
 pub(super) struct Worker {
+    served: Option<u32>,
     requests: mpsc::SyncSender<Request>,
 }
 
@@ -63,6 +64,12 @@ impl Worker {
     /// Starts the thread; it ends when this is dropped.
     pub(super) fn start(source: Source, options: Options) -> Self {
         let (requests, inbox) = mpsc::sync_channel(WAITING);
+        let served = match &source {
+            Source::Process(pid) => Some(*pid),
+            // Perhaps that of a process that is gone.
+            Source::Segment(path) => Some(crate::reader::pid_from_path(path).unwrap_or(0)),
+            Source::All => None,
+        };
         // Without a thread every request is refused, which says more than a panic in whoever mounts the handlers.
         let _ = thread::Builder::new().name("poolscope-http".to_owned()).spawn(move || {
             let mut files = Files { source, options, open: HashMap::new() };
@@ -70,7 +77,12 @@ impl Worker {
                 files.answer(request);
             }
         });
-        Self { requests }
+        Self { served, requests }
+    }
+
+    /// The process that is served, if it is only one.
+    pub(super) fn served_pid(&self) -> Option<u32> {
+        self.served
     }
 
     async fn ask<T>(&self, request: impl FnOnce(Answer<T>) -> Request) -> Result<T, Refusal> {

@@ -44,6 +44,9 @@ pub(crate) struct Serve {
     /// File with the token that requests must send
     #[arg(long, value_name = "FILE")]
     token_file: Option<std::path::PathBuf>,
+    /// Answer to this name, too: without a token, a server on a loopback address answers to names of this machine only
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
 }
 
 impl Serve {
@@ -65,9 +68,10 @@ impl Serve {
             .into());
         }
         let mut app = http::router_with(source, Options { debug_dirs: symbols::debug_dirs().to_vec() });
-        if let Some(token) = token {
-            app = http::require_token(app, token);
-        }
+        app = match token {
+            Some(token) => http::require_token(app, token),
+            None => http::require_local_host(app, self.allow_host),
+        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let done = runtime.block_on(serve(self.listen, app));
         // Connections that are still open end with the process.
