@@ -28,10 +28,19 @@ dist-bench-cpu: ## out/bench-cpu-dist, which runs the benchmark on a machine wit
 gpu-check: ## the checks of the device pool on this machine's card (ARGS='--help')
 	@scripts/gpu-check.sh $(ARGS)
 
+bench-gpu: ## the GPU pool beside cudaMalloc, PyTorch, RMM and CuPy, on a machine with a GPU (ARGS='--help')
+	@scripts/bench-gpu.sh $(ARGS)
+
+bench-gpu-sim: ## placement policies on the simulated device: what they hold, calls to the driver; fails if a goal is missed
+	@scripts/bench-gpu.sh --device sim --check $(ARGS)
+
+dist-gpu: ## out/gpu-dist: benchmarks, device tests, plug-in and samples for a machine with a GPU and without Cargo and network
+	@scripts/dist-gpu.sh out/gpu-dist
+
 lint: ## formatting, clippy and, if it is installed, cargo-deny
 	@scripts/lint.sh
 
 clean: ## remove what was built
 	cargo clean
 
-.PHONY: help demo build install test bench-cpu dist-bench-cpu gpu-check lint clean
+.PHONY: help demo build install test bench-cpu dist-bench-cpu gpu-check bench-gpu bench-gpu-sim dist-gpu lint clean

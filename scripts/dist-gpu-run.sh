@@ -1,0 +1,45 @@
+#!/bin/sh
+# Starts what is packed in this folder, on a machine with a GPU.
+set -eu
+here=$(dirname "$(readlink -f "$0")")
+usage() {
+    cat <<'TEXT'
+usage: run WHAT [ARGUMENTS]
+
+  bench    the pool beside its peers (bench-gpu; --help)
+  sim      the placement policies on the simulated device (no card is needed)
+  trace    a trace of your own on the policies: run trace FILE [--policy a,b]
+  whatif   what would suit a trace of your own: run whatif FILE
+  check    the tests of the device
+  python   a sample: run python torch_train.py
+TEXT
+}
+what=${1:-}
+[ $# = 0 ] || shift
+case $what in
+    bench)
+        "$here/peers/build-torch.sh" || true
+        exec "$here/bin/bench-gpu" --peers "$here/peers" "$@"
+        ;;
+    sim) exec "$here/bin/bench-gpu" --device sim "$@" ;;
+    trace)
+        file=${1:?run trace FILE}
+        shift
+        exec "$here/bin/poolscope" bench gpu --device 0 --trace "$file" "$@"
+        ;;
+    whatif) exec "$here/bin/poolscope" whatif "$@" ;;
+    check)
+        [ -x "$here/bin/gpu-check" ] || { echo "gpu-check is not packed" >&2; exit 2; }
+        exec "$here/bin/gpu-check" "$@"
+        ;;
+    python)
+        script=${1:?run python SCRIPT}
+        shift
+        POOLSCOPE_GPU_LIB="$here/lib/libpoolscope_gpu.so" exec python3 "$here/python/$script" "$@"
+        ;;
+    help | --help | -h) usage ;;
+    *)
+        usage >&2
+        exit 2
+        ;;
+esac

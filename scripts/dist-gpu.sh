@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Packs what runs on a machine with a GPU that has neither Cargo nor a network: dist-gpu.sh FOLDER
+#
+# Benchmarks, tests of the device, the plug-in with its samples in Python, the recorded traces, the peers. FOLDER/run says how each
+# is started.
+. "$(dirname "$0")/common.sh"
+
+folder=${1:?usage: dist-gpu.sh FOLDER}
+need_build_tools
+cargo build --release --quiet -p poolscope-bench -p poolscope-plugin -p poolscope-tui -p poolscope-gpu --bins --lib
+cargo build --release --quiet -p poolscope-gpu --examples
+
+rm -rf "$folder"
+mkdir -p "$folder/bin" "$folder/lib" "$folder/traces" "$folder/python" "$folder/peers"
+release=$target_dir/release
+for program in bench-gpu poolscope gpu-check examples/gpu-check examples/speed; do
+    [ ! -x "$release/$program" ] || cp "$release/$program" "$folder/bin"
+done
+cp "$release/libpoolscope_gpu.so" alloc/plugin/include/poolscope_gpu.h "$folder/lib"
+cp alloc/gpu/tests/data/*.trace.gz "$folder/traces"
+cp samples/python/*.py "$folder/python"
+scripts/gpu-peers.sh "$folder/peers"
+find "$folder/bin" "$folder/lib" "$folder/peers" -type f \( -name '*.so' -o -perm -u+x ! -name '*.sh' \) \
+    -exec strip --strip-debug {} +
+cp scripts/dist-gpu-run.sh "$folder/run"
+chmod +x "$folder/run"
+
+size=$(du -sm "$folder" | cut -f1)
+[ "$size" -le 64 ] || die "$folder has $size MiB: it must not be over 64."
+echo "$folder ($size MiB) runs on any machine with a glibc at least as new; $folder/run says how."
