@@ -44,47 +44,23 @@ const QUICK: f64 = 100.0;
 /// Policies that hold so much more than the least are as good.
 const NEAR: f64 = 1.01;
 
-/// A setting that is not the default.
-#[derive(Clone, Copy, Debug)]
-enum Change {
-    Alignment(u64),
-    ThreadCacheMaxBlocks(usize),
-    BatchAllocCount(usize),
-}
-
-impl Change {
-    fn apply(self, config: &mut Config) {
-        match self {
-            Change::Alignment(bytes) => config.alignment = bytes,
-            Change::ThreadCacheMaxBlocks(blocks) => config.thread_cache_max_blocks = blocks,
-            Change::BatchAllocCount(blocks) => config.batch_alloc_count = blocks,
-        }
-    }
-
-    /// As it is written in Rust.
-    fn field(self) -> String {
-        match self {
-            Change::Alignment(bytes) => format!("alignment: {bytes}"),
-            Change::ThreadCacheMaxBlocks(blocks) => format!("thread_cache_max_blocks: {blocks}"),
-            Change::BatchAllocCount(blocks) => format!("batch_alloc_count: {blocks}"),
-        }
-    }
-}
+/// Settings that are not the default: name and value.
+type Changes = &'static [(&'static str, &'static str)];
 
 /// A policy with settings.
 struct Candidate {
     policy: &'static str,
-    changes: &'static [Change],
+    changes: Changes,
 }
 
 /// All that are tried, in the order of preference among equals.
 const CANDIDATES: [Candidate; 11] = [
     Candidate { policy: "tiered", changes: &[] },
-    Candidate { policy: "tiered", changes: &[Change::Alignment(512)] },
-    Candidate { policy: "tiered", changes: &[Change::ThreadCacheMaxBlocks(16)] },
-    Candidate { policy: "tiered", changes: &[Change::ThreadCacheMaxBlocks(256)] },
-    Candidate { policy: "tiered", changes: &[Change::BatchAllocCount(4)] },
-    Candidate { policy: "tiered", changes: &[Change::BatchAllocCount(64)] },
+    Candidate { policy: "tiered", changes: &[("alignment", "512")] },
+    Candidate { policy: "tiered", changes: &[("thread_cache_max_blocks", "16")] },
+    Candidate { policy: "tiered", changes: &[("thread_cache_max_blocks", "256")] },
+    Candidate { policy: "tiered", changes: &[("batch_alloc_count", "4")] },
+    Candidate { policy: "tiered", changes: &[("batch_alloc_count", "64")] },
     Candidate { policy: "async", changes: &[] },
     Candidate { policy: "bfc", changes: &[] },
     Candidate { policy: "slab", changes: &[] },
@@ -93,21 +69,21 @@ const CANDIDATES: [Candidate; 11] = [
 ];
 
 impl Candidate {
-    fn config(&self) -> Config {
+    fn config(&self) -> Result<Config, String> {
         let mut config = Config::default();
-        self.changes.iter().for_each(|change| change.apply(&mut config));
-        config
+        self.changes.iter().try_for_each(|(name, value)| config.set(name, value)).map_err(|error| error.to_string())?;
+        Ok(config)
     }
 
     fn label(&self) -> String {
-        let changes = self.changes.iter().map(|change| format!(", {}", change.field().replace(':', "")));
+        let changes = self.changes.iter().map(|(name, value)| format!(", {name} {value}"));
         std::iter::once(self.policy.to_owned()).chain(changes).collect()
     }
 
     fn run(&self, trace: &Trace, memory: u64, passes: usize) -> Result<Trial, String> {
         let device = Arc::new(Simulated::new(memory));
         let streams = (0..trace.streams()).map(|_| device.non_blocking_stream()).collect();
-        let trial = Trial::run(self.policy, &self.config(), &device, streams, trace, passes);
+        let trial = Trial::run(self.policy, &self.config()?, &device, streams, trace, passes);
         trial.ok_or_else(|| "no such policy".to_owned())?.map_err(|error| error.to_string())
     }
 
@@ -137,7 +113,7 @@ struct Outcome {
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     figures: Option<Figures>,
     #[serde(skip)]
-    changes: &'static [Change],
+    changes: Changes,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -280,25 +256,29 @@ fn recommend(outcomes: &[Outcome], trace: &Trace) -> Option<Recommendation> {
 
 /// How to use a candidate, in code and environment.
 fn settings(outcome: &Outcome) -> String {
-    let rust = match (outcome.policy, outcome.changes) {
-        ("tiered", []) => "let pool = poolscope_gpu::Pool::new(device, poolscope_gpu::Config::default())?;".to_owned(),
-        ("tiered", changes) => {
-            let fields: Vec<String> = changes.iter().map(|change| change.field()).collect();
-            let fields = fields.join(", ");
-            format!(
-                "let config = poolscope_gpu::Config {{ {fields}, ..Default::default() }};\n\
-                 let pool = poolscope_gpu::Pool::new(device, config)?;"
-            )
-        }
-        (policy, _) => format!(
-            "let policy = poolscope_gpu::policies::build({policy:?}, device, &Default::default()).expect(\"its name\")?;"
-        ),
+    if outcome.policy != "tiered" {
+        let policy = outcome.policy;
+        let rust = format!(
+            "// Rust:\nlet policy = poolscope_gpu::policies::build({policy:?}, device, &Default::default()).expect(\"a name\")?;"
+        );
+        return match policy {
+            "async" => format!("{rust}\n# PyTorch:\nexport PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync"),
+            _ => rust,
+        };
+    }
+    let each = |write: fn(&str, &str) -> String| -> Vec<String> {
+        outcome.changes.iter().map(|(name, value)| write(name, value)).collect()
     };
-    let elsewhere = match outcome.policy {
-        "async" => "\n# PyTorch:\nexport PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync",
-        _ => "",
+    let fields = each(|name, value| format!("{name}: {value}, ")).concat();
+    let config = match fields.as_str() {
+        "" => "poolscope_gpu::Config::default()".to_owned(),
+        fields => format!("poolscope_gpu::Config {{ {fields}..Default::default() }}"),
     };
-    format!("// Rust:\n{rust}{elsewhere}")
+    let calls = each(|name, value| format!("poolscope_gpu_configure(device, \"{name}\", \"{value}\");\n")).concat();
+    format!(
+        "// Rust:\nlet pool = poolscope_gpu::Pool::new(device, {config})?;\n\
+         // C, and PyTorch and CuPy by the plug-in (samples/python):\n{calls}poolscope_gpu_alloc(device, size, stream);"
+    )
 }
 
 impl std::fmt::Display for Report {
@@ -391,7 +371,8 @@ mod tests {
     #[test]
     fn every_candidate_has_settings_that_the_pool_takes_and_a_policy_that_there_is() {
         for candidate in &CANDIDATES {
-            assert!(candidate.config().check().is_ok() && policies::NAMES.contains(&candidate.policy));
+            let config = candidate.config().unwrap();
+            assert!(config.check().is_ok() && policies::NAMES.contains(&candidate.policy));
         }
         assert!(policies::NAMES.iter().all(|name| CANDIDATES.iter().any(|candidate| candidate.policy == *name)));
     }

@@ -51,11 +51,14 @@ def pair(pool, size):
     return {"ns": run(30_000_000)}
 
 
-def threads(pool, count):
-    if count != 1:
-        raise ValueError("Python runs one thread at a time")
+def doublings(number):
+    doubling = 256 << number % 12
+    return doubling + (number >> 8) % (doubling + 1)
+
+
+def threads(pool, size):
     numbers = random(1)
-    sizes = [256 + next(numbers) % ((1 << 20) - 255) for _ in range(4096)]
+    sizes = [size(next(numbers)) for _ in range(4096)]
     live = [pool.malloc(size) for size in sizes[:64]]
     start, pairs = clock(), 0
     while clock() - start < 100_000_000:
@@ -146,7 +149,9 @@ for line in sys.stdin:
         if kind == "pair":
             answer = pair(pool, int(what.rstrip("KM")) * units.get(what[-1], 1))
         elif kind == "threads":
-            answer = threads(pool, int(what))
+            answer = threads(pool, lambda number: 256 + number % ((1 << 20) - 255))
+        elif kind == "threads-doublings":
+            answer = threads(pool, doublings)
         elif kind == "trace":
             answer = trace(pool, traces[what])
         else:

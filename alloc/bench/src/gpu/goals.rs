@@ -51,9 +51,13 @@ pub fn all(results: &Results) -> Vec<Goal> {
     let pairs = values("pair/", "ns", 1.0);
     let (large, small): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|(size, _)| size == "16M" || size == "256M");
     let threads = values("threads/", "mpairs", 1.0);
-    let most: Vec<_> = threads.iter().filter(|(count, _)| count == "16").cloned().collect();
-    let grows: Vec<(String, f64)> =
-        threads.windows(2).map(|two| (format!("{} to {}", two[0].0, two[1].0), two[1].1 / two[0].1)).collect();
+    let doublings = values("threads-doublings/", "mpairs", 1.0);
+    let (mut most, mut grows) = (Vec::new(), Vec::new());
+    for (sizes, of) in [("even sizes", threads), ("doublings", doublings)] {
+        most.extend(of.iter().filter(|(count, _)| count == "16").map(|(_, rate)| (sizes.to_owned(), *rate)));
+        let step = |two: &[(String, f64)]| (format!("{sizes} {} to {}", two[0].0, two[1].0), two[1].1 / two[0].1);
+        grows.extend(of.windows(2).map(step));
+    }
     let anywhere = |goal: Goal| Goal { anywhere: true, ..goal };
     let phase = results.family("phases").next();
     let phases: Vec<(String, f64)> = PHASES

@@ -139,12 +139,12 @@ fn run(options: &Options) -> Result<i32> {
     Ok(i32::from(options.check && missed))
 }
 
-/// The traces that were named, or those of the repository, which may lie beside this program.
+/// The traces that were named, or those of the repository, which lie beside this program's folder where it is packed.
 fn traces(options: &Options, here: &Path) -> Result<Vec<PathBuf>> {
     if !options.trace.is_empty() {
         return Ok(options.trace.clone());
     }
-    let folders = [here.join("traces"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/tests/data")];
+    let folders = [here.join("../traces"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/tests/data")];
     let folder = folders.iter().find(|folder| folder.is_dir()).ok_or("no traces: name some by --trace")?;
     let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut traces: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();

@@ -27,11 +27,20 @@ pub enum Row {
     /// A block of so many bytes is allocated and freed, again and again.
     Pair(u64),
     /// So many threads, each with a stream and 64 blocks of 256 B to 1 MiB, of which the oldest goes for the next.
-    Threads(usize),
+    Threads(usize, Sizes),
     /// A recorded trace.
     Trace(PathBuf),
     /// What allocations cost before and after rounds in which 40% of the blocks stay.
     Phases,
+}
+
+/// How the sizes of the threads' blocks are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// All are as likely: half of the blocks are over 512 KiB.
+    Even,
+    /// Each doubling is as likely: half of the blocks are below 16 KiB.
+    Doublings,
 }
 
 /// Figures by name.
@@ -45,7 +54,8 @@ pub fn all(extent: &Extent) -> Vec<Row> {
     let mut rows = Vec::new();
     if extent.place != Place::Simulated {
         rows.extend([256, 4 * KIB, 64 * KIB, MIB, 16 * MIB, 256 * MIB].map(Row::Pair));
-        rows.extend(extent.threads.iter().map(|count| Row::Threads(*count)));
+        let threads = |sizes| extent.threads.iter().map(move |count| Row::Threads(*count, sizes));
+        rows.extend(threads(Sizes::Even).chain(threads(Sizes::Doublings)));
     }
     rows.extend(extent.traces.iter().cloned().map(Row::Trace));
     rows.push(Row::Phases);
@@ -57,7 +67,8 @@ impl Row {
     pub fn id(&self) -> String {
         match self {
             Row::Pair(size) => format!("pair/{}", size_name(*size)),
-            Row::Threads(count) => format!("threads/{count}"),
+            Row::Threads(count, Sizes::Even) => format!("threads/{count}"),
+            Row::Threads(count, Sizes::Doublings) => format!("threads-doublings/{count}"),
             Row::Trace(path) => format!("trace/{}", trace_name(path)),
             Row::Phases => "phases".to_owned(),
         }
@@ -97,9 +108,9 @@ pub fn measure<P: Policy + ?Sized>(row: &Row, policy: &P, ground: &Ground<'_>) -
     let said = |error: PolicyError| error.to_string();
     match row {
         Row::Pair(size) => pair(policy, *size, (ground.stream)()?).map_err(said),
-        Row::Threads(count) => {
+        Row::Threads(count, sizes) => {
             let streams: Result<Vec<Stream>> = (0..*count).map(|_| (ground.stream)()).collect();
-            threads(policy, &streams?, ground.attach).map_err(said)
+            threads(policy, &streams?, *sizes, ground.attach).map_err(said)
         }
         Row::Trace(path) => trace(policy, path, ground),
         Row::Phases => phases(policy, ground),
@@ -108,7 +119,9 @@ pub fn measure<P: Policy + ?Sized>(row: &Row, policy: &P, ground: &Ground<'_>) -
 
 /// How long pairs and threads are measured.
 const SPAN: Duration = Duration::from_millis(30);
-const THREAD_SPAN: Duration = Duration::from_millis(100);
+const THREAD_SPAN: Duration = Duration::from_millis(80);
+/// How long threads run before: caches that learn have learnt by then.
+const THREAD_WARM_UP: Duration = Duration::from_millis(40);
 /// Pairs between two looks at the clock.
 const BATCH: u32 = 64;
 
@@ -129,10 +142,17 @@ impl Random {
         self.0 >> 11
     }
 
-    /// From 256 B to 1 MiB, all as likely.
+    /// From 256 B to 1 MiB.
     #[inline]
-    fn size(&mut self) -> u64 {
-        256 + self.next() % (MIB - 255)
+    fn size(&mut self, sizes: Sizes) -> u64 {
+        let number = self.next();
+        match sizes {
+            Sizes::Even => 256 + number % (MIB - 255),
+            Sizes::Doublings => {
+                let doubling = 256 << (number % 12);
+                doubling + (number >> 8) % (doubling + 1)
+            }
+        }
     }
 
     /// From 1 KiB to 4 MiB, each doubling as likely.
@@ -167,6 +187,7 @@ const LIVE: usize = 64;
 fn threads<P: Policy + ?Sized>(
     policy: &P,
     streams: &[Stream],
+    sizes: Sizes,
     attach: &(dyn Fn() + Sync),
 ) -> std::result::Result<Figures, PolicyError> {
     let (barrier, stop) = (Barrier::new(streams.len() + 1), AtomicBool::new(false));
@@ -179,12 +200,14 @@ fn threads<P: Policy + ?Sized>(
                 policy.free_sized(place.0, place.1, stream)?;
                 place.1 = 0;
             }
-            let size = random.size();
+            let size = random.size(sizes);
             *place = (policy.allocate(size, stream)?, size);
             Ok(())
         };
-        // Warm, so that what it takes at first is no part of the rate.
-        let warm = (0..20 * LIVE).try_for_each(|number| replace(&mut live[number % LIVE]));
+        let (begun, mut warm) = (Instant::now(), Ok(()));
+        while warm.is_ok() && begun.elapsed() < THREAD_WARM_UP {
+            warm = live.iter_mut().try_for_each(&mut replace);
+        }
         barrier.wait();
         let mut pairs = 0u64;
         let done = warm.and_then(|()| {

@@ -121,9 +121,14 @@ impl Handle {
         }
     }
 
-    /// In how many rounds it is measured. A trace takes cudaMalloc ten seconds, and says nothing new.
+    /// In how many rounds it is measured: a trace takes cudaMalloc ten seconds, and says nothing new; and Python runs one thread at
+    /// a time.
     pub fn rounds_of(&self, row: &Row) -> usize {
-        if self.kind == Kind::Malloc && matches!(row, Row::Trace(_)) { 1 } else { usize::MAX }
+        match (self.kind, row) {
+            (Kind::Malloc, Row::Trace(_)) => 1,
+            (Kind::Cupy, Row::Threads(2.., _)) => 0,
+            _ => usize::MAX,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use poolscope_bench::Result;
 
@@ -10,10 +11,12 @@ use crate::results::Results;
 
 const WIDTH: u32 = 1180;
 const PANEL: u32 = 300;
-const HEAD: u32 = 64;
+const HEAD: u32 = 80;
+/// Names in a line of the legend.
+const NAMES: usize = 6;
 
 /// Told apart by people who do not see all colours, too (Okabe and Ito, and some more).
-const COLORS: [RGBColor; 9] = [
+const COLORS: [RGBColor; 11] = [
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
     RGBColor(0, 158, 115),
@@ -23,6 +26,8 @@ const COLORS: [RGBColor; 9] = [
     RGBColor(150, 90, 40),
     RGBColor(130, 130, 130),
     RGBColor(120, 70, 190),
+    RGBColor(140, 200, 60),
+    RGBColor(240, 130, 150),
 ];
 const OURS: RGBColor = RGBColor(213, 34, 0);
 
@@ -83,7 +88,8 @@ fn panels(results: &Results) -> Vec<Panel> {
     let all = if results.device.cuda.is_some() {
         vec![
             family("Hot pair, ns", "pair/", "ns", 1.0),
-            family("Million pairs/s, by threads", "threads/", "mpairs", 1.0),
+            family("Threads, all sizes as likely: million pairs/s", "threads/", "mpairs", 1.0),
+            family("Threads, each doubling as likely: million pairs/s", "threads-doublings/", "mpairs", 1.0),
             family("Traces, warm: ns an operation", "trace/", "warm_ns", 1.0),
             family("Traces: per cent held that nobody asked for", "trace/", "fragmentation", 100.0),
             phases("Four phases: ns an allocation", "ns"),
@@ -109,9 +115,9 @@ fn draw(results: &Results, panels: &[Panel], svg: &mut String, size: (u32, u32))
     let title = format!("{}, {} rounds; logarithmic scales", results.device, results.rounds);
     area.draw(&Text::new(title, (10, 8), ("sans-serif", 15).into_font().color(&BLACK)))?;
     for (at, took) in results.contestants.iter().enumerate() {
-        let x = 14 + 116 * at as i32;
-        area.draw(&Circle::new((x, 40), 4, color(results, at).filled()))?;
-        area.draw(&Text::new(took.name.clone(), (x + 8, 34), font.clone()))?;
+        let (x, y) = (14 + 150 * (at % NAMES) as i32, 40 + 18 * (at / NAMES) as i32);
+        area.draw(&Circle::new((x, y), 4, color(results, at).filled()))?;
+        area.draw(&Text::new(took.name.clone(), (x + 8, y - 6), font.clone()))?;
     }
     let (_, rest) = area.split_vertically(HEAD);
     let places = rest.split_evenly((panels.len().div_ceil(2), 2));
@@ -135,18 +141,18 @@ fn draw_panel(results: &Results, panel: &Panel, area: &Area<'_>) -> Drawn {
         .x_label_area_size(24)
         .y_label_area_size(56)
         .build_cartesian_2d(-0.3..panel.places.len() as f64 - 0.7, (least * 0.7..most * 1.4).log_scale())?;
-    let name = |x: &f64| {
-        let at = x.round();
-        let place = panel.places.get(at.max(0.0) as usize).filter(|_| (x - at).abs() < 0.01 && at >= 0.0);
-        place.cloned().unwrap_or_default()
-    };
     chart
         .configure_mesh()
         .disable_x_mesh()
-        .x_labels(panel.places.len() * 10)
-        .x_label_formatter(&name)
+        .disable_x_axis()
         .y_label_formatter(&|value: &f64| crate::goals::shown(*value))
         .draw()?;
+    let style = ("sans-serif", 12).into_font().color(&BLACK).pos(Pos::new(HPos::Center, VPos::Top));
+    let corner = area.get_base_pixel();
+    for (at, place) in panel.places.iter().enumerate() {
+        let (x, y) = chart.backend_coord(&(at as f64, least * 0.7));
+        area.draw(&Text::new(place.clone(), (x - corner.0, y - corner.1 + 6), style.clone()))?;
+    }
     // Ours last, so that nothing hides it.
     for (at, (_, points)) in panel.lines.iter().enumerate().rev() {
         let color = color(results, at);
