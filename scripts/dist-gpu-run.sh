@@ -29,8 +29,8 @@ case $what in
         ;;
     whatif) exec "$here/bin/poolscope" whatif "$@" ;;
     check)
-        [ -x "$here/bin/gpu-check" ] || { echo "gpu-check is not packed" >&2; exit 2; }
-        exec "$here/bin/gpu-check" "$@"
+        [ -x "$here/bin/gpu_check" ] || { echo "gpu_check is not packed" >&2; exit 2; }
+        exec "$here/bin/gpu_check" "$@"
         ;;
     python)
         script=${1:?run python SCRIPT}

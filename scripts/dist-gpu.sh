@@ -13,7 +13,7 @@ cargo build --release --quiet -p poolscope-gpu --examples
 rm -rf "$folder"
 mkdir -p "$folder/bin" "$folder/lib" "$folder/traces" "$folder/python" "$folder/peers"
 release=$target_dir/release
-for program in bench-gpu poolscope gpu-check examples/gpu-check examples/speed; do
+for program in bench-gpu poolscope examples/gpu_check examples/speed; do
     [ ! -x "$release/$program" ] || cp "$release/$program" "$folder/bin"
 done
 cp "$release/libpoolscope_gpu.so" alloc/plugin/include/poolscope_gpu.h "$folder/lib"
