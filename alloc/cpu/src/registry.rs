@@ -130,6 +130,25 @@ pub fn start_process() {
     }
 }
 
+/// Enters the slow path, from whatever the thread is in.
+#[inline(always)]
+pub fn enter_quickly() -> Entry {
+    if thread_pointer::get().cast_const() == &raw const DETOUR { enter_from_detour() } else { enter() }
+}
+
+/// What a thread with a heap of its own does whose fast path is closed.
+#[inline(always)]
+fn enter_from_detour() -> Entry {
+    let slow = go_slow();
+    // SAFETY: the home of a thread that is detoured is its heap, and heaps are never unmapped.
+    let heap = unsafe { &*thread_pointer::home().cast_const() };
+    // Until the garbage collector has done with it. One that begins after this asks the kernel whether the thread sleeps,
+    // and sees then that it is in the slow path.
+    heap.closing.pass(slow);
+    heap.visit();
+    Entry::Heap(Entered { heap, slow, leave_with: heap, limbo: None })
+}
+
 /// Enters the slow path.
 pub fn enter() -> Entry {
     let current = thread_pointer::get().cast_const();
@@ -142,6 +161,9 @@ pub fn enter() -> Entry {
             None => Entry::NoMemory(Homeless { slow: go_slow(), leave_with: &EMPTY }),
         };
     }
+    if current == &raw const DETOUR {
+        return enter_from_detour();
+    }
     let slow = go_slow();
     if current == &raw const DYING {
         let mut limbo = LIMBO.lock(slow);
@@ -152,13 +174,8 @@ pub fn enter() -> Entry {
         heap.thread_id.set(os::thread_id());
         return Entry::Heap(Entered { heap, slow, leave_with: &DYING, limbo: Some(limbo) });
     }
-    let detoured = current == &raw const DETOUR;
-    // SAFETY: any other value is a heap of this thread, as is its home, and heaps are never unmapped.
-    let heap = unsafe { &*if detoured { thread_pointer::home().cast_const() } else { current } };
-    if detoured {
-        // Until the garbage collector has done with it.
-        drop(heap.closing.lock(slow));
-    }
+    // SAFETY: any other value is a heap of this thread's, and heaps are never unmapped.
+    let heap = unsafe { &*current };
     heap.visit();
     Entry::Heap(Entered { heap, slow, leave_with: heap, limbo: None })
 }

@@ -55,6 +55,14 @@ impl<T, W: Word> SpinLock<T, W> {
         self.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok().then(|| Guard(self))
     }
 
+    /// Waits until nobody has the lock, or had it when this began. Writes nothing where nobody has.
+    #[inline]
+    pub fn pass(&self, slow: SlowPath) {
+        if self.state.load(Ordering::Acquire) != 0 {
+            drop(self.lock(slow));
+        }
+    }
+
     /// Waits for the lock and keeps it until [`SpinLock::unlock_raw`].
     #[inline]
     pub fn lock_raw(&self) {

@@ -44,7 +44,7 @@ fn tells(entered: &Entered) -> bool {
 /// An allocation of the slow path, which is told. The block, and whether it is known to read as zero.
 #[inline(never)]
 pub fn allocate(size: usize, align: usize) -> (*mut u8, bool) {
-    let Entry::Heap(entered) = registry::enter() else { return malloc::allocate_unseen(size, align) };
+    let Entry::Heap(entered) = registry::enter_quickly() else { return malloc::allocate_unseen(size, align) };
     if hardened::is_on() || !tells(&entered) {
         return allocate_by_tiers(entered, size, align);
     }
@@ -85,7 +85,7 @@ fn allocate_by_tiers(entered: Entered, size: usize, align: usize) -> (*mut u8, b
 /// A free of the slow path, which is told. `p` is not null.
 #[inline(never)]
 pub fn free(p: *mut u8) {
-    let Entry::Heap(entered) = registry::enter() else { return tiers_free::free_unseen(p) };
+    let Entry::Heap(entered) = registry::enter_quickly() else { return tiers_free::free_unseen(p) };
     if tells(&entered) {
         thread::note_free(&entered, p);
     }

@@ -84,8 +84,10 @@ mod tests {
     struct State {
         word: model::AtomicUsize,
         reasons: model::AtomicUsize,
-        /// The lock of the heap.
+        /// The lock of the heap. A spin lock would spin for ever in a model.
         closing: loom::sync::Mutex<()>,
+        /// The word that a spin lock's holder writes, and that the owner of the heap looks at.
+        is_closing: model::AtomicUsize,
         /// What the kernel knows of the thread, under a lock of its own: a thread that sleeps has done what it did before,
         /// and who asks sees that.
         asleep: loom::sync::Mutex<bool>,
@@ -103,6 +105,7 @@ mod tests {
                 word: model::AtomicUsize::new(HEAP),
                 reasons: model::AtomicUsize::new(0),
                 closing: loom::sync::Mutex::new(()),
+                is_closing: model::AtomicUsize::new(0),
                 asleep: loom::sync::Mutex::new(false),
                 cache: loom::cell::UnsafeCell::new(()),
                 taken: AtomicUsize::new(0),
@@ -131,7 +134,8 @@ mod tests {
         fn slow_path(&self, sleeps: bool) {
             let detoured = self.word.load(Ordering::Relaxed) == DETOUR;
             self.set(BUSY);
-            if detoured {
+            // `SpinLock::pass`.
+            if detoured && self.is_closing.load(Ordering::Acquire) != 0 {
                 drop(self.closing.lock().unwrap());
             }
             self.touch_cache();
@@ -156,12 +160,14 @@ mod tests {
 
         fn collect(&self) {
             let Ok(_closing) = self.closing.try_lock() else { return };
+            self.is_closing.store(1, Ordering::Relaxed);
             let take = || {
                 self.touch_cache();
                 self.taken.fetch_add(1, Ordering::Relaxed);
                 true
             };
             self.gate().take_from_sleeper(&self.reasons, || *self.asleep.lock().unwrap(), take);
+            self.is_closing.store(0, Ordering::Release);
         }
 
         fn turn_on(&self) {
