@@ -30,6 +30,9 @@ pub struct Config {
     pub defrag_interval_ms: u64,
     /// Milliseconds after which free granules go back to the device.
     pub idle_release_ms: u64,
+    /// Milliseconds between two rounds of the pool's own thread, which does the background work; 0: it has none, and the program
+    /// calls [`Pool::maintain`](crate::Pool::maintain). Decided when the pool is made. On a simulated device there is none.
+    pub background_interval_ms: u64,
     /// Calls to the driver that the background work may make in a second.
     pub driver_calls_per_second: u64,
 }
@@ -48,6 +51,7 @@ impl Default for Config {
             defrag_threshold: 0.3,
             defrag_interval_ms: 5_000,
             idle_release_ms: 10_000,
+            background_interval_ms: 20,
             driver_calls_per_second: 1_000,
         }
     }
@@ -102,6 +106,7 @@ impl Config {
             defrag_threshold: "a number from 0 to 1",
             defrag_interval_ms: "a number of milliseconds",
             idle_release_ms: "a number of milliseconds",
+            background_interval_ms: "a number of milliseconds",
             driver_calls_per_second: "a number",
         }
     }

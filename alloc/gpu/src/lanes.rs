@@ -9,6 +9,9 @@
 //! A destroyed stream's lane lives on until its last event is done; then a later stream may have it. Numbers of epochs go on
 //! through that, so that what was noted of the old stream stays true.
 //!
+//! A stream may also be gone without a word. That is noticed when an event can't be recorded on it, or when its handle is found to
+//! be another stream's; its lane is then lost until the whole device has been waited for.
+//!
 //! The calling thread's default stream (`CU_STREAM_PER_THREAD`) is another one in each thread. Its lane records on the
 //! legacy default stream, which waits for it and can be named from every thread.
 
@@ -22,6 +25,8 @@ use crate::pending::{LaneId, Pending, Point};
 struct Lane {
     /// What events are recorded on.
     stream: Stream,
+    /// Whether that is the stream itself, and not another one that waits for it.
+    has_handle: bool,
     id: u64,
     /// The number of the open epoch.
     open: u64,
@@ -34,6 +39,8 @@ struct Lane {
     /// For each other lane, the epoch up to which this one has been made to wait.
     waited: HashMap<LaneId, u64>,
     alive: bool,
+    /// The last epoch of a stream that was destroyed without a word: no event is behind it.
+    lost: Option<u64>,
     /// Whether the stream is being captured, as the program said.
     capturing: bool,
 }
@@ -46,11 +53,24 @@ pub struct Lanes<D> {
     vacant: Vec<LaneId>,
     spare: Vec<Event>,
     captures: usize,
+    /// The lane at which the next look at all of them begins.
+    next: usize,
+    /// Streams that were found to be gone since somebody asked.
+    newly_lost: Vec<LaneId>,
 }
 
 impl<D: Device> Lanes<D> {
     pub fn new(driver: Arc<Driver<D>>) -> Lanes<D> {
-        Lanes { driver, lanes: Vec::new(), by_id: HashMap::new(), vacant: Vec::new(), spare: Vec::new(), captures: 0 }
+        Lanes {
+            driver,
+            lanes: Vec::new(),
+            by_id: HashMap::new(),
+            vacant: Vec::new(),
+            spare: Vec::new(),
+            captures: 0,
+            next: 0,
+            newly_lost: Vec::new(),
+        }
     }
 
     fn lane(&self, id: LaneId) -> &Lane {
@@ -67,17 +87,19 @@ impl<D: Device> Lanes<D> {
         if let Some(&lane) = self.by_id.get(&id) {
             return Ok(lane);
         }
-        let recorded_on = if stream == Stream::PER_THREAD { Stream::LEGACY } else { stream };
+        let has_handle = stream != Stream::PER_THREAD;
+        let recorded_on = if has_handle { stream } else { Stream::LEGACY };
         let lane = match self.vacant.pop() {
             Some(lane) => {
                 let old = self.lane_mut(lane);
-                (old.stream, old.id, old.alive) = (recorded_on, id, true);
+                (old.stream, old.has_handle, old.id, old.alive) = (recorded_on, has_handle, id, true);
                 old.waited.clear();
                 lane
             }
             None => {
                 let lane = Lane {
                     stream: recorded_on,
+                    has_handle,
                     id,
                     open: 1,
                     used: false,
@@ -85,6 +107,7 @@ impl<D: Device> Lanes<D> {
                     done: 0,
                     waited: HashMap::new(),
                     alive: true,
+                    lost: None,
                     capturing: false,
                 };
                 self.lanes.push(lane);
@@ -120,7 +143,8 @@ impl<D: Device> Lanes<D> {
     /// what was freed on it lately.
     pub fn can_order(&self, taker: LaneId, point: Point) -> bool {
         let other = self.lane(point.lane);
-        let can_wait = !self.lane(taker).capturing && (!other.capturing || point.epoch < other.open);
+        let behind_event = other.lost.is_none_or(|lost| point.epoch < lost);
+        let can_wait = behind_event && !self.lane(taker).capturing && (!other.capturing || point.epoch < other.open);
         can_wait || self.is_ordered(taker, point)
     }
 
@@ -138,12 +162,16 @@ impl<D: Device> Lanes<D> {
             // The event would become part of the graph.
             return Err(DeviceError { call: Call::Record, fault: Fault::Capturing });
         }
+        self.check_handle(lane)?;
         let event = match self.spare.pop() {
             Some(event) => event,
             None => self.driver.create_event()?,
         };
         if let Err(error) = self.driver.record(event, self.lane(lane).stream) {
             self.spare.push(event);
+            if matches!(error.fault, Fault::Invalid(_)) {
+                self.lose(lane);
+            }
             return Err(error);
         }
         let state = self.lane_mut(lane);
@@ -151,6 +179,23 @@ impl<D: Device> Lanes<D> {
         state.open += 1;
         state.used = false;
         Ok(())
+    }
+
+    /// Looks whether the handle is still the lane's stream: an event on another one would say nothing of its work.
+    fn check_handle(&mut self, lane: LaneId) -> Result<()> {
+        let state = self.lane(lane);
+        if !state.has_handle {
+            return Ok(());
+        }
+        let gone = DeviceError { call: Call::StreamId, fault: Fault::Invalid("the stream is gone") };
+        match self.driver.stream_id(state.stream) {
+            Ok(id) if id == self.lane(lane).id => Ok(()),
+            Ok(_) | Err(DeviceError { fault: Fault::Invalid(_), .. }) => {
+                self.lose(lane);
+                Err(gone)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Sees to it that work given to `stream`, the stream of `taker`, from now on comes after all of these points.
@@ -169,6 +214,8 @@ impl<D: Device> Lanes<D> {
             if let Some((epoch, event)) = closed {
                 self.driver.wait(stream, event)?;
                 self.lane_mut(taker).waited.insert(point.lane, epoch);
+            } else if self.lane(point.lane).lost.is_some() {
+                return Err(DeviceError { call: Call::Wait, fault: Fault::Invalid("the stream is gone") });
             }
         }
         Ok(())
@@ -186,7 +233,12 @@ impl<D: Device> Lanes<D> {
             self.spare.push(event);
         }
         let state = self.lane(lane);
-        if !state.alive && state.closed.is_empty() && !state.used && !self.vacant.contains(&lane) {
+        if !state.alive
+            && state.lost.is_none()
+            && state.closed.is_empty()
+            && !state.used
+            && !self.vacant.contains(&lane)
+        {
             self.vacant.push(lane);
         }
     }
@@ -194,8 +246,12 @@ impl<D: Device> Lanes<D> {
     /// Closes what is open and asks how far all lanes are, with at most so many calls. Returns how many were made.
     pub fn refresh(&mut self, budget: u64) -> u64 {
         let start = self.driver.calls();
-        for lane in 0..self.lanes.len() as LaneId {
+        let count = self.lanes.len();
+        let first = if count == 0 { 0 } else { self.next % count };
+        for at in 0..count {
+            let lane = ((first + at) % count) as LaneId;
             if self.driver.calls() - start >= budget {
+                self.next = lane as usize;
                 break;
             }
             // An event that can't be recorded now is recorded at the next opportunity.
@@ -211,6 +267,14 @@ impl<D: Device> Lanes<D> {
             return false;
         }
         let mut all = true;
+        for lane in 0..self.lanes.len() as LaneId {
+            let _ = self.close(lane);
+        }
+        let lost = self.lost();
+        if !lost.is_empty() && self.driver.synchronize_all().is_ok() {
+            self.find_again(&lost);
+        }
+        all &= self.lost().is_empty();
         for lane in 0..self.lanes.len() as LaneId {
             all &= self.close(lane).is_ok();
             if let Some((_, event)) = self.lane(lane).closed.back().copied() {
@@ -238,6 +302,42 @@ impl<D: Device> Lanes<D> {
     /// The stream of a lane, as it was first named.
     pub fn stream_of(&self, lane: LaneId) -> Stream {
         self.lane(lane).stream
+    }
+
+    /// Notes that a stream is gone, and that nobody said so before. Its work goes on, and nothing can be put behind it: what was
+    /// used on it waits until the device is known to have done all its work ([`find_again`](Self::find_again)).
+    pub fn lose(&mut self, lane: LaneId) {
+        let state = self.lane_mut(lane);
+        if !state.alive {
+            return;
+        }
+        (state.alive, state.used, state.lost) = (false, false, Some(state.open));
+        state.open += 1;
+        let id = state.id;
+        self.by_id.remove(&id);
+        self.newly_lost.push(lane);
+    }
+
+    /// The lanes of streams that are gone and may have work.
+    pub fn lost(&self) -> Vec<LaneId> {
+        (0..self.lanes.len() as LaneId).filter(|lane| self.lane(*lane).lost.is_some()).collect()
+    }
+
+    /// Those that were found to be so since this was last asked.
+    pub fn take_newly_lost(&mut self) -> Vec<LaneId> {
+        std::mem::take(&mut self.newly_lost)
+    }
+
+    /// Notes that the device has done all that it had to do when these lanes were lost already.
+    pub fn find_again(&mut self, lanes: &[LaneId]) {
+        for &lane in lanes {
+            let state = self.lane_mut(lane);
+            let Some(epoch) = state.lost.take() else { continue };
+            state.done = epoch;
+            let events: Vec<_> = state.closed.drain(..).map(|(_, event)| event).collect();
+            self.spare.extend(events);
+            self.poll(lane);
+        }
     }
 
     /// Whether the stream of a lane is still there.

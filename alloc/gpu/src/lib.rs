@@ -11,6 +11,7 @@
 //! - `pool`: the interface, with the slow paths in `state`
 //! - `policies`, `replay`: other ways of placing blocks, and recorded traces on any of them
 
+mod background;
 mod config;
 mod cuda;
 mod device;
@@ -24,6 +25,7 @@ mod picture;
 mod pinned;
 pub mod policies;
 mod pool;
+mod pools;
 mod recorder;
 mod records;
 mod replay;
@@ -43,6 +45,7 @@ pub use error::{Holding, OutOfMemory, PoolError};
 pub use ladder::Step;
 pub use pinned::Pinned;
 pub use pool::{GraphPool, Pool, look_again};
+pub use pools::{OpenError, Pools};
 pub use recorder::{NoRecorder, Picture, Recorder, Sample, Token};
 pub use replay::{LoopCost, Pass, Playback, Replay, ReplayError, Trace, TraceError};
 pub use simulated::{Access, Graph, Kernel, Simulated, Violation};

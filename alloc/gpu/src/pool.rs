@@ -14,7 +14,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
+use crate::background::Background;
 use crate::config::Config;
 use crate::device::{Device, Stream};
 use crate::driver::Driver;
@@ -32,12 +34,17 @@ use crate::small::{
 use crate::state::Core;
 use crate::stats::Stats;
 
+/// Calls to the driver that the pool's thread makes while it has the lock: what an allocation may have to wait for.
+const CALLS_IN_A_ROUND: u64 = 16;
+
 /// The memory of a captured graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GraphPool(PoolId);
 
 /// A pool of the memory of one device. It may be shared between threads.
 pub struct Pool<D: Device> {
+    /// Ends first, so that what it has of the pool is gone when the pool goes.
+    _background: Option<Background>,
     shared: Arc<Shared<D>>,
 }
 
@@ -118,7 +125,19 @@ impl<D: Device> Pool<D> {
             fallback,
             own: own.clone(),
         });
-        Ok(Pool { shared })
+        let interval = Duration::from_millis(lock(&shared.core).config.background_interval_ms);
+        let wanted = !interval.is_zero() && !shared.driver.device().is_simulated();
+        let pool = Arc::downgrade(&shared);
+        let round = move || {
+            let Some(shared) = pool.upgrade() else { return false };
+            while shared.maintain(CALLS_IN_A_ROUND) {
+                // Whoever waits for the lock goes first.
+                std::thread::yield_now();
+            }
+            true
+        };
+        let background = if wanted { Background::start(interval, round) } else { None };
+        Ok(Pool { _background: background, shared })
     }
 
     fn core(&self) -> MutexGuard<'_, Core<D>> {
@@ -364,11 +383,7 @@ impl<D: Device> Pool<D> {
             self.shared.new_version();
             lane
         };
-        let blocks: Vec<_> = self.shared.global.iter().filter_map(|global| lock(global).remove(&lane)).collect();
-        let mut core = self.core();
-        for address in blocks.into_iter().flatten() {
-            core.slabs.put(address);
-        }
+        self.shared.hand_over(lane);
         Ok(())
     }
 
@@ -418,11 +433,18 @@ impl<D: Device> Pool<D> {
     }
 
     /// The background work: looks how far the streams are, merges what is over, and gives back what was idle for long, within
-    /// the budget of calls. To be called now and then, by a thread of its own or by a test; it holds the pool's lock for one
-    /// round.
+    /// the budget of calls. The pool's own thread does it now and then ([`Config::background_interval_ms`]), a few calls at a time;
+    /// here all that is due is done at once, with the pool's lock held.
     pub fn maintain(&self) {
-        let now = self.device().now();
-        self.core().maintain(now);
+        self.shared.maintain(u64::MAX);
+    }
+
+    /// Lets another device read and write this pool's memory, what it has now and what will come. The other way round is another
+    /// call, on the other pool.
+    pub fn enable_peer(&self, peer: &D) -> Result<(), PoolError> {
+        let core = self.core();
+        self.device().enable_peer(peer)?;
+        Ok(core.large.open_to_peers()?)
     }
 
     /// Merges all free memory that is next to each other, whatever it was used for, once its work is over.
@@ -520,6 +542,31 @@ impl<D: Device> Shared<D> {
         if let Some(token) = token {
             self.recorder.freed(token, address);
         }
+    }
+
+    /// A round of background work, with at most so many calls while the lock is held. Returns whether it made as many.
+    fn maintain(&self, most: u64) -> bool {
+        let now = self.driver.device().now();
+        let mut core = lock(&self.core);
+        let more = core.maintain(now, most);
+        let newly = core.take_newly_lost();
+        let lost = if core.large.lanes.is_any_capturing() { Vec::new() } else { core.large.lanes.lost() };
+        if !newly.is_empty() || core.is_time_to_look_again(now) {
+            self.new_version();
+        }
+        drop(core);
+        newly.into_iter().for_each(|lane| self.hand_over(lane));
+        // No lock is held while the host waits for the device.
+        if !lost.is_empty() && self.driver.synchronize_all().is_ok() {
+            lock(&self.core).large.lanes.find_again(&lost);
+        }
+        more
+    }
+
+    /// Puts what the global caches have of a stream that is gone into the reserve.
+    fn hand_over(&self, lane: LaneId) {
+        let blocks: Vec<_> = self.global.iter().filter_map(|global| lock(global).remove(&lane)).collect();
+        lock(&self.core).slabs.put_all(blocks.into_iter().flatten());
     }
 
     /// Makes all threads look again. The caller holds the core's lock.

@@ -68,8 +68,11 @@ pub struct Core<D: Device> {
     pub large: Large<D>,
     pub slabs: Slabs,
     pub config: Config,
-    lanes: HashMap<Stream, LaneId>,
-    /// The stream that was named last.
+    /// The lanes by handle, and the round in which the driver was last asked for the handle's stream.
+    lanes: HashMap<Stream, (LaneId, u64)>,
+    /// Rounds of background work.
+    round: u64,
+    /// The stream that was named last in this round.
     last: Option<(Stream, LaneId)>,
     captures: HashMap<LaneId, PoolId>,
     next_pool: PoolId,
@@ -80,6 +83,7 @@ pub struct Core<D: Device> {
     largest_request: u64,
     largest_before: u64,
     since_largest: u64,
+    looked_again: u64,
     pub threads: Vec<Arc<ThreadCache>>,
     /// The counts of threads that have ended, and of blocks that passed by the caches.
     pub ended: SmallCounts,
@@ -105,6 +109,7 @@ impl<D: Device> Core<D> {
             config,
             lanes: HashMap::new(),
             last: None,
+            round: 0,
             captures: HashMap::new(),
             next_pool: 1,
             counters: CoreCounters::default(),
@@ -112,6 +117,7 @@ impl<D: Device> Core<D> {
             largest_request: 0,
             largest_before: 0,
             since_largest: now,
+            looked_again: now,
             threads: Vec::new(),
             ended: SmallCounts::default(),
             last_round: now,
@@ -128,13 +134,26 @@ impl<D: Device> Core<D> {
         {
             return Ok(lane);
         }
-        if let Some(&lane) = self.lanes.get(&stream) {
+        let known = self.lanes.get(&stream).copied();
+        if let Some((lane, round)) = known
+            && round == self.round
+        {
             self.last = Some((stream, lane));
             return Ok(lane);
         }
-        let lane = self.large.lanes.find(stream)?;
+        // Once a round the driver is asked whether the handle is still that stream's.
+        let lane = match (self.large.lanes.find(stream), known) {
+            (Ok(lane), Some((old, _))) if lane != old => {
+                self.large.lanes.lose(old);
+                lane
+            }
+            (Ok(lane), _) => lane,
+            (Err(_), Some((old, _))) => old,
+            (Err(error), None) => return Err(error.into()),
+        };
         if stream != Stream::PER_THREAD {
-            self.lanes.insert(stream, lane);
+            self.lanes.insert(stream, (lane, self.round));
+            self.last = Some((stream, lane));
         }
         Ok(lane)
     }
@@ -156,7 +175,7 @@ impl<D: Device> Core<D> {
         let lane = self.lane(stream)?;
         self.large.cool();
         self.large.lanes.retire(lane)?;
-        self.lanes.retain(|_, known| *known != lane);
+        self.lanes.retain(|_, (known, _)| *known != lane);
         self.last = None;
         Ok(lane)
     }
@@ -402,8 +421,29 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// A round of the background work.
-    pub fn maintain(&mut self, now: u64) {
+    /// Whether threads should ask again which streams are behind the handles that they know: once a second.
+    pub fn is_time_to_look_again(&mut self, now: u64) -> bool {
+        let due = now.saturating_sub(self.looked_again) >= SECOND as u64;
+        if due {
+            self.looked_again = now;
+        }
+        due
+    }
+
+    /// The streams that were found to be gone. Their handles are forgotten.
+    pub fn take_newly_lost(&mut self) -> Vec<LaneId> {
+        let lost = self.large.lanes.take_newly_lost();
+        if !lost.is_empty() {
+            self.lanes.retain(|_, (lane, _)| !lost.contains(lane));
+            self.last = None;
+        }
+        lost
+    }
+
+    /// A round of the background work, with at most so many calls to the driver. Returns whether it made as many.
+    pub fn maintain(&mut self, now: u64, most: u64) -> bool {
+        self.round += 1;
+        self.last = None;
         let rate = self.config.driver_calls_per_second;
         let passed = now.saturating_sub(self.last_round);
         let earned = (u128::from(passed) * u128::from(rate) / SECOND).min(u128::from(rate)) as u64;
@@ -413,7 +453,7 @@ impl<D: Device> Core<D> {
         self.allowance = (self.allowance + earned as i64).min(rate as i64);
         self.return_slabs();
         let delay = self.config.idle_release_ms.saturating_mul(MS);
-        let calls = self.large.maintain(now, delay, self.allowance.max(0) as u64);
+        let calls = self.large.maintain(now, delay, most.min(self.allowance.max(0) as u64));
         self.allowance -= calls as i64;
         let interval = self.config.defrag_interval_ms.saturating_mul(MS);
         if self.config.enable_defrag && now.saturating_sub(self.last_defrag) >= interval && self.is_fragmented() {
@@ -427,6 +467,7 @@ impl<D: Device> Core<D> {
         if self.publisher.is_due() {
             self.publish();
         }
+        calls >= most
     }
 
     /// The largest request of the last second or two.

@@ -36,7 +36,10 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("pinned host memory serves when the limit is reached", pinned_fallback),
     ("pinned host memory is read and written by both sides", pinned),
     ("plain allocations serve where there is no virtual memory", plain),
+    ("idle memory goes back by itself", idle),
+    ("another device reads and writes this one's memory", peers),
     ("threads with streams of their own keep their contents", threads),
+    ("a stream that is destroyed without a word strands nothing", lost),
 ];
 
 fn pool(gpu: &Gpu, config: Config) -> Result<Pool<Cuda>> {
@@ -437,6 +440,92 @@ fn plain(gpu: &Gpu, settings: &Settings) -> Result<String> {
     let stats = pool.stats();
     let _ = gpu;
     Ok(format!("{reused} blocks went to the other stream, threads: {done}, held {} MiB", stats.peak_held >> 20))
+}
+
+fn idle(gpu: &Gpu, _: &Settings) -> Result<String> {
+    let pool = pool(gpu, Config { idle_release_ms: 100, ..Config::default() })?;
+    let stream = gpu.stream()?;
+    for size in [GIB, MIB] {
+        let block = pool.allocate(size, stream)?;
+        gpu.fill(block, size, 1, stream)?;
+        pool.free(block, stream)?;
+    }
+    let held = pool.stats().held;
+    let begin = Instant::now();
+    while pool.stats().held > 2 * GRANULE && begin.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let left = pool.stats().held;
+    ensure(left <= 2 * GRANULE, format!("{left} bytes are still held"))?;
+    let first = begin.elapsed();
+    let begin = Instant::now();
+    drop(pool);
+    ensure(begin.elapsed() < Duration::from_secs(2), "the pool's thread does not end")?;
+    Ok(format!("{} MiB in {:.1} s", held >> 20, first.as_secs_f64()))
+}
+
+fn peers(gpu: &Gpu, settings: &Settings) -> Result<String> {
+    let Some(second) = Cuda::devices()?.into_iter().map(|device| device.ordinal).find(|it| *it != settings.ordinal)
+    else {
+        return Ok("there is one device: not checked".to_owned());
+    };
+    let peer = Gpu::open(second)?;
+    gpu.enter()?;
+    let pools = [Config::default(), Config { memory_limit: 256 * MIB, ..Config::default() }];
+    for config in pools {
+        let pool = pool(gpu, config)?;
+        let stream = gpu.stream()?;
+        let before: Vec<_> = (0..10).map(|_| pool.allocate(4 * MIB, stream)).collect::<std::result::Result<_, _>>()?;
+        pool.enable_peer(&peer.cuda)?;
+        before.iter().step_by(2).try_for_each(|block| pool.free(*block, stream))?;
+        let mut blocks: Vec<(u64, u64)> = before.iter().skip(1).step_by(2).map(|block| (*block, 4 * MIB)).collect();
+        for size in [256, 64 * KIB, 18 * MIB, 60 * MIB] {
+            blocks.push((pool.allocate(size, stream)?, size));
+        }
+        for (value, (block, size)) in blocks.iter().enumerate() {
+            gpu.fill(*block, *size, value as u32, stream)?;
+        }
+        gpu.all_right()?;
+        peer.enter()?;
+        let theirs = peer.stream()?;
+        for (value, (block, size)) in blocks.iter().enumerate() {
+            peer.verify(*block, *size, value as u32, theirs)?;
+            peer.fill(*block, *size, value as u32 + 100, theirs)?;
+        }
+        peer.all_right()?;
+        gpu.enter()?;
+        for (value, (block, size)) in blocks.iter().enumerate() {
+            gpu.verify(*block, *size, value as u32 + 100, stream)?;
+            pool.free(*block, stream)?;
+        }
+        gpu.all_right()?;
+    }
+    Ok(format!("device {second} on the memory of device {}", settings.ordinal))
+}
+
+fn lost(gpu: &Gpu, _: &Settings) -> Result<String> {
+    let pool = pool(gpu, Config { memory_limit: 64 * MIB, ..Config::default() })?;
+    let other = gpu.stream()?;
+    for round in 0..20 {
+        let gone = gpu.stream()?;
+        for size in [40 * MIB, 64 * KIB, 4 * KIB] {
+            let block = pool.allocate(size, gone)?;
+            gpu.fill(block, size, round, gone)?;
+            gpu.spin(1000, gone)?;
+            gpu.verify(block, size, round, gone)?;
+            pool.free(block, gone)?;
+        }
+        gpu.destroy(gone)?;
+        let block = pool.allocate(50 * MIB, other)?;
+        gpu.fill(block, 50 * MIB, round + 1000, other)?;
+        gpu.verify(block, 50 * MIB, round + 1000, other)?;
+        pool.free(block, other)?;
+    }
+    gpu.all_right()?;
+    pool.release_all();
+    let held = pool.stats().held;
+    ensure(held == 0, format!("{held} bytes are still held"))?;
+    Ok(String::new())
 }
 
 fn threads(gpu: &Gpu, settings: &Settings) -> Result<String> {

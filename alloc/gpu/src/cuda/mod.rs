@@ -212,7 +212,8 @@ fn fault(code: Code) -> Fault {
     match code {
         OUT_OF_MEMORY => Fault::OutOfMemory,
         1 => Fault::Invalid("a value"),
-        400 => Fault::Invalid("no such event or stream"),
+        // A stream that was destroyed.
+        400 | 709 => Fault::Invalid("no such event or stream"),
         801 => Fault::Unsupported,
         900..=908 => Fault::Capturing,
         code => Fault::Driver(code),

@@ -186,6 +186,19 @@ impl<D: Device> Large<D> {
         self.driver.device().properties().memory
     }
 
+    /// Makes all that is mapped accessible anew, for devices that were let in since.
+    pub fn open_to_peers(&self) -> Result<()> {
+        let homes = self.home.chunk_by(|one, other| (*one == 0) == (*other == 0));
+        let mut slot = 0;
+        for run in homes {
+            if run[0] != 0 {
+                self.driver.set_access(self.address_of_slot(slot), run.len() as u64 * GRANULE)?;
+            }
+            slot += run.len();
+        }
+        self.stitches.all().try_for_each(|stitch| self.driver.set_access(stitch.address, stitch.size()))
+    }
+
     /// What is left of it, if the device says.
     pub fn device_free(&self) -> Option<MemoryInfo> {
         self.driver.memory_info().ok()

@@ -78,6 +78,11 @@ pub struct Stitches {
 }
 
 impl Stitches {
+    /// All that are mapped.
+    pub fn all(&self) -> impl Iterator<Item = &Stitch> + '_ {
+        self.used.values().chain(&self.kept)
+    }
+
     /// How many have blocks in them, or memory that has not gone home.
     pub fn in_use(&self) -> usize {
         self.used.len()

@@ -218,6 +218,14 @@ impl Simulated {
         }
     }
 
+    /// Destroys a stream, whose work goes on, and makes a non-blocking one that happens to have the same handle.
+    pub fn replace_stream(&self, stream: Stream) {
+        let mut state = self.state();
+        if !state.streams.replace(stream) {
+            state.violations.push(Violation::Handle(stream.0));
+        }
+    }
+
     /// Gives a stream work, or, while it is captured, its graph.
     pub fn launch(&self, stream: Stream, kernel: Kernel) {
         let mut state = self.state();

@@ -85,6 +85,14 @@ impl Streams {
         Stream(handle)
     }
 
+    /// Destroys a stream and makes another one of the same handle.
+    pub fn replace(&mut self, stream: Stream) -> bool {
+        let found = self.destroy(stream);
+        let at = self.push(false);
+        self.handles.insert(stream.0, at);
+        found
+    }
+
     pub fn destroy(&mut self, stream: Stream) -> bool {
         let Some(at) = self.handles.remove(&stream.0) else { return false };
         self.streams[at].alive = false;

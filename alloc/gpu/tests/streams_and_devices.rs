@@ -1,0 +1,102 @@
+//! Streams that come and go without a word, and several devices.
+
+mod support;
+
+use std::sync::Arc;
+
+use poolscope_gpu::{Call, Config, OpenError, Pools, Simulated, Stream};
+use support::{KIB, MIB, MS, Program, US};
+
+#[test]
+fn memory_of_a_stream_that_was_destroyed_without_a_word_serves_others() {
+    let program = Program::new(64 * MIB);
+    let other = program.device.non_blocking_stream();
+    for _ in 0..10 {
+        let gone = program.device.non_blocking_stream();
+        let blocks = [program.alloc(40 * MIB, gone), program.alloc(4 * KIB, gone)];
+        for (block, size) in blocks.into_iter().zip([40 * MIB, 4 * KIB]) {
+            program.write(block, size, gone, 100 * MS);
+            program.free(block, gone);
+        }
+        program.device.destroy_stream(gone);
+        program.pool.maintain();
+        program.churn(50 * MIB, other, MS);
+        program.pool.release_all();
+    }
+    assert_eq!(program.pool.stats().held, 0, "{}", program.pool.stats());
+    program.assert_in_order();
+}
+
+#[test]
+fn a_request_that_needs_memory_of_a_lost_stream_waits_for_the_device() {
+    let program = Program::new(64 * MIB);
+    let (gone, other) = (program.device.non_blocking_stream(), program.device.non_blocking_stream());
+    let block = program.alloc(60 * MIB, gone);
+    program.write(block, 60 * MIB, gone, 100 * MS);
+    program.free(block, gone);
+    program.device.destroy_stream(gone);
+    // No background work in between: the ladder finds it.
+    program.churn(50 * MIB, other, MS);
+    assert!(program.device.calls(Call::SynchronizeAll) > 0);
+    program.assert_in_order();
+}
+
+#[test]
+fn a_handle_that_is_another_streams_now_is_not_taken_for_the_old_one() {
+    let program = Program::new(64 * MIB);
+    let stream = program.device.non_blocking_stream();
+    for _ in 0..5 {
+        for size in [50 * MIB, 64 * KIB, 256] {
+            let block = program.alloc(size, stream);
+            program.write(block, size, stream, 500 * MS);
+            program.free(block, stream);
+        }
+        program.device.replace_stream(stream);
+        // Within a second each thread asks again.
+        program.device.advance(1_000 * MS);
+        program.pool.maintain();
+        for size in [256, 64 * KIB, 50 * MIB] {
+            program.churn(size, stream, US);
+        }
+    }
+    program.assert_in_order();
+}
+
+#[test]
+fn peers_may_use_what_is_mapped_and_what_will_be() {
+    let (program, peer) = (Program::new(256 * MIB), Simulated::new(64 * MIB));
+    let stream = program.device.stream();
+    let blocks: Vec<_> = (0..16).map(|_| program.alloc(4 * MIB, stream)).collect();
+    assert!(program.device.is_open_to_peers(blocks[0], 4 * MIB), "nobody was let in");
+    program.pool.enable_peer(&peer).unwrap();
+    assert!(blocks.iter().all(|block| program.device.is_open_to_peers(*block, 4 * MIB)));
+    blocks.iter().step_by(2).for_each(|block| program.free(*block, stream));
+    let (stitched, small) = (program.alloc(24 * MIB, stream), program.alloc(KIB, stream));
+    assert!(program.device.is_open_to_peers(stitched, 24 * MIB));
+    assert!(program.device.is_open_to_peers(small, KIB));
+    let other = Simulated::new(64 * MIB);
+    program.pool.enable_peer(&other).unwrap();
+    for (block, size) in [(stitched, 24 * MIB), (small, KIB), (blocks[1], 4 * MIB)] {
+        assert!(program.device.is_open_to_peers(block, size));
+        program.free(block, stream);
+    }
+    blocks[3..].iter().step_by(2).for_each(|block| program.free(*block, stream));
+}
+
+#[test]
+fn each_device_has_one_pool() {
+    let pools = Pools::new(Config::default(), |ordinal| {
+        let error = poolscope_gpu::CudaError::NoSuchDevice { ordinal, devices: 2 };
+        if ordinal < 2 { Ok(Arc::new(Simulated::new(64 * MIB))) } else { Err(OpenError::Device(error)) }
+    });
+    let (first, second) = (pools.get(0).unwrap(), pools.get(1).unwrap());
+    let block = first.allocate(4 * MIB, Stream::NULL).unwrap();
+    assert!(Arc::ptr_eq(&first, &pools.get(0).unwrap()));
+    assert!(second.free(block, Stream::NULL).is_err());
+    pools.enable_peer(0, 1).unwrap();
+    first.free(block, Stream::NULL).unwrap();
+    let stats = pools.stats();
+    assert_eq!((stats.len(), stats[0].1.allocation_count, stats[1].1.allocation_count), (2, 1, 0));
+    let error = pools.get(7).err().unwrap().to_string();
+    assert_eq!(error, "no device 7: the CUDA driver sees 2, counted from 0");
+}
