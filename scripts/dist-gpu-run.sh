@@ -11,6 +11,7 @@ usage: run WHAT [ARGUMENTS]
   trace    a trace of your own on the policies: run trace FILE [--policy a,b]
   whatif   what would suit a trace of your own: run whatif FILE
   check    the tests of the device
+  all      check, bench and the samples in Python, one after the other; what they write lies in ./out
   python   a sample: run python torch_train.py
 TEXT
 }
@@ -36,6 +37,15 @@ case $what in
         script=${1:?run python SCRIPT}
         shift
         POOLSCOPE_GPU_LIB="$here/lib/libpoolscope_gpu.so" exec python3 "$here/python/$script" "$@"
+        ;;
+    all)
+        failed=0
+        "$here/run" check || failed=1
+        "$here/run" bench "$@" || failed=1
+        for script in "$here"/python/torch_*.py "$here"/python/cupy_*.py; do
+            "$here/run" python "$(basename "$script")" || failed=1
+        done
+        exit $failed
         ;;
     help | --help | -h) usage ;;
     *)

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand};
 use color_eyre::eyre::Result;
 use poolscope_gpu::policies::{self, Trial};
@@ -44,7 +45,7 @@ struct Gpu {
     trace: PathBuf,
     /// The policies, by name
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_values = policies::NAMES,
-          value_parser = clap::builder::PossibleValuesParser::new(policies::NAMES))]
+          value_parser = known_policies())]
     policy: Vec<String>,
     /// `sim`, the simulated device, or the number of a CUDA device
     #[arg(long, value_name = "sim|N", default_value = "sim", value_parser = parse_device)]
@@ -58,6 +59,12 @@ struct Gpu {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// The policies' names, with what each does for the help.
+fn known_policies() -> PossibleValuesParser {
+    let value = |name| PossibleValue::new(name).help(policies::describe(name).unwrap_or_default());
+    PossibleValuesParser::new(policies::NAMES.map(value))
 }
 
 /// The memory of a simulated device of which nothing is said: an H200's.

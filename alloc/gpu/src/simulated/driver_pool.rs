@@ -4,7 +4,8 @@
 //! that comes after its free; by another one if its work is over by the clock, or else by letting that stream wait:
 //! the three policies that CUDA documents (follow event dependencies, opportunistic, internal dependencies), in this
 //! order. What fits nowhere makes it give back whole free segments before it takes new ones. NVIDIA says that it maps memory anew
-//! to fight fragmentation, and not how: on three recorded traces this model holds 3% to 6% too much, and an H200's driver 7% to 9%.
+//! to fight fragmentation, and not how: on three recorded traces this model holds 3% to 7% too much, and an H200's driver (580, CUDA
+//! 13.0) 7% to 9% after two passes and 12% to 24% after eight.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
