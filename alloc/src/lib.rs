@@ -14,11 +14,13 @@
 //! [`Pool`] is the same for single containers, in a program that stays on its own allocator, and [`DataPtr`] is an owned
 //! buffer to pass to other libraries and languages. [`config()`] changes the pool's settings, [`stats()`] says what the
 //! pool did, [`hooks`] see every call, [`reset`] gives back what nobody uses, and [`scope`] records every allocation of a
-//! part of one thread, for leak checks in tests.
+//! part of one thread, for leak checks in tests. With the feature `gpu`, `gpu` has pools of device memory.
 
 mod allocator;
 pub mod config;
 pub mod data_ptr;
+#[cfg(feature = "gpu")]
+pub mod gpu;
 pub mod hooks;
 pub mod scope;
 pub mod stats;

@@ -186,8 +186,15 @@ impl KnownStacks {
             })
             .collect();
         let mut locations = Vec::with_capacity(calls.len());
+        let of_host = stack.kind == kind::HOST || stack.kind == kind::NONE;
+        let outside = if of_host { None } else { Some(self.outside_device_pool(symbols, process, &calls)) };
+        if let Some((from, skip)) = outside {
+            for (at, &(address, module)) in calls.iter().enumerate().skip(from) {
+                locations.push(self.location(symbols, process, address, module, if at == from { skip } else { 0 }));
+            }
+        }
         let mut in_pool = true;
-        for &(address, module) in &calls {
+        for &(address, module) in calls.iter().filter(|_| of_host) {
             if in_pool && self.modules.is_pool(module) {
                 continue;
             }
@@ -231,6 +238,31 @@ impl KnownStacks {
                 location.frames = vec![frame];
             }
         }
+    }
+
+    /// Where the program begins in the stack of a device's block: the first call, and how many functions that were inlined there are
+    /// still the pool's. Functions of the standard library may lie between those of the pool.
+    fn outside_device_pool(
+        &mut self,
+        symbols: &mut SymbolCache,
+        process: &ProcessInfo,
+        calls: &[(u64, Option<usize>)],
+    ) -> (usize, usize) {
+        let mut outside = (0, 0);
+        for (at, &(address, module)) in calls.iter().enumerate() {
+            if self.modules.is_pool(module) {
+                outside = (at + 1, 0);
+                continue;
+            }
+            let location = self.location(symbols, process, address, module, 0);
+            let functions = &self.locations[location].frames;
+            match functions.iter().rposition(pool_frames::is_device_pool_frame) {
+                Some(last) if last + 1 < functions.len() => outside = (at, last + 1),
+                Some(_) => outside = (at + 1, 0),
+                None => {}
+            }
+        }
+        outside
     }
 
     /// The location of an address, without the `skip` innermost of its functions.

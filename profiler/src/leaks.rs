@@ -5,9 +5,11 @@
 
 use std::fmt::Write as _;
 
+use poolscope_wire::kind;
 use serde::Serialize;
 
 use crate::figures;
+use crate::memory::Memory;
 use crate::profile::{Frame, Held, Profile};
 use crate::report::{FrameJson, frame_text};
 use crate::snapshot::Snapshot;
@@ -39,6 +41,10 @@ pub struct Leak {
     pub frames: Vec<Frame>,
     /// Outer frames are missing.
     pub incomplete: bool,
+    /// Which memory: one of [`poolscope_wire::kind`].
+    pub kind: u16,
+    /// Number of the device; 0 for host memory.
+    pub device: u32,
 }
 
 /// What was suppressed for one reason.
@@ -72,6 +78,8 @@ impl LeakReport {
                 sizes: by_size(&site.held),
                 frames: profile.frames(site).cloned().collect(),
                 incomplete: site.incomplete,
+                kind: site.kind,
+                device: site.device,
             });
         }
         report.leaks.sort_by_key(|leak| std::cmp::Reverse((leak.bytes, leak.objects)));
@@ -117,7 +125,9 @@ impl LeakReport {
             text.push_str("No leaks.\n");
         }
         for (index, leak) in self.leaks.iter().enumerate() {
-            let _ = writeln!(text, "leak {}: {}{}", index + 1, amount(leak.bytes, leak.objects), sizes(leak));
+            let of = Memory::of(leak.kind, leak.device).describe();
+            let of = if of.is_empty() { of } else { format!(", {of}") };
+            let _ = writeln!(text, "leak {}: {}{}{of}", index + 1, amount(leak.bytes, leak.objects), sizes(leak));
             for (depth, frame) in leak.frames.iter().enumerate() {
                 let _ = writeln!(text, "    #{depth} {}", frame_text(frame));
             }
@@ -161,6 +171,8 @@ impl LeakReport {
                     objects: leak.objects,
                     sizes: leak.sizes.iter().map(|&(bytes, objects)| SizeJson { bytes, objects }).collect(),
                     incomplete: leak.incomplete,
+                    kind: kind::name(leak.kind),
+                    device: (leak.kind != kind::HOST).then_some(leak.device),
                     frames: leak.frames.iter().map(FrameJson::new).collect(),
                 })
                 .collect(),
@@ -206,6 +218,9 @@ struct LeakJson<'a> {
     objects: u64,
     sizes: Vec<SizeJson>,
     incomplete: bool,
+    kind: &'static str,
+    /// Null for host memory.
+    device: Option<u32>,
     /// Innermost first.
     frames: Vec<FrameJson<'a>>,
 }

@@ -34,6 +34,7 @@ pub mod flamegraph;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod leaks;
+pub mod memory;
 mod pattern;
 pub mod peak;
 mod perf_map;
@@ -58,6 +59,7 @@ mod testing;
 mod vdso;
 
 pub use builder::ProfileBuilder;
+pub use memory::Memory;
 pub use profile::{Frame, Location, Metric, Profile, Site};
 pub use reader::{ReadError, SegmentReader};
 pub use snapshot::Snapshot;

@@ -8,7 +8,7 @@ use crate::profile::Frame;
 use crate::snapshot::Module;
 
 /// File names of modules that are nothing but the pool.
-const POOL_MODULES: &[&str] = &["^libpoolscope.so", "^libpoolscope_preload.so"];
+const POOL_MODULES: &[&str] = &["^libpoolscope.so", "^libpoolscope_preload.so", "^libpoolscope_gpu.so"];
 
 /// Functions by which C and C++ programs allocate. Whole names; `operator new` with any parameters.
 const C_FAMILY: &[&str] = &[
@@ -75,6 +75,11 @@ const FILES: &[&str] = &[
     "/library/alloc/src/alloc.rs$",
 ];
 
+/// The same of the device pool: its patterns and its sources. Host memory that it allocates for itself is its own; what counts
+/// as the caller's is device memory.
+const DEVICE_PATTERNS: &[&str] = &["^poolscope_gpu::", "^<poolscope_gpu::", "^<* as poolscope_gpu::"];
+const DEVICE_FILES: &[&str] = &["/alloc/gpu/src/", "/alloc/src/gpu.rs$"];
+
 /// The module is the pool's library.
 pub(crate) fn is_pool_module(module: &Module) -> bool {
     POOL_MODULES.iter().any(|pattern| pattern::matches(pattern, module.name()))
@@ -85,9 +90,21 @@ pub(crate) fn is_pool_frame(frame: &Frame) -> bool {
     if is_pool_function(&frame.name) {
         return true;
     }
-    // A name with its path speaks for itself.
-    let file = frame.file.as_deref().filter(|_| !frame.name.contains("::"));
-    file.is_some_and(|file| FILES.iter().any(|pattern| pattern::matches(pattern, file)))
+    is_in(frame, FILES)
+}
+
+/// The frame is the device pool's, or the host pool's.
+pub(crate) fn is_device_pool_frame(frame: &Frame) -> bool {
+    let named = DEVICE_PATTERNS.iter().any(|pattern| pattern::matches(pattern, &frame.name));
+    named || is_in(frame, DEVICE_FILES) || is_pool_frame(frame)
+}
+
+/// The frame's name has no path, and its source is one of these.
+fn is_in(frame: &Frame, files: &[&str]) -> bool {
+    // A name with its path speaks for itself; what is between angle brackets is not the function's path.
+    let has_path = frame.name.starts_with('<') || frame.name.split('<').next().is_some_and(|name| name.contains("::"));
+    let file = frame.file.as_deref().filter(|_| !has_path);
+    file.is_some_and(|file| files.iter().any(|pattern| pattern::matches(pattern, file)))
 }
 
 /// The function is the pool's, or only hands the request on to it.
@@ -147,6 +164,7 @@ mod tests {
             ("alloc", "/src/poolscope/alloc/src/lib.rs"),
             ("allocate", "/src/poolscope/alloc/src/allocator.rs"),
             ("alloc_impl", "/rustc/5980/library/alloc/src/alloc.rs"),
+            ("refill<kv::Store>", "/src/poolscope/alloc/cpu/src/thread_cache.rs"),
         ] {
             assert!(is_pool_frame(&frame(name, file)), "{name} in {file}");
         }
@@ -157,5 +175,7 @@ mod tests {
         ] {
             assert!(!is_pool_frame(&frame(name, file)), "{name} in {file}");
         }
+        let of_device = frame("allocate<poolscope_gpu::simulated::Simulated>", "/src/poolscope/alloc/gpu/src/pool.rs");
+        assert!(is_device_pool_frame(&of_device) && !is_pool_frame(&of_device));
     }
 }

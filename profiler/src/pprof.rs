@@ -5,6 +5,8 @@
 //!
 //! - Four sample types in Go's order, values already scaled from the samples. What was allocated is one sample for
 //!   each stack; what is in use is one for each stack, size and thread, with the labels `bytes`, as in Go, and `thread`.
+//! - Memory of devices has sample types of its own behind Go's (`gpu_inuse_space`), so that pprof never adds it to the
+//!   host's, and the label `device`. A profile without such memory has Go's four types and no others.
 //! - The first mapping is the main binary. Every mapping says that it has functions, because every location has a
 //!   name, be it `[libfoo.so+0x1234]`: otherwise pprof would look for symbols itself, in files whose build id it
 //!   does not always check, and would complain about those that are not there.
@@ -17,11 +19,14 @@ use ::pprof::protos::{self, Message};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use poolscope_wire::kind;
+
+use crate::memory::pprof_name;
 use crate::pool_frames;
 use crate::profile::{Held, Metric, Profile, Site};
 use crate::snapshot::Amount;
 
-/// The sample types in Go's order.
+/// The sample types of one kind of memory, in Go's order.
 const SAMPLE_TYPES: [Metric; 4] =
     [Metric::AllocatedObjects, Metric::AllocatedBytes, Metric::InUseObjects, Metric::InUseBytes];
 
@@ -36,13 +41,19 @@ pub fn write_pprof(profile: &Profile, shown: Metric, out: impl Write) -> io::Res
 /// The message, not yet compressed.
 fn encode(profile: &Profile, shown: Metric) -> protos::Profile {
     let mut strings = Strings::new();
-    let value_type = |strings: &mut Strings, metric: Metric| protos::ValueType {
-        ty: strings.id(metric.pprof_name()),
-        unit: strings.id(if metric.is_bytes() { "bytes" } else { "count" }),
-    };
+    let has = |kind: u16| profile.sites.iter().any(|site| site.kind == kind);
+    let kinds: Vec<u16> = kind::ALL.into_iter().filter(|&kind| kind == kind::HOST || has(kind)).collect();
+    let mut sample_type = Vec::new();
+    for &kind in &kinds {
+        sample_type.extend(SAMPLE_TYPES.map(|metric| protos::ValueType {
+            ty: strings.id(&pprof_name(kind, metric)),
+            unit: strings.id(if metric.is_bytes() { "bytes" } else { "count" }),
+        }));
+    }
+    let default = kinds.iter().copied().find(|&kind| has(kind)).unwrap_or(kind::HOST);
     let mut message = protos::Profile {
-        sample_type: SAMPLE_TYPES.iter().map(|&metric| value_type(&mut strings, metric)).collect(),
-        default_sample_type: strings.id(shown.pprof_name()),
+        sample_type,
+        default_sample_type: strings.id(&pprof_name(default, shown)),
         period_type: Some(protos::ValueType { ty: strings.id("space"), unit: strings.id("bytes") }),
         period: profile.period_bytes.clamp(1, i64::MAX as u64) as i64,
         time_nanos: i64::try_from(profile.time_realtime_ns).unwrap_or_default(),
@@ -55,7 +66,8 @@ fn encode(profile: &Profile, shown: Metric) -> protos::Profile {
     encode_locations(profile, &mut strings, &mut message);
     let mut labels = Labels::new(profile, &mut strings);
     for site in &profile.sites {
-        encode_site(profile, site, &mut strings, &mut labels, &mut message);
+        let place = kinds.iter().position(|&kind| kind == site.kind).unwrap_or(0);
+        encode_site(profile, site, place, &mut strings, &mut labels, &mut message);
     }
     message.string_table = strings.table;
     message
@@ -116,7 +128,7 @@ fn encode_locations(profile: &Profile, strings: &mut Strings, message: &mut prot
     }
 }
 
-/// The labels of samples: of what is in use, the size of the blocks and the thread that allocated them.
+/// The labels of samples of what is in use: the size of the blocks, and the thread that allocated them.
 struct Labels<'a> {
     bytes: i64,
     thread: i64,
@@ -143,18 +155,35 @@ impl<'a> Labels<'a> {
     }
 }
 
+/// What all samples of a device's memory have: its number. As a number, because pprof takes `-tagfocus=device=1` for one; and with
+/// the unit `count`, which pprof doesn't print, because it drops a number 0 without a unit.
+fn label_of_device(site: &Site, strings: &mut Strings) -> Option<protos::Label> {
+    (site.kind != kind::HOST).then(|| protos::Label {
+        key: strings.id("device"),
+        num: site.device.into(),
+        num_unit: strings.id("count"),
+        ..protos::Label::default()
+    })
+}
+
 fn encode_site(
     profile: &Profile,
     site: &Site,
+    place: usize,
     strings: &mut Strings,
     labels: &mut Labels<'_>,
     message: &mut protos::Profile,
 ) {
     let known = |&location: &usize| location < profile.locations.len();
     let location_id: Vec<u64> = site.locations.iter().copied().filter(known).map(|index| index as u64 + 1).collect();
-    let mut push = |value: [i64; 4], label: Vec<protos::Label>| {
-        if value != [0; 4] {
-            message.sample.push(protos::Sample { location_id: location_id.clone(), value: value.to_vec(), label });
+    let types = message.sample_type.len();
+    let of_site = label_of_device(site, strings);
+    let mut push = |figures: [i64; 4], mut label: Vec<protos::Label>| {
+        if figures != [0; 4] {
+            let mut value = vec![0; types];
+            value[4 * place..4 * place + 4].copy_from_slice(&figures);
+            label.extend(of_site.clone());
+            message.sample.push(protos::Sample { location_id: location_id.clone(), value, label });
         }
     };
     // What was in use at another time, of which nobody knows the blocks, has no labels.
@@ -244,6 +273,36 @@ mod tests {
         }
         let bytes: i64 = message.sample.iter().map(|sample| sample.value[3]).sum();
         assert_eq!(bytes, 150);
+    }
+
+    #[test]
+    fn memory_of_devices_has_types_and_a_label_of_its_own() {
+        let mut profile = testing::profile(&[("main;a", 100.0), ("main;a", 64.0), ("main;a", 32.0)]);
+        (profile.sites[1].kind, profile.sites[1].device) = (kind::DEVICE, 1);
+        profile.sites[2].kind = kind::PINNED;
+        let message = encode(&profile, Metric::InUseBytes);
+        let text = |id: i64| message.string_table[id as usize].as_str();
+        let types: Vec<&str> = message.sample_type.iter().map(|ty| text(ty.ty)).collect();
+        assert_eq!(
+            types[3..8],
+            ["inuse_space", "gpu_alloc_objects", "gpu_alloc_space", "gpu_inuse_objects", "gpu_inuse_space"]
+        );
+        assert_eq!(
+            (types.len(), types[11], text(message.default_sample_type)),
+            (12, "pinned_inuse_space", "inuse_space")
+        );
+        let in_use = |at: usize| message.sample.iter().map(|sample| sample.value[at]).sum::<i64>();
+        assert_eq!((in_use(3), in_use(7), in_use(11)), (100, 64, 32));
+        for sample in &message.sample {
+            let device = sample.label.iter().find(|label| text(label.key) == "device").map(|label| label.num);
+            let pinned = sample.value[8..].iter().any(|value| *value != 0);
+            let expected = if sample.value[4..8] != [0; 4] { Some(1) } else { pinned.then_some(0) };
+            assert_eq!(device, expected, "{:?}", sample.value);
+        }
+        profile.sites.remove(0);
+        let message = encode(&profile, Metric::InUseBytes);
+        let default = &message.string_table[message.default_sample_type as usize];
+        assert_eq!(default, "gpu_inuse_space", "there is no host memory to show");
     }
 
     #[test]

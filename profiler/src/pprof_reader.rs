@@ -7,6 +7,7 @@ use ::pprof::protos::{self, Message};
 use flate2::read::MultiGzDecoder;
 use poolscope_wire::kind;
 
+use crate::memory::pprof_name;
 use crate::printable::printable_str;
 use crate::profile::{Frame, Held, Location, Metric, Profile, Site};
 use crate::snapshot::{Amount, Module};
@@ -61,16 +62,17 @@ fn decode(bytes: &[u8]) -> Result<protos::Profile, PprofError> {
 
 struct Reader<'a> {
     message: &'a protos::Profile,
-    /// For each of our metrics, which of the file's values it is.
-    columns: [Option<usize>; 4],
+    /// For each kind of memory and each of our metrics, which of the file's values it is.
+    columns: [(u16, [Option<usize>; 4]); 3],
 }
 
 impl<'a> Reader<'a> {
     fn new(message: &'a protos::Profile) -> Result<Self, PprofError> {
         let text = |id: i64| text(message, id);
         let names: Vec<&str> = message.sample_type.iter().map(|ty| text(ty.ty)).collect();
-        let columns = Metric::ALL.map(|metric| names.iter().position(|&name| name == metric.pprof_name()));
-        if columns.iter().all(Option::is_none) {
+        let column = |kind, metric| names.iter().position(|&name| name == pprof_name(kind, metric));
+        let columns = kind::ALL.map(|kind| (kind, Metric::ALL.map(|metric| column(kind, metric))));
+        if columns.iter().flat_map(|(_, columns)| columns).all(Option::is_none) {
             let found = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
             return Err(PprofError::NoHeap { found: printable_str(found) });
         }
@@ -135,7 +137,7 @@ impl<'a> Reader<'a> {
         let message = self.message;
         let index: HashMap<u64, usize> = message.location.iter().enumerate().map(|(i, l)| (l.id, i)).collect();
         let mut sites: Vec<Site> = Vec::new();
-        let mut known: HashMap<&[u64], usize> = HashMap::new();
+        let mut known: HashMap<(&[u64], u16, u32), usize> = HashMap::new();
         let mut threads: HashMap<&str, u32> = HashMap::new();
         for sample in &message.sample {
             if sample.value.len() != message.sample_type.len() {
@@ -145,25 +147,31 @@ impl<'a> Reader<'a> {
                     message.sample_type.len()
                 )));
             }
-            let at = match known.get(sample.location_id.as_slice()) {
+            let label = |key: &str| sample.label.iter().find(|label| text(message, label.key) == key);
+            let says = |(_, columns): &&(u16, [Option<usize>; 4])| {
+                columns.iter().flatten().any(|&column| sample.value[column] != 0)
+            };
+            let &(kind, columns) = self.columns.iter().find(says).unwrap_or(&self.columns[0]);
+            let device = label("device").and_then(|label| u32::try_from(label.num).ok());
+            let device = if kind == kind::HOST { 0 } else { device.unwrap_or(0) };
+            let at = match known.get(&(sample.location_id.as_slice(), kind, device)) {
                 Some(&at) => at,
                 None => {
                     let find = |id: &u64| index.get(id).copied();
                     let locations: Option<Vec<usize>> = sample.location_id.iter().map(find).collect();
                     let locations =
                         locations.ok_or_else(|| PprofError::Decode("a sample has no such location".to_owned()))?;
-                    sites.push(Site { locations, kind: kind::HOST, ..Site::default() });
-                    known.insert(&sample.location_id, sites.len() - 1);
+                    sites.push(Site { locations, kind, device, ..Site::default() });
+                    known.insert((&sample.location_id, kind, device), sites.len() - 1);
                     sites.len() - 1
                 }
             };
             let [in_use_bytes, in_use_objects, allocated_bytes, allocated_objects] =
-                self.columns.map(|column| column.map_or(0.0, |column| sample.value[column] as f64));
+                columns.map(|column| column.map_or(0.0, |column| sample.value[column] as f64));
             let in_use = Amount { objects: in_use_objects, bytes: in_use_bytes, samples: 0 };
             sites[at].in_use += in_use;
             sites[at].allocated += Amount { objects: allocated_objects, bytes: allocated_bytes, samples: 0 };
             if in_use != Amount::default() {
-                let label = |key: &str| sample.label.iter().find(|label| text(message, label.key) == key);
                 let size = label("bytes").and_then(|label| u64::try_from(label.num).ok()).unwrap_or(0);
                 let next = threads.len() as u32 + 1;
                 let tid = label("thread").map_or(0, |l| *threads.entry(text(message, l.str)).or_insert(next));

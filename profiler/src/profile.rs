@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::memory::Memory;
 use crate::peak::Peak;
 use crate::snapshot::{Amount, Module};
 
@@ -187,8 +188,13 @@ impl Profile {
 
     /// In use and allocated, over all sites.
     pub fn totals(&self) -> Totals {
+        self.totals_of(Memory::All)
+    }
+
+    /// The same over the sites of some memory.
+    pub fn totals_of(&self, memory: Memory) -> Totals {
         let mut totals = Totals::default();
-        for site in &self.sites {
+        for site in self.sites.iter().filter(|site| memory.has(site.kind, site.device)) {
             totals.in_use += site.in_use;
             totals.allocated += site.allocated;
         }

@@ -7,15 +7,20 @@
 //! estimated. Times are integers in nanoseconds, sizes in bytes. `frames` are innermost first. `tiers` has a field for
 //! each of [`poolscope_wire::TIER_COUNTERS`]; `memory` is null for a process that is gone; `hit_rate` is null before the
 //! first allocation.
+//!
+//! `in_use` and `allocated` are those of host memory. Each site says of which `kind` its memory is (`host`, `device`, `pinned`) and
+//! the number of its `device`, null for the host's. `devices` has the pools of device memory, with a field of `counters` for each of
+//! [`poolscope_wire::DEVICE_COUNTERS`], and with what was sampled of them.
 
 use std::fmt::Write as _;
 
-use poolscope_wire::TIER_COUNTERS;
+use poolscope_wire::{DEVICE_COUNTERS, TIER_COUNTERS, kind};
 use serde::Serialize;
 
 use crate::figures;
+use crate::memory::Memory;
 use crate::profile::{Frame, Metric, Profile, Site};
-use crate::snapshot::{Amount, ProcessState, Snapshot};
+use crate::snapshot::{Amount, DevicePool, ProcessState, Snapshot};
 
 /// The version of the JSON, in its field `version`.
 const JSON_VERSION: u32 = 1;
@@ -102,7 +107,35 @@ struct Report<'a> {
     tiers: serde_json::Map<String, serde_json::Value>,
     classes: Vec<ClassJson>,
     threads: Vec<ThreadJson>,
+    devices: Vec<DeviceJson<'a>>,
     sites: Vec<SiteJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct DeviceJson<'a> {
+    device: u32,
+    kind: &'static str,
+    name: &'a str,
+    memory_bytes: u64,
+    in_use: AmountJson,
+    allocated: AmountJson,
+    counters: serde_json::Map<String, serde_json::Value>,
+}
+
+impl<'a> DeviceJson<'a> {
+    fn new(pool: &'a DevicePool, profile: &Profile) -> Self {
+        let totals = profile.totals_of(Memory::of(pool.kind, pool.device));
+        let counters = DEVICE_COUNTERS.iter().zip(&pool.counters);
+        Self {
+            device: pool.device,
+            kind: kind::name(pool.kind),
+            name: &pool.name,
+            memory_bytes: pool.memory_bytes,
+            in_use: totals.in_use.into(),
+            allocated: totals.allocated.into(),
+            counters: counters.map(|(info, value)| (info.name.to_owned(), (*value).into())).collect(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -162,6 +195,9 @@ struct ThreadJson {
 
 #[derive(Serialize)]
 struct SiteJson<'a> {
+    kind: &'static str,
+    /// Null for host memory.
+    device: Option<u32>,
     in_use: AmountJson,
     allocated: AmountJson,
     incomplete: bool,
@@ -201,7 +237,7 @@ pub fn state_word(state: ProcessState) -> &'static str {
 
 impl<'a> Report<'a> {
     fn new(snapshot: &'a Snapshot, profile: &'a Profile) -> Self {
-        let (process, dropped, totals) = (&snapshot.process, &snapshot.dropped, profile.totals());
+        let (process, dropped, totals) = (&snapshot.process, &snapshot.dropped, profile.totals_of(Memory::Host));
         let tiers = TIER_COUNTERS.iter().enumerate();
         let tiers = tiers
             .map(|(i, info)| (info.name.to_owned(), snapshot.tiers.0.get(i).copied().unwrap_or(0).into()))
@@ -257,10 +293,13 @@ impl<'a> Report<'a> {
                     remote_frees: thread.remote_frees,
                 })
                 .collect(),
+            devices: snapshot.devices.iter().map(|pool| DeviceJson::new(pool, profile)).collect(),
             sites: profile
                 .sites
                 .iter()
                 .map(|site| SiteJson {
+                    kind: kind::name(site.kind),
+                    device: (site.kind != kind::HOST).then_some(site.device),
                     in_use: site.in_use.into(),
                     allocated: site.allocated.into(),
                     incomplete: site.incomplete,

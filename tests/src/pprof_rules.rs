@@ -73,7 +73,16 @@ fn head(profile: &protos::Profile, expected: &Expected<'_>) -> Result<(), String
         types.push(format!("{}/{}", text(profile, ty.ty)?, text(profile, ty.unit)?));
     }
     let go = ["alloc_objects/count", "alloc_space/bytes", "inuse_objects/count", "inuse_space/bytes"];
-    rule!(types == go, "the sample types are {types:?}");
+    rule!(types.len() >= 4 && types[..4] == go, "the sample types are {types:?}");
+    let mut groups = types[4..].chunks(4);
+    for prefix in ["gpu_", "pinned_"] {
+        if types.iter().any(|name| name.starts_with(prefix)) {
+            let expected = go.map(|name| format!("{prefix}{name}"));
+            let group = groups.next().unwrap_or_default();
+            rule!(group == expected, "the sample types of {prefix} are {group:?}");
+        }
+    }
+    rule!(groups.next().is_none(), "there are sample types of nothing known: {types:?}");
     let shown = text(profile, profile.default_sample_type)?;
     rule!(shown == expected.shown, "the default sample type is {shown:?}");
     let period = profile.period_type.as_ref().ok_or("there is no period type")?;
@@ -168,13 +177,20 @@ fn samples(profile: &protos::Profile, expected: &Expected<'_>) -> Result<(), Str
                     rule!(text(profile, label.num_unit)? == "bytes", "a size has no unit");
                 }
                 "thread" => rule!(!value.is_empty() && label.num == 0, "a thread is {value:?}"),
+                "device" => {
+                    rule!(value.is_empty() && label.num >= 0, "a device is {value:?} and {}", label.num);
+                    rule!(text(profile, label.num_unit)? == "count", "pprof drops a device 0 without a unit");
+                }
                 _ => return Err(format!("there is a label {key:?}")),
             }
             rule!(labels.insert(key, (value, label.num)).is_none(), "a sample has two labels {key}");
         }
         // What is in use is told by size and thread; what was allocated, and what was in use at the peak, is not.
-        let in_use = values[2] != 0 || values[3] != 0;
-        let wanted = if in_use && !at_peak { 2 } else { 0 };
+        let groups: Vec<usize> = (0..values.len() / 4).filter(|at| values[4 * at..4 * at + 4] != [0; 4]).collect();
+        rule!(groups.len() == 1, "a sample is of two kinds of memory: {values:?}");
+        let in_use = values[4 * groups[0] + 2] != 0 || values[4 * groups[0] + 3] != 0;
+        rule!(labels.contains_key("device") == (groups[0] > 0), "the label of a device on {values:?}: {labels:?}");
+        let wanted = usize::from(groups[0] > 0) + if in_use && !at_peak { 2 } else { 0 };
         rule!(labels.len() == wanted, "labels {labels:?} of {values:?}");
         rule!(seen.insert((&sample.location_id, format!("{labels:?}"))), "a sample is there twice: {labels:?}");
     }

@@ -1,7 +1,9 @@
 //! The figures of a call site by the names that pprof has for them.
 
-use clap::ValueEnum;
-use poolscope_profiler::Metric;
+use clap::{Args, ValueEnum};
+use poolscope_profiler::{Memory, Metric, Profile};
+
+use crate::failure::Failure;
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 #[value(rename_all = "snake_case")]
@@ -21,5 +23,47 @@ impl MetricName {
             MetricName::AllocSpace => Metric::AllocatedBytes,
             MetricName::AllocObjects => Metric::AllocatedObjects,
         }
+    }
+}
+
+/// A kind of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Host,
+    Device,
+    Pinned,
+}
+
+/// Which memory to look at.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct MemoryArgs {
+    /// Which memory: the host's where nobody says otherwise, or a device's if there is no other
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
+    /// The memory of this device
+    #[arg(long, value_name = "N")]
+    device: Option<u32>,
+}
+
+impl MemoryArgs {
+    /// Which memory of a profile is meant.
+    pub(crate) fn memory(self, profile: &Profile) -> Result<Memory, Failure> {
+        Ok(match (self.kind, self.device) {
+            (None, None) => profile.usual_memory(),
+            (Some(Kind::Host), None) => Memory::Host,
+            (Some(Kind::Host), Some(_)) => {
+                return Err(Failure::usage("host memory is of no device: leave --device out, or --kind".to_owned()));
+            }
+            (None | Some(Kind::Device), number) => Memory::Device(number),
+            (Some(Kind::Pinned), number) => Memory::Pinned(number),
+        })
+    }
+
+    /// The part of a profile that is meant; all of it if nothing was said.
+    pub(crate) fn part(self, profile: Profile) -> Result<Profile, Failure> {
+        if self.kind.is_none() && self.device.is_none() {
+            return Ok(profile);
+        }
+        Ok(profile.only(self.memory(&profile)?))
     }
 }

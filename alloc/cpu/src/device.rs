@@ -100,7 +100,7 @@ pub fn publish(place: u32, state: &State<'_>) {
 static ON_SCOPE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Has `f` called in every thread that enters or leaves a scope of the leak checker: its [`period`] changes.
-pub fn on_scope(f: fn()) {
+pub fn on_scope(f: extern "C" fn()) {
     ON_SCOPE.store(f as *mut (), Ordering::Release);
 }
 
@@ -109,7 +109,134 @@ pub(crate) fn scope_changed() {
     let f = ON_SCOPE.load(Ordering::Acquire);
     if !f.is_null() {
         // SAFETY: only `on_scope` stores there, and it takes just such a function.
-        let f = unsafe { core::mem::transmute::<*mut (), fn()>(f) };
+        let f = unsafe { core::mem::transmute::<*mut (), extern "C" fn()>(f) };
         f();
+    }
+}
+
+/// What [`Table`] looks like: a change of it, or of [`Block`], is a new version.
+pub const TABLE_VERSION: u32 = 1;
+
+/// The functions above for another library of the process, which then records in this one's segment. `libpoolscope.so` hands it
+/// out by `poolscope_device_table`.
+#[repr(C)]
+pub struct Table {
+    /// [`TABLE_VERSION`].
+    pub version: u32,
+    /// [`period`].
+    pub period: extern "C" fn() -> u64,
+    /// [`sample_rate`].
+    pub sample_rate: extern "C" fn() -> u64,
+    /// [`allocated`].
+    pub allocated: extern "C" fn(&Block) -> u32,
+    /// [`freed`].
+    pub freed: extern "C" fn(u32, u64),
+    /// [`attach`]; `u32::MAX` if there are too many pools.
+    pub attach: extern "C" fn() -> u32,
+    /// [`detach`].
+    pub detach: extern "C" fn(u32),
+    /// [`publish`].
+    pub publish: for<'a> extern "C" fn(u32, &StateParts<'a>),
+    /// [`on_scope`].
+    pub on_scope: extern "C" fn(extern "C" fn()),
+}
+
+/// [`State`], as C can have it.
+#[repr(C)]
+pub struct StateParts<'a> {
+    device: u32,
+    kind: u16,
+    name_len: usize,
+    name: *const u8,
+    memory_bytes: u64,
+    counters_len: usize,
+    counters: *const u64,
+    cells_len: usize,
+    cells: *const u8,
+    cell_bytes: u64,
+    state: core::marker::PhantomData<&'a ()>,
+}
+
+impl<'a> From<&State<'a>> for StateParts<'a> {
+    fn from(state: &State<'a>) -> StateParts<'a> {
+        StateParts {
+            device: state.device,
+            kind: state.kind,
+            name_len: state.name.len(),
+            name: state.name.as_ptr(),
+            memory_bytes: state.memory_bytes,
+            counters_len: state.counters.len(),
+            counters: state.counters.as_ptr(),
+            cells_len: state.cells.len(),
+            cells: state.cells.as_ptr(),
+            cell_bytes: state.cell_bytes,
+            state: core::marker::PhantomData,
+        }
+    }
+}
+
+impl<'a> StateParts<'a> {
+    fn state(&self) -> State<'a> {
+        // SAFETY: the parts are those of the slices of a `State`, by the only way to make them.
+        unsafe {
+            State {
+                device: self.device,
+                kind: self.kind,
+                name: core::slice::from_raw_parts(self.name, self.name_len),
+                memory_bytes: self.memory_bytes,
+                counters: core::slice::from_raw_parts(self.counters, self.counters_len),
+                cells: core::slice::from_raw_parts(self.cells, self.cells_len),
+                cell_bytes: self.cell_bytes,
+            }
+        }
+    }
+}
+
+/// The functions of this copy of the pool.
+pub static TABLE: Table = Table {
+    version: TABLE_VERSION,
+    period: table::period,
+    sample_rate: table::sample_rate,
+    allocated: table::allocated,
+    freed: table::freed,
+    attach: table::attach,
+    detach: table::detach,
+    publish: table::publish,
+    on_scope: table::on_scope,
+};
+
+mod table {
+    use super::{Block, StateParts};
+
+    pub(super) extern "C" fn period() -> u64 {
+        super::period()
+    }
+
+    pub(super) extern "C" fn sample_rate() -> u64 {
+        super::sample_rate()
+    }
+
+    pub(super) extern "C" fn allocated(block: &Block) -> u32 {
+        super::allocated(block)
+    }
+
+    pub(super) extern "C" fn freed(token: u32, address: u64) {
+        super::freed(token, address);
+    }
+
+    pub(super) extern "C" fn attach() -> u32 {
+        super::attach().unwrap_or(u32::MAX)
+    }
+
+    pub(super) extern "C" fn detach(place: u32) {
+        super::detach(place);
+    }
+
+    pub(super) extern "C" fn publish(place: u32, state: &StateParts<'_>) {
+        super::publish(place, &state.state());
+    }
+
+    pub(super) extern "C" fn on_scope(f: extern "C" fn()) {
+        super::on_scope(f);
     }
 }

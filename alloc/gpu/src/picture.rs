@@ -54,8 +54,7 @@ impl Publisher {
         let began = Instant::now();
         let cell_bytes = cell_bytes(self.memory.max(large.held()));
         let cells = large.cells(cell_bytes);
-        let largest_free = large.largest_free();
-        self.recorder.publish(&Picture { stats, largest_free, memory: self.memory, cells, cell_bytes });
+        self.recorder.publish(&Picture { stats, memory: self.memory, cells, cell_bytes });
         self.next = began + INTERVAL.max(began.elapsed() * SPARING);
     }
 }

@@ -3,6 +3,8 @@
 //! The pool decides which allocations are sampled ([`crate::sampling`]) and finds them again when they are freed. The recorder
 //! captures stacks and keeps records. It is called without any of the pool's locks, but for [`Recorder::publish`].
 
+use poolscope_wire::{DEVICE_COUNTERS, DeviceCounter};
+
 use crate::stats::Stats;
 
 /// A recorder's name for a block that it has recorded.
@@ -25,14 +27,55 @@ pub struct Sample {
 pub struct Picture {
     /// Its counters.
     pub stats: Stats,
-    /// The largest free piece, in bytes.
-    pub largest_free: u64,
     /// Bytes of memory that the device has.
     pub memory: u64,
     /// What lies where: values of `poolscope_wire::cell`.
     pub cells: Vec<u8>,
     /// Bytes that a cell stands for.
     pub cell_bytes: u64,
+}
+
+impl Picture {
+    /// The counters in the order of the segment.
+    pub fn counters(&self) -> [u64; DEVICE_COUNTERS.len()] {
+        let stats = &self.stats;
+        let mut counters = [0; DEVICE_COUNTERS.len()];
+        let values = [
+            (DeviceCounter::InUse, stats.current_usage),
+            (DeviceCounter::PeakInUse, stats.peak_usage),
+            (DeviceCounter::Reserved, stats.held),
+            (DeviceCounter::PeakReserved, stats.peak_held),
+            (DeviceCounter::Free, stats.free),
+            (DeviceCounter::LargestFree, stats.largest_hole),
+            (DeviceCounter::Fragmentation, stats.fragmentation_bytes),
+            (DeviceCounter::Allocated, stats.total_allocated),
+            (DeviceCounter::Freed, stats.total_freed),
+            (DeviceCounter::Allocs, stats.allocation_count),
+            (DeviceCounter::Frees, stats.free_count),
+            (DeviceCounter::ThreadHits, stats.thread_hits),
+            (DeviceCounter::GlobalHits, stats.global_hits),
+            (DeviceCounter::ReserveHits, stats.reserve_hits),
+            (DeviceCounter::LargeHits, stats.large_hits),
+            (DeviceCounter::Misses, stats.cache_misses),
+            (DeviceCounter::FromOtherStreams, stats.from_other_streams),
+            (DeviceCounter::GranulesCreated, stats.granules_created),
+            (DeviceCounter::GranulesReleased, stats.granules_released),
+            (DeviceCounter::GranulesRemapped, stats.granules_remapped),
+            (DeviceCounter::StitchesReused, stats.stitches_reused),
+            (DeviceCounter::DriverCalls, stats.driver_calls),
+            (DeviceCounter::OomClimbs, stats.ladder_climbed),
+            (DeviceCounter::OomCaches, stats.ladder_all_caches_tried),
+            (DeviceCounter::OomWaits, stats.ladder_pending_frees_tried),
+            (DeviceCounter::OomDefragments, stats.ladder_defragment_tried),
+            (DeviceCounter::OomReleases, stats.ladder_release_tried),
+            (DeviceCounter::OomFallbacks, stats.ladder_pinned_host_served),
+            (DeviceCounter::OomFailures, stats.ladder_refused),
+        ];
+        for (counter, value) in values {
+            counters[counter as usize] = value;
+        }
+        counters
+    }
 }
 
 /// Keeps records of a pool's sampled blocks. No method may call the pool.

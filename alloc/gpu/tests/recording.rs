@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use poolscope_gpu::{Config, Picture, Pool, Recorder, Sample, Simulated, Stream, Token, look_again};
-use poolscope_wire::cell;
+use poolscope_wire::{DeviceCounter, cell};
 use support::{KIB, MIB, Program, US};
 
 /// Keeps what it is told.
@@ -164,7 +164,7 @@ fn a_picture_shows_the_counters_and_what_lies_where() {
     assert_eq!(count(cell::FREE) + count(cell::PENDING), 3, "{:?}", picture.cells);
     assert_eq!(picture.stats.current_usage, 10 * MIB + 256);
     assert_eq!(picture.stats.held, 18 * MIB);
-    assert_eq!(picture.largest_free, 6 * MIB);
+    assert_eq!(picture.counters()[DeviceCounter::LargestFree as usize], 6 * MIB);
     [large, small].into_iter().for_each(|block| program.free(block, stream));
 }
 

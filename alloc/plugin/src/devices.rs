@@ -1,8 +1,11 @@
 //! The pools of the process: one for each device, made when it is first asked for, and there until the process ends.
+//!
+//! Their blocks are recorded in the process's segment: that of a preloaded `libpoolscope.so`, or one that this library makes.
 
 use std::env;
 use std::sync::{Arc, OnceLock};
 
+use poolscope_alloc::gpu;
 use poolscope_gpu::{Config, Cuda, Device, GraphPool, Pool, PoolError, Simulated, Stats, Stream};
 
 use crate::graphs::Graphs;
@@ -158,14 +161,14 @@ pub fn count() -> Result<usize, Refusal> {
 fn open(ordinal: u32) -> Result<Opened, Refusal> {
     let pool: Box<dyn DevicePool> = match simulated_bytes()? {
         Some(_) if ordinal > 0 => return Err(Refusal::new(format!("no device {ordinal}: one device is simulated"))),
-        Some(bytes) => Box::new(pool(Simulated::new(bytes))?),
-        None => Box::new(pool(Cuda::open(ordinal).map_err(Refusal::new)?)?),
+        Some(bytes) => Box::new(pool(Simulated::new(bytes), ordinal)?),
+        None => Box::new(pool(Cuda::open(ordinal).map_err(Refusal::new)?, ordinal)?),
     };
     Ok(Opened { pool, graphs: Graphs::default() })
 }
 
-fn pool<D: Device>(device: D) -> Result<Pool<D>, Refusal> {
-    Pool::new(Arc::new(device), Config::default()).map_err(Refusal::new)
+fn pool<D: Device>(device: D, ordinal: u32) -> Result<Pool<D>, Refusal> {
+    gpu::pool(Arc::new(device), ordinal, Config::default()).map_err(Refusal::new)
 }
 
 /// The memory of the simulated device, if it is one that is asked for.

@@ -122,3 +122,10 @@ pub extern "C" fn poolscope_add_hook(hook: Option<Hook>, context: *mut c_void) -
 pub extern "C" fn poolscope_remove_hook(id: u64) -> c_int {
     if pool::hooks::remove_hook(HookId(id)) { 0 } else { libc::ENOENT }
 }
+
+/// For `libpoolscope_gpu.so` and programs with pools of device memory of their own: the functions by which they record in this
+/// library's segment. Not in the header: table and library are of one build, or the version differs and the answer is null.
+#[unsafe(no_mangle)]
+pub extern "C" fn poolscope_device_table(version: u32) -> *const pool::device::Table {
+    if version == pool::device::TABLE_VERSION { &pool::device::TABLE } else { core::ptr::null() }
+}

@@ -118,11 +118,11 @@ counters! {
     GranulesRemapped "granules_remapped" Count true "Granules that were mapped under a second address.";
     StitchesReused "stitches_reused" Count true "Requests that such second addresses served again, without a call.";
     DriverCalls "driver_calls" Count true "Calls to the driver.";
-    OomCaches "oom_cache_drains" Count true "Times that caches were emptied because the device had no more memory.";
-    OomWaits "oom_waits" Count true "Times that freed memory was waited for then.";
-    OomDefragments "oom_defragments" Count true "Times that free memory was put together then.";
-    OomReleases "oom_releases" Count true "Times that idle memory was given back then.";
-    OomRetries "oom_retries" Count true "Times that the device was asked again then.";
-    OomFallbacks "oom_fallbacks" Count true "Requests that memory of another kind served then.";
-    OomFailures "oom_failures" Count true "Requests that failed for lack of memory.";
+    OomClimbs "oom_climbs" Count true "Requests that found no memory, and climbed the ladder of what can be done then.";
+    OomCaches "oom_cache_drains" Count true "Of them, those for which the caches of all threads were emptied.";
+    OomWaits "oom_waits" Count true "Of them, those for which freed memory was waited for.";
+    OomDefragments "oom_defragments" Count true "Of them, those for which free memory was merged.";
+    OomReleases "oom_releases" Count true "Of them, those for which free segments went back to the device.";
+    OomFallbacks "oom_fallbacks" Count true "Of them, those that were served from pinned host memory.";
+    OomFailures "oom_failures" Count true "Of them, those that were refused.";
 }

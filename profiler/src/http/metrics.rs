@@ -10,11 +10,13 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use poolscope_wire::stats::Usage;
-use poolscope_wire::{CLASS_COUNTERS, ClassCounter, CounterInfo, TIER_COUNTERS, TierCounter, Unit};
+use poolscope_wire::{
+    CLASS_COUNTERS, ClassCounter, CounterInfo, DEVICE_COUNTERS, DeviceCounter, TIER_COUNTERS, TierCounter, Unit, kind,
+};
 
 use super::pages::Pool;
 use super::worker::Refusal;
-use crate::snapshot::{ProcessState, Snapshot};
+use crate::snapshot::{DevicePool, ProcessState, Snapshot};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -123,6 +125,7 @@ fn families(snapshots: &[Snapshot]) -> Vec<Family> {
         families.push(simple(&name, kind, info.help, snapshots, |snapshot| Some(snapshot.tiers.get(*counter) as f64)));
     }
     families.extend(of_classes(snapshots));
+    families.extend(of_devices(snapshots));
     families.retain(|family| !family.samples.is_empty());
     families
 }
@@ -213,6 +216,28 @@ fn of_classes(snapshots: &[Snapshot]) -> Vec<Family> {
     for (info, counter) in CLASS_COUNTERS.iter().zip(ClassCounter::ALL) {
         let (name, kind) = metric(info, "class_");
         families.push(of_class(&name, kind, info.help, &|class| class.shared(*counter)));
+    }
+    families
+}
+
+/// For each pool of device memory, by the labels `device`, its number, and `memory`, `device` or `pinned`.
+fn of_devices(snapshots: &[Snapshot]) -> Vec<Family> {
+    let of_device = |name: &str, kind, help: &str, of: &dyn Fn(&DevicePool) -> u64| {
+        family(name, kind, help, snapshots, |snapshot, pid| {
+            let pools = snapshot.devices.iter().map(|pool| {
+                let device = pool.device.to_string();
+                let pairs =
+                    [("pid", pid), ("device", &device), ("memory", kind::name(pool.kind)), ("name", &pool.name)];
+                (labels(&pairs), of(pool) as f64)
+            });
+            pools.collect()
+        })
+    };
+    let memory = "Bytes of memory that the device has.";
+    let mut families = vec![of_device("poolscope_device_memory_bytes", Kind::Gauge, memory, &|pool| pool.memory_bytes)];
+    for (info, counter) in DEVICE_COUNTERS.iter().zip(DeviceCounter::ALL) {
+        let (name, kind) = metric(info, "device_");
+        families.push(of_device(&name, kind, info.help, &|pool| pool.get(*counter)));
     }
     families
 }

@@ -13,7 +13,7 @@ use super::index;
 use super::worker::{Refusal, Worker};
 use crate::difference::Difference;
 use crate::discovery::FindError;
-use crate::{Metric, flamegraph as picture, pprof};
+use crate::{Memory, Metric, Profile, flamegraph as picture, pprof};
 
 /// The longest difference.
 pub(super) const LONGEST: u64 = 3600;
@@ -30,6 +30,9 @@ pub(super) struct ProfileQuery {
     pub(super) seconds: Option<u64>,
     metric: Option<String>,
     at: Option<String>,
+    /// `host`, `device` or `pinned`.
+    kind: Option<String>,
+    device: Option<u32>,
 }
 
 impl ProfileQuery {
@@ -40,6 +43,19 @@ impl ProfileQuery {
             Some("peak") => Ok(true),
             Some(other) => Err(format!("there is no such moment as {other}: ask for at=now or at=peak")),
         }
+    }
+
+    /// Which memory of a profile is asked for.
+    fn memory(&self, profile: &Profile) -> Result<Memory, String> {
+        Ok(match (self.kind.as_deref(), self.device) {
+            (None, None) => profile.usual_memory(),
+            (Some("host"), None) => Memory::Host,
+            (None | Some("device"), number) => Memory::Device(number),
+            (Some("pinned"), number) => Memory::Pinned(number),
+            (Some(_), _) => {
+                return Err("ask for kind=host, or for kind=device or kind=pinned, with device=N or not".into());
+            }
+        })
     }
 }
 
@@ -190,19 +206,26 @@ pub(super) async fn flamegraph(State(pool): Pool, Query(query): Query<ProfileQue
     };
     let process = &reading.snapshot.process;
     let program = process.exe.rsplit('/').next().unwrap_or_default();
-    let mut profile = reading.profile;
+    let memory = match query.memory(&reading.profile) {
+        Ok(memory) => memory,
+        Err(why) => return bad(why),
+    };
+    let mut profile = reading.profile.only(memory);
     let mut when = String::new();
     match query.at_peak() {
         Ok(false) => {}
         Ok(true) if !metric.is_in_use() => return bad("the peak is about memory in use: leave at or metric out"),
+        Ok(true) if memory != Memory::Host => {
+            return bad("the peak is that of host memory: leave at, or kind and device out");
+        }
         Ok(true) => {
             when = profile.peak.map(|peak| format!(" at its peak, {}", peak.when())).unwrap_or_default();
             profile = profile.at_peak().unwrap_or(profile);
         }
         Err(why) => return bad(why),
     }
-    let title = format!("{program} (pid {}){when}: {}", process.pid, metric.describe());
-    let body = match written(move |out| picture::write_flamegraph(&profile, metric, &title, out)).await {
+    let title = format!("{program} (pid {}){when}: {} {}", process.pid, metric.describe(), memory.describe());
+    let body = match written(move |out| picture::write_flamegraph(&profile, metric, title.trim_end(), out)).await {
         Ok(body) => body,
         Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot draw the flamegraph: {error}\n")),
     };

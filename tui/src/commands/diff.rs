@@ -8,7 +8,7 @@ use poolscope_profiler::difference::Difference;
 use poolscope_profiler::difference_report::{difference_json, difference_text};
 use poolscope_profiler::{differential, pprof};
 
-use crate::metric::MetricName;
+use crate::metric::{MemoryArgs, MetricName};
 use crate::{sink, target};
 
 /// Compare two profiles: files, segments or processes
@@ -29,6 +29,8 @@ pub(crate) struct Diff {
     /// The figure to compare, by the names of pprof
     #[arg(long, value_enum, default_value_t)]
     metric: MetricName,
+    #[command(flatten)]
+    memory: MemoryArgs,
     /// Print both profiles' figures of each path that changed as JSON
     #[arg(long)]
     json: bool,
@@ -46,12 +48,15 @@ pub(crate) struct Diff {
 impl Diff {
     pub(crate) fn run(self) -> Result<u8> {
         let (before, after) = (target::load(&self.before)?, target::load(&self.after)?);
-        let difference = Difference::new(&before.profile, &after.profile);
+        let memory = self.memory.memory(&after.profile)?;
         let metric = self.metric.metric();
         if let Some(path) = &self.pprof {
-            let profile = difference.to_profile();
+            let (before, after) = (self.memory.part(before.profile.clone())?, self.memory.part(after.profile.clone())?);
+            let profile = Difference::new(&before, &after).to_profile();
             sink::write(path, |out| pprof::write_pprof(&profile, metric, out))?;
         }
+        let (of_before, of_after) = (before.profile.only(memory), after.profile.only(memory));
+        let difference = Difference::new(&of_before, &of_after);
         if let Some(path) = &self.svg {
             let title = format!("{}, compared with {}", after.label, before.label);
             sink::write(path, |out| differential::write_differential(&difference, metric, &title, out))?;

@@ -9,6 +9,7 @@ use poolscope_profiler::difference::Difference;
 use poolscope_profiler::{Metric, SegmentReader, pprof};
 
 use crate::failure::Failure;
+use crate::metric::MemoryArgs;
 use crate::{sink, target};
 
 /// Write a heap profile that `go tool pprof` reads
@@ -34,6 +35,8 @@ pub(crate) struct Dump {
     /// Leave out the interpreter's frames where Python's functions are (CPython since 3.12, started with -X perf)
     #[arg(long)]
     python: bool,
+    #[command(flatten)]
+    memory: MemoryArgs,
 }
 
 impl Dump {
@@ -55,6 +58,7 @@ impl Dump {
         if self.python {
             target::hide_interpreter(&mut profile);
         }
+        let profile = self.memory.part(profile)?;
         let shown = if self.allocs { Metric::AllocatedBytes } else { Metric::InUseBytes };
         sink::write(&self.output, |out| pprof::write_pprof(&profile, shown, out))?;
         Ok(0)

@@ -7,10 +7,10 @@ use color_eyre::eyre::Result;
 use poolscope_profiler::difference::Difference;
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::suppressions::Suppressions;
-use poolscope_profiler::{Profile, differential, flamegraph};
+use poolscope_profiler::{Memory, Profile, differential, flamegraph};
 
 use crate::failure::Failure;
-use crate::metric::MetricName;
+use crate::metric::{MemoryArgs, MetricName};
 use crate::sink;
 use crate::target::{self, Loaded};
 
@@ -22,6 +22,7 @@ use crate::target::{self, Loaded};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  poolscope flamegraph 1234 -o heap.svg --metric alloc_space\n  \
     poolscope flamegraph 1234 -o peak.svg --peak\n  \
+    poolscope flamegraph 1234 -o gpu.svg --device 0\n  \
     poolscope flamegraph 1234 --base before.pb.gz -o change.svg")]
 pub(crate) struct Flamegraph {
     /// Process id, the file of a segment, or a pprof file
@@ -33,6 +34,8 @@ pub(crate) struct Flamegraph {
     /// Which figure the widths show, by the names of pprof
     #[arg(long, value_enum, default_value_t)]
     metric: MetricName,
+    #[command(flatten)]
+    memory: MemoryArgs,
     /// Show what was in use at the peak
     #[arg(long, conflicts_with_all = ["leaked", "base"])]
     peak: bool,
@@ -59,14 +62,23 @@ impl Flamegraph {
         }
         if let Some(base) = &self.base {
             let base = target::load(base)?;
-            let difference = Difference::new(&base.profile, &loaded.profile);
+            let memory = self.memory.memory(&loaded.profile)?;
+            let (before, after) = (base.profile.only(memory), loaded.profile.only(memory));
+            let difference = Difference::new(&before, &after);
             let title = format!("{}, compared with {}", loaded.label, base.label);
             sink::write(&self.output, |out| differential::write_differential(&difference, metric, &title, out))?;
             return Ok(0);
         }
         let (profile, of) = self.shown(loaded)?;
-        let title = format!("{of}: {}", metric.describe());
-        sink::write(&self.output, |out| flamegraph::write_flamegraph(&profile, metric, &title, out))?;
+        let memory = self.memory.memory(&profile)?;
+        if self.peak && memory != Memory::Host {
+            return Err(
+                Failure::usage("the peak is that of host memory: leave --kind and --device out, or --peak").into()
+            );
+        }
+        let title = format!("{of}: {} {}", metric.describe(), memory.describe());
+        let profile = profile.only(memory);
+        sink::write(&self.output, |out| flamegraph::write_flamegraph(&profile, metric, title.trim_end(), out))?;
         Ok(0)
     }
 

@@ -10,6 +10,7 @@ use poolscope_profiler::snapshot::ProcessState;
 use poolscope_profiler::suppressions::Suppressions;
 
 use crate::failure::Failure;
+use crate::metric::MemoryArgs;
 use crate::{sink, target};
 
 /// Report what a process that has ended never freed, by stack
@@ -29,6 +30,8 @@ pub(crate) struct Leaks {
     /// File of suppressions: lines leak:PATTERN
     #[arg(long, value_name = "FILE")]
     suppressions: Vec<PathBuf>,
+    #[command(flatten)]
+    memory: MemoryArgs,
 }
 
 impl Leaks {
@@ -59,6 +62,7 @@ impl Leaks {
         for warning in builder.take_warnings() {
             sink::say(&format!("{warning}"));
         }
+        let profile = self.memory.part(profile)?;
         let report = LeakReport::new(&snapshot, &profile, &suppressions);
         sink::print(&if self.json { report.to_json()? + "\n" } else { report.to_text() })?;
         Ok(0)

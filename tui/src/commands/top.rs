@@ -48,6 +48,7 @@ enum ViewName {
     Sites,
     Flame,
     Threads,
+    Gpu,
 }
 
 impl ViewName {
@@ -58,6 +59,7 @@ impl ViewName {
             ViewName::Sites => View::Sites,
             ViewName::Flame => View::Flame,
             ViewName::Threads => View::Threads,
+            ViewName::Gpu => View::Gpu,
         }
     }
 }

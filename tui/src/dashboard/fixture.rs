@@ -2,9 +2,10 @@
 
 use poolscope_profiler::profile::{Frame, Held, Location, Profile, Site};
 use poolscope_profiler::snapshot::{
-    Amount, ClassStats, Dropped, Module, ProcessInfo, ProcessMemory, ProcessState, Snapshot, ThreadStats, Tiers,
+    Amount, ClassStats, DevicePool, Dropped, Module, ProcessInfo, ProcessMemory, ProcessState, Snapshot, ThreadStats,
+    Tiers,
 };
-use poolscope_wire::{ClassCounter, ClassCounters};
+use poolscope_wire::{ClassCounter, ClassCounters, DEVICE_COUNTERS, DeviceCounter, cell};
 
 use super::model::{Model, Modeller, ThreadNames};
 
@@ -231,6 +232,80 @@ fn snapshot_at(second: u64) -> Snapshot {
             peak_rss: (229.0 * MIB) as u64,
         }),
     }
+}
+
+/// Device memory, `t` of 1 after its start: two devices, and memory pinned for the second.
+fn devices(t: f64) -> Vec<DevicePool> {
+    const GIB: u64 = 1 << 30;
+    let pool = |kind, device, name: &str, memory_bytes: u64, in_use: f64, reserved: f64| {
+        let cell_bytes = 2 << 20;
+        let held = (reserved * memory_bytes as f64) as u64;
+        let used = (in_use * memory_bytes as f64) as u64;
+        let mut cells = Vec::new();
+        for at in 0..held / cell_bytes {
+            let share = at as f64 / (held / cell_bytes) as f64;
+            let gap = at % 61 > 52;
+            cells.push(match share {
+                _ if share > 0.96 => cell::SMALL,
+                _ if share > 0.9 => cell::GRAPH,
+                _ if gap && at % 3 == 0 => cell::PENDING,
+                _ if gap => cell::FREE,
+                _ => cell::LARGE,
+            });
+        }
+        let mut counters = vec![0; DEVICE_COUNTERS.len()];
+        for (counter, value) in [
+            (DeviceCounter::InUse, used),
+            (DeviceCounter::PeakInUse, used + used / 20),
+            (DeviceCounter::Reserved, held),
+            (DeviceCounter::PeakReserved, held),
+            (DeviceCounter::Free, held - used.min(held)),
+            (DeviceCounter::LargestFree, (held - used.min(held)) / 2),
+            (DeviceCounter::Fragmentation, (held - used.min(held)) / 3),
+            (DeviceCounter::Allocs, (4_123_456.0 * t) as u64),
+            (DeviceCounter::ThreadHits, (4_000_000.0 * t) as u64),
+            (DeviceCounter::LargeHits, (120_000.0 * t) as u64),
+            (DeviceCounter::Misses, 812),
+            (DeviceCounter::FromOtherStreams, 97),
+            (DeviceCounter::DriverCalls, 2000 + (1800.0 * t) as u64),
+        ] {
+            counters[counter as usize] = value;
+        }
+        if kind == poolscope_wire::kind::DEVICE && device == 1 {
+            counters[DeviceCounter::OomClimbs as usize] = 3;
+            counters[DeviceCounter::OomCaches as usize] = 3;
+            counters[DeviceCounter::OomWaits as usize] = 2;
+        }
+        DevicePool { device, kind, name: name.into(), memory_bytes, time_ns: 0, counters, cells, cell_bytes }
+    };
+    let wave = (t * 40.0).sin() * 0.03;
+    vec![
+        pool(2, 0, "First of two", 16 * GIB, 0.55 + wave, 0.62),
+        pool(2, 1, "Second of two, with a long name", 8 * GIB, 0.2 + 0.5 * t, 0.3 + 0.55 * t),
+        pool(3, 1, "Second of two, with a long name", 0, 0.0, 0.0),
+    ]
+}
+
+/// Three minutes of a server that has device memory, too.
+pub(crate) fn model_with_devices() -> Model {
+    let mut modeller = Modeller::default();
+    let mut model = None;
+    for second in (1..=180).step_by(3) {
+        let t = second as f64 / 180.0;
+        let snapshot = Snapshot { devices: devices(t), ..snapshot_at(second) };
+        let mut profile = profile_at(t);
+        for (at, (site, device)) in [(0, 0), (5, 0), (2, 1)].into_iter().enumerate() {
+            let mut site = profile.sites[site].clone();
+            (site.kind, site.device) = (2, device);
+            site.in_use.bytes *= 30.0;
+            profile.sites.push(site);
+            if at == 2 {
+                profile.locations[5].frames[1].name = "kv::model::evaluate".into();
+            }
+        }
+        model = Some(modeller.next(snapshot, profile, &ThreadNames::default()));
+    }
+    model.expect("there were readings")
 }
 
 /// Three minutes of it.

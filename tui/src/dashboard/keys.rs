@@ -116,8 +116,9 @@ const CLASSES: u16 = 1 << View::Classes as u16;
 const SITES: u16 = 1 << View::Sites as u16;
 const FLAME: u16 = 1 << View::Flame as u16;
 const THREADS: u16 = 1 << View::Threads as u16;
+const GPU: u16 = 1 << View::Gpu as u16;
 const OUTPUT: u16 = 1 << View::Output as u16;
-const VIEWS: u16 = OVERVIEW | CLASSES | SITES | FLAME | THREADS | OUTPUT;
+const VIEWS: u16 = OVERVIEW | CLASSES | SITES | FLAME | THREADS | GPU | OUTPUT;
 const TABLES: u16 = CLASSES | SITES | THREADS;
 const EDIT: u16 = 1 << 12;
 const HELP: u16 = 1 << 13;
@@ -335,7 +336,15 @@ pub(crate) const BINDINGS: &[Binding] = &[
     bind(Action::Go(View::Sites), &[plain('3')], "sites", "Call sites with their stacks", VIEWS, false),
     bind(Action::Go(View::Flame), &[plain('4')], "flame", "Flamegraph", VIEWS, false),
     bind(Action::Go(View::Threads), &[plain('5')], "threads", "Threads", VIEWS, false),
-    bind(Action::Go(View::Output), &[plain('6')], "output", "Output of the program that run started", VIEWS, false),
+    bind(
+        Action::Go(View::Gpu),
+        &[plain('6')],
+        "gpu",
+        "Device memory: pools, a map of what lies where, who holds it",
+        VIEWS,
+        false,
+    ),
+    bind(Action::Go(View::Output), &[plain('7')], "output", "Output of the program that run started", VIEWS, false),
     bind(Action::Faster, &[plain('+'), plain('=')], "faster", "Read the segment more often", VIEWS, false),
     bind(Action::Slower, &[plain('-')], "slower", "Read the segment less often", VIEWS, false),
     bind(Action::Redraw, &[control('l')], "redraw", "Draw everything anew", VIEWS, false),

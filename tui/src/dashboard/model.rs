@@ -1,11 +1,15 @@
 //! What the dashboard shows: one reading of a segment with rates, history and call sites. `--json` prints the same.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use poolscope_profiler::Memory;
 use poolscope_profiler::profile::Profile;
-use poolscope_profiler::snapshot::{Amount, ClassStats, ProcessMemory, ProcessState, Snapshot, ThreadStats};
-use poolscope_wire::{CounterInfo, TIER_COUNTERS, TierCounter};
+use poolscope_profiler::snapshot::{
+    Amount, ClassStats, DevicePool, ProcessMemory, ProcessState, Snapshot, ThreadStats,
+};
+use poolscope_wire::{CounterInfo, DeviceCounter, TIER_COUNTERS, TierCounter};
 
 use super::flame_tree::FlameTree;
 use super::history::{History, Point};
@@ -16,8 +20,11 @@ use super::site::{SiteRow, SiteRows};
 pub(crate) struct Model {
     /// What the segment said.
     pub(crate) snapshot: Arc<Snapshot>,
-    /// Its call sites with symbols.
+    /// Its call sites with symbols, of the memory that all views but that of devices show: the host's, unless the process has
+    /// only other memory on the pool.
     pub(crate) profile: Arc<Profile>,
+    /// The call sites of all memory.
+    pub(crate) whole: Arc<Profile>,
     /// The call tree.
     pub(crate) flame: Arc<FlameTree>,
     /// Between the start of the segment and this reading; none of a process that was dead when it was first read.
@@ -36,6 +43,8 @@ pub(crate) struct Model {
     pub(crate) threads: Vec<ThreadRow>,
     /// Call sites.
     pub(crate) sites: Vec<SiteRow>,
+    /// Pools of device memory.
+    pub(crate) devices: Vec<DeviceRow>,
     /// Totals over time.
     pub(crate) history: History,
 }
@@ -82,6 +91,21 @@ pub(crate) struct ThreadRow {
     pub(crate) rate: Option<f64>,
 }
 
+/// A pool of device memory.
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceRow {
+    /// What it published last.
+    pub(crate) pool: DevicePool,
+    /// Calls to the driver per second; none in the first reading.
+    pub(crate) calls_per_s: Option<f64>,
+    /// Held now, from the samples.
+    pub(crate) live: Amount,
+    /// In use and reserved over time.
+    pub(crate) history: History,
+    /// Its call sites, most bytes in use first.
+    pub(crate) sites: Vec<SiteRow>,
+}
+
 impl ThreadRow {
     /// Share of allocations that the thread cache served.
     pub(crate) fn hit_rate(&self) -> Option<f64> {
@@ -125,6 +149,7 @@ impl Model {
 pub(crate) struct Modeller {
     rows: SiteRows,
     history: History,
+    devices: Devices,
     before: Option<Before>,
     memory: Option<ProcessMemory>,
 }
@@ -150,6 +175,12 @@ impl Modeller {
         let seconds = before
             .map(|b| snapshot.taken_ns.saturating_sub(b.snapshot.taken_ns) as f64 / 1e9)
             .filter(|&seconds| seconds > 0.01);
+        let whole = Arc::new(profile);
+        let profile = if snapshot.devices.is_empty() && !whole.has(Memory::Device(None)) {
+            Arc::clone(&whole)
+        } else {
+            Arc::new(whole.only(whole.usual_memory()))
+        };
         let sites = self.rows.next(&profile, seconds);
         let sum = |of: fn(&SiteRow) -> Amount| {
             sites.iter().map(of).fold(Amount::default(), |mut a, b| {
@@ -193,14 +224,52 @@ impl Modeller {
             classes: class_rows(&snapshot, old, seconds),
             threads: thread_rows(&snapshot, old, seconds, names),
             sites,
+            devices: device_rows(&mut self.devices, &snapshot, &whole, old, seconds),
             history: self.history.clone(),
             flame: Arc::new(FlameTree::of(&profile)),
-            profile: Arc::new(profile),
+            profile,
+            whole,
             snapshot: Arc::clone(&snapshot),
         };
         self.before = Some(Before { snapshot, allocated: allocated.bytes, rates, uptime });
         model
     }
+}
+
+/// What is kept of devices from reading to reading, by kind of memory and number.
+type Devices = HashMap<(u16, u32), (SiteRows, History)>;
+
+fn device_rows(
+    known: &mut Devices,
+    now: &Snapshot,
+    whole: &Profile,
+    before: Option<&Snapshot>,
+    seconds: Option<f64>,
+) -> Vec<DeviceRow> {
+    let row = |pool: &DevicePool| {
+        let key = (pool.kind, pool.device);
+        let (rows, history) = known.entry(key).or_default();
+        let in_use = pool.get(DeviceCounter::InUse) as f64;
+        history.push(Point {
+            at_s: now.taken_ns as f64 / 1e9,
+            live_bytes: in_use,
+            rss_bytes: Some(pool.get(DeviceCounter::Reserved) as f64),
+            alloc_bytes_per_s: None,
+        });
+        let profile = whole.only(Memory::of(pool.kind, pool.device));
+        let mut sites = rows.next(&profile, seconds);
+        sites.retain(|site| site.in_use.bytes > 0.0);
+        let old = before.and_then(|b| b.devices.iter().find(|old| (old.kind, old.device) == key));
+        let calls = |pool: &DevicePool| pool.get(DeviceCounter::DriverCalls);
+        DeviceRow {
+            calls_per_s: rate(calls(pool), old.map(calls), seconds).map(|rate| rate.max(0.0)),
+            live: profile.totals().in_use,
+            history: history.clone(),
+            sites,
+            pool: pool.clone(),
+        }
+    };
+    now.devices.iter().map(row).collect()
 }
 
 /// Blocks ever made ready, and large blocks.

@@ -69,6 +69,11 @@ fn click(state: &mut State, x: u16, y: u16) -> Option<Effect> {
             }
             state.flame.select(&model.flame, node);
         }
+        View::Gpu => {
+            let rows = state.model.as_ref().map_or(0, |m| m.devices.len());
+            let list = inside(views::gpu::devices_area(areas.body, rows));
+            state.device_selected = views::gpu::table(state, rows).row_at(list, x, y)?;
+        }
         View::Output => {}
     }
     None

@@ -92,12 +92,59 @@ fn threads() {
 }
 
 #[test]
+fn gpu() {
+    at_every_size("gpu", |state| {
+        state.take_reading(Arc::new(fixture::model_with_devices()));
+        press(state, "6");
+    });
+}
+
+#[test]
+fn the_second_device_is_shown_when_it_is_selected() {
+    let mut state = state(120, 36);
+    state.take_reading(Arc::new(fixture::model_with_devices()));
+    press(&mut state, "6↓");
+    let text = screen(&state);
+    assert!(text.contains("Memory of device 1") && text.contains("evaluate"), "{text}");
+    let at = |row| MouseEvent {
+        kind: MouseEventKind::Down(MouseButton::Left),
+        column: 8,
+        row,
+        modifiers: KeyModifiers::NONE,
+    };
+    let row = text.lines().position(|line| line.contains("First of two")).expect("is listed");
+    mouse::mouse(&mut state, &at(row as u16));
+    assert!(screen(&state).contains("Memory of device 0"));
+    press(&mut state, "G");
+    assert!(screen(&state).contains("Memory of device 1 pinned"));
+}
+
+#[test]
+fn a_process_without_devices_says_so() {
+    let mut state = state(80, 24);
+    press(&mut state, "6");
+    assert!(screen(&state).contains("no pool of device memory"));
+}
+
+#[test]
+fn without_colours_the_map_can_still_be_read() {
+    let mut state = state(120, 36);
+    state.take_reading(Arc::new(fixture::model_with_devices()));
+    state.theme = Theme::choose(ThemeChoice::Mono, |_| None);
+    press(&mut state, "6");
+    let text = screen(&state);
+    for part in ["█ large", "▓ small", "◆ graph", "▒ pending", "░ free", "· not held"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
 fn output() {
     at_every_size("output", |state| {
         state.owns_program = true;
         let lines = (1..=80).map(|i| format!("request {i} served")).collect();
         state.output = Some(Tail { path: "/tmp/poolscope-kvserver-1.log".into(), lines });
-        press(state, "6");
+        press(state, "7");
     });
 }
 
@@ -177,7 +224,7 @@ fn before_the_first_reading() {
     let theme = Theme::choose(ThemeChoice::Dark, |_| None);
     let mut state = State::new("sleep".into(), theme, Size { width: 80, height: 24 }, Duration::from_secs(1));
     assert!(screen(&state).contains("Waiting for the first reading of sleep"));
-    for view in "12345".chars() {
+    for view in "123456".chars() {
         press(&mut state, &view.to_string());
         press(&mut state, "↓\n\x1bs/x\nnN ");
         screen(&state);
@@ -202,7 +249,8 @@ fn every_view_can_be_drawn_at_every_size() {
         for height in (15..=64).step_by(12) {
             let mut state = state(width, height);
             state.owns_program = true;
-            for keys in ["1", "t", "2", "3", "/put\n", "[]", "\x1b", "4", "↓↓→\n", "/x\n", "5", "6", "?", "↓"] {
+            for keys in ["1", "t", "2", "3", "/put\n", "[]", "\x1b", "4", "↓↓→\n", "/x\n", "5", "6↓", "7", "?", "↓"]
+            {
                 press(&mut state, keys);
                 screen(&state);
             }

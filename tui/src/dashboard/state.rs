@@ -32,14 +32,16 @@ pub(crate) enum View {
     Flame,
     /// Threads.
     Threads,
+    /// Device memory.
+    Gpu,
     /// What the program wrote.
     Output,
 }
 
 impl View {
     /// All of them, in the order of the tabs.
-    pub(crate) const ALL: [View; 6] =
-        [View::Overview, View::Classes, View::Sites, View::Flame, View::Threads, View::Output];
+    pub(crate) const ALL: [View; 7] =
+        [View::Overview, View::Classes, View::Sites, View::Flame, View::Threads, View::Gpu, View::Output];
 
     /// The tab's title.
     pub(crate) fn title(self) -> &'static str {
@@ -49,6 +51,7 @@ impl View {
             View::Sites => "Call sites",
             View::Flame => "Flamegraph",
             View::Threads => "Threads",
+            View::Gpu => "GPU",
             View::Output => "Output",
         }
     }
@@ -150,6 +153,8 @@ pub(crate) struct State {
     pub(crate) all_tiers: bool,
     /// Row of the overview's list of call sites.
     pub(crate) top_selected: usize,
+    /// Row of the list of devices.
+    pub(crate) device_selected: usize,
     /// First line of the help that is shown.
     pub(crate) help_scroll: u16,
     /// What the program wrote.
@@ -186,6 +191,7 @@ impl State {
             flame: FlameState::new(Metric::InUseBytes),
             all_tiers: false,
             top_selected: 0,
+            device_selected: 0,
             help_scroll: 0,
             output: None,
             output_back: 0,
@@ -199,7 +205,7 @@ impl State {
 
     /// The views that there are: output only of a program that `run` started.
     pub(crate) fn views(&self) -> &'static [View] {
-        if self.owns_program { &View::ALL } else { &View::ALL[..5] }
+        if self.owns_program { &View::ALL } else { &View::ALL[..6] }
     }
 
     /// Which keys hold now.
@@ -258,6 +264,7 @@ impl State {
             table.selected = table.selected.min(table.order.len().saturating_sub(1));
         }
         self.top_selected = self.top_selected.min(model.sites.len().saturating_sub(1));
+        self.device_selected = self.device_selected.min(model.devices.len().saturating_sub(1));
     }
 
     /// The table of the view, if it has one.

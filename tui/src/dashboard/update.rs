@@ -184,6 +184,10 @@ pub(crate) fn vertical(state: &mut State, by: isize, step: Option<Step>) {
             }
             remember_site(state);
         }
+        View::Gpu => {
+            let rows = state.model.as_ref().map_or(0, |m| m.devices.len());
+            state.device_selected = moved(state.device_selected, by, rows);
+        }
         View::Output => {
             let lines = state.output.as_ref().map_or(0, |o| o.lines.len());
             state.output_back = moved(state.output_back, by.checked_neg().unwrap_or(isize::MAX), lines + 1);

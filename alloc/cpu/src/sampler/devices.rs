@@ -5,7 +5,7 @@ use core::sync::atomic::AtomicU32;
 use poolscope_wire::{DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, MAP_CELLS, Region, kind};
 
 use super::stack_table::count_free;
-use super::{Due, SAMPLER, UNRECORDED, capture_stack, sequence};
+use super::{Due, SAMPLER, UNRECORDED, capture_stack, publish_tiers_sometimes, sequence};
 use crate::device::{Block, State};
 use crate::os;
 use crate::registry::Entered;
@@ -21,7 +21,9 @@ pub fn record_foreign(entered: &Entered, block: &Block) -> u32 {
     let Block { kind, device, weight, .. } = *block;
     let due = Due { size: block.size as usize, weight, time_ns, kind, device };
     let stack = capture_stack(entered.slow, heap);
-    SAMPLER.lock(entered.slow).record(heap, &stack, block.address, &due)
+    let slot = SAMPLER.lock(entered.slow).record(heap, &stack, block.address, &due);
+    publish_tiers_sometimes(heap);
+    slot
 }
 
 /// Takes the record of another pool's block out. Nothing happens if the slot has none of that address: a forked child has

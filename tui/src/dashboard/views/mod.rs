@@ -5,6 +5,7 @@ pub(crate) mod classes;
 pub(crate) mod confirm;
 pub(crate) mod flame;
 pub(crate) mod footer;
+pub(crate) mod gpu;
 pub(crate) mod header;
 pub(crate) mod help;
 pub(crate) mod layout;
@@ -49,6 +50,7 @@ pub(crate) fn draw(state: &State, buf: &mut Buffer) {
         (Some(model), View::Sites) => sites::draw(state, model, areas.body, buf),
         (Some(model), View::Flame) => flame::draw(state, model, areas.body, buf),
         (Some(model), View::Threads) => threads::draw(state, model, areas.body, buf),
+        (Some(model), View::Gpu) => gpu::draw(state, model, areas.body, buf),
     }
     footer::draw(state, areas.footer, buf);
     match state.overlay {

@@ -1,0 +1,93 @@
+//! A made-up training run on devices that are not there: something for the GPU view of `poolscope top` on any machine.
+//!
+//! ```text
+//! gpu-training [--devices N] [--memory BYTES] [--steps N] [--step-ms MS] [--trace FILE] [--leak BYTES]
+//! ```
+//!
+//! Each device has a pool on a simulated device and a thread that trains on it: weights and the optimizer's state stay,
+//! activations live from the forward pass to the backward pass, and every eighth step evaluates on another stream with
+//! batches of another size. With `--trace`, the last device replays a recorded trace instead. With `--leak`, every step forgets
+//! so many bytes. It says its process id, and runs until the steps are done or, without `--steps`, until its standard input ends.
+
+mod options;
+mod training;
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use options::Options;
+use poolscope_alloc::gpu::{self, Config, Playback, Pool, Simulated, Stream, Trace};
+use training::Training;
+
+#[global_allocator]
+static POOL: poolscope_alloc::Poolscope = poolscope_alloc::Poolscope;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> Result<(), Failure> {
+    let options = Options::parse(std::env::args().skip(1))?;
+    let trace = options.trace.as_ref().map(Trace::open).transpose()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    println!("gpu-training: pid {}, {} devices", std::process::id(), options.devices);
+    io::stdout().flush()?;
+    let workers = (0..options.devices).map(|number| {
+        let device = Arc::new(Simulated::new(options.memory));
+        let pool = gpu::pool(device.clone(), number, Config::default())?;
+        let (stop, options) = (stop.clone(), options.clone());
+        let trace = trace.clone().filter(|_| number + 1 == options.devices);
+        let work = move || match trace {
+            Some(trace) => replay(&trace, &pool, &device, &options, &stop),
+            None => train(&pool, &device, &options, &stop),
+        };
+        Ok(thread::Builder::new().name(format!("device-{number}")).spawn(work)?)
+    });
+    let workers = workers.collect::<Result<Vec<_>, Failure>>()?;
+    if options.steps.is_none() {
+        io::stdin().read_to_end(&mut Vec::new())?;
+        stop.store(true, Ordering::Relaxed);
+    }
+    workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| "a worker panicked")?)?;
+    Ok(())
+}
+
+/// The end of a step: the device gets on with its work, and the pool with its own.
+fn end_step(pool: &Pool<Simulated>, device: &Simulated, options: &Options) {
+    device.advance(options.step_ms.max(1) * 1_000_000);
+    pool.maintain();
+    thread::sleep(Duration::from_millis(options.step_ms));
+}
+
+fn train(pool: &Pool<Simulated>, device: &Simulated, options: &Options, stop: &AtomicBool) -> Result<(), Failure> {
+    let streams: [Stream; 2] = [device.stream(), device.non_blocking_stream()];
+    let mut training = Training::new(pool, streams)?;
+    for step in 0..options.steps.unwrap_or(u64::MAX) {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        training.step(step, options.leak)?;
+        end_step(pool, device, options);
+    }
+    training.end()
+}
+
+fn replay(
+    trace: &Trace,
+    pool: &Pool<Simulated>,
+    device: &Simulated,
+    options: &Options,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    let streams = (0..trace.streams()).map(|_| device.stream()).collect();
+    let mut playback = Playback::new(trace, streams);
+    for _ in 0..options.steps.unwrap_or(u64::MAX) {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        playback.run(pool)?;
+        end_step(pool, device, options);
+    }
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! Device memory from end to end: a program with pools on simulated devices, and everything that reads of it.
+
+use poolscope_e2e::pprof_rules::{self, Expected};
+use poolscope_e2e::{Pool, Program, Running, Scratch, pprof, sample};
+use serde_json::Value;
+
+const MIB: f64 = 1_048_576.0;
+const LEAK: u64 = 3_000_000;
+
+/// The made-up training run, every allocation recorded, after some steps.
+fn training(pool: &Pool, args: &[&str]) -> Program {
+    Program::new(sample("gpu-training"))
+        .env("POOLSCOPE_DIR", pool.segment_dir())
+        .env("POOLSCOPE_KEEP", "1")
+        .env("POOLSCOPE_PERIOD", "1")
+        .args(["--step-ms", "5"])
+        .args(args)
+}
+
+fn running(pool: &Pool) -> Running {
+    let mut program = training(pool, &["--devices", "2", "--leak", "3000000"]).start();
+    program.wait_for_line("gpu-training: pid");
+    program
+}
+
+fn json(pool: &Pool, args: &[&str]) -> Value {
+    let text = pool.poolscope().args(args).run().success().stdout;
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// The model, once both devices have made a few steps.
+fn model(pool: &Pool, pid: &str) -> Value {
+    for _ in 0..100 {
+        let model = json(pool, &["top", pid, "--json"]);
+        let devices = model["devices"].as_array().expect("devices").iter();
+        if devices.filter(|device| device["counters"]["allocs"].as_u64() > Some(2000)).count() == 2 {
+            return model;
+        }
+    }
+    panic!("the devices don't get on");
+}
+
+#[test]
+fn device_memory_is_in_every_output_and_apart_from_the_hosts() {
+    let pool = Pool::new();
+    let mut program = running(&pool);
+    let pid = program.pid().to_string();
+
+    let model = model(&pool, &pid);
+    for (number, device) in model["devices"].as_array().expect("devices").iter().enumerate() {
+        assert_eq!((device["device"].as_u64(), device["kind"].as_str()), (Some(number as u64), Some("device")));
+        assert_eq!(device["memory_bytes"], 16u64 << 30);
+        let counter = |name: &str| device["counters"][name].as_f64().expect(name);
+        let (in_use, reserved) = (counter("in_use_bytes"), counter("reserved_bytes"));
+        // 24 layers' weights and twice as much state of the optimizer.
+        assert!(in_use >= 72.0 * 28.0 * MIB && reserved >= in_use, "{in_use} of {reserved}");
+        assert!(device["in_use"]["bytes"].as_f64() >= Some(72.0 * 28.0 * MIB), "{}", device["in_use"]);
+    }
+    assert!(model["in_use"]["bytes"].as_f64() < Some(512.0 * MIB), "the host's figures are the host's");
+
+    let profile = pool.files().join("gpu.pb.gz");
+    pool.poolscope().args(["dump", &pid, "-o"]).arg(&profile).run().success();
+    pprof_rules::check(&profile, &Expected { main: "gpu-training", shown: "inuse_space", delta: false });
+    let host = pprof::pprof(pool.files(), &["-top", "-unit=MB"], &profile).stdout;
+    assert!(host.contains("Type: inuse_space"), "{host}");
+    let total = host.split("% of ").nth(1).and_then(|rest| rest.split("MB total").next()?.parse::<f64>().ok());
+    assert!(total < Some(100.0), "what pprof shows at first is the host's memory: {host}");
+    let of_device = ["-top", "-unit=MB", "-sample_index=gpu_inuse_space", "-tagfocus=device=1"];
+    let device = Program::new("go").args(["tool", "pprof"]).args(of_device).arg(&profile);
+    let device = device.env("PPROF_TMPDIR", pool.files().path()).run().success().stdout;
+    assert!(device.contains("672") && device.contains("load_weights"), "{device}");
+    assert!(device.contains("make_optimizer_state") && !device.contains("poolscope_gpu::"), "{device}");
+    let all = pprof::pprof(pool.files(), &["-tags", "-sample_index=gpu_inuse_objects"], &profile).stdout;
+    assert!(all.contains("device: Total") && all.contains("bytes: Total"), "{all}");
+
+    let flamegraph =
+        |args: &[&str]| pool.poolscope().args(["flamegraph", &pid, "-o", "-"]).args(args).run().success().stdout;
+    assert!(flamegraph(&[]).contains("bytes in use</text>"), "the host's");
+    let svg = flamegraph(&["--device", "1"]);
+    assert!(svg.contains("bytes in use of device 1") && svg.contains("load_weights"), "{svg}");
+    assert!(flamegraph(&["--kind", "device", "--metric", "alloc_space"]).contains("feed_forward"));
+    assert!(flamegraph(&["--device", "7"]).contains("Nothing to draw"));
+    let refused = pool.poolscope().args(["flamegraph", &pid, "--kind", "host", "--device", "1"]).run();
+    assert!(refused.code() == 2 && refused.stderr.contains("no device"), "{}", refused.report());
+    assert!(pool.poolscope().args(["flamegraph", &pid, "--device", "0", "--peak"]).run().code() == 2);
+
+    let frame = pool.poolscope().args(["top", &pid, "--once", "--view", "gpu", "--size", "130x40"]).run().success();
+    for part in ["Memory of device 0", "simulated", "█ large", "Who holds it", "load_weights", "2 pools"] {
+        assert!(frame.stdout.contains(part), "{part}: {}", frame.stdout);
+    }
+    program.end_input();
+    assert_eq!(program.finish().code(), 0);
+}
+
+#[test]
+fn what_a_program_leaks_of_its_devices_is_told_by_device_and_stack() {
+    let pool = Pool::new();
+    let leak = LEAK.to_string();
+    let run = training(&pool, &["--devices", "2", "--steps", "8", "--leak", &leak]).run().success();
+    let pid = run.stdout.split("pid ").nth(1).and_then(|rest| rest.split(',').next()).expect("it says its pid");
+    let report = json(&pool, &["leaks", pid, "--json", "--kind", "device"]);
+    let leaks = report["leaks"].as_array().expect("leaks");
+    assert_eq!(leaks.len(), 2, "{report}");
+    for leak in leaks {
+        assert_eq!((leak["bytes"].as_u64(), leak["objects"].as_u64()), (Some(8 * LEAK), Some(8)));
+        let mut frames = leak["frames"].as_array().expect("frames").iter();
+        assert_eq!(frames.next().map(|frame| &frame["function"]), Some(&Value::from("tensor")), "{leak}");
+        assert_eq!(frames.next().map(|frame| &frame["function"]), Some(&Value::from("remember_loss")), "{leak}");
+    }
+    let mut devices: Vec<_> = leaks.iter().map(|leak| leak["device"].as_u64()).collect();
+    devices.sort_unstable();
+    assert_eq!(devices, [Some(0), Some(1)]);
+    let text = pool.poolscope().args(["leaks", pid, "--device", "1"]).run().success().stdout;
+    assert!(text.contains("24,000,000 B in 8 blocks of 3,000,000 B each, of device 1"), "{text}");
+}
+
+#[test]
+fn check_finds_what_is_leaked_of_a_device() {
+    let scratch = Scratch::new();
+    let program = sample("gpu-training");
+    let check = |leak: &str| {
+        let checked = Program::new(poolscope_e2e::poolscope()).dir(scratch.path()).args(["check", "--"]);
+        checked.arg(&program).args(["--steps", "3", "--step-ms", "1", "--leak", leak]).run()
+    };
+    let clean = check("0");
+    assert!(!clean.stderr.contains("of device") && !clean.stdout.contains("of device"), "{}", clean.report());
+    let leaky = check("70000");
+    let said = format!("{}{}", leaky.stdout, leaky.stderr);
+    assert_eq!(leaky.code(), 23, "{}", leaky.report());
+    assert!(said.contains("210,000 B in 3 blocks of 70,000 B each, of device 0"), "{said}");
+}
+
+#[test]
+fn a_killed_program_leaves_its_devices_behind() {
+    let pool = Pool::new();
+    let program = running(&pool);
+    let pid = program.pid().to_string();
+    model(&pool, &pid);
+    program.signal(9);
+    program.finish();
+    let after = json(&pool, &["top", &pid, "--json"]);
+    assert_eq!(after["process"]["state"], "killed");
+    assert!(
+        after["devices"][1]["counters"]["in_use_bytes"].as_f64() >= Some(72.0 * 28.0 * MIB),
+        "{}",
+        after["devices"]
+    );
+    let svg = pool.poolscope().args(["flamegraph", &pid, "--device", "0", "-o", "-"]).run().success().stdout;
+    assert!(svg.contains("make_optimizer_state"), "{svg}");
+}
