@@ -22,6 +22,9 @@ test: ## install what the tests need, build, run every test
 bench-cpu: ## the pool beside its peers: time, memory and instructions, in one go (ARGS='--help')
 	@scripts/bench-cpu.sh $(ARGS)
 
+bench-prof: ## what profilers cost: sampling and recording beside their peers, in one go (ARGS='--help')
+	@scripts/bench-prof.sh $(ARGS)
+
 dist-bench-cpu: ## out/bench-cpu-dist, which runs the benchmark on a machine without Cargo and network
 	@scripts/bench-cpu.sh --pack out/bench-cpu-dist
 
@@ -43,4 +46,4 @@ lint: ## formatting, clippy and, if it is installed, cargo-deny
 clean: ## remove what was built
 	cargo clean
 
-.PHONY: help demo build install test bench-cpu dist-bench-cpu gpu-check bench-gpu bench-gpu-sim dist-gpu lint clean
+.PHONY: help demo build install test bench-cpu bench-prof dist-bench-cpu gpu-check bench-gpu bench-gpu-sim dist-gpu lint clean
