@@ -51,7 +51,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("poolscope-heapcheck", &["poolscope-wire", "poolscope-cpu", "poolscope-alloc", "poolscope-profiler"]),
     ("poolscope-tui", &["poolscope-wire", "poolscope-profiler", "poolscope-gpu"]),
     ("poolscope-samples", &["poolscope-alloc"]),
-    ("poolscope-bench", &["poolscope-gpu"]),
+    ("poolscope-bench", &["poolscope-gpu", "poolscope-alloc"]),
     ("poolscope-e2e", &["poolscope-wire"]),
 ];
 

@@ -36,8 +36,10 @@ pub const SIMULATED_MEMORY: u64 = 140 << 30;
 /// How a contestant is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The pool, on a card.
+    /// The pool, on a card, its blocks sampled into this process's segment.
     Pool,
+    /// The same without a recorder.
+    Unrecorded,
     /// A placement policy, on the simulated device.
     Policy,
     /// The pool by `poolscope_gpu.h`, as programs in C use it.
@@ -79,8 +81,9 @@ pub fn all(place: Place) -> Vec<Contestant> {
     const EXPANDABLE: &[(&str, &str)] =
         &[("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"), ("PYTORCH_ALLOC_CONF", "expandable_segments:True")];
     vec![
-        contestant(OURS, Kind::Pool, "the pool as it comes, linked"),
-        contestant("poolscope-c", Kind::Plugin, "the same by libpoolscope_gpu.so, with what this records"),
+        contestant(OURS, Kind::Pool, "the pool as it comes, linked; blocks are sampled into the segment"),
+        contestant("unrecorded", Kind::Unrecorded, "the same without a recorder"),
+        contestant("poolscope-c", Kind::Plugin, "the same as the first by libpoolscope_gpu.so"),
         contestant("cudaMalloc", Kind::Malloc, "cuMemAlloc and cuMemFree"),
         contestant("cudaMallocAsync", Kind::MallocAsync, "the driver's default pool, told to keep what it has"),
         contestant("torch", torch, "PyTorch's caching allocator"),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
+use poolscope_alloc::gpu;
 use poolscope_bench::Result;
 use poolscope_gpu::policies::{self, Policy, PolicyError, PolicyStats};
 use poolscope_gpu::{Config, Cuda, Device, Pool, Simulated, Stream};
@@ -192,13 +193,18 @@ fn answer_all(contestant: &Contestant, extent: &Extent, peers: &Path) -> Result<
         stream: &|| driver.stream(),
         attach: &|| driver.attach(),
         clock: None,
-        counts_calls: contestant.kind == Kind::Pool,
+        counts_calls: matches!(contestant.kind, Kind::Pool | Kind::Unrecorded),
         passes: if malloc { 1 } else { PASSES },
     };
     match contestant.kind {
-        Kind::Pool => {
+        Kind::Pool | Kind::Unrecorded => {
             let device = Arc::new(Cuda::open(ordinal).map_err(|error| error.to_string())?);
-            let open = || Pool::new(device.clone(), Config::default()).map_err(|error| error.to_string());
+            let recorded = contestant.kind == Kind::Pool;
+            let open = || {
+                let (device, config) = (device.clone(), Config::default());
+                let pool = if recorded { gpu::pool(device, ordinal, config) } else { Pool::new(device, config) };
+                pool.map_err(|error| error.to_string())
+            };
             answer(extent, env!("CARGO_PKG_VERSION").to_owned(), &ground, open)
         }
         Kind::Plugin => {
