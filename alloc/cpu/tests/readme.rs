@@ -18,8 +18,8 @@ fn table() -> String {
         };
         writeln!(table, "| `{name}` | {} | `{default}` | {changes} | {} |", setting.range, setting.help).unwrap();
     }
-    for (name, help) in COMMAND_VARIABLES {
-        writeln!(table, "| `{name}` | a path | | | {help} |").unwrap();
+    for (name, takes, help) in COMMAND_VARIABLES {
+        writeln!(table, "| `{name}` | {takes} | | | {help} |").unwrap();
     }
     table
 }

@@ -8,12 +8,22 @@ use super::range::Printable;
 use super::{SETTINGS, Setting, store};
 use crate::message::Message;
 
-/// Variables that the `poolscope` command reads and the pool does not, each with what it is for.
-pub const COMMAND_VARIABLES: [(&str, &str); 1] = [(
-    "POOLSCOPE_LIB",
-    "Path of `libpoolscope.so`, for `poolscope run` and `poolscope check`. Otherwise it is looked for beside the \
-     command, then in the system's library folders.",
-)];
+/// Variables that the `poolscope` command and the library for devices read and the pool does not, each with
+/// what it takes and what it is for.
+pub const COMMAND_VARIABLES: [(&str, &str, &str); 3] = [
+    (
+        "POOLSCOPE_LIB",
+        "a path",
+        "Path of `libpoolscope.so`, for `poolscope run` and `poolscope check`. Otherwise it is looked for beside the \
+         command, then in the system's library folders.",
+    ),
+    (
+        "POOLSCOPE_GPU_DEVICE",
+        "`cuda`, `sim` or `sim:BYTES`",
+        "The devices of `libpoolscope_gpu.so`: CUDA's by default, or one that is simulated.",
+    ),
+    ("POOLSCOPE_GPU_LIB", "a path", "Path of `libpoolscope_gpu.so`, for the programs in `samples/python`."),
+];
 
 const PREFIX: &[u8] = b"POOLSCOPE_";
 
@@ -41,7 +51,7 @@ pub fn start() {
     }
     for_each_name(|name| {
         let known = SETTINGS.iter().map(|setting| setting.variable.to_bytes());
-        let mut known = known.chain(COMMAND_VARIABLES.iter().map(|(name, _)| name.as_bytes()));
+        let mut known = known.chain(COMMAND_VARIABLES.iter().map(|(name, ..)| name.as_bytes()));
         if name.starts_with(PREFIX) && !known.any(|known| known == name) {
             name_unknown(name);
         }
