@@ -8,7 +8,7 @@ use color_eyre::eyre::Result;
 use ratatui::layout::Size;
 
 use crate::commands::{
-    bench, check, diff, dump, flamegraph, gc, leaks, list, record, run, serve, stats, top, watch, whatif,
+    bench, check, diff, dump, flamegraph, gc, leaks, list, record, report, run, serve, stats, top, watch, whatif,
 };
 use crate::dashboard::theme::ThemeChoice;
 
@@ -46,6 +46,7 @@ pub(crate) enum Command {
     Bench(bench::Bench),
     Whatif(whatif::Whatif),
     Record(record::Record),
+    Report(report::Report),
 }
 
 impl Command {
@@ -67,6 +68,7 @@ impl Command {
             Command::Bench(bench) => bench.run(),
             Command::Whatif(whatif) => whatif.run(),
             Command::Record(record) => record.run(),
+            Command::Report(report) => report.run(),
         }
     }
 }

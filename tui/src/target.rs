@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use color_eyre::eyre::Result;
 use poolscope_profiler::discovery::{self, SegmentEntry};
 use poolscope_profiler::pprof_reader::read_pprof;
+use poolscope_profiler::recording::analysis::{Analysis, Question};
+use poolscope_profiler::recording::reader::{RecordingError, RecordingReader};
 use poolscope_profiler::snapshot::ProcessState;
 use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader, process, python};
 use poolscope_wire::MAGIC;
@@ -58,9 +60,12 @@ pub(crate) struct Loaded {
     pub(crate) running: bool,
 }
 
-/// Reads what an argument means: a process id, a segment's file or a pprof file.
+/// Reads what an argument means: a process id, the file of a segment or of a recording, or a pprof file.
 pub(crate) fn load(argument: &str) -> Result<Loaded, Failure> {
     let is_process = argument.parse::<u32>().is_ok();
+    if is_recording(argument) {
+        return load_recording(argument);
+    }
     if !is_process && let Some(loaded) = load_pprof(argument)? {
         return Ok(loaded);
     }
@@ -70,6 +75,28 @@ pub(crate) fn load(argument: &str) -> Result<Loaded, Failure> {
     let program = entry.exe.rsplit('/').next().unwrap_or_default();
     let running = entry.state == ProcessState::Running;
     Ok(Loaded { profile, label: format!("{program} (pid {})", entry.pid), running })
+}
+
+/// Whether an argument is the file of a recording.
+pub(crate) fn is_recording(argument: &str) -> bool {
+    argument.parse::<u32>().is_err() && RecordingReader::is_recording(Path::new(argument))
+}
+
+/// The profile of a recording, as it is at its end.
+fn load_recording(path: &str) -> Result<Loaded, Failure> {
+    let failed = |error: RecordingError| Failure::usage(error.to_string());
+    let mut reader = RecordingReader::open(Path::new(path)).map_err(failed)?;
+    let mut builder = crate::symbols::profile_builder();
+    let analysis = Analysis::of(&mut reader, &mut builder, Question::default()).map_err(failed)?;
+    for warning in builder.take_warnings() {
+        sink::say(&format!("{warning}"));
+    }
+    for caution in analysis.cautions() {
+        sink::say(&caution);
+    }
+    let program = analysis.session.exe.rsplit('/').next().unwrap_or_default();
+    let label = format!("{program} (pid {}, recorded)", analysis.session.pid);
+    Ok(Loaded { label, profile: analysis.profile, running: false })
 }
 
 /// `None` for what is a segment, or is not there.

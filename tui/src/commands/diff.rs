@@ -20,7 +20,7 @@ use crate::{sink, target};
 #[command(after_help = "Examples:\n  poolscope dump 1234 -o before.pb.gz\n  poolscope diff before.pb.gz 1234\n  \
     poolscope diff before.pb.gz after.pb.gz --svg change.svg --pprof change.pb.gz")]
 pub(crate) struct Diff {
-    /// The base: a pprof file, a process id, or the file of a segment
+    /// The base: a pprof file, a process id, or the file of a segment or of a recording
     #[arg(value_name = "BEFORE")]
     before: String,
     /// What is compared with it

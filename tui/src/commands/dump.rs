@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use color_eyre::eyre::Result;
 use poolscope_profiler::difference::Difference;
-use poolscope_profiler::{Metric, SegmentReader, pprof};
+use poolscope_profiler::{Metric, Profile, SegmentReader, pprof};
 
 use crate::failure::Failure;
 use crate::metric::MemoryArgs;
@@ -17,8 +17,8 @@ use crate::{sink, target};
 #[command(after_help = "Examples:\n  poolscope dump 1234 -o heap.pb.gz && go tool pprof -top heap.pb.gz\n  \
     poolscope dump 1234 --seconds 30 --allocs -o allocs.pb.gz")]
 pub(crate) struct Dump {
-    /// Process id, or the file of a segment
-    #[arg(value_name = "PID|SEGMENT")]
+    /// Process id, or the file of a segment or of a recording
+    #[arg(value_name = "PID|FILE")]
     target: String,
     /// Where to; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "heap.pb.gz")]
@@ -41,16 +41,7 @@ pub(crate) struct Dump {
 
 impl Dump {
     pub(crate) fn run(self) -> Result<u8> {
-        let entry = target::find(&self.target)?;
-        let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
-        let mut reader = SegmentReader::open(&entry.path).map_err(fail)?;
-        let mut builder = crate::symbols::profile_builder();
-        let mut profile = target::read(&mut reader, &mut builder)?;
-        if let Some(seconds) = self.seconds {
-            std::thread::sleep(Duration::from_secs(seconds));
-            let after = target::read(&mut reader, &mut builder)?;
-            profile = Difference::new(&profile, &after).to_profile();
-        }
+        let mut profile = self.profile()?;
         if self.peak {
             // A profile that was just read knows its peak.
             profile = profile.at_peak().unwrap_or(profile);
@@ -62,5 +53,25 @@ impl Dump {
         let shown = if self.allocs { Metric::AllocatedBytes } else { Metric::InUseBytes };
         sink::write(&self.output, |out| pprof::write_pprof(&profile, shown, out))?;
         Ok(0)
+    }
+    fn profile(&self) -> Result<Profile> {
+        if target::is_recording(&self.target) {
+            if self.seconds.is_some() {
+                return Err(Failure::usage(
+                    "--seconds is for a process that runs: compare recordings by `poolscope diff`",
+                )
+                .into());
+            }
+            return Ok(target::load(&self.target)?.profile);
+        }
+        let entry = target::find(&self.target)?;
+        let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
+        let mut reader = SegmentReader::open(&entry.path).map_err(fail)?;
+        let mut builder = crate::symbols::profile_builder();
+        let profile = target::read(&mut reader, &mut builder)?;
+        let Some(seconds) = self.seconds else { return Ok(profile) };
+        std::thread::sleep(Duration::from_secs(seconds));
+        let after = target::read(&mut reader, &mut builder)?;
+        Ok(Difference::new(&profile, &after).to_profile())
     }
 }

@@ -25,7 +25,7 @@ use crate::target::{self, Loaded};
     poolscope flamegraph 1234 -o gpu.svg --device 0\n  \
     poolscope flamegraph 1234 --base before.pb.gz -o change.svg")]
 pub(crate) struct Flamegraph {
-    /// Process id, the file of a segment, or a pprof file
+    /// Process id, the file of a segment or of a recording, or a pprof file
     #[arg(value_name = "PID|FILE")]
     target: String,
     /// Where to; - is standard output

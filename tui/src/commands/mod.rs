@@ -9,6 +9,7 @@ pub(crate) mod gc;
 pub(crate) mod leaks;
 pub(crate) mod list;
 pub(crate) mod record;
+pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod stats;

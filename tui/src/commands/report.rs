@@ -1,0 +1,84 @@
+//! `poolscope report`: what a recording comes to.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use color_eyre::eyre::Result;
+use poolscope_profiler::recording::analysis::{Analysis, Question};
+use poolscope_profiler::recording::reader::RecordingReader;
+use poolscope_profiler::recording::{page, report};
+
+use crate::failure::Failure;
+use crate::sink;
+
+/// Say what a recording comes to
+///
+/// Who had what at the peak, what was allocated and freed at once, how long blocks lived, their sizes, what grew between
+/// two times, what each thread did, and who holds pages that are nearly empty. What was lost is said first.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  poolscope report app.rec\n  poolscope report app.rec --html app.html --rows 50\n  \
+    poolscope report app.rec --from 10 --to 60 --json"
+)]
+pub(crate) struct Report {
+    /// A file that `poolscope record` wrote
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write a page with charts
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Count growth from this time on, in seconds since the recording began
+    #[arg(long, value_name = "SECONDS", value_parser = parse_time)]
+    from: Option<Duration>,
+    /// Look at nothing after this time, in seconds since the recording began
+    #[arg(long, value_name = "SECONDS", value_parser = parse_time)]
+    to: Option<Duration>,
+    /// A block is temporary if its thread freed it after at most so many other allocations of its own
+    #[arg(long, value_name = "N", default_value = "0")]
+    temporary: u64,
+    /// Sites in each table
+    #[arg(long, value_name = "N", default_value = "10")]
+    rows: usize,
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds: write 30 or 0.5".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| "not a time after the start of the recording".to_owned())
+}
+
+impl Report {
+    pub(crate) fn run(self) -> Result<u8> {
+        let question = Question {
+            from_us: self.from.map_or(0, micros),
+            to_us: self.to.map_or(u64::MAX, micros),
+            temporary: self.temporary,
+        };
+        if question.from_us > question.to_us {
+            return Err(Failure::usage("--from is after --to").into());
+        }
+        let fail = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
+        let mut reader = RecordingReader::open(&self.file).map_err(|e| fail(&e))?;
+        let mut builder = crate::symbols::profile_builder();
+        let analysis = Analysis::of(&mut reader, &mut builder, question).map_err(|e| fail(&e))?;
+        for warning in builder.take_warnings() {
+            sink::say(&format!("{warning}"));
+        }
+        if let Some(path) = &self.html {
+            sink::write(path, |out| page::write_page(&analysis, out))?;
+        }
+        if self.json {
+            sink::print(&(report::json(&analysis)? + "\n"))?;
+        } else if self.html.is_none() {
+            sink::print(&report::text(&analysis, self.rows))?;
+        }
+        Ok(0)
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
