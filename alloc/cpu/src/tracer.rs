@@ -21,10 +21,13 @@ pub mod ring;
 pub mod session;
 pub mod thread;
 
+use core::sync::atomic::Ordering;
+
 use crate::block::BlockPtr;
 use crate::detour::{self, Reason};
 use crate::registry::{self, Entered, Entry};
 use crate::size_class::{MEDIUM_MAX, SMALL_MAX, SizeClass};
+use crate::slab::owner;
 use crate::{arena, free as tiers_free, hardened, malloc, reentrant, transfer_cache};
 
 pub use session::{forget, lock_for_fork, poll, unlock_after_fork, wait_for_recorder};
@@ -86,22 +89,32 @@ fn allocate_by_tiers(entered: Entered, size: usize, align: usize) -> (*mut u8, b
 #[inline(never)]
 pub fn free(p: *mut u8) {
     let Entry::Heap(entered) = registry::enter_quickly() else { return tiers_free::free_unseen(p) };
+    let heap = entered.heap;
+    let page = arena::fast_page_of(p);
+    let tag = page.map_or(owner::NONE, |page| page.owner.load(Ordering::Relaxed));
     if tells(&entered) {
-        thread::note_free(&entered, p);
+        thread::note_free(&entered, p, tag & !owner::MEDIUM != heap.tag());
     }
     if hardened::is_on() {
         return hardened::free(entered.slow, Some(entered.heap), p);
     }
-    let heap = entered.heap;
-    if let Some(page) = arena::fast_page_of(p) {
-        let tag = page.owner.load(core::sync::atomic::Ordering::Relaxed);
-        if tag == heap.tag() {
-            // SAFETY: as in `free::free_fast`: the slab is this thread's, the block was handed out.
-            if unsafe { page.push(BlockPtr::new(p)) } {
-                heap.on_countdown(entered.slow, page);
-            }
-            return;
+    if let Some(page) = page
+        && tag == heap.tag()
+    {
+        // SAFETY: as in `free::free_fast`: the slab is this thread's, the block was handed out.
+        if unsafe { page.push(BlockPtr::new(p)) } {
+            heap.on_countdown(entered.slow, page);
         }
+        return;
+    }
+    if let Some(page) = page
+        && tag == heap.tag() + owner::MEDIUM
+    {
+        // SAFETY: as above; a medium block.
+        if unsafe { heap.push_medium(page.class.get(), BlockPtr::new(p)) } {
+            heap.flush_medium(entered.slow, page.class.get());
+        }
+        return;
     }
     tiers_free::free_dispatch(entered.slow, Some(heap), BlockPtr::new(p));
 }
@@ -123,7 +136,7 @@ pub fn realloc(p: *mut u8, size: usize, resize: impl FnOnce() -> *mut u8) -> *mu
         && let Entry::Heap(entered) = registry::enter()
         && is_on()
     {
-        thread::note_free(&entered, p);
+        thread::note_free(&entered, p, new != p);
         thread::note_alloc(&entered, new, size);
     }
     new

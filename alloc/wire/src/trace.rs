@@ -26,8 +26,8 @@
 //!
 //! # Who may write what
 //!
-//! The recorder writes the request and its heartbeat in the segment's header, and each ring's `tail`, as two words of
-//! which the second is made of the first ([`check_word`]): a copy that was caught halfway is told by it. The program
+//! The recorder writes the request and its heartbeat in the segment's header, that it has opened the trace in the trace's,
+//! and each ring's `tail`, as two words of which the second is made of the first ([`check_word`]): a copy that was caught halfway is told by it. The program
 //! believes nothing else: a tail outside of what it has written is ignored.
 
 use crate::record::record;
@@ -124,8 +124,8 @@ record! {
         48 boot_id: [u8; 16],
         /// Process id, as the program itself sees it.
         64 pid: u32,
-        /// Zero.
-        68 reserved0: u32,
+        /// 1 once the recorder has opened the file. The recorder's.
+        68 opened: u32,
         /// Events of threads that have no ring, because there is no room for one.
         72 lost_without_ring: u64,
         /// Zero.

@@ -5,6 +5,10 @@
 //! allocations and frees take turns in truth. Where they do not take turns as they arrive, the missing one is still in
 //! another thread's ring: it comes with the next reading of all rings at the latest.
 //!
+//! A program notes the time anew before it frees a block that another thread may have allocated, so that batches in the order of
+//! their times are in order: a block's allocation comes before its free. What can be told too early is an allocation, in a
+//! batch that began before.
+//!
 //! - A free of an address at which there is no block waits for that. Then it is a free of a block that was allocated before
 //!   the recording, or by an event that was lost.
 //! - An allocation at an address at which there is a block waits behind it. If nobody frees the first one, its free was lost.
@@ -20,7 +24,7 @@ use super::writer::Writer;
 struct Early {
     ring: u32,
     /// Allocations of batches that began later can't have come before it.
-    until_us: u64,
+    until_ns: u64,
     reading: u64,
     stack: Option<u32>,
 }
@@ -38,10 +42,10 @@ struct Second {
 pub struct Origin {
     /// The thread's ring.
     pub ring: u32,
-    /// When its batch began, microseconds since the start.
-    pub from_us: u64,
+    /// When its batch began, nanoseconds since the start.
+    pub from_ns: u64,
     /// When its batch ended at the latest.
-    pub until_us: u64,
+    pub until_ns: u64,
 }
 
 /// Follows blocks by their addresses.
@@ -85,7 +89,7 @@ impl Matcher {
     #[cold]
     fn is_freed_early<W: Write>(&mut self, writer: &mut Writer<W>, address: u64, number: u32, origin: Origin) -> bool {
         let Some(waiting) = self.early.get_mut(&address) else { return false };
-        let fits = |early: &Early| early.ring != origin.ring && origin.from_us <= early.until_us;
+        let fits = |early: &Early| early.ring != origin.ring && origin.from_ns <= early.until_ns;
         let Some(at) = waiting.iter().position(fits) else { return false };
         let early = waiting.remove(at);
         if waiting.is_empty() {
@@ -108,7 +112,7 @@ impl Matcher {
                 self.live.give_number(number);
             }
             None => {
-                let early = Early { ring: origin.ring, until_us: origin.until_us, reading: self.reading, stack };
+                let early = Early { ring: origin.ring, until_ns: origin.until_ns, reading: self.reading, stack };
                 self.early.entry(address).or_default().push(early);
             }
         }

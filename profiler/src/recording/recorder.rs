@@ -75,7 +75,7 @@ pub enum Order {
 struct Ring {
     tail: u64,
     slots: Vec<u32>,
-    time_us: u64,
+    time_ns: u64,
     thread: Option<u32>,
     losses: RingLosses,
 }
@@ -83,8 +83,8 @@ struct Ring {
 /// Events of one ring and one batch.
 #[derive(Clone, Copy, Debug)]
 struct Batch {
-    from_us: u64,
-    until_us: u64,
+    from_ns: u64,
+    until_ns: u64,
     ring: u32,
     start: usize,
     end: usize,
@@ -105,7 +105,7 @@ pub struct Recorder<W: Write> {
     /// Where every ring was when the reading began that is complete when all are read up to there.
     goal: Vec<u64>,
     start_ns: u64,
-    previous_us: u64,
+    previous_ns: u64,
     lost_without_ring: u64,
     damaged_words: u64,
     free_stacks: bool,
@@ -160,7 +160,7 @@ impl<W: Write> Recorder<W> {
             module_stacks: 0,
             goal: Vec::new(),
             start_ns,
-            previous_us: 0,
+            previous_ns: 0,
             lost_without_ring: 0,
             damaged_words: 0,
             free_stacks: options.free_stacks,
@@ -336,6 +336,10 @@ impl<W: Write> Recorder<W> {
         }
     }
 
+    fn since_start(&self, ns: u64) -> u64 {
+        ns.saturating_sub(self.start_ns)
+    }
+
     /// Takes out what is in the rings. Returns the number of words.
     fn read_rings(&mut self) -> Result<u64, RecordError> {
         let (rings, lost) = self.tap.rings()?;
@@ -345,13 +349,14 @@ impl<W: Write> Recorder<W> {
             self.rings.push(Ring {
                 tail: 0,
                 slots: vec![UNKNOWN; STACK_SLOTS],
-                time_us: 0,
+                time_ns: 0,
                 thread: None,
                 losses: RingLosses { ring, ..RingLosses::default() },
             });
         }
         let share = COPY_BYTES / 8 / u64::from(rings.max(1));
-        let now_us = now_ns().saturating_sub(self.start_ns) / 1000;
+        // Batches that begin after this stay where they are: what came before them may be in a ring that is read already.
+        let now = self.since_start(now_ns());
         let mut found = 0;
         self.words.clear();
         self.batches.clear();
@@ -362,10 +367,10 @@ impl<W: Write> Recorder<W> {
                 continue;
             };
             heads.push(state.head);
-            found += self.read_ring(ring, state, share, now_us)?;
+            found += self.read_ring(ring, state, share, now)?;
         }
-        self.previous_us = now_us;
-        self.batches.sort_by_key(|batch| (batch.from_us, batch.ring, batch.start));
+        self.previous_ns = now;
+        self.batches.sort_by_key(|batch| (batch.from_ns, batch.ring, batch.start));
         let batches = std::mem::take(&mut self.batches);
         let words = std::mem::take(&mut self.words);
         for batch in &batches {
@@ -387,8 +392,10 @@ impl<W: Write> Recorder<W> {
         index: u32,
         state: super::tap::RingState,
         share: u64,
-        now_us: u64,
+        now: u64,
     ) -> Result<u64, RecordError> {
+        // Its head was looked at before: no event came later.
+        let until = self.since_start(now_ns());
         let ring = &mut self.rings[index as usize];
         ring.losses = RingLosses {
             ring: index,
@@ -406,8 +413,8 @@ impl<W: Write> Recorder<W> {
         self.tap.copy(index, ring.tail, to, &mut self.bytes, &mut self.words)?;
         let words = &self.words[first..];
         let mut batch = Batch {
-            from_us: ring.time_us.max(self.previous_us),
-            until_us: now_us,
+            from_ns: ring.time_ns.max(self.previous_ns),
+            until_ns: until,
             ring: index,
             start: first,
             end: first,
@@ -416,14 +423,17 @@ impl<W: Write> Recorder<W> {
         while at < words.len() {
             match Event::read(&words[at..]) {
                 Ok((Event::Time(ns), len)) => {
-                    let us = (ns.saturating_sub(self.start_ns) / 1000).clamp(ring.time_us, now_us.max(ring.time_us));
-                    ring.time_us = us;
+                    let ns = ns.saturating_sub(self.start_ns).max(ring.time_ns);
+                    if ns >= now {
+                        break;
+                    }
+                    ring.time_ns = ns;
                     if first + at > batch.start {
-                        self.batches.push(Batch { until_us: us.max(batch.from_us), end: first + at, ..batch });
+                        self.batches.push(Batch { until_ns: ns.max(batch.from_ns), end: first + at, ..batch });
                     }
                     at += len;
                     batch.start = first + at;
-                    batch.from_us = us.max(batch.from_us);
+                    batch.from_ns = ns.max(batch.from_ns);
                 }
                 Ok((_, len)) => at += len,
                 Err(NoEvent::Cut) => break,
@@ -445,8 +455,8 @@ impl<W: Write> Recorder<W> {
 
     /// Writes the events of a batch.
     fn record(&mut self, batch: &Batch, words: &[u64]) -> Result<(), RecordError> {
-        let origin = Origin { ring: batch.ring, from_us: batch.from_us, until_us: batch.until_us };
-        self.writer.time(batch.from_us);
+        let origin = Origin { ring: batch.ring, from_ns: batch.from_ns, until_ns: batch.until_ns };
+        self.writer.time(batch.from_ns / 1000);
         if let Some(thread) = self.rings[batch.ring as usize].thread {
             self.writer.thread(thread);
         }

@@ -226,6 +226,8 @@ impl Tap {
         if header.request != self.word || header.ring_len != expected {
             return refuse("it answers another request");
         }
+        let opened = core::mem::offset_of!(TraceHeader, opened) as u64;
+        file.write_all_at(&1u32.to_le_bytes(), opened).map_err(|e| failed("write to", e))?;
         self.trace =
             Some(Trace { file, path, ring_len: header.ring_len, start_monotonic_ns: header.start_monotonic_ns });
         Ok(())

@@ -221,8 +221,9 @@ impl Record {
         let mut told = false;
         loop {
             match tap.answer().map_err(|e| fail(&e))? {
-                Answer::On => break,
-                Answer::NotYet | Answer::Ended | Answer::Abandoned => {}
+                // One that has ended since it began has left its events.
+                Answer::On | Answer::Ended => break,
+                Answer::NotYet | Answer::Abandoned => {}
             }
             let gone = tap.segment.process().state != poolscope_profiler::snapshot::ProcessState::Running;
             if gone || order(&Progress::default()) != Order::GoOn {

@@ -153,7 +153,10 @@ fn begin(slow: SlowPath, session: &mut Session, word: u64, request: Request) -> 
 fn end(session: &mut Session, segment: &Segment, state: u32) {
     CURRENT.store(0, Ordering::Release);
     detour::turn_off(Reason::Trace);
-    segment::remove_beside(TRACE_SUFFIX);
+    // A recorder that has not opened it yet finds it, and removes it.
+    if state != trace_state::ENDED || is_opened(session) {
+        segment::remove_beside(TRACE_SUFFIX);
+    }
     let header = core::mem::replace(&mut session.header, core::ptr::null_mut());
     session.request = None;
     session.rings = 0;
@@ -162,6 +165,12 @@ fn end(session: &mut Session, segment: &Segment, state: u32) {
         unsafe { os::unmap(header.cast(), TRACE_PAGE) };
     }
     set_state(segment, SEEN.load(Ordering::Relaxed), state);
+}
+
+/// Whether the recorder has opened the file.
+fn is_opened(session: &Session) -> bool {
+    // SAFETY: the page is mapped while the session has it.
+    session.header.is_null() || unsafe { (&raw const (*session.header).opened).read_volatile() } != 0
 }
 
 /// Looks once in a batch: whether the request has changed, and whether the recorder still lives.
@@ -295,7 +304,8 @@ pub fn wait_for_recorder(slow: SlowPath) {
     }
     for _ in 0..START_MS * 10 {
         poll(slow);
-        if SEEN.load(Ordering::Relaxed) != 0 {
+        // It must have the file before a program that is soon over removes it.
+        if SEEN.load(Ordering::Relaxed) != 0 && is_opened(&SESSION.lock(slow)) {
             return;
         }
         os::sleep_us(100);

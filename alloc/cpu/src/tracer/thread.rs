@@ -108,10 +108,14 @@ pub fn note_alloc(entered: &Entered, p: *mut u8, size: usize) {
     ring.publish(&trace.cursor);
 }
 
-/// Tells of the block at `p`, which is about to be free.
+/// Tells of the block at `p`, which is about to be free. The time is noted anew if the block may be another thread's
+/// (`of_others`): the order of events is only certain within a thread, and within a batch.
 #[inline(always)]
-pub fn note_free(entered: &Entered, p: *mut u8) {
+pub fn note_free(entered: &Entered, p: *mut u8, of_others: bool) {
     let Some(trace) = trace_of(entered) else { return };
+    if of_others {
+        trace.events = 0;
+    }
     let slot = if trace.free_stacks { stack_slot(entered, trace) } else { 0 };
     if !begin(entered, trace, 1, true) {
         return;

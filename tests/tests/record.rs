@@ -1,0 +1,412 @@
+//! Full traces: programs whose every allocation is known, recorded and reported.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use poolscope_e2e::compiler::compile_into;
+use poolscope_e2e::pprof_rules::{self, Expected};
+use poolscope_e2e::{Output, Pool, Program, Running};
+use serde_json::Value;
+
+/// Compiles a program that is to be recorded.
+fn program(pool: &Pool, source: &str, flags: &[&str]) -> PathBuf {
+    let output = pool.files().join("traced");
+    compile_into(&output, Path::new(source), &[&["-O2", "-fno-builtin"], flags].concat(), &[]);
+    output
+}
+
+fn traced(pool: &Pool) -> PathBuf {
+    program(pool, "tests/csrc/traced.c", &[])
+}
+
+const FILE: &str = "test.rec";
+
+/// Records a command to its end.
+fn record(pool: &Pool, options: &[&str], command: &[&str]) -> Output {
+    pool.poolscope().args(["record", "-o", FILE]).args(options).arg("--").args(command).run()
+}
+
+/// The report of the recording.
+fn report(pool: &Pool, options: &[&str]) -> Value {
+    let output = pool.poolscope().args(["report", FILE, "--json"]).args(options).run();
+    assert_eq!(output.code(), 0, "{}", output.report());
+    serde_json::from_str(&output.stdout).expect("the report is JSON")
+}
+
+/// What the functions of a program did, with all that they called: allocations, bytes, frees.
+fn by_function(report: &Value) -> BTreeMap<String, [u64; 3]> {
+    let mut functions: BTreeMap<String, [u64; 3]> = BTreeMap::new();
+    for site in report["sites"].as_array().expect("sites") {
+        let names = site["frames"].as_array().expect("frames").iter().map(|frame| frame["name"].as_str().unwrap_or(""));
+        let names: std::collections::BTreeSet<&str> = names.collect();
+        let figure = |of: &str, what: &str| site[of][what].as_u64().expect("a figure");
+        let figures = [figure("allocated", "objects"), figure("allocated", "bytes"), figure("freed", "objects")];
+        for name in names {
+            let function = functions.entry(name.to_owned()).or_default();
+            function.iter_mut().zip(figures).for_each(|(sum, figure)| *sum += figure);
+        }
+    }
+    functions
+}
+
+/// What a program says of itself, a line for each function: its name, allocations, bytes (0 for any) and frees.
+#[track_caller]
+fn assert_as_said(report: &Value, said: &str) {
+    let functions = by_function(report);
+    let mut lines = 0;
+    for line in said.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, numbers @ ..] = words.as_slice() else { continue };
+        let expected: Vec<u64> = numbers.iter().map(|number| number.parse().expect("a number")).collect();
+        let mut found = functions.get(*name).copied().unwrap_or_default();
+        if expected[1] == 0 {
+            found[1] = 0;
+        }
+        assert_eq!(found.as_slice(), expected, "{name}");
+        lines += 1;
+    }
+    assert!(lines > 0, "the program said nothing");
+}
+
+fn number(report: &Value, path: &[&str]) -> u64 {
+    let value = path.iter().fold(report, |value, key| &value[*key]);
+    value.as_u64().unwrap_or_else(|| panic!("{path:?} is no number but {value}"))
+}
+
+#[track_caller]
+fn assert_nothing_lost(report: &Value) {
+    assert_eq!(
+        (number(report, &["lost", "events"]), report["finished"].as_bool()),
+        (0, Some(true)),
+        "{}",
+        report["lost"]
+    );
+}
+
+/// Starts a program that answers each line with a thousand blocks.
+fn steps(pool: &Pool) -> Running {
+    let traced = traced(pool);
+    let mut running = pool.program(traced).arg("steps").start();
+    running.wait_for_line("ready");
+    running
+}
+
+/// Starts a recorder of a process, and waits until it records.
+fn attach(pool: &Pool, target: &mut Running, options: &[&str], step: &mut u32) -> Running {
+    // That of a recorder before it.
+    let _ = std::fs::remove_file(pool.files().join(FILE));
+    let mut recorder = pool.poolscope().args(["record", &target.pid().to_string(), "-o", FILE]).args(options).start();
+    // The program answers when it allocates.
+    recorder.wait_until("the program answered", |_| {
+        take_step(target, step);
+        std::fs::metadata(pool.files().join(FILE)).is_ok_and(|file| file.len() > 0).then_some(())
+    });
+    recorder
+}
+
+fn take_step(target: &mut Running, step: &mut u32) {
+    *step += 1;
+    target.send("go\n");
+    target.wait_for_line(&format!("step {step}"));
+}
+
+#[test]
+fn every_call_is_counted_with_its_stack_and_bytes() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    let output = record(&pool, &["--lossless"], &[traced.to_str().unwrap(), "calls"]);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    assert!(output.stderr.contains("nothing was lost"), "{}", output.report());
+    let report = report(&pool, &[]);
+    assert_nothing_lost(&report);
+    assert_as_said(&report, &output.stdout);
+    assert_eq!(number(&report, &["lost", "unknown_frees"]), 0);
+    // 500 blocks of 3 and 9 MiB came and went one by one, over a thousand small ones.
+    let peak = number(&report, &["peak", "bytes"]);
+    assert!((9 << 20..14 << 20).contains(&peak), "{peak}");
+}
+
+#[test]
+fn blocks_that_change_threads_are_followed() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    let output = record(&pool, &["--lossless"], &[traced.to_str().unwrap(), "handover", "100000"]);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let report = report(&pool, &[]);
+    assert_nothing_lost(&report);
+    assert_as_said(&report, &output.stdout);
+    let threads = report["threads"].as_array().expect("threads");
+    let of_others: u64 = threads.iter().map(|thread| number(thread, &["frees_of_others"])).sum();
+    assert!(threads.len() == 3 && of_others > 1000, "{threads:?}");
+}
+
+#[test]
+fn recording_is_turned_on_and_off_in_a_process_that_runs() {
+    let pool = Pool::new();
+    let (mut target, mut step) = (steps(&pool), 0);
+    let started = (0..3).map(|_| {
+        let first = step;
+        let recorder = attach(&pool, &mut target, &["--lossless"], &mut step);
+        for _ in 0..5 {
+            take_step(&mut target, &mut step);
+        }
+        recorder.signal(libc::SIGINT);
+        let output = recorder.finish();
+        assert_eq!(output.code(), 0, "{}", output.report());
+        assert!(output.stderr.contains("stopped by a signal"), "{}", output.report());
+        let report = report(&pool, &[]);
+        assert_nothing_lost(&report);
+        let [allocs, _, frees] = by_function(&report)["step"];
+        let most = u64::from(step - first) * 1000;
+        assert!((5000..=most).contains(&allocs) && frees <= allocs, "{allocs} allocations, {frees} frees, {most}");
+        assert!(
+            report["cautions"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|text| { text.as_str().unwrap().contains("before the recording began") })
+        );
+        allocs
+    });
+    assert_eq!(started.count(), 3);
+    take_step(&mut target, &mut step);
+    target.send("end\n");
+    assert_eq!(target.finish().code(), 0);
+    assert_eq!(std::fs::read_dir(pool.segment_dir()).unwrap().count(), 1, "only the segment is left");
+}
+
+#[test]
+fn a_recorder_that_is_killed_leaves_a_file_that_can_be_read_and_a_program_that_goes_on() {
+    let pool = Pool::new();
+    let (mut target, mut step) = (steps(&pool), 0);
+    let recorder = attach(&pool, &mut target, &["--lossless", "--ring", "64K"], &mut step);
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < std::time::Duration::from_millis(1500) {
+        take_step(&mut target, &mut step);
+    }
+    // Kills it.
+    drop(recorder);
+    // The ring is full after a few steps, and nobody empties it: the program finds out.
+    for _ in 0..50 {
+        take_step(&mut target, &mut step);
+    }
+    let report = report(&pool, &[]);
+    assert_eq!(report["finished"].as_bool(), Some(false));
+    assert!(by_function(&report)["step"][0] >= 1000, "what was written is there");
+    let text = pool.poolscope().args(["report", FILE]).run();
+    assert!(text.stdout.contains("the recording was not finished"), "{}", text.report());
+    // It can be recorded again.
+    let recorder = attach(&pool, &mut target, &[], &mut step);
+    recorder.signal(libc::SIGTERM);
+    assert_eq!(recorder.finish().code(), 0);
+    target.send("end\n");
+    assert_eq!(target.finish().code(), 0);
+}
+
+#[test]
+fn a_second_recorder_is_refused_and_the_first_one_goes_on() {
+    let pool = Pool::new();
+    let (mut target, mut step) = (steps(&pool), 0);
+    let first = attach(&pool, &mut target, &[], &mut step);
+    let second = pool.poolscope().args(["record", &target.pid().to_string(), "-o", "second.rec"]).run();
+    assert!(second.code() == 2 && second.stderr.contains("being recorded already"), "{}", second.report());
+    take_step(&mut target, &mut step);
+    first.signal(libc::SIGINT);
+    assert_eq!(first.finish().code(), 0);
+    assert_nothing_lost(&report(&pool, &[]));
+}
+
+#[test]
+fn a_recorder_that_sleeps_costs_events_which_are_counted() {
+    let pool = Pool::new();
+    let (mut target, mut step) = (steps(&pool), 0);
+    let recorder = attach(&pool, &mut target, &["--ring", "64K"], &mut step);
+    recorder.signal(libc::SIGSTOP);
+    let first = step;
+    // Longer than the program waits before it asks whether the recorder lives.
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < std::time::Duration::from_millis(2500) {
+        take_step(&mut target, &mut step);
+    }
+    let slept = u64::from(step - first) * 1000;
+    recorder.signal(libc::SIGCONT);
+    for _ in 0..20 {
+        take_step(&mut target, &mut step);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    recorder.signal(libc::SIGINT);
+    let output = recorder.finish();
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let report = report(&pool, &[]);
+    let lost = &report["lost"]["threads"][0];
+    let (allocs, frees) = (number(lost, &["allocs"]), number(lost, &["frees"]));
+    assert!(allocs > slept / 4 && frees > slept / 4 && allocs <= slept, "{lost}, {slept} while it slept");
+    assert!(report["cautions"][0].as_str().unwrap().contains("figures are too low"), "{}", report["cautions"]);
+    // What came afterwards is there.
+    assert!(by_function(&report)["step"][0] > 10_000);
+    assert!(output.stderr.contains("lost of thread"), "{}", output.report());
+}
+
+#[test]
+fn a_program_that_is_killed_is_recorded_up_to_there() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    let mut recorder = pool.poolscope().args(["record", "-o", FILE, "--"]).arg(traced).arg("spin").start();
+    recorder.wait_for_line("spinning");
+    let pid = recorder.pid();
+    let child: i32 = recorder.wait_until("the program is a child", |_| {
+        std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?.trim().parse().ok()
+    });
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    // SAFETY: the child of the recorder, which has not waited for it.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    let output = recorder.finish();
+    assert_eq!(output.code(), 128 + 9, "{}", output.report());
+    let report = report(&pool, &[]);
+    assert_eq!(report["finished"].as_bool(), Some(true));
+    assert!(by_function(&report)["step"][0] > 1000);
+    let left: Vec<_> =
+        std::fs::read_dir(pool.segment_dir()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().ends_with(".trace")), "{left:?}");
+}
+
+#[test]
+fn a_forked_child_is_not_recorded_and_an_exec_begins_anew() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    let output = record(&pool, &["--lossless"], &[traced.to_str().unwrap(), "fork"]);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let parent = report(&pool, &[]);
+    assert_nothing_lost(&parent);
+    assert_as_said(&parent, &output.stdout);
+    assert!(!by_function(&parent).contains_key("of_the_child"));
+
+    let output = record(&pool, &["--lossless"], &["env", "A=1", traced.to_str().unwrap(), "calls"]);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let after = report(&pool, &[]);
+    assert_nothing_lost(&after);
+    assert!(after["exe"].as_str().unwrap().ends_with("traced"), "{}", after["exe"]);
+    assert_as_said(&after, &output.stdout);
+}
+
+#[test]
+fn a_hundred_thousand_stacks_are_told_apart_in_bounded_memory() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    let output = record(&pool, &["--lossless"], &[traced.to_str().unwrap(), "stacks", "100000"]);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let report = report(&pool, &[]);
+    assert_nothing_lost(&report);
+    assert_as_said(&report, &output.stdout);
+    let sites = report["sites"].as_array().unwrap().len();
+    assert!(sites > 100_000, "{sites} sites");
+    assert!(number(&report, &["recorder_bytes"]) < 256 << 20);
+}
+
+#[test]
+fn a_recording_stops_at_its_limit_and_the_program_goes_on() {
+    let pool = Pool::new();
+    let churn = program(&pool, "samples/csrc/churn.cpp", &["-fno-optimize-sibling-calls"]);
+    let output = record(&pool, &["--limit", "512K"], &[churn.to_str().unwrap(), "1000000"]);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    assert!(output.stdout.contains("ns a pair"), "the program ran to its end");
+    assert!(output.stderr.contains("the size that --limit allows"), "{}", output.report());
+    let bytes = std::fs::metadata(pool.files().join(FILE)).unwrap().len();
+    assert!((128 << 10..=512 << 10).contains(&bytes), "{bytes} bytes");
+    assert_eq!(report(&pool, &[])["finished"].as_bool(), Some(true));
+}
+
+#[test]
+fn a_long_run_takes_at_most_four_bytes_a_pair() {
+    let pool = Pool::new();
+    let churn = program(&pool, "samples/csrc/churn.cpp", &["-fno-optimize-sibling-calls"]);
+    let output = record(&pool, &["--lossless"], &[churn.to_str().unwrap(), "1000000"]);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let report = report(&pool, &[]);
+    assert_nothing_lost(&report);
+    let pairs = number(&report, &["allocated", "objects"]);
+    let bytes = number(&report, &["file_bytes"]);
+    assert!(pairs > 1_000_000 && bytes < 4 * pairs, "{bytes} bytes for {pairs} pairs");
+    let peak = number(&report, &["peak", "objects"]);
+    assert!((10_000..10_010).contains(&peak), "{peak}");
+    // 256 call paths, each as often.
+    let paths =
+        report["sites"].as_array().unwrap().iter().filter(|site| number(site, &["allocated", "objects"]) > 1000);
+    assert_eq!(paths.count(), 256);
+}
+
+#[test]
+fn programs_that_nobody_here_wrote_are_recorded_whole() {
+    let pool = Pool::new();
+    let sql = "create table t(a, b); with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000) \
+               insert into t select i, hex(randomblob(20)) from n; select count(distinct b) from t;";
+    let output = record(&pool, &["--lossless"], &["sqlite3", ":memory:", sql]);
+    assert_eq!((output.code(), output.stdout.trim()), (0, "20000"), "{}", output.report());
+    let of_sqlite = report(&pool, &[]);
+    assert_nothing_lost(&of_sqlite);
+    assert!(number(&of_sqlite, &["allocated", "objects"]) > 20_000);
+
+    let code = "import json, threading\ndef work():\n  for i in range(200): json.loads(json.dumps({str(n): [n] * 5 for n in range(50)}))\n\
+                threads = [threading.Thread(target=work) for _ in range(2)]\nfor t in threads: t.start()\nfor t in threads: t.join()\nprint('done')";
+    let output = record(&pool, &["--lossless"], &["/usr/bin/python3", "-c", code]);
+    assert_eq!((output.code(), output.stdout.trim()), (0, "done"), "{}", output.report());
+    let of_python = report(&pool, &[]);
+    assert_nothing_lost(&of_python);
+    assert!(of_python["threads"].as_array().unwrap().len() >= 3);
+}
+
+#[test]
+fn recordings_are_read_by_every_command_that_reads_profiles() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    let output = record(&pool, &["--lossless"], &[traced.to_str().unwrap(), "calls"]);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let run = |args: &[&str]| {
+        let output = pool.poolscope().args(args).run();
+        assert_eq!(output.code(), 0, "{}", output.report());
+        output.stdout
+    };
+    run(&["dump", FILE, "--peak", "-o", "peak.pb.gz"]);
+    pprof_rules::check(
+        &pool.files().join("peak.pb.gz"),
+        &Expected { main: "traced", shown: "inuse_space", delta: false },
+    );
+    run(&["flamegraph", FILE, "--metric", "alloc_space", "-o", "allocated.svg"]);
+    assert!(std::fs::read_to_string(pool.files().join("allocated.svg")).unwrap().contains("with_large"));
+    run(&["flamegraph", FILE, "--peak", "-o", "peak.svg"]);
+    run(&["flamegraph", FILE, "--leaked", "-o", "leaked.svg"]);
+    let page = pool.files().join("page.html");
+    run(&["report", FILE, "--html", "page.html"]);
+    let page = std::fs::read_to_string(page).unwrap();
+    for part in ["<svg", "Temporary allocations", "with_realloc", "Nearly empty pages"] {
+        assert!(page.contains(part), "the page has no {part}");
+    }
+    assert!(!page.contains("http://") || page.contains("http://www.w3.org"), "nothing is fetched");
+    assert!(run(&["report", FILE]).contains("nothing was lost"));
+}
+
+#[test]
+fn what_is_no_recording_and_what_cannot_be_recorded_is_said() {
+    let pool = Pool::new();
+    std::fs::write(pool.files().join("other"), "not a recording at all").unwrap();
+    std::fs::write(pool.files().join("cut"), &b"POOLRECO\x01\0\0\0\0\0\0\0"[..]).unwrap();
+    std::fs::write(pool.files().join("newer"), &b"POOLRECO\x63\0\0\0\0\0\0\0"[..]).unwrap();
+    let other = Program::new("sleep").arg("100").start();
+    let pid = other.pid().to_string();
+    for (args, says) in [
+        (&["report", "other"][..], "is no recording"),
+        (&["report", "cut"], "its first block is missing"),
+        (&["report", "newer"], "of version 99"),
+        (&["report", "missing"], "cannot read missing"),
+        (&["report", "other", "--from", "5", "--to", "1"], "--from is after --to"),
+        (&["record", &pid, "-o", "x.rec"], "does not run on the pool"),
+        (&["record", "--limit", "10", "--", "true"], "--limit is too small"),
+        (&["record", "--ring", "100K", "--", "true"], "a power of two"),
+        (&["record", "-o", "/nonexistent/x.rec", "--", "/bin/true"], "/nonexistent/x.rec"),
+    ] {
+        let output = pool.poolscope().args(args).run();
+        assert!(output.code() == 2 && output.stderr.contains(says), "{args:?}: {}", output.report());
+    }
+    let output = record(&pool, &[], &["/nonexistent/program"]);
+    assert_eq!(output.code(), 127, "{}", output.report());
+}
