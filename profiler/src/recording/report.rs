@@ -96,7 +96,7 @@ pub fn text(analysis: &Analysis, rows: usize) -> String {
             let _ = writeln!(text, "  none");
             return;
         }
-        let _ = writeln!(text, "  {:>10} {:>12} {:>6}  site{}", what, "blocks", "share", "");
+        let _ = writeln!(text, "  {what:>10} {:>12} {:>6}  site", "blocks", "share");
         for site in list {
             let figures = &analysis.sites[site];
             let Count { objects, bytes: size } = of(figures);
@@ -120,8 +120,8 @@ pub fn text(analysis: &Analysis, rows: usize) -> String {
     );
     sites(&mut text, &title, ("at peak", |site| site.peak), &|_| String::new());
     sites(&mut text, "Allocated", ("allocated", |site| site.allocated), &|site| {
-        let freed = site.freed.objects;
-        if freed == 0 { String::new() } else { format!("  (live {} on average)", time(site.lifetime_us / freed)) }
+        let mean = site.lifetime_us.checked_div(site.freed.objects);
+        mean.map_or_else(String::new, |mean| format!("  (live {} on average)", time(mean)))
     });
     let between = analysis.question.temporary;
     let title = if between == 0 {
@@ -260,7 +260,7 @@ fn pages(analysis: &Analysis, rows: usize, text: &mut String) {
         grouped(pages.pages),
         bytes(pages.held_free as f64)
     );
-    debug_assert!(NEARLY_EMPTY == 0.25);
+    const { assert!(NEARLY_EMPTY == 0.25, "the text says a quarter") };
     if pages.unplaced > 0 {
         let blocks = count(pages.unplaced, "block");
         let _ = writeln!(text, "  {blocks} were allocated after places were last written down, and are not in this");
