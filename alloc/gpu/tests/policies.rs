@@ -220,6 +220,21 @@ fn threads_may_share_a_policy() {
     });
 }
 
+#[test]
+fn default_streams_of_threads_are_not_taken_for_one_stream() {
+    each(256 * MIB, |program| {
+        let churn = |size| {
+            let block = program.alloc(size, Stream::PER_THREAD).unwrap();
+            program.free(block, Stream::PER_THREAD);
+        };
+        for size in [4 * KIB, 20 * MIB] {
+            churn(size);
+            std::thread::scope(|scope| scope.spawn(|| churn(size)).join().unwrap());
+            churn(size);
+        }
+    });
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Alloc { size: u64, stream: usize },
