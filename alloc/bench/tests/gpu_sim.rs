@@ -2,7 +2,7 @@
 //! are held to them.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -97,4 +97,14 @@ fn what_is_asked_wrongly_is_an_error() {
             assert!(output.status.code() == Some(2) && text.contains(says), "{text}");
         }
     }
+}
+
+/// CuPy's process is a program of Python's: what it says first is an answer that the benchmark reads, whether CuPy is there or not.
+#[test]
+fn the_worker_in_python_says_whether_it_can_take_part() {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/src/gpu/cupy_worker.py");
+    let output = Command::new("python3").args([program, "0"]).stdin(Stdio::null()).output().unwrap();
+    let line = String::from_utf8_lossy(&output.stdout);
+    let answer: Value = serde_json::from_str(line.trim()).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+    assert!(answer["ready"].is_string() || answer["absent"].is_string(), "{answer}");
 }

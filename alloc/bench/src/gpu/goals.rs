@@ -94,3 +94,26 @@ pub fn all(results: &Results) -> Vec<Goal> {
     }
     goals
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_missed_by_one_figure_of_many_and_says_all() {
+        let values = [("gnn".to_owned(), 0.5), ("gpt".to_owned(), 12.25)];
+        let missed = goal("what", "at most 1", &values, |value| value <= 1.0);
+        assert_eq!((missed.met, missed.reached.as_str()), (Some(false), "gnn 0.50, gpt 12.2"));
+        assert_eq!(goal("what", "at most 20", &values, |value| value <= 20.0).met, Some(true));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_neither_met_nor_missed() {
+        assert_eq!(goal("what", "at most 1", &[], |_| false).met, None);
+    }
+
+    #[test]
+    fn figures_have_three_digits_that_count() {
+        assert_eq!([0.123, 9.876, 54.32, 12345.6].map(shown), ["0.12", "9.88", "54.3", "12346"]);
+    }
+}
