@@ -1,7 +1,7 @@
 //! What the pool costs on the host: pairs of allocation and free by size, threads with streams of their own, and recorded
 //! traces, cold and warm.
 //!
-//! `cargo run --release -p poolscope-gpu --example speed -- [--device sim|N] [--rounds N] [TRACE.gz ...]`
+//! `cargo run --release -p poolscope-gpu --example speed -- [--device sim|N] [--rounds N] [--traces-only] [TRACE.gz ...]`
 //!
 //! On the simulated device the driver's calls charge its clock, not the caller; on a real one they are part of the time. Each
 //! figure is the median of the rounds.
@@ -110,28 +110,33 @@ fn trace<D: Device>(pool: &Pool<D>, path: &str, streams: &[Stream], rounds: usiz
     println!("  warm:   {:>7.1} ns an operation", median(figures));
 }
 
-fn run<D: Device>(device: Arc<D>, stream: impl Fn(&D) -> Stream, paths: &[String], rounds: usize) {
+fn run<D: Device>(device: Arc<D>, stream: impl Fn(&D) -> Stream, paths: &[String], rounds: usize, traces_only: bool) {
     let new = || Pool::new(device.clone(), Config::default()).expect("the device is there");
     println!("{}", device.properties().name);
-    let pool = new();
-    for size in [256, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20] {
-        let stream = stream(&device);
-        pairs(&pool, size, stream);
-        println!("{size:>10} B: {:>6.1} ns a pair", median((0..rounds).map(|_| pairs(&pool, size, stream)).collect()));
+    if !traces_only {
+        blocks(&*device, &new(), &stream, rounds);
     }
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    for count in [1, 2, 4, 8, 16].into_iter().filter(|count| *count <= cores.max(2)) {
-        let streams: Vec<_> = (0..count).map(|_| stream(&device)).collect();
-        for sizes in [Sizes::Even, Sizes::Powers] {
-            let rate = threads(&pool, &streams, sizes, rounds);
-            println!("{count:>3} threads, {sizes:?}: {rate:>7.1} million pairs/s");
-        }
-    }
-    drop(pool);
     for path in paths {
         println!("{path}");
         let streams: Vec<_> = (0..8).map(|_| stream(&device)).collect();
         trace(&new(), path, &streams, rounds);
+    }
+}
+
+/// Pairs by size, and threads.
+fn blocks<D: Device>(device: &D, pool: &Pool<D>, stream: impl Fn(&D) -> Stream, rounds: usize) {
+    for size in [256, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20] {
+        let stream = stream(device);
+        pairs(pool, size, stream);
+        println!("{size:>10} B: {:>6.1} ns a pair", median((0..rounds).map(|_| pairs(pool, size, stream)).collect()));
+    }
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    for count in [1, 2, 4, 8, 16].into_iter().filter(|count| *count <= cores.max(2)) {
+        let streams: Vec<_> = (0..count).map(|_| stream(device)).collect();
+        for sizes in [Sizes::Even, Sizes::Powers] {
+            let rate = threads(pool, &streams, sizes, rounds);
+            println!("{count:>3} threads, {sizes:?}: {rate:>7.1} million pairs/s");
+        }
     }
 }
 
@@ -147,10 +152,11 @@ fn cuda_stream(device: &Cuda) -> Stream {
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let (mut device, mut rounds, mut paths) = ("sim".to_owned(), 5, Vec::new());
+    let (mut device, mut rounds, mut paths, mut traces_only) = ("sim".to_owned(), 5, Vec::new(), false);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--device" => device = arguments.next().expect("--device takes sim or a number"),
+            "--traces-only" => traces_only = true,
             "--rounds" => {
                 rounds = arguments.next().and_then(|text| text.parse().ok()).expect("--rounds takes a number")
             }
@@ -158,11 +164,11 @@ fn main() {
         }
     }
     if device == "sim" {
-        return run(Arc::new(Simulated::new(140 << 30)), Simulated::non_blocking_stream, &paths, rounds);
+        return run(Arc::new(Simulated::new(140 << 30)), Simulated::non_blocking_stream, &paths, rounds, traces_only);
     }
     let ordinal = device.parse().expect("--device takes sim or a number");
     match Cuda::open(ordinal) {
-        Ok(device) => run(Arc::new(device), cuda_stream, &paths, rounds),
+        Ok(device) => run(Arc::new(device), cuda_stream, &paths, rounds, traces_only),
         Err(error) => {
             eprintln!("{error}");
             std::process::exit(3);

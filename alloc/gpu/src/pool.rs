@@ -51,16 +51,18 @@ pub struct Pool<D: Device> {
 /// Free blocks of a class, by lane.
 type Global = Mutex<HashMap<LaneId, Vec<u64>>>;
 
-/// On cache lines that nobody else writes to: all threads read it at each call.
+/// What all threads read at each call: on cache lines that nobody writes to otherwise.
 #[repr(align(128))]
-struct ReadByAll<T>(T);
-
-struct Shared<D: Device> {
+struct ReadByAll {
     id: u64,
-    driver: Arc<Driver<D>>,
     pages: Arc<Pages>,
     /// Changes with streams, captures and settings, under the core's lock.
-    version: ReadByAll<AtomicU64>,
+    version: AtomicU64,
+}
+
+struct Shared<D: Device> {
+    read: ReadByAll,
+    driver: Arc<Driver<D>>,
     global_limit: AtomicUsize,
     global: [Global; CLASSES],
     core: Mutex<Core<D>>,
@@ -114,10 +116,8 @@ impl<D: Device> Pool<D> {
         let pages = Arc::new(Pages::new(large.range()));
         let core = Core::new(large, Slabs::new(pages.clone()), config, driver.device().now(), recorder.clone());
         let shared = Arc::new_cyclic(|own| Shared {
-            id: POOLS.fetch_add(1, Ordering::Relaxed),
+            read: ReadByAll { id: POOLS.fetch_add(1, Ordering::Relaxed), pages, version: AtomicU64::new(0) },
             driver,
-            pages,
-            version: ReadByAll(AtomicU64::new(0)),
             global_limit: AtomicUsize::new(limit),
             global: std::array::from_fn(|_| Mutex::default()),
             core: Mutex::new(core),
@@ -183,7 +183,7 @@ impl<D: Device> Pool<D> {
             }
             Some(address)
         };
-        with_current_cache(shared.id, pop)?
+        with_current_cache(shared.read.id, pop)?
     }
 
     #[cold]
@@ -231,7 +231,7 @@ impl<D: Device> Pool<D> {
             }
             Some(Served::Block(shared.refill(cache, knowledge, lane, class)))
         };
-        match with_cache(shared.id, || shared.new_cache(), allocate)?? {
+        match with_cache(shared.read.id, || shared.new_cache(), allocate)?? {
             Served::Block(result) => Some(result),
             Served::Sample(class, lane, weight) => Some(self.allocate_sample(size, class, lane, stream, weight)),
         }
@@ -286,7 +286,7 @@ impl<D: Device> Pool<D> {
     /// Frees a block: work that was given to the stream before may still use it.
     #[inline]
     pub fn free(&self, address: u64, stream: Stream) -> Result<(), PoolError> {
-        let page = self.shared.pages.get(address);
+        let page = self.shared.read.pages.get(address);
         let pushed = page.class().is_some_and(|class| self.push(address, class, page, stream));
         if pushed { Ok(()) } else { self.free_slowly(address, page, stream) }
     }
@@ -312,13 +312,13 @@ impl<D: Device> Pool<D> {
             }
             true
         };
-        with_current_cache(shared.id, push).unwrap_or(false)
+        with_current_cache(shared.read.id, push).unwrap_or(false)
     }
 
     #[cold]
     fn free_slowly(&self, address: u64, page: Page, stream: Stream) -> Result<(), PoolError> {
         let shared = &*self.shared;
-        if page.is_recorded() || !shared.pages.has(address) {
+        if page.is_recorded() || !shared.read.pages.has(address) {
             shared.forget(address);
         }
         let Some(class) = page.class() else {
@@ -346,7 +346,7 @@ impl<D: Device> Pool<D> {
             }
             Ok(true)
         };
-        match with_cache(shared.id, || shared.new_cache(), free) {
+        match with_cache(shared.read.id, || shared.new_cache(), free) {
             Some(Ok(true)) => Ok(()),
             Some(Err(error)) => Err(error),
             Some(Ok(false)) | None => self.core().free_small(address, stream),
@@ -355,7 +355,7 @@ impl<D: Device> Pool<D> {
 
     /// Says that work on this stream uses the block, too: when it is freed, it waits for what the stream has to do then.
     pub fn record_stream(&self, address: u64, stream: Stream) -> Result<(), PoolError> {
-        let small = self.shared.pages.get(address).class().is_some();
+        let small = self.shared.read.pages.get(address).class().is_some();
         let result = self.core().share(address, stream, small);
         match &self.shared.fallback {
             Some(fallback) if matches!(result, Err(PoolError::NotABlock(_))) => fallback.record_stream(address, stream),
@@ -365,7 +365,7 @@ impl<D: Device> Pool<D> {
 
     /// Bytes that a block has.
     pub fn size_of(&self, address: u64) -> Option<u64> {
-        match self.shared.pages.get(address).class() {
+        match self.shared.read.pages.get(address).class() {
             Some(class) => Some(size_of(class)),
             None => {
                 let size = self.core().large.size_of(address);
@@ -374,7 +374,10 @@ impl<D: Device> Pool<D> {
         }
     }
 
-    /// Says that a stream is about to be destroyed. What was freed on it is handed to the other streams; what other threads
+    /// Says that a stream is about to be destroyed. A program that does not say so may end here: a driver that is asked for a
+    /// stream that is gone need not answer (that of CUDA 13.0 ends the process). Where it does answer, and where another stream has
+    /// got the handle, the pool notices.
+    /// What was freed on it is handed to the other streams; what other threads
     /// have of it in their caches, when they next come by. On an error the stream must stay.
     pub fn stream_ends(&self, stream: Stream) -> Result<(), PoolError> {
         let lane = {
@@ -525,20 +528,20 @@ impl<D: Device> Shared<D> {
             let budgets = &mut unsafe { cache.knowledge() }.budgets;
             if budgets.spend(LARGE, bytes) { budgets.sample(LARGE, bytes, &*self.recorder) } else { None }
         };
-        with_cache(self.id, || self.new_cache(), spend)?
+        with_cache(self.read.id, || self.new_cache(), spend)?
     }
 
     /// Tells the recorder of a block that nobody has yet.
     fn record(&self, address: u64, size: u64, weight: u64) {
         if let Some(token) = self.recorder.allocated(&Sample { address, size, weight }) {
-            lock(&self.core).records.add(&self.pages, address, token);
+            lock(&self.core).records.add(&self.read.pages, address, token);
         }
     }
 
     /// Tells the recorder of a block that is about to be freed, if it is recorded.
     #[cold]
     fn forget(&self, address: u64) {
-        let token = lock(&self.core).records.take(&self.pages, address);
+        let token = lock(&self.core).records.take(&self.read.pages, address);
         if let Some(token) = token {
             self.recorder.freed(token, address);
         }
@@ -571,13 +574,13 @@ impl<D: Device> Shared<D> {
 
     /// Makes all threads look again. The caller holds the core's lock.
     fn new_version(&self) {
-        self.version.0.fetch_add(1, Ordering::Relaxed);
+        self.read.version.fetch_add(1, Ordering::Relaxed);
     }
 
     #[cold]
     fn new_cache(&self) -> Arc<ThreadCache> {
         let mut core = lock(&self.core);
-        let cache = Arc::new(ThreadCache::new(self.id, self.own.clone(), core.limits()));
+        let cache = Arc::new(ThreadCache::new(self.read.id, self.own.clone(), core.limits()));
         core.threads.push(cache.clone());
         cache
     }
@@ -586,7 +589,7 @@ impl<D: Device> Shared<D> {
     #[inline]
     fn knows(&self, knowledge: &Knowledge, stream: Stream) -> bool {
         // Relaxed: who may use a changed stream or setting has heard of it from the thread that changed it.
-        knowledge.version == self.version.0.load(Ordering::Relaxed) && knowledge.last.0 == stream
+        knowledge.version == self.read.version.load(Ordering::Relaxed) && knowledge.last.0 == stream
     }
 
     /// Sees to it that the cache's last stream is this one, and that it knows the settings.
@@ -595,14 +598,14 @@ impl<D: Device> Shared<D> {
     }
 
     fn learn(&self, cache: &ThreadCache, knowledge: &mut Knowledge, stream: Stream) -> Result<(), PoolError> {
-        if knowledge.version == self.version.0.load(Ordering::Relaxed)
+        if knowledge.version == self.read.version.load(Ordering::Relaxed)
             && let Some(known) = knowledge.known.iter().find(|(known, _)| *known == stream)
         {
             knowledge.last = *known;
             return Ok(());
         }
         let mut core = lock(&self.core);
-        let version = self.version.0.load(Ordering::Relaxed);
+        let version = self.read.version.load(Ordering::Relaxed);
         if knowledge.version != version {
             knowledge.known.clear();
             // SAFETY: this is the owning thread, which has the lock.
@@ -753,7 +756,7 @@ impl<D: Device> Shared<D> {
             // lists, but not while the lock is held here.
             unsafe { cache.lists() }.drain()
         };
-        self.reclaim(with_current_cache(self.id, drain).unwrap_or_default());
+        self.reclaim(with_current_cache(self.read.id, drain).unwrap_or_default());
     }
 
     /// The same with all blocks of all threads. One that is in a call keeps its blocks until its next call.

@@ -136,12 +136,12 @@ impl<D: Device> Core<D> {
         }
         let known = self.lanes.get(&stream).copied();
         if let Some((lane, round)) = known
-            && round == self.round
+            && (round == self.round || self.large.lanes.is_capturing(lane))
         {
             self.last = Some((stream, lane));
             return Ok(lane);
         }
-        // Once a round the driver is asked whether the handle is still that stream's.
+        // Once a round the driver is asked whether the handle is still that stream's; not during its capture.
         let lane = match (self.large.lanes.find(stream), known) {
             (Ok(lane), Some((old, _))) if lane != old => {
                 self.large.lanes.lose(old);

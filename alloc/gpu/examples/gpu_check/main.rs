@@ -7,7 +7,8 @@
 mod checks;
 mod gpu;
 
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use checks::{CHECKS, Settings};
 use gpu::Gpu;
@@ -47,7 +48,11 @@ fn main() {
         std::process::exit(3)
     });
     let mut failed = 0;
+    let (progress, seen) = channel::<Option<&str>>();
+    let patience = Duration::from_secs(settings.seconds + 60);
+    std::thread::spawn(move || watch(&seen, patience));
     for (name, check) in CHECKS.iter().filter(|(name, _)| wanted(name)) {
+        let _ = progress.send(Some(name));
         let start = Instant::now();
         let result = gpu.enter().and_then(|()| check(&gpu, &settings));
         let time = start.elapsed().as_secs_f64();
@@ -59,8 +64,24 @@ fn main() {
             }
         }
     }
+    let _ = progress.send(None);
     println!("{failed} failed");
     std::process::exit(i32::from(failed > 0));
+}
+
+/// Ends the program if a check takes for ever.
+fn watch(seen: &Receiver<Option<&str>>, patience: Duration) {
+    let mut now = None;
+    loop {
+        match seen.recv_timeout(patience) {
+            Ok(Some(name)) => now = Some(name),
+            Err(RecvTimeoutError::Timeout) => {
+                println!("FAIL  {}: it hangs", now.unwrap_or("the start"));
+                std::process::exit(1);
+            }
+            Ok(None) | Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
 }
 
 fn usage(what: &str) -> ! {

@@ -7,7 +7,8 @@
 //! A call makes the context current for its own time, if another one is: a program that uses several devices finds its own as
 //! it was. While a stream of any thread is captured, the driver ends the capture at calls that it takes for unsafe;
 //! the pool's are not, since none of them is on that stream, and they say so (`cuThreadExchangeStreamCaptureMode`). What
-//! would become part of the capture, an event on the stream or a wait of it, is refused here instead.
+//! would become part of the capture, an event on the stream or a wait of it, is refused here instead, and so is the
+//! question for the stream's number.
 
 mod functions;
 mod streams;
@@ -482,6 +483,9 @@ impl Device for Cuda {
     fn stream_id(&self, stream: Stream) -> Result<u64> {
         let Some(function) = self.functions.cuStreamGetId else { return Ok(handle(stream) as u64) };
         let _entered = self.enter(Call::StreamId)?;
+        if self.is_capturing(stream) {
+            return Err(DeviceError { call: Call::StreamId, fault: Fault::Capturing });
+        }
         let mut id: c_ulonglong = 0;
         // SAFETY: see above; the stream is the caller's, who says that it exists.
         check(Call::StreamId, unsafe { function(handle(stream), &mut id) })?;

@@ -164,7 +164,7 @@ impl<D: Device> Large<D> {
             limit: u64::MAX,
             home: vec![0; granules as usize],
             stitches: Stitches::default(),
-            blocks: Blocks::new(base, size),
+            blocks: Blocks::new(base, if virtual_memory { size } else { 0 }),
             hot: None,
             shared: AddressMap::default(),
             spare: Vec::new(),

@@ -38,7 +38,11 @@ pub const SAMPLED: LaneId = 1 << 31;
 pub struct Slabs {
     pages: Arc<Pages>,
     chunks: BTreeMap<u64, Chunk>,
+    /// The chunks of a lane that have pages in no slab.
+    roomy: BTreeSet<(LaneId, u64)>,
     slabs: BTreeMap<u64, Slab>,
+    /// Slabs all of whose blocks are free.
+    empty: BTreeSet<u64>,
     /// Those of a class and lane that have free blocks.
     partial: BTreeSet<(usize, LaneId, u64)>,
     /// Other lanes that use a block.
@@ -56,7 +60,9 @@ impl Slabs {
         Slabs {
             pages,
             chunks: BTreeMap::new(),
+            roomy: BTreeSet::new(),
             slabs: BTreeMap::new(),
+            empty: BTreeSet::new(),
             partial: BTreeSet::new(),
             shared: HashMap::new(),
             shared_on: HashMap::new(),
@@ -84,6 +90,7 @@ impl Slabs {
     /// Makes a chunk of a large block, which is as long and aligned as [`CHUNK`].
     pub fn add_chunk(&mut self, address: u64, lane: LaneId) {
         self.chunks.insert(address, Chunk { lane, free: u32::MAX });
+        self.roomy.insert((lane, address));
     }
 
     /// Makes a slab in the first chunk of the lane that has room. Returns whether there is one.
@@ -92,14 +99,16 @@ impl Slabs {
         let bits = u32::MAX >> (32 - pages);
         // Slabs begin at a multiple of their size.
         let fit = |chunk: &Chunk| (0..32u32).step_by(pages as usize).find(|at| chunk.free >> at & bits == bits);
-        let mut chunks = self.chunks.iter_mut().filter(|(_, chunk)| chunk.lane == lane & !SAMPLED);
-        let Some((address, at)) = chunks.find_map(|(address, chunk)| {
-            let at = fit(chunk)?;
+        let owner = lane & !SAMPLED;
+        let mut roomy = self.roomy.range((owner, 0)..=(owner, u64::MAX));
+        let found = roomy.find_map(|&(_, address)| self.chunks.get(&address).and_then(fit).map(|at| (address, at)));
+        let Some((address, at)) = found else { return false };
+        if let Some(chunk) = self.chunks.get_mut(&address) {
             chunk.free &= !(bits << at);
-            Some((*address, at))
-        }) else {
-            return false;
-        };
+            if chunk.free == 0 {
+                self.roomy.remove(&(owner, address));
+            }
+        }
         self.add_at(address + u64::from(at) * PAGE, class, lane);
         true
     }
@@ -112,6 +121,7 @@ impl Slabs {
         }
         self.slabs.insert(address, Slab { class, lane, free, free_blocks: blocks, blocks });
         self.partial.insert((class, lane, address));
+        self.empty.insert(address);
         let page = Page::new(class, lane & !SAMPLED).with_recorded(lane & SAMPLED != 0);
         self.pages.set(address, slab_size(class), page);
     }
@@ -123,6 +133,9 @@ impl Slabs {
             let next = self.partial.range((class, lane, 0)..=(class, lane, u64::MAX)).next().copied();
             let Some(key) = next else { break };
             let Some(slab) = self.slabs.get_mut(&key.2) else { break };
+            if slab.free_blocks == slab.blocks {
+                self.empty.remove(&key.2);
+            }
             while taken < most && slab.free_blocks > 0 {
                 let Some(word) = slab.free.iter().position(|word| *word != 0) else { break };
                 let bit = slab.free[word].trailing_zeros() as usize;
@@ -157,7 +170,12 @@ impl Slabs {
         }
         slab.free[block / 64] |= bit;
         slab.free_blocks += 1;
-        self.partial.insert((slab.class, slab.lane, start));
+        if slab.free_blocks == 1 {
+            self.partial.insert((slab.class, slab.lane, start));
+        }
+        if slab.free_blocks == slab.blocks {
+            self.empty.insert(start);
+        }
         self.out -= size_of(slab.class);
         true
     }
@@ -235,22 +253,23 @@ impl Slabs {
     /// Dissolves the slabs all of whose blocks are free, and takes the chunks away that are empty then. Returns their
     /// addresses and lanes.
     pub fn take_empty(&mut self) -> Vec<(u64, LaneId)> {
-        let empty = self.slabs.iter().filter(|(_, slab)| slab.free_blocks == slab.blocks);
-        let empty: Vec<_> = empty.map(|(address, slab)| (*address, slab.class, slab.lane)).collect();
-        for (address, class, lane) in empty {
-            self.slabs.remove(&address);
+        let mut emptied = Vec::new();
+        for address in std::mem::take(&mut self.empty) {
+            let Some(Slab { class, lane, .. }) = self.slabs.remove(&address) else { continue };
             self.partial.remove(&(class, lane, address));
             self.pages.set(address, slab_size(class), Page::NONE);
-            if let Some((start, chunk)) = self.chunks.range_mut(..=address).next_back() {
-                let bits = u32::MAX >> (32 - slab_size(class) / PAGE);
-                chunk.free |= bits << ((address - start) / PAGE);
+            let Some((&start, chunk)) = self.chunks.range_mut(..=address).next_back() else { continue };
+            let bits = u32::MAX >> (32 - slab_size(class) / PAGE);
+            chunk.free |= bits << ((address - start) / PAGE);
+            self.roomy.insert((chunk.lane, start));
+            if chunk.free == u32::MAX {
+                emptied.push((start, chunk.lane));
             }
         }
-        let empty = self.chunks.iter().filter(|(_, chunk)| chunk.free == u32::MAX);
-        let empty: Vec<_> = empty.map(|(address, chunk)| (*address, chunk.lane)).collect();
-        empty.iter().for_each(|(address, _)| {
+        for (address, lane) in &emptied {
             self.chunks.remove(address);
-        });
-        empty
+            self.roomy.remove(&(*lane, *address));
+        }
+        emptied
     }
 }
