@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use poolscope_e2e::{Program, Scratch, compiler, gpu_library, repository};
+use poolscope_e2e::{Pool, Program, Scratch, compiler, gpu_library, library, repository};
+use serde_json::Value;
 
 fn header() -> PathBuf {
     repository().join("alloc/plugin/include/poolscope_gpu.h")
@@ -70,11 +71,46 @@ fn a_refused_block_is_an_exception_where_pytorch_is() {
     compiler::compile_into(&library, Path::new("tests/csrc/torch_refusal.cpp"), &flags, &[]);
     let thrown = on_simulated_device(&program).env("LD_PRELOAD", &library).run().silent_success().stdout;
     assert!(thrown.starts_with("poolscope_torch_alloc|libpoolscope_gpu.so|0|poolscope: device 0: "), "{thrown}");
-    assert!(thrown.contains("1125899906842624 bytes of device memory"), "{thrown}");
+    assert!(thrown.contains("(1125899906842624 bytes) of device memory"), "{thrown}");
     // Without it the words are printed, and the block is null.
     let without = on_simulated_device(&program).run();
     assert!(without.stdout.contains("was given out"), "{without:?}");
-    assert!(without.stderr.contains("1125899906842624 bytes of device memory"), "{without:?}");
+    assert!(without.stderr.contains("(1125899906842624 bytes) of device memory"), "{without:?}");
+}
+
+/// The call sites of device memory: function and bytes in use.
+fn holders(pool: &Pool, pid: u32) -> Vec<(String, f64)> {
+    let text = pool.poolscope().args(["top", &pid.to_string(), "--json"]).run().success().stdout;
+    let model: Value = serde_json::from_str(&text).expect("JSON");
+    let sites = model["sites"].as_array().expect("sites").iter().filter(|site| site["kind"] == "device");
+    let name = |site: &Value| site["frames"][0]["function"].as_str().expect("a name").to_owned();
+    let mut sites: Vec<_> = sites.map(|site| (name(site), site["in_use"]["bytes"].as_f64().expect("bytes"))).collect();
+    sites.sort_by(|a, b| a.1.total_cmp(&b.1));
+    sites
+}
+
+/// The same memory, with a segment of this library's own and with that of a preloaded one. The program is built without frame
+/// pointers, as PyTorch and Python are.
+#[test]
+fn device_memory_is_recorded_with_its_stacks_in_the_one_segment_of_the_process() {
+    for preloaded in [false, true] {
+        let pool = Pool::new();
+        let program = compile(pool.files(), "gpu_holders.c", &["-O2", "-g", "-fomit-frame-pointer"]);
+        let program =
+            on_simulated_device(&program).env("POOLSCOPE_DIR", pool.segment_dir()).env("POOLSCOPE_PERIOD", "1");
+        let program = if preloaded { program.env("LD_PRELOAD", library()) } else { program };
+        let mut program = program.start();
+        program.wait_for_line("gpu_holders: pid");
+        let segments = pool.segments();
+        let own = segments.iter().filter(|segment| segment.header.pid == program.pid()).count();
+        assert_eq!(own, 1, "preloaded: {preloaded}");
+        let expected = [("hold_by_c", 50_000.0), ("hold_by_cupy", 400_000.0), ("hold_by_torch", 3_000_000.0)];
+        let expected = expected.map(|(name, bytes)| (name.to_owned(), bytes));
+        assert_eq!(holders(&pool, program.pid()), expected, "preloaded: {preloaded}");
+        program.end_input();
+        assert_eq!(program.finish().code(), 0);
+        assert_eq!(pool.segments().len(), 0, "a normal exit leaves no segment, of the child neither");
+    }
 }
 
 /// Python code with `samples/python` at hand.

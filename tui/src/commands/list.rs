@@ -8,7 +8,7 @@ use color_eyre::eyre::Result;
 use poolscope_profiler::discovery::{self, SegmentEntry};
 use poolscope_profiler::ending::{Ending, KernelLog};
 use poolscope_profiler::snapshot::ProcessState;
-use poolscope_profiler::{SegmentReader, Snapshot};
+use poolscope_profiler::{Memory, SegmentReader, Snapshot};
 use serde_json::json;
 
 use crate::dashboard::format;
@@ -81,8 +81,9 @@ impl Row {
         self.ending.as_ref().map_or("running", Ending::word)
     }
 
-    fn live_bytes(&self) -> Option<f64> {
-        self.snapshot.as_ref().map(|s| s.live.iter().map(|b| b.amount().bytes).sum())
+    fn live_bytes(&self, memory: Memory) -> Option<f64> {
+        let of = |s: &Snapshot| s.live.iter().filter(|b| memory.has(b.kind, b.device)).map(|b| b.amount().bytes).sum();
+        self.snapshot.as_ref().map(of)
     }
 
     fn rss(&self) -> Option<u64> {
@@ -121,7 +122,8 @@ fn to_json(rows: &[Row]) -> Result<String> {
                 "ended_realtime_ns": row.ended_realtime_ns(),
                 "kernel": row.ending.as_ref().and_then(Ending::kernel).map(|word| &word.line),
                 "rss_bytes": row.rss(),
-                "live_bytes": row.live_bytes(),
+                "live_bytes": row.live_bytes(Memory::Host),
+                "device_live_bytes": row.live_bytes(Memory::Device(None)),
                 "exact": row.entry.exact,
                 "period_bytes": row.snapshot.as_ref().map(|s| s.period_bytes),
                 "forked": row.entry.forked,
@@ -168,7 +170,7 @@ fn to_text(rows: &[Row]) -> String {
             format::duration(row.since(row.entry.start_realtime_ns)),
             row.ended(),
             size(row.rss().map(|rss| rss as f64)),
-            size(row.live_bytes()),
+            size(row.live_bytes(Memory::Host)),
             period,
             if row.entry.forked { "(forked) " } else { "" },
             format::printable(&row.command()),

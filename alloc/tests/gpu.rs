@@ -1,0 +1,44 @@
+//! Pools of device memory in a program on the pool: what a leak checker's scope sees of them.
+
+use std::sync::Arc;
+
+use poolscope_alloc::gpu::{self, Config, Pool, Simulated, Stream};
+use poolscope_alloc::scope::Scope;
+
+#[global_allocator]
+static POOL: poolscope_alloc::Poolscope = poolscope_alloc::Poolscope;
+
+fn pool(number: u32) -> Pool<Simulated> {
+    gpu::pool(Arc::new(Simulated::new(64 << 20)), number, Config::default()).expect("a pool")
+}
+
+/// What a scope has of devices: number and size.
+fn of_devices(scope: &Scope) -> Vec<(u32, u64)> {
+    let mut blocks = Vec::with_capacity(64);
+    scope.visit_live(|block, _| {
+        if block.kind != poolscope_wire::kind::HOST && blocks.len() < blocks.capacity() {
+            blocks.push((block.device, block.size));
+        }
+    });
+    blocks.sort_unstable();
+    blocks
+}
+
+#[test]
+fn a_scope_records_every_block_of_every_device_and_of_its_own_thread_only() {
+    let pools = [pool(0), pool(1)];
+    let allocate = |device: usize, size: u64| pools[device].allocate(size, Stream::LEGACY).expect("a block");
+    let before = allocate(0, 1000);
+    let scope = Scope::begin().expect("the program is on the pool");
+    let blocks = [allocate(0, 300), allocate(1, 5 << 20), allocate(1, 70_000)];
+    std::thread::scope(|threads| {
+        threads.spawn(|| allocate(0, 4096));
+    });
+    scope.pause();
+    allocate(0, 999);
+    scope.resume();
+    assert_eq!(of_devices(&scope), [(0, 300), (1, 70_000), (1, 5 << 20)]);
+    pools[1].free(blocks[1], Stream::LEGACY).expect("it is allocated");
+    pools[0].free(before, Stream::LEGACY).expect("it is allocated");
+    assert_eq!(of_devices(&scope), [(0, 300), (1, 70_000)]);
+}
