@@ -190,6 +190,22 @@ mod tests {
         assert!(map.functions.is_empty(), "{map:?}");
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_line_does_harm_and_functions_never_overlap(
+            lines in proptest::collection::vec("[0-9a-f]{0,3} [0-9a-f]{0,2} (py::|JS:[*~]?)?[a-z<:; ]{0,8}|\\PC{0,20}", 0..60),
+            address in 0..0x1200u64,
+        ) {
+            let map = map(&lines.join("\n"));
+            let mut end_of_last = 0;
+            for (start, (end, name)) in &map.functions {
+                assert!(end_of_last <= *start && start < end && !name.is_empty(), "{map:?}");
+                end_of_last = *end;
+            }
+            let _ = map.frame(address);
+        }
+    }
+
     #[test]
     fn functions_of_python_and_javascript_have_files() {
         let python = frame("py::Cache.insert:/srv/app/cache.py");
