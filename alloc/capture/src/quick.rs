@@ -27,7 +27,7 @@ pub fn capture_quickly(state: &ThreadState, frames: &mut [u64; MAX_DEPTH]) -> Re
 
 /// The hash of a stack: what [`capture_quickly`] says of the same frames.
 pub fn hash(frames: &[u64]) -> u64 {
-    frames.iter().fold(SEED, |hash, &frame| mix(hash, frame))
+    finish(frames.iter().fold(SEED, |hash, &frame| mix(hash, rules::spread(frame as usize))))
 }
 
 #[repr(C)]
@@ -41,8 +41,14 @@ struct Found {
 const SEED: u64 = 0x243f_6a88_85a3_08d3;
 
 #[inline(always)]
-fn mix(hash: u64, frame: u64) -> u64 {
-    (hash.rotate_left(5) ^ frame).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+fn mix(hash: u64, spread: u64) -> u64 {
+    hash.rotate_left(7).wrapping_add(spread)
+}
+
+#[inline(always)]
+fn finish(hash: u64) -> u64 {
+    let hash = (hash ^ hash >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    hash ^ hash >> 32
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -82,52 +88,57 @@ macro_rules! walk {
             let Some(end) = state.native_end_above(sp) else { return };
             let generation = modules::generation();
             let (mut depth, mut hash) = (0, SEED);
+            // The last place that a frame's two words may lie at.
+            let last = end.wrapping_sub(16);
             loop {
                 let Some(frame) = frames.get_mut(depth) else { return };
                 *frame = pc as u64;
                 depth = depth.wrapping_add(1);
-                hash = mix(hash, pc as u64);
-                let Some(rule) = rules::find(pc, generation) else {
+                let spread = rules::spread(pc);
+                let Some(rule) = rules::find(pc, spread, generation) else {
+                    // The outermost frame returns to nowhere.
+                    if pc == 0 {
+                        depth = depth.wrapping_sub(1);
+                        break;
+                    }
                     found.hash = pc as u64;
                     return;
                 };
+                hash = mix(hash, spread);
                 let next = match rule {
                     Rule::Fp => {
-                        if fp == 0 {
-                            break;
-                        }
-                        if fp < sp || fp >= end || fp & 7 != 0 {
+                        if fp < sp || fp > last {
+                            if fp == 0 {
+                                break;
+                            }
                             return;
                         }
                         let next = fp.wrapping_add(16);
-                        if next > end {
-                            return;
-                        }
-                        // SAFETY: aligned, and between the stack pointer and the end of the thread's own stack, which is
-                        // readable (`ThreadState`).
-                        fp = unsafe { (fp as *const usize).read_volatile() };
+                        // SAFETY: between the stack pointer and the end of the thread's own stack, all of which is readable
+                        // (`ThreadState`).
+                        fp = unsafe { (fp as *const usize).read_unaligned() };
                         next
                     }
                     Rule::Sp { frame } | Rule::SpSaved { frame, .. } => {
                         let next = sp.wrapping_add(usize::from(frame) * 8);
-                        if next > end || next <= sp {
+                        if next > end {
                             return;
                         }
                         if let Rule::SpSaved { fp: saved, .. } = rule {
                             // SAFETY: rules have `2 <= saved <= frame`; else as above.
-                            fp = unsafe { (next.wrapping_sub(usize::from(saved) * 8) as *const usize).read_volatile() };
+                            fp = unsafe {
+                                (next.wrapping_sub(usize::from(saved) * 8) as *const usize).read_unaligned()
+                            };
                         }
                         next
                     }
                     Rule::End => break,
                 };
-                // SAFETY: as above; a frame has at least this word, and `next` is a multiple of 8 as `sp` is.
-                pc = unsafe { (next.wrapping_sub(8) as *const usize).read_volatile() };
-                if pc == 0 {
-                    break;
-                }
+                // SAFETY: as above; a frame has at least this word.
+                pc = unsafe { (next.wrapping_sub(8) as *const usize).read_unaligned() };
                 sp = next;
             }
+            let hash = finish(hash);
             *found = Found { depth, hash };
         }
     };
@@ -149,7 +160,7 @@ pub fn learn(state: &mut ThreadState, frames: &[u64], missing: usize) {
     let mut confirmed = Confirmed::new();
     let Some(mut taken) = caches::take(&mut state.cache) else { return };
     for pc in frames.iter().map(|&pc| pc as usize).chain([missing]) {
-        if rules::find(pc, modules::generation()).is_some() {
+        if rules::find(pc, rules::spread(pc), modules::generation()).is_some() {
             continue;
         }
         let Some(module) = modules::find(pc.wrapping_sub(1), &mut confirmed) else { continue };

@@ -52,62 +52,73 @@ impl Rule {
     }
 }
 
-const SP: u64 = 1;
-const SP_SAVED: u64 = 2;
-const FP: u64 = 3;
-const END: u64 = 4;
+/// A rule in one word: the frame's words in the lowest 16 bits, those down to the saved frame pointer in the next.
+const FP: u64 = u64::MAX;
+/// No frame has no words.
+const END: u64 = 1 << 32;
 
 struct Entry {
-    /// The address in the upper 48 bits, the frame's words below.
-    key: AtomicU64,
-    /// The generation of the modules in the upper 32 bits, the kind in the next 16, `fp` below; mixed with `key`.
-    mixed: AtomicU64,
+    rule: AtomicU64,
+    /// Address and generation, exclusive or with the rule turned.
+    check: AtomicU64,
 }
 
-static TABLE: [Entry; ENTRIES] = [const { Entry { key: AtomicU64::new(0), mixed: AtomicU64::new(0) } }; ENTRIES];
+static TABLE: [Entry; ENTRIES] = [const { Entry { rule: AtomicU64::new(0), check: AtomicU64::new(0) } }; ENTRIES];
+
+/// An address with its bits well spread.
+#[inline(always)]
+pub(crate) fn spread(pc: usize) -> u64 {
+    (pc as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
 
 #[inline(always)]
-fn place(pc: usize) -> &'static Entry {
-    let hash = (pc as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - ENTRIES.trailing_zeros());
+fn place(spread: u64) -> &'static Entry {
+    let hash = spread >> (64 - ENTRIES.trailing_zeros());
     // SAFETY: the shift leaves less than `ENTRIES`.
     unsafe { TABLE.get_unchecked(hash as usize) }
 }
 
+/// What an address and a generation come to; addresses of code have 48 bits at most.
+#[inline(always)]
+fn tag(pc: usize, generation: u64) -> u64 {
+    pc as u64 ^ generation << 48
+}
+
 /// The rule for a return address, if one was learned while the modules were the same.
 #[inline(always)]
-pub(crate) fn find(pc: usize, generation: u64) -> Option<Rule> {
-    let entry = place(pc);
-    let key = entry.key.load(Ordering::Relaxed);
-    let word = entry.mixed.load(Ordering::Relaxed) ^ key.rotate_left(29);
-    if key >> 16 != pc as u64 || word >> 32 != generation & 0xffff_ffff {
+pub(crate) fn find(pc: usize, spread: u64, generation: u64) -> Option<Rule> {
+    let entry = place(spread);
+    let rule = entry.rule.load(Ordering::Relaxed);
+    if entry.check.load(Ordering::Relaxed) ^ rule.rotate_left(27) != tag(pc, generation) {
         return None;
     }
-    let frame = key as u16;
-    match word >> 16 & 0xffff {
-        FP => Some(Rule::Fp),
-        SP => Some(Rule::Sp { frame }),
-        SP_SAVED => Some(Rule::SpSaved { frame, fp: word as u16 }),
-        END => Some(Rule::End),
-        _ => None,
+    if rule == FP {
+        return Some(Rule::Fp);
     }
+    let (frame, fp) = (rule as u16, (rule >> 16) as u16);
+    Some(match (frame, fp) {
+        (0, _) if rule == END => Rule::End,
+        // An entry that nobody wrote, at the address 0.
+        (0, _) => return None,
+        (_, 0) => Rule::Sp { frame },
+        _ => Rule::SpSaved { frame, fp },
+    })
 }
 
 /// Keeps a rule.
 pub(crate) fn keep(pc: usize, generation: u64, rule: Rule) {
-    let (kind, frame, fp) = match rule {
-        Rule::Sp { frame } => (SP, frame, 0),
-        Rule::SpSaved { frame, fp } => (SP_SAVED, frame, fp),
-        Rule::Fp => (FP, 0, 0),
-        Rule::End => (END, 0, 0),
+    let word = match rule {
+        Rule::Sp { frame } => u64::from(frame),
+        Rule::SpSaved { frame, fp } => u64::from(frame) | u64::from(fp) << 16,
+        Rule::Fp => FP,
+        Rule::End => END,
     };
     if pc as u64 >> 48 != 0 {
         return;
     }
-    let key = (pc as u64) << 16 | u64::from(frame);
-    let word = (generation & 0xffff_ffff) << 32 | kind << 16 | u64::from(fp);
-    let entry = place(pc);
-    entry.key.store(key, Ordering::Relaxed);
-    entry.mixed.store(word ^ key.rotate_left(29), Ordering::Relaxed);
+    let entry = place(spread(pc));
+    entry.rule.store(word, Ordering::Relaxed);
+    entry.check.store(tag(pc, generation) ^ word.rotate_left(27), Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -132,8 +143,8 @@ mod tests {
     fn a_rule_counts_for_one_state_of_the_modules() {
         let pc = 0x7f12_3456_789a;
         keep(pc, 7, Rule::SpSaved { frame: 40, fp: 2 });
-        assert_eq!(find(pc, 7), Some(Rule::SpSaved { frame: 40, fp: 2 }));
-        assert_eq!(find(pc, 8), None);
-        assert_eq!(find(pc + 1, 7), None);
+        assert_eq!(find(pc, spread(pc), 7), Some(Rule::SpSaved { frame: 40, fp: 2 }));
+        assert_eq!(find(pc, spread(pc), 8), None);
+        assert_eq!(find(pc + 1, spread(pc), 7), None);
     }
 }

@@ -54,6 +54,11 @@ impl Count {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
+    fn take(&mut self, bytes: u64) {
+        self.objects = self.objects.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
     /// Adds another.
     pub fn join(&mut self, other: Count) {
         self.objects += other.objects;
@@ -248,10 +253,7 @@ impl Collector {
         grown(&mut self.stacks, stack as usize)
     }
 
-    fn see(&mut self, state: &State, happening: Happening<'_>) -> bool {
-        if state.time_us > self.question.to_us {
-            return false;
-        }
+    fn see(&mut self, state: &State, happening: Happening<'_>) {
         self.end_us = state.time_us;
         let span = self.span(state.time_us);
         span.seen = true;
@@ -285,7 +287,6 @@ impl Collector {
                 self.thread(state.thread).frees += 1;
             }
         }
-        true
     }
 
     fn thread(&mut self, thread: u32) -> &mut ThreadFigures {
@@ -367,12 +368,21 @@ impl Analysis {
         question: Question,
     ) -> Result<Analysis, RecordingError> {
         let mut collector = Collector::new(question);
-        let replay = Replay::run(reader, |state, happening| {
+        let replay = Replay::run(reader, question.to_us, |state, happening| {
             if !collector.started && state.time_us >= question.from_us {
                 collector.started = true;
                 in_use_by_stack(state, &mut collector.stacks, |figures| &mut figures.at_start);
+                // The state is that after this event.
+                match happening {
+                    Happening::Alloc(block) => collector.stack(block.stack).at_start.take(block.size),
+                    Happening::Free(block) | Happening::FreeLost(block) => {
+                        collector.stack(block.stack).at_start.add(block.size);
+                    }
+                    Happening::Unfollowed(_) | Happening::FreeUnknown => {}
+                }
             }
-            collector.see(state, happening)
+            collector.see(state, happening);
+            true
         })?;
         let state = &replay.state;
         if !collector.started {
@@ -387,7 +397,7 @@ impl Analysis {
         // Once more, up to the peak.
         let peak = collector.peak;
         if peak.events > 0 {
-            let then = Replay::run(reader, |state, _| state.events < peak.events)?;
+            let then = Replay::run(reader, u64::MAX, |state, _| state.events < peak.events)?;
             in_use_by_stack(&then.state, &mut collector.stacks, |figures| &mut figures.peak);
         }
 

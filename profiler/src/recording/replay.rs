@@ -97,10 +97,11 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Goes through all events. `each` is told of every allocation and free, with the state after it, and says whether
+    /// Goes through all events up to a time, in microseconds since the start. `each` is told of every allocation and free, with the state after it, and says whether
     /// to go on.
     pub fn run(
         reader: &mut RecordingReader,
+        until_us: u64,
         mut each: impl FnMut(&State, Happening<'_>) -> bool,
     ) -> Result<Replay, RecordingError> {
         reader.rewind()?;
@@ -126,7 +127,7 @@ impl Replay {
                     }
                     replay.addresses.extend(blocks);
                 }
-                Block::Events(columns) if goes_on => match replay.state.apply(&columns, &mut each) {
+                Block::Events(columns) if goes_on => match replay.state.apply(&columns, until_us, &mut each) {
                     Some(go_on) => goes_on = go_on,
                     None => return Err(reader.damaged("more blocks are in use than a recorder follows")),
                 },
@@ -140,14 +141,23 @@ impl Replay {
 
 impl State {
     /// Applies a block of events; false if it was to stop, none if there are more blocks than any recording has.
-    fn apply(&mut self, columns: &EventColumns, each: &mut impl FnMut(&State, Happening<'_>) -> bool) -> Option<bool> {
+    fn apply(
+        &mut self,
+        columns: &EventColumns,
+        until_us: u64,
+        each: &mut impl FnMut(&State, Happening<'_>) -> bool,
+    ) -> Option<bool> {
         let (mut sizes, mut stacks) = (columns.sizes.iter(), columns.stacks.iter());
         let (mut numbers, mut times, mut threads) =
             (columns.numbers.iter(), columns.times.iter(), columns.threads.iter());
         for &op in &columns.ops {
             let go_on = match op {
                 op::TIME => {
-                    self.time_us = self.time_us.saturating_add(times.next().copied().unwrap_or(0));
+                    let time_us = self.time_us.saturating_add(times.next().copied().unwrap_or(0));
+                    if time_us > until_us {
+                        return Some(false);
+                    }
+                    self.time_us = time_us;
                     continue;
                 }
                 op::THREAD => {

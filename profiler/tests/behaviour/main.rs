@@ -5,6 +5,7 @@ mod go_pprof;
 mod hostile;
 mod profiles;
 mod reader;
+mod recordings;
 mod reports;
 mod segment;
 mod symbols;

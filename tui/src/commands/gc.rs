@@ -10,7 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -20,6 +20,7 @@ use poolscope_profiler::discovery;
 use poolscope_profiler::ending::{Ending, KernelLog};
 use poolscope_profiler::snapshot::ProcessState;
 use poolscope_wire::MAGIC;
+use poolscope_wire::trace::{TRACE_MAGIC, TRACE_SUFFIX};
 
 use crate::dashboard::format;
 use crate::failure::Failure;
@@ -92,11 +93,37 @@ impl Gc {
                 }
             }
         }
+        for path in abandoned_traces(&folder)? {
+            if !self.dry_run {
+                std::fs::remove_file(&path).wrap_err_with(|| format!("cannot remove {}", path.display()))?;
+            }
+            sink::print(&format!("{}  events that nobody records any more\n", path.display()))?;
+        }
         let done = if self.dry_run { "would be removed" } else { "removed" };
         let segments = if removed == 1 { "segment" } else { "segments" };
         sink::print(&format!("{removed} {segments} {done}, {}\n", format::bytes(bytes as f64)))?;
         Ok(0)
     }
+}
+
+/// Files of rings whose program and recorder both died: the segment is gone, and nobody has them open for writing.
+fn abandoned_traces(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.wrap_err_with(|| format!("cannot read {}", folder.display()))?,
+    };
+    let is_abandoned = |path: &PathBuf| {
+        let segment = path.to_str().and_then(|path| path.strip_suffix(TRACE_SUFFIX)).map(Path::new);
+        let Some(segment) = segment.filter(|segment| discovery::is_segment_name(segment, None)) else { return false };
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+        let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else { return false };
+        let mut magic = [0; TRACE_MAGIC.len()];
+        !segment.exists()
+            && file.read_exact_at(&mut magic, 0).is_ok()
+            && magic == TRACE_MAGIC
+            && is_open_for_writing(&file).is_ok_and(|open| !open)
+    };
+    Ok(entries.flatten().map(|entry| entry.path()).filter(is_abandoned).collect())
 }
 
 /// Looks at one file whose name is that of a segment.

@@ -1,0 +1,272 @@
+//! Recordings: what is read is what was written, and damaged ones are errors, or are read up to the damage.
+
+use std::path::{Path, PathBuf};
+
+use poolscope_profiler::ProfileBuilder;
+use poolscope_profiler::recording::analysis::{Analysis, Question};
+use poolscope_profiler::recording::call_paths::CallPaths;
+use poolscope_profiler::recording::matcher::{Matcher, Origin};
+use poolscope_profiler::recording::reader::{RecordingError, RecordingReader, Tail};
+use poolscope_profiler::recording::session::{RecordedThread, RingLosses, Session, Summary};
+use poolscope_profiler::recording::writer::Writer;
+use poolscope_profiler::recording::{page, report};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+/// A recording under construction.
+struct Recording {
+    writer: Writer<Vec<u8>>,
+    matcher: Matcher,
+    paths: CallPaths,
+    time_us: u64,
+}
+
+impl Recording {
+    fn new() -> Self {
+        let session = Session {
+            pid: 77,
+            exe: "/usr/bin/some-<program>".into(),
+            args: vec!["some-<program>".into(), "--flag".into()],
+            recorded_realtime_ns: 1_000_000_000,
+            recorded_monotonic_ns: 5_000_000_000,
+            page_bytes: 65_536,
+            from_start: true,
+            ..Session::default()
+        };
+        let writer = Writer::new(Vec::new(), &session).unwrap();
+        Recording { writer, matcher: Matcher::default(), paths: CallPaths::default(), time_us: 0 }
+    }
+
+    fn at(&mut self, time_us: u64, ring: u32) -> Origin {
+        self.time_us = time_us;
+        self.writer.time(time_us);
+        self.writer.thread(ring);
+        Origin { ring, from_ns: time_us * 1000, until_ns: time_us * 1000 + 999 }
+    }
+
+    fn alloc(&mut self, time_us: u64, ring: u32, address: u64, size: u64, frames: &[u64]) {
+        let stack = self.paths.intern(frames, 0);
+        let origin = self.at(time_us, ring);
+        self.matcher.alloc(&mut self.writer, address, size, stack, origin);
+    }
+
+    fn free(&mut self, time_us: u64, ring: u32, address: u64) {
+        let origin = self.at(time_us, ring);
+        self.matcher.free(&mut self.writer, address, None, origin);
+    }
+
+    fn finish(mut self, lost: u64) -> Vec<u8> {
+        self.matcher.end(&mut self.writer);
+        self.writer.addresses(&self.paths, &self.matcher.live).unwrap();
+        let thread = |ring| RecordedThread { tid: 100 + ring, name: format!("thread-{ring}"), ring };
+        let summary = Summary {
+            threads: vec![thread(0), thread(1)],
+            losses: vec![RingLosses { ring: 1, tid: 101, allocs: lost, frees: 0, waits: 0 }],
+            ended: "the program ended".into(),
+            ..Summary::default()
+        };
+        self.writer.summary(&summary).unwrap();
+        self.writer.finish().unwrap()
+    }
+}
+
+/// One with a bit of everything.
+fn sample() -> Vec<u8> {
+    let mut recording = Recording::new();
+    for n in 0..2000 {
+        recording.alloc(n, 0, 0x7000_0000_0000 + n * 64, 10 + n % 50, &[n % 7, 20, 30]);
+        if n % 3 == 0 {
+            recording.free(n, 1, 0x7000_0000_0000 + n * 64);
+        }
+    }
+    recording.free(2100, 0, 0x5555_0000);
+    recording.finish(0)
+}
+
+fn saved(bytes: &[u8]) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("test.rec");
+    std::fs::write(&path, bytes).unwrap();
+    (folder, path)
+}
+
+fn analysed(path: &Path, question: Question) -> Result<Analysis, RecordingError> {
+    Analysis::of(&mut RecordingReader::open(path)?, &mut ProfileBuilder::new(), question)
+}
+
+fn analysis(bytes: &[u8], question: Question) -> Analysis {
+    let (_folder, path) = saved(bytes);
+    analysed(&path, question).unwrap()
+}
+
+#[test]
+fn the_peak_is_by_stack_what_was_in_use_when_most_was() {
+    let mut recording = Recording::new();
+    recording.alloc(10, 0, 0x1000, 100, &[1, 9]);
+    recording.alloc(20, 0, 0x2000, 500, &[2, 9]);
+    recording.free(30, 0, 0x1000);
+    recording.alloc(40, 0, 0x3000, 300, &[3, 9]);
+    recording.free(50, 0, 0x2000);
+    recording.alloc(60, 0, 0x4000, 200, &[1, 9]);
+    let analysis = analysis(&recording.finish(0), Question::default());
+    assert_eq!((analysis.peak.count.bytes, analysis.peak.count.objects, analysis.peak.time_us), (800, 2, 40));
+    let peaks: Vec<u64> = analysis.stacks.iter().map(|stack| stack.peak.bytes).collect();
+    assert_eq!(peaks, [0, 0, 500, 300]);
+    assert_eq!((analysis.total.at_end.bytes, analysis.total.at_end.objects), (500, 2));
+    let at_peak = analysis.profile.at_peak().unwrap();
+    assert_eq!(at_peak.totals().in_use.bytes, 800.0);
+    assert_eq!(analysis.profile.totals().allocated.bytes, 1100.0);
+}
+
+#[test]
+fn temporary_blocks_are_those_that_their_thread_frees_at_once() {
+    let mut recording = Recording::new();
+    // Freed at once; after one more; at once, but by another thread.
+    recording.alloc(10, 0, 0x1000, 100, &[1, 9]);
+    recording.free(11, 0, 0x1000);
+    recording.alloc(20, 0, 0x2000, 100, &[2, 9]);
+    recording.alloc(21, 0, 0x3000, 100, &[3, 9]);
+    recording.free(22, 0, 0x2000);
+    recording.free(23, 1, 0x3000);
+    let bytes = recording.finish(0);
+    let temporary = |between| {
+        let analysis = analysis(&bytes, Question { temporary: between, ..Question::default() });
+        analysis.stacks.iter().map(|stack| stack.temporary.objects).collect::<Vec<u64>>()
+    };
+    assert_eq!(temporary(0), [0, 1, 0, 0]);
+    assert_eq!(temporary(1), [0, 1, 1, 0]);
+}
+
+#[test]
+fn growth_is_between_two_times_and_nothing_after_the_second_counts() {
+    let mut recording = Recording::new();
+    recording.alloc(1_000, 0, 0x1000, 100, &[1, 9]);
+    recording.alloc(2_000, 0, 0x2000, 200, &[2, 9]);
+    recording.free(3_000, 0, 0x1000);
+    recording.alloc(4_000, 0, 0x3000, 400, &[2, 9]);
+    let question = Question { from_us: 1_500, to_us: 3_500, temporary: 0 };
+    let analysis = analysis(&recording.finish(0), question);
+    let in_use: Vec<[u64; 2]> = analysis.stacks.iter().map(|s| [s.at_start.bytes, s.at_end.bytes]).collect();
+    assert_eq!(in_use, [[0, 0], [100, 0], [0, 200]]);
+    assert_eq!(analysis.total.allocated.objects, 2);
+}
+
+#[test]
+fn lifetimes_and_sizes_are_counted_by_powers() {
+    let mut recording = Recording::new();
+    for (size, lifetime) in [(1, 0), (16, 5), (17, 500), (1024, 500)] {
+        recording.alloc(recording.time_us, 0, 0x1000, size, &[1]);
+        recording.free(recording.time_us + lifetime, 0, 0x1000);
+    }
+    let analysis = analysis(&recording.finish(0), Question::default());
+    let objects = |list: &[poolscope_profiler::recording::analysis::Count]| {
+        list.iter().map(|count| count.objects).collect::<Vec<u64>>()
+    };
+    assert_eq!(objects(&analysis.sizes), [0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(objects(&analysis.lifetimes), [1, 1, 0, 2]);
+}
+
+#[test]
+fn nearly_empty_pages_are_charged_to_who_holds_them() {
+    let mut recording = Recording::new();
+    // A page that is full, and one with a single block.
+    for n in 0..64 {
+        recording.alloc(n, 0, 0x10_0000 + n * 1024, 1024, &[1, 9]);
+    }
+    recording.alloc(100, 0, 0x20_0000, 16, &[2, 9]);
+    let analysis = analysis(&recording.finish(0), Question::default());
+    assert_eq!((analysis.pages.pages, analysis.pages.sparse, analysis.pages.held_free), (2, 1, 65_520));
+    assert_eq!(analysis.stacks[1].held_free, 0);
+    assert_eq!((analysis.stacks[2].held_free, analysis.stacks[2].sparse.objects), (65_520, 1));
+}
+
+#[test]
+fn frees_that_come_before_their_allocation_are_matched_and_those_that_stay_alone_are_unknown() {
+    let mut recording = Recording::new();
+    let early = recording.at(10, 1);
+    recording.matcher.free(&mut recording.writer, 0x1000, None, early);
+    // In a batch that began before the free's ended.
+    let origin = Origin { ring: 0, from_ns: early.from_ns - 1, until_ns: early.until_ns };
+    let stack = recording.paths.intern(&[1], 0);
+    recording.matcher.alloc(&mut recording.writer, 0x1000, 50, stack, origin);
+    recording.free(20, 0, 0x2000);
+    // An address that is allocated twice: the first one's free was lost.
+    recording.alloc(30, 0, 0x3000, 70, &[2]);
+    recording.alloc(40, 0, 0x3000, 80, &[2]);
+    let analysis = analysis(&recording.finish(3), Question::default());
+    assert_eq!((analysis.unknown_frees, analysis.lost_frees), (1, 1));
+    assert_eq!((analysis.total.at_end.objects, analysis.total.at_end.bytes), (1, 80));
+    assert!(analysis.cautions()[0].contains("lost of thread 101: 3 allocations"), "{:?}", analysis.cautions());
+}
+
+#[test]
+fn a_recording_that_was_cut_off_is_read_up_to_there() {
+    let whole = sample();
+    let events = analysis(&whole, Question::default()).total.allocated.objects;
+    assert_eq!(events, 2000);
+    let mut seen = std::collections::BTreeSet::new();
+    for len in (0..whole.len()).step_by(7) {
+        let (_folder, path) = saved(&whole[..len]);
+        let Ok(analysis) = analysed(&path, Question::default()) else { continue };
+        assert_ne!(analysis.tail, Tail::Finished, "{len} bytes");
+        assert!(!analysis.cautions().is_empty());
+        seen.insert(analysis.total.allocated.objects);
+    }
+    assert_eq!(seen, [0, 2000].into());
+}
+
+#[test]
+fn every_report_says_the_same_and_a_programs_name_is_no_markup() {
+    let analysis = analysis(&sample(), Question::default());
+    let text = report::text(&analysis, 5);
+    for part in ["2,000 allocations", "Peak: ", "Temporary", "Sizes", "Lifetimes", "thread-1 (tid 101)", "nearly empty"]
+    {
+        assert!(text.contains(part), "no {part} in\n{text}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&report::json(&analysis).unwrap()).unwrap();
+    assert_eq!(json["allocated"]["objects"], 2000);
+    assert_eq!(json["lost"]["unknown_frees"], 1);
+    let mut html = Vec::new();
+    page::write_page(&analysis, &mut html).unwrap();
+    let html = String::from_utf8(html).unwrap();
+    assert!(html.contains("some-&lt;program&gt; --flag") && !html.contains("some-<program>"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn damaged_recordings_are_errors_or_are_read_and_never_a_panic(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        mend in any::<bool>(),
+    ) {
+        let mut bytes = sample();
+        for (at, value) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] ^= value;
+        }
+        if mend {
+            mend_checksums(&mut bytes);
+        }
+        let (_folder, path) = saved(&bytes);
+        if let Ok(analysis) = analysed(&path, Question::default()) {
+            report::text(&analysis, 3);
+            report::json(&analysis).unwrap();
+            page::write_page(&analysis, std::io::sink()).unwrap();
+        }
+    }
+}
+
+/// Makes the checksums fit again, so that what is damaged is what a block says.
+fn mend_checksums(bytes: &mut [u8]) {
+    let mut at = 16;
+    while at + 48 <= bytes.len() {
+        let stored = u32::from_le_bytes(bytes[at + 8..at + 12].try_into().unwrap()) as usize;
+        let Some(end) = (at + 48).checked_add(stored).filter(|&end| end <= bytes.len()) else { return };
+        let payload = crc32fast::hash(&bytes[at + 48..end]);
+        bytes[at + 32..at + 36].copy_from_slice(&payload.to_le_bytes());
+        let header = crc32fast::hash(&bytes[at..at + 44]);
+        bytes[at + 44..at + 48].copy_from_slice(&header.to_le_bytes());
+        at = end;
+    }
+}
