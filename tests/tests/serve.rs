@@ -241,6 +241,31 @@ fn promtool_finds_nothing_to_say_of_the_metrics() {
 }
 
 #[test]
+fn the_metrics_have_each_devices_counters() {
+    let pool = Pool::new();
+    let program = Program::new(sample("gpu-training")).env("POOLSCOPE_DIR", pool.segment_dir());
+    let mut program = program.args(["--devices", "2", "--step-ms", "5"]).start();
+    program.wait_for_line("gpu-training: pid");
+    let server = Server::start(&pool, &[&program.pid().to_string()]);
+    let labels = format!("{{pid=\"{}\",device=\"1\",memory=\"device\",name=\"simulated\"}}", program.pid());
+    let mut text = String::new();
+    let weights = program.wait_until("the weights of device 1 are loaded", |_| {
+        text = server.get("/metrics").text();
+        let line = format!("poolscope_device_in_use_bytes{labels} ");
+        let value: f64 = text.lines().find_map(|text| text.strip_prefix(&line))?.parse().expect("a number");
+        (value >= 72.0 * 28.0 * 1_048_576.0).then_some(value)
+    });
+    assert!(weights < 17_179_869_184.0, "{text}");
+    Program::new("promtool").args(["check", "metrics"]).input(text.clone()).run().silent_success();
+    assert!(text.contains(&format!("poolscope_device_memory_bytes{labels} 17179869184")), "{text}");
+    assert!(text.contains("# TYPE poolscope_device_driver_calls_total counter"), "{text}");
+    let svg = server.get("/flamegraph?device=1").text();
+    assert!(svg.contains("of device 1") && svg.contains("load_weights"), "{svg}");
+    program.end_input();
+    program.finish().success();
+}
+
+#[test]
 fn a_prometheus_server_scrapes_it() {
     let pool = Pool::new();
     let program = kv_server(&pool);

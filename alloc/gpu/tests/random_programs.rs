@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use poolscope_gpu::{Config, GraphPool, Simulated, Stream};
 use proptest::prelude::*;
-use support::{KIB, MIB, MS, Program, Threads};
+use support::{Book, KIB, MIB, MS, Program, Threads};
 
 const THREADS: usize = 3;
 
@@ -36,6 +36,11 @@ fn size() -> impl Strategy<Value = u64> {
         3 => MIB..12 * MIB,
         1 => (1..20u64).prop_map(|granules| granules * 2 * MIB),
     ]
+}
+
+/// Bytes between two samples: every block, some, none.
+fn period() -> impl Strategy<Value = u64> {
+    prop_oneof![1 => Just(1), 2 => Just(64 * KIB), 2 => Just(1 << 50)]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -78,6 +83,8 @@ struct Captured {
 
 struct Run {
     program: Arc<Program>,
+    /// What the pool said of its sampled blocks.
+    book: Arc<Book>,
     threads: Threads,
     streams: Vec<Stream>,
     blocks: Vec<Block>,
@@ -85,13 +92,14 @@ struct Run {
 }
 
 impl Run {
-    fn new(device: Simulated) -> Run {
-        let program = Program::on(device, Config { idle_release_ms: 20, ..Config::default() });
+    fn new(device: Simulated, period: u64) -> Run {
+        let book = Book::new(period);
+        let program = Program::recorded(device, Config { idle_release_ms: 20, ..Config::default() }, book.clone());
         let mut streams: Vec<_> = (0..3).map(|_| program.device.non_blocking_stream()).collect();
         streams.push(program.device.stream());
         streams.push(Stream::LEGACY);
         let threads = Threads::new(THREADS);
-        Run { program: Arc::new(program), threads, streams, blocks: Vec::new(), graphs: Vec::new() }
+        Run { program: Arc::new(program), book, threads, streams, blocks: Vec::new(), graphs: Vec::new() }
     }
 
     fn free(&mut self, at: usize, on: Option<Stream>, thread: usize) {
@@ -218,6 +226,8 @@ impl Run {
             self.end(captured);
         }
         self.program.device.fail_no_more();
+        let recorded: u64 = self.book.sizes().iter().sum();
+        assert!(recorded <= self.program.pool.stats().current_usage);
         let asked: u64 = self.blocks.iter().map(|block| block.size).sum();
         assert!(self.program.pool.stats().current_usage >= asked);
         while !self.blocks.is_empty() {
@@ -226,6 +236,7 @@ impl Run {
         let stats = self.program.pool.stats();
         assert_eq!(stats.current_usage, 0);
         assert_eq!(stats.total_allocated, stats.total_freed);
+        assert_eq!(self.book.sizes(), []);
         self.threads.end();
         self.program.pool.release_all();
         assert_eq!(self.program.pool.stats().held, 0, "{}", self.program.pool.stats());
@@ -237,8 +248,11 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_a_program_in_order_does_is_in_order_on_the_device(steps in prop::collection::vec(step(), 1..120)) {
-        let mut run = Run::new(Simulated::new(128 * MIB));
+    fn what_a_program_in_order_does_is_in_order_on_the_device(
+        period in period(),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let mut run = Run::new(Simulated::new(128 * MIB), period);
         for step in steps {
             run.step(step);
         }
@@ -246,8 +260,8 @@ proptest! {
     }
 
     #[test]
-    fn so_it_is_without_virtual_memory(steps in prop::collection::vec(step(), 1..120)) {
-        let mut run = Run::new(Simulated::without_virtual_memory(256 * MIB));
+    fn so_it_is_without_virtual_memory(period in period(), steps in prop::collection::vec(step(), 1..120)) {
+        let mut run = Run::new(Simulated::without_virtual_memory(256 * MIB), period);
         for step in steps {
             run.step(step);
         }

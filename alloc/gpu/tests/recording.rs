@@ -2,69 +2,16 @@
 
 mod support;
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use poolscope_gpu::{Config, Picture, Pool, Recorder, Sample, Simulated, Stream, Token, look_again};
+use poolscope_gpu::{Config, Simulated, Stream, look_again};
 use poolscope_wire::{DeviceCounter, cell};
-use support::{KIB, MIB, Program, US};
-
-/// Keeps what it is told.
-#[derive(Default)]
-struct Book {
-    period: AtomicU64,
-    live: Mutex<HashMap<u64, (Token, Sample)>>,
-    samples: AtomicU64,
-    objects: AtomicU64,
-    pictures: Mutex<Vec<Picture>>,
-    closed: AtomicU64,
-}
-
-impl Recorder for Book {
-    fn period(&self) -> Option<u64> {
-        Some(self.period.load(Ordering::Relaxed))
-    }
-
-    fn samples_per_second(&self) -> u64 {
-        0
-    }
-
-    fn allocated(&self, sample: &Sample) -> Option<Token> {
-        let token = Token(self.samples.fetch_add(1, Ordering::Relaxed) as u32);
-        self.objects.fetch_add(sample.weight, Ordering::Relaxed);
-        let before = self.live.lock().unwrap().insert(sample.address, (token, *sample));
-        assert_eq!(before, None, "a block is given out that was not freed");
-        Some(token)
-    }
-
-    fn freed(&self, token: Token, address: u64) {
-        let sample = self.live.lock().unwrap().remove(&address);
-        assert_eq!(sample.map(|(token, _)| token), Some(token));
-    }
-
-    fn publish(&self, picture: &Picture) {
-        self.pictures.lock().unwrap().push(picture.clone());
-    }
-
-    fn closed(&self) {
-        self.closed.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Book {
-    fn sizes(&self) -> Vec<u64> {
-        let mut sizes: Vec<u64> = self.live.lock().unwrap().values().map(|(_, sample)| sample.size).collect();
-        sizes.sort_unstable();
-        sizes
-    }
-}
+use support::{Book, KIB, MIB, Program, US};
 
 fn program(period: u64, memory: u64) -> (Program, Arc<Book>) {
-    let book = Arc::new(Book { period: AtomicU64::new(period), ..Book::default() });
-    let device = Arc::new(Simulated::new(memory));
-    let pool = Pool::with_recorder(device.clone(), Config::default(), book.clone()).unwrap();
-    (Program { device, pool }, book)
+    let book = Book::new(period);
+    (Program::recorded(Simulated::new(memory), Config::default(), book.clone()), book)
 }
 
 #[test]

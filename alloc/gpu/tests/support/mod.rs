@@ -3,11 +3,15 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use poolscope_gpu::{Config, Device, Kernel, Pool, PoolError, Simulated, Stream, Violation};
+use poolscope_gpu::{
+    Config, Device, Kernel, Picture, Pool, PoolError, Recorder, Sample, Simulated, Stream, Token, Violation,
+};
 
 pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
@@ -32,6 +36,13 @@ impl Program {
     pub fn on(device: Simulated, config: Config) -> Program {
         let device = Arc::new(device);
         let pool = Pool::new(device.clone(), config).unwrap();
+        Program { device, pool }
+    }
+
+    /// A program on a pool that a recorder is told of.
+    pub fn recorded(device: Simulated, config: Config, book: Arc<Book>) -> Program {
+        let device = Arc::new(device);
+        let pool = Pool::with_recorder(device.clone(), config, book).unwrap();
         Program { device, pool }
     }
 
@@ -85,6 +96,62 @@ impl Program {
 
     pub fn assert_in_order(&self) {
         assert_eq!(self.device.violations(), Vec::<Violation>::new());
+    }
+}
+
+/// Keeps what it is told.
+#[derive(Default)]
+pub struct Book {
+    pub period: AtomicU64,
+    pub live: Mutex<HashMap<u64, (Token, Sample)>>,
+    pub samples: AtomicU64,
+    pub objects: AtomicU64,
+    pub pictures: Mutex<Vec<Picture>>,
+    pub closed: AtomicU64,
+}
+
+impl Recorder for Book {
+    fn period(&self) -> Option<u64> {
+        Some(self.period.load(Ordering::Relaxed))
+    }
+
+    fn samples_per_second(&self) -> u64 {
+        0
+    }
+
+    fn allocated(&self, sample: &Sample) -> Option<Token> {
+        let token = Token(self.samples.fetch_add(1, Ordering::Relaxed) as u32);
+        self.objects.fetch_add(sample.weight, Ordering::Relaxed);
+        let before = self.live.lock().unwrap().insert(sample.address, (token, *sample));
+        assert_eq!(before, None, "a block is given out that was not freed");
+        Some(token)
+    }
+
+    fn freed(&self, token: Token, address: u64) {
+        let sample = self.live.lock().unwrap().remove(&address);
+        assert_eq!(sample.map(|(token, _)| token), Some(token));
+    }
+
+    fn publish(&self, picture: &Picture) {
+        self.pictures.lock().unwrap().push(picture.clone());
+    }
+
+    fn closed(&self) {
+        self.closed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Book {
+    /// One that asks for samples so many bytes apart.
+    pub fn new(period: u64) -> Arc<Book> {
+        Arc::new(Book { period: AtomicU64::new(period), ..Book::default() })
+    }
+
+    /// Sizes of the blocks that are recorded now.
+    pub fn sizes(&self) -> Vec<u64> {
+        let mut sizes: Vec<u64> = self.live.lock().unwrap().values().map(|(_, sample)| sample.size).collect();
+        sizes.sort_unstable();
+        sizes
     }
 }
 
