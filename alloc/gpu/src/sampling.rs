@@ -6,10 +6,13 @@
 //! sampled with probability `p = 1 - exp(-b / period)` and stands for `1 / p` blocks.
 //!
 //! Blocks of a mebibyte and more are nearly all sampled at the usual period. What that may cost is bounded: a thread has a bucket
-//! of samples that fills up at a rate, and while it is empty the classes that bring most of them get a longer period. Weights follow
+//! of samples that fills up at its share of a rate, and while it is empty the classes that bring most of them get a longer period. The
+//! rate is that of all threads together, for samples take locks: sixteen threads that each took all of it would wait for these
+//! locks for most of their time, and so never be too fast. Weights follow
 //! the period that a budget was drawn with, so nothing is biased.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::recorder::Recorder;
@@ -21,6 +24,10 @@ const OBJECT_ONE: u64 = 1 << 16;
 pub const LARGE: usize = CLASSES;
 /// Samples that a bucket holds.
 const BURST: u64 = 256;
+/// Samples a second that a thread may take, however many there are, if all together may take so many.
+const THREAD_MIN: u64 = 256;
+/// Threads that have budgets, once for each pool that they use.
+static THREADS: AtomicU64 = AtomicU64::new(0);
 /// Doublings of the period, at most: from 512 KiB to 16 TiB.
 const LEVEL_MAX: u8 = 25;
 /// Samples of a class in a time of too many, after which its period doubles.
@@ -55,6 +62,7 @@ impl Budgets {
         thread_local! {
             static SEED: Cell<u64> = const { Cell::new(0) };
         }
+        THREADS.fetch_add(1, Ordering::Relaxed);
         // The address of a thread's word tells threads apart, the clock the rest.
         let began = Instant::now();
         let place = SEED.with(|seed| std::ptr::from_ref(seed) as u64);
@@ -128,7 +136,8 @@ impl Budgets {
         let now = self.began.elapsed().as_nanos() as u64;
         let passed = now - self.latest;
         self.latest = now;
-        let sample = (1_000_000_000 / rate).max(1);
+        let share = rate / THREADS.load(Ordering::Relaxed).max(1);
+        let sample = 1_000_000_000 / share.max(THREAD_MIN.min(rate)).min(1_000_000_000);
         let empty = BURST * sample;
         self.missing = (self.missing + sample).saturating_sub(passed).min(empty);
         if self.missing == empty {
@@ -141,6 +150,12 @@ impl Budgets {
             budget.haste = 0;
             budget.level = budget.level.saturating_sub(1);
         }
+    }
+}
+
+impl Drop for Budgets {
+    fn drop(&mut self) {
+        THREADS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -219,6 +234,22 @@ mod tests {
         assert!((BURST..BURST + 400).contains(&samples), "{samples}");
         // The last sample stands for up to the period's blocks.
         assert!((objects / 4_000_000.0 - 1.0).abs() < 0.5, "{objects}");
+    }
+
+    #[test]
+    fn the_rate_is_that_of_all_threads_together() {
+        let recorder = Fixed(Some(512 << 10), 16_000);
+        let mut threads: Vec<Budgets> = (0..16).map(|_| Budgets::new()).collect();
+        // Half of what all may take, and eight times its share.
+        let start = std::time::Instant::now();
+        for number in 1..=1000 {
+            while start.elapsed() < std::time::Duration::from_micros(125) * number {
+                std::hint::spin_loop();
+            }
+            threads[0].spend(LARGE, 64 << 20);
+            threads[0].sample(LARGE, 64 << 20, &recorder);
+        }
+        assert!(threads[0].budgets[LARGE].level > 0, "its period was raised");
     }
 
     #[test]
