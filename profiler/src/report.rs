@@ -54,7 +54,7 @@ pub fn top_text(profile: &Profile, metric: Metric, rows: usize) -> String {
             figures::bytes(site.allocated.bytes),
             figures::grouped(figures::whole(site.allocated.objects)),
             100.0 * metric.of(site) / total,
-            site_text(profile, site),
+            site_text(profile, site, 1),
         );
     }
     if sites.len() > rows {
@@ -69,12 +69,12 @@ pub fn top_text(profile: &Profile, metric: Metric, rows: usize) -> String {
     text
 }
 
-/// The innermost function and where it is, and its caller.
-pub(crate) fn site_text(profile: &Profile, site: &Site) -> String {
+/// The innermost function and where it is, and so many callers.
+pub(crate) fn site_text(profile: &Profile, site: &Site, callers: usize) -> String {
     let mut frames = profile.frames(site);
     let Some(innermost) = frames.next() else { return "[no frames]".to_owned() };
     let mut text = frame_text(innermost);
-    if let Some(caller) = frames.next() {
+    for caller in frames.take(callers) {
         let _ = write!(text, " < {}", caller.name);
     }
     text

@@ -11,10 +11,12 @@ use super::report::{growth, lifetime_label, ranked, size_label, thread_label, ti
 use crate::figures::{bytes, count, grouped};
 use crate::flamegraph;
 use crate::profile::Metric;
-use crate::report::frame_text;
+use crate::report::{frame_text, site_text};
 
 /// Sites in each table.
-const ROWS: usize = 100;
+const ROWS: usize = 40;
+/// Callers that name a site, beside the function itself: many allocate by a few functions of their own.
+const CALLERS: usize = 4;
 
 /// Text for HTML.
 fn escaped(text: &str) -> String {
@@ -243,10 +245,10 @@ fn sites(
         for column in more(figures) {
             let _ = write!(text, "<td>{}</td>", escaped(&column));
         }
-        let mut frames = analysis.profile.frames(&analysis.profile.sites[site]);
-        let first = frames.next().map_or_else(|| "[no frames]".to_owned(), frame_text);
-        let _ = write!(text, "<td><details><summary>{}</summary><ol>", escaped(&first));
-        for frame in frames {
+        let site = &analysis.profile.sites[site];
+        let title = site_text(&analysis.profile, site, CALLERS);
+        let _ = write!(text, "<td><details><summary>{}</summary><ol>", escaped(&title));
+        for frame in analysis.profile.frames(site) {
             let _ = write!(text, "<li>{}</li>", escaped(&frame_text(frame)));
         }
         text.push_str("</ol></details></td></tr>");
@@ -328,7 +330,10 @@ fn flame(analysis: &Analysis) -> io::Result<String> {
     flamegraph::write_flamegraph(&profile, Metric::InUseBytes, "in use at the peak", &mut svg)?;
     let svg = String::from_utf8_lossy(&svg);
     let start = svg.find("<svg").unwrap_or(0);
-    Ok(format!("<div class=\"flame\">{}</div>\n", &svg[start..]))
+    // A document of its own: the graph's script takes the first image that it finds for its own.
+    let page = format!("<!doctype html><style>body{{margin:0}}svg{{width:100%}}</style>{}", &svg[start..]);
+    let height = svg.split("height=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap_or("400");
+    Ok(format!("<iframe class=\"flame\" height=\"{}\" srcdoc=\"{}\"></iframe>\n", escaped(height), escaped(&page)))
 }
 
 const STYLE: &str = "
@@ -346,7 +351,7 @@ th{cursor:pointer;border-bottom:1px solid var(--line)}
 .sites td:last-child,.sites th:last-child{text-align:left;width:100%;white-space:normal;overflow-wrap:anywhere}
 td:first-child:not([data-v]),.bars td:last-child{text-align:left}
 .bars td:last-child{width:60%}.bars i{display:block;background:var(--fill);height:1em}
-details ol{margin:.2em 0 .4em;padding-left:1.6em}.flame{overflow-x:auto}.flame svg text{fill:#000}
+details ol{margin:.2em 0 .4em;padding-left:1.6em}.flame{width:100%;border:0}
 ";
 
 const SCRIPT: &str = "

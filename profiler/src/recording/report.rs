@@ -15,6 +15,9 @@ use crate::figures::{bytes, count, grouped};
 use crate::profile::Frame;
 use crate::report::site_text;
 
+/// Callers that name a site, beside the function itself: many allocate by a few functions of their own.
+const CALLERS: usize = 4;
+
 /// The version of the JSON, in its field `version`.
 const JSON_VERSION: u32 = 1;
 
@@ -106,7 +109,7 @@ pub fn text(analysis: &Analysis, rows: usize) -> String {
                 bytes(size as f64),
                 grouped(objects),
                 share(size, total),
-                site_text(&analysis.profile, &analysis.profile.sites[site]),
+                site_text(&analysis.profile, &analysis.profile.sites[site], CALLERS),
                 rest(figures)
             );
         }
@@ -192,7 +195,7 @@ fn growth_text(analysis: &Analysis, rows: usize, text: &mut String) {
             format!("+{}", bytes(growth(figures) as f64)),
             bytes(figures.at_start.bytes as f64),
             bytes(figures.at_end.bytes as f64),
-            site_text(&analysis.profile, &analysis.profile.sites[site])
+            site_text(&analysis.profile, &analysis.profile.sites[site], CALLERS)
         );
     }
 }
@@ -278,7 +281,7 @@ fn pages(analysis: &Analysis, rows: usize, text: &mut String) {
             bytes(figures.held_free as f64),
             bytes(figures.sparse.bytes as f64),
             grouped(figures.sparse.objects),
-            site_text(&analysis.profile, &analysis.profile.sites[site])
+            site_text(&analysis.profile, &analysis.profile.sites[site], CALLERS)
         );
     }
 }
