@@ -5,6 +5,8 @@ use std::ffi::{CString, c_char};
 use std::fmt;
 use std::ptr;
 
+use poolscope_gpu::PoolError;
+
 /// Why a call was refused, in words.
 #[derive(Clone, Debug)]
 pub struct Refusal(String);
@@ -21,9 +23,16 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl From<poolscope_gpu::PoolError> for Refusal {
-    fn from(error: poolscope_gpu::PoolError) -> Refusal {
-        Refusal::new(error)
+impl From<PoolError> for Refusal {
+    fn from(error: PoolError) -> Refusal {
+        match error {
+            PoolError::OutOfMemory { .. } => {
+                let words = error.to_string();
+                let (words, pid) = (words.trim_end(), std::process::id());
+                Refusal::new(format!("{words}\n  who holds it: poolscope top {pid}, view 6\n"))
+            }
+            _ => Refusal::new(error),
+        }
     }
 }
 
