@@ -8,13 +8,9 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use crate::registry::{self, Entry};
 use crate::sampler;
 use crate::settings;
-use crate::stats::{self, TierCounter};
 
 pub use poolscope_wire::kind;
 pub use sampler::UNRECORDED;
-
-/// Samples a second that every thread may take, however many there are.
-const THREAD_MIN: u64 = 256;
 
 /// A block of device memory that is to be recorded.
 #[derive(Clone, Copy, Debug)]
@@ -59,12 +55,9 @@ pub fn period() -> u64 {
     }
 }
 
-/// Samples a second that a thread may take before its period rises: its part of the setting. 0: as many as there are.
+/// Samples a second that all threads together may take before their period rises; 0: as many as there are.
 pub fn sample_rate() -> u64 {
-    match settings::current().sample_rate() {
-        0 => 0,
-        rate => (rate / stats::get(TierCounter::ThreadsLive).max(1)).max(THREAD_MIN),
-    }
+    settings::current().sample_rate()
 }
 
 /// Records a block, with the calling thread's stack. The token is for [`freed`]; [`UNRECORDED`] if there is no room.

@@ -83,7 +83,7 @@ pub trait Recorder: Send + Sync {
     /// Mean bytes between two samples for the calling thread: 1 where every block is to be recorded, `None` where none is.
     fn period(&self) -> Option<u64>;
 
-    /// Samples a second that the calling thread's period may bring before it is raised; 0: any number.
+    /// Samples a second that all threads together may take before their periods are raised; 0: any number.
     fn samples_per_second(&self) -> u64;
 
     /// Records a block, with the calling thread's stack. `None` if there is no room.
