@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use poolscope_wire::kind;
 
@@ -36,15 +37,15 @@ struct KnownStacks {
     modules: ModuleIndex,
     locations: Vec<Location>,
     location_index: HashMap<(u64, Option<usize>, usize), usize>,
-    sites: Vec<SiteKey>,
-    site_index: HashMap<SiteKey, usize>,
+    sites: Vec<Rc<SiteKey>>,
+    site_index: HashMap<Rc<SiteKey>, usize>,
     /// For each stack its length and its site.
     stacks: Vec<(usize, usize)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SiteKey {
-    locations: Box<[usize]>,
+    locations: Box<[u32]>,
     kind: u16,
     device: u32,
     incomplete: bool,
@@ -77,7 +78,7 @@ impl ProfileBuilder {
             self.known.stacks.push((stack.frames.len(), site));
         }
 
-        let mut sites: Vec<Site> = self.known.sites.iter().map(SiteKey::empty_site).collect();
+        let mut sites: Vec<Site> = self.known.sites.iter().map(|key| key.empty_site()).collect();
         for (stack, &(_, site)) in snapshot.stacks.iter().zip(&self.known.stacks) {
             sites[site].allocated += stack.allocated;
             sites[site].peak += stack.peak;
@@ -150,7 +151,7 @@ fn comments(snapshot: &Snapshot) -> Vec<String> {
 impl SiteKey {
     fn empty_site(&self) -> Site {
         Site {
-            locations: self.locations.to_vec(),
+            locations: self.locations.iter().map(|&location| location as usize).collect(),
             kind: self.kind,
             device: self.device,
             incomplete: self.incomplete,
@@ -222,9 +223,11 @@ impl KnownStacks {
         }
         let kind = if stack.kind == kind::NONE { kind::HOST } else { stack.kind };
         let device = if kind == kind::HOST { 0 } else { stack.device };
-        let key = SiteKey { locations: locations.into(), kind, device, incomplete: stack.incomplete };
-        *self.site_index.entry(key).or_insert_with_key(|key| {
-            self.sites.push(key.clone());
+        // There are fewer than there are frames, which the reader bounds.
+        let locations = locations.into_iter().map(|location| location as u32).collect();
+        let key = SiteKey { locations, kind, device, incomplete: stack.incomplete };
+        *self.site_index.entry(Rc::new(key)).or_insert_with_key(|key| {
+            self.sites.push(Rc::clone(key));
             self.sites.len() - 1
         })
     }

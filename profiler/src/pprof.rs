@@ -34,12 +34,21 @@ const SAMPLE_TYPES: [Metric; 4] =
 /// one of allocations. A profile may be a difference, with negative figures.
 pub fn write_pprof(profile: &Profile, shown: Metric, out: impl Write) -> io::Result<()> {
     let mut encoder = GzEncoder::new(out, Compression::new(6));
-    encoder.write_all(&encode(profile, shown).encode_to_vec())?;
+    encode(profile, shown, |part| encoder.write_all(&part.encode_to_vec()))?;
     encoder.finish()?.flush()
 }
 
-/// The message, not yet compressed.
-fn encode(profile: &Profile, shown: Metric) -> protos::Profile {
+/// Sites whose samples are held in memory as messages at a time.
+const BATCH: usize = 4096;
+
+/// The message, not yet compressed, in parts: parts of a message that are written one after the other are one message, in
+/// which repeated fields are joined (protobuf's encoding, "Last One Wins"). A million stacks as messages would take a
+/// gibibyte.
+fn encode(
+    profile: &Profile,
+    shown: Metric,
+    mut part: impl FnMut(&protos::Profile) -> io::Result<()>,
+) -> io::Result<()> {
     let mut strings = Strings::new();
     let has = |kind: u16| profile.sites.iter().any(|site| site.kind == kind);
     let kinds: Vec<u16> = kind::ALL.into_iter().filter(|&kind| kind == kind::HOST || has(kind)).collect();
@@ -65,12 +74,17 @@ fn encode(profile: &Profile, shown: Metric) -> protos::Profile {
     encode_mappings(profile, &mut strings, &mut message);
     encode_locations(profile, &mut strings, &mut message);
     let mut labels = Labels::new(profile, &mut strings);
-    for site in &profile.sites {
-        let place = kinds.iter().position(|&kind| kind == site.kind).unwrap_or(0);
-        encode_site(profile, site, place, &mut strings, &mut labels, &mut message);
+    part(&message)?;
+    let types = message.sample_type.len();
+    for sites in profile.sites.chunks(BATCH) {
+        let mut samples = protos::Profile::default();
+        for site in sites {
+            let place = kinds.iter().position(|&kind| kind == site.kind).unwrap_or(0);
+            encode_site(profile, site, place, types, &mut strings, &mut labels, &mut samples);
+        }
+        part(&samples)?;
     }
-    message.string_table = strings.table;
-    message
+    part(&protos::Profile { string_table: strings.table, ..protos::Profile::default() })
 }
 
 fn encode_mappings(profile: &Profile, strings: &mut Strings, message: &mut protos::Profile) {
@@ -170,13 +184,13 @@ fn encode_site(
     profile: &Profile,
     site: &Site,
     place: usize,
+    types: usize,
     strings: &mut Strings,
     labels: &mut Labels<'_>,
     message: &mut protos::Profile,
 ) {
     let known = |&location: &usize| location < profile.locations.len();
     let location_id: Vec<u64> = site.locations.iter().copied().filter(known).map(|index| index as u64 + 1).collect();
-    let types = message.sample_type.len();
     let of_site = label_of_device(site, strings);
     let mut push = |figures: [i64; 4], mut label: Vec<protos::Label>| {
         if figures != [0; 4] {
@@ -247,6 +261,17 @@ mod tests {
     use super::*;
     use crate::testing;
 
+    /// The message that the parts come to.
+    fn whole(profile: &Profile, shown: Metric) -> protos::Profile {
+        let mut bytes = Vec::new();
+        encode(profile, shown, |part| {
+            bytes.extend(part.encode_to_vec());
+            Ok(())
+        })
+        .expect("is written");
+        protos::Profile::decode(bytes.as_slice()).expect("is a profile")
+    }
+
     #[test]
     fn parts_add_up_to_the_rounded_sum() {
         let mut rounded = Rounded::default();
@@ -258,7 +283,7 @@ mod tests {
 
     #[test]
     fn every_sample_has_four_values_and_every_reference_exists() {
-        let message = encode(&testing::profile(&[("main;a", 100.0), ("main;b", 50.0)]), Metric::InUseBytes);
+        let message = whole(&testing::profile(&[("main;a", 100.0), ("main;b", 50.0)]), Metric::InUseBytes);
         assert_eq!(message.string_table[0], "");
         let types: Vec<&str> =
             message.sample_type.iter().map(|ty| message.string_table[ty.ty as usize].as_str()).collect();
@@ -280,7 +305,7 @@ mod tests {
         let mut profile = testing::profile(&[("main;a", 100.0), ("main;a", 64.0), ("main;a", 32.0)]);
         (profile.sites[1].kind, profile.sites[1].device) = (kind::DEVICE, 1);
         profile.sites[2].kind = kind::PINNED;
-        let message = encode(&profile, Metric::InUseBytes);
+        let message = whole(&profile, Metric::InUseBytes);
         let text = |id: i64| message.string_table[id as usize].as_str();
         let types: Vec<&str> = message.sample_type.iter().map(|ty| text(ty.ty)).collect();
         assert_eq!(
@@ -300,7 +325,7 @@ mod tests {
             assert_eq!(device, expected, "{:?}", sample.value);
         }
         profile.sites.remove(0);
-        let message = encode(&profile, Metric::InUseBytes);
+        let message = whole(&profile, Metric::InUseBytes);
         let default = &message.string_table[message.default_sample_type as usize];
         assert_eq!(default, "gpu_inuse_space", "there is no host memory to show");
     }
@@ -309,7 +334,7 @@ mod tests {
     fn a_site_without_sizes_still_has_its_figures() {
         let mut profile = testing::profile(&[("main", 8.0)]);
         profile.sites[0].held.clear();
-        let message = encode(&profile, Metric::InUseBytes);
+        let message = whole(&profile, Metric::InUseBytes);
         let values: Vec<&[i64]> = message.sample.iter().map(|sample| sample.value.as_slice()).collect();
         assert_eq!(values, [[2, 16, 1, 8]]);
     }
