@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use poolscope_e2e::compiler::compile_into;
+use poolscope_e2e::compiler::{compile, compile_into, compile_library};
 use poolscope_e2e::pprof_rules::{self, Expected};
 use poolscope_e2e::{Output, Pool, Program, Running};
 use serde_json::Value;
@@ -138,6 +138,27 @@ fn blocks_that_change_threads_are_followed() {
     let threads = report["threads"].as_array().expect("threads");
     let of_others: u64 = threads.iter().map(|thread| number(thread, &["frees_of_others"])).sum();
     assert!(threads.len() == 3 && of_others > 50, "{threads:?}");
+}
+
+#[test]
+fn no_event_goes_astray_in_a_program_that_does_everything_at_once() {
+    let pool = Pool::new();
+    let stress = compile(pool.files(), "stress.cpp", "stress", &["-O2"]);
+    let plugin = compile_library(pool.files(), "stress_plugin.cpp", "libstress_plugin.so", &["-O2"]);
+    let command = [stress.to_str().unwrap(), plugin.to_str().unwrap(), "3", "--no-signal"];
+    let output = record(&pool, &["--lossless"], &command);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let report = report(&pool, &[]);
+    assert_nothing_lost(&report);
+    let (unknown, found_out) =
+        (number(&report, &["lost", "unknown_frees"]), number(&report, &["lost", "found_out_frees"]));
+    let in_use = number(&report, &["in_use", "objects"]);
+    assert!(number(&report, &["allocated", "objects"]) > 50_000, "the threads were at work");
+    // Threads are created while the recorder looks on, and nothing is left but what the libraries keep.
+    assert!(
+        unknown == 0 && found_out == 0 && in_use < 100,
+        "{unknown} unknown, {found_out} found out, {in_use} in use"
+    );
 }
 
 #[test]

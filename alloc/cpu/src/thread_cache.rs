@@ -274,6 +274,8 @@ impl Heap {
 
     /// A slab from the central cache, or a new one.
     fn take_slab(&'static self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
+        // From here on its blocks are this thread's own.
+        tracer::thread::note_time(self);
         if let Some(slab) = central_cache::take(slow, class, self.tag_for(class)) {
             stats::add(TierCounter::CentralHits, 1);
             stats::class_add(class, ClassCounter::CentralHits, 1);

@@ -321,6 +321,15 @@ pub fn release(trace: &mut ThreadTrace) {
     }
 }
 
+/// Has the time noted before the heap's next event: it takes over blocks that were another thread's.
+#[inline]
+pub fn note_time(heap: &Heap) {
+    // SAFETY: as in `trace_of`.
+    if let Some(trace) = unsafe { heap.trace.get().as_mut() } {
+        trace.events = 0;
+    }
+}
+
 /// At the end of the thread that has `heap`: a ring of a session that has ended goes.
 pub fn thread_ends(heap: &Heap) {
     // SAFETY: as in `trace_of`.
