@@ -9,8 +9,10 @@
 //! A destroyed stream's lane lives on until its last event is done; then a later stream may have it. Numbers of epochs go on
 //! through that, so that what was noted of the old stream stays true.
 //!
-//! A stream may also be gone without a word. That is noticed when an event can't be recorded on it, or when its handle is found to
-//! be another stream's; its lane is then lost until the whole device has been waited for.
+//! A stream may also be gone without a word, and a driver that is asked for such a handle may end the process. So nothing is asked
+//! of a handle in the background: events are recorded when the program names the stream (once a round), or has named it in this round
+//! or the last one and another stream wants its memory. What is not reached so is silent, until the whole device has been waited for.
+//! That a handle has become another stream's is noticed by the stream's number.
 //!
 //! The calling thread's default stream (`CU_STREAM_PER_THREAD`) is another one in each thread. Its lane records on the
 //! legacy default stream, which waits for it and can be named from every thread.
@@ -25,7 +27,7 @@ use crate::pending::{LaneId, Pending, Point};
 struct Lane {
     /// What events are recorded on.
     stream: Stream,
-    /// Whether that is the stream itself, and not another one that waits for it.
+    /// Whether it is a stream that may be destroyed, and not one of the default ones.
     has_handle: bool,
     id: u64,
     /// The number of the open epoch.
@@ -39,8 +41,10 @@ struct Lane {
     /// For each other lane, the epoch up to which this one has been made to wait.
     waited: HashMap<LaneId, u64>,
     alive: bool,
-    /// The last epoch of a stream that was destroyed without a word: no event is behind it.
-    lost: Option<u64>,
+    /// An epoch up to which the stream waits to be waited for with the whole device, because no event could be put behind it.
+    silent: Option<u64>,
+    /// The round and the time in which the program last named the stream.
+    named: (u64, u64),
     /// Whether the stream is being captured, as the program said.
     capturing: bool,
 }
@@ -55,8 +59,11 @@ pub struct Lanes<D> {
     captures: usize,
     /// The lane at which the next look at all of them begins.
     next: usize,
+    /// Rounds of background work so far.
+    round: u64,
     /// Streams that were found to be gone since somebody asked.
     newly_lost: Vec<LaneId>,
+    times_lost: u64,
 }
 
 impl<D: Device> Lanes<D> {
@@ -69,7 +76,9 @@ impl<D: Device> Lanes<D> {
             spare: Vec::new(),
             captures: 0,
             next: 0,
+            round: 0,
             newly_lost: Vec::new(),
+            times_lost: 0,
         }
     }
 
@@ -87,13 +96,15 @@ impl<D: Device> Lanes<D> {
         if let Some(&lane) = self.by_id.get(&id) {
             return Ok(lane);
         }
-        let has_handle = stream != Stream::PER_THREAD;
-        let recorded_on = if has_handle { stream } else { Stream::LEGACY };
+        let (round, now) = (self.round, self.driver.device().now());
+        let has_handle = !matches!(stream, Stream::NULL | Stream::LEGACY | Stream::PER_THREAD);
+        let recorded_on = if stream == Stream::PER_THREAD { Stream::LEGACY } else { stream };
         let lane = match self.vacant.pop() {
             Some(lane) => {
                 let old = self.lane_mut(lane);
                 (old.stream, old.has_handle, old.id, old.alive) = (recorded_on, has_handle, id, true);
                 old.waited.clear();
+                old.named = (round, now);
                 lane
             }
             None => {
@@ -107,7 +118,8 @@ impl<D: Device> Lanes<D> {
                     done: 0,
                     waited: HashMap::new(),
                     alive: true,
-                    lost: None,
+                    silent: None,
+                    named: (round, now),
                     capturing: false,
                 };
                 self.lanes.push(lane);
@@ -142,10 +154,31 @@ impl<D: Device> Lanes<D> {
     /// Whether a lane's next work can be made to come after a point. While a stream is captured, no event can be put behind
     /// what was freed on it lately.
     pub fn can_order(&self, taker: LaneId, point: Point) -> bool {
-        let other = self.lane(point.lane);
-        let behind_event = other.lost.is_none_or(|lost| point.epoch < lost);
-        let can_wait = behind_event && !self.lane(taker).capturing && (!other.capturing || point.epoch < other.open);
+        let can_wait = !self.lane(taker).capturing && (self.has_event(point) || self.may_record(point.lane));
         can_wait || self.is_ordered(taker, point)
+    }
+
+    /// Whether there is an event behind a point.
+    fn has_event(&self, point: Point) -> bool {
+        self.lane(point.lane).closed.back().is_some_and(|(epoch, _)| *epoch >= point.epoch)
+    }
+
+    /// Whether an event may be recorded on a lane's stream, which is another one than the caller's. A handle may be used as long
+    /// as the stream exists, and only the program knows that: it must have named it lately.
+    fn may_record(&self, lane: LaneId) -> bool {
+        let state = self.lane(lane);
+        state.alive && !state.capturing && (!state.has_handle || state.named.0 + 1 >= self.round)
+    }
+
+    /// Notes that the program names a stream, which exists therefore: the event of the open epoch is recorded now, if memory was
+    /// freed in it and the last event was in another round.
+    pub fn name(&mut self, lane: LaneId) {
+        let (round, now) = (self.round, self.driver.device().now());
+        let before = std::mem::replace(&mut self.lane_mut(lane).named, (round, now));
+        if before.0 != round && self.lane(lane).used && !self.lane(lane).capturing {
+            // If it fails now, there will be another occasion.
+            let _ = self.record(lane);
+        }
     }
 
     /// Whether a graph is being captured.
@@ -153,11 +186,8 @@ impl<D: Device> Lanes<D> {
         self.captures > 0
     }
 
-    /// Records the event of the open epoch, if memory was freed in it.
-    pub fn close(&mut self, lane: LaneId) -> Result<()> {
-        if !self.lane(lane).used {
-            return Ok(());
-        }
+    /// Records an event behind all that was freed on a lane.
+    fn record(&mut self, lane: LaneId) -> Result<()> {
         if self.lane(lane).capturing {
             // The event would become part of the graph.
             return Err(DeviceError { call: Call::Record, fault: Fault::Capturing });
@@ -178,6 +208,8 @@ impl<D: Device> Lanes<D> {
         state.closed.push_back((state.open, event));
         state.open += 1;
         state.used = false;
+        // It is behind what was silent, too.
+        state.silent = None;
         Ok(())
     }
 
@@ -207,15 +239,16 @@ impl<D: Device> Lanes<D> {
             if self.lane(taker).capturing {
                 return Err(DeviceError { call: Call::Wait, fault: Fault::Capturing });
             }
-            if self.lane(point.lane).open == point.epoch {
-                self.close(point.lane)?;
+            if !self.has_event(point) {
+                if !self.may_record(point.lane) {
+                    return Err(DeviceError { call: Call::Record, fault: Fault::Invalid("a stream not named lately") });
+                }
+                self.record(point.lane)?;
             }
             let closed = self.lane(point.lane).closed.iter().find(|(epoch, _)| *epoch >= point.epoch).copied();
             if let Some((epoch, event)) = closed {
                 self.driver.wait(stream, event)?;
                 self.lane_mut(taker).waited.insert(point.lane, epoch);
-            } else if self.lane(point.lane).lost.is_some() {
-                return Err(DeviceError { call: Call::Wait, fault: Fault::Invalid("the stream is gone") });
             }
         }
         Ok(())
@@ -229,12 +262,12 @@ impl<D: Device> Lanes<D> {
         {
             let state = self.lane_mut(lane);
             state.closed.pop_front();
-            state.done = epoch;
+            state.done = state.done.max(epoch);
             self.spare.push(event);
         }
         let state = self.lane(lane);
         if !state.alive
-            && state.lost.is_none()
+            && state.silent.is_none()
             && state.closed.is_empty()
             && !state.used
             && !self.vacant.contains(&lane)
@@ -243,8 +276,9 @@ impl<D: Device> Lanes<D> {
         }
     }
 
-    /// Closes what is open and asks how far all lanes are, with at most so many calls. Returns how many were made.
-    pub fn refresh(&mut self, budget: u64) -> u64 {
+    /// Asks how far all lanes are, with at most so many calls, and records events on the default streams and, in a call of the
+    /// program's, on those that it has named lately. Returns how many calls were made.
+    pub fn refresh(&mut self, budget: u64, with_handles: bool) -> u64 {
         let start = self.driver.calls();
         let count = self.lanes.len();
         let first = if count == 0 { 0 } else { self.next % count };
@@ -254,8 +288,11 @@ impl<D: Device> Lanes<D> {
                 self.next = lane as usize;
                 break;
             }
-            // An event that can't be recorded now is recorded at the next opportunity.
-            let _ = self.close(lane);
+            let may_record = !self.lane(lane).has_handle || (with_handles && self.may_record(lane));
+            if self.lane(lane).used && may_record {
+                // An event that can't be recorded now is recorded at the next opportunity.
+                let _ = self.record(lane);
+            }
             self.poll(lane);
         }
         self.driver.calls() - start
@@ -266,31 +303,33 @@ impl<D: Device> Lanes<D> {
         if self.captures > 0 {
             return false;
         }
-        let mut all = true;
         for lane in 0..self.lanes.len() as LaneId {
-            let _ = self.close(lane);
+            self.silence(lane);
         }
-        let lost = self.lost();
-        if !lost.is_empty() && self.driver.synchronize_all().is_ok() {
-            self.find_again(&lost);
+        let waits = |lane: &Lane| lane.silent.is_some() || !lane.closed.is_empty();
+        if !self.lanes.iter().any(waits) {
+            return true;
         }
-        all &= self.lost().is_empty();
+        let silent = self.silent();
+        if self.driver.synchronize_all().is_err() {
+            return false;
+        }
+        self.hear(&silent);
         for lane in 0..self.lanes.len() as LaneId {
-            all &= self.close(lane).is_ok();
-            if let Some((_, event)) = self.lane(lane).closed.back().copied() {
-                all &= self.driver.synchronize(event).is_ok();
-            }
+            let state = self.lane_mut(lane);
+            let closed: Vec<_> = state.closed.drain(..).collect();
+            state.done = state.done.max(closed.last().map_or(0, |(epoch, _)| *epoch));
+            self.spare.extend(closed.into_iter().map(|(_, event)| event));
             self.poll(lane);
         }
-        all
+        true
     }
 
     /// Hands a stream over that is about to be destroyed: its last event is recorded now.
     ///
     /// Small blocks that were freed on it have no points of their own: this event is behind them, too.
     pub fn retire(&mut self, lane: LaneId) -> Result<()> {
-        self.lane_mut(lane).used = true;
-        self.close(lane)?;
+        self.record(lane)?;
         let state = self.lane_mut(lane);
         state.alive = false;
         let id = state.id;
@@ -304,40 +343,76 @@ impl<D: Device> Lanes<D> {
         self.lane(lane).stream
     }
 
-    /// Notes that a stream is gone, and that nobody said so before. Its work goes on, and nothing can be put behind it: what was
-    /// used on it waits until the device is known to have done all its work ([`find_again`](Self::find_again)).
+    /// Notes that a stream is gone, and that nobody said so before. Its work goes on: what was used on it waits until the device is
+    /// known to have done all its work.
     pub fn lose(&mut self, lane: LaneId) {
-        let state = self.lane_mut(lane);
-        if !state.alive {
+        if !self.lane(lane).alive {
             return;
         }
-        (state.alive, state.used, state.lost) = (false, false, Some(state.open));
-        state.open += 1;
+        self.lane_mut(lane).used = true;
+        self.silence(lane);
+        let state = self.lane_mut(lane);
+        state.alive = false;
         let id = state.id;
         self.by_id.remove(&id);
         self.newly_lost.push(lane);
+        self.times_lost += 1;
     }
 
-    /// The lanes of streams that are gone and may have work.
-    pub fn lost(&self) -> Vec<LaneId> {
-        (0..self.lanes.len() as LaneId).filter(|lane| self.lane(*lane).lost.is_some()).collect()
+    /// How often a stream was found to be gone.
+    pub fn times_lost(&self) -> u64 {
+        self.times_lost
     }
 
-    /// Those that were found to be so since this was last asked.
-    pub fn take_newly_lost(&mut self) -> Vec<LaneId> {
-        std::mem::take(&mut self.newly_lost)
+    /// Ends the open epoch without an event.
+    fn silence(&mut self, lane: LaneId) {
+        let state = self.lane_mut(lane);
+        if std::mem::take(&mut state.used) {
+            state.silent = Some(state.open);
+            state.open += 1;
+        }
     }
 
-    /// Notes that the device has done all that it had to do when these lanes were lost already.
-    pub fn find_again(&mut self, lanes: &[LaneId]) {
-        for &lane in lanes {
+    /// Ends the epochs of streams that the program has not named for a while: it may have destroyed them without a word, and
+    /// nothing is asked of their handles.
+    pub fn silence_idle(&mut self, now: u64, delay: u64) {
+        for lane in 0..self.lanes.len() as LaneId {
+            let state = self.lane(lane);
+            if state.used && state.has_handle && !state.capturing && state.named.1.saturating_add(delay) <= now {
+                self.silence(lane);
+            }
+        }
+    }
+
+    /// The lanes that wait for the whole device, and up to which epoch.
+    pub fn silent(&self) -> Vec<(LaneId, u64)> {
+        let silent = self.lanes.iter().enumerate().filter_map(|(at, lane)| Some((at as LaneId, lane.silent?)));
+        silent.collect()
+    }
+
+    /// Notes that the device has done all that it had to do when these lanes were silent.
+    pub fn hear(&mut self, silent: &[(LaneId, u64)]) {
+        for &(lane, epoch) in silent {
             let state = self.lane_mut(lane);
-            let Some(epoch) = state.lost.take() else { continue };
-            state.done = epoch;
-            let events: Vec<_> = state.closed.drain(..).map(|(_, event)| event).collect();
+            state.done = state.done.max(epoch);
+            if state.silent.is_some_and(|silent| silent <= epoch) {
+                state.silent = None;
+            }
+            let over = state.closed.iter().take_while(|(closed, _)| *closed <= epoch).count();
+            let events: Vec<_> = state.closed.drain(..over).map(|(_, event)| event).collect();
             self.spare.extend(events);
             self.poll(lane);
         }
+    }
+
+    /// Begins another round of background work.
+    pub fn next_round(&mut self) {
+        self.round += 1;
+    }
+
+    /// The streams that were found to be gone since this was last asked.
+    pub fn take_newly_lost(&mut self) -> Vec<LaneId> {
+        std::mem::take(&mut self.newly_lost)
     }
 
     /// Whether the stream of a lane is still there.

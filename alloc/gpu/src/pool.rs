@@ -37,6 +37,9 @@ use crate::stats::Stats;
 /// Calls to the driver that the pool's thread makes while it has the lock: what an allocation may have to wait for.
 const CALLS_IN_A_ROUND: u64 = 16;
 
+/// Nanoseconds after which a stream that the program does not name any more is taken for idle, or for gone.
+const IDLE_STREAM: u64 = 100_000_000;
+
 /// The memory of a captured graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GraphPool(PoolId);
@@ -374,11 +377,13 @@ impl<D: Device> Pool<D> {
         }
     }
 
-    /// Says that a stream is about to be destroyed. A program that does not say so may end here: a driver that is asked for a
-    /// stream that is gone need not answer (that of CUDA 13.0 ends the process). Where it does answer, and where another stream has
-    /// got the handle, the pool notices.
-    /// What was freed on it is handed to the other streams; what other threads
+    /// Says that a stream is about to be destroyed. What was freed on it is handed to the other streams; what other threads
     /// have of it in their caches, when they next come by. On an error the stream must stay.
+    ///
+    /// A program that forgets it should at least not use the pool for two rounds of background work
+    /// ([`Config::background_interval_ms`]): until then another stream's request may ask for an event behind the gone one, and a driver
+    /// that is asked for a stream that is gone need not answer (that of CUDA 13.0 ends the process). Later the pool does not touch
+    /// the handle, and the memory serves others once the device has been waited for.
     pub fn stream_ends(&self, stream: Stream) -> Result<(), PoolError> {
         let lane = {
             let mut core = self.core();
@@ -455,7 +460,7 @@ impl<D: Device> Pool<D> {
         self.core().defragment();
     }
 
-    /// Gives all memory back to the device that is free and whose work is over: that of the large blocks, of the global cache
+    /// Gives all memory back to the device that is free and known to be past its work: that of the large blocks, of the global cache
     /// and of the caches of all threads. Returns the bytes.
     ///
     /// A thread that is in a call to the pool at this moment keeps its cache, and all other threads do where the kernel has no
@@ -470,11 +475,7 @@ impl<D: Device> Pool<D> {
     pub fn release_all(&self) -> u64 {
         self.shared.reclaim_all();
         let mut core = self.core();
-        core.large.cool();
-        // Blocks that waited for other streams may be the last ones of their slabs.
-        core.large.lanes.synchronize();
-        core.return_slabs();
-        core.large.lanes.synchronize();
+        core.wait_for_pending();
         core.trim()
     }
 
@@ -553,15 +554,20 @@ impl<D: Device> Shared<D> {
         let mut core = lock(&self.core);
         let more = core.maintain(now, most);
         let newly = core.take_newly_lost();
-        let lost = if core.large.lanes.is_any_capturing() { Vec::new() } else { core.large.lanes.lost() };
+        let silent = if core.large.lanes.is_any_capturing() {
+            Vec::new()
+        } else {
+            core.large.lanes.silence_idle(now, IDLE_STREAM);
+            core.large.lanes.silent()
+        };
         if !newly.is_empty() || core.is_time_to_look_again(now) {
             self.new_version();
         }
         drop(core);
         newly.into_iter().for_each(|lane| self.hand_over(lane));
         // No lock is held while the host waits for the device.
-        if !lost.is_empty() && self.driver.synchronize_all().is_ok() {
-            lock(&self.core).large.lanes.find_again(&lost);
+        if !silent.is_empty() && self.driver.synchronize_all().is_ok() {
+            lock(&self.core).large.lanes.hear(&silent);
         }
         more
     }

@@ -151,6 +151,7 @@ impl<D: Device> Core<D> {
             (Err(_), Some((old, _))) => old,
             (Err(error), None) => return Err(error.into()),
         };
+        self.large.lanes.name(lane);
         if stream != Stream::PER_THREAD {
             self.lanes.insert(stream, (lane, self.round));
             self.last = Some((stream, lane));
@@ -414,11 +415,14 @@ impl<D: Device> Core<D> {
     }
 
     /// Hands the slabs back that are empty.
-    pub fn return_slabs(&mut self) {
+    /// Returns whether a chunk went back.
+    pub fn return_slabs(&mut self) -> bool {
         self.settle();
-        for (address, lane) in self.slabs.take_empty() {
-            self.large.free(address, lane);
+        let empty = self.slabs.take_empty();
+        for (address, lane) in &empty {
+            self.large.free(*address, *lane);
         }
+        !empty.is_empty()
     }
 
     /// Whether threads should ask again which streams are behind the handles that they know: once a second.
@@ -444,6 +448,7 @@ impl<D: Device> Core<D> {
     pub fn maintain(&mut self, now: u64, most: u64) -> bool {
         self.round += 1;
         self.last = None;
+        self.large.lanes.next_round();
         let rate = self.config.driver_calls_per_second;
         let passed = now.saturating_sub(self.last_round);
         let earned = (u128::from(passed) * u128::from(rate) / SECOND).min(u128::from(rate)) as u64;
@@ -483,7 +488,7 @@ impl<D: Device> Core<D> {
     /// Merges what is free, and whose work is over.
     pub fn defragment(&mut self) {
         self.large.cool();
-        self.large.lanes.refresh(u64::MAX);
+        self.large.lanes.refresh(u64::MAX, true);
         self.return_slabs();
         self.large.coalesce();
     }
@@ -503,8 +508,13 @@ impl<D: Device> Core<D> {
     /// Waits on the host until the work behind freed memory is over, unless a graph is captured.
     pub fn wait_for_pending(&mut self) {
         self.large.cool();
-        self.large.lanes.synchronize();
-        self.return_slabs();
+        // Blocks that waited for other streams may be the last ones of their slabs, which then wait for their own.
+        loop {
+            self.large.lanes.synchronize();
+            if !self.return_slabs() {
+                return;
+            }
+        }
     }
 
     /// Gives everything back that is free and whose work is over. Returns the bytes.

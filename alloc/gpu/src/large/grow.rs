@@ -61,6 +61,17 @@ struct Place {
 impl<D: Device> Large<D> {
     /// A block for a request that no free tile fits.
     pub fn grow(&mut self, request: &Request) -> Result<u64> {
+        loop {
+            let lost = self.lanes.times_lost();
+            match self.grow_once(request) {
+                // A stream turned out to be gone: the next try leaves its memory out.
+                Err(error) if matches!(error.fault, Fault::Invalid(_)) && self.lanes.times_lost() > lost => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn grow_once(&mut self, request: &Request) -> Result<u64> {
         let room = request.size + request.align - 256;
         if !self.virtual_memory {
             let tile = self.new_segment(room)?;
@@ -126,7 +137,7 @@ impl<D: Device> Large<D> {
     fn mend(&mut self, room: u64, donors: &Donors) -> Option<TileId> {
         if self.stitches.kept.iter().any(|stitch| stitch.size() >= room) {
             // What is unmapped must be known to be over; work that is not stays as it is.
-            self.lanes.refresh(u64::MAX);
+            self.lanes.refresh(u64::MAX, true);
         }
         let is_free = |slot: usize| donors.tile_of(Run { slot, granules: 1 }).is_some();
         let mut best: Option<(usize, usize)> = None;

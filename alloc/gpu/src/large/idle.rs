@@ -11,7 +11,7 @@ impl<D: Device> Large<D> {
         self.cool();
         self.now = self.now.max(now);
         let start = self.driver.calls();
-        self.lanes.refresh(budget);
+        self.lanes.refresh(budget, false);
         if !self.virtual_memory {
             self.release_segments(delay, budget.saturating_sub(self.driver.calls() - start));
             return self.driver.calls() - start;
