@@ -91,12 +91,12 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let wrong = || "not a number of bytes: write 85899345920 or 80G".to_owned();
     let number = text.trim_end_matches("iB").trim_end_matches(['K', 'M', 'G', 'T', 'k', 'm', 'g', 't']);
     let shift = match text[number.len()..].chars().next().map(|unit| unit.to_ascii_uppercase()) {
-        None if text.ends_with("iB") => return Err(wrong()),
         None => 0,
         Some('K') => 10,
         Some('M') => 20,
         Some('G') => 30,
-        _ => 40,
+        Some('T') => 40,
+        Some(_) => return Err(wrong()),
     };
     if text[number.len()..].trim_end_matches("iB").len() > 1 {
         return Err(wrong());
