@@ -26,6 +26,8 @@ const BEAT_EVERY: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Time between two summaries in the file.
 const SUMMARY_EVERY: Duration = Duration::from_secs(5);
+/// Threads that are told apart; those that come later are one.
+const MAX_THREADS: usize = 1 << 15;
 /// How long a program that was asked to stop may take to say so.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -504,8 +506,15 @@ impl<W: Write> Recorder<W> {
         if let Some(&known) = self.thread_index.get(&(ring, tid)) {
             return known;
         }
-        let name = process::thread_name(self.tap.pid(), tid);
+        if self.threads.len() > MAX_THREADS {
+            return MAX_THREADS as u32;
+        }
         let thread = self.threads.len() as u32;
+        if self.threads.len() == MAX_THREADS {
+            self.threads.push(RecordedThread { tid: 0, name: "all later threads".to_owned(), ring });
+            return thread;
+        }
+        let name = process::thread_name(self.tap.pid(), tid);
         self.threads.push(RecordedThread { tid, name, ring });
         self.thread_index.insert((ring, tid), thread);
         thread
