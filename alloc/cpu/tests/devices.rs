@@ -1,7 +1,17 @@
 //! Blocks of device memory among the records of the host's.
 
+use std::sync::Once;
+
 use poolscope_cpu::device::{self, Block, State, UNRECORDED, kind};
 use poolscope_cpu::scope;
+
+/// Puts the pool to use before a test asks for more: while another thread's first allocation makes the segment, there is none.
+fn start() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        poolscope_cpu::malloc(1);
+    });
+}
 
 /// The blocks of a scope: kind, device, size.
 fn live(scope: u32) -> Vec<(u16, u32, u64)> {
@@ -20,8 +30,7 @@ fn block(kind: u16, device: u32, address: u64, size: u64) -> Block {
 
 #[test]
 fn a_block_of_a_device_is_recorded_in_the_threads_scope_and_forgotten_when_it_is_freed() {
-    // The pool must be in use for a scope to begin.
-    poolscope_cpu::malloc(1);
+    start();
     let (id, outer) = scope::begin().expect("the pool is in use");
     assert_eq!(device::period(), 1, "a scope records everything");
     let one = device::allocated(&block(kind::DEVICE, 1, 0x1000, 4096));
@@ -45,6 +54,7 @@ fn a_block_of_a_device_is_recorded_in_the_threads_scope_and_forgotten_when_it_is
 
 #[test]
 fn places_for_pools_are_bounded_and_used_again() {
+    start();
     let places: Vec<u32> = std::iter::from_fn(device::attach).take(100).collect();
     assert_eq!(places.len(), 32);
     let state = State {
