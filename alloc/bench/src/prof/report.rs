@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use plotters::prelude::*;
 use poolscope_bench::Result;
+use poolscope_bench::palette::OURS;
 
 use crate::goals;
 use crate::results::{Cell, ProgramResult, Results};
@@ -157,7 +158,7 @@ fn draw(results: &Results, svg: &mut String) -> std::result::Result<(), Box<dyn 
         y += LINE;
         for (tool, cell) in shown(program) {
             let Some(ratio) = cell.to_glibc else { continue };
-            let color = if tool.starts_with("poolscope") { RGBColor(213, 34, 0) } else { RGBColor(86, 140, 190) };
+            let color = if tool.starts_with("poolscope") { OURS } else { RGBColor(86, 140, 190) };
             area.draw(&Text::new(tool, (24, y + 2), font(11)))?;
             let (from, to) = (x(1.0).min(x(ratio.median)), x(1.0).max(x(ratio.median)));
             area.draw(&Rectangle::new([(from, y + 3), (to.max(from + 1), y + LINE - 4)], color.filled()))?;

@@ -5,6 +5,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use poolscope_bench::Result;
+use poolscope_bench::palette::{COLORS, OURS};
 
 use crate::goals::PHASES;
 use crate::results::Results;
@@ -14,22 +15,6 @@ const PANEL: u32 = 300;
 const HEAD: u32 = 80;
 /// Names in a line of the legend.
 const NAMES: usize = 6;
-
-/// Told apart by people who do not see all colours, too (Okabe and Ito, and some more).
-const COLORS: [RGBColor; 11] = [
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(0, 158, 115),
-    RGBColor(20, 20, 20),
-    RGBColor(0, 114, 178),
-    RGBColor(204, 121, 167),
-    RGBColor(150, 90, 40),
-    RGBColor(130, 130, 130),
-    RGBColor(120, 70, 190),
-    RGBColor(140, 200, 60),
-    RGBColor(240, 130, 150),
-];
-const OURS: RGBColor = RGBColor(213, 34, 0);
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;

@@ -2,6 +2,7 @@
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use poolscope_bench::palette::{COLORS, OURS};
 
 use crate::Result;
 use crate::peers::Role;
@@ -14,20 +15,6 @@ const NAMES: u32 = 140;
 const PANEL: u32 = 500;
 /// Ratios beyond it are drawn at the edge.
 const MOST: f64 = 16.0;
-
-/// Told apart by people who do not see all colours, too (Okabe and Ito, and two more).
-const COLORS: [RGBColor; 9] = [
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(0, 158, 115),
-    RGBColor(20, 20, 20),
-    RGBColor(0, 114, 178),
-    RGBColor(204, 121, 167),
-    RGBColor(150, 90, 40),
-    RGBColor(130, 130, 130),
-    RGBColor(120, 70, 190),
-];
-const OURS: RGBColor = RGBColor(213, 34, 0);
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
