@@ -507,9 +507,10 @@ impl<D: Device> Core<D> {
 
     /// Waits on the host until the work behind freed memory is over, unless a graph is captured.
     pub fn wait_for_pending(&mut self) {
-        self.large.cool();
         // Blocks that waited for other streams may be the last ones of their slabs, which then wait for their own.
         loop {
+            // What is kept as it was freed has no point yet that could be waited for.
+            self.large.cool();
             self.large.lanes.synchronize();
             if !self.return_slabs() {
                 return;

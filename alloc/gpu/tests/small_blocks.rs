@@ -277,3 +277,22 @@ fn without_counts_the_usage_is_what_is_out_of_the_slabs() {
     assert_eq!(program.pool.stats().current_usage, 0);
     program.assert_in_order();
 }
+
+#[test]
+fn a_chunk_of_large_memory_goes_back_when_its_last_block_waited_for_another_stream() {
+    let program = Program::new(4 * MIB);
+    let (stream, other) = (program.device.non_blocking_stream(), program.device.non_blocking_stream());
+    // The device has no memory left: the chunk is cut from what large blocks have.
+    program.churn(3 * MIB, stream, US);
+    let block = program.alloc(256, stream);
+    program.order(stream, other);
+    program.write(block, 256, other, MS);
+    program.free(block, other);
+    // Rounds in which nobody names the streams: events behind them are not to be had any more.
+    for _ in 0..3 {
+        program.pool.maintain();
+    }
+    program.pool.release_all();
+    assert_eq!(program.pool.stats().held, 0);
+    program.assert_in_order();
+}
