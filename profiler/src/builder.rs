@@ -34,13 +34,26 @@ pub struct ProfileBuilder {
 #[derive(Debug, Default)]
 struct KnownStacks {
     owner: Option<(u32, u64, u64)>,
+    former: Vec<(u32, ProcessInfo)>,
     modules: ModuleIndex,
     locations: Vec<Location>,
-    location_index: HashMap<(u64, Option<usize>, usize), usize>,
+    location_index: HashMap<Place, usize>,
+    /// Locations of generated code without a name, with whose they are.
+    nameless: Vec<(usize, (u32, u64))>,
     sites: Vec<Rc<SiteKey>>,
     site_index: HashMap<Rc<SiteKey>, usize>,
     /// For each stack its length and its site.
     stacks: Vec<(usize, usize)>,
+}
+
+/// An address that was called from, in which module or which process's generated code, and how many of the innermost functions
+/// there are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    address: u64,
+    module: Option<usize>,
+    owner: (u32, u64),
+    skip: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -70,11 +83,15 @@ impl ProfileBuilder {
     /// The same, and for each stack of the snapshot its site in the profile; none for those that hold and allocated nothing.
     pub fn build_with_sites(&mut self, snapshot: &Snapshot) -> (Profile, Vec<Option<usize>>) {
         self.known.prepare(snapshot);
-        if self.symbols.update_generated(&snapshot.process) {
+        let mut processes: Vec<&ProcessInfo> = snapshot.former.iter().map(|(_, process)| process).collect();
+        processes.push(&snapshot.process);
+        processes.dedup();
+        let read = processes.into_iter().filter(|process| self.symbols.update_generated(process)).count();
+        if read > 0 {
             self.known.name_generated(&self.symbols);
         }
         for (index, stack) in snapshot.stacks.iter().enumerate().skip(self.known.stacks.len()) {
-            let site = self.known.add(&mut self.symbols, &snapshot.process, index as u32, stack);
+            let site = self.known.add(&mut self.symbols, snapshot.process_of(index as u32), index as u32, stack);
             self.known.stacks.push((stack.frames.len(), site));
         }
 
@@ -116,7 +133,7 @@ impl ProfileBuilder {
             exact: snapshot.exact,
             time_realtime_ns: snapshot.taken_realtime_ns,
             peak: Some(peak),
-            modules: snapshot.modules.clone(),
+            modules: self.known.modules.files.clone(),
             locations: self.known.locations.clone(),
             sites,
             main: snapshot.process.exe.clone(),
@@ -168,10 +185,12 @@ impl KnownStacks {
         let known = self.stacks.iter().map(|&(len, _)| len);
         let same = self.owner == owner
             && self.modules.modules == snapshot.modules
+            && self.former == snapshot.former
             && self.stacks.len() <= snapshot.stacks.len()
             && known.eq(snapshot.stacks.iter().take(self.stacks.len()).map(|stack| stack.frames.len()));
         if !same {
-            *self = Self { owner, modules: ModuleIndex::new(&snapshot.modules), ..Self::default() };
+            let modules = ModuleIndex::new(&snapshot.modules);
+            *self = Self { owner, former: snapshot.former.clone(), modules, ..Self::default() };
         }
     }
 
@@ -182,8 +201,7 @@ impl KnownStacks {
             .iter()
             .map(|return_address| {
                 // The call is before the address it returns to, which may already belong to the next function.
-                let address = return_address.saturating_sub(1);
-                (address, self.modules.find(address, index))
+                self.modules.find(return_address.saturating_sub(1), index)
             })
             .collect();
         let mut locations = Vec::with_capacity(calls.len());
@@ -234,13 +252,12 @@ impl KnownStacks {
 
     /// Names the generated code that had no name when it was seen first.
     fn name_generated(&mut self, symbols: &SymbolCache) {
-        for location in self.locations.iter_mut().filter(|location| location.module.is_none()) {
-            if !location.is_symbolized()
-                && let Some(frame) = symbols.generated(location.address)
-            {
-                location.frames = vec![frame];
-            }
-        }
+        let locations = &mut self.locations;
+        self.nameless.retain(|(at, process)| {
+            let location = &mut locations[*at];
+            let name = symbols.generated(*process, location.address);
+            name.map(|frame| location.frames = vec![frame]).is_none()
+        });
     }
 
     /// Where the program begins in the stack of a device's block: the first call, and how many functions that were inlined there are
@@ -277,10 +294,14 @@ impl KnownStacks {
         module: Option<usize>,
         skip: usize,
     ) -> usize {
-        *self.location_index.entry((address, module, skip)).or_insert_with(|| {
+        let owner = if module.is_some() { (0, 0) } else { process.identity() };
+        *self.location_index.entry(Place { address, module, owner, skip }).or_insert_with(|| {
             let frames = match module {
-                Some(index) => symbols.frames(process, &self.modules.modules[index], address)[skip..].to_vec(),
-                None => vec![symbols.generated(address).unwrap_or_else(|| Location::placeholder(None, address))],
+                Some(index) => symbols.frames(process, &self.modules.files[index], address)[skip..].to_vec(),
+                None => vec![symbols.generated(owner, address).unwrap_or_else(|| {
+                    self.nameless.push((self.locations.len(), owner));
+                    Location::placeholder(None, address)
+                })],
             };
             self.locations.push(Location { address, module, frames });
             self.locations.len() - 1
@@ -288,11 +309,13 @@ impl KnownStacks {
     }
 
     fn unknown_stack(&mut self) -> usize {
-        *self.location_index.entry((0, None, usize::MAX)).or_insert_with(|| {
-            let frame = Frame { name: UNKNOWN_STACK.to_owned(), ..Frame::default() };
-            self.locations.push(Location { address: 0, module: None, frames: vec![frame] });
-            self.locations.len() - 1
-        })
+        *self.location_index.entry(Place { address: 0, module: None, owner: (0, 0), skip: usize::MAX }).or_insert_with(
+            || {
+                let frame = Frame { name: UNKNOWN_STACK.to_owned(), ..Frame::default() };
+                self.locations.push(Location { address: 0, module: None, frames: vec![frame] });
+                self.locations.len() - 1
+            },
+        )
     }
 }
 
@@ -300,6 +323,10 @@ impl KnownStacks {
 #[derive(Debug, Default)]
 struct ModuleIndex {
     modules: Vec<Module>,
+    /// The same, without those that are another one's file, loaded somewhere else.
+    files: Vec<Module>,
+    /// For each module its file.
+    file_of: Vec<usize>,
     /// Start, and index into `modules`; ascending.
     by_start: Vec<(u64, usize)>,
     /// For each of these the largest end so far.
@@ -318,16 +345,35 @@ impl ModuleIndex {
                 largest
             })
             .collect();
-        Self { modules: modules.to_vec(), by_start, largest_end }
+        let (mut files, mut known): (Vec<Module>, HashMap<_, usize>) = (Vec::new(), HashMap::new());
+        let file_of = modules.iter().enumerate().map(|(i, module)| {
+            // Without a build id nobody knows whether it is the same.
+            let apart = if module.build_id.is_empty() { i } else { usize::MAX };
+            let key = (&module.path, &module.build_id, module.end.wrapping_sub(module.start), apart);
+            *known.entry(key).or_insert_with(|| {
+                files.push(module.clone());
+                files.len() - 1
+            })
+        });
+        let file_of = file_of.collect();
+        Self { modules: modules.to_vec(), files, file_of, by_start, largest_end }
     }
 
     /// It is the pool's library.
     fn is_pool(&self, module: Option<usize>) -> bool {
-        module.is_some_and(|module| pool_frames::is_pool_module(&self.modules[module]))
+        module.is_some_and(|module| pool_frames::is_pool_module(&self.files[module]))
+    }
+
+    /// The file that a frame of the stack `stack` lies in, and the address there where it was loaded first.
+    fn find(&self, address: u64, stack: u32) -> (u64, Option<usize>) {
+        let Some(module) = self.module(address, stack) else { return (address, None) };
+        let file = self.file_of[module];
+        let moved = self.files[file].load_bias.wrapping_sub(self.modules[module].load_bias);
+        (address.wrapping_add(moved), Some(file))
     }
 
     /// The module that a frame of the stack `stack` lies in; the one seen last if there are several.
-    fn find(&self, address: u64, stack: u32) -> Option<usize> {
+    fn module(&self, address: u64, stack: u32) -> Option<usize> {
         let end = self.by_start.partition_point(|&(start, _)| start <= address);
         (0..end)
             .rev()

@@ -264,6 +264,7 @@ impl SegmentReader {
         let process = self.process_in(header.state);
         let memory = if process.state == ProcessState::Running { process::memory(self.pid) } else { None };
         Ok(Snapshot {
+            former: Vec::new(),
             process,
             taken_ns: clock_ns(ClockId::Monotonic),
             taken_realtime_ns: clock_ns(ClockId::Realtime),

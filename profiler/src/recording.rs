@@ -5,10 +5,13 @@
 //!            (words)                   (one order, blocks)             (columns)          (profiles at any moment)
 //! ```
 //!
+//! A file may have several parts, one for each time that it was recorded to (`append.rs`).
+//!
 //! The recorder keeps no more than the blocks in use and the stacks, both bounded, so that its memory does not depend on
 //! what it records.
 
 pub mod analysis;
+pub mod append;
 pub mod call_paths;
 pub mod format;
 pub mod live_table;

@@ -11,6 +11,8 @@ pub const HOST: u16 = poolscope_wire::kind::HOST;
 pub struct Snapshot {
     /// Whose segment it is.
     pub process: ProcessInfo,
+    /// Whose the first stacks are, if a recording is of several processes: each with the stack after its last, ascending.
+    pub former: Vec<(u32, ProcessInfo)>,
     /// When it was read: nanoseconds of `CLOCK_MONOTONIC`.
     pub taken_ns: u64,
     /// When it was read: nanoseconds of `CLOCK_REALTIME`.
@@ -44,6 +46,12 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Whose a stack is.
+    pub fn process_of(&self, stack: u32) -> &ProcessInfo {
+        let at = self.former.partition_point(|&(end, _)| end <= stack);
+        self.former.get(at).map_or(&self.process, |(_, process)| process)
+    }
+
     /// The statistics of the pool, as the process itself would give them.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats {
@@ -80,6 +88,13 @@ pub struct ProcessInfo {
     pub start_monotonic_ns: u64,
     /// A forked child that did not exec.
     pub forked: bool,
+}
+
+impl ProcessInfo {
+    /// Process id and start: no two processes have both.
+    pub fn identity(&self) -> (u32, u64) {
+        (self.pid, self.start_realtime_ns)
+    }
 }
 
 /// Whether the process of a segment still runs.

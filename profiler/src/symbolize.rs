@@ -61,7 +61,8 @@ pub struct SymbolCache {
     debug_dirs: Vec<PathBuf>,
     /// The kernel's library, once it was asked for.
     vdso: Option<Option<Vdso>>,
-    generated: PerfMap,
+    /// By [`ProcessInfo::identity`].
+    generated: HashMap<(u32, u64), PerfMap>,
     warnings: Vec<SymbolWarning>,
 }
 
@@ -95,7 +96,7 @@ impl SymbolCache {
     /// under `.build-id`, and under the names that debug links have.
     pub fn with_debug_dirs(debug_dirs: &[PathBuf]) -> Self {
         let debug_dirs = debug_dirs.iter().cloned().chain(symbol_files::DEBUG_DIRS.map(PathBuf::from)).collect();
-        Self { modules: HashMap::new(), debug_dirs, vdso: None, generated: PerfMap::default(), warnings: Vec::new() }
+        Self { modules: HashMap::new(), debug_dirs, vdso: None, generated: HashMap::new(), warnings: Vec::new() }
     }
 
     /// The functions at `address` (already less one for a return address) in a module of a process, innermost first;
@@ -119,12 +120,12 @@ impl SymbolCache {
 
     /// Reads what a process has said since the last call of the code that it generated. True if there is anything new.
     pub fn update_generated(&mut self, process: &ProcessInfo) -> bool {
-        self.generated.update(process)
+        self.generated.entry(process.identity()).or_default().update(process)
     }
 
-    /// The generated function at an address of no module, as [`update_generated`](Self::update_generated) knows it.
-    pub fn generated(&self, address: u64) -> Option<Frame> {
-        self.generated.frame(address)
+    /// The generated function at an address of no module of a process ([`ProcessInfo::identity`]), as [`update_generated`](Self::update_generated) knows it.
+    pub fn generated(&self, process: (u32, u64), address: u64) -> Option<Frame> {
+        self.generated.get(&process)?.frame(address)
     }
 
     /// Takes what went wrong since the last call; each module is reported once.

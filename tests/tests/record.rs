@@ -95,11 +95,18 @@ fn steps(pool: &Pool) -> Running {
 fn attach(pool: &Pool, target: &mut Running, options: &[&str], step: &mut u32) -> Running {
     // That of a recorder before it.
     let _ = std::fs::remove_file(pool.files().join(FILE));
+    attach_to_file(pool, target, options, step)
+}
+
+/// The same, whatever the file has.
+fn attach_to_file(pool: &Pool, target: &mut Running, options: &[&str], step: &mut u32) -> Running {
+    let len = || std::fs::metadata(pool.files().join(FILE)).map_or(0, |file| file.len());
+    let before = len();
     let mut recorder = pool.poolscope().args(["record", &target.pid().to_string(), "-o", FILE]).args(options).start();
     // The program answers when it allocates.
     recorder.wait_until("the program answered", |_| {
         take_step(target, step);
-        std::fs::metadata(pool.files().join(FILE)).is_ok_and(|file| file.len() > 0).then_some(())
+        (len() > before).then_some(())
     });
     recorder
 }
@@ -222,6 +229,147 @@ fn a_recorder_that_is_killed_leaves_a_file_that_can_be_read_and_a_program_that_g
     assert_eq!(recorder.finish().code(), 0);
     target.send("end\n");
     assert_eq!(target.finish().code(), 0);
+}
+
+#[test]
+fn another_run_is_appended_and_every_command_reads_both() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    let calls = [traced.to_str().unwrap(), "calls"];
+    // As in a loop: the first one finds no file.
+    let output = record(&pool, &["--lossless", "--append"], &calls);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let one = report(&pool, &[]);
+    std::fs::copy(pool.files().join(FILE), pool.files().join("one.rec")).unwrap();
+    let output = record(&pool, &["--lossless", "--append"], &calls);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let output = record(&pool, &["--lossless", "--append"], &["env", "A=1", calls[0], "fork"]);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    assert!(output.stderr.contains("the recording begins anew"), "{}", output.report());
+
+    let all = report(&pool, &[]);
+    assert_nothing_lost(&all);
+    let parts = all["parts"].as_array().expect("parts");
+    let figures: Vec<[u64; 3]> =
+        parts.iter().map(|part| ["from_us", "to_us", "pid"].map(|key| number(part, &[key]))).collect();
+    assert!(
+        figures.len() == 3 && figures.windows(2).all(|pair| pair[0][1] <= pair[1][0] && pair[0][2] != pair[1][2]),
+        "{figures:?}"
+    );
+    let said = |of: &Value| by_function(of)["with_calloc"];
+    assert_eq!(said(&all), said(&one).map(|figure| 2 * figure));
+    let sites = |of: &Value| {
+        of["sites"].as_array().expect("sites").iter().filter(|site| site["frames"][0]["name"] == "with_realloc").count()
+    };
+    assert_eq!(sites(&all), sites(&one), "the same call path is one site, wherever the program was loaded");
+    assert_eq!(number(&all, &["in_use", "objects"]), number(&parts[2], &["in_use", "objects"]));
+    let first = report(&pool, &["--to", &(figures[0][1] as f64 / 1e6).to_string()]);
+    assert_eq!((first["parts"].as_array().map(Vec::len), number(&first, &["pid"])), (Some(1), figures[0][2]));
+
+    let run = |args: &[&str]| {
+        let output = pool.poolscope().args(args).run();
+        assert_eq!(output.code(), 0, "{}", output.report());
+        output.stdout
+    };
+    run(&["dump", FILE, "--allocs", "-o", "all.pb.gz"]);
+    pprof_rules::check(
+        &pool.files().join("all.pb.gz"),
+        &Expected { main: "traced", shown: "alloc_space", delta: false },
+    );
+    run(&["flamegraph", FILE, "--metric", "alloc_space", "-o", "all.svg"]);
+    assert!(std::fs::read_to_string(pool.files().join("all.svg")).unwrap().contains("with_large"));
+    let changes: Value =
+        serde_json::from_str(&run(&["diff", "one.rec", FILE, "--metric", "alloc_objects", "--json"])).unwrap();
+    let changed = serde_json::to_string(&changes).unwrap();
+    assert!(changed.contains("with_calloc") && !changed.contains("[traced+"), "{changed}");
+    let text = run(&["report", FILE]);
+    assert!(text.contains("in 3 parts") && text.contains("at its end"), "{text}");
+    run(&["report", FILE, "--html", "page.html"]);
+    assert!(std::fs::read_to_string(pool.files().join("page.html")).unwrap().contains("<h2>Parts</h2>"));
+}
+
+#[test]
+fn a_process_is_recorded_on_after_its_recorder_was_killed_in_the_middle_of_a_block() {
+    let pool = Pool::new();
+    let (mut target, mut step) = (steps(&pool), 0);
+    let mut recorder = attach(&pool, &mut target, &["--lossless"], &mut step);
+    let file = pool.files().join(FILE);
+    let len = || std::fs::metadata(&file).unwrap().len();
+    for what in ["a block was written", "another was written"] {
+        let before = len();
+        recorder.wait_until(what, |_| {
+            take_step(&mut target, &mut step);
+            (len() > before + 2048).then_some(())
+        });
+    }
+    // Kills it.
+    drop(recorder);
+    let whole = len();
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(whole - 7).unwrap();
+    let first = report(&pool, &[]);
+    assert_eq!(first["finished"].as_bool(), Some(false));
+
+    let from = step;
+    let recorder = attach_to_file(&pool, &mut target, &["--lossless", "--append"], &mut step);
+    for _ in 0..5 {
+        take_step(&mut target, &mut step);
+    }
+    recorder.signal(libc::SIGINT);
+    let output = recorder.finish();
+    assert_eq!(output.code(), 0, "{}", output.report());
+    assert!(output.stderr.contains("of a block that is not whole were cut off"), "{}", output.report());
+    let both = report(&pool, &[]);
+    assert_nothing_lost(&both);
+    let parts = both["parts"].as_array().expect("parts");
+    assert_eq!(
+        (parts.len(), parts[0]["pid"].as_u64(), parts[1]["pid"].as_u64()),
+        (2, first["pid"].as_u64(), first["pid"].as_u64())
+    );
+    assert_eq!(number(&parts[0], &["allocated", "objects"]), number(&first, &["allocated", "objects"]));
+    let appended = number(&parts[1], &["allocated", "objects"]);
+    assert!((5000..=u64::from(step - from) * 1000 + 100).contains(&appended), "{appended}");
+    assert_eq!(by_function(&both)["step"][0], by_function(&first)["step"][0] + appended);
+    let cautions = both["cautions"].to_string();
+    assert!(cautions.contains("the recording of part 1 was not finished"), "{cautions}");
+    target.send("end\n");
+    assert_eq!(target.finish().code(), 0);
+}
+
+#[test]
+fn what_cannot_be_appended_to_is_left_as_it_is() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    let output = record(&pool, &[], &[traced.to_str().unwrap(), "calls"]);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let whole = std::fs::read(pool.files().join(FILE)).unwrap();
+    let mut damaged = whole.clone();
+    let middle = whole.windows(4).position(|bytes| bytes == b"PBLK").unwrap() + 60;
+    let middle = middle + whole[middle..].windows(4).position(|bytes| bytes == b"PBLK").unwrap();
+    damaged[middle + 20] ^= 1;
+    for (file, bytes, says) in [
+        ("other", &b"not a recording at all"[..], "is no recording"),
+        ("newer", b"POOLRECO\x63\0\0\0\0\0\0\0", "of version 99"),
+        ("cut", b"POOLRECO\x02\0\0\0\0\0\0\0", "its first block is missing"),
+        ("damaged", &damaged, "record to another file"),
+    ] {
+        std::fs::write(pool.files().join(file), bytes).unwrap();
+        let output = pool.poolscope().args(["record", "--append", "-o", file, "--", "/bin/true"]).run();
+        assert!(output.code() == 2 && output.stderr.contains(says), "{file}: {}", output.report());
+        assert_eq!(std::fs::read(pool.files().join(file)).unwrap(), bytes, "{file}");
+    }
+    let output = pool.poolscope().args(["record", "--append", "--limit", "64K", "-o", FILE, "--", "/bin/true"]).run();
+    assert!(output.code() == 2 && output.stderr.contains("--limit is"), "{}", output.report());
+
+    let (mut target, mut step) = (steps(&pool), 0);
+    let _first = attach(&pool, &mut target, &[], &mut step);
+    for option in [&["--append"][..], &[]] {
+        let second = pool.poolscope().args(["record", "-o", FILE]).args(option).args(["--", "/bin/true"]).run();
+        assert!(
+            second.code() == 2 && second.stderr.contains("another `poolscope record` writes to"),
+            "{}",
+            second.report()
+        );
+    }
 }
 
 #[test]
@@ -410,7 +558,7 @@ fn recordings_are_read_by_every_command_that_reads_profiles() {
 fn what_is_no_recording_and_what_cannot_be_recorded_is_said() {
     let pool = Pool::new();
     std::fs::write(pool.files().join("other"), "not a recording at all").unwrap();
-    std::fs::write(pool.files().join("cut"), &b"POOLRECO\x01\0\0\0\0\0\0\0"[..]).unwrap();
+    std::fs::write(pool.files().join("cut"), &b"POOLRECO\x02\0\0\0\0\0\0\0"[..]).unwrap();
     std::fs::write(pool.files().join("newer"), &b"POOLRECO\x63\0\0\0\0\0\0\0"[..]).unwrap();
     let other = Program::new("sleep").arg("100").start();
     let pid = other.pid().to_string();

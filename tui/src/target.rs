@@ -92,7 +92,7 @@ fn load_recording(path: &str) -> Result<Loaded, Failure> {
         sink::say(&format!("{warning}"));
     }
     for caution in analysis.cautions() {
-        sink::say(&caution);
+        sink::say(caution);
     }
     let program = analysis.session.exe.rsplit('/').next().unwrap_or_default();
     let label = format!("{program} (pid {}, recorded)", analysis.session.pid);

@@ -9,11 +9,11 @@ use poolscope_wire::{kind, stack_flags};
 
 use super::call_paths::frames;
 use super::reader::{RecordingError, RecordingReader, Tail};
-use super::replay::{Happening, InUse, Replay, State};
+use super::replay::{Happening, InUse, MOST_THREADS, Part, Replay, State};
 use super::session::{Session, Summary};
 use crate::builder::ProfileBuilder;
 use crate::profile::Profile;
-use crate::snapshot::{Amount, Dropped, HOST, LiveBlock, PeakMoment, Snapshot, Stack, Tiers};
+use crate::snapshot::{Amount, Dropped, HOST, LiveBlock, Module, PeakMoment, ProcessInfo, Snapshot, Stack, Tiers};
 
 /// Points of the timeline, at most.
 pub const TIMELINE: usize = 512;
@@ -145,6 +145,25 @@ pub struct PeakFound {
     pub events: u64,
 }
 
+/// What one part of a recording comes to.
+#[derive(Clone, Debug, Default)]
+pub struct PartFigures {
+    /// Whose recording it is.
+    pub session: Session,
+    /// Why it ended; empty if its end is missing.
+    pub ended: String,
+    /// Time of its last event, microseconds since the start of the first part.
+    pub end_us: u64,
+    /// Allocated.
+    pub allocated: Count,
+    /// Frees.
+    pub frees: u64,
+    /// Most in use.
+    pub peak: Count,
+    /// In use at its end.
+    pub at_end: Count,
+}
+
 /// How pages of the page heap were used at the end.
 #[derive(Clone, Debug, Default)]
 pub struct Pages {
@@ -165,8 +184,11 @@ pub struct Pages {
 /// Everything that a report says.
 #[derive(Debug)]
 pub struct Analysis {
-    /// Whose recording it is.
+    /// Whose recording the last part is that was looked at: what is in use at the end is in use there.
     pub session: Session,
+    /// The parts of the file that were looked at.
+    pub parts: Vec<PartFigures>,
+    cautions: Vec<String>,
     /// Losses and threads.
     pub summary: Summary,
     /// How the file ends.
@@ -224,6 +246,8 @@ struct Collector {
     span_us: u64,
     timeline: Vec<Span>,
     threads: Vec<ThreadFigures>,
+    parts: Vec<PartFigures>,
+    peak_part: usize,
     started: bool,
     end_us: u64,
 }
@@ -244,6 +268,8 @@ impl Collector {
             span_us: 1000,
             timeline: Vec::new(),
             threads: Vec::new(),
+            parts: Vec::new(),
+            peak_part: 0,
             started: question.from_us == 0,
             end_us: 0,
         }
@@ -259,6 +285,8 @@ impl Collector {
         span.seen = true;
         span.most_bytes = span.most_bytes.max(state.bytes);
         span.most_objects = span.most_objects.max(state.objects);
+        grown(&mut self.parts, state.part).see(state, happening);
+        let span = self.span(state.time_us);
         match happening {
             Happening::Alloc(block) | Happening::Unfollowed(block) => {
                 span.allocs += 1;
@@ -266,6 +294,7 @@ impl Collector {
                 if matches!(happening, Happening::Unfollowed(_)) {
                     self.unfollowed += 1;
                 } else if state.bytes > self.peak.count.bytes {
+                    self.peak_part = state.part;
                     self.peak = PeakFound {
                         count: Count { objects: state.objects, bytes: state.bytes },
                         time_us: state.time_us,
@@ -291,7 +320,7 @@ impl Collector {
 
     fn thread(&mut self, thread: u32) -> &mut ThreadFigures {
         // More than a recorder writes down are one.
-        grown(&mut self.threads, (thread as usize).min(1 << 16))
+        grown(&mut self.threads, thread.min(MOST_THREADS) as usize)
     }
 
     fn allocated(&mut self, block: &InUse) {
@@ -353,6 +382,32 @@ fn grown<T: Default + Clone>(list: &mut Vec<T>, at: usize) -> &mut T {
     &mut list[at]
 }
 
+impl PartFigures {
+    fn see(&mut self, state: &State, happening: Happening<'_>) {
+        self.end_us = state.time_us;
+        self.at_end = Count { objects: state.objects, bytes: state.bytes };
+        if state.bytes > self.peak.bytes {
+            self.peak = self.at_end;
+        }
+        match happening {
+            Happening::Alloc(block) | Happening::Unfollowed(block) => self.allocated.add(block.size),
+            Happening::Free(_) | Happening::FreeUnknown => self.frees += 1,
+            Happening::FreeLost(_) => {}
+        }
+    }
+
+    /// The figures of the parts that a replay has reached.
+    fn of(replay: &Replay, mut figures: Vec<PartFigures>) -> Vec<PartFigures> {
+        figures.resize(replay.state.part + 1, PartFigures::default());
+        for (figures, part) in figures.iter_mut().zip(&replay.parts) {
+            figures.session = part.session.clone();
+            figures.ended.clone_from(&part.summary.ended);
+            figures.end_us = figures.end_us.max(part.session.begins_us);
+        }
+        figures
+    }
+}
+
 /// What was in use by stack at one moment.
 fn in_use_by_stack(state: &State, stacks: &mut Vec<Figures>, mut place: impl FnMut(&mut Figures) -> &mut Count) {
     for (_, block) in state.in_use() {
@@ -392,7 +447,7 @@ impl Analysis {
         for (_, block) in state.in_use() {
             collector.thread(block.thread).at_end.add(block.size);
         }
-        let pages = pages(&replay, reader.session().page_bytes, &mut collector.stacks);
+        let pages = pages(&replay, replay.last().session.page_bytes, &mut collector.stacks);
 
         // Once more, up to the peak.
         let peak = collector.peak;
@@ -405,10 +460,15 @@ impl Analysis {
         let mut total = Figures::default();
         collector.stacks.iter().for_each(|figures| total.join(figures));
         collector.total = total;
-        let snapshot = snapshot(reader.session(), &replay, &collector);
+        let summary = replay.summary();
+        let snapshot = snapshot(&replay, &summary, &collector);
         let (mut profile, site_of_stacks) = builder.build_with_sites(&snapshot);
-        profile.comments = comments(reader.session(), &replay, collector.unfollowed);
-        profile.thread_names = thread_names(&replay.summary);
+        let parts = PartFigures::of(&replay, std::mem::take(&mut collector.parts));
+        let cautions = cautions(&parts, &summary, &replay.tail, collector.unfollowed);
+        let session = replay.last().session.clone();
+        profile.comments = vec![format!("{} (pid {}, recorded)", session.command(), session.pid)];
+        profile.comments.extend(cautions.iter().cloned());
+        profile.thread_names = thread_names(&summary);
         let mut sites = vec![Figures::default(); profile.sites.len()];
         for (figures, site) in collector.stacks.iter().zip(&site_of_stacks) {
             if let Some(site) = site.and_then(|site| sites.get_mut(site)) {
@@ -418,12 +478,12 @@ impl Analysis {
         let mut common_sizes: Vec<(u64, u64)> = collector.size_counts.into_iter().collect();
         common_sizes.sort_by_key(|&(size, count)| (std::cmp::Reverse(count), size));
         common_sizes.truncate(100);
-        collector
-            .threads
-            .resize(collector.threads.len().max(replay.summary.threads.len().min(1 << 16)), ThreadFigures::default());
+        collector.threads.resize(collector.threads.len().max(summary.threads.len()), ThreadFigures::default());
         Ok(Analysis {
-            session: reader.session().clone(),
-            summary: replay.summary,
+            session,
+            parts,
+            cautions,
+            summary,
             tail: replay.tail,
             file_bytes: reader.len(),
             question,
@@ -447,8 +507,8 @@ impl Analysis {
     }
 
     /// What a reader of any figure has to know first; empty if there is nothing.
-    pub fn cautions(&self) -> Vec<String> {
-        cautions(&self.session, &self.summary, &self.tail, self.unfollowed)
+    pub fn cautions(&self) -> &[String] {
+        &self.cautions
     }
 }
 
@@ -466,7 +526,7 @@ fn filled(mut timeline: Vec<Span>) -> Vec<Span> {
 }
 
 /// What a reader of any figure has to know first.
-fn cautions(session: &Session, summary: &Summary, tail: &Tail, unfollowed: u64) -> Vec<String> {
+fn cautions(parts: &[PartFigures], summary: &Summary, tail: &Tail, unfollowed: u64) -> Vec<String> {
     use crate::figures::{bytes, count};
     let mut cautions = Vec::new();
     for ring in summary.losses.iter().filter(|ring| ring.allocs + ring.frees > 0) {
@@ -498,17 +558,18 @@ fn cautions(session: &Session, summary: &Summary, tail: &Tail, unfollowed: u64) 
             cautions.push(format!("the file is damaged from byte {offset} on ({why}): the last {lost} are left out"));
         }
     }
-    if !session.from_start {
-        cautions.push("what was allocated before the recording began is not in it".to_owned());
+    let of_part = |part: usize| if parts.len() > 1 { format!(" of part {}", part + 1) } else { String::new() };
+    for part in (0..parts.len().saturating_sub(1)).filter(|&part| parts[part].ended.is_empty()) {
+        cautions.push(format!("the recording{} was not finished: its end is missing", of_part(part)));
+    }
+    for (part, _) in parts.iter().enumerate().filter(|(_, part)| !part.session.from_start) {
+        cautions.push(format!("what was allocated before the recording{} began is not in it", of_part(part)));
+    }
+    if parts.len() > 1 {
+        cautions
+            .push(format!("what is in use at the end is what part {} had: the other parts ended before", parts.len()));
     }
     cautions
-}
-
-fn comments(session: &Session, replay: &Replay, unfollowed: u64) -> Vec<String> {
-    let command = if session.args.is_empty() { session.exe.clone() } else { session.args.join(" ") };
-    let mut comments = vec![format!("{command} (pid {}, recorded)", session.pid)];
-    comments.extend(cautions(session, &replay.summary, &replay.tail, unfollowed));
-    comments
 }
 
 fn thread_names(summary: &Summary) -> BTreeMap<u32, String> {
@@ -521,7 +582,8 @@ fn amount(count: Count) -> Amount {
 }
 
 /// The recording as the rest of the profiler knows processes: as it is at the end of the replay.
-fn snapshot(session: &Session, replay: &Replay, collector: &Collector) -> Snapshot {
+fn snapshot(replay: &Replay, summary: &Summary, collector: &Collector) -> Snapshot {
+    let session = &replay.last().session;
     let stacks = replay.paths.iter().enumerate().map(|(at, path)| {
         let figures = collector.stacks.get(at).copied().unwrap_or_default();
         Stack {
@@ -538,7 +600,7 @@ fn snapshot(session: &Session, replay: &Replay, collector: &Collector) -> Snapsh
     for (_, block) in replay.state.in_use() {
         *live.entry((block.stack, block.size, block.thread)).or_default() += 1;
     }
-    let tid = |thread: u32| replay.summary.threads.get(thread as usize).map_or(0, |thread| thread.tid);
+    let tid = |thread: u32| summary.threads.get(thread as usize).map_or(0, |thread| thread.tid);
     let live = live.into_iter().map(|((stack, size, thread), count)| LiveBlock {
         stack,
         address: 0,
@@ -550,15 +612,20 @@ fn snapshot(session: &Session, replay: &Replay, collector: &Collector) -> Snapsh
         kind: HOST,
         device: 0,
     });
-    let end_ns = collector.end_us.saturating_mul(1000);
+    let of_peak = &replay.parts[collector.peak_part].session;
     let peak = PeakMoment {
         bytes: collector.peak.count.bytes,
-        time_ns: session.recorded_monotonic_ns.saturating_add(collector.peak.time_us.saturating_mul(1000)),
+        // Counted from the start of the process that had it.
+        time_ns: of_peak
+            .monotonic_ns(collector.peak.time_us)
+            .saturating_sub(of_peak.start_monotonic_ns)
+            .saturating_add(session.start_monotonic_ns),
     };
     Snapshot {
         process: session.process(),
-        taken_ns: session.recorded_monotonic_ns.saturating_add(end_ns),
-        taken_realtime_ns: session.recorded_realtime_ns.saturating_add(end_ns),
+        former: former(&replay.parts),
+        taken_ns: session.monotonic_ns(collector.end_us),
+        taken_realtime_ns: session.realtime_ns(collector.end_us),
         period_bytes: 1,
         exact: true,
         page_bytes: session.page_bytes,
@@ -568,11 +635,33 @@ fn snapshot(session: &Session, replay: &Replay, collector: &Collector) -> Snapsh
         classes: Vec::new(),
         threads: Vec::new(),
         stacks: stacks.collect(),
-        modules: replay.modules.iter().map(super::session::RecordedModule::module).collect(),
+        modules: replay
+            .parts
+            .iter()
+            .enumerate()
+            .flat_map(|(at, part)| modules(part, replay.parts.get(at + 1)))
+            .collect(),
         live: live.collect(),
         devices: Vec::new(),
         memory: None,
     }
+}
+
+/// The modules of a part, for the stacks of all parts.
+fn modules(part: &Part, next: Option<&Part>) -> impl Iterator<Item = Module> {
+    // Stack 0 is the unknown one, and the first of a part is 1.
+    let end = next.map_or(u32::MAX, |next| next.first_stack + 1);
+    part.modules.iter().map(move |module| {
+        let mut module = module.module();
+        let moved = |stack: u32| stack.max(1).saturating_add(part.first_stack).min(end);
+        module.stacks = moved(module.stacks.start)..moved(module.stacks.end);
+        module
+    })
+}
+
+/// The processes of all parts but the last, each with the stack after its last.
+fn former(parts: &[Part]) -> Vec<(u32, ProcessInfo)> {
+    parts.windows(2).map(|pair| (pair[1].first_stack + 1, pair[0].session.process())).collect()
 }
 
 /// Who holds pages that are nearly empty, by where blocks lay when that was last written down.

@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 
-/// Most nodes: 28 bytes each.
+/// Most nodes of a file: 28 bytes each.
 pub const MAX_NODES: usize = 2 << 20;
-/// Most stacks.
+/// Most stacks of a file.
 pub const MAX_STACKS: usize = 1 << 20;
 
 /// The stack that is not known: it has no frames.
@@ -38,24 +38,33 @@ pub struct CallPaths {
     index: Vec<u32>,
     paths: Vec<Path>,
     path_index: HashMap<Path, u32>,
+    most_nodes: usize,
+    most_paths: usize,
     /// Stacks that found no room.
     pub refused: u64,
 }
 
 impl Default for CallPaths {
     fn default() -> Self {
+        Self::beside(0, 0)
+    }
+}
+
+impl CallPaths {
+    /// None yet, beside so many nodes and stacks that are in the file already.
+    pub fn beside(nodes: usize, paths: usize) -> Self {
         let unknown = Path { node: 0, flags: 0 };
         Self {
             nodes: vec![Node { parent: 0, address: 0 }],
             index: vec![0; 1 << 12],
             paths: vec![unknown],
             path_index: HashMap::new(),
+            most_nodes: MAX_NODES.saturating_sub(nodes),
+            most_paths: MAX_STACKS.saturating_sub(paths),
             refused: 0,
         }
     }
-}
 
-impl CallPaths {
     /// Nodes, the root included.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
@@ -82,7 +91,7 @@ impl CallPaths {
         if let Some(&known) = self.path_index.get(&path) {
             return known;
         }
-        if self.paths.len() >= MAX_STACKS {
+        if self.paths.len() >= self.most_paths {
             self.refused += 1;
             return UNKNOWN;
         }
@@ -107,7 +116,7 @@ impl CallPaths {
                 _ => at = (at + 1) & mask,
             }
         }
-        if self.nodes.len() >= MAX_NODES {
+        if self.nodes.len() >= self.most_nodes {
             return None;
         }
         let node = self.nodes.len() as u32;

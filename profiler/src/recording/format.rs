@@ -4,9 +4,13 @@
 //! MAGIC, version | block | block | ... | index block, footer
 //! ```
 //!
+//! A file has one part or more: each begins with a block that says whose recording it is, and has its own numbers of
+//! stacks, threads and blocks, its own modules and its own summary. Times go on from part to part. Appending puts a part
+//! in the place of the index, and a new index behind it.
+//!
 //! A block is a header of 48 bytes with checksums and what follows it, so that a file which ends in the middle (its recorder
 //! was killed, the disk was full) is read up to there. Blocks are only ever appended. The index at the end says where the
-//! blocks lie; without it they are found one after the other.
+//! blocks of all parts lie; without it they are found one after the other.
 //!
 //! Numbers of events lie in columns: each is cut into planes of bytes, the lowest bytes first, and each plane is
 //! compressed by itself (zstd). Bytes that are always zero take nothing then.
@@ -18,7 +22,7 @@ use poolscope_wire::trace::check_word;
 /// The first eight bytes of a recording.
 pub const MAGIC: [u8; 8] = *b"POOLRECO";
 /// Version of the format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes before the first block.
 pub const FILE_HEADER_LEN: usize = 16;
 /// Bytes of a block's header.
@@ -29,6 +33,8 @@ pub const FOOTER_MAGIC: [u8; 8] = *b"RECOINDX";
 pub const FOOTER_LEN: usize = 24;
 /// No block is larger, packed or not.
 pub const MAX_BLOCK: u32 = 64 << 20;
+/// Most parts of a file.
+pub const MAX_PARTS: usize = 4096;
 /// Most events of a block.
 pub const BLOCK_EVENTS: usize = 1 << 17;
 
@@ -38,7 +44,7 @@ const BLOCK_MAGIC: u32 = 0x4b4c_4250;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// Whose recording it is: JSON.
+    /// A part begins; whose recording it is: JSON.
     Session = 1,
     /// Executables and libraries: JSON, all that are known.
     Modules = 2,
@@ -70,7 +76,7 @@ pub struct BlockHeader {
     pub stored: u32,
     /// Events in it.
     pub events: u32,
-    /// Time of the first event, microseconds since the start.
+    /// Time of the first event, microseconds since the start of the first part.
     pub first_us: u64,
     /// Time of the last one.
     pub last_us: u64,

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use super::analysis::{Analysis, Count, Figures};
-use super::report::{growth, lifetime_label, ranked, size_label, thread_label, time};
+use super::report::{growth, lifetime_label, part_time, ranked, size_label, thread_label, time};
 use crate::figures::{bytes, count, grouped};
 use crate::flamegraph;
 use crate::profile::Metric;
@@ -36,8 +36,7 @@ fn escaped(text: &str) -> String {
 
 /// Writes the page.
 pub fn write_page(analysis: &Analysis, mut out: impl Write) -> io::Result<()> {
-    let session = &analysis.session;
-    let command = if session.args.is_empty() { session.exe.clone() } else { session.args.join(" ") };
+    let command = analysis.session.command();
     write!(
         out,
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
@@ -48,6 +47,9 @@ pub fn write_page(analysis: &Analysis, mut out: impl Write) -> io::Result<()> {
         escaped(&command)
     )?;
     out.write_all(head(analysis).as_bytes())?;
+    if analysis.parts.len() > 1 {
+        section(&mut out, "Parts", &parts(analysis))?;
+    }
     section(&mut out, "In use over time", &timeline(analysis))?;
     section(&mut out, "Allocations over time", &rates(analysis))?;
     let peak = &analysis.peak;
@@ -98,9 +100,33 @@ fn head(analysis: &Analysis) -> String {
     item("file", bytes(analysis.file_bytes as f64));
     text.push_str("</dl>\n");
     for caution in analysis.cautions() {
-        let _ = writeln!(text, "<p class=\"caution\">{}</p>", escaped(&caution));
+        let _ = writeln!(text, "<p class=\"caution\">{}</p>", escaped(caution));
     }
     text
+}
+
+fn parts(analysis: &Analysis) -> String {
+    let mut text = String::from(
+        "<table><thead><tr><th>part</th><th>from</th><th>for</th><th>allocations</th><th>frees</th><th>peak</th>\
+         <th>at its end</th><th>process</th></tr></thead><tbody>",
+    );
+    for (at, part) in analysis.parts.iter().enumerate() {
+        let (from, length) = part_time(part);
+        let _ = write!(
+            text,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{} (pid {})</td></tr>",
+            at + 1,
+            time(from),
+            time(length),
+            grouped(part.allocated.objects),
+            grouped(part.frees),
+            bytes(part.peak.bytes as f64),
+            bytes(part.at_end.bytes as f64),
+            escaped(&part.session.command()),
+            part.session.pid
+        );
+    }
+    text + "</tbody></table>\n"
 }
 
 const WIDTH: f64 = 1000.0;

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use super::call_paths::{MAX_NODES, MAX_STACKS, Node, Path as CallPath};
 use super::format::{
-    BLOCK_EVENTS, BLOCK_HEADER_LEN, BlockHeader, Damaged, EventColumns, FILE_HEADER_LEN, FOOTER_LEN, Kind, Unpacker,
-    VERSION, op, parse_footer, read_file_header,
+    BLOCK_EVENTS, BLOCK_HEADER_LEN, BlockHeader, Damaged, EventColumns, FILE_HEADER_LEN, FOOTER_LEN, Kind, MAX_PARTS,
+    Unpacker, VERSION, op, parse_footer, read_file_header,
 };
 use super::session::{RecordedModule, Session, Summary};
 
@@ -76,6 +76,8 @@ pub enum Tail {
 /// A block, unpacked.
 #[derive(Debug)]
 pub enum Block {
+    /// A part begins that was appended.
+    Part(Box<Session>),
     /// Events.
     Events(EventColumns),
     /// New nodes and stacks.
@@ -109,6 +111,10 @@ pub struct RecordingReader {
     offset: u64,
     nodes: usize,
     paths: usize,
+    parts: usize,
+    /// Nodes and stacks of the parts before this one.
+    nodes_before: usize,
+    paths_before: usize,
     tail: Option<Tail>,
 }
 
@@ -138,6 +144,9 @@ impl RecordingReader {
             offset: FILE_HEADER_LEN as u64,
             nodes: 1,
             paths: 1,
+            parts: 1,
+            nodes_before: 0,
+            paths_before: 0,
             tail: None,
         };
         let Some((header, payload)) = reader.next_raw()? else {
@@ -151,7 +160,7 @@ impl RecordingReader {
         Ok(reader)
     }
 
-    /// Whose recording it is.
+    /// Whose recording the first part is.
     pub fn session(&self) -> &Session {
         &self.session
     }
@@ -192,7 +201,8 @@ impl RecordingReader {
             .seek(SeekFrom::Start(first))
             .map_err(|source| RecordingError::File { path: self.path.clone(), source })?;
         self.offset = first;
-        (self.nodes, self.paths) = (1, 1);
+        (self.nodes, self.paths, self.parts) = (1, 1, 1);
+        (self.nodes_before, self.paths_before) = (0, 0);
         self.tail = None;
         Ok(())
     }
@@ -241,13 +251,13 @@ impl RecordingReader {
                 Kind::Addresses => addresses(&payload),
                 Kind::Modules => return self.json(&payload).map(|modules| Some(Block::Modules(modules))),
                 Kind::Summary => return self.json(&payload).map(|summary| Some(Block::Summary(summary))),
-                Kind::Session => Err(Damaged("a second block says whose recording it is")),
+                Kind::Session => return self.part(&payload).map(|session| Some(Block::Part(Box::new(session)))),
                 Kind::Index => {
                     if self.is_footer(at)? {
                         self.tail = Some(Tail::Finished);
                         return Ok(None);
                     }
-                    // More was appended.
+                    // Its recorder was killed before the footer.
                     continue;
                 }
             };
@@ -268,6 +278,38 @@ impl RecordingReader {
         let read = self.file.read_exact(&mut bytes);
         read.map_err(|source| RecordingError::File { path: self.path.clone(), source })?;
         Ok(parse_footer(&bytes) == Some(index))
+    }
+
+    fn part(&mut self, payload: &[u8]) -> Result<Session, RecordingError> {
+        self.parts += 1;
+        if self.parts > MAX_PARTS {
+            return Err(self.damaged("it has more parts than any recording"));
+        }
+        self.nodes_before += self.nodes - 1;
+        self.paths_before += self.paths - 1;
+        (self.nodes, self.paths) = (1, 1);
+        self.json(payload)
+    }
+
+    /// Nodes and stacks of all parts so far.
+    fn stacks_so_far(&self) -> (usize, usize) {
+        (self.nodes_before + self.nodes, self.paths_before + self.paths)
+    }
+
+    /// Nodes and stacks of all parts, of which `index` says where the blocks lie.
+    pub(super) fn count_stacks(&mut self, index: &[(u64, BlockHeader)]) -> Result<(usize, usize), RecordingError> {
+        self.rewind()?;
+        let wanted = |kind| matches!(kind, Kind::Session | Kind::Stacks);
+        for &(offset, _) in index.iter().skip(1).filter(|(_, header)| wanted(header.kind)) {
+            self.file
+                .seek(SeekFrom::Start(offset))
+                .map_err(|source| RecordingError::File { path: self.path.clone(), source })?;
+            self.offset = offset;
+            if self.next_block()?.is_none() {
+                return Err(self.damaged("a block can't be read; nothing is appended, record to another file"));
+            }
+        }
+        Ok(self.stacks_so_far())
     }
 
     fn events(&self, payload: &[u8]) -> Result<EventColumns, Damaged> {
@@ -308,7 +350,8 @@ impl RecordingReader {
         if parents.len() != addresses.len() || ends.len() != flags.len() {
             return Err(Damaged("a block's columns don't fit together"));
         }
-        if self.nodes + parents.len() > MAX_NODES || self.paths + ends.len() > MAX_STACKS {
+        let (nodes, paths) = self.stacks_so_far();
+        if nodes + parents.len() > MAX_NODES || paths + ends.len() > MAX_STACKS {
             return Err(Damaged("there are more stacks than a recorder writes"));
         }
         let in_order = |(at, &parent): (usize, &u32)| (parent as usize) < self.nodes + at;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use poolscope_wire::trace::{Event, NoEvent, STACK_SLOTS};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::append::Continuation;
 use super::call_paths::{CallPaths, UNKNOWN};
 use super::matcher::{Matcher, Origin};
 use super::session::{RecordedModule, RecordedThread, RingLosses, Session, Summary};
@@ -131,7 +132,12 @@ pub struct Options {
 
 impl<W: Write> Recorder<W> {
     /// A recorder of a program that has answered, and whose rings are open.
-    pub fn new(mut tap: Tap, out: W, options: &Options) -> Result<Self, RecordError> {
+    pub fn new(tap: Tap, out: W, options: &Options) -> Result<Self, RecordError> {
+        Self::append(tap, out, options, None)
+    }
+
+    /// The same, which goes on behind the parts that `before` has found in the file of `out`.
+    pub fn append(mut tap: Tap, out: W, options: &Options, before: Option<&Continuation>) -> Result<Self, RecordError> {
         let process = tap.segment.process();
         let start_ns = tap.start_ns().unwrap_or_else(now_ns);
         let real = clock_gettime(ClockId::Realtime);
@@ -144,6 +150,7 @@ impl<W: Write> Recorder<W> {
             start_monotonic_ns: process.start_monotonic_ns,
             recorded_realtime_ns: real_ns.saturating_sub(now_ns().saturating_sub(start_ns)),
             recorded_monotonic_ns: start_ns,
+            begins_us: 0,
             page_bytes: tap.segment.header().page_bytes,
             from_start: options.from_start,
             lossless: options.lossless,
@@ -152,8 +159,11 @@ impl<W: Write> Recorder<W> {
         };
         Ok(Self {
             tap,
-            writer: Writer::new(out, &session)?,
-            paths: CallPaths::default(),
+            writer: match before {
+                Some(before) => Writer::append(out, &session, before)?,
+                None => Writer::new(out, &session)?,
+            },
+            paths: before.map_or_else(CallPaths::default, |before| CallPaths::beside(before.nodes, before.paths)),
             matcher: Matcher::default(),
             rings: Vec::new(),
             threads: Vec::new(),

@@ -1,10 +1,10 @@
 //! Goes through a recording's events in order, with the blocks that are in use at each moment.
 
-use super::call_paths::{Node, Path};
+use super::call_paths::{Node, Path, UNKNOWN};
 use super::format::{EventColumns, op};
 use super::live_table::MAX_BLOCKS;
 use super::reader::{Block, RecordingError, RecordingReader, Tail};
-use super::session::{RecordedModule, Summary};
+use super::session::{RecordedModule, Session, Summary};
 
 /// A block that is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct InUse {
     pub size: u64,
     /// Its stack.
     pub stack: u32,
-    /// The thread that allocated it, as an index into [`Summary::threads`]; `u32::MAX` in a number that nobody has.
+    /// The thread that allocated it, as an index into the threads of [`Replay::summary`]; `u32::MAX` in a number that nobody has.
     pub thread: u32,
     /// When, microseconds since the start.
     pub time_us: u64,
@@ -22,6 +22,8 @@ pub struct InUse {
 }
 
 const NOBODY: u32 = u32::MAX;
+/// Threads that are told apart, in all parts; those that come later are one.
+pub const MOST_THREADS: u32 = 1 << 16;
 
 /// What the events up to some moment come to.
 #[derive(Debug, Default)]
@@ -41,6 +43,13 @@ pub struct State {
     pub thread: u32,
     /// Allocations of each thread.
     orders: Vec<u64>,
+    /// The part of the latest event, as an index into [`Replay::parts`].
+    pub part: usize,
+    /// Threads and stacks of the parts before this one.
+    first_thread: u32,
+    first_stack: u32,
+    /// Threads of all parts so far.
+    threads: u32,
 }
 
 impl State {
@@ -75,17 +84,32 @@ pub enum Happening<'a> {
     FreeUnknown,
 }
 
+/// A part of a recording: a process, from when it was recorded until it was not.
+#[derive(Clone, Debug, Default)]
+pub struct Part {
+    /// Whose recording it is.
+    pub session: Session,
+    /// The latest list of modules; stacks are numbered within the part.
+    pub modules: Vec<RecordedModule>,
+    /// The latest summary.
+    pub summary: Summary,
+    /// Stacks, and threads, of the parts before it.
+    pub first_stack: u32,
+    /// Threads of the parts before it.
+    pub first_thread: u32,
+}
+
 /// What a whole recording says besides its events.
+///
+/// Stacks and threads of all parts are numbered one after the other; [`UNKNOWN`](super::call_paths::UNKNOWN) is one for all.
 #[derive(Debug, Default)]
 pub struct Replay {
     /// Nodes of the call tree.
     pub nodes: Vec<Node>,
     /// Stacks.
     pub paths: Vec<Path>,
-    /// The latest list of modules.
-    pub modules: Vec<RecordedModule>,
-    /// The latest summary.
-    pub summary: Summary,
+    /// Its parts; there is one at least.
+    pub parts: Vec<Part>,
     /// Where blocks lay when that was last written down before the end of the replay, and how many events came before it.
     pub addresses: Vec<(u64, u32)>,
     /// Events before `addresses` were written down.
@@ -97,8 +121,8 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Goes through all events up to a time, in microseconds since the start. `each` is told of every allocation and free, with the state after it, and says whether
-    /// to go on.
+    /// Goes through all events up to a time, in microseconds since the start. `each` is told of every allocation and free,
+    /// with the state after it, and says whether to go on.
     pub fn run(
         reader: &mut RecordingReader,
         until_us: u64,
@@ -108,18 +132,36 @@ impl Replay {
         let mut replay = Replay {
             nodes: vec![Node { parent: 0, address: 0 }],
             paths: vec![Path { node: 0, flags: 0 }],
+            parts: vec![Part { session: reader.session().clone(), ..Part::default() }],
             ..Replay::default()
         };
         let mut goes_on = true;
+        let mut first_node = 0;
         while let Some(block) = reader.next_block()? {
+            let at = replay.parts.len() - 1;
+            let part = &mut replay.parts[at];
             match block {
+                Block::Part(session) => {
+                    goes_on &= session.begins_us < until_us;
+                    first_node = replay.nodes.len() as u32 - 1;
+                    let named = part.first_thread + part.summary.threads.len() as u32;
+                    let first_thread = replay.state.threads.max(named).min(MOST_THREADS);
+                    let first_stack = replay.paths.len() as u32 - 1;
+                    replay.parts.push(Part { session: *session, first_stack, first_thread, ..Part::default() });
+                    if goes_on {
+                        replay.addresses.clear();
+                        replay.state.begin_part(at + 1, &replay.parts[at + 1]);
+                    }
+                }
                 Block::Stacks { nodes, paths } => {
+                    let moved = |node: u32| if node == 0 { 0 } else { node + first_node };
+                    let nodes = nodes.into_iter().map(|node| Node { parent: moved(node.parent), ..node });
                     replay.nodes.extend(nodes);
-                    replay.paths.extend(paths);
+                    replay.paths.extend(paths.into_iter().map(|path| Path { node: moved(path.node), ..path }));
                 }
                 // Modules and the last summary hold for everything before them, too.
-                Block::Modules(modules) => replay.modules = modules,
-                Block::Summary(summary) => replay.summary = *summary,
+                Block::Modules(modules) => part.modules = modules,
+                Block::Summary(summary) => part.summary = *summary,
                 Block::Addresses { goes_on: more, blocks } if goes_on => {
                     if !more {
                         replay.addresses.clear();
@@ -137,9 +179,38 @@ impl Replay {
         replay.tail = reader.tail();
         Ok(replay)
     }
+
+    /// What was lost in all parts, and their threads.
+    pub fn summary(&self) -> Summary {
+        let mut all = Summary::default();
+        for part in &self.parts {
+            all.join(&part.summary, part.first_thread as usize);
+        }
+        all.threads.truncate(MOST_THREADS as usize);
+        all
+    }
+
+    /// The part in which the replay ended.
+    pub fn last(&self) -> &Part {
+        &self.parts[self.state.part]
+    }
 }
 
 impl State {
+    /// Nothing of another part is in use in this one.
+    fn begin_part(&mut self, number: usize, part: &Part) {
+        *self = State {
+            part: number,
+            time_us: self.time_us.max(part.session.begins_us),
+            events: self.events,
+            thread: part.first_thread,
+            threads: part.first_thread,
+            first_thread: part.first_thread,
+            first_stack: part.first_stack,
+            ..State::default()
+        };
+    }
+
     /// Applies a block of events; false if it was to stop, none if there are more blocks than any recording has.
     fn apply(
         &mut self,
@@ -161,19 +232,19 @@ impl State {
                     continue;
                 }
                 op::THREAD => {
-                    self.thread = threads.next().copied().unwrap_or(0).min(NOBODY - 1);
+                    let thread = threads.next().copied().unwrap_or(0);
+                    self.thread = self.first_thread.saturating_add(thread).min(MOST_THREADS);
+                    self.threads = self.threads.max(self.thread + 1);
                     continue;
                 }
                 op::ALLOC | op::ALLOC_UNFOLLOWED => {
-                    let thread = self.thread as usize;
-                    // More threads than this are one in the figures that go by their order.
-                    let slot = thread.min(1 << 16);
+                    let slot = self.thread as usize;
                     if self.orders.len() <= slot {
                         self.orders.resize(slot + 1, 0);
                     }
                     let block = InUse {
                         size: sizes.next().copied().unwrap_or(0),
-                        stack: stacks.next().copied().unwrap_or(0),
+                        stack: stacks.next().map_or(0, |&stack| self.stack(stack)),
                         thread: self.thread,
                         time_us: self.time_us,
                         order: self.orders[slot],
@@ -206,6 +277,11 @@ impl State {
             }
         }
         (self.blocks.len() <= MAX_BLOCKS).then_some(true)
+    }
+
+    /// The number of a stack of this part among those of all parts.
+    fn stack(&self, stack: u32) -> u32 {
+        if stack == UNKNOWN { UNKNOWN } else { stack + self.first_stack }
     }
 
     fn insert(&mut self, block: InUse) {

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::analysis::{Analysis, Count, Figures, NEARLY_EMPTY};
+use super::analysis::{Analysis, Count, Figures, NEARLY_EMPTY, PartFigures};
 use super::reader::Tail;
 use crate::figures::{bytes, count, grouped};
 use crate::profile::Frame;
@@ -87,10 +87,45 @@ fn bar(part: u64, most: u64) -> String {
     "#".repeat(if most == 0 { 0 } else { (part as f64 / most as f64 * 20.0).ceil() as usize })
 }
 
+/// When a part began and how long it was, by the times of the file.
+pub(super) fn part_time(part: &PartFigures) -> (u64, u64) {
+    (part.session.begins_us, part.end_us.saturating_sub(part.session.begins_us))
+}
+
+/// A table of the parts, if there are several.
+fn parts(analysis: &Analysis, text: &mut String) {
+    if analysis.parts.len() < 2 {
+        return;
+    }
+    let _ = writeln!(text, "\nParts");
+    let _ = writeln!(
+        text,
+        "  {:>4} {:>10} {:>10} {:>14} {:>14} {:>10} {:>10}  process",
+        "part", "from", "for", "allocations", "frees", "peak", "at its end"
+    );
+    for (at, part) in analysis.parts.iter().enumerate() {
+        let (from, length) = part_time(part);
+        let _ = writeln!(
+            text,
+            "  {:>4} {:>10} {:>10} {:>14} {:>14} {:>10} {:>10}  {} (pid {})",
+            at + 1,
+            time(from),
+            time(length),
+            grouped(part.allocated.objects),
+            grouped(part.frees),
+            bytes(part.peak.bytes as f64),
+            bytes(part.at_end.bytes as f64),
+            part.session.command(),
+            part.session.pid
+        );
+    }
+}
+
 /// The report, `rows` sites in each table.
 pub fn text(analysis: &Analysis, rows: usize) -> String {
     let mut text = String::new();
     head(analysis, &mut text);
+    parts(analysis, &mut text);
     let sites = |text: &mut String, title: &str, (what, of): Ranked, rest: &dyn Fn(&Figures) -> String| {
         let total: u64 = analysis.sites.iter().map(|site| of(site).bytes).sum();
         let _ = writeln!(text, "\n{title}");
@@ -145,8 +180,12 @@ pub fn text(analysis: &Analysis, rows: usize) -> String {
 
 fn head(analysis: &Analysis, text: &mut String) {
     let session = &analysis.session;
-    let command = if session.args.is_empty() { session.exe.clone() } else { session.args.join(" ") };
-    let _ = writeln!(text, "{command} (pid {}), recorded for {}", session.pid, time(analysis.end_us));
+    let parts = match analysis.parts.len() {
+        0 | 1 => String::new(),
+        parts => format!(" in {parts} parts"),
+    };
+    let (command, pid) = (session.command(), session.pid);
+    let _ = writeln!(text, "{command} (pid {pid}), recorded for {}{parts}", time(analysis.end_us));
     let total = &analysis.total;
     let _ = writeln!(
         text,
@@ -316,8 +355,9 @@ struct Report<'a> {
     recorder_bytes: u64,
     finished: bool,
     ended: &'a str,
-    cautions: Vec<String>,
+    cautions: &'a [String],
     lost: LostJson<'a>,
+    parts: Vec<PartJson<'a>>,
     end_us: u64,
     from_us: u64,
     to_us: u64,
@@ -333,6 +373,44 @@ struct Report<'a> {
     threads: Vec<ThreadJson<'a>>,
     pages: PagesJson,
     sites: Vec<SiteJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct PartJson<'a> {
+    pid: u32,
+    exe: &'a str,
+    args: &'a [String],
+    recorded_realtime_ns: u64,
+    from_us: u64,
+    to_us: u64,
+    from_start: bool,
+    lossless: bool,
+    ended: &'a str,
+    allocated: CountJson,
+    frees: u64,
+    peak: CountJson,
+    in_use: CountJson,
+}
+
+impl<'a> From<&'a PartFigures> for PartJson<'a> {
+    fn from(part: &'a PartFigures) -> Self {
+        let session = &part.session;
+        Self {
+            pid: session.pid,
+            exe: &session.exe,
+            args: &session.args,
+            recorded_realtime_ns: session.recorded_realtime_ns,
+            from_us: session.begins_us,
+            to_us: part.end_us,
+            from_start: session.from_start,
+            lossless: session.lossless,
+            ended: &part.ended,
+            allocated: part.allocated.into(),
+            frees: part.frees,
+            peak: part.peak.into(),
+            in_use: part.at_end.into(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -487,6 +565,7 @@ impl<'a> Report<'a> {
                 refused_stacks: summary.refused_stacks,
                 threads: &summary.losses,
             },
+            parts: analysis.parts.iter().map(PartJson::from).collect(),
             end_us: analysis.end_us,
             from_us: analysis.question.from_us,
             to_us: analysis.question.to_us.min(analysis.end_us),

@@ -1,4 +1,4 @@
-//! What a recording says of itself besides its events.
+//! What a part of a recording says of itself besides its events.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +19,11 @@ pub struct Session {
     pub start_monotonic_ns: u64,
     /// Start of the recording, nanoseconds of `CLOCK_REALTIME`.
     pub recorded_realtime_ns: u64,
-    /// Start of the recording, nanoseconds of `CLOCK_MONOTONIC`: times of events count from here.
+    /// Start of the recording, nanoseconds of `CLOCK_MONOTONIC`.
     pub recorded_monotonic_ns: u64,
+    /// Microseconds of the parts of the file before this one: times of events go on from here.
+    #[serde(default)]
+    pub begins_us: u64,
     /// Bytes of a page of the page heap, which holds slabs.
     pub page_bytes: u64,
     /// The program was started to be recorded: nothing was allocated before.
@@ -34,6 +37,21 @@ pub struct Session {
 }
 
 impl Session {
+    /// The program with its arguments, as it was called.
+    pub fn command(&self) -> String {
+        if self.args.is_empty() { self.exe.clone() } else { self.args.join(" ") }
+    }
+
+    /// Nanoseconds of `CLOCK_REALTIME` at a time of the file.
+    pub fn realtime_ns(&self, us: u64) -> u64 {
+        self.recorded_realtime_ns.saturating_add(us.saturating_sub(self.begins_us).saturating_mul(1000))
+    }
+
+    /// Nanoseconds of `CLOCK_MONOTONIC` at a time of the file.
+    pub fn monotonic_ns(&self, us: u64) -> u64 {
+        self.recorded_monotonic_ns.saturating_add(us.saturating_sub(self.begins_us).saturating_mul(1000))
+    }
+
     /// As the rest of the profiler knows processes.
     pub fn process(&self) -> ProcessInfo {
         ProcessInfo {
@@ -127,6 +145,22 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Adds that of a part that came later: its threads are behind these, of which there are `threads`.
+    pub fn join(&mut self, later: &Summary, threads: usize) {
+        let rings = self.losses.len() as u32;
+        self.threads.resize(threads, RecordedThread::default());
+        let thread =
+            |thread: &RecordedThread| RecordedThread { ring: thread.ring.saturating_add(rings), ..thread.clone() };
+        self.threads.extend(later.threads.iter().map(thread));
+        let ring = |ring: &RingLosses| RingLosses { ring: ring.ring.saturating_add(rings), ..*ring };
+        self.losses.extend(later.losses.iter().map(ring));
+        self.lost_without_ring = self.lost_without_ring.saturating_add(later.lost_without_ring);
+        self.damaged_words = self.damaged_words.saturating_add(later.damaged_words);
+        self.refused_stacks = self.refused_stacks.saturating_add(later.refused_stacks);
+        self.recorder_bytes = self.recorder_bytes.max(later.recorder_bytes);
+        self.ended.clone_from(&later.ended);
+    }
+
     /// Events that were lost.
     pub fn lost(&self) -> u64 {
         let rings = self.losses.iter().map(|ring| ring.allocs.saturating_add(ring.frees));

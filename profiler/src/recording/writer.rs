@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use super::append::Continuation;
 use super::call_paths::CallPaths;
 use super::format::{
-    BLOCK_EVENTS, BLOCK_HEADER_LEN, BlockHeader, EventColumns, FILE_HEADER_LEN, FOOTER_LEN, Kind, Packer, footer, op,
-    write_file_header,
+    BLOCK_EVENTS, BLOCK_HEADER_LEN, BlockHeader, EventColumns, FOOTER_LEN, Kind, Packer, footer, op, write_file_header,
 };
 use super::live_table::LiveTable;
 use super::session::{RecordedModule, Session, Summary};
@@ -22,6 +22,8 @@ pub struct Writer<W> {
     columns: EventColumns,
     first_us: u64,
     last_us: u64,
+    /// Time of the parts before this one.
+    begins_us: u64,
     thread: Option<u32>,
     /// Nodes and stacks that are in the file.
     nodes: usize,
@@ -38,22 +40,28 @@ impl<W: Write> Writer<W> {
     /// Begins a recording.
     pub fn new(mut out: W, session: &Session) -> io::Result<Self> {
         write_file_header(&mut out)?;
+        Self::append(out, session, &Continuation::default())
+    }
+
+    /// Begins another part of a recording, behind what `before` has found in its file.
+    pub fn append(out: W, session: &Session, before: &Continuation) -> io::Result<Self> {
         let mut writer = Self {
             out,
             packer: Packer::new()?,
             columns: EventColumns::default(),
-            first_us: 0,
-            last_us: 0,
+            first_us: before.time_us,
+            last_us: before.time_us,
+            begins_us: before.time_us,
             thread: None,
             nodes: 1,
             paths: 1,
-            bytes: FILE_HEADER_LEN as u64,
+            bytes: before.offset,
             allocs: 0,
             frees: 0,
             since_addresses: 0,
-            index: Vec::new(),
+            index: before.index.clone(),
         };
-        writer.json(Kind::Session, session)?;
+        writer.json(Kind::Session, &Session { begins_us: before.time_us, ..session.clone() })?;
         Ok(writer)
     }
 
@@ -73,7 +81,7 @@ impl<W: Write> Writer<W> {
         (self.allocs, self.frees)
     }
 
-    /// Time of the last event, microseconds since the start.
+    /// Time of the last event, microseconds since the start of the first part.
     pub fn time_us(&self) -> u64 {
         self.last_us
     }
@@ -86,9 +94,10 @@ impl<W: Write> Writer<W> {
         self.columns.ops.push(op);
     }
 
-    /// Events that follow are at this time, or at that of the last one if that is later.
+    /// Events that follow are at this time of this part, or at that of the last one if that is later.
     #[inline]
     pub fn time(&mut self, us: u64) {
+        let us = self.begins_us + us;
         if us > self.last_us {
             self.op(op::TIME);
             self.columns.times.push(us - self.last_us);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use poolscope_profiler::ProfileBuilder;
 use poolscope_profiler::recording::analysis::{Analysis, Question};
+use poolscope_profiler::recording::append::Continuation;
 use poolscope_profiler::recording::call_paths::CallPaths;
 use poolscope_profiler::recording::matcher::{Matcher, Origin};
 use poolscope_profiler::recording::reader::{RecordingError, RecordingReader, Tail};
@@ -23,8 +24,19 @@ struct Recording {
 
 impl Recording {
     fn new() -> Self {
-        let session = Session {
-            pid: 77,
+        Self { writer: Writer::new(Vec::new(), &Self::session(77)).unwrap(), ..Self::part(Continuation::default()) }
+    }
+
+    /// A part that is appended to a file.
+    fn part(before: Continuation) -> Self {
+        let writer = Writer::append(Vec::new(), &Self::session(78), &before).unwrap();
+        let paths = CallPaths::beside(before.nodes, before.paths);
+        Recording { writer, matcher: Matcher::default(), paths, time_us: 0 }
+    }
+
+    fn session(pid: u32) -> Session {
+        Session {
+            pid,
             exe: "/usr/bin/some-<program>".into(),
             args: vec!["some-<program>".into(), "--flag".into()],
             recorded_realtime_ns: 1_000_000_000,
@@ -32,9 +44,7 @@ impl Recording {
             page_bytes: 65_536,
             from_start: true,
             ..Session::default()
-        };
-        let writer = Writer::new(Vec::new(), &session).unwrap();
-        Recording { writer, matcher: Matcher::default(), paths: CallPaths::default(), time_us: 0 }
+        }
     }
 
     fn at(&mut self, time_us: u64, ring: u32) -> Origin {
@@ -81,6 +91,27 @@ fn sample() -> Vec<u8> {
     }
     recording.free(2100, 0, 0x5555_0000);
     recording.finish(0)
+}
+
+/// The same, with another part behind it.
+fn sample_of_two_parts() -> Vec<u8> {
+    let bytes = sample();
+    appended(&bytes, |part| {
+        part.alloc(10, 0, 0x7000_0000_0000, 5000, &[3, 20, 30]);
+        part.alloc(20, 1, 0x7100_0000_0000, 1000, &[99, 20, 30]);
+        part.free(30, 1, 0x7000_0000_0000);
+    })
+}
+
+/// A recording, gone on with.
+fn appended(bytes: &[u8], events: impl FnOnce(&mut Recording)) -> Vec<u8> {
+    let (_folder, path) = saved(bytes);
+    let before = Continuation::find(&path).unwrap();
+    let mut whole = bytes[..before.offset as usize].to_vec();
+    let mut part = Recording::part(before);
+    events(&mut part);
+    whole.extend(part.finish(0));
+    whole
 }
 
 fn saved(bytes: &[u8]) -> (TempDir, PathBuf) {
@@ -216,6 +247,68 @@ fn a_recording_that_was_cut_off_is_read_up_to_there() {
 }
 
 #[test]
+fn parts_have_numbers_of_their_own_and_times_go_on() {
+    let one = analysis(&sample(), Question::default());
+    let both = analysis(&sample_of_two_parts(), Question::default());
+    assert_eq!((both.total.allocated.objects, both.total.freed.objects), (2002, one.total.freed.objects + 1));
+    assert_eq!((both.total.at_end.objects, both.total.at_end.bytes), (1, 1000), "the first part's blocks are gone");
+    assert_eq!((both.end_us, both.session.pid), (one.end_us + 30, 78));
+    assert_eq!(both.peak.count, one.peak.count);
+    let parts: Vec<_> = both.parts.iter().map(|part| (part.session.pid, part.session.begins_us, part.end_us)).collect();
+    assert_eq!(parts, [(77, 0, 2100), (78, 2100, 2130)]);
+    let second = &both.parts[1];
+    assert_eq!((second.allocated.bytes, second.frees, second.peak.bytes, second.at_end.bytes), (6000, 1, 6000, 1000));
+    // Addresses of no module are another process's generated code in each part.
+    assert_eq!(both.profile.sites.len(), one.profile.sites.len() + 2);
+    let threads: Vec<_> = both.summary.threads.iter().map(|thread| (thread.tid, thread.ring)).collect();
+    assert_eq!(threads, [(100, 0), (101, 1), (100, 1), (101, 2)]);
+    assert_eq!(both.threads[2].allocated.bytes + both.threads[3].allocated.bytes, 6000);
+    assert_eq!(both.tail, Tail::Finished);
+
+    // Up to a time in the first part there is no other.
+    let before = analysis(&sample_of_two_parts(), Question { to_us: 1000, ..Question::default() });
+    assert_eq!((before.parts.len(), before.session.pid), (1, 77));
+    assert!(before.total.at_end.objects > 600);
+}
+
+#[test]
+fn a_recording_is_gone_on_with_after_its_last_whole_block() {
+    let whole = sample();
+    let (_folder, path) = saved(&whole);
+    let finished = Continuation::find(&path).unwrap();
+    assert_eq!(finished.torn, 0);
+    let mut offsets = std::collections::BTreeSet::new();
+    for len in 64..whole.len() {
+        std::fs::write(&path, &whole[..len]).unwrap();
+        let Ok(end) = Continuation::find(&path) else { continue };
+        assert_eq!(end.torn, len as u64 - end.offset, "{len} bytes");
+        offsets.insert(end.offset);
+        let gone_on = appended(&whole[..len], |part| part.alloc(1, 0, 0x1000, 64, &[1, 20, 30]));
+        let analysis = analysis(&gone_on, Question::default());
+        assert!(analysis.tail == Tail::Finished && analysis.total.at_end.bytes == 64, "{len} bytes");
+    }
+    let starts: Vec<u64> = finished.index[1..].iter().map(|(offset, _)| *offset).chain([finished.offset]).collect();
+    assert!(offsets.iter().eq(&starts), "{offsets:?}");
+    // The machine went down before what was to be there was written.
+    std::fs::write(&path, [&whole[..finished.offset as usize], &[0; 1000][..]].concat()).unwrap();
+    assert_eq!(Continuation::find(&path).unwrap().torn, 1000);
+}
+
+#[test]
+fn nothing_is_appended_to_a_file_that_is_damaged_before_its_end() {
+    let whole = sample();
+    let (_folder, path) = saved(&whole);
+    let finished = Continuation::find(&path).unwrap();
+    for &(offset, _) in &finished.index[1..] {
+        let mut bytes = whole.clone();
+        bytes[offset as usize + 20] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        let error = Continuation::find(&path).unwrap_err().to_string();
+        assert!(error.contains(&format!("at byte {offset}")) && error.contains("record to another file"), "{error}");
+    }
+}
+
+#[test]
 fn every_report_says_the_same_and_a_programs_name_is_no_markup() {
     let analysis = analysis(&sample(), Question::default());
     let text = report::text(&analysis, 5);
@@ -240,7 +333,7 @@ proptest! {
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         mend in any::<bool>(),
     ) {
-        let mut bytes = sample();
+        let mut bytes = sample_of_two_parts();
         for (at, value) in flips {
             let at = at.index(bytes.len());
             bytes[at] ^= value;
@@ -249,6 +342,7 @@ proptest! {
             mend_checksums(&mut bytes);
         }
         let (_folder, path) = saved(&bytes);
+        let _ = Continuation::find(&path);
         if let Ok(analysis) = analysed(&path, Question::default()) {
             report::text(&analysis, 3);
             report::json(&analysis).unwrap();

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufWriter, IsTerminal};
+use std::io::{BufWriter, IsTerminal, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Arc;
@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
 use poolscope_profiler::figures;
+use poolscope_profiler::recording::append::Continuation;
 use poolscope_profiler::recording::recorder::{Options, Order, Progress, Recorder};
 use poolscope_profiler::recording::session::Summary;
 use poolscope_profiler::recording::tap::{Answer, Tap, now_ns};
 use poolscope_wire::trace::{RING_BYTES_LOG2, Request};
+use rustix::fs::FlockOperation;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cli::parse_seconds;
@@ -37,7 +39,8 @@ use crate::{sink, target};
 /// With a command, poolscope's exit code is the command's (128 and the signal's number if one killed it).
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  poolscope record -o app.rec -- ./app --fast\n  \
-    poolscope record 1234 --duration 30 -o app.rec && poolscope report app.rec")]
+    poolscope record 1234 --duration 30 -o app.rec && poolscope report app.rec\n  \
+    poolscope record --append -o app.rec -- ./app --slow")]
 pub(crate) struct Record {
     /// Process id, or the file of a segment
     #[arg(value_name = "PID", required_unless_present = "command", conflicts_with = "command")]
@@ -45,6 +48,9 @@ pub(crate) struct Record {
     /// Where to
     #[arg(short, long, value_name = "FILE", default_value = "poolscope.rec")]
     output: PathBuf,
+    /// Go on with the recording that the file has, in a part of its own: another run, or more of the same process
+    #[arg(long)]
+    append: bool,
     /// The program waits for the recorder instead of losing events
     #[arg(long)]
     lossless: bool,
@@ -124,7 +130,9 @@ impl Record {
             return Err(Failure::usage("--limit is too small for any recording: 64KiB is the least").into());
         }
         let signals = Signals::listen()?;
-        let Some(target) = &self.target else { return self.run_command(&signals) };
+        // The file first: who can't write it has not disturbed the program.
+        let output = Output::open(&self.output, self.append, self.limit)?;
+        let Some(target) = &self.target else { return self.run_command(&output, &signals) };
         let entry = target::find(target)?;
         let mut seen = None;
         let order = |_: &Progress| {
@@ -136,12 +144,12 @@ impl Record {
                 _ => Order::GoOn,
             }
         };
-        self.record(&entry.path, false, order)?;
+        self.record(&entry.path, &output, false, order)?;
         Ok(0)
     }
 
     /// Starts the command, and records it from its first allocation on.
-    fn run_command(&self, signals: &Signals) -> Result<u8> {
+    fn run_command(&self, output: &Output, signals: &Signals) -> Result<u8> {
         let library = library::find()?;
         let mut command = preload::command(&self.command, &library, None);
         command.env("POOLSCOPE_RECORDER", std::process::id().to_string());
@@ -173,7 +181,7 @@ impl Record {
                 }
                 Order::GoOn
             };
-            let summary = self.record(&path, true, replaced_or(order, pid, &path))?;
+            let summary = self.record(&path, output, true, replaced_or(order, pid, &path))?;
             if summary.ended != REPLACED {
                 break;
             }
@@ -205,7 +213,13 @@ impl Record {
         }
     }
 
-    fn record(&self, path: &Path, from_start: bool, mut order: impl FnMut(&Progress) -> Order) -> Result<Summary> {
+    fn record(
+        &self,
+        path: &Path,
+        output: &Output,
+        from_start: bool,
+        mut order: impl FnMut(&Progress) -> Order,
+    ) -> Result<Summary> {
         let request = Request {
             number: (std::process::id().rotate_left(16) ^ now_ns() as u32).max(1),
             ring_bytes: self.ring,
@@ -213,9 +227,6 @@ impl Record {
             free_stacks: self.free_stacks,
         };
         let fail = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
-        // The file first: who can't write it has not disturbed the program.
-        let file = File::create(&self.output)
-            .wrap_err_with(|| format!("cannot write the recording to {}", self.output.display()))?;
         let mut tap = Tap::attach(path, request).map_err(|e| fail(&e))?;
         let begun = Instant::now();
         let mut told = false;
@@ -239,8 +250,8 @@ impl Record {
         }
         tap.open().map_err(|e| fail(&e))?;
         let options = Options { from_start, lossless: self.lossless, free_stacks: self.free_stacks, limit: self.limit };
-        let out = BufWriter::with_capacity(1 << 16, file);
-        let recorder = Recorder::new(tap, out, &options).map_err(|e| fail(&e))?;
+        let out = BufWriter::with_capacity(1 << 16, output.begin()?);
+        let recorder = Recorder::append(tap, out, &options, output.before.as_ref()).map_err(|e| fail(&e))?;
         let mut last = Instant::now();
         let is_terminal = !self.quiet && std::io::stderr().is_terminal() && !from_start;
         let (_, summary, progress) = recorder
@@ -256,13 +267,14 @@ impl Record {
             eprint!("\r\x1b[K");
         }
         if !self.quiet {
-            self.tell(&summary, &progress);
+            self.tell(output, &summary, &progress);
         }
         Ok(summary)
     }
 
-    fn tell(&self, summary: &Summary, progress: &Progress) {
+    fn tell(&self, output: &Output, summary: &Summary, progress: &Progress) {
         let bytes = std::fs::metadata(&self.output).map_or(progress.bytes, |file| file.len());
+        let added = bytes.saturating_sub(output.before.as_ref().map_or(0, |before| before.offset));
         let pairs = progress.allocs.max(1) as f64;
         sink::say(&format!(
             "{}; {} and {} of {} in {} ({}, {:.2} bytes an allocation)",
@@ -272,7 +284,7 @@ impl Record {
             figures::count(progress.threads as u64, "thread"),
             self.output.display(),
             figures::bytes(bytes as f64),
-            bytes as f64 / pairs
+            added as f64 / pairs
         ));
         for ring in summary.losses.iter().filter(|ring| ring.allocs + ring.frees > 0) {
             sink::say(&format!(
@@ -290,6 +302,64 @@ impl Record {
             sink::say("nothing was lost");
         }
         sink::say(&format!("memory of the recorder: {} at most", figures::bytes(summary.recorder_bytes as f64)));
+    }
+}
+
+/// The file of the recording, locked: two recorders would write over each other.
+struct Output {
+    file: File,
+    path: PathBuf,
+    /// Where to go on, if it is gone on with.
+    before: Option<Continuation>,
+}
+
+impl Output {
+    fn open(path: &Path, append: bool, limit: Option<u64>) -> Result<Self> {
+        let failed = || format!("cannot write the recording to {}", path.display());
+        let mut options = File::options();
+        let file = options.write(true).create(true).truncate(false).open(path).wrap_err_with(failed)?;
+        let metadata = file.metadata().wrap_err_with(failed)?;
+        if metadata.is_file() && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let message =
+                format!("another `poolscope record` writes to {}: stop it, or name another file", path.display());
+            return Err(Failure::usage(message).into());
+        }
+        let before = if append && metadata.len() > 0 {
+            let before = Continuation::find(path).map_err(|error| Failure::usage(error.to_string()))?;
+            if let Some(limit) = limit.filter(|&limit| before.offset + LEAST_LIMIT > limit) {
+                let (has, limit) = (figures::bytes(before.offset as f64), figures::bytes(limit as f64));
+                let message =
+                    format!("{} has {has} already, and --limit is {limit} for the whole file", path.display());
+                return Err(Failure::usage(message).into());
+            }
+            Some(before)
+        } else {
+            // Nobody is to take an old recording for this one.
+            if metadata.is_file() {
+                file.set_len(0).wrap_err_with(failed)?;
+            }
+            None
+        };
+        Ok(Self { file, path: path.to_owned(), before })
+    }
+
+    /// The file, cut to where this recording begins. What it has behind that is a program's that became another by `exec`, an
+    /// index, or what a recorder that was killed has left of a block.
+    fn begin(&self) -> Result<&File> {
+        let failed = || format!("cannot write the recording to {}", self.path.display());
+        if !self.file.metadata().wrap_err_with(failed)?.is_file() {
+            return Ok(&self.file);
+        }
+        let offset = self.before.as_ref().map_or(0, |before| before.offset);
+        self.file.set_len(offset).wrap_err_with(failed)?;
+        (&self.file).seek(SeekFrom::Start(offset)).wrap_err_with(failed)?;
+        if let Some(torn) = self.before.as_ref().map(|before| before.torn).filter(|&torn| torn > 0) {
+            let torn = figures::bytes(torn as f64);
+            sink::say(&format!(
+                "the end of the recording was missing: {torn} of a block that is not whole were cut off"
+            ));
+        }
+        Ok(&self.file)
     }
 }
 

@@ -204,6 +204,7 @@ fn snapshot_at(second: u64) -> Snapshot {
         })
         .collect();
     Snapshot {
+        former: Vec::new(),
         process: ProcessInfo {
             pid: 4242,
             state: ProcessState::Running,
