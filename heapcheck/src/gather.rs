@@ -73,6 +73,7 @@ pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
         });
     }
     let snapshot = Snapshot {
+        former: Vec::new(),
         process: this_process(),
         taken_ns: 0,
         taken_realtime_ns: now(),
