@@ -1,7 +1,10 @@
 //! What the pool costs on the host: pairs of allocation and free by size, threads with streams of their own, and recorded
 //! traces, cold and warm.
 //!
-//! `cargo run --release -p poolscope-gpu --example speed -- [--device sim|N] [--rounds N] [--traces-only] [TRACE.gz ...]`
+//! `cargo run --release -p poolscope-gpu --example speed -- [--device sim|N] [--rounds N] [--recorded] [--traces-only] [TRACE.gz ...]`
+//!
+//! With `--recorded`, blocks are sampled as they are in a program that is watched, but for their stacks: sampled small blocks have
+//! slabs of their own.
 //!
 //! On the simulated device the driver's calls charge its clock, not the caller; on a real one they are part of the time. Each
 //! figure is the median of the rounds.
@@ -10,10 +13,35 @@ use std::hint::black_box;
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
-use poolscope_gpu::{Config, Cuda, Device, Pool, Replay, Simulated, Stream, Trace};
+use poolscope_gpu::{
+    Config, Cuda, Device, NoRecorder, Picture, Pool, Recorder, Replay, Sample, Simulated, Stream, Token, Trace,
+};
 
 const PAIRS: u32 = 1_000_000;
 const LIVE: usize = 64;
+
+/// Wants samples, and forgets them.
+struct Forgetful;
+
+impl Recorder for Forgetful {
+    fn period(&self) -> Option<u64> {
+        Some(512 << 10)
+    }
+
+    fn samples_per_second(&self) -> u64 {
+        10_000
+    }
+
+    fn allocated(&self, _: &Sample) -> Option<Token> {
+        Some(Token(0))
+    }
+
+    fn freed(&self, _: Token, _: u64) {}
+
+    fn publish(&self, _: &Picture) {}
+
+    fn closed(&self) {}
+}
 
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
@@ -99,27 +127,37 @@ fn trace<D: Device>(pool: &Pool<D>, path: &str, streams: &[Stream], rounds: usiz
         let done = replay.pass().expect("the device has room");
         let (time, calls) = (done.per_operation(), done.calls_per_thousand());
         let fragmentation = 100.0 * done.fragmentation(&trace);
-        if pass < 6 {
-            println!(
-                "  pass {pass}: {time:>7.1} ns an operation, {calls:>7.2} calls in 1,000, fragmentation {fragmentation:.2}%"
-            );
-        } else {
+        println!(
+            "  pass {pass}: {time:>7.1} ns an operation, {calls:>7.2} calls in 1,000, fragmentation {fragmentation:.2}%"
+        );
+        if pass >= 6 {
             figures.push(time);
         }
     }
     println!("  warm:   {:>7.1} ns an operation", median(figures));
 }
 
-fn run<D: Device>(device: Arc<D>, stream: impl Fn(&D) -> Stream, paths: &[String], rounds: usize, traces_only: bool) {
-    let new = || Pool::new(device.clone(), Config::default()).expect("the device is there");
+struct Options {
+    device: String,
+    rounds: usize,
+    recorded: bool,
+    traces_only: bool,
+    traces: Vec<String>,
+}
+
+fn run<D: Device>(device: Arc<D>, stream: impl Fn(&D) -> Stream, options: &Options) {
+    let new = || {
+        let recorder: Arc<dyn Recorder> = if options.recorded { Arc::new(Forgetful) } else { Arc::new(NoRecorder) };
+        Pool::with_recorder(device.clone(), Config::default(), recorder).expect("the device is there")
+    };
     println!("{}", device.properties().name);
-    if !traces_only {
-        blocks(&*device, &new(), &stream, rounds);
+    if !options.traces_only {
+        blocks(&*device, &new(), &stream, options.rounds);
     }
-    for path in paths {
+    for path in &options.traces {
         println!("{path}");
         let streams: Vec<_> = (0..8).map(|_| stream(&device)).collect();
-        trace(&new(), path, &streams, rounds);
+        trace(&new(), path, &streams, options.rounds);
     }
 }
 
@@ -152,23 +190,25 @@ fn cuda_stream(device: &Cuda) -> Stream {
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let (mut device, mut rounds, mut paths, mut traces_only) = ("sim".to_owned(), 5, Vec::new(), false);
+    let mut options =
+        Options { device: "sim".to_owned(), rounds: 5, recorded: false, traces_only: false, traces: Vec::new() };
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            "--device" => device = arguments.next().expect("--device takes sim or a number"),
-            "--traces-only" => traces_only = true,
+            "--device" => options.device = arguments.next().expect("--device takes sim or a number"),
+            "--recorded" => options.recorded = true,
+            "--traces-only" => options.traces_only = true,
             "--rounds" => {
-                rounds = arguments.next().and_then(|text| text.parse().ok()).expect("--rounds takes a number")
+                options.rounds = arguments.next().and_then(|text| text.parse().ok()).expect("--rounds takes a number")
             }
-            _ => paths.push(argument),
+            _ => options.traces.push(argument),
         }
     }
-    if device == "sim" {
-        return run(Arc::new(Simulated::new(140 << 30)), Simulated::non_blocking_stream, &paths, rounds, traces_only);
+    if options.device == "sim" {
+        return run(Arc::new(Simulated::new(140 << 30)), Simulated::non_blocking_stream, &options);
     }
-    let ordinal = device.parse().expect("--device takes sim or a number");
+    let ordinal = options.device.parse().expect("--device takes sim or a number");
     match Cuda::open(ordinal) {
-        Ok(device) => run(Arc::new(device), cuda_stream, &paths, rounds, traces_only),
+        Ok(device) => run(Arc::new(device), cuda_stream, &options),
         Err(error) => {
             eprintln!("{error}");
             std::process::exit(3);

@@ -16,7 +16,7 @@ fn trace(name: &str) -> Trace {
 /// Passes until the pool is warm. The first fills an empty pool, the next ones start from all memory in one piece, and from what
 /// caches have of small blocks; until the largest requests meet the free granules that they have met before, stitches are
 /// mapped for them.
-const WARM: usize = 5;
+const WARM: usize = 4;
 const PASSES: usize = 12;
 
 /// `1 - peak live / peak held` is at most 1% in every pass, with at most one call to the driver for 1,000 operations in the warm

@@ -19,11 +19,11 @@ use crate::pending::Pending;
 /// Unmapped ranges that are looked at.
 const PLACES: usize = 64;
 
+/// Granules of a stitch that may be replaced before a new one is mapped, in per cent.
+const MENDED: usize = 45;
+
 /// So many new granules are only created after the device was asked whether it has them.
 const MANY: u64 = 64;
-
-/// How often a stitch is mended. Two requests that take turns would each undo what the other one needs, for ever.
-const MENDS: u32 = 3;
 
 /// The pool's own limit, in the place of the device's answer.
 pub const LIMIT: DeviceError = DeviceError { call: Call::Create, fault: Fault::Limit };
@@ -133,7 +133,8 @@ impl<D: Device> Large<D> {
     }
 
     /// Puts a stitch to use some of whose granules are not free: others are mapped in their places. It is the one that needs the
-    /// fewest, and less than half of a new one.
+    /// fewest, and few together with what was replaced in it before: two requests that take turns would each undo what the other one
+    /// needs, for ever. So a new one costs little more than twice what was mended till then.
     fn mend(&mut self, room: u64, donors: &Donors) -> Option<TileId> {
         if self.stitches.kept.iter().any(|stitch| stitch.size() >= room) {
             // What is unmapped must be known to be over; work that is not stays as it is.
@@ -144,11 +145,11 @@ impl<D: Device> Large<D> {
         for (at, stitch) in self.stitches.kept.iter().enumerate() {
             let granules = stitch.granules();
             let over = stitch.pending.points().all(|point| self.lanes.is_done(point));
-            if stitch.size() < room || granules > donors.granules() || !over || stitch.mended >= MENDS {
+            if stitch.size() < room || granules > donors.granules() || !over {
                 continue;
             }
             let missing = stitch.slots().into_iter().filter(|slot| !is_free(*slot)).count();
-            if missing * 2 < granules && best.is_none_or(|(fewest, _)| missing < fewest) {
+            if (missing + stitch.mended) * 100 < granules * MENDED && best.is_none_or(|(fewest, _)| missing < fewest) {
                 best = Some((missing, at));
             }
         }
@@ -179,7 +180,7 @@ impl<D: Device> Large<D> {
         }
         self.counters.granules_remapped += missing as u64;
         stitch.runs = runs_of(&slots);
-        stitch.mended += 1;
+        stitch.mended += missing;
         Some(self.use_stitch(stitch, |run| donors.tile_of(run)))
     }
 

@@ -36,8 +36,8 @@ pub struct Stitch {
     /// What work under its addresses has to be over before they are unmapped.
     pub pending: Pending,
     last: u64,
-    /// How often some of its granules were replaced.
-    pub mended: u32,
+    /// Granules that were replaced in it.
+    pub mended: usize,
 }
 
 impl Stitch {
