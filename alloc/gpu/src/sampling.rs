@@ -6,10 +6,10 @@
 //! sampled with probability `p = 1 - exp(-b / period)` and stands for `1 / p` blocks.
 //!
 //! Blocks of a mebibyte and more are nearly all sampled at the usual period. What that may cost is bounded: a thread has a bucket
-//! of samples that fills up at its share of a rate, and while it is empty the classes that bring most of them get a longer period. The
-//! rate is that of all threads together, for samples take locks: sixteen threads that each took all of it would wait for these
-//! locks for most of their time, and so never be too fast. Weights follow
-//! the period that a budget was drawn with, so nothing is biased.
+//! of samples that fills up at its share of a rate, and while it is empty the classes that bring most of them get a longer period, as
+//! much longer as their latest samples came too fast. Rate and buckets are those of all threads together, for samples take locks:
+//! sixteen threads that each took all of it would wait for these locks for most of their time, and so never be too fast. Weights
+//! follow the period that a budget was drawn with, so nothing is biased.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,16 +22,20 @@ use crate::small::CLASSES;
 const OBJECT_ONE: u64 = 1 << 16;
 /// The budget of large blocks, beside those of the classes.
 pub const LARGE: usize = CLASSES;
-/// Samples that a bucket holds.
-const BURST: u64 = 256;
+/// Samples that the buckets of all threads hold together, and each at least.
+const BURST: u64 = 64;
+const BURST_MIN: u64 = 16;
 /// Samples a second that a thread may take, however many there are, if all together may take so many.
 const THREAD_MIN: u64 = 256;
 /// Threads that have budgets, once for each pool that they use.
 static THREADS: AtomicU64 = AtomicU64::new(0);
 /// Doublings of the period, at most: from 512 KiB to 16 TiB.
 const LEVEL_MAX: u8 = 25;
-/// Samples of a class in a time of too many, after which its period doubles.
+/// Samples of a class in a time of too many, after which its period is raised.
 const PATIENCE: u8 = 4;
+/// Doublings at once, at most: four samples say little of how fast they come.
+const DOUBLINGS: u32 = 4;
+const SECOND: u64 = 1_000_000_000;
 
 #[derive(Clone, Copy, Default)]
 struct Budget {
@@ -41,6 +45,8 @@ struct Budget {
     level: u8,
     /// Samples that came too fast since.
     haste: u8,
+    /// The time before the first of them.
+    hasty_since: u64,
 }
 
 /// A thread's budgets for one pool.
@@ -113,7 +119,7 @@ impl Budgets {
             }
         }
         let weight = weight(bytes, self.budgets[class].period);
-        self.govern(class, recorder.samples_per_second());
+        self.govern(class, recorder.samples_per_second(), self.began.elapsed().as_nanos() as u64);
         self.draw(class, period);
         Some(weight)
     }
@@ -126,29 +132,40 @@ impl Budgets {
         self.left[class] = (-uniform.ln() * budget.period as f64) as i64 + 1;
     }
 
-    /// Notes a sample of a class, before its budget is drawn anew.
-    fn govern(&mut self, class: usize, rate: u64) {
+    /// Notes a sample of a class, `now` nanoseconds after the beginning, before its budget is drawn anew. All threads together may
+    /// take so many a second; 0: any number.
+    fn govern(&mut self, class: usize, rate: u64, now: u64) {
         let budget = &mut self.budgets[class];
         if rate == 0 {
             budget.level = 0;
             return;
         }
-        let now = self.began.elapsed().as_nanos() as u64;
-        let passed = now - self.latest;
-        self.latest = now;
-        let share = rate / THREADS.load(Ordering::Relaxed).max(1);
-        let sample = 1_000_000_000 / share.max(THREAD_MIN.min(rate)).min(1_000_000_000);
-        let empty = BURST * sample;
-        self.missing = (self.missing + sample).saturating_sub(passed).min(empty);
+        let before = std::mem::replace(&mut self.latest, now);
+        let threads = THREADS.load(Ordering::Relaxed).max(1);
+        let sample = SECOND / (rate / threads).max(THREAD_MIN.min(rate)).min(SECOND);
+        let empty = (BURST / threads).max(BURST_MIN) * sample;
+        self.missing = (self.missing + sample).saturating_sub(now - before).min(empty);
         if self.missing == empty {
-            budget.haste += 1;
-            if budget.haste >= PATIENCE {
-                budget.haste = 0;
-                budget.level = (budget.level + 1).min(LEVEL_MAX);
-            }
+            budget.hurry(before, now, sample);
         } else if self.missing < empty / 4 * 3 {
             budget.haste = 0;
             budget.level = budget.level.saturating_sub(1);
+        }
+    }
+}
+
+impl Budget {
+    /// Notes a sample that came too fast, after another one of any class. After some of them the period is raised so that such would
+    /// come `apart` nanoseconds apart.
+    fn hurry(&mut self, before: u64, now: u64, apart: u64) {
+        if self.haste == 0 {
+            self.hasty_since = before;
+        }
+        self.haste += 1;
+        if self.haste == PATIENCE {
+            self.haste = 0;
+            let too_fast = u64::from(PATIENCE) * apart / (now - self.hasty_since).max(1);
+            self.level = (self.level + too_fast.max(2).ilog2().min(DOUBLINGS) as u8).min(LEVEL_MAX);
         }
     }
 }
@@ -176,7 +193,9 @@ fn weight(bytes: u64, period: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{BURST, Budgets, LARGE, OBJECT_ONE};
+    use std::time::Instant;
+
+    use super::{BURST, BURST_MIN, Budgets, LARGE, LEVEL_MAX, OBJECT_ONE, PATIENCE};
     use crate::recorder::{Picture, Recorder, Sample, Token};
 
     struct Fixed(Option<u64>, u64);
@@ -201,10 +220,13 @@ mod tests {
         fn closed(&self) {}
     }
 
-    /// Samples of `blocks` blocks, and what they stand for.
-    fn run(budgets: &mut Budgets, class: usize, bytes: u64, blocks: u64, recorder: &Fixed) -> (u64, f64) {
-        let (mut samples, mut objects) = (0, 0.0);
+    /// Samples of `blocks` blocks, what they stand for, and the standard error of that.
+    fn run(budgets: &mut Budgets, class: usize, bytes: u64, blocks: u64, recorder: &Fixed) -> (u64, f64, f64) {
+        let (mut samples, mut objects, mut variance) = (0, 0.0, 0.0);
         for _ in 0..blocks {
+            // A block is sampled with the probability p and stands for 1 / p then.
+            let p = -f64::exp_m1(-(bytes as f64) / budgets.budgets[class].period.max(1) as f64);
+            variance += (1.0 - p) / p;
             if budgets.spend(class, bytes)
                 && let Some(weight) = budgets.sample(class, bytes, recorder)
             {
@@ -212,7 +234,7 @@ mod tests {
                 objects += weight as f64 / OBJECT_ONE as f64;
             }
         }
-        (samples, objects)
+        (samples, objects, variance.sqrt())
     }
 
     #[test]
@@ -220,9 +242,7 @@ mod tests {
         let recorder = Fixed(Some(512 << 10), 0);
         for (class, bytes) in [(0, 256), (6, 16 << 10), (11, 512 << 10), (LARGE, 40 << 20)] {
             let blocks = 2_000_000.min((4u64 << 40) / bytes);
-            let p = -f64::exp_m1(-(bytes as f64) / f64::from(512 << 10));
-            let error = (blocks as f64 * (1.0 - p) / p).sqrt();
-            let (_, objects) = run(&mut Budgets::new(), class, bytes, blocks, &recorder);
+            let (_, objects, error) = run(&mut Budgets::new(), class, bytes, blocks, &recorder);
             assert!((objects - blocks as f64).abs() <= 5.0 * error + 0.01, "{bytes}: {objects} of {blocks} +- {error}");
         }
     }
@@ -230,10 +250,12 @@ mod tests {
     #[test]
     fn a_hot_loop_is_held_to_the_rate_and_what_it_stands_for_stays_right() {
         let recorder = Fixed(Some(512 << 10), 100);
-        let (samples, objects) = run(&mut Budgets::new(), 12, 1 << 20, 4_000_000, &recorder);
-        assert!((BURST..BURST + 400).contains(&samples), "{samples}");
-        // The last sample stands for up to the period's blocks.
-        assert!((objects / 4_000_000.0 - 1.0).abs() < 0.5, "{objects}");
+        let began = Instant::now();
+        let (samples, objects, error) = run(&mut Budgets::new(), 12, 1 << 20, 4_000_000, &recorder);
+        // The bucket, what it takes to find the period, and what the rate allows in that time.
+        let most = BURST + u64::from(PATIENCE * LEVEL_MAX) + 2 * (100.0 * began.elapsed().as_secs_f64()) as u64;
+        assert!((BURST_MIN..most).contains(&samples), "{samples}, at most {most}");
+        assert!((objects - 4e6).abs() <= 5.0 * error, "{objects} of 4 million +- {error}");
     }
 
     #[test]
@@ -241,7 +263,7 @@ mod tests {
         let recorder = Fixed(Some(512 << 10), 16_000);
         let mut threads: Vec<Budgets> = (0..16).map(|_| Budgets::new()).collect();
         // Half of what all may take, and eight times its share.
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         for number in 1..=1000 {
             while start.elapsed() < std::time::Duration::from_micros(125) * number {
                 std::hint::spin_loop();
@@ -255,12 +277,12 @@ mod tests {
     #[test]
     fn a_period_of_one_records_everything_until_it_changes() {
         let mut budgets = Budgets::new();
-        assert_eq!(run(&mut budgets, 3, 2048, 1000, &Fixed(Some(1), 10)), (1000, 1000.0));
+        assert_eq!(run(&mut budgets, 3, 2048, 1000, &Fixed(Some(1), 10)), (1000, 1000.0, 0.0));
         budgets.look_again();
-        let (samples, _) = run(&mut budgets, 3, 2048, 1000, &Fixed(Some(1 << 40), 10));
+        let (samples, ..) = run(&mut budgets, 3, 2048, 1000, &Fixed(Some(1 << 40), 10));
         assert!(samples <= 1, "{samples}");
         budgets.look_again();
-        assert_eq!(run(&mut budgets, 3, 2048, 1000, &Fixed(None, 10)), (0, 0.0));
+        assert_eq!(run(&mut budgets, 3, 2048, 1000, &Fixed(None, 10)).0, 0);
         budgets.look_again();
         assert_eq!(run(&mut budgets, 3, 2048, 10, &Fixed(Some(1), 10)).0, 10);
     }
