@@ -24,6 +24,7 @@
 
 pub mod builder;
 pub mod call_tree;
+pub mod device_report;
 pub mod difference;
 pub mod difference_report;
 pub mod differential;

@@ -58,6 +58,23 @@ fn device_memory_is_in_every_output_and_apart_from_the_hosts() {
     }
     assert!(model["in_use"]["bytes"].as_f64() < Some(512.0 * MIB), "the host's figures are the host's");
 
+    let stats = json(&pool, &["stats", &pid, "--json"]);
+    let text = pool.poolscope().args(["stats", &pid]).run().success().stdout;
+    let of = |stats: &Value| stats["devices"].as_array().expect("devices").clone();
+    assert_eq!(of(&stats).len(), 2);
+    for (later, earlier) in of(&stats).iter().zip(of(&model)) {
+        for key in ["device", "kind", "name", "memory_bytes"] {
+            assert_eq!(later[key], earlier[key], "{key}");
+        }
+        let counters = |of: &Value| of["counters"].as_object().expect("counters").clone();
+        let (later, earlier) = (counters(later), counters(&earlier));
+        assert!(later.keys().eq(earlier.keys()) && later["allocs"].as_u64() >= earlier["allocs"].as_u64());
+        for counter in later.keys() {
+            assert_eq!(text.matches(&format!(": {counter} ")).count(), 2, "{counter}: {text}");
+        }
+    }
+    assert!(text.contains("Pool of device 1 (simulated") && text.contains("16.0 GiB)"), "{text}");
+
     let profile = pool.files().join("gpu.pb.gz");
     pool.poolscope().args(["dump", &pid, "-o"]).arg(&profile).run().success();
     pprof_rules::check(&profile, &Expected { main: "gpu-training", shown: "inuse_space", delta: false });

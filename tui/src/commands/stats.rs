@@ -1,14 +1,19 @@
 //! `poolscope stats`: where the bytes of the pool are, tier by tier.
 
+use std::fmt::Write as _;
+
 use clap::Args;
 use color_eyre::eyre::Result;
 use poolscope_profiler::SegmentReader;
+use poolscope_profiler::device_report::{devices_json, devices_text};
 use poolscope_wire::stats::{json, text};
 
 use crate::failure::Failure;
 use crate::{sink, target};
 
 /// Print the pool's statistics, in the layout of tcmalloc or as JSON
+///
+/// Pools of device memory come after the host's, each with all of its counters; as JSON they are in the field `devices`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  poolscope stats 1234 | grep MALLOC:\n  \
     poolscope stats 1234 --json | jq .usage.in_use")]
@@ -25,9 +30,20 @@ impl Stats {
     pub(crate) fn run(self) -> Result<u8> {
         let entry = target::find(&self.target)?;
         let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
-        let stats = SegmentReader::open(&entry.path).map_err(fail)?.snapshot().map_err(fail)?.stats();
+        let snapshot = SegmentReader::open(&entry.path).map_err(fail)?.snapshot().map_err(fail)?;
+        let (stats, devices) = (snapshot.stats(), &snapshot.devices);
         let mut out = String::new();
-        if self.json { json::write(&stats, &mut out) } else { text::write(&stats, &mut out) }?;
+        if self.json {
+            json::write(&stats, &mut out)?;
+            if !devices.is_empty() {
+                // One more field of the object.
+                out.truncate(out.trim_end().len() - 1);
+                writeln!(out, ",\"devices\":{}}}", devices_json(devices)?)?;
+            }
+        } else {
+            text::write(&stats, &mut out)?;
+            out += &devices_text(devices);
+        }
         sink::print(&out)?;
         Ok(0)
     }
