@@ -77,11 +77,16 @@ impl ProfileBuilder {
 
     /// Builds the profile of a snapshot.
     pub fn build(&mut self, snapshot: &Snapshot) -> Profile {
-        self.build_with_sites(snapshot).0
+        self.build_with_sites(snapshot, |_| false).0
     }
 
-    /// The same, and for each stack of the snapshot its site in the profile; none for those that hold and allocated nothing.
-    pub fn build_with_sites(&mut self, snapshot: &Snapshot) -> (Profile, Vec<Option<usize>>) {
+    /// The same, and for each stack of the snapshot its site in the profile; none for those that hold and allocated nothing, unless
+    /// `wanted` says so by the stack's number.
+    pub fn build_with_sites(
+        &mut self,
+        snapshot: &Snapshot,
+        wanted: impl Fn(usize) -> bool,
+    ) -> (Profile, Vec<Option<usize>>) {
         self.known.prepare(snapshot);
         let mut processes: Vec<&ProcessInfo> = snapshot.former.iter().map(|(_, process)| process).collect();
         processes.push(&snapshot.process);
@@ -115,8 +120,10 @@ impl ProfileBuilder {
             }
         }
         let peak = Peak::find(snapshot, &mut sites);
+        let mut kept = vec![false; sites.len()];
+        self.known.stacks.iter().enumerate().for_each(|(stack, &(_, site))| kept[site] |= wanted(stack));
         let mut sites: Vec<(usize, Site)> = sites.into_iter().enumerate().collect();
-        sites.retain(|(_, site)| site.in_use != Amount::default() || site.allocated != Amount::default());
+        sites.retain(|(at, site)| kept[*at] || site.in_use != Amount::default() || site.allocated != Amount::default());
         sites.sort_by(|(_, a), (_, b)| {
             let key = |site: &Site| (site.in_use.bytes, site.allocated.bytes);
             let ((a_use, a_all), (b_use, b_all)) = (key(a), key(b));

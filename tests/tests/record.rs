@@ -134,6 +134,51 @@ fn every_call_is_counted_with_its_stack_and_bytes() {
 }
 
 #[test]
+fn stacks_of_frees_say_who_freed_what_others_allocated() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    let output = record(&pool, &["--lossless", "--free-stacks"], &[traced.to_str().unwrap(), "calls"]);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let with = report(&pool, &[]);
+    assert_nothing_lost(&with);
+    assert_as_said(&with, &output.stdout);
+    let freed_here = |name: &str| {
+        let sites = with["sites"].as_array().expect("sites").iter();
+        let of =
+            sites.filter(|site| site["frames"].as_array().expect("frames").iter().any(|frame| frame["name"] == name));
+        of.fold([0, 0], |[objects, bytes], site| {
+            [objects + number(site, &["freed_here", "objects"]), bytes + number(site, &["freed_here", "bytes"])]
+        })
+    };
+    // It frees what with_malloc has allocated, and that frees nothing.
+    assert_eq!(freed_here("free_held"), [1000, 500_500]);
+    assert_eq!(freed_here("with_malloc"), [0, 0]);
+    assert_eq!(freed_here("with_calloc"), [1000, 120_000]);
+    let all: u64 =
+        with["sites"].as_array().expect("sites").iter().map(|site| number(site, &["freed_here", "objects"])).sum();
+    assert_eq!(all, number(&with, &["freed", "objects"]), "every free is somebody's");
+    let text = pool.poolscope().args(["report", FILE, "--html", "page.html"]).run();
+    assert_eq!(text.code(), 0, "{}", text.report());
+    let page = std::fs::read_to_string(pool.files().join("page.html")).unwrap();
+    let text = pool.poolscope().args(["report", FILE]).run().stdout;
+    let table = text.split("Freed, by who frees").nth(1).expect("the text says who frees");
+    assert!(page.contains("Freed, by who frees") && table.contains("free_held"), "{text}");
+
+    let output = record(&pool, &["--lossless", "--free-stacks"], &[traced.to_str().unwrap(), "handover", "20000"]);
+    let frees: u64 = output.stdout.trim().rsplit(' ').next().unwrap().parse().expect("it says its frees");
+    let threads = report(&pool, &[]);
+    let sites = threads["sites"].as_array().expect("sites").iter();
+    let of_exchange = sites.filter(|site| site["frames"][0]["name"] == "exchange");
+    let freed: u64 = of_exchange.map(|site| number(site, &["freed_here", "objects"])).sum();
+    assert_eq!(freed, frees, "{}", output.report());
+
+    record(&pool, &["--lossless"], &[traced.to_str().unwrap(), "calls"]);
+    let without = report(&pool, &[]);
+    assert_eq!((&without["free_stacks"], &without["sites"][0]["freed_here"]), (&Value::Bool(false), &Value::Null));
+    assert!(!pool.poolscope().args(["report", FILE]).run().stdout.contains("who frees"));
+}
+
+#[test]
 fn blocks_that_change_threads_are_followed() {
     let pool = Pool::new();
     let traced = traced(&pool);

@@ -73,6 +73,8 @@ pub struct Figures {
     pub allocated: Count,
     /// Freed of that.
     pub freed: Count,
+    /// Freed by this stack, whoever allocated it; blocks whose allocation is not in the recording count as objects alone.
+    pub freed_here: Count,
     /// Freed by their own thread before it allocated anything else, or little else.
     pub temporary: Count,
     /// In use when most was in use in all.
@@ -94,6 +96,7 @@ impl Figures {
     pub fn join(&mut self, other: &Figures) {
         self.allocated.join(other.allocated);
         self.freed.join(other.freed);
+        self.freed_here.join(other.freed_here);
         self.temporary.join(other.temporary);
         self.peak.join(other.peak);
         self.at_start.join(other.at_start);
@@ -302,17 +305,19 @@ impl Collector {
                     };
                 }
             }
-            Happening::Free(block) => {
+            Happening::Free(block, by) => {
                 span.frees += 1;
                 self.freed(state, block);
+                self.freed_by(by, block.size);
             }
             Happening::FreeLost(block) => {
                 self.lost_frees += 1;
                 self.stack(block.stack).freed.add(block.size);
             }
-            Happening::FreeUnknown => {
+            Happening::FreeUnknown(by) => {
                 span.frees += 1;
                 self.unknown_frees += 1;
+                self.freed_by(by, 0);
                 self.thread(state.thread).frees += 1;
             }
         }
@@ -354,6 +359,12 @@ impl Collector {
         }
     }
 
+    fn freed_by(&mut self, stack: Option<u32>, bytes: u64) {
+        if let Some(stack) = stack {
+            self.stack(stack).freed_here.add(bytes);
+        }
+    }
+
     /// The span that a time lies in; spans become longer as the recording does.
     fn span(&mut self, time_us: u64) -> &mut Span {
         while time_us / self.span_us >= TIMELINE as u64 {
@@ -391,7 +402,7 @@ impl PartFigures {
         }
         match happening {
             Happening::Alloc(block) | Happening::Unfollowed(block) => self.allocated.add(block.size),
-            Happening::Free(_) | Happening::FreeUnknown => self.frees += 1,
+            Happening::Free(..) | Happening::FreeUnknown(_) => self.frees += 1,
             Happening::FreeLost(_) => {}
         }
     }
@@ -430,10 +441,10 @@ impl Analysis {
                 // The state is that after this event.
                 match happening {
                     Happening::Alloc(block) => collector.stack(block.stack).at_start.take(block.size),
-                    Happening::Free(block) | Happening::FreeLost(block) => {
+                    Happening::Free(block, _) | Happening::FreeLost(block) => {
                         collector.stack(block.stack).at_start.add(block.size);
                     }
-                    Happening::Unfollowed(_) | Happening::FreeUnknown => {}
+                    Happening::Unfollowed(_) | Happening::FreeUnknown(_) => {}
                 }
             }
             collector.see(state, happening);
@@ -462,7 +473,8 @@ impl Analysis {
         collector.total = total;
         let summary = replay.summary();
         let snapshot = snapshot(&replay, &summary, &collector);
-        let (mut profile, site_of_stacks) = builder.build_with_sites(&snapshot);
+        let frees = |stack: usize| collector.stacks.get(stack).is_some_and(|figures| figures.freed_here.objects > 0);
+        let (mut profile, site_of_stacks) = builder.build_with_sites(&snapshot, frees);
         let parts = PartFigures::of(&replay, std::mem::take(&mut collector.parts));
         let cautions = cautions(&parts, &summary, &replay.tail, collector.unfollowed);
         let session = replay.last().session.clone();
@@ -504,6 +516,11 @@ impl Analysis {
             profile,
             sites,
         })
+    }
+
+    /// The stacks of frees are in it, or in some part.
+    pub fn has_free_stacks(&self) -> bool {
+        self.parts.iter().any(|part| part.session.free_stacks)
     }
 
     /// What a reader of any figure has to know first; empty if there is nothing.

@@ -65,6 +65,11 @@ pub fn write_page(analysis: &Analysis, mut out: impl Write) -> io::Result<()> {
     let table = sites(analysis, |site| site.temporary, part, &["of its allocations"]);
     section(&mut out, "Temporary allocations", &format!("{note}{table}"))?;
     section(&mut out, "In use at the end", &sites(analysis, |site| site.at_end, |_| Vec::new(), &[]))?;
+    if analysis.has_free_stacks() {
+        let note = "<p>Call paths that freed blocks, whoever had allocated them.</p>";
+        let table = sites(analysis, |site| site.freed_here, |_| Vec::new(), &[]);
+        section(&mut out, "Freed, by who frees", &format!("{note}{table}"))?;
+    }
     let grown = |site: &Figures| Count {
         objects: site.at_end.objects.saturating_sub(site.at_start.objects),
         bytes: growth(site).max(0) as u64,

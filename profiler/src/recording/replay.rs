@@ -76,12 +76,12 @@ pub enum Happening<'a> {
     Alloc(&'a InUse),
     /// One was allocated that is not followed: it never counts as in use.
     Unfollowed(&'a InUse),
-    /// A block was freed.
-    Free(&'a InUse),
+    /// A block was freed; the stack that freed it, if it is in the recording.
+    Free(&'a InUse, Option<u32>),
     /// A block was freed by an event that was lost.
     FreeLost(&'a InUse),
-    /// A block was freed whose allocation is not in the recording.
-    FreeUnknown,
+    /// A block was freed whose allocation is not in the recording; the stack that freed it.
+    FreeUnknown(Option<u32>),
 }
 
 /// A part of a recording: a process, from when it was recorded until it was not.
@@ -221,6 +221,7 @@ impl State {
         let (mut sizes, mut stacks) = (columns.sizes.iter(), columns.stacks.iter());
         let (mut numbers, mut times, mut threads) =
             (columns.numbers.iter(), columns.times.iter(), columns.threads.iter());
+        let mut free_stacks = columns.free_stacks.iter();
         for &op in &columns.ops {
             let go_on = match op {
                 op::TIME => {
@@ -261,15 +262,17 @@ impl State {
                 op::FREE | op::FREE_LOST => {
                     let number = numbers.next().copied().unwrap_or(0);
                     self.events += 1;
+                    let by = if op == op::FREE { free_stacks.next().map(|&stack| self.stack(stack)) } else { None };
                     match self.remove(number) {
-                        Some(block) if op == op::FREE => each(self, Happening::Free(&block)),
+                        Some(block) if op == op::FREE => each(self, Happening::Free(&block, by)),
                         Some(block) => each(self, Happening::FreeLost(&block)),
                         None => true,
                     }
                 }
                 _ => {
                     self.events += 1;
-                    each(self, Happening::FreeUnknown)
+                    let by = free_stacks.next().map(|&stack| self.stack(stack));
+                    each(self, Happening::FreeUnknown(by))
                 }
             };
             if !go_on {

@@ -3,7 +3,8 @@
 //! # The JSON
 //!
 //! Field names are stable: a field is never renamed or given another meaning, and new ones may be added. Counts are objects
-//! `{"objects": integer, "bytes": integer}`; times are microseconds since the recording began. `frames` are innermost first.
+//! `{"objects": integer, "bytes": integer}`; times are microseconds since the recording began. `frames` are innermost first. A site's
+//! `freed` is what was freed of what it allocated, its `freed_here` what it freed itself; that one is there if `free_stacks` is true.
 
 use std::fmt::Write as _;
 
@@ -171,6 +172,10 @@ pub fn text(analysis: &Analysis, rows: usize) -> String {
         format!("  ({:.0}% of its allocations)", share(site.temporary.objects, site.allocated.objects))
     });
     sites(&mut text, "In use at the end", ("in use", |site| site.at_end), &|_| String::new());
+    if analysis.has_free_stacks() {
+        let title = "Freed, by who frees, whoever allocated it";
+        sites(&mut text, title, ("freed", |site| site.freed_here), &|_| String::new());
+    }
     growth_text(analysis, rows, &mut text);
     histograms(analysis, &mut text);
     threads(analysis, rows, &mut text);
@@ -351,6 +356,7 @@ struct Report<'a> {
     recorded_realtime_ns: u64,
     from_start: bool,
     lossless: bool,
+    free_stacks: bool,
     file_bytes: u64,
     recorder_bytes: u64,
     finished: bool,
@@ -487,6 +493,8 @@ struct SiteJson<'a> {
     incomplete: bool,
     allocated: CountJson,
     freed: CountJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    freed_here: Option<CountJson>,
     temporary: CountJson,
     peak: CountJson,
     at_start: CountJson,
@@ -520,6 +528,7 @@ impl<'a> Report<'a> {
             incomplete: site.incomplete,
             allocated: figures.allocated.into(),
             freed: figures.freed.into(),
+            freed_here: analysis.has_free_stacks().then(|| figures.freed_here.into()),
             temporary: figures.temporary.into(),
             peak: figures.peak.into(),
             at_start: figures.at_start.into(),
@@ -551,6 +560,7 @@ impl<'a> Report<'a> {
             recorded_realtime_ns: session.recorded_realtime_ns,
             from_start: session.from_start,
             lossless: session.lossless,
+            free_stacks: analysis.has_free_stacks(),
             file_bytes: analysis.file_bytes,
             recorder_bytes: summary.recorder_bytes,
             finished: analysis.tail == Tail::Finished,

@@ -54,7 +54,8 @@ pub(crate) struct Record {
     /// The program waits for the recorder instead of losing events
     #[arg(long)]
     lossless: bool,
-    /// Record the stacks of frees, too
+    /// Record the stacks of frees, too: the report then says who frees. Each free costs the program some 25 ns more where its
+    /// stack is as short as in our benchmark, and as much as an allocation where it is deep
     #[arg(long)]
     free_stacks: bool,
     /// Stop when the file has about so many bytes: 100M, 2GiB
