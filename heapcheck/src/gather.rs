@@ -78,6 +78,7 @@ pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
         taken_ns: 0,
         taken_realtime_ns: now(),
         peak: None,
+        device_peaks: Vec::new(),
         period_bytes: 1,
         exact: true,
         page_bytes: 0,

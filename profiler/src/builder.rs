@@ -119,7 +119,7 @@ impl ProfileBuilder {
                 _ => sites[site].held.push(next),
             }
         }
-        let peak = Peak::find(snapshot, &mut sites);
+        let (peak, device_peaks) = Peak::find(snapshot, &mut sites);
         let mut kept = vec![false; sites.len()];
         self.known.stacks.iter().enumerate().for_each(|(stack, &(_, site))| kept[site] |= wanted(stack));
         let mut sites: Vec<(usize, Site)> = sites.into_iter().enumerate().collect();
@@ -140,6 +140,7 @@ impl ProfileBuilder {
             exact: snapshot.exact,
             time_realtime_ns: snapshot.taken_realtime_ns,
             peak: Some(peak),
+            device_peaks,
             modules: self.known.modules.files.clone(),
             locations: self.known.locations.clone(),
             sites,

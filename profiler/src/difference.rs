@@ -84,6 +84,7 @@ impl<'a> Difference<'a> {
             ],
             thread_names: merged.thread_names,
             peak: None,
+            device_peaks: Vec::new(),
             main: after.main.clone(),
             modules: merged.modules,
             locations: merged.locations,

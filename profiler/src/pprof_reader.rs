@@ -125,6 +125,7 @@ impl<'a> Reader<'a> {
             comments: message.comment.iter().map(|&id| owned(id)).collect(),
             thread_names,
             peak: None,
+            device_peaks: Vec::new(),
             main: modules.first().map(|module| module.path.clone()).unwrap_or_default(),
             modules,
             locations,

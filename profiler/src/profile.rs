@@ -22,9 +22,11 @@ pub struct Profile {
     pub comments: Vec<String>,
     /// Names of threads by their kernel id; those that have ended have none.
     pub thread_names: BTreeMap<u32, String>,
-    /// When the process had most in use; [`Site::peak`] says who had it. `None` where nobody knows: in a pprof file, in a
+    /// When the process had most host memory in use; [`Site::peak`] says who had it. `None` where nobody knows: in a pprof file, in a
     /// difference.
     pub peak: Option<Peak>,
+    /// The same of each device's memory.
+    pub device_peaks: Vec<(Memory, Peak)>,
     /// Path of the executable, empty if it is not known. It may be none of the modules: no frame was in it then.
     pub main: String,
     /// Modules; a [`Location`] points into it.
@@ -75,7 +77,7 @@ pub struct Site {
     pub allocated: Amount,
     /// In use now.
     pub in_use: Amount,
-    /// In use when the process had most in use.
+    /// In use when most of its memory was in use.
     pub peak: Amount,
     /// The blocks in use by size and thread, ascending.
     pub held: Vec<Held>,

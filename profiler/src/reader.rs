@@ -23,8 +23,8 @@ use crate::printable::printable;
 use crate::process::{self, ProcessWatch};
 use crate::segment_file::SegmentFile;
 use crate::snapshot::{
-    Amount, ClassStats, DevicePool, Dropped, LiveBlock, Module, PeakMoment, ProcessInfo, ProcessState, Snapshot, Stack,
-    ThreadStats, Tiers,
+    Amount, ClassStats, DevicePeak, DevicePool, Dropped, LiveBlock, Module, PeakMoment, ProcessInfo, ProcessState,
+    Snapshot, Stack, ThreadStats, Tiers,
 };
 
 /// How long [`SegmentReader::open`] waits for a program that is only just setting up its segment.
@@ -141,6 +141,21 @@ pub struct SegmentReader {
     copies: [Vec<u8>; 2],
 }
 
+/// The peak of host memory, and those of devices' memories.
+type Peaks = (Option<PeakMoment>, Vec<DevicePeak>);
+
+/// The peaks that a header tells of.
+fn peaks(header: &Header) -> Peaks {
+    let of_host = PeakMoment { bytes: header.peak_bytes, time_ns: header.peak_time_ns };
+    let known = header.device_peaks.iter().filter(|peak| peak.bytes > 0);
+    let of_devices = known.map(|peak| DevicePeak {
+        kind: peak.kind,
+        device: peak.device,
+        moment: PeakMoment { bytes: peak.bytes, time_ns: peak.time_ns },
+    });
+    ((of_host.bytes > 0).then_some(of_host), of_devices.collect())
+}
+
 impl SegmentReader {
     /// Opens a segment and checks its header; waits a moment for a program that is only just starting.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, ReadError> {
@@ -248,7 +263,7 @@ impl SegmentReader {
         dropped.truncated = header.truncated_stacks;
         self.read_frames(header.region(Region::Frames))?;
         let mut stacks = self.read_stacks(header.region(Region::Stacks), &mut dropped)?;
-        let peak = self.read_peaks(&mut stacks, &mut dropped)?;
+        let (peak, device_peaks) = self.read_peaks(&mut stacks, &mut dropped)?;
         let live = keep_valid(live, stacks.len(), &mut dropped);
         let mut modules = self.read_modules(header.region(Region::Modules), &mut dropped)?;
         // The writer lists them as it sees them, and it sees itself first.
@@ -272,6 +287,7 @@ impl SegmentReader {
             exact: header.flags & flags::EXACT != 0,
             page_bytes: header.page_bytes,
             peak,
+            device_peaks,
             dropped,
             tiers,
             classes,
@@ -439,12 +455,12 @@ impl SegmentReader {
         Ok(devices)
     }
 
-    /// The peak, which is rewritten as a whole: again while it changes.
-    fn read_peaks(&mut self, stacks: &mut [Stack], dropped: &mut Dropped) -> Result<Option<PeakMoment>, ReadError> {
+    /// The peaks, which are rewritten as a whole: again while they change.
+    fn read_peaks(&mut self, stacks: &mut [Stack], dropped: &mut Dropped) -> Result<Peaks, ReadError> {
         for _ in 0..TORN_RETRIES {
             let before = self.read_same_header()?;
             if before.peak_seq == 0 {
-                return Ok(None);
+                return Ok((None, Vec::new()));
             }
             let Self { file, copies: [buffer, _], .. } = self;
             file.for_each_chunk(before.region(Region::Peaks), Region::Peaks, 0, buffer, |start, chunk| {
@@ -455,13 +471,13 @@ impl SegmentReader {
                 Ok(())
             })?;
             if before.peak_seq.is_multiple_of(2) && self.read_same_header()?.peak_seq == before.peak_seq {
-                return Ok(Some(PeakMoment { bytes: before.peak_bytes, time_ns: before.peak_time_ns }));
+                return Ok(peaks(&before));
             }
             std::thread::yield_now();
         }
         // The process was killed while it wrote, or writes all the time.
         dropped.torn += 1;
-        Ok(None)
+        Ok((None, Vec::new()))
     }
 
     fn read_tiers(&mut self, entry: RegionEntry) -> Result<Tiers, ReadError> {

@@ -23,8 +23,10 @@ pub struct Snapshot {
     pub exact: bool,
     /// Bytes of a page of the page heap.
     pub page_bytes: u64,
-    /// When the process had most in use, if it has freed much since ([`Stack::peak`]); `None` if it never fell.
+    /// When the process had most host memory in use, if it has freed much since ([`Stack::peak`]); `None` if it never fell.
     pub peak: Option<PeakMoment>,
+    /// The same of each device's memory.
+    pub device_peaks: Vec<DevicePeak>,
     /// What the segment could not hold.
     pub dropped: Dropped,
     /// Process-wide counters, indexed by [`TierCounter`].
@@ -186,7 +188,7 @@ pub struct Stack {
     pub allocated: Amount,
     /// Everything ever freed of it.
     pub freed: Amount,
-    /// What was in use of it at [`Snapshot::peak`].
+    /// What was in use of it at the peak of its memory: [`Snapshot::peak`], or one of [`Snapshot::device_peaks`].
     pub peak: Amount,
 }
 
@@ -198,6 +200,17 @@ pub struct PeakMoment {
     pub bytes: u64,
     /// When: nanoseconds of `CLOCK_MONOTONIC`.
     pub time_ns: u64,
+}
+
+/// When most of a device's memory was in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DevicePeak {
+    /// Which memory: one of [`poolscope_wire::kind`].
+    pub kind: u16,
+    /// Number of the device.
+    pub device: u32,
+    /// When, and how much.
+    pub moment: PeakMoment,
 }
 
 /// A number of objects and their bytes, estimated from samples unless the snapshot is exact.

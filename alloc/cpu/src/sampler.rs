@@ -41,7 +41,7 @@ use crate::thread_pointer;
 use budget::Budget;
 pub use devices::{attach, detach, forget_foreign, publish_device, record_foreign};
 use live_table::LiveTable;
-use peak::Peak;
+use peak::{HOST, Peaks};
 pub use sampled_slabs::UNRECORDED;
 use sampled_slabs::{FREE, SampledSlabs, slot};
 use stack_table::{CapturedStack, StackTable, bytes, count_alloc, count_free, count_resize};
@@ -51,7 +51,7 @@ struct Sampler {
     segment: Option<Segment>,
     stacks: StackTable,
     live: LiveTable,
-    peak: Peak,
+    peaks: Peaks,
     slabs: SampledSlabs,
     modules: modules::Published,
     /// Heaps that have a record in the segment.
@@ -68,7 +68,7 @@ static SAMPLER: SpinLock<Sampler> = SpinLock::new(Sampler {
     segment: None,
     stacks: StackTable::new(),
     live: LiveTable::new(),
-    peak: Peak::new(),
+    peaks: Peaks::new(),
     slabs: SampledSlabs::new(),
     modules: modules::Published::new(),
     threads: 0,
@@ -372,11 +372,11 @@ impl Sampler {
             }
         }
         self.live.publish_all(segment);
-        self.peak = Peak::new();
+        self.peaks = Peaks::new();
         for at in 0..self.live.len() {
             if let Some(record) = self.live.get(at).filter(|record| record.kind != kind::NONE) {
                 count_alloc(segment, record.stack, record.size, record.weight);
-                self.peak.grew(bytes(record.size, record.weight));
+                self.peaks.grew(HOST, bytes(record.size, record.weight));
             }
         }
         self.modules.restart();
@@ -398,7 +398,7 @@ impl Sampler {
         let captured = CapturedStack { frames, flags, kind: due.kind, device: due.device, epoch };
         let id = self.stacks.intern(&segment, &captured);
         count_alloc(&segment, id, due.size as u64, due.weight);
-        self.peak.grew(host_bytes(due.kind, due.size as u64, due.weight));
+        self.peaks.grew((due.kind, due.device), bytes(due.size as u64, due.weight));
         if due.kind == kind::HOST {
             probes::allocated(address, due.size as u64, bytes(due.size as u64, due.weight));
         }
@@ -420,7 +420,8 @@ impl Sampler {
     fn forget(&mut self, slot: u32) {
         let Some(segment) = self.own_segment() else { return };
         if let Some(record) = self.live.remove(&segment, slot) {
-            self.peak.shrinks(&segment, self.stacks.len(), host_bytes(record.kind, record.size, record.weight));
+            let memory = (record.kind, record.device);
+            self.peaks.shrinks(&segment, self.stacks.len(), memory, bytes(record.size, record.weight));
             count_free(&segment, record.stack, record.size, record.weight);
             probes::freed(record.address);
         }
@@ -430,16 +431,12 @@ impl Sampler {
         let Some(segment) = self.own_segment() else { return };
         if let Some(before) = self.live.resize(&segment, slot, size as u64) {
             let after = size as u64;
-            self.peak.grew(bytes(after.saturating_sub(before.size), before.weight));
-            self.peak.shrinks(&segment, self.stacks.len(), bytes(before.size.saturating_sub(after), before.weight));
+            self.peaks.grew(HOST, bytes(after.saturating_sub(before.size), before.weight));
+            let less = bytes(before.size.saturating_sub(after), before.weight);
+            self.peaks.shrinks(&segment, self.stacks.len(), HOST, less);
             count_resize(&segment, before.stack, before.size, after, before.weight);
         }
     }
-}
-
-/// Bytes of host memory that a sample stands for: whose peak is kept.
-fn host_bytes(of: u16, size: u64, weight: u64) -> u64 {
-    if of == kind::HOST { bytes(size, weight) } else { 0 }
 }
 
 fn write_classes(segment: &Segment) {

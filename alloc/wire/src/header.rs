@@ -6,7 +6,7 @@ use crate::record::record;
 pub const MAGIC: [u8; 8] = *b"POOLSCOP";
 
 /// Version of the layout that this crate describes.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Bytes that the header takes at the start of the file.
 pub const HEADER_LEN: usize = 4096;
@@ -123,6 +123,25 @@ record! {
     }
 }
 
+/// Devices' memories whose peaks are kept; those that come later have none.
+pub const DEVICE_PEAKS: usize = 15;
+
+record! {
+    /// When most memory of a device was in use, by what was recorded of it.
+    pub struct DevicePeak: 24 {
+        /// Number of the device.
+        0 device: u32,
+        /// [`kind::DEVICE`](crate::kind::DEVICE) or [`kind::PINNED`](crate::kind::PINNED); 0 if the place was never used.
+        4 kind: u16,
+        /// Zero.
+        6 reserved: u16,
+        /// Bytes in use at the peak that is in [`Region::Peaks`], scaled from the samples; 0 before the first peak.
+        8 bytes: u64,
+        /// `CLOCK_MONOTONIC` of that peak in nanoseconds.
+        16 time_ns: u64,
+    }
+}
+
 record! {
     /// The first page of a segment.
     pub struct Header: 4096 {
@@ -186,14 +205,16 @@ record! {
         232 peak_seq: u32,
         /// Zero.
         236 reserved3: u32,
-        /// Bytes in use at the peak that is in [`Region::Peaks`], scaled from the samples.
+        /// Bytes of host memory in use at the peak that is in [`Region::Peaks`], scaled from the samples.
         240 peak_bytes: u64,
         /// `CLOCK_MONOTONIC` of that peak in nanoseconds.
         248 peak_time_ns: u64,
         /// Indexed by [`Region`].
         256 regions: [RegionEntry; 10],
+        /// The same of devices' memories, under [`peak_seq`](Self::peak_seq), too.
+        656 device_peaks: [DevicePeak; 15],
         /// Zero.
-        656 reserved2: [u64; 46],
+        1016 reserved2: u64,
         /// Bytes used of `exe`.
         1024 exe_len: u32,
         /// Bytes used of `cmdline`.

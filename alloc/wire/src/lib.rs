@@ -28,7 +28,7 @@
 //! | [`Region::Live`] | [`LiveRecord`] | every sampled block that is allocated now |
 //! | [`Region::Devices`] | [`DeviceRecord`] | pools of device memory, with their counters |
 //! | [`Region::DeviceMaps`] | [`MAP_CELLS`] bytes | what lies where in their memory: one [`cell`] each |
-//! | [`Region::Peaks`] | [`PeakRecord`] | what each stack had in use when the process had most in use |
+//! | [`Region::Peaks`] | [`PeakRecord`] | what each stack had in use when most of its memory, the host's or a device's, was in use |
 //!
 //! A region's place is fixed; its committed part grows. Bytes past `committed` may not exist in the file: the
 //! writer allocates them (`posix_fallocate`) before it raises `committed`, so that a full file system is a
@@ -63,7 +63,10 @@ mod tiers;
 pub mod trace;
 
 pub use devices::{DEVICE_COUNTERS_MAX, DEVICE_NAME_MAX, DeviceRecord, MAP_CELLS, cell};
-pub use header::{HEADER_LEN, Header, HeaderError, MAGIC, REGION_COUNT, Region, RegionEntry, VERSION, flags, state};
+pub use header::{
+    DEVICE_PEAKS, DevicePeak, HEADER_LEN, Header, HeaderError, MAGIC, REGION_COUNT, Region, RegionEntry, VERSION,
+    flags, state,
+};
 pub use records::{
     ClassCounters, ClassRecord, LiveRecord, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, PeakRecord, StackRecord,
     THREAD_RECORD_LEN, ThreadRecord, kind, stack_flags, thread_state,

@@ -215,11 +215,8 @@ pub(super) async fn flamegraph(State(pool): Pool, Query(query): Query<ProfileQue
     match query.at_peak() {
         Ok(false) => {}
         Ok(true) if !metric.is_in_use() => return bad("the peak is about memory in use: leave at or metric out"),
-        Ok(true) if memory != Memory::Host => {
-            return bad("the peak is that of host memory: leave at, or kind and device out");
-        }
         Ok(true) => {
-            when = profile.peak.map(|peak| format!(" at its peak, {}", peak.when())).unwrap_or_default();
+            when = profile.when_at_peak(memory).map(|when| format!(" {when}")).unwrap_or_default();
             profile = profile.at_peak().unwrap_or(profile);
         }
         Err(why) => return bad(why),

@@ -647,6 +647,7 @@ fn snapshot(replay: &Replay, summary: &Summary, collector: &Collector) -> Snapsh
         exact: true,
         page_bytes: session.page_bytes,
         peak: Some(peak),
+        device_peaks: Vec::new(),
         dropped: Dropped::default(),
         tiers: Tiers::new(Vec::new()),
         classes: Vec::new(),

@@ -29,7 +29,7 @@ pub(crate) struct Dump {
     /// Show what was allocated, where the reader does not ask for another figure, and not what is in use
     #[arg(long)]
     allocs: bool,
-    /// In use is what was in use when the process had most in use
+    /// In use is what was in use when the process had most in use, of the host and of each device
     #[arg(long, conflicts_with = "seconds")]
     peak: bool,
     /// Leave out the interpreter's frames where Python's functions are (CPython since 3.12, started with -X perf)

@@ -17,12 +17,13 @@ use crate::target::{self, Loaded};
 /// Write a flamegraph as SVG
 ///
 /// The widths show what is in use now, or with --metric what was allocated since the start; with --peak what was in use when
-/// the process had most in use, and with --leaked what a process that has ended never freed. A process writes its peak
-/// down when its memory falls by then: it is lower than the true one by 3% at most, beside the error of the samples.
+/// the process had most in use (of host memory, or of the device that is asked for), and with --leaked what a process that has
+/// ended never freed. A process writes its peak down when its memory falls by then: it is lower than the true one by 3% at most,
+/// beside the error of the samples.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  poolscope flamegraph 1234 -o heap.svg --metric alloc_space\n  \
     poolscope flamegraph 1234 -o peak.svg --peak\n  \
-    poolscope flamegraph 1234 -o gpu.svg --device 0\n  \
+    poolscope flamegraph 1234 -o gpu.svg --device 0 --peak\n  \
     poolscope flamegraph 1234 --base before.pb.gz -o change.svg")]
 pub(crate) struct Flamegraph {
     /// Process id, the file of a segment or of a recording, or a pprof file
@@ -69,13 +70,8 @@ impl Flamegraph {
             sink::write(&self.output, |out| differential::write_differential(&difference, metric, &title, out))?;
             return Ok(0);
         }
-        let (profile, of) = self.shown(loaded)?;
-        let memory = self.memory.memory(&profile)?;
-        if self.peak && memory != Memory::Host {
-            return Err(
-                Failure::usage("the peak is that of host memory: leave --kind and --device out, or --peak").into()
-            );
-        }
+        let memory = self.memory.memory(&loaded.profile)?;
+        let (profile, of) = self.shown(loaded, memory)?;
         let title = format!("{of}: {} {}", metric.describe(), memory.describe());
         let profile = profile.only(memory);
         sink::write(&self.output, |out| flamegraph::write_flamegraph(&profile, metric, title.trim_end(), out))?;
@@ -83,13 +79,13 @@ impl Flamegraph {
     }
 
     /// The profile to draw, and of what it is.
-    fn shown(&self, loaded: Loaded) -> Result<(Profile, String), Failure> {
+    fn shown(&self, loaded: Loaded, memory: Memory) -> Result<(Profile, String), Failure> {
         let Loaded { profile, label, running } = loaded;
         if self.peak {
             let unknown =
                 || Failure::usage(format!("{label} does not say when most was in use: name a process or a segment"));
-            let (at_peak, peak) = profile.at_peak().zip(profile.peak).ok_or_else(unknown)?;
-            return Ok((at_peak, format!("{label} at its peak, {}", peak.when())));
+            let (at_peak, when) = profile.at_peak().zip(profile.when_at_peak(memory)).ok_or_else(unknown)?;
+            return Ok((at_peak, format!("{label} {when}")));
         }
         if self.leaked {
             if running {

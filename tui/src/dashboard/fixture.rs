@@ -217,6 +217,7 @@ fn snapshot_at(second: u64) -> Snapshot {
         taken_ns: (1 + second) * 1_000_000_000,
         taken_realtime_ns: 1_790_000_000_000_000_000 + second * 1_000_000_000,
         peak: None,
+        device_peaks: Vec::new(),
         period_bytes: 512 * 1024,
         exact: false,
         page_bytes: 65_536,

@@ -4,7 +4,7 @@ use core::sync::atomic::AtomicU32;
 
 use poolscope_wire::{DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, MAP_CELLS, Region, kind};
 
-use super::stack_table::count_free;
+use super::stack_table::{bytes, count_free};
 use super::{Due, SAMPLER, UNRECORDED, capture_stack, publish_tiers_sometimes, sequence};
 use crate::device::{Block, State};
 use crate::os;
@@ -35,6 +35,8 @@ pub fn forget_foreign(entered: &Entered, slot: u32, address: u64) {
     if sampler.live.get(slot).is_some_and(|record| is_it(record.kind) && record.address == address)
         && let Some(record) = sampler.live.remove(&segment, slot)
     {
+        let (memory, stacks) = ((record.kind, record.device), sampler.stacks.len());
+        sampler.peaks.shrinks(&segment, stacks, memory, bytes(record.size, record.weight));
         count_free(&segment, record.stack, record.size, record.weight);
     }
 }

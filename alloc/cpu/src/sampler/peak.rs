@@ -1,13 +1,13 @@
-//! The peak: what each stack had in use when the process had most in use.
+//! The peaks: what each stack had in use when most of its memory was in use, the host's or that of a device.
 //!
 //! A reader cannot know the past, so the process keeps it. To write all stacks down with every new high would cost too
 //! much; that is done when memory is about to fall, and only if it stands a good part above the peak that is written down
 //! already ([`STEP`]). A program that only grows writes nothing, and a reader then takes what is in use now for the peak. Between
-//! nothing and a tebibyte there are fewer than a thousand steps.
+//! nothing and a tebibyte there are fewer than a thousand steps. Each memory has a peak of its own, and a stack is of one memory.
 
 use core::sync::atomic::AtomicU32;
 
-use poolscope_wire::{PeakRecord, Region, StackRecord};
+use poolscope_wire::{DEVICE_PEAKS, DevicePeak, PeakRecord, Region, StackRecord, kind};
 
 use super::sequence;
 use crate::os;
@@ -17,43 +17,82 @@ use crate::segment::Segment;
 /// than the highest one by less than that.
 const STEP: u64 = 32;
 
-/// Bytes in use, by the samples.
-pub struct Peak {
+/// Which memory: its [`kind`], and the number of its device.
+pub type Memory = (u16, u32);
+
+/// The host's.
+pub const HOST: Memory = (kind::HOST, 0);
+
+/// Bytes in use of a memory, by the samples.
+struct Peak {
+    memory: Memory,
     in_use: u64,
     written: u64,
 }
 
 impl Peak {
-    /// Nothing in use.
-    pub const fn new() -> Self {
-        Peak { in_use: 0, written: 0 }
-    }
-
-    /// Memory was allocated.
-    pub fn grew(&mut self, bytes: u64) {
-        self.in_use = self.in_use.saturating_add(bytes);
-    }
-
-    /// Memory is about to be freed, and its stack's totals do not count that yet.
-    pub fn shrinks(&mut self, segment: &Segment, stacks: u32, bytes: u64) {
-        if bytes > 0 && self.is_due() {
-            self.write(segment, stacks);
-        }
-        self.in_use = self.in_use.saturating_sub(bytes);
+    const fn new(memory: Memory) -> Self {
+        Peak { memory, in_use: 0, written: 0 }
     }
 
     fn is_due(&self) -> bool {
         self.in_use > self.written.saturating_add(self.written / STEP)
     }
+}
 
-    /// Writes down what each stack has in use now.
+/// The peaks of all memories.
+pub struct Peaks {
+    host: Peak,
+    /// In the order in which they were seen.
+    devices: [Peak; DEVICE_PEAKS],
+}
+
+impl Peaks {
+    /// Nothing in use.
+    pub const fn new() -> Self {
+        Peaks { host: Peak::new(HOST), devices: [const { Peak::new((kind::NONE, 0)) }; DEVICE_PEAKS] }
+    }
+
+    /// The peak of a memory, and its place in the header if it is a device's; none if there are too many of them.
+    fn of(&mut self, memory: Memory) -> Option<(&mut Peak, Option<usize>)> {
+        if memory.0 == kind::HOST {
+            return Some((&mut self.host, None));
+        }
+        let place = self.devices.iter().position(|peak| peak.memory == memory || peak.memory.0 == kind::NONE)?;
+        let peak = &mut self.devices[place];
+        peak.memory = memory;
+        Some((peak, Some(place)))
+    }
+
+    /// Memory was allocated.
+    pub fn grew(&mut self, memory: Memory, bytes: u64) {
+        if let Some((peak, _)) = self.of(memory) {
+            peak.in_use = peak.in_use.saturating_add(bytes);
+        }
+    }
+
+    /// Memory is about to be freed, and its stack's totals do not count that yet.
+    pub fn shrinks(&mut self, segment: &Segment, stacks: u32, memory: Memory, bytes: u64) {
+        let Some((peak, place)) = self.of(memory) else { return };
+        if bytes > 0 && peak.is_due() {
+            peak.write(segment, stacks, place);
+        }
+        peak.in_use = peak.in_use.saturating_sub(bytes);
+    }
+}
+
+impl Peak {
+    /// Writes down what each stack of the memory has in use now.
     #[cold]
-    fn write(&mut self, segment: &Segment, stacks: u32) {
+    fn write(&mut self, segment: &Segment, stacks: u32, place: Option<usize>) {
         if !segment.commit(Region::Peaks, stacks) {
             return;
         }
         self.written = self.in_use;
         let header = segment.header();
+        let is_host = self.memory.0 == kind::HOST;
+        // A stack has the lowest byte of the number.
+        let stack_of = (self.memory.0, self.memory.1 & 0xff);
         // SAFETY: the number is aligned, and the caller holds the sampler's lock.
         let seq = unsafe { AtomicU32::from_ptr(&raw mut header.peak_seq) };
         sequence::change(seq, |_| {
@@ -61,14 +100,24 @@ impl Peak {
                 // SAFETY: both records are committed, and the caller holds the sampler's lock.
                 unsafe {
                     let totals = &*segment.record::<StackRecord>(Region::Stacks, stack);
+                    let of_device = totals.kind() == kind::DEVICE || totals.kind() == kind::PINNED;
+                    if of_device == is_host || (of_device && (totals.kind(), totals.device()) != stack_of) {
+                        continue;
+                    }
                     segment.record::<PeakRecord>(Region::Peaks, stack).write_volatile(PeakRecord {
                         objects: totals.alloc_objects.saturating_sub(totals.free_objects),
                         bytes: totals.alloc_bytes.saturating_sub(totals.free_bytes),
                     });
                 }
             }
-            header.peak_bytes = self.in_use;
-            header.peak_time_ns = os::clock_ns(libc::CLOCK_MONOTONIC);
+            let (bytes, time_ns) = (self.in_use, os::clock_ns(libc::CLOCK_MONOTONIC));
+            match place {
+                None => (header.peak_bytes, header.peak_time_ns) = (bytes, time_ns),
+                Some(place) => {
+                    let (kind, device) = self.memory;
+                    header.device_peaks[place] = DevicePeak { device, kind, reserved: 0, bytes, time_ns };
+                }
+            }
             segment.raise_count(Region::Peaks, stacks);
         });
     }
@@ -80,13 +129,26 @@ mod tests {
 
     #[test]
     fn a_peak_is_due_only_when_it_is_higher_by_a_step() {
-        let mut peak = Peak { in_use: 3200, written: 3200 };
-        assert!(!peak.is_due());
-        peak.grew(100);
-        assert!(!peak.is_due());
-        peak.grew(1);
-        assert!(peak.is_due());
-        let fresh = Peak { in_use: 1, written: 0 };
-        assert!(fresh.is_due());
+        let mut peaks = Peaks::new();
+        (peaks.host.in_use, peaks.host.written) = (3200, 3200);
+        assert!(!peaks.host.is_due());
+        peaks.grew(HOST, 100);
+        assert!(!peaks.host.is_due());
+        peaks.grew(HOST, 1);
+        assert!(peaks.host.is_due());
+        peaks.host.written = 0;
+        assert!(peaks.host.is_due());
+    }
+
+    #[test]
+    fn each_memory_has_a_peak_as_long_as_there_are_places() {
+        let mut peaks = Peaks::new();
+        for device in 0..20 {
+            peaks.grew((kind::DEVICE, device), 10);
+            peaks.grew((kind::DEVICE, device), 1);
+        }
+        let in_use: Vec<u64> = peaks.devices.iter().map(|peak| peak.in_use).collect();
+        assert_eq!(in_use, [11; DEVICE_PEAKS]);
+        assert_eq!((peaks.devices[3].memory, peaks.host.in_use), ((kind::DEVICE, 3), 0));
     }
 }
