@@ -51,6 +51,8 @@ pub struct Tile {
     pub pending: Pending,
     /// When it was last merged or freed, by the clock of the background work.
     pub since: u64,
+    /// Whether its place in the table is among those to be merged.
+    apart: bool,
     before: TileId,
     after: TileId,
 }
@@ -100,8 +102,8 @@ pub struct Tiles {
     free: FreeIndex,
     unmapped: BTreeSet<(u64, u64, TileId)>,
     free_bytes: u64,
-    /// Whether free neighbours may be apart because they wait for different lanes.
-    apart: bool,
+    /// Places in the table at which there was a tile with a free neighbour that waits for another lane. Each is here once.
+    apart: Vec<TileId>,
 }
 
 impl Tiles {
@@ -113,7 +115,7 @@ impl Tiles {
             free: FreeIndex::default(),
             unmapped: BTreeSet::new(),
             free_bytes: 0,
-            apart: false,
+            apart: Vec::new(),
         }
     }
 
@@ -133,12 +135,14 @@ impl Tiles {
             pool: 0,
             pending: Pending::default(),
             since: 0,
+            apart: false,
             before: NONE,
             after: NONE,
         };
         match self.vacant.pop() {
             Some(id) => {
-                self.tiles[id as usize] = tile;
+                let old = self.at(id);
+                *old = Tile { apart: old.apart, ..tile };
                 id
             }
             None => {
@@ -239,16 +243,29 @@ impl Tiles {
             self.absorb(id, after);
         }
         self.index(id);
-        let same = |it: &TileId| (self.get(*it).kind, self.get(*it).pool) == (Kind::Free, pool);
-        self.apart |= self.before(id).as_ref().is_some_and(same) || self.after(id).as_ref().is_some_and(same);
+        let same = |it: &TileId| self.is_free_in(*it, pool);
+        if self.before(id).as_ref().is_some_and(same) || self.after(id).as_ref().is_some_and(same) {
+            self.note_apart(id);
+        }
         id
+    }
+
+    fn is_free_in(&self, id: TileId, pool: PoolId) -> bool {
+        (self.get(id).kind, self.get(id).pool) == (Kind::Free, pool)
+    }
+
+    /// Notes that a free tile and a neighbour of it can be merged if need be.
+    fn note_apart(&mut self, id: TileId) {
+        if !std::mem::replace(&mut self.at(id).apart, true) {
+            self.apart.push(id);
+        }
     }
 
     /// Makes a tile free, and leaves its neighbours alone.
     pub fn set_free_apart(&mut self, id: TileId, pool: PoolId, pending: Pending, since: u64) {
         self.make_free(id, pool, pending, since);
         self.index(id);
-        self.apart = true;
+        self.note_apart(id);
     }
 
     /// Makes the addresses of a tile free for mapping, and merges them with their like.
@@ -287,7 +304,7 @@ impl Tiles {
     fn absorb(&mut self, id: TileId, gone: TileId) {
         let other = self.at(gone);
         other.kind = Kind::Vacant;
-        let (size, after, since) = (other.size, other.after, other.since);
+        let (size, after, since, apart) = (other.size, other.after, other.since, other.apart);
         let pending = std::mem::take(&mut other.pending);
         self.vacant.push(gone);
         let tile = self.at(id);
@@ -297,6 +314,9 @@ impl Tiles {
         tile.pending.join(&pending);
         if after != NONE {
             self.at(after).before = id;
+        }
+        if apart {
+            self.note_apart(id);
         }
     }
 
@@ -316,6 +336,9 @@ impl Tiles {
         first.after = new;
         if after != NONE {
             self.at(after).before = new;
+        }
+        if self.get(id).apart {
+            self.note_apart(new);
         }
         new
     }
@@ -413,24 +436,67 @@ impl Tiles {
 
     /// Merges every free tile with its free neighbour, whatever they wait for. Returns whether there was one.
     pub fn merge_all(&mut self) -> bool {
-        if !std::mem::take(&mut self.apart) {
-            return false;
-        }
-        let mut ids = Vec::new();
-        self.free.owners().for_each(|owner| self.free.for_each(owner, 0, |(.., id)| ids.push(id)));
-        ids.sort_unstable_by_key(|id| self.get(*id).address);
         let mut merged = false;
-        for id in ids {
-            if self.get(id).kind != Kind::Free {
-                continue;
+        for id in std::mem::take(&mut self.apart) {
+            self.at(id).apart = false;
+            // By now it may be part of another tile, or its place be one's that has nothing to do with it.
+            let Tile { kind: Kind::Free, pool, .. } = *self.get(id) else { continue };
+            let mut first = id;
+            while let Some(before) = self.before(first).filter(|before| self.is_free_in(*before, pool)) {
+                first = before;
             }
-            while let Some(after) = self.after(id)
-                && (self.get(after).kind, self.get(after).pool) == (Kind::Free, self.get(id).pool)
-            {
-                self.merge(id);
+            while self.after(first).is_some_and(|after| self.is_free_in(after, pool)) {
+                self.merge(first);
                 merged = true;
             }
         }
         merged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Kind, Tiles};
+    use crate::pending::{Pending, Point};
+
+    proptest! {
+        #[test]
+        fn nothing_free_stays_apart_when_all_is_merged(
+            steps in prop::collection::vec((0..8u32, any::<prop::sample::Index>(), 0..64u64, 1..64u64, 0..3u32, 0..2u32), 1..200)
+        ) {
+            let mut tiles = Tiles::empty();
+            let whole = tiles.add_segment(0, 64);
+            tiles.set_free_apart(whole, 0, Pending::default(), 0);
+            for (step, which, from, size, lane, pool) in steps {
+                let of = |tiles: &Tiles, kind: fn(Kind) -> bool| -> Vec<_> {
+                    tiles.iter().filter(|(_, tile)| kind(tile.kind)).map(|(id, _)| id).collect()
+                };
+                let (free, used) = (of(&tiles, |kind| kind == Kind::Free), of(&tiles, |kind| kind != Kind::Free));
+                let pending = if lane == 2 { Pending::default() } else { Pending::at(Point { lane, epoch: 1 }) };
+                match step {
+                    0..4 if !free.is_empty() => {
+                        let id = *which.get(&free);
+                        let (start, have) = (tiles.get(id).address, tiles.get(id).size);
+                        let from = start + from % have;
+                        tiles.take(id, from, (from + size).min(start + have), Kind::Used(lane), pool);
+                    }
+                    4..6 if !used.is_empty() => {
+                        tiles.set_free(*which.get(&used), pool, pending, 0);
+                    }
+                    6 if !used.is_empty() => tiles.set_free_apart(*which.get(&used), pool, pending, 0),
+                    7 => {
+                        tiles.merge_all();
+                        let all: Vec<_> = tiles.iter().map(|(_, tile)| (tile.kind, tile.pool)).collect();
+                        prop_assert!(all.windows(2).all(|two| two[0].0 != Kind::Free || two[0] != two[1]), "{all:?}");
+                    }
+                    _ => {}
+                }
+                let bytes: u64 = tiles.iter().filter(|(_, tile)| tile.kind == Kind::Free).map(|(_, tile)| tile.size).sum();
+                prop_assert_eq!(tiles.free_bytes(), bytes);
+                prop_assert_eq!(tiles.iter().map(|(_, tile)| tile.size).sum::<u64>(), 64);
+            }
+        }
     }
 }
