@@ -26,6 +26,7 @@ use crate::large::{Large, NO_ADDRESSES, PoolId};
 use crate::pending::LaneId;
 use crate::pinned::Pinned;
 use crate::recorder::{NoRecorder, Recorder, Sample};
+use crate::records::Records;
 use crate::sampling::LARGE;
 use crate::small::{
     CLASSES, Counters, Home, Knowledge, LARGEST, Page, Pages, Slabs, ThreadCache, class_of, for_each_knowledge,
@@ -70,6 +71,8 @@ struct Shared<D: Device> {
     global: [Global; CLASSES],
     core: Mutex<Core<D>>,
     recorder: Arc<dyn Recorder>,
+    /// Taken alone, so that samples of one thread don't keep the others from memory.
+    records: Mutex<Records>,
     /// Where blocks come from when there is no memory.
     fallback: Option<Box<Pool<Pinned>>>,
     own: Weak<Shared<D>>,
@@ -125,6 +128,7 @@ impl<D: Device> Pool<D> {
             global: std::array::from_fn(|_| Mutex::default()),
             core: Mutex::new(core),
             recorder,
+            records: Mutex::default(),
             fallback,
             own: own.clone(),
         });
@@ -535,14 +539,14 @@ impl<D: Device> Shared<D> {
     /// Tells the recorder of a block that nobody has yet.
     fn record(&self, address: u64, size: u64, weight: u64) {
         if let Some(token) = self.recorder.allocated(&Sample { address, size, weight }) {
-            lock(&self.core).records.add(&self.read.pages, address, token);
+            lock(&self.records).add(&self.read.pages, address, token);
         }
     }
 
     /// Tells the recorder of a block that is about to be freed, if it is recorded.
     #[cold]
     fn forget(&self, address: u64) {
-        let token = lock(&self.core).records.take(&self.read.pages, address);
+        let token = lock(&self.records).take(&self.read.pages, address);
         if let Some(token) = token {
             self.recorder.freed(token, address);
         }

@@ -3,8 +3,6 @@
 //! The page that a recorded block begins on carries a flag, so that a free that finds none looks no further. Small blocks that
 //! share pages come from slabs of recorded blocks only ([`crate::small::SAMPLED`]); larger ones have their pages to themselves.
 
-use std::collections::HashMap;
-
 use crate::large::AddressMap;
 use crate::recorder::Token;
 use crate::small::{PAGE, Pages};
@@ -14,7 +12,7 @@ use crate::small::{PAGE, Pages};
 pub struct Records {
     tokens: AddressMap<Token>,
     /// Recorded blocks that begin on a page.
-    on_page: HashMap<u64, u32>,
+    on_page: AddressMap<u32>,
 }
 
 impl Records {

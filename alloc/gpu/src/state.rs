@@ -12,7 +12,6 @@ use crate::large::{Large, PoolId, Request};
 use crate::pending::{LaneId, Pending};
 use crate::picture::Publisher;
 use crate::recorder::Recorder;
-use crate::records::Records;
 use crate::small::{CHUNK, CLASSES, Counters, Limits, PAGE, Page, SAMPLED, Slabs, ThreadCache, size_of};
 use crate::stats::Stats;
 
@@ -93,7 +92,6 @@ pub struct Core<D: Device> {
     allowance: i64,
     last_round: u64,
     last_defrag: u64,
-    pub records: Records,
     pub publisher: Publisher,
 }
 
@@ -122,7 +120,6 @@ impl<D: Device> Core<D> {
             ended: SmallCounts::default(),
             last_round: now,
             last_defrag: now,
-            records: Records::default(),
             publisher,
         }
     }

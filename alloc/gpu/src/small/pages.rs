@@ -1,7 +1,8 @@
 //! What lies at an address: for each 64 KiB of the reserved range, the class and the lane of the slab there.
 //!
 //! A free reads it without a lock. It is written when a slab comes or goes, and when a block is first shared, each time by
-//! who holds the pool's lock; a program that frees a block got its address after that.
+//! who holds the pool's lock; a program that frees a block got its address after that. That a block is recorded is written under
+//! the lock of the records, before the program has the block or when it gives it back, so that nobody shares it meanwhile.
 
 use std::ops::Range;
 use std::sync::OnceLock;
