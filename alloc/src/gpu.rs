@@ -19,10 +19,12 @@
 //!
 //! In a process that `libpoolscope.so` is preloaded into, the records are in that library's segment: a process has one.
 
+mod holders;
+
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use poolscope_cpu::device::{Block, State, StateParts, TABLE, TABLE_VERSION, Table, UNRECORDED, kind};
+use poolscope_cpu::device::{Block, Holder, State, StateParts, TABLE, TABLE_VERSION, Table, UNRECORDED, kind};
 pub use poolscope_gpu::*;
 
 /// A pool on a device, with the number that the device is shown by. Its blocks are recorded.
@@ -115,6 +117,13 @@ impl Recorder for SegmentRecorder {
             cell_bytes: picture.cell_bytes,
         };
         (self.table.publish)(self.place, &StateParts::from(&state));
+    }
+
+    fn holders(&self, most: usize) -> Vec<String> {
+        let mut found = vec![Holder::EMPTY; most];
+        // SAFETY: both parts are those of the vector.
+        let count = unsafe { (self.table.holders)(self.device, self.kind, found.as_mut_ptr(), found.len()) };
+        found[..count.min(most)].iter().map(holders::describe).collect()
     }
 
     fn closed(&self) {

@@ -42,3 +42,29 @@ fn a_scope_records_every_block_of_every_device_and_of_its_own_thread_only() {
     pools[0].free(before, Stream::LEGACY).expect("it is allocated");
     assert_eq!(of_devices(&scope), [(0, 300), (1, 70_000)]);
 }
+
+#[inline(never)]
+fn load_weights(pool: &Pool<Simulated>) -> Vec<u64> {
+    (0..5).map(|_| pool.allocate(6 << 20, Stream::LEGACY).unwrap()).collect()
+}
+
+#[inline(never)]
+fn keep_activations(pool: &Pool<Simulated>) -> u64 {
+    pool.allocate(16 << 20, Stream::LEGACY).unwrap()
+}
+
+#[test]
+fn without_memory_the_message_names_the_functions_that_hold_it() {
+    let pool = pool(11);
+    let mut blocks = load_weights(&pool);
+    blocks.push(keep_activations(&pool));
+    let error = pool.allocate(32 << 20, Stream::LEGACY).unwrap_err().to_string();
+    let holders: Vec<_> = error.lines().filter(|line| line.contains("held by stack")).collect();
+    assert!(holders[0].contains("30.0 MiB in 5 blocks: "), "{error}");
+    assert!(
+        holders[0].contains("load_weights (gpu.rs:") && holders[1].contains("keep_activations (gpu.rs:"),
+        "{error}"
+    );
+    assert!(holders[1].contains("16.0 MiB in 1 block: "), "{error}");
+    blocks.into_iter().for_each(|block| pool.free(block, Stream::LEGACY).unwrap());
+}

@@ -113,6 +113,24 @@ fn device_memory_is_recorded_with_its_stacks_in_the_one_segment_of_the_process()
     }
 }
 
+#[test]
+fn without_memory_the_error_names_the_functions_that_hold_it() {
+    for preloaded in [false, true] {
+        let pool = Pool::new();
+        let program = compile(pool.files(), "gpu_full.c", &["-O2", "-g", "-fomit-frame-pointer"]);
+        let program = on_simulated_device(&program).env("POOLSCOPE_DIR", pool.segment_dir());
+        let program = if preloaded { program.env("LD_PRELOAD", library()) } else { program };
+        let said = program.run().success().stdout;
+        let holders: Vec<_> = said.lines().filter_map(|line| line.trim().strip_prefix("held by stack: ")).collect();
+        let [weights, activations] = holders[..] else { panic!("two functions hold memory: {said}") };
+        assert!(weights.starts_with("about 600.0 MiB in 6 blocks: load_weights (gpu_full.c:11) < main"), "{said}");
+        assert!(
+            activations.starts_with("about 300.0 MiB in 1 block: keep_activations (gpu_full.c:16) < main"),
+            "{said}"
+        );
+    }
+}
+
 /// Python code with `samples/python` at hand.
 fn python(code: &str) -> Program {
     Program::new("/usr/bin/python3")

@@ -47,6 +47,33 @@ pub struct State<'a> {
     pub cell_bytes: u64,
 }
 
+/// Frames that a [`Holder`] shows, the innermost ones.
+pub const HOLDER_FRAMES: usize = 32;
+
+/// A stack whose blocks hold memory of a device, as the samples estimate it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Holder {
+    /// Bytes that are in use.
+    pub bytes: u64,
+    /// Blocks that are in use, in units of 1/65536.
+    pub objects: u64,
+    /// How many of `frames` there are.
+    pub depth: u32,
+    /// Return addresses, innermost first.
+    pub frames: [u64; HOLDER_FRAMES],
+}
+
+impl Holder {
+    /// Holds nothing.
+    pub const EMPTY: Holder = Holder { bytes: 0, objects: 0, depth: 0, frames: [0; HOLDER_FRAMES] };
+
+    /// The return addresses that there are.
+    pub fn frames(&self) -> &[u64] {
+        self.frames.get(..self.depth as usize).unwrap_or(&self.frames)
+    }
+}
+
 /// Mean bytes between two samples for the calling thread: 1 where every allocation is to be recorded.
 pub fn period() -> u64 {
     match registry::enter() {
@@ -97,6 +124,15 @@ pub fn publish(place: u32, state: &State<'_>) {
     }
 }
 
+/// The stacks whose blocks hold the most bytes of a device's memory ([`kind::DEVICE`] or [`kind::PINNED`]), the largest first.
+/// Returns how many of `into` were filled.
+pub fn holders(device: u32, kind: u16, into: &mut [Holder]) -> usize {
+    match registry::enter() {
+        Entry::Heap(entered) => sampler::device_holders(&entered, device, kind, into),
+        _ => 0,
+    }
+}
+
 static ON_SCOPE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Has `f` called in every thread that enters or leaves a scope of the leak checker: its [`period`] changes.
@@ -114,8 +150,8 @@ pub(crate) fn scope_changed() {
     }
 }
 
-/// What [`Table`] looks like: a change of it, or of [`Block`], is a new version.
-pub const TABLE_VERSION: u32 = 1;
+/// What [`Table`] looks like: a change of it, of [`Block`] or of [`Holder`] is a new version.
+pub const TABLE_VERSION: u32 = 2;
 
 /// The functions above for another library of the process, which then records in this one's segment. `libpoolscope.so` hands it
 /// out by `poolscope_device_table`.
@@ -139,6 +175,8 @@ pub struct Table {
     pub publish: for<'a> extern "C" fn(u32, &StateParts<'a>),
     /// [`on_scope`].
     pub on_scope: extern "C" fn(extern "C" fn()),
+    /// [`holders`]: the slice as its beginning and its length.
+    pub holders: unsafe extern "C" fn(u32, u16, *mut Holder, usize) -> usize,
 }
 
 /// [`State`], as C can have it.
@@ -203,10 +241,11 @@ pub static TABLE: Table = Table {
     detach: table::detach,
     publish: table::publish,
     on_scope: table::on_scope,
+    holders: table::holders,
 };
 
 mod table {
-    use super::{Block, StateParts};
+    use super::{Block, Holder, StateParts};
 
     pub(super) extern "C" fn period() -> u64 {
         super::period()
@@ -238,5 +277,10 @@ mod table {
 
     pub(super) extern "C" fn on_scope(f: extern "C" fn()) {
         super::on_scope(f);
+    }
+
+    pub(super) unsafe extern "C" fn holders(device: u32, kind: u16, into: *mut Holder, most: usize) -> usize {
+        // SAFETY: the caller hands over a slice in two parts.
+        super::holders(device, kind, unsafe { core::slice::from_raw_parts_mut(into, most) })
     }
 }

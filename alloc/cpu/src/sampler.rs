@@ -39,7 +39,7 @@ use crate::thread_cache::Heap;
 use crate::thread_pointer;
 
 use budget::Budget;
-pub use devices::{attach, detach, forget_foreign, publish_device, record_foreign};
+pub use devices::{attach, detach, device_holders, forget_foreign, publish_device, record_foreign};
 use live_table::LiveTable;
 use peak::{HOST, Peaks};
 pub use sampled_slabs::UNRECORDED;

@@ -29,7 +29,7 @@ impl From<PoolError> for Refusal {
             PoolError::OutOfMemory { .. } => {
                 let words = error.to_string();
                 let (words, pid) = (words.trim_end(), std::process::id());
-                Refusal::new(format!("{words}\n  who holds it: poolscope top {pid}, view 6\n"))
+                Refusal::new(format!("{words}\n  who holds the rest: poolscope top {pid}, view 6\n"))
             }
             _ => Refusal::new(error),
         }

@@ -2,11 +2,11 @@
 
 use core::sync::atomic::AtomicU32;
 
-use poolscope_wire::{DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, MAP_CELLS, Region, kind};
+use poolscope_wire::{DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, MAP_CELLS, Region, StackRecord, kind};
 
-use super::stack_table::{bytes, count_free};
+use super::stack_table::{bytes, count_free, frames};
 use super::{Due, SAMPLER, UNRECORDED, capture_stack, publish_tiers_sometimes, sequence};
-use crate::device::{Block, State};
+use crate::device::{Block, HOLDER_FRAMES, Holder, State};
 use crate::os;
 use crate::registry::Entered;
 use crate::segment::Segment;
@@ -39,6 +39,35 @@ pub fn forget_foreign(entered: &Entered, slot: u32, address: u64) {
         sampler.peaks.shrinks(&segment, stacks, memory, bytes(record.size, record.weight));
         count_free(&segment, record.stack, record.size, record.weight);
     }
+}
+
+/// The stacks whose blocks hold the most of a device's memory, the largest first. Returns how many there are.
+pub fn device_holders(entered: &Entered, device: u32, kind: u16, into: &mut [Holder]) -> usize {
+    let mut sampler = SAMPLER.lock(entered.slow);
+    let stacks = sampler.stacks.len();
+    let Some(segment) = sampler.own_segment() else { return 0 };
+    let mut found = 0;
+    for id in 0..stacks {
+        // SAFETY: the records of all stacks are committed, and only written with the lock held.
+        let record = unsafe { *segment.record::<StackRecord>(Region::Stacks, id) };
+        let bytes = record.alloc_bytes.saturating_sub(record.free_bytes);
+        if (record.kind(), record.device()) != (kind, device & 0xff) || bytes == 0 {
+            continue;
+        }
+        let at = into[..found].partition_point(|holder| holder.bytes >= bytes);
+        if at == into.len() {
+            continue;
+        }
+        found = (found + 1).min(into.len());
+        into[at..found].rotate_right(1);
+        let objects = record.alloc_objects.saturating_sub(record.free_objects);
+        let mut holder = Holder { bytes, objects, ..Holder::EMPTY };
+        let of_stack = frames(&segment, id);
+        holder.depth = of_stack.len().min(HOLDER_FRAMES) as u32;
+        holder.frames.iter_mut().zip(of_stack).for_each(|(to, from)| *to = *from);
+        into[at] = holder;
+    }
+    found
 }
 
 /// A place for a pool in the regions of devices. `None` if all are taken.
