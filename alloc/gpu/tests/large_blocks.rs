@@ -389,3 +389,29 @@ fn settings_that_make_no_sense_are_named() {
     let blocks: Vec<_> = (1..5).map(|size| program.alloc(size * 1000, Stream::NULL)).collect();
     assert!(blocks.iter().all(|block| block % (64 * KIB) == 0));
 }
+
+#[test]
+fn what_is_free_of_a_stitch_in_use_serves_where_there_is_no_other_memory() {
+    let program = Program::new(64 * MIB);
+    let stream = program.device.stream();
+    let blocks: Vec<_> = (0..16).map(|_| program.alloc(4 * MIB, stream)).collect();
+    blocks.iter().step_by(2).for_each(|block| program.free(*block, stream));
+    // A stitch of 24 MiB is mapped, and half of it used again.
+    program.churn(24 * MIB, stream, MS);
+    let half = program.alloc(12 * MIB, stream);
+    program.write(half, 12 * MIB, stream, MS);
+    assert_eq!(program.pool.stats().stitches_reused, 1);
+    // The other half and what is free beside it.
+    let other = program.alloc(20 * MIB, stream);
+    program.write(other, 20 * MIB, stream, MS);
+    program.write(half, 12 * MIB, stream, MS);
+    assert!(program.try_alloc(4 * MIB, stream).is_err(), "all of the device is in use");
+    program.free(half, stream);
+    program.churn(12 * MIB, stream, MS);
+    program.free(other, stream);
+    program.churn(32 * MIB, stream, MS);
+    blocks.iter().skip(1).step_by(2).for_each(|block| program.free(*block, stream));
+    program.pool.release_all();
+    assert_eq!(program.pool.stats().held, 0);
+    program.assert_in_order();
+}

@@ -64,6 +64,8 @@ impl<D: Device> Large<D> {
         loop {
             let lost = self.lanes.times_lost();
             match self.grow_once(request) {
+                // What is free of stitches in use serves, too; but whole ones serve again and again.
+                Err(error) if matches!(error.fault, Fault::OutOfMemory | Fault::Limit) && self.split_stitches() => {}
                 // A stream turned out to be gone: the next try leaves its memory out.
                 Err(error) if matches!(error.fault, Fault::Invalid(_)) && self.lanes.times_lost() > lost => {}
                 result => return result,

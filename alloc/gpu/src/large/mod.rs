@@ -485,6 +485,11 @@ impl<D: Device> Large<D> {
             self.tiles.settle(id, |point| lanes.is_done(point));
         }
         self.tiles.merge_all();
+        self.dissolve_all();
+    }
+
+    /// Sends the granules of all stitches home that are free as a whole.
+    fn dissolve_all(&mut self) {
         // What goes home may merge tiles that are still to be looked at: until a round finds nothing.
         loop {
             let before = self.stitches.in_use();

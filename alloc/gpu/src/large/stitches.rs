@@ -49,6 +49,13 @@ impl Stitch {
         self.granules() as u64 * GRANULE
     }
 
+    /// The first so many granules, and the others.
+    fn split_runs(&self, granules: usize) -> (Vec<Run>, Vec<Run>) {
+        let slots = self.slots();
+        let (first, second) = slots.split_at(granules);
+        (runs_of(first), runs_of(second))
+    }
+
     /// The homes of its granules, one by one.
     pub fn slots(&self) -> Vec<usize> {
         self.runs.iter().flat_map(|run| run.slot..run.slot + run.granules).collect()
@@ -163,6 +170,48 @@ impl<D: Device> Large<D> {
                 self.unmap_stitch(at);
             }
         }
+    }
+
+    /// Makes the free ends and middles of stitches that are partly in use stitches of their own, whose granules can go home. It
+    /// takes no call to the driver; but a request that the whole stitch served will need another one. Returns whether there were any.
+    pub(super) fn split_stitches(&mut self) -> bool {
+        let free = self.tiles.free_from(GRANULE).into_iter().map(|id| self.tiles.get(id));
+        let whole = free.map(|tile| [tile.address.next_multiple_of(GRANULE), tile.end() / GRANULE * GRANULE]);
+        let cuts: Vec<u64> = whole.filter(|[from, to]| from < to).flatten().collect();
+        let before = self.stitches.in_use();
+        cuts.into_iter().for_each(|at| self.split_stitch(at));
+        let split = self.stitches.in_use() > before;
+        if split {
+            self.dissolve_all();
+        }
+        split
+    }
+
+    /// Cuts the stitch in use that an address lies in, if it does not begin there.
+    fn split_stitch(&mut self, at: u64) {
+        let Some((&address, stitch)) = self.stitches.used.range(..at).next_back() else { return };
+        if at >= address + stitch.size() {
+            return;
+        }
+        let Some(whole) = self.stitches.used.remove(&address) else { return };
+        let (first, second) = whole.split_runs(((at - address) / GRANULE) as usize);
+        let mut lent = whole.lent;
+        // The cut may go through the home of one run, whose tile is the run's.
+        if let (Some(last), Some(next)) = (first.last(), second.first())
+            && last.slot + last.granules == next.slot
+        {
+            let end = self.address_of_slot(next.slot);
+            let through = lent.iter().copied().find(|id| {
+                let home = self.tiles.get(*id);
+                home.address < end && end < home.end()
+            });
+            lent.extend(through.map(|id| self.tiles.split(id, end)));
+        }
+        let is_in = |runs: &[Run], slot| runs.iter().any(|run| (run.slot..run.slot + run.granules).contains(&slot));
+        let (lent, rest) = lent.into_iter().partition(|id| is_in(&first, self.slot(self.tiles.get(*id).address)));
+        let part = |address, runs, lent| Stitch { address, runs, lent, pending: Pending::default(), ..whole };
+        self.stitches.used.insert(address, part(address, first, lent));
+        self.stitches.used.insert(at, part(at, second, rest));
     }
 
     /// Takes the mapping of a stitch away that is not in use, if all work under its addresses is over. Returns whether it did.

@@ -322,7 +322,7 @@ impl Tiles {
 
     /// Cuts a tile that is in no index now in two at an address within it; the first part keeps the number. Returns the second
     /// part.
-    fn split(&mut self, id: TileId, address: u64) -> TileId {
+    pub fn split(&mut self, id: TileId, address: u64) -> TileId {
         let tile = self.get(id);
         debug_assert!(tile.address < address && address < tile.end());
         let (end, after) = (tile.end(), tile.after);
