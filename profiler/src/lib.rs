@@ -22,6 +22,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod build_id;
 pub mod builder;
 pub mod call_tree;
 pub mod device_report;

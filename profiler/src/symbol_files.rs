@@ -9,8 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use blazesym::helper::read_elf_build_id;
-
+use crate::build_id::BuildIds;
 use crate::snapshot::{Module, ProcessInfo, ProcessState};
 use crate::symbolize::SymbolWarning;
 
@@ -56,7 +55,7 @@ fn debug_file(module: &Module, debug_dirs: &[PathBuf]) -> Option<PathBuf> {
     }
     let name = format!(".build-id/{}/{}.debug", &id[..2], &id[2..]);
     let mut paths = debug_dirs.iter().map(|dir| dir.join(&name));
-    paths.find(|path| matches!(read_elf_build_id(path), Ok(Some(found)) if is_same(&found, &module.build_id)))
+    paths.find(|path| BuildIds::of(path).is_ok_and(|found| found.has(&module.build_id)))
 }
 
 /// Where the file that the process loaded may be found, the likeliest first.
@@ -86,11 +85,6 @@ fn mapped_file(pid: u32, start: u64) -> Option<PathBuf> {
     Some(entry.path())
 }
 
-/// Whether the id of a file is the one that a process saw; a record holds at most 32 bytes of it.
-fn is_same(on_disk: &[u8], seen: &[u8]) -> bool {
-    on_disk == seen || (seen.len() == 32 && on_disk.starts_with(seen))
-}
-
 /// Whether a file is the one that the process loaded.
 pub(crate) fn check(path: &Path, process: &ProcessInfo, module: &Module) -> Result<(), SymbolWarning> {
     let unreadable =
@@ -100,22 +94,16 @@ pub(crate) fn check(path: &Path, process: &ProcessInfo, module: &Module) -> Resu
     if !metadata.is_file() {
         return Err(unreadable("not a regular file".to_owned()));
     }
-    let build_id = read_elf_build_id(path).map_err(|error| unreadable(error.to_string()))?;
-    match (build_id, module.build_id.as_slice()) {
-        (Some(on_disk), seen) if !seen.is_empty() => {
-            if is_same(&on_disk, seen) {
-                Ok(())
-            } else {
-                replaced("its build id differs")
-            }
-        }
-        (None, []) => {
-            let started = UNIX_EPOCH + Duration::from_nanos(process.start_realtime_ns);
-            match metadata.modified() {
-                Ok(modified) if modified > started => replaced("it is newer than the process and has no build id"),
-                _ => Ok(()),
-            }
-        }
-        _ => replaced("its build id differs"),
+    let on_disk = BuildIds::of(path).map_err(|error| unreadable(error.to_string()))?;
+    if on_disk.has(&module.build_id) {
+        return Ok(());
+    }
+    if !module.build_id.is_empty() || on_disk.of_segments.is_some() {
+        return replaced("its build id differs");
+    }
+    let started = UNIX_EPOCH + Duration::from_nanos(process.start_realtime_ns);
+    match metadata.modified() {
+        Ok(modified) if modified > started => replaced("it is newer than the process and has no build id"),
+        _ => Ok(()),
     }
 }

@@ -112,6 +112,44 @@ fn debug_information_is_found_by_build_id_and_by_link_in_a_folder_that_is_named(
     assert_some(&named, "inlined_into_it < hold_in_main < main");
 }
 
+/// Puts the header of one section in the place of another one's, as `patchelf` does when it moves a section to the file's end.
+fn swap_sections(file: &Path, names: [&str; 2]) {
+    let mut bytes = std::fs::read(file).expect("is read");
+    let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes")) as usize;
+    let short = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    let (table, count, name_section) = (long(40), short(60), short(62));
+    let all_names = long(table + 64 * name_section + 24);
+    let place = |name: &str| {
+        let is_it = |&at: &usize| {
+            let start = all_names + long(table + 64 * at) as u32 as usize;
+            bytes[start..].starts_with(format!("{name}\0").as_bytes())
+        };
+        table + 64 * (0..count).find(is_it).expect("the section is there")
+    };
+    let [one, other] = names.map(place);
+    (0..64).for_each(|byte| bytes.swap(one + byte, other + byte));
+    std::fs::write(file, bytes).expect("is written");
+}
+
+#[test]
+fn a_probe_before_the_build_id_is_not_taken_for_it() {
+    let pool = Pool::new();
+    let source = "#include <stdlib.h>\n\
+        __asm__(\".pushsection .note.stapsdt,\\\"\\\",\\\"note\\\"\\n.balign 4\\n.long 8, 2f - 1f, 3\\n.asciz \\\"stapsdt\\\"\\n\"\n\
+        \"1: .quad 0, 0, 0\\n.asciz \\\"provider\\\"\\n.asciz \\\"probe\\\"\\n.asciz \\\"\\\"\\n.balign 4\\n2:\\n.popsection\");\n\
+        __attribute__((noinline)) void *of_the_wheel(void) { void *p = malloc(1000); *(char *)p = 1; return p; }\n\
+        void *plug_in(void) { void *p = of_the_wheel(); *(char *)p = 2; return p; }\n";
+    let source = pool.files().write("wheel.c", source);
+    let library = pool.files().join("libwheel.so");
+    let flags = ["-shared", "-fPIC", "-g", "-O1", "-Wl,--build-id"];
+    Program::new("gcc").args(flags).arg("-o").arg(&library).arg(source).run().silent_success();
+    swap_sections(&library, [".note.gnu.build-id", ".note.stapsdt"]);
+    let notes = Program::new("readelf").arg("-n").arg(&library).run().success().stdout;
+    assert!(notes.find("stapsdt") < notes.find("Build ID"), "{notes}");
+    let running = start(&pool, &build(&pool, &["-g", "-O1"]), &[&library]);
+    assert_some(&stacks(&pool, &running.pid().to_string(), &[]), "of_the_wheel < plug_in < main");
+}
+
 #[test]
 fn a_library_that_was_replaced_on_disk_lends_no_wrong_names() {
     let pool = Pool::new();
