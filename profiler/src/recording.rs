@@ -10,6 +10,7 @@
 //! The recorder keeps no more than the blocks in use and the stacks, both bounded, so that its memory does not depend on
 //! what it records.
 
+mod alarm;
 pub mod analysis;
 pub mod append;
 pub mod call_paths;

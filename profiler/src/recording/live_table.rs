@@ -7,6 +7,9 @@
 pub const MAX_BLOCKS: usize = 7 << 20;
 
 const FIRST_SLOTS: usize = 1 << 12;
+/// Tables of fewer slots are at most half full, so that nearly every block is found in its own slot; larger ones, of which
+/// the processor's caches hold only parts anyway, up to seven eighths.
+const ROOMY_SLOTS: usize = 1 << 20;
 const EMPTY: u64 = u64::MAX;
 
 /// Address to number, by open addressing.
@@ -53,6 +56,13 @@ impl LiveTable {
         self.given_back.push(number);
     }
 
+    /// Blocks that it holds before it grows.
+    #[inline]
+    fn most(&self) -> usize {
+        let slots = self.keys.len();
+        if slots < ROOMY_SLOTS { slots / 2 } else { slots / 8 * 7 }
+    }
+
     #[inline]
     fn place(&self, key: u64) -> usize {
         ((key >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - self.keys.len().trailing_zeros())) as usize
@@ -75,7 +85,7 @@ impl LiveTable {
     /// Puts a block there, in the place of one that may be there: that one's number.
     #[inline]
     pub fn insert(&mut self, address: u64, number: u32) -> Option<u32> {
-        if (self.len + 1) * 8 > self.keys.len() * 7 {
+        if self.len >= self.most() {
             self.grow();
         }
         let mask = self.keys.len() - 1;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use poolscope_wire::trace::{Event, NoEvent, STACK_SLOTS};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::alarm::Alarm;
 use super::append::Continuation;
 use super::call_paths::{CallPaths, UNKNOWN};
 use super::matcher::{Matcher, Origin};
@@ -23,7 +24,8 @@ const NAP_MAX: Duration = Duration::from_millis(4);
 const NAP_MIN: Duration = Duration::from_micros(200);
 /// Time between two heartbeats.
 const BEAT_EVERY: Duration = Duration::from_millis(100);
-/// Time between two looks at whether the program still runs, and at its modules.
+/// Time between two looks at whether the program still runs, and at its modules. Where the kernel tells of its end, that look
+/// comes at once.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Time between two summaries in the file.
 const SUMMARY_EVERY: Duration = Duration::from_secs(5);
@@ -208,6 +210,7 @@ impl<W: Write> Recorder<W> {
         let (mut beaten, mut flushed, mut looked, mut summed) =
             (Instant::now(), Instant::now(), Instant::now(), Instant::now());
         let mut nap = NAP_MIN;
+        let mut alarm = Alarm::of(self.tap.pid());
         let ended = loop {
             let found = self.read_rings()?;
             let now = Instant::now();
@@ -236,7 +239,7 @@ impl<W: Write> Recorder<W> {
             if let Order::Stop(why) = order(&self.progress()) {
                 break why;
             }
-            if now - looked >= LOOK_EVERY {
+            if now - looked >= LOOK_EVERY || alarm.rings() {
                 looked = now;
                 self.read_modules();
                 let gone = self.tap.segment.process().state != ProcessState::Running;
@@ -250,7 +253,7 @@ impl<W: Write> Recorder<W> {
             if found * 4 > self.tap.ring_words() {
                 nap = NAP_MIN;
             } else {
-                std::thread::sleep(nap);
+                alarm.sleep(nap);
                 nap = if found > 0 { NAP_MIN } else { (nap * 2).min(NAP_MAX) };
             }
         };
