@@ -29,9 +29,9 @@
 //!
 //! # Every call's stack
 //!
-//! A full trace captures a stack with every allocation. [`capture_quickly`] goes by rules ([`quick_rules`]) that say for a return
-//! address where its frame's words are; it asks nobody anything, and gives up at the first address without a rule. Rules
-//! are [`learn`]ed from captures as above.
+//! A full trace captures a stack with every allocation. [`capture_quickly`] goes by [`rules`] alone, from the place where the
+//! program called ([`Caller`]) to the outer frames that the thread's stack had before ([`Trail`]); it asks nobody anything, and
+//! gives up at the first address without a rule. Rules are [`learn`]ed from captures as above.
 //!
 //! # What it is not for
 //!
@@ -54,11 +54,11 @@ mod frame_pointers;
 mod loader;
 mod modules;
 mod quick;
-mod quick_rules;
 mod reader;
 mod rules;
 mod stack;
 mod system;
+mod trail;
 mod unwind_tables;
 mod unwinder;
 mod walk;
@@ -68,8 +68,9 @@ mod tests;
 
 pub use entry::capture;
 pub use modules::{MAX_MODULES, ModuleInfo, PATH_MAX, module, module_count, module_generation};
-pub use quick::{capture_quickly, hash, learn};
+pub use quick::{Caller, Found, capture_quickly, complete, hash, learn};
 pub use stack::ThreadState;
+pub use trail::Trail;
 
 /// Return addresses in one capture, at most.
 pub const MAX_DEPTH: usize = 128;

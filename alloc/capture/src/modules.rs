@@ -185,6 +185,9 @@ impl Table {
                 old.replaced.store(true, Ordering::Relaxed);
             }
         }
+        // Once before the entry is there, so that who finds it by its address believes no rule of the module that it replaces,
+        // and once after, so that who follows the list looks again.
+        self.generation.fetch_add(1, Ordering::Release);
         // SAFETY: entries from `count` on are the lock holder's.
         unsafe { (*place.get()).write(entry) };
         self.count.store(count.wrapping_add(1), Ordering::Release);
@@ -383,7 +386,7 @@ pub fn module_generation() -> u64 {
     TABLE.generation.load(Ordering::Acquire)
 }
 
-/// [`module_generation`], for each step of a quick capture.
+/// [`module_generation`], for each step of a capture.
 #[inline(always)]
 pub(crate) fn generation() -> u64 {
     TABLE.generation.load(Ordering::Relaxed)

@@ -6,148 +6,227 @@
 //!
 //! A rule is believed as long as the list of modules stays the same. A library that was unloaded and replaced by another
 //! at the same address is noticed by a usual capture, of which there must be one now and then.
+//!
+//! The outer frames of a stack are mostly those of the stack before. A [`Trail`] remembers where their words lay and what
+//! they were: as long as they are the same, the walk ends where it meets them.
 
 use crate::modules::{self, Confirmed};
-use crate::quick_rules::{self as rules, Rule};
+use crate::rules::{self, Rule, Short, word};
 use crate::stack::ThreadState;
+use crate::trail::{Place, Trail};
 use crate::{MAX_DEPTH, caches};
 
-/// Return addresses of the calling thread, innermost first, written to `frames`, and a hash of them. The first one lies in
-/// the caller. If that takes more than this can do, the address at which it gave up: nothing is waited for, allocated or
-/// asked of the kernel.
-///
-/// `state` is the calling thread's own, and has captured before.
-#[inline(always)]
-pub fn capture_quickly(state: &ThreadState, frames: &mut [u64; MAX_DEPTH]) -> Result<(usize, u64), usize> {
-    let mut found = Found { depth: 0, hash: 0 };
-    // SAFETY: all three are valid for the call.
-    unsafe { capture_at_call(state, frames, &mut found) };
-    if found.depth > 0 { Ok((found.depth, found.hash)) } else { Err(found.hash as usize) }
-}
-
-/// The hash of a stack: what [`capture_quickly`] says of the same frames.
-pub fn hash(frames: &[u64]) -> u64 {
-    finish(frames.iter().fold(SEED, |hash, &frame| mix(hash, rules::spread(frame as usize))))
-}
-
+/// Where a stack is looked at from: the registers behind a call.
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct Found {
-    /// 0 if the capture gave up.
-    depth: usize,
-    /// Then, the address at which it did.
-    hash: u64,
+pub struct Caller {
+    /// The return address.
+    pub pc: usize,
+    /// The stack pointer after the return.
+    pub sp: usize,
+    /// The frame pointer.
+    pub fp: usize,
+}
+
+impl Caller {
+    /// The function that this is called in. Worth nothing any more when that function has returned.
+    #[inline(always)]
+    pub fn here() -> Caller {
+        let mut here = Caller { pc: 0, sp: 0, fp: 0 };
+        // SAFETY: valid for the call.
+        unsafe { registers_at_call(&mut here) };
+        here
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "sysv64" fn registers_at_call(caller: &mut Caller) {
+    core::arch::naked_asm!(
+        "mov rax, [rsp]",
+        "mov [rdi], rax",
+        "lea rax, [rsp + 8]",
+        "mov [rdi + 8], rax",
+        "mov [rdi + 16], rbp",
+        "ret",
+    )
+}
+
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "C" fn registers_at_call(caller: &mut Caller) {
+    core::arch::naked_asm!("mov x9, sp", "stp x30, x9, [x0]", "str x29, [x0, #16]", "ret")
+}
+
+/// What a quick capture found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Return addresses.
+    pub depth: usize,
+    /// [`hash`] of them.
+    pub hash: u64,
+    /// Those of them that the trail has, the outermost ones.
+    on_trail: usize,
+}
+
+impl Found {
+    /// Frames that did not have to be walked.
+    #[cfg(test)]
+    pub(crate) fn on_trail(&self) -> usize {
+        self.on_trail
+    }
+}
+
+/// The stack of `caller`, as far as it is not on the trail, written to `frames`: return addresses, innermost first. If that
+/// takes more than this can do, the address at which it gave up: nothing is waited for, allocated or asked of the kernel.
+///
+/// `state` and `trail` are the calling thread's own; `state` has captured before.
+#[inline(always)]
+pub fn capture_quickly(
+    state: &ThreadState,
+    caller: Caller,
+    trail: &mut Trail,
+    frames: &mut [u64; MAX_DEPTH],
+) -> Result<Found, usize> {
+    let end = state.native_end_above(caller.sp).ok_or(0usize)?;
+    let generation = modules::generation();
+    if trail.is_due(end, generation) {
+        trail.lay(caller, end, generation);
+    }
+    let found = walk(caller, end, generation, trail, frames)?;
+    trail.note(found.on_trail, found.depth);
+    Ok(found)
+}
+
+/// Writes the frames that are on the trail to `frames` as well. Nothing was captured since.
+pub fn complete(found: Found, trail: &Trail, frames: &mut [u64; MAX_DEPTH]) {
+    let outer = trail.places(found.on_trail).iter().rev().map(|place| place.registers.pc as u64);
+    let known = found.depth.saturating_sub(found.on_trail);
+    frames.iter_mut().skip(known).zip(outer).for_each(|(frame, pc)| *frame = pc);
+}
+
+/// The hash of a stack: what [`capture_quickly`] says of the same frames. Its highest bits are mixed best.
+pub fn hash(frames: &[u64]) -> u64 {
+    frames.iter().fold(SEED, |hash, &frame| hash.wrapping_mul(FACTOR).wrapping_add(frame))
 }
 
 const SEED: u64 = 0x243f_6a88_85a3_08d3;
+/// Frames are the digits of a number to this base, so that the outer ones are a number that is known.
+pub(crate) const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// From a frame to its caller.
+pub(crate) enum Step {
+    /// To the caller.
+    To {
+        /// Where it goes on.
+        caller: Caller,
+        /// Where its frame pointer was read; 0 if it was still in its register.
+        fp_at: usize,
+        /// It was found by the frame pointer.
+        by_fp: bool,
+    },
+    /// The frame is the outermost one.
+    End {
+        /// The frame pointer said so.
+        by_fp: bool,
+    },
+    /// There is no frame: the one before was the outermost.
+    Past,
+    /// There is no rule, or it leads out of the stack.
+    Lost,
+}
+
+/// One step, on a stack that is readable from `at.sp` up to `end`.
 #[inline(always)]
-fn mix(hash: u64, spread: u64) -> u64 {
-    hash.rotate_left(7).wrapping_add(spread)
-}
-
-#[inline(always)]
-fn finish(hash: u64) -> u64 {
-    let hash = (hash ^ hash >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    hash ^ hash >> 32
-}
-
-#[cfg(target_arch = "x86_64")]
-#[unsafe(naked)]
-unsafe extern "sysv64" fn capture_at_call(state: &ThreadState, frames: &mut [u64; MAX_DEPTH], found: &mut Found) {
-    core::arch::naked_asm!(
-        "mov rcx, [rsp]",
-        "lea r8, [rsp + 8]",
-        "mov r9, rbp",
-        "jmp {walk}",
-        walk = sym walk,
-    )
-}
-
-#[cfg(target_arch = "aarch64")]
-#[unsafe(naked)]
-unsafe extern "C" fn capture_at_call(state: &ThreadState, frames: &mut [u64; MAX_DEPTH], found: &mut Found) {
-    core::arch::naked_asm!(
-        "mov x3, x30",
-        "mov x4, sp",
-        "mov x5, x29",
-        "b {walk}",
-        walk = sym walk,
-    )
-}
-
-macro_rules! walk {
-    ($abi:literal) => {
-        extern $abi fn walk(
-            state: &ThreadState,
-            frames: &mut [u64; MAX_DEPTH],
-            found: &mut Found,
-            mut pc: usize,
-            mut sp: usize,
-            mut fp: usize,
-        ) {
-            let Some(end) = state.native_end_above(sp) else { return };
-            let generation = modules::generation();
-            let (mut depth, mut hash) = (0, SEED);
-            // The last place that a frame's two words may lie at.
-            let last = end.wrapping_sub(16);
-            loop {
-                let Some(frame) = frames.get_mut(depth) else { return };
-                *frame = pc as u64;
-                depth = depth.wrapping_add(1);
-                let spread = rules::spread(pc);
-                let Some(rule) = rules::find(pc, spread, generation) else {
-                    // The outermost frame returns to nowhere.
-                    if pc == 0 {
-                        depth = depth.wrapping_sub(1);
-                        break;
-                    }
-                    found.hash = pc as u64;
-                    return;
-                };
-                hash = mix(hash, spread);
-                let next = match rule {
-                    Rule::Fp => {
-                        if fp < sp || fp > last {
-                            if fp == 0 {
-                                break;
-                            }
-                            return;
-                        }
-                        let next = fp.wrapping_add(16);
-                        // SAFETY: between the stack pointer and the end of the thread's own stack, all of which is readable
-                        // (`ThreadState`).
-                        fp = unsafe { (fp as *const usize).read_unaligned() };
-                        next
-                    }
-                    Rule::Sp { frame } | Rule::SpSaved { frame, .. } => {
-                        let next = sp.wrapping_add(usize::from(frame) * 8);
-                        if next > end {
-                            return;
-                        }
-                        if let Rule::SpSaved { fp: saved, .. } = rule {
-                            // SAFETY: rules have `2 <= saved <= frame`; else as above.
-                            fp = unsafe {
-                                (next.wrapping_sub(usize::from(saved) * 8) as *const usize).read_unaligned()
-                            };
-                        }
-                        next
-                    }
-                    Rule::End => break,
-                };
-                // SAFETY: as above; a frame has at least this word.
-                pc = unsafe { (next.wrapping_sub(8) as *const usize).read_unaligned() };
-                sp = next;
-            }
-            let hash = finish(hash);
-            *found = Found { depth, hash };
+pub(crate) fn step(at: Caller, end: usize, generation: u64) -> Step {
+    let Caller { pc, sp, fp } = at;
+    let rule = rules::find_word(pc, generation);
+    if rule == word::USUAL_FP {
+        // The last place that its two words may lie at.
+        if fp < sp || fp > end.wrapping_sub(16) {
+            return if fp == 0 { Step::End { by_fp: true } } else { Step::Lost };
         }
-    };
+        let next = fp.wrapping_add(16);
+        // SAFETY: between the stack pointer and the end of the thread's own stack, all of which is readable.
+        let caller = unsafe { Caller { pc: word_at(next.wrapping_sub(8)), sp: next, fp: word_at(fp) } };
+        return Step::To { caller, fp_at: fp, by_fp: true };
+    }
+    if let Some(Short { frame, saved }) = Short::of(rule) {
+        let next = sp.wrapping_add(usize::from(frame) * 8);
+        if next > end {
+            return Step::Lost;
+        }
+        // SAFETY: as above; a frame has at least the word below its end.
+        let pc = unsafe { word_at(next.wrapping_sub(8)) };
+        if saved == 0 {
+            return Step::To { caller: Caller { pc, sp: next, fp }, fp_at: 0, by_fp: false };
+        }
+        let fp_at = next.wrapping_sub(usize::from(saved) * 8);
+        // SAFETY: as above; short rules have `2 <= saved <= frame`.
+        let fp = unsafe { word_at(fp_at) };
+        return Step::To { caller: Caller { pc, sp: next, fp }, fp_at, by_fp: false };
+    }
+    match rule {
+        word::END => Step::End { by_fp: false },
+        _ if pc == 0 => Step::Past,
+        _ => Step::Lost,
+    }
 }
 
-#[cfg(target_arch = "x86_64")]
-walk!("sysv64");
-#[cfg(target_arch = "aarch64")]
-walk!("C");
+/// # Safety
+/// There is a word.
+#[inline(always)]
+unsafe fn word_at(address: usize) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { (address as *const usize).read_unaligned() }
+}
+
+#[inline(always)]
+fn walk(
+    caller: Caller,
+    end: usize,
+    generation: u64,
+    trail: &mut Trail,
+    frames: &mut [u64; MAX_DEPTH],
+) -> Result<Found, usize> {
+    let mut outer = trail.still_there(caller.sp);
+    let mut meets_at = outer.last().map_or(usize::MAX, |place| place.registers.sp);
+    let (mut at, mut depth, mut hash) = (caller, 0usize, SEED);
+    loop {
+        if at.sp >= meets_at {
+            outer = trail_from(outer, at);
+            if let Some(place) = outer.last().filter(|place| place.is_met_by(at)) {
+                let (depth, on_trail) = (depth.wrapping_add(outer.len()), outer.len());
+                let hash = hash.wrapping_mul(place.power).wrapping_add(place.hash);
+                return if depth > MAX_DEPTH { Err(0) } else { Ok(Found { depth, hash, on_trail }) };
+            }
+            meets_at = outer.last().map_or(usize::MAX, |place| place.registers.sp);
+        }
+        let Some(frame) = frames.get_mut(depth) else { return Err(0) };
+        *frame = at.pc as u64;
+        let next = step(at, end, generation);
+        if let Step::To { .. } | Step::End { .. } = next {
+            hash = hash.wrapping_mul(FACTOR).wrapping_add(at.pc as u64);
+            depth = depth.wrapping_add(1);
+        }
+        at = match next {
+            Step::To { caller, .. } => caller,
+            Step::End { .. } | Step::Past => return Ok(Found { depth, hash, on_trail: 0 }),
+            Step::Lost => return Err(at.pc),
+        };
+    }
+}
+
+/// The places of `outer` that may still be met.
+#[inline(always)]
+fn trail_from(mut outer: &[Place], at: Caller) -> &[Place] {
+    while let [rest @ .., place] = outer
+        && (place.registers.sp < at.sp || place.registers.sp == at.sp && !place.is_met_by(at))
+    {
+        outer = rest;
+    }
+    outer
+}
 
 /// Learns the rules of all frames of a stack that was just captured, of those that have none, and of `missing`, where a
 /// quick capture gave up. May allocate, as a capture may.
@@ -160,15 +239,16 @@ pub fn learn(state: &mut ThreadState, frames: &[u64], missing: usize) {
     let mut confirmed = Confirmed::new();
     let Some(mut taken) = caches::take(&mut state.cache) else { return };
     for pc in frames.iter().map(|&pc| pc as usize).chain([missing]) {
-        if rules::find(pc, rules::spread(pc), modules::generation()).is_some() {
+        if rules::find(pc, modules::generation()).is_some() {
             continue;
         }
         let Some(module) = modules::find(pc.wrapping_sub(1), &mut confirmed) else { continue };
         let (Some(unwinder), Some(cache)) = (module.unwinder, taken.cache()) else { continue };
-        if crate::walk::is_signal_return(&module, pc) {
+        if !module.is_listed() || crate::walk::is_signal_return(&module, pc) {
             continue;
         }
-        if let Some(rule) = Rule::of(unwinder.rule(pc, cache)) {
+        let rule = unwinder.rule(pc, cache);
+        if rule != Rule::Other {
             rules::keep(pc, modules::generation(), rule);
         }
     }

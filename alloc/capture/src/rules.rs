@@ -2,10 +2,13 @@
 //!
 //! Reading unwind tables costs a third of a microsecond a frame. framehop remembers what it read, in 509 places of which an
 //! address has one: of the return addresses of a deep stack some two share a place, each drives the other out, and both are
-//! read anew at every capture. This table is larger, has four places for an address, and is read without a lock.
+//! read anew at every capture. This table is larger, has two places for an address, and is read without a lock. The first
+//! place is where the address's lowest bits say: a [quick capture](crate::quick) waits for each rule before it knows the next
+//! address, and this is the shortest way there.
 //!
 //! A rule is what framehop does, found out by asking it twice with made-up registers ([`Unwinder::rule`]
-//! (crate::unwinder::Unwinder::rule)). What does not fit into a rule is left to it each time.
+//! (crate::unwinder::Unwinder::rule)). What does not fit into a rule is left to it each time. It counts for one state of the
+//! list of modules ([`crate::modules::generation`]): where a library replaces another, all are learned anew.
 //!
 //! An entry is two words, written one after the other, perhaps by two threads at once. One of them is the key, mixed with
 //! the other word, so that a reader who catches halves of two entries finds no key (R. Hyatt and T. Mann, "A lockless
@@ -46,7 +49,47 @@ pub(crate) enum Base {
 }
 
 /// Offsets are multiples of 8 below this.
-const OFFSET_END: u32 = 1 << 28;
+const OFFSET_END: u32 = 8 << OFFSET_BITS;
+const OFFSET_BITS: u32 = 20;
+
+/// A rule in one word, which is never 0. Nearly all frames are [short](Short): they have their words in the lowest 16 bits,
+/// and in the next those from the frame's end down to the caller's frame pointer, if that lies there. Words without the
+/// lowest bits have a kind above them, then two offsets in words.
+pub(crate) mod word {
+    /// [`Rule::Other`](super::Rule::Other).
+    pub(crate) const OTHER: u64 = 1 << KIND_SHIFT;
+    /// [`Rule::End`](super::Rule::End).
+    pub(crate) const END: u64 = 2 << KIND_SHIFT;
+    /// The usual frame of the frame pointer: two words above it, and it points at the caller's.
+    pub(crate) const USUAL_FP: u64 = 3 << KIND_SHIFT;
+    /// A frame of the stack pointer that is not short.
+    pub(super) const SP: u64 = 4 << KIND_SHIFT;
+    /// A frame of the frame pointer that is not the usual one.
+    pub(super) const FP: u64 = 5 << KIND_SHIFT;
+    pub(super) const KIND: u64 = 7 << KIND_SHIFT;
+    pub(super) const SHORT_SAVED_SHIFT: u32 = 16;
+    pub(super) const CFA_SHIFT: u32 = KIND_SHIFT + 3;
+    pub(super) const SAVED_SHIFT: u32 = CFA_SHIFT + super::OFFSET_BITS;
+    const KIND_SHIFT: u32 = 16;
+}
+
+/// A frame that is left by the stack pointer, as nearly all are. In words of 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Short {
+    /// From the stack pointer to the frame's end; not 0.
+    pub(crate) frame: u16,
+    /// From the frame's end down to the caller's frame pointer, at least 2 and at most `frame`; 0 if it is in its register.
+    pub(crate) saved: u16,
+}
+
+impl Short {
+    /// A word's, if its rule is short.
+    #[inline(always)]
+    pub(crate) fn of(word: u64) -> Option<Short> {
+        let (frame, saved) = (word as u16, (word >> word::SHORT_SAVED_SHIFT) as u16);
+        (frame != 0).then_some(Short { frame, saved })
+    }
+}
 
 impl Rule {
     /// A rule with offsets that an entry can hold.
@@ -58,27 +101,34 @@ impl Rule {
         }
     }
 
-    /// Never 0: the low three bits are the kind, then come two offsets, each without its three low zeros.
     fn to_word(self) -> u64 {
-        match self {
-            Rule::Other => 1,
-            Rule::End => 2,
-            Rule::Offset { base, cfa, fp } => {
-                let kind = if base == Base::Sp { 3 } else { 4 };
-                kind | u64::from(cfa) | u64::from(fp) << 28
+        let Rule::Offset { base, cfa, fp } = self else {
+            return if self == Rule::End { word::END } else { word::OTHER };
+        };
+        let (cfa, fp) = (u64::from(cfa / 8), u64::from(fp / 8));
+        match base {
+            Base::Sp if cfa <= u64::from(u16::MAX) && (fp == 0 || (2..=cfa).contains(&fp)) => {
+                cfa | fp << word::SHORT_SAVED_SHIFT
             }
+            Base::Fp if (cfa, fp) == (2, 2) => word::USUAL_FP,
+            Base::Sp => word::SP | cfa << word::CFA_SHIFT | fp << word::SAVED_SHIFT,
+            Base::Fp => word::FP | cfa << word::CFA_SHIFT | fp << word::SAVED_SHIFT,
         }
     }
 
     fn from_word(word: u64) -> Rule {
-        let offset = |bits: u64| bits as u32 & (OFFSET_END - 1) & !7;
-        let base = match word & 7 {
-            2 => return Rule::End,
-            3 => Base::Sp,
-            4 => Base::Fp,
+        if let Some(Short { frame, saved }) = Short::of(word) {
+            return Rule::Offset { base: Base::Sp, cfa: u32::from(frame) * 8, fp: u32::from(saved) * 8 };
+        }
+        let offset = |shift: u32| (word >> shift) as u32 % (1 << OFFSET_BITS) * 8;
+        let base = match word & word::KIND {
+            word::END => return Rule::End,
+            word::USUAL_FP => return Rule::Offset { base: Base::Fp, cfa: 16, fp: 16 },
+            word::SP => Base::Sp,
+            word::FP => Base::Fp,
             _ => return Rule::Other,
         };
-        Rule::Offset { base, cfa: offset(word), fp: offset(word >> 28) }
+        Rule::Offset { base, cfa: offset(word::CFA_SHIFT), fp: offset(word::SAVED_SHIFT) }
     }
 }
 
@@ -99,75 +149,127 @@ pub(crate) fn caller(base: Base, cfa: u32, fp: u32, from: Registers, stack: &mut
     Some(Registers { pc, sp, fp })
 }
 
-/// A return address in one module: an address means another function when another module lies there.
-#[derive(Clone, Copy)]
-pub(crate) struct Key(u64);
-
-impl Key {
-    /// The bits of an address of user space.
-    const ADDRESS: u32 = 48;
-
-    /// `module` is the module's index.
-    #[inline]
-    pub(crate) fn new(module: u16, pc: usize) -> Key {
-        Key(u64::from(module) << Self::ADDRESS | pc as u64 & ((1 << Self::ADDRESS) - 1))
-    }
-
-    #[inline]
-    fn hash(self) -> u64 {
-        mix(self.0)
-    }
-}
-
-#[inline]
-fn mix(word: u64) -> u64 {
-    word.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
+/// Entries of the table: half a mebibyte of addresses, which costs nothing where it is not touched.
+const ENTRIES: usize = 1 << 15;
 
 struct Entry {
-    /// The key, exclusive or with [`mix`] of the rule.
-    check: AtomicU64,
     rule: AtomicU64,
+    /// The [`tag`], exclusive or with [`mix`] of the rule.
+    check: AtomicU64,
 }
 
-const WAYS: usize = 4;
+struct Table([Entry; ENTRIES]);
 
-/// A line of the processor's cache.
-#[repr(align(64))]
-struct Set([Entry; WAYS]);
+static RULES: Table = Table::new();
 
-const SET_BITS: u32 = 10;
-
-/// In zeroed memory that costs nothing before it is touched: 64 KiB.
-static SETS: [Set; 1 << SET_BITS] =
-    [const { Set([const { Entry { check: AtomicU64::new(0), rule: AtomicU64::new(0) } }; WAYS]) }; 1 << SET_BITS];
-
-fn set(key: Key) -> Option<&'static Set> {
-    SETS.get((key.hash() >> (u64::BITS - SET_BITS)) as usize)
+#[inline(always)]
+fn mix(rule: u64) -> u64 {
+    rule.rotate_left(27)
 }
 
-/// The rule for a return address, if it is known.
-#[inline]
-pub(crate) fn lookup(key: Key) -> Option<Rule> {
-    for entry in &set(key)?.0 {
-        let rule = entry.rule.load(Ordering::Relaxed);
-        if entry.check.load(Ordering::Relaxed) ^ mix(rule) == key.0 && rule != 0 {
-            return Some(Rule::from_word(rule));
+/// The bits of an address of user space.
+const ADDRESS_BITS: u32 = 48;
+
+/// What an address and a generation come to.
+#[inline(always)]
+fn tag(pc: usize, generation: u64) -> u64 {
+    pc as u64 ^ generation << ADDRESS_BITS
+}
+
+impl Entry {
+    /// The rule's word, if it is of this address. One that nobody wrote is of the address 0.
+    #[inline(always)]
+    fn word(&self, tag: u64) -> Option<u64> {
+        let rule = self.rule.load(Ordering::Relaxed);
+        (self.check.load(Ordering::Relaxed) ^ mix(rule) == tag).then_some(rule)
+    }
+
+    /// What it holds: tag and word.
+    fn content(&self) -> (u64, u64) {
+        let rule = self.rule.load(Ordering::Relaxed);
+        (self.check.load(Ordering::Relaxed) ^ mix(rule), rule)
+    }
+
+    fn set(&self, tag: u64, word: u64) {
+        self.rule.store(word, Ordering::Relaxed);
+        self.check.store(tag ^ mix(word), Ordering::Relaxed);
+    }
+}
+
+impl Table {
+    const fn new() -> Self {
+        Self([const { Entry { rule: AtomicU64::new(0), check: AtomicU64::new(0) } }; ENTRIES])
+    }
+
+    #[inline(always)]
+    fn first_place(&self, pc: usize) -> &Entry {
+        // SAFETY: the remainder is less than `ENTRIES`.
+        unsafe { self.0.get_unchecked(pc % ENTRIES) }
+    }
+
+    fn second_place(&self, pc: usize) -> &Entry {
+        let hash = (pc as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - ENTRIES.trailing_zeros());
+        // SAFETY: the shift leaves less than `ENTRIES`.
+        unsafe { self.0.get_unchecked(hash as usize) }
+    }
+
+    #[inline(always)]
+    fn find_word(&self, pc: usize, generation: u64) -> u64 {
+        let tag = tag(pc, generation);
+        match self.first_place(pc).word(tag) {
+            Some(word) => word,
+            None => self.find_second(pc, tag),
         }
     }
-    None
+
+    #[cold]
+    #[inline(never)]
+    fn find_second(&self, pc: usize, tag: u64) -> u64 {
+        self.second_place(pc).word(tag).unwrap_or(0)
+    }
+
+    #[inline]
+    fn find(&self, pc: usize, generation: u64) -> Option<Rule> {
+        let word = self.find_word(pc, generation);
+        (word != 0).then(|| Rule::from_word(word))
+    }
+
+    fn keep(&self, pc: usize, generation: u64, rule: Rule) {
+        if pc as u64 >> ADDRESS_BITS != 0 {
+            return;
+        }
+        let tag = tag(pc, generation);
+        // Rules of modules as they were before are of no use any more.
+        let is_free = |entry: &&Entry| {
+            let (known, word) = entry.content();
+            word == 0 || known == tag || (known ^ tag) >> ADDRESS_BITS != 0
+        };
+        let (first, second) = (self.first_place(pc), self.second_place(pc));
+        if let Some(place) = [first, second].into_iter().find(is_free) {
+            return place.set(tag, rule.to_word());
+        }
+        let (old, word) = first.content();
+        self.second_place((old & ((1 << ADDRESS_BITS) - 1)) as usize).set(old, word);
+        first.set(tag, rule.to_word());
+    }
 }
 
-/// Notes a rule, in an empty place or in that of another one.
+/// The word of the rule for a return address; 0 if none was learned while the modules were the same.
+#[inline(always)]
+pub(crate) fn find_word(pc: usize, generation: u64) -> u64 {
+    RULES.find_word(pc, generation)
+}
+
+/// The rule for a return address, if one was learned while the modules were the same.
+#[inline]
+pub(crate) fn find(pc: usize, generation: u64) -> Option<Rule> {
+    RULES.find(pc, generation)
+}
+
+/// Keeps a rule: in a place that is free, or in the first one, whose rule then moves to its second.
 #[cold]
-pub(crate) fn insert(key: Key, rule: Rule) {
-    let Some(Set(entries)) = set(key) else { return };
-    let empty = entries.iter().find(|entry| entry.rule.load(Ordering::Relaxed) == 0);
-    let victim = (key.hash() >> (u64::BITS - SET_BITS - 2)) as usize % WAYS;
-    let Some(entry) = empty.or_else(|| entries.get(victim)) else { return };
-    let word = rule.to_word();
-    entry.rule.store(word, Ordering::Relaxed);
-    entry.check.store(key.0 ^ mix(word), Ordering::Relaxed);
+pub(crate) fn keep(pc: usize, generation: u64, rule: Rule) {
+    RULES.keep(pc, generation, rule);
 }
 
 #[cfg(test)]
@@ -175,21 +277,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_is_found_again_as_it_was() {
+    fn a_rule_is_found_again_as_it_was_while_the_modules_are_the_same() {
+        static TABLE: Table = Table::new();
         let rules = [
             Rule::Other,
             Rule::End,
             Rule::offset(Base::Sp, 8, 0),
+            Rule::offset(Base::Sp, 64, 16),
             Rule::offset(Base::Fp, 16, 16),
+            Rule::offset(Base::Fp, 32, 16),
+            // A saved register outside of the frame, or in the return address's place.
+            Rule::offset(Base::Sp, 64, 72),
+            Rule::offset(Base::Sp, 64, 8),
             Rule::offset(Base::Sp, u64::from(OFFSET_END) - 8, u64::from(OFFSET_END) - 8),
         ];
         for (at, rule) in rules.into_iter().enumerate() {
-            let key = Key::new(7, 0x7fff_1234_5678 + at);
-            assert_eq!(lookup(key), None);
-            insert(key, rule);
-            assert_eq!(lookup(key), Some(rule));
-            assert_eq!(lookup(Key::new(8, 0x7fff_1234_5678 + at)), None, "another module at that address");
+            let pc = 0x7fff_1234_5678 + at;
+            assert_eq!(TABLE.find(pc, 7), None);
+            TABLE.keep(pc, 7, rule);
+            assert_eq!(TABLE.find(pc, 7), Some(rule));
+            assert_eq!(TABLE.find(pc, 8), None, "a module was replaced");
         }
+    }
+
+    #[test]
+    fn frames_of_the_stack_pointer_with_all_words_inside_are_short() {
+        let short = |base, cfa, fp| Short::of(Rule::offset(base, cfa, fp).to_word());
+        assert_eq!(short(Base::Sp, 64, 0), Some(Short { frame: 8, saved: 0 }));
+        assert_eq!(short(Base::Sp, 64, 16), Some(Short { frame: 8, saved: 2 }));
+        for (base, cfa, fp) in [(Base::Sp, 64, 72), (Base::Sp, 64, 8), (Base::Fp, 16, 16), (Base::Sp, 8 << 16, 0)] {
+            assert_eq!(short(base, cfa, fp), None);
+        }
+        assert_eq!(Rule::offset(Base::Fp, 16, 16).to_word(), word::USUAL_FP);
+        assert_eq!((Rule::End.to_word(), Rule::Other.to_word()), (word::END, word::OTHER));
     }
 
     #[test]
@@ -201,14 +321,29 @@ mod tests {
     }
 
     #[test]
-    fn more_rules_than_places_drive_old_ones_out_and_mix_none_up() {
-        let key = |at: usize| Key::new(9, 0x5555_0000_0000 + at * 5);
-        let rule = |at: usize| Rule::offset(Base::Sp, 8 + 8 * at as u64, 8 * (at as u64 % 3));
-        for at in 0..20_000 {
-            insert(key(at), rule(at));
-            assert_eq!(lookup(key(at)), Some(rule(at)));
+    fn addresses_that_share_a_place_do_not_drive_each_other_out() {
+        static TABLE: Table = Table::new();
+        let pcs: [usize; 3] = core::array::from_fn(|at| 0x5566_0000_1234 + at * ENTRIES);
+        let rule = |at: usize| Rule::offset(Base::Sp, 8 + 8 * at as u64, 0);
+        for (at, &pc) in pcs.iter().enumerate() {
+            TABLE.keep(pc, 9, rule(at));
         }
-        let known = (0..20_000).filter(|at| lookup(key(*at)).inspect(|found| assert_eq!(*found, rule(*at))).is_some());
-        assert!(known.count() > WAYS << (SET_BITS - 1));
+        for (at, &pc) in pcs.iter().enumerate() {
+            assert_eq!(TABLE.find(pc, 9), Some(rule(at)));
+        }
+    }
+
+    #[test]
+    fn more_rules_than_places_drive_old_ones_out_and_mix_none_up() {
+        static TABLE: Table = Table::new();
+        let pc = |at: usize| 0x5555_0000_0000 + at * 5;
+        let rule = |at: usize| Rule::offset(Base::Sp, 8 + 8 * at as u64, 8 * (at as u64 % 3));
+        for at in 0..2 * ENTRIES {
+            TABLE.keep(pc(at), 11, rule(at));
+            assert_eq!(TABLE.find(pc(at), 11), Some(rule(at)));
+        }
+        let known = (0..2 * ENTRIES)
+            .filter(|&at| TABLE.find(pc(at), 11).inspect(|found| assert_eq!(*found, rule(at))).is_some());
+        assert!(known.count() > ENTRIES / 2);
     }
 }

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::{env, fs, process};
 
 mod chains;
+mod quick;
 mod replaced;
 mod unknown_code;
 mod ways;

@@ -3,7 +3,7 @@
 use crate::caches::{self, Taken};
 use crate::epilogue::GeneratedCode;
 use crate::modules::{self, Confirmed, Module};
-use crate::rules::{self, Key, Rule};
+use crate::rules::{self, Rule};
 use crate::stack::{ThreadState, Window};
 use crate::{Captured, MAX_DEPTH, fallback};
 
@@ -171,8 +171,10 @@ impl Walk<'_> {
     /// To the caller, if a rule leads there.
     #[inline(always)]
     fn step_by_rule(&mut self, registers: Registers) -> Option<Registers> {
-        let module = self.module.as_ref()?;
-        match rules::lookup(Key::new(module.index, registers.pc))? {
+        if !self.module.as_ref()?.is_listed() {
+            return None;
+        }
+        match rules::find(registers.pc, modules::generation())? {
             Rule::Offset { base, cfa, fp } => rules::caller(base, cfa, fp, registers, &mut self.stack),
             Rule::End | Rule::Other => None,
         }
@@ -194,8 +196,9 @@ impl Walk<'_> {
             // A module that could not be listed may have tables all the same, and frame pointers that belong to others.
             return if module.is_listed() { self.step_by_frame_pointer(&registers) } else { Step::Lost };
         };
-        let key = Key::new(module.index, registers.pc);
-        let known = rules::lookup(key).filter(|_| called);
+        // Nobody notices that an unlisted module is replaced.
+        let has_rules = called && module.is_listed();
+        let known = if has_rules { rules::find(registers.pc, modules::generation()) } else { None };
         if known == Some(Rule::End) {
             return Step::End;
         }
@@ -203,8 +206,8 @@ impl Walk<'_> {
             self.cache = self.take_cache();
         }
         let Some(cache) = self.cache.as_mut().and_then(Taken::cache) else { return Step::Lost };
-        if called && known.is_none() {
-            rules::insert(key, unwinder.rule(registers.pc, cache));
+        if has_rules && known.is_none() {
+            rules::keep(registers.pc, modules::generation(), unwinder.rule(registers.pc, cache));
         }
         unwinder.step(&registers, called, &mut self.stack, cache)
     }

@@ -4,6 +4,8 @@
 
 use core::sync::atomic::Ordering;
 
+use poolscope_capture::Caller;
+
 use crate::arena::{self, PAGE as ARENA_PAGE};
 use crate::os;
 use crate::registry::{self, Entry};
@@ -31,15 +33,43 @@ pub fn malloc(size: usize) -> *mut u8 {
     malloc_slow(size)
 }
 
+/// Passes on where it was called, which is where the program called wherever the compiler makes a jump of the call here.
+#[cfg(target_arch = "x86_64")]
 #[cold]
-#[inline(never)]
+#[unsafe(naked)]
 extern "C" fn malloc_slow(size: usize) -> *mut u8 {
+    core::arch::naked_asm!(
+        "mov rsi, [rsp]",
+        "lea rdx, [rsp + 8]",
+        "mov rcx, rbp",
+        "jmp {malloc_slow_at}",
+        malloc_slow_at = sym malloc_slow_at,
+    )
+}
+
+/// Passes on where it was called, which is where the program called wherever the compiler makes a jump of the call here.
+#[cfg(target_arch = "aarch64")]
+#[cold]
+#[unsafe(naked)]
+extern "C" fn malloc_slow(size: usize) -> *mut u8 {
+    core::arch::naked_asm!(
+        "mov x1, x30",
+        "mov x2, sp",
+        "mov x3, x29",
+        "b {malloc_slow_at}",
+        malloc_slow_at = sym malloc_slow_at,
+    )
+}
+
+/// [`malloc`]'s slow path, for a call with these registers ([`Caller`]).
+extern "C" fn malloc_slow_at(size: usize, pc: usize, sp: usize, fp: usize) -> *mut u8 {
     if size <= SMALL_MAX
         && let Some(p) = recycle(SizeClass::of_small(size))
     {
         return p;
     }
-    allocate(size, 16).0
+    registry::start_process();
+    if detour::is_on() { allocate_seen(size, 16, Caller { pc, sp, fp }).0 } else { allocate_unseen(size, 16).0 }
 }
 
 /// The slow path's own fast path: a thread that frees as fast as it allocates takes its freed blocks up again.
@@ -161,24 +191,21 @@ pub fn malloc_zeroed_aligned(size: usize, align: usize) -> *mut u8 {
 fn allocate(size: usize, align: usize) -> (*mut u8, bool) {
     // Who starts the process may wait for it: then its very first allocation is told as well.
     registry::start_process();
-    if !detour::is_on() {
-        return allocate_unseen(size, align);
-    }
-    if hooks::are_on() {
-        return hooks::around_alloc(size, align, || allocate_unhooked(size, align), |got| got.0);
-    }
-    allocate_unhooked(size, align)
+    if detour::is_on() { allocate_seen(size, align, Caller::here()) } else { allocate_unseen(size, align) }
 }
 
+/// An allocation of a program that is looked at, which called at `caller`.
 #[inline(always)]
-fn allocate_unhooked(size: usize, align: usize) -> (*mut u8, bool) {
-    if tracer::is_on() { tracer::allocate(size, align) } else { allocate_unseen(size, align) }
+fn allocate_seen(size: usize, align: usize, caller: Caller) -> (*mut u8, bool) {
+    let allocate =
+        || if tracer::is_on() { tracer::allocate(size, align, caller) } else { allocate_unseen(size, align) };
+    if hooks::are_on() { hooks::around_alloc(size, align, allocate, |got| got.0) } else { allocate() }
 }
 
 /// An allocation of the slow path that nobody is told of.
 pub fn allocate_unseen(size: usize, align: usize) -> (*mut u8, bool) {
     let got = match registry::enter() {
-        Entry::Heap(entered) if hardened::is_on() => hardened::allocate(&entered, size, align),
+        Entry::Heap(entered) if hardened::is_on() => hardened::allocate(entered.heap, entered.slow, size, align),
         Entry::Heap(entered) => {
             transfer_cache::take_in(entered.slow, Some(entered.heap), reentrant::WAITING.take());
             allocate_from_tiers(entered.slow, entered.heap, size, align)

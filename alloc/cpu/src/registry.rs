@@ -130,15 +130,12 @@ pub fn start_process() {
     }
 }
 
-/// Enters the slow path, from whatever the thread is in.
+/// Enters the slow path if this thread has a heap, and its fast path is closed.
 #[inline(always)]
-pub fn enter_quickly() -> Entry {
-    if thread_pointer::get().cast_const() == &raw const DETOUR { enter_from_detour() } else { enter() }
-}
-
-/// What a thread with a heap of its own does whose fast path is closed.
-#[inline(always)]
-fn enter_from_detour() -> Entry {
+pub fn enter_detoured() -> Option<Own> {
+    if thread_pointer::get().cast_const() != &raw const DETOUR {
+        return None;
+    }
     let slow = go_slow();
     // SAFETY: the home of a thread that is detoured is its heap, and heaps are never unmapped.
     let heap = unsafe { &*thread_pointer::home().cast_const() };
@@ -146,7 +143,7 @@ fn enter_from_detour() -> Entry {
     // and sees then that it is in the slow path.
     heap.closing.pass(slow);
     heap.visit();
-    Entry::Heap(Entered { heap, slow, leave_with: heap, limbo: None })
+    Some(Own { heap, slow })
 }
 
 /// Enters the slow path.
@@ -161,8 +158,11 @@ pub fn enter() -> Entry {
             None => Entry::NoMemory(Homeless { slow: go_slow(), leave_with: &EMPTY }),
         };
     }
-    if current == &raw const DETOUR {
-        return enter_from_detour();
+    if let Some(own) = enter_detoured() {
+        let (heap, slow) = (own.heap, own.slow);
+        // It is left by the other one.
+        core::mem::forget(own);
+        return Entry::Heap(Entered { heap, slow, leave_with: heap, limbo: None });
     }
     let slow = go_slow();
     if current == &raw const DYING {

@@ -23,11 +23,15 @@ pub mod thread;
 
 use core::sync::atomic::Ordering;
 
+use poolscope_capture::Caller;
+
 use crate::block::BlockPtr;
 use crate::detour::{self, Reason};
-use crate::registry::{self, Entered, Entry};
+use crate::registry::{self, Entry};
 use crate::size_class::{MEDIUM_MAX, SMALL_MAX, SizeClass};
 use crate::slab::owner;
+use crate::spin_lock::SlowPath;
+use crate::thread_cache::Heap;
 use crate::{arena, free as tiers_free, hardened, malloc, reentrant, transfer_cache};
 
 pub use session::{forget, lock_for_fork, poll, unlock_after_fork, wait_for_recorder};
@@ -40,70 +44,99 @@ pub fn is_on() -> bool {
 
 /// Whether a call of the thread that has `heap` is told: not what capture allocates, nor the parts of a `realloc`.
 #[inline(always)]
-fn tells(entered: &Entered) -> bool {
-    !entered.heap.in_sampler.get() && !entered.heap.in_realloc.get()
+fn tells(heap: &Heap) -> bool {
+    !heap.in_sampler.get() && !heap.in_realloc.get()
 }
 
-/// An allocation of the slow path, which is told. The block, and whether it is known to read as zero.
+/// An allocation of the slow path, which is told, for the program's call at `caller`. The block, and whether it is known to
+/// read as zero.
 #[inline(never)]
-pub fn allocate(size: usize, align: usize) -> (*mut u8, bool) {
-    let Entry::Heap(entered) = registry::enter_quickly() else { return malloc::allocate_unseen(size, align) };
-    if hardened::is_on() || !tells(&entered) {
-        return allocate_by_tiers(entered, size, align);
-    }
-    let heap = entered.heap;
-    if align <= 16 {
-        let block = if size <= SMALL_MAX {
-            heap.pop(SizeClass::of_small(size))
-        } else if size <= MEDIUM_MAX {
-            heap.pop_medium(SizeClass::of_medium(size))
-        } else {
-            None
-        };
-        if let Some(p) = block {
-            thread::note_alloc(&entered, p, size);
-            return (p, false);
+pub fn allocate(size: usize, align: usize, caller: Caller) -> (*mut u8, bool) {
+    let got = if let Some(own) = registry::enter_detoured() {
+        match pop(own.heap, own.slow, size, align, caller) {
+            Some(p) => Some((p, false)),
+            None => allocate_by_tiers(own.heap, own.slow, size, align, caller),
         }
+    } else {
+        let Entry::Heap(entered) = registry::enter() else { return malloc::allocate_unseen(size, align) };
+        allocate_by_tiers(entered.heap, entered.slow, size, align, caller)
+    };
+    malloc::or_no_memory(got)
+}
+
+/// A block from the thread's own lists, if they have one, which is told.
+#[inline(always)]
+fn pop(heap: &'static Heap, slow: SlowPath, size: usize, align: usize, caller: Caller) -> Option<*mut u8> {
+    if align > 16 || hardened::is_on() || !tells(heap) {
+        return None;
     }
-    allocate_by_tiers(entered, size, align)
+    if size <= SMALL_MAX {
+        let class = SizeClass::of_small(size);
+        // Where the list goes on stands in the block, which has gone cold: it comes while the stack is looked at.
+        heap.prefetch(class);
+        let event = thread::begin_alloc(heap, slow, caller);
+        let p = heap.pop(class)?;
+        thread::note_alloc(event, slow, p, size);
+        Some(p)
+    } else if size <= MEDIUM_MAX {
+        let p = heap.pop_medium(SizeClass::of_medium(size))?;
+        thread::note_alloc(thread::begin_alloc(heap, slow, caller), slow, p, size);
+        Some(p)
+    } else {
+        None
+    }
 }
 
 #[inline(never)]
-fn allocate_by_tiers(entered: Entered, size: usize, align: usize) -> (*mut u8, bool) {
+fn allocate_by_tiers(
+    heap: &'static Heap,
+    slow: SlowPath,
+    size: usize,
+    align: usize,
+    caller: Caller,
+) -> Option<(*mut u8, bool)> {
     let got = if hardened::is_on() {
-        hardened::allocate(&entered, size, align)
+        hardened::allocate(heap, slow, size, align)
     } else {
-        transfer_cache::take_in(entered.slow, Some(entered.heap), reentrant::WAITING.take());
-        malloc::allocate_from_tiers(entered.slow, entered.heap, size, align)
+        transfer_cache::take_in(slow, Some(heap), reentrant::WAITING.take());
+        malloc::allocate_from_tiers(slow, heap, size, align)
     };
     if let Some((p, _)) = got
-        && tells(&entered)
+        && tells(heap)
     {
-        thread::note_alloc(&entered, p, size);
+        thread::note_alloc(thread::begin_alloc(heap, slow, caller), slow, p, size);
     }
-    drop(entered);
-    malloc::or_no_memory(got)
+    got
 }
 
 /// A free of the slow path, which is told. `p` is not null.
 #[inline(never)]
 pub fn free(p: *mut u8) {
-    let Entry::Heap(entered) = registry::enter_quickly() else { return tiers_free::free_unseen(p) };
-    let heap = entered.heap;
+    if let Some(own) = registry::enter_detoured() {
+        free_from(own.heap, own.slow, p);
+    } else if let Entry::Heap(entered) = registry::enter() {
+        free_from(entered.heap, entered.slow, p);
+    } else {
+        tiers_free::free_unseen(p);
+    }
+}
+
+#[inline(always)]
+fn free_from(heap: &'static Heap, slow: SlowPath, p: *mut u8) {
     let page = arena::fast_page_of(p);
     let tag = page.map_or(owner::NONE, |page| page.owner.load(Ordering::Relaxed));
-    if tells(&entered) {
-        thread::note_free(&entered, p, tag & !owner::MEDIUM != heap.tag());
+    if tells(heap) {
+        thread::note_free(heap, slow, p, tag & !owner::MEDIUM != heap.tag());
     }
     if hardened::is_on() {
-        return hardened::free(entered.slow, Some(entered.heap), p);
+        return hardened::free(slow, Some(heap), p);
     }
     if let Some(page) = page
         && tag == heap.tag()
     {
         // SAFETY: as in `free::free_fast`: the slab is this thread's, the block was handed out.
         if unsafe { page.push(BlockPtr::new(p)) } {
-            heap.on_countdown(entered.slow, page);
+            heap.on_countdown(slow, page);
         }
         return;
     }
@@ -112,18 +145,18 @@ pub fn free(p: *mut u8) {
     {
         // SAFETY: as above; a medium block.
         if unsafe { heap.push_medium(page.class.get(), BlockPtr::new(p)) } {
-            heap.flush_medium(entered.slow, page.class.get());
+            heap.flush_medium(slow, page.class.get());
         }
         return;
     }
-    tiers_free::free_dispatch(entered.slow, Some(heap), BlockPtr::new(p));
+    tiers_free::free_dispatch(slow, Some(heap), BlockPtr::new(p));
 }
 
 /// A `realloc` of a block that holds `held` bytes, which is told.
 #[inline(never)]
 pub fn realloc(p: *mut u8, size: usize, resize: impl FnOnce() -> *mut u8) -> *mut u8 {
     let quiet = match registry::enter() {
-        Entry::Heap(entered) if tells(&entered) => {
+        Entry::Heap(entered) if tells(entered.heap) => {
             entered.heap.in_realloc.set(true);
             Some(entered.heap)
         }
@@ -136,8 +169,9 @@ pub fn realloc(p: *mut u8, size: usize, resize: impl FnOnce() -> *mut u8) -> *mu
         && let Entry::Heap(entered) = registry::enter()
         && is_on()
     {
-        thread::note_free(&entered, p, new != p);
-        thread::note_alloc(&entered, new, size);
+        let (heap, slow) = (entered.heap, entered.slow);
+        thread::note_free(heap, slow, p, new != p);
+        thread::note_alloc(thread::begin_alloc(heap, slow, Caller::here()), slow, new, size);
     }
     new
 }

@@ -24,7 +24,7 @@ mod zones;
 
 use crate::block::BlockPtr;
 use crate::detour::{self, Reason};
-use crate::registry::{self, Entered, Entry};
+use crate::registry::{self, Entry};
 use crate::slab::NO_SLOT;
 use crate::spin_lock::{SlowPath, SpinLock};
 use crate::thread_cache::Heap;
@@ -67,8 +67,7 @@ pub fn start(slow: SlowPath) {
 }
 
 /// Allocates a checked block; the second value tells whether it reads as zero. `None` without memory.
-pub fn allocate(entered: &Entered, size: usize, align: usize) -> Option<(*mut u8, bool)> {
-    let (slow, heap) = (entered.slow, entered.heap);
+pub fn allocate(heap: &'static Heap, slow: SlowPath, size: usize, align: usize) -> Option<(*mut u8, bool)> {
     free_waiting(slow, heap);
     let stack = stacks::of_caller(heap);
     loop {

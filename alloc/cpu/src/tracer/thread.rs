@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 
-use poolscope_capture::{MAX_DEPTH, ThreadState, capture, capture_quickly, hash, learn};
+use poolscope_capture::{Caller, MAX_DEPTH, ThreadState, Trail, capture, capture_quickly, complete, hash, learn};
 use poolscope_wire::stack_flags;
 use poolscope_wire::trace::{
     BATCH, RingHeader, STACK_SLOTS, TRACE_PAGE, alloc_word, free_word, stack_word, tag, value_word,
@@ -12,12 +12,13 @@ use super::ring::{Cursor, Ring};
 use super::session;
 use crate::detour;
 use crate::os;
-use crate::registry::Entered;
 use crate::sampler;
 use crate::spin_lock::SlowPath;
 use crate::thread_cache::Heap;
 use crate::thread_pointer;
 
+/// Words of the longest event but a stack.
+const EVENT_WORDS: usize = 2;
 /// Stacks that have one place in the table.
 const WAYS: usize = 4;
 const SETS: usize = STACK_SLOTS / WAYS;
@@ -49,6 +50,7 @@ pub struct ThreadTrace {
     /// The next way to be used anew, of any set.
     victim: u32,
     frames: [u64; MAX_DEPTH],
+    trail: Trail,
     /// Hashes of the stacks that the slots mean; 0 for none.
     stacks: [[u64; WAYS]; SETS],
 }
@@ -68,6 +70,14 @@ impl ThreadTrace {
         }
     }
 
+    /// Whether the next event will be lost as the last one was, because the ring is still full. Now and then such an event
+    /// takes the long way all the same, which looks whether the recorder still lives.
+    #[cold]
+    fn is_still_full(&mut self) -> bool {
+        let ring = self.shared();
+        !self.lost.is_multiple_of(BATCH.into()) && !ring.has_room(&mut self.cursor, 2 + EVENT_WORDS)
+    }
+
     fn count_lost(&mut self, is_free: bool) {
         self.lost += 1;
         // SAFETY: the ring is mapped, and its counters are this thread's.
@@ -80,26 +90,43 @@ impl ThreadTrace {
 
 /// The trace of the thread that is in the slow path with this heap, with a ring of the session that is on. `None` if there
 /// is none to be had.
+#[expect(clippy::mut_from_ref, reason = "a heap's trace is its thread's alone, which has it once at a time")]
 #[inline(always)]
-fn trace_of(entered: &Entered) -> Option<&'static mut ThreadTrace> {
-    let trace = entered.heap.trace.get();
+fn trace_of(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTrace> {
+    let trace = heap.trace.get();
     // SAFETY: the heap's own, which only its thread touches, and that is here only once at a time.
     if let Some(trace) = unsafe { trace.as_mut() }
         && trace.request == session::current()
         && trace.request != 0
-        && trace.tid == entered.heap.thread_id.get()
+        && trace.tid == heap.thread_id.get()
     {
         return Some(trace);
     }
-    attach(entered)
+    attach(heap, slow)
+}
+
+/// An allocation that is to be told.
+pub struct Alloc {
+    trace: &'static mut ThreadTrace,
+    /// `None` if there will be no room for it.
+    slot: Option<u32>,
+}
+
+/// Looks at the stack of an allocation that is about to be told, which begins at `caller`. Nothing else is told before it.
+#[inline(always)]
+pub fn begin_alloc(heap: &'static Heap, slow: SlowPath, caller: Caller) -> Option<Alloc> {
+    let trace = trace_of(heap, slow)?;
+    let is_lost = trace.lost > 0 && trace.is_still_full();
+    let slot = if is_lost { None } else { Some(stack_slot(heap, slow, trace, caller)) };
+    Some(Alloc { trace, slot })
 }
 
 /// Tells of a block of `size` bytes at `p`.
 #[inline(always)]
-pub fn note_alloc(entered: &Entered, p: *mut u8, size: usize) {
-    let Some(trace) = trace_of(entered) else { return };
-    let slot = stack_slot(entered, trace);
-    if !begin(entered, trace, 2, false) {
+pub fn note_alloc(event: Option<Alloc>, slow: SlowPath, p: *mut u8, size: usize) {
+    let Some(Alloc { trace, slot }) = event else { return };
+    let Some(slot) = slot else { return trace.count_lost(false) };
+    if !begin(slow, trace, EVENT_WORDS, false) {
         return;
     }
     let ring = trace.shared();
@@ -111,13 +138,16 @@ pub fn note_alloc(entered: &Entered, p: *mut u8, size: usize) {
 /// Tells of the block at `p`, which is about to be free. The time is noted anew if the block may be another thread's
 /// (`of_others`): the order of events is only certain within a thread, and within a batch.
 #[inline(always)]
-pub fn note_free(entered: &Entered, p: *mut u8, of_others: bool) {
-    let Some(trace) = trace_of(entered) else { return };
+pub fn note_free(heap: &'static Heap, slow: SlowPath, p: *mut u8, of_others: bool) {
+    let Some(trace) = trace_of(heap, slow) else { return };
+    if trace.lost > 0 && trace.is_still_full() {
+        return trace.count_lost(true);
+    }
     if of_others {
         trace.events = 0;
     }
-    let slot = if trace.free_stacks { stack_slot(entered, trace) } else { 0 };
-    if !begin(entered, trace, 1, true) {
+    let slot = if trace.free_stacks { stack_slot(heap, slow, trace, Caller::here()) } else { 0 };
+    if !begin(slow, trace, 1, true) {
         return;
     }
     let ring = trace.shared();
@@ -127,9 +157,9 @@ pub fn note_free(entered: &Entered, p: *mut u8, of_others: bool) {
 
 /// Makes room for an event of `words` words, and notes the time when it is due. False if the event is lost, and counted.
 #[inline(always)]
-fn begin(entered: &Entered, trace: &mut ThreadTrace, words: usize, is_free: bool) -> bool {
+fn begin(slow: SlowPath, trace: &mut ThreadTrace, words: usize, is_free: bool) -> bool {
     if trace.events == 0 || trace.cursor.limit.wrapping_sub(trace.cursor.head) < words + 2 || trace.lost > 0 {
-        return begin_slowly(entered, trace, words, is_free);
+        return begin_slowly(slow, trace, words, is_free);
     }
     trace.events -= 1;
     true
@@ -137,13 +167,13 @@ fn begin(entered: &Entered, trace: &mut ThreadTrace, words: usize, is_free: bool
 
 #[cold]
 #[inline(never)]
-fn begin_slowly(entered: &Entered, trace: &mut ThreadTrace, words: usize, is_free: bool) -> bool {
+fn begin_slowly(slow: SlowPath, trace: &mut ThreadTrace, words: usize, is_free: bool) -> bool {
     let now = os::clock_ns(libc::CLOCK_MONOTONIC);
-    session::look(entered.slow, now);
+    session::look(slow, now);
     if trace.request != session::current() {
         return false;
     }
-    if !make_room(entered.slow, trace, words + 2) {
+    if !make_room(slow, trace, words + 2) {
         trace.count_lost(is_free);
         return false;
     }
@@ -175,45 +205,64 @@ fn make_room(slow: SlowPath, trace: &mut ThreadTrace, words: usize) -> bool {
     session::wait_for_reader(slow, request, || ring.has_room(&mut trace.cursor, words))
 }
 
-/// The slot of the calling thread's stack; the ring gets its frames if they are not there yet. 0 if the stack could not be
-/// told.
+/// The slot of the stack that begins at `caller`; the ring gets its frames if they are not there yet. 0 if the stack could not
+/// be told.
 #[inline(always)]
-fn stack_slot(entered: &Entered, trace: &mut ThreadTrace) -> u32 {
-    // One call for all attempts, so that the same stack has the same innermost frame each time.
+fn stack_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> u32 {
     let mut attempts = 0;
-    let (depth, hash, flags) = loop {
+    loop {
         // SAFETY: the state is this thread's, and no capture runs.
-        let state: &ThreadState = unsafe { &*entered.heap.capture.get() };
-        let quick = if trace.batches >= CONFIRM_EVERY { Err(0) } else { capture_quickly(state, &mut trace.frames) };
+        let state: &ThreadState = unsafe { &*heap.capture.get() };
+        let quick = if trace.batches >= CONFIRM_EVERY {
+            Err(0)
+        } else {
+            capture_quickly(state, caller, &mut trace.trail, &mut trace.frames)
+        };
         match quick {
-            Ok((depth, hash)) => break (depth, hash, 0),
+            Ok(found) => {
+                return known_slot(trace, found.hash).unwrap_or_else(|| {
+                    complete(found, &trace.trail, &mut trace.frames);
+                    tell_stack(slow, trace, found.depth, found.hash, 0)
+                });
+            }
             Err(missing) => {
-                let full = capture_fully(entered, trace, missing);
+                let (depth, hash, flags) = capture_fully(heap, slow, trace, caller, missing);
                 // There is no rule for it, or it is not the rules.
                 if attempts == 2 || missing == trace.unruly {
                     trace.unruly = missing;
-                    break full;
+                    return known_slot(trace, hash).unwrap_or_else(|| tell_stack(slow, trace, depth, hash, flags));
                 }
                 attempts += 1;
             }
         }
-    };
-    let set = hash as usize % SETS;
-    let ways = &trace.stacks[set];
-    for (way, &known) in ways.iter().enumerate() {
-        if known == hash {
-            return (set * WAYS + way) as u32;
-        }
     }
-    tell_stack(entered, trace, depth, hash, flags)
+}
+
+/// Where a stack's hash may be: its highest bits hang on all frames.
+#[inline(always)]
+fn set_of(hash: u64) -> usize {
+    (hash >> (u64::BITS - SETS.trailing_zeros())) as usize
+}
+
+/// The slot of the stack with this hash, if it has one.
+#[inline(always)]
+fn known_slot(trace: &ThreadTrace, hash: u64) -> Option<u32> {
+    let set = set_of(hash);
+    let way = trace.stacks[set].iter().position(|&known| known == hash)?;
+    Some((set * WAYS + way) as u32)
 }
 
 /// Captures as the sampler does, and learns the rules for the next time.
 #[cold]
 #[inline(never)]
-fn capture_fully(entered: &Entered, trace: &mut ThreadTrace, missing: usize) -> (usize, u64, u16) {
+fn capture_fully(
+    heap: &'static Heap,
+    slow: SlowPath,
+    trace: &mut ThreadTrace,
+    caller: Caller,
+    missing: usize,
+) -> (usize, u64, u16) {
     trace.batches = 0;
-    let heap: &'static Heap = entered.heap;
     let before = thread_pointer::get();
     heap.pinned.set(true);
     detour::leave(heap);
@@ -226,24 +275,26 @@ fn capture_fully(entered: &Entered, trace: &mut ThreadTrace, missing: usize) -> 
     heap.in_sampler.set(false);
     thread_pointer::set(before);
     heap.pinned.set(false);
-    sampler::publish_modules(entered.slow);
+    sampler::publish_modules(slow);
     let flags = if captured.truncated { stack_flags::TRUNCATED } else { 0 }
         | if captured.incomplete { stack_flags::INCOMPLETE } else { 0 };
-    // Frames of the pool differ from those of a quick capture, and are left out by who reads it.
+    // What lies within is the pool's.
+    let first = trace.frames[..depth].iter().position(|&frame| frame == caller.pc as u64).unwrap_or(0);
+    trace.frames.copy_within(first..depth, 0);
     let salt = u64::from(flags).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (depth, hash(&trace.frames[..depth]) ^ salt, flags)
+    (depth - first, hash(&trace.frames[..depth - first]) ^ salt, flags)
 }
 
 /// Gives a stack a slot, and the ring its frames.
 #[cold]
 #[inline(never)]
-fn tell_stack(entered: &Entered, trace: &mut ThreadTrace, depth: usize, hash: u64, flags: u16) -> u32 {
+fn tell_stack(slow: SlowPath, trace: &mut ThreadTrace, depth: usize, hash: u64, flags: u16) -> u32 {
     let frames = trace.frames;
     let Some(frames) = frames.get(..depth) else { return 0 };
-    if hash == 0 || !make_room(entered.slow, trace, 1 + depth) {
+    if hash == 0 || !make_room(slow, trace, 1 + depth) {
         return 0;
     }
-    let set = hash as usize % SETS;
+    let set = set_of(hash);
     trace.victim = trace.victim.wrapping_add(1);
     let mut way = trace.stacks[set].iter().position(|&known| known == 0).unwrap_or(trace.victim as usize % WAYS);
     if set == 0 && way == 0 {
@@ -260,12 +311,12 @@ fn tell_stack(entered: &Entered, trace: &mut ThreadTrace, depth: usize, hash: u6
 }
 
 /// Gives the heap a ring of the session that is on, or tells the ring that another thread has the heap now.
+#[expect(clippy::mut_from_ref, reason = "a heap's trace is its thread's alone, which has it once at a time")]
 #[cold]
 #[inline(never)]
-fn attach(entered: &Entered) -> Option<&'static mut ThreadTrace> {
-    let heap = entered.heap;
+fn attach(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTrace> {
     let request = session::current();
-    if request == 0 || session::is_forked_child(entered.slow) {
+    if request == 0 || session::is_forked_child(slow) {
         return None;
     }
     if heap.trace.get().is_null() {
@@ -280,7 +331,7 @@ fn attach(entered: &Entered) -> Option<&'static mut ThreadTrace> {
     let trace = unsafe { &mut *heap.trace.get() };
     if trace.request != request {
         release(trace);
-        let Some((ring, ring_words, wanted)) = session::new_ring(entered.slow) else {
+        let Some((ring, ring_words, wanted)) = session::new_ring(slow) else {
             session::count_without_ring();
             return None;
         };
@@ -294,7 +345,7 @@ fn attach(entered: &Entered) -> Option<&'static mut ThreadTrace> {
         // The first stack is captured with everything looked up.
         trace.batches = CONFIRM_EVERY;
         trace.request = request;
-        session::show_ring(entered.slow);
+        session::show_ring(slow);
     }
     trace.events = 0;
     trace.tid = heap.thread_id.get();
@@ -303,7 +354,7 @@ fn attach(entered: &Entered) -> Option<&'static mut ThreadTrace> {
         (*trace.ring).tid = trace.tid;
         (*trace.ring).uses += 1;
     }
-    if make_room(entered.slow, trace, 1) {
+    if make_room(slow, trace, 1) {
         let ring = trace.shared();
         ring.put(&mut trace.cursor, value_word(tag::THREAD, trace.tid.into()));
         ring.publish(&trace.cursor);

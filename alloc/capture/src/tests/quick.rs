@@ -1,0 +1,139 @@
+//! Quick captures, over and over on one thread: what they say is what usual captures say.
+use super::*;
+use crate::{Caller, Trail, capture_quickly, complete, hash, learn};
+use std::ffi::{CString, c_void};
+
+/// A thread's state, as a tracer keeps it.
+struct Tracer {
+    state: ThreadState,
+    trail: Box<Trail>,
+    frames: [u64; MAX_DEPTH],
+    captures: usize,
+    /// Frames that were on the trail, of all captures.
+    on_trail: usize,
+}
+
+impl Tracer {
+    fn new() -> Self {
+        // SAFETY: zeroes are an empty trail.
+        let trail = unsafe { Box::<Trail>::new_zeroed().assume_init() };
+        Self { state: ThreadState::new(), trail, frames: [0; MAX_DEPTH], captures: 0, on_trail: 0 }
+    }
+
+    /// Captures quickly, and compares.
+    #[inline(never)]
+    fn look(&mut self) {
+        let caller = Caller::here();
+        let mut full = [0; MAX_DEPTH];
+        let captured = capture(&mut self.state, &mut full);
+        assert!(!captured.incomplete);
+        // Other tests change the list of modules meanwhile, which makes all rules void.
+        let found = (0..1000).find_map(|_| {
+            let quick = capture_quickly(&self.state, caller, &mut self.trail, &mut self.frames);
+            quick.map_err(|missing| learn(&mut self.state, &full[..captured.depth], missing)).ok()
+        });
+        let found = found.expect("there is a rule for every frame");
+        complete(found, &self.trail, &mut self.frames);
+        let frames = &self.frames[..found.depth];
+        assert_eq!(frames[1..], full[1..captured.depth], "{:#?}\n{:#?}", names(frames), names(&full[..captured.depth]));
+        assert_eq!(found.hash, hash(frames));
+        self.captures += 1;
+        self.on_trail += found.on_trail();
+    }
+}
+
+/// Two functions that call each other or themselves, as the bits of `path` say.
+#[inline(never)]
+fn left(path: u32, depth: u32, tracer: &mut Tracer) -> u32 {
+    let below = match depth {
+        0 => {
+            tracer.look();
+            0
+        }
+        _ if path & 1 == 0 => left(path >> 1, depth - 1, tracer),
+        _ => right(path >> 1, depth - 1, tracer),
+    };
+    black_box(below) + 1
+}
+
+#[inline(never)]
+fn right(path: u32, depth: u32, tracer: &mut Tracer) -> u32 {
+    // A frame of another size.
+    let room = black_box([path; 40]);
+    let below = match depth {
+        0 => {
+            tracer.look();
+            0
+        }
+        _ if path & 1 == 0 => left(path >> 1, depth - 1, tracer),
+        _ => right(path >> 1, depth - 1, tracer),
+    };
+    black_box(below) + black_box(room)[7].min(1)
+}
+
+/// Numbers without a pattern.
+fn numbers() -> impl Iterator<Item = u32> {
+    std::iter::successors(Some(12345u32), |last| Some(last.wrapping_mul(1_664_525).wrapping_add(1_013_904_223)))
+        .map(|number| number >> 7)
+}
+
+#[test]
+fn any_call_path_is_seen_as_usual_captures_see_it() {
+    let mut tracer = Tracer::new();
+    for path in numbers().take(3000) {
+        left(path, path >> 20 & 15, &mut tracer);
+    }
+}
+
+#[test]
+fn outer_frames_that_stay_are_not_walked_again() {
+    fn below(depth: u32, tracer: &mut Tracer) -> u32 {
+        if depth > 0 {
+            return black_box(below(depth - 1, tracer)) + 1;
+        }
+        numbers().take(3000).fold(0, |sum, path| black_box(left(path, path >> 20 & 3, tracer)) ^ sum)
+    }
+    let mut tracer = Tracer::new();
+    below(50, &mut tracer);
+    assert!(tracer.on_trail / tracer.captures >= 50, "{} frames a capture", tracer.on_trail / tracer.captures);
+}
+
+type Descend = extern "C" fn(u32, u32, extern "C" fn(*mut c_void), *mut c_void) -> u32;
+
+const PATHS: &str = "
+    typedef void call(void *);
+    unsigned other(unsigned path, unsigned depth, call *f, void *p);
+    __attribute__((noinline)) unsigned descend(unsigned path, unsigned depth, call *f, void *p) {
+        if (depth == 0) { f(p); return 1; }
+        unsigned below = path & 1 ? descend(path >> 1, depth - 1, f, p) : other(path >> 1, depth - 1, f, p);
+        return below * 3 + path;
+    }
+    __attribute__((noinline)) unsigned other(unsigned path, unsigned depth, call *f, void *p) {
+        unsigned below = path & 1 ? descend(path >> 1, depth - 1, f, p) : other(path >> 1, depth - 1, f, p);
+        return below * 5 + depth;
+    }
+    ";
+
+extern "C" fn look(tracer: *mut c_void) {
+    // SAFETY: the test passes its own variable.
+    unsafe { &mut *tracer.cast::<Tracer>() }.look();
+}
+
+#[test]
+fn any_call_path_through_frame_pointers_is_seen_as_usual_captures_see_it() {
+    let _guard = super::replaced::LOADING.lock();
+    let library = compile("paths", PATHS, &["-fno-omit-frame-pointer"]);
+    let name = CString::new(library.to_str().unwrap()).unwrap();
+    // SAFETY: a library of this test's own, which stays.
+    let descend: Descend = unsafe {
+        let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
+        assert!(!handle.is_null());
+        std::mem::transmute(libc::dlsym(handle, c"descend".as_ptr()))
+    };
+    let mut tracer = Tracer::new();
+    for path in numbers().take(3000) {
+        // The last call is to the function that ends.
+        let depth = path >> 20 & 15;
+        descend(path | 1 << depth >> 1, depth, look, (&raw mut tracer).cast());
+    }
+}

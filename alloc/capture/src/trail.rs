@@ -1,0 +1,178 @@
+//! The outer frames of a thread's stack, as they were at an earlier quick capture.
+//!
+//! A walk from one frame to the next waits for each return address before it knows where the next one lies. But where each
+//! lies follows from those before it. So if the words that an earlier walk read are the same, and a walk comes to a frame of
+//! that one with the same registers, it would go on as that one did; and to compare words at known places is a matter of a
+//! nanosecond for several frames.
+
+use crate::MAX_DEPTH;
+use crate::quick::{Caller, FACTOR, Step, step};
+
+/// A frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) registers: Caller,
+    /// Where its frame pointer was read; 0 if it is the inner frame's.
+    fp_at: usize,
+    /// What the outer frames are hangs on the frame pointer.
+    needs_fp: bool,
+    /// This frame and all outer ones, as digits of a number.
+    pub(crate) hash: u64,
+    /// What a number is multiplied by that these digits are appended to.
+    pub(crate) power: u64,
+}
+
+impl Place {
+    const NONE: Place =
+        Place { registers: Caller { pc: 0, sp: 0, fp: 0 }, fp_at: 0, needs_fp: false, hash: 0, power: 1 };
+
+    /// Whether a walk that has come to these registers goes on from here as the earlier one did.
+    #[inline(always)]
+    pub(crate) fn is_met_by(&self, at: Caller) -> bool {
+        at.sp == self.registers.sp && at.pc == self.registers.pc && (!self.needs_fp || at.fp == self.registers.fp)
+    }
+}
+
+/// A word that is to be the same.
+#[derive(Clone, Copy, Debug)]
+struct Check {
+    address: usize,
+    value: usize,
+    /// Frames that are as they were if this and all checks before it hold.
+    frames: usize,
+}
+
+/// The least and the most captures of which a trail may have little.
+const PATIENCE: core::ops::RangeInclusive<u32> = 8..=512;
+
+/// What is remembered of one thread's stack. All zeros is nothing.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Trail {
+    /// Where the stack ends that it is of.
+    end: usize,
+    /// The state of the list of modules that its rules were of.
+    generation: u64,
+    /// Captures that found less than half of their frames here, since it was made.
+    strangers: u32,
+    /// How many of them there may be.
+    patience: u32,
+    places_len: usize,
+    checks_len: usize,
+    /// The outermost frame first.
+    places: [Place; MAX_DEPTH],
+    /// Of the outermost frame first, and so from the highest address down.
+    checks: [Check; 2 * MAX_DEPTH + 1],
+}
+
+impl Trail {
+    /// Whether it is of another stack, of other modules, or has been of little use.
+    #[inline(always)]
+    pub(crate) fn is_due(&self, end: usize, generation: u64) -> bool {
+        self.strangers >= self.patience || self.end != end || self.generation != generation
+    }
+
+    /// Notes of how much use it was.
+    #[inline(always)]
+    pub(crate) fn note(&mut self, on_trail: usize, depth: usize) {
+        self.strangers = self.strangers.wrapping_add(u32::from(on_trail < depth / 2));
+    }
+
+    /// The outermost `count` frames, the outermost first.
+    #[inline(always)]
+    pub(crate) fn places(&self, count: usize) -> &[Place] {
+        self.places.get(..count).unwrap_or_default()
+    }
+
+    /// The outer frames that are as they were, the outermost first, on a stack that is in use from `sp` on. What is not as it
+    /// was is forgotten: a walk that ends at the same frame as the one before is one that the processor foresees.
+    #[inline(always)]
+    pub(crate) fn still_there(&mut self, sp: usize) -> &[Place] {
+        let mut checks = self.checks.get(..self.checks_len).unwrap_or_default();
+        while let [outer @ .., check] = checks
+            && check.address < sp
+        {
+            checks = outer;
+        }
+        // SAFETY: `lay` read the word, below the end of this stack, and all of it from `sp` up to there is readable.
+        let differs = |check: &Check| unsafe { (check.address as *const usize).read_unaligned() } != check.value;
+        let mut same = checks.len();
+        if let Some(first) = checks.iter().position(differs) {
+            same = first;
+            self.checks_len = first;
+        }
+        let frames = self.checks.get(same.wrapping_sub(1)).map_or(0, |check| check.frames);
+        self.places(frames)
+    }
+
+    /// Remembers the stack of `caller`; nothing if a quick capture can't walk it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn lay(&mut self, caller: Caller, end: usize, generation: u64) {
+        let is_same = self.end == end && self.generation == generation;
+        let patience = if is_same { self.patience.saturating_mul(2) } else { 0 };
+        self.patience = patience.clamp(*PATIENCE.start(), *PATIENCE.end());
+        (self.end, self.generation, self.strangers) = (end, generation, 0);
+        (self.places_len, self.checks_len) = (0, 0);
+        let Some((depth, past)) = self.walk(caller, end, generation) else { return };
+        let Some(places) = self.places.get_mut(..depth) else { return };
+        places.reverse();
+        self.places_len = depth;
+        if past != 0 {
+            // What ended the walk is a word, too.
+            self.check(past, 0, 0);
+        }
+        self.link();
+    }
+
+    /// Notes the frames from `caller` on, innermost first: how many there are, and where the 0 lies that ended the walk, if
+    /// one did.
+    fn walk(&mut self, caller: Caller, end: usize, generation: u64) -> Option<(usize, usize)> {
+        let (mut at, mut fp_at) = (caller, 0);
+        for depth in 0..MAX_DEPTH {
+            let place = self.places.get_mut(depth)?;
+            let next = step(at, end, generation);
+            *place = Place { registers: at, fp_at, ..Place::NONE };
+            (at, fp_at) = match next {
+                Step::To { caller, fp_at, by_fp } => {
+                    place.needs_fp = by_fp;
+                    (caller, fp_at)
+                }
+                Step::End { by_fp } => {
+                    place.needs_fp = by_fp;
+                    return Some((depth.wrapping_add(1), 0));
+                }
+                Step::Past => return Some((depth, at.sp.wrapping_sub(8))),
+                Step::Lost => return None,
+            };
+        }
+        None
+    }
+
+    /// Adds up hashes, and says what has to be the same, from the outermost frame inwards.
+    fn link(&mut self) {
+        let mut outer = Place::NONE;
+        for index in 0..self.places_len {
+            let Some(place) = self.places.get_mut(index) else { return };
+            // A frame that leaves the frame pointer as it is needs it if its caller does.
+            place.needs_fp |= outer.needs_fp && outer.fp_at == 0;
+            place.hash = (place.registers.pc as u64).wrapping_mul(outer.power).wrapping_add(outer.hash);
+            place.power = outer.power.wrapping_mul(FACTOR);
+            outer = *place;
+            let is_complete = index.wrapping_add(1);
+            let reads_fp = outer.needs_fp && outer.fp_at != 0;
+            let frames = if reads_fp { index } else { is_complete };
+            self.check(outer.registers.sp.wrapping_sub(8), outer.registers.pc, frames);
+            if reads_fp {
+                self.check(outer.fp_at, outer.registers.fp, is_complete);
+            }
+        }
+    }
+
+    fn check(&mut self, address: usize, value: usize, frames: usize) {
+        if let Some(place) = self.checks.get_mut(self.checks_len) {
+            *place = Check { address, value, frames };
+            self.checks_len = self.checks_len.wrapping_add(1);
+        }
+    }
+}
