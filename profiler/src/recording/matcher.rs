@@ -14,8 +14,9 @@
 //! - An allocation at an address at which there is a block waits behind it. If nobody frees the first one, its free was lost.
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{self, Write};
 
+use super::call_paths::CallPaths;
 use super::live_table::LiveTable;
 use super::writer::Writer;
 
@@ -145,16 +146,23 @@ impl Matcher {
     }
 
     /// All rings were read once more, up to where they were when this was last called: what has waited since before then
-    /// waits in vain.
-    pub fn all_rings_read<W: Write>(&mut self, writer: &mut Writer<W>) {
+    /// waits in vain. That may be more than one block of the file holds, so that full ones are written out.
+    pub fn all_rings_read<W: Write>(&mut self, writer: &mut Writer<W>, paths: &CallPaths) -> io::Result<()> {
         let reading = self.reading;
         self.reading += 1;
+        let mut written = Ok(());
+        let mut flush_full = |writer: &mut Writer<W>| {
+            if writer.is_due() && written.is_ok() {
+                written = writer.flush(paths);
+            }
+        };
         let mut unknown = 0;
         self.early.retain(|_, waiting| {
             waiting.retain(|early| {
                 let waits = early.reading >= reading;
                 if !waits {
                     writer.free_unknown(early.stack);
+                    flush_full(writer);
                     unknown += 1;
                 }
                 waits
@@ -169,17 +177,19 @@ impl Matcher {
                 waiting.remove(0);
                 if let Some(first) = live.insert(address, second.number) {
                     writer.free_lost(first);
+                    flush_full(writer);
                     live.give_number(first);
                     *lost += 1;
                 }
             }
             !waiting.is_empty()
         });
+        written
     }
 
     /// The recording ends: nothing more will come.
-    pub fn end<W: Write>(&mut self, writer: &mut Writer<W>) {
-        self.all_rings_read(writer);
-        self.all_rings_read(writer);
+    pub fn end<W: Write>(&mut self, writer: &mut Writer<W>, paths: &CallPaths) -> io::Result<()> {
+        self.all_rings_read(writer, paths)?;
+        self.all_rings_read(writer, paths)
     }
 }

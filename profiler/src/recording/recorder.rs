@@ -278,7 +278,7 @@ impl<W: Write> Recorder<W> {
             }
         }
         self.read_rings()?;
-        self.matcher.end(&mut self.writer);
+        self.matcher.end(&mut self.writer, &self.paths)?;
         if self.tap.segment.process().state != ProcessState::Running {
             self.tap.remove_trace();
         }
@@ -395,7 +395,7 @@ impl<W: Write> Recorder<W> {
         if self.goal.len() <= self.rings.len()
             && self.rings.iter().zip(&self.goal).all(|(ring, &goal)| goal == u64::MAX || ring.tail >= goal)
         {
-            self.matcher.all_rings_read(&mut self.writer);
+            self.matcher.all_rings_read(&mut self.writer, &self.paths)?;
             self.goal = heads;
         }
         Ok(found)

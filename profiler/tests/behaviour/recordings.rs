@@ -6,6 +6,7 @@ use poolscope_profiler::ProfileBuilder;
 use poolscope_profiler::recording::analysis::{Analysis, Question};
 use poolscope_profiler::recording::append::Continuation;
 use poolscope_profiler::recording::call_paths::CallPaths;
+use poolscope_profiler::recording::format::BLOCK_EVENTS;
 use poolscope_profiler::recording::matcher::{Matcher, Origin};
 use poolscope_profiler::recording::reader::{RecordingError, RecordingReader, Tail};
 use poolscope_profiler::recording::session::{RecordedThread, RingLosses, Session, Summary};
@@ -66,7 +67,7 @@ impl Recording {
     }
 
     fn finish(mut self, lost: u64) -> Vec<u8> {
-        self.matcher.end(&mut self.writer);
+        self.matcher.end(&mut self.writer, &self.paths).unwrap();
         self.writer.addresses(&self.paths, &self.matcher.live).unwrap();
         let thread = |ring| RecordedThread { tid: 100 + ring, name: format!("thread-{ring}"), ring };
         let summary = Summary {
@@ -228,6 +229,17 @@ fn frees_that_come_before_their_allocation_are_matched_and_those_that_stay_alone
     assert_eq!((analysis.unknown_frees, analysis.lost_frees), (1, 1));
     assert_eq!((analysis.total.at_end.objects, analysis.total.at_end.bytes), (1, 80));
     assert!(analysis.cautions()[0].contains("lost of thread 101: 3 allocations"), "{:?}", analysis.cautions());
+}
+
+#[test]
+fn more_frees_may_wait_in_vain_than_a_block_holds() {
+    let mut recording = Recording::new();
+    let frees = BLOCK_EVENTS as u64 * 2;
+    for n in 0..frees {
+        recording.free(0, 0, 0x1000 + n * 16);
+    }
+    let analysis = analysis(&recording.finish(0), Question::default());
+    assert_eq!(analysis.unknown_frees, frees);
 }
 
 #[test]
