@@ -1,13 +1,35 @@
 //! Profiles that are written while a program grows.
 
 use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
 
 use poolscope_e2e::pprof_rules::{self, Expected};
-use poolscope_e2e::{Pool, Program, pprof};
+use poolscope_e2e::{Pool, Program, Running, pprof};
 
 /// Grows to 256 MiB in steps of 1 MiB, and waits for a line.
 const GROWS: &str = "import sys,time\nheld=[]\nfor i in range(256):\n held.append(bytearray(b'x')*(1<<20))\n time.sleep(0.005)\n\
                      print('grown',flush=True)\nsys.stdin.readline()\n";
+
+/// Grows by 32 MiB with each line of its input.
+const GROWS_BY_LINE: &str = "import sys\nheld=[]\nfor line in sys.stdin:\n held.append(bytearray(b'x')*(32<<20))\n \
+                             print('at',len(held),flush=True)\n";
+
+/// Has it grow, step by step, until the watcher has written so many profiles, one of them for `why`. A watcher that gets no time to
+/// look at one size sees a later one.
+fn grow_until(run: &mut Running, step: &mut u32, profiles: usize, why: &str) {
+    let is_written = |run: &Running| {
+        let said = run.stderr();
+        said.contains(why) && said.matches("poolscope: wrote ").count() >= profiles
+    };
+    while !is_written(run) {
+        *step += 1;
+        assert!(*step < 60, "{} MiB and no profile for {why:?}: {}", *step * 32, run.stderr());
+        run.send("\n");
+        run.wait_for_line(&format!("at {step}"));
+        (0..50).take_while(|_| !is_written(run)).for_each(|_| sleep(Duration::from_millis(10)));
+    }
+}
 
 fn profiles(pool: &Pool) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(pool.files().path()).expect("is readable").flatten().map(|entry| entry.path());
@@ -20,13 +42,13 @@ fn profiles(pool: &Pool) -> Vec<PathBuf> {
 fn a_program_that_grows_leaves_a_profile_for_each_step() {
     let pool = Pool::new();
     let args = ["run", "--headless", "--period", "64K", "--dump-at-rss", "128M", "--dump-on-growth", "100"];
-    let mut run = pool.poolscope().args(args).args(["--", "/usr/bin/python3", "-c", GROWS]).start();
-    run.wait_for_line("grown");
-    run.wait_until("the profile of 128 MiB is there", |run| run.stderr().contains("came to").then_some(()));
+    let mut run = pool.poolscope().args(args).args(["--", "/usr/bin/python3", "-c", GROWS_BY_LINE]).start();
+    let mut step = 0;
+    grow_until(&mut run, &mut step, 1, "the resident set grew from");
+    grow_until(&mut run, &mut step, 3, "the resident set came to");
     let pid = run.pid();
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     assert_eq!(children, "", "the program has no child that it does not know");
-    run.send("\n");
     let output = run.finish();
     assert_eq!(output.code(), 0);
 
