@@ -11,9 +11,13 @@
 //! Small blocks come from the thread's own cache and go there; everything else is behind a cold call. Locks nest in this
 //! order: a thread's cache, then the pool's lock or one of the global caches' locks, never both.
 
-use std::collections::HashMap;
+mod caches;
+mod reclaim;
+mod shared;
+mod slow;
+
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::background::Background;
@@ -21,25 +25,18 @@ use crate::config::Config;
 use crate::device::{Device, Stream};
 use crate::driver::Driver;
 use crate::error::PoolError;
-use crate::ladder::Step;
-use crate::large::{Large, NO_ADDRESSES, PoolId};
-use crate::pending::LaneId;
+use crate::large::{Large, PoolId};
 use crate::pinned::Pinned;
-use crate::recorder::{NoRecorder, Recorder, Sample};
-use crate::records::Records;
-use crate::sampling::LARGE;
+use crate::recorder::{NoRecorder, Recorder};
 use crate::small::{
-    CLASSES, Counters, Home, Knowledge, LARGEST, Page, Pages, Slabs, ThreadCache, class_of, for_each_knowledge,
-    pass_by_all_threads, size_of, with_cache, with_current_cache,
+    Counters, LARGEST, Page, Pages, Slabs, ThreadCache, class_of, for_each_knowledge, size_of, with_current_cache,
 };
 use crate::state::Core;
 use crate::stats::Stats;
+use shared::{ReadByAll, Shared, lock};
 
 /// Calls to the driver that the pool's thread makes while it has the lock: what an allocation may have to wait for.
 const CALLS_IN_A_ROUND: u64 = 16;
-
-/// Nanoseconds after which a stream that the program does not name any more is taken for idle, or for gone.
-const IDLE_STREAM: u64 = 100_000_000;
 
 /// The memory of a captured graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,47 +49,9 @@ pub struct Pool<D: Device> {
     shared: Arc<Shared<D>>,
 }
 
-/// Free blocks of a class, by lane.
-type Global = Mutex<HashMap<LaneId, Vec<u64>>>;
-
-/// What all threads read at each call: on cache lines that nobody writes to otherwise.
-#[repr(align(128))]
-struct ReadByAll {
-    id: u64,
-    pages: Arc<Pages>,
-    /// Changes with streams, captures and settings, under the core's lock.
-    version: AtomicU64,
-}
-
-struct Shared<D: Device> {
-    read: ReadByAll,
-    driver: Arc<Driver<D>>,
-    global_limit: AtomicUsize,
-    global: [Global; CLASSES],
-    core: Mutex<Core<D>>,
-    recorder: Arc<dyn Recorder>,
-    /// Taken alone, so that samples of one thread don't keep the others from memory.
-    records: Mutex<Records>,
-    /// Where blocks come from when there is no memory.
-    fallback: Option<Box<Pool<Pinned>>>,
-    own: Weak<Shared<D>>,
-}
-
-/// How a small request was served.
-enum Served {
-    /// As usual.
-    Block(Result<u64, PoolError>),
-    /// Not yet: it is a sample of this class and lane, which stands for so much.
-    Sample(usize, LaneId, u64),
-}
-
 /// To be called in a thread for which the recorder has another period from now on: its next allocations ask for it.
 pub fn look_again() {
     for_each_knowledge(|knowledge| knowledge.budgets.look_again());
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pool<Pinned> {
@@ -193,103 +152,6 @@ impl<D: Device> Pool<D> {
         with_current_cache(shared.read.id, pop)?
     }
 
-    #[cold]
-    fn allocate_slowly(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
-        let small = if size <= LARGEST { self.allocate_small(size, stream) } else { None };
-        match small.unwrap_or_else(|| self.allocate_large(size, stream)) {
-            Err(error) => self.fall_back(size, stream, error),
-            block => block,
-        }
-    }
-
-    /// A block of pinned host memory, if the settings want one where there is no other memory.
-    fn fall_back(&self, size: u64, stream: Stream, error: PoolError) -> Result<u64, PoolError> {
-        let PoolError::OutOfMemory(mut picture) = error else { return Err(error) };
-        if let Some(fallback) = &self.shared.fallback {
-            picture.tried.push(Step::PinnedHost);
-            let block = fallback.allocate(size, stream);
-            let mut core = self.core();
-            core.counters.ladder.count(Step::PinnedHost, block.is_ok());
-            if let Ok(block) = block {
-                core.counters.ladder.refused -= 1;
-                return Ok(block);
-            }
-        }
-        picture.by_stack = self.shared.recorder.holders(5);
-        Err(PoolError::OutOfMemory(picture))
-    }
-
-    /// A block of a size class. `None` if the stream's small blocks don't come from slabs.
-    fn allocate_small(&self, size: u64, stream: Stream) -> Option<Result<u64, PoolError>> {
-        let shared = &*self.shared;
-        let allocate = |cache: &ThreadCache| {
-            // SAFETY: this is the owning thread; the reference ends with this closure, and nobody gets one beside it.
-            let knowledge = unsafe { cache.knowledge() };
-            if let Err(error) = shared.meet(cache, knowledge, stream) {
-                return Some(Served::Block(Err(error)));
-            }
-            let lane = knowledge.last.1?;
-            let class = class_of(size.max(knowledge.limits.alignment));
-            let bytes = size_of(class);
-            if knowledge.budgets.spend(class, bytes)
-                && let Some(weight) = knowledge.budgets.sample(class, bytes, &*shared.recorder)
-            {
-                return Some(Served::Sample(class, lane, weight));
-            }
-            Some(Served::Block(shared.refill(cache, knowledge, lane, class)))
-        };
-        match with_cache(shared.read.id, || shared.new_cache(), allocate)?? {
-            Served::Block(result) => Some(result),
-            Served::Sample(class, lane, weight) => Some(self.allocate_sample(size, class, lane, stream, weight)),
-        }
-    }
-
-    /// A block of a class that is recorded.
-    fn allocate_sample(
-        &self,
-        size: u64,
-        class: usize,
-        lane: LaneId,
-        stream: Stream,
-        weight: u64,
-    ) -> Result<u64, PoolError> {
-        let mut address = self.core().take_sampled(class, lane, stream, false)?;
-        if address.is_none() {
-            let take = |core: &mut Core<D>| core.take_sampled(class, lane, stream, true);
-            let first = take(&mut self.core());
-            address = self.shared.climb(first, size_of(class), stream, || self.shared.reclaim_own(), take)?;
-        }
-        let address = address.ok_or(PoolError::NotABlock(0))?;
-        self.shared.record(address, size, weight);
-        Ok(address)
-    }
-
-    fn allocate_large(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
-        let weight = self.shared.is_large_sample(size.clamp(1, 1 << 62));
-        let address = self.allocate_unrecorded(size, stream)?;
-        if let Some(weight) = weight {
-            self.shared.record(address, size, weight);
-        }
-        Ok(address)
-    }
-
-    fn allocate_unrecorded(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
-        let fit = self.core().fit_large(size, stream);
-        let grow = |core: &mut Core<D>| core.grow_large(size, stream);
-        let first = match fit {
-            Ok(Some(address)) => return Ok(address),
-            Ok(None) if size > self.core().most() => Err(NO_ADDRESSES.into()),
-            Ok(None) => {
-                if self.core().hoards() {
-                    self.shared.reclaim_own();
-                }
-                grow(&mut self.core())
-            }
-            Err(error) => Err(error),
-        };
-        self.shared.climb(first, size, stream, || self.shared.reclaim_own(), grow)
-    }
-
     /// Frees a block: work that was given to the stream before may still use it.
     #[inline]
     pub fn free(&self, address: u64, stream: Stream) -> Result<(), PoolError> {
@@ -320,44 +182,6 @@ impl<D: Device> Pool<D> {
             true
         };
         with_current_cache(shared.read.id, push).unwrap_or(false)
-    }
-
-    #[cold]
-    fn free_slowly(&self, address: u64, page: Page, stream: Stream) -> Result<(), PoolError> {
-        let shared = &*self.shared;
-        if page.is_recorded() || !shared.read.pages.has(address) {
-            shared.forget(address);
-        }
-        let Some(class) = page.class() else {
-            let result = self.core().free_large(address, stream);
-            return match &shared.fallback {
-                Some(fallback) if matches!(result, Err(PoolError::NotABlock(_))) => fallback.free(address, stream),
-                _ => result,
-            };
-        };
-        let free = |cache: &ThreadCache| {
-            // SAFETY: as in `allocate_small`.
-            let knowledge = unsafe { cache.knowledge() };
-            shared.meet(cache, knowledge, stream)?;
-            let Some(lane) = knowledge.last.1.filter(|lane| page.has_block(*lane, class, address)) else {
-                return Ok(false);
-            };
-            // SAFETY: the version was seen just now.
-            let list = unsafe { cache.lists() }.get_or_new(lane, class, &knowledge.limits);
-            if list.is_full() {
-                shared.flush(list.overflow(&knowledge.limits), lane, class);
-            }
-            list.blocks.push(address);
-            if knowledge.limits.count {
-                Counters::add(&cache.counters.frees[class]);
-            }
-            Ok(true)
-        };
-        match with_cache(shared.read.id, || shared.new_cache(), free) {
-            Some(Ok(true)) => Ok(()),
-            Some(Err(error)) => Err(error),
-            Some(Ok(false)) | None => self.core().free_small(address, stream),
-        }
     }
 
     /// Says that work on this stream uses the block, too: when it is freed, it waits for what the stream has to do then.
@@ -522,303 +346,5 @@ impl<D: Device> Pool<D> {
     /// Writes the counters to the standard error.
     pub fn print_stats(&self) {
         eprint!("{}", self.stats());
-    }
-}
-
-impl<D: Device> Shared<D> {
-    /// Whether a large block is a sample: what it stands for.
-    fn is_large_sample(&self, bytes: u64) -> Option<u64> {
-        let spend = |cache: &ThreadCache| {
-            // SAFETY: this is the owning thread, which has no other reference.
-            let budgets = &mut unsafe { cache.knowledge() }.budgets;
-            if budgets.spend(LARGE, bytes) { budgets.sample(LARGE, bytes, &*self.recorder) } else { None }
-        };
-        with_cache(self.read.id, || self.new_cache(), spend)?
-    }
-
-    /// Tells the recorder of a block that nobody has yet.
-    fn record(&self, address: u64, size: u64, weight: u64) {
-        if let Some(token) = self.recorder.allocated(&Sample { address, size, weight }) {
-            lock(&self.records).add(&self.read.pages, address, token);
-        }
-    }
-
-    /// Tells the recorder of a block that is about to be freed, if it is recorded.
-    #[cold]
-    fn forget(&self, address: u64) {
-        let token = lock(&self.records).take(&self.read.pages, address);
-        if let Some(token) = token {
-            self.recorder.freed(token, address);
-        }
-    }
-
-    /// A round of background work, with at most so many calls while the lock is held. Returns whether it made as many.
-    fn maintain(&self, most: u64) -> bool {
-        let now = self.driver.device().now();
-        let mut core = lock(&self.core);
-        let more = core.maintain(now, most);
-        let newly = core.take_newly_lost();
-        let silent = if core.large.lanes.is_any_capturing() {
-            Vec::new()
-        } else {
-            core.large.lanes.silence_idle(now, IDLE_STREAM);
-            core.large.lanes.silent()
-        };
-        if !newly.is_empty() || core.is_time_to_look_again(now) {
-            self.new_version();
-        }
-        drop(core);
-        newly.into_iter().for_each(|lane| self.hand_over(lane));
-        // No lock is held while the host waits for the device.
-        if !silent.is_empty() && self.driver.synchronize_all().is_ok() {
-            lock(&self.core).large.lanes.hear(&silent);
-        }
-        more
-    }
-
-    /// Puts what the global caches have of a stream that is gone into the reserve.
-    fn hand_over(&self, lane: LaneId) {
-        let blocks: Vec<_> = self.global.iter().filter_map(|global| lock(global).remove(&lane)).collect();
-        lock(&self.core).slabs.put_all(blocks.into_iter().flatten());
-    }
-
-    /// Makes all threads look again. The caller holds the core's lock.
-    fn new_version(&self) {
-        self.read.version.fetch_add(1, Ordering::Relaxed);
-    }
-
-    #[cold]
-    fn new_cache(&self) -> Arc<ThreadCache> {
-        let mut core = lock(&self.core);
-        let cache = Arc::new(ThreadCache::new(self.read.id, self.own.clone(), core.limits()));
-        core.threads.push(cache.clone());
-        cache
-    }
-
-    /// Whether a stream is the one that the thread used last, and nothing has changed since.
-    #[inline]
-    fn knows(&self, knowledge: &Knowledge, stream: Stream) -> bool {
-        // Relaxed: who may use a changed stream or setting has heard of it from the thread that changed it.
-        knowledge.version == self.read.version.load(Ordering::Relaxed) && knowledge.last.0 == stream
-    }
-
-    /// Sees to it that the cache's last stream is this one, and that it knows the settings.
-    fn meet(&self, cache: &ThreadCache, knowledge: &mut Knowledge, stream: Stream) -> Result<(), PoolError> {
-        if self.knows(knowledge, stream) { Ok(()) } else { self.learn(cache, knowledge, stream) }
-    }
-
-    fn learn(&self, cache: &ThreadCache, knowledge: &mut Knowledge, stream: Stream) -> Result<(), PoolError> {
-        if knowledge.version == self.read.version.load(Ordering::Relaxed)
-            && let Some(known) = knowledge.known.iter().find(|(known, _)| *known == stream)
-        {
-            knowledge.last = *known;
-            return Ok(());
-        }
-        let mut core = lock(&self.core);
-        let version = self.read.version.load(Ordering::Relaxed);
-        if knowledge.version != version {
-            knowledge.known.clear();
-            // SAFETY: this is the owning thread, which has the lock.
-            let lists = unsafe { cache.lists() };
-            let blocks = lists.drain();
-            let limits = core.limits();
-            if std::mem::replace(&mut knowledge.limits, limits) != limits {
-                lists.begin_anew();
-            }
-            for (lane, class, blocks) in blocks {
-                if core.large.lanes.is_alive(lane) {
-                    lists.get_or_new(lane, class, &knowledge.limits).blocks = blocks;
-                } else {
-                    blocks.iter().for_each(|address| {
-                        core.slabs.put(*address);
-                    });
-                }
-            }
-            // What it knew of the last stream is gone, too; an error below must not leave it.
-            knowledge.last = (stream, None);
-        }
-        let met = (stream, core.small_lane(stream)?);
-        knowledge.version = version;
-        knowledge.known.push(met);
-        knowledge.last = met;
-        Ok(())
-    }
-
-    /// Takes a block from a thread's list, filled by a batch if it is empty.
-    fn refill(
-        &self,
-        cache: &ThreadCache,
-        knowledge: &mut Knowledge,
-        lane: LaneId,
-        class: usize,
-    ) -> Result<u64, PoolError> {
-        let stream = knowledge.last.0;
-        // SAFETY: this is the owning thread; the version was seen before.
-        let list = unsafe { cache.lists() }.get_or_new(lane, class, &knowledge.limits);
-        if let Some(address) = list.blocks.pop() {
-            if knowledge.limits.count {
-                Counters::add(&cache.counters.allocations[class]);
-            }
-            return Ok(address);
-        }
-        let batch = list.ran_out(&knowledge.limits);
-        let mut blocks = Vec::new();
-        if let Some(global) = lock(&self.global[class]).get_mut(&lane) {
-            blocks = global.split_off(global.len().saturating_sub(batch));
-        }
-        let mut core = lock(&self.core);
-        core.counters.global_hits += u64::from(!blocks.is_empty());
-        if blocks.is_empty()
-            && core.take_from_reserve(class, lane, batch, &mut blocks) == 0
-            && core.take_from_new_slab(class, lane, stream, false, batch, &mut blocks)? == 0
-        {
-            // SAFETY: as above; `list` is not used again.
-            let own = || self.reclaim(unsafe { cache.lists() }.drain());
-            let hoards = core.hoards();
-            drop(core);
-            if hoards {
-                own();
-            }
-            let mut take = |core: &mut Core<D>| core.take_from_new_slab(class, lane, stream, true, batch, &mut blocks);
-            let first = take(&mut lock(&self.core));
-            self.climb(first, size_of(class), stream, own, take)?;
-            core = lock(&self.core);
-        }
-        drop(core);
-        // SAFETY: as above.
-        let list = unsafe { cache.lists() }.get_or_new(lane, class, &knowledge.limits);
-        list.blocks.append(&mut blocks);
-        let address = list.blocks.pop().ok_or(PoolError::NotABlock(0))?;
-        if knowledge.limits.count {
-            Counters::add(&cache.counters.allocations[class]);
-        }
-        Ok(address)
-    }
-
-    /// Moves blocks of a list that is too long to the global cache, and what is too much there to the reserve.
-    fn flush(&self, moved: impl Iterator<Item = u64>, lane: LaneId, class: usize) {
-        let mut global = lock(&self.global[class]);
-        let blocks = global.entry(lane).or_default();
-        blocks.extend(moved);
-        let too_many = blocks.len().saturating_sub(self.global_limit.load(Ordering::Relaxed));
-        let excess = blocks.split_off(blocks.len() - too_many);
-        drop(global);
-        if !excess.is_empty() {
-            lock(&self.core).slabs.put_all(excess);
-        }
-    }
-
-    /// Climbs the ladder for a request that found no memory, and tries again after each step; `own` empties the caches of the
-    /// calling thread.
-    fn climb<T>(
-        &self,
-        first: Result<T, PoolError>,
-        request: u64,
-        stream: Stream,
-        own: impl Fn(),
-        mut again: impl FnMut(&mut Core<D>) -> Result<T, PoolError>,
-    ) -> Result<T, PoolError> {
-        let mut result = first;
-        let mut tried = Vec::new();
-        for step in Step::ALL {
-            let Err(error) = &result else { break };
-            let Some(cause) = error.is_short_of_memory() else { return result };
-            // What can never be had is refused at once, and costs nobody's cache.
-            let step = if request > lock(&self.core).most() { Step::PinnedHost } else { step };
-            if step == Step::Release && self.driver.device().properties().virtual_memory {
-                continue;
-            }
-            match step {
-                Step::OwnCaches => own(),
-                Step::AllCaches => self.reclaim_all(),
-                Step::PendingFrees => lock(&self.core).wait_for_pending(),
-                Step::Defragment => lock(&self.core).defragment_unless_capturing(),
-                Step::Release => {
-                    lock(&self.core).trim();
-                }
-                Step::PinnedHost => return Err(lock(&self.core).out_of_memory(request, stream, cause, tried)),
-            }
-            tried.push(step);
-            let mut core = lock(&self.core);
-            result = again(&mut core);
-            core.counters.ladder.count(step, result.is_ok());
-        }
-        result
-    }
-
-    /// Puts these blocks, which are out of the thread's own lists, and those of the global caches into the reserve, and hands
-    /// back the slabs that are empty.
-    fn reclaim(&self, own: Vec<(LaneId, usize, Vec<u64>)>) {
-        let mut blocks: Vec<u64> = own.into_iter().flat_map(|(.., blocks)| blocks).collect();
-        for global in &self.global {
-            blocks.extend(lock(global).drain().flat_map(|(_, blocks)| blocks));
-        }
-        let mut core = lock(&self.core);
-        core.slabs.put_all(blocks);
-        core.return_slabs();
-    }
-
-    /// The same with all blocks of the calling thread's.
-    fn reclaim_own(&self) {
-        let drain = |cache: &ThreadCache| {
-            let _core = lock(&self.core);
-            // SAFETY: this is the owning thread; where the version is not the pool's any more, another thread may have the
-            // lists, but not while the lock is held here.
-            unsafe { cache.lists() }.drain()
-        };
-        self.reclaim(with_current_cache(self.read.id, drain).unwrap_or_default());
-    }
-
-    /// The same with all blocks of all threads. One that is in a call keeps its blocks until its next call.
-    fn reclaim_all(&self) {
-        self.collect(&mut lock(&self.core));
-        self.reclaim(Vec::new());
-    }
-
-    /// Puts the blocks of all threads that are in no call into the reserve.
-    fn collect(&self, core: &mut Core<D>) {
-        self.new_version();
-        if !pass_by_all_threads() {
-            return;
-        }
-        let Core { threads, slabs, .. } = core;
-        for thread in threads.iter().filter(|thread| thread.is_at_rest()) {
-            // SAFETY: the lock is held and the owner at rest; until it is let go, nobody else has the lists.
-            for (.., blocks) in unsafe { thread.lists() }.drain() {
-                slabs.put_all(blocks);
-            }
-        }
-    }
-}
-
-impl<D: Device> Home for Shared<D> {
-    fn take_all(&self, cache: &Arc<ThreadCache>) {
-        let mut core = lock(&self.core);
-        // SAFETY: this is the owning thread, which has the lock.
-        for (.., blocks) in unsafe { cache.lists() }.drain() {
-            core.slabs.put_all(blocks);
-        }
-        core.ended.add(&cache.counters);
-        core.threads.retain(|thread| !Arc::ptr_eq(thread, cache));
-    }
-}
-
-impl<D: Device> Drop for Shared<D> {
-    fn drop(&mut self) {
-        self.recorder.closed();
-        let core = self.core.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for global in &mut self.global {
-            let global = global.get_mut().unwrap_or_else(PoisonError::into_inner);
-            core.slabs.put_all(global.drain().flat_map(|(_, blocks)| blocks));
-        }
-        let Core { threads, slabs, .. } = core;
-        for thread in threads.iter() {
-            // SAFETY: a thread in a call has a reference to the pool, and there is none any more.
-            for (.., blocks) in unsafe { thread.lists() }.drain() {
-                slabs.put_all(blocks);
-            }
-        }
-        // What the program still has keeps its slabs.
-        core.return_slabs();
     }
 }

@@ -1,0 +1,151 @@
+//! A thread's cache and the tiers behind it: what the thread knows of streams, and how its lists are filled and emptied.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::shared::{Shared, lock};
+use crate::device::{Device, Stream};
+use crate::error::PoolError;
+use crate::pending::LaneId;
+use crate::small::{Counters, Home, Knowledge, ThreadCache, size_of};
+use crate::state::Core;
+
+impl<D: Device> Shared<D> {
+    #[cold]
+    pub(super) fn new_cache(&self) -> Arc<ThreadCache> {
+        let mut core = lock(&self.core);
+        let cache = Arc::new(ThreadCache::new(self.read.id, self.own.clone(), core.limits()));
+        core.threads.push(cache.clone());
+        cache
+    }
+
+    /// Whether a stream is the one that the thread used last, and nothing has changed since.
+    #[inline]
+    pub(super) fn knows(&self, knowledge: &Knowledge, stream: Stream) -> bool {
+        // Relaxed: who may use a changed stream or setting has heard of it from the thread that changed it.
+        knowledge.version == self.read.version.load(Ordering::Relaxed) && knowledge.last.0 == stream
+    }
+
+    /// Sees to it that the cache's last stream is this one, and that it knows the settings.
+    pub(super) fn meet(&self, cache: &ThreadCache, knowledge: &mut Knowledge, stream: Stream) -> Result<(), PoolError> {
+        if self.knows(knowledge, stream) { Ok(()) } else { self.learn(cache, knowledge, stream) }
+    }
+
+    pub(super) fn learn(
+        &self,
+        cache: &ThreadCache,
+        knowledge: &mut Knowledge,
+        stream: Stream,
+    ) -> Result<(), PoolError> {
+        if knowledge.version == self.read.version.load(Ordering::Relaxed)
+            && let Some(known) = knowledge.known.iter().find(|(known, _)| *known == stream)
+        {
+            knowledge.last = *known;
+            return Ok(());
+        }
+        let mut core = lock(&self.core);
+        let version = self.read.version.load(Ordering::Relaxed);
+        if knowledge.version != version {
+            knowledge.known.clear();
+            // SAFETY: this is the owning thread, which has the lock.
+            let lists = unsafe { cache.lists() };
+            let blocks = lists.drain();
+            let limits = core.limits();
+            if std::mem::replace(&mut knowledge.limits, limits) != limits {
+                lists.begin_anew();
+            }
+            for (lane, class, blocks) in blocks {
+                if core.large.lanes.is_alive(lane) {
+                    lists.get_or_new(lane, class, &knowledge.limits).blocks = blocks;
+                } else {
+                    blocks.iter().for_each(|address| {
+                        core.slabs.put(*address);
+                    });
+                }
+            }
+            // What it knew of the last stream is gone, too; an error below must not leave it.
+            knowledge.last = (stream, None);
+        }
+        let met = (stream, core.small_lane(stream)?);
+        knowledge.version = version;
+        knowledge.known.push(met);
+        knowledge.last = met;
+        Ok(())
+    }
+
+    /// Takes a block from a thread's list, filled by a batch if it is empty.
+    pub(super) fn refill(
+        &self,
+        cache: &ThreadCache,
+        knowledge: &mut Knowledge,
+        lane: LaneId,
+        class: usize,
+    ) -> Result<u64, PoolError> {
+        let stream = knowledge.last.0;
+        // SAFETY: this is the owning thread; the version was seen before.
+        let list = unsafe { cache.lists() }.get_or_new(lane, class, &knowledge.limits);
+        if let Some(address) = list.blocks.pop() {
+            if knowledge.limits.count {
+                Counters::add(&cache.counters.allocations[class]);
+            }
+            return Ok(address);
+        }
+        let batch = list.ran_out(&knowledge.limits);
+        let mut blocks = Vec::new();
+        if let Some(global) = lock(&self.global[class]).get_mut(&lane) {
+            blocks = global.split_off(global.len().saturating_sub(batch));
+        }
+        let mut core = lock(&self.core);
+        core.counters.global_hits += u64::from(!blocks.is_empty());
+        if blocks.is_empty()
+            && core.take_from_reserve(class, lane, batch, &mut blocks) == 0
+            && core.take_from_new_slab(class, lane, stream, false, batch, &mut blocks)? == 0
+        {
+            // SAFETY: as above; `list` is not used again.
+            let own = || self.reclaim(unsafe { cache.lists() }.drain());
+            let hoards = core.hoards();
+            drop(core);
+            if hoards {
+                own();
+            }
+            let mut take = |core: &mut Core<D>| core.take_from_new_slab(class, lane, stream, true, batch, &mut blocks);
+            let first = take(&mut lock(&self.core));
+            self.climb(first, size_of(class), stream, own, take)?;
+            core = lock(&self.core);
+        }
+        drop(core);
+        // SAFETY: as above.
+        let list = unsafe { cache.lists() }.get_or_new(lane, class, &knowledge.limits);
+        list.blocks.append(&mut blocks);
+        let address = list.blocks.pop().ok_or(PoolError::NotABlock(0))?;
+        if knowledge.limits.count {
+            Counters::add(&cache.counters.allocations[class]);
+        }
+        Ok(address)
+    }
+
+    /// Moves blocks of a list that is too long to the global cache, and what is too much there to the reserve.
+    pub(super) fn flush(&self, moved: impl Iterator<Item = u64>, lane: LaneId, class: usize) {
+        let mut global = lock(&self.global[class]);
+        let blocks = global.entry(lane).or_default();
+        blocks.extend(moved);
+        let too_many = blocks.len().saturating_sub(self.global_limit.load(Ordering::Relaxed));
+        let excess = blocks.split_off(blocks.len() - too_many);
+        drop(global);
+        if !excess.is_empty() {
+            lock(&self.core).slabs.put_all(excess);
+        }
+    }
+}
+
+impl<D: Device> Home for Shared<D> {
+    fn take_all(&self, cache: &Arc<ThreadCache>) {
+        let mut core = lock(&self.core);
+        // SAFETY: this is the owning thread, which has the lock.
+        for (.., blocks) in unsafe { cache.lists() }.drain() {
+            core.slabs.put_all(blocks);
+        }
+        core.ended.add(&cache.counters);
+        core.threads.retain(|thread| !Arc::ptr_eq(thread, cache));
+    }
+}

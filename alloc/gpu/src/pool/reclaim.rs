@@ -1,0 +1,93 @@
+//! Where there is no memory: the ladder, and what reaches the caches of other threads.
+
+use super::shared::{Shared, lock};
+use crate::device::{Device, Stream};
+use crate::error::PoolError;
+use crate::ladder::Step;
+use crate::pending::LaneId;
+use crate::small::{ThreadCache, pass_by_all_threads, with_current_cache};
+use crate::state::Core;
+
+impl<D: Device> Shared<D> {
+    /// Climbs the ladder for a request that found no memory, and tries again after each step; `own` empties the caches of the
+    /// calling thread.
+    pub(super) fn climb<T>(
+        &self,
+        first: Result<T, PoolError>,
+        request: u64,
+        stream: Stream,
+        own: impl Fn(),
+        mut again: impl FnMut(&mut Core<D>) -> Result<T, PoolError>,
+    ) -> Result<T, PoolError> {
+        let mut result = first;
+        let mut tried = Vec::new();
+        for step in Step::ALL {
+            let Err(error) = &result else { break };
+            let Some(cause) = error.is_short_of_memory() else { return result };
+            // What can never be had is refused at once, and costs nobody's cache.
+            let step = if request > lock(&self.core).most() { Step::PinnedHost } else { step };
+            if step == Step::Release && self.driver.device().properties().virtual_memory {
+                continue;
+            }
+            match step {
+                Step::OwnCaches => own(),
+                Step::AllCaches => self.reclaim_all(),
+                Step::PendingFrees => lock(&self.core).wait_for_pending(),
+                Step::Defragment => lock(&self.core).defragment_unless_capturing(),
+                Step::Release => {
+                    lock(&self.core).trim();
+                }
+                Step::PinnedHost => return Err(lock(&self.core).out_of_memory(request, stream, cause, tried)),
+            }
+            tried.push(step);
+            let mut core = lock(&self.core);
+            result = again(&mut core);
+            core.counters.ladder.count(step, result.is_ok());
+        }
+        result
+    }
+
+    /// Puts these blocks, which are out of the thread's own lists, and those of the global caches into the reserve, and hands
+    /// back the slabs that are empty.
+    pub(super) fn reclaim(&self, own: Vec<(LaneId, usize, Vec<u64>)>) {
+        let mut blocks: Vec<u64> = own.into_iter().flat_map(|(.., blocks)| blocks).collect();
+        for global in &self.global {
+            blocks.extend(lock(global).drain().flat_map(|(_, blocks)| blocks));
+        }
+        let mut core = lock(&self.core);
+        core.slabs.put_all(blocks);
+        core.return_slabs();
+    }
+
+    /// The same with all blocks of the calling thread's.
+    pub(super) fn reclaim_own(&self) {
+        let drain = |cache: &ThreadCache| {
+            let _core = lock(&self.core);
+            // SAFETY: this is the owning thread; where the version is not the pool's any more, another thread may have the
+            // lists, but not while the lock is held here.
+            unsafe { cache.lists() }.drain()
+        };
+        self.reclaim(with_current_cache(self.read.id, drain).unwrap_or_default());
+    }
+
+    /// The same with all blocks of all threads. One that is in a call keeps its blocks until its next call.
+    pub(super) fn reclaim_all(&self) {
+        self.collect(&mut lock(&self.core));
+        self.reclaim(Vec::new());
+    }
+
+    /// Puts the blocks of all threads that are in no call into the reserve.
+    pub(super) fn collect(&self, core: &mut Core<D>) {
+        self.new_version();
+        if !pass_by_all_threads() {
+            return;
+        }
+        let Core { threads, slabs, .. } = core;
+        for thread in threads.iter().filter(|thread| thread.is_at_rest()) {
+            // SAFETY: the lock is held and the owner at rest; until it is let go, nobody else has the lists.
+            for (.., blocks) in unsafe { thread.lists() }.drain() {
+                slabs.put_all(blocks);
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What the threads of a pool share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::Pool;
+use crate::device::Device;
+use crate::driver::Driver;
+use crate::pending::LaneId;
+use crate::pinned::Pinned;
+use crate::recorder::Recorder;
+use crate::records::Records;
+use crate::small::{CLASSES, Pages};
+use crate::state::Core;
+
+/// Nanoseconds after which a stream that the program does not name any more is taken for idle, or for gone.
+const IDLE_STREAM: u64 = 100_000_000;
+
+/// Free blocks of a class, by lane.
+type Global = Mutex<HashMap<LaneId, Vec<u64>>>;
+
+/// What all threads read at each call: on cache lines that nobody writes to otherwise.
+#[repr(align(128))]
+pub(super) struct ReadByAll {
+    pub(super) id: u64,
+    pub(super) pages: Arc<Pages>,
+    /// Changes with streams, captures and settings, under the core's lock.
+    pub(super) version: AtomicU64,
+}
+
+/// The pool itself: its handles and its own thread have it together.
+pub(super) struct Shared<D: Device> {
+    pub(super) read: ReadByAll,
+    pub(super) driver: Arc<Driver<D>>,
+    pub(super) global_limit: AtomicUsize,
+    pub(super) global: [Global; CLASSES],
+    pub(super) core: Mutex<Core<D>>,
+    pub(super) recorder: Arc<dyn Recorder>,
+    /// Taken alone, so that samples of one thread don't keep the others from memory.
+    pub(super) records: Mutex<Records>,
+    /// Where blocks come from when there is no memory.
+    pub(super) fallback: Option<Box<Pool<Pinned>>>,
+    pub(super) own: Weak<Shared<D>>,
+}
+
+/// A panic of another thread leaves nothing half done that the next one would trip over.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<D: Device> Shared<D> {
+    /// A round of background work, with at most so many calls while the lock is held. Returns whether it made as many.
+    pub(super) fn maintain(&self, most: u64) -> bool {
+        let now = self.driver.device().now();
+        let mut core = lock(&self.core);
+        let more = core.maintain(now, most);
+        let newly = core.take_newly_lost();
+        let silent = if core.large.lanes.is_any_capturing() {
+            Vec::new()
+        } else {
+            core.large.lanes.silence_idle(now, IDLE_STREAM);
+            core.large.lanes.silent()
+        };
+        if !newly.is_empty() || core.is_time_to_look_again(now) {
+            self.new_version();
+        }
+        drop(core);
+        newly.into_iter().for_each(|lane| self.hand_over(lane));
+        // No lock is held while the host waits for the device.
+        if !silent.is_empty() && self.driver.synchronize_all().is_ok() {
+            lock(&self.core).large.lanes.hear(&silent);
+        }
+        more
+    }
+
+    /// Puts what the global caches have of a stream that is gone into the reserve.
+    pub(super) fn hand_over(&self, lane: LaneId) {
+        let blocks: Vec<_> = self.global.iter().filter_map(|global| lock(global).remove(&lane)).collect();
+        lock(&self.core).slabs.put_all(blocks.into_iter().flatten());
+    }
+
+    /// Makes all threads look again. The caller holds the core's lock.
+    pub(super) fn new_version(&self) {
+        self.read.version.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<D: Device> Drop for Shared<D> {
+    fn drop(&mut self) {
+        self.recorder.closed();
+        let core = self.core.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for global in &mut self.global {
+            let global = global.get_mut().unwrap_or_else(PoisonError::into_inner);
+            core.slabs.put_all(global.drain().flat_map(|(_, blocks)| blocks));
+        }
+        let Core { threads, slabs, .. } = core;
+        for thread in threads.iter() {
+            // SAFETY: a thread in a call has a reference to the pool, and there is none any more.
+            for (.., blocks) in unsafe { thread.lists() }.drain() {
+                slabs.put_all(blocks);
+            }
+        }
+        // What the program still has keeps its slabs.
+        core.return_slabs();
+    }
+}
