@@ -1,66 +1,24 @@
 //! What the pool's lock guards: the large blocks, the reserve, the streams by name, the settings and the counters.
 
-use std::collections::{BTreeMap, HashMap};
+mod report;
+
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::config::Config;
 use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Stream};
-use crate::error::{Holding, OutOfMemory, PoolError};
-use crate::ladder::{LadderCounts, Step};
+use crate::error::PoolError;
 use crate::large::{Large, PoolId, Request};
 use crate::pending::{LaneId, Pending};
 use crate::picture::Publisher;
 use crate::recorder::Recorder;
-use crate::small::{CHUNK, CLASSES, Counters, Limits, PAGE, Page, SAMPLED, Slabs, ThreadCache, size_of};
-use crate::stats::Stats;
+use crate::small::{CHUNK, Limits, PAGE, Page, SAMPLED, Slabs, ThreadCache, size_of};
+use report::{CoreCounters, SmallCounts};
 
 /// What small blocks may hold beyond half as much again as the program has of them.
 const HOARD: u64 = 2 * CHUNK;
 const MS: u64 = 1_000_000;
 const SECOND: u128 = 1_000_000_000;
-
-/// Small blocks that were allocated and freed, by class.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SmallCounts {
-    pub allocations: [u64; CLASSES],
-    pub frees: [u64; CLASSES],
-}
-
-impl SmallCounts {
-    pub fn add(&mut self, counters: &Counters) {
-        for class in 0..CLASSES {
-            self.allocations[class] += counters.allocations[class].load(Ordering::Relaxed);
-            self.frees[class] += counters.frees[class].load(Ordering::Relaxed);
-        }
-    }
-
-    fn bytes(counts: &[u64; CLASSES]) -> u64 {
-        counts.iter().enumerate().map(|(class, count)| count * size_of(class)).sum()
-    }
-
-    /// Bytes of the blocks that are allocated.
-    fn usage(&self) -> u64 {
-        SmallCounts::bytes(&self.allocations).saturating_sub(SmallCounts::bytes(&self.frees))
-    }
-}
-
-/// Counters since the last reset.
-#[derive(Default)]
-pub struct CoreCounters {
-    allocated: u64,
-    freed: u64,
-    allocations: u64,
-    frees: u64,
-    large_hits: u64,
-    misses: u64,
-    reserve_hits: u64,
-    pub global_hits: u64,
-    peak: u64,
-    pub ladder: LadderCounts,
-    /// The small blocks' counts at the reset.
-    before: SmallCounts,
-}
 
 /// What the lock guards.
 pub struct Core<D: Device> {
@@ -238,18 +196,6 @@ impl<D: Device> Core<D> {
         Ok(Request { size: size.max(1).next_multiple_of(align), align, lane, stream, pool })
     }
 
-    /// Ends a visit of the slow path: shows the pool now and then.
-    fn visited(&mut self) {
-        if self.publisher.is_due_after_visit() {
-            self.publish();
-        }
-    }
-
-    fn publish(&mut self) {
-        let stats = self.stats(self.large.driver_calls());
-        self.publisher.publish(stats, &self.large);
-    }
-
     fn count_large(&mut self, size: u64) {
         let count = u64::from(self.config.enable_stats);
         self.counters.allocations += count;
@@ -257,48 +203,6 @@ impl<D: Device> Core<D> {
         self.visited();
         self.large_usage += size;
         self.note_peak();
-    }
-
-    /// The error for a request for which nothing has helped.
-    pub fn out_of_memory(&mut self, request: u64, stream: Stream, cause: DeviceError, tried: Vec<Step>) -> PoolError {
-        self.counters.ladder.refused += 1;
-        let large = &self.large;
-        let lane_of = |lane| large.lanes.stream_of(lane).0;
-        let (mut by_size, mut by_stream) = (BTreeMap::<u64, Holding>::new(), BTreeMap::<u64, Holding>::new());
-        let small = self.slabs.held().map(|(class, lane, blocks)| (size_of(class), lane, blocks));
-        for (size, lane, blocks) in large.blocks().map(|(size, lane)| (size, lane, 1)).chain(small) {
-            for (holdings, of) in [(&mut by_size, size.next_power_of_two()), (&mut by_stream, lane_of(lane))] {
-                let holding = holdings.entry(of).or_insert(Holding { of, ..Holding::default() });
-                holding.blocks += blocks;
-                holding.bytes += size * blocks;
-            }
-        }
-        let sorted = |holdings: BTreeMap<u64, Holding>| {
-            let mut holdings: Vec<_> = holdings.into_values().collect();
-            holdings.sort_by_key(|holding| std::cmp::Reverse(holding.bytes));
-            holdings
-        };
-        let capturing = large.lanes.is_any_capturing();
-        let device = if capturing { None } else { large.device_free() };
-        PoolError::OutOfMemory(Box::new(OutOfMemory {
-            request,
-            stream,
-            used: self.usage(),
-            held: large.held(),
-            limit: large.limit,
-            free: large.free_bytes(),
-            waiting: large.waiting(),
-            largest_hole: large.largest_free(),
-            whole_granules: large.whole_granules(),
-            device_memory: device.map_or(0, |info| info.total),
-            device_free: device.map_or(0, |info| info.free),
-            capturing,
-            by_size: sorted(by_size),
-            by_stream: sorted(by_stream),
-            by_stack: Vec::new(),
-            tried,
-            cause,
-        }))
     }
 
     /// Frees a block of the large blocks' tier.
@@ -523,12 +427,6 @@ impl<D: Device> Core<D> {
         held - self.large.held()
     }
 
-    /// Bytes of blocks that the program has.
-    fn usage(&self) -> u64 {
-        let small = if self.uncounted { self.slabs.out() } else { self.small_counts().usage() };
-        self.large_usage + small
-    }
-
     /// Whether small blocks hold so much more than the program has of them that what caches have should be used first. What a
     /// program swings by has to stay in caches, or they are emptied again and again.
     pub fn hoards(&self) -> bool {
@@ -541,64 +439,5 @@ impl<D: Device> Core<D> {
         self.uncounted |= !config.enable_stats;
         self.large.set_limit(config.memory_limit);
         self.config = config;
-    }
-
-    fn small_counts(&self) -> SmallCounts {
-        let mut counts = self.ended;
-        self.threads.iter().for_each(|thread| counts.add(&thread.counters));
-        counts
-    }
-
-    pub fn reset_stats(&mut self) {
-        let peak = self.large_usage + self.slabs.out();
-        self.counters = CoreCounters { before: self.small_counts(), peak, ..CoreCounters::default() };
-    }
-
-    pub fn stats(&self, driver_calls: u64) -> Stats {
-        let (counters, large, small) = (&self.counters, self.large.counters, self.small_counts());
-        let since = |now: [u64; CLASSES], then: [u64; CLASSES]| std::array::from_fn(|at| now[at] - then[at]);
-        let allocations: [u64; CLASSES] = since(small.allocations, counters.before.allocations);
-        let frees: [u64; CLASSES] = since(small.frees, counters.before.frees);
-        let allocation_count = counters.allocations + allocations.iter().sum::<u64>();
-        let cache_hits = allocation_count.saturating_sub(counters.misses);
-        let from_below = counters.global_hits + counters.reserve_hits + counters.large_hits;
-        Stats {
-            total_allocated: counters.allocated + SmallCounts::bytes(&allocations),
-            total_freed: counters.freed + SmallCounts::bytes(&frees),
-            current_usage: self.usage(),
-            peak_usage: counters.peak,
-            allocation_count,
-            free_count: counters.frees + frees.iter().sum::<u64>(),
-            cache_hits,
-            thread_hits: cache_hits.saturating_sub(from_below),
-            global_hits: counters.global_hits,
-            reserve_hits: counters.reserve_hits,
-            large_hits: counters.large_hits,
-            cache_misses: counters.misses,
-            fragmentation_bytes: self.large.fragmented(self.recent_request()),
-            largest_hole: self.large.largest_free(),
-            ladder_climbed: counters.ladder.of(Step::OwnCaches).tried,
-            ladder_own_caches_served: counters.ladder.of(Step::OwnCaches).served,
-            ladder_all_caches_tried: counters.ladder.of(Step::AllCaches).tried,
-            ladder_all_caches_served: counters.ladder.of(Step::AllCaches).served,
-            ladder_pending_frees_tried: counters.ladder.of(Step::PendingFrees).tried,
-            ladder_pending_frees_served: counters.ladder.of(Step::PendingFrees).served,
-            ladder_defragment_tried: counters.ladder.of(Step::Defragment).tried,
-            ladder_defragment_served: counters.ladder.of(Step::Defragment).served,
-            ladder_release_tried: counters.ladder.of(Step::Release).tried,
-            ladder_release_served: counters.ladder.of(Step::Release).served,
-            ladder_pinned_host_tried: counters.ladder.of(Step::PinnedHost).tried,
-            ladder_pinned_host_served: counters.ladder.of(Step::PinnedHost).served,
-            ladder_refused: counters.ladder.refused,
-            held: self.large.held(),
-            peak_held: self.large.peak_held(),
-            free: self.large.free_bytes(),
-            granules_remapped: large.granules_remapped,
-            granules_created: large.granules_created,
-            granules_released: large.granules_released,
-            stitches_reused: large.stitches_reused,
-            from_other_streams: large.from_other_streams,
-            driver_calls,
-        }
     }
 }
