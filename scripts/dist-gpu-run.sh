@@ -11,6 +11,7 @@ usage: run WHAT [ARGUMENTS]
   trace    a trace of your own on the policies: run trace FILE [--policy a,b]
   whatif   what would suit a trace of your own: run whatif FILE
   check    the tests of the device
+  pairs    what recording costs: run pairs cuda 1 2 4 8 16 (numbers of threads)
   all      check, bench and the samples in Python, one after the other; what they write lies in ./out
   python   a sample: run python torch_train.py
 TEXT
@@ -33,6 +34,7 @@ case $what in
         [ -x "$here/bin/gpu_check" ] || { echo "gpu_check is not packed" >&2; exit 2; }
         exec "$here/bin/gpu_check" "$@"
         ;;
+    pairs) exec "$here/bin/gpu_pairs" "$@" ;;
     python)
         script=${1:?run python SCRIPT}
         shift

@@ -9,11 +9,12 @@ folder=${1:?usage: dist-gpu.sh FOLDER}
 need_build_tools
 cargo build --release --quiet -p poolscope-bench -p poolscope-plugin -p poolscope-tui -p poolscope-gpu --bins --lib
 cargo build --release --quiet -p poolscope-gpu --examples
+cargo build --release --quiet -p poolscope-alloc --features gpu --example gpu_pairs
 
 rm -rf "$folder"
 mkdir -p "$folder/bin" "$folder/lib" "$folder/traces" "$folder/python" "$folder/peers"
 release=$target_dir/release
-for program in bench-gpu poolscope examples/gpu_check examples/speed; do
+for program in bench-gpu poolscope examples/gpu_check examples/speed examples/gpu_pairs; do
     [ ! -x "$release/$program" ] || cp "$release/$program" "$folder/bin"
 done
 cp "$release/libpoolscope_gpu.so" alloc/plugin/include/poolscope_gpu.h "$folder/lib"
