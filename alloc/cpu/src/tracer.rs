@@ -17,6 +17,7 @@
 //! The program never depends on the recorder: a full ring is counted (or waited for, for a bounded time, if that was asked
 //! for), and when the recorder is gone, recording ends by itself.
 
+pub mod handshake;
 pub mod ring;
 pub mod session;
 pub mod thread;

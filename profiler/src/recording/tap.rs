@@ -178,8 +178,9 @@ impl Tap {
     /// What the program answers now.
     pub fn answer(&self) -> Result<Answer, TapError> {
         let failed = |source| TapError::File { what: "read", path: self.path.clone(), source };
-        let [answer, state] =
-            Self::words::<2>(&self.file, core::mem::offset_of!(Header, trace_answer) as u64).map_err(failed)?;
+        // The program writes the state first: looked at last, it is the answer's or a later one.
+        let [answer] = Self::words(&self.file, core::mem::offset_of!(Header, trace_answer) as u64).map_err(failed)?;
+        let [state] = Self::words(&self.file, core::mem::offset_of!(Header, trace_state) as u64).map_err(failed)?;
         let refused = |why| Err(TapError::Refused { pid: self.pid, why });
         if answer != self.word {
             // It may have answered that the request is gone.

@@ -4,7 +4,7 @@
 //! recording threads once in a batch. The recorder keeps the segment's file locked (`flock`) as long as it lives; its
 //! heartbeat in the header only says when it is time to look whether the lock is still held.
 
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use poolscope_wire::VERSION;
 use poolscope_wire::trace::{
@@ -12,6 +12,7 @@ use poolscope_wire::trace::{
     trace_state,
 };
 
+use super::handshake::{self, Handshake, Recording};
 use crate::detour::{self, Reason};
 use crate::os;
 use crate::sampler;
@@ -27,13 +28,13 @@ const WAIT_MAX_NS: u64 = 10_000_000_000;
 const START_MS: u64 = 5_000;
 
 /// The request that is being answered: what the threads' rings belong to. 0 while nothing is recorded.
-static CURRENT: AtomicU64 = AtomicU64::new(0);
+static CURRENT: AtomicUsize = AtomicUsize::new(0);
 /// The last request that was seen, answered or not.
-static SEEN: AtomicU64 = AtomicU64::new(0);
+static SEEN: AtomicUsize = AtomicUsize::new(0);
 /// The request word of this process's segment.
-static REQUEST: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const NOTHING).cast_mut());
+static REQUEST: AtomicPtr<AtomicUsize> = AtomicPtr::new((&raw const NOTHING).cast_mut());
 /// In its place while there is no segment.
-static NOTHING: AtomicU64 = AtomicU64::new(0);
+static NOTHING: AtomicUsize = AtomicUsize::new(0);
 /// When the recorder's lock was last looked at, nanoseconds of `CLOCK_MONOTONIC`.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 
@@ -56,7 +57,7 @@ static SESSION: SpinLock<Session> =
 /// The request that is recorded for now; 0 if none is.
 #[inline(always)]
 pub fn current() -> u64 {
-    CURRENT.load(Ordering::Relaxed)
+    CURRENT.load(Ordering::Relaxed) as u64
 }
 
 /// Tells where the request of this process's segment is.
@@ -69,8 +70,7 @@ pub fn watch(segment: &Segment) {
 #[inline(always)]
 pub fn poll(slow: SlowPath) {
     // SAFETY: a static, or a word of a mapped segment, which is never unmapped.
-    let word = unsafe { &*REQUEST.load(Ordering::Relaxed) }.load(Ordering::Relaxed);
-    if word != SEEN.load(Ordering::Relaxed) {
+    if handshake::is_new(unsafe { &*REQUEST.load(Ordering::Relaxed) }, &SEEN) {
         answer(slow);
     }
 }
@@ -85,42 +85,55 @@ fn answer(slow: SlowPath) {
         return SEEN.store(word, Ordering::Relaxed);
     };
     let Some(mut session) = SESSION.try_lock(slow) else { return };
-    let header = segment.raw_header();
-    // SAFETY: the header is mapped; the recorder writes these words as it likes, and they are checked.
-    let (word, check) = unsafe {
-        let check = (&raw const (*header).trace_request_check).read_volatile();
-        ((&raw const (*header).trace_request).read_volatile(), check)
-    };
-    if check != check_word(word) && word != 0 {
-        // Half written: look again at the next call.
-        return;
-    }
-    if word == SEEN.load(Ordering::Relaxed) {
-        return;
-    }
-    SEEN.store(word, Ordering::Relaxed);
-    if session.request.is_some() {
-        end(&mut session, &segment, trace_state::ENDED);
-    }
-    let state = match Request::from_word(word) {
-        None if word == 0 => trace_state::ENDED,
-        None => trace_state::BAD_REQUEST,
-        Some(request) => begin(slow, &mut session, word, request),
-    };
-    set_state(&segment, word, state);
+    handshake(&segment).answer(&mut Open { session: &mut session, segment: &segment, slow });
 }
 
-fn set_state(segment: &Segment, answer: u64, state: u32) {
+/// The words of this process's segment.
+fn handshake(segment: &Segment) -> Handshake<'_> {
     let header = segment.raw_header();
-    // SAFETY: the header is mapped, and these are this process's words, changed under the session's lock.
+    // SAFETY: the header is mapped; words are shared with another process, which is what atomics are for.
     unsafe {
-        (&raw mut (*header).trace_state).write_volatile(state);
-        core::sync::atomic::fence(Ordering::Release);
-        (&raw mut (*header).trace_answer).write_volatile(answer);
+        Handshake {
+            request: AtomicUsize::from_ptr((&raw mut (*header).trace_request).cast()),
+            check: AtomicUsize::from_ptr((&raw mut (*header).trace_request_check).cast()),
+            answer: AtomicUsize::from_ptr((&raw mut (*header).trace_answer).cast()),
+            seen: &SEEN,
+            current: &CURRENT,
+        }
     }
 }
 
-fn begin(slow: SlowPath, session: &mut Session, word: u64, request: Request) -> u32 {
+/// The session, while it is locked.
+struct Open<'a> {
+    session: &'a mut Session,
+    segment: &'a Segment,
+    slow: SlowPath,
+}
+
+impl Recording for Open<'_> {
+    fn prepare(&mut self, word: usize) -> u32 {
+        match Request::from_word(word as u64) {
+            None => trace_state::BAD_REQUEST,
+            Some(request) => prepare(self.session, word as u64, request),
+        }
+    }
+
+    fn begin(&mut self) {
+        detour::turn_on(self.slow, Reason::Trace);
+    }
+
+    fn end(&mut self, state: u32) {
+        end(self.session, state);
+    }
+
+    fn show(&mut self, state: u32) {
+        // SAFETY: the header is mapped, and this is this process's word, changed under the session's lock.
+        unsafe { (&raw mut (*self.segment.raw_header()).trace_state).write_volatile(state) };
+    }
+}
+
+/// Makes the trace's file; the state to answer with.
+fn prepare(session: &mut Session, word: u64, request: Request) -> u32 {
     let Some(header) = segment::create_beside(TRACE_SUFFIX, TRACE_PAGE).map(|page| page.cast::<TraceHeader>()) else {
         return trace_state::NO_FILE;
     };
@@ -144,14 +157,11 @@ fn begin(slow: SlowPath, session: &mut Session, word: u64, request: Request) -> 
     }
     *session = Session { header, rings: 0, request: Some(request), pid };
     LOOKED.store(now, Ordering::Relaxed);
-    CURRENT.store(word, Ordering::Release);
-    detour::turn_on(slow, Reason::Trace);
     trace_state::ON
 }
 
 /// Ends the session that is on. Threads that are in the middle of an event write it to a ring that nobody reads.
-fn end(session: &mut Session, segment: &Segment, state: u32) {
-    CURRENT.store(0, Ordering::Release);
+fn end(session: &mut Session, state: u32) {
     detour::turn_off(Reason::Trace);
     // A recorder that has not opened it yet finds it, and removes it.
     if state != trace_state::ENDED || is_opened(session) {
@@ -164,7 +174,6 @@ fn end(session: &mut Session, segment: &Segment, state: u32) {
         // SAFETY: the page was mapped by `begin`, and is only used under the lock.
         unsafe { os::unmap(header.cast(), TRACE_PAGE) };
     }
-    set_state(segment, SEEN.load(Ordering::Relaxed), state);
 }
 
 /// Whether the recorder has opened the file.
@@ -177,6 +186,7 @@ fn is_opened(session: &Session) -> bool {
 pub fn look(slow: SlowPath, now: u64) {
     poll(slow);
     let Some(segment) = Segment::current() else { return };
+    let request = CURRENT.load(Ordering::Relaxed);
     let header = segment.raw_header();
     // SAFETY: the header is mapped; any value will do.
     let heartbeat = unsafe { (&raw const (*header).trace_heartbeat_ns).read_volatile() };
@@ -185,17 +195,17 @@ pub fn look(slow: SlowPath, now: u64) {
         return;
     }
     if LOOKED.compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() && !segment::is_locked() {
-        abandon(slow);
+        abandon(slow, request);
     }
 }
 
+/// Ends the recording of `request`, whose recorder was found dead.
 #[cold]
-fn abandon(slow: SlowPath) {
+fn abandon(slow: SlowPath, request: usize) {
     let Some(segment) = Segment::current().filter(|_| sampler::own_segment()) else { return };
     let mut session = SESSION.lock(slow);
-    if session.request.is_some() {
-        end(&mut session, &segment, trace_state::ABANDONED);
-    }
+    let mut open = Open { session: &mut session, segment: &segment, slow };
+    handshake(&segment).end(request, &mut open, trace_state::ABANDONED);
 }
 
 /// Waits until `has_room`, for as long as the recorder lives, but not forever. Whether there is room.
@@ -220,8 +230,20 @@ pub fn wait_for_reader(slow: SlowPath, request: u64, mut has_room: impl FnMut() 
     }
 }
 
-/// A new ring: its header, the number of its words, and what the recorder wants. `None` without room.
-pub fn new_ring(slow: SlowPath) -> Option<(*mut RingHeader, usize, Request)> {
+/// A ring of the session that is on.
+pub struct NewRing {
+    /// Its header, which its words follow.
+    pub header: *mut RingHeader,
+    /// The number of its words.
+    pub words: usize,
+    /// What the recorder wants.
+    pub wanted: Request,
+    /// The same, as [`current`] says it.
+    pub request: u64,
+}
+
+/// A new ring. `None` without room.
+pub fn new_ring(slow: SlowPath) -> Option<NewRing> {
     let mut session = SESSION.lock(slow);
     let request = session.request?;
     if session.rings >= MAX_RINGS {
@@ -233,7 +255,8 @@ pub fn new_ring(slow: SlowPath) -> Option<(*mut RingHeader, usize, Request)> {
     session.rings += 1;
     // SAFETY: the ring was just made; files are made of zeroes.
     unsafe { (*ring).tail_check = check_word(0) };
-    Some((ring, request.ring_bytes as usize / size_of::<u64>(), request))
+    let words = request.ring_bytes as usize / size_of::<u64>();
+    Some(NewRing { header: ring, words, wanted: request, request: current() })
 }
 
 /// Tells the recorder of the rings that there are.
@@ -291,7 +314,8 @@ pub fn finish(slow: SlowPath) {
         && session.request.is_some()
         && session.pid == os::process_id()
     {
-        end(&mut session, &segment, trace_state::ENDED);
+        let mut open = Open { session: &mut session, segment: &segment, slow };
+        handshake(&segment).end(CURRENT.load(Ordering::Relaxed), &mut open, trace_state::ENDED);
     }
 }
 

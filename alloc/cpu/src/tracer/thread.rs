@@ -331,20 +331,21 @@ fn attach(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTrac
     let trace = unsafe { &mut *heap.trace.get() };
     if trace.request != request {
         release(trace);
-        let Some((ring, ring_words, wanted)) = session::new_ring(slow) else {
+        let Some(ring) = session::new_ring(slow) else {
             session::count_without_ring();
             return None;
         };
         trace.stacks = [[0; WAYS]; SETS];
-        trace.ring = ring;
-        trace.ring_words = ring_words;
-        trace.lossless = wanted.lossless;
-        trace.free_stacks = wanted.free_stacks;
-        trace.cursor = Cursor { head: 0, limit: ring_words };
+        trace.ring = ring.header;
+        trace.ring_words = ring.words;
+        trace.lossless = ring.wanted.lossless;
+        trace.free_stacks = ring.wanted.free_stacks;
+        trace.cursor = Cursor { head: 0, limit: ring.words };
         trace.lost = 0;
         // The first stack is captured with everything looked up.
         trace.batches = CONFIRM_EVERY;
-        trace.request = request;
+        // Another session may have begun since.
+        trace.request = ring.request;
         session::show_ring(slow);
     }
     trace.events = 0;
