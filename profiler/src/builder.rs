@@ -151,6 +151,11 @@ impl ProfileBuilder {
         (profile, site_of_stacks)
     }
 
+    /// Forgets the stacks, and not the symbols: those of the next snapshot are others.
+    pub fn forget_stacks(&mut self) {
+        self.known = KnownStacks::default();
+    }
+
     /// Takes what kept names from being found since the last call; each module is reported once.
     pub fn take_warnings(&mut self) -> Vec<SymbolWarning> {
         self.symbols.take_warnings()

@@ -23,7 +23,7 @@ use poolscope_wire::kind;
 
 use crate::memory::pprof_name;
 use crate::pool_frames;
-use crate::profile::{Held, Metric, Profile, Site};
+use crate::profile::{Held, Location, Metric, Profile, Site};
 use crate::snapshot::Amount;
 
 /// The sample types of one kind of memory, in Go's order.
@@ -33,125 +33,154 @@ const SAMPLE_TYPES: [Metric; 4] =
 /// Writes a profile, with the figure that is shown where nobody asks for one: in use for a heap profile, allocated for
 /// one of allocations. A profile may be a difference, with negative figures.
 pub fn write_pprof(profile: &Profile, shown: Metric, out: impl Write) -> io::Result<()> {
-    let mut encoder = GzEncoder::new(out, Compression::new(6));
-    encode(profile, shown, |part| encoder.write_all(&part.encode_to_vec()))?;
-    encoder.finish()?.flush()
+    let kinds = profile.sites.iter().map(|site| site.kind);
+    let mut writer = PprofWriter::new(profile, kinds, shown, out)?;
+    writer.add(profile)?;
+    writer.finish()
 }
 
 /// Sites whose samples are held in memory as messages at a time.
 const BATCH: usize = 4096;
 
-/// The message, not yet compressed, in parts: parts of a message that are written one after the other are one message, in
-/// which repeated fields are joined (protobuf's encoding, "Last One Wins"). A million stacks as messages would take a
-/// gibibyte.
-fn encode(
-    profile: &Profile,
-    shown: Metric,
-    mut part: impl FnMut(&protos::Profile) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut strings = Strings::new();
-    let has = |kind: u16| profile.sites.iter().any(|site| site.kind == kind);
-    let kinds: Vec<u16> = kind::ALL.into_iter().filter(|&kind| kind == kind::HOST || has(kind)).collect();
-    let mut sample_type = Vec::new();
-    for &kind in &kinds {
-        sample_type.extend(SAMPLE_TYPES.map(|metric| protos::ValueType {
-            ty: strings.id(&pprof_name(kind, metric)),
-            unit: strings.id(if metric.is_bytes() { "bytes" } else { "count" }),
-        }));
-    }
-    let default = kinds.iter().copied().find(|&kind| has(kind)).unwrap_or(kind::HOST);
-    let mut message = protos::Profile {
-        sample_type,
-        default_sample_type: strings.id(&pprof_name(default, shown)),
-        period_type: Some(protos::ValueType { ty: strings.id("space"), unit: strings.id("bytes") }),
-        period: profile.period_bytes.clamp(1, i64::MAX as u64) as i64,
-        time_nanos: i64::try_from(profile.time_realtime_ns).unwrap_or_default(),
-        duration_nanos: i64::try_from(profile.duration_ns).unwrap_or_default(),
-        comment: profile.comments.iter().map(|comment| strings.id(comment)).collect(),
-        drop_frames: strings.id(&pool_frames::drop_frames()),
-        ..protos::Profile::default()
-    };
-    encode_mappings(profile, &mut strings, &mut message);
-    encode_locations(profile, &mut strings, &mut message);
-    let mut labels = Labels::new(profile, &mut strings);
-    part(&message)?;
-    let types = message.sample_type.len();
-    for sites in profile.sites.chunks(BATCH) {
-        let mut samples = protos::Profile::default();
-        for site in sites {
-            let place = kinds.iter().position(|&kind| kind == site.kind).unwrap_or(0);
-            encode_site(profile, site, place, types, &mut strings, &mut labels, &mut samples);
+/// Writes a profile in parts: parts of a message that are written one after the other are one message, in which repeated fields
+/// are joined (protobuf's encoding, "Last One Wins"). A million stacks as messages would take a gibibyte.
+#[derive(Debug)]
+pub struct PprofWriter<W: Write> {
+    out: GzEncoder<W>,
+    kinds: Vec<u16>,
+    strings: Strings,
+    functions: HashMap<(i64, i64), u64>,
+    locations: HashMap<Location, u64>,
+    mapping: Vec<protos::Mapping>,
+    labels: Labels,
+}
+
+impl<W: Write> PprofWriter<W> {
+    /// Begins a profile. All but its locations and sites is that of `head`; its sites are of these kinds of memory.
+    pub fn new(head: &Profile, kinds: impl Iterator<Item = u16> + Clone, shown: Metric, out: W) -> io::Result<Self> {
+        let mut strings = Strings::new();
+        let has = |kind: u16| kinds.clone().any(|of_site| of_site == kind);
+        let default = kind::ALL.into_iter().find(|&kind| has(kind)).unwrap_or(kind::HOST);
+        let kinds: Vec<u16> = kind::ALL.into_iter().filter(|&kind| kind == kind::HOST || has(kind)).collect();
+        let mut sample_type = Vec::new();
+        for &kind in &kinds {
+            sample_type.extend(SAMPLE_TYPES.map(|metric| protos::ValueType {
+                ty: strings.id(&pprof_name(kind, metric)),
+                unit: strings.id(if metric.is_bytes() { "bytes" } else { "count" }),
+            }));
         }
-        part(&samples)?;
+        let message = protos::Profile {
+            sample_type,
+            default_sample_type: strings.id(&pprof_name(default, shown)),
+            period_type: Some(protos::ValueType { ty: strings.id("space"), unit: strings.id("bytes") }),
+            period: head.period_bytes.clamp(1, i64::MAX as u64) as i64,
+            time_nanos: i64::try_from(head.time_realtime_ns).unwrap_or_default(),
+            duration_nanos: i64::try_from(head.duration_ns).unwrap_or_default(),
+            comment: head.comments.iter().map(|comment| strings.id(comment)).collect(),
+            drop_frames: strings.id(&pool_frames::drop_frames()),
+            ..protos::Profile::default()
+        };
+        let mapping = encode_mappings(head, &mut strings);
+        let labels = Labels::new(head, &mut strings);
+        let out = GzEncoder::new(out, Compression::new(6));
+        let (functions, locations) = (HashMap::new(), HashMap::new());
+        let mut writer = Self { out, kinds, strings, functions, locations, mapping, labels };
+        writer.part(&message)?;
+        Ok(writer)
     }
-    part(&protos::Profile { string_table: strings.table, ..protos::Profile::default() })
-}
 
-fn encode_mappings(profile: &Profile, strings: &mut Strings, message: &mut protos::Profile) {
-    message.mapping = profile
-        .modules
-        .iter()
-        .enumerate()
-        .map(|(index, module)| protos::Mapping {
-            id: index as u64 + 1,
-            memory_start: module.start,
-            memory_limit: module.end,
-            filename: strings.id(&module.path),
-            build_id: strings.id(&module.build_id_hex()),
-            has_functions: true,
-            ..protos::Mapping::default()
-        })
-        .collect();
-    // pprof takes the first mapping for the main binary, and warns if there is none. Where no frame is in the main
-    // binary, its mapping holds no address.
-    if profile.modules.first().is_none_or(|module| !profile.main.is_empty() && module.path != profile.main) {
-        let filename = strings.id(if profile.main.is_empty() { "[unknown program]" } else { &profile.main });
-        let id = message.mapping.len() as u64 + 1;
-        message.mapping.insert(0, protos::Mapping { id, filename, has_functions: true, ..protos::Mapping::default() });
+    fn part(&mut self, part: &protos::Profile) -> io::Result<()> {
+        self.out.write_all(&part.encode_to_vec())
     }
-}
 
-fn encode_locations(profile: &Profile, strings: &mut Strings, message: &mut protos::Profile) {
-    let mut functions: HashMap<(i64, i64), u64> = HashMap::new();
-    for (index, location) in profile.locations.iter().enumerate() {
-        let module = location.module.filter(|&module| module < profile.modules.len());
-        let mut lines = Vec::with_capacity(location.frames.len());
-        for frame in &location.frames {
-            let name = strings.id(&frame.name);
-            let filename = strings.id(frame.file.as_deref().unwrap_or_default());
-            let next = functions.len() as u64 + 1;
-            let function_id = *functions.entry((name, filename)).or_insert_with(|| {
+    /// Adds the sites of a profile with the modules of the first one, and those of its locations that are new.
+    pub fn add(&mut self, profile: &Profile) -> io::Result<()> {
+        let mut message = protos::Profile::default();
+        let ids: Vec<u64> = profile.locations.iter().map(|location| self.location(location, &mut message)).collect();
+        self.part(&message)?;
+        for sites in profile.sites.chunks(BATCH) {
+            let mut samples = protos::Profile::default();
+            for site in sites {
+                let place = self.kinds.iter().position(|&kind| kind == site.kind).unwrap_or(0);
+                let types = self.kinds.len() * SAMPLE_TYPES.len();
+                encode_site(&ids, site, place, types, &mut self.strings, &mut self.labels, &mut samples);
+            }
+            self.part(&samples)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the profile.
+    pub fn finish(mut self) -> io::Result<()> {
+        let mapping = std::mem::take(&mut self.mapping);
+        let string_table = std::mem::take(&mut self.strings.table);
+        self.part(&protos::Profile { mapping, string_table, ..protos::Profile::default() })?;
+        self.out.finish()?.flush()
+    }
+
+    /// The number of a location, which is added to `message` if it is new.
+    fn location(&mut self, location: &Location, message: &mut protos::Profile) -> u64 {
+        if let Some(&known) = self.locations.get(location) {
+            return known;
+        }
+        let id = self.locations.len() as u64 + 1;
+        self.locations.insert(location.clone(), id);
+        let line = location.frames.iter().map(|frame| {
+            let name = self.strings.id(&frame.name);
+            let filename = self.strings.id(frame.file.as_deref().unwrap_or_default());
+            let next = self.functions.len() as u64 + 1;
+            let function_id = *self.functions.entry((name, filename)).or_insert_with(|| {
                 message.function.push(protos::Function { id: next, name, system_name: name, filename, start_line: 0 });
                 next
             });
-            lines.push(protos::Line { function_id, line: frame.line.unwrap_or(0).into() });
-        }
-        let id = module.map_or(0, |module| module as u64 + 1);
-        if let Some(mapping) = message.mapping.iter_mut().find(|mapping| mapping.id == id) {
+            protos::Line { function_id, line: frame.line.unwrap_or(0).into() }
+        });
+        let line = line.collect();
+        let module = location.module.map_or(0, |module| module as u64 + 1);
+        let mapping = self.mapping.iter_mut().find(|mapping| mapping.id == module);
+        let mapping_id = mapping.as_ref().map_or(0, |mapping| mapping.id);
+        if let Some(mapping) = mapping {
             mapping.has_filenames |= location.frames.iter().any(|frame| frame.file.is_some());
             mapping.has_line_numbers |= location.frames.iter().any(|frame| frame.line.is_some());
             mapping.has_inline_frames |= location.frames.len() > 1;
         }
-        message.location.push(protos::Location {
-            id: index as u64 + 1,
-            mapping_id: id,
-            address: location.address,
-            line: lines,
-            is_folded: false,
-        });
+        message.location.push(protos::Location { id, mapping_id, address: location.address, line, is_folded: false });
+        id
     }
 }
 
-/// The labels of samples of what is in use: the size of the blocks, and the thread that allocated them.
-struct Labels<'a> {
-    bytes: i64,
-    thread: i64,
-    names: &'a BTreeMap<u32, String>,
+fn encode_mappings(profile: &Profile, strings: &mut Strings) -> Vec<protos::Mapping> {
+    let modules = profile.modules.iter().enumerate().map(|(index, module)| protos::Mapping {
+        id: index as u64 + 1,
+        memory_start: module.start,
+        memory_limit: module.end,
+        filename: strings.id(&module.path),
+        build_id: strings.id(&module.build_id_hex()),
+        has_functions: true,
+        ..protos::Mapping::default()
+    });
+    let mut mapping: Vec<protos::Mapping> = modules.collect();
+    // pprof takes the first mapping for the main binary, and warns if there is none. Where no frame is in the main
+    // binary, its mapping holds no address.
+    if profile.modules.first().is_none_or(|module| !profile.main.is_empty() && module.path != profile.main) {
+        let filename = strings.id(if profile.main.is_empty() { "[unknown program]" } else { &profile.main });
+        let id = mapping.len() as u64 + 1;
+        mapping.insert(0, protos::Mapping { id, filename, has_functions: true, ..protos::Mapping::default() });
+    }
+    mapping
 }
 
-impl<'a> Labels<'a> {
-    fn new(profile: &'a Profile, strings: &mut Strings) -> Self {
-        Self { bytes: strings.id("bytes"), thread: strings.id("thread"), names: &profile.thread_names }
+/// The labels of samples of what is in use: the size of the blocks, and the thread that allocated them.
+#[derive(Debug)]
+struct Labels {
+    bytes: i64,
+    thread: i64,
+    names: BTreeMap<u32, String>,
+}
+
+impl Labels {
+    fn new(profile: &Profile, strings: &mut Strings) -> Self {
+        Self { bytes: strings.id("bytes"), thread: strings.id("thread"), names: profile.thread_names.clone() }
     }
 
     /// A thread without a name, because it has ended, goes by its number.
@@ -181,16 +210,15 @@ fn label_of_device(site: &Site, strings: &mut Strings) -> Option<protos::Label> 
 }
 
 fn encode_site(
-    profile: &Profile,
+    ids: &[u64],
     site: &Site,
     place: usize,
     types: usize,
     strings: &mut Strings,
-    labels: &mut Labels<'_>,
+    labels: &mut Labels,
     message: &mut protos::Profile,
 ) {
-    let known = |&location: &usize| location < profile.locations.len();
-    let location_id: Vec<u64> = site.locations.iter().copied().filter(known).map(|index| index as u64 + 1).collect();
+    let location_id: Vec<u64> = site.locations.iter().filter_map(|&index| ids.get(index).copied()).collect();
     let of_site = label_of_device(site, strings);
     let mut push = |figures: [i64; 4], mut label: Vec<protos::Label>| {
         if figures != [0; 4] {
@@ -233,6 +261,7 @@ fn integer(value: f64) -> i64 {
 }
 
 /// The string table; the first string is the empty one.
+#[derive(Debug)]
 struct Strings {
     table: Vec<String>,
     ids: HashMap<String, i64>,
@@ -258,17 +287,16 @@ impl Strings {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
     use crate::testing;
 
     /// The message that the parts come to.
     fn whole(profile: &Profile, shown: Metric) -> protos::Profile {
-        let mut bytes = Vec::new();
-        encode(profile, shown, |part| {
-            bytes.extend(part.encode_to_vec());
-            Ok(())
-        })
-        .expect("is written");
+        let (mut packed, mut bytes) = (Vec::new(), Vec::new());
+        write_pprof(profile, shown, &mut packed).expect("is written");
+        flate2::read::GzDecoder::new(packed.as_slice()).read_to_end(&mut bytes).expect("is packed");
         protos::Profile::decode(bytes.as_slice()).expect("is a profile")
     }
 

@@ -38,7 +38,7 @@ pub struct Profile {
 }
 
 /// A code address and what it is called.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Location {
     /// The address of the call (the return address less one).
     pub address: u64,

@@ -8,6 +8,7 @@
 //! [`Dropped::invalid`], so that one flipped bit doesn't cost the profile of a process that was killed.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use poolscope_wire::{
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::ending::{Ending, KernelLog};
+use crate::memory::Memory;
 use crate::printable::printable;
 use crate::process::{self, ProcessWatch};
 use crate::segment_file::SegmentFile;
@@ -156,6 +158,61 @@ fn peaks(header: &Header) -> Peaks {
     ((of_host.bytes > 0).then_some(of_host), of_devices.collect())
 }
 
+/// For each stack its first frame in the region, and their number.
+type Places = Vec<(u32, u16)>;
+
+/// What a segment says but the frames of its stacks, so that a million stacks can be gone through part by part in little memory.
+#[derive(Debug)]
+pub struct Outline {
+    /// Its stacks have no frames; its blocks are in the order of their stacks.
+    snapshot: Snapshot,
+    places: Places,
+    frames: RegionEntry,
+}
+
+impl Outline {
+    /// The stacks, without their frames.
+    pub fn stacks(&self) -> &[Stack] {
+        &self.snapshot.stacks
+    }
+
+    /// Whose segment it is.
+    pub fn process(&self) -> &ProcessInfo {
+        &self.snapshot.process
+    }
+
+    /// Everything but stacks and blocks.
+    fn head(&self) -> Snapshot {
+        let Snapshot { process, former, modules, devices, threads, classes, device_peaks, .. } = &self.snapshot;
+        Snapshot {
+            process: process.clone(),
+            former: former.clone(),
+            modules: modules.clone(),
+            devices: devices.clone(),
+            threads: threads.clone(),
+            classes: classes.clone(),
+            device_peaks: device_peaks.clone(),
+            tiers: self.snapshot.tiers.clone(),
+            stacks: Vec::new(),
+            live: Vec::new(),
+            ..self.snapshot
+        }
+    }
+
+    /// Leaves out the peaks that are lower than what is in use now: a part can't tell.
+    fn decide_peaks(&mut self) {
+        let Snapshot { stacks, live, peak, device_peaks, .. } = &mut self.snapshot;
+        let in_use = |memory: Memory| -> f64 {
+            let of_memory = live.iter().filter(|block| {
+                stacks.get(block.stack as usize).is_some_and(|stack| memory.has(stack.kind, stack.device))
+            });
+            of_memory.map(|block| block.amount().bytes).sum()
+        };
+        *peak = peak.filter(|peak| peak.bytes as f64 > in_use(Memory::Host));
+        device_peaks.retain(|peak| peak.moment.bytes as f64 > in_use(Memory::of(peak.kind, peak.device)));
+    }
+}
+
 impl SegmentReader {
     /// Opens a segment and checks its header; waits a moment for a program that is only just starting.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, ReadError> {
@@ -252,6 +309,44 @@ impl SegmentReader {
 
     /// Reads what the segment says now.
     pub fn snapshot(&mut self) -> Result<Snapshot, ReadError> {
+        Ok(self.read(true)?.snapshot)
+    }
+
+    /// Reads what the segment says now but the frames of its stacks: [`part`](Self::part) reads those.
+    pub fn outline(&mut self) -> Result<Outline, ReadError> {
+        let mut outline = self.read(false)?;
+        outline.snapshot.live.sort_unstable_by_key(|block| block.stack);
+        outline.decide_peaks();
+        Ok(outline)
+    }
+
+    /// A part of an outline as a snapshot of its own, with frames: some of the stacks, and their blocks.
+    pub fn part(&mut self, outline: &Outline, stacks: Range<usize>) -> Result<Snapshot, ReadError> {
+        let whole = &outline.snapshot;
+        let places = &outline.places[stacks.clone()];
+        let mut part = Snapshot { stacks: Vec::new(), live: Vec::new(), ..outline.head() };
+        for (stack, &(first, depth)) in whole.stacks[stacks.clone()].iter().zip(places) {
+            let entry = RegionEntry { count: u64::from(first) + u64::from(depth), ..outline.frames };
+            let mut frames = Vec::with_capacity(depth.into());
+            let Self { file, copies: [buffer, _], .. } = self;
+            file.for_each_chunk(entry, Region::Frames, first.into(), buffer, |_, chunk| {
+                frames.extend(words(chunk));
+                Ok(())
+            })?;
+            part.stacks.push(Stack { frames, ..stack.clone() });
+        }
+        let first = stacks.start as u32;
+        let from = whole.live.partition_point(|block| (block.stack as usize) < stacks.start);
+        let to = whole.live.partition_point(|block| (block.stack as usize) < stacks.end);
+        part.live.extend(whole.live[from..to].iter().map(|block| LiveBlock { stack: block.stack - first, ..*block }));
+        for module in &mut part.modules {
+            let Range { start, end } = module.stacks.clone();
+            module.stacks = start.saturating_sub(first)..if end == u32::MAX { end } else { end.saturating_sub(first) };
+        }
+        Ok(part)
+    }
+
+    fn read(&mut self, with_frames: bool) -> Result<Outline, ReadError> {
         let mut dropped = Dropped::default();
         let header = self.read_same_header()?;
         let live = self.read_live(header.region(Region::Live), &mut dropped)?;
@@ -261,8 +356,10 @@ impl SegmentReader {
         dropped.stacks = header.dropped_stacks;
         dropped.modules = header.dropped_modules;
         dropped.truncated = header.truncated_stacks;
-        self.read_frames(header.region(Region::Frames))?;
-        let mut stacks = self.read_stacks(header.region(Region::Stacks), &mut dropped)?;
+        if with_frames {
+            self.read_frames(header.region(Region::Frames))?;
+        }
+        let (mut stacks, places) = self.read_stacks(&header, with_frames, &mut dropped)?;
         let (peak, device_peaks) = self.read_peaks(&mut stacks, &mut dropped)?;
         let live = keep_valid(live, stacks.len(), &mut dropped);
         let mut modules = self.read_modules(header.region(Region::Modules), &mut dropped)?;
@@ -278,7 +375,7 @@ impl SegmentReader {
 
         let process = self.process_in(header.state);
         let memory = if process.state == ProcessState::Running { process::memory(self.pid) } else { None };
-        Ok(Snapshot {
+        let snapshot = Snapshot {
             former: Vec::new(),
             process,
             taken_ns: clock_ns(ClockId::Monotonic),
@@ -297,7 +394,8 @@ impl SegmentReader {
             live,
             devices,
             memory,
-        })
+        };
+        Ok(Outline { snapshot, places, frames: header.region(Region::Frames) })
     }
 
     fn read_same_header(&self) -> Result<Header, ReadError> {
@@ -393,23 +491,36 @@ impl SegmentReader {
         })
     }
 
-    fn read_stacks(&mut self, entry: RegionEntry, dropped: &mut Dropped) -> Result<Vec<Stack>, ReadError> {
+    /// The stacks, with their frames if they were read, and where those lie if they were not.
+    fn read_stacks(
+        &mut self,
+        header: &Header,
+        with_frames: bool,
+        dropped: &mut Dropped,
+    ) -> Result<(Vec<Stack>, Places), ReadError> {
+        let entry = header.region(Region::Stacks);
+        let frames_in_all = header.region(Region::Frames).count as usize;
         let Self { file, frames, copies: [buffer, _], .. } = self;
         // Stacks don't share frames; stacks of a hostile file that all point at the same ones must not multiply them.
-        let mut frames_left = frames.len().saturating_mul(2) + 65_536;
+        let mut frames_left = frames_in_all.saturating_mul(2) + 65_536;
         let mut stacks = Vec::with_capacity(entry.count as usize);
+        let mut places = Vec::with_capacity(if with_frames { 0 } else { entry.count as usize });
         file.for_each_chunk(entry, Region::Stacks, 0, buffer, |_, chunk| {
             for record in chunk.chunks_exact(StackRecord::LEN).filter_map(StackRecord::from_bytes) {
                 let start = record.first_frame as usize;
                 let depth = usize::from(record.depth);
-                let range = frames.get(start..start + depth).filter(|_| depth <= frames_left);
-                if range.is_none() {
+                let is_valid = start + depth <= frames_in_all && depth <= frames_left;
+                let depth = if is_valid { depth } else { 0 };
+                if !is_valid {
                     dropped.invalid += 1;
                 }
-                let range = range.unwrap_or_default();
-                frames_left -= range.len();
+                frames_left -= depth;
+                let range = frames.get(start..start + depth).filter(|_| with_frames);
+                if !with_frames {
+                    places.push((record.first_frame, depth as u16));
+                }
                 stacks.push(Stack {
-                    frames: range.to_vec(),
+                    frames: range.unwrap_or_default().to_vec(),
                     kind: record.kind(),
                     device: record.device(),
                     incomplete: record.flags() & (stack_flags::TRUNCATED | stack_flags::INCOMPLETE) != 0,
@@ -420,7 +531,7 @@ impl SegmentReader {
             }
             Ok(())
         })?;
-        Ok(stacks)
+        Ok((stacks, places))
     }
 
     fn read_devices(&mut self, header: &Header, dropped: &mut Dropped) -> Result<Vec<DevicePool>, ReadError> {

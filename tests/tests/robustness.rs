@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use poolscope_e2e::{Pool, Program, Running, compiler, pprof, sample};
+use poolscope_e2e::pprof_rules::{self, Expected};
+use poolscope_e2e::{Pool, Program, Running, compiler, poolscope, pprof, sample};
 
 /// A field of `/proc/PID/status` in kibibytes.
 fn status_kib(pid: u32, field: &str) -> u64 {
@@ -47,6 +48,49 @@ fn a_million_stacks_fill_the_table_and_not_the_reader() {
     // What found no room is not lost: it is in use, and nobody knows from where.
     let top = pprof::pprof(pool.files(), &["-top", "-sample_index=inuse_objects"], &profile).stdout;
     assert!(top.contains("[unknown stack]"), "{top}");
+}
+
+/// A program that holds a block from each of `2^depth` call paths, every one recorded.
+fn many_stacks(pool: &Pool, depth: u32) -> Running {
+    let program =
+        compiler::compile_with_headers(pool.files(), "tests/csrc/many_stacks.c", "many_stacks", &["-g", "-O1"]);
+    let mut running = pool.program(&program).arg(depth.to_string()).env("POOLSCOPE_PERIOD", "1").start();
+    running.wait_for_line(&format!("ready {}", 1 << depth));
+    running
+}
+
+#[test]
+fn a_profile_of_a_million_stacks_with_every_block_is_written_in_bounded_memory() {
+    let pool = Pool::new();
+    let running = many_stacks(&pool, 20);
+    let code = "import resource, subprocess, sys\nsubprocess.run(sys.argv[1:], check=True)\n\
+                print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n";
+    let pid = running.pid().to_string();
+    let dump =
+        Program::new("/usr/bin/python3").args(["-c", code]).arg(poolscope()).args(["dump", &pid, "-o", "many.pb.gz"]);
+    let dump = dump.env("POOLSCOPE_DIR", pool.segment_dir()).dir(pool.files().path()).limit(300).run().success();
+    let peak: u64 = dump.stdout.trim().parse().expect("KiB");
+    assert!(peak < 256 << 10, "the reader took {peak} KiB");
+}
+
+#[test]
+fn a_profile_that_is_written_in_parts_has_every_stack_once() {
+    let pool = Pool::new();
+    let running = many_stacks(&pool, 15);
+    let profile = pool.files().join("many.pb.gz");
+    pool.poolscope().args(["dump", &running.pid().to_string(), "-o"]).arg(&profile).run().silent_success();
+    pprof_rules::check(&profile, &Expected { main: "many_stacks", shown: "inuse_space", delta: false });
+    for sample_index in ["inuse_objects", "alloc_objects"] {
+        let args = ["-peek", "^main$", "-nodefraction=0", "-unit=count", &format!("-sample_index={sample_index}")];
+        let peek = pprof::pprof(pool.files(), &args, &profile).stdout;
+        // The line of main itself has its figures, those above and below it are its callers and callees.
+        let line = peek.lines().find(|line| line.ends_with("| main") && line.matches('%').count() > 1);
+        let in_main: Option<f64> =
+            line.and_then(|line| line.split_whitespace().nth(3)?.trim_end_matches("count").parse().ok());
+        let blocks = in_main.unwrap_or_else(|| panic!("no figure of main: {peek}"));
+        // Its list of them and what the C library keeps for its streams come on top; a part twice would be thousands.
+        assert!((32768.0..=32780.0).contains(&blocks), "{blocks}: {peek}");
+    }
 }
 
 #[test]

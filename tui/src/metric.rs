@@ -59,6 +59,12 @@ impl MemoryArgs {
         })
     }
 
+    /// Whether a site of some memory is in the part that is meant.
+    pub(crate) fn has(self, kind: u16, device: u32) -> Result<bool, Failure> {
+        let is_all = self.kind.is_none() && self.device.is_none();
+        Ok(is_all || self.memory(&Profile::default())?.has(kind, device))
+    }
+
     /// The part of a profile that is meant; all of it if nothing was said.
     pub(crate) fn part(self, profile: Profile) -> Result<Profile, Failure> {
         if self.kind.is_none() && self.device.is_none() {

@@ -1,5 +1,6 @@
 //! What a command is told to look at: a process id or a segment's file.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use poolscope_profiler::discovery::{self, SegmentEntry};
 use poolscope_profiler::pprof_reader::read_pprof;
 use poolscope_profiler::recording::analysis::{Analysis, Question};
 use poolscope_profiler::recording::reader::{RecordingError, RecordingReader};
-use poolscope_profiler::snapshot::ProcessState;
+use poolscope_profiler::snapshot::{ProcessInfo, ProcessState};
 use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader, process, python};
 use poolscope_wire::MAGIC;
 
@@ -32,13 +33,21 @@ pub(crate) fn newest_segment(pid: u32) -> Option<PathBuf> {
 pub(crate) fn read(reader: &mut SegmentReader, builder: &mut ProfileBuilder) -> Result<Profile, Failure> {
     let snapshot = reader.snapshot().map_err(|e| Failure::usage(e.to_string()))?;
     let mut profile = builder.build(&snapshot);
-    if snapshot.process.state == ProcessState::Running {
-        profile.thread_names = process::thread_names(snapshot.process.pid);
-    }
+    profile.thread_names = thread_names(&snapshot.process);
+    say_warnings(builder);
+    Ok(profile)
+}
+
+/// Names of a process's threads, as far as it runs.
+pub(crate) fn thread_names(process: &ProcessInfo) -> BTreeMap<u32, String> {
+    if process.state == ProcessState::Running { process::thread_names(process.pid) } else { BTreeMap::new() }
+}
+
+/// Says what kept symbols from being found.
+pub(crate) fn say_warnings(builder: &mut ProfileBuilder) {
     for warning in builder.take_warnings() {
         sink::say(&format!("{warning}"));
     }
-    Ok(profile)
 }
 
 /// Takes the interpreter out of stacks with functions of Python; says so if there are none.

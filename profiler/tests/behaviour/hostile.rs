@@ -23,6 +23,14 @@ fn read_with_everything(file: &TempSegment, builder: &mut ProfileBuilder) -> boo
     let Ok(mut reader) = SegmentReader::open_within(&file.path, Duration::ZERO) else { return false };
     let _ = poolscope_profiler::discovery::list_in(file.folder()).expect("the folder is fine");
     let mut readable = false;
+    if let Ok(outline) = reader.outline() {
+        let stacks = outline.stacks().len();
+        for from in (0..stacks).step_by(3) {
+            builder.forget_stacks();
+            let _ = reader.part(&outline, from..stacks.min(from + 3)).map(|part| builder.build(&part));
+        }
+        builder.forget_stacks();
+    }
     for _ in 0..2 {
         let Ok(snapshot) = reader.snapshot() else { continue };
         readable = true;

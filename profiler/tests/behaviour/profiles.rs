@@ -1,5 +1,7 @@
 //! From snapshots to profiles.
 
+use std::collections::BTreeMap;
+
 use poolscope_profiler::snapshot::{Amount, Snapshot};
 use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader};
 
@@ -72,6 +74,36 @@ fn the_peak_is_what_the_process_wrote_down_unless_more_is_in_use_now() {
     let grown = ProfileBuilder::new().build(&snapshot(&segment));
     assert_eq!(grown.peak.expect("is known").after_ns, None);
     assert_eq!(in_use(&grown.at_peak().expect("is known")), in_use(&now));
+}
+
+/// By call path: bytes in use, allocated and at the peak. Equal paths of several profiles are added up.
+fn by_path(profiles: &[Profile]) -> BTreeMap<String, [f64; 3]> {
+    let mut sums = BTreeMap::<String, [f64; 3]>::new();
+    for (profile, site) in profiles.iter().flat_map(|profile| profile.sites.iter().map(move |site| (profile, site))) {
+        let figures = [site.in_use.bytes, site.allocated.bytes, site.peak.bytes];
+        let sum = sums.entry(profile.path(site)).or_default();
+        sum.iter_mut().zip(figures).for_each(|(sum, figure)| *sum += figure);
+    }
+    sums
+}
+
+#[test]
+fn the_parts_of_an_outline_come_to_the_whole() {
+    let mut segment = sample();
+    // One that is lower than what is in use, and one that is not.
+    for peak in [&[0, 100, 0, 0], &[0, 600_000, 1000, 70_000]] {
+        segment.peak(peak);
+        let whole = ProfileBuilder::new().build(&snapshot(&segment));
+        let file = TempSegment::new(&segment);
+        let mut reader = SegmentReader::open(&file.path).expect("opens");
+        let outline = reader.outline().expect("reads");
+        let mut builder = ProfileBuilder::new();
+        let parts = (0..outline.stacks().len()).map(|stack| {
+            builder.forget_stacks();
+            builder.build(&reader.part(&outline, stack..stack + 1).expect("reads"))
+        });
+        assert_eq!(by_path(&parts.collect::<Vec<_>>()), by_path(&[whole]));
+    }
 }
 
 #[test]

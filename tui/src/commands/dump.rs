@@ -1,12 +1,14 @@
 //! `poolscope dump`: a pprof heap profile.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use color_eyre::eyre::Result;
 use poolscope_profiler::difference::Difference;
-use poolscope_profiler::{Metric, Profile, SegmentReader, pprof};
+use poolscope_profiler::pprof::{self, PprofWriter};
+use poolscope_profiler::{Metric, Profile, SegmentReader};
 
 use crate::failure::Failure;
 use crate::metric::MemoryArgs;
@@ -39,9 +41,60 @@ pub(crate) struct Dump {
     memory: MemoryArgs,
 }
 
+/// Stacks whose names are held in memory at a time.
+const PART: usize = 8192;
+
 impl Dump {
     pub(crate) fn run(self) -> Result<u8> {
-        let mut profile = self.profile()?;
+        if self.seconds.is_none() && !self.python && !target::is_recording(&self.target) {
+            return self.run_in_parts();
+        }
+        let profile = self.shown(self.profile()?)?;
+        sink::write(&self.output, |out| pprof::write_pprof(&profile, self.metric(), out))?;
+        Ok(0)
+    }
+
+    /// Writes the profile of a segment, part by part: it may have a million stacks.
+    fn run_in_parts(self) -> Result<u8> {
+        let entry = target::find(&self.target)?;
+        let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
+        let mut reader = SegmentReader::open(&entry.path).map_err(fail)?;
+        let outline = reader.outline().map_err(fail)?;
+        let mut builder = crate::symbols::profile_builder();
+        let mut kinds = Vec::new();
+        for stack in outline.stacks() {
+            if !kinds.contains(&stack.kind) && self.memory.has(stack.kind, stack.device)? {
+                kinds.push(stack.kind);
+            }
+        }
+        let count = outline.stacks().len();
+        let mut part = |from: usize| -> Result<Profile> {
+            builder.forget_stacks();
+            let snapshot = reader.part(&outline, from..count.min(from + PART)).map_err(fail)?;
+            let profile = self.shown(builder.build(&snapshot))?;
+            target::say_warnings(&mut builder);
+            Ok(profile)
+        };
+        let mut first = part(0)?;
+        first.thread_names = target::thread_names(outline.process());
+        sink::write(&self.output, |out| {
+            let mut writer = PprofWriter::new(&first, kinds.iter().copied(), self.metric(), out)?;
+            writer.add(&first)?;
+            drop(std::mem::take(&mut first));
+            for from in (PART..count).step_by(PART) {
+                writer.add(&part(from).map_err(io::Error::other)?)?;
+            }
+            writer.finish()
+        })?;
+        Ok(0)
+    }
+
+    fn metric(&self) -> Metric {
+        if self.allocs { Metric::AllocatedBytes } else { Metric::InUseBytes }
+    }
+
+    /// The profile as it is to be shown.
+    fn shown(&self, mut profile: Profile) -> Result<Profile> {
         if self.peak {
             // A profile that was just read knows its peak.
             profile = profile.at_peak().unwrap_or(profile);
@@ -49,11 +102,9 @@ impl Dump {
         if self.python {
             target::hide_interpreter(&mut profile);
         }
-        let profile = self.memory.part(profile)?;
-        let shown = if self.allocs { Metric::AllocatedBytes } else { Metric::InUseBytes };
-        sink::write(&self.output, |out| pprof::write_pprof(&profile, shown, out))?;
-        Ok(0)
+        Ok(self.memory.part(profile)?)
     }
+
     fn profile(&self) -> Result<Profile> {
         if target::is_recording(&self.target) {
             if self.seconds.is_some() {
