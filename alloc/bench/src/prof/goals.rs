@@ -11,7 +11,6 @@ pub struct Goal {
     pub met: Option<bool>,
 }
 
-const AWAY: &str = "poolscope record, written away";
 const LOSSLESS: &str = "poolscope record --lossless";
 
 /// All of them, in the order of the report.
@@ -43,8 +42,8 @@ pub fn all(results: &Results) -> Vec<Goal> {
     let scrape = results.scrape.as_ref();
     vec![
         ns("churn-fp", "poolscope sampling", "poolscope off", 1.0, "sampling, more than without"),
-        ns("churn-fp", AWAY, "poolscope off", 60.0, "recording with frame pointers, more than without"),
-        ns("churn", AWAY, "poolscope off", 200.0, "recording without frame pointers, more than without"),
+        ns("churn-fp", LOSSLESS, "poolscope off", 60.0, "recording with frame pointers, more than without"),
+        ns("churn", LOSSLESS, "poolscope off", 200.0, "recording without frame pointers, more than without"),
         ratio("churn-fp", "recorded to the last byte, one thread"),
         ratio("churn-2-threads", "recorded to the last byte, two threads"),
         ratio("sqlite3", "recorded to the last byte, sqlite3"),
