@@ -40,8 +40,9 @@ pub fn devices_json(devices: &[DevicePool]) -> serde_json::Result<String> {
     serde_json::to_string(&devices.iter().map(PoolJson::from).collect::<Vec<_>>())
 }
 
+/// What a pool says of itself.
 #[derive(Serialize)]
-struct PoolJson<'a> {
+pub(crate) struct PoolJson<'a> {
     device: u32,
     kind: &'static str,
     name: &'a str,

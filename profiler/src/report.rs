@@ -14,9 +14,10 @@
 
 use std::fmt::Write as _;
 
-use poolscope_wire::{DEVICE_COUNTERS, TIER_COUNTERS, kind};
+use poolscope_wire::{TIER_COUNTERS, kind};
 use serde::Serialize;
 
+use crate::device_report::PoolJson;
 use crate::figures;
 use crate::memory::Memory;
 use crate::profile::{Frame, Metric, Profile, Site};
@@ -113,28 +114,16 @@ struct Report<'a> {
 
 #[derive(Serialize)]
 struct DeviceJson<'a> {
-    device: u32,
-    kind: &'static str,
-    name: &'a str,
-    memory_bytes: u64,
+    #[serde(flatten)]
+    pool: PoolJson<'a>,
     in_use: AmountJson,
     allocated: AmountJson,
-    counters: serde_json::Map<String, serde_json::Value>,
 }
 
 impl<'a> DeviceJson<'a> {
     fn new(pool: &'a DevicePool, profile: &Profile) -> Self {
         let totals = profile.totals_of(Memory::of(pool.kind, pool.device));
-        let counters = DEVICE_COUNTERS.iter().zip(&pool.counters);
-        Self {
-            device: pool.device,
-            kind: kind::name(pool.kind),
-            name: &pool.name,
-            memory_bytes: pool.memory_bytes,
-            in_use: totals.in_use.into(),
-            allocated: totals.allocated.into(),
-            counters: counters.map(|(info, value)| (info.name.to_owned(), (*value).into())).collect(),
-        }
+        Self { pool: pool.into(), in_use: totals.in_use.into(), allocated: totals.allocated.into() }
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use super::analysis::{Analysis, Count, Figures};
-use super::report::{growth, lifetime_label, part_time, ranked, size_label, thread_label, time};
+use super::report::{PART_COLUMNS, growth, lifetime_label, part_row, ranked, size_label, thread_label, time};
 use crate::figures::{bytes, count, grouped};
 use crate::flamegraph;
 use crate::profile::Metric;
@@ -111,25 +111,11 @@ fn head(analysis: &Analysis) -> String {
 }
 
 fn parts(analysis: &Analysis) -> String {
-    let mut text = String::from(
-        "<table><thead><tr><th>part</th><th>from</th><th>for</th><th>allocations</th><th>frees</th><th>peak</th>\
-         <th>at its end</th><th>process</th></tr></thead><tbody>",
-    );
+    let head: String = PART_COLUMNS.map(|column| format!("<th>{column}</th>")).concat();
+    let mut text = format!("<table><thead><tr>{head}</tr></thead><tbody>");
     for (at, part) in analysis.parts.iter().enumerate() {
-        let (from, length) = part_time(part);
-        let _ = write!(
-            text,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{} (pid {})</td></tr>",
-            at + 1,
-            time(from),
-            time(length),
-            grouped(part.allocated.objects),
-            grouped(part.frees),
-            bytes(part.peak.bytes as f64),
-            bytes(part.at_end.bytes as f64),
-            escaped(&part.session.command()),
-            part.session.pid
-        );
+        let cells = part_row(at + 1, part).map(|cell| format!("<td>{}</td>", escaped(&cell))).concat();
+        let _ = write!(text, "<tr>{cells}</tr>");
     }
     text + "</tbody></table>\n"
 }

@@ -88,9 +88,23 @@ fn bar(part: u64, most: u64) -> String {
     "#".repeat(if most == 0 { 0 } else { (part as f64 / most as f64 * 20.0).ceil() as usize })
 }
 
-/// When a part began and how long it was, by the times of the file.
-pub(super) fn part_time(part: &PartFigures) -> (u64, u64) {
-    (part.session.begins_us, part.end_us.saturating_sub(part.session.begins_us))
+/// The columns of the table of parts.
+pub(super) const PART_COLUMNS: [&str; 8] =
+    ["part", "from", "for", "allocations", "frees", "peak", "at its end", "process"];
+
+/// A part's row in it, by its number from 1 and the times of the file.
+pub(super) fn part_row(number: usize, part: &PartFigures) -> [String; 8] {
+    let from = part.session.begins_us;
+    [
+        number.to_string(),
+        time(from),
+        time(part.end_us.saturating_sub(from)),
+        grouped(part.allocated.objects),
+        grouped(part.frees),
+        bytes(part.peak.bytes as f64),
+        bytes(part.at_end.bytes as f64),
+        format!("{} (pid {})", part.session.command(), part.session.pid),
+    ]
 }
 
 /// A table of the parts, if there are several.
@@ -99,25 +113,13 @@ fn parts(analysis: &Analysis, text: &mut String) {
         return;
     }
     let _ = writeln!(text, "\nParts");
-    let _ = writeln!(
-        text,
-        "  {:>4} {:>10} {:>10} {:>14} {:>14} {:>10} {:>10}  process",
-        "part", "from", "for", "allocations", "frees", "peak", "at its end"
-    );
-    for (at, part) in analysis.parts.iter().enumerate() {
-        let (from, length) = part_time(part);
+    let rows = analysis.parts.iter().enumerate().map(|(at, part)| part_row(at + 1, part));
+    for [part, from, length, allocations, frees, peak, end, process] in
+        std::iter::once(PART_COLUMNS.map(str::to_owned)).chain(rows)
+    {
         let _ = writeln!(
             text,
-            "  {:>4} {:>10} {:>10} {:>14} {:>14} {:>10} {:>10}  {} (pid {})",
-            at + 1,
-            time(from),
-            time(length),
-            grouped(part.allocated.objects),
-            grouped(part.frees),
-            bytes(part.peak.bytes as f64),
-            bytes(part.at_end.bytes as f64),
-            part.session.command(),
-            part.session.pid
+            "  {part:>4} {from:>10} {length:>10} {allocations:>14} {frees:>14} {peak:>10} {end:>10}  {process}"
         );
     }
 }
