@@ -120,7 +120,9 @@ fn in_use_of_device_1(pool: &Pool, pid: &str, options: &[&str]) -> f64 {
 #[test]
 fn the_peak_of_a_device_is_known_by_stack_while_it_lives_and_after_its_death() {
     let pool = Pool::new();
-    let program = running(&pool);
+    // It leaks nothing: each step has the peak of the one before, and counters that are a moment old are right.
+    let mut program = training(&pool, &["--devices", "2"]).start();
+    program.wait_for_line("gpu-training: pid");
     let pid = program.pid().to_string();
     let pid = pid.as_str();
     model(&pool, pid);
@@ -131,10 +133,13 @@ fn the_peak_of_a_device_is_known_by_stack_while_it_lives_and_after_its_death() {
     let model = json(&pool, &["top", pid, "--json"]);
     let counter = |name: &str| model["devices"][1]["counters"][name].as_f64().expect(name);
     let peak = in_use_of_device_1(&pool, pid, &["--peak"]);
-    assert!(alive > 1.2 * 72.0 * 28.0 * MIB && peak >= alive, "{alive} while it lived, {peak} after its death");
-    // The counter has what rounding adds, and free blocks in caches; the peak that is written down is lower by a 32nd at most.
+    // The counter has what rounding adds, and free blocks in caches. The peak that is written down is lower by a 32nd at most; while
+    // the program lives, what is in use at the moment may be nearer to it.
     let most = counter("peak_in_use_bytes");
-    assert!((0.9 * most..=most).contains(&peak), "{peak} by stack, {most} by the counter");
+    for by_stack in [alive, peak] {
+        assert!(by_stack > 1.2 * 72.0 * 28.0 * MIB, "{alive} while it lived, {peak} after its death");
+        assert!((0.9 * most..=most).contains(&by_stack), "{alive} and {peak} by stack, {most} by the counter");
+    }
     let svg = pool.poolscope().args(["flamegraph", pid, "--device", "1", "--peak", "-o", "-"]).run().success().stdout;
     assert!(svg.contains("at its peak") && svg.contains("of device 1") && svg.contains("feed_forward"), "{svg}");
     // The host has a peak of its own, without the device's.
