@@ -1,7 +1,5 @@
 //! What free memory has to wait for: for each stream that used it, a point in that stream's work.
 
-use std::cmp::Ordering;
-
 /// A stream's place in the table of [lanes](crate::lanes).
 pub type LaneId = u32;
 
@@ -12,57 +10,101 @@ pub struct Point {
     pub epoch: u64,
 }
 
-/// At most one point for each lane. Almost always there is none or one, which takes no allocation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// In the place of a lane: there is no point.
+const NONE: LaneId = LaneId::MAX;
+
+/// At most one point for each lane. Almost always there is none or one, which is in place.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    first: Option<Point>,
-    more: Vec<Point>,
+    first: Point,
+    /// `None` where there is none.
+    more: Option<Box<More>>,
+}
+
+/// Points beside the first. In a box, so that a tile has one word for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct More(Vec<Point>);
+
+impl Default for Pending {
+    #[inline]
+    fn default() -> Pending {
+        Pending::at(Point { lane: NONE, epoch: 0 })
+    }
 }
 
 impl Pending {
     /// One point.
+    #[inline]
     pub fn at(point: Point) -> Pending {
-        Pending { first: Some(point), more: Vec::new() }
+        Pending { first: point, more: None }
     }
 
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.first.is_none()
+        self.first.lane == NONE
     }
 
+    #[inline]
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
-        self.first.iter().chain(&self.more).copied()
+        let first = (!self.is_empty()).then_some(self.first);
+        first.into_iter().chain(self.more.iter().flat_map(|more| more.0.iter().copied()))
     }
 
-    /// The one lane that it waits for; `None` for none and for several.
-    pub fn only_lane(&self) -> Option<LaneId> {
-        self.first.filter(|_| self.more.is_empty()).map(|point| point.lane)
+    /// Whether it waits for more than one lane.
+    #[inline]
+    pub fn is_of_several(&self) -> bool {
+        self.more.is_some()
+    }
+
+    /// A number for the first lane that it waits for, one above the lane's own; 0 for none.
+    #[inline]
+    pub fn lanes_number(&self) -> u32 {
+        self.first.lane.wrapping_add(1)
     }
 
     /// Waits for this, too.
+    #[inline]
     pub fn add(&mut self, point: Point) {
-        let Some(first) = &mut self.first else {
-            self.first = Some(point);
-            return;
-        };
-        let same = |it: &&mut Point| it.lane == point.lane;
-        match std::iter::once(first).chain(&mut self.more).find(same) {
-            Some(known) if known.epoch.cmp(&point.epoch) == Ordering::Less => known.epoch = point.epoch,
-            Some(_) => {}
-            None => self.more.push(point),
+        if self.is_empty() {
+            self.first = point;
+        } else if self.first.lane == point.lane {
+            self.first.epoch = self.first.epoch.max(point.epoch);
+        } else {
+            self.add_beside(point);
+        }
+    }
+
+    #[inline(never)]
+    fn add_beside(&mut self, point: Point) {
+        let more = &mut self.more.get_or_insert_default().0;
+        match more.iter_mut().find(|known| known.lane == point.lane) {
+            Some(known) => known.epoch = known.epoch.max(point.epoch),
+            None => more.push(point),
         }
     }
 
     /// Waits for all that the other waits for.
+    #[inline]
     pub fn join(&mut self, other: &Pending) {
-        other.points().for_each(|point| self.add(point));
+        if !other.is_empty() {
+            self.add(other.first);
+        }
+        if let Some(more) = &other.more {
+            more.0.iter().for_each(|point| self.add(*point));
+        }
     }
 
     /// Forgets what need not be waited for any more.
     pub fn retain(&mut self, keep: impl Fn(Point) -> bool) {
-        self.more.retain(|point| keep(*point));
-        if self.first.is_some_and(|first| !keep(first)) {
-            self.first = self.more.pop();
+        let mut more = self.more.take();
+        if let Some(more) = &mut more {
+            more.0.retain(|point| keep(*point));
         }
+        if !self.is_empty() && !keep(self.first) {
+            let next = more.as_mut().and_then(|more| more.0.pop());
+            self.first = next.unwrap_or(Pending::default().first);
+        }
+        self.more = more.filter(|more| !more.0.is_empty());
     }
 }
 
@@ -79,9 +121,9 @@ mod tests {
         pending.add(Point { lane: 2, epoch: 4 });
         let points: Vec<_> = pending.points().map(|point| (point.lane, point.epoch)).collect();
         assert_eq!(points, [(1, 9), (2, 4)]);
-        assert_eq!(pending.only_lane(), None);
+        assert!(pending.is_of_several());
         pending.retain(|point| point.lane == 2);
-        assert_eq!(pending.only_lane(), Some(2));
+        assert_eq!((pending.is_of_several(), pending.lanes_number()), (false, 3));
         pending.retain(|_| false);
         assert!(pending.is_empty());
     }

@@ -83,12 +83,16 @@ impl<D: Device> Core<D> {
     }
 
     /// The lane of a stream.
+    #[inline]
     pub fn lane(&mut self, stream: Stream) -> Result<LaneId, PoolError> {
-        if let Some((last, lane)) = self.last
-            && last == stream
-        {
-            return Ok(lane);
+        match self.last {
+            Some((last, lane)) if last == stream => Ok(lane),
+            _ => self.lane_of_another(stream),
         }
+    }
+
+    #[inline(never)]
+    fn lane_of_another(&mut self, stream: Stream) -> Result<LaneId, PoolError> {
         let known = self.lanes.get(&stream).copied();
         if let Some((lane, round)) = known
             && (round == self.round || self.large.lanes.is_capturing(lane))
@@ -193,7 +197,8 @@ impl<D: Device> Core<D> {
         if size > range.end - range.start - GRANULE {
             return Err(DeviceError { call: Call::Reserve, fault: Fault::OutOfMemory }.into());
         }
-        Ok(Request { size: size.max(1).next_multiple_of(align), align, lane, stream, pool })
+        // The alignment is a power of two.
+        Ok(Request { size: (size.max(1) + (align - 1)) & !(align - 1), align, lane, stream, pool })
     }
 
     fn count_large(&mut self, size: u64) {

@@ -34,7 +34,7 @@ pub use grow::NO_ADDRESSES;
 use segments::Segments;
 use stitches::Stitches;
 pub use tiles::PoolId;
-use tiles::{CHUNKS, Kind, Owner, Tile, TileId, Tiles};
+use tiles::{CHUNKS, Kind, Tile, TileId, Tiles};
 
 /// Spreads addresses, whose low bits are alike, by one multiplication.
 #[derive(Default)]
@@ -71,6 +71,12 @@ pub struct Request {
     /// The lane's stream, as the caller named it.
     pub stream: Stream,
     pub pool: PoolId,
+}
+
+/// The next multiple of a power of two. The compiler, which does not know what it is, would divide.
+#[inline]
+fn align_up(address: u64, align: u64) -> u64 {
+    (address + (align - 1)) & !(align - 1)
 }
 
 /// A block that was freed and is kept as it is.
@@ -322,7 +328,7 @@ impl<D: Device> Large<D> {
     pub fn fit(&mut self, request: &Request) -> Option<u64> {
         let same = |hot: &mut Hot| {
             let wanted = (hot.size, hot.lane, 0) == (request.size, request.lane, request.pool);
-            wanted && hot.address.is_multiple_of(request.align)
+            wanted && hot.address & (request.align - 1) == 0
         };
         if let Some(hot) = self.hot.take_if(same) {
             self.counters.fits += 1;
@@ -335,19 +341,15 @@ impl<D: Device> Large<D> {
         Some(self.take(id, request))
     }
 
-    /// The best fit that the request's stream may have at once.
-    fn own_fit(&self, request: &Request) -> Option<TileId> {
+    fn find_fit(&mut self, request: &Request) -> Option<TileId> {
         let Request { size, align, lane, pool, .. } = *request;
-        let own = self.tiles.best_fit(Owner::lane(pool, lane), size, align);
-        if pool != 0 && own.is_some() {
-            return own;
-        }
-        let anyones = self.tiles.best_fit(Owner::ANYONE, size, align);
-        own.into_iter().chain(anyones).min_by_key(|id| self.rank(*id))
+        self.tiles.best_fit_for(pool, lane, size, align).or_else(|| self.fit_after_others(request))
     }
 
-    fn find_fit(&mut self, request: &Request) -> Option<TileId> {
-        if let Some(id) = self.own_fit(request).or_else(|| self.fit_of_others(request)) {
+    /// The best fit when the request's stream may have none at once.
+    #[cold]
+    fn fit_after_others(&mut self, request: &Request) -> Option<TileId> {
+        if let Some(id) = self.fit_of_others(request) {
             return Some(id);
         }
         // During a capture, what can't be waited for would spoil what it is merged with.
@@ -363,15 +365,10 @@ impl<D: Device> Large<D> {
         }
     }
 
-    fn rank(&self, id: TileId) -> (u64, u64) {
-        let tile = self.tiles.get(id);
-        (tile.size, tile.address)
-    }
-
     /// The best fit whatever streams it was used on: one that needs no waiting if there is one.
     fn fit_of_others(&mut self, request: &Request) -> Option<TileId> {
         let mut candidates = self.tiles.best_fits(request.size, request.align);
-        candidates.sort_unstable_by_key(|id| self.rank(*id));
+        candidates.sort_unstable_by_key(|id| self.tiles.rank(*id));
         let found = candidates.iter().copied().find(|id| self.is_ready(*id, request));
         let found = found.or_else(|| {
             for id in &candidates {
@@ -414,7 +411,7 @@ impl<D: Device> Large<D> {
 
     /// Makes a block of a free tile that fits.
     fn take(&mut self, id: TileId, request: &Request) -> u64 {
-        let address = self.tiles.get(id).address.next_multiple_of(request.align);
+        let address = align_up(self.tiles.get(id).address, request.align);
         let block = self.tiles.take(id, address, address + request.size, Kind::Used(request.lane), request.pool);
         self.blocks.insert(address, block);
         address
@@ -436,13 +433,21 @@ impl<D: Device> Large<D> {
     pub fn free(&mut self, address: u64, lane: LaneId) -> Option<u64> {
         let id = self.blocks.remove(address)?;
         let tile = self.tiles.get(id);
-        let (size, kind, mut pool) = (tile.size, tile.kind, tile.pool);
-        let shared = self.shared.remove(&address).unwrap_or_default();
+        let (size, kind, pool) = (tile.size, tile.kind, tile.pool);
+        let shared = if self.shared.is_empty() { None } else { self.shared.remove(&address) };
         self.cool();
-        if pool == 0 && kind == Kind::Used(lane) && shared.is_empty() {
+        if pool == 0 && kind == Kind::Used(lane) && shared.is_none() {
             self.hot = Some(Hot { address, size, lane, tile: id });
             return Some(size);
         }
+        self.free_for_others(id, lane, &shared.unwrap_or_default());
+        Some(size)
+    }
+
+    /// Frees a tile that is more than one lane's, a chunk, or a graph's.
+    #[cold]
+    fn free_for_others(&mut self, id: TileId, lane: LaneId, shared: &[LaneId]) {
+        let Tile { kind, mut pool, .. } = *self.tiles.get(id);
         let mut pending = Pending::default();
         if pool != 0 && pool != CHUNKS && !self.ended_pools.contains(&pool) {
             // In a graph's own pool, memory goes from node to node of one stream, and waits for nothing else.
@@ -457,7 +462,6 @@ impl<D: Device> Large<D> {
             shared.iter().for_each(|&lane| pending.add(self.lanes.now(lane)));
         }
         self.release(id, pool, pending);
-        Some(size)
     }
 
     /// Makes a tile free whose memory waits for what the caller says.

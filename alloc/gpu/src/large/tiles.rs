@@ -70,20 +70,19 @@ pub struct Owner(u64);
 impl Owner {
     /// Everyone.
     pub const ANYONE: Owner = Owner(0);
-    const SEVERAL: u64 = 0xffff_ffff;
+    const SEVERAL: u32 = u32::MAX;
 
     /// Work of one lane.
+    #[inline]
     pub fn lane(pool: PoolId, lane: LaneId) -> Owner {
         Owner(u64::from(pool) << 32 | (u64::from(lane) + 1))
     }
 
+    #[inline]
     fn of(tile: &Tile) -> Owner {
-        let lane = match tile.pending.only_lane() {
-            Some(lane) => u64::from(lane) + 1,
-            None if tile.pending.is_empty() => 0,
-            None => Owner::SEVERAL,
-        };
-        Owner(u64::from(tile.pool) << 32 | lane)
+        // Without a point it is 0, that of everyone.
+        let lane = if tile.pending.is_of_several() { Owner::SEVERAL } else { tile.pending.lanes_number() };
+        Owner(u64::from(tile.pool) << 32 | u64::from(lane))
     }
 
     fn pool(self) -> PoolId {
@@ -122,23 +121,14 @@ impl Tiles {
     /// One tile without anything behind it.
     pub fn new(address: u64, size: u64) -> Tiles {
         let mut tiles = Tiles::empty();
-        let whole = tiles.push(address, size);
+        let whole = tiles.push_alone(address, size);
         tiles.set_unmapped(whole);
         tiles
     }
 
-    fn push(&mut self, address: u64, size: u64) -> TileId {
-        let tile = Tile {
-            address,
-            size,
-            kind: Kind::Broken,
-            pool: 0,
-            pending: Pending::default(),
-            since: 0,
-            apart: false,
-            before: NONE,
-            after: NONE,
-        };
+    /// Puts a tile into the table. A place that had one keeps its mark, if it is among those to be merged.
+    #[inline]
+    fn push(&mut self, tile: Tile) -> TileId {
         match self.vacant.pop() {
             Some(id) => {
                 let old = self.at(id);
@@ -146,15 +136,21 @@ impl Tiles {
                 id
             }
             None => {
-                self.tiles.push(tile);
+                self.tiles.push(Tile { apart: false, ..tile });
                 (self.tiles.len() - 1) as TileId
             }
         }
     }
 
+    /// A tile that is nothing yet, without neighbours.
+    fn push_alone(&mut self, address: u64, size: u64) -> TileId {
+        let (pending, kind) = (Pending::default(), Kind::Broken);
+        self.push(Tile { address, size, kind, pool: 0, pending, since: 0, apart: false, before: NONE, after: NONE })
+    }
+
     /// A tile of a range of its own, in no index.
     pub fn add_segment(&mut self, address: u64, size: u64) -> TileId {
-        self.push(address, size)
+        self.push_alone(address, size)
     }
 
     /// Takes a tile away that is all of its range.
@@ -164,18 +160,22 @@ impl Tiles {
         self.vacant.push(id);
     }
 
+    #[inline]
     pub fn get(&self, id: TileId) -> &Tile {
         &self.tiles[id as usize]
     }
 
+    #[inline]
     fn at(&mut self, id: TileId) -> &mut Tile {
         &mut self.tiles[id as usize]
     }
 
+    #[inline]
     pub fn before(&self, id: TileId) -> Option<TileId> {
         Some(self.get(id).before).filter(|id| *id != NONE)
     }
 
+    #[inline]
     pub fn after(&self, id: TileId) -> Option<TileId> {
         Some(self.get(id).after).filter(|id| *id != NONE)
     }
@@ -186,6 +186,7 @@ impl Tiles {
     }
 
     /// Takes a tile out of its index, so that its size, pending points or kind can change.
+    #[inline]
     fn unindex(&mut self, id: TileId) {
         let tile = &self.tiles[id as usize];
         match tile.kind {
@@ -193,13 +194,12 @@ impl Tiles {
                 self.free_bytes -= tile.size;
                 self.free.remove(Owner::of(tile), (tile.size, tile.address, id));
             }
-            Kind::Unmapped => {
-                self.unmapped.remove(&(tile.size, tile.address, id));
-            }
+            Kind::Unmapped => self.unindex_unmapped(id),
             _ => {}
         }
     }
 
+    #[inline]
     fn index(&mut self, id: TileId) {
         let tile = &self.tiles[id as usize];
         match tile.kind {
@@ -207,11 +207,21 @@ impl Tiles {
                 self.free_bytes += tile.size;
                 self.free.insert(Owner::of(tile), (tile.size, tile.address, id));
             }
-            Kind::Unmapped => {
-                self.unmapped.insert((tile.size, tile.address, id));
-            }
+            Kind::Unmapped => self.index_unmapped(id),
             _ => {}
         }
+    }
+
+    #[cold]
+    fn unindex_unmapped(&mut self, id: TileId) {
+        let Tile { size, address, .. } = *self.get(id);
+        self.unmapped.remove(&(size, address, id));
+    }
+
+    #[cold]
+    fn index_unmapped(&mut self, id: TileId) {
+        let Tile { size, address, .. } = *self.get(id);
+        self.unmapped.insert((size, address, id));
     }
 
     /// Makes a tile something that is in no index, and forgets what it waited for.
@@ -223,6 +233,7 @@ impl Tiles {
     }
 
     /// Makes a tile free that stays out of the index.
+    #[inline]
     fn make_free(&mut self, id: TileId, pool: PoolId, pending: Pending, since: u64) {
         self.unindex(id);
         let tile = self.at(id);
@@ -233,25 +244,29 @@ impl Tiles {
     pub fn set_free(&mut self, id: TileId, pool: PoolId, pending: Pending, since: u64) -> TileId {
         self.make_free(id, pool, pending, since);
         let mut id = id;
-        if let Some(before) = self.before(id).filter(|before| self.go_together(*before, id)) {
+        let before = self.get(id).before;
+        if self.go_together(id, before) {
             self.unindex(before);
             self.absorb(before, id);
             id = before;
         }
-        if let Some(after) = self.after(id).filter(|after| self.go_together(id, *after)) {
+        let after = self.get(id).after;
+        if self.go_together(id, after) {
             self.unindex(after);
             self.absorb(id, after);
         }
         self.index(id);
-        let same = |it: &TileId| self.is_free_in(*it, pool);
-        if self.before(id).as_ref().is_some_and(same) || self.after(id).as_ref().is_some_and(same) {
+        let Tile { before, after, .. } = *self.get(id);
+        if self.is_free_in(before, pool) || self.is_free_in(after, pool) {
             self.note_apart(id);
         }
         id
     }
 
+    /// Whether a neighbour is there, free and of a pool.
+    #[inline]
     fn is_free_in(&self, id: TileId, pool: PoolId) -> bool {
-        (self.get(id).kind, self.get(id).pool) == (Kind::Free, pool)
+        self.tiles.get(id as usize).is_some_and(|tile| tile.kind == Kind::Free && tile.pool == pool)
     }
 
     /// Notes that a free tile and a neighbour of it can be merged if need be.
@@ -282,10 +297,11 @@ impl Tiles {
         }
     }
 
-    /// Whether two free tiles are of one pool and one lane, or wait for nothing.
+    /// Whether a free tile and its neighbour, if that is free, are of one pool and one lane, or wait for nothing.
+    #[inline]
     fn go_together(&self, one: TileId, other: TileId) -> bool {
-        let (one, other) = (self.get(one), self.get(other));
-        let free = one.kind == Kind::Free && other.kind == Kind::Free && one.pool == other.pool;
+        let (one, Some(other)) = (self.get(one), self.tiles.get(other as usize)) else { return false };
+        let free = other.kind == Kind::Free && one.pool == other.pool;
         let either_waits_for_nothing = one.pending.is_empty() || other.pending.is_empty();
         free && (either_waits_for_nothing || Owner::of(one) == Owner::of(other))
     }
@@ -301,6 +317,7 @@ impl Tiles {
     }
 
     /// The same with tiles that are in no index now.
+    #[inline]
     fn absorb(&mut self, id: TileId, gone: TileId) {
         let other = self.at(gone);
         other.kind = Kind::Vacant;
@@ -322,28 +339,27 @@ impl Tiles {
 
     /// Cuts a tile that is in no index now in two at an address within it; the first part keeps the number. Returns the second
     /// part.
+    #[inline]
     pub fn split(&mut self, id: TileId, address: u64) -> TileId {
-        let tile = self.get(id);
+        let tile = self.at(id);
         debug_assert!(tile.address < address && address < tile.end());
-        let (end, after) = (tile.end(), tile.after);
-        let (kind, pool, since, pending) = (tile.kind, tile.pool, tile.since, tile.pending.clone());
-        let new = self.push(address, end - address);
-        let second = self.at(new);
-        (second.kind, second.pool, second.since, second.pending) = (kind, pool, since, pending);
-        (second.before, second.after) = (id, after);
-        let first = self.at(id);
-        first.size = address - first.address;
-        first.after = new;
+        let Tile { kind, pool, since, apart, after, .. } = *tile;
+        let (end, pending) = (tile.end(), tile.pending.clone());
+        tile.size = address - tile.address;
+        let second = Tile { address, size: end - address, kind, pool, pending, since, apart: false, before: id, after };
+        let new = self.push(second);
+        self.at(id).after = new;
         if after != NONE {
             self.at(after).before = new;
         }
-        if self.get(id).apart {
+        if apart {
             self.note_apart(new);
         }
         new
     }
 
     /// Cuts the range `from..to` out of a tile that holds it. The tile of just that range is in no index.
+    #[inline]
     fn cut_out(&mut self, id: TileId, from: u64, to: u64) -> TileId {
         self.unindex(id);
         let mut middle = id;
@@ -376,10 +392,29 @@ impl Tiles {
         middle
     }
 
-    /// The smallest free tile of an owner's that has room for `size` bytes at a multiple of `align`.
+    /// The smallest free tile of an owner's that has room for `size` bytes at a multiple of `align`, a power of two.
+    #[inline]
     pub fn best_fit(&self, owner: Owner, size: u64, align: u64) -> Option<TileId> {
-        let fits = |(have, address, _): Entry| address.next_multiple_of(align) - address + size <= have;
+        let fits = |(have, address, _): Entry| (address.wrapping_neg() & (align - 1)) + size <= have;
         self.free.find(owner, size, fits).map(|(.., id)| id)
+    }
+
+    /// The smallest free tile for a lane that waits for nothing else, as above.
+    #[inline]
+    pub fn best_fit_for(&self, pool: PoolId, lane: LaneId, size: u64, align: u64) -> Option<TileId> {
+        let own = self.best_fit(Owner::lane(pool, lane), size, align);
+        if self.free.has_nothing_for_anyone() || (pool != 0 && own.is_some()) {
+            return own;
+        }
+        let anyones = self.best_fit(Owner::ANYONE, size, align);
+        own.into_iter().chain(anyones).min_by_key(|id| self.rank(*id))
+    }
+
+    /// What the best fit is the least of.
+    #[inline]
+    pub fn rank(&self, id: TileId) -> (u64, u64) {
+        let tile = self.get(id);
+        (tile.size, tile.address)
     }
 
     /// Who has free tiles of the common pool.
