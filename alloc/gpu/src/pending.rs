@@ -12,6 +12,7 @@ pub struct Point {
 
 /// In the place of a lane: there is no point.
 const NONE: LaneId = LaneId::MAX;
+const NOTHING: Point = Point { lane: NONE, epoch: 0 };
 
 /// At most one point for each lane. Almost always there is none or one, which is in place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ struct More(Vec<Point>);
 impl Default for Pending {
     #[inline]
     fn default() -> Pending {
-        Pending::at(Point { lane: NONE, epoch: 0 })
+        Pending::at(NOTHING)
     }
 }
 
@@ -90,8 +91,28 @@ impl Pending {
             self.add(other.first);
         }
         if let Some(more) = &other.more {
-            more.0.iter().for_each(|point| self.add(*point));
+            self.join_more(more);
         }
+    }
+
+    #[inline(never)]
+    fn join_more(&mut self, more: &More) {
+        more.0.iter().for_each(|point| self.add(*point));
+    }
+
+    /// The same, and the other waits for nothing any more.
+    #[inline]
+    pub fn join_from(&mut self, other: &mut Pending) {
+        self.join(other);
+        other.first = NOTHING;
+        if other.more.is_some() {
+            other.forget_more();
+        }
+    }
+
+    #[inline(never)]
+    fn forget_more(&mut self) {
+        self.more = None;
     }
 
     /// Forgets what need not be waited for any more.
@@ -102,7 +123,7 @@ impl Pending {
         }
         if !self.is_empty() && !keep(self.first) {
             let next = more.as_mut().and_then(|more| more.0.pop());
-            self.first = next.unwrap_or(Pending::default().first);
+            self.first = next.unwrap_or(NOTHING);
         }
         self.more = more.filter(|more| !more.0.is_empty());
     }

@@ -44,6 +44,12 @@ fn rank((size, address, _): Entry) -> u128 {
     u128::from(size) << 64 | u128::from(address)
 }
 
+/// Whether an entry has room for so many bytes at a multiple of a power of two.
+#[inline]
+fn fits((have, address, _): Entry, size: u64, align: u64) -> bool {
+    (address.wrapping_neg() & (align - 1)) + size <= have
+}
+
 /// Where an entry is in sorted ones, or would be.
 fn place(entries: &[Entry], entry: Entry) -> usize {
     let wanted = rank(entry);
@@ -148,7 +154,7 @@ impl Bins {
 
     #[inline]
     fn is_empty(&self) -> bool {
-        self.filled == [0; WORDS]
+        self.filled.iter().fold(0, |all, word| all | word) == 0
     }
 
     #[inline]
@@ -210,7 +216,18 @@ impl Bins {
         Some(word * 64 + bits.trailing_zeros() as usize)
     }
 
+    /// The least entry that has so many bytes from a multiple of a power of two on.
     #[inline]
+    fn best_fit(&self, size: u64, align: u64) -> Option<TileId> {
+        let first = self.bins[self.next_filled(bin_of(size))?].first;
+        if fits(first, size, align) { Some(first.2) } else { self.best_fit_beyond(size, align) }
+    }
+
+    #[inline(never)]
+    fn best_fit_beyond(&self, size: u64, align: u64) -> Option<TileId> {
+        self.find(size, |entry| fits(entry, size, align)).map(|(.., tile)| tile)
+    }
+
     fn find(&self, size: u64, mut wanted: impl FnMut(Entry) -> bool) -> Option<Entry> {
         let mut next = self.next_filled(bin_of(size));
         while let Some(at) = next {
@@ -304,18 +321,19 @@ impl FreeIndex {
         self.owners.first().is_some_and(|(_, bins)| bins.is_empty())
     }
 
-    /// The first of an owner's tiles, by size and address, that has at least so many bytes and is wanted.
+    /// The first of an owner's tiles, by size and address, that has so many bytes from a multiple of a power of two on.
     #[inline]
-    pub fn find(&self, owner: Owner, size: u64, wanted: impl FnMut(Entry) -> bool) -> Option<Entry> {
-        self.bins(owner)?.find(size, wanted)
+    pub fn best_fit(&self, owner: Owner, size: u64, align: u64) -> Option<TileId> {
+        self.bins(owner)?.best_fit(size, align)
     }
 
     /// Shows all of an owner's tiles that have at least so many bytes, by size and address.
     pub fn for_each(&self, owner: Owner, size: u64, mut show: impl FnMut(Entry)) {
-        let none = self.find(owner, size, |entry| {
+        let mut shown = |entry| {
             show(entry);
             false
-        });
+        };
+        let none = self.bins(owner).and_then(|bins| bins.find(size, &mut shown));
         debug_assert!(none.is_none());
     }
 
@@ -357,10 +375,13 @@ mod tests {
                 } else if model.remove(&(owner, entry)) {
                     index.remove(owner, entry);
                 }
-                let wanted = |entry: &Entry| !entry.1.is_multiple_of(3 << 8);
-                let expected = model.range((owner, (entry.0, 0, 0))..).filter(|(other, _)| *other == owner);
-                let expected = expected.map(|(_, entry)| *entry).find(wanted);
-                prop_assert_eq!(index.find(owner, entry.0, |entry| wanted(&entry)), expected);
+                let size = entry.0;
+                for align in [256, 1024] {
+                    let fits = |(have, address, _): &Entry| address.next_multiple_of(align) - address + size <= *have;
+                    let expected = model.range((owner, (entry.0, 0, 0))..).filter(|(other, _)| *other == owner);
+                    let expected = expected.map(|(_, entry)| *entry).find(fits);
+                    prop_assert_eq!(index.best_fit(owner, entry.0, align), expected.map(|(.., tile)| tile));
+                }
             }
             let mut all = Vec::new();
             for owner in index.owners() {
@@ -378,10 +399,10 @@ mod tests {
             index.insert(Owner::ANYONE, entry(at));
         }
         for at in 0..10 * SHORT as u64 {
-            assert_eq!(index.find(Owner::ANYONE, 1, |_| true), Some(entry(at)));
+            assert_eq!(index.best_fit(Owner::ANYONE, 1, 1), Some(at as u32));
             index.remove(Owner::ANYONE, entry(at));
         }
-        assert_eq!(index.find(Owner::ANYONE, 0, |_| true), None);
+        assert_eq!(index.best_fit(Owner::ANYONE, 1, 1), None);
         assert_eq!(index.owners().count(), 0);
     }
 }

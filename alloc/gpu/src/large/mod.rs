@@ -434,7 +434,7 @@ impl<D: Device> Large<D> {
         let id = self.blocks.remove(address)?;
         let tile = self.tiles.get(id);
         let (size, kind, pool) = (tile.size, tile.kind, tile.pool);
-        let shared = if self.shared.is_empty() { None } else { self.shared.remove(&address) };
+        let shared = if self.shared.is_empty() { None } else { self.take_shared(address) };
         self.cool();
         if pool == 0 && kind == Kind::Used(lane) && shared.is_none() {
             self.hot = Some(Hot { address, size, lane, tile: id });
@@ -442,6 +442,12 @@ impl<D: Device> Large<D> {
         }
         self.free_for_others(id, lane, &shared.unwrap_or_default());
         Some(size)
+    }
+
+    /// Which other lanes used a block that is being freed.
+    #[inline(never)]
+    fn take_shared(&mut self, address: u64) -> Option<Vec<LaneId>> {
+        self.shared.remove(&address)
     }
 
     /// Frees a tile that is more than one lane's, a chunk, or a graph's.

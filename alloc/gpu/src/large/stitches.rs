@@ -79,12 +79,19 @@ pub fn runs_of(slots: &[usize]) -> Vec<Run> {
 pub struct Stitches {
     /// Those in use, by address.
     used: BTreeMap<u64, Stitch>,
+    /// No stitch in use lies lower, while there is one.
+    lowest: u64,
     /// Those not in use.
     pub kept: Vec<Stitch>,
     uses: u64,
 }
 
 impl Stitches {
+    fn put_to_use(&mut self, stitch: Stitch) {
+        self.lowest = if self.used.is_empty() { stitch.address } else { self.lowest.min(stitch.address) };
+        self.used.insert(stitch.address, stitch);
+    }
+
     /// All that are mapped.
     pub fn all(&self) -> impl Iterator<Item = &Stitch> + '_ {
         self.used.values().chain(&self.kept)
@@ -123,7 +130,7 @@ impl<D: Device> Large<D> {
         stitch.last = self.stitches.uses;
         let tile = stitch.tile;
         self.tiles.set_free_apart(tile, 0, pending, self.now);
-        self.stitches.used.insert(stitch.address, stitch);
+        self.stitches.put_to_use(stitch);
         tile
     }
 
@@ -134,10 +141,16 @@ impl<D: Device> Large<D> {
     }
 
     /// Sends the granules of all stitches home that lie in a free tile as a whole.
+    #[inline]
     pub(super) fn dissolve(&mut self, id: TileId) {
-        if self.stitches.used.is_empty() {
-            return;
+        // They lie at the high end, and few of the tiles that are freed do.
+        if !self.stitches.used.is_empty() && self.tiles.get(id).end() > self.stitches.lowest {
+            self.dissolve_in(id);
         }
+    }
+
+    #[inline(never)]
+    fn dissolve_in(&mut self, id: TileId) {
         let tile = self.tiles.get(id);
         let (from, to, pool) = (tile.address, tile.end(), tile.pool);
         if pool != 0 || tile.kind != Kind::Free {
@@ -210,8 +223,8 @@ impl<D: Device> Large<D> {
         let is_in = |runs: &[Run], slot| runs.iter().any(|run| (run.slot..run.slot + run.granules).contains(&slot));
         let (lent, rest) = lent.into_iter().partition(|id| is_in(&first, self.slot(self.tiles.get(*id).address)));
         let part = |address, runs, lent| Stitch { address, runs, lent, pending: Pending::default(), ..whole };
-        self.stitches.used.insert(address, part(address, first, lent));
-        self.stitches.used.insert(at, part(at, second, rest));
+        self.stitches.put_to_use(part(address, first, lent));
+        self.stitches.put_to_use(part(at, second, rest));
     }
 
     /// Takes the mapping of a stitch away that is not in use, if all work under its addresses is over. Returns whether it did.

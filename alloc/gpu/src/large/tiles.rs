@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use super::free_index::{Entry, FreeIndex};
+use super::free_index::FreeIndex;
 use crate::pending::{LaneId, Pending};
 
 /// A tile's place in the table.
@@ -127,7 +127,7 @@ impl Tiles {
     }
 
     /// Puts a tile into the table. A place that had one keeps its mark, if it is among those to be merged.
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, tile: Tile) -> TileId {
         match self.vacant.pop() {
             Some(id) => {
@@ -235,7 +235,9 @@ impl Tiles {
     /// Makes a tile free that stays out of the index.
     #[inline]
     fn make_free(&mut self, id: TileId, pool: PoolId, pending: Pending, since: u64) {
-        self.unindex(id);
+        if matches!(self.get(id).kind, Kind::Free | Kind::Unmapped) {
+            self.unindex(id);
+        }
         let tile = self.at(id);
         (tile.kind, tile.pool, tile.pending, tile.since) = (Kind::Free, pool, pending, since);
     }
@@ -317,18 +319,16 @@ impl Tiles {
     }
 
     /// The same with tiles that are in no index now.
-    #[inline]
+    #[inline(always)]
     fn absorb(&mut self, id: TileId, gone: TileId) {
-        let other = self.at(gone);
+        let Ok([tile, other]) = self.tiles.get_disjoint_mut([id as usize, gone as usize]) else { return };
+        let Tile { size, after, since, apart, .. } = *other;
         other.kind = Kind::Vacant;
-        let (size, after, since, apart) = (other.size, other.after, other.since, other.apart);
-        let pending = std::mem::take(&mut other.pending);
-        self.vacant.push(gone);
-        let tile = self.at(id);
         tile.size += size;
         tile.after = after;
         tile.since = tile.since.max(since);
-        tile.pending.join(&pending);
+        tile.pending.join_from(&mut other.pending);
+        self.vacant.push(gone);
         if after != NONE {
             self.at(after).before = id;
         }
@@ -339,12 +339,18 @@ impl Tiles {
 
     /// Cuts a tile that is in no index now in two at an address within it; the first part keeps the number. Returns the second
     /// part.
-    #[inline]
     pub fn split(&mut self, id: TileId, address: u64) -> TileId {
+        let pending = self.get(id).pending.clone();
+        self.split_off(id, address, pending)
+    }
+
+    /// The same; the second part waits for what the caller says.
+    #[inline(always)]
+    fn split_off(&mut self, id: TileId, address: u64, pending: Pending) -> TileId {
         let tile = self.at(id);
         debug_assert!(tile.address < address && address < tile.end());
         let Tile { kind, pool, since, apart, after, .. } = *tile;
-        let (end, pending) = (tile.end(), tile.pending.clone());
+        let end = tile.end();
         tile.size = address - tile.address;
         let second = Tile { address, size: end - address, kind, pool, pending, since, apart: false, before: id, after };
         let new = self.push(second);
@@ -359,7 +365,6 @@ impl Tiles {
     }
 
     /// Cuts the range `from..to` out of a tile that holds it. The tile of just that range is in no index.
-    #[inline]
     fn cut_out(&mut self, id: TileId, from: u64, to: u64) -> TileId {
         self.unindex(id);
         let mut middle = id;
@@ -385,18 +390,27 @@ impl Tiles {
     /// forgotten.
     pub fn take(&mut self, id: TileId, from: u64, to: u64, kind: Kind, pool: PoolId) -> TileId {
         debug_assert!(!matches!(kind, Kind::Free | Kind::Unmapped));
-        let middle = self.cut_out(id, from, to);
+        self.unindex(id);
+        let mut middle = id;
+        if self.get(id).address < from {
+            middle = self.split(id, from);
+            self.index(id);
+        }
+        let tile = self.at(middle);
+        let pending = std::mem::take(&mut tile.pending);
+        if to < tile.end() {
+            let rest = self.split_off(middle, to, pending);
+            self.index(rest);
+        }
         let tile = self.at(middle);
         (tile.kind, tile.pool) = (kind, pool);
-        tile.pending = Pending::default();
         middle
     }
 
     /// The smallest free tile of an owner's that has room for `size` bytes at a multiple of `align`, a power of two.
     #[inline]
     pub fn best_fit(&self, owner: Owner, size: u64, align: u64) -> Option<TileId> {
-        let fits = |(have, address, _): Entry| (address.wrapping_neg() & (align - 1)) + size <= have;
-        self.free.find(owner, size, fits).map(|(.., id)| id)
+        self.free.best_fit(owner, size, align)
     }
 
     /// The smallest free tile for a lane that waits for nothing else, as above.
@@ -406,6 +420,11 @@ impl Tiles {
         if self.free.has_nothing_for_anyone() || (pool != 0 && own.is_some()) {
             return own;
         }
+        self.best_fit_beside(own, size, align)
+    }
+
+    #[inline(never)]
+    fn best_fit_beside(&self, own: Option<TileId>, size: u64, align: u64) -> Option<TileId> {
         let anyones = self.best_fit(Owner::ANYONE, size, align);
         own.into_iter().chain(anyones).min_by_key(|id| self.rank(*id))
     }
