@@ -35,6 +35,7 @@ impl Publisher {
     }
 
     /// Whether a visit of the slow path is to end with a picture.
+    #[inline]
     pub fn is_due_after_visit(&mut self) -> bool {
         self.visits += 1;
         if self.visits < VISITS {

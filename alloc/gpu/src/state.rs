@@ -189,9 +189,10 @@ impl<D: Device> Core<D> {
         Ok(address)
     }
 
+    #[inline]
     fn request(&mut self, size: u64, stream: Stream) -> Result<Request, PoolError> {
         let lane = self.lane(stream)?;
-        let pool = self.captures.get(&lane).copied().unwrap_or(0);
+        let pool = if self.captures.is_empty() { 0 } else { self.pool_of(lane) };
         let align = self.config.alignment;
         let range = self.large.range();
         if size > range.end - range.start - GRANULE {
@@ -201,6 +202,13 @@ impl<D: Device> Core<D> {
         Ok(Request { size: (size.max(1) + (align - 1)) & !(align - 1), align, lane, stream, pool })
     }
 
+    /// The pool of the graph that a lane is captured for; 0 for none.
+    #[inline(never)]
+    fn pool_of(&self, lane: LaneId) -> PoolId {
+        self.captures.get(&lane).copied().unwrap_or(0)
+    }
+
+    #[inline]
     fn count_large(&mut self, size: u64) {
         let count = u64::from(self.config.enable_stats);
         self.counters.allocations += count;

@@ -25,6 +25,7 @@ impl Blocks {
         Blocks { base, windows, others: AddressMap::default(), count: 0 }
     }
 
+    #[inline]
     fn place(&self, address: u64) -> Option<(usize, u64)> {
         let offset = address.checked_sub(self.base)?;
         let window = (offset >> WINDOW_BITS) as usize;
@@ -32,18 +33,23 @@ impl Blocks {
     }
 
     /// Notes a block, whose address is in the range.
+    #[inline]
     pub fn insert(&mut self, address: u64, tile: TileId) {
         self.count += 1;
         match self.place(address) {
             Some((window, start)) if self.windows[window] == 0 => {
                 self.windows[window] = (u64::from(tile) + 1) << WINDOW_BITS | start;
             }
-            _ => {
-                self.others.insert(address, tile);
-            }
+            _ => self.insert_beside(address, tile),
         }
     }
 
+    #[inline(never)]
+    fn insert_beside(&mut self, address: u64, tile: TileId) {
+        self.others.insert(address, tile);
+    }
+
+    #[inline]
     fn in_window(&self, address: u64) -> Option<(usize, TileId)> {
         let (window, start) = self.place(address)?;
         let entry = self.windows[window];
@@ -56,14 +62,17 @@ impl Blocks {
         found.or_else(|| self.others.get(&address).copied())
     }
 
+    #[inline]
     pub fn remove(&mut self, address: u64) -> Option<TileId> {
-        let tile = match self.in_window(address) {
-            Some((window, tile)) => {
-                self.windows[window] = 0;
-                tile
-            }
-            None => self.others.remove(&address)?,
-        };
+        let Some((window, tile)) = self.in_window(address) else { return self.remove_beside(address) };
+        self.windows[window] = 0;
+        self.count -= 1;
+        Some(tile)
+    }
+
+    #[inline(never)]
+    fn remove_beside(&mut self, address: u64) -> Option<TileId> {
+        let tile = self.others.remove(&address)?;
         self.count -= 1;
         Some(tile)
     }
