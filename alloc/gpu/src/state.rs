@@ -17,6 +17,8 @@ use report::{CoreCounters, SmallCounts};
 
 /// What small blocks may hold beyond half as much again as the program has of them.
 const HOARD: u64 = 2 * CHUNK;
+/// Tiles that a round of background work looks at for merging while the lock is held.
+const TILES_IN_A_ROUND: usize = 512;
 const MS: u64 = 1_000_000;
 const SECOND: u128 = 1_000_000_000;
 
@@ -375,10 +377,12 @@ impl<D: Device> Core<D> {
         let calls = self.large.maintain(now, delay, most.min(self.allowance.max(0) as u64));
         self.allowance -= calls as i64;
         let interval = self.config.defrag_interval_ms.saturating_mul(MS);
-        if self.config.enable_defrag && now.saturating_sub(self.last_defrag) >= interval && self.is_fragmented() {
+        let due = self.config.enable_defrag && now.saturating_sub(self.last_defrag) >= interval;
+        if due && !self.large.is_coalescing() && self.is_fragmented() {
             self.last_defrag = now;
-            self.large.coalesce();
+            self.large.begin_to_coalesce();
         }
+        self.large.coalesce_some(TILES_IN_A_ROUND);
         if now.saturating_sub(self.since_largest) >= SECOND as u64 {
             self.largest_before = std::mem::take(&mut self.largest_request);
             self.since_largest = now;

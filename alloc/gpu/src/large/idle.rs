@@ -1,8 +1,24 @@
 //! What nobody uses goes back to the device: whole granules that have been free for a while, within a budget of calls.
 
 use super::Large;
-use super::tiles::CHUNKS;
+use super::tiles::{CHUNKS, TileId};
 use crate::device::{Device, GRANULE, Granule};
+
+/// When something may be idle next: a round that would find nothing does not look at all free tiles.
+#[derive(Debug, Default)]
+pub struct IdleAfter {
+    delay: u64,
+    time: u64,
+}
+
+impl IdleAfter {
+    /// Notes that free tiles were merged: small ones may have become one that has been free for long.
+    pub fn merged(&mut self, merged: bool) {
+        if merged {
+            self.time = 0;
+        }
+    }
+}
 
 impl<D: Device> Large<D> {
     /// One round of the background work at a time: looks how far the streams are, and gives granules back that have been free
@@ -18,15 +34,8 @@ impl<D: Device> Large<D> {
         }
         let left = |large: &Self| budget.saturating_sub(large.driver.calls() - start);
         self.release_spare(left(self));
-        let mut idle = self.tiles.free_from(GRANULE);
-        idle.extend(self.tiles.free_of(CHUNKS));
-        idle.sort_unstable_by_key(|id| std::cmp::Reverse(self.tiles.get(*id).address));
-        for id in idle {
+        for id in self.idle_tiles(delay) {
             let tile = self.tiles.get(id);
-            let over = tile.pending.points().all(|point| self.lanes.is_done(point));
-            if !over || tile.since.saturating_add(delay) > self.now {
-                continue;
-            }
             let from = self.slot(tile.address.next_multiple_of(GRANULE));
             let to = ((tile.end() - self.base) / GRANULE) as usize;
             // From the high end down, so that what is cut off does not take the tile's number.
@@ -44,6 +53,26 @@ impl<D: Device> Large<D> {
             }
         }
         self.driver.calls() - start
+    }
+
+    /// The free tiles that nobody has used for so long, from the highest address down.
+    fn idle_tiles(&mut self, delay: u64) -> Vec<TileId> {
+        if self.idle_after.delay == delay && self.now < self.idle_after.time {
+            return Vec::new();
+        }
+        // What is freed from now on is not idle before that.
+        let mut next = self.now.saturating_add(delay);
+        let mut idle = self.tiles.free_from(GRANULE);
+        idle.extend(self.tiles.free_of(CHUNKS));
+        idle.retain(|id| {
+            let tile = self.tiles.get(*id);
+            let time = tile.since.saturating_add(delay);
+            next = next.min(time);
+            time <= self.now && tile.pending.points().all(|point| self.lanes.is_done(point))
+        });
+        self.idle_after = IdleAfter { delay, time: next };
+        idle.sort_unstable_by_key(|id| std::cmp::Reverse(self.tiles.get(*id).address));
+        idle
     }
 
     /// Gives granules back that are mapped nowhere, at most so many.
@@ -67,7 +96,7 @@ impl<D: Device> Large<D> {
     }
 
     /// Gives the granules of some slots of a free tile back, whose work is over.
-    fn give_back(&mut self, id: super::TileId, from: usize, to: usize) -> bool {
+    fn give_back(&mut self, id: TileId, from: usize, to: usize) -> bool {
         let (start, end) = (self.address_of_slot(from), self.address_of_slot(to));
         if !self.unmap_stitches_of(from..to) || self.driver.unmap(start, end - start).is_err() {
             return false;

@@ -11,9 +11,12 @@
 
 mod blocks;
 mod chunks;
+mod coalesce;
 mod free_index;
 mod grow;
 mod idle;
+#[cfg(test)]
+mod many_blocks;
 mod segments;
 mod stitches;
 mod tiles;
@@ -30,7 +33,9 @@ use crate::lanes::Lanes;
 use crate::pending::{LaneId, Pending, Point};
 use crate::picture::Cells;
 use blocks::Blocks;
+use coalesce::Sweeping;
 pub use grow::NO_ADDRESSES;
+use idle::IdleAfter;
 use segments::Segments;
 use stitches::Stitches;
 pub use tiles::PoolId;
@@ -135,6 +140,9 @@ pub struct Large<D: Device> {
     peak_held: u64,
     /// The time of the background work, for what is idle.
     now: u64,
+    /// When to look again for what is idle.
+    idle_after: IdleAfter,
+    sweeping: Sweeping,
     ended_pools: HashSet<PoolId>,
     pub counters: LargeCounters,
 }
@@ -177,6 +185,8 @@ impl<D: Device> Large<D> {
             held: 0,
             peak_held: 0,
             now,
+            idle_after: IdleAfter::default(),
+            sweeping: Sweeping::default(),
             ended_pools: HashSet::new(),
             counters: LargeCounters::default(),
         })
@@ -292,7 +302,12 @@ impl<D: Device> Large<D> {
 
     /// Free bytes in pieces smaller than this.
     pub fn free_below(&self, size: u64) -> u64 {
-        self.free_pieces().map(|(_, have)| have).filter(|have| *have < size).sum()
+        if size == 0 {
+            return 0;
+        }
+        // There are few large ones.
+        let hot = self.hot.as_ref().map_or(0, |hot| hot.size);
+        self.tiles.free_bytes() - self.tiles.free_bytes_from(size) + if hot < size { hot } else { 0 }
     }
 
     /// Free bytes that cannot serve a request of this size: those in smaller pieces, without the granules that can be put together
@@ -354,6 +369,7 @@ impl<D: Device> Large<D> {
         }
         // During a capture, what can't be waited for would spoil what it is merged with.
         let merged = !self.lanes.is_any_capturing() && self.tiles.merge_all();
+        self.idle_after.merged(merged);
         if merged { self.fit_of_others(request) } else { None }
     }
 
@@ -483,29 +499,6 @@ impl<D: Device> Large<D> {
         for id in self.tiles.free_of(pool) {
             if self.tiles.get(id).kind == Kind::Free && self.tiles.get(id).pool == pool {
                 self.release(id, 0, pending.clone());
-            }
-        }
-    }
-
-    /// Forgets what is over, and merges what waited for different streams.
-    pub fn coalesce(&mut self) {
-        self.cool();
-        for id in self.tiles.free_from(0) {
-            let lanes = &self.lanes;
-            self.tiles.settle(id, |point| lanes.is_done(point));
-        }
-        self.tiles.merge_all();
-        self.dissolve_all();
-    }
-
-    /// Sends the granules of all stitches home that are free as a whole.
-    fn dissolve_all(&mut self) {
-        // What goes home may merge tiles that are still to be looked at: until a round finds nothing.
-        loop {
-            let before = self.stitches.in_use();
-            self.tiles.free_from(GRANULE).into_iter().for_each(|id| self.dissolve(id));
-            if self.stitches.in_use() == before {
-                return;
             }
         }
     }

@@ -185,6 +185,26 @@ impl Tiles {
         self.free_bytes
     }
 
+    /// Bytes in free tiles that have at least so many.
+    pub fn free_bytes_from(&self, size: u64) -> u64 {
+        let mut bytes = 0;
+        self.free.owners().for_each(|owner| self.free.for_each(owner, size, |(have, ..)| bytes += have));
+        bytes
+    }
+
+    /// Places in the table, those of no tile included.
+    pub fn places(&self) -> TileId {
+        self.tiles.len() as TileId
+    }
+
+    /// The end of a portion of the table, which is taken from what may still be looked at.
+    pub fn portion(&self, from: TileId, left: &mut usize) -> TileId {
+        let portion = (self.places().saturating_sub(from) as usize).min(*left);
+        // Nothing is free.
+        *left -= portion.max(1);
+        from + portion as TileId
+    }
+
     /// Takes a tile out of its index, so that its size, pending points or kind can change.
     #[inline]
     fn unindex(&mut self, id: TileId) {
@@ -491,20 +511,37 @@ impl Tiles {
     /// Merges every free tile with its free neighbour, whatever they wait for. Returns whether there was one.
     pub fn merge_all(&mut self) -> bool {
         let mut merged = false;
-        for id in std::mem::take(&mut self.apart) {
-            self.at(id).apart = false;
-            // By now it may be part of another tile, or its place be one's that has nothing to do with it.
-            let Tile { kind: Kind::Free, pool, .. } = *self.get(id) else { continue };
-            let mut first = id;
-            while let Some(before) = self.before(first).filter(|before| self.is_free_in(*before, pool)) {
-                first = before;
-            }
-            while self.after(first).is_some_and(|after| self.is_free_in(after, pool)) {
-                self.merge(first);
-                merged = true;
-            }
+        while let Some(one) = self.merge_next(&mut { usize::MAX }) {
+            merged |= one;
         }
         merged
+    }
+
+    /// Merges one of the free tiles that are noted for it with its free neighbours; so many tiles at most, from which those that were
+    /// looked at are taken. Returns whether it had any, and `None` if none is noted.
+    pub fn merge_next(&mut self, left: &mut usize) -> Option<bool> {
+        let id = self.apart.pop()?;
+        self.at(id).apart = false;
+        *left = left.saturating_sub(1);
+        // By now it may be part of another tile, or its place be one's that has nothing to do with it.
+        let Tile { kind: Kind::Free, pool, .. } = *self.get(id) else { return Some(false) };
+        let mut first = id;
+        let mut merged = false;
+        loop {
+            let Tile { before, after, .. } = *self.get(first);
+            if self.is_free_in(before, pool) {
+                first = before;
+            } else if !self.is_free_in(after, pool) {
+                return Some(merged);
+            }
+            if *left == 0 {
+                self.note_apart(first);
+                return Some(merged);
+            }
+            self.merge(first);
+            merged = true;
+            *left -= 1;
+        }
     }
 }
 
