@@ -62,6 +62,17 @@ impl Blocks {
         found.or_else(|| self.others.get(&address).copied())
     }
 
+    /// The block that begins last up to an address and not in a window before that of `from`, as far as windows tell.
+    pub fn last_between(&self, from: u64, address: u64) -> Option<TileId> {
+        let ((first, _), (last, start)) = (self.place(from)?, self.place(address)?);
+        let within = |window: &usize| {
+            let entry = self.windows[*window];
+            entry != 0 && (*window < last || entry % WINDOW <= start)
+        };
+        let window = (first..=last).rev().find(within)?;
+        Some(((self.windows[window] >> WINDOW_BITS) - 1) as TileId)
+    }
+
     #[inline]
     pub fn remove(&mut self, address: u64) -> Option<TileId> {
         let Some((window, tile)) = self.in_window(address) else { return self.remove_beside(address) };
@@ -105,6 +116,9 @@ mod tests {
                     prop_assert_eq!(blocks.remove(address), model.remove(&address));
                 }
                 prop_assert_eq!(blocks.get(address), model.get(&address).copied());
+                if let Some(last) = blocks.last_between(base, address) {
+                    prop_assert!(model.iter().any(|(known, tile)| *known <= address && *tile == last));
+                }
                 prop_assert_eq!(blocks.is_empty(), model.is_empty());
             }
             for address in [0, base - 256, base + 4 * WINDOW, u64::MAX] {

@@ -115,6 +115,29 @@ impl Sorted {
         Some(first)
     }
 
+    /// Shows entries until enough: the largest first, and the lowest of one size.
+    fn largest_first(&self, mut enough: impl FnMut(Entry) -> bool) -> bool {
+        let mut end = (u64::MAX, 0, 0);
+        loop {
+            let last = match self {
+                Sorted::Short(entries) => entries[..place(entries, end)].last(),
+                Sorted::Long(tree) => tree.range(..end).next_back(),
+            };
+            let Some(&(size, ..)) = last else { return false };
+            let start = (size, 0, 0);
+            let shown = match self {
+                Sorted::Short(entries) => {
+                    entries[place(entries, start)..place(entries, end)].iter().any(|entry| enough(*entry))
+                }
+                Sorted::Long(tree) => tree.range(start..end).any(|entry| enough(*entry)),
+            };
+            if shown {
+                return true;
+            }
+            end = start;
+        }
+    }
+
     fn find(&self, size: u64, mut wanted: impl FnMut(Entry) -> bool) -> Option<Entry> {
         match self {
             Sorted::Short(entries) => {
@@ -228,6 +251,27 @@ impl Bins {
         self.find(size, |entry| fits(entry, size, align)).map(|(.., tile)| tile)
     }
 
+    /// Shows entries of at least so many bytes until enough: the largest first, and the lowest of one size.
+    fn largest_first(&self, least: u64, mut enough: impl FnMut(Entry) -> bool) {
+        let filled = |at: &usize| self.filled[at / 64] & 1 << (at % 64) != 0;
+        for at in (bin_of(least)..BINS).rev().filter(filled) {
+            let Bin { first, others } = &self.bins[at];
+            let mut is_next = true;
+            let mut show = |entry: Entry| {
+                // The first one is the lowest of the least size.
+                let first_now = is_next && entry.0 == first.0;
+                is_next &= !first_now;
+                entry.0 >= least && ((first_now && enough(*first)) || enough(entry))
+            };
+            if others.as_ref().is_some_and(|others| others.largest_first(&mut show)) {
+                return;
+            }
+            if is_next && first.0 >= least && enough(*first) {
+                return;
+            }
+        }
+    }
+
     fn find(&self, size: u64, mut wanted: impl FnMut(Entry) -> bool) -> Option<Entry> {
         let mut next = self.next_filled(bin_of(size));
         while let Some(at) = next {
@@ -337,6 +381,13 @@ impl FreeIndex {
         debug_assert!(none.is_none());
     }
 
+    /// Shows an owner's tiles of at least so many bytes until enough: the largest first, and the lowest of one size.
+    pub fn largest_first(&self, owner: Owner, least: u64, enough: impl FnMut(Entry) -> bool) {
+        if let Some(bins) = self.bins(owner) {
+            bins.largest_first(least, enough);
+        }
+    }
+
     /// Who has free tiles, in order.
     pub fn owners(&self) -> impl Iterator<Item = Owner> + '_ {
         self.owners.iter().filter(|(_, bins)| !bins.is_empty()).map(|(owner, _)| *owner)
@@ -387,7 +438,20 @@ mod tests {
             for owner in index.owners() {
                 index.for_each(owner, 0, |entry| all.push((owner, entry)));
             }
-            prop_assert_eq!(all, model.into_iter().collect::<Vec<_>>());
+            prop_assert_eq!(&all, &model.into_iter().collect::<Vec<_>>());
+            for owner in index.owners() {
+                let mut expected: Vec<_> = all.iter().filter(|(known, _)| *known == owner).map(|(_, entry)| *entry).collect();
+                expected.sort_unstable_by_key(|(size, address, _)| (std::cmp::Reverse(*size), *address));
+                for least in [0, 512, 1088, 1 << 40] {
+                    let mut shown = Vec::new();
+                    index.largest_first(owner, least, |entry| {
+                        shown.push(entry);
+                        false
+                    });
+                    let expected: Vec<_> = expected.iter().filter(|(size, ..)| *size >= least).copied().collect();
+                    prop_assert_eq!(shown, expected);
+                }
+            }
         }
     }
 

@@ -10,8 +10,9 @@
 
 use std::collections::HashSet;
 
-use super::stitches::{Run, Stitch, runs_of};
-use super::tiles::{CHUNKS, Kind, TileId};
+use super::donors::Donors;
+use super::stitches::{Stitch, runs_of};
+use super::tiles::{Kind, TileId};
 use super::{Large, Request};
 use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Granule, Result};
 use crate::pending::Pending;
@@ -30,25 +31,6 @@ pub const LIMIT: DeviceError = DeviceError { call: Call::Create, fault: Fault::L
 
 /// There are no addresses, or not so much memory in all.
 pub const NO_ADDRESSES: DeviceError = DeviceError { call: Call::Reserve, fault: Fault::OutOfMemory };
-
-/// Free granules at home, by tile.
-struct Donors {
-    /// Sorted by slot.
-    runs: Vec<(Run, TileId)>,
-}
-
-impl Donors {
-    fn granules(&self) -> usize {
-        self.runs.iter().map(|(run, _)| run.granules).sum()
-    }
-
-    /// The tile that has all of these.
-    fn tile_of(&self, wanted: Run) -> Option<TileId> {
-        let at = self.runs.partition_point(|(run, _)| run.slot <= wanted.slot).checked_sub(1)?;
-        let (run, tile) = self.runs[at];
-        (wanted.slot + wanted.granules <= run.slot + run.granules).then_some(tile)
-    }
-}
 
 /// Where new granules would be mapped.
 struct Place {
@@ -80,15 +62,14 @@ impl<D: Device> Large<D> {
             self.counters.grows += 1;
             return Ok(self.take(tile, request));
         }
-        let donors = self.donors(request);
-        let tile = match self.reuse(room, &donors) {
+        let tile = match self.reuse(room, request) {
             Some(tile) => {
                 self.counters.stitches_reused += 1;
                 tile
             }
-            None => match self.mend(room, &donors) {
+            None => match self.mend(room, request) {
                 Some(tile) => tile,
-                None => self.build(room, donors, request)?,
+                None => self.build(room, request)?,
             },
         };
         let pending = self.tiles.get(tile).pending.clone();
@@ -101,48 +82,27 @@ impl<D: Device> Large<D> {
         Ok(self.take(tile, request))
     }
 
-    /// The whole free granules that the request's stream may have, or can be made to wait for.
-    fn donors(&self, request: &Request) -> Donors {
-        let mut runs = Vec::new();
-        let chunks = self.tiles.free_of(CHUNKS);
-        for id in self.tiles.free_from(GRANULE).into_iter().chain(chunks) {
-            if !self.is_usable(id, request) {
-                continue;
-            }
-            let tile = self.tiles.get(id);
-            let mut slot = self.slot(tile.address.next_multiple_of(GRANULE));
-            let end = self.slot(tile.end());
-            while slot < end {
-                let granules = self.home[slot..end].iter().take_while(|home| **home != 0).count();
-                if granules > 0 {
-                    runs.push((Run { slot, granules }, id));
-                }
-                slot += granules + 1;
-            }
-        }
-        runs.sort_unstable_by_key(|(run, _)| run.slot);
-        Donors { runs }
-    }
-
     /// Puts the smallest stitch to use that is large enough and whose granules are all free.
-    fn reuse(&mut self, room: u64, donors: &Donors) -> Option<TileId> {
+    fn reuse(&mut self, room: u64, request: &Request) -> Option<TileId> {
         let kept = &self.stitches.kept;
-        let fits =
-            |at: &usize| kept[*at].size() >= room && kept[*at].runs.iter().all(|run| donors.tile_of(*run).is_some());
-        let at = (0..kept.len()).filter(fits).min_by_key(|at| kept[*at].granules())?;
+        let mut fits: Vec<_> = (0..kept.len()).filter(|at| kept[*at].size() >= room).collect();
+        fits.sort_by_key(|at| kept[*at].granules());
+        let (at, homes) = fits.into_iter().find_map(|at| Some((at, self.homes_of(&kept[at].runs, request)?)))?;
         let stitch = self.stitches.kept.swap_remove(at);
-        Some(self.use_stitch(stitch, |run| donors.tile_of(run)))
+        Some(self.use_stitch(stitch, |run| homes.tile_of(run)))
     }
 
     /// Puts a stitch to use some of whose granules are not free: others are mapped in their places. It is the one that needs the
     /// fewest, and few together with what was replaced in it before: two requests that take turns would each undo what the other one
     /// needs, for ever. So a new one costs little more than twice what was mended till then.
-    fn mend(&mut self, room: u64, donors: &Donors) -> Option<TileId> {
-        if self.stitches.kept.iter().any(|stitch| stitch.size() >= room) {
-            // What is unmapped must be known to be over; work that is not stays as it is.
-            self.lanes.refresh(u64::MAX, true);
-        }
-        let is_free = |slot: usize| donors.tile_of(Run { slot, granules: 1 }).is_some();
+    fn mend(&mut self, room: u64, request: &Request) -> Option<TileId> {
+        let large =
+            self.stitches.kept.iter().map(Stitch::granules).filter(|granules| *granules as u64 * GRANULE >= room);
+        // What is left of a stitch, and others for all that is missing.
+        let most = 2 * large.max()?;
+        // What is unmapped must be known to be over; work that is not stays as it is.
+        self.lanes.refresh(u64::MAX, true);
+        let donors = self.donors(request, most);
         let mut best: Option<(usize, usize)> = None;
         for (at, stitch) in self.stitches.kept.iter().enumerate() {
             let granules = stitch.granules();
@@ -150,7 +110,7 @@ impl<D: Device> Large<D> {
             if stitch.size() < room || granules > donors.granules() || !over {
                 continue;
             }
-            let missing = stitch.slots().into_iter().filter(|slot| !is_free(*slot)).count();
+            let missing = self.donors_at(&stitch.slots(), request).iter().filter(|tile| tile.is_none()).count();
             if (missing + stitch.mended) * 100 < granules * MENDED && best.is_none_or(|(fewest, _)| missing < fewest) {
                 best = Some((missing, at));
             }
@@ -160,17 +120,18 @@ impl<D: Device> Large<D> {
         let mut slots = stitch.slots();
         let own: HashSet<usize> = slots.iter().copied().collect();
         // The largest tiles first, as for a new one.
-        let others = self.choose(missing + slots.len(), donors);
+        let others = self.choose(missing + slots.len(), &donors);
         let mut others =
             others.into_iter().flat_map(|run| run.slot..run.slot + run.granules).filter(|slot| !own.contains(slot));
+        let free = self.donors_at(&slots, request);
         let mut mapped = vec![true; slots.len()];
         let mut from = 0;
         while from < slots.len() {
-            if is_free(slots[from]) {
+            if free[from].is_some() {
                 from += 1;
                 continue;
             }
-            let to = (from..slots.len()).find(|at| is_free(slots[*at])).unwrap_or(slots.len());
+            let to = (from..slots.len()).find(|at| free[*at].is_some()).unwrap_or(slots.len());
             let new: Vec<usize> = others.by_ref().take(to - from).collect();
             let address = stitch.address + from as u64 * GRANULE;
             if new.len() < to - from || !self.remap(address, &new, &mut mapped[from..to]) {
@@ -181,9 +142,11 @@ impl<D: Device> Large<D> {
             from = to;
         }
         self.counters.granules_remapped += missing as u64;
-        stitch.runs = runs_of(&slots);
+        stitch.runs = self.runs_in_tiles(&slots, request);
         stitch.mended += missing;
-        Some(self.use_stitch(stitch, |run| donors.tile_of(run)))
+        let homes = self.homes_of(&stitch.runs, request);
+        debug_assert!(homes.is_some(), "what was chosen is free");
+        Some(self.use_stitch(stitch, |run| homes.as_ref()?.tile_of(run)))
     }
 
     /// Maps the granules of these homes in the place of others. What is mapped afterwards is noted.
@@ -216,8 +179,9 @@ impl<D: Device> Large<D> {
     }
 
     /// Creates as little memory as will do. Returns the free tile that has the room.
-    fn build(&mut self, room: u64, donors: Donors, request: &Request) -> Result<TileId> {
+    fn build(&mut self, room: u64, request: &Request) -> Result<TileId> {
         let granules = room.div_ceil(GRANULE) as usize;
+        let donors = self.donors(request, granules);
         let missing = granules.saturating_sub(donors.granules());
         if missing == 0 {
             return self.stitch(granules, &donors);
@@ -227,7 +191,7 @@ impl<D: Device> Large<D> {
         }
         let place = self.place(missing as u64 * GRANULE, None).ok_or(NO_ADDRESSES)?;
         self.extend(place)?;
-        let donors = self.donors(request);
+        let donors = self.donors(request, granules);
         if donors.granules() < granules {
             return Err(NO_ADDRESSES);
         }
@@ -294,27 +258,6 @@ impl<D: Device> Large<D> {
         self.counters.granules_remapped += granules.len() as u64;
         let stitch = self.new_stitch(tile, runs);
         Ok(self.use_stitch(stitch, |run| donors.tile_of(run)))
-    }
-
-    /// Whole granules from the largest tiles first, and there from the high end. Those of chunks come last: small blocks will
-    /// want them again.
-    fn choose(&self, granules: usize, donors: &Donors) -> Vec<Run> {
-        let mut runs = donors.runs.clone();
-        runs.sort_by_key(|(run, tile)| {
-            let tile = self.tiles.get(*tile);
-            (tile.pool, std::cmp::Reverse(tile.size), run.slot)
-        });
-        let mut chosen = Vec::new();
-        let mut missing = granules;
-        for (run, _) in runs {
-            let take = run.granules.min(missing);
-            if take == 0 {
-                break;
-            }
-            chosen.push(Run { slot: run.slot + run.granules - take, granules: take });
-            missing -= take;
-        }
-        chosen
     }
 
     /// New granules, spare ones first.

@@ -69,6 +69,7 @@ fn a_million_free_blocks() {
             time("grow", || holes.large.grow(&request)).0.expect("the device has room");
         }
         time("free_below", || holes.large.free_below(4 * GRANULE));
+        time("maintain", || holes.large.maintain(1, 1 << 40, 16));
         time("maintain, nothing idle", || holes.large.maintain(1, 1 << 40, 16));
         for sweep in ["a sweep", "another"] {
             holes.large.begin_to_coalesce();

@@ -12,6 +12,7 @@
 mod blocks;
 mod chunks;
 mod coalesce;
+mod donors;
 mod free_index;
 mod grow;
 mod idle;

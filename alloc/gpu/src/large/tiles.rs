@@ -16,6 +16,9 @@ pub type TileId = u32;
 
 const NONE: TileId = TileId::MAX;
 
+/// The tile at the beginning of the range: what is cut or merged keeps the number of its first part.
+pub const FIRST: TileId = 0;
+
 /// Graphs that are captured have pools of their own; 0 is the common one.
 pub type PoolId = u32;
 
@@ -85,11 +88,11 @@ impl Owner {
         Owner(u64::from(tile.pool) << 32 | u64::from(lane))
     }
 
-    fn pool(self) -> PoolId {
+    pub fn pool(self) -> PoolId {
         (self.0 >> 32) as PoolId
     }
 
-    fn is_common(self) -> bool {
+    pub fn is_common(self) -> bool {
         self.pool() == 0
     }
 }
@@ -471,6 +474,24 @@ impl Tiles {
         let mut found = Vec::new();
         self.common_owners().for_each(|owner| self.free.for_each(owner, size, |(.., id)| found.push(id)));
         found
+    }
+
+    /// Shows the free tiles of each of some owners, the largest first and of one size the lowest, until what `show` returns is as much
+    /// as is wanted.
+    pub fn largest_first(
+        &self,
+        is_one: impl Fn(Owner) -> bool,
+        least: u64,
+        wanted: usize,
+        mut show: impl FnMut(TileId) -> usize,
+    ) {
+        for owner in self.free.owners().filter(|owner| is_one(*owner)) {
+            let mut have = 0;
+            self.free.largest_first(owner, least, |(.., id)| {
+                have += show(id);
+                have >= wanted
+            });
+        }
     }
 
     /// The free tiles of a pool.

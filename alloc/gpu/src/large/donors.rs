@@ -1,0 +1,143 @@
+//! Which free granules a growth may take: the largest free tiles' first.
+//!
+//! Only as much of the index is read as the growth needs, and a granule that is wanted by its place is found from the blocks before it:
+//! with many free tiles, nobody may hold the lock while all are looked at.
+
+use std::cmp::Reverse;
+
+use super::stitches::Run;
+use super::tiles::{CHUNKS, FIRST, Kind, Owner, TileId};
+use super::{Large, Request};
+use crate::device::{Device, GRANULE};
+
+/// Free granules at home, by tile.
+#[derive(Default)]
+pub struct Donors {
+    /// Sorted by slot.
+    runs: Vec<(Run, TileId)>,
+}
+
+impl Donors {
+    pub fn granules(&self) -> usize {
+        self.runs.iter().map(|(run, _)| run.granules).sum()
+    }
+
+    /// The tile that has all of these.
+    pub fn tile_of(&self, wanted: Run) -> Option<TileId> {
+        let at = self.runs.partition_point(|(run, _)| run.slot <= wanted.slot).checked_sub(1)?;
+        let (run, tile) = self.runs[at];
+        (wanted.slot + wanted.granules <= run.slot + run.granules).then_some(tile)
+    }
+}
+
+impl<D: Device> Large<D> {
+    /// Whole free granules that the request's stream may have, or can be made to wait for: at least so many, if there are. Those that
+    /// [`Large::choose`] takes first are among them.
+    pub(super) fn donors(&self, request: &Request, granules: usize) -> Donors {
+        let mut donors = Donors::default();
+        for is_donor in [Owner::is_common, |owner: Owner| owner.pool() == CHUNKS] {
+            if donors.granules() >= granules {
+                break;
+            }
+            // Each owner may be the one whose tiles are the largest.
+            self.tiles.largest_first(is_donor, GRANULE, granules, |id| {
+                let before = donors.runs.len();
+                if self.is_usable(id, request) {
+                    self.add_runs(id, &mut donors.runs);
+                }
+                donors.runs[before..].iter().map(|(run, _)| run.granules).sum()
+            });
+        }
+        donors.runs.sort_unstable_by_key(|(run, _)| run.slot);
+        donors
+    }
+
+    /// Adds the whole granules of a tile that are at home.
+    fn add_runs(&self, id: TileId, runs: &mut Vec<(Run, TileId)>) {
+        let tile = self.tiles.get(id);
+        let mut slot = self.slot(tile.address.next_multiple_of(GRANULE));
+        let end = self.slot(tile.end());
+        while slot < end {
+            let granules = self.home[slot..end].iter().take_while(|home| **home != 0).count();
+            if granules > 0 {
+                runs.push((Run { slot, granules }, id));
+            }
+            slot += granules + 1;
+        }
+    }
+
+    /// The tiles that have these granules, each run in one tile. `None` if a run is not free for the request.
+    pub(super) fn homes_of(&self, runs: &[Run], request: &Request) -> Option<Donors> {
+        let mut runs = runs.to_vec();
+        runs.sort_unstable_by_key(|run| run.slot);
+        let mut near = FIRST;
+        let mut home = |run: Run| {
+            let id = self.donor_at(run.slot, request, &mut near)?;
+            let end = self.address_of_slot(run.slot + run.granules);
+            (end <= self.tiles.get(id).end()).then_some((run, id))
+        };
+        Some(Donors { runs: runs.into_iter().map(&mut home).collect::<Option<_>>()? })
+    }
+
+    /// The free tiles that the granules at home in these slots are in, of those that the request may have.
+    pub(super) fn donors_at(&self, slots: &[usize], request: &Request) -> Vec<Option<TileId>> {
+        let mut order: Vec<usize> = (0..slots.len()).collect();
+        order.sort_unstable_by_key(|at| slots[*at]);
+        let mut tiles = vec![None; slots.len()];
+        let mut near = FIRST;
+        for at in order {
+            tiles[at] = self.donor_at(slots[at], request, &mut near);
+        }
+        tiles
+    }
+
+    /// The runs of these slots, each in one tile: neighbours that wait for different streams are two.
+    pub(super) fn runs_in_tiles(&self, slots: &[usize], request: &Request) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut last = None;
+        for (slot, tile) in slots.iter().zip(self.donors_at(slots, request)) {
+            match runs.last_mut() {
+                Some(run) if run.slot + run.granules == *slot && tile == last => run.granules += 1,
+                _ => runs.push(Run { slot: *slot, granules: 1 }),
+            }
+            last = tile;
+        }
+        runs
+    }
+
+    /// The free tile that the granule at home in a slot is in, if the request may have it. It is looked for from the last block before
+    /// it on, or from a tile before it that the last look-up has left `near`.
+    fn donor_at(&self, slot: usize, request: &Request, near: &mut TileId) -> Option<TileId> {
+        let address = self.address_of_slot(slot);
+        let mut id = self.blocks.last_between(self.tiles.get(*near).address, address).unwrap_or(*near);
+        while self.tiles.get(id).end() <= address {
+            id = self.tiles.after(id)?;
+        }
+        *near = id;
+        let tile = self.tiles.get(id);
+        let free = tile.kind == Kind::Free && (tile.pool == 0 || tile.pool == CHUNKS);
+        let whole = tile.address <= address && address + GRANULE <= tile.end();
+        (free && whole && self.is_usable(id, request)).then_some(id)
+    }
+
+    /// Whole granules from the largest tiles first, and there from the high end. Those of chunks come last: small blocks will
+    /// want them again.
+    pub(super) fn choose(&self, granules: usize, donors: &Donors) -> Vec<Run> {
+        let mut runs = donors.runs.clone();
+        runs.sort_by_cached_key(|(run, tile)| {
+            let tile = self.tiles.get(*tile);
+            (tile.pool, Reverse(tile.size), run.slot)
+        });
+        let mut chosen = Vec::new();
+        let mut missing = granules;
+        for (run, _) in runs {
+            let take = run.granules.min(missing);
+            if take == 0 {
+                break;
+            }
+            chosen.push(Run { slot: run.slot + run.granules - take, granules: take });
+            missing -= take;
+        }
+        chosen
+    }
+}
