@@ -62,14 +62,14 @@ impl Blocks {
         found.or_else(|| self.others.get(&address).copied())
     }
 
-    /// The block that begins last up to an address and not in a window before that of `from`, as far as windows tell.
-    pub fn last_between(&self, from: u64, address: u64) -> Option<TileId> {
-        let ((first, _), (last, start)) = (self.place(from)?, self.place(address)?);
+    /// The block that begins last up to an address, as far as windows tell, if it is in one of these, counted down from the address's.
+    pub fn last_before(&self, address: u64, windows: std::ops::Range<usize>) -> Option<TileId> {
+        let (last, start) = self.place(address)?;
         let within = |window: &usize| {
             let entry = self.windows[*window];
             entry != 0 && (*window < last || entry % WINDOW <= start)
         };
-        let window = (first..=last).rev().find(within)?;
+        let window = windows.map_while(|back| last.checked_sub(back)).find(within)?;
         Some(((self.windows[window] >> WINDOW_BITS) - 1) as TileId)
     }
 
@@ -116,7 +116,7 @@ mod tests {
                     prop_assert_eq!(blocks.remove(address), model.remove(&address));
                 }
                 prop_assert_eq!(blocks.get(address), model.get(&address).copied());
-                if let Some(last) = blocks.last_between(base, address) {
+                if let Some(last) = blocks.last_before(address, 0..4) {
                     prop_assert!(model.iter().any(|(known, tile)| *known <= address && *tile == last));
                 }
                 prop_assert_eq!(blocks.is_empty(), model.is_empty());

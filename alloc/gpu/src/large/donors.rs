@@ -10,6 +10,9 @@ use super::tiles::{CHUNKS, FIRST, Kind, Owner, TileId};
 use super::{Large, Request};
 use crate::device::{Device, GRANULE};
 
+/// Windows of the table of blocks that are read in the time in which a tile is.
+const WINDOWS_A_TILE: usize = 16;
+
 /// Free granules at home, by tile.
 #[derive(Default)]
 pub struct Donors {
@@ -106,11 +109,19 @@ impl<D: Device> Large<D> {
     }
 
     /// The free tile that the granule at home in a slot is in, if the request may have it. It is looked for from the last block before
-    /// it on, or from a tile before it that the last look-up has left `near`.
+    /// it on and, since that may be far, from a tile before it that the last look-up has left `near`, in turn.
     fn donor_at(&self, slot: usize, request: &Request, near: &mut TileId) -> Option<TileId> {
         let address = self.address_of_slot(slot);
-        let mut id = self.blocks.last_between(self.tiles.get(*near).address, address).unwrap_or(*near);
+        let (mut id, mut block, mut seen) = (*near, None, 0);
         while self.tiles.get(id).end() <= address {
+            if block.is_none() {
+                block = self.blocks.last_before(address, seen..seen + WINDOWS_A_TILE);
+                seen += WINDOWS_A_TILE;
+                if let Some(block) = block.filter(|block| self.tiles.get(*block).address > self.tiles.get(id).address) {
+                    id = block;
+                    continue;
+                }
+            }
             id = self.tiles.after(id)?;
         }
         *near = id;
