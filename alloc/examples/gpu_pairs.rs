@@ -38,7 +38,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-/// Nanoseconds of an allocation of 100 blocks of 1 KiB to 4 MiB: at first, after 50 rounds of churn and after 100 more.
+/// Nanoseconds of an allocation of 100 blocks of 1 KiB to 4 MiB, each doubling as likely: at first, after 50 rounds of churn and after
+/// 100 more.
 fn phases<D: Device>(device: &Arc<D>) -> Result<(), Box<dyn std::error::Error>> {
     println!("{:>12} {:>10} {:>10}  ns an allocation, median of {ROUNDS}", "phase", "plain", "recorded");
     let mut times: [[Vec<f64>; 2]; 3] = Default::default();
@@ -66,16 +67,21 @@ fn phases_of<D: Device>(pool: &Pool<D>) -> Result<[f64; 3], gpu::PoolError> {
         random ^= random << 17;
         random
     };
-    let size = |random: u64| 1024 + random % ((4 << 20) - 1023);
+    let size = |random: u64| {
+        let doubling = 1024 << (random % 12);
+        doubling + (random >> 8) % (doubling + 1)
+    };
     let sizes: Vec<u64> = (0..BLOCKS).map(|_| size(next())).collect();
-    let measure = || {
+    let mut blocks = Vec::with_capacity(BLOCKS);
+    let mut measure = || {
         let mut times = Vec::new();
         for _ in 0..21 {
             let began = Instant::now();
-            let blocks =
-                sizes.iter().map(|size| pool.allocate(*size, Stream::LEGACY)).collect::<Result<Vec<_>, _>>()?;
+            for size in &sizes {
+                blocks.push(pool.allocate(*size, Stream::LEGACY)?);
+            }
             times.push(began.elapsed().as_nanos() as f64 / BLOCKS as f64);
-            blocks.into_iter().try_for_each(|block| pool.free(block, Stream::LEGACY))?;
+            blocks.drain(..).try_for_each(|block| pool.free(block, Stream::LEGACY))?;
         }
         Ok::<_, gpu::PoolError>(median(times))
     };

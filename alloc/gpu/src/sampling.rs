@@ -6,10 +6,13 @@
 //! sampled with probability `p = 1 - exp(-b / period)` and stands for `1 / p` blocks.
 //!
 //! Blocks of a mebibyte and more are nearly all sampled at the usual period. What that may cost is bounded: a thread has a bucket
-//! of samples that fills up at its share of a rate, and while it is empty the classes that bring most of them get a longer period, as
-//! much longer as their latest samples came too fast. Rate and buckets are those of all threads together, for samples take locks:
-//! sixteen threads that each took all of it would wait for these locks for most of their time, and so never be too fast. Weights
-//! follow the period that a budget was drawn with, so nothing is biased.
+//! of samples that fills up at its share of a rate, and while it is empty the thread's period is raised, by as much as its latest
+//! samples came too fast. The period is that of all classes: one by one, each of them would have to come too fast first. Rate
+//! and buckets are those of all threads together, for samples take locks: sixteen threads that each took all of it would wait for
+//! these locks for most of their time, and so never be too fast.
+//!
+//! What is left to the next point of a Poisson process is distributed like the distance of any two, so a budget that is scaled
+//! with the period is as good as one that was drawn with the new one. Weights follow the period; nothing is biased.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,35 +34,23 @@ const THREAD_MIN: u64 = 256;
 static THREADS: AtomicU64 = AtomicU64::new(0);
 /// Doublings of the period, at most: from 512 KiB to 16 TiB.
 const LEVEL_MAX: u8 = 25;
-/// Samples of a class in a time of too many, after which its period is raised.
+/// Samples in a row that come too fast, after which the period is raised.
 const PATIENCE: u8 = 4;
 /// Doublings at once, at most: four samples say little of how fast they come.
 const DOUBLINGS: u32 = 4;
 const SECOND: u64 = 1_000_000_000;
 
-#[derive(Clone, Copy, Default)]
-struct Budget {
-    /// The period that the bytes left were drawn with.
-    period: u64,
-    /// Times that the period was doubled.
-    level: u8,
-    /// Samples that came too fast since.
-    haste: u8,
-    /// The time before the first of them.
-    hasty_since: u64,
-}
-
 /// A thread's budgets for one pool.
 pub struct Budgets {
     /// Bytes to the next sample; at most 0: the next block is it, or the period has to be asked for.
     left: [i64; LARGE + 1],
-    budgets: [Budget; LARGE + 1],
+    /// The recorder's period that these were drawn with, before it was raised; 0: they have to be drawn.
+    period: u64,
+    /// Times that it was doubled.
+    level: u8,
     random: u64,
     began: Instant,
-    /// When the latest sample was taken, in nanoseconds since the beginning.
-    latest: u64,
-    /// Nanoseconds that it takes to fill the bucket.
-    missing: u64,
+    pace: Pace,
 }
 
 impl Budgets {
@@ -75,8 +66,7 @@ impl Budgets {
         let time =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64);
         let random = (place ^ time).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let (left, budgets) = ([0; LARGE + 1], [Budget::default(); LARGE + 1]);
-        Budgets { left, budgets, random, began, latest: 0, missing: 0 }
+        Budgets { left: [0; LARGE + 1], period: 0, level: 0, random, began, pace: Pace::default() }
     }
 
     /// Whether [`Budgets::spend`] would say so of a block.
@@ -96,77 +86,117 @@ impl Budgets {
     /// The thread's period may be another one: the next block of each class asks.
     pub fn look_again(&mut self) {
         self.left = [0; LARGE + 1];
-        self.budgets.iter_mut().for_each(|budget| budget.period = 0);
+        self.period = 0;
     }
 
     /// Whether the block of `bytes` bytes whose bytes were just spent is to be recorded: its weight.
     #[cold]
     pub fn sample(&mut self, class: usize, bytes: u64, recorder: &dyn Recorder) -> Option<u64> {
         let Some(period) = recorder.period() else {
-            self.left[class] = i64::MAX;
+            self.look_again();
+            self.left = [i64::MAX; LARGE + 1];
             return None;
         };
         if period <= 1 {
-            self.left[class] = 0;
-            self.budgets[class].period = 0;
+            self.look_again();
             return Some(OBJECT_ONE);
         }
-        if self.budgets[class].period == 0 {
-            // The first block of a class, or of a thread that recorded everything till now: it may be a sample, too.
-            self.draw(class, period);
+        if self.period == 0 {
+            // The first block, or the first after a time in which everything or nothing was recorded: it may be a sample, too.
+            self.period = period;
+            (0..=LARGE).for_each(|class| self.draw(class));
             if !self.spend(class, bytes) {
                 return None;
             }
         }
-        let weight = weight(bytes, self.budgets[class].period);
-        self.govern(class, recorder.samples_per_second(), self.began.elapsed().as_nanos() as u64);
-        self.draw(class, period);
+        let weight = weight(bytes, self.raised());
+        let level = match recorder.samples_per_second() {
+            0 => 0,
+            rate => self.pace.level(self.level, rate, self.began.elapsed().as_nanos() as u64),
+        };
+        if period != self.period {
+            (self.period, self.level) = (period, level);
+            (0..=LARGE).for_each(|class| self.draw(class));
+        } else {
+            self.scale(level);
+            self.draw(class);
+        }
         Some(weight)
     }
 
-    fn draw(&mut self, class: usize, period: u64) {
-        let budget = &mut self.budgets[class];
-        budget.period = period << budget.level;
-        // Uniform in (0, 1): never 0.
-        let uniform = ((random(&mut self.random) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-        self.left[class] = (-uniform.ln() * budget.period as f64) as i64 + 1;
+    /// To be called now and then: a thread whose samples don't come any more does not wait for them at the pace of its busiest time.
+    pub fn relax(&mut self) {
+        let level = self.pace.after_silence(self.level, self.began.elapsed().as_nanos() as u64);
+        self.scale(level);
     }
 
-    /// Notes a sample of a class, `now` nanoseconds after the beginning, before its budget is drawn anew. All threads together may
-    /// take so many a second; 0: any number.
-    fn govern(&mut self, class: usize, rate: u64, now: u64) {
-        let budget = &mut self.budgets[class];
-        if rate == 0 {
-            budget.level = 0;
-            return;
-        }
-        let before = std::mem::replace(&mut self.latest, now);
-        let threads = THREADS.load(Ordering::Relaxed).max(1);
-        let sample = SECOND / (rate / threads).max(THREAD_MIN.min(rate)).min(SECOND);
-        let empty = (BURST / threads).max(BURST_MIN) * sample;
-        self.missing = (self.missing + sample).saturating_sub(now - before).min(empty);
-        if self.missing == empty {
-            budget.hurry(before, now, sample);
-        } else if self.missing < empty / 4 * 3 {
-            budget.haste = 0;
-            budget.level = budget.level.saturating_sub(1);
-        }
+    /// The period that the budgets are of.
+    fn raised(&self) -> u64 {
+        self.period.saturating_mul(1 << self.level)
+    }
+
+    fn draw(&mut self, class: usize) {
+        // Uniform in (0, 1): never 0.
+        let uniform = ((random(&mut self.random) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+        self.left[class] = (-uniform.ln() * self.raised() as f64) as i64 + 1;
+    }
+
+    /// Goes to another level.
+    fn scale(&mut self, level: u8) {
+        let (up, down) = (level.saturating_sub(self.level), self.level.saturating_sub(level));
+        self.level = level;
+        self.left.iter_mut().for_each(|left| *left = left.saturating_mul(1 << up) >> down);
     }
 }
 
-impl Budget {
-    /// Notes a sample that came too fast, after another one of any class. After some of them the period is raised so that such would
-    /// come `apart` nanoseconds apart.
-    fn hurry(&mut self, before: u64, now: u64, apart: u64) {
+/// How fast a thread's samples come.
+#[derive(Default)]
+struct Pace {
+    /// When the latest one was taken, in nanoseconds since the beginning.
+    latest: u64,
+    /// Nanoseconds that were the thread's share then.
+    apart: u64,
+    /// Nanoseconds that it takes to fill the bucket.
+    missing: u64,
+    /// Samples in a row that came while it was empty.
+    haste: u8,
+    /// The time before the first of them.
+    hasty_since: u64,
+}
+
+impl Pace {
+    /// The level after a sample that was taken `now` nanoseconds after the beginning; all threads together may take `rate` a second.
+    ///
+    /// It rises while the bucket is empty, by as much as the last samples came too fast, and falls by one with a sample that came
+    /// late while there is something in the bucket.
+    fn level(&mut self, level: u8, rate: u64, now: u64) -> u8 {
+        let before = std::mem::replace(&mut self.latest, now);
+        let threads = THREADS.load(Ordering::Relaxed).max(1);
+        let apart = SECOND / (rate / threads).max(THREAD_MIN.min(rate)).min(SECOND);
+        let empty = (BURST / threads).max(BURST_MIN) * apart;
+        self.apart = apart;
+        self.missing = (self.missing + apart).saturating_sub(now - before).min(empty);
+        if self.missing < empty {
+            self.haste = 0;
+            let is_late = now - before >= apart && self.missing < empty / 4 * 3;
+            return level.saturating_sub(u8::from(is_late));
+        }
         if self.haste == 0 {
             self.hasty_since = before;
         }
         self.haste += 1;
-        if self.haste == PATIENCE {
-            self.haste = 0;
-            let too_fast = u64::from(PATIENCE) * apart / (now - self.hasty_since).max(1);
-            self.level = (self.level + too_fast.max(2).ilog2().min(DOUBLINGS) as u8).min(LEVEL_MAX);
+        if self.haste < PATIENCE {
+            return level;
         }
+        self.haste = 0;
+        let too_fast = u64::from(PATIENCE) * apart / (now - self.hasty_since).max(1);
+        (level + too_fast.max(2).ilog2().min(DOUBLINGS) as u8).min(LEVEL_MAX)
+    }
+
+    /// The level if there has been no sample until `now`: as many doublings fewer as the silence is longer than the share, but for two.
+    fn after_silence(&self, level: u8, now: u64) -> u8 {
+        let shares = (now - self.latest).checked_div(self.apart).unwrap_or(0);
+        level.saturating_sub((shares / 4).checked_ilog2().unwrap_or(0) as u8)
     }
 }
 
@@ -225,7 +255,7 @@ mod tests {
         let (mut samples, mut objects, mut variance) = (0, 0.0, 0.0);
         for _ in 0..blocks {
             // A block is sampled with the probability p and stands for 1 / p then.
-            let p = -f64::exp_m1(-(bytes as f64) / budgets.budgets[class].period.max(1) as f64);
+            let p = -f64::exp_m1(-(bytes as f64) / budgets.raised().max(1) as f64);
             variance += (1.0 - p) / p;
             if budgets.spend(class, bytes)
                 && let Some(weight) = budgets.sample(class, bytes, recorder)
@@ -271,7 +301,20 @@ mod tests {
             threads[0].spend(LARGE, 64 << 20);
             threads[0].sample(LARGE, 64 << 20, &recorder);
         }
-        assert!(threads[0].budgets[LARGE].level > 0, "its period was raised");
+        assert!(threads[0].level > 0, "its period was raised");
+    }
+
+    #[test]
+    fn a_thread_that_was_busy_and_is_not_any_more_is_sampled_as_before() {
+        let mut budgets = Budgets::new();
+        run(&mut budgets, LARGE, 64 << 20, 1_000_000, &Fixed(Some(512 << 10), 10_000));
+        assert!(budgets.level > 8, "{}", budgets.level);
+        for _ in 0..4 {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            budgets.relax();
+        }
+        assert_eq!(budgets.level, 0);
+        assert!(budgets.left.iter().all(|left| *left < 100 << 20), "{:?}", budgets.left);
     }
 
     #[test]

@@ -47,6 +47,7 @@ impl<D: Device> Shared<D> {
         let version = self.read.version.load(Ordering::Relaxed);
         if knowledge.version != version {
             knowledge.known.clear();
+            knowledge.budgets.relax();
             // SAFETY: this is the owning thread, which has the lock.
             let lists = unsafe { cache.lists() };
             let blocks = lists.drain();
