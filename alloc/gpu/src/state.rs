@@ -17,6 +17,8 @@ use report::{CoreCounters, SmallCounts};
 
 /// What small blocks may hold beyond half as much again as the program has of them.
 const HOARD: u64 = 2 * CHUNK;
+/// Times in a second that caches are emptied because of that, before memory is mapped for small blocks.
+const HOARDS: u32 = 32;
 /// Tiles that a round of background work looks at for merging while the lock is held.
 const TILES_IN_A_ROUND: usize = 512;
 const MS: u64 = 1_000_000;
@@ -53,6 +55,8 @@ pub struct Core<D: Device> {
     last_round: u64,
     last_defrag: u64,
     pub publisher: Publisher,
+    /// Times in this second that caches may yet be emptied before memory is mapped for small blocks.
+    hoards_left: u32,
 }
 
 impl<D: Device> Core<D> {
@@ -81,6 +85,7 @@ impl<D: Device> Core<D> {
             last_round: now,
             last_defrag: now,
             publisher,
+            hoards_left: HOARDS,
         }
     }
 
@@ -386,6 +391,7 @@ impl<D: Device> Core<D> {
         if now.saturating_sub(self.since_largest) >= SECOND as u64 {
             self.largest_before = std::mem::take(&mut self.largest_request);
             self.since_largest = now;
+            self.hoards_left = HOARDS;
         }
         if self.publisher.is_due() {
             self.publish();
@@ -444,11 +450,19 @@ impl<D: Device> Core<D> {
         held - self.large.held()
     }
 
-    /// Whether small blocks hold so much more than the program has of them that what caches have should be used first. What a
-    /// program swings by has to stay in caches, or they are emptied again and again.
+    /// Whether small blocks hold so much more than the program has of them that what caches have should be used before memory is
+    /// mapped for a large block.
     pub fn hoards(&self) -> bool {
-        let used = if self.uncounted { self.slabs.out() } else { self.small_counts().usage() };
+        let used = self.small_usage();
         self.slabs.chunk_bytes() > used + used / 2 + HOARD
+    }
+
+    /// The same before memory is mapped for small blocks, so often in a second. What a program swings by has to stay in caches, or
+    /// they are emptied again and again while other threads wait.
+    pub fn is_hoard_due(&mut self) -> bool {
+        let due = self.hoards_left > 0 && self.hoards();
+        self.hoards_left -= u32::from(due);
+        due
     }
 
     /// Other settings, from now on.

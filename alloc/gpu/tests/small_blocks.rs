@@ -263,6 +263,33 @@ fn blocks_that_come_and_go_in_numbers_stay_with_their_thread() {
 }
 
 #[test]
+fn caches_keep_what_a_program_on_many_streams_swings_by() {
+    let program = Program::new(4096 * MIB);
+    let mut random = 1u64;
+    let mut live: Vec<_> = (0..8).map(|_| (program.device.stream(), [0; 64])).collect();
+    let mut replace_all = |rounds: usize| {
+        for at in 0..rounds * 64 {
+            for (stream, blocks) in &mut live {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let block = &mut blocks[at % 64];
+                if *block != 0 {
+                    program.pool.free(*block, *stream).unwrap();
+                }
+                *block = program.pool.allocate(256 + random % (MIB - 255), *stream).unwrap();
+            }
+        }
+    };
+    replace_all(5000);
+    let before = program.pool.stats();
+    replace_all(5000);
+    let stats = program.pool.stats();
+    let (misses, pairs) = (stats.cache_misses - before.cache_misses, stats.allocation_count - before.allocation_count);
+    assert!(misses < pairs / 5_000, "{misses} slabs for {pairs} blocks");
+}
+
+#[test]
 fn without_counts_the_usage_is_what_is_out_of_the_slabs() {
     let program = Program::with(64 * MIB, Config { enable_stats: false, ..Config::default() });
     let stream = program.device.stream();

@@ -98,23 +98,21 @@ impl<D: Device> Shared<D> {
         }
         let mut core = lock(&self.core);
         core.counters.global_hits += u64::from(!blocks.is_empty());
-        if blocks.is_empty()
-            && core.take_from_reserve(class, lane, batch, &mut blocks) == 0
-            && core.take_from_new_slab(class, lane, stream, false, batch, &mut blocks)? == 0
-        {
+        let found = !blocks.is_empty()
+            || core.take_from_reserve(class, lane, batch, &mut blocks) > 0
+            || core.take_from_new_slab(class, lane, stream, false, batch, &mut blocks)? > 0;
+        let hoards = !found && core.is_hoard_due();
+        drop(core);
+        if !found {
             // SAFETY: as above; `list` is not used again.
             let own = || self.reclaim(unsafe { cache.lists() }.drain());
-            let hoards = core.hoards();
-            drop(core);
             if hoards {
                 own();
             }
             let mut take = |core: &mut Core<D>| core.take_from_new_slab(class, lane, stream, true, batch, &mut blocks);
             let first = take(&mut lock(&self.core));
             self.climb(first, size_of(class), stream, own, take)?;
-            core = lock(&self.core);
         }
-        drop(core);
         // SAFETY: as above.
         let list = unsafe { cache.lists() }.get_or_new(lane, class, &knowledge.limits);
         list.blocks.append(&mut blocks);

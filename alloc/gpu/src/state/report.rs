@@ -109,8 +109,12 @@ impl<D: Device> Core<D> {
 
     /// Bytes of blocks that the program has.
     pub(super) fn usage(&self) -> u64 {
-        let small = if self.uncounted { self.slabs.out() } else { self.small_counts().usage() };
-        self.large_usage + small
+        self.large_usage + self.small_usage()
+    }
+
+    /// The same of small blocks.
+    pub(super) fn small_usage(&self) -> u64 {
+        if self.uncounted { self.slabs.out() } else { self.small_counts().usage() }
     }
 
     pub(super) fn small_counts(&self) -> SmallCounts {
