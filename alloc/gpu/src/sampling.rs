@@ -25,7 +25,7 @@ use crate::small::CLASSES;
 const OBJECT_ONE: u64 = 1 << 16;
 /// The budget of large blocks, beside those of the classes.
 pub const LARGE: usize = CLASSES;
-/// Samples that the buckets of all threads hold together, and each at least.
+/// Samples that the buckets of all threads hold together at first, and each at least; and what a bucket holds after it was empty.
 const BURST: u64 = 64;
 const BURST_MIN: u64 = 16;
 /// Samples a second that a thread may take, however many there are, if all together may take so many.
@@ -158,6 +158,8 @@ struct Pace {
     apart: u64,
     /// Nanoseconds that it takes to fill the bucket.
     missing: u64,
+    /// Whether the bucket was empty once. From then on it is smaller: the first samples of a program say the most of it.
+    was_empty: bool,
     /// Samples in a row that came while it was empty.
     haste: u8,
     /// The time before the first of them.
@@ -173,7 +175,8 @@ impl Pace {
         let before = std::mem::replace(&mut self.latest, now);
         let threads = THREADS.load(Ordering::Relaxed).max(1);
         let apart = SECOND / (rate / threads).max(THREAD_MIN.min(rate)).min(SECOND);
-        let empty = (BURST / threads).max(BURST_MIN) * apart;
+        let burst = if self.was_empty { BURST_MIN } else { (BURST / threads).max(BURST_MIN) };
+        let empty = burst * apart;
         self.apart = apart;
         self.missing = (self.missing + apart).saturating_sub(now - before).min(empty);
         if self.missing < empty {
@@ -181,6 +184,7 @@ impl Pace {
             let is_late = now - before >= apart && self.missing < empty / 4 * 3;
             return level.saturating_sub(u8::from(is_late));
         }
+        self.was_empty = true;
         if self.haste == 0 {
             self.hasty_since = before;
         }
