@@ -16,7 +16,7 @@ use crate::small::{CHUNK, Limits, PAGE, Page, SAMPLED, Slabs, ThreadCache, size_
 use report::{CoreCounters, SmallCounts};
 
 /// What small blocks may hold beyond half as much again as the program has of them.
-const HOARD: u64 = 2 * CHUNK;
+const HOARD: u64 = CHUNK;
 /// Times in a second that caches are emptied because of that, before memory is mapped for small blocks.
 const HOARDS: u32 = 32;
 /// Tiles that a round of background work looks at for merging while the lock is held.
