@@ -142,9 +142,12 @@ def phases(pool):
 traces = {os.path.basename(path).removesuffix(".gz").removesuffix(".trace"): path for path in sys.argv[2:]}
 units = {"K": 1 << 10, "M": 1 << 20}
 say({"ready": cupy.__version__})
+processors = os.sched_getaffinity(0)
 for line in sys.stdin:
-    kind, _, what = line.strip().partition("/")
+    row, _, processor = line.strip().partition("\t")
+    kind, _, what = row.partition("/")
     pool = cupy.cuda.MemoryPool()
+    os.sched_setaffinity(0, {int(processor)} if processor else processors)
     try:
         if kind == "pair":
             answer = pair(pool, int(what.rstrip("KM")) * units.get(what[-1], 1))

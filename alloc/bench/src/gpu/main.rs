@@ -2,7 +2,8 @@
 //!
 //! Every contestant has a process of its own for the whole run, because two of them may not share one (PyTorch reads its settings
 //! when it is loaded, the driver's pool is the process's). A round goes through all rows, and in each row all contestants take
-//! turns, in another order each time, with an allocator that begins without memory.
+//! turns, in another order each time, with an allocator that begins without memory; where one thread is measured, all of them on the
+//! same processor.
 
 mod contestants;
 mod cupy;
@@ -10,6 +11,7 @@ mod goals;
 mod loader;
 mod peers;
 mod plugin;
+mod processors;
 mod raw;
 mod report;
 mod results;
@@ -27,6 +29,7 @@ use poolscope_bench::machine::Machine;
 use poolscope_gpu::Cuda;
 
 use contestants::{Contestant, Place};
+use processors::Processors;
 use results::{About, Results, Samples};
 use rows::{Extent, Row};
 use worker::Handle;
@@ -191,11 +194,12 @@ fn start(contestants: &[Contestant], extent: &Extent, peers: &Path) -> (Vec<Hand
 }
 
 fn measure_all(handles: &mut [Handle], rows: &[Row], rounds: usize) -> Samples {
-    let started = Instant::now();
+    let (started, processors) = (Instant::now(), Processors::of_this_process());
     let mut samples: Samples = BTreeMap::new();
     for round in 0..rounds {
         for (index, row) in rows.iter().enumerate() {
             let id = row.id();
+            let processor = if row.is_of_one_thread() { processors.fastest() } else { None };
             for turn in 0..handles.len() {
                 // Another one begins in each row and round.
                 let at = (turn + round + index) % handles.len();
@@ -208,7 +212,7 @@ fn measure_all(handles: &mut [Handle], rows: &[Row], rounds: usize) -> Samples {
                 if cell.failure.is_some() {
                     continue;
                 }
-                match handle.measure(&id) {
+                match handle.measure(&id, processor) {
                     Ok(figures) => {
                         figures.into_iter().for_each(|(name, value)| cell.figures.entry(name).or_default().push(value));
                     }

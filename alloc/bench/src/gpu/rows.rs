@@ -73,6 +73,11 @@ impl Row {
             Row::Phases => "phases".to_owned(),
         }
     }
+
+    /// Whether one thread alone is measured.
+    pub fn is_of_one_thread(&self) -> bool {
+        !matches!(self, Row::Threads(2.., _))
+    }
 }
 
 /// `64K`.

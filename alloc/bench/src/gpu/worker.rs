@@ -1,4 +1,5 @@
-//! A contestant's process: it is asked for rows on its standard input, one a line, and answers each with a line of JSON.
+//! A contestant's process: it is asked for rows on its standard input, one a line and with the processor to measure it on, if
+//! it is to be one, and answers each with a line of JSON.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -17,6 +18,7 @@ use crate::contestants::{self, Contestant, Kind, Place};
 use crate::cupy;
 use crate::peers::Peer;
 use crate::plugin::{self, Plugin};
+use crate::processors::Processors;
 use crate::raw::{Driver, Malloc, MallocAsync};
 use crate::rows::{self, Extent, Figures, Ground, Row};
 
@@ -111,10 +113,11 @@ impl Handle {
         }
     }
 
-    /// Measures a row.
-    pub fn measure(&mut self, id: &str) -> Result<Figures> {
+    /// Measures a row, on a processor or wherever the scheduler puts it.
+    pub fn measure(&mut self, id: &str, processor: Option<usize>) -> Result<Figures> {
         let questions = self.questions.as_mut().ok_or("its process takes no question")?;
-        writeln!(questions, "{id}").and_then(|()| questions.flush()).map_err(|error| error.to_string())?;
+        let processor = processor.map_or(String::new(), |number| format!("\t{number}"));
+        writeln!(questions, "{id}{processor}").and_then(|()| questions.flush()).map_err(|error| error.to_string())?;
         match self.answer()? {
             Answer::Figures(figures) => Ok(figures),
             Answer::Failed(reason) => Err(reason),
@@ -229,12 +232,22 @@ fn answer<P: Policy>(
 ) -> Result<()> {
     drop(open()?);
     say(&Answer::Ready(version))?;
-    let rows = rows::all(extent);
+    let (rows, processors) = (rows::all(extent), Processors::of_this_process());
     for line in std::io::stdin().lines() {
         let line = line.map_err(|error| error.to_string())?;
-        let measured = match rows.iter().find(|row| row.id() == line) {
+        let (id, processor) = match line.split_once('\t') {
+            Some((id, processor)) => (id, processor.parse().ok()),
+            None => (line.as_str(), None),
+        };
+        let measured = match rows.iter().find(|row| row.id() == id) {
             None => Err(format!("no row {line}")),
-            Some(row) => open().and_then(|policy| rows::measure(row, &policy, ground)),
+            // An allocator's own threads run where they like.
+            Some(row) => open().and_then(|policy| {
+                processors.bind(processor);
+                let figures = rows::measure(row, &policy, ground);
+                processors.bind(None);
+                figures
+            }),
         };
         say(&match measured {
             Ok(figures) => Answer::Figures(figures),
