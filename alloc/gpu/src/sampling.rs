@@ -9,7 +9,8 @@
 //! of samples that fills up at its share of a rate, and while it is empty the thread's period is raised, by as much as its latest
 //! samples came too fast. The period is that of all classes: one by one, each of them would have to come too fast first. Rate
 //! and buckets are those of all threads together, for samples take locks: sixteen threads that each took all of it would wait for
-//! these locks for most of their time, and so never be too fast.
+//! these locks for most of their time, and so never be too fast. What a sample takes is measured, because a stack of ten frames and one
+//! of a hundred, with an interpreter's among them, are not the same: where it takes twice as long, half as many may come.
 //!
 //! What is left to the next point of a Poisson process is distributed like the distance of any two, so a budget that is scaled
 //! with the period is as good as one that was drawn with the new one. Weights follow the period; nothing is biased.
@@ -32,6 +33,11 @@ const BURST_MIN: u64 = 16;
 const THREAD_MIN: u64 = 256;
 /// Threads that have budgets, once for each pool that they use.
 static THREADS: AtomicU64 = AtomicU64::new(0);
+/// Nanoseconds of a sample that may come as often as the rate says; those that take longer come the less often. At 10,000 a second
+/// that is a 400th of the time.
+const CHEAP: u64 = 250;
+/// What a sample is taken to have cost at most: some are interrupted.
+const DEAREST: u64 = 32 * CHEAP;
 /// Doublings of the period, at most: from 512 KiB to 16 TiB.
 const LEVEL_MAX: u8 = 25;
 /// Samples in a row that come too fast, after which the period is raised.
@@ -124,6 +130,11 @@ impl Budgets {
         Some(weight)
     }
 
+    /// Says how many nanoseconds the latest sample has taken.
+    pub fn charge(&mut self, ns: u64) {
+        self.pace.cost = (7 * self.pace.cost + ns.min(DEAREST)) / 8;
+    }
+
     /// To be called now and then: a thread whose samples don't come any more does not wait for them at the pace of its busiest time.
     pub fn relax(&mut self) {
         let level = self.pace.after_silence(self.level, self.began.elapsed().as_nanos() as u64);
@@ -156,6 +167,8 @@ struct Pace {
     latest: u64,
     /// Nanoseconds that were the thread's share then.
     apart: u64,
+    /// Nanoseconds that a sample takes, by the latest ones.
+    cost: u64,
     /// Nanoseconds that it takes to fill the bucket.
     missing: u64,
     /// Whether the bucket was empty once. From then on it is smaller: the first samples of a program say the most of it.
@@ -174,7 +187,8 @@ impl Pace {
     fn level(&mut self, level: u8, rate: u64, now: u64) -> u8 {
         let before = std::mem::replace(&mut self.latest, now);
         let threads = THREADS.load(Ordering::Relaxed).max(1);
-        let apart = SECOND / (rate / threads).max(THREAD_MIN.min(rate)).min(SECOND);
+        let cheap = SECOND / (rate / threads).max(THREAD_MIN.min(rate)).min(SECOND);
+        let apart = cheap * self.cost.max(CHEAP) / CHEAP;
         let burst = if self.was_empty { BURST_MIN } else { (BURST / threads).max(BURST_MIN) };
         let empty = burst * apart;
         self.apart = apart;
@@ -319,6 +333,25 @@ mod tests {
         }
         assert_eq!(budgets.level, 0);
         assert!(budgets.left.iter().all(|left| *left < 100 << 20), "{:?}", budgets.left);
+    }
+
+    #[test]
+    fn samples_that_take_longer_come_the_less_often() {
+        let count = |cost| {
+            let (mut budgets, mut samples) = (Budgets::new(), 0);
+            let recorder = Fixed(Some(512 << 10), 20_000);
+            let began = Instant::now();
+            while began.elapsed() < std::time::Duration::from_millis(100) {
+                if budgets.spend(LARGE, 64 << 20) && budgets.sample(LARGE, 64 << 20, &recorder).is_some() {
+                    budgets.charge(cost);
+                    samples += 1;
+                }
+            }
+            samples
+        };
+        // Others may take part of the time, but not of one more than of the other for ever.
+        let twice_as_dear = (0..20).any(|_| count(250) > 5 * count(2500));
+        assert!(twice_as_dear);
     }
 
     #[test]

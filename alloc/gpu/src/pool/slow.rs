@@ -1,5 +1,7 @@
 //! What the fast path leaves: blocks that no list of the thread's has, blocks that are recorded, and large ones.
 
+use std::time::Instant;
+
 use super::Pool;
 use super::shared::{Shared, lock};
 use crate::device::{Device, Stream};
@@ -9,7 +11,7 @@ use crate::large::NO_ADDRESSES;
 use crate::pending::LaneId;
 use crate::recorder::Sample;
 use crate::sampling::LARGE;
-use crate::small::{Counters, LARGEST, Page, ThreadCache, class_of, size_of, with_cache};
+use crate::small::{Counters, LARGEST, Page, ThreadCache, class_of, size_of, with_cache, with_current_cache};
 use crate::state::Core;
 
 /// How a small request was served.
@@ -170,9 +172,15 @@ impl<D: Device> Shared<D> {
 
     /// Tells the recorder of a block that nobody has yet.
     fn record(&self, address: u64, size: u64, weight: u64) {
+        let began = Instant::now();
         if let Some(token) = self.recorder.allocated(&Sample { address, size, weight }) {
             lock(&self.records).add(&self.read.pages, address, token);
         }
+        // SAFETY: this is the owning thread, which has no other reference.
+        let charge = |cache: &ThreadCache| {
+            unsafe { cache.knowledge() }.budgets.charge(began.elapsed().as_nanos() as u64);
+        };
+        with_current_cache(self.read.id, charge);
     }
 
     /// Tells the recorder of a block that is about to be freed, if it is recorded.
