@@ -2,12 +2,13 @@
 
     python3 samples/python/torch_train.py native
     python3 samples/python/torch_train.py poolscope
-    python3 samples/python/torch_train.py both      # each in a process of its own, and the comparison
+    python3 samples/python/torch_train.py both      # each in a process of its own, step by step in turns, and the comparison
 
 A GPT of 12 layers, sequences whose length changes with each step, AdamW; the same seed, so that the losses are the same.
 """
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -16,15 +17,10 @@ import time
 STEPS, WARM = 60, 10
 
 
-def train(kind):
+def steps():
+    """Trains, and yields each step's seconds and loss."""
     import torch
 
-    library = None
-    if kind == "poolscope":
-        import poolscope_gpu
-
-        torch.cuda.memory.change_current_allocator(poolscope_gpu.torch_allocator())
-        library = poolscope_gpu.load()
     torch.manual_seed(1)
     torch.use_deterministic_algorithms(False)
 
@@ -35,8 +31,7 @@ def train(kind):
         torch.nn.LayerNorm(width), torch.nn.Linear(width, words)).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     random = torch.Generator().manual_seed(2)
-    times, losses = [], []
-    for step in range(STEPS):
+    for _ in range(STEPS):
         length = int(torch.randint(128, 1024, (1,), generator=random))
         text = torch.randint(words, (batch, length + 1), generator=random).cuda()
         torch.cuda.synchronize()
@@ -48,33 +43,80 @@ def train(kind):
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
-        if step >= WARM:
-            times.append(time.perf_counter() - from_)
-        losses.append(loss.item())
+        yield time.perf_counter() - from_, loss.item()
+
+
+def train(kind, in_turns):
+    """Trains to the end. In turns, each step is begun by a line on standard input and answered by one on standard output."""
+    import torch
+
+    library = None
+    if kind == "poolscope":
+        import poolscope_gpu
+
+        torch.cuda.memory.change_current_allocator(poolscope_gpu.torch_allocator())
+        library = poolscope_gpu.load()
+    times, losses = [], []
+    training = steps()
+    while True:
+        if in_turns:
+            sys.stdin.readline()
+        step = next(training, None)
+        if step is None:
+            break
+        times.append(step[0])
+        losses.append(step[1])
+        if in_turns:
+            print(step[0], flush=True)
     if library is None:
         reserved = torch.cuda.max_memory_reserved()
     else:
         reserved = poolscope_gpu.stats(library)["peak_held"]
         print(json.dumps(poolscope_gpu.stats(library)), file=sys.stderr)
+    times = times[WARM:]
     return {"kind": kind, "step_ms": statistics.median(times) * 1e3, "steps_ms": sum(times) * 1e3,
             "peak_reserved_mib": reserved / (1 << 20), "loss": losses[-1], "losses": sum(losses)}
+
+
+def both():
+    # The same two processors for both, which take turns: one for each program's thread, one for that of the backward pass.
+    processors = set(sorted(os.sched_getaffinity(0))[-2:])
+    start = lambda name: subprocess.Popen(
+        [sys.executable, __file__, name, "in-turns"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, processors))
+    runs = {name: start(name) for name in ("native", "poolscope")}
+
+    def ask(run):
+        run.stdin.write("go\n")
+        run.stdin.flush()
+        return run.stdout.readline()
+
+    times = {name: [] for name in runs}
+    for step in range(STEPS):
+        # The other one begins each time.
+        for name in sorted(runs, reverse=step % 2 == 0):
+            times[name].append(float(ask(runs[name])))
+    results = {name: json.loads(ask(run)) for name, run in runs.items()}
+    for name, run in runs.items():
+        print(results[name], flush=True)
+        if run.wait() != 0:
+            sys.exit(f"{name} has failed: {run.returncode}")
+    ratios = [ours / native for ours, native in zip(times["poolscope"][WARM:], times["native"][WARM:])]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    print(f"step time, poolscope to native, of {len(ratios)} pairs of steps: median {middle:.4f}, quartiles {low:.4f} and {high:.4f}")
+    for key in ("step_ms", "steps_ms", "peak_reserved_mib", "loss"):
+        ours, native = results["poolscope"][key], results["native"][key]
+        print(f"{key}: native {native:.4f}, poolscope {ours:.4f}, ratio {ours / native:.4f}")
 
 
 def main():
     kind = sys.argv[1] if len(sys.argv) > 1 else "both"
     if kind in ("native", "poolscope"):
-        print(json.dumps(train(kind)))
-        return
-    runs = {"native": [], "poolscope": []}
-    for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 2):
-        for name in runs:
-            done = subprocess.run([sys.executable, __file__, name], stdout=subprocess.PIPE, text=True, check=True)
-            runs[name].append(json.loads(done.stdout.splitlines()[-1]))
-            print(runs[name][-1], flush=True)
-    of = lambda name, key: statistics.median(run[key] for run in runs[name])
-    for key in ("step_ms", "steps_ms", "peak_reserved_mib", "loss"):
-        ours, native = of("poolscope", key), of("native", key)
-        print(f"{key}: native {native:.4f}, poolscope {ours:.4f}, ratio {ours / native:.4f}")
+        print(json.dumps(train(kind, "in-turns" in sys.argv)))
+    elif kind == "both":
+        both()
+    else:
+        sys.exit(__doc__)
 
 
 if __name__ == "__main__":

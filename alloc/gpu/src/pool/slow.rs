@@ -176,9 +176,10 @@ impl<D: Device> Shared<D> {
         if let Some(token) = self.recorder.allocated(&Sample { address, size, weight }) {
             lock(&self.records).add(&self.read.pages, address, token);
         }
-        // SAFETY: this is the owning thread, which has no other reference.
         let charge = |cache: &ThreadCache| {
-            unsafe { cache.knowledge() }.budgets.charge(began.elapsed().as_nanos() as u64);
+            // SAFETY: this is the owning thread, which has no other reference.
+            let budgets = &mut unsafe { cache.knowledge() }.budgets;
+            budgets.charge(began.elapsed().as_nanos() as u64);
         };
         with_current_cache(self.read.id, charge);
     }
