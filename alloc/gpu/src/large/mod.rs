@@ -15,6 +15,7 @@ mod coalesce;
 mod donors;
 mod free_index;
 mod grow;
+mod hot;
 mod idle;
 #[cfg(test)]
 mod many_blocks;
@@ -36,6 +37,7 @@ use crate::picture::Cells;
 use blocks::Blocks;
 use coalesce::Sweeping;
 pub use grow::NO_ADDRESSES;
+use hot::{Hot, HotBlocks};
 use idle::IdleAfter;
 use segments::Segments;
 use stitches::Stitches;
@@ -85,14 +87,6 @@ fn align_up(address: u64, align: u64) -> u64 {
     (address + (align - 1)) & !(align - 1)
 }
 
-/// A block that was freed and is kept as it is.
-struct Hot {
-    address: u64,
-    size: u64,
-    lane: LaneId,
-    tile: TileId,
-}
-
 /// What the large blocks' counters count. All are of the time since the pool began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LargeCounters {
@@ -129,10 +123,7 @@ pub struct Large<D: Device> {
     home: Vec<u64>,
     stitches: Stitches,
     blocks: Blocks,
-    /// The block that was freed last, by the lane that it was allocated on. It is not merged yet: the next request is
-    /// often for just such a one. Its tile is still that of a block. Any other request merges it first, so that it
-    /// finds what it would have found.
-    hot: Option<Hot>,
+    hot: HotBlocks,
     /// Which other lanes used a block.
     shared: AddressMap<Vec<LaneId>>,
     /// Granules that are mapped nowhere.
@@ -180,7 +171,7 @@ impl<D: Device> Large<D> {
             home: vec![0; granules as usize],
             stitches: Stitches::default(),
             blocks: Blocks::new(base, if virtual_memory { size } else { 0 }),
-            hot: None,
+            hot: HotBlocks::default(),
             shared: AddressMap::default(),
             spare: Vec::new(),
             held: 0,
@@ -229,10 +220,9 @@ impl<D: Device> Large<D> {
     /// What lies where: the memory that the pool holds in the order of its addresses, in cells of so many bytes.
     pub fn cells(&self, bytes: u64) -> Vec<u8> {
         let mut cells = Cells::new(bytes);
-        let hot = self.hot.as_ref().map(|hot| hot.tile);
         for (id, tile) in self.tiles.iter() {
             let state = match tile.kind {
-                Kind::Used(_) if hot == Some(id) => cell::PENDING,
+                Kind::Used(_) if self.hot.has(id) => cell::PENDING,
                 Kind::Used(_) if tile.pool == CHUNKS => cell::SMALL,
                 Kind::Used(_) if tile.pool == 0 => cell::LARGE,
                 Kind::Free if tile.pool == 0 || tile.pool == CHUNKS => {
@@ -269,7 +259,7 @@ impl<D: Device> Large<D> {
 
     /// Bytes that are mapped and free.
     pub fn free_bytes(&self) -> u64 {
-        self.tiles.free_bytes() + self.hot.as_ref().map_or(0, |hot| hot.size)
+        self.tiles.free_bytes() + self.hot.sizes().sum::<u64>()
     }
 
     /// The largest free piece.
@@ -277,11 +267,10 @@ impl<D: Device> Large<D> {
         self.free_pieces().map(|(_, size)| size).max().unwrap_or(0)
     }
 
-    /// Where free pieces lie, and how long they are; the hot one is one by itself.
+    /// Where free pieces lie, and how long they are; hot ones are each one by itself.
     fn free_pieces(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let free = self.tiles.iter().filter(|(_, tile)| tile.kind == Kind::Free);
-        let hot = self.hot.iter().map(|hot| (hot.address, hot.size));
-        free.map(|(_, tile)| (tile.address, tile.size)).chain(hot)
+        free.map(|(_, tile)| (tile.address, tile.size)).chain(self.hot.pieces())
     }
 
     /// Bytes of the whole granules in a piece that can be put together with others: those at home. None where there is no virtual
@@ -307,8 +296,8 @@ impl<D: Device> Large<D> {
             return 0;
         }
         // There are few large ones.
-        let hot = self.hot.as_ref().map_or(0, |hot| hot.size);
-        self.tiles.free_bytes() - self.tiles.free_bytes_from(size) + if hot < size { hot } else { 0 }
+        let hot: u64 = self.hot.sizes().filter(|hot| *hot < size).sum();
+        self.tiles.free_bytes() - self.tiles.free_bytes_from(size) + hot
     }
 
     /// Free bytes that cannot serve a request of this size: those in smaller pieces, without the granules that can be put together
@@ -328,9 +317,8 @@ impl<D: Device> Large<D> {
 
     /// The blocks: their sizes and lanes. Those of the small blocks' chunks are not among them.
     pub fn blocks(&self) -> impl Iterator<Item = (u64, LaneId)> + '_ {
-        let hot = self.hot.as_ref().map(|hot| hot.tile);
-        self.tiles.iter().filter_map(move |(id, tile)| match tile.kind {
-            Kind::Used(lane) if tile.pool != CHUNKS && hot != Some(id) => Some((tile.size, lane)),
+        self.tiles.iter().filter_map(|(id, tile)| match tile.kind {
+            Kind::Used(lane) if tile.pool != CHUNKS && !self.hot.has(id) => Some((tile.size, lane)),
             _ => None,
         })
     }
@@ -342,11 +330,9 @@ impl<D: Device> Large<D> {
 
     /// A block from free memory, if some fits.
     pub fn fit(&mut self, request: &Request) -> Option<u64> {
-        let same = |hot: &mut Hot| {
-            let wanted = (hot.size, hot.lane, 0) == (request.size, request.lane, request.pool);
-            wanted && hot.address & (request.align - 1) == 0
-        };
-        if let Some(hot) = self.hot.take_if(same) {
+        if request.pool == 0
+            && let Some(hot) = self.hot.take(request.size, request.lane, request.align)
+        {
             self.counters.fits += 1;
             self.blocks.insert(hot.address, hot.tile);
             return Some(hot.address);
@@ -374,12 +360,18 @@ impl<D: Device> Large<D> {
         if merged { self.fit_of_others(request) } else { None }
     }
 
-    /// Merges the block that is kept as it was freed.
+    /// Merges the blocks that are kept as they were freed, the oldest first.
     pub fn cool(&mut self) {
-        if let Some(hot) = self.hot.take() {
-            let pending = Pending::at(self.lanes.now(hot.lane));
-            self.release(hot.tile, 0, pending);
+        for at in 0.. {
+            let Some(hot) = self.hot.get(at) else { break };
+            self.release_hot(&hot);
         }
+        self.hot.clear();
+    }
+
+    fn release_hot(&mut self, hot: &Hot) {
+        let pending = Pending::at(self.lanes.now(hot.lane));
+        self.release(hot.tile, 0, pending);
     }
 
     /// The best fit whatever streams it was used on: one that needs no waiting if there is one.
@@ -452,9 +444,13 @@ impl<D: Device> Large<D> {
         let tile = self.tiles.get(id);
         let (size, kind, pool) = (tile.size, tile.kind, tile.pool);
         let shared = if self.shared.is_empty() { None } else { self.take_shared(address) };
-        self.cool();
         if pool == 0 && kind == Kind::Used(lane) && shared.is_none() {
-            self.hot = Some(Hot { address, size, lane, tile: id });
+            if HotBlocks::is_too_large(size) {
+                self.cool();
+            }
+            if let Some(oldest) = self.hot.add(Hot { address, size, lane, tile: id }) {
+                self.release_hot(&oldest);
+            }
             return Some(size);
         }
         self.free_for_others(id, lane, &shared.unwrap_or_default());
