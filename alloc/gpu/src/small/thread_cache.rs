@@ -232,7 +232,7 @@ thread_local! {
 }
 
 /// Does something with the cache that the thread used last, if it is the one for a pool.
-#[inline]
+#[inline(always)]
 pub fn with_current_cache<R>(pool: u64, work: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     // SAFETY: what it points at is one of `CACHES`, which only this thread changes, and not without this pointer.
     let cache = unsafe { CURRENT.get().as_ref() }?;
