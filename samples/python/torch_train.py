@@ -2,9 +2,10 @@
 
     python3 samples/python/torch_train.py native
     python3 samples/python/torch_train.py poolscope
-    python3 samples/python/torch_train.py both      # each in a process of its own, step by step in turns, and the comparison
+    python3 samples/python/torch_train.py both 200  # each in a process of its own, step by step in turns, and the comparison
 
-A GPT of 12 layers, sequences whose length changes with each step, AdamW; the same seed, so that the losses are the same.
+A GPT of 12 layers, sequences whose length changes with each step, AdamW; the same seed, so that the losses are the same. 60 steps if
+no number is given, of which the first 10 don't count.
 """
 
 import json
@@ -14,10 +15,10 @@ import subprocess
 import sys
 import time
 
-STEPS, WARM = 60, 10
+WARM = 10
 
 
-def steps():
+def steps(count):
     """Trains, and yields each step's seconds and loss."""
     import torch
 
@@ -31,7 +32,7 @@ def steps():
         torch.nn.LayerNorm(width), torch.nn.Linear(width, words)).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     random = torch.Generator().manual_seed(2)
-    for _ in range(STEPS):
+    for _ in range(count):
         length = int(torch.randint(128, 1024, (1,), generator=random))
         text = torch.randint(words, (batch, length + 1), generator=random).cuda()
         torch.cuda.synchronize()
@@ -46,7 +47,7 @@ def steps():
         yield time.perf_counter() - from_, loss.item()
 
 
-def train(kind, in_turns):
+def train(kind, count, in_turns):
     """Trains to the end. In turns, each step is begun by a line on standard input and answered by one on standard output."""
     import torch
 
@@ -57,7 +58,7 @@ def train(kind, in_turns):
         torch.cuda.memory.change_current_allocator(poolscope_gpu.torch_allocator())
         library = poolscope_gpu.load()
     times, losses = [], []
-    training = steps()
+    training = steps(count)
     while True:
         if in_turns:
             sys.stdin.readline()
@@ -78,11 +79,11 @@ def train(kind, in_turns):
             "peak_reserved_mib": reserved / (1 << 20), "loss": losses[-1], "losses": sum(losses)}
 
 
-def both():
+def both(count):
     # The same two processors for both, which take turns: one for each program's thread, one for that of the backward pass.
     processors = set(sorted(os.sched_getaffinity(0))[-2:])
     start = lambda name: subprocess.Popen(
-        [sys.executable, __file__, name, "in-turns"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        [sys.executable, __file__, name, str(count), "in-turns"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         preexec_fn=lambda: os.sched_setaffinity(0, processors))
     runs = {name: start(name) for name in ("native", "poolscope")}
 
@@ -92,7 +93,7 @@ def both():
         return run.stdout.readline()
 
     times = {name: [] for name in runs}
-    for step in range(STEPS):
+    for step in range(count):
         # The other one begins each time.
         for name in sorted(runs, reverse=step % 2 == 0):
             times[name].append(float(ask(runs[name])))
@@ -111,10 +112,11 @@ def both():
 
 def main():
     kind = sys.argv[1] if len(sys.argv) > 1 else "both"
+    count = int(sys.argv[2]) if len(sys.argv) > 2 else 60
     if kind in ("native", "poolscope"):
-        print(json.dumps(train(kind, "in-turns" in sys.argv)))
+        print(json.dumps(train(kind, count, "in-turns" in sys.argv)))
     elif kind == "both":
-        both()
+        both(count)
     else:
         sys.exit(__doc__)
 

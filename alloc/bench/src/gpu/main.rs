@@ -28,9 +28,9 @@ use poolscope_bench::Result;
 use poolscope_bench::machine::Machine;
 use poolscope_gpu::Cuda;
 
-use contestants::{Contestant, Place};
+use contestants::{Contestant, Kind, Place};
 use processors::Processors;
-use results::{About, Results, Samples};
+use results::{About, Results, Sample, Samples};
 use rows::{Extent, Row};
 use worker::Handle;
 
@@ -196,27 +196,22 @@ fn start(contestants: &[Contestant], extent: &Extent, peers: &Path) -> (Vec<Hand
 fn measure_all(handles: &mut [Handle], rows: &[Row], rounds: usize) -> Samples {
     let (started, processors) = (Instant::now(), Processors::of_this_process());
     let mut samples: Samples = BTreeMap::new();
+    if handles.is_empty() {
+        return samples;
+    }
     for round in 0..rounds {
         for (index, row) in rows.iter().enumerate() {
-            let id = row.id();
-            let processor = if row.is_of_one_thread() { processors.fastest() } else { None };
-            for turn in 0..handles.len() {
-                // Another one begins in each row and round.
-                let at = (turn + round + index) % handles.len();
-                let handle = &mut handles[at];
-                progress(&format!("round {} of {rounds}, {id:<24} {:<18}", round + 1, handle.name));
-                if round >= handle.rounds_of(row) {
-                    continue;
-                }
-                let cell = samples.entry(id.clone()).or_default().entry(handle.name.clone()).or_default();
-                if cell.failure.is_some() {
-                    continue;
-                }
-                match handle.measure(&id, processor) {
-                    Ok(figures) => {
-                        figures.into_iter().for_each(|(name, value)| cell.figures.entry(name).or_default().push(value));
+            let timed = handles.iter().any(|handle| handle.kind != Kind::Policy);
+            for turn in 0..if timed { row.turns() } else { 1 } {
+                let processor = if row.is_of_one_thread() { processors.fastest() } else { None };
+                // Another one begins each time.
+                let (before, after) = handles.split_at_mut((turn + round + index) % handles.len());
+                for handle in after.iter_mut().chain(before) {
+                    progress(&format!("round {} of {rounds}, {:<24} {:<18}", round + 1, row.id(), handle.name));
+                    if round < handle.rounds_of(row) {
+                        let sample = samples.entry(row.id()).or_default().entry(handle.name.clone()).or_default();
+                        measure(handle, &row.id(), processor, sample);
                     }
-                    Err(failure) => cell.failure = Some(failure),
                 }
             }
         }
@@ -224,6 +219,19 @@ fn measure_all(handles: &mut [Handle], rows: &[Row], rounds: usize) -> Samples {
     progress("");
     println!("Measured for {} s.", started.elapsed().as_secs());
     samples
+}
+
+/// Adds a row's figures of a contestant to those that there are. One that has failed is not asked again.
+fn measure(handle: &mut Handle, id: &str, processor: Option<usize>, sample: &mut Sample) {
+    if sample.failure.is_some() {
+        return;
+    }
+    match handle.measure(id, processor) {
+        Ok(figures) => {
+            figures.into_iter().for_each(|(name, value)| sample.figures.entry(name).or_default().push(value));
+        }
+        Err(failure) => sample.failure = Some(failure),
+    }
 }
 
 /// Shows what goes on in the last line of a terminal.

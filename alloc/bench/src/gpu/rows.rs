@@ -74,6 +74,16 @@ impl Row {
         }
     }
 
+    /// How often it is measured in a round. What takes milliseconds on a machine whose processors change their speed now and then is
+    /// best measured at many different times.
+    pub fn turns(&self) -> usize {
+        match self {
+            Row::Pair(_) => 3,
+            Row::Phases => 5,
+            Row::Threads(..) | Row::Trace(_) => 1,
+        }
+    }
+
     /// Whether one thread alone is measured.
     pub fn is_of_one_thread(&self) -> bool {
         !matches!(self, Row::Threads(2.., _))
