@@ -4,7 +4,8 @@
 //! is pinned by a cached block differs from one round of a program to the next; between large blocks it would change where
 //! these fit each time. Granules of free chunks serve large requests like others, by a [stitch](super::stitches).
 
-use super::tiles::{CHUNKS, TileId};
+use super::owner::CHUNKS;
+use super::tiles::TileId;
 use super::{Large, Request};
 use crate::device::{Device, GRANULE, Result};
 use crate::pending::Pending;
@@ -12,7 +13,7 @@ use crate::pending::Pending;
 impl<D: Device> Large<D> {
     /// A chunk that is free: the one at the lowest address that needs no waiting, or another one behind an event.
     pub fn fit_chunk(&mut self, request: &Request) -> Option<u64> {
-        let mut free = self.tiles.free_of(CHUNKS);
+        let mut free = self.tiles.index().free_of(CHUNKS);
         free.retain(|id| {
             let tile = self.tiles.get(*id);
             tile.address.next_multiple_of(GRANULE) + GRANULE <= tile.end()
@@ -46,7 +47,7 @@ impl<D: Device> Large<D> {
                 None => self.grow(request),
             };
         };
-        let Some(hole) = self.tiles.unmapped_from(GRANULE).next() else {
+        let Some(hole) = self.tiles.index().unmapped_from(GRANULE).next() else {
             self.spare.extend(granules);
             return Err(super::grow::NO_ADDRESSES);
         };

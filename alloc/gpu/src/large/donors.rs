@@ -5,8 +5,9 @@
 
 use std::cmp::Reverse;
 
+use super::owner::{CHUNKS, Owner};
 use super::stitches::Run;
-use super::tiles::{CHUNKS, FIRST, Kind, Owner, TileId};
+use super::tiles::{FIRST, Kind, TileId};
 use super::{Large, Request};
 use crate::device::{Device, GRANULE};
 
@@ -43,7 +44,7 @@ impl<D: Device> Large<D> {
                 break;
             }
             // Each owner may be the one whose tiles are the largest.
-            self.tiles.largest_first(is_donor, GRANULE, granules, |id| {
+            self.tiles.index().largest_first(is_donor, GRANULE, granules, |id| {
                 let before = donors.runs.len();
                 if self.is_usable(id, request) {
                     self.add_runs(id, &mut donors.runs);

@@ -10,7 +10,10 @@
 
 use std::collections::BTreeSet;
 
-use super::tiles::{Owner, TileId};
+use super::owner::Owner;
+
+/// A tile's place in the table of [tiles](super::tiles).
+pub type TileId = u32;
 
 /// A free tile: its size, its address and its number.
 pub type Entry = (u64, u64, TileId);

@@ -209,8 +209,8 @@ impl<D: Device> Large<D> {
     /// Of these the one at the frontier, else the tightest.
     fn place(&self, room: u64, request: Option<&Request>) -> Option<Place> {
         let size = |id: Option<TileId>| id.map_or(0, |id| self.tiles.get(id).size);
-        let frontier = self.tiles.unmapped_from(0).next_back();
-        let places = self.tiles.unmapped_from(0).take(PLACES).chain(frontier);
+        let frontier = self.tiles.index().unmapped_from(0).next_back();
+        let places = self.tiles.index().unmapped_from(0).take(PLACES).chain(frontier);
         let places = places.filter_map(|tile| {
             let [before, after] = request.map_or([None; 2], |request| self.usable_neighbours(tile, request));
             let (hole, have) = (self.tiles.get(tile).size, size(before));
@@ -248,7 +248,7 @@ impl<D: Device> Large<D> {
     /// Maps free granules side by side at the high end of the range.
     fn stitch(&mut self, granules: usize, donors: &Donors) -> Result<TileId> {
         let size = granules as u64 * GRANULE;
-        let hole = self.tiles.unmapped_from(size).next().ok_or(NO_ADDRESSES)?;
+        let hole = self.tiles.index().unmapped_from(size).next().ok_or(NO_ADDRESSES)?;
         let to = self.tiles.get(hole).end();
         let tile = self.tiles.carve(hole, to - size, to);
         let runs = self.choose(granules, donors);

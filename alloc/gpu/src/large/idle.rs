@@ -1,7 +1,8 @@
 //! What nobody uses goes back to the device: whole granules that have been free for a while, within a budget of calls.
 
 use super::Large;
-use super::tiles::{CHUNKS, TileId};
+use super::owner::CHUNKS;
+use super::tiles::TileId;
 use crate::device::{Device, GRANULE, Granule};
 
 /// When something may be idle next: a round that would find nothing does not look at all free tiles.
@@ -62,8 +63,8 @@ impl<D: Device> Large<D> {
         }
         // What is freed from now on is not idle before that.
         let mut next = self.now.saturating_add(delay);
-        let mut idle = self.tiles.free_from(GRANULE);
-        idle.extend(self.tiles.free_of(CHUNKS));
+        let mut idle = self.tiles.index().free_from(GRANULE);
+        idle.extend(self.tiles.index().free_of(CHUNKS));
         idle.retain(|id| {
             let tile = self.tiles.get(*id);
             let time = tile.since.saturating_add(delay);

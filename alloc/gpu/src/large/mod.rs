@@ -19,8 +19,10 @@ mod hot;
 mod idle;
 #[cfg(test)]
 mod many_blocks;
+mod owner;
 mod segments;
 mod stitches;
+mod tile_index;
 mod tiles;
 
 use std::collections::{HashMap, HashSet};
@@ -39,10 +41,11 @@ use coalesce::Sweeping;
 pub use grow::NO_ADDRESSES;
 use hot::{Hot, HotBlocks};
 use idle::IdleAfter;
+use owner::CHUNKS;
+pub use owner::PoolId;
 use segments::Segments;
 use stitches::Stitches;
-pub use tiles::PoolId;
-use tiles::{CHUNKS, Kind, Tile, TileId, Tiles};
+use tiles::{Kind, Tile, TileId, Tiles};
 
 /// Spreads addresses, whose low bits are alike, by one multiplication.
 #[derive(Default)]
@@ -259,7 +262,7 @@ impl<D: Device> Large<D> {
 
     /// Bytes that are mapped and free.
     pub fn free_bytes(&self) -> u64 {
-        self.tiles.free_bytes() + self.hot.sizes().sum::<u64>()
+        self.tiles.index().free_bytes() + self.hot.sizes().sum::<u64>()
     }
 
     /// The largest free piece.
@@ -297,7 +300,7 @@ impl<D: Device> Large<D> {
         }
         // There are few large ones.
         let hot: u64 = self.hot.sizes().filter(|hot| *hot < size).sum();
-        self.tiles.free_bytes() - self.tiles.free_bytes_from(size) + hot
+        self.tiles.index().free_bytes() - self.tiles.index().free_bytes_from(size) + hot
     }
 
     /// Free bytes that cannot serve a request of this size: those in smaller pieces, without the granules that can be put together
@@ -376,7 +379,7 @@ impl<D: Device> Large<D> {
 
     /// The best fit whatever streams it was used on: one that needs no waiting if there is one.
     fn fit_of_others(&mut self, request: &Request) -> Option<TileId> {
-        let mut candidates = self.tiles.best_fits(request.size, request.align);
+        let mut candidates = self.tiles.index().best_fits(request.size, request.align);
         candidates.sort_unstable_by_key(|id| self.tiles.rank(*id));
         let found = candidates.iter().copied().find(|id| self.is_ready(*id, request));
         let found = found.or_else(|| {
@@ -493,7 +496,7 @@ impl<D: Device> Large<D> {
     pub fn end_pool(&mut self, pool: PoolId, lane: LaneId) {
         self.ended_pools.insert(pool);
         let pending = Pending::at(self.lanes.now(lane));
-        for id in self.tiles.free_of(pool) {
+        for id in self.tiles.index().free_of(pool) {
             if self.tiles.get(id).kind == Kind::Free && self.tiles.get(id).pool == pool {
                 self.release(id, 0, pending.clone());
             }

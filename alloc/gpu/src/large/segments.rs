@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 
 use super::Large;
 use super::grow::NO_ADDRESSES;
-use super::tiles::{CHUNKS, Kind, PoolId, TileId};
+use super::owner::{CHUNKS, PoolId};
+use super::tiles::{Kind, TileId};
 use crate::device::{Device, GRANULE, Result};
 use crate::pending::Pending;
 
@@ -64,8 +65,8 @@ impl<D: Device> Large<D> {
         if self.lanes.is_any_capturing() {
             return;
         }
-        let mut idle = self.tiles.free_from(GRANULE);
-        idle.extend(self.tiles.free_of(CHUNKS));
+        let mut idle = self.tiles.index().free_from(GRANULE);
+        idle.extend(self.tiles.index().free_of(CHUNKS));
         let mut left = budget;
         for id in idle {
             let tile = self.tiles.get(id);

@@ -188,7 +188,7 @@ impl<D: Device> Large<D> {
     /// Makes the free ends and middles of stitches that are partly in use stitches of their own, whose granules can go home. It
     /// takes no call to the driver; but a request that the whole stitch served will need another one. Returns whether there were any.
     pub(super) fn split_stitches(&mut self) -> bool {
-        let free = self.tiles.free_from(GRANULE).into_iter().map(|id| self.tiles.get(id));
+        let free = self.tiles.index().free_from(GRANULE).into_iter().map(|id| self.tiles.get(id));
         let whole = free.map(|tile| [tile.address.next_multiple_of(GRANULE), tile.end() / GRANULE * GRANULE]);
         let cuts: Vec<u64> = whole.filter(|[from, to]| from < to).flatten().collect();
         let before = self.stitches.in_use();

@@ -1,29 +1,17 @@
 //! The tiling of the reserved range: every address lies in one tile, and tiles know their neighbours.
 //!
-//! Splitting and merging are constant-time on the neighbours; the two ordered indexes, of [free memory](super::free_index)
-//! and of unmapped addresses, cost the logarithm of their size.
-//!
-//! Free tiles are ordered by who may take them, then by size, then by address: the best fit for an owner is one look-up.
-//! The address is the tie-break, so that blocks gather at low addresses and the high ends fall idle.
+//! Splitting and merging are constant-time on the neighbours; to keep the [index](super::tile_index) that free tiles and unmapped
+//! ones are found by costs the logarithm of its size.
 
-use std::collections::BTreeSet;
-
-use super::free_index::FreeIndex;
+pub use super::free_index::TileId;
+use super::owner::{Owner, PoolId};
+use super::tile_index::TileIndex;
 use crate::pending::{LaneId, Pending};
-
-/// A tile's place in the table.
-pub type TileId = u32;
 
 const NONE: TileId = TileId::MAX;
 
 /// The tile at the beginning of the range: what is cut or merged keeps the number of its first part.
 pub const FIRST: TileId = 0;
-
-/// Graphs that are captured have pools of their own; 0 is the common one.
-pub type PoolId = u32;
-
-/// The pool of the chunks that small blocks are cut from.
-pub const CHUNKS: PoolId = PoolId::MAX;
 
 /// What a tile is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,36 +52,10 @@ impl Tile {
     pub fn end(&self) -> u64 {
         self.address + self.size
     }
-}
-
-/// Who may take free memory without waiting: a pool, and a lane in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Owner(u64);
-
-impl Owner {
-    /// Everyone.
-    pub const ANYONE: Owner = Owner(0);
-    const SEVERAL: u32 = u32::MAX;
-
-    /// Work of one lane.
-    #[inline]
-    pub fn lane(pool: PoolId, lane: LaneId) -> Owner {
-        Owner(u64::from(pool) << 32 | (u64::from(lane) + 1))
-    }
 
     #[inline]
-    fn of(tile: &Tile) -> Owner {
-        // Without a point it is 0, that of everyone.
-        let lane = if tile.pending.is_of_several() { Owner::SEVERAL } else { tile.pending.lanes_number() };
-        Owner(u64::from(tile.pool) << 32 | u64::from(lane))
-    }
-
-    pub fn pool(self) -> PoolId {
-        (self.0 >> 32) as PoolId
-    }
-
-    pub fn is_common(self) -> bool {
-        self.pool() == 0
+    fn owner(&self) -> Owner {
+        Owner::of(self.pool, &self.pending)
     }
 }
 
@@ -101,9 +63,7 @@ impl Owner {
 pub struct Tiles {
     tiles: Vec<Tile>,
     vacant: Vec<TileId>,
-    free: FreeIndex,
-    unmapped: BTreeSet<(u64, u64, TileId)>,
-    free_bytes: u64,
+    index: TileIndex,
     /// Places in the table at which there was a tile with a free neighbour that waits for another lane. Each is here once.
     apart: Vec<TileId>,
 }
@@ -111,14 +71,7 @@ pub struct Tiles {
 impl Tiles {
     /// No tile.
     pub fn empty() -> Tiles {
-        Tiles {
-            tiles: Vec::new(),
-            vacant: Vec::new(),
-            free: FreeIndex::default(),
-            unmapped: BTreeSet::new(),
-            free_bytes: 0,
-            apart: Vec::new(),
-        }
+        Tiles { tiles: Vec::new(), vacant: Vec::new(), index: TileIndex::default(), apart: Vec::new() }
     }
 
     /// One tile without anything behind it.
@@ -183,18 +136,6 @@ impl Tiles {
         Some(self.get(id).after).filter(|id| *id != NONE)
     }
 
-    /// Bytes in free tiles.
-    pub fn free_bytes(&self) -> u64 {
-        self.free_bytes
-    }
-
-    /// Bytes in free tiles that have at least so many.
-    pub fn free_bytes_from(&self, size: u64) -> u64 {
-        let mut bytes = 0;
-        self.free.owners().for_each(|owner| self.free.for_each(owner, size, |(have, ..)| bytes += have));
-        bytes
-    }
-
     /// Places in the table, those of no tile included.
     pub fn places(&self) -> TileId {
         self.tiles.len() as TileId
@@ -208,48 +149,37 @@ impl Tiles {
         from + portion as TileId
     }
 
+    /// Where free tiles and unmapped ones are found.
+    #[inline]
+    pub fn index(&self) -> &TileIndex {
+        &self.index
+    }
+
     /// Takes a tile out of its index, so that its size, pending points or kind can change.
     #[inline]
-    fn unindex(&mut self, id: TileId) {
+    fn unlist(&mut self, id: TileId) {
         let tile = &self.tiles[id as usize];
         match tile.kind {
-            Kind::Free => {
-                self.free_bytes -= tile.size;
-                self.free.remove(Owner::of(tile), (tile.size, tile.address, id));
-            }
-            Kind::Unmapped => self.unindex_unmapped(id),
+            Kind::Free => self.index.remove_free(tile.owner(), (tile.size, tile.address, id)),
+            Kind::Unmapped => self.index.remove_unmapped((tile.size, tile.address, id)),
             _ => {}
         }
     }
 
+    /// Puts a tile into its index, if one has its kind.
     #[inline]
-    fn index(&mut self, id: TileId) {
+    fn list(&mut self, id: TileId) {
         let tile = &self.tiles[id as usize];
         match tile.kind {
-            Kind::Free => {
-                self.free_bytes += tile.size;
-                self.free.insert(Owner::of(tile), (tile.size, tile.address, id));
-            }
-            Kind::Unmapped => self.index_unmapped(id),
+            Kind::Free => self.index.insert_free(tile.owner(), (tile.size, tile.address, id)),
+            Kind::Unmapped => self.index.insert_unmapped((tile.size, tile.address, id)),
             _ => {}
         }
-    }
-
-    #[cold]
-    fn unindex_unmapped(&mut self, id: TileId) {
-        let Tile { size, address, .. } = *self.get(id);
-        self.unmapped.remove(&(size, address, id));
-    }
-
-    #[cold]
-    fn index_unmapped(&mut self, id: TileId) {
-        let Tile { size, address, .. } = *self.get(id);
-        self.unmapped.insert((size, address, id));
     }
 
     /// Makes a tile something that is in no index, and forgets what it waited for.
     pub fn set(&mut self, id: TileId, kind: Kind, pool: PoolId) {
-        self.unindex(id);
+        self.unlist(id);
         let tile = self.at(id);
         (tile.kind, tile.pool) = (kind, pool);
         tile.pending = Pending::default();
@@ -259,7 +189,7 @@ impl Tiles {
     #[inline]
     fn make_free(&mut self, id: TileId, pool: PoolId, pending: Pending, since: u64) {
         if matches!(self.get(id).kind, Kind::Free | Kind::Unmapped) {
-            self.unindex(id);
+            self.unlist(id);
         }
         let tile = self.at(id);
         (tile.kind, tile.pool, tile.pending, tile.since) = (Kind::Free, pool, pending, since);
@@ -271,16 +201,16 @@ impl Tiles {
         let mut id = id;
         let before = self.get(id).before;
         if self.go_together(id, before) {
-            self.unindex(before);
+            self.unlist(before);
             self.absorb(before, id);
             id = before;
         }
         let after = self.get(id).after;
         if self.go_together(id, after) {
-            self.unindex(after);
+            self.unlist(after);
             self.absorb(id, after);
         }
-        self.index(id);
+        self.list(id);
         let Tile { before, after, .. } = *self.get(id);
         if self.is_free_in(before, pool) || self.is_free_in(after, pool) {
             self.note_apart(id);
@@ -304,14 +234,14 @@ impl Tiles {
     /// Makes a tile free, and leaves its neighbours alone.
     pub fn set_free_apart(&mut self, id: TileId, pool: PoolId, pending: Pending, since: u64) {
         self.make_free(id, pool, pending, since);
-        self.index(id);
+        self.list(id);
         self.note_apart(id);
     }
 
     /// Makes the addresses of a tile free for mapping, and merges them with their like.
     pub fn set_unmapped(&mut self, id: TileId) {
         self.set(id, Kind::Unmapped, 0);
-        self.index(id);
+        self.list(id);
         let unmapped = |tiles: &Tiles, id: TileId| tiles.get(id).kind == Kind::Unmapped;
         let mut id = id;
         if let Some(before) = self.before(id).filter(|before| unmapped(self, *before)) {
@@ -328,16 +258,16 @@ impl Tiles {
         let (one, Some(other)) = (self.get(one), self.tiles.get(other as usize)) else { return false };
         let free = other.kind == Kind::Free && one.pool == other.pool;
         let either_waits_for_nothing = one.pending.is_empty() || other.pending.is_empty();
-        free && (either_waits_for_nothing || Owner::of(one) == Owner::of(other))
+        free && (either_waits_for_nothing || one.owner() == other.owner())
     }
 
     /// Puts a tile and the one after it together: what one of them waited for, all of it waits for.
     pub fn merge(&mut self, id: TileId) -> TileId {
         let gone = self.get(id).after;
-        self.unindex(id);
-        self.unindex(gone);
+        self.unlist(id);
+        self.unlist(gone);
         self.absorb(id, gone);
-        self.index(id);
+        self.list(id);
         id
     }
 
@@ -389,15 +319,15 @@ impl Tiles {
 
     /// Cuts the range `from..to` out of a tile that holds it. The tile of just that range is in no index.
     fn cut_out(&mut self, id: TileId, from: u64, to: u64) -> TileId {
-        self.unindex(id);
+        self.unlist(id);
         let mut middle = id;
         if self.get(id).address < from {
             middle = self.split(id, from);
-            self.index(id);
+            self.list(id);
         }
         if to < self.get(middle).end() {
             let rest = self.split(middle, to);
-            self.index(rest);
+            self.list(rest);
         }
         middle
     }
@@ -405,7 +335,7 @@ impl Tiles {
     /// Cuts the range `from..to` out of a tile that holds it, and returns the tile of just that range.
     pub fn carve(&mut self, id: TileId, from: u64, to: u64) -> TileId {
         let middle = self.cut_out(id, from, to);
-        self.index(middle);
+        self.list(middle);
         middle
     }
 
@@ -413,34 +343,28 @@ impl Tiles {
     /// forgotten.
     pub fn take(&mut self, id: TileId, from: u64, to: u64, kind: Kind, pool: PoolId) -> TileId {
         debug_assert!(!matches!(kind, Kind::Free | Kind::Unmapped));
-        self.unindex(id);
+        self.unlist(id);
         let mut middle = id;
         if self.get(id).address < from {
             middle = self.split(id, from);
-            self.index(id);
+            self.list(id);
         }
         let tile = self.at(middle);
         let pending = std::mem::take(&mut tile.pending);
         if to < tile.end() {
             let rest = self.split_off(middle, to, pending);
-            self.index(rest);
+            self.list(rest);
         }
         let tile = self.at(middle);
         (tile.kind, tile.pool) = (kind, pool);
         middle
     }
 
-    /// The smallest free tile of an owner's that has room for `size` bytes at a multiple of `align`, a power of two.
-    #[inline]
-    pub fn best_fit(&self, owner: Owner, size: u64, align: u64) -> Option<TileId> {
-        self.free.best_fit(owner, size, align)
-    }
-
     /// The smallest free tile for a lane that waits for nothing else, as above.
     #[inline]
     pub fn best_fit_for(&self, pool: PoolId, lane: LaneId, size: u64, align: u64) -> Option<TileId> {
-        let own = self.best_fit(Owner::lane(pool, lane), size, align);
-        if self.free.has_nothing_for_anyone() || (pool != 0 && own.is_some()) {
+        let own = self.index.best_fit(Owner::lane(pool, lane), size, align);
+        if self.index.has_nothing_for_anyone() || (pool != 0 && own.is_some()) {
             return own;
         }
         self.best_fit_beside(own, size, align)
@@ -448,7 +372,7 @@ impl Tiles {
 
     #[inline(never)]
     fn best_fit_beside(&self, own: Option<TileId>, size: u64, align: u64) -> Option<TileId> {
-        let anyones = self.best_fit(Owner::ANYONE, size, align);
+        let anyones = self.index.best_fit(Owner::ANYONE, size, align);
         own.into_iter().chain(anyones).min_by_key(|id| self.rank(*id))
     }
 
@@ -457,54 +381,6 @@ impl Tiles {
     pub fn rank(&self, id: TileId) -> (u64, u64) {
         let tile = self.get(id);
         (tile.size, tile.address)
-    }
-
-    /// Who has free tiles of the common pool.
-    fn common_owners(&self) -> impl Iterator<Item = Owner> + '_ {
-        self.free.owners().take_while(|owner| owner.is_common())
-    }
-
-    /// The best fits of all owners of the common pool.
-    pub fn best_fits(&self, size: u64, align: u64) -> Vec<TileId> {
-        self.common_owners().filter_map(|owner| self.best_fit(owner, size, align)).collect()
-    }
-
-    /// The free tiles of the common pool that have at least so many bytes.
-    pub fn free_from(&self, size: u64) -> Vec<TileId> {
-        let mut found = Vec::new();
-        self.common_owners().for_each(|owner| self.free.for_each(owner, size, |(.., id)| found.push(id)));
-        found
-    }
-
-    /// Shows the free tiles of each of some owners, the largest first and of one size the lowest, until what `show` returns is as much
-    /// as is wanted.
-    pub fn largest_first(
-        &self,
-        is_one: impl Fn(Owner) -> bool,
-        least: u64,
-        wanted: usize,
-        mut show: impl FnMut(TileId) -> usize,
-    ) {
-        for owner in self.free.owners().filter(|owner| is_one(*owner)) {
-            let mut have = 0;
-            self.free.largest_first(owner, least, |(.., id)| {
-                have += show(id);
-                have >= wanted
-            });
-        }
-    }
-
-    /// The free tiles of a pool.
-    pub fn free_of(&self, pool: PoolId) -> Vec<TileId> {
-        let mut found = Vec::new();
-        let owners = self.free.owners().filter(|owner| owner.pool() == pool);
-        owners.for_each(|owner| self.free.for_each(owner, 0, |(.., id)| found.push(id)));
-        found
-    }
-
-    /// Unmapped tiles from the smallest to the largest that have at least so many bytes.
-    pub fn unmapped_from(&self, size: u64) -> impl DoubleEndedIterator<Item = TileId> + '_ {
-        self.unmapped.range((size, 0, 0)..).map(|&(.., id)| id)
     }
 
     /// All tiles, those of a range in the order of their addresses.
@@ -524,9 +400,9 @@ impl Tiles {
 
     /// Changes what a free tile waits for.
     pub fn settle(&mut self, id: TileId, over: impl Fn(crate::pending::Point) -> bool) {
-        self.unindex(id);
+        self.unlist(id);
         self.at(id).pending.retain(|point| !over(point));
-        self.index(id);
+        self.list(id);
     }
 
     /// Merges every free tile with its free neighbour, whatever they wait for. Returns whether there was one.
@@ -606,7 +482,7 @@ mod tests {
                     _ => {}
                 }
                 let bytes: u64 = tiles.iter().filter(|(_, tile)| tile.kind == Kind::Free).map(|(_, tile)| tile.size).sum();
-                prop_assert_eq!(tiles.free_bytes(), bytes);
+                prop_assert_eq!(tiles.index().free_bytes(), bytes);
                 prop_assert_eq!(tiles.iter().map(|(_, tile)| tile.size).sum::<u64>(), 64);
             }
         }
