@@ -7,9 +7,8 @@
 //! What contradicts the layout as a whole is an error; a single record that makes no sense is left out and counted in
 //! [`Dropped::invalid`], so that one flipped bit doesn't cost the profile of a process that was killed.
 
-use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use poolscope_wire::{
@@ -20,10 +19,12 @@ use poolscope_wire::{
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::ending::{Ending, KernelLog};
-use crate::memory::Memory;
+pub use crate::outline::Outline;
+use crate::outline::{FramePlaces, Places};
 use crate::printable::printable;
 use crate::process::{self, ProcessWatch};
-use crate::segment_file::SegmentFile;
+pub use crate::read_error::ReadError;
+use crate::segment_file::{SegmentFile, TORN_RETRIES};
 use crate::snapshot::{
     Amount, ClassStats, DevicePeak, DevicePool, Dropped, LiveBlock, Module, PeakMoment, ProcessInfo, ProcessState,
     Snapshot, Stack, ThreadStats, Tiers,
@@ -31,9 +32,6 @@ use crate::snapshot::{
 
 /// How long [`SegmentReader::open`] waits for a program that is only just setting up its segment.
 const PATIENCE: Duration = Duration::from_millis(500);
-
-/// How often a record is copied again when its two copies differ.
-const TORN_RETRIES: usize = 8;
 
 /// How often the header is copied again when a region seems to count more than it has: the writer raises
 /// `committed` before `count`, and a copy may catch the old one of the first and the new one of the second.
@@ -55,77 +53,6 @@ fn limit(region: Region) -> u64 {
         Region::Devices | Region::DeviceMaps => 256,
         Region::Peaks => 1 << 22,
     }
-}
-
-/// Why a segment could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// The file could not be opened.
-    #[error("cannot open the segment {}: {source}", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// The path is a folder, a device or the like.
-    #[error("{} is not a regular file, so it is no segment: name a file in the folder that `poolscope list` shows", path.display())]
-    NotAFile {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file could not be read, or ended early.
-    #[error("cannot read {len} bytes at {offset} of the segment {}: {source} (was the file cut off?)", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Where in it.
-        offset: u64,
-        /// How many bytes were wanted.
-        len: usize,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// The header is not one that can be read.
-    #[error("cannot read the segment {}: {source}", path.display())]
-    Header {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: HeaderError,
-    },
-    /// The program has not finished setting the segment up.
-    #[error(
-        "the segment {} is still being set up by process {pid}: try again in a moment; if that process is gone, it died while it started, and the file can be deleted",
-        path.display()
-    )]
-    Starting {
-        /// The file.
-        path: PathBuf,
-        /// The process, if its number is known (0 otherwise).
-        pid: u32,
-    },
-    /// A region claims more records than any real program has.
-    #[error(
-        "damaged segment {}: region {} counts {count} records, and no more than {limit} are read",
-        path.display(), region.name()
-    )]
-    TooMany {
-        /// The file.
-        path: PathBuf,
-        /// Which region.
-        region: Region,
-        /// What it claims.
-        count: u64,
-        /// What is allowed.
-        limit: u64,
-    },
-    /// Between two readings the file became that of another program.
-    #[error("the segment {} now belongs to another program: open it again", path.display())]
-    Changed {
-        /// The file.
-        path: PathBuf,
-    },
 }
 
 /// Reads one segment, as often as wanted.
@@ -156,61 +83,6 @@ fn peaks(header: &Header) -> Peaks {
         moment: PeakMoment { bytes: peak.bytes, time_ns: peak.time_ns },
     });
     ((of_host.bytes > 0).then_some(of_host), of_devices.collect())
-}
-
-/// For each stack its first frame in the region, and their number.
-type Places = Vec<(u32, u16)>;
-
-/// What a segment says but the frames of its stacks, so that a million stacks can be gone through part by part in little memory.
-#[derive(Debug)]
-pub struct Outline {
-    /// Its stacks have no frames; its blocks are in the order of their stacks.
-    snapshot: Snapshot,
-    places: Places,
-    frames: RegionEntry,
-}
-
-impl Outline {
-    /// The stacks, without their frames.
-    pub fn stacks(&self) -> &[Stack] {
-        &self.snapshot.stacks
-    }
-
-    /// Whose segment it is.
-    pub fn process(&self) -> &ProcessInfo {
-        &self.snapshot.process
-    }
-
-    /// Everything but stacks and blocks.
-    fn head(&self) -> Snapshot {
-        let Snapshot { process, former, modules, devices, threads, classes, device_peaks, .. } = &self.snapshot;
-        Snapshot {
-            process: process.clone(),
-            former: former.clone(),
-            modules: modules.clone(),
-            devices: devices.clone(),
-            threads: threads.clone(),
-            classes: classes.clone(),
-            device_peaks: device_peaks.clone(),
-            tiers: self.snapshot.tiers.clone(),
-            stacks: Vec::new(),
-            live: Vec::new(),
-            ..self.snapshot
-        }
-    }
-
-    /// Leaves out the peaks that are lower than what is in use now: a part can't tell.
-    fn decide_peaks(&mut self) {
-        let Snapshot { stacks, live, peak, device_peaks, .. } = &mut self.snapshot;
-        let in_use = |memory: Memory| -> f64 {
-            let of_memory = live.iter().filter(|block| {
-                stacks.get(block.stack as usize).is_some_and(|stack| memory.has(stack.kind, stack.device))
-            });
-            of_memory.map(|block| block.amount().bytes).sum()
-        };
-        *peak = peak.filter(|peak| peak.bytes as f64 > in_use(Memory::Host));
-        device_peaks.retain(|peak| peak.moment.bytes as f64 > in_use(Memory::of(peak.kind, peak.device)));
-    }
 }
 
 impl SegmentReader {
@@ -309,44 +181,28 @@ impl SegmentReader {
 
     /// Reads what the segment says now.
     pub fn snapshot(&mut self) -> Result<Snapshot, ReadError> {
-        Ok(self.read(true)?.snapshot)
+        Ok(self.read(true)?.0)
     }
 
     /// Reads what the segment says now but the frames of its stacks: [`part`](Self::part) reads those.
     pub fn outline(&mut self) -> Result<Outline, ReadError> {
-        let mut outline = self.read(false)?;
-        outline.snapshot.live.sort_unstable_by_key(|block| block.stack);
-        outline.decide_peaks();
-        Ok(outline)
+        let (snapshot, places) = self.read(false)?;
+        Ok(Outline::new(snapshot, places))
     }
 
     /// A part of an outline as a snapshot of its own, with frames: some of the stacks, and their blocks.
     pub fn part(&mut self, outline: &Outline, stacks: Range<usize>) -> Result<Snapshot, ReadError> {
-        let whole = &outline.snapshot;
-        let places = &outline.places[stacks.clone()];
-        let mut part = Snapshot { stacks: Vec::new(), live: Vec::new(), ..outline.head() };
-        for (stack, &(first, depth)) in whole.stacks[stacks.clone()].iter().zip(places) {
-            let entry = RegionEntry { count: u64::from(first) + u64::from(depth), ..outline.frames };
-            let mut frames = Vec::with_capacity(depth.into());
-            let Self { file, copies: [buffer, _], .. } = self;
-            file.for_each_chunk(entry, Region::Frames, first.into(), buffer, |_, chunk| {
+        let Self { file, copies: [buffer, _], .. } = self;
+        outline.part(stacks, |entry, first, frames| {
+            file.for_each_chunk(entry, Region::Frames, first, buffer, |_, chunk| {
                 frames.extend(words(chunk));
                 Ok(())
-            })?;
-            part.stacks.push(Stack { frames, ..stack.clone() });
-        }
-        let first = stacks.start as u32;
-        let from = whole.live.partition_point(|block| (block.stack as usize) < stacks.start);
-        let to = whole.live.partition_point(|block| (block.stack as usize) < stacks.end);
-        part.live.extend(whole.live[from..to].iter().map(|block| LiveBlock { stack: block.stack - first, ..*block }));
-        for module in &mut part.modules {
-            let Range { start, end } = module.stacks.clone();
-            module.stacks = start.saturating_sub(first)..if end == u32::MAX { end } else { end.saturating_sub(first) };
-        }
-        Ok(part)
+            })
+        })
     }
 
-    fn read(&mut self, with_frames: bool) -> Result<Outline, ReadError> {
+    /// Reads what the segment says now, the frames of its stacks included or not, and where those lie if not.
+    fn read(&mut self, with_frames: bool) -> Result<(Snapshot, FramePlaces), ReadError> {
         let mut dropped = Dropped::default();
         let header = self.read_same_header()?;
         let live = self.read_live(header.region(Region::Live), &mut dropped)?;
@@ -359,7 +215,7 @@ impl SegmentReader {
         if with_frames {
             self.read_frames(header.region(Region::Frames))?;
         }
-        let (mut stacks, places) = self.read_stacks(&header, with_frames, &mut dropped)?;
+        let (mut stacks, of_stacks) = self.read_stacks(&header, with_frames, &mut dropped)?;
         let (peak, device_peaks) = self.read_peaks(&mut stacks, &mut dropped)?;
         let live = keep_valid(live, stacks.len(), &mut dropped);
         let mut modules = self.read_modules(header.region(Region::Modules), &mut dropped)?;
@@ -395,7 +251,7 @@ impl SegmentReader {
             devices,
             memory,
         };
-        Ok(Outline { snapshot, places, frames: header.region(Region::Frames) })
+        Ok((snapshot, FramePlaces { region: header.region(Region::Frames), of_stacks }))
     }
 
     fn read_same_header(&self) -> Result<Header, ReadError> {
@@ -414,7 +270,7 @@ impl SegmentReader {
         Ok(header)
     }
 
-    /// Copies every chunk of a region of records with a sequence number twice; `each` gets those that are whole.
+    /// Goes through a region of records with a sequence number; `each` gets those that are whole.
     fn read_sequenced(
         &mut self,
         entry: RegionEntry,
@@ -422,24 +278,10 @@ impl SegmentReader {
         dropped: &mut Dropped,
         mut each: impl FnMut(u64, &[u8], &mut Dropped),
     ) -> Result<(), ReadError> {
-        let record_len = region.record_len();
-        let Self { file, copies: [first, second], .. } = self;
-        file.for_each_chunk(entry, region, 0, first, |start, chunk| {
-            let offset = entry.offset + start * record_len as u64;
-            second.resize(chunk.len(), 0);
-            file.read_exact(second, offset)?;
-            for (i, (one, two)) in chunk.chunks_exact(record_len).zip(second.chunks_exact(record_len)).enumerate() {
-                let index = start + i as u64;
-                if is_whole(one, two) {
-                    each(index, one, dropped);
-                    continue;
-                }
-                match reread(file, record_len, entry.offset + index * record_len as u64)? {
-                    Some(record) => each(index, &record, dropped),
-                    None => dropped.torn += 1,
-                }
-            }
-            Ok(())
+        let Self { file, copies, .. } = self;
+        file.for_each_whole(entry, region, copies, |index, record| match record {
+            Some(record) => each(index, record, dropped),
+            None => dropped.torn += 1,
         })
     }
 
@@ -660,25 +502,6 @@ fn read_header(file: &SegmentFile) -> Result<Header, ReadError> {
             Err(source) => return Err(ReadError::Header { path: file.path().to_owned(), source }),
         }
     }
-}
-
-/// Both copies are the same and none was taken while the writer was in the record.
-fn is_whole(one: &[u8], two: &[u8]) -> bool {
-    one[0] & 1 == 0 && one == two
-}
-
-/// Copies one record until two copies agree; `None` if the writer is in it for too long.
-fn reread(file: &SegmentFile, record_len: usize, offset: u64) -> Result<Option<Vec<u8>>, ReadError> {
-    let (mut one, mut two) = (vec![0; record_len], vec![0; record_len]);
-    for _ in 0..TORN_RETRIES {
-        file.read_exact(&mut one, offset)?;
-        file.read_exact(&mut two, offset)?;
-        if is_whole(&one, &two) {
-            return Ok(Some(one));
-        }
-        std::thread::yield_now();
-    }
-    Ok(None)
 }
 
 /// Leaves out blocks that point at a stack that does not exist.

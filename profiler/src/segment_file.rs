@@ -11,13 +11,16 @@ use std::path::{Path, PathBuf};
 
 use poolscope_wire::{HEADER_LEN, Region, RegionEntry};
 
-use crate::reader::ReadError;
+use crate::read_error::ReadError;
 
 /// `O_NONBLOCK`: opening a FIFO that somebody put there must not wait for its writer.
 const O_NONBLOCK: i32 = 0o4000;
 
 /// Bytes read at a time from a region; a multiple of 64, the length of the records that are read in bulk.
 pub(crate) const CHUNK: usize = 256 * 1024;
+
+/// How often a record is copied again when its two copies differ.
+pub(crate) const TORN_RETRIES: usize = 8;
 
 /// An open segment.
 #[derive(Debug)]
@@ -120,4 +123,49 @@ impl SegmentFile {
         }
         Ok(())
     }
+
+    /// Calls `each` with the records of a region of records with a sequence number: with those that are whole, and with `None`
+    /// for one that the writer is in for too long. Every chunk is copied twice.
+    pub(crate) fn for_each_whole(
+        &self,
+        entry: RegionEntry,
+        region: Region,
+        [first, second]: &mut [Vec<u8>; 2],
+        mut each: impl FnMut(u64, Option<&[u8]>),
+    ) -> Result<(), ReadError> {
+        let record_len = region.record_len();
+        self.for_each_chunk(entry, region, 0, first, |start, chunk| {
+            let offset = entry.offset + start * record_len as u64;
+            second.resize(chunk.len(), 0);
+            self.read_exact(second, offset)?;
+            for (i, (one, two)) in chunk.chunks_exact(record_len).zip(second.chunks_exact(record_len)).enumerate() {
+                let index = start + i as u64;
+                if is_whole(one, two) {
+                    each(index, Some(one));
+                    continue;
+                }
+                each(index, self.reread(record_len, entry.offset + index * record_len as u64)?.as_deref());
+            }
+            Ok(())
+        })
+    }
+
+    /// Copies one record until two copies agree; `None` if the writer is in it for too long.
+    fn reread(&self, record_len: usize, offset: u64) -> Result<Option<Vec<u8>>, ReadError> {
+        let (mut one, mut two) = (vec![0; record_len], vec![0; record_len]);
+        for _ in 0..TORN_RETRIES {
+            self.read_exact(&mut one, offset)?;
+            self.read_exact(&mut two, offset)?;
+            if is_whole(&one, &two) {
+                return Ok(Some(one));
+            }
+            std::thread::yield_now();
+        }
+        Ok(None)
+    }
+}
+
+/// Both copies are the same and none was taken while the writer was in the record.
+fn is_whole(one: &[u8], two: &[u8]) -> bool {
+    one[0] & 1 == 0 && one == two
 }
