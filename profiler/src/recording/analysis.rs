@@ -5,22 +5,23 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use poolscope_wire::{kind, stack_flags};
-
-use super::call_paths::frames;
+use super::cautions::cautions;
+use super::figures::grown;
+pub use super::figures::{Count, Figures, PartFigures, PeakFound, Span, ThreadFigures};
+use super::process_snapshot::snapshot;
 use super::reader::{RecordingError, RecordingReader, Tail};
-use super::replay::{Happening, InUse, MOST_THREADS, Part, Replay, State};
+use super::replay::{Happening, InUse, MOST_THREADS, Replay, State};
 use super::session::{Session, Summary};
+use super::sparse_pages::pages;
+pub use super::sparse_pages::{NEARLY_EMPTY, Pages};
 use crate::builder::ProfileBuilder;
 use crate::profile::Profile;
-use crate::snapshot::{Amount, Dropped, HOST, LiveBlock, Module, PeakMoment, ProcessInfo, Snapshot, Stack, Tiers};
 
 /// Points of the timeline, at most.
 pub const TIMELINE: usize = 512;
+
 /// Distinct sizes that are counted one by one; others are one in the list of sizes, and each in the histogram.
 const MAX_SIZES: usize = 1 << 16;
-/// A page is nearly empty if no more than this part of it is in use.
-pub const NEARLY_EMPTY: f64 = 0.25;
 
 /// What is asked of a recording.
 #[derive(Clone, Copy, Debug)]
@@ -37,151 +38,6 @@ impl Default for Question {
     fn default() -> Self {
         Self { from_us: 0, to_us: u64::MAX, temporary: 0 }
     }
-}
-
-/// Objects and bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
-    /// Blocks.
-    pub objects: u64,
-    /// Bytes asked for.
-    pub bytes: u64,
-}
-
-impl Count {
-    fn add(&mut self, bytes: u64) {
-        self.objects += 1;
-        self.bytes = self.bytes.saturating_add(bytes);
-    }
-
-    fn take(&mut self, bytes: u64) {
-        self.objects = self.objects.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(bytes);
-    }
-
-    /// Adds another.
-    pub fn join(&mut self, other: Count) {
-        self.objects += other.objects;
-        self.bytes = self.bytes.saturating_add(other.bytes);
-    }
-}
-
-/// What one stack, or one call site, did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// Allocated.
-    pub allocated: Count,
-    /// Freed of that.
-    pub freed: Count,
-    /// Freed by this stack, whoever allocated it; blocks whose allocation is not in the recording count as objects alone.
-    pub freed_here: Count,
-    /// Freed by their own thread before it allocated anything else, or little else.
-    pub temporary: Count,
-    /// In use when most was in use in all.
-    pub peak: Count,
-    /// In use at the beginning of the time that was asked for.
-    pub at_start: Count,
-    /// In use at its end.
-    pub at_end: Count,
-    /// Time between allocation and free, of all that were freed, microseconds.
-    pub lifetime_us: u64,
-    /// Blocks on pages that are nearly empty at the end.
-    pub sparse: Count,
-    /// Bytes of those pages that nobody uses, shared by the blocks on them.
-    pub held_free: u64,
-}
-
-impl Figures {
-    /// Adds another's.
-    pub fn join(&mut self, other: &Figures) {
-        self.allocated.join(other.allocated);
-        self.freed.join(other.freed);
-        self.freed_here.join(other.freed_here);
-        self.temporary.join(other.temporary);
-        self.peak.join(other.peak);
-        self.at_start.join(other.at_start);
-        self.at_end.join(other.at_end);
-        self.lifetime_us = self.lifetime_us.saturating_add(other.lifetime_us);
-        self.sparse.join(other.sparse);
-        self.held_free = self.held_free.saturating_add(other.held_free);
-    }
-}
-
-/// What one thread did.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ThreadFigures {
-    /// Allocated.
-    pub allocated: Count,
-    /// Blocks that it freed, its own and others'.
-    pub frees: u64,
-    /// Blocks of other threads that it freed.
-    pub frees_of_others: u64,
-    /// Its own blocks that were temporary.
-    pub temporary: Count,
-    /// In use at the end of what it allocated.
-    pub at_end: Count,
-}
-
-/// A point of the timeline: a span of time.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Span {
-    /// Most bytes in use in it.
-    pub most_bytes: u64,
-    /// Most blocks in use in it.
-    pub most_objects: u64,
-    /// Allocations in it.
-    pub allocs: u64,
-    /// Frees in it.
-    pub frees: u64,
-    /// Something happened in it.
-    pub seen: bool,
-}
-
-/// Most in use.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PeakFound {
-    /// Bytes and blocks.
-    pub count: Count,
-    /// When, microseconds since the start.
-    pub time_us: u64,
-    /// After so many events.
-    pub events: u64,
-}
-
-/// What one part of a recording comes to.
-#[derive(Clone, Debug, Default)]
-pub struct PartFigures {
-    /// Whose recording it is.
-    pub session: Session,
-    /// Why it ended; empty if its end is missing.
-    pub ended: String,
-    /// Time of its last event, microseconds since the start of the first part.
-    pub end_us: u64,
-    /// Allocated.
-    pub allocated: Count,
-    /// Frees.
-    pub frees: u64,
-    /// Most in use.
-    pub peak: Count,
-    /// In use at its end.
-    pub at_end: Count,
-}
-
-/// How pages of the page heap were used at the end.
-#[derive(Clone, Debug, Default)]
-pub struct Pages {
-    /// Bytes of a page.
-    pub page_bytes: u64,
-    /// Pages with blocks on them.
-    pub pages: u64,
-    /// Of those, nearly empty ones.
-    pub sparse: u64,
-    /// Pages by how much of them is in use, in tenths.
-    pub tenths: [u64; 10],
-    /// Bytes of nearly empty pages that nobody uses.
-    pub held_free: u64,
-    /// Blocks whose place is not known, because they were allocated after places were last written down.
-    pub unplaced: u64,
 }
 
 /// Everything that a report says.
@@ -385,14 +241,6 @@ fn joined(spans: &[Span]) -> Span {
     })
 }
 
-/// The place at `at`, made if it is not there.
-fn grown<T: Default + Clone>(list: &mut Vec<T>, at: usize) -> &mut T {
-    if list.len() <= at {
-        list.resize(at + 1, T::default());
-    }
-    &mut list[at]
-}
-
 impl PartFigures {
     fn see(&mut self, state: &State, happening: Happening<'_>) {
         self.end_us = state.time_us;
@@ -472,7 +320,7 @@ impl Analysis {
         collector.stacks.iter().for_each(|figures| total.join(figures));
         collector.total = total;
         let summary = replay.summary();
-        let snapshot = snapshot(&replay, &summary, &collector);
+        let snapshot = snapshot(&replay, &summary, &collector.stacks, (&peak, collector.peak_part), collector.end_us);
         let frees = |stack: usize| collector.stacks.get(stack).is_some_and(|figures| figures.freed_here.objects > 0);
         let (mut profile, site_of_stacks) = builder.build_with_sites(&snapshot, frees);
         let parts = PartFigures::of(&replay, std::mem::take(&mut collector.parts));
@@ -542,184 +390,7 @@ fn filled(mut timeline: Vec<Span>) -> Vec<Span> {
     timeline
 }
 
-/// What a reader of any figure has to know first.
-fn cautions(parts: &[PartFigures], summary: &Summary, tail: &Tail, unfollowed: u64) -> Vec<String> {
-    use crate::figures::{bytes, count};
-    let mut cautions = Vec::new();
-    for ring in summary.losses.iter().filter(|ring| ring.allocs + ring.frees > 0) {
-        let (allocs, frees) = (count(ring.allocs, "allocation"), count(ring.frees, "free"));
-        cautions.push(format!("lost of thread {}: {allocs} and {frees}: figures are too low", ring.tid));
-    }
-    if summary.lost_without_ring > 0 {
-        let events = count(summary.lost_without_ring, "event");
-        cautions.push(format!("lost of threads that had no ring: {events}: figures are too low"));
-    }
-    if unfollowed > 0 {
-        let blocks = count(unfollowed, "allocation");
-        cautions.push(format!(
-            "too many blocks were in use at once: {blocks} not followed, and missing from what is in use"
-        ));
-    }
-    if summary.refused_stacks > 0 {
-        let stacks = count(summary.refused_stacks, "time");
-        cautions.push(format!("too many distinct stacks: {stacks} a new one found no room and counts as unknown"));
-    }
-    if summary.damaged_words > 0 {
-        cautions.push(format!("{} of the program's events made no sense", summary.damaged_words));
-    }
-    match tail {
-        Tail::Finished => {}
-        Tail::Unfinished => cautions.push("the recording was not finished: its end is missing".to_owned()),
-        Tail::Lost { offset, bytes: lost, why } => {
-            let lost = bytes(*lost as f64);
-            cautions.push(format!("the file is damaged from byte {offset} on ({why}): the last {lost} are left out"));
-        }
-    }
-    let of_part = |part: usize| if parts.len() > 1 { format!(" of part {}", part + 1) } else { String::new() };
-    for part in (0..parts.len().saturating_sub(1)).filter(|&part| parts[part].ended.is_empty()) {
-        cautions.push(format!("the recording{} was not finished: its end is missing", of_part(part)));
-    }
-    for (part, _) in parts.iter().enumerate().filter(|(_, part)| !part.session.from_start) {
-        cautions.push(format!("what was allocated before the recording{} began is not in it", of_part(part)));
-    }
-    if parts.len() > 1 {
-        cautions
-            .push(format!("what is in use at the end is what part {} had: the other parts ended before", parts.len()));
-    }
-    cautions
-}
-
 fn thread_names(summary: &Summary) -> BTreeMap<u32, String> {
     let named = summary.threads.iter().filter(|thread| !thread.name.is_empty());
     named.map(|thread| (thread.tid, thread.name.clone())).collect()
-}
-
-fn amount(count: Count) -> Amount {
-    Amount { objects: count.objects as f64, bytes: count.bytes as f64, samples: count.objects }
-}
-
-/// The recording as the rest of the profiler knows processes: as it is at the end of the replay.
-fn snapshot(replay: &Replay, summary: &Summary, collector: &Collector) -> Snapshot {
-    let session = &replay.last().session;
-    let stacks = replay.paths.iter().enumerate().map(|(at, path)| {
-        let figures = collector.stacks.get(at).copied().unwrap_or_default();
-        Stack {
-            frames: frames(&replay.nodes, path.node),
-            kind: kind::HOST,
-            device: 0,
-            incomplete: path.flags & (stack_flags::TRUNCATED | stack_flags::INCOMPLETE) != 0,
-            allocated: amount(figures.allocated),
-            freed: amount(figures.freed),
-            peak: amount(figures.peak),
-        }
-    });
-    let mut live: BTreeMap<(u32, u64, u32), u64> = BTreeMap::new();
-    for (_, block) in replay.state.in_use() {
-        *live.entry((block.stack, block.size, block.thread)).or_default() += 1;
-    }
-    let tid = |thread: u32| summary.threads.get(thread as usize).map_or(0, |thread| thread.tid);
-    let live = live.into_iter().map(|((stack, size, thread), count)| LiveBlock {
-        stack,
-        address: 0,
-        size,
-        weight: count as f64,
-        time_ns: 0,
-        tid: tid(thread),
-        scope: 0,
-        kind: HOST,
-        device: 0,
-    });
-    let of_peak = &replay.parts[collector.peak_part].session;
-    let peak = PeakMoment {
-        bytes: collector.peak.count.bytes,
-        // Counted from the start of the process that had it.
-        time_ns: of_peak
-            .monotonic_ns(collector.peak.time_us)
-            .saturating_sub(of_peak.start_monotonic_ns)
-            .saturating_add(session.start_monotonic_ns),
-    };
-    Snapshot {
-        process: session.process(),
-        former: former(&replay.parts),
-        taken_ns: session.monotonic_ns(collector.end_us),
-        taken_realtime_ns: session.realtime_ns(collector.end_us),
-        period_bytes: 1,
-        exact: true,
-        page_bytes: session.page_bytes,
-        peak: Some(peak),
-        device_peaks: Vec::new(),
-        dropped: Dropped::default(),
-        tiers: Tiers::new(Vec::new()),
-        classes: Vec::new(),
-        threads: Vec::new(),
-        stacks: stacks.collect(),
-        modules: replay
-            .parts
-            .iter()
-            .enumerate()
-            .flat_map(|(at, part)| modules(part, replay.parts.get(at + 1)))
-            .collect(),
-        live: live.collect(),
-        devices: Vec::new(),
-        memory: None,
-    }
-}
-
-/// The modules of a part, for the stacks of all parts.
-fn modules(part: &Part, next: Option<&Part>) -> impl Iterator<Item = Module> {
-    // Stack 0 is the unknown one, and the first of a part is 1.
-    let end = next.map_or(u32::MAX, |next| next.first_stack + 1);
-    part.modules.iter().map(move |module| {
-        let mut module = module.module();
-        let moved = |stack: u32| stack.max(1).saturating_add(part.first_stack).min(end);
-        module.stacks = moved(module.stacks.start)..moved(module.stacks.end);
-        module
-    })
-}
-
-/// The processes of all parts but the last, each with the stack after its last.
-fn former(parts: &[Part]) -> Vec<(u32, ProcessInfo)> {
-    parts.windows(2).map(|pair| (pair[1].first_stack + 1, pair[0].session.process())).collect()
-}
-
-/// Who holds pages that are nearly empty, by where blocks lay when that was last written down.
-fn pages(replay: &Replay, page_bytes: u64, stacks: &mut Vec<Figures>) -> Pages {
-    let mut pages = Pages { page_bytes, ..Pages::default() };
-    if page_bytes == 0 {
-        return pages;
-    }
-    // Blocks of a page or more fill their pages.
-    let small = |number: u32| replay.state.block(number).filter(|block| block.size < page_bytes);
-    let mut used: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-    let mut placed = 0;
-    for &(address, number) in &replay.addresses {
-        let Some(block) = small(number) else { continue };
-        placed += 1;
-        let page = used.entry(address / page_bytes).or_default();
-        // A block takes at least sixteen bytes.
-        page.0 += block.size.max(16).next_multiple_of(16);
-        page.1 += 1;
-    }
-    let all = replay.state.in_use().filter(|(_, block)| block.size < page_bytes).count() as u64;
-    pages.unplaced = all.saturating_sub(placed);
-    pages.pages = used.len() as u64;
-    let is_sparse = |bytes: u64| bytes as f64 <= page_bytes as f64 * NEARLY_EMPTY;
-    for &(bytes, _) in used.values() {
-        pages.tenths[((bytes * 10 / page_bytes) as usize).min(9)] += 1;
-        if is_sparse(bytes) {
-            pages.sparse += 1;
-            pages.held_free += page_bytes - bytes;
-        }
-    }
-    for &(address, number) in &replay.addresses {
-        let (Some(block), Some(&(bytes, blocks))) = (small(number), used.get(&(address / page_bytes))) else {
-            continue;
-        };
-        if is_sparse(bytes) {
-            let figures = grown(stacks, block.stack as usize);
-            figures.sparse.add(block.size);
-            figures.held_free += (page_bytes - bytes) / blocks.max(1);
-        }
-    }
-    pages
 }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use super::analysis::{Analysis, Count, Figures};
-use super::report::{PART_COLUMNS, growth, lifetime_label, part_row, ranked, size_label, thread_label, time};
+use super::labels::{PART_COLUMNS, growth, lifetime_label, part_row, ranked, size_label, thread_label, time};
 use crate::figures::{bytes, count, grouped};
 use crate::flamegraph;
 use crate::profile::Metric;

@@ -1,0 +1,77 @@
+//! What the text of a report and its page say alike: the order of sites, the names of rows and threads, the table of parts.
+
+use super::analysis::{Analysis, Figures, PartFigures};
+use crate::figures::{bytes, grouped};
+
+/// The sites that are first by some figure, with their places in the profile.
+pub(super) fn ranked(analysis: &Analysis, by: impl Fn(&Figures) -> u64, rows: usize) -> Vec<usize> {
+    let mut sites: Vec<usize> = (0..analysis.sites.len()).filter(|&site| by(&analysis.sites[site]) > 0).collect();
+    sites.sort_by_key(|&site| (std::cmp::Reverse(by(&analysis.sites[site])), site));
+    sites.truncate(rows);
+    sites
+}
+
+/// What grew between the two times: bytes, which may be negative.
+pub(super) fn growth(figures: &Figures) -> i64 {
+    figures.at_end.bytes as i64 - figures.at_start.bytes as i64
+}
+
+/// `1.5 s`, `12 ms`, `3 us`.
+pub(super) fn time(us: u64) -> String {
+    match us {
+        0..1_000 => format!("{us} us"),
+        1_000..1_000_000 => format!("{:.1} ms", us as f64 / 1e3),
+        1_000_000..600_000_000 => format!("{:.2} s", us as f64 / 1e6),
+        _ => format!("{:.1} min", us as f64 / 60e6),
+    }
+}
+
+/// What the `decade`th row of lifetimes is.
+pub(super) fn lifetime_label(decade: usize) -> String {
+    let us = |power: usize| time(10u64.saturating_pow(power as u32));
+    match decade {
+        0 => "below 1 us".to_owned(),
+        _ => format!("{} to {}", us(decade - 1), us(decade)),
+    }
+}
+
+/// What the `class`th row of sizes is.
+pub(super) fn size_label(class: usize) -> String {
+    match class {
+        0 => "0".to_owned(),
+        1 => "1".to_owned(),
+        _ => {
+            let from = 1u64 << (class - 1);
+            let to = from.checked_mul(2).map_or(u64::MAX, |end| end - 1);
+            if class <= 13 { format!("{from} to {to}") } else { format!("{} and more", bytes(from as f64)) }
+        }
+    }
+}
+
+/// The name of a thread of the recording: `worker (tid 12)`.
+pub(super) fn thread_label(analysis: &Analysis, thread: usize) -> String {
+    match analysis.summary.threads.get(thread) {
+        Some(known) if known.name.is_empty() => format!("tid {}", known.tid),
+        Some(known) => format!("{} (tid {})", known.name, known.tid),
+        None => "other threads".to_owned(),
+    }
+}
+
+/// The columns of the table of parts.
+pub(super) const PART_COLUMNS: [&str; 8] =
+    ["part", "from", "for", "allocations", "frees", "peak", "at its end", "process"];
+
+/// A part's row in it, by its number from 1 and the times of the file.
+pub(super) fn part_row(number: usize, part: &PartFigures) -> [String; 8] {
+    let from = part.session.begins_us;
+    [
+        number.to_string(),
+        time(from),
+        time(part.end_us.saturating_sub(from)),
+        grouped(part.allocated.objects),
+        grouped(part.frees),
+        bytes(part.peak.bytes as f64),
+        bytes(part.at_end.bytes as f64),
+        format!("{} (pid {})", part.session.command(), part.session.pid),
+    ]
+}
