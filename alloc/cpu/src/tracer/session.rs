@@ -137,7 +137,7 @@ fn prepare(session: &mut Session, word: u64, request: Request) -> u32 {
     let Some(header) = segment::create_beside(TRACE_SUFFIX, TRACE_PAGE).map(|page| page.cast::<TraceHeader>()) else {
         return trace_state::NO_FILE;
     };
-    let (start_ticks, boot_id) = segment::start_of_this_process();
+    let segment::Start { ticks: start_ticks, boot_id } = segment::Start::of_this_process();
     let pid = os::process_id();
     let now = os::clock_ns(libc::CLOCK_MONOTONIC);
     // SAFETY: the page was just made, and nobody reads it before the magic is there.
