@@ -6,23 +6,22 @@
 //! behind the lock is rare: once in half a mebibyte, unless every allocation is recorded.
 
 pub mod budget;
+mod counters;
 mod devices;
 pub mod governor;
 mod live_table;
 mod modules;
+mod ownership;
 mod peak;
 mod probes;
 mod sampled_slabs;
 mod sequence;
 mod stack_table;
 
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use poolscope_capture::{Captured, MAX_DEPTH, capture};
-use poolscope_wire::{
-    ClassCounters, ClassRecord, LiveRecord, OBJECT_ONE, Region, TIER_COUNTERS, ThreadRecord, flags, kind, stack_flags,
-    thread_state,
-};
+use poolscope_wire::{LiveRecord, OBJECT_ONE, Region, flags, kind, stack_flags, thread_state};
 
 use crate::block::BlockPtr;
 use crate::detour;
@@ -31,7 +30,7 @@ use crate::os;
 use crate::registry::{self, Entry};
 use crate::segment::{Identity, Segment};
 use crate::settings;
-use crate::size_class::{CLASSES, SizeClass};
+use crate::size_class::SizeClass;
 use crate::slab::Slab;
 use crate::spin_lock::{SlowPath, SpinLock};
 use crate::stats::{self, ClassCounter, TierCounter};
@@ -39,8 +38,15 @@ use crate::thread_cache::Heap;
 use crate::thread_pointer;
 
 use budget::Budget;
+use counters::write_classes;
+pub use counters::{
+    for_each_thread, publish_class, publish_classes, publish_shared, publish_thread, publish_tiers,
+    publish_tiers_sometimes,
+};
 pub use devices::{attach, detach, device_holders, forget_foreign, publish_device, record_foreign};
 use live_table::LiveTable;
+use ownership::mark_own;
+pub use ownership::{disown_segment, own_segment};
 use peak::{HOST, Peaks};
 pub use sampled_slabs::UNRECORDED;
 use sampled_slabs::{FREE, SampledSlabs, slot};
@@ -75,15 +81,12 @@ static SAMPLER: SpinLock<Sampler> = SpinLock::new(Sampler {
     devices: 0,
 });
 
-/// A word that is 1 in the process that made the segment and 0 in its forked children.
-static OWN_SEGMENT: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
-
 /// Begins sampling: called once, by the first thread that allocates.
 pub fn start(slow: SlowPath) {
     let mut sampler = SAMPLER.lock(slow);
     let identity = Identity { generation: os::random_seed(), exact: period() <= 1, forked: false };
     sampler.identity = identity;
-    OWN_SEGMENT.store(os::map_wiped_on_fork().cast(), Ordering::Release);
+    ownership::start();
     let Some(segment) = Segment::create(identity) else { return };
     write_classes(&segment);
     segment.publish();
@@ -127,21 +130,6 @@ pub fn finish(slow: SlowPath) {
     {
         crate::segment::finish();
     }
-}
-
-fn mark_own() {
-    let word = OWN_SEGMENT.load(Ordering::Relaxed);
-    if !word.is_null() {
-        // SAFETY: the word is a mapped page.
-        unsafe { (*word).store(1, Ordering::Release) };
-    }
-}
-
-/// Whether the segment is this process's own, and not that of the parent it was forked from.
-pub fn own_segment() -> bool {
-    let word = OWN_SEGMENT.load(Ordering::Relaxed);
-    // SAFETY: the word is a mapped page, or there is none (then forks are noticed by `fork_child` alone).
-    word.is_null() || unsafe { (*word).load(Ordering::Relaxed) == 1 }
 }
 
 /// Whether every allocation of this heap is to be recorded.
@@ -439,15 +427,6 @@ impl Sampler {
     }
 }
 
-fn write_classes(segment: &Segment) {
-    for index in 0..CLASSES {
-        // SAFETY: all classes were committed when the segment was made.
-        unsafe { segment.record::<ClassRecord>(Region::Classes, index as u32).write(stats::class_record(index)) };
-    }
-    segment.raise_count(Region::Classes, CLASSES as u32);
-    segment.raise_count(Region::Tiers, TIER_COUNTERS.len() as u32);
-}
-
 /// Publishes the modules that capture has seen since the last time. No lock that comes after the sampler's is held.
 pub fn publish_modules(slow: SlowPath) {
     static PUBLISHED: AtomicU64 = AtomicU64::new(0);
@@ -475,91 +454,6 @@ pub fn add_thread(slow: SlowPath, heap: &Heap) {
     publish_thread(heap, thread_state::LIVE);
 }
 
-/// A heap's record in the segment, if there is one to write to.
-fn thread_record(heap: &Heap) -> Option<*mut ThreadRecord> {
-    let segment = Segment::current().filter(|_| own_segment())?;
-    let index = heap.index.get();
-    segment.is_committed(Region::Threads, index + 1).then(|| segment.record(Region::Threads, index))
-}
-
-/// Publishes what a heap says of its thread.
-pub fn publish_thread(heap: &Heap, state: u32) {
-    let Some(record) = thread_record(heap) else { return };
-    // SAFETY: the record is committed, and this thread is its writer.
-    unsafe {
-        (*record).tid = heap.thread_id.get();
-        (*record).uses = heap.uses.get();
-        (*record).samples = heap.samples.get();
-        (*record).state = state;
-    }
-}
-
-/// Publishes a heap's counters of one class.
-#[inline]
-pub fn publish_class(heap: &Heap, class: SizeClass) {
-    let Some(record) = thread_record(heap) else { return };
-    let count = &heap.counts[class.index()];
-    let counters = ClassCounters {
-        allocs: heap.allocs(class).get(),
-        frees: heap.frees(class).get(),
-        refills: count.refills.get(),
-        cached: count.cached.get(),
-        untouched: count.untouched.get(),
-        sent: count.sent.get(),
-        returned: count.returned.get(),
-    };
-    // SAFETY: the counters follow the record; this thread is their writer.
-    unsafe {
-        record.add(1).cast::<ClassCounters>().add(class.index()).write(counters);
-        (*record).remote_frees = heap.outbox.blocks.get();
-        (*record).remote_batches = heap.outbox.batches.get();
-        (*record).remote_returns = heap.outbox.returned.get();
-    }
-}
-
-/// Publishes a heap's counters of every class that it ever had.
-pub fn publish_classes(heap: &Heap) {
-    for class in SizeClass::all() {
-        let count = &heap.counts[class.index()];
-        if count.refills.get() | heap.allocs(class).get() | heap.frees(class).get() != 0 {
-            publish_class(heap, class);
-        }
-    }
-}
-
-/// Publishes the process-wide counters with every 32nd call of a heap: threads that all write to one page wait for
-/// each other.
-#[inline]
-pub fn publish_tiers_sometimes(heap: &Heap) {
-    let calls = heap.unpublished.get().wrapping_add(1);
-    heap.unpublished.set(calls);
-    if calls % 32 == 1 {
-        publish_tiers();
-    }
-}
-
-/// Publishes the process-wide counters.
-pub fn publish_tiers() {
-    let Some(segment) = Segment::current().filter(|_| own_segment()) else { return };
-    for counter in TierCounter::ALL {
-        // SAFETY: the page that holds all counters was committed when the segment was made; single words, of which
-        // the last written wins.
-        unsafe {
-            segment.record::<u64>(Region::Tiers, *counter as u32).write_volatile(stats::get(*counter));
-        }
-    }
-}
-
-/// Publishes a counter of a class that is no thread's.
-pub fn publish_shared(class: usize, counter: ClassCounter, value: u64) {
-    let Some(segment) = Segment::current().filter(|_| own_segment()) else { return };
-    // SAFETY: all classes were committed when the segment was made; a single word, of which the last written wins.
-    unsafe {
-        let record = segment.record::<ClassRecord>(Region::Classes, class as u32);
-        (&raw mut (*record).shared).cast::<u64>().add(counter as usize).write_volatile(value);
-    }
-}
-
 /// Brings the segment up to date with the process and with the thread that has `heap`.
 pub fn publish_all(slow: SlowPath, heap: &Heap) {
     // A forked child makes its own segment first.
@@ -570,27 +464,6 @@ pub fn publish_all(slow: SlowPath, heap: &Heap) {
     write_classes(&segment);
 }
 
-/// Calls `f` with each class's counters of each thread, as they were last published. Returns the number of heaps.
-pub fn for_each_thread(mut f: impl FnMut(usize, ClassCounters)) -> u64 {
-    let Some(segment) = Segment::current() else { return 0 };
-    let mut heaps = 0;
-    for thread in 0..segment.count(Region::Threads) {
-        let record = segment.record::<ThreadRecord>(Region::Threads, thread);
-        // SAFETY: records below the count are committed, and stay; their threads write them meanwhile, word by word.
-        unsafe {
-            if (&raw const (*record).state).read_volatile() == thread_state::UNUSED {
-                continue;
-            }
-            heaps += 1;
-            let counters = record.add(1).cast::<ClassCounters>();
-            for class in 0..CLASSES {
-                f(class, counters.add(class).read_volatile());
-            }
-        }
-    }
-    heaps
-}
-
 /// For `fork`: takes the lock.
 pub fn lock_for_fork() {
     SAMPLER.lock_raw();
@@ -599,15 +472,4 @@ pub fn lock_for_fork() {
 /// For `fork`: lets it go, in parent and child.
 pub fn unlock_after_fork() {
     SAMPLER.unlock_raw();
-}
-
-/// In a forked child, under the lock: the segment is the parent's, also where the kernel can't wipe the word.
-pub fn disown_segment() {
-    let word = OWN_SEGMENT.load(Ordering::Relaxed);
-    if word.is_null() {
-        Segment::detach();
-    } else {
-        // SAFETY: the word is a mapped page.
-        unsafe { (*word).store(0, Ordering::Release) };
-    }
 }

@@ -4,8 +4,9 @@ use core::sync::atomic::AtomicU32;
 
 use poolscope_wire::{DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, MAP_CELLS, Region, StackRecord, kind};
 
+use super::counters::publish_tiers_sometimes;
 use super::stack_table::{bytes, count_free, frames};
-use super::{Due, SAMPLER, UNRECORDED, capture_stack, publish_tiers_sometimes, sequence};
+use super::{Due, SAMPLER, UNRECORDED, capture_stack, sequence};
 use crate::device::{Block, HOLDER_FRAMES, Holder, State};
 use crate::os;
 use crate::registry::Entered;
