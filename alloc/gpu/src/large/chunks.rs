@@ -5,28 +5,40 @@
 //! these fit each time. Granules of free chunks serve large requests like others, by a [stitch](super::stitches).
 
 use super::owner::CHUNKS;
-use super::tiles::TileId;
+use super::tiles::{Tile, TileId};
 use super::{Large, Request};
 use crate::device::{Device, GRANULE, Result};
 use crate::pending::Pending;
 
+/// Whether a tile has a whole granule.
+fn has_a_granule(tile: &Tile) -> bool {
+    tile.address.next_multiple_of(GRANULE) + GRANULE <= tile.end()
+}
+
 impl<D: Device> Large<D> {
     /// A chunk that is free: the one at the lowest address that needs no waiting, or another one behind an event.
     pub fn fit_chunk(&mut self, request: &Request) -> Option<u64> {
-        let mut free = self.tiles.index().free_of(CHUNKS);
-        free.retain(|id| {
-            let tile = self.tiles.get(*id);
-            tile.address.next_multiple_of(GRANULE) + GRANULE <= tile.end()
-        });
-        free.sort_unstable_by_key(|id| self.tiles.get(*id).address);
-        let ready = free.iter().copied().find(|id| self.is_ready(*id, request));
-        let id = ready.or_else(|| {
-            free.into_iter().find(|id| {
-                let pending = self.tiles.get(*id).pending.clone();
-                self.is_usable(*id, request) && self.lanes.order(request.lane, request.stream, &pending).is_ok()
-            })
-        })?;
+        let id = self.lowest_ready_chunk(request).or_else(|| self.chunk_behind_an_event(request))?;
         Some(self.take_chunk(id, request))
+    }
+
+    fn lowest_ready_chunk(&self, request: &Request) -> Option<TileId> {
+        self.tiles.index().chunks_from(0).find(|id| has_a_granule(self.tiles.get(*id)) && self.is_ready(*id, request))
+    }
+
+    /// The lowest chunk that the request's stream can be made to wait for.
+    #[cold]
+    fn chunk_behind_an_event(&mut self, request: &Request) -> Option<TileId> {
+        let mut from = 0;
+        loop {
+            let fits = |id: &TileId| has_a_granule(self.tiles.get(*id)) && self.is_usable(*id, request);
+            let id = self.tiles.index().chunks_from(from).find(fits)?;
+            let tile = self.tiles.get(id);
+            from = tile.end();
+            if self.lanes.order(request.lane, request.stream, &tile.pending).is_ok() {
+                return Some(id);
+            }
+        }
     }
 
     fn take_chunk(&mut self, id: TileId, request: &Request) -> u64 {

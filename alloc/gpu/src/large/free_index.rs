@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use super::owner::Owner;
+use super::owner::{CHUNKS, Owner};
 
 /// A tile's place in the table of [tiles](super::tiles).
 pub type TileId = u32;
@@ -298,13 +298,16 @@ impl Bins {
 pub struct FreeIndex {
     /// Sorted. The first one is [`Owner::ANYONE`]; another one stays when its last tile goes, until one more comes.
     owners: Vec<(Owner, Box<Bins>)>,
-    /// Where the owner is whose bins changed last.
+    /// Where the owner is whose bins changed last. It is never one of chunks: these always come and go the slow way, which alone
+    /// knows of the next.
     last: usize,
+    /// The free tiles that are chunks, by address.
+    chunks: BTreeSet<(u64, TileId)>,
 }
 
 impl Default for FreeIndex {
     fn default() -> FreeIndex {
-        FreeIndex { owners: vec![(Owner::ANYONE, Bins::new())], last: 0 }
+        FreeIndex { owners: vec![(Owner::ANYONE, Bins::new())], last: 0, chunks: BTreeSet::new() }
     }
 }
 
@@ -346,6 +349,10 @@ impl FreeIndex {
     #[inline(never)]
     fn insert_of_another(&mut self, owner: Owner, size: u64, address: u64, tile: TileId) {
         self.turn_to(owner).insert((size, address, tile));
+        if owner.pool() == CHUNKS {
+            self.last = 0;
+            self.chunks.insert((address, tile));
+        }
     }
 
     /// Removes an entry that is there.
@@ -360,6 +367,10 @@ impl FreeIndex {
     #[inline(never)]
     fn remove_of_another(&mut self, owner: Owner, size: u64, address: u64, tile: TileId) {
         self.turn_to(owner).remove((size, address, tile));
+        if owner.pool() == CHUNKS {
+            self.last = 0;
+            self.chunks.remove(&(address, tile));
+        }
     }
 
     /// Whether there is nothing that everyone may take.
@@ -389,6 +400,11 @@ impl FreeIndex {
         if let Some(bins) = self.bins(owner) {
             bins.largest_first(least, enough);
         }
+    }
+
+    /// Free chunks from an address on, from the lowest to the highest.
+    pub fn chunks_from(&self, address: u64) -> impl Iterator<Item = TileId> + '_ {
+        self.chunks.range((address, 0)..).map(|&(_, tile)| tile)
     }
 
     /// Who has free tiles, in order.

@@ -87,3 +87,23 @@ fn a_million_free_blocks() {
         time("maintain, 16 calls", || holes.large.maintain(1 << 41, 1 << 40, 16));
     }
 }
+
+#[test]
+#[ignore = "a measurement"]
+fn many_free_chunks() {
+    const CHUNKS: u64 = 65_536;
+    let device = Arc::new(Simulated::new(MEMORY));
+    let stream = device.non_blocking_stream();
+    let mut large = Large::new(Arc::new(Driver::new(device))).expect("the device is there");
+    let lane = large.lanes.find(stream).expect("the stream is there");
+    let request = Request { size: GRANULE, align: 256, lane, stream, pool: 0 };
+    let chunks: Vec<u64> = (0..CHUNKS).map(|_| large.grow_chunk(&request).expect("the device has room")).collect();
+    // Every second one, so that they stay apart.
+    for address in chunks.into_iter().step_by(2) {
+        large.free(address, lane);
+    }
+    println!("{} free chunks", CHUNKS / 2);
+    for _ in 0..3 {
+        time("fit_chunk", || large.fit_chunk(&request)).0.expect("one is free");
+    }
+}

@@ -1,8 +1,9 @@
 //! Where tiles are found that something may be made of: free memory and unmapped addresses, each in an order of its own.
 //!
 //! [Free tiles](super::free_index) are ordered by who may take them, then by size, then by address: the best fit for an owner is
-//! one look-up. The address is the tie-break, so that blocks gather at low addresses and the high ends fall idle. Unmapped ones
-//! are ordered by size and address alone. What a tile is, and who its neighbours are, is the [tiling](super::tiles)'s business.
+//! one look-up. The address is the tie-break, so that blocks gather at low addresses and the high ends fall idle. Free
+//! chunks are also ordered by address alone: the lowest that may be had at once is taken. Unmapped ones are ordered by size and
+//! address. What a tile is, and who its neighbours are, is the [tiling](super::tiles)'s business.
 
 use std::collections::BTreeSet;
 
@@ -109,6 +110,11 @@ impl TileIndex {
         let owners = self.free.owners().filter(|owner| owner.pool() == pool);
         owners.for_each(|owner| self.free.for_each(owner, 0, |(.., id)| found.push(id)));
         found
+    }
+
+    /// Free chunks from an address on, from the lowest to the highest.
+    pub fn chunks_from(&self, address: u64) -> impl Iterator<Item = TileId> + '_ {
+        self.free.chunks_from(address)
     }
 
     /// Unmapped tiles from the smallest to the largest that have at least so many bytes.

@@ -447,6 +447,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{Kind, Tiles};
+    use crate::large::owner::CHUNKS;
     use crate::pending::{Pending, Point};
 
     proptest! {
@@ -462,6 +463,7 @@ mod tests {
                     tiles.iter().filter(|(_, tile)| kind(tile.kind)).map(|(id, _)| id).collect()
                 };
                 let (free, used) = (of(&tiles, |kind| kind == Kind::Free), of(&tiles, |kind| kind != Kind::Free));
+                let pool = if pool == 1 { CHUNKS } else { 0 };
                 let pending = if lane == 2 { Pending::default() } else { Pending::at(Point { lane, epoch: 1 }) };
                 match step {
                     0..4 if !free.is_empty() => {
@@ -483,6 +485,8 @@ mod tests {
                 }
                 let bytes: u64 = tiles.iter().filter(|(_, tile)| tile.kind == Kind::Free).map(|(_, tile)| tile.size).sum();
                 prop_assert_eq!(tiles.index().free_bytes(), bytes);
+                let chunks = tiles.iter().filter(|(_, tile)| tile.kind == Kind::Free && tile.pool == CHUNKS);
+                prop_assert!(tiles.index().chunks_from(0).eq(chunks.map(|(id, _)| id)));
                 prop_assert_eq!(tiles.iter().map(|(_, tile)| tile.size).sum::<u64>(), 64);
             }
         }
