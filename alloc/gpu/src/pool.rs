@@ -36,7 +36,7 @@ use crate::stats::Stats;
 use shared::{ReadByAll, Shared, lock};
 
 /// Calls to the driver that the pool's thread makes while it has the lock: what an allocation may have to wait for.
-const CALLS_IN_A_ROUND: u64 = 16;
+const CALLS_IN_A_ROUND: u64 = 4;
 
 /// The memory of a captured graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -307,6 +307,36 @@ mod tests {
     }
 
     #[test]
+    fn a_period_that_rises_and_falls_with_other_classes_biases_none() {
+        let recorder = Fixed(Some(64 << 10), 2_000);
+        let mut budgets = Budgets::new();
+        let classes = [(2, 1024), (8, 64 << 10), (LARGE, 8 << 20)];
+        let (mut counts, mut seen, mut variances, mut levels) = ([0u64; 3], [0.0; 3], [0.0; 3], [0u64; 26]);
+        for round in 0..400_000u64 {
+            // Bursts of large blocks, and pauses without any.
+            let lengths = [5, 2, u64::from(round % 20_000 < 3_000)];
+            for (at, (class, bytes)) in classes.into_iter().enumerate() {
+                for _ in 0..lengths[at] {
+                    counts[at] += 1;
+                    let p = -f64::exp_m1(-(bytes as f64) / budgets.raised().max(1) as f64);
+                    variances[at] += (1.0 - p) / p;
+                    if budgets.spend(class, bytes)
+                        && let Some(weight) = budgets.sample(class, bytes, &recorder)
+                    {
+                        seen[at] += weight as f64 / OBJECT_ONE as f64;
+                        levels[usize::from(budgets.level)] += 1;
+                    }
+                }
+            }
+        }
+        assert!(levels.iter().filter(|samples| **samples > 0).count() > 3, "the period changed: {levels:?}");
+        for at in 0..3 {
+            let error = 5.0 * variances[at].sqrt();
+            assert!((seen[at] - counts[at] as f64).abs() <= error, "{at}: {} of {} +- {error}", seen[at], counts[at]);
+        }
+    }
+
+    #[test]
     fn the_rate_is_that_of_all_threads_together() {
         let recorder = Fixed(Some(512 << 10), 16_000);
         let mut threads: Vec<Budgets> = (0..16).map(|_| Budgets::new()).collect();
