@@ -64,8 +64,10 @@ pub fn all(results: &Results) -> Vec<Goal> {
         .iter()
         .filter_map(|(key, name)| Some(((*name).to_owned(), phase?.get(ours, &format!("{key}_ns"))?)))
         .collect();
-    let drift: Vec<(String, f64)> =
-        phases.iter().skip(1).map(|(name, value)| (name.clone(), (value / phases[0].1 - 1.0) * 100.0)).collect();
+    let drift: Vec<(String, f64)> = PHASES
+        .iter()
+        .filter_map(|(key, name)| Some(((*name).to_owned(), phase?.get(ours, &format!("{key}_change"))? * 100.0)))
+        .collect();
 
     let mut goals = vec![
         anywhere(goal(

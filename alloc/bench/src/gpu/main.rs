@@ -227,7 +227,8 @@ fn measure(handle: &mut Handle, id: &str, processor: Option<usize>, sample: &mut
         return;
     }
     match handle.measure(id, processor) {
-        Ok(figures) => {
+        Ok(mut figures) => {
+            rows::add_changes(&mut figures);
             figures.into_iter().for_each(|(name, value)| sample.figures.entry(name).or_default().push(value));
         }
         Err(failure) => sample.failure = Some(failure),

@@ -310,6 +310,17 @@ const REPEATS: usize = 21;
 /// Of each round's blocks stay so many.
 const STAY: usize = 40;
 
+/// Adds how much longer an allocation takes in the later phases than in the first, to figures of the four-phase test. Of one turn each: between
+/// two turns the processor's speed may change by more than that.
+pub fn add_changes(figures: &mut Figures) {
+    let Some(baseline) = figures.get("baseline_ns").copied() else { return };
+    for phase in ["after_50", "after_150"] {
+        if let Some(later) = figures.get(&format!("{phase}_ns")).copied() {
+            figures.insert(format!("{phase}_change"), later / baseline - 1.0);
+        }
+    }
+}
+
 /// The four-phase test: baseline; 50 rounds of churn in which 40% of each round's blocks survive; measure; 100 more; measure.
 fn phases<P: Policy + ?Sized>(policy: &P, ground: &Ground<'_>) -> Result<Figures> {
     let stream = (ground.stream)()?;

@@ -93,14 +93,14 @@ fn tables(results: &Results) -> Vec<Table> {
 fn notes(results: &Results) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(row) = results.family("phases").next().filter(|_| results.device.cuda.is_some()) {
-        let change = |name: &str, key: &str| {
-            let percent = (row.get(name, &format!("{key}_ns"))? / row.get(name, "baseline_ns")? - 1.0) * 100.0;
-            Some(format!("{percent:+.0}%"))
-        };
+        let change = |name: &str, key: &str| Some(format!("{:+.0}%", row.get(name, &format!("{key}_change"))? * 100.0));
         let all = results.contestants.iter().filter_map(|took| {
             Some(format!("{} {} and {}", took.name, change(&took.name, "after_50")?, change(&took.name, "after_150")?))
         });
-        notes.push(format!("Four phases, against the baseline: {}.", all.collect::<Vec<_>>().join(", ")));
+        notes.push(format!(
+            "Four phases, against the baseline of the same turn: {}.",
+            all.collect::<Vec<_>>().join(", ")
+        ));
     }
     let loops: Vec<f64> = results
         .family("trace/")
