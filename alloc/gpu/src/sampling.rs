@@ -34,8 +34,8 @@ const THREAD_MIN: u64 = 256;
 /// Threads that have budgets, once for each pool that they use.
 static THREADS: AtomicU64 = AtomicU64::new(0);
 /// Nanoseconds of a sample that may come as often as the rate says; those that take longer come the less often. At 10,000 a second
-/// that is a 200th of the time.
-const CHEAP: u64 = 500;
+/// that is a 400th of the time.
+const CHEAP: u64 = 250;
 /// What a sample is taken to have cost at most: some are interrupted.
 const DEAREST: u64 = 32 * CHEAP;
 /// Doublings of the period, at most: from 512 KiB to 16 TiB.
@@ -380,7 +380,7 @@ mod tests {
             samples
         };
         // Others may take part of the time, but not of one more than of the other for ever.
-        let twice_as_dear = (0..20).any(|_| count(500) > 5 * count(5000));
+        let twice_as_dear = (0..20).any(|_| count(250) > 5 * count(2500));
         assert!(twice_as_dear);
     }
 
