@@ -81,8 +81,30 @@ struct Ring {
     tail: u64,
     slots: Vec<u32>,
     time_ns: u64,
+    /// When it was last read to its head: what is in it now came later. What one reading leaves there came before that reading.
+    empty_ns: u64,
     thread: Option<u32>,
     losses: RingLosses,
+}
+
+impl Ring {
+    fn new(number: u32) -> Ring {
+        let losses = RingLosses { ring: number, ..RingLosses::default() };
+        Ring { tail: 0, slots: vec![UNKNOWN; STACK_SLOTS], time_ns: 0, empty_ns: 0, thread: None, losses }
+    }
+
+    /// No event that is still in it is older.
+    fn not_before(&self) -> u64 {
+        self.time_ns.max(self.empty_ns)
+    }
+
+    /// Notes that so many words were taken out, of a ring whose head was looked at after `now`.
+    fn took(&mut self, words: u64, head: u64, now: u64) {
+        self.tail += words;
+        if self.tail == head {
+            self.empty_ns = now;
+        }
+    }
 }
 
 /// Events of one ring and one batch.
@@ -110,7 +132,6 @@ pub struct Recorder<W: Write> {
     /// Where every ring was when the reading began that is complete when all are read up to there.
     goal: Vec<u64>,
     start_ns: u64,
-    previous_ns: u64,
     lost_without_ring: u64,
     damaged_words: u64,
     free_stacks: bool,
@@ -174,7 +195,6 @@ impl<W: Write> Recorder<W> {
             module_stacks: 0,
             goal: Vec::new(),
             start_ns,
-            previous_ns: 0,
             lost_without_ring: 0,
             damaged_words: 0,
             free_stacks: options.free_stacks,
@@ -360,14 +380,7 @@ impl<W: Write> Recorder<W> {
         let (rings, lost) = self.tap.rings()?;
         self.lost_without_ring = lost;
         while self.rings.len() < rings as usize {
-            let ring = self.rings.len() as u32;
-            self.rings.push(Ring {
-                tail: 0,
-                slots: vec![UNKNOWN; STACK_SLOTS],
-                time_ns: 0,
-                thread: None,
-                losses: RingLosses { ring, ..RingLosses::default() },
-            });
+            self.rings.push(Ring::new(self.rings.len() as u32));
         }
         let share = COPY_BYTES / 8 / u64::from(rings.max(1));
         // Batches that begin after this stay where they are: what came before them may be in a ring that is read already.
@@ -384,7 +397,6 @@ impl<W: Write> Recorder<W> {
             heads.push(state.head);
             found += self.read_ring(ring, state, share, now)?;
         }
-        self.previous_ns = now;
         self.batches.sort_by_key(|batch| (batch.from_ns, batch.ring, batch.start));
         let batches = std::mem::take(&mut self.batches);
         let words = std::mem::take(&mut self.words);
@@ -421,19 +433,14 @@ impl<W: Write> Recorder<W> {
         };
         let available = state.head.saturating_sub(ring.tail);
         if available == 0 {
+            ring.took(0, state.head, now);
             return Ok(0);
         }
         let first = self.words.len();
         let to = ring.tail + available.min(share);
         self.tap.copy(index, ring.tail, to, &mut self.bytes, &mut self.words)?;
         let words = &self.words[first..];
-        let mut batch = Batch {
-            from_ns: ring.time_ns.max(self.previous_ns),
-            until_ns: until,
-            ring: index,
-            start: first,
-            end: first,
-        };
+        let mut batch = Batch { from_ns: ring.not_before(), until_ns: until, ring: index, start: first, end: first };
         let mut at = 0;
         while at < words.len() {
             match Event::read(&words[at..]) {
@@ -462,7 +469,7 @@ impl<W: Write> Recorder<W> {
         if batch.end > batch.start {
             self.batches.push(batch);
         }
-        ring.tail += at as u64;
+        ring.took(at as u64, state.head, now);
         self.words.truncate(first + at);
         self.tap.take_out(index, ring.tail)?;
         Ok(at as u64)
@@ -531,5 +538,23 @@ impl<W: Write> Recorder<W> {
         self.threads.push(RecordedThread { tid, name, ring });
         self.thread_index.insert((ring, tid), thread);
         thread
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ring;
+
+    #[test]
+    fn what_a_reading_leaves_in_a_ring_is_not_taken_for_younger_than_the_reading() {
+        let mut ring = Ring::new(0);
+        ring.time_ns = 10;
+        ring.took(60, 100, 1000);
+        assert_eq!(ring.not_before(), 10);
+        ring.took(40, 100, 2000);
+        assert_eq!(ring.not_before(), 2000);
+        ring.took(0, 100, 3000);
+        ring.time_ns = 3500;
+        assert_eq!(ring.not_before(), 3500);
     }
 }
