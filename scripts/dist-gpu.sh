@@ -8,7 +8,7 @@
 folder=${1:?usage: dist-gpu.sh FOLDER}
 need_build_tools
 cargo build --release --quiet -p poolscope-bench -p poolscope-plugin -p poolscope-tui -p poolscope-gpu --bins --lib
-cargo build --release --quiet -p poolscope-gpu --examples
+cargo build --release --quiet -p poolscope-gpu -p poolscope-replay --examples
 cargo build --release --quiet -p poolscope-alloc --features gpu --example gpu_pairs
 
 rm -rf "$folder"
@@ -17,8 +17,9 @@ release=$target_dir/release
 for program in bench-gpu poolscope examples/gpu_check examples/speed examples/gpu_pairs; do
     [ ! -x "$release/$program" ] || cp "$release/$program" "$folder/bin"
 done
-cp "$release/libpoolscope_gpu.so" alloc/plugin/include/poolscope_gpu.h "$folder/lib"
-cp alloc/gpu/tests/data/*.trace.gz "$folder/traces"
+cp "$release/libpoolscope_gpu.so" alloc/plugin/include/poolscope_gpu.h \
+    alloc/preload/include/poolscope_data_ptr.h "$folder/lib"
+cp alloc/replay/traces/*.trace.gz "$folder/traces"
 cp samples/python/*.py "$folder/python"
 scripts/gpu-peers.sh "$folder/peers"
 find "$folder/bin" "$folder/lib" "$folder/peers" -type f \( -name '*.so' -o -perm -u+x ! -name '*.sh' \) \

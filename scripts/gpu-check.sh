@@ -6,7 +6,7 @@
 . "$(dirname "$0")/common.sh"
 
 need_build_tools
-cargo build --release --quiet -p poolscope-gpu --example gpu_check --example speed
+cargo build --release --quiet -p poolscope-gpu -p poolscope-replay --example gpu_check --example speed
 built="$target_dir/release/examples"
 if [ "${1:-}" = --pack ]; then
     [ $# = 2 ] || die "--pack takes a folder."

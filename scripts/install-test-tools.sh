@@ -22,6 +22,8 @@ gcc                 gcc
 gdb                 gdb
 g++                 g++
 perl                perl
+/usr/sbin/nginx     nginx-light
+/usr/bin/node       nodejs
 sqlite3             sqlite3
 strip               binutils
 pkg-config          pkgconf

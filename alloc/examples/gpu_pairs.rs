@@ -1,5 +1,6 @@
-//! What recording costs a pair of allocation and free: the same pool with its blocks recorded and without, in turns. One thread
-//! and one size at a time, then allocations while a heap grows and breaks into pieces, then threads with streams of their own and random sizes.
+//! What recording costs a pair of allocation and free: the same pool with its blocks recorded and without, in turns.
+//! One thread and one size at a time, then allocations while a heap grows and breaks into pieces, then threads with
+//! streams of their own and random sizes.
 //!
 //! ```text
 //! cargo run --release -p poolscope-alloc --features gpu --example gpu_pairs [sim|cuda [THREADS ...]]
@@ -38,8 +39,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-/// Nanoseconds of an allocation of 100 blocks of 1 KiB to 4 MiB, each doubling as likely: at first, after 50 rounds of churn and after
-/// 100 more.
+/// Nanoseconds of an allocation of 100 blocks of 1 KiB to 4 MiB, each doubling as likely: at first, after 50 rounds of
+/// churn and after 100 more.
 fn phases<D: Device>(device: &Arc<D>) -> Result<(), Box<dyn std::error::Error>> {
     println!("{:>12} {:>10} {:>10}  ns an allocation, median of {ROUNDS}", "phase", "plain", "recorded");
     let mut times: [[Vec<f64>; 2]; 3] = Default::default();

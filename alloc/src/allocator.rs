@@ -52,7 +52,8 @@ impl Pool {
             return Ok(empty(new));
         }
         if p.addr().get().is_multiple_of(new.align()) {
-            // SAFETY: the block is the pool's. In place it has the new alignment already, elsewhere `realloc` sees to it.
+            // SAFETY: the block is the pool's. In place it has the new alignment already,
+            // elsewhere `realloc` sees to it.
             return block(unsafe { poolscope_cpu::realloc(p.as_ptr(), new.size(), new.align()) }, new.size());
         }
         let grown = self.allocate(new)?;

@@ -1,8 +1,8 @@
 //! An owned buffer, as inference engines pass tensors about: a pointer, a length, and a deleter with its context.
 //!
-//! A [`DataPtr`] owns memory wherever it came from: the host pool, a Rust value, a C library, a device. Dropping it calls
-//! the deleter, once. Its layout is that of `poolscope_data_ptr` in `poolscope.h`: [`DataPtr::into_raw_parts`] hands it to
-//! C, [`DataPtr::from_raw_parts`] takes one from there.
+//! A [`DataPtr`] owns memory wherever it came from: the host pool, a Rust value, a C library, a device. Dropping it
+//! calls the deleter, once. Its layout is that of `poolscope_data_ptr` in `poolscope.h`: [`DataPtr::into_raw_parts`]
+//! hands it to C, [`DataPtr::from_raw_parts`] takes one from there.
 //!
 //! ```
 //! use poolscope_alloc::DataPtr;
@@ -139,7 +139,8 @@ impl std::error::Error for ViewError {}
 #[repr(transparent)]
 pub struct DataPtr(RawDataPtr);
 
-// SAFETY: the constructors demand memory and a deleter that any thread may use, and `&DataPtr` gives nothing that writes.
+// SAFETY: the constructors demand memory and a deleter that any thread may use,
+// and `&DataPtr` gives nothing that writes.
 unsafe impl Send for DataPtr {}
 // SAFETY: as above.
 unsafe impl Sync for DataPtr {}
@@ -170,12 +171,12 @@ impl DataPtr {
 
     /// Memory from elsewhere, with the closure that gives it back.
     ///
-    /// A panic in the closure ends there, because callers in C could not let it pass: the panic hook reports it, and what
-    /// the closure had not given back leaks.
+    /// A panic in the closure ends there, because callers in C could not let it pass: the panic hook reports it, and
+    /// what the closure had not given back leaks.
     ///
     /// # Safety
-    /// `data` points to `length` bytes of `device` (or `length` is 0) that any thread may use and nobody else uses until
-    /// the closure runs. Memory of the host is no larger than `isize::MAX`.
+    /// `data` points to `length` bytes of `device` (or `length` is 0) that any thread may use and nobody else uses
+    /// until the closure runs. Memory of the host is no larger than `isize::MAX`.
     pub unsafe fn from_foreign<F>(data: *mut u8, length: usize, device: Device, deleter: F) -> DataPtr
     where
         F: FnOnce() + Send + 'static,
@@ -194,8 +195,9 @@ impl DataPtr {
     /// Takes a buffer over, such as one that was made in C.
     ///
     /// # Safety
-    /// The caller owns the buffer. Until its deleter runs, any thread may use its memory, and nobody else does. Any thread
-    /// may call the deleter with the context, and it does not unwind. Memory of the host is no larger than `isize::MAX`.
+    /// The caller owns the buffer. Until its deleter runs, any thread may use its memory, and nobody else does. Any
+    /// thread may call the deleter with the context, and it does not unwind.
+    /// Memory of the host is no larger than `isize::MAX`.
     pub unsafe fn from_raw_parts(raw: RawDataPtr) -> DataPtr {
         DataPtr(raw)
     }
@@ -206,8 +208,8 @@ impl DataPtr {
         self.0.take()
     }
 
-    /// Gives up the ownership and returns the context alone, for a caller who knows what the deleter would have done and
-    /// does that in its place. The deleter is not called.
+    /// Gives up the ownership and returns the context alone, for a caller who knows what the deleter would have done
+    /// and does that in its place. The deleter is not called.
     #[must_use = "the buffer leaks unless somebody does what its deleter would have done"]
     pub fn release_context(self) -> *mut c_void {
         self.into_raw_parts().context
@@ -255,14 +257,16 @@ impl DataPtr {
     /// always valid.
     pub unsafe fn as_slice<T: Copy>(&self) -> Result<&[T], ViewError> {
         let (first, count) = self.view()?;
-        // SAFETY: so many aligned elements, this buffer's as long as it is borrowed; their values by the caller's promise.
+        // SAFETY: so many aligned elements, this buffer's as long as it is borrowed;
+        // their values by the caller's promise.
         Ok(unsafe { slice::from_raw_parts(first, count) })
     }
 
     /// The elements in host memory, to write to.
     ///
     /// # Safety
-    /// As for [`DataPtr::as_slice`]. What is written must be valid for the buffer's owner, too, if that is a Rust value.
+    /// As for [`DataPtr::as_slice`]. What is written must be valid for the buffer's owner, too,
+    /// if that is a Rust value.
     pub unsafe fn as_mut_slice<T: Copy>(&mut self) -> Result<&mut [T], ViewError> {
         let (first, count) = self.view()?;
         // SAFETY: as in `as_slice`, and borrowed by nobody else.

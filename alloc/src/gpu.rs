@@ -1,7 +1,8 @@
 //! Device memory from poolscope's device tiers, among the records of the host's: with the feature `gpu`.
 //!
-//! A [`pool`] made here samples its blocks with their stacks into the process's segment, and shows its counters and a map of its
-//! memory there, so that `poolscope top`, `dump`, `flamegraph` and the leak checker know device memory as they know the host's.
+//! A [`pool`] made here samples its blocks with their stacks into the process's segment, and shows its counters and a
+//! map of its memory there, so that `poolscope top`, `dump`,
+//! `flamegraph` and the leak checker know device memory as they know the host's.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -19,18 +20,50 @@
 //!
 //! In a process that `libpoolscope.so` is preloaded into, the records are in that library's segment: a process has one.
 
+mod buffers;
 mod holders;
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-use poolscope_cpu::device::{Block, Holder, State, StateParts, TABLE, TABLE_VERSION, Table, UNRECORDED, kind};
+pub use buffers::buffer;
+use poolscope_cpu::device::{
+    Block, Holder, Sampled, State, StateParts, TABLE, TABLE_VERSION, Table, Told, UNRECORDED, kind,
+};
 pub use poolscope_gpu::*;
+use poolscope_wire::holders::Settlement;
 
-/// A pool on a device, with the number that the device is shown by. Its blocks are recorded.
+/// A pool on a device, with the number that the device is shown by. Its blocks are recorded, and so are those of
+/// [`Pool::pinned_memory`]. The environment has the last word on the settings ([`Config::with_environment`]).
 pub fn pool<D: Device>(device: Arc<D>, number: u32, config: Config) -> std::result::Result<Pool<D>, PoolError> {
     let recorder = SegmentRecorder::new(number, kind::DEVICE, &device.properties().name);
-    Pool::with_recorder(device, config, Arc::new(recorder))
+    Pool::with_recorder(device, config.with_environment(), Arc::new(recorder))
+}
+
+/// A pool of host memory that is pinned for a device, with the number that the device is shown by.
+/// Its blocks are recorded.
+pub fn pinned_pool<D: Device>(
+    device: Arc<D>,
+    number: u32,
+    config: Config,
+) -> std::result::Result<Pool<Pinned>, PoolError> {
+    let device = Arc::new(Pinned::new(device));
+    let recorder = SegmentRecorder::new(number, kind::PINNED, &device.properties().name);
+    Pool::with_recorder(device, config.with_environment(), Arc::new(recorder))
+}
+
+/// Pools of the devices that a function opens, by their numbers: those that [`pool`] makes.
+pub fn pools<D: Device>(
+    config: Config,
+    open: impl Fn(u32) -> std::result::Result<Arc<D>, OpenError> + Send + Sync + 'static,
+) -> Pools<D> {
+    Pools::new(move |number| Ok(pool(open(number)?, number, config.clone())?))
+}
+
+/// The same of CUDA's devices.
+pub fn cuda_pools(config: Config) -> Pools<Cuda> {
+    pools(config, |number| Ok(Arc::new(Cuda::open(number)?)))
 }
 
 /// Records the blocks of one pool in the process's segment.
@@ -53,11 +86,16 @@ impl std::fmt::Debug for SegmentRecorder {
 }
 
 impl SegmentRecorder {
-    /// For a pool of a device's memory (`kind` is `poolscope_wire::kind::DEVICE`), or of memory pinned for it (`PINNED`).
+    /// For a pool of a device's memory (`kind` is `poolscope_wire::kind::DEVICE`),
+    /// or of memory pinned for it (`PINNED`).
     pub fn new(device: u32, kind: u16, name: &str) -> SegmentRecorder {
         let table = table();
         (table.on_scope)(scope_changed);
         SegmentRecorder { table, device, kind, name: name.to_owned(), place: (table.attach)() }
+    }
+
+    fn told(&self, address: u64, size: u64, stream: Stream) -> Told {
+        Told { address, size, stream: stream.0, device: self.device, kind: self.kind }
     }
 }
 
@@ -88,6 +126,10 @@ fn preloaded() -> Option<&'static Table> {
 }
 
 impl Recorder for SegmentRecorder {
+    fn shown_as(&self) -> (u32, u16) {
+        (self.device, self.kind)
+    }
+
     fn period(&self) -> Option<u64> {
         Some((self.table.period)())
     }
@@ -106,24 +148,54 @@ impl Recorder for SegmentRecorder {
         (self.table.freed)(token.0, address);
     }
 
+    fn count(&self, in_use: u64) {
+        (self.table.count)(self.place, in_use);
+    }
+
     fn publish(&self, picture: &Picture) {
         let state = State {
             device: self.device,
             kind: self.kind,
             name: self.name.as_bytes(),
             memory_bytes: picture.memory,
-            counters: &picture.counters(),
+            counters: &picture.stats.values(),
             cells: &picture.cells,
             cell_bytes: picture.cell_bytes,
         };
         (self.table.publish)(self.place, &StateParts::from(&state));
     }
 
-    fn holders(&self, most: usize) -> Vec<String> {
-        let mut found = vec![Holder::EMPTY; most];
+    fn holders(&self, in_use: u64, most: usize) -> Vec<String> {
+        let (mut found, mut all) = (vec![Holder::EMPTY; most], Sampled::NONE);
+        let (device, kind) = (self.device, self.kind);
         // SAFETY: both parts are those of the vector.
-        let count = unsafe { (self.table.holders)(self.device, self.kind, found.as_mut_ptr(), found.len()) };
-        found[..count.min(most)].iter().map(holders::describe).collect()
+        let count = unsafe { (self.table.holders)(device, kind, &mut all, found.as_mut_ptr(), found.len()) };
+        let settlement = Settlement::new(&all, in_use);
+        let mut lines: Vec<String> =
+            found[..count.min(most)].iter().map(|holder| holders::describe(holder, &settlement)).collect();
+        lines.extend(holders::rest(&settlement));
+        lines
+    }
+
+    fn watch(&self, word: &AtomicU64) {
+        // SAFETY: the pool says when the word goes.
+        unsafe { (self.table.watch)(word) };
+    }
+
+    fn unwatch(&self, word: &AtomicU64) {
+        (self.table.unwatch)(word);
+    }
+
+    fn told_allocated(&self, address: u64, size: u64, stream: Stream) {
+        (self.table.trace_allocated)(&self.told(address, size, stream));
+    }
+
+    fn told_freed(&self, address: u64, stream: Stream) {
+        (self.table.trace_freed)(&self.told(address, 0, stream));
+    }
+
+    fn for_pinned(&self) -> Arc<dyn Recorder> {
+        Arc::new(SegmentRecorder::new(self.device, kind::PINNED, &format!("pinned host memory, for {}", self.name)))
     }
 
     fn closed(&self) {

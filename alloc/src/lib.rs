@@ -11,10 +11,11 @@
 //!
 //! That line is all: the program's memory comes from the pool's tiers, one allocation in half a mebibyte is sampled
 //! with its stack, and `poolscope top PID` shows the heap at any time. Nothing changes until the line is there.
-//! [`Pool`] is the same for single containers, in a program that stays on its own allocator, and [`DataPtr`] is an owned
-//! buffer to pass to other libraries and languages. [`config()`] changes the pool's settings, [`stats()`] says what the
-//! pool did, [`hooks`] see every call, [`reset`] gives back what nobody uses, and [`scope`] records every allocation of a
-//! part of one thread, for leak checks in tests. With the feature `gpu`, `gpu` has pools of device memory.
+//! [`Pool`] is the same for single containers, in a program that stays on its own allocator, and [`DataPtr`] is an
+//! owned buffer to pass to other libraries and languages. [`config()`] changes the pool's settings, [`stats()`] says
+//! what the pool did, [`hooks`] see every call, [`reset`] gives back what nobody uses, and [`scope`] records every
+//! allocation of a part of one thread, for leak checks in tests. With the feature `gpu`,
+//! `gpu` has pools of device memory.
 
 mod allocator;
 pub mod config;

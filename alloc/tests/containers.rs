@@ -1,5 +1,5 @@
-//! Containers on the pool, in a program that stays on its own allocator. A file of its own: the program's allocator counts
-//! here, and nothing else may run beside the one test.
+//! Containers on the pool, in a program that stays on its own allocator. A file of its own: the program's allocator
+//! counts here, and nothing else may run beside the one test.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -186,7 +186,8 @@ fn a_deleter_may_allocate_and_drop_other_buffers() {
     assert_eq!(freed.load(Ordering::Relaxed), 100);
 }
 
-/// C cannot let a panic pass: one that left the deleter would end the process here, because this caller is `extern "C"`.
+/// C cannot let a panic pass: one that left the deleter would end the process here,
+/// because this caller is `extern "C"`.
 #[test]
 fn a_panic_in_a_deleter_stops_at_the_border_to_c() {
     extern "C" fn free_as_c_does(raw: RawDataPtr) {

@@ -43,6 +43,47 @@ fn a_scope_records_every_block_of_every_device_and_of_its_own_thread_only() {
     assert_eq!(of_devices(&scope), [(0, 300), (1, 70_000)]);
 }
 
+#[test]
+fn pools_of_several_devices_and_of_pinned_memory_are_recorded() {
+    let pools = gpu::pools(Config::default(), |_| Ok(Arc::new(Simulated::new(64 << 20))));
+    let (first, second) = (pools.get(20).expect("a pool"), pools.get(21).expect("a pool"));
+    let pinned = gpu::pinned_pool(Arc::new(Simulated::new(64 << 20)), 22, Config::default()).expect("a pool");
+    let scope = Scope::begin().expect("the program is on the pool");
+    first.allocate(1000, Stream::LEGACY).expect("a block");
+    second.allocate(2000, Stream::LEGACY).expect("a block");
+    second.pinned_memory().expect("a pool").allocate(3000, Stream::LEGACY).expect("a block");
+    pinned.allocate(4000, Stream::LEGACY).expect("a block");
+    assert_eq!(of_devices(&scope), [(20, 1000), (21, 2000), (21, 3000), (22, 4000)]);
+}
+
+#[test]
+fn hooks_see_what_closures_may_keep_and_go_with_their_guards() {
+    use poolscope_alloc::gpu::hooks::{self, Moment};
+    use std::sync::Mutex;
+
+    let pool = pool(30);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let kept = seen.clone();
+    let hook = hooks::add(move |event| {
+        if event.device == 30 {
+            kept.lock().unwrap().push((event.moment, event.size));
+        }
+    });
+    let block = pool.allocate(1000, Stream::LEGACY).expect("a block");
+    pool.free(block, Stream::LEGACY).expect("it is allocated");
+    drop(hook);
+    let block = pool.allocate(1000, Stream::LEGACY).expect("a block");
+    pool.free(block, Stream::LEGACY).expect("it is allocated");
+    let expected = [
+        (Moment::BeforeAlloc, 1000),
+        (Moment::AfterAlloc, 1000),
+        (Moment::BeforeFree, 1024),
+        (Moment::AfterFree, 1024),
+    ];
+    assert_eq!(*seen.lock().unwrap(), expected);
+    assert_eq!(Arc::strong_count(&seen), 1, "the closure is gone");
+}
+
 #[inline(never)]
 fn load_weights(pool: &Pool<Simulated>) -> Vec<u64> {
     (0..5).map(|_| pool.allocate(6 << 20, Stream::LEGACY).unwrap()).collect()

@@ -5,9 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use poolscope_alloc::scope::{self, Scope};
 use poolscope_profiler::ProfileBuilder;
-use poolscope_profiler::leaks::LeakReport;
+use poolscope_profiler::leaks::{Claim, LeakReport};
 use poolscope_profiler::snapshot::{
-    Amount, Dropped, LiveBlock, Module, ProcessInfo, ProcessState, Snapshot, Stack, Tiers,
+    Amount, Dropped, LiveBlock, Module, ProcessInfo, ProcessState, Snapshot, Stack, Tiers, file_number,
 };
 use poolscope_profiler::suppressions::Suppressions;
 
@@ -93,7 +93,7 @@ pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
         memory: None,
     };
     let profile = ProfileBuilder::new().build(&snapshot);
-    LeakReport::new(&snapshot, &profile, suppressions)
+    LeakReport::with_claim(&snapshot, &profile, suppressions, Claim::Leaked)
 }
 
 fn now() -> u64 {
@@ -106,7 +106,6 @@ fn this_process() -> ProcessInfo {
         state: ProcessState::Running,
         exe: std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default(),
         args: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-        // Modules without a build id are believed if their file is older than this.
         start_realtime_ns: now(),
         start_monotonic_ns: 0,
         forked: false,
@@ -121,6 +120,7 @@ fn modules() -> Vec<Module> {
             end: module.end,
             load_bias: module.load_bias,
             build_id: module.build_id.to_vec(),
+            file: module.file.map_or(0, |file| file_number(file.inode, file.bytes, file.modified)),
             path: String::from_utf8_lossy(module.path).into_owned(),
             stacks: 0..u32::MAX,
         })

@@ -1,7 +1,7 @@
 //! The GNU build id of a file.
 //!
-//! A note counts only if `GNU` owns it: the probes of SystemTap (`stapsdt`) are notes of the same type, 3, and come first in a
-//! library that `patchelf` has moved the build id of, as Python's wheels are.
+//! A note counts only if `GNU` owns it: the probes of SystemTap (`stapsdt`) are notes of the same type, 3, and come
+//! first in a library that `patchelf` has moved the build id of, as Python's wheels are.
 
 use std::fs::File;
 use std::io;

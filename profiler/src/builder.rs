@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use poolscope_wire::kind;
+use poolscope_wire::{DeviceCounter, kind};
 
 use crate::figures;
+use crate::memory::Memory;
 use crate::peak::Peak;
 use crate::pool_frames;
 use crate::profile::{Frame, Held, Location, Profile, Site};
@@ -46,8 +47,8 @@ struct KnownStacks {
     stacks: Vec<(usize, usize)>,
 }
 
-/// An address that was called from, in which module or which process's generated code, and how many of the innermost functions
-/// there are left out.
+/// An address that was called from, in which module or which process's generated code, and how many of the innermost
+/// functions there are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Place {
     address: u64,
@@ -80,8 +81,8 @@ impl ProfileBuilder {
         self.build_with_sites(snapshot, |_| false).0
     }
 
-    /// The same, and for each stack of the snapshot its site in the profile; none for those that hold and allocated nothing, unless
-    /// `wanted` says so by the stack's number.
+    /// The same, and for each stack of the snapshot its site in the profile; none for those that hold and allocated
+    /// nothing, unless `wanted` says so by the stack's number.
     pub fn build_with_sites(
         &mut self,
         snapshot: &Snapshot,
@@ -109,6 +110,8 @@ impl ProfileBuilder {
         for block in &snapshot.live {
             if let Some(&(_, site)) = self.known.stacks.get(block.stack as usize) {
                 sites[site].in_use += block.amount();
+                let oldest = &mut sites[site].oldest_ns;
+                *oldest = if *oldest == 0 { block.time_ns } else { block.time_ns.min(*oldest) };
                 held.push((site, Held { size: block.size, tid: block.tid, amount: block.amount() }));
             }
         }
@@ -174,6 +177,14 @@ fn comments(snapshot: &Snapshot) -> Vec<String> {
     let missed = snapshot.dropped.total();
     if missed > 0 {
         comments.push(format!("{} lost: figures are too low", figures::count(missed, "sample")));
+    }
+    for pool in snapshot.devices.iter().filter(|pool| pool.period_bytes() > 1) {
+        let (memory, period) =
+            (Memory::of(pool.kind, pool.device).describe(), figures::bytes(pool.period_bytes() as f64));
+        let in_use = figures::bytes(pool.get(DeviceCounter::CurrentUsage) as f64);
+        comments.push(format!(
+            "{memory} {in_use} are in use, as its pool counts; samples, one in {period} now, estimate by whom"
+        ));
     }
     comments
 }
@@ -273,8 +284,8 @@ impl KnownStacks {
         });
     }
 
-    /// Where the program begins in the stack of a device's block: the first call, and how many functions that were inlined there are
-    /// still the pool's. Functions of the standard library may lie between those of the pool.
+    /// Where the program begins in the stack of a device's block: the first call, and how many functions that were
+    /// inlined there are still the pool's. Functions of the standard library may lie between those of the pool.
     fn outside_device_pool(
         &mut self,
         symbols: &mut SymbolCache,

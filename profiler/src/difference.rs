@@ -164,6 +164,7 @@ impl Merged {
             allocated: less(after.allocated, before.allocated),
             in_use: less(after.in_use, before.in_use),
             peak: Amount::default(),
+            oldest_ns: 0,
             held: held.map(|((size, tid), amount)| Held { size, tid, amount }).collect(),
         }
     }

@@ -3,7 +3,7 @@
 //! # The JSON
 //!
 //! Field names are stable, as in [`report`](crate::report). `sites` has each call path that changed in any figure, the
-//! largest change in bytes in use first; `frames` are names of functions, innermost first.
+//! largest change in bytes in use first; `function` and `frames` are as there.
 
 use std::fmt::Write as _;
 
@@ -11,12 +11,12 @@ use serde::Serialize;
 
 use crate::difference::{Difference, PathDifference, totals};
 use crate::figures;
-use crate::plumbing::is_plumbing;
-use crate::profile::{Metric, Totals};
-use crate::report::AmountJson;
+use crate::profile::{Metric, Profile, Site, Totals};
+use crate::report::{AmountJson, StackJson};
+use crate::site_name::site_text;
 
 /// The version of the JSON, in its field `version`.
-const JSON_VERSION: u32 = 1;
+const JSON_VERSION: u32 = 2;
 
 /// A path and its figures.
 struct Row<'a> {
@@ -62,7 +62,7 @@ pub fn difference_text(difference: &Difference<'_>, metric: Metric, limit: usize
         text += "No call path changed.\n";
         return text;
     }
-    let _ = writeln!(text, "{:>12} {:>12} {:>12}  path, innermost first", "change", "before", "after");
+    let _ = writeln!(text, "{:>12} {:>12} {:>12}  site < its callers", "change", "before", "after");
     for row in rows.iter().take(limit) {
         let (before, after) = (metric.of_totals(&row.before), metric.of_totals(&row.after));
         let note = if row.path.before.is_empty() {
@@ -87,22 +87,19 @@ pub fn difference_text(difference: &Difference<'_>, metric: Metric, limit: usize
     text
 }
 
-/// The function that asked for memory and its callers; what it asked by, of the language's library, is left out.
+/// The function that asked for memory and its callers.
 fn shown_path(difference: &Difference<'_>, path: &PathDifference<'_>) -> String {
-    let site = path.after.first().map(|site| (difference.after, *site));
-    let Some((profile, site)) = site.or_else(|| path.before.first().map(|site| (difference.before, *site))) else {
-        return String::new();
-    };
-    let names = |skip: usize| -> Vec<&str> {
-        profile.frames(site).skip(skip).take(SHOWN_FRAMES).map(|frame| frame.name.as_str()).collect()
-    };
-    let skip = profile.frames(site).take_while(|frame| is_plumbing(&frame.name, frame.file.as_deref())).count();
-    let shown = if names(skip).is_empty() { names(0) } else { names(skip) };
-    if shown.is_empty() { path.path.clone() } else { shown.join(" < ") }
+    shown_site(difference, path).map_or_else(String::new, |(profile, site)| site_text(profile, site, CALLERS))
 }
 
-/// Functions of a path in the table: enough to tell paths apart, few enough for a line.
-const SHOWN_FRAMES: usize = 3;
+/// A site with the path, of the later profile if it has one.
+fn shown_site<'a>(difference: &'a Difference<'_>, path: &PathDifference<'a>) -> Option<(&'a Profile, &'a Site)> {
+    let of = |profile, sites: &[&'a Site]| sites.first().map(|site| (profile, *site));
+    of(difference.after, &path.after).or_else(|| of(difference.before, &path.before))
+}
+
+/// Callers of a path in the table: enough to tell paths apart, few enough for a line.
+const CALLERS: usize = 2;
 
 /// Both profiles' figures, path by path.
 pub fn difference_json(difference: &Difference<'_>) -> serde_json::Result<String> {
@@ -116,7 +113,7 @@ pub fn difference_json(difference: &Difference<'_>) -> serde_json::Result<String
             .map(|row| SiteJson {
                 before: FiguresJson::new(&row.before),
                 after: FiguresJson::new(&row.after),
-                frames: row.path.path.rsplit(';').collect(),
+                stack: shown_site(difference, row.path).map(|(profile, site)| StackJson::new(profile, site)),
             })
             .collect(),
     };
@@ -147,8 +144,8 @@ impl FiguresJson {
 struct SiteJson<'a> {
     before: FiguresJson,
     after: FiguresJson,
-    /// Innermost first.
-    frames: Vec<&'a str>,
+    #[serde(flatten)]
+    stack: Option<StackJson<'a>>,
 }
 
 #[cfg(test)]
@@ -164,15 +161,17 @@ mod tests {
         assert_eq!(
             difference_text(&difference, Metric::InUseBytes, 2),
             "bytes in use: 5.07 KiB before, 3.17 KiB after, -1.90 KiB\n      \
-             change       before        after  path, innermost first\n   \
-             -4.00 KiB     4.00 KiB          0 B  gone < main (gone)\n   \
-             +2.00 KiB     1.00 KiB     3.00 KiB  grew < main\n\
+             change       before        after  site < its callers\n   \
+             -4.00 KiB     4.00 KiB          0 B  gone  gone.c:3 < main (gone)\n   \
+             +2.00 KiB     1.00 KiB     3.00 KiB  grew  grew.c:1 < main\n\
              and 1 other path\n"
         );
         let json: serde_json::Value =
             serde_json::from_str(&difference_json(&difference).expect("is written")).expect("is JSON");
         assert_eq!(json["sites"].as_array().map(Vec::len), Some(3), "what is the same is left out");
-        assert_eq!(json["sites"][2]["frames"], serde_json::json!(["new", "er", "deep", "main"]));
+        let new = json["sites"][2]["frames"].as_array().expect("is a list");
+        let names: Vec<&str> = new.iter().filter_map(|frame| frame["function"].as_str()).collect();
+        assert_eq!((names, &json["sites"][2]["function"]), (vec!["new", "er", "deep", "main"], &"new".into()));
         assert_eq!(json["sites"][0]["after"]["in_use"]["bytes"], 0.0);
     }
 

@@ -41,6 +41,8 @@ pub struct SegmentEntry {
     pub pid: u32,
     /// Tells the segments of one process apart: each `exec` begins a new one.
     pub generation: u64,
+    /// Start of the process, in ticks since the system's: tells it from others that have its number later.
+    pub start_ticks: u64,
     /// Whether it still runs.
     pub state: ProcessState,
     /// Path of the executable.
@@ -53,6 +55,8 @@ pub struct SegmentEntry {
     pub exact: bool,
     /// A forked child that did not `exec`.
     pub forked: bool,
+    /// The pool is part of the executable: the program's own, if the process has another one as well.
+    pub in_executable: bool,
     /// Memory that the segment takes, in bytes.
     pub file_bytes: u64,
     /// A time at which the process was alive for certain, nanoseconds of `CLOCK_REALTIME`: see
@@ -187,15 +191,30 @@ pub fn find(target: &str) -> Result<SegmentEntry, FindError> {
     }
 }
 
-fn find_process(pid: u32) -> Result<SegmentEntry, FindError> {
+/// The newest segment of the process that has this number now, if it has one yet: it may have ended, if nobody has
+/// waited for it. [`find`] would also name one that an earlier process of the same number left behind.
+pub fn newest_of(pid: u32) -> Option<SegmentEntry> {
+    let start_ticks = ProcStat::of(pid)?.start_ticks;
     let uid = process::effective_uid(pid);
-    let runs = ProcStat::of(pid).is_some_and(|stat| !stat.is_zombie());
-    let own_uid = rustix::process::geteuid().as_raw();
+    best_of(candidates(pid, uid).0.into_iter().filter(|entry| entry.start_ticks == start_ticks).collect())
+}
 
+/// Of two pools of one process the program's own goes first: it serves what the program allocates.
+fn rank(entry: &SegmentEntry) -> (bool, bool, u64) {
+    (entry.state == ProcessState::Running, entry.in_executable, entry.start_realtime_ns)
+}
+
+/// The first of the best: the same file may be there by two paths, of which the plain one comes first.
+fn best_of(found: Vec<SegmentEntry>) -> Option<SegmentEntry> {
+    found.into_iter().rev().max_by_key(rank)
+}
+
+/// The segments of a number, of which `uid` is the user if a process has it; and why there may be others.
+fn candidates(pid: u32, uid: Option<u32>) -> (Vec<SegmentEntry>, Option<FindError>) {
     let mut paths = Vec::new();
     let mut problem = None;
     let mut folders = vec![segment_dir()];
-    if let Some(uid) = uid.filter(|_| runs) {
+    if let Some(uid) = uid {
         paths.extend(mapped_segments(pid));
         folders.push(user_dir(uid));
     }
@@ -207,20 +226,23 @@ fn find_process(pid: u32) -> Result<SegmentEntry, FindError> {
         }
     }
 
-    let mut best: Option<SegmentEntry> = None;
+    let mut found = Vec::new();
     for path in paths {
         match entry(&path, PATIENCE) {
             Ok(entry) if entry.pid != pid => {}
-            Ok(entry) => {
-                let rank = |entry: &SegmentEntry| (entry.state == ProcessState::Running, entry.start_realtime_ns);
-                if best.as_ref().is_none_or(|best| rank(&entry) > rank(best)) {
-                    best = Some(entry);
-                }
-            }
+            Ok(entry) => found.push(entry),
             Err(error) => problem = Some(error.into()),
         }
     }
-    if let Some(best) = best {
+    (found, problem)
+}
+
+fn find_process(pid: u32) -> Result<SegmentEntry, FindError> {
+    let uid = process::effective_uid(pid);
+    let runs = ProcStat::of(pid).is_some_and(|stat| !stat.is_zombie());
+    let own_uid = rustix::process::geteuid().as_raw();
+    let (found, problem) = candidates(pid, uid.filter(|_| runs));
+    if let Some(best) = best_of(found) {
         return Ok(best);
     }
     match uid {
@@ -230,6 +252,13 @@ fn find_process(pid: u32) -> Result<SegmentEntry, FindError> {
         Some(_) if runs => Err(not_on_pool(pid)),
         _ => Err(FindError::NoSuchProcess { pid }),
     }
+}
+
+/// Whether a process still writes to a segment, whose file may be gone: after `exec` it does not. True if that can't be
+/// known.
+pub fn writes_to(pid: u32, path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.and_then(|name| process::maps_file(pid, name)).unwrap_or(true)
 }
 
 /// The segments that a process has mapped, by the path that it sees, here and in its own mount namespace.
@@ -284,12 +313,14 @@ fn entry(path: &Path, patience: Duration) -> Result<SegmentEntry, ReadError> {
         path: path.to_owned(),
         pid: process.pid,
         generation: header.generation,
+        start_ticks: header.start_ticks,
         state: process.state,
         exe: process.exe,
         args: process.args,
         start_realtime_ns: header.start_realtime_ns,
         exact: header.flags & flags::EXACT != 0,
         forked: process.forked,
+        in_executable: header.flags & flags::IN_EXECUTABLE != 0,
         file_bytes: reader.file_bytes()?,
         alive_realtime_ns: reader.alive_realtime_ns(),
     })

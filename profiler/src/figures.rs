@@ -1,5 +1,7 @@
 //! Figures as people read them: `1.5 MiB`, `1,234 B`, `12,345 blocks`.
 
+use std::time::Duration;
+
 /// Bytes with a binary unit and three digits: `1.50 MiB`.
 pub fn bytes(bytes: f64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -39,6 +41,18 @@ pub fn count(number: u64, thing: &str) -> String {
     format!("{} {thing}{ending}", grouped(number))
 }
 
+/// `0.4 s`, `42 s`, `3m 07s`, `2h 05m`, `3d 04h`.
+pub fn duration(value: Duration) -> String {
+    let seconds = value.as_secs();
+    match seconds {
+        0..10 => format!("{:.1} s", value.as_secs_f64()),
+        10..60 => format!("{seconds} s"),
+        60..3600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h {:02}m", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{}d {:02}h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
 /// An estimate as a whole number; what is no number at all is 0.
 pub fn whole(value: f64) -> u64 {
     value.round() as u64
@@ -47,6 +61,15 @@ pub fn whole(value: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_keep_two_units() {
+        for (millis, text) in
+            [(400, "0.4 s"), (42_000, "42 s"), (187_000, "3m 07s"), (7_500_000, "2h 05m"), (273_600_000, "3d 04h")]
+        {
+            assert_eq!(duration(Duration::from_millis(millis)), text);
+        }
+    }
 
     #[test]
     fn bytes_have_three_digits_and_a_unit() {

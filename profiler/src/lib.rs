@@ -20,11 +20,10 @@
 //! # Ok(())
 //! # }
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod build_id;
 pub mod builder;
-pub mod call_tree;
 pub mod device_report;
 pub mod difference;
 pub mod difference_report;
@@ -33,6 +32,8 @@ pub mod discovery;
 pub mod ending;
 pub mod figures;
 pub mod flamegraph;
+pub mod function_name;
+pub mod holders;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod leaks;
@@ -54,6 +55,7 @@ pub mod reader;
 pub mod recording;
 pub mod report;
 mod segment_file;
+pub mod site_name;
 pub mod snapshot;
 pub mod suppressions;
 mod symbol_files;

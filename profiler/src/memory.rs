@@ -53,6 +53,18 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// `memory of device 0`, `pinned memory`, `host memory`.
+    fn name(self) -> String {
+        let described = self.describe();
+        match self {
+            Memory::Host | Memory::All => "host memory".to_owned(),
+            Memory::Device(_) => format!("memory {described}"),
+            Memory::Pinned(_) => described.trim_start_matches("of ").to_owned(),
+        }
+    }
+}
+
 /// The prefix that the sample types of a kind of memory have in pprof: none for the host's, which are Go's.
 pub(crate) fn prefix(kind: u16) -> &'static str {
     match kind {
@@ -74,6 +86,14 @@ impl Site {
     }
 }
 
+/// Memory that somebody asks for, of which a profile has no block.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no block of {wanted}: what is known is {there}")]
+pub struct NoSuchMemory {
+    wanted: String,
+    there: String,
+}
+
 impl Profile {
     /// The call sites of some memory.
     pub fn only(&self, memory: Memory) -> Profile {
@@ -85,6 +105,18 @@ impl Profile {
     /// Whether there is a call site of some memory.
     pub fn has(&self, memory: Memory) -> bool {
         self.sites.iter().any(|site| memory.has(site.kind, site.device))
+    }
+
+    /// Whether there is memory that somebody has named; the host's always is.
+    pub fn require(&self, memory: Memory) -> Result<(), NoSuchMemory> {
+        if matches!(memory, Memory::Host | Memory::All) || self.has(memory) {
+            return Ok(());
+        }
+        let mut there: Vec<String> = self.sites.iter().map(|site| site.memory().name()).collect();
+        there.sort();
+        there.dedup();
+        let there = if there.is_empty() { "nothing".to_owned() } else { there.join(", ") };
+        Err(NoSuchMemory { wanted: memory.name(), there })
     }
 
     /// What is shown where nobody asks for other memory: the host's, or a device's if the process has no other.
@@ -125,6 +157,22 @@ mod tests {
         for (memory, expected) in cases {
             assert_eq!(bytes(memory), expected, "{memory:?}");
         }
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_named_beside_what_is() {
+        let profile = mixed();
+        for memory in [Memory::Host, Memory::Device(Some(1)), Memory::Pinned(None)] {
+            assert_eq!(profile.require(memory), Ok(()), "{memory:?}");
+        }
+        let missing = profile.require(Memory::Pinned(Some(0))).expect_err("is another device's");
+        assert_eq!(
+            missing.to_string(),
+            "there is no block of memory pinned for device 0: what is known is host memory, memory of device 0, \
+             memory of device 1, memory pinned for device 1"
+        );
+        let nothing = Profile::default().require(Memory::Device(None)).expect_err("is empty");
+        assert_eq!(nothing.to_string(), "there is no block of memory of devices: what is known is nothing");
     }
 
     #[test]

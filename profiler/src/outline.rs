@@ -1,8 +1,8 @@
 //! Large segments, part by part: what a segment says but the frames of its stacks, from which parts of it are made.
 //!
-//! A segment in which every allocation is recorded may have a million stacks, and their frames, with what names them, are most of
-//! what a snapshot takes. An outline has everything else, and knows where the frames lie; the [reader](crate::reader) reads those
-//! of a part when it is asked for it.
+//! A segment in which every allocation is recorded may have a million stacks, and their frames, with what names them,
+//! are most of what a snapshot takes. An outline has everything else, and knows where the frames lie; the
+//! [reader](crate::reader) reads those of a part when it is asked for it.
 
 use std::ops::Range;
 
@@ -23,7 +23,8 @@ pub(crate) struct FramePlaces {
     pub(crate) of_stacks: Places,
 }
 
-/// What a segment says but the frames of its stacks, so that a million stacks can be gone through part by part in little memory.
+/// What a segment says but the frames of its stacks, so that a million stacks can be gone through part by part in
+/// little memory.
 #[derive(Debug)]
 pub struct Outline {
     /// Its stacks have no frames; its blocks are in the order of their stacks.
@@ -49,7 +50,8 @@ impl Outline {
         &self.snapshot.process
     }
 
-    /// Some of the stacks, with frames, and their blocks. `read` adds the frames from one on up to the count of their region.
+    /// Some of the stacks, with frames, and their blocks. `read` adds the frames from one on up to the count of their
+    /// region.
     pub(crate) fn part(
         &self,
         stacks: Range<usize>,

@@ -1,7 +1,7 @@
 //! The heap as it was when the process had most memory in use, of the host or of a device.
 //!
-//! A process writes its peak down when its memory begins to fall (`poolscope_cpu`'s sampler); while it grows, its peak is
-//! now. Which blocks there were is not kept, only how much each stack had.
+//! A process writes its peak down when its memory begins to fall (`poolscope_cpu`'s sampler); while it grows, its peak
+//! is now. Which blocks there were is not kept, only how much each stack had.
 
 use poolscope_wire::kind;
 
@@ -12,16 +12,16 @@ use crate::snapshot::{PeakMoment, Snapshot};
 /// When a process had most of a memory in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Peak {
-    /// Bytes in use, estimated from samples unless the profile is exact. The true peak is higher by a 32nd at most, beside
-    /// the error of the samples.
+    /// Bytes in use, estimated from samples unless the profile is exact. The true peak is higher by a 32nd at most,
+    /// beside the error of the samples.
     pub bytes: f64,
     /// Nanoseconds after the start of the process's segment; `None` if it is now.
     pub after_ns: Option<u64>,
 }
 
 impl Peak {
-    /// Finds the peaks of a snapshot, in which `sites` have what the process wrote down: that of host memory, and those of devices'
-    /// memories. Where more is in use now, the peak is now, and the sites get that.
+    /// Finds the peaks of a snapshot, in which `sites` have what the process wrote down: that of host memory, and those
+    /// of devices' memories. Where more is in use now, the peak is now, and the sites get that.
     pub(crate) fn find(snapshot: &Snapshot, sites: &mut [Site]) -> (Peak, Vec<(Memory, Peak)>) {
         let host = Peak::of(snapshot, sites, Memory::Host, snapshot.peak);
         let mut memories: Vec<(u32, u16)> = sites.iter().map(|site| (site.device, site.kind)).collect();
@@ -80,8 +80,8 @@ impl Profile {
         }
     }
 
-    /// The profile as it was at the peak: what is in use is what was in use then, of each memory at the peak of its own. `None` if
-    /// that is not known.
+    /// The profile as it was at the peak: what is in use is what was in use then, of each memory at the peak of its
+    /// own. `None` if that is not known.
     pub fn at_peak(&self) -> Option<Profile> {
         let peak = self.peak?;
         let mut then = self.clone();

@@ -1,10 +1,12 @@
 //! Names of generated code: the file `/tmp/perf-PID.map`, which JIT compilers write for Linux' `perf`.
 //!
-//! Node (`--perf-basic-prof`), CPython since 3.12 (`-X perf`), Java's agents and others append a line for each function that
-//! they compile: its address, its length, its name (`tools/perf/Documentation/jit-interface.txt` in Linux). The file is read as it
-//! grows. Code that is moved or thrown away is not taken out of it: of two functions at one address the later one counts.
+//! Node (`--perf-basic-prof`), CPython since 3.12 (`-X perf`), Java's agents and others append a line for each function
+//! that they compile: its address, its length, its name (`tools/perf/Documentation/jit-interface.txt` in Linux). The
+//! file is read as it grows. Code that is moved or thrown away is not taken out of it:
+//! of two functions at one address the later one counts.
 //!
-//! Anybody may write to `/tmp`: the file must belong to the process's user, or to root, and be younger than the process.
+//! Anybody may write to `/tmp`: the file must belong to the process's user, or to root,
+//! and be younger than the process.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -127,7 +129,8 @@ fn add(functions: &mut BTreeMap<u64, (u64, String)>, line: &[u8]) {
     functions.insert(start, (end, name.to_owned()));
 }
 
-/// A function as its writer means it: `py::NAME:FILE` is Python's, `JS:*NAME FILE:LINE:COLUMN` V8's. Anything else is a name.
+/// A function as its writer means it: `py::NAME:FILE` is Python's, `JS:*NAME FILE:LINE:COLUMN` V8's.
+/// Anything else is a name.
 fn frame(name: &str) -> Frame {
     python(name).or_else(|| javascript(name)).unwrap_or_else(|| Frame { name: name.to_owned(), ..Frame::default() })
 }
@@ -135,9 +138,7 @@ fn frame(name: &str) -> Frame {
 fn python(name: &str) -> Option<Frame> {
     let (function, file) = name.strip_prefix("py::")?.rsplit_once(':')?;
     let short = file.rsplit('/').next().filter(|short| !short.is_empty()).unwrap_or(file);
-    // `go tool pprof` takes `<module>` for the arguments of a template and leaves it out.
-    let name = format!("{function} ({short})").replace('<', "[").replace('>', "]");
-    Some(Frame { name, file: Some(file.to_owned()), ..Frame::default() })
+    Some(Frame { name: format!("{function} ({short})"), file: Some(file.to_owned()), ..Frame::default() })
 }
 
 fn javascript(name: &str) -> Option<Frame> {
@@ -151,7 +152,7 @@ fn javascript(name: &str) -> Option<Frame> {
     let (_column, line, file) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
     let file = file.strip_prefix("file://").unwrap_or(file);
     let name = if function.is_empty() { "(anonymous)" } else { function };
-    Some(Frame { name: name.to_owned(), file: Some(file.to_owned()), line: Some(line), inlined: false })
+    Some(Frame { name: name.to_owned(), file: Some(file.to_owned()), line: Some(line), ..Frame::default() })
 }
 
 #[cfg(test)]
@@ -213,7 +214,7 @@ mod tests {
             (python.name.as_str(), python.file.as_deref()),
             ("Cache.insert (cache.py)", Some("/srv/app/cache.py"))
         );
-        assert_eq!(frame("py::<module>:<string>").name, "[module] ([string])");
+        assert_eq!(frame("py::<module>:<string>").name, "<module> (<string>)");
         let js = frame("JS:*insert file:///srv/cache.js:12:7");
         assert_eq!((js.name.as_str(), js.source().as_deref()), ("insert", Some("/srv/cache.js:12")));
         assert_eq!(frame("JS:~ /srv/cache.js:12:7").name, "(anonymous)");

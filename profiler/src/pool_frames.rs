@@ -1,44 +1,19 @@
 //! Which frames are the pool's own: they lie between `malloc` and the sampler and would be the leaf of every stack.
 //!
-//! One table; the builder drops what matches from the leaf side of each stack, and pprof gets the C and C++ part of
-//! it as `drop_frames`.
+//! The pool's own code is listed in [`poolscope_wire::own_code`]; here stand the libraries of languages that hand
+//! requests on to it. The builder drops what matches from the leaf side of each stack,
+//! and pprof gets the C and C++ part as `drop_frames`.
+
+use poolscope_wire::own_code::{C_FUNCTIONS, LIBRARIES, OWN_CODE, Serves};
 
 use crate::pattern;
 use crate::profile::Frame;
 use crate::snapshot::Module;
 
-/// File names of modules that are nothing but the pool.
-const POOL_MODULES: &[&str] = &["^libpoolscope.so", "^libpoolscope_preload.so", "^libpoolscope_gpu.so"];
-
-/// Functions by which C and C++ programs allocate. Whole names; `operator new` with any parameters.
-const C_FAMILY: &[&str] = &[
-    "malloc",
-    "free",
-    "calloc",
-    "realloc",
-    "reallocarray",
-    "posix_memalign",
-    "aligned_alloc",
-    "memalign",
-    "valloc",
-    "pvalloc",
-    "cfree",
-    "__libc_malloc",
-    "__libc_calloc",
-    "__libc_realloc",
-    "__libc_memalign",
-    "__libc_valloc",
-    "__libc_pvalloc",
-    "__libc_free",
-];
-
-/// Patterns of the functions through which C++ and Rust get to the pool, and of the pool's crates where they are
-/// linked into the program.
+/// Patterns of the functions of languages' libraries through which C++ and Rust get to the pool.
 const PATTERNS: &[&str] = &[
     "^operator new",
     "^operator delete",
-    "^poolscope::memory_resource::",
-    "^poolscope::data_ptr::",
     "^_Znw",
     "^_Zna",
     "^__rust_alloc",
@@ -51,78 +26,61 @@ const PATTERNS: &[&str] = &[
     "^<alloc::alloc::Global as ",
     "^std::alloc::",
     "^<std::alloc::System as ",
-    "^poolscope_cpu::",
-    "^<poolscope_cpu::",
-    "^<* as poolscope_cpu::",
-    "^poolscope_capture::",
-    "^<poolscope_capture::",
-    "^poolscope_alloc::",
-    "^<poolscope_alloc::",
-    "^poolscope_preload::",
-    "^<poolscope_preload::",
-    "^poolscope_wire::",
-    "^<poolscope_wire::",
 ];
 
-/// Sources of the same functions. Debug information of lines alone (`debug = "line-tables-only"`) has `alloc` for
-/// `<Poolscope as GlobalAlloc>::alloc`, and only the file says whose it is.
-const FILES: &[&str] = &[
-    "/alloc/cpu/src/",
-    "/alloc/capture/src/",
-    "/alloc/src/lib.rs$",
-    "/alloc/src/allocator.rs$",
-    "/alloc/src/data_ptr.rs$",
-    "/library/alloc/src/alloc.rs$",
-];
-
-/// The same of the device pool: its patterns and its sources. Host memory that it allocates for itself is its own; what counts
-/// as the caller's is device memory.
-const DEVICE_PATTERNS: &[&str] = &["^poolscope_gpu::", "^<poolscope_gpu::", "^<* as poolscope_gpu::"];
-const DEVICE_FILES: &[&str] = &["/alloc/gpu/src/", "/alloc/src/gpu.rs$"];
+/// Sources of the same functions, where debug information of lines alone has their names without the path.
+const FILES: &[&str] = &["/library/alloc/src/alloc.rs$"];
 
 /// The module is the pool's library.
 pub(crate) fn is_pool_module(module: &Module) -> bool {
-    POOL_MODULES.iter().any(|pattern| pattern::matches(pattern, module.name()))
+    LIBRARIES.iter().any(|library| module.name().starts_with(library))
 }
 
 /// The frame is the pool's, or only hands the request on to it.
 pub(crate) fn is_pool_frame(frame: &Frame) -> bool {
-    if is_pool_function(&frame.name) {
-        return true;
-    }
-    is_in(frame, FILES)
+    let source = source_that_tells(frame);
+    let of_library = source.is_some_and(|file| FILES.iter().any(|pattern| pattern::matches(pattern, file)));
+    of_library || is_pool_function(&frame.name) || is_own(frame, source, Serves::Host)
 }
 
 /// The frame is the device pool's, or the host pool's.
 pub(crate) fn is_device_pool_frame(frame: &Frame) -> bool {
-    let named = DEVICE_PATTERNS.iter().any(|pattern| pattern::matches(pattern, &frame.name));
-    named || is_in(frame, DEVICE_FILES) || is_pool_frame(frame)
+    is_own(frame, source_that_tells(frame), Serves::Device) || is_pool_frame(frame)
 }
 
-/// The frame's name has no path, and its source is one of these.
-fn is_in(frame: &Frame, files: &[&str]) -> bool {
-    // A name with its path speaks for itself; what is between angle brackets is not the function's path.
+/// The frame is of the pool's own code that serves such requests.
+fn is_own(frame: &Frame, source: Option<&str>, serves: Serves) -> bool {
+    let mut own = OWN_CODE.iter().filter(|own| own.serves == serves);
+    own.any(|own| own.has_function(&frame.name) || source.is_some_and(|file| own.has_source(file)))
+}
+
+/// The frame's source, if its name has no path. A name with its path speaks for itself.
+fn source_that_tells(frame: &Frame) -> Option<&str> {
+    // What is between angle brackets is not the function's path.
     let has_path = frame.name.starts_with('<') || frame.name.split('<').next().is_some_and(|name| name.contains("::"));
-    let file = frame.file.as_deref().filter(|_| !has_path);
-    file.is_some_and(|file| files.iter().any(|pattern| pattern::matches(pattern, file)))
+    frame.file.as_deref().filter(|_| !has_path)
 }
 
 /// The function is the pool's, or only hands the request on to it.
 fn is_pool_function(name: &str) -> bool {
     // A symbol's version (`malloc@@GLIBC_2.2.5`) is no part of its name.
     let plain = name.split('@').next().unwrap_or(name);
-    C_FAMILY.contains(&plain) || PATTERNS.iter().any(|pattern| pattern::matches(pattern, name))
+    C_FUNCTIONS.contains(&plain) || PATTERNS.iter().any(|pattern| pattern::matches(pattern, name))
 }
 
 /// The regular expression for pprof, which must match a whole name. Rust's names are left out: they are dropped here
 /// already, and a frame that matches hides everything inside it.
 pub(crate) fn drop_frames() -> String {
-    format!("{}|operator new|operator new\\[\\]", C_FAMILY.join("|"))
+    format!("{}|operator new|operator new\\[\\]", C_FUNCTIONS.join("|"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn named(name: &str) -> Frame {
+        Frame { name: name.into(), ..Frame::default() }
+    }
 
     #[test]
     fn allocation_functions_are_the_pools_and_their_callers_are_not() {
@@ -139,7 +97,7 @@ mod tests {
             "<poolscope_alloc::Pool as core::alloc::global::GlobalAlloc>::alloc",
             "poolscope_cpu::thread_cache::refill",
         ] {
-            assert!(is_pool_function(name), "{name}");
+            assert!(is_pool_frame(&named(name)), "{name}");
         }
         for name in [
             "main",
@@ -151,7 +109,7 @@ mod tests {
             "poolscope_heapcheck::tests::leaks",
             "poolscope_samples::kv::serve",
         ] {
-            assert!(!is_pool_function(name), "{name}");
+            assert!(!is_pool_frame(&named(name)), "{name}");
         }
     }
 

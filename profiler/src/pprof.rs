@@ -4,12 +4,16 @@
 //! ids. What `go tool pprof` demands (and where it goes wrong in silence) decides what is written here:
 //!
 //! - Four sample types in Go's order, values already scaled from the samples. What was allocated is one sample for
-//!   each stack; what is in use is one for each stack, size and thread, with the labels `bytes`, as in Go, and `thread`.
+//!   each stack; what is in use is one for each stack, size and thread, with the labels `bytes`, as in Go,
+//!   and `thread`.
 //! - Memory of devices has sample types of its own behind Go's (`gpu_inuse_space`), so that pprof never adds it to the
 //!   host's, and the label `device`. A profile without such memory has Go's four types and no others.
 //! - The first mapping is the main binary. Every mapping says that it has functions, because every location has a
 //!   name, be it `[libfoo.so+0x1234]`: otherwise pprof would look for symbols itself, in files whose build id it
 //!   does not always check, and would complain about those that are not there.
+//! - A function's system name is its mangled symbol, or nothing. Where it equals the name, pprof takes the name for one
+//!   that it has to simplify, and cuts out what stands in angle brackets:
+//!   `<A as Maker>::make` and `<B as Maker>::make` were one function.
 //! - A location's address is that of the call, which pprof expects for all but its own old text format.
 
 use std::collections::{BTreeMap, HashMap};
@@ -42,14 +46,15 @@ pub fn write_pprof(profile: &Profile, shown: Metric, out: impl Write) -> io::Res
 /// Sites whose samples are held in memory as messages at a time.
 const BATCH: usize = 4096;
 
-/// Writes a profile in parts: parts of a message that are written one after the other are one message, in which repeated fields
-/// are joined (protobuf's encoding, "Last One Wins"). A million stacks as messages would take a gibibyte.
+/// Writes a profile in parts: parts of a message that are written one after the other are one message, in which
+/// repeated fields are joined (protobuf's encoding, "Last One Wins").
+/// A million stacks as messages would take a gibibyte.
 #[derive(Debug)]
 pub struct PprofWriter<W: Write> {
     out: GzEncoder<W>,
     kinds: Vec<u16>,
     strings: Strings,
-    functions: HashMap<(i64, i64), u64>,
+    functions: HashMap<[i64; 3], u64>,
     locations: HashMap<Location, u64>,
     mapping: Vec<protos::Mapping>,
     labels: Labels,
@@ -127,10 +132,11 @@ impl<W: Write> PprofWriter<W> {
         self.locations.insert(location.clone(), id);
         let line = location.frames.iter().map(|frame| {
             let name = self.strings.id(&frame.name);
+            let system_name = self.strings.id(frame.symbol.as_deref().unwrap_or_default());
             let filename = self.strings.id(frame.file.as_deref().unwrap_or_default());
             let next = self.functions.len() as u64 + 1;
-            let function_id = *self.functions.entry((name, filename)).or_insert_with(|| {
-                message.function.push(protos::Function { id: next, name, system_name: name, filename, start_line: 0 });
+            let function_id = *self.functions.entry([name, system_name, filename]).or_insert_with(|| {
+                message.function.push(protos::Function { id: next, name, system_name, filename, start_line: 0 });
                 next
             });
             protos::Line { function_id, line: frame.line.unwrap_or(0).into() }
@@ -198,8 +204,8 @@ impl Labels {
     }
 }
 
-/// What all samples of a device's memory have: its number. As a number, because pprof takes `-tagfocus=device=1` for one; and with
-/// the unit `count`, which pprof doesn't print, because it drops a number 0 without a unit.
+/// What all samples of a device's memory have: its number. As a number, because pprof takes `-tagfocus=device=1` for
+/// one; and with the unit `count`, which pprof doesn't print, because it drops a number 0 without a unit.
 fn label_of_device(site: &Site, strings: &mut Strings) -> Option<protos::Label> {
     (site.kind != kind::HOST).then(|| protos::Label {
         key: strings.id("device"),

@@ -7,6 +7,7 @@ use ::pprof::protos::{self, Message};
 use flate2::read::MultiGzDecoder;
 use poolscope_wire::kind;
 
+use crate::function_name::is_mangled;
 use crate::memory::pprof_name;
 use crate::printable::printable_str;
 use crate::profile::{Frame, Held, Location, Metric, Profile, Site};
@@ -90,6 +91,7 @@ impl<'a> Reader<'a> {
                 end: mapping.memory_limit,
                 load_bias: mapping.memory_start.wrapping_sub(mapping.file_offset),
                 build_id: from_hex(text(message, mapping.build_id)),
+                file: 0,
                 path: owned(mapping.filename),
                 stacks: 0..u32::MAX,
             })
@@ -104,8 +106,10 @@ impl<'a> Reader<'a> {
                 let function = functions
                     .get(&line.function_id)
                     .ok_or_else(|| PprofError::Decode(format!("location {} has a line of no function", location.id)))?;
+                let symbol = Some(owned(function.system_name));
                 frames.push(Frame {
                     name: owned(function.name),
+                    symbol: symbol.filter(|symbol| is_mangled(symbol)).map(Into::into),
                     file: Some(owned(function.filename)).filter(|file| !file.is_empty()),
                     line: u32::try_from(line.line).ok().filter(|&line| line > 0),
                     inlined: depth + 1 < location.line.len(),

@@ -1,10 +1,13 @@
 //! What `/proc` says about the process of a segment: whether it still runs that program, and how much memory it has.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use poolscope_wire::{Header, state};
+use poolscope_wire::{Ground, Header, state};
 
 use crate::ending::Ending;
 use crate::printable::printable;
@@ -57,6 +60,72 @@ pub fn memory(pid: u32) -> Option<ProcessMemory> {
     Some(ProcessMemory { rss, peak_rss: status_bytes(&status, "VmHWM").unwrap_or(rss) })
 }
 
+/// Bytes of these addresses of a process that have memory, swapped out or not. `None` if the kernel does not say, if
+/// there may be more addresses than those, or if they are too many to ask about.
+///
+/// `/proc/PID/smaps` knows which pages are only the kernel's page of zeros, and which are not, but takes several times
+/// as long as `/proc/PID/pagemap`: that is asked about what is large, and about parts of mappings.
+pub fn resident(pid: u32, grounds: &[Ground]) -> Option<u64> {
+    /// It takes about a second to ask about these.
+    const MOST: u64 = 256 << 30;
+    const MOST_IN_SMAPS: u64 = 4 << 30;
+    let all = grounds.iter().map(|ground| ground.to.saturating_sub(ground.from)).fold(0, u64::saturating_add);
+    if all > MOST || grounds.last().is_none_or(|last| last.to != 0) || rustix::param::page_size() as u64 != PAGE {
+        return None;
+    }
+    let pagemap = File::open(format!("/proc/{pid}/pagemap")).ok()?;
+    let mappings = if all <= MOST_IN_SMAPS { mappings(pid)? } else { Vec::new() };
+    let mut bytes = 0;
+    for ground in grounds.iter().filter(|ground| ground.to > ground.from) {
+        let mut at = ground.from;
+        for &(from, to, memory) in mappings.iter().filter(|(from, to, _)| *from >= ground.from && *to <= ground.to) {
+            bytes += in_pagemap(&pagemap, at, from)? + memory;
+            at = to;
+        }
+        bytes += in_pagemap(&pagemap, at, ground.to)?;
+    }
+    Some(bytes)
+}
+
+const PAGE: u64 = 4096;
+
+/// The mappings of a process in the order of their addresses, from and to, each with its bytes of memory.
+fn mappings(pid: u32) -> Option<Vec<(u64, u64, u64)>> {
+    let mut mappings: Vec<(u64, u64, u64)> = Vec::new();
+    for line in std::fs::read(format!("/proc/{pid}/smaps")).ok()?.split(|&byte| byte == b'\n') {
+        let line = String::from_utf8_lossy(line);
+        let mut words = line.split_ascii_whitespace();
+        let first = words.next().unwrap_or_default();
+        if let Some((from, to)) = first.split_once('-') {
+            let address = |text| u64::from_str_radix(text, 16).ok();
+            mappings.push((address(from)?, address(to)?, 0));
+        } else if ["Rss:", "Swap:", "Private_Hugetlb:", "Shared_Hugetlb:"].contains(&first) {
+            mappings.last_mut()?.2 += words.next()?.parse::<u64>().ok()?.checked_mul(1024)?;
+        }
+    }
+    Some(mappings)
+}
+
+/// Bytes between two addresses that have memory.
+fn in_pagemap(pagemap: &File, from: u64, to: u64) -> Option<u64> {
+    /// Of the entry of each page, two bits say that it is there, or swapped out
+    /// (`Documentation/admin-guide/mm/pagemap.rst`).
+    const HAS_MEMORY: u64 = 0b11 << 62;
+    let mut buffer = [0; 1 << 15];
+    let (mut page, end, mut bytes) = (from / PAGE, to / PAGE, 0);
+    while page < end {
+        let wanted = buffer.len().min((end - page).saturating_mul(8) as usize);
+        let read = pagemap.read_at(&mut buffer[..wanted], page * 8).ok()? / 8;
+        if read == 0 {
+            return None;
+        }
+        let entries = buffer[..read * 8].as_chunks::<8>().0.iter().map(|entry| u64::from_le_bytes(*entry));
+        bytes += entries.filter(|entry| entry & HAS_MEMORY != 0).count() as u64 * PAGE;
+        page += read as u64;
+    }
+    Some(bytes)
+}
+
 /// Names of the threads of a process, by their kernel id; empty if it is gone.
 ///
 /// In another pid namespace the ids are others than the process's own, and name nobody.
@@ -90,6 +159,39 @@ pub(crate) fn innermost_pid(pid: u32) -> Option<u32> {
     line.split_ascii_whitespace().last()?.parse().ok()
 }
 
+/// How long the list of processes in other pid namespaces counts: it is asked for once for each dead process's segment.
+const RECHECK_OTHERS: Duration = Duration::from_millis(500);
+
+/// A process in another pid namespace: its number here, its innermost one, and its start.
+type Other = (u32, u32, u64);
+
+/// What a process of another pid namespace is called here: one that has this number there, started then, and has a file
+/// of this name mapped.
+fn in_other_namespace(inner: u32, start_ticks: u64, file: &str) -> Option<u32> {
+    static KNOWN: Mutex<Option<(Instant, Vec<Other>)>> = Mutex::new(None);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.as_ref().is_none_or(|(at, _)| at.elapsed() >= RECHECK_OTHERS) {
+        *known = Some((Instant::now(), others()));
+    }
+    let candidates =
+        known.iter().flat_map(|(_, others)| others).filter(|other| (other.1, other.2) == (inner, start_ticks));
+    candidates.map(|other| other.0).find(|&pid| maps_file(pid, file) == Some(true))
+}
+
+fn others() -> Vec<Other> {
+    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let ours = namespace("self");
+    let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let other = |pid: u32| {
+        if namespace(&pid.to_string())? == *ours.as_ref()? {
+            return None;
+        }
+        Some((pid, innermost_pid(pid)?, ProcStat::of(pid).filter(|stat| !stat.is_zombie())?.start_ticks))
+    };
+    numbers.filter_map(other).collect()
+}
+
 /// `/proc/sys/kernel/random/boot_id` as 16 bytes.
 pub fn boot_id() -> Option<[u8; 16]> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
@@ -114,7 +216,7 @@ pub(crate) fn mapped_paths(pid: u32) -> Option<Vec<String>> {
 }
 
 /// Whether a file of this name is mapped by the process; `None` if that cannot be known.
-fn maps_file(pid: u32, name: &str) -> Option<bool> {
+pub(crate) fn maps_file(pid: u32, name: &str) -> Option<bool> {
     let found = mapped_paths(pid)?.iter().any(|path| {
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
         Path::new(path).file_name().is_some_and(|file| file == name)
@@ -140,17 +242,25 @@ pub(crate) struct ProcessWatch {
 }
 
 impl ProcessWatch {
-    /// `pid` is what this process calls it; a process in another pid namespace has another one in its header.
+    /// `pid` is what this process calls it; a process in another pid namespace has another one in its header, and is
+    /// looked for if no such process runs here.
     pub(crate) fn new(pid: u32, header: &Header) -> Self {
         let same_boot = header.boot_id == [0; 16] || boot_id().is_none_or(|id| id == header.boot_id);
-        Self {
-            pid,
-            start_ticks: header.start_ticks,
-            same_boot,
-            name: segment_name(header.pid, header.generation),
-            mapped: true,
-            checked: None,
+        let name = segment_name(header.pid, header.generation);
+        let mut watch = Self { pid, start_ticks: header.start_ticks, same_boot, name, mapped: true, checked: None };
+        if same_boot
+            && header.state != state::EXITED
+            && !watch.runs()
+            && let Some(here) = in_other_namespace(header.pid, header.start_ticks, &watch.name)
+        {
+            (watch.pid, watch.mapped, watch.checked) = (here, true, None);
         }
+        watch
+    }
+
+    /// What this process calls it.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// The state now, given what the header says of it.

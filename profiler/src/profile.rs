@@ -2,6 +2,7 @@
 //! only read it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::memory::Memory;
 use crate::peak::Peak;
@@ -22,8 +23,8 @@ pub struct Profile {
     pub comments: Vec<String>,
     /// Names of threads by their kernel id; those that have ended have none.
     pub thread_names: BTreeMap<u32, String>,
-    /// When the process had most host memory in use; [`Site::peak`] says who had it. `None` where nobody knows: in a pprof file, in a
-    /// difference.
+    /// When the process had most host memory in use; [`Site::peak`] says who had it. `None` where nobody knows: in a
+    /// pprof file, in a difference.
     pub peak: Option<Peak>,
     /// The same of each device's memory.
     pub device_peaks: Vec<(Memory, Peak)>,
@@ -52,8 +53,10 @@ pub struct Location {
 /// A function at a location.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// Demangled name.
+    /// Name as its programmer wrote it.
     pub name: String,
+    /// The linker's symbol, if it is mangled.
+    pub symbol: Option<Arc<str>>,
     /// Source file, if the debug information tells.
     pub file: Option<String>,
     /// Line in it, if known.
@@ -79,6 +82,9 @@ pub struct Site {
     pub in_use: Amount,
     /// In use when most of its memory was in use.
     pub peak: Amount,
+    /// When the oldest of the sampled blocks in use was allocated, nanoseconds of `CLOCK_MONOTONIC`;
+    /// 0 if that is not known.
+    pub oldest_ns: u64,
     /// The blocks in use by size and thread, ascending.
     pub held: Vec<Held>,
 }
@@ -221,7 +227,7 @@ impl Location {
             Some(module) => format!("[{}+{:#x}]", module.name(), address.wrapping_sub(module.load_bias)),
             None => format!("[{address:#x}]"),
         };
-        Frame { name, file: None, line: None, inlined: false }
+        Frame { name, ..Frame::default() }
     }
 
     /// Some symbol is known: the frames are not only a placeholder.
@@ -238,10 +244,15 @@ impl Frame {
 
     /// Where in the source: `file:line`, `file`, or nothing.
     pub fn source(&self) -> Option<String> {
-        let file = self.file.as_ref()?;
-        Some(match self.line {
-            Some(line) => format!("{file}:{line}"),
-            None => file.clone(),
-        })
+        Some(self.with_line(self.file.as_ref()?))
+    }
+
+    /// The same without the file's folders.
+    pub fn short_source(&self) -> Option<String> {
+        self.file.as_ref()?.rsplit('/').next().map(|file| self.with_line(file))
+    }
+
+    fn with_line(&self, file: &str) -> String {
+        self.line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"))
     }
 }

@@ -1,17 +1,18 @@
 //! Python's functions in native stacks, without the interpreter between them.
 //!
-//! CPython since 3.12, started with `-X perf` (or `PYTHONPERFSUPPORT=1`), calls every Python function through a trampoline of its
-//! own and names it in the process's perf map. The stacks that the pool captures then hold Python's functions where they
-//! were called, among the interpreter's own (`_PyEval_EvalFrameDefault` and the like), which say little to who wrote the
-//! Python. Older versions say nothing while they run, and a stack that was captured can't be asked later.
+//! CPython since 3.12, started with `-X perf` (or `PYTHONPERFSUPPORT=1`), calls every Python function through a
+//! trampoline of its own and names it in the process's perf map. The stacks that the pool captures then hold Python's
+//! functions where they were called, among the interpreter's own (`_PyEval_EvalFrameDefault` and the like), which say
+//! little to who wrote the Python. Older versions say nothing while they run,
+//! and a stack that was captured can't be asked later.
 
 use std::collections::HashMap;
 
 use crate::profile::{Held, Location, Profile, Site};
 use crate::snapshot::Module;
 
-/// Takes the interpreter's frames out of every stack that has one of Python's; extension modules and other libraries stay.
-/// Stacks that are equal then become one. Gives the number of stacks that had frames of Python.
+/// Takes the interpreter's frames out of every stack that has one of Python's; extension modules and other libraries
+/// stay. Stacks that are equal then become one. Gives the number of stacks that had frames of Python.
 pub fn hide_interpreter(profile: &mut Profile) -> usize {
     let interpreter: Vec<bool> = profile.modules.iter().map(is_interpreter).collect();
     let hidden = |location: &Location| location.module.and_then(|module| interpreter.get(module)) == Some(&true);
@@ -78,7 +79,7 @@ mod tests {
     use crate::testing;
 
     fn module(path: &str) -> Module {
-        Module { start: 0, end: 1, load_bias: 0, build_id: Vec::new(), path: path.to_owned(), stacks: 0..1 }
+        Module { start: 0, end: 1, load_bias: 0, build_id: Vec::new(), file: 0, path: path.to_owned(), stacks: 0..1 }
     }
 
     #[test]

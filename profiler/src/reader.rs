@@ -7,14 +7,16 @@
 //! What contradicts the layout as a whole is an error; a single record that makes no sense is left out and counted in
 //! [`Dropped::invalid`], so that one flipped bit doesn't cost the profile of a process that was killed.
 
+mod counters;
+
 use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use poolscope_wire::{
-    ClassCounters, ClassRecord, DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, Header, HeaderError, LiveRecord, MAGIC,
-    MAP_CELLS, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, PeakRecord, Region, RegionEntry, StackRecord,
-    TIER_COUNTERS, ThreadRecord, flags, kind, stack_flags, state, thread_state,
+    DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, Header, HeaderError, LiveRecord, MAGIC, MAP_CELLS, MAX_CLASSES,
+    MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, PeakRecord, Region, RegionEntry, StackRecord, flags, kind, stack_flags,
+    state,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -26,8 +28,7 @@ use crate::process::{self, ProcessWatch};
 pub use crate::read_error::ReadError;
 use crate::segment_file::{SegmentFile, TORN_RETRIES};
 use crate::snapshot::{
-    Amount, ClassStats, DevicePeak, DevicePool, Dropped, LiveBlock, Module, PeakMoment, ProcessInfo, ProcessState,
-    Snapshot, Stack, ThreadStats, Tiers,
+    Amount, DevicePeak, DevicePool, Dropped, LiveBlock, Module, PeakMoment, ProcessInfo, ProcessState, Snapshot, Stack,
 };
 
 /// How long [`SegmentReader::open`] waits for a program that is only just setting up its segment.
@@ -109,6 +110,7 @@ impl SegmentReader {
         let cmdline = cmdline.strip_suffix(&[0]).unwrap_or(cmdline);
         let args = if cmdline.is_empty() { Vec::new() } else { cmdline.split(|&b| b == 0).map(printable).collect() };
         let watch = ProcessWatch::new(pid, &header);
+        let pid = watch.pid();
         Ok(Self { file, first: header, watch, pid, exe, args, frames: Vec::new(), copies: [Vec::new(), Vec::new()] })
     }
 
@@ -223,13 +225,11 @@ impl SegmentReader {
         if let Some(main) = modules.iter().position(|module| module.path == self.exe) {
             modules[..=main].rotate_right(1);
         }
-        let tiers = self.read_tiers(header.region(Region::Tiers))?;
-        let mut classes = self.read_classes(header.region(Region::Classes))?;
-        let threads = self.read_threads(header.region(Region::Threads), &mut classes, &mut dropped)?;
+        let process = self.process_in(header.state);
+        let (tiers, classes, threads) = self.read_counters(process.state, &mut dropped)?;
 
         let devices = self.read_devices(&header, &mut dropped)?;
 
-        let process = self.process_in(header.state);
         let memory = if process.state == ProcessState::Running { process::memory(self.pid) } else { None };
         let snapshot = Snapshot {
             former: Vec::new(),
@@ -432,54 +432,6 @@ impl SegmentReader {
         dropped.torn += 1;
         Ok((None, Vec::new()))
     }
-
-    fn read_tiers(&mut self, entry: RegionEntry) -> Result<Tiers, ReadError> {
-        let entry = RegionEntry { count: entry.count.min(TIER_COUNTERS.len() as u64), ..entry };
-        let Self { file, copies: [buffer, _], .. } = self;
-        let mut counters = Vec::with_capacity(TIER_COUNTERS.len());
-        file.for_each_chunk(entry, Region::Tiers, 0, buffer, |_, chunk| {
-            counters.extend(words(chunk));
-            Ok(())
-        })?;
-        Ok(Tiers::new(counters))
-    }
-
-    fn read_classes(&mut self, entry: RegionEntry) -> Result<Vec<ClassStats>, ReadError> {
-        let Self { file, copies: [buffer, _], .. } = self;
-        let mut classes = Vec::with_capacity(entry.count as usize);
-        file.for_each_chunk(entry, Region::Classes, 0, buffer, |_, chunk| {
-            let records = chunk.chunks_exact(ClassRecord::LEN).filter_map(ClassRecord::from_bytes);
-            classes.extend(records.map(|record| ClassStats::new(&record)));
-            Ok(())
-        })?;
-        Ok(classes)
-    }
-
-    fn read_threads(
-        &mut self,
-        entry: RegionEntry,
-        classes: &mut [ClassStats],
-        dropped: &mut Dropped,
-    ) -> Result<Vec<ThreadStats>, ReadError> {
-        let Self { file, copies: [buffer, _], .. } = self;
-        let mut threads = Vec::new();
-        file.for_each_chunk(entry, Region::Threads, 0, buffer, |_, chunk| {
-            for bytes in chunk.chunks_exact(Region::Threads.record_len()) {
-                let Some(record) = ThreadRecord::from_bytes(bytes) else { continue };
-                match record.state {
-                    thread_state::UNUSED => continue,
-                    thread_state::LIVE | thread_state::EXITED => {}
-                    _ => {
-                        dropped.invalid += 1;
-                        continue;
-                    }
-                }
-                threads.push(thread(&record, &bytes[ThreadRecord::LEN..], classes));
-            }
-            Ok(())
-        })?;
-        Ok(threads)
-    }
 }
 
 /// Reads and checks the header. It is read before the length of the file, which only grows.
@@ -527,28 +479,10 @@ fn module(record: &ModuleRecord) -> Option<Module> {
         end: record.end,
         load_bias: record.load_bias,
         build_id: record.build_id[..build_id_len].to_vec(),
+        file: record.file,
         path,
         stacks: record.first_stack..record.last_stack,
     })
-}
-
-fn thread(record: &ThreadRecord, counters: &[u8], classes: &mut [ClassStats]) -> ThreadStats {
-    let mut stats = ThreadStats {
-        tid: record.tid,
-        live: record.state == thread_state::LIVE,
-        samples: record.samples,
-        remote_frees: record.remote_frees,
-        ..ThreadStats::default()
-    };
-    for (class, bytes) in classes.iter_mut().zip(counters.chunks_exact(ClassCounters::LEN)) {
-        let Some(counter) = ClassCounters::from_bytes(bytes) else { continue };
-        class.add_thread(&counter);
-        stats.allocs = stats.allocs.saturating_add(counter.allocs);
-        stats.frees = stats.frees.saturating_add(counter.frees);
-        stats.refills = stats.refills.saturating_add(counter.refills);
-        stats.alloc_bytes = stats.alloc_bytes.saturating_add(counter.allocs.saturating_mul(class.block_bytes));
-    }
-    stats
 }
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {

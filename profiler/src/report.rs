@@ -4,30 +4,71 @@
 //!
 //! Field names are stable: a field is never renamed or given another meaning, and new ones may be added. Amounts are
 //! objects `{"bytes": number, "objects": number, "samples": number}`; the first two are fractions if they are
-//! estimated. Times are integers in nanoseconds, sizes in bytes. `frames` are innermost first. `tiers` has a field for
-//! each of [`poolscope_wire::TIER_COUNTERS`]; `memory` is null for a process that is gone; `hit_rate` is null before the
-//! first allocation.
+//! estimated. Times are integers in nanoseconds, sizes in bytes. A call site's `frames` are innermost first, each with
+//! `function`, `file`, `line` and `inlined`; its `function` is the one of them that asked for the memory, by which
+//! tables name it. `tiers` has a field for each of [`poolscope_wire::TIER_COUNTERS`]; `memory` is null for a process
+//! that is gone; `hit_rate` is null before the first allocation.
 //!
-//! `in_use` and `allocated` are those of host memory. Each site says of which `kind` its memory is (`host`, `device`, `pinned`) and
-//! the number of its `device`, null for the host's. `devices` has the pools of device memory, with a field of `counters` for each of
-//! [`poolscope_wire::DEVICE_COUNTERS`], and with what was sampled of them.
+//! `in_use` and `allocated` are those of host memory. Each site says of which `kind` its memory is (`host`, `device`,
+//! `pinned`) and the number of its `device`, null for the host's. `devices` has the pools of device memory, with a
+//! field of `counters` for each of [`poolscope_wire::DEVICE_COUNTERS`], and with what was sampled of them:
+//! `period_bytes` is the mean distance of their samples now, `sampled_bytes` what the samples estimate to be in use, as
+//! the pool counts blocks. A site of a device has what it `held` in line with the pool's `current_usage`, and the
+//! standard error of that; what no site accounts for is the pool's `unattributed_bytes`.
 
 use std::fmt::Write as _;
 
-use poolscope_wire::{TIER_COUNTERS, kind};
+use poolscope_wire::{TIER_COUNTERS, TierCounter, kind};
 use serde::Serialize;
 
 use crate::device_report::PoolJson;
 use crate::figures;
+use crate::holders::Holders;
 use crate::memory::Memory;
 use crate::profile::{Frame, Metric, Profile, Site};
+use crate::site_name::{SiteName, site_text};
 use crate::snapshot::{Amount, DevicePool, ProcessState, Snapshot};
 
 /// The version of the JSON, in its field `version`.
 const JSON_VERSION: u32 = 1;
 
+/// The call sites of a process: whose they are, then for each of its memories who has most in use,
+/// and who allocated most.
+pub fn sites_text(profile: &Profile, rows: usize) -> String {
+    let mut text: String = profile.comments.iter().map(|comment| format!("{comment}\n")).collect();
+    let mut memories: Vec<Memory> = profile.sites.iter().map(Site::memory).collect();
+    memories.sort_by_key(|memory| memory.describe());
+    memories.dedup();
+    if memories.is_empty() {
+        memories.push(Memory::Host);
+    }
+    for memory in memories {
+        let part = profile.only(memory);
+        let totals = part.totals();
+        let of = memory.describe();
+        // Pinned memory is described as memory already.
+        let of = match of.strip_prefix("of memory") {
+            Some(rest) => rest.to_owned(),
+            None if of.is_empty() => of,
+            None => format!(" {of}"),
+        };
+        let amount = |amount: Amount| {
+            let objects = figures::count(figures::whole(amount.objects), "object");
+            format!("{} in {objects}", figures::bytes(amount.bytes))
+        };
+        let _ = writeln!(text, "\nMemory{of} in use: {}", amount(totals.in_use));
+        text += &top_text(&part, Metric::InUseBytes, rows);
+        let _ = writeln!(text, "\nMemory{of} allocated since the start: {}", amount(totals.allocated));
+        text += &top_text(&part, Metric::AllocatedBytes, rows);
+    }
+    text
+}
+
+/// Callers that name a site, beside the function itself.
+const CALLERS: usize = 3;
+
 /// A table of the `rows` largest call sites.
-pub fn top_text(profile: &Profile, metric: Metric, rows: usize) -> String {
+fn top_text(profile: &Profile, metric: Metric, rows: usize) -> String {
     let mut sites: Vec<&Site> = profile.sites.iter().filter(|site| metric.of(site) > 0.0).collect();
     sites.sort_by(|a, b| metric.of(b).total_cmp(&metric.of(a)));
     let total: f64 = sites.iter().map(|site| metric.of(site)).sum();
@@ -55,7 +96,7 @@ pub fn top_text(profile: &Profile, metric: Metric, rows: usize) -> String {
             figures::bytes(site.allocated.bytes),
             figures::grouped(figures::whole(site.allocated.objects)),
             100.0 * metric.of(site) / total,
-            site_text(profile, site, 1),
+            site_text(profile, site, CALLERS),
         );
     }
     if sites.len() > rows {
@@ -66,17 +107,6 @@ pub fn top_text(profile: &Profile, metric: Metric, rows: usize) -> String {
             figures::count((sites.len() - rows) as u64, "other site"),
             100.0 * rest / total
         );
-    }
-    text
-}
-
-/// The innermost function and where it is, and so many callers.
-pub(crate) fn site_text(profile: &Profile, site: &Site, callers: usize) -> String {
-    let mut frames = profile.frames(site);
-    let Some(innermost) = frames.next() else { return "[no frames]".to_owned() };
-    let mut text = frame_text(innermost);
-    for caller in frames.take(callers) {
-        let _ = write!(text, " < {}", caller.name);
     }
     text
 }
@@ -118,12 +148,25 @@ struct DeviceJson<'a> {
     pool: PoolJson<'a>,
     in_use: AmountJson,
     allocated: AmountJson,
+    period_bytes: u64,
+    sampled_bytes: f64,
+    sampled_error_bytes: f64,
+    unattributed_bytes: f64,
 }
 
 impl<'a> DeviceJson<'a> {
     fn new(pool: &'a DevicePool, profile: &Profile) -> Self {
         let totals = profile.totals_of(Memory::of(pool.kind, pool.device));
-        Self { pool: pool.into(), in_use: totals.in_use.into(), allocated: totals.allocated.into() }
+        let holders = Holders::of(profile, pool);
+        Self {
+            pool: pool.into(),
+            in_use: totals.in_use.into(),
+            allocated: totals.allocated.into(),
+            period_bytes: pool.period_bytes(),
+            sampled_bytes: holders.sampled.bytes,
+            sampled_error_bytes: holders.sampled.error(),
+            unattributed_bytes: holders.unattributed(),
+        }
     }
 }
 
@@ -189,22 +232,56 @@ struct SiteJson<'a> {
     device: Option<u32>,
     in_use: AmountJson,
     allocated: AmountJson,
+    /// Of devices: in line with what the pool has counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<HeldJson>,
     incomplete: bool,
+    #[serde(flatten)]
+    stack: StackJson<'a>,
+}
+
+#[derive(Serialize)]
+struct HeldJson {
+    bytes: f64,
+    error_bytes: f64,
+}
+
+/// A stack in every JSON.
+#[derive(Serialize)]
+pub(crate) struct StackJson<'a> {
+    /// The function that asked for memory, as tables name the site.
+    function: Option<&'a str>,
     /// Innermost first.
     frames: Vec<FrameJson<'a>>,
 }
 
-/// A frame in every JSON of this crate.
+impl<'a> StackJson<'a> {
+    pub(crate) fn new(profile: &'a Profile, site: &'a Site) -> Self {
+        Self {
+            function: SiteName::of(profile, site).map(|name| name.function.name.as_str()),
+            frames: profile.frames(site).map(FrameJson::from).collect(),
+        }
+    }
+
+    /// Of what is no profile's any more: the functions, and which of them asked for memory.
+    pub(crate) fn of_frames(frames: &'a [Frame], asked: usize) -> Self {
+        Self {
+            function: frames.get(asked).map(|frame| frame.name.as_str()),
+            frames: frames.iter().map(FrameJson::from).collect(),
+        }
+    }
+}
+
 #[derive(Serialize)]
-pub(crate) struct FrameJson<'a> {
+struct FrameJson<'a> {
     function: &'a str,
     file: Option<&'a str>,
     line: Option<u32>,
     inlined: bool,
 }
 
-impl<'a> FrameJson<'a> {
-    pub(crate) fn new(frame: &'a Frame) -> Self {
+impl<'a> From<&'a Frame> for FrameJson<'a> {
+    fn from(frame: &'a Frame) -> Self {
         Self { function: &frame.name, file: frame.file.as_deref(), line: frame.line, inlined: frame.inlined }
     }
 }
@@ -227,10 +304,15 @@ pub fn state_word(state: ProcessState) -> &'static str {
 impl<'a> Report<'a> {
     fn new(snapshot: &'a Snapshot, profile: &'a Profile) -> Self {
         let (process, dropped, totals) = (&snapshot.process, &snapshot.dropped, profile.totals_of(Memory::Host));
-        let tiers = TIER_COUNTERS.iter().enumerate();
-        let tiers = tiers
-            .map(|(i, info)| (info.name.to_owned(), snapshot.tiers.0.get(i).copied().unwrap_or(0).into()))
-            .collect();
+        let tiers = TIER_COUNTERS.iter().zip(TierCounter::ALL);
+        let tiers = tiers.map(|(info, counter)| (info.name.to_owned(), snapshot.tiers.get(*counter).into())).collect();
+        let pools: Vec<(&DevicePool, Holders)> =
+            snapshot.devices.iter().map(|pool| (pool, Holders::of(profile, pool))).collect();
+        let held = |site: &Site| {
+            let (_, holders) = pools.iter().find(|(pool, _)| (pool.kind, pool.device) == (site.kind, site.device))?;
+            let held = holders.held(site);
+            Some(HeldJson { bytes: held.bytes, error_bytes: held.error })
+        };
         Self {
             version: JSON_VERSION,
             process: ProcessJson {
@@ -291,8 +373,9 @@ impl<'a> Report<'a> {
                     device: (site.kind != kind::HOST).then_some(site.device),
                     in_use: site.in_use.into(),
                     allocated: site.allocated.into(),
+                    held: held(site),
                     incomplete: site.incomplete,
-                    frames: profile.frames(site).map(FrameJson::new).collect(),
+                    stack: StackJson::new(profile, site),
                 })
                 .collect(),
         }

@@ -124,8 +124,8 @@ impl SegmentFile {
         Ok(())
     }
 
-    /// Calls `each` with the records of a region of records with a sequence number: with those that are whole, and with `None`
-    /// for one that the writer is in for too long. Every chunk is copied twice.
+    /// Calls `each` with the records of a region of records with a sequence number: with those that are whole, and with
+    /// `None` for one that the writer is in for too long. Every chunk is copied twice.
     pub(crate) fn for_each_whole(
         &self,
         entry: RegionEntry,

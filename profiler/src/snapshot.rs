@@ -1,6 +1,7 @@
 //! One consistent reading of a segment: plain data, checked, with no symbols yet.
 
-pub use poolscope_wire::ClassStats;
+use poolscope_wire::stats::Unbacked;
+pub use poolscope_wire::{ClassStats, file_number};
 use poolscope_wire::{DeviceCounter, Stats, TierCounter};
 
 /// Host memory: [`Stack::kind`] and [`LiveBlock::kind`].
@@ -11,7 +12,8 @@ pub const HOST: u16 = poolscope_wire::kind::HOST;
 pub struct Snapshot {
     /// Whose segment it is.
     pub process: ProcessInfo,
-    /// Whose the first stacks are, if a recording is of several processes: each with the stack after its last, ascending.
+    /// Whose the first stacks are, if a recording is of several processes: each with the stack after its last,
+    /// ascending.
     pub former: Vec<(u32, ProcessInfo)>,
     /// When it was read: nanoseconds of `CLOCK_MONOTONIC`.
     pub taken_ns: u64,
@@ -23,7 +25,8 @@ pub struct Snapshot {
     pub exact: bool,
     /// Bytes of a page of the page heap.
     pub page_bytes: u64,
-    /// When the process had most host memory in use, if it has freed much since ([`Stack::peak`]); `None` if it never fell.
+    /// When the process had most host memory in use, if it has freed much since ([`Stack::peak`]); `None` if it never
+    /// fell.
     pub peak: Option<PeakMoment>,
     /// The same of each device's memory.
     pub device_peaks: Vec<DevicePeak>,
@@ -61,6 +64,8 @@ impl Snapshot {
             heaps: self.threads.len() as u64,
             page_bytes: self.page_bytes,
             period_bytes: self.period_bytes,
+            unbacked: self.tiers.unbacked,
+            resident: self.tiers.resident,
             ..Stats::EMPTY
         };
         for (value, counter) in stats.tiers.iter_mut().zip(TierCounter::ALL) {
@@ -136,19 +141,37 @@ impl Dropped {
     }
 }
 
-/// Process-wide counters.
+/// Process-wide counters, and what is known of the memory behind the pool's pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tiers(pub(crate) Vec<u64>);
+pub struct Tiers {
+    words: Vec<u64>,
+    unbacked: [u64; Unbacked::COUNT],
+    resident: Option<u64>,
+}
 
 impl Tiers {
     /// Counters in the order of [`poolscope_wire::TIER_COUNTERS`]; missing ones read as zero.
     pub fn new(words: Vec<u64>) -> Self {
-        Tiers(words)
+        Tiers { words, ..Tiers::default() }
+    }
+
+    /// With what the last census found to have no memory ([`Stats::unbacked`]), and what has memory now
+    /// ([`Stats::resident`]).
+    pub(crate) fn with_memory(self, unbacked: [u64; Unbacked::COUNT], resident: Option<u64>) -> Self {
+        Tiers { unbacked, resident, ..self }
+    }
+
+    /// With a counter that is known to have got as far as `value`.
+    pub(crate) fn at_least(mut self, counter: TierCounter, value: u64) -> Self {
+        if let Some(word) = self.words.get_mut(counter as usize) {
+            *word = value.max(*word);
+        }
+        self
     }
 
     /// One counter.
     pub fn get(&self, counter: TierCounter) -> u64 {
-        self.0.get(counter as usize).copied().unwrap_or(0)
+        self.words.get(counter as usize).copied().unwrap_or(0)
     }
 }
 
@@ -289,6 +312,12 @@ impl DevicePool {
         self.counters.get(counter as usize).copied().unwrap_or(0)
     }
 
+    /// Mean bytes between two samples of its blocks now, which is longer than the process's where samples come too
+    /// fast: 1 where every block is recorded, 0 where none was yet.
+    pub fn period_bytes(&self) -> u64 {
+        self.get(DeviceCounter::SamplePeriod)
+    }
+
     /// What it is called where there is little room: `0`, or `0 pinned`.
     pub fn label(&self) -> String {
         device_label(self.kind, self.device)
@@ -296,9 +325,9 @@ impl DevicePool {
 
     /// The part of the held memory that is in no block, from 0 to 1.
     pub fn fragmentation(&self) -> f64 {
-        match self.get(DeviceCounter::Reserved) {
+        match self.get(DeviceCounter::Held) {
             0 => 0.0,
-            reserved => self.get(DeviceCounter::Fragmentation).min(reserved) as f64 / reserved as f64,
+            held => self.get(DeviceCounter::FragmentationBytes).min(held) as f64 / held as f64,
         }
     }
 }
@@ -319,6 +348,8 @@ pub struct Module {
     pub load_bias: u64,
     /// GNU build id; empty if it has none.
     pub build_id: Vec<u8>,
+    /// Which file it is, if it has no build id ([`poolscope_wire::file_number`]); 0 if it has one, or nobody knows.
+    pub file: u64,
     /// The file.
     pub path: String,
     /// Stacks with an index in this range may have frames in it.

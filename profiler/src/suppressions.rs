@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::pattern;
+use crate::plumbing::owner;
 use crate::profile::{Frame, Profile, Site};
 
 /// A function or the module that it lies in, as a pattern (`*`, `^`, `$`).
@@ -14,6 +15,9 @@ use crate::profile::{Frame, Profile, Site};
 enum On {
     Function(&'static str),
     Module(&'static str),
+    /// Rust's library, wherever it is linked: by whose the function is, or by its source where it is only known by its
+    /// last name.
+    RustLibrary,
 }
 
 /// Which frames of a stack a default rule looks at.
@@ -28,15 +32,25 @@ enum Rule {
 const LOADER: On = On::Module("^ld-linux");
 const LIBC: &[On] = &[On::Module("^libc.so"), On::Module("^libc-2")];
 const LIBSTDCXX: &[On] = &[On::Module("^libstdc++.so")];
-const RUST_LIBRARY: &[On] = &[
-    On::Function("^std::"),
-    On::Function("^core::"),
-    On::Function("^alloc::"),
-    On::Function("^<std::"),
-    On::Function("^<core::"),
-    On::Function("^<alloc::"),
-    On::Function("^<* as std::"),
+const RUST_LIBRARY: &[On] = &[On::RustLibrary];
+/// The crates of Rust's library, with those that it brings along for itself.
+const RUST_CRATES: &[&str] = &[
+    "std::",
+    "core::",
+    "alloc::",
+    "hashbrown::",
+    "__rustc",
+    "__rust_",
+    // For backtraces.
+    "addr2line::",
+    "gimli::",
+    "object::",
+    "miniz_oxide::",
+    "adler2::",
+    "rustc_demangle::",
 ];
+/// Where its source lies, as it was built, or as `rustup` installs it.
+const RUST_SOURCES: &[&str] = &["^/rustc/*/library/", "^/rust/deps/", "/rustlib/src/rust/library/"];
 
 /// The default rules. Some functions of the C library get to their work by a jump, which leaves no frame of their own,
 /// so the internal function is named too; its name is only known where the C library's symbols are installed.
@@ -169,24 +183,29 @@ impl Suppressions {
         if let Some(pattern) = user {
             return Some(format!("leak:{pattern}"));
         }
-        let frames: Vec<(&str, &str)> = frames.iter().map(|(frame, name, _)| (frame.name.as_str(), *name)).collect();
+        let frames: Vec<(&Frame, &str)> = frames.iter().map(|&(frame, name, _)| (frame, name)).collect();
         let defaults = if self.defaults { DEFAULTS } else { &[] };
         defaults.iter().find(|(rule, _)| rule.matches(&frames)).map(|&(_, reason)| reason.to_owned())
     }
 }
 
 impl On {
-    fn matches(self, (function, module): (&str, &str)) -> bool {
+    fn matches(self, (function, module): (&Frame, &str)) -> bool {
         match self {
-            On::Function(pattern) => pattern::matches(pattern, function),
+            On::Function(pattern) => pattern::matches(pattern, &function.name),
             On::Module(pattern) => pattern::matches(pattern, module),
+            On::RustLibrary => {
+                let is_source = |file: &String| RUST_SOURCES.iter().any(|pattern| pattern::matches(pattern, file));
+                RUST_CRATES.iter().any(|name| owner(&function.name).starts_with(name))
+                    || function.file.as_ref().is_some_and(is_source)
+            }
         }
     }
 }
 
 impl Rule {
     /// `frames` are functions and the file names of their modules, innermost first.
-    fn matches(self, frames: &[(&str, &str)]) -> bool {
+    fn matches(self, frames: &[(&Frame, &str)]) -> bool {
         match self {
             Rule::Innermost(on) => frames.first().is_some_and(|&frame| on.matches(frame)),
             Rule::Through(inner, outer) => {
@@ -208,8 +227,16 @@ impl Rule {
 mod tests {
     use super::*;
 
+    /// `frames` are functions, with their files if they have one (`name /a/file.rs`), and modules.
     fn reason(frames: &[(&str, &str)]) -> Option<&'static str> {
-        DEFAULTS.iter().find(|(rule, _)| rule.matches(frames)).map(|&(_, reason)| reason)
+        let frame = |text: &str| {
+            let (name, file) =
+                text.split_once(" /").map_or((text, None), |(name, file)| (name, Some(format!("/{file}"))));
+            Frame { name: name.to_owned(), file, ..Frame::default() }
+        };
+        let named: Vec<(Frame, &str)> = frames.iter().map(|&(text, module)| (frame(text), module)).collect();
+        let frames: Vec<(&Frame, &str)> = named.iter().map(|(frame, module)| (frame, *module)).collect();
+        DEFAULTS.iter().find(|(rule, _)| rule.matches(&frames)).map(|&(_, reason)| reason)
     }
 
     #[test]
@@ -221,6 +248,16 @@ mod tests {
             &[("[libc.so.6+0x1]", "libc.so.6"), ("setlocale", "libc.so.6"), ("main", "a")],
             &[("alloc::sync::Arc<T>::new", "a"), ("std::thread::Thread::new", "a"), ("std::rt::init", "a")],
             &[("std::io::buffered::LineWriter<W>::new", "a"), ("std::io::stdio::stdout", "a"), ("app::main", "a")],
+            &[
+                ("<alloc::raw_vec::RawVec<gimli::read::abbrev::Abbreviation>>::grow_one", "a"),
+                ("<gimli::read::abbrev::Abbreviations>::insert", "a"),
+                ("<&mut <std::sync::once::Once> as core::ops::function::FnOnce<()>>::call_once", "a"),
+                ("<[u8]>::to_vec", "a"),
+                ("do_call<app::main::{closure_env#0}> /rustc/59807/library/std/src/panicking.rs", "a"),
+                ("parse /rust/deps/addr2line-0.25.1/src/unit.rs", "a"),
+                ("std::backtrace_rs::symbolize::gimli::resolve", "a"),
+                ("app::main", "a"),
+            ],
         ];
         for frames in kept {
             assert!(reason(frames).is_some(), "{frames:?}");
@@ -235,6 +272,12 @@ mod tests {
             &[("alloc::vec::Vec<T>::push", "a"), ("app::main", "a"), ("std::rt::lang_start", "a")],
             &[("strdup", "libc.so.6"), ("main", "a"), ("__libc_start_main", "libc.so.6")],
             &[("app::show", "a"), ("core::fmt::write", "a"), ("std::io::stdio::_print", "a")],
+            &[
+                ("<app::Shown as core::fmt::Display>::fmt", "a"),
+                ("core::fmt::write", "a"),
+                ("std::io::stdio::_print", "a"),
+            ],
+            &[("gimli::parse /home/me/app/src/gimli.rs", "a"), ("app::main", "a"), ("std::rt::lang_start", "a")],
             &[],
         ];
         for frames in leaks {

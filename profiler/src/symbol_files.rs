@@ -1,13 +1,18 @@
 //! Which files on this machine have the symbols of a module.
 //!
-//! A file is only used if it has the build id that the process saw: the one that it loaded, wherever it is now, or one of
-//! separate debug information. Such a file lies in a folder of debug files under the module's build id
-//! (`DIR/.build-id/ab/cdef.debug`), where distributions and debuginfod put it; what a debug link names, blazesym finds, and
-//! checks its checksum.
+//! A file is only used if it has the build id that the process saw: the one that it loaded, wherever it is now, or one
+//! of separate debug information. One without a build id is only used if it is the very file,
+//! as it was when the process saw it.
+//!
+//! Separate debug information lies in a folder of debug files under the module's build id
+//! (`DIR/.build-id/ab/cdef.debug`), where distributions and debuginfod put it; what a debug link names, blazesym finds,
+//! and checks its checksum.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+
+use poolscope_wire::file_number;
 
 use crate::build_id::BuildIds;
 use crate::snapshot::{Module, ProcessInfo, ProcessState};
@@ -26,13 +31,15 @@ pub(crate) fn find(
     debug_dirs: &[PathBuf],
 ) -> Result<Vec<PathBuf>, SymbolWarning> {
     let path = module.path.strip_suffix(DELETED).unwrap_or(&module.path);
-    if !path.starts_with('/') {
+    // A name without a folder is no file's: of generated code, or of the kernel's library.
+    if !path.contains('/') {
         return Ok(Vec::new());
     }
     let mut found: Vec<PathBuf> = debug_file(module, debug_dirs).into_iter().collect();
-    let mut first_problem = None;
-    for candidate in candidates(process, module, path) {
-        match check(&candidate, process, module) {
+    let mut first_problem = (!path.starts_with('/'))
+        .then(|| SymbolWarning::Relative { module: module.name().to_owned(), path: path.to_owned() });
+    for (candidate, is_mapped) in candidates(process, module, path) {
+        match check(&candidate, module, is_mapped) {
             Ok(()) => {
                 found.push(candidate);
                 break;
@@ -58,18 +65,23 @@ fn debug_file(module: &Module, debug_dirs: &[PathBuf]) -> Option<PathBuf> {
     paths.find(|path| BuildIds::of(path).is_ok_and(|found| found.has(&module.build_id)))
 }
 
-/// Where the file that the process loaded may be found, the likeliest first.
-fn candidates(process: &ProcessInfo, module: &Module, path: &str) -> Vec<PathBuf> {
-    let mut candidates = vec![PathBuf::from(path)];
+/// Where the file that the process loaded may be found, the likeliest first; and whether it is certainly that.
+fn candidates(process: &ProcessInfo, module: &Module, path: &str) -> Vec<(PathBuf, bool)> {
+    let mut candidates = Vec::new();
+    if path.starts_with('/') {
+        candidates.push((PathBuf::from(path), false));
+    }
     if process.state == ProcessState::Running {
         let pid = process.pid;
         // A process in a container has another root.
-        candidates.push(PathBuf::from(format!("/proc/{pid}/root{path}")));
+        if path.starts_with('/') {
+            candidates.push((PathBuf::from(format!("/proc/{pid}/root{path}")), false));
+        }
         if process.exe.strip_suffix(DELETED).unwrap_or(&process.exe) == path {
-            candidates.push(PathBuf::from(format!("/proc/{pid}/exe")));
+            candidates.push((PathBuf::from(format!("/proc/{pid}/exe")), true));
         }
         // A library that was replaced on disk.
-        candidates.extend(mapped_file(pid, module.start));
+        candidates.extend(mapped_file(pid, module.start).map(|path| (path, true)));
     }
     candidates
 }
@@ -85,8 +97,9 @@ fn mapped_file(pid: u32, start: u64) -> Option<PathBuf> {
     Some(entry.path())
 }
 
-/// Whether a file is the one that the process loaded.
-pub(crate) fn check(path: &Path, process: &ProcessInfo, module: &Module) -> Result<(), SymbolWarning> {
+/// Whether a file is the one that the process loaded. Of one that `is_mapped` in the process nobody doubts it, but
+/// where there are build ids.
+pub(crate) fn check(path: &Path, module: &Module, is_mapped: bool) -> Result<(), SymbolWarning> {
     let unreadable =
         |error: String| SymbolWarning::Unreadable { module: module.name().to_owned(), path: path.to_owned(), error };
     let replaced = |why| Err(SymbolWarning::Replaced { module: module.name().to_owned(), path: path.to_owned(), why });
@@ -101,9 +114,13 @@ pub(crate) fn check(path: &Path, process: &ProcessInfo, module: &Module) -> Resu
     if !module.build_id.is_empty() || on_disk.of_segments.is_some() {
         return replaced("its build id differs");
     }
-    let started = UNIX_EPOCH + Duration::from_nanos(process.start_realtime_ns);
-    match metadata.modified() {
-        Ok(modified) if modified > started => replaced("it is newer than the process and has no build id"),
-        _ => Ok(()),
+    if is_mapped {
+        return Ok(());
+    }
+    let number = file_number(metadata.ino(), metadata.len(), (metadata.mtime(), metadata.mtime_nsec() as u64));
+    match module.file {
+        known if known == number => Ok(()),
+        0 => replaced("for all that is known: neither has a build id"),
+        _ => replaced("it is another file, or was written to; neither has a build id"),
     }
 }

@@ -4,10 +4,10 @@
 //! yesterday has names too, as long as its files are still what they were: a file is only used if it has the build id
 //! that the process saw. Wrong names would be worse than none, and `go tool pprof` does not check.
 //!
-//! The work is done by `blazesym`: the symbol table, DWARF, inlined functions, and what debug links lead to. Which files
-//! to ask is found in [`symbol_files`](crate::symbol_files), the kernel's library in [`vdso`](crate::vdso), generated code in
-//! [`perf_map`](crate::perf_map). What was found is kept for each module and address, because the dashboard asks again with
-//! every frame.
+//! The work is done by `blazesym`: the symbol table, DWARF, inlined functions, and what debug links lead to. Which
+//! files to ask is found in [`symbol_files`](crate::symbol_files), the kernel's library in [`vdso`](crate::vdso),
+//! generated code in [`perf_map`](crate::perf_map). What was found is kept for each module and address, because the
+//! dashboard asks again with every frame.
 //!
 //! A [`SymbolCache`] cannot be sent to another thread (the parsed files can't); build it where it is used.
 
@@ -18,15 +18,13 @@ use std::sync::Arc;
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
+use crate::function_name::{demangle, is_mangled, with_path};
 use crate::perf_map::PerfMap;
 use crate::printable::printable_str;
 use crate::profile::{Frame, Location};
 use crate::snapshot::{Module, ProcessInfo};
 use crate::symbol_files;
 use crate::vdso::Vdso;
-
-/// Longer names are shown as they are: demangling one could take very long.
-const LONGEST_MANGLED: usize = 16 * 1024;
 
 /// Why frames of a module have no names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +38,16 @@ pub enum SymbolWarning {
         path: PathBuf,
         /// How we know.
         why: &'static str,
+    },
+    /// Nobody knows where the file is.
+    #[error(
+        "no names for {module}: it was loaded as {path}, and from which folder is not known; its frames show as [{module}+OFFSET]"
+    )]
+    Relative {
+        /// File name of the module.
+        module: String,
+        /// What the program called it.
+        path: String,
     },
     /// The file is not there, or may not be read.
     #[error("no names for {module}: cannot read {}: {error}; its frames show as [{module}+OFFSET]", path.display())]
@@ -71,6 +79,7 @@ pub struct SymbolCache {
 struct ModuleKey {
     path: String,
     build_id: Vec<u8>,
+    file: u64,
 }
 
 #[derive(Debug)]
@@ -102,7 +111,8 @@ impl SymbolCache {
     /// The functions at `address` (already less one for a return address) in a module of a process, innermost first;
     /// a placeholder if none is known.
     pub fn frames(&mut self, process: &ProcessInfo, module: &Module, address: u64) -> Arc<[Frame]> {
-        let key = ModuleKey { path: module.path.clone(), build_id: module.build_id.clone() };
+        let Module { path, build_id, file, .. } = module;
+        let key = ModuleKey { path: path.clone(), build_id: build_id.clone(), file: *file };
         let Self { modules, debug_dirs, vdso, warnings, .. } = self;
         let symbols = modules.entry(key).or_insert_with(|| {
             let vdso = if Vdso::is(&module.path) { vdso.get_or_insert_with(Vdso::copy).as_ref() } else { None };
@@ -123,7 +133,8 @@ impl SymbolCache {
         self.generated.entry(process.identity()).or_default().update(process)
     }
 
-    /// The generated function at an address of no module of a process ([`ProcessInfo::identity`]), as [`update_generated`](Self::update_generated) knows it.
+    /// The generated function at an address of no module of a process ([`ProcessInfo::identity`]), as
+    /// [`update_generated`](Self::update_generated) knows it.
     pub fn generated(&self, process: (u32, u64), address: u64) -> Option<Frame> {
         self.generated.get(&process)?.frame(address)
     }
@@ -144,7 +155,7 @@ impl ModuleSymbols {
     ) -> Self {
         let found = match vdso {
             // That of another kernel, or none: nobody can help it.
-            Some(vdso) if symbol_files::check(vdso.path(), process, module).is_err() => Vec::new(),
+            Some(vdso) if symbol_files::check(vdso.path(), module, false).is_err() => Vec::new(),
             Some(vdso) => vec![vdso.path().to_owned()],
             None => symbol_files::find(process, module, debug_dirs).unwrap_or_else(|warning| {
                 warnings.push(warning);
@@ -177,7 +188,16 @@ fn lookup(symbolizer: &Symbolizer, path: &Path, virtual_address: u64) -> Option<
         // A function may have debug information that does not name it.
         found.ok().and_then(Symbolized::into_sym).filter(|symbol| !symbol.name.is_empty())
     };
-    ask(true).or_else(|| ask(false)).map(|symbol| frames_of(&symbol))
+    let Some(symbol) = ask(true) else { return Some(frames_of(&ask(false)?)) };
+    let mut frames = frames_of(&symbol);
+    // Debug information of lines alone names a function without its path, as that of C does; the symbol table has it.
+    if let Some(compiled) = frames.last_mut().filter(|frame| frame.symbol.is_none())
+        && let Some(of_table) = ask(false).filter(|of_table| is_mangled(&of_table.name))
+        && let Some(name) = with_path(&compiled.name, &demangle(&of_table.name))
+    {
+        (compiled.name, compiled.symbol) = (printable_str(name), symbol_of(&of_table.name));
+    }
+    Some(frames)
 }
 
 /// Innermost first. `blazesym` gives the function that was compiled, then those inlined into it from the outside in,
@@ -185,6 +205,7 @@ fn lookup(symbolizer: &Symbolizer, path: &Path, virtual_address: u64) -> Option<
 fn frames_of(symbol: &Sym<'_>) -> Vec<Frame> {
     let frame = |name: &str, code: Option<&CodeInfo<'_>>, inlined| Frame {
         name: printable_str(demangle(name)),
+        symbol: symbol_of(name),
         file: code.map(|code| printable_str(code.to_path().to_string_lossy().into_owned())),
         line: code.and_then(|code| code.line).filter(|&line| line > 0),
         inlined,
@@ -193,46 +214,6 @@ fn frames_of(symbol: &Sym<'_>) -> Vec<Frame> {
     inlined.chain([frame(&symbol.name, symbol.code_info.as_deref(), false)]).collect()
 }
 
-/// A name as its programmer wrote it. Only what has the prefix of a mangling scheme is demangled: `a` is a C function,
-/// although it is also how C++ mangles `signed char`.
-fn demangle(name: &str) -> String {
-    // The version of a dynamic symbol is no part of its name, nor is the mark of glibc's aliases for its own calls.
-    let name = name.find('@').filter(|&at| at > 0).map_or(name, |at| &name[..at]);
-    let name = name.strip_prefix("__GI_").filter(|name| !name.is_empty()).unwrap_or(name);
-    if name.len() > LONGEST_MANGLED {
-        return name.to_owned();
-    }
-    if (name.starts_with("_R") || name.starts_with("_ZN"))
-        && let Ok(rust) = rustc_demangle::try_demangle(name)
-    {
-        return format!("{rust:#}");
-    }
-    let cpp = name.starts_with("_Z").then(|| cpp_demangle::Symbol::new(name).ok()).flatten();
-    cpp.and_then(|symbol| symbol.demangle().ok()).unwrap_or_else(|| name.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::demangle;
-
-    #[test]
-    fn only_mangled_names_are_demangled() {
-        for (name, expected) in [
-            ("a", "a"),
-            ("i", "i"),
-            ("main", "main"),
-            ("St", "St"),
-            ("_ZN7mycrate5cache3new17h0123456789abcdefE", "mycrate::cache::new"),
-            ("_RNvCs1234_7mycrate3foo", "mycrate::foo"),
-            ("_ZN5Cache6insertEi", "Cache::insert(int)"),
-            ("_Znwm", "operator new(unsigned long)"),
-            ("_Zbroken", "_Zbroken"),
-            ("memcpy@@GLIBC_2.14", "memcpy"),
-            ("__GI_setlocale", "setlocale"),
-            ("_ZN5Cache6insertEi.cold", "Cache::insert(int) [clone .cold]"),
-            ("", ""),
-        ] {
-            assert_eq!(demangle(name), expected, "{name}");
-        }
-    }
+fn symbol_of(name: &str) -> Option<Arc<str>> {
+    is_mangled(name).then(|| printable_str(name.to_owned()).into())
 }

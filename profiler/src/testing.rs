@@ -16,6 +16,7 @@ pub(crate) fn profile(stacks: &[(&str, f64)]) -> Profile {
             end: 0x10_0000,
             load_bias: 0x1000,
             build_id: vec![0xab, 0xcd],
+            file: 0,
             path: "/usr/bin/sample".to_owned(),
             stacks: 0..u32::MAX,
         }],
@@ -36,7 +37,8 @@ fn location(profile: &mut Profile, name: &str) -> usize {
         return known;
     }
     let line = profile.locations.len() as u32 + 1;
-    let frame = Frame { name: name.to_owned(), file: Some(format!("/src/{name}.c")), line: Some(line), inlined: false };
+    let file = Some(format!("/src/{name}.c"));
+    let frame = Frame { name: name.to_owned(), file, line: Some(line), ..Frame::default() };
     profile.locations.push(Location { address: 0x2000 + u64::from(line), module: Some(0), frames: vec![frame] });
     profile.locations.len() - 1
 }

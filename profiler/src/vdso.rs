@@ -1,7 +1,7 @@
 //! The kernel's own library in every process, as a file.
 //!
-//! It is in no file system, but all processes of a running kernel have the same one, and so does this one: a copy of it from
-//! this process's memory has the names, if its build id is that of the process.
+//! It is in no file system, but all processes of a running kernel have the same one, and so does this one: a copy of it
+//! from this process's memory has the names, if its build id is that of the process.
 
 use std::fs::File;
 use std::io::Write;
@@ -78,7 +78,8 @@ mod tests {
             forked: false,
         };
         let (load_bias, path) = (0x7ffd_0000_0000, "linux-vdso.so.1".to_owned());
-        let mut module = Module { start: load_bias, end: load_bias + 8192, load_bias, build_id, path, stacks: 0..1 };
+        let mut module =
+            Module { start: load_bias, end: load_bias + 8192, load_bias, build_id, file: 0, path, stacks: 0..1 };
         let frames = SymbolCache::new().frames(&process, &module, load_bias + address + 1);
         assert!(frames[0].name.contains("gettimeofday"), "{frames:?}");
 

@@ -1,4 +1,5 @@
 // Programs that have gone idle, for tests of the scavenger. Usage: idle MODE; prints READY when it sleeps.
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -39,16 +40,17 @@ static void fill_and_free(size_t total) {
 
 static pthread_barrier_t barrier;
 
-// Leaves a full cache behind and sleeps with it.
-static void *hoard(void *unused) {
-    for (int round = 0; round < 3; round++) {
+// Leaves a full cache behind after so many rounds, and sleeps with it.
+static void *hoard(void *rounds) {
+    free(malloc(8192));
+    for (intptr_t round = 0; round < (intptr_t)rounds; round++) {
         char *blocks[400];
         for (int i = 0; i < 400; i++) memset(blocks[i] = malloc(8192), 1, 8192);
         for (int i = 0; i < 400; i++) free(blocks[i]);
     }
     pthread_barrier_wait(&barrier);
     pause();
-    return unused;
+    return NULL;
 }
 
 static void *work(void *unused) {
@@ -75,6 +77,15 @@ int main(int argc, char **argv) {
         fill_and_free((size_t)512 << 20);
         ready();
         pause();
+    } else if (!strcmp(mode, "freed-small")) {
+        static char *blocks[16000];
+        for (int i = 0; i < 16000; i++) memset(blocks[i] = malloc(4096), 1, 4096);
+        printf("PEAK\n");
+        fflush(stdout);
+        getchar();
+        for (int i = 0; i < 16000; i++) free(blocks[i]);
+        ready();
+        pause();
     } else if (!strcmp(mode, "freed-then-fork")) {
         fill_and_free((size_t)64 << 20);
         if (fork() == 0) {
@@ -82,11 +93,12 @@ int main(int argc, char **argv) {
             ready();
         }
         pause();
-    } else if (!strcmp(mode, "threads")) {
+    } else if (!strcmp(mode, "threads") || !strcmp(mode, "empty-threads")) {
+        intptr_t rounds = !strcmp(mode, "threads") ? 3 : 0;
         signal(SIGUSR1, on_signal);
         pthread_barrier_init(&barrier, NULL, 33);
         pthread_t thread;
-        for (int i = 0; i < 32; i++) pthread_create(&thread, NULL, hoard, NULL);
+        for (int i = 0; i < 32; i++) pthread_create(&thread, NULL, hoard, (void *)rounds);
         pthread_barrier_wait(&barrier);
         ready();
         pause();
@@ -97,6 +109,7 @@ int main(int argc, char **argv) {
                 for (int t = 0; t < 10; t++) pthread_create(&threads[t], NULL, work, NULL);
                 for (int t = 0; t < 10; t++) pthread_join(threads[t], NULL);
             }
+            malloc_trim(0);
             printf("ROUND\n");
             fflush(stdout);
             getchar();

@@ -1,7 +1,9 @@
 /* Pairs of malloc and free, one block at a time, for callgrind to count (fast_path.rs).
  *
- * usage: fast_path PAIRS SIZE [hooked]
- * hooked: after a hook has come, has seen blocks, and has gone */
+ * usage: fast_path PAIRS SIZE [hooked|returned]
+ * hooked: after a hook has come, has seen blocks, and has gone
+ * returned: after another thread has freed all blocks of this one but the last */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +17,22 @@ static void pairs(long count, size_t size) {
 
 static void sees(const poolscope_event *event, void *context) { *(size_t *)context += event->size; }
 
+enum { BLOCKS = 256 };
+static void *blocks[BLOCKS];
+
+static void *free_all_but_one(void *nothing) {
+    for (int block = 0; block < BLOCKS - 1; block++) free(blocks[block]);
+    return nothing;
+}
+
+static int have_blocks_returned(size_t size) {
+    pthread_t other;
+    for (int block = 0; block < BLOCKS; block++) blocks[block] = malloc(size);
+    if (pthread_create(&other, NULL, free_all_but_one, NULL) != 0 || pthread_join(other, NULL) != 0) return 1;
+    free(blocks[BLOCKS - 1]);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     long count = atol(argv[1]);
@@ -24,6 +42,7 @@ int main(int argc, char **argv) {
         pairs(10, size);
         if (hook == 0 || poolscope_remove_hook(hook) != 0 || seen < 20 * size) return 1;
     }
+    if (argc > 3 && strcmp(argv[3], "returned") == 0 && have_blocks_returned(size) != 0) return 1;
     pairs(count, size);
     return 0;
 }

@@ -14,6 +14,12 @@
 __attribute__((weak)) void free_sized(void *, size_t);
 __attribute__((weak)) void free_aligned_sized(void *, size_t, size_t);
 
+// By the pool's own name.
+__attribute__((weak)) void *poolscope_malloc(size_t);
+__attribute__((weak)) void *poolscope_aligned_alloc(size_t, size_t);
+__attribute__((weak)) void poolscope_free_sized(void *, size_t);
+__attribute__((weak)) void poolscope_free_aligned_sized(void *, size_t, size_t);
+
 // The compiler must not see through what follows: it knows these faults, and what malloc does.
 static void *volatile kept;
 static void *hidden(void *p) {
@@ -145,6 +151,13 @@ static void size_after_free(void) {
 static void wrong_size(void) { free_sized(allocating(24), 32); }
 static void wrong_aligned_size(void) { free_aligned_sized(hidden(aligned_alloc(64, 128)), 64, 64); }
 static void wrong_alignment(void) { free_aligned_sized(hidden(aligned_alloc(64, 128)), 32, 128); }
+static void own_wrong_size(void) { poolscope_free_sized(hidden(poolscope_malloc(24)), 32); }
+static void own_wrong_aligned_size(void) {
+    poolscope_free_aligned_sized(hidden(poolscope_aligned_alloc(64, 128)), 64, 64);
+}
+static void own_wrong_alignment(void) {
+    poolscope_free_aligned_sized(hidden(poolscope_aligned_alloc(64, 128)), 32, 128);
+}
 
 // With POOLSCOPE_PERIOD=1 every block is sampled, and so has its guard pages.
 static void read_after_free(void) {
@@ -198,6 +211,8 @@ static void nothing(void) {
     free_sized(calloc(3, 8), 24);
     free_sized(realloc(malloc(1), 100), 100);
     free_aligned_sized(aligned_alloc(64, 128), 64, 128);
+    poolscope_free_sized(poolscope_malloc(24), 24);
+    poolscope_free_aligned_sized(poolscope_aligned_alloc(64, 128), 64, 128);
     flush();
     puts("ok");
 }
@@ -213,6 +228,7 @@ static const struct {
     FAULT(mapping), FAULT(overflow), FAULT(overflow_of_a_large_block), FAULT(overflow_found_by_realloc),
     FAULT(underflow), FAULT(overflow_of_aligned), FAULT(write_after_free), FAULT(realloc_after_free),
     FAULT(size_after_free), FAULT(wrong_size), FAULT(wrong_aligned_size), FAULT(wrong_alignment),
+    FAULT(own_wrong_size), FAULT(own_wrong_aligned_size), FAULT(own_wrong_alignment),
     FAULT(read_after_free), FAULT(read_behind), FAULT(read_far_before), FAULT(null_pointer), FAULT(raised), FAULT(nothing),
 };
 

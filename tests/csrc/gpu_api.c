@@ -35,6 +35,20 @@ static void blocks_are_aligned_and_counted(void) {
     CHECK(poolscope_gpu_reset_stats(0) == 0 && counter("allocation_count") == 0);
 }
 
+static void no_block_is_freed_twice(void) {
+    for (size_t size = 1; size <= 4 * MIB; size *= 2) {
+        void *block = poolscope_gpu_alloc(0, size, NULL);
+        CHECK(block && poolscope_gpu_free(0, block, NULL) == 0);
+        CHECK(poolscope_gpu_free(0, block, NULL) == -1 && strstr(poolscope_gpu_error(), "not the address of a block"));
+        CHECK(poolscope_gpu_size(0, block) == 0 && poolscope_gpu_record_stream(0, block, NULL) == -1);
+        void *one = poolscope_gpu_alloc(0, size, NULL), *other = poolscope_gpu_alloc(0, size, NULL);
+        CHECK(one && other && one != other);
+        CHECK(poolscope_gpu_free(0, (char *)one + 128, NULL) == -1 && poolscope_gpu_size(0, one) >= size);
+        CHECK(poolscope_gpu_free(0, one, NULL) == 0 && poolscope_gpu_free(0, other, NULL) == 0);
+    }
+    CHECK(counter("current_usage") == 0);
+}
+
 static void refusals_have_words(void) {
     CHECK(poolscope_gpu_alloc(0, (size_t)1 << 40, NULL) == NULL && strstr(poolscope_gpu_error(), "1099511627776"));
     CHECK(poolscope_gpu_alloc(1, 1, NULL) == NULL && strstr(poolscope_gpu_error(), "no device 1"));
@@ -93,6 +107,7 @@ static void frameworks_get_their_blocks(void) {
 
 int main(void) {
     blocks_are_aligned_and_counted();
+    no_block_is_freed_twice();
     refusals_have_words();
     settings_change_while_it_runs();
     a_graph_has_memory_of_its_own();

@@ -1,11 +1,12 @@
 // Programs whose every allocation is known: traced WHAT [N]
 //
 //   calls      each way to allocate, so often; prints what each function did as "NAME allocations bytes frees"
-//   handover N two threads that free each other's blocks, N each
+//   handover N [T]  T threads, or two, that free each other's blocks, N each
 //   steps      a thousand blocks for each line of standard input; "end" ends it
 //   fork       a child that allocates as much as its parent
 //   stacks N   N blocks, each from a call path of its own
 //   spin       allocates and frees until it is killed
+//   reuse N    allocates and frees a block of N bytes every tenth of a millisecond, until it is killed
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -113,16 +114,19 @@ static void *worker(void *me) {
     return NULL;
 }
 
-static void handover(long count) {
+enum { MOST_THREADS = 64 };
+
+static void handover(long count, int among) {
     exchanges = count;
-    pthread_t threads[2];
-    for (intptr_t me = 0; me < 2; me++)
+    if (among > MOST_THREADS) abort();
+    pthread_t threads[MOST_THREADS];
+    for (intptr_t me = 0; me < among; me++)
         if (pthread_create(&threads[me], NULL, worker, (void *)me) != 0) abort();
-    for (int me = 0; me < 2; me++) pthread_join(threads[me], NULL);
+    for (int me = 0; me < among; me++) pthread_join(threads[me], NULL);
     int left = 0;
     for (int side = 0; side < 2; side++)
         for (int i = 0; i < SLOTS; i++) left += slots[side][i] != NULL;
-    printf("exchange %ld 0 %ld\n", 2 * count, 2 * count - left);
+    printf("exchange %ld 0 %ld\n", among * count, among * count - left);
 }
 
 static APART void step(void) {
@@ -187,15 +191,27 @@ static void spin(void) {
     for (;;) step();
 }
 
+static APART void reuse(size_t bytes) {
+    printf("reusing\n");
+    fflush(stdout);
+    for (;;) {
+        void *block = malloc(bytes);
+        KEEP(block);
+        free(block);
+        usleep(100);
+    }
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     const long count = argc > 2 ? atol(argv[2]) : 0;
     if (strcmp(what, "calls") == 0) calls();
-    else if (strcmp(what, "handover") == 0) handover(count);
+    else if (strcmp(what, "handover") == 0) handover(count, argc > 3 ? atoi(argv[3]) : 2);
     else if (strcmp(what, "steps") == 0) steps();
     else if (strcmp(what, "fork") == 0) forks();
     else if (strcmp(what, "stacks") == 0) stacks(count);
     else if (strcmp(what, "spin") == 0) spin();
+    else if (strcmp(what, "reuse") == 0) reuse((size_t)count);
     else return 2;
     return 0;
 }

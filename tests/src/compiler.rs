@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{Program, Scratch, library, repository};
+use crate::{Program, Scratch, gpu_library, library, repository};
 
-/// Compiles one file of `samples/csrc` into `scratch` under `name` with these flags on top of the warnings that we hold our
-/// own C to.
+/// Compiles one file of `samples/csrc` into `scratch` under `name` with these flags on top of the warnings that we hold
+/// our own C to.
 pub fn compile(scratch: &Scratch, source: &str, name: &str, flags: &[&str]) -> PathBuf {
     build(scratch, &Path::new("samples/csrc").join(source), name, flags, &[])
 }
@@ -57,4 +57,30 @@ pub fn compile_into(output: &Path, source: &Path, flags: &[&str], libraries: &[&
         .args(["-ldl", "-lm"])
         .run()
         .silent_success();
+}
+
+/// Compiles a Rust program of one file, named from the root of the repository, optimised.
+pub fn compile_rust(scratch: &Scratch, source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let output = scratch.join(name);
+    Program::new("rustc")
+        .args(["--edition=2024", "-Copt-level=2", "--crate-name", name])
+        .args(flags)
+        .arg("-o")
+        .arg(&output)
+        .arg(repository().join(source))
+        .run()
+        .silent_success();
+    output
+}
+
+/// Compiles a program of `tests/csrc` into `output` that is linked with the library of device memory, and finds it at
+/// run time where it was built.
+pub fn compile_with_gpu(output: &Path, source: &str, flags: &[&str]) {
+    let library = gpu_library();
+    let folder = library.parent().expect("the library lies in a folder").display();
+    let include = format!("-I{}", repository().join("alloc/plugin/include").display());
+    let (find, run) = (format!("-L{folder}"), format!("-Wl,-rpath,{folder}"));
+    let shared = format!("-I{}", headers().display());
+    let flags: Vec<&str> = [&include, &shared, "-pedantic"].into_iter().chain(flags.iter().copied()).collect();
+    compile_into(output, &Path::new("tests/csrc").join(source), &flags, &[&find, &run, "-lpoolscope_gpu"]);
 }

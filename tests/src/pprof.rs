@@ -18,6 +18,36 @@ pub fn pprof(scratch: &Scratch, args: &[&str], profile: &Path) -> Output {
         .silent_success()
 }
 
+/// A row of `go tool pprof -top`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Bytes that the function itself has.
+    pub flat: u64,
+    /// Bytes that it and those that it calls have.
+    pub cumulative: u64,
+    /// The function, without the note that it is inlined.
+    pub function: String,
+}
+
+/// All rows of `go tool pprof -top`.
+#[track_caller]
+pub fn top(scratch: &Scratch, profile: &Path) -> Vec<Row> {
+    let args = ["-top", "-unit=B", "-nodecount=100000", "-nodefraction=0", "-edgefraction=0"];
+    let text = pprof(scratch, &args, profile).stdout;
+    let rows = text.lines().skip_while(|line| !line.contains("flat%")).skip(1);
+    let row = |line: &str| {
+        let mut columns = line.split_ascii_whitespace();
+        let bytes = |column: Option<&str>| column?.trim_end_matches('B').parse().ok();
+        let (flat, cumulative) = (bytes(columns.next())?, bytes(columns.nth(2))?);
+        let function = line.splitn(2, columns.next()?).last()?;
+        // Two columns may be equal, so that the name is what follows the last of the percentages.
+        let function = function.rsplit_once("%  ").map_or(function, |(_, function)| function);
+        let function = function.trim().trim_end_matches(" (inline)").trim_end_matches(" (partial-inline)").to_owned();
+        Some(Row { flat, cumulative, function })
+    };
+    rows.map(|line| row(line).unwrap_or_else(|| panic!("this is no row: {line:?}"))).collect()
+}
+
 /// A sample with all frames, innermost first.
 #[derive(Clone, Debug)]
 pub struct Sample {
@@ -34,7 +64,8 @@ pub struct Raw {
     pub types: Vec<String>,
     /// All samples.
     pub samples: Vec<Sample>,
-    /// What stands behind the number of a location: address, mapping, and a function, file and line for each inlined frame.
+    /// What stands behind the number of a location: address, mapping, and a function,
+    /// file and line for each inlined frame.
     pub locations: BTreeMap<u64, String>,
     /// Lines of mappings.
     pub mappings: Vec<String>,
@@ -135,9 +166,9 @@ alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes[dflt
                 bytes:[100]
           1        200          0          0: 2 3 
 Locations
-     1: 0x1136 M=1 malloc ??:0:0 s=0
+     1: 0x1136 M=1 malloc ??:0:0 s=0()
      2: 0x1236 M=1 inner /x/a.c:3:0 s=0
-             truth_rust::site_a /x/a.c:10:0 s=0
+             truth_rust::site_a /x/a.c:10:0 s=0(_ZN10truth_rust6site_a17h0123456789abcdefE)
      3: 0x1336 M=1 not_site_a /x/a.c:30:0 s=0
 Mappings
 1: 0x1000/0x2000/0x0 /x/a abcdef [FN]

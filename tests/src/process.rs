@@ -1,7 +1,7 @@
 //! Running programs with a time limit, their output kept in files.
 //!
-//! Every program leads a process group of its own. A limit that runs out kills that group and nothing else; output goes to
-//! files, so that a grandchild which keeps them open holds nobody up.
+//! Every program leads a process group of its own. A limit that runs out kills that group and nothing else; output goes
+//! to files, so that a grandchild which keeps them open holds nobody up.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -179,18 +179,37 @@ impl Running {
         unsafe { libc::kill(self.child.id() as i32, signal) };
     }
 
-    /// Waits until `done` returns something for this program's state.
+    /// Waits until `done` returns something for this program's state, which may be the last before its end.
     pub fn wait_until<T>(&mut self, what: &str, mut done: impl FnMut(&Running) -> Option<T>) -> T {
         loop {
+            let ended = self.poll();
             if let Some(found) = done(self) {
                 return found;
             }
-            if self.poll() {
+            if ended {
                 panic!("{} ended before {what}\n{}", self.name, self.report());
             }
             self.check_deadline(what);
             sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Whether `is_up` holds within this time. False if the program ended before.
+    pub fn started_within(&mut self, time: Duration, mut is_up: impl FnMut(&Running) -> bool) -> bool {
+        let end = Instant::now() + time;
+        while !is_up(self) {
+            if self.poll() || Instant::now() > end {
+                return false;
+            }
+            sleep(Duration::from_millis(20));
+        }
+        true
+    }
+
+    /// Fails if it has ended.
+    #[track_caller]
+    pub fn assert_runs(&mut self, after: &str) {
+        assert!(!self.poll(), "{} ended: {after}\n{}", self.name, self.report());
     }
 
     /// Waits until a line of standard output begins with this; returns the line.

@@ -28,10 +28,15 @@ impl Scratch {
 
     fn under(parent: &Path) -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("psc-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = parent.join(name);
-        std::fs::create_dir_all(&path).unwrap_or_else(|e| panic!("cannot make {}: {e}", path.display()));
-        Scratch { path }
+        loop {
+            let path = parent.join(format!("psc-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Scratch { path },
+                // Of a test that failed, in a process that had the same number.
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(e) => panic!("cannot make {}: {e}", path.display()),
+            }
+        }
     }
 
     /// The folder.

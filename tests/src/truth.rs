@@ -1,9 +1,9 @@
 //! What a truth program says it holds, and how far a sampled estimate of it may be off.
 //!
-//! The pool draws its samples as a Poisson process over the allocated bytes with the mean distance `T`. A block that takes
-//! `c` bytes of the pool (its size class) is sampled with `p = 1 - exp(-c / T)`, independently of all others, and a sampled
-//! block stands for `1 / p` blocks. So the estimate of a site's bytes, the sum of `size / p` over its sampled blocks, has
-//! the true bytes as its mean, and the variance
+//! The pool draws its samples as a Poisson process over the allocated bytes with the mean distance `T`. A block that
+//! takes `c` bytes of the pool (its size class) is sampled with `p = 1 - exp(-c / T)`, independently of all others, and
+//! a sampled block stands for `1 / p` blocks. So the estimate of a site's bytes, the sum of `size / p` over its sampled
+//! blocks, has the true bytes as its mean, and the variance
 //!
 //! ```text
 //! sum over blocks of size^2 * p * (1 - p) / p^2 = sum over blocks of size^2 * (1 - p) / p

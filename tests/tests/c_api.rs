@@ -1,5 +1,5 @@
-//! The library for programs that know it: `poolscope.h`, the memory resource for C++, buffers between Rust and C; and the
-//! names by which it takes the place of another allocator.
+//! The library for programs that know it: `poolscope.h`, the memory resource for C++, buffers between Rust and C; and
+//! the names by which it takes the place of another allocator.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_int, c_ulong, c_void};
@@ -146,9 +146,9 @@ fn cpp_containers_and_buffers_live_in_the_pool() {
     check_every_way("cpp_api.cpp");
 }
 
-/// Valgrind puts its own functions in the place of malloc and the operators, by their addresses: no two that it tells apart
-/// may be one, and none of `poolscope.h` may be among them. Without a sample: capture probes the stack by system calls
-/// that valgrind complains about.
+/// Valgrind puts its own functions in the place of malloc and the operators, by their addresses: no two that it tells
+/// apart may be one, and none of `poolscope.h` may be among them. Without a sample: capture probes the stack by system
+/// calls that valgrind complains about.
 #[test]
 fn valgrind_finds_no_fault_with_a_cpp_program_on_the_pool() {
     let pool = Pool::new();
@@ -176,8 +176,8 @@ fn a_program_that_loads_the_library_late_has_both_allocators() {
     pool.assert_ran("late");
 }
 
-/// The functions of `data_ptr_peer.c`, loaded with the library that they are linked with. This program has a pool of its
-/// own beside it.
+/// The functions of `data_ptr_peer.c`, loaded with the library that they are linked with. This program has a pool of
+/// its own beside it.
 struct Peer {
     make: unsafe extern "C" fn(usize, *mut RawDataPtr) -> c_int,
     wrap: unsafe extern "C" fn() -> RawDataPtr,

@@ -1,8 +1,8 @@
-//! `poolscope check`: what was never freed, by stack, and exit code 23 for it.
+//! `poolscope check`: what was never freed, by stack, and exit code 23 for it; 24 where that could not be said.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use poolscope_e2e::compiler::compile;
+use poolscope_e2e::compiler::{compile, compile_into, compile_rust};
 use poolscope_e2e::{Output, Pool, Program};
 use serde_json::Value;
 
@@ -24,6 +24,71 @@ impl Check {
     }
 }
 
+/// Runs `leaky_child` under `check`.
+fn check_leaky_child(options: &[&str], args: &[&str]) -> Output {
+    let pool = Pool::new();
+    let program = pool.files().join("leaky_child");
+    compile_into(&program, Path::new("tests/csrc/leaky_child.c"), &["-O1", "-g", "-fno-builtin"], &[]);
+    pool.poolscope().arg("check").args(options).arg("--").arg(&program).args(args).run()
+}
+
+/// The report of `check --json`: each process's blocks, and why it could not be checked.
+fn processes(report: &Value) -> Vec<(Option<u64>, Option<&str>)> {
+    let list = report["processes"].as_array().expect("processes");
+    list.iter().map(|process| (process["report"]["objects"].as_u64(), process["not_checked"].as_str())).collect()
+}
+
+#[test]
+fn every_block_that_a_forked_child_loses_is_found() {
+    for blocks in [1, 5, 20] {
+        let output = check_leaky_child(&["--json"], &["fork", &blocks.to_string()]);
+        assert_eq!(output.code(), 23, "{}", output.report());
+        let report: Value = serde_json::from_str(&output.stdout).expect("JSON");
+        assert_eq!(processes(&report), [(Some(0), None), (Some(blocks), None)]);
+        assert_eq!(report["bytes"].as_u64(), Some(1000 * blocks));
+    }
+    // The child's one block is not also its child's.
+    let output = check_leaky_child(&["--json"], &["grandchild", "3"]);
+    let report: Value = serde_json::from_str(&output.stdout).expect("JSON");
+    assert_eq!(processes(&report), [(Some(0), None), (Some(1), None), (Some(3), None)]);
+    let clean = check_leaky_child(&[], &["fork", "0"]);
+    assert_eq!(clean.code(), 0, "{}", clean.report());
+}
+
+#[test]
+fn what_could_not_be_checked_exits_with_24_and_says_why() {
+    for how in ["quick", "raw", "killed", "fork-killed"] {
+        let output = check_leaky_child(&[], &[how]);
+        assert_eq!(output.code(), 24, "{how}: {}", output.report());
+        assert!(output.stderr.contains("Could not be checked: it was killed, or left by"), "{}", output.report());
+        let output = check_leaky_child(&["--json"], &[how]);
+        assert_eq!(output.code(), 24, "{how}: {}", output.report());
+        let report: Value = serde_json::from_str(&output.stdout).expect("JSON");
+        let why = processes(&report).pop().and_then(|(_, why)| why).expect("a reason");
+        assert!(why.contains("killed") && report["exit_code"].as_u64() == Some(24), "{report:#}");
+    }
+    let goes = Pool::new().poolscope().args(["check", "--", "go", "version"]).run();
+    assert!(goes.code() == 24 && goes.stdout.contains("go version"), "{}", goes.report());
+}
+
+#[test]
+fn json_has_standard_output_to_itself_and_leaves_it_to_the_program_where_it_goes_to_a_file() {
+    let said = "a line that is no JSON";
+    for options in [&["--json"][..], &["--json", "--output", "-"]] {
+        let output = check_leaky_child(options, &["prints"]);
+        assert_eq!(output.code(), 0, "{}", output.report());
+        let report: Value = serde_json::from_str(&output.stdout).expect("standard output is JSON and nothing else");
+        assert_eq!(report["leaked"].as_bool(), Some(false));
+        assert!(output.stderr.contains(said), "{}", output.report());
+    }
+    let pool = Pool::new();
+    let command = ["check", "--json", "--output", "report.json", "--", "/bin/echo", said];
+    let output = pool.poolscope().args(command).run();
+    assert_eq!(output.stdout.trim(), said, "{}", output.report());
+    let report = std::fs::read_to_string(pool.files().join("report.json")).expect("the report is there");
+    serde_json::from_str::<Value>(&report).expect("it is JSON");
+}
+
 #[test]
 fn a_leak_is_named_with_its_size_and_stack_and_exits_with_23() {
     let output = Check::new().run(&[], &["40"]);
@@ -41,6 +106,27 @@ fn a_clean_program_keeps_its_own_exit_code() {
     for code in [0, 7] {
         let output = check.run(&[], &["0", &code.to_string()]);
         assert_eq!(output.code(), code, "{}", output.report());
+    }
+}
+
+#[test]
+fn what_rusts_runtime_keeps_is_no_leak_however_it_was_built() {
+    for flags in [&["-Cdebuginfo=line-tables-only"][..], &["-Cdebuginfo=0"], &["-Cdebuginfo=2", "-Copt-level=0"]] {
+        let pool = Pool::new();
+        let program = compile_rust(pool.files(), "tests/csrc/prints_backtraces.rs", "prints_backtraces", flags);
+        let check = |args: &[&str]| {
+            let check = pool.poolscope().env("RUST_BACKTRACE", "1").args(["check", "--json", "--"]);
+            let output = check.arg(&program).args(args).run();
+            (output.code(), serde_json::from_str::<Value>(&output.stdout).expect("JSON"))
+        };
+        let (code, report) = check(&[]);
+        assert_eq!((code, report["bytes"].as_u64()), (0, Some(0)), "{flags:?}: {report:#}");
+        let (code, report) = check(&["3333"]);
+        assert_eq!(
+            (code, report["bytes"].as_u64(), report["objects"].as_u64()),
+            (23, Some(3333), Some(1)),
+            "{flags:?}"
+        );
     }
 }
 
@@ -91,7 +177,8 @@ fn a_program_that_cannot_start_is_an_error_of_its_own() {
     assert!(output.stderr.contains("/nowhere/to/be/found"), "{}", output.report());
 }
 
-/// Code 23 by itself, beside the same program off the pool: `check` adds nothing to its output on stdout but the report.
+/// Code 23 by itself, beside the same program off the pool:
+/// `check` adds nothing to its output on stdout but the report.
 #[test]
 fn the_programs_own_output_is_kept() {
     let pool = Pool::new();

@@ -1,6 +1,6 @@
 //! What C23, POSIX 2024, C++17 and glibc promise of malloc and its relatives, held by programs of our own
-//! (`tests/csrc/conformance`). Each scenario runs on the pool, once more with every allocation recorded, and without the
-//! pool: what it expects is what glibc does. Those about what a block is run in the hardened mode, too.
+//! (`tests/csrc/conformance`). Each scenario runs on the pool, once more with every allocation recorded, and without
+//! the pool: what it expects is what glibc does. Those about what a block is run in the hardened mode, too.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

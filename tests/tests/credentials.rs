@@ -1,6 +1,7 @@
-//! A process that gives root up gives it up: the pool's own thread keeps nothing.
+//! A process that gives root up gives it up: the pool's own thread keeps nothing. Nor is it in the way of what only
+//! processes with one thread may do.
 
-use poolscope_e2e::{Pool, compiler};
+use poolscope_e2e::{Pool, Program, compiler};
 
 /// What the program printed of its threads, by when it looked: a title, how many it counted, and a line for each.
 fn looks(how: &str) -> Option<Vec<(String, Vec<String>)>> {
@@ -42,4 +43,21 @@ fn no_thread_keeps_what_setuid_and_its_like_give_up() {
 #[test]
 fn the_scavenger_ends_by_itself_where_the_change_passed_it_by() {
     assert_given_up("raw");
+}
+
+#[test]
+fn a_process_with_one_thread_enters_namespaces_as_without_the_pool() {
+    let pool = Pool::new();
+    let program = compiler::compile_with_headers(pool.files(), "tests/csrc/alone.c", "alone", &["-O2", "-fno-builtin"]);
+    for call in ["user", "vm", "sighand", "thread", "mount", "time"] {
+        // What the kernel refuses to this user is refused either way.
+        let bare = Program::new(&program).arg(call).run().success().stdout;
+        let pooled = pool.program(&program).arg(call).env("POOLSCOPE_SCAVENGE_MS", "2000").run().success().stdout;
+        let error = |output: &str| output.lines().find(|line| line.starts_with("ERROR")).map(str::to_owned);
+        assert_eq!(error(&pooled), error(&bare), "{call}");
+        if matches!(call, "vm" | "sighand" | "thread") {
+            assert_eq!(bare, "THREADS 1\nERROR 0\nAGAIN 1\n", "{call}");
+            assert_eq!(pooled, "THREADS 2\nERROR 0\nAGAIN 2\n", "{call}");
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! The fast path's length: the instructions that a pair of `malloc` and `free` executes in the preloaded library, counted
-//! one by one under callgrind. Nothing that the pool can do besides may add one to them.
+//! The fast path's length: the instructions that a pair of `malloc` and `free` executes in the preloaded library,
+//! counted one by one under callgrind. Nothing that the pool can do besides may add one to them.
 //!
 //! Counted are those that most pairs execute: a refill or a sample now and then goes through others. Valgrind changes
 //! nothing of the fast path; the pool only goes without its own thread there.
@@ -136,4 +136,34 @@ fn pairs_that_the_hardened_mode_checks_are_all_seen_to_leave_the_fast_path() {
     let checked = fast_path(&["64"], &[("POOLSCOPE_HARDENED", "1")]);
     assert_eq!(checked.calls, 2);
     assert!(checked.length() < MOST_FOR_A_PAIR, "{checked:?}");
+}
+
+/// Instructions of a pair with its share of refills: of a run of so many pairs more, all functions counted.
+fn with_refills(arguments: &[&str]) -> f64 {
+    let total = |pairs: u64| {
+        let pool = Pool::new();
+        let dump = pool.files().join("callgrind.out");
+        let callgrind = pool
+            .program("valgrind")
+            .args(["-q", "--tool=callgrind", "--vgdb=no"])
+            .arg(format!("--callgrind-out-file={}", dump.display()))
+            .arg(program(&pool))
+            .arg(pairs.to_string())
+            .args(arguments)
+            .env("POOLSCOPE_PERIOD", "1T");
+        callgrind.run().success();
+        let counts = std::fs::read_to_string(dump).expect("callgrind wrote its counts");
+        let total = counts.lines().find_map(|line| line.strip_prefix("summary: ")).expect("a summary");
+        total.trim().parse::<u64>().expect("a number of instructions")
+    };
+    (total(5 * PAIRS) - total(PAIRS)) as f64 / (4 * PAIRS) as f64
+}
+
+#[test]
+fn blocks_that_another_thread_freed_are_taken_up_where_the_own_ones_are_few() {
+    for size in ["64", "1024"] {
+        let (own, returned) = (with_refills(&[size]), with_refills(&[size, "returned"]));
+        println!("a pair of {size} bytes: {own} instructions, {returned} after another thread freed most blocks");
+        assert!(own > 31.0 && returned <= own + 5.0, "{returned} instructions instead of {own}");
+    }
 }

@@ -50,7 +50,21 @@ fn a_peak_that_is_past_is_drawn_as_it_was() {
     let leaked = flamegraph(&pool, &pid, &["--leaked"]);
     assert_eq!(bytes(&leaked, "hold_for_good"), MIB);
     assert_eq!(bytes(&leaked, "hold_later"), 0.0);
+    assert!(leaked.contains(", never freed: bytes in use"), "{leaked}");
     assert_eq!(bytes(&flamegraph(&pool, &pid, &["--peak"]), "hold_for_a_moment"), 8.0 * MIB, "the peak outlives it");
+}
+
+#[test]
+fn what_a_killed_process_had_is_not_called_leaked() {
+    let pool = Pool::new();
+    let program = program(&pool, "1");
+    let pid = program.pid().to_string();
+    program.signal(9);
+    program.finish();
+    let picture = flamegraph(&pool, &pid, &["--leaked"]);
+    assert_eq!(bytes(&picture, "hold_later"), 2.0 * MIB);
+    assert!(picture.contains("in use at its end, leaked or not: bytes in use"), "{picture}");
+    assert!(!picture.contains("never freed"), "{picture}");
 }
 
 #[test]
@@ -76,6 +90,7 @@ fn what_has_no_peak_and_what_is_not_in_use_is_refused() {
         (&["flamegraph", profile, "--peak"][..], "heap.pb.gz does not say when most was in use"),
         (&["flamegraph", &pid, "--peak", "--metric", "alloc_space"], "about memory in use"),
         (&["flamegraph", &pid, "--peak", "--leaked"], "cannot be used with"),
+        (&["flamegraph", profile, "--leaked"], "heap.pb.gz does not say whether the process has ended"),
     ] {
         let output = pool.poolscope().args(args).run();
         assert!(output.code() == 2 && output.stderr.contains(says), "{args:?}: {}", output.report());

@@ -204,6 +204,9 @@ fn sizes_and_alignments_that_do_not_fit_are_named() {
         ),
     ] {
         faults.assert_found(fault, NEVER, ABORT, line, &[("freed here", fault), ("allocated", allocating)]);
+        // And by the pool's own names.
+        let own = format!("own_{fault}");
+        faults.assert_found(&own, NEVER, ABORT, line, &[("freed here", &own), ("allocated", &own)]);
     }
 }
 

@@ -1,10 +1,12 @@
-//! The order of imports that ARCHITECTURE.md draws, held against what the manifests say.
+//! The order of imports that ARCHITECTURE.md draws, held against what the manifests and the sources say.
 //!
-//! Facts come from `cargo metadata`, so that a dependency counts however it is written, optional or for one target only.
-//! Dependencies for tests do not: a test may look at both sides.
+//! Facts of crates come from `cargo metadata`, so that a dependency counts however it is written, optional or for one
+//! target only. Dependencies for tests do not: a test may look at both sides.
+//! Facts of the folders in a crate come from its sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use poolscope_e2e::imports::{self, Import};
 use poolscope_e2e::{Program, repository};
 use serde_json::Value;
 
@@ -41,17 +43,18 @@ fn reached(arrows: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<
 /// What each member may link directly. A new member is a new line here, and in ARCHITECTURE.md.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("poolscope-wire", &[]),
-    ("poolscope-capture", &["poolscope-wire"]),
+    ("poolscope-capture", &[]),
     ("poolscope-cpu", &["poolscope-wire", "poolscope-capture"]),
     ("poolscope-gpu", &["poolscope-wire"]),
+    ("poolscope-replay", &["poolscope-gpu"]),
     ("poolscope-alloc", &["poolscope-wire", "poolscope-capture", "poolscope-cpu", "poolscope-gpu"]),
-    ("poolscope-preload", &["poolscope-wire", "poolscope-capture", "poolscope-cpu"]),
-    ("poolscope-plugin", &["poolscope-gpu", "poolscope-alloc"]),
+    ("poolscope-preload", &["poolscope-wire", "poolscope-cpu"]),
+    ("poolscope-plugin", &["poolscope-wire", "poolscope-gpu", "poolscope-alloc"]),
     ("poolscope-profiler", &["poolscope-wire"]),
-    ("poolscope-heapcheck", &["poolscope-wire", "poolscope-cpu", "poolscope-alloc", "poolscope-profiler"]),
-    ("poolscope-tui", &["poolscope-wire", "poolscope-profiler", "poolscope-gpu"]),
-    ("poolscope-samples", &["poolscope-alloc"]),
-    ("poolscope-bench", &["poolscope-gpu", "poolscope-alloc"]),
+    ("poolscope-heapcheck", &["poolscope-alloc", "poolscope-profiler"]),
+    ("poolscope-tui", &["poolscope-wire", "poolscope-profiler", "poolscope-gpu", "poolscope-replay"]),
+    ("poolscope-samples", &["poolscope-alloc", "poolscope-replay"]),
+    ("poolscope-bench", &["poolscope-gpu", "poolscope-replay", "poolscope-alloc"]),
     ("poolscope-e2e", &["poolscope-wire"]),
 ];
 
@@ -59,6 +62,7 @@ const ALLOCATOR: &[&str] = &[
     "poolscope-capture",
     "poolscope-cpu",
     "poolscope-gpu",
+    "poolscope-replay",
     "poolscope-alloc",
     "poolscope-preload",
     "poolscope-plugin",
@@ -87,7 +91,7 @@ fn the_allocator_never_reaches_the_profiler() {
 }
 
 /// The command replays traces on the device tiers, which link no other: it sees those, and no other tiers.
-const DEVICE_TIERS: &str = "poolscope-gpu";
+const DEVICE_TIERS: &[&str] = &["poolscope-gpu", "poolscope-replay"];
 const COMMAND: &str = "poolscope-tui";
 
 #[test]
@@ -95,7 +99,7 @@ fn the_profiler_never_reaches_the_allocators_tiers() {
     let arrows = arrows();
     for member in PROFILER {
         let reached = reached(&arrows, member);
-        let forbidden = ALLOCATOR.iter().filter(|tiers| !(*member == COMMAND && **tiers == DEVICE_TIERS));
+        let forbidden = ALLOCATOR.iter().filter(|tiers| !(*member == COMMAND && DEVICE_TIERS.contains(tiers)));
         for tiers in forbidden {
             assert!(!reached.contains(*tiers), "{member} reaches {reached:?}");
         }
@@ -108,11 +112,92 @@ fn only_heapcheck_sees_both_sides() {
     for member in arrows.keys().filter(|member| *member != "poolscope-heapcheck") {
         let mut reached = reached(&arrows, member);
         if member == COMMAND {
-            reached.remove(DEVICE_TIERS);
+            reached.retain(|tiers| !DEVICE_TIERS.contains(&tiers.as_str()));
         }
         let one_of = |side: &[&str]| side.iter().any(|name| reached.contains(*name) || name == member);
         assert!(!(one_of(ALLOCATOR) && one_of(PROFILER)), "{member} sees both sides: {reached:?}");
     }
+}
+
+/// Traces, their player and the policies that the pool is compared with are for benchmarks. Neither a program on the
+/// pool nor a library of it links them, or what unpacks traces.
+#[test]
+fn a_program_on_the_pool_links_no_player_of_traces() {
+    let arrows = arrows();
+    for member in ["poolscope-alloc", "poolscope-preload", "poolscope-plugin", "poolscope-heapcheck"] {
+        assert!(!reached(&arrows, member).contains("poolscope-replay"), "{member}");
+    }
+    let args = ["tree", "--offline", "--edges", "normal", "--prefix", "none", "--package", "poolscope-plugin"];
+    let linked = Program::new("cargo").args(args).dir(repository()).run().success().stdout;
+    assert!(linked.contains("poolscope-gpu") && !linked.contains("flate2"), "{linked}");
+}
+
+/// The order is what is drawn, and not looser: an arrow that nobody uses goes.
+#[test]
+fn every_allowed_import_is_one_that_somebody_makes() {
+    let arrows = arrows();
+    for (member, allowed) in ALLOWED {
+        let made = arrows.get(*member).unwrap_or_else(|| panic!("{member} is no member"));
+        for link in *allowed {
+            assert!(
+                made.contains(*link),
+                "{member} does not link {link}: take the arrow out, here and in ARCHITECTURE.md"
+            );
+        }
+    }
+}
+
+/// The order of the folders in a crate's sources: each may use those before it, and its own. A new folder is a new name
+/// here, and in ARCHITECTURE.md; another crate is another line. A source that lies beside the folders counts as one.
+const FOLDERS: &[(&str, &[&str])] = &[
+    ("alloc/gpu/src", &["device", "settings", "streams", "watch", "large", "small", "pool"]),
+    ("alloc/replay/src", &["trace", "playback", "policies", "trial"]),
+];
+
+#[test]
+fn every_folder_of_a_crate_uses_only_those_before_it() {
+    for (sources, order) in FOLDERS {
+        let (modules, imports) = imports::of_crate(&repository().join(sources));
+        let folders: BTreeSet<&str> = modules.iter().filter_map(|module| Some(module.first()?.as_str())).collect();
+        assert_eq!(folders, order.iter().copied().collect(), "the folders of {sources}, and their order");
+        let place = |folder: &str| order.iter().position(|known| *known == folder);
+        for Import { file, module, path } in imports {
+            // The root hands on what is public, and may name all of them.
+            let Some(own) = module.first() else { continue };
+            let names = format!("{sources}/{} names crate::{}", file.display(), path.join("::"));
+            let Some(named) = path.first().and_then(|folder| place(folder)) else {
+                panic!("{names}, which hides the folder that it comes from");
+            };
+            assert!(Some(named) <= place(own), "{names}, and {own} stands before it");
+        }
+    }
+}
+
+/// Who may make the proof that a thread is in the slow path, by constructor.
+/// A lock of the pool is taken with that proof only.
+const SLOW_PATHS: &[(&str, &[&str])] = &[
+    ("entered", &["registry.rs"]),
+    ("in_handler", &["hardened/fault.rs", "hardened/mod.rs"]),
+    ("own_thread", &["scavenger.rs"]),
+    ("in_fork", &["fork.rs"]),
+];
+
+#[test]
+fn the_slow_path_is_entered_in_the_named_places_only() {
+    let sources = repository().join("alloc/cpu/src");
+    let made = Program::new("grep").args(["-rnoE", r"SlowPath::[a-z_]+\(", "."]).dir(&sources).run().success().stdout;
+    let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for line in made.lines() {
+        let [file, _, call] = line.splitn(3, ':').collect::<Vec<_>>()[..] else { panic!("grep says {line}") };
+        let file = file.trim_start_matches("./");
+        // The lock's own unit tests.
+        if file != "spin_lock.rs" {
+            let constructor = call.trim_start_matches("SlowPath::").trim_end_matches('(');
+            found.entry(constructor).or_default().insert(file);
+        }
+    }
+    let expected = SLOW_PATHS.iter().map(|(constructor, files)| (*constructor, files.iter().copied().collect()));
+    assert_eq!(found, expected.collect::<BTreeMap<_, BTreeSet<_>>>());
 }
 
 /// The segment's crate links nothing at all: both sides can use it anywhere.

@@ -33,9 +33,10 @@ fn files(folder: &Path) -> BTreeSet<String> {
     found
 }
 
-const INSTALLED: [&str; 7] = [
+const INSTALLED: [&str; 8] = [
     "bin/poolscope",
     "include/poolscope.h",
+    "include/poolscope_data_ptr.h",
     "include/poolscope_gpu.h",
     "include/poolscope_memory_resource.hpp",
     "lib/libpoolscope.so",
@@ -121,4 +122,28 @@ fn a_relative_prefix_is_refused_with_the_full_path() {
     let full = format!("PREFIX={}/somewhere", repository().display());
     assert!(output.stderr.contains(&full), "{}", output.report());
     assert!(!repository().join("somewhere").exists());
+}
+
+#[test]
+fn a_crate_outside_the_workspace_depends_on_the_pool_as_the_readme_says() {
+    let pool = Pool::new();
+    let readme = std::fs::read_to_string(repository().join("README.md")).expect("is read");
+    let lines = readme.split_once("```toml\n").and_then(|(_, rest)| rest.split_once("```")).expect("has the lines").0;
+    let app = pool.files().join("app");
+    std::fs::create_dir_all(app.join("src")).expect("is made");
+    std::os::unix::fs::symlink(repository(), pool.files().join("poolscope")).expect("is linked");
+    pool.files().write("app/Cargo.toml", &format!("[package]\nname = \"app\"\nedition = \"2024\"\n\n{lines}"));
+    let main = "#[global_allocator]\nstatic POOL: poolscope_alloc::Poolscope = poolscope_alloc::Poolscope;\n\n\
+        fn main() {\n    let held: Vec<Vec<u8>> = (0..100).map(|_| vec![1; 1000]).collect();\n    println!(\"{}\", held.len());\n}\n";
+    pool.files().write("app/src/main.rs", main);
+    // The versions that the workspace is tested with.
+    std::fs::copy(repository().join("Cargo.lock"), app.join("Cargo.lock")).expect("is copied");
+    let cargo = Program::new("cargo").args(["run", "--offline", "--quiet"]).dir(&app).limit(600);
+    let cargo =
+        cargo.env("CARGO_TARGET_DIR", app.join("target")).env("POOLSCOPE_PERIOD", "1").env("POOLSCOPE_KEEP", "1");
+    assert_eq!(cargo.env("POOLSCOPE_DIR", pool.segment_dir()).run().success().stdout, "100\n");
+    let list = pool.poolscope().args(["list", "--json"]).run().success().stdout;
+    let list: serde_json::Value = serde_json::from_str(&list).expect("is JSON");
+    let programs = list["processes"].as_array().expect("processes").iter();
+    assert!(programs.filter_map(|process| process["exe"].as_str()).any(|exe| exe.ends_with("/app")), "{list:#}");
 }

@@ -1,6 +1,6 @@
-//! Where the pool's memory lies: how much of the address space it reserves, in which pages, on which NUMA nodes. What the kernel
-//! says of it (`smaps`, `numa_maps`) is what counts here; machines with more nodes than this one are simulated in
-//! `alloc/cpu/src/page_heap/tests.rs`.
+//! Where the pool's memory lies: how much of the address space it reserves, in which pages, on which NUMA nodes. What
+//! the kernel says of it (`smaps`, `numa_maps`) is what counts here; machines with more nodes than this one are
+//! simulated in `alloc/cpu/src/page_heap/tests.rs`.
 
 use std::path::{Path, PathBuf};
 

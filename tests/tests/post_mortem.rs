@@ -121,7 +121,7 @@ fn the_heap_of_a_process_that_the_out_of_memory_killer_took_is_read_and_the_kern
     let group = match MemoryCgroup::new(96 << 20) {
         Ok(group) => group,
         Err(why) => {
-            eprintln!("skipped: no memory cgroup can be made here ({why})");
+            poolscope_e2e::skip(&format!("no memory cgroup can be made here ({why})"));
             return;
         }
     };
@@ -134,7 +134,7 @@ fn the_heap_of_a_process_that_the_out_of_memory_killer_took_is_read_and_the_kern
     assert_heap_is_read(&pool, pid, 100.0 * MIB);
     let dead = listed(&pool, pid);
     if std::fs::File::open("/dev/kmsg").is_err() {
-        eprintln!("skipped: the kernel's log can't be read here, so nobody says why the process ended");
+        poolscope_e2e::skip("the kernel's log can't be read here, so nobody says why the process ended");
         assert_eq!(dead["state"], "gone");
         return;
     }
@@ -188,7 +188,7 @@ fn gc_keeps_the_segment_of_a_process_whose_number_is_unknown_here() {
     let pool = Pool::new();
     let probe = Program::new("unshare").args(["--pid", "--fork", "true"]).run();
     if probe.code() != 0 {
-        eprintln!("skipped: no pid namespace can be made here ({})", probe.stderr.trim());
+        poolscope_e2e::skip(&format!("no pid namespace can be made here ({})", probe.stderr.trim()));
         return;
     }
     let script = format!(
@@ -198,9 +198,9 @@ fn gc_keeps_the_segment_of_a_process_whose_number_is_unknown_here() {
     );
     let mut inside = Program::new("unshare").args(["--pid", "--fork", "--kill-child", "sh", "-c", &script]).start();
     inside.wait_for_line("ready");
-    // It is process 1 of its namespace; here, process 1 is another.
+    // It is process 1 of its namespace; here, process 1 is another, and it is listed under its number here.
     assert!(pool.segment(1).is_some(), "{:?}", pool.segments());
-    assert_eq!(listed(&pool, 1)["state"], "gone");
+    assert_eq!(listed(&pool, 1), serde_json::Value::Null);
     let gc = pool.poolscope().arg("gc").run().success();
     assert!(gc.stdout.starts_with("0 segments removed"), "{}", gc.report());
     assert!(pool.segment(1).is_some());
@@ -227,7 +227,7 @@ fn a_number_that_another_process_got_since_still_names_the_dead_ones_heap() {
 }
 
 #[test]
-fn leaks_are_told_of_a_process_that_ended_by_exit_and_not_of_one_that_runs() {
+fn only_what_a_process_that_ended_by_exit_did_not_free_is_called_leaked() {
     let pool = Pool::new();
     let leak = compiler::compile(pool.files(), "leak.c", "leak", &["-g"]);
     let program = pool.program(&leak).arg("40").env("POOLSCOPE_PERIOD", "1").start();
@@ -236,9 +236,59 @@ fn leaks_are_told_of_a_process_that_ended_by_exit_and_not_of_one_that_runs() {
     let leaks = pool.poolscope().args(["leaks", &pid.to_string()]).run().silent_success().stdout;
     assert!(leaks.contains("leak 1: ") && leaks.contains("leak.c:"), "{leaks}");
 
-    let living = python(&pool, "time.sleep(100)");
-    let refused = pool.poolscope().args(["leaks", &living.pid().to_string()]).run();
-    assert!(refused.code() == 2 && refused.stderr.contains("still runs"), "{}", refused.report());
+    let makers = compiler::compile_with_headers(pool.files(), "tests/csrc/makers.cpp", "makers", &["-g"]);
+    let mut living = pool.program(&makers).env("POOLSCOPE_PERIOD", "1").start();
+    living.wait_for_line("ready");
+    let pid = living.pid().to_string();
+    let output = pool.poolscope().args(["leaks", &pid]).run();
+    assert!(
+        output.code() == 0 && output.stderr.contains("in use now, leaked or not, the oldest first"),
+        "{}",
+        output.report()
+    );
+    let sites: Vec<&str> = output.stdout.lines().filter(|line| line.starts_with("in use ")).collect();
+    let ages = sites.iter().map(|line| line.split_once(", the oldest for ").expect("has an age").1);
+    let seconds: Vec<f64> = ages.map(|age| age.trim_end_matches(" s").parse().expect("is in seconds")).collect();
+    assert!(seconds.len() > 1 && seconds.is_sorted_by(|a, b| a >= b), "{}", output.stdout);
+    assert!(output.stdout.contains("makers.cpp:") && !output.stdout.contains("leaked"), "{}", output.stdout);
+
+    living.signal(libc::SIGKILL);
+    living.finish();
+    let killed = pool.poolscope().args(["leaks", &pid]).run().stdout;
+    assert!(killed.contains("was in use 1: ") && killed.contains("blocks was in use, from"), "{killed}");
+    assert!(!killed.contains("leaked"), "{killed}");
+}
+
+#[test]
+fn a_process_in_another_pid_namespace_runs_and_is_read_by_its_number_here() {
+    let pool = Pool::new();
+    let makers = compiler::compile_with_headers(pool.files(), "tests/csrc/makers.cpp", "makers", &["-g"]);
+    let mut outer = Program::new("unshare")
+        .args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc", "env"])
+        .arg(format!("LD_PRELOAD={}", library().display()))
+        .arg(format!("POOLSCOPE_DIR={}", pool.segment_dir().display()))
+        .args(["POOLSCOPE_PERIOD=1".as_ref(), makers.as_os_str()])
+        .start();
+    outer.wait_for_line("ready");
+    let listed = || -> Vec<Value> {
+        let list = pool.poolscope().args(["list", "--json"]).run().success().stdout;
+        let list: Value = serde_json::from_str(&list).expect("is JSON");
+        let is_it = |process: &&Value| process["exe"].as_str().is_some_and(|exe| exe.ends_with("/makers"));
+        list["processes"].as_array().expect("processes").iter().filter(is_it).cloned().collect()
+    };
+    let running = listed();
+    let pid = running[0]["pid"].to_string();
+    assert_eq!((running.len(), &running[0]["state"]), (1, &Value::from("running")), "{running:#?}");
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).expect("the number is one of here");
+    assert_eq!(comm, "makers\n");
+    let top = pool.poolscope().args(["report", &pid]).run().success().stdout;
+    assert!(top.contains("running") && top.contains("makers.cpp"), "{top}");
+    drop(outer);
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while listed()[0]["state"] != "gone" {
+        assert!(std::time::Instant::now() < deadline, "{:#?}", listed());
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// The kernel writes a few faults in a while down and drops others, so its log says what to expect.

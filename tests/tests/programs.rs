@@ -1,5 +1,5 @@
-//! Programs that nobody here wrote, on the pool. Each does enough work to notice memory that was handed out twice, and has
-//! its answer checked; each leaves its segment, which proves that it ran on the pool.
+//! Programs that nobody here wrote, on the pool. Each does enough work to notice memory that was handed out twice, and
+//! has its answer checked; each leaves its segment, which proves that it ran on the pool.
 
 use std::path::{Path, PathBuf};
 
@@ -192,8 +192,8 @@ fn gxx_compiles_the_standard_library() {
     compile_and_run("g++", "program.cpp", CPP, &["-std=c++17", "-O1", "-g"], &format!("{sum} 1\n"));
 }
 
-/// stress-ng's stressors with `--verify`, each for so many of its operations. With every allocation recorded, too. Not in the
-/// hardened mode, which finds that its `malloc` stressor writes a pointer into blocks of less than 8 bytes.
+/// stress-ng's stressors with `--verify`, each for so many of its operations. With every allocation recorded, too. Not
+/// in the hardened mode, which finds that its `malloc` stressor writes a pointer into blocks of less than 8 bytes.
 fn stress_ng(stressors: &[(&str, u32)]) {
     for period in ["512K", "1"] {
         let pool = Pool::new();

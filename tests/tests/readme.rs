@@ -1,7 +1,7 @@
 //! The commands in README.md run as they are written.
 //!
-//! A block of the language `sh` under the line `<!-- test -->` runs; the blocks run in the order of the page, in one shell that
-//! stops at the first command that fails, in the root of the repository. Variables and functions last from
+//! A block of the language `sh` under the line `<!-- test -->` runs; the blocks run in the order of the page, in one
+//! shell that stops at the first command that fails, in the root of the repository. Variables and functions last from
 //! block to block, as they do for a reader who pastes them into a terminal.
 
 use poolscope_e2e::{Program, Scratch, artifacts, repository};

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use poolscope_e2e::compiler::{compile, compile_into, compile_library};
 use poolscope_e2e::pprof_rules::{self, Expected};
 use poolscope_e2e::{Output, Pool, Program, Running};
+use poolscope_wire::trace::TraceHeader;
 use serde_json::Value;
 
 /// Compiles a program that is to be recorded.
@@ -37,7 +38,8 @@ fn report(pool: &Pool, options: &[&str]) -> Value {
 fn by_function(report: &Value) -> BTreeMap<String, [u64; 3]> {
     let mut functions: BTreeMap<String, [u64; 3]> = BTreeMap::new();
     for site in report["sites"].as_array().expect("sites") {
-        let names = site["frames"].as_array().expect("frames").iter().map(|frame| frame["name"].as_str().unwrap_or(""));
+        let names =
+            site["frames"].as_array().expect("frames").iter().map(|frame| frame["function"].as_str().unwrap_or(""));
         let names: std::collections::BTreeSet<&str> = names.collect();
         let figure = |of: &str, what: &str| site[of][what].as_u64().expect("a figure");
         let figures = [figure("allocated", "objects"), figure("allocated", "bytes"), figure("freed", "objects")];
@@ -144,8 +146,8 @@ fn stacks_of_frees_say_who_freed_what_others_allocated() {
     assert_as_said(&with, &output.stdout);
     let freed_here = |name: &str| {
         let sites = with["sites"].as_array().expect("sites").iter();
-        let of =
-            sites.filter(|site| site["frames"].as_array().expect("frames").iter().any(|frame| frame["name"] == name));
+        let of = sites
+            .filter(|site| site["frames"].as_array().expect("frames").iter().any(|frame| frame["function"] == name));
         of.fold([0, 0], |[objects, bytes], site| {
             [objects + number(site, &["freed_here", "objects"]), bytes + number(site, &["freed_here", "bytes"])]
         })
@@ -168,7 +170,7 @@ fn stacks_of_frees_say_who_freed_what_others_allocated() {
     let frees: u64 = output.stdout.trim().rsplit(' ').next().unwrap().parse().expect("it says its frees");
     let threads = report(&pool, &[]);
     let sites = threads["sites"].as_array().expect("sites").iter();
-    let of_exchange = sites.filter(|site| site["frames"][0]["name"] == "exchange");
+    let of_exchange = sites.filter(|site| site["frames"][0]["function"] == "exchange");
     let freed: u64 = of_exchange.map(|site| number(site, &["freed_here", "objects"])).sum();
     assert_eq!(freed, frees, "{}", output.report());
 
@@ -190,6 +192,30 @@ fn blocks_that_change_threads_are_followed() {
     let threads = report["threads"].as_array().expect("threads");
     let of_others: u64 = threads.iter().map(|thread| number(thread, &["frees_of_others"])).sum();
     assert!(threads.len() == 3 && of_others > 50, "{threads:?}");
+}
+
+/// The rings fill up while the recorder is stopped, and have more than it takes out of them at once: what it does not
+/// take out of one is older than what it takes out of others.
+#[test]
+fn blocks_are_followed_by_a_recorder_that_was_held_up() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    let command = [traced.to_str().unwrap(), "handover", "150000", "16"];
+    let recorder = pool.poolscope().args(["record", "-o", FILE, "--"]).args(command).start();
+    for _ in 0..4 {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        recorder.signal(libc::SIGSTOP);
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        recorder.signal(libc::SIGCONT);
+    }
+    let output = recorder.finish();
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let report = report(&pool, &[]);
+    assert_nothing_lost(&report);
+    assert_as_said(&report, &output.stdout);
+    let (unknown, found_out) =
+        (number(&report, &["lost", "unknown_frees"]), number(&report, &["lost", "found_out_frees"]));
+    assert_eq!((unknown, found_out), (0, 0));
 }
 
 #[test]
@@ -304,7 +330,12 @@ fn another_run_is_appended_and_every_command_reads_both() {
     let said = |of: &Value| by_function(of)["with_calloc"];
     assert_eq!(said(&all), said(&one).map(|figure| 2 * figure));
     let sites = |of: &Value| {
-        of["sites"].as_array().expect("sites").iter().filter(|site| site["frames"][0]["name"] == "with_realloc").count()
+        of["sites"]
+            .as_array()
+            .expect("sites")
+            .iter()
+            .filter(|site| site["frames"][0]["function"] == "with_realloc")
+            .count()
     };
     assert_eq!(sites(&all), sites(&one), "the same call path is one site, wherever the program was loaded");
     assert_eq!(number(&all, &["in_use", "objects"]), number(&parts[2], &["in_use", "objects"]));
@@ -417,6 +448,277 @@ fn what_cannot_be_appended_to_is_left_as_it_is() {
     }
 }
 
+/// A statically linked program, which no library can be loaded into.
+fn static_program(pool: &Pool) -> PathBuf {
+    let output = pool.files().join("static");
+    compile_into(&output, Path::new("tests/csrc/traced.c"), &["-O2", "-fno-builtin", "-static"], &[]);
+    output
+}
+
+#[test]
+fn a_recording_stays_until_there_is_a_new_one() {
+    let pool = Pool::new();
+    let outside = static_program(&pool);
+    let (outside, path) = (outside.to_str().unwrap(), pool.files().join(FILE));
+    let other = Program::new("sleep").arg("100").start();
+    let other = other.pid().to_string();
+    let (mut target, mut step) = (steps(&pool), 0);
+    let _recorder = attach(&pool, &mut target, &[], &mut step);
+    let recorded = target.pid().to_string();
+    let old = pool.files().join("old.rec");
+    let run = |args: &[&str], code: i32, says: &str| {
+        let output = pool.poolscope().args(["record"]).args(args).run();
+        assert!(output.code() == code && output.stderr.contains(says), "{args:?}: {}", output.report());
+    };
+    for (what, code, says) in [
+        (&["--", "/nonexistent/program"][..], 127, "no such file"),
+        (&["--", "/etc/passwd"], 126, "not executable"),
+        (&["--", outside, "calls"], 2, "was not on the pool"),
+        (&[&other], 2, "does not run on the pool"),
+        (&[&recorded], 2, "is being recorded already"),
+        (&[&recorded, "--append"], 2, ""),
+    ] {
+        for file in ["old.rec", "new.rec"] {
+            std::fs::write(&old, "an old recording").unwrap();
+            run(&[&["-o", file], what].concat(), code, says);
+            assert_eq!(std::fs::read_to_string(&old).unwrap(), "an old recording", "{what:?}");
+            assert!(!pool.files().join("new.rec").exists(), "{what:?} left a file");
+        }
+    }
+    // The program that does not answer, because it does nothing.
+    let idle = steps(&pool);
+    run(&["-o", "old.rec", "--duration", "0.1", &idle.pid().to_string()], 2, "nothing was recorded");
+    assert_eq!(std::fs::read_to_string(&old).unwrap(), "an old recording");
+    // And the one that does takes its place.
+    std::fs::copy(&path, &old).unwrap();
+    run(
+        &["-o", "old.rec", "--", program(&pool, "tests/csrc/traced.c", &[]).to_str().unwrap(), "calls"],
+        0,
+        "nothing was lost",
+    );
+    let read = pool.poolscope().args(["report", "old.rec", "--json"]).run();
+    let read: Value = serde_json::from_str(&read.stdout).expect("the report is JSON");
+    assert!(number(&read, &["allocated", "objects"]) > 4000);
+}
+
+#[test]
+fn a_program_that_is_killed_right_after_its_recorder_came_is_recorded_or_said_not_to_be() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    for micros in [0, 2_000, 5_000, 10_000, 15_000, 20_000, 30_000, 50_000] {
+        let _ = std::fs::remove_file(pool.files().join(FILE));
+        let mut target = pool.program(&traced).arg("spin").start();
+        target.wait_for_line("spinning");
+        let recorder = pool.poolscope().args(["record", "--lossless", &target.pid().to_string(), "-o", FILE]).start();
+        std::thread::sleep(std::time::Duration::from_micros(micros));
+        drop(target);
+        let output = recorder.finish();
+        match output.code() {
+            0 => {
+                let report = report(&pool, &[]);
+                let events = number(&report, &["allocated", "objects"]) + number(&report, &["lost", "unknown_frees"]);
+                assert!(events > 0, "{}", output.report());
+            }
+            2 => assert!(!pool.files().join(FILE).exists(), "{}", output.report()),
+            _ => panic!("{}", output.report()),
+        }
+        let left: Vec<_> =
+            std::fs::read_dir(pool.segment_dir()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert!(left.iter().all(|name| !name.to_string_lossy().ends_with(".trace")), "{micros}: {left:?}");
+    }
+}
+
+/// It answers its recorder by the thread that gives its idle memory back, and calls nothing.
+#[test]
+fn a_program_that_allocates_nothing_while_it_is_recorded_leaves_the_file_as_it_was() {
+    let pool = Pool::new();
+    let idle = compile(pool.files(), "idle.c", "idle", &["-O2", "-fno-builtin", "-pthread"]);
+    // It looks for a recorder twenty times a second.
+    let target = pool.program(idle).arg("freed-small").env("POOLSCOPE_SCAVENGE_MS", "600000");
+    let mut target = target.env("POOLSCOPE_GC_MS", "100").start();
+    target.wait_for_line("PEAK");
+    target.send("\n");
+    target.wait_for_line("READY");
+    let recording = record(&pool, &[], &[traced(&pool).to_str().unwrap(), "calls"]);
+    assert_eq!(recording.code(), 0, "{}", recording.report());
+    let old = std::fs::read(pool.files().join(FILE)).unwrap();
+    let pid = target.pid().to_string();
+    let recorder = |options: &[&str]| pool.poolscope().args(["record", &pid]).args(options).start();
+    let assert_nothing = |output: Output, why: &str| {
+        assert_eq!(output.code(), 2, "{}", output.report());
+        let says = format!("nothing was recorded: {why}, and until then no allocation or free of the program came");
+        assert!(output.stderr.contains(&says), "{}", output.report());
+        assert!(!pool.files().join("new.rec").exists(), "a file was left: {}", output.report());
+        assert_eq!(std::fs::read(pool.files().join(FILE)).unwrap(), old, "{}", output.report());
+        let left = std::fs::read_dir(pool.segment_dir()).unwrap().flatten().map(|entry| entry.file_name());
+        assert_eq!(left.filter(|name| name.to_string_lossy().ends_with(".trace")).count(), 0);
+    };
+    for options in [&["-o", "new.rec"][..], &["-o", FILE], &["-o", FILE, "--append"]] {
+        let options = [options, &["--duration", "1.5"]].concat();
+        assert_nothing(recorder(&options).finish(), "the time of --duration is over");
+    }
+    let output = recorder(&["-o", "-", "--duration", "1.5"]).finish();
+    assert!(output.stdout.is_empty(), "{}", output.report());
+    assert_nothing(output, "the time of --duration is over");
+    let mut killed = recorder(&["-o", "new.rec"]);
+    killed.wait_until("the recorder heard the answer", |_| {
+        let mut files = std::fs::read_dir(pool.segment_dir()).unwrap().flatten().map(|entry| entry.path());
+        let trace = files.find(|path| path.extension().is_some_and(|end| end == "trace"))?;
+        let opened = std::mem::offset_of!(TraceHeader, opened);
+        (std::fs::read(trace).ok()?.get(opened) == Some(&1)).then_some(())
+    });
+    drop(target);
+    assert_nothing(killed.finish(), "the program ended");
+}
+
+#[test]
+fn a_full_folder_is_the_reason_that_nothing_was_recorded() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    let script = "set -e; mount -t tmpfs -o mode=0700,nr_blocks=$2 tmpfs \"$1\"; \
+                  code=0; POOLSCOPE_DIR=$1 \"$3\" record -o full.rec -- \"$4\" calls || code=$?; \
+                  echo left: \"$1\"/*.trace; exit $code";
+    // SAFETY: geteuid has no preconditions.
+    let namespaces = if unsafe { libc::geteuid() } == 0 { "-m" } else { "-rm" };
+    let folder = pool.files().join("full");
+    std::fs::create_dir(&folder).unwrap();
+    let file = pool.files().join("full.rec");
+    let begun = std::time::Instant::now();
+    let mut codes = std::collections::BTreeSet::new();
+    // No segment; no room for a ring; room.
+    for blocks in ["1", "30", "60", "100", "2000"] {
+        std::fs::write(&file, "an old recording").unwrap();
+        let output = Program::new("unshare")
+            .args([namespaces, "bash", "-c", script, "bash"])
+            .args([&folder, Path::new(blocks), &poolscope_e2e::poolscope(), &traced])
+            .dir(pool.files().path())
+            .env("POOLSCOPE_LIB", poolscope_e2e::library())
+            .run();
+        assert!(output.stdout.contains("with_large 100 "), "the program ran: {}", output.report());
+        assert!(output.stdout.trim_end().ends_with("*.trace"), "a file is left: {}", output.report());
+        let text = std::fs::read(&file).unwrap();
+        match output.code() {
+            2 => {
+                assert_eq!(text, b"an old recording", "{}", output.report());
+                assert!(
+                    ["no room", "room in /dev/shm"].iter().any(|says| output.stderr.contains(says)),
+                    "{}",
+                    output.report()
+                );
+            }
+            0 => assert!(output.stderr.contains("nothing was lost"), "{}", output.report()),
+            _ => panic!("{}", output.report()),
+        }
+        codes.insert(output.code());
+    }
+    assert_eq!(codes.len(), 2, "both were seen");
+    // None of the programs has waited for a recorder that could not come.
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn standard_output_has_the_recording_to_itself() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    let script = "\"$1\" record -o - -- \"$2\" calls > test.rec";
+    let output = pool.poolscope().run();
+    assert_eq!(output.code(), 2, "without a command it says how it is used");
+    let output = Program::new("bash")
+        .args(["-c", script, "bash"])
+        .args([poolscope_e2e::poolscope(), traced])
+        .env("POOLSCOPE_DIR", pool.segment_dir())
+        .dir(pool.files().path())
+        .run();
+    assert_eq!(output.code(), 0, "{}", output.report());
+    assert!(output.stdout.is_empty() && output.stderr.contains("in standard output"), "{}", output.report());
+    assert!(!pool.files().join("-").exists(), "no file of that name");
+    let said: String =
+        output.stderr.lines().filter(|line| line.starts_with("with_")).map(|line| format!("{line}\n")).collect();
+    assert_as_said(&report(&pool, &[]), &said);
+    let output = pool.poolscope().args(["record", "--append", "-o", "-", "--", "/bin/true"]).run();
+    assert!(output.code() == 2 && output.stderr.contains("--append needs a file"), "{}", output.report());
+}
+
+#[test]
+fn a_command_waits_for_its_recorder_and_a_process_that_runs_already_does_not() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    let spin = [traced.to_str().unwrap(), "handover", "300000"];
+    let begun = std::time::Instant::now();
+    let output = record(&pool, &["--ring", "64K"], &spin);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    // The rings fill up more than two hundred times. The recorder is called then,
+    // and does not come with its next nap's end only.
+    assert!(begun.elapsed() < std::time::Duration::from_secs(11), "{:?}", begun.elapsed());
+    let waited = report(&pool, &[]);
+    assert_nothing_lost(&waited);
+    assert_eq!(waited["lossless"].as_bool(), Some(true));
+    let output = record(&pool, &["--ring", "64K", "--lossy"], &spin);
+    assert_eq!((output.code(), report(&pool, &[])["lossless"].as_bool()), (0, Some(false)), "{}", output.report());
+
+    let (mut target, mut step) = (steps(&pool), 0);
+    for (options, waits) in [(&[][..], false), (&["--lossless"], true)] {
+        let recorder = attach(&pool, &mut target, options, &mut step);
+        recorder.signal(libc::SIGINT);
+        assert_eq!(recorder.finish().code(), 0);
+        assert_eq!(report(&pool, &[])["lossless"].as_bool(), Some(waits));
+    }
+}
+
+/// Small, medium and large blocks, with samples and without: whatever a thread serves itself from,
+/// it hears of a recorder.
+#[test]
+fn a_program_that_only_takes_up_what_it_has_freed_is_recorded() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    for period in ["512K", "1024G"] {
+        for bytes in ["64", "1500", "4096", "200000", "1000000"] {
+            let mut target = pool.program(&traced).args(["reuse", bytes]).env("POOLSCOPE_PERIOD", period).start();
+            target.wait_for_line("reusing");
+            let output = pool
+                .poolscope()
+                .args(["record", &target.pid().to_string(), "--lossless", "--duration", "1.5", "-o", FILE])
+                .run();
+            assert_eq!(output.code(), 0, "{bytes} bytes, a period of {period}: {}", output.report());
+            let [allocs, of_bytes, _] = by_function(&report(&pool, &[]))["reuse"];
+            assert_eq!(of_bytes, allocs * bytes.parse::<u64>().unwrap());
+            assert!(allocs > 100, "{bytes} bytes, a period of {period}: {allocs} allocations");
+        }
+    }
+}
+
+#[test]
+fn the_recorder_of_an_idle_program_sleeps_and_hears_it_when_it_goes_on() {
+    let pool = Pool::new();
+    let (mut target, mut step) = (steps(&pool), 0);
+    let recorder = attach(&pool, &mut target, &["--lossless"], &mut step);
+    let pid = recorder.pid();
+    let switches = || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let statuses = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).unwrap());
+        let of = |status: &str| -> u64 {
+            let lines = status.lines().filter(|line| line.contains("ctxt_switches:"));
+            lines.map(|line| line.rsplit('\t').next().unwrap().parse::<u64>().unwrap()).sum()
+        };
+        statuses.map(|status| of(&status)).sum::<u64>()
+    };
+    // What it has to do at the start is over.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let (begun, before) = (std::time::Instant::now(), switches());
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let wakes = (switches() - before) as f64 / begun.elapsed().as_secs_f64();
+    assert!(wakes < 25.0, "{wakes} wake-ups a second");
+    let from = step;
+    for _ in 0..50 {
+        take_step(&mut target, &mut step);
+    }
+    recorder.signal(libc::SIGINT);
+    assert_eq!(recorder.finish().code(), 0);
+    let report = report(&pool, &[]);
+    assert_nothing_lost(&report);
+    assert!(by_function(&report)["step"][0] >= u64::from(step - from) * 1000);
+}
+
 #[test]
 fn a_second_recorder_is_refused_and_the_first_one_goes_on() {
     let pool = Pool::new();
@@ -476,12 +778,32 @@ fn a_program_that_is_killed_is_recorded_up_to_there() {
     unsafe { libc::kill(child, libc::SIGKILL) };
     let output = recorder.finish();
     assert_eq!(output.code(), 128 + 9, "{}", output.report());
+    assert!(pool.files().join(FILE).exists(), "{}", output.report());
     let report = report(&pool, &[]);
     assert_eq!(report["finished"].as_bool(), Some(true));
     assert!(by_function(&report)["step"][0] > 1000);
     let left: Vec<_> =
         std::fs::read_dir(pool.segment_dir()).unwrap().flatten().map(|entry| entry.file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().ends_with(".trace")), "{left:?}");
+}
+
+/// Numbers of processes come again, and segments of killed ones stay.
+#[test]
+fn a_segment_that_an_earlier_process_of_the_same_number_left_is_not_taken_for_the_commands() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    let dead = pool.program(&traced).arg("calls").start();
+    let pid = dead.pid();
+    dead.finish().success();
+    let left = pool.segment(pid).expect("its segment stays");
+    // The next few thousand numbers.
+    for number in pid + 1..pid + 4000 {
+        std::fs::hard_link(&left.path, pool.segment_dir().join(format!("{number}.{:016x}", left.header.generation)))
+            .unwrap();
+    }
+    let output = record(&pool, &["--lossless"], &[traced.to_str().unwrap(), "calls"]);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    assert_as_said(&report(&pool, &[]), &output.stdout);
 }
 
 #[test]

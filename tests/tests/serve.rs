@@ -226,6 +226,7 @@ fn promtool_finds_nothing_to_say_of_the_metrics() {
     Program::new("promtool").args(["check", "metrics"]).input(text.clone()).run().silent_success();
     for name in [
         "poolscope_memory_bytes{pid=\"PID\",tier=\"in_use\"}",
+        "poolscope_memory_bytes{pid=\"PID\",tier=\"untouched\"}",
         "poolscope_samples_total{pid=\"PID\"}",
         "poolscope_class_allocations_total{pid=\"PID\",size=\"64\"}",
         "poolscope_process_resident_memory_bytes{pid=\"PID\"}",
@@ -251,7 +252,7 @@ fn the_metrics_have_each_devices_counters() {
     let mut text = String::new();
     let weights = program.wait_until("the weights of device 1 are loaded", |_| {
         text = server.get("/metrics").text();
-        let line = format!("poolscope_device_in_use_bytes{labels} ");
+        let line = format!("poolscope_device_current_usage_bytes{labels} ");
         let value: f64 = text.lines().find_map(|text| text.strip_prefix(&line))?.parse().expect("a number");
         (value >= 72.0 * 28.0 * 1_048_576.0).then_some(value)
     });
@@ -261,6 +262,18 @@ fn the_metrics_have_each_devices_counters() {
     assert!(text.contains("# TYPE poolscope_device_driver_calls_total counter"), "{text}");
     let svg = server.get("/flamegraph?device=1").text();
     assert!(svg.contains("of device 1") && svg.contains("load_weights"), "{svg}");
+    // What the process has none of is no empty picture.
+    for (query, none) in [("kind=pinned", "pinned memory"), ("device=7", "memory of device 7")] {
+        let missing = server.get(&format!("/flamegraph?{query}"));
+        let says = format!(
+            "there is no block of {none}: what is known is host memory, memory of device 0, memory of device 1"
+        );
+        assert_eq!((missing.status, missing.text().trim_end()), (404, says.as_str()), "{query}");
+        let memory = query.split_once('=').map(|(option, value)| [format!("--{option}"), value.to_owned()]);
+        let pid = program.pid().to_string();
+        let command = pool.poolscope().args(["flamegraph", &pid, "-o", "-"]).args(memory.expect("has one")).run();
+        assert!(command.code() == 2 && command.stderr.contains(&says), "{}", command.report());
+    }
     program.end_input();
     program.finish().success();
 }
@@ -313,6 +326,7 @@ fn other_machines_need_a_token() {
         ("/debug/pprof/heap", "", 401),
         ("/metrics", "Authorization: Bearer wrong\r\n", 401),
         ("/metrics", "Authorization: Bearer s3cret\r\n", 200),
+        ("/metrics", "Authorization: bearer s3cret\r\n", 200),
         ("/debug/pprof/heap?token=s3cret", "", 200),
         ("/debug/pprof/heap?token=s3cre", "", 401),
         ("/healthz", "", 200),
@@ -322,8 +336,8 @@ fn other_machines_need_a_token() {
     assert!(server.get("/?token=s3cret").text().contains("&amp;token=s3cret"), "links keep the token");
 }
 
-/// What a reader does to the program is decided by how it has the segment open: by `pread` from a file that it may not write, it
-/// takes part in nothing that the program executes.
+/// What a reader does to the program is decided by how it has the segment open: by `pread` from a file that it may not
+/// write, it takes part in nothing that the program executes.
 #[test]
 fn readers_neither_map_the_segment_nor_may_write_to_it() {
     let pool = Pool::new();
@@ -404,4 +418,22 @@ fn an_address_that_is_taken_and_a_process_that_is_none_are_named() {
     assert!(output.stderr.contains("there is no process 4194305"), "{}", output.report());
     let output = pool.poolscope().arg("serve").run();
     assert!(output.code() == 2 && output.stderr.contains("--all"), "{}", output.report());
+}
+
+#[test]
+fn a_server_without_a_token_says_who_can_read_it_and_waits_for_no_half_request() {
+    let pool = Pool::new();
+    let mut running = pool.program(sample("kv-server")).args(["--seconds", "100"]).start();
+    running.wait_for_line("kv-server: pid");
+    let server = Server::start(&pool, &[&running.pid().to_string()]);
+    assert!(server.running.stderr().contains("every user of this machine can read"), "{}", server.running.stderr());
+    let mut stream = TcpStream::connect(&server.address).expect("connects");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("is set");
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nX-Half").expect("is sent");
+    let begun = Instant::now();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("is closed by the server");
+    let waited = begun.elapsed();
+    assert!((8..40).contains(&waited.as_secs()), "{waited:?}: {}", String::from_utf8_lossy(&answer));
+    assert_eq!(server.get("/healthz").status, 200);
 }

@@ -1,6 +1,6 @@
 //! Our own C++ programs that do many hard things at once.
 
-use poolscope_e2e::compiler::{compile, compile_library};
+use poolscope_e2e::compiler::{compile, compile_library, compile_with_headers};
 use poolscope_e2e::{Output, Pool};
 
 #[test]
@@ -32,4 +32,42 @@ fn libraries_exceptions_forks_and_an_allocating_signal_handler_go_together() {
 #[test]
 fn they_go_together_with_a_hundred_times_as_many_samples() {
     stress("4K", "10");
+}
+
+/// The child has the locks that its own thread had, and no others.
+#[test]
+fn a_handler_forks_in_the_middle_of_malloc_while_other_threads_have_its_locks() {
+    let pool = Pool::new();
+    let program = compile_with_headers(pool.files(), "tests/csrc/fork_in_handler.c", "fork_in_handler", &["-O2"]);
+    let output = pool.program(&program).arg("100").limit(60).run().success();
+    assert!(output.stdout.ends_with("GOOD\n"), "{}", output.report());
+}
+
+/// A process has 65,530 mappings by default, and the pool moves blocks by `mremap`, which leaves some.
+#[test]
+fn blocks_that_realloc_moves_keep_their_bytes_and_leave_no_mappings_behind() {
+    let pool = Pool::new();
+    let program = compile_with_headers(pool.files(), "tests/csrc/moves.c", "moves", &["-O1"]);
+    for (arguments, bounds) in [
+        ("1 2000", [200, 200, 100]),
+        ("20 300", [1500, 1500, 100]),
+        ("300 10", [2500, 1500, 150]),
+        ("9000 1", [17_000, 1500, 150]),
+    ] {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        let output = pool.program(&program).args(&arguments).run().silent_success();
+        let of = |name: &str| -> u64 {
+            let rest = &output.stdout[output.stdout.find(name).expect("the program says it") + name.len()..];
+            rest.trim_start().split([',', '\n']).next().and_then(|number| number.parse().ok()).expect("a number")
+        };
+        let figures = ["most", "after", "trimmed"].map(of);
+        assert!(figures.iter().zip(bounds).all(|(&is, most)| is <= most), "{arguments:?}: {}", output.stdout);
+    }
+    // Where a block is several mappings, and where the kernel moves nothing, whatever it says.
+    pool.program(&program).args(["40", "20", "in parts"]).run().silent_success();
+    let refuse = compile_with_headers(pool.files(), "tests/csrc/refuse.c", "refuse", &["-O2"]);
+    for error in [libc::EPERM, libc::ENOSYS, libc::EFAULT, libc::ENOMEM] {
+        let launch = pool.program(&refuse).args([libc::SYS_mremap.to_string(), error.to_string()]).arg(&program);
+        launch.args(["40", "20", "in parts"]).run().silent_success();
+    }
 }

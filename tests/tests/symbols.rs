@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use poolscope_e2e::{Pool, Program, Running, compiler};
+use poolscope_e2e::{Pool, Program, Running, compiler, pprof};
+use serde_json::Value;
 
 /// The stacks in use, as folded lines without figures.
 fn stacks(pool: &Pool, target: &str, args: &[&str]) -> Vec<String> {
@@ -112,7 +113,8 @@ fn debug_information_is_found_by_build_id_and_by_link_in_a_folder_that_is_named(
     assert_some(&named, "inlined_into_it < hold_in_main < main");
 }
 
-/// Puts the header of one section in the place of another one's, as `patchelf` does when it moves a section to the file's end.
+/// Puts the header of one section in the place of another one's,
+/// as `patchelf` does when it moves a section to the file's end.
 fn swap_sections(file: &Path, names: [&str; 2]) {
     let mut bytes = std::fs::read(file).expect("is read");
     let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes")) as usize;
@@ -170,6 +172,50 @@ fn a_library_that_was_replaced_on_disk_lends_no_wrong_names() {
     let dead = stacks(&pool, &pid, &[]);
     assert_some(&dead, "[libplug.so+0x");
     assert!(!dead.iter().any(|stack| stack.contains("second")), "{dead:#?}");
+    let dump = pool.poolscope().args(["dump", &pid, "-o", "-"]).run();
+    assert!(dump.stderr.contains("libplug.so has changed since the process loaded it"), "{}", dump.report());
+}
+
+/// A library without a build id.
+fn plug_in_without_id(pool: &Pool, file: &str, function: &str) -> PathBuf {
+    let library = plug_in(pool, file, function);
+    tool(pool, "objcopy", &["--remove-section", ".note.gnu.build-id", file]);
+    library
+}
+
+#[test]
+fn a_library_that_was_loaded_by_a_relative_path_has_its_names_and_its_whole_path() {
+    for with_id in [true, false] {
+        let pool = Pool::new();
+        let library = if with_id { plug_in } else { plug_in_without_id }(&pool, "libnear.so", "of_the_near_one");
+        let running = start(&pool, &build(&pool, &["-g", "-O1"]), &[Path::new("./libnear.so")]);
+        let pid = running.pid().to_string();
+        assert_some(&stacks(&pool, &pid, &[]), "of_the_near_one < plug_in < main");
+        running.signal(libc::SIGKILL);
+        running.finish();
+        assert_some(&stacks(&pool, &pid, &[]), "of_the_near_one < plug_in < main");
+        let profile = pool.files().join(format!("{pid}.pb.gz"));
+        let mappings = pprof::Raw::read(pool.files(), &profile).mappings.join("\n");
+        assert!(mappings.contains(library.to_str().expect("is text")), "{mappings}");
+    }
+}
+
+#[test]
+fn a_library_without_a_build_id_has_names_of_the_very_file_that_was_loaded_and_of_no_other() {
+    let pool = Pool::new();
+    let other = plug_in_without_id(&pool, "libother.so", "of_the_older_build");
+    let past = std::time::SystemTime::now() - std::time::Duration::from_secs(86_400);
+    std::fs::File::options().write(true).open(&other).and_then(|file| file.set_modified(past)).expect("is made older");
+    let library = plug_in_without_id(&pool, "libplug.so", "of_the_loaded_build");
+    let running = start(&pool, &build(&pool, &["-g", "-O1"]), &[&library]);
+    running.signal(libc::SIGKILL);
+    let pid = running.pid().to_string();
+    running.finish();
+    assert_some(&stacks(&pool, &pid, &[]), "of_the_loaded_build < plug_in < main");
+    std::fs::rename(&other, &library).expect("is replaced");
+    let dead = stacks(&pool, &pid, &[]);
+    assert_some(&dead, "[libplug.so+0x");
+    assert!(!dead.iter().any(|stack| stack.contains("of_the")), "{dead:#?}");
     let dump = pool.poolscope().args(["dump", &pid, "-o", "-"]).run();
     assert!(dump.stderr.contains("libplug.so has changed since the process loaded it"), "{}", dump.report());
 }
@@ -232,7 +278,7 @@ fn python() -> Option<PathBuf> {
 #[test]
 fn functions_of_python_are_woven_into_the_stacks() {
     let Some(python) = python() else {
-        eprintln!("skipped: no CPython 3.12 or later here, and earlier ones do not name their functions");
+        poolscope_e2e::skip("no CPython 3.12 or later here, and earlier ones do not name their functions");
         return;
     };
     let pool = Pool::new();
@@ -247,8 +293,8 @@ fn functions_of_python_are_woven_into_the_stacks() {
     let all = stacks(&pool, &pid, &[]);
     let woven = all.iter().find(|stack| stack.contains("Cache.insert (cache.py)")).expect("a stack of the script");
     assert!(woven.contains("_PyEval_EvalFrameDefault") && woven.contains("fill (cache.py)"), "{woven}");
-    assert!(woven.contains("[module]") && woven.contains("< Py_RunMain <"), "{woven}");
-    assert_some(&stacks(&pool, &pid, &["--python"]), "Cache.insert (cache.py) < fill (cache.py) < [module]");
+    assert!(woven.contains("<module> (cache.py)") && woven.contains("< Py_RunMain <"), "{woven}");
+    assert_some(&stacks(&pool, &pid, &["--python"]), "Cache.insert (cache.py) < fill (cache.py) < <module> (cache.py)");
     running.send("\n");
     running.finish();
 
@@ -262,10 +308,6 @@ fn functions_of_python_are_woven_into_the_stacks() {
 #[test]
 fn functions_of_javascript_have_their_names() {
     let node = Path::new("/usr/bin/node");
-    if !node.exists() {
-        eprintln!("skipped: there is no /usr/bin/node");
-        return;
-    }
     let pool = Pool::new();
     let script = pool.files().write(
         "cache.js",
@@ -281,4 +323,136 @@ fn functions_of_javascript_have_their_names() {
     running.wait_for_line("ready");
     assert_some(&stacks(&pool, &running.pid().to_string(), &[]), "fillCache");
     std::fs::remove_file(format!("/tmp/perf-{}.map", running.pid())).expect("node wrote it");
+}
+
+/// What `go tool pprof -top` says that functions hold, themselves and by those that they call.
+#[track_caller]
+fn assert_holds(pool: &Pool, program: &Path, expected: &[(&str, u64)]) {
+    let running = start(pool, program, &[]);
+    let profile = pool.files().join("heap.pb.gz");
+    pool.poolscope().args(["dump", &running.pid().to_string(), "-o"]).arg(&profile).run().success();
+    let rows = pprof::top(pool.files(), &profile);
+    for &(function, bytes) in expected {
+        let found: Vec<u64> = rows.iter().filter(|row| row.function == function).map(|row| row.cumulative).collect();
+        assert_eq!(found, [bytes], "{function} in {rows:#?}");
+    }
+}
+
+/// What a report says in JSON that a function has, by the names of its sites.
+#[track_caller]
+fn figure(json: &str, list: &str, function: &str, bytes: impl Fn(&Value) -> Option<f64>) -> f64 {
+    let report: Value = serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"));
+    let sites = report[list].as_array().unwrap_or_else(|| panic!("no {list}: {json}"));
+    let named: Vec<&Value> = sites.iter().filter(|site| site["function"] == function).collect();
+    assert!(!named.is_empty(), "no {function} in {json}");
+    // Frames are the same in every JSON, and the one that names the site is among them.
+    for frame in sites.iter().flat_map(|site| site["frames"].as_array().expect("frames")) {
+        let keys: Vec<&String> = frame.as_object().expect("a frame").keys().collect();
+        assert_eq!(keys, ["file", "function", "inlined", "line"], "{frame}");
+    }
+    named.iter().filter_map(|site| bytes(site)).sum()
+}
+
+#[test]
+fn every_report_names_a_site_by_the_function_that_asked_for_memory() {
+    let pool = Pool::new();
+    let flags = ["-Cdebuginfo=line-tables-only"];
+    let program = compiler::compile_rust(pool.files(), "tests/csrc/makers.rs", "makers", &flags);
+    let function = "makers::server::handle_request";
+    let held = 100.0 * 700.0;
+    let poolscope = |args: &[&str]| pool.poolscope().args(args).run();
+    let row = |text: &str, what: &str| {
+        let rows: Vec<&str> = text.lines().filter(|line| line.contains("68.4 KiB")).collect();
+        let is_named = |line: &&str| line.contains("makers::server::handle_request  makers.rs:3");
+        assert!(!rows.is_empty() && rows.iter().all(is_named), "{what}: {text}");
+        let plumbing = ["raw_vec", "with_capacity_in", "call_once", "lang_start", "_start"];
+        let is_plain = |line: &str| plumbing.iter().all(|name| !line.contains(name));
+        assert!(text.lines().filter(|line| line.contains(" < ")).all(is_plain), "{what}: {text}");
+    };
+
+    let running = start(&pool, &program, &[]);
+    let pid = running.pid().to_string();
+    row(&poolscope(&["report", &pid]).success().stdout, "report of a process");
+    let in_use = |site: &Value| site["in_use"]["bytes"].as_f64();
+    assert_eq!(figure(&poolscope(&["top", &pid, "--json"]).success().stdout, "sites", function, in_use), held);
+    let top = poolscope(&["top", &pid, "--once", "--view", "sites", "--size", "200x40"]).success().stdout;
+    assert!(top.contains("makers::server::handle_request makers.rs:3"), "{top}");
+
+    let mut other = start(&pool, &program, &[]);
+    other.send("leak\n");
+    let other_pid = other.pid().to_string();
+    other.finish();
+    drop(running);
+    let none = compiler::compile_with_headers(pool.files(), "tests/csrc/symbols.c", "none", &["-O1"]);
+    let none = start(&pool, &none, &[]).pid().to_string();
+    let after = |site: &Value| site["after"]["in_use"]["bytes"].as_f64();
+    let diff = poolscope(&["diff", &none, &other_pid, "--json"]).success().stdout;
+    assert_eq!(figure(&diff, "sites", function, after), held);
+    row(&poolscope(&["diff", &none, &other_pid]).success().stdout, "diff");
+
+    let leaks = poolscope(&["leaks", &other_pid, "--json"]).success().stdout;
+    assert_eq!(figure(&leaks, "leaks", function, |leak| leak["bytes"].as_f64()), held);
+    let leaks = poolscope(&["leaks", &other_pid]).success().stdout;
+    assert!(
+        leaks.contains("70,000 B in 100 blocks of 700 B each\n    makers::server::handle_request  makers.rs:3"),
+        "{leaks}"
+    );
+    let check = |json: &[&str]| {
+        let report = pool.files().join("check.txt");
+        let check = pool.poolscope().arg("check").args(json).arg("--output").arg(&report).arg("--").arg(&program);
+        assert_eq!(check.input("leak\n").run().code(), 23);
+        std::fs::read_to_string(report).expect("was written")
+    };
+    let text = check(&[]);
+    assert!(
+        text.contains("70,000 B in 100 blocks of 700 B each\n    makers::server::handle_request  makers.rs:3"),
+        "{text}"
+    );
+    let checked: Value = serde_json::from_str(&check(&["--json"])).expect("is JSON");
+    let report = checked["processes"][0]["report"].to_string();
+    assert_eq!(figure(&report, "leaks", function, |leak| leak["bytes"].as_f64()), held);
+
+    let recording = pool.files().join("makers.rec");
+    let record = pool.poolscope().args(["record", "--lossless", "-o"]).arg(&recording).arg("--").arg(&program);
+    assert_eq!(record.input("leak\n").run().code(), 0);
+    let recording = recording.to_str().expect("is text");
+    let html = pool.files().join("makers.html");
+    row(&poolscope(&["report", recording]).success().stdout, "report");
+    let json = poolscope(&["report", recording, "--json", "--html", html.to_str().expect("is text")]).success().stdout;
+    assert_eq!(figure(&json, "sites", function, |site| site["at_end"]["bytes"].as_f64()), held);
+    let html = std::fs::read_to_string(html).expect("was written");
+    assert!(html.contains("makers::server::handle_request  makers.rs:3"), "{html}");
+}
+
+#[test]
+fn functions_of_cpp_that_differ_in_their_template_arguments_stay_apart_in_pprof() {
+    for flags in [&["-g", "-O1"][..], &["-O1"]] {
+        let pool = Pool::new();
+        let program = compiler::compile_with_headers(pool.files(), "tests/csrc/makers.cpp", "makers", flags);
+        let expected = [
+            ("Pool<int, 25>::make()", 100 * 25 * 4),
+            ("Pool<double, 250>::make()", 100 * 250 * 8),
+            ("std::vector<short, std::allocator<short> > fill<short>(unsigned long)", 100 * 500 * 2),
+        ];
+        assert_holds(&pool, &program, &expected);
+    }
+}
+
+#[test]
+fn functions_of_rust_have_their_paths_and_types_in_pprof_whatever_debug_information_there_is() {
+    for flags in [
+        &["-Cdebuginfo=2"][..],
+        &["-Cdebuginfo=0"],
+        &["-Cdebuginfo=line-tables-only"],
+        &["-Cdebuginfo=line-tables-only", "-Csymbol-mangling-version=v0"],
+    ] {
+        let pool = Pool::new();
+        let program = compiler::compile_rust(pool.files(), "tests/csrc/makers.rs", "makers", flags);
+        let expected = [
+            ("<makers::A as makers::Maker>::make", 100 * 1000),
+            ("<makers::B as makers::Maker>::make", 100 * 3000),
+            ("makers::server::handle_request", 100 * 700),
+        ];
+        assert_holds(&pool, &program, &expected);
+    }
 }

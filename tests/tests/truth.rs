@@ -39,8 +39,8 @@ fn worst_deviation(pool: &Pool, program: &PathBuf, args: &[PathBuf], period: u64
     worst
 }
 
-/// Within 3 standard errors, as `truth` computes them. The samples are random: of a right profiler, one run in about 100
-/// has a site past 3, so such a run is repeated once; past 5 (1 in 1,700,000) it fails at once.
+/// Within 3 standard errors, as `truth` computes them. The samples are random: of a right profiler, one run in about
+/// 100 has a site past 3, so such a run is repeated once; past 5 (1 in 1,700,000) it fails at once.
 #[track_caller]
 fn holds(program: &PathBuf, args: &[PathBuf], period: u64, sites: &[&str]) {
     let pool = Pool::new();

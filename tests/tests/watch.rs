@@ -15,8 +15,8 @@ const GROWS: &str = "import sys,time\nheld=[]\nfor i in range(256):\n held.appen
 const GROWS_BY_LINE: &str = "import sys\nheld=[]\nfor line in sys.stdin:\n held.append(bytearray(b'x')*(32<<20))\n \
                              print('at',len(held),flush=True)\n";
 
-/// Has it grow, step by step, until the watcher has written so many profiles, one of them for `why`. A watcher that gets no time to
-/// look at one size sees a later one.
+/// Has it grow, step by step, until the watcher has written so many profiles, one of them for `why`. A watcher that
+/// gets no time to look at one size sees a later one.
 fn grow_until(run: &mut Running, step: &mut u32, profiles: usize, why: &str) {
     let is_written = |run: &Running| {
         let said = run.stderr();

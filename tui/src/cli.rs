@@ -17,8 +17,8 @@ use crate::dashboard::theme::ThemeChoice;
 #[command(
     version,
     max_term_width = 100,
-    after_help = "Exit codes: 2 for poolscope's own failures; run and check \
-    pass the program's code on; check exits with 23 if anything leaked."
+    after_help = "Exit codes: 2 for poolscope's own failures; run, record and check \
+    pass the program's code on; check exits with 23 if anything leaked, with 24 if that could not be said."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]

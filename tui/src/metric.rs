@@ -46,8 +46,17 @@ pub(crate) struct MemoryArgs {
 }
 
 impl MemoryArgs {
-    /// Which memory of a profile is meant.
+    /// Which memory of a profile is meant. Memory that somebody names must be there.
     pub(crate) fn memory(self, profile: &Profile) -> Result<Memory, Failure> {
+        let memory = self.named(profile)?;
+        if self.kind.is_some() || self.device.is_some() {
+            profile.require(memory).map_err(|missing| Failure::usage(missing.to_string()))?;
+        }
+        Ok(memory)
+    }
+
+    /// The same, there or not.
+    pub(crate) fn named(self, profile: &Profile) -> Result<Memory, Failure> {
         Ok(match (self.kind, self.device) {
             (None, None) => profile.usual_memory(),
             (Some(Kind::Host), None) => Memory::Host,
@@ -62,7 +71,7 @@ impl MemoryArgs {
     /// Whether a site of some memory is in the part that is meant.
     pub(crate) fn has(self, kind: u16, device: u32) -> Result<bool, Failure> {
         let is_all = self.kind.is_none() && self.device.is_none();
-        Ok(is_all || self.memory(&Profile::default())?.has(kind, device))
+        Ok(is_all || self.named(&Profile::default())?.has(kind, device))
     }
 
     /// The part of a profile that is meant; all of it if nothing was said.
@@ -70,6 +79,6 @@ impl MemoryArgs {
         if self.kind.is_none() && self.device.is_none() {
             return Ok(profile);
         }
-        Ok(profile.only(self.memory(&profile)?))
+        Ok(profile.only(self.named(&profile)?))
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use color_eyre::eyre::Result;
 use poolscope_profiler::discovery::{self, SegmentEntry};
+use poolscope_profiler::leaks::Claim;
 use poolscope_profiler::pprof_reader::read_pprof;
 use poolscope_profiler::recording::analysis::{Analysis, Question};
 use poolscope_profiler::recording::reader::{RecordingError, RecordingReader};
@@ -23,9 +24,29 @@ pub(crate) fn find(argument: &str) -> Result<SegmentEntry, Failure> {
     discovery::find(argument).map_err(|e| Failure::usage(e.to_string()))
 }
 
-/// The newest segment of a process, if it has one yet.
+/// The newest segment of a process that was not waited for, if it has one yet.
 pub(crate) fn newest_segment(pid: u32) -> Option<PathBuf> {
-    discovery::find(&pid.to_string()).ok().map(|entry| entry.path)
+    discovery::newest_of(pid).map(|entry| entry.path)
+}
+
+/// Why another segment is in the place of one that a process had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replacement {
+    /// The process became another program by `exec`.
+    Exec,
+    /// The program has a pool of its own, beside the library that was loaded into it.
+    OwnPool,
+}
+
+/// Whether another segment is in the place of `path` by now.
+pub(crate) fn replacement(pid: u32, path: &Path) -> Option<Replacement> {
+    let newest = discovery::newest_of(pid).filter(|newest| newest.path != path)?;
+    match (discovery::writes_to(pid, path), newest.in_executable) {
+        (false, _) => Some(Replacement::Exec),
+        (true, true) => Some(Replacement::OwnPool),
+        // A library that was loaded has a pool, too.
+        (true, false) => None,
+    }
 }
 
 /// Reads a segment, with the names of functions and threads. What keeps symbols from being found is said on standard
@@ -65,8 +86,8 @@ pub(crate) struct Loaded {
     pub(crate) profile: Profile,
     /// What it is called in titles.
     pub(crate) label: String,
-    /// It is the profile of a process that runs.
-    pub(crate) running: bool,
+    /// What may be said of blocks that are in use: nothing is known of a process by a pprof file.
+    pub(crate) claim: Option<Claim>,
 }
 
 /// Reads what an argument means: a process id, the file of a segment or of a recording, or a pprof file.
@@ -82,8 +103,7 @@ pub(crate) fn load(argument: &str) -> Result<Loaded, Failure> {
     let mut reader = SegmentReader::open(&entry.path).map_err(|e| Failure::usage(e.to_string()))?;
     let profile = read(&mut reader, &mut symbols::profile_builder())?;
     let program = entry.exe.rsplit('/').next().unwrap_or_default();
-    let running = entry.state == ProcessState::Running;
-    Ok(Loaded { profile, label: format!("{program} (pid {})", entry.pid), running })
+    Ok(Loaded { profile, label: format!("{program} (pid {})", entry.pid), claim: Some(Claim::of(entry.state)) })
 }
 
 /// Whether an argument is the file of a recording.
@@ -105,7 +125,7 @@ fn load_recording(path: &str) -> Result<Loaded, Failure> {
     }
     let program = analysis.session.exe.rsplit('/').next().unwrap_or_default();
     let label = format!("{program} (pid {}, recorded)", analysis.session.pid);
-    Ok(Loaded { label, profile: analysis.profile, running: false })
+    Ok(Loaded { label, profile: analysis.profile, claim: Some(Claim::WasInUse) })
 }
 
 /// `None` for what is a segment, or is not there.
@@ -125,7 +145,7 @@ fn load_pprof(path: &str) -> Result<Option<Loaded>, Failure> {
     file.take(LARGEST_FILE).read_to_end(&mut bytes).map_err(|error| failed(error.to_string()))?;
     let profile = read_pprof(&bytes).map_err(|error| failed(error.to_string()))?;
     let label = path.rsplit('/').next().unwrap_or(path).to_owned();
-    Ok(Some(Loaded { profile, label: format::printable(&label), running: false }))
+    Ok(Some(Loaded { profile, label: format::printable(&label), claim: None }))
 }
 
 /// No profile is larger, packed.

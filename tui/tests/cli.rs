@@ -9,6 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use poolscope_wire::{HEADER_LEN, Header, flags};
 use support::{Folder, poolscope, some_library, stderr, stdout, write_segment};
 
 /// A pid that no process has: the kernel's limit is 2^22.
@@ -83,6 +84,27 @@ fn list_shows_the_dead_and_an_empty_folder_says_what_to_do() {
         serde_json::from_slice(&poolscope(&folder.0).args(["list", "--json"]).output().unwrap().stdout).unwrap();
     assert_eq!(json["processes"][0]["state"], "exited");
     assert_eq!(json["processes"][0]["live_bytes"], 100.0 * 1024.0 * 1024.0);
+}
+
+#[test]
+fn list_calls_no_figure_exact_that_misses_samples() {
+    let folder = Folder::new("lost");
+    let segment = write_segment(&folder.0, NOBODY);
+    for (dropped, period, exact) in [(0, "exact", true), (7, "too low", false)] {
+        let bytes = fs::read(&segment).unwrap();
+        let mut header = Header::parse(&bytes, bytes.len() as u64).unwrap();
+        (header.flags, header.dropped_live) = (flags::EXACT, dropped);
+        fs::write(&segment, [&header.to_bytes()[..], &bytes[HEADER_LEN..]].concat()).unwrap();
+        let text = stdout(&poolscope(&folder.0).arg("list").output().unwrap());
+        let line = text.lines().find(|line| line.contains("kvserver")).unwrap();
+        assert!(line.contains(&format!("{period}  kvserver")), "{text}");
+        let json = poolscope(&folder.0).args(["list", "--json"]).output().unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+        assert_eq!(
+            (&json["processes"][0]["exact"], &json["processes"][0]["lost_samples"]),
+            (&exact.into(), &dropped.into())
+        );
+    }
 }
 
 #[test]
@@ -201,7 +223,7 @@ fn check_says_so_if_the_program_did_not_run_on_the_pool() {
     fs::create_dir(&segments).unwrap();
     let output =
         poolscope(&segments).env("POOLSCOPE_LIB", some_library()).args(["check", "--", "true"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(24));
     assert!(stderr(&output).contains("did not run on the pool"), "{}", stderr(&output));
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "its own folder is gone");
 }
@@ -310,6 +332,8 @@ fn what_if_ends_with_a_recommendation_and_its_settings() {
     assert!(output.status.success(), "{}", stderr(&output));
     let (_, end) = text.split_once("\nRecommended: ").expect(&text);
     assert!(end.contains("// Rust:\nlet "), "{text}");
+    // A pool that no reader sees is none to recommend.
+    assert_eq!(end.contains("let pool"), end.contains("let pool = poolscope_alloc::gpu::pool("), "{text}");
     let again = poolscope(&folder.0).arg("whatif").arg(&trace).output().unwrap();
     assert_eq!(stdout(&again), text, "the figures are no time of this machine's");
 

@@ -1,5 +1,5 @@
-//! The benchmark of device memory on the simulated device: its figures are the same on every machine, and two of the pool's goals
-//! are held to them.
+//! The benchmark of device memory on the simulated device: its figures are the same on every machine, and two of the
+//! pool's goals are held to them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -99,7 +99,8 @@ fn what_is_asked_wrongly_is_an_error() {
     }
 }
 
-/// CuPy's process is a program of Python's: what it says first is an answer that the benchmark reads, whether CuPy is there or not.
+/// CuPy's process is a program of Python's: what it says first is an answer that the benchmark reads,
+/// whether CuPy is there or not.
 #[test]
 fn the_worker_in_python_says_whether_it_can_take_part() {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/src/gpu/cupy_worker.py");

@@ -3,7 +3,7 @@
 //! Build with `RUSTFLAGS=-Cforce-frame-pointers=yes` to see the frame pointers alone go all the way.
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, Unwinder};
-use poolscope_capture::{MAX_DEPTH, ThreadState, capture};
+use poolscope_capture::{Caller, MAX_DEPTH, ThreadState, capture};
 use std::ffi::c_void;
 use std::hint::black_box;
 use std::thread;
@@ -108,10 +108,12 @@ fn measure() {
     };
 
     let start = Instant::now();
-    let depth = capture(&mut state, &mut frames).depth;
+    let depth = capture(&mut state, &Caller::here(), &mut frames).depth;
     println!("{:44} {:8.1} ns, {depth} frames", "capture, the first", start.elapsed().as_secs_f64() * 1e9);
-    time("capture, warm", 20_000, || capture(&mut state, &mut frames).depth);
-    time("capture, a thread's first (bounds asked)", 2_000, || capture(&mut ThreadState::new(), &mut frames).depth);
+    time("capture, warm", 20_000, || capture(&mut state, &Caller::here(), &mut frames).depth);
+    time("capture, a thread's first (bounds asked)", 2_000, || {
+        capture(&mut ThreadState::new(), &Caller::here(), &mut frames).depth
+    });
 
     let unwinder = framehop_modules();
     let mut walk = |cache: &mut CacheX86_64<MustNotAllocateDuringUnwind>| {

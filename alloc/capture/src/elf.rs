@@ -22,6 +22,8 @@ pub(crate) struct Headers {
     pub(crate) tables: (usize, usize),
     /// The first segment of code, if it can be read; empty otherwise.
     pub(crate) code: (usize, usize),
+    /// The segment that is mapped first, as far as it is in the file; empty if the headers can't be read.
+    pub(crate) first: (usize, usize),
     /// The note `NT_GNU_BUILD_ID`, cut to fit.
     pub(crate) build_id: [u8; BUILD_ID_MAX],
     /// Bytes used of it.
@@ -64,8 +66,8 @@ fn segments(object: &Object) -> Option<Segments> {
     segments_of_header(object).or_else(|| segments_of_executable(object))
 }
 
-/// The loader gives an executable whose segments have gaps between them (node's) piece by piece: then the piece does not begin with
-/// the ELF header. The kernel says where its program headers are.
+/// The loader gives an executable whose segments have gaps between them (node's) piece by piece: then the piece does
+/// not begin with the ELF header. The kernel says where its program headers are.
 fn segments_of_executable(object: &Object) -> Option<Segments> {
     let (start, count) = crate::loader::executable_headers().filter(|_| object.is_executable())?;
     let end = start.checked_add(usize::from(PROGRAM_HEADER_SIZE).checked_mul(usize::from(count))?)?;
@@ -111,6 +113,9 @@ pub(crate) fn headers(object: &Object) -> Headers {
     let Some(segments) = segments(object) else {
         return headers;
     };
+    if let Some(first) = segments.clone().find(|segment| segment.kind == PT_LOAD) {
+        headers.first = (first.start, first.end);
+    }
     let readable = |start: usize, end: usize| {
         let holds = |segment: &Segment| {
             segment.kind == PT_LOAD && segment.flags & PF_R != 0 && segment.start <= start && end <= segment.end

@@ -1,13 +1,12 @@
 //! Out of generated code that returns at once.
 //!
 //! Code that no module has, and so no table describes, is often a small stub around one call: CPython's trampolines for
-//! profilers (`Python/asm_trampoline.S`) are `sub rsp, 8; call rcx; add rsp, 8; ret` and keep no frame pointer. What the processor
-//! will do after the call is there to read: if it is nothing but letting go of the stack, it can be done on paper, and the
-//! caller is certain.
+//! profilers (`Python/asm_trampoline.S`) are `sub rsp, 8; call rcx; add rsp, 8; ret` and keep no frame pointer. What
+//! the processor will do after the call is there to read: if it is nothing but letting go of the stack, it can be done
+//! on paper, and the caller is certain.
 
 use crate::stack::Window;
-use crate::system;
-use crate::walk::Registers;
+use crate::{Caller, system};
 
 /// Bytes that are looked at: enough for an addition and the registers that the ABI has callees save.
 const LEN: usize = 24;
@@ -25,7 +24,7 @@ pub(crate) struct GeneratedCode {
 impl GeneratedCode {
     /// The caller of the function that goes on at `registers.pc`, if it only returns.
     #[cold]
-    pub(crate) fn caller(&mut self, registers: Registers, stack: &mut Window) -> Option<Registers> {
+    pub(crate) fn caller(&mut self, registers: Caller, stack: &mut Window) -> Option<Caller> {
         if !cfg!(target_arch = "x86_64") {
             return None;
         }
@@ -35,8 +34,8 @@ impl GeneratedCode {
         if first == 0 || !self.is_readable(first) || (last != first && !self.is_readable(last)) {
             return None;
         }
-        // SAFETY: the kernel said that the pages can be read. A return address led here: this thread will run the code, and
-        // nobody unmaps it before that.
+        // SAFETY: the kernel said that the pages can be read. A return address led here: this thread will run the code,
+        // and nobody unmaps it before that.
         let code = unsafe { (registers.pc as *const [u8; LEN]).read_unaligned() };
         run(&code, registers, |address| stack.word(address))
     }
@@ -56,9 +55,9 @@ impl GeneratedCode {
 /// Runs what lets go of the stack, up to the return.
 fn run(
     code: &[u8],
-    Registers { mut sp, mut fp, .. }: Registers,
+    Caller { mut sp, mut fp, .. }: Caller,
     mut word: impl FnMut(usize) -> Option<usize>,
-) -> Option<Registers> {
+) -> Option<Caller> {
     let mut rest = code;
     loop {
         let length = match *rest {
@@ -96,7 +95,7 @@ fn run(
             // ret
             [0xc3, ..] => {
                 let pc = word(sp).filter(|&pc| pc != 0)?;
-                return Some(Registers { pc, sp: sp.checked_add(8)?, fp });
+                return Some(Caller { pc, sp: sp.checked_add(8)?, fp });
             }
             _ => return None,
         };
@@ -110,7 +109,7 @@ mod tests {
 
     /// Runs code at a stack whose word at the address `a` is `a + 1`.
     fn caller(code: &[u8]) -> Option<(usize, usize, usize)> {
-        let registers = Registers { pc: 0x10, sp: 0x1000, fp: 0x2000 };
+        let registers = Caller { pc: 0x10, sp: 0x1000, fp: 0x2000 };
         run(code, registers, |address| Some(address + 1)).map(|caller| (caller.pc, caller.sp, caller.fp))
     }
 

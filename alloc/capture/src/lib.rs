@@ -4,34 +4,41 @@
 //! whatever locks the program happens to hold. So a capture
 //!
 //! - takes no lock of libc or of the loader, waits for no other thread and leaves `errno` alone;
-//! - allocates only when it meets a module for the first time, or needs one more of the few [`caches`]. That goes to
-//!   the global allocator, which may be the one that is capturing: it must serve a nested allocation, and not capture
-//!   it. No lock of this crate is held meanwhile but the cache's own;
-//! - reads no byte of a stack that it does not know to be readable, and no byte of a module that the loader did not
-//!   confirm during this capture. Only the [`fallback`] reads as it likes, and is kept to where that is safe;
+//! - allocates only when it meets a module for the first time, or needs one more of the few [`workbench`]es. That goes
+//!   to the global allocator, which may be the one that is capturing: it must serve a nested allocation, and not
+//!   capture it. No lock of this crate is held meanwhile but the bench's own;
+//! - reads no byte of a stack that it does not know to be readable, and no byte of a module that may have been unloaded
+//!   and that the loader did not confirm during this capture. Only the [`fallback`] reads as it likes,
+//!   and is kept to where that is safe;
 //! - does not panic: all arithmetic is checked or wrapping, all access goes through `get` or a bounded reader.
 //!
 //! # How a stack is walked
 //!
-//! [`walk`] steps from frame to frame. For each return address
+//! Nearly all captures meet nothing new ([`capture_known`]). For each return address, a table that all threads share
+//! ([`rules`]) says where the caller's registers are. A rule of a module that can be unloaded counts only if the loader
+//! confirms the module. Such a capture reads the thread's own stack, whose bounds are known,
+//! and takes some hundred bytes of it for itself.
+//!
+//! Anything else is for a walk that asks ([`walk`]). It runs on a stack of its own, with the thread's signals held back
+//! ([`workbench`]): so it takes no more of the program's stack, which may be a coroutine's or a signal handler's. For
+//! each return address
 //!
 //! 1. [`modules`] says which module it lies in: glibc's lock-free `_dl_find_object` ([`loader`]), and a table of what
 //!    the module's own headers ([`elf`]) say;
-//! 2. a module that keeps frame pointers ([`frame_pointers`]) is left by them;
-//! 3. any other one by its unwind tables: framehop reads them ([`unwinder`]), and what it finds is kept ([`rules`]);
-//! 4. [`stack`] reads the words that the step asks for.
+//! 2. the rule is looked up, or learned from the module's unwind tables: framehop reads them ([`unwinder`]). Where
+//!    there are none, frame pointers are the rule;
+//! 3. [`stack`] reads the words that the step asks for.
 //!
 //! Code of no module, such as that of most JIT compilers, is stepped through by what it does next, if that is to return
-//! ([`epilogue`]), else by frame pointers, and only believed if that leads back into a module. A signal's frame is recognised by its code, and its registers are the kernel's.
-//!
-//! Where frame pointers lead to something that cannot be, the walk starts again and goes by tables everywhere. Where
-//! that ends early, libgcc's unwinder has a look ([`fallback`]).
+//! ([`epilogue`]), else by frame pointers, and only believed if that leads back into a module. A signal's frame is
+//! recognised by its code, and its registers are the kernel's. Where the walk ends early,
+//! libgcc's unwinder has a look ([`fallback`]).
 //!
 //! # Every call's stack
 //!
-//! A full trace captures a stack with every allocation. [`capture_quickly`] goes by [`rules`] alone, from the place where the
-//! program called ([`Caller`]) to the outer frames that the thread's stack had before ([`Trail`]); it asks nobody anything, and
-//! gives up at the first address without a rule. Rules are [`learn`]ed from captures as above.
+//! A full trace captures a stack with every allocation. [`capture_quickly`] goes by [`rules`] alone, from the place
+//! where the program called ([`Caller`]) to the outer frames that the thread's stack had before ([`Trail`]); it asks
+//! nobody anything, and gives up at the first address without a rule. [`capture_anew`] then learns it.
 //!
 //! # What it is not for
 //!
@@ -45,12 +52,10 @@
 #[cfg(test)]
 extern crate std;
 
-mod caches;
 mod elf;
 mod entry;
 mod epilogue;
 mod fallback;
-mod frame_pointers;
 mod loader;
 mod modules;
 mod quick;
@@ -62,15 +67,18 @@ mod trail;
 mod unwind_tables;
 mod unwinder;
 mod walk;
+mod workbench;
 
 #[cfg(test)]
 mod tests;
 
-pub use entry::capture;
+pub use entry::{Caller, capture, capture_anew, capture_known};
 pub use modules::{MAX_MODULES, ModuleInfo, PATH_MAX, module, module_count, module_generation};
-pub use quick::{Caller, Found, capture_quickly, complete, hash, learn};
+pub use quick::{Found, capture_quickly, complete, hash};
 pub use stack::ThreadState;
+pub use system::FileState;
 pub use trail::Trail;
+pub use workbench::aside;
 
 /// Return addresses in one capture, at most.
 pub const MAX_DEPTH: usize = 128;
@@ -98,8 +106,28 @@ pub fn fork_parent() {
 
 /// To be called in the child after [`fork_prepare`] and `fork`.
 pub fn fork_child() {
-    caches::reset_after_fork();
+    workbench::reset_after_fork();
     modules::unlock_after_fork();
+}
+
+/// Gives back half a mebibyte of what was learned of functions, if there is any: captures learn it anew.
+///
+/// # Safety
+///
+/// The process has one thread, which is in no capture.
+pub unsafe fn forget_rules() {
+    // SAFETY: the caller's promise.
+    unsafe { rules::forget() };
+}
+
+/// Where the main thread's stack began, or `None` where the C library does not say.
+pub fn main_stack_end() -> Option<usize> {
+    loader::main_stack_end()
+}
+
+/// The addresses that the loader mapped the module at which `address` lies in; `None` before glibc 2.35. Takes no lock.
+pub fn module_range(address: usize) -> Option<core::ops::Range<usize>> {
+    loader::find(address).map(|object| object.start..object.end)
 }
 
 /// Forgets what is known of a thread's stack: the thread exits, or its state moves to another thread.

@@ -100,6 +100,29 @@ impl Object {
     }
 }
 
+/// Whether a module was loaded when the program started: such ones are never unloaded.
+///
+/// The loader appends what is opened later to its list, behind all of them, and it is itself among them, by the order
+/// of needs mostly the last one. What lies before it in the list never changes.
+pub(crate) fn is_of_the_start(object: &Object) -> bool {
+    // `elf.h`.
+    const AT_BASE: u64 = 7;
+    // SAFETY: as in `find`; the function reads what the kernel left for the process.
+    let Some(base) = (unsafe { GETAUXVAL.map(|get| get(AT_BASE) as usize) }).filter(|base| *base != 0) else {
+        return false;
+    };
+    let Some(own) = find(base) else { return false };
+    let mut map = own.link_map as *const LinkMap;
+    while !map.is_null() {
+        if map as usize == object.link_map {
+            return true;
+        }
+        // SAFETY: the records of these modules stay, and so does their order.
+        map = unsafe { (*map).previous };
+    }
+    false
+}
+
 /// The module that `address` lies in. Lock-free, and safe in a signal handler (glibc 2.35, `NEWS`).
 ///
 /// The answer holds as long as the module stays loaded: for a module that a frame of the calling thread returns into,

@@ -8,15 +8,16 @@
 //! Nothing is allocated under the lock: a thread that forks may hold locks of the allocator when it takes this one.
 //! Where the table is full or the lock taken, a capture does without the module's tables.
 
-use crate::elf::{self, BUILD_ID_MAX};
+use crate::elf::{self, BUILD_ID_MAX, Headers};
 use crate::loader::{self, Object};
+use crate::system::{self, FileState};
 use crate::unwind_tables::Tables;
 use crate::unwinder::Unwinder;
-use crate::{caches, frame_pointers, system};
-use core::cell::UnsafeCell;
+use crate::workbench;
+use core::ffi::CStr;
 use core::hint;
-use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
 /// Modules that the table can hold, those replaced included.
 pub const MAX_MODULES: usize = 2048;
@@ -35,8 +36,10 @@ pub struct ModuleInfo {
     pub load_bias: u64,
     /// The note `NT_GNU_BUILD_ID`, cut to 32 bytes; empty if there is none.
     pub build_id: &'static [u8],
-    /// The file as the loader named it, cut to [`PATH_MAX`] bytes; empty if it has no name.
+    /// The file, cut to [`PATH_MAX`] bytes; empty if it has no name.
     pub path: &'static [u8],
+    /// The file as it was when the module was first seen, if it has no build id; `None` if that is not known.
+    pub file: Option<FileState>,
     /// Another module has been seen at some of these addresses since.
     pub replaced: bool,
 }
@@ -52,8 +55,8 @@ pub(crate) struct Module {
     pub(crate) end: usize,
     /// Its code, as far as it can be read.
     pub(crate) code: (usize, usize),
-    /// Its functions keep frame pointers.
-    pub(crate) keeps_frame_pointers: bool,
+    /// It is never unloaded.
+    pub(crate) stays: bool,
     /// Steps by its unwind tables, if it has any and is in the table.
     pub(crate) unwinder: Option<&'static Unwinder>,
 }
@@ -81,18 +84,18 @@ struct Entry {
     object: Object,
     code: (usize, usize),
     tables: Option<Tables>,
-    keeps_frame_pointers: bool,
     unwinder: Option<Unwinder>,
     load_bias: usize,
     fingerprint: u64,
     build_id: [u8; BUILD_ID_MAX],
     build_id_at: usize,
     build_id_len: u8,
-    /// Cannot be unloaded, so that it need not be confirmed.
-    pinned: bool,
+    /// Is never unloaded, so that it need not be confirmed.
+    stays: bool,
     replaced: AtomicBool,
     path: [u8; PATH_MAX],
     path_len: u16,
+    file: Option<FileState>,
 }
 
 /// Slots of the index by start address, each an entry's number plus one.
@@ -102,21 +105,26 @@ struct Table {
     locked: AtomicBool,
     count: AtomicUsize,
     generation: AtomicU64,
+    /// Changes whenever a module is found to have replaced others.
+    epoch: AtomicU64,
     /// The newest entry for each start address, by open addressing.
     slots: [AtomicU16; SLOTS],
-    entries: [UnsafeCell<MaybeUninit<Entry>>; MAX_MODULES],
+    /// Where the entries lie. Entries below `count` are only read,
+    /// those above are written by the holder of `locked` only.
+    chunks: [AtomicPtr<Entry>; MAX_MODULES / CHUNK],
 }
 
-// SAFETY: entries below `count` are only read, those above are written by the holder of `locked` only.
-unsafe impl Sync for Table {}
+/// Entries of a chunk, which is mapped when the first of them is written: programs with a limit of data or of locked
+/// memory, or which are never sampled, have no memory for modules that they don't have.
+const CHUNK: usize = 32;
 
-/// In zeroed memory that costs nothing before it is touched: 1.2 MiB of addresses.
 static TABLE: Table = Table {
     locked: AtomicBool::new(false),
     count: AtomicUsize::new(0),
     generation: AtomicU64::new(0),
+    epoch: AtomicU64::new(0),
     slots: [const { AtomicU16::new(0) }; SLOTS],
-    entries: [const { UnsafeCell::new(MaybeUninit::uninit()) }; MAX_MODULES],
+    chunks: [const { AtomicPtr::new(ptr::null_mut()) }; MAX_MODULES / CHUNK],
 };
 
 /// Times that the lock is tried: under a tenth of a millisecond. Its holder runs for less, unless it was interrupted or
@@ -139,9 +147,25 @@ impl Table {
     }
 
     fn entry(&self, index: usize) -> Option<&Entry> {
-        let entry = self.entries.get(index).filter(|_| index < self.count.load(Ordering::Acquire))?;
-        // SAFETY: entries below `count` are complete, and `count` was read with acquire.
-        Some(unsafe { (*entry.get()).assume_init_ref() })
+        let chunk = self.chunks.get(index / CHUNK).filter(|_| index < self.count.load(Ordering::Acquire))?;
+        let chunk = chunk.load(Ordering::Relaxed);
+        // SAFETY: entries below `count` are complete, their chunks stay mapped, and `count` was read with acquire.
+        Some(unsafe { &*chunk.wrapping_add(index % CHUNK) })
+    }
+
+    /// Where the entry at `index` is to be written. `None` without memory, and where the table ends.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock.
+    unsafe fn place(&self, index: usize) -> Option<*mut Entry> {
+        let chunk = self.chunks.get(index / CHUNK)?;
+        let mut start = chunk.load(Ordering::Relaxed);
+        if start.is_null() {
+            start = system::map(CHUNK.wrapping_mul(size_of::<Entry>()))?.cast();
+            chunk.store(start, Ordering::Relaxed);
+        }
+        Some(start.wrapping_add(index % CHUNK))
     }
 
     fn all(&self) -> impl Iterator<Item = &Entry> {
@@ -165,14 +189,16 @@ impl Table {
         None
     }
 
-    /// Appends `entry`, marks what it replaces, and returns its index. If the table is full, `entry` stays.
+    /// Appends `entry`, marks what it replaces, and returns its index. If the table is full,
+    /// or there is no memory, `entry` stays.
     ///
     /// # Safety
     ///
     /// The caller holds the lock.
     unsafe fn append(&self, entry: &mut Option<Entry>) -> u16 {
         let count = self.count.load(Ordering::Relaxed);
-        let (Some(place), Ok(index)) = (self.entries.get(count), u16::try_from(count)) else {
+        // SAFETY: the caller's promise.
+        let (Some(place), Ok(index)) = (unsafe { self.place(count) }, u16::try_from(count)) else {
             return UNLISTED;
         };
         let Some(mut entry) = entry.take() else {
@@ -180,16 +206,18 @@ impl Table {
         };
         entry.index = index;
         let (start, end) = (entry.object.start, entry.object.end);
-        for old in self.all() {
-            if old.object.start < end && start < old.object.end {
-                old.replaced.store(true, Ordering::Relaxed);
-            }
+        let mut replaces = false;
+        for old in self.all().filter(|old| old.object.start < end && start < old.object.end) {
+            old.replaced.store(true, Ordering::Relaxed);
+            replaces = true;
         }
-        // Once before the entry is there, so that who finds it by its address believes no rule of the module that it replaces,
-        // and once after, so that who follows the list looks again.
-        self.generation.fetch_add(1, Ordering::Release);
-        // SAFETY: entries from `count` on are the lock holder's.
-        unsafe { (*place.get()).write(entry) };
+        if replaces {
+            // Before the entry is there, so that who finds it by its address believes no rule of the module that it
+            // replaces.
+            self.epoch.fetch_add(1, Ordering::Release);
+        }
+        // SAFETY: the place is mapped, and entries from `count` on are the lock holder's.
+        unsafe { place.write(entry) };
         self.count.store(count.wrapping_add(1), Ordering::Release);
         for slot in self.probe(start) {
             let taken = usize::from(slot.load(Ordering::Relaxed)).checked_sub(1);
@@ -208,8 +236,8 @@ impl Table {
 fn fingerprint(object: &Object, tables: Option<&Tables>, build_id_at: usize, build_id_len: u8) -> u64 {
     let mut hash = tables.map_or(0, Tables::fingerprint);
     let mut mix = |word: u64| hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    // Without tables the headers may not even be an ELF file's, or not be readable. The executable never changes, and a piece of
-    // it may begin without the header.
+    // Without tables the headers may not even be an ELF file's, or not be readable. The executable never changes, and a
+    // piece of it may begin without the header.
     if tables.is_some() && !object.is_executable() {
         for offset in (16..64).step_by(8) {
             // SAFETY: tables were found through the ELF header, which is readable and 64 bytes long.
@@ -235,13 +263,33 @@ pub(crate) fn find(address: usize, confirmed: &mut Confirmed) -> Option<Module> 
     }
     let object = loader::find(address)?;
     let module = match TABLE.newest(object.start) {
-        Some(entry) if entry.object == object && (entry.pinned || entry.is_still_there()) => entry.module(),
+        Some(entry) if entry.object == object && (entry.stays || entry.is_still_there()) => entry.module(),
         _ => add(&object),
     };
     if module.is_listed() {
         confirmed.push(module.index);
     }
     Some(module)
+}
+
+/// Where the module begins and ends that `address` lies in, if it is in the table, and is still the one that is there.
+/// Nothing is added.
+pub(crate) fn find_listed(address: usize, confirmed: &mut Confirmed) -> Option<(usize, usize)> {
+    let holds = |entry: &&Entry| entry.object.start <= address && address < entry.object.end;
+    let known = confirmed.iter().filter_map(|index| TABLE.entry(usize::from(index))).find(holds);
+    let entry = match known {
+        Some(entry) => entry,
+        None => {
+            let object = loader::find(address)?;
+            let entry = TABLE.newest(object.start)?;
+            if entry.object != object || !(entry.stays || entry.is_still_there()) {
+                return None;
+            }
+            confirmed.push(entry.index);
+            entry
+        }
+    };
+    Some((entry.object.start, entry.object.end))
 }
 
 /// What framehop allocates for one module, at most.
@@ -255,7 +303,7 @@ impl Entry {
             start: self.object.start,
             end: self.object.end,
             code: self.code,
-            keeps_frame_pointers: self.keeps_frame_pointers,
+            stays: self.stays,
             unwinder: self.unwinder.as_ref(),
         }
     }
@@ -277,32 +325,32 @@ fn add(object: &Object) -> Module {
         start: object.start,
         end: object.end,
         code: headers.code,
-        keeps_frame_pointers: false,
+        stays: false,
         unwinder: None,
     };
     if module_count() >= MAX_MODULES {
         return unlisted;
     }
     let tables = Tables::of(object, &headers);
-    let unwinder = tables.filter(|_| caches::can_allocate(UNWINDER_MAX));
+    let unwinder = tables.filter(|_| workbench::can_allocate(UNWINDER_MAX));
     let mut entry = Entry {
         index: UNLISTED,
         object: *object,
         code: headers.code,
         tables,
-        keeps_frame_pointers: tables.is_some_and(|tables| frame_pointers::are_kept(&tables)),
         unwinder: unwinder.and_then(|tables| Unwinder::new(object, &tables)),
         load_bias: object.load_bias(),
         fingerprint: fingerprint(object, tables.as_ref(), headers.build_id_at, headers.build_id_len),
         build_id: headers.build_id,
         build_id_at: headers.build_id_at,
         build_id_len: headers.build_id_len,
-        pinned: object.is_executable() || unlisted.holds(find as *const () as usize),
+        stays: object.is_executable() || unlisted.holds(find as *const () as usize) || loader::is_of_the_start(object),
         replaced: AtomicBool::new(false),
         path: [0; PATH_MAX],
         path_len: 0,
+        file: None,
     };
-    entry.path_len = path(object, &mut entry.path);
+    (entry.path_len, entry.file) = file(object, &headers, &mut entry.path);
     if !TABLE.try_lock() {
         return unlisted;
     }
@@ -325,15 +373,66 @@ fn add(object: &Object) -> Module {
     TABLE.entry(usize::from(index)).map_or(unlisted, Entry::module)
 }
 
-/// Writes the file's name to `path`; returns its length.
-fn path(object: &Object, path: &mut [u8; PATH_MAX]) -> u16 {
-    let length = if object.is_executable() {
-        system::read_link(c"/proc/self/exe", path).unwrap_or(0)
-    } else {
-        let name = object.name().to_bytes();
-        path.iter_mut().zip(name).map(|(byte, from)| *byte = *from).count()
+/// Writes the file's name to `path`; returns its length, and which file it is if nothing else tells it from another
+/// one.
+fn file(object: &Object, headers: &Headers, path: &mut [u8; PATH_MAX]) -> (u16, Option<FileState>) {
+    const EXE: &CStr = c"/proc/self/exe";
+    let has_build_id = headers.build_id_len > 0;
+    if object.is_executable() {
+        let length = system::read_link(EXE, path).unwrap_or(0);
+        return (length as u16, if has_build_id { None } else { system::file_state(EXE) });
+    }
+    let name = object.name().to_bytes();
+    let mut length = 0;
+    // The loader has the name that the program gave it, which may count from a folder that the program has left; and
+    // there may be another file under that name by now.
+    if name.first() != Some(&b'/') || !has_build_id {
+        length = mapped_file(headers.first, path);
+    }
+    let is_known = length > 0;
+    if !is_known {
+        length = path.iter_mut().zip(name).map(|(byte, from)| *byte = *from).count();
+    }
+    let state = if has_build_id || !is_known { None } else { path.get(..length).and_then(state_of) };
+    (length as u16, state)
+}
+
+/// The state of the file at a path that the kernel gave.
+fn state_of(path: &[u8]) -> Option<FileState> {
+    let mut text = [0; PATH_MAX + 1];
+    // What was deleted has a mark behind its name, and is not found. A name that fills its place may be cut.
+    if path.len() >= PATH_MAX {
+        return None;
+    }
+    text.iter_mut().zip(path).for_each(|(byte, from)| *byte = *from);
+    system::file_state(CStr::from_bytes_until_nul(&text).ok()?)
+}
+
+/// Writes the path of the file that is mapped there, as the kernel knows it (`/proc/PID/map_files`, proc(5)); returns
+/// its length, 0 if the kernel does not say.
+fn mapped_file((start, end): (usize, usize), path: &mut [u8; PATH_MAX]) -> usize {
+    const PAGE: usize = 4096;
+    let mut link = [0u8; 64];
+    let mut at = 0;
+    let mut put = |text: &[u8]| {
+        for byte in text {
+            if let Some(place) = link.get_mut(at) {
+                *place = *byte;
+                at += 1;
+            }
+        }
     };
-    u16::try_from(length).unwrap_or(0)
+    let hexadecimal = |address: usize, put: &mut dyn FnMut(&[u8])| {
+        let digits = (usize::BITS - address.leading_zeros()).div_ceil(4).max(1);
+        for digit in (0..digits).rev() {
+            put(&[b"0123456789abcdef"[address >> (4 * digit) & 0xf]]);
+        }
+    };
+    put(b"/proc/self/map_files/");
+    hexadecimal(start & !(PAGE - 1), &mut put);
+    put(b"-");
+    hexadecimal(end.wrapping_add(PAGE - 1) & !(PAGE - 1), &mut put);
+    CStr::from_bytes_until_nul(&link).ok().and_then(|link| system::read_link(link, path)).unwrap_or(0)
 }
 
 /// The modules that were confirmed during one capture.
@@ -377,6 +476,7 @@ pub fn module(index: usize) -> Option<ModuleInfo> {
         load_bias: entry.load_bias as u64,
         build_id: entry.build_id.get(..usize::from(entry.build_id_len)).unwrap_or_default(),
         path: entry.path.get(..usize::from(entry.path_len)).unwrap_or_default(),
+        file: entry.file,
         replaced: entry.replaced.load(Ordering::Relaxed),
     })
 }
@@ -386,10 +486,10 @@ pub fn module_generation() -> u64 {
     TABLE.generation.load(Ordering::Acquire)
 }
 
-/// [`module_generation`], for each step of a capture.
+/// Changes whenever a module is found to have replaced others: what was learned of addresses is void.
 #[inline(always)]
-pub(crate) fn generation() -> u64 {
-    TABLE.generation.load(Ordering::Relaxed)
+pub(crate) fn epoch() -> u64 {
+    TABLE.epoch.load(Ordering::Relaxed)
 }
 
 /// Takes the table's lock.

@@ -4,59 +4,18 @@
 //! pointers between the stack pointer and the stack's end. At anything else (an address without a rule, another stack,
 //! a signal's frame) it gives up, and the caller captures as usual.
 //!
-//! A rule is believed as long as the list of modules stays the same. A library that was unloaded and replaced by another
-//! at the same address is noticed by a usual capture, of which there must be one now and then.
+//! A rule is believed until a module is known to have replaced another. A library that was unloaded and replaced by
+//! another at the same address is noticed by a usual capture, of which there must be one now and then.
 //!
-//! The outer frames of a stack are mostly those of the stack before. A [`Trail`] remembers where their words lay and what
-//! they were: as long as they are the same, the walk ends where it meets them.
+//! The outer frames of a stack are mostly those of the stack before. A [`Trail`] remembers where their words lay and
+//! what they were: as long as they are the same, the walk ends where it meets them. Inner frames of other functions
+//! often lie where others lay before, and the trail foresees that.
 
-use crate::modules::{self, Confirmed};
-use crate::rules::{self, Rule, Short, word};
+use crate::modules;
+use crate::rules::{self, Short, Table, word};
 use crate::stack::ThreadState;
 use crate::trail::{Place, Trail};
-use crate::{MAX_DEPTH, caches};
-
-/// Where a stack is looked at from: the registers behind a call.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Caller {
-    /// The return address.
-    pub pc: usize,
-    /// The stack pointer after the return.
-    pub sp: usize,
-    /// The frame pointer.
-    pub fp: usize,
-}
-
-impl Caller {
-    /// The function that this is called in. Worth nothing any more when that function has returned.
-    #[inline(always)]
-    pub fn here() -> Caller {
-        let mut here = Caller { pc: 0, sp: 0, fp: 0 };
-        // SAFETY: valid for the call.
-        unsafe { registers_at_call(&mut here) };
-        here
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[unsafe(naked)]
-unsafe extern "sysv64" fn registers_at_call(caller: &mut Caller) {
-    core::arch::naked_asm!(
-        "mov rax, [rsp]",
-        "mov [rdi], rax",
-        "lea rax, [rsp + 8]",
-        "mov [rdi + 8], rax",
-        "mov [rdi + 16], rbp",
-        "ret",
-    )
-}
-
-#[cfg(target_arch = "aarch64")]
-#[unsafe(naked)]
-unsafe extern "C" fn registers_at_call(caller: &mut Caller) {
-    core::arch::naked_asm!("mov x9, sp", "stp x30, x9, [x0]", "str x29, [x0, #16]", "ret")
-}
+use crate::{Caller, MAX_DEPTH};
 
 /// What a quick capture found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +36,9 @@ impl Found {
     }
 }
 
-/// The stack of `caller`, as far as it is not on the trail, written to `frames`: return addresses, innermost first. If that
-/// takes more than this can do, the address at which it gave up: nothing is waited for, allocated or asked of the kernel.
+/// The stack of `caller`, as far as it is not on the trail, written to `frames`: return addresses, innermost first. If
+/// that takes more than this can do, the address at which it gave up: nothing is waited for, allocated or asked of the
+/// kernel. A usual [`capture`](crate::capture) of the same stack learns what is missing.
 ///
 /// `state` and `trail` are the calling thread's own; `state` has captured before.
 #[inline(always)]
@@ -89,11 +49,11 @@ pub fn capture_quickly(
     frames: &mut [u64; MAX_DEPTH],
 ) -> Result<Found, usize> {
     let end = state.native_end_above(caller.sp).ok_or(0usize)?;
-    let generation = modules::generation();
-    if trail.is_due(end, generation) {
-        trail.lay(caller, end, generation);
+    let (rules, epoch) = (rules::table().ok_or(caller.pc)?, modules::epoch());
+    if trail.is_due(end, epoch) {
+        trail.lay(caller, end, rules, epoch);
     }
-    let found = walk(caller, end, generation, trail, frames)?;
+    let found = walk(caller, end, rules, epoch, trail, frames)?;
     trail.note(found.on_trail, found.depth);
     Ok(found)
 }
@@ -138,9 +98,16 @@ pub(crate) enum Step {
 
 /// One step, on a stack that is readable from `at.sp` up to `end`.
 #[inline(always)]
-pub(crate) fn step(at: Caller, end: usize, generation: u64) -> Step {
+pub(crate) fn step(at: Caller, end: usize, rules: &Table, epoch: u64) -> Step {
+    step_by(rules.find_word(at.pc, epoch), at, end, |next| next)
+}
+
+/// The same, by a rule's word. `foresee` is asked where the caller's stack pointer is that a frame's length leads to:
+/// it gives the same back.
+#[inline(always)]
+pub(crate) fn step_by(rule: u64, at: Caller, end: usize, foresee: impl FnOnce(usize) -> usize) -> Step {
     let Caller { pc, sp, fp } = at;
-    let rule = rules::find_word(pc, generation);
+    let rule = rule & !word::STAYS;
     if rule == word::USUAL_FP {
         // The last place that its two words may lie at.
         if fp < sp || fp > end.wrapping_sub(16) {
@@ -156,6 +123,7 @@ pub(crate) fn step(at: Caller, end: usize, generation: u64) -> Step {
         if next > end {
             return Step::Lost;
         }
+        let next = foresee(next);
         // SAFETY: as above; a frame has at least the word below its end.
         let pc = unsafe { word_at(next.wrapping_sub(8)) };
         if saved == 0 {
@@ -185,11 +153,13 @@ unsafe fn word_at(address: usize) -> usize {
 fn walk(
     caller: Caller,
     end: usize,
-    generation: u64,
+    rules: &Table,
+    epoch: u64,
     trail: &mut Trail,
     frames: &mut [u64; MAX_DEPTH],
 ) -> Result<Found, usize> {
-    let mut outer = trail.still_there(caller.sp);
+    let still_there = trail.still_there(caller.sp);
+    let mut outer = trail.places(still_there);
     let mut meets_at = outer.last().map_or(usize::MAX, |place| place.registers.sp);
     let (mut at, mut depth, mut hash) = (caller, 0usize, SEED);
     loop {
@@ -204,7 +174,7 @@ fn walk(
         }
         let Some(frame) = frames.get_mut(depth) else { return Err(0) };
         *frame = at.pc as u64;
-        let next = step(at, end, generation);
+        let next = step_by(rules.find_word(at.pc, epoch), at, end, |next| trail.foresee(at.sp, next));
         if let Step::To { .. } | Step::End { .. } = next {
             hash = hash.wrapping_mul(FACTOR).wrapping_add(at.pc as u64);
             depth = depth.wrapping_add(1);
@@ -226,30 +196,4 @@ fn trail_from(mut outer: &[Place], at: Caller) -> &[Place] {
         outer = rest;
     }
     outer
-}
-
-/// Learns the rules of all frames of a stack that was just captured, of those that have none, and of `missing`, where a
-/// quick capture gave up. May allocate, as a capture may.
-#[inline(never)]
-pub fn learn(state: &mut ThreadState, frames: &[u64], missing: usize) {
-    let here = 0u8;
-    if !state.has_room(&raw const here as usize, true) {
-        return;
-    }
-    let mut confirmed = Confirmed::new();
-    let Some(mut taken) = caches::take(&mut state.cache) else { return };
-    for pc in frames.iter().map(|&pc| pc as usize).chain([missing]) {
-        if rules::find(pc, modules::generation()).is_some() {
-            continue;
-        }
-        let Some(module) = modules::find(pc.wrapping_sub(1), &mut confirmed) else { continue };
-        let (Some(unwinder), Some(cache)) = (module.unwinder, taken.cache()) else { continue };
-        if !module.is_listed() || crate::walk::is_signal_return(&module, pc) {
-            continue;
-        }
-        let rule = unwinder.rule(pc, cache);
-        if rule != Rule::Other {
-            rules::keep(pc, modules::generation(), rule);
-        }
-    }
 }

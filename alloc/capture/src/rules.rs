@@ -1,24 +1,27 @@
 //! How to leave a function at one of its calls, learned once and shared by all threads.
 //!
-//! Reading unwind tables costs a third of a microsecond a frame. framehop remembers what it read, in 509 places of which an
-//! address has one: of the return addresses of a deep stack some two share a place, each drives the other out, and both are
-//! read anew at every capture. This table is larger, has two places for an address, and is read without a lock. The first
-//! place is where the address's lowest bits say: a [quick capture](crate::quick) waits for each rule before it knows the next
+//! Reading unwind tables costs a third of a microsecond a frame. framehop remembers what it read, in 509 places of
+//! which an address has one: of the return addresses of a deep stack some two share a place, each drives the other out,
+//! and both are read anew at every capture. This table is larger, has two places for an address, and is read without a
+//! lock. The first place is where the address's lowest bits say: a walk waits for each rule before it knows the next
 //! address, and this is the shortest way there.
 //!
 //! A rule is what framehop does, found out by asking it twice with made-up registers ([`Unwinder::rule`]
-//! (crate::unwinder::Unwinder::rule)). What does not fit into a rule is left to it each time. It counts for one state of the
-//! list of modules ([`crate::modules::generation`]): where a library replaces another, all are learned anew.
+//! (crate::unwinder::Unwinder::rule)). What does not fit into a rule is left to it each time. A rule counts until a
+//! module replaces another ([`crate::modules::epoch`]): then all are learned anew. It says whether its module can be
+//! unloaded at all: if not, the address alone tells that the module is still there.
 //!
-//! An entry is two words, written one after the other, perhaps by two threads at once. One of them is the key, mixed with
-//! the other word, so that a reader who catches halves of two entries finds no key (R. Hyatt and T. Mann, "A lockless
-//! transposition table implementation", ICGA Journal 25, 2002). Were it to find one all the same, the walk would go astray
-//! and read no byte that it may not.
+//! An entry is two words, written one after the other, perhaps by two threads at once. One of them is the key, mixed
+//! with the other word, so that a reader who catches halves of two entries finds no key (R. Hyatt and T. Mann, "A
+//! lockless transposition table implementation", ICGA Journal 25, 2002). Were it to find one all the same, the walk
+//! would go astray and read no byte that it may not.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use crate::Caller;
 use crate::stack::Window;
-use crate::walk::Registers;
+use crate::system;
 
 /// How to get from a frame to its caller. The return address lies below the canonical frame address (CFA), which is the
 /// caller's stack pointer.
@@ -52,10 +55,12 @@ pub(crate) enum Base {
 const OFFSET_END: u32 = 8 << OFFSET_BITS;
 const OFFSET_BITS: u32 = 20;
 
-/// A rule in one word, which is never 0. Nearly all frames are [short](Short): they have their words in the lowest 16 bits,
-/// and in the next those from the frame's end down to the caller's frame pointer, if that lies there. Words without the
-/// lowest bits have a kind above them, then two offsets in words.
+/// A rule in one word, which is never 0. Nearly all frames are [short](Short): they have their words in the lowest 16
+/// bits, and in the next those from the frame's end down to the caller's frame pointer, if that lies there. Words
+/// without the lowest bits have a kind above them, then two offsets in words. The highest bit is of the module.
 pub(crate) mod word {
+    /// Its module is never unloaded.
+    pub(crate) const STAYS: u64 = 1 << 63;
     /// [`Rule::Other`](super::Rule::Other).
     pub(crate) const OTHER: u64 = 1 << KIND_SHIFT;
     /// [`Rule::End`](super::Rule::End).
@@ -78,7 +83,8 @@ pub(crate) mod word {
 pub(crate) struct Short {
     /// From the stack pointer to the frame's end; not 0.
     pub(crate) frame: u16,
-    /// From the frame's end down to the caller's frame pointer, at least 2 and at most `frame`; 0 if it is in its register.
+    /// From the frame's end down to the caller's frame pointer, at least 2 and at most `frame`;
+    /// 0 if it is in its register.
     pub(crate) saved: u16,
 }
 
@@ -134,7 +140,7 @@ impl Rule {
 
 /// To the caller, by the fields of [`Rule::Offset`]. `None` if that can't be, or is for framehop to say.
 #[inline(always)]
-pub(crate) fn caller(base: Base, cfa: u32, fp: u32, from: Registers, stack: &mut Window) -> Option<Registers> {
+pub(crate) fn caller(base: Base, cfa: u32, fp: u32, from: Caller, stack: &mut Window) -> Option<Caller> {
     let register = match base {
         Base::Sp => from.sp,
         Base::Fp => from.fp,
@@ -146,10 +152,10 @@ pub(crate) fn caller(base: Base, cfa: u32, fp: u32, from: Registers, stack: &mut
     }
     let pc = stack.word(sp.wrapping_sub(8)).filter(|pc| *pc != 0)?;
     let fp = if fp == 0 { from.fp } else { stack.word(sp.wrapping_sub(fp as usize))? };
-    Some(Registers { pc, sp, fp })
+    Some(Caller { pc, sp, fp })
 }
 
-/// Entries of the table: half a mebibyte of addresses, which costs nothing where it is not touched.
+/// Entries of the table: half a mebibyte of addresses, of which costs nothing what is not touched.
 const ENTRIES: usize = 1 << 15;
 
 struct Entry {
@@ -158,9 +164,11 @@ struct Entry {
     check: AtomicU64,
 }
 
-struct Table([Entry; ENTRIES]);
+/// The table. Zeroed memory is an empty one.
+pub(crate) struct Table([Entry; ENTRIES]);
 
-static RULES: Table = Table::new();
+/// Null before the first rule. Unmapped by [`forget`] alone.
+static RULES: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 
 #[inline(always)]
 fn mix(rule: u64) -> u64 {
@@ -170,10 +178,10 @@ fn mix(rule: u64) -> u64 {
 /// The bits of an address of user space.
 const ADDRESS_BITS: u32 = 48;
 
-/// What an address and a generation come to.
+/// What an address and an epoch come to.
 #[inline(always)]
-fn tag(pc: usize, generation: u64) -> u64 {
-    pc as u64 ^ generation << ADDRESS_BITS
+fn tag(pc: usize, epoch: u64) -> u64 {
+    pc as u64 ^ epoch << ADDRESS_BITS
 }
 
 impl Entry {
@@ -197,10 +205,6 @@ impl Entry {
 }
 
 impl Table {
-    const fn new() -> Self {
-        Self([const { Entry { rule: AtomicU64::new(0), check: AtomicU64::new(0) } }; ENTRIES])
-    }
-
     #[inline(always)]
     fn first_place(&self, pc: usize) -> &Entry {
         // SAFETY: the remainder is less than `ENTRIES`.
@@ -213,9 +217,10 @@ impl Table {
         unsafe { self.0.get_unchecked(hash as usize) }
     }
 
+    /// The word of the rule for a return address; 0 if none was learned in this epoch.
     #[inline(always)]
-    fn find_word(&self, pc: usize, generation: u64) -> u64 {
-        let tag = tag(pc, generation);
+    pub(crate) fn find_word(&self, pc: usize, epoch: u64) -> u64 {
+        let tag = tag(pc, epoch);
         match self.first_place(pc).word(tag) {
             Some(word) => word,
             None => self.find_second(pc, tag),
@@ -229,52 +234,88 @@ impl Table {
     }
 
     #[inline]
-    fn find(&self, pc: usize, generation: u64) -> Option<Rule> {
-        let word = self.find_word(pc, generation);
+    fn find(&self, pc: usize, epoch: u64) -> Option<Rule> {
+        let word = self.find_word(pc, epoch);
         (word != 0).then(|| Rule::from_word(word))
     }
 
-    fn keep(&self, pc: usize, generation: u64, rule: Rule) {
+    fn keep(&self, pc: usize, epoch: u64, word: u64) {
         if pc as u64 >> ADDRESS_BITS != 0 {
             return;
         }
-        let tag = tag(pc, generation);
+        let tag = tag(pc, epoch);
         // Rules of modules as they were before are of no use any more.
         let is_free = |entry: &&Entry| {
-            let (known, word) = entry.content();
-            word == 0 || known == tag || (known ^ tag) >> ADDRESS_BITS != 0
+            let (known, held) = entry.content();
+            held == 0 || known == tag || (known ^ tag) >> ADDRESS_BITS != 0
         };
         let (first, second) = (self.first_place(pc), self.second_place(pc));
         if let Some(place) = [first, second].into_iter().find(is_free) {
-            return place.set(tag, rule.to_word());
+            return place.set(tag, word);
         }
-        let (old, word) = first.content();
-        self.second_place((old & ((1 << ADDRESS_BITS) - 1)) as usize).set(old, word);
-        first.set(tag, rule.to_word());
+        let (old, moved) = first.content();
+        self.second_place((old & ((1 << ADDRESS_BITS) - 1)) as usize).set(old, moved);
+        first.set(tag, word);
     }
 }
 
-/// The word of the rule for a return address; 0 if none was learned while the modules were the same.
+/// The rules, if there are any.
 #[inline(always)]
-pub(crate) fn find_word(pc: usize, generation: u64) -> u64 {
-    RULES.find_word(pc, generation)
+pub(crate) fn table() -> Option<&'static Table> {
+    // SAFETY: null, or a table that stays; its entries are atomics.
+    unsafe { RULES.load(Ordering::Acquire).as_ref() }
 }
 
-/// The rule for a return address, if one was learned while the modules were the same.
-#[inline]
-pub(crate) fn find(pc: usize, generation: u64) -> Option<Rule> {
-    RULES.find(pc, generation)
-}
-
-/// Keeps a rule: in a place that is free, or in the first one, whose rule then moves to its second.
+/// Memory for the rules: a table that another thread may just be making as well. None under a narrow limit of data:
+/// there, every capture asks anew.
 #[cold]
-pub(crate) fn keep(pc: usize, generation: u64, rule: Rule) {
-    RULES.keep(pc, generation, rule);
+fn make_table() -> Option<&'static Table> {
+    if system::data_limit() < system::NARROW_DATA {
+        return None;
+    }
+    let new: *mut Table = system::map(size_of::<Table>())?.cast();
+    if RULES.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        // SAFETY: nobody knows of it.
+        unsafe { system::unmap(new.addr(), size_of::<Table>()) };
+    }
+    table()
+}
+
+/// Gives the table back. What is met from here on is learned anew.
+///
+/// # Safety
+///
+/// No other thread captures, and this one is not in the middle of it.
+pub(crate) unsafe fn forget() {
+    let table = RULES.swap(ptr::null_mut(), Ordering::AcqRel);
+    if !table.is_null() {
+        // SAFETY: the caller's promise: nobody has it.
+        unsafe { system::unmap(table.addr(), size_of::<Table>()) };
+    }
+}
+
+/// The rule for a return address, if one was learned in this epoch.
+pub(crate) fn find(pc: usize, epoch: u64) -> Option<Rule> {
+    table()?.find(pc, epoch)
+}
+
+/// Keeps a rule, of a module that `stays` or does not: in a place that is free, or in the first one, whose rule then
+/// moves to its second. Without memory it is not kept.
+pub(crate) fn keep(pc: usize, epoch: u64, rule: Rule, stays: bool) {
+    if let Some(table) = table().or_else(make_table) {
+        table.keep(pc, epoch, rule.to_word() | if stays { word::STAYS } else { 0 });
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Table {
+        const fn new() -> Self {
+            Self([const { Entry { rule: AtomicU64::new(0), check: AtomicU64::new(0) } }; ENTRIES])
+        }
+    }
 
     #[test]
     fn a_rule_is_found_again_as_it_was_while_the_modules_are_the_same() {
@@ -294,8 +335,9 @@ mod tests {
         for (at, rule) in rules.into_iter().enumerate() {
             let pc = 0x7fff_1234_5678 + at;
             assert_eq!(TABLE.find(pc, 7), None);
-            TABLE.keep(pc, 7, rule);
+            TABLE.keep(pc, 7, rule.to_word() | if at % 2 == 0 { word::STAYS } else { 0 });
             assert_eq!(TABLE.find(pc, 7), Some(rule));
+            assert_eq!(TABLE.find_word(pc, 7) & word::STAYS != 0, at % 2 == 0);
             assert_eq!(TABLE.find(pc, 8), None, "a module was replaced");
         }
     }
@@ -326,7 +368,7 @@ mod tests {
         let pcs: [usize; 3] = core::array::from_fn(|at| 0x5566_0000_1234 + at * ENTRIES);
         let rule = |at: usize| Rule::offset(Base::Sp, 8 + 8 * at as u64, 0);
         for (at, &pc) in pcs.iter().enumerate() {
-            TABLE.keep(pc, 9, rule(at));
+            TABLE.keep(pc, 9, rule(at).to_word());
         }
         for (at, &pc) in pcs.iter().enumerate() {
             assert_eq!(TABLE.find(pc, 9), Some(rule(at)));
@@ -339,7 +381,7 @@ mod tests {
         let pc = |at: usize| 0x5555_0000_0000 + at * 5;
         let rule = |at: usize| Rule::offset(Base::Sp, 8 + 8 * at as u64, 8 * (at as u64 % 3));
         for at in 0..2 * ENTRIES {
-            TABLE.keep(pc(at), 11, rule(at));
+            TABLE.keep(pc(at), 11, rule(at).to_word());
             assert_eq!(TABLE.find(pc(at), 11), Some(rule(at)));
         }
         let known = (0..2 * ENTRIES)

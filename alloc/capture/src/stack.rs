@@ -15,9 +15,6 @@ const PAGE: usize = 4096;
 const FOREIGN_MAX: usize = 64 << 10;
 /// A native stack is not asked about beyond this; 2 ms at 60 ns a page.
 const NATIVE_MAX: usize = 128 << 20;
-/// What a capture needs of the stack when it makes a cache and lists a module: 16 KiB were measured, and 127 KiB
-/// unoptimised, where each move of a row is a copy. The rest is the allocator's.
-const ROOM: usize = if cfg!(debug_assertions) { 160 << 10 } else { 24 << 10 };
 /// Taken as readable if the kernel does not answer: glibc's default stack.
 const TRUSTED_MAX: usize = 8 << 20;
 
@@ -33,10 +30,8 @@ pub struct ThreadState {
     native_end: usize,
     /// 0, [`MAIN`] or [`NOT_MAIN`].
     thread: usize,
-    /// Everything from here up to `native_start` can be written: room for the capture itself.
-    room_start: usize,
-    /// The cache that the thread used last.
-    pub(crate) cache: usize,
+    /// The workbench that the thread used last.
+    pub(crate) workbench: usize,
 }
 
 const MAIN: usize = 1;
@@ -45,7 +40,7 @@ const NOT_MAIN: usize = 2;
 impl ThreadState {
     /// The state of a thread that has captured nothing yet; the same as all zeros.
     pub const fn new() -> Self {
-        Self { native_start: 0, native_end: 0, thread: 0, room_start: 0, cache: 0 }
+        Self { native_start: 0, native_end: 0, thread: 0, workbench: 0 }
     }
 
     fn is_main_thread(&mut self) -> bool {
@@ -63,23 +58,6 @@ impl ThreadState {
         } else {
             (sp < control_block).then_some(control_block)
         }
-    }
-
-    /// Whether framehop has room to work below `sp`: it keeps rows of 192 registers on the stack, and a coroutine's
-    /// may be smaller than that.
-    pub(crate) fn has_room(&mut self, sp: usize, native: bool) -> bool {
-        let Some(low) = sp.checked_sub(ROOM) else {
-            return false;
-        };
-        if native && self.room_start != 0 && self.room_start <= low {
-            return true;
-        }
-        let low = low & !(PAGE - 1);
-        let there = !kernel_answers() || readable_until(low, sp) >= sp;
-        if native && there {
-            self.room_start = low;
-        }
-        there
     }
 
     /// The end of the thread's own stack, if `sp` lies in what is known to be readable of it.
@@ -112,9 +90,6 @@ impl ThreadState {
             // Below what is known already, only the gap is new.
             let known = if self.native_end == end && sp < self.native_start { self.native_start } else { end };
             if readable_until(page, known) >= known {
-                if self.native_end != end {
-                    self.room_start = 0;
-                }
                 self.native_start = page;
                 self.native_end = end;
                 return Window { start: sp, readable: end, limit: end };

@@ -1,4 +1,4 @@
-use crate::{Captured, MAX_DEPTH, ThreadState, capture};
+use crate::{Caller, Captured, MAX_DEPTH, ThreadState, capture};
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::prelude::v1::*;
@@ -8,6 +8,7 @@ use std::{env, fs, process};
 mod chains;
 mod quick;
 mod replaced;
+mod room;
 mod unknown_code;
 mod ways;
 
@@ -20,7 +21,7 @@ fn here() -> (Captured, Vec<u64>) {
 #[inline(never)]
 fn here_with(state: &mut ThreadState) -> (Captured, Vec<u64>) {
     let mut frames = [0; MAX_DEPTH];
-    let captured = capture(state, &mut frames);
+    let captured = capture(state, &Caller::here(), &mut frames);
     black_box(&frames);
     (captured, frames[..captured.depth].to_vec())
 }

@@ -1,12 +1,20 @@
 //! The outer frames of a thread's stack, as they were at an earlier quick capture.
 //!
-//! A walk from one frame to the next waits for each return address before it knows where the next one lies. But where each
-//! lies follows from those before it. So if the words that an earlier walk read are the same, and a walk comes to a frame of
-//! that one with the same registers, it would go on as that one did; and to compare words at known places is a matter of a
-//! nanosecond for several frames.
+//! A walk from one frame to the next waits for each return address before it knows where the next one lies. But where
+//! each lies follows from those before it. So if the words that an earlier walk read are the same, and a walk comes to
+//! a frame of that one with the same registers, it would go on as that one did; and to compare words at known places is
+//! a matter of a nanosecond for several frames.
+//!
+//! Where the frames are others, they often lie at the same places all the same. So the trail also remembers for each
+//! place on the stack how far the frame went that was there last. A walk compares that with what the rule says, and
+//! goes on with what was remembered: the processor foresees that the two are equal, and reads the next frame before it
+//! has found this one's rule.
 
-use crate::MAX_DEPTH;
-use crate::quick::{Caller, FACTOR, Step, step};
+use core::cell::Cell;
+
+use crate::quick::{FACTOR, Step, step};
+use crate::rules::Table;
+use crate::{Caller, MAX_DEPTH};
 
 /// A frame.
 #[derive(Clone, Copy, Debug)]
@@ -45,20 +53,25 @@ struct Check {
 /// The least and the most captures of which a trail may have little.
 const PATIENCE: core::ops::RangeInclusive<u32> = 8..=512;
 
+/// Places on the stack of which is remembered how far the frame went: a power of two.
+const SPANS: usize = 64;
+
 /// What is remembered of one thread's stack. All zeros is nothing.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Trail {
     /// Where the stack ends that it is of.
     end: usize,
-    /// The state of the list of modules that its rules were of.
-    generation: u64,
+    /// The epoch that its rules were of.
+    epoch: u64,
     /// Captures that found less than half of their frames here, since it was made.
     strangers: u32,
     /// How many of them there may be.
     patience: u32,
     places_len: usize,
     checks_len: usize,
+    /// Where the frame ended that began at a place, by the lowest bits of the place.
+    spans: [Cell<usize>; SPANS],
     /// The outermost frame first.
     places: [Place; MAX_DEPTH],
     /// Of the outermost frame first, and so from the highest address down.
@@ -68,8 +81,8 @@ pub struct Trail {
 impl Trail {
     /// Whether it is of another stack, of other modules, or has been of little use.
     #[inline(always)]
-    pub(crate) fn is_due(&self, end: usize, generation: u64) -> bool {
-        self.strangers >= self.patience || self.end != end || self.generation != generation
+    pub(crate) fn is_due(&self, end: usize, epoch: u64) -> bool {
+        self.strangers >= self.patience || self.end != end || self.epoch != epoch
     }
 
     /// Notes of how much use it was.
@@ -84,10 +97,10 @@ impl Trail {
         self.places.get(..count).unwrap_or_default()
     }
 
-    /// The outer frames that are as they were, the outermost first, on a stack that is in use from `sp` on. What is not as it
-    /// was is forgotten: a walk that ends at the same frame as the one before is one that the processor foresees.
+    /// The number of outer frames that are as they were, on a stack that is in use from `sp` on. What is not as it was
+    /// is forgotten: a walk that ends at the same frame as the one before is one that the processor foresees.
     #[inline(always)]
-    pub(crate) fn still_there(&mut self, sp: usize) -> &[Place] {
+    pub(crate) fn still_there(&mut self, sp: usize) -> usize {
         let mut checks = self.checks.get(..self.checks_len).unwrap_or_default();
         while let [outer @ .., check] = checks
             && check.address < sp
@@ -101,20 +114,31 @@ impl Trail {
             same = first;
             self.checks_len = first;
         }
-        let frames = self.checks.get(same.wrapping_sub(1)).map_or(0, |check| check.frames);
-        self.places(frames)
+        self.checks.get(same.wrapping_sub(1)).map_or(0, |check| check.frames)
+    }
+
+    /// `end`, where a frame ends that begins at `sp`. If the one before did so as well, what depends on it does not
+    /// wait for `end`.
+    #[inline(always)]
+    pub(crate) fn foresee(&self, sp: usize, end: usize) -> usize {
+        let Some(span) = self.spans.get(sp / size_of::<usize>() % SPANS) else { return end };
+        if span.get() == end {
+            return read_anew(span);
+        }
+        span.set(end);
+        end
     }
 
     /// Remembers the stack of `caller`; nothing if a quick capture can't walk it.
     #[cold]
     #[inline(never)]
-    pub(crate) fn lay(&mut self, caller: Caller, end: usize, generation: u64) {
-        let is_same = self.end == end && self.generation == generation;
+    pub(crate) fn lay(&mut self, caller: Caller, end: usize, rules: &Table, epoch: u64) {
+        let is_same = self.end == end && self.epoch == epoch;
         let patience = if is_same { self.patience.saturating_mul(2) } else { 0 };
         self.patience = patience.clamp(*PATIENCE.start(), *PATIENCE.end());
-        (self.end, self.generation, self.strangers) = (end, generation, 0);
+        (self.end, self.epoch, self.strangers) = (end, epoch, 0);
         (self.places_len, self.checks_len) = (0, 0);
-        let Some((depth, past)) = self.walk(caller, end, generation) else { return };
+        let Some((depth, past)) = self.walk(caller, end, rules, epoch) else { return };
         let Some(places) = self.places.get_mut(..depth) else { return };
         places.reverse();
         self.places_len = depth;
@@ -125,13 +149,13 @@ impl Trail {
         self.link();
     }
 
-    /// Notes the frames from `caller` on, innermost first: how many there are, and where the 0 lies that ended the walk, if
-    /// one did.
-    fn walk(&mut self, caller: Caller, end: usize, generation: u64) -> Option<(usize, usize)> {
+    /// Notes the frames from `caller` on, innermost first: how many there are, and where the 0 lies that ended the
+    /// walk, if one did.
+    fn walk(&mut self, caller: Caller, end: usize, rules: &Table, epoch: u64) -> Option<(usize, usize)> {
         let (mut at, mut fp_at) = (caller, 0);
         for depth in 0..MAX_DEPTH {
             let place = self.places.get_mut(depth)?;
-            let next = step(at, end, generation);
+            let next = step(at, end, rules, epoch);
             *place = Place { registers: at, fp_at, ..Place::NONE };
             (at, fp_at) = match next {
                 Step::To { caller, fp_at, by_fp } => {
@@ -175,4 +199,22 @@ impl Trail {
             self.checks_len = self.checks_len.wrapping_add(1);
         }
     }
+}
+
+/// What is in a cell. The compiler does not know that it has just compared the value with another one, whose place it
+/// could take.
+#[inline(always)]
+fn read_anew(cell: &Cell<usize>) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let value;
+        // SAFETY: one load, of a word that can be read.
+        unsafe {
+            core::arch::asm!("mov {}, [{}]", out(reg) value, in(reg) cell.as_ptr(),
+                options(pure, readonly, nostack, preserves_flags));
+        }
+        value
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    cell.get()
 }

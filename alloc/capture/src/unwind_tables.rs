@@ -47,11 +47,6 @@ impl Tables {
         (segment.0 <= frames && frames < segment.1).then_some(Self { segment, header, frames, index, count })
     }
 
-    /// Functions that the index names.
-    pub(crate) fn count(&self) -> usize {
-        self.count
-    }
-
     /// Function and description number `n`.
     fn entry(&self, n: usize) -> Option<(usize, usize)> {
         let at = self.index.checked_add(n.checked_mul(INDEX_ENTRY)?)?;
@@ -59,11 +54,6 @@ impl Tables {
         let mut reader = unsafe { Reader::new(at, self.segment.1) };
         let (function, description) = (reader.i32()? as usize, reader.i32()? as usize);
         Some((self.header.wrapping_add(function), self.header.wrapping_add(description)))
-    }
-
-    /// Where the description of function number `n` is.
-    pub(crate) fn description(&self, n: usize) -> Option<usize> {
-        self.entry(n).map(|entry| entry.1)
     }
 
     /// A word that changes when the tables do: their place, their number and the first function.

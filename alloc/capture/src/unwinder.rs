@@ -7,13 +7,14 @@
 //! framehop reads AArch64's tables as well; there, the procedure call standard (6.2.3) gives every frame a record that
 //! the frame pointer chains, and the walk goes along it.
 
+use crate::Caller;
 use crate::loader::Object;
 #[cfg(target_arch = "x86_64")]
 use crate::rules::Base;
 use crate::rules::Rule;
 use crate::stack::Window;
 use crate::unwind_tables::Tables;
-use crate::walk::{Registers, Step};
+use crate::walk::Step;
 
 #[cfg(target_arch = "x86_64")]
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
@@ -64,7 +65,7 @@ impl Unwinder {
 
     /// To the caller of the frame that `registers` describe. `called`: its `pc` is a return address, not the place of
     /// an interruption.
-    pub(crate) fn step(&self, registers: &Registers, called: bool, stack: &mut Window, cache: &mut Cache) -> Step {
+    pub(crate) fn step(&self, registers: &Caller, called: bool, stack: &mut Window, cache: &mut Cache) -> Step {
         let pc = registers.pc as u64;
         let address = match FrameAddress::from_return_address(pc) {
             Some(address) if called => address,
@@ -74,7 +75,7 @@ impl Unwinder {
         let mut read = |address: u64| stack.word(address as usize).map(|word| word as u64).ok_or(());
         match self.inner.unwind_frame(address, &mut inner, cache, &mut read) {
             Ok(Some(caller)) => {
-                let caller = Registers { pc: caller as usize, sp: inner.sp() as usize, fp: inner.bp() as usize };
+                let caller = Caller { pc: caller as usize, sp: inner.sp() as usize, fp: inner.bp() as usize };
                 // Stacks grow down: a caller's frame lies above.
                 if caller.sp > registers.sp { Step::To(caller) } else { Step::Lost }
             }
@@ -134,7 +135,7 @@ impl Unwinder {
     }
 
     /// Not called.
-    pub(crate) fn step(&self, _: &Registers, _: bool, _: &mut Window, _: &mut Cache) -> Step {
+    pub(crate) fn step(&self, _: &Caller, _: bool, _: &mut Window, _: &mut Cache) -> Step {
         Step::Lost
     }
 

@@ -24,10 +24,23 @@ struct Arena {
     len: AtomicUsize,
     /// Lane of the page heap, times two, plus one if the memory is pinned.
     ground: AtomicUsize,
+    /// The first page that was ever handed to the page heap under this number, and the one behind the last.
+    first_used: AtomicUsize,
+    end_used: AtomicUsize,
+    /// The one behind the last that may be touched.
+    end_usable: AtomicUsize,
 }
 
-static ARENAS: [Arena; MAX_ARENAS] =
-    [const { Arena { base: AtomicUsize::new(0), len: AtomicUsize::new(0), ground: AtomicUsize::new(0) } }; MAX_ARENAS];
+static ARENAS: [Arena; MAX_ARENAS] = [const {
+    Arena {
+        base: AtomicUsize::new(0),
+        len: AtomicUsize::new(0),
+        ground: AtomicUsize::new(0),
+        first_used: AtomicUsize::new(0),
+        end_used: AtomicUsize::new(0),
+        end_usable: AtomicUsize::new(0),
+    }
+}; MAX_ARENAS];
 
 /// Numbers that were ever taken are below this.
 static NUMBERS: AtomicUsize = AtomicUsize::new(0);
@@ -135,10 +148,56 @@ pub fn page_of(p: *mut u8) -> Option<&'static Slab> {
     None
 }
 
+/// Whether an address is one of a usable part of any arena.
+pub fn is_of_arena(address: usize) -> bool {
+    page_of(address as *mut u8).is_some()
+}
+
 #[inline(always)]
 unsafe fn descriptor(base: usize, offset: usize) -> &'static Slab {
     // SAFETY: the caller checked that `offset` lies in the arena at `base`.
     unsafe { &*((base + (offset >> PAGE_SHIFT) * size_of::<Slab>()) as *const Slab) }
+}
+
+/// Pages of an arena, or of a part of it, that the page heap has had.
+pub struct Used {
+    base: usize,
+    /// The first one.
+    pub first: usize,
+    /// The one behind the last.
+    pub end: usize,
+    /// The one behind the last that may be touched.
+    pub usable: usize,
+}
+
+impl Used {
+    /// A page's address.
+    pub fn address(&self, page: usize) -> usize {
+        self.base + page * PAGE
+    }
+
+    /// A page's descriptor.
+    pub fn descriptor(&self, page: usize) -> &'static Slab {
+        debug_assert!(page < self.end);
+        // SAFETY: descriptors of pages that the page heap has had can be read as long as the process lives.
+        unsafe { descriptor(self.base, page << PAGE_SHIFT) }
+    }
+
+    /// Where a page's descriptor lies.
+    pub fn place(&self, page: usize) -> usize {
+        self.base + page * size_of::<Slab>()
+    }
+}
+
+/// Calls `f` with all pages that the page heap has had.
+pub fn for_each_used(mut f: impl FnMut(Used)) {
+    for arena in ARENAS.iter().take(NUMBERS.load(Ordering::Acquire)) {
+        let end = arena.end_used.load(Ordering::Acquire);
+        let (base, first) = (arena.base.load(Ordering::Relaxed), arena.first_used.load(Ordering::Relaxed));
+        if base != 0 && first < end {
+            f(Used { base, first, end, usable: arena.end_usable.load(Ordering::Relaxed).max(end) });
+        }
+    }
 }
 
 /// Address of the page that `slab` describes.
@@ -207,9 +266,18 @@ impl Number {
         }
     }
 
+    /// Says that the page heap has had the pages from `first` up to `end`,
+    /// and that those up to `usable` may be touched.
+    pub fn set_used(self, first: usize, end: usize, usable: usize) {
+        self.arena().first_used.store(first, Ordering::Relaxed);
+        self.arena().end_usable.store(usable, Ordering::Relaxed);
+        self.arena().end_used.store(end, Ordering::Release);
+    }
+
     /// Gives it back. No descriptor has it.
     pub fn release(self) {
         self.set_len(0);
+        self.set_used(0, 0, 0);
         self.arena().base.store(0, Ordering::Release);
     }
 

@@ -100,15 +100,13 @@ fn settle(shelf: &Shelf, slab: &'static Slab) {
 }
 
 /// For `fork`: takes all locks.
-pub fn lock_for_fork() {
-    for shelf in &SHELVES {
-        shelf.lock_raw();
-    }
+pub fn lock_for_fork(is_over: impl Fn() -> bool) -> bool {
+    SHELVES.iter().all(|shelf| shelf.lock_for_fork(&is_over))
 }
 
 /// For `fork`: lets them go, in parent and child.
 pub fn unlock_after_fork() {
     for shelf in &SHELVES {
-        shelf.unlock_raw();
+        shelf.unlock_after_fork();
     }
 }

@@ -1,5 +1,5 @@
-//! Credentials of threads: the kernel keeps them by thread, and a process that has given some up wants none of its threads
-//! to have kept them.
+//! Credentials of threads: the kernel keeps them by thread, and a process that has given some up wants none of its
+//! threads to have kept them.
 //!
 //! The kernel says them in `status` of `/proc/self` (the main thread's, also after it has ended) and of
 //! `/proc/thread-self` (proc_pid_status(5)).

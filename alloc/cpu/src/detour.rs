@@ -32,10 +32,12 @@ pub enum Reason {
     Hardened = 2,
     /// Every call is told to a recorder.
     Trace = 4,
+    /// Every call is counted.
+    Count = 8,
 }
 
-/// Reasons that hold, as bits.
-static REASONS: AtomicUsize = AtomicUsize::new(0);
+/// Reasons that hold, as bits. A process begins with counted calls.
+static REASONS: AtomicUsize = AtomicUsize::new(Reason::Count as usize);
 
 /// Whether a reason holds.
 #[inline]
@@ -62,27 +64,31 @@ pub fn turn_on(slow: SlowPath, reason: Reason) {
     });
 }
 
+/// The same for the only thread of a process, which is in the slow path.
+pub fn turn_on_alone(reason: Reason) {
+    REASONS.fetch_or(reason as usize, Ordering::SeqCst);
+}
+
 /// Ends it. Each thread is back on its fast path after its next call.
 pub fn turn_off(reason: Reason) {
     REASONS.fetch_and(!(reason as usize), Ordering::SeqCst);
 }
 
-/// Whether the thread that has `heap` will take the slow path at its next call, and is not in it. The caller holds
-/// [`Heap::closing`].
-pub fn is_closed(heap: &'static Heap) -> bool {
-    gate_of(heap).is_some_and(|gate| gate.is_closed())
-}
-
-/// Calls `take` with the fast path of the thread that has `heap` closed, if `sleeps` says that the thread sleeps; it stays
-/// closed if `take` says so. The caller holds [`Heap::closing`].
+/// Calls `take` with the fast path of the thread that has `heap` closed, if `sleeps` says that the thread sleeps; it
+/// stays closed if `take` says so. The caller holds [`Heap::closing`].
 pub fn take_from_sleeper(heap: &'static Heap, sleeps: impl FnOnce() -> bool, take: impl FnOnce() -> bool) -> bool {
     gate_of(heap).is_some_and(|gate| gate.take_from_sleeper(&REASONS, sleeps, take))
 }
 
 fn gate_of(heap: &'static Heap) -> Option<Gate<'static>> {
     let word = heap.thread_word.load(Ordering::Acquire);
-    // SAFETY: a thread clears `thread_word` under `closing` before its word goes; an aligned pointer is an AtomicUsize.
-    let word = unsafe { (!word.is_null()).then(|| AtomicUsize::from_ptr(word.cast())) }?;
+    // A thread that ended by the bare system call cleared nothing, and its stack may be gone.
+    if word.is_null() || !os::is_readable(word.addr()) {
+        return None;
+    }
+    // SAFETY: a thread clears `thread_word` under `closing` before its word goes; one that does not was just looked
+    // for. An aligned pointer is an AtomicUsize.
+    let word = unsafe { AtomicUsize::from_ptr(word.cast()) };
     Some(Gate { word, open: (&raw const *heap).addr(), closed: (&raw const DETOUR).addr() })
 }
 

@@ -1,14 +1,18 @@
 //! Blocks that are not this pool's: device memory, recorded in the same segment as the host's.
 //!
-//! The device pools decide which of their blocks are sampled, and find the record again when such a block is freed. Here the
-//! stack is captured, and the block is written into the live table and into the totals of its stack.
+//! The device pools decide which of their blocks are sampled, and find the record again when such a block is freed.
+//! Here the stack is captured, and the block is written into the live table and into the totals of its stack.
 
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use poolscope_wire::trace::DeviceEvent;
 
 use crate::registry::{self, Entry};
 use crate::sampler;
 use crate::settings;
+use crate::tracer;
 
+pub use poolscope_wire::holders::Sampled;
 pub use poolscope_wire::kind;
 pub use sampler::UNRECORDED;
 
@@ -26,6 +30,29 @@ pub struct Block {
     pub device: u32,
     /// [`kind::DEVICE`] or [`kind::PINNED`].
     pub kind: u16,
+}
+
+/// A block of device memory of which a trace is told.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Told {
+    /// Where it lies, as the device knows it.
+    pub address: u64,
+    /// Bytes that the program asks for; nothing where it is freed.
+    pub size: u64,
+    /// Handle of the stream that it is allocated or freed on.
+    pub stream: u64,
+    /// Number of the device.
+    pub device: u32,
+    /// [`kind::DEVICE`] or [`kind::PINNED`].
+    pub kind: u16,
+}
+
+impl Told {
+    fn event(&self, size: Option<u64>) -> DeviceEvent {
+        let Told { address, stream, device, kind, .. } = *self;
+        DeviceEvent { kind, device, address, stream, size, slot: 0 }
+    }
 }
 
 /// What a pool of device memory says of itself.
@@ -51,11 +78,11 @@ pub struct State<'a> {
 pub const HOLDER_FRAMES: usize = 32;
 
 /// A stack whose blocks hold memory of a device, as the samples estimate it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Holder {
-    /// Bytes that are in use.
-    pub bytes: u64,
+    /// Bytes that are in use, as the pool counts blocks.
+    pub sampled: Sampled,
     /// Blocks that are in use, in units of 1/65536.
     pub objects: u64,
     /// How many of `frames` there are.
@@ -66,7 +93,7 @@ pub struct Holder {
 
 impl Holder {
     /// Holds nothing.
-    pub const EMPTY: Holder = Holder { bytes: 0, objects: 0, depth: 0, frames: [0; HOLDER_FRAMES] };
+    pub const EMPTY: Holder = Holder { sampled: Sampled::NONE, objects: 0, depth: 0, frames: [0; HOLDER_FRAMES] };
 
     /// The return addresses that there are.
     pub fn frames(&self) -> &[u64] {
@@ -77,7 +104,11 @@ impl Holder {
 /// Mean bytes between two samples for the calling thread: 1 where every allocation is to be recorded.
 pub fn period() -> u64 {
     match registry::enter() {
-        Entry::Heap(entered) if sampler::records_all(entered.heap) => 1,
+        Entry::Heap(entered) => {
+            // As in [`publish`]: a program that allocates comes by here at each sample.
+            tracer::poll(entered.slow);
+            if sampler::records_all(entered.heap) { 1 } else { sampler::period() }
+        }
         _ => sampler::period(),
     }
 }
@@ -120,16 +151,61 @@ pub fn detach(place: u32) {
 /// Publishes what a pool says of itself.
 pub fn publish(place: u32, state: &State<'_>) {
     if let Entry::Heap(entered) = registry::enter() {
+        // Nobody else may look, where the host's memory comes from another allocator.
+        tracer::poll(entered.slow);
         sampler::publish_device(&entered, place, state);
     }
 }
 
-/// The stacks whose blocks hold the most bytes of a device's memory ([`kind::DEVICE`] or [`kind::PINNED`]), the largest first.
-/// Returns how many of `into` were filled.
-pub fn holders(device: u32, kind: u16, into: &mut [Holder]) -> usize {
+/// Says what a pool has given out now: with each sample, so that readers find that and the records as of one moment.
+pub fn count(place: u32, in_use: u64) {
+    if let Entry::Heap(entered) = registry::enter() {
+        sampler::count_device(&entered, place, in_use);
+    }
+}
+
+/// The stacks whose blocks hold the most bytes of a device's memory ([`kind::DEVICE`] or [`kind::PINNED`]), the largest
+/// first, and in `all` what all stacks hold. Returns how many of `into` were filled.
+pub fn holders(device: u32, kind: u16, all: &mut Sampled, into: &mut [Holder]) -> usize {
     match registry::enter() {
-        Entry::Heap(entered) => sampler::device_holders(&entered, device, kind, into),
+        Entry::Heap(entered) => sampler::device_holders(&entered, device, kind, all, into),
         _ => 0,
+    }
+}
+
+/// Has the bit [`TOLD`](poolscope_wire::trace::TOLD) set in a pool's word while its blocks are to be told, by
+/// [`trace_allocated`] and [`trace_freed`]. False if there are too many pools.
+///
+/// # Safety
+/// The word stays where it is until [`unwatch`].
+pub unsafe fn watch(word: *const AtomicU64) -> bool {
+    match registry::enter() {
+        // SAFETY: the caller's.
+        Entry::Heap(entered) => unsafe { tracer::add_pool(entered.slow, word) },
+        _ => false,
+    }
+}
+
+/// Leaves the word alone from now on.
+pub fn unwatch(word: *const AtomicU64) {
+    if let Entry::Heap(entered) = registry::enter() {
+        tracer::remove_pool(entered.slow, word);
+    }
+}
+
+/// Tells of a block that was allocated, with the calling thread's stack, if a recorder listens.
+#[inline(never)]
+pub fn trace_allocated(block: &Told) {
+    if let Entry::Heap(entered) = registry::enter() {
+        tracer::device(entered.heap, entered.slow, block.event(Some(block.size)));
+    }
+}
+
+/// Tells of a block that is about to be freed, if a recorder listens.
+#[inline(never)]
+pub fn trace_freed(block: &Told) {
+    if let Entry::Heap(entered) = registry::enter() {
+        tracer::device(entered.heap, entered.slow, block.event(None));
     }
 }
 
@@ -150,11 +226,11 @@ pub(crate) fn scope_changed() {
     }
 }
 
-/// What [`Table`] looks like: a change of it, of [`Block`] or of [`Holder`] is a new version.
-pub const TABLE_VERSION: u32 = 2;
+/// What [`Table`] looks like: a change of it, of [`Block`], of [`Told`] or of [`Holder`] is a new version.
+pub const TABLE_VERSION: u32 = 4;
 
-/// The functions above for another library of the process, which then records in this one's segment. `libpoolscope.so` hands it
-/// out by `poolscope_device_table`.
+/// The functions above for another library of the process, which then records in this one's segment. `libpoolscope.so`
+/// hands it out by `poolscope_device_table`.
 #[repr(C)]
 pub struct Table {
     /// [`TABLE_VERSION`].
@@ -176,7 +252,17 @@ pub struct Table {
     /// [`on_scope`].
     pub on_scope: extern "C" fn(extern "C" fn()),
     /// [`holders`]: the slice as its beginning and its length.
-    pub holders: unsafe extern "C" fn(u32, u16, *mut Holder, usize) -> usize,
+    pub holders: unsafe extern "C" fn(u32, u16, &mut Sampled, *mut Holder, usize) -> usize,
+    /// [`watch`].
+    pub watch: unsafe extern "C" fn(*const AtomicU64) -> bool,
+    /// [`unwatch`].
+    pub unwatch: extern "C" fn(*const AtomicU64),
+    /// [`trace_allocated`].
+    pub trace_allocated: extern "C" fn(&Told),
+    /// [`trace_freed`].
+    pub trace_freed: extern "C" fn(&Told),
+    /// [`count`].
+    pub count: extern "C" fn(u32, u64),
 }
 
 /// [`State`], as C can have it.
@@ -242,10 +328,17 @@ pub static TABLE: Table = Table {
     publish: table::publish,
     on_scope: table::on_scope,
     holders: table::holders,
+    watch: table::watch,
+    unwatch: table::unwatch,
+    trace_allocated: table::trace_allocated,
+    trace_freed: table::trace_freed,
+    count: table::count,
 };
 
 mod table {
-    use super::{Block, Holder, StateParts};
+    use core::sync::atomic::AtomicU64;
+
+    use super::{Block, Holder, Sampled, StateParts, Told};
 
     pub(super) extern "C" fn period() -> u64 {
         super::period()
@@ -279,8 +372,35 @@ mod table {
         super::on_scope(f);
     }
 
-    pub(super) unsafe extern "C" fn holders(device: u32, kind: u16, into: *mut Holder, most: usize) -> usize {
+    pub(super) unsafe extern "C" fn holders(
+        device: u32,
+        kind: u16,
+        all: &mut Sampled,
+        into: *mut Holder,
+        most: usize,
+    ) -> usize {
         // SAFETY: the caller hands over a slice in two parts.
-        super::holders(device, kind, unsafe { core::slice::from_raw_parts_mut(into, most) })
+        super::holders(device, kind, all, unsafe { core::slice::from_raw_parts_mut(into, most) })
+    }
+
+    pub(super) extern "C" fn count(place: u32, in_use: u64) {
+        super::count(place, in_use);
+    }
+
+    pub(super) unsafe extern "C" fn watch(word: *const AtomicU64) -> bool {
+        // SAFETY: the caller's.
+        unsafe { super::watch(word) }
+    }
+
+    pub(super) extern "C" fn unwatch(word: *const AtomicU64) {
+        super::unwatch(word);
+    }
+
+    pub(super) extern "C" fn trace_allocated(block: &Told) {
+        super::trace_allocated(block);
+    }
+
+    pub(super) extern "C" fn trace_freed(block: &Told) {
+        super::trace_freed(block);
     }
 }

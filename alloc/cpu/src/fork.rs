@@ -4,21 +4,31 @@
 //! them go. Two things have to be told apart:
 //!
 //! - **The C library's list of streams.** Its `fork` locks that list after every handler has run. A thread in
-//!   `fflush(NULL)` holds it and waits for one stream, whose thread waits in `malloc` for the pool: with the pool's locks
-//!   taken, the list could not be had any more. So its lock, which the same thread may take twice, comes first here.
+//!   `fflush(NULL)` holds it and waits for one stream, whose thread waits in `malloc` for the pool: with the pool's
+//!   locks taken, the list could not be had any more. So its lock, which the same thread may take twice,
+//!   comes first here.
 //! - **A signal handler that forks.** If it interrupted this thread in the slow path, the thread has some of the locks
-//!   itself, and the child has it, too: it goes on where the handler returns. Nothing is taken then.
+//!   itself, and the child has them, too: it goes on where the handler returns. Those are left as they are, and the
+//!   others taken. One of another thread that waits for a lock of this one can't be had:
+//!   then the child finds it locked.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use crate::thread_cache::{BUSY, DYING, EMPTY, Heap};
-use crate::{central_cache, hardened, os, page_heap, registry, sampler, scavenger, thread_pointer, tracer};
+use crate::spin_lock::SlowPath;
+use crate::thread_cache::{BUSY, Heap};
+use crate::{
+    census, central_cache, detour, hardened, os, page_heap, registry, sampler, scavenger, thread_pointer, tracer,
+};
 
 /// The thread that has the locks, by the address of its errno, which is the same in the child; null if none has.
 static HOLDER: AtomicPtr<c_int> = AtomicPtr::new(core::ptr::null_mut());
 /// That thread's heap.
 static HEAP: AtomicPtr<Heap> = AtomicPtr::new(core::ptr::null_mut());
+/// Whether a signal handler forks that interrupted its thread in the slow path.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// So long such a fork waits for the locks of other threads.
+const PATIENCE_NS: u64 = 1_000_000_000;
 /// Forks of signal handlers that interrupted that thread meanwhile.
 static NESTED: AtomicU32 = AtomicU32::new(0);
 
@@ -35,24 +45,45 @@ fn this_thread() -> *mut c_int {
 
 unsafe extern "C" fn before() {
     let heap = thread_pointer::get();
-    if heap.cast_const() == &raw const BUSY {
-        if HOLDER.load(Ordering::Relaxed) == this_thread() {
-            NESTED.store(NESTED.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        }
+    let interrupted = heap.cast_const() == &raw const BUSY;
+    if interrupted && HOLDER.load(Ordering::Relaxed) == this_thread() {
+        NESTED.store(NESTED.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        return;
+    }
+    // What a fork is about to take or to let go is that fork's.
+    if interrupted && scavenger::is_locked_for_fork() {
         return;
     }
     thread_pointer::set((&raw const BUSY).cast_mut());
-    streams::lock();
-    scavenger::lock_for_fork();
-    registry::lock_for_fork();
-    poolscope_capture::fork_prepare();
-    tracer::lock_for_fork();
-    hardened::lock_for_fork();
-    sampler::lock_for_fork();
-    central_cache::lock_for_fork();
-    page_heap::lock_for_fork();
+    if interrupted {
+        let end = os::clock_ns(libc::CLOCK_MONOTONIC) + PATIENCE_NS;
+        let is_over = || os::clock_ns(libc::CLOCK_MONOTONIC) > end;
+        if !(lock_outer(is_over) && lock_inner(is_over)) {
+            return unlock();
+        }
+    } else {
+        streams::lock();
+        lock_outer(|| false);
+        poolscope_capture::fork_prepare();
+        lock_inner(|| false);
+    }
+    INTERRUPTED.store(interrupted, Ordering::Relaxed);
     HEAP.store(heap, Ordering::Relaxed);
     HOLDER.store(this_thread(), Ordering::Relaxed);
+}
+
+/// Takes the locks under which captures may run, and those below them. False if `is_over` says so before.
+fn lock_outer(is_over: impl Fn() -> bool) -> bool {
+    scavenger::lock_for_fork(&is_over) && registry::lock_for_fork(is_over)
+}
+
+fn lock_inner(is_over: impl Fn() -> bool) -> bool {
+    tracer::lock_for_fork(&is_over)
+        && hardened::lock_for_fork(&is_over)
+        && sampler::lock_for_fork(&is_over)
+        && census::lock_for_fork(&is_over)
+        && central_cache::lock_for_fork(&is_over)
+        && page_heap::lock_for_fork(is_over)
 }
 
 /// Whether this fork took the locks; if so, they are about to be let go.
@@ -72,6 +103,7 @@ fn took_locks() -> bool {
 fn unlock() {
     page_heap::unlock_after_fork();
     central_cache::unlock_after_fork();
+    census::unlock_after_fork();
     sampler::unlock_after_fork();
     hardened::unlock_after_fork();
     tracer::unlock_after_fork();
@@ -82,7 +114,9 @@ fn unlock() {
 unsafe extern "C" fn after_in_parent() {
     if took_locks() {
         let heap = HEAP.load(Ordering::Relaxed);
-        poolscope_capture::fork_parent();
+        if !INTERRUPTED.load(Ordering::Relaxed) {
+            poolscope_capture::fork_parent();
+        }
         unlock();
         streams::unlock();
         thread_pointer::set(heap);
@@ -93,17 +127,23 @@ unsafe extern "C" fn after_in_child() {
     sampler::disown_segment();
     registry::forget_other_threads();
     scavenger::forget();
+    census::begin_child();
     if took_locks() {
-        poolscope_capture::fork_child();
-        let heap = HEAP.load(Ordering::Relaxed);
-        if heap.cast_const() != &raw const EMPTY && heap.cast_const() != &raw const DYING {
-            // SAFETY: a thread with any other value has a heap.
-            unsafe { (*thread_pointer::home()).thread_id.set(os::thread_id()) };
+        if !INTERRUPTED.load(Ordering::Relaxed) {
+            poolscope_capture::fork_child();
         }
         unlock();
-        tracer::forget();
+        // SAFETY: the preparation put `BUSY` there, and the word is set anew below.
+        tracer::forget(unsafe { SlowPath::in_fork() });
         streams::forget();
-        thread_pointer::set(heap);
+        // SAFETY: a thread's word is always a heap, and heaps are never unmapped.
+        let heap = unsafe { &*HEAP.load(Ordering::Relaxed) };
+        if heap.is_a_threads.get() {
+            // The word of the heap's own thread, which is the one that forked.
+            detour::leave(heap);
+        } else {
+            thread_pointer::set((&raw const *heap).cast_mut());
+        }
     }
 }
 

@@ -15,7 +15,9 @@ use crate::slab::{Slab, owner};
 use crate::spin_lock::SlowPath;
 use crate::thread_cache::Heap;
 use crate::transfer_cache::{self, Batch};
-use crate::{central_cache, detour, hardened, hooks, large, malloc, reentrant, sampler, thread_pointer, tracer};
+use crate::{
+    census, central_cache, detour, hardened, hooks, large, malloc, reentrant, sampler, thread_pointer, tracer,
+};
 
 /// Frees a block. Null is allowed; errno is kept.
 ///
@@ -139,8 +141,8 @@ extern "C" fn free_slow(p: *mut u8) {
     }
 }
 
-/// The slow path's own fast path: a block of another heap's slab joins those of the same slab that this thread has freed
-/// before. False if it is anything else.
+/// The slow path's own fast path: a block of another heap's slab joins those of the same slab that this thread has
+/// freed before. False if it is anything else.
 #[inline(always)]
 fn gather(p: *mut u8) -> bool {
     let Some(page) = arena::fast_page_of(p) else { return false };
@@ -177,7 +179,13 @@ fn free_unhooked(p: *mut u8) {
 
 /// A free of the slow path that nobody is told of.
 pub fn free_unseen(p: *mut u8) {
-    match registry::enter() {
+    let entry = registry::enter();
+    if let Entry::Heap(entered) = &entry
+        && detour::is_on()
+    {
+        entered.heap.unvisit();
+    }
+    match entry {
         Entry::Heap(entered) if hardened::is_on() => hardened::free(entered.slow, Some(entered.heap), p),
         Entry::NoMemory(entered) if hardened::is_on() => hardened::free(entered.slow, None, p),
         Entry::Heap(entered) => free_dispatch(entered.slow, Some(entered.heap), BlockPtr::new(p)),
@@ -200,6 +208,12 @@ pub fn free_dispatch(slow: SlowPath, heap: Option<&'static Heap>, block: BlockPt
             }
             _ => {
                 check_start(slab, block);
+                if let Some(heap) = heap
+                    && tag == heap.tag() + owner::MEDIUM
+                    && census::is_counting()
+                {
+                    return heap.free_medium(slow, slab.class.get(), block);
+                }
                 free_batch(slow, heap, Batch::of(block));
             }
         },
@@ -251,7 +265,9 @@ pub fn free_batch(slow: SlowPath, heap: Option<&'static Heap>, batch: Batch) {
                             heap.count_frees(slab.class.get(), batch.count);
                         }
                         // SAFETY: the slab is this heap's.
-                        if unsafe { slab.push_batch(batch) } {
+                        let due = unsafe { slab.push_batch(batch) };
+                        heap.count_freed(slab, batch.count);
+                        if due {
                             heap.on_countdown(slow, slab);
                         }
                     }

@@ -1,22 +1,23 @@
 //! Where never used pages come from: the unused ends of arenas.
 //!
-//! The first reservation has `POOLSCOPE_ARENA` bytes if the system allows it, less under `ulimit -v` or valgrind; when an
-//! arena is used up, another one is reserved. A process that limits its own address space gives back what it has only
-//! reserved.
+//! The first reservation has `POOLSCOPE_ARENA` bytes if the system allows it, less under `ulimit -v` or valgrind; when
+//! an arena is used up, another one is reserved. A process that limits its own address space gives back what it has
+//! only reserved.
 //!
-//! Pages are taken in the order of their addresses and made usable a step ahead, so that the kernel sees few calls and few
-//! mappings:
+//! Pages are taken in the order of their addresses and made usable a step ahead, so that the kernel sees few calls and
+//! few mappings:
 //!
-//! - **Transparent huge pages** are asked for behind the first [`PLAIN`] bytes. A heap grows by the parts of huge pages that it
-//!   never touches: one at its end, and those in slabs that are not cut up yet, about a twentieth of what lies in huge pages.
-//!   A small heap is spared both.
-//! - **Explicit huge pages** take the place of reserved pages from the arena's start on, until the system has no more. They
-//!   are pinned: were they given back, nobody would promise that there is one when they are touched again, and the program
-//!   would end by `SIGBUS`. So they have a number of their own ([`Number`]), and are joined with nothing else.
-//! - **NUMA nodes** that memory is taken from by the thread that asks have a lane each. The lanes' ends are parts of one arena,
-//!   so that the fast path's one compare finds the blocks of all.
+//! - **Transparent huge pages** are asked for behind the first [`PLAIN`] bytes. A heap grows by the parts of huge pages
+//!   that it never touches: one at its end, and those in slabs that are not cut up yet, about a twentieth of what lies
+//!   in huge pages. A small heap is spared both.
+//! - **Explicit huge pages** take the place of reserved pages from the arena's start on, until the system has no more.
+//!   They are pinned: were they given back, nobody would promise that there is one when they are touched again, and the
+//!   program would end by `SIGBUS`. So they have a number of their own ([`Number`]), and are joined with nothing else.
+//! - **NUMA nodes** that memory is taken from by the thread that asks have a lane each. The lanes' ends are parts of
+//!   one arena, so that the fast path's one compare finds the blocks of all.
 
 use crate::arena::{Number, PAGE};
+use crate::lean;
 use crate::placement::Ground;
 use crate::settings::Huge;
 use crate::slab::Slab;
@@ -25,7 +26,8 @@ use crate::system::{Explicit, HUGE_PAGE, System};
 
 const GIB: usize = 1 << 30;
 /// Sizes to try, largest first, after the size that was asked for.
-const LADDER: [usize; 9] = [256 * GIB, 64 * GIB, 16 * GIB, 4 * GIB, GIB, GIB / 4, GIB / 16, GIB / 64, GIB / 256];
+const LADDER: [usize; 10] =
+    [256 * GIB, 64 * GIB, 16 * GIB, 4 * GIB, GIB, GIB / 4, GIB / 16, GIB / 64, GIB / 256, GIB / 1024];
 
 /// Pages of a huge page.
 pub const HUGE_PAGES: usize = HUGE_PAGE / PAGE;
@@ -37,8 +39,10 @@ const SHARE_MIN: usize = 16 << 20;
 pub const PLAIN: usize = 64 << 20;
 
 /// Pages that are made usable at once, at least and at most; between them, as many as there are already.
-const COMMIT_MIN: usize = (4 << 20) / PAGE;
+const COMMIT_MIN: usize = (1 << 20) / PAGE;
 const COMMIT_MAX: usize = GIB / PAGE;
+/// At most this part of a limit of data is made usable ahead.
+const COMMIT_SHARE: usize = 32;
 
 /// The unused end of an arena, or of a lane's part of one. Of two ends the larger is kept.
 pub struct Frontier {
@@ -77,6 +81,11 @@ impl Taken {
     const NOTHING: Taken = Taken { span: None, free: None };
 }
 
+/// Once a process has limited itself, the next arena is small, so that it need not give back addresses again; each one
+/// after it may have so many times as many, for the limit may be gone by then.
+const AFTER_LIMIT_GROWTH: usize = 4;
+const AFTER_LIMIT_MIN: usize = GIB / 1024;
+
 /// A reserved range.
 struct Reserved {
     base: usize,
@@ -88,7 +97,7 @@ impl Reserved {
     fn new<S: System>(ground: &mut Ground<S>, need: usize) -> Option<Reserved> {
         let wanted = arena_size(ground.arena_bytes, ground.arenas);
         let bigger = need.checked_next_multiple_of(wanted.min(GIB)).unwrap_or(need);
-        let largest = largest_arena(ground.system.address_space_limit());
+        let largest = largest_arena(ground.system.address_space_limit()).min(ground.next_arena);
         let sizes = [wanted].into_iter().chain(LADDER.into_iter().filter(|&len| len < wanted));
         let sizes = sizes.filter(|&len| len >= need).chain([bigger]).filter(|&len| len <= largest);
         for len in sizes.chain([need]) {
@@ -108,6 +117,7 @@ impl Reserved {
                 }
             }
             ground.arenas += 1;
+            ground.next_arena = ground.next_arena.saturating_mul(AFTER_LIMIT_GROWTH);
             stats::add(TierCounter::SystemReserved, len as u64);
             if ground.huge == Huge::Off {
                 stats::add(TierCounter::SystemCalls, 1);
@@ -139,8 +149,8 @@ fn largest_arena(limit: usize) -> usize {
     limit / 4
 }
 
-/// Bytes of arena number `arena` if there is room, where the first one has `first`: each has twice as many as the one before,
-/// so that the table of arenas is long enough, up to what is reserved when nobody asks for less.
+/// Bytes of arena number `arena` if there is room, where the first one has `first`: each has twice as many as the one
+/// before, so that the table of arenas is long enough, up to what is reserved when nobody asks for less.
 fn arena_size(first: usize, arena: u32) -> usize {
     first.saturating_mul(1 << arena.min(16)).min(first.max(LADDER[0]))
 }
@@ -212,11 +222,12 @@ impl Frontier {
         fits
     }
 
-    /// Gives the addresses back that are reserved and were never made usable, if an address space of `limit` bytes has no
+    /// Gives the addresses back that are reserved and that nobody has had, if an address space of `limit` bytes has no
     /// place for them. The arena ends there.
     pub fn fit<S: System>(&mut self, ground: &mut Ground<S>, limit: usize) {
-        if self.reserved > self.committed && (self.reserved - self.first) * PAGE > largest_arena(limit) {
+        if self.reserved > self.next_page && (self.reserved - self.first) * PAGE > largest_arena(limit) {
             self.close(ground);
+            ground.next_arena = (largest_arena(limit) / 2).max(AFTER_LIMIT_MIN);
         }
     }
 
@@ -233,7 +244,20 @@ impl Frontier {
         };
         // SAFETY: the range is the arena's.
         unsafe { ground.bind(reserved.base as *mut u8, reserved.len, lane) };
-        Some(Frontier::of(ground, &reserved, number, lane, reserved.table(), reserved.len / PAGE))
+        let frontier = Frontier::of(ground, &reserved, number, lane, reserved.table(), reserved.len / PAGE);
+        let front = frontier.front();
+        stats::add(TierCounter::SystemCalls, 1);
+        // SAFETY: the table is the arena's, and nobody has written to it.
+        if front > 0 && !unsafe { ground.system.make_readable(reserved.base as *mut u8, front) } {
+            frontier.give_back(ground);
+            return None;
+        }
+        Some(frontier)
+    }
+
+    /// Bytes at the table's start that are only ever read: descriptors of the table's own pages, and of other lanes'.
+    fn front(&self) -> usize {
+        self.first * size_of::<Slab>() / 4096 * 4096
     }
 
     /// Reserves one arena for all of these lanes. Whether it worked.
@@ -391,6 +415,8 @@ impl Frontier {
             return false;
         }
         let step = (self.committed - self.first).clamp(COMMIT_MIN, COMMIT_MAX);
+        // What is made usable ahead of a limit of data is missing to the program's own mappings.
+        let step = step.min(ground.system.data_limit() / PAGE / COMMIT_SHARE);
         // A limit of data or of all memory in the system may leave room for what is needed and for no more.
         self.commit_up_to(ground, need.max(self.committed + step).min(self.pages)) || self.commit_up_to(ground, need)
     }
@@ -400,8 +426,9 @@ impl Frontier {
             return false;
         }
         stats::add(TierCounter::SystemCalls, 2);
+        let (from, len) = (self.address(self.committed), (wanted - self.committed) * PAGE);
         // SAFETY: the pages are this arena's, and nobody has them yet.
-        if !unsafe { ground.system.commit(self.address(self.committed), (wanted - self.committed) * PAGE) } {
+        if !lean::is_on() && !unsafe { ground.system.commit(from, len) } {
             return false;
         }
         self.committed = wanted;
@@ -440,7 +467,7 @@ impl Frontier {
     /// Makes the descriptors of the pages before `pages` usable, and that of the page behind them, which the page heap
     /// looks at when it searches a span's neighbours.
     fn commit_table<S: System>(&self, ground: &Ground<S>, pages: usize) -> bool {
-        let from = if self.shared { self.first * size_of::<Slab>() / 4096 * 4096 } else { 0 };
+        let from = self.front();
         let len = self.table_bytes(pages) - from;
         // SAFETY: the table is this arena's; what is usable already stays as it is.
         unsafe { ground.system.commit((self.number.base() + from) as *mut u8, len) }
@@ -460,24 +487,27 @@ impl Frontier {
         };
         span.pages.set(pages as u32);
         self.next_page += pages;
+        self.number.set_used(self.first, self.next_page, self.committed);
         stats::add(TierCounter::SystemUsed, (pages * PAGE) as u64);
         stats::add(TierCounter::MetadataBytes, (pages * size_of::<Slab>()) as u64);
         span
     }
 
-    /// Gives back what is reserved and was never made usable.
+    /// Gives back what is reserved and nobody has: also what was made usable ahead.
     fn close<S: System>(&mut self, ground: &mut Ground<S>) {
-        let table = self.table_bytes(self.committed);
-        let behind = (self.reserved - self.committed) * PAGE;
-        // SAFETY: the pages behind the last usable one and, where no other lane has them, the descriptors behind theirs are
-        // the arena's, and nobody has had them.
+        let end = self.next_page.max(self.pinned);
+        let table = self.table_bytes(end);
+        let behind = (self.reserved - end) * PAGE;
+        // SAFETY: the pages behind the last one that was taken and, where no other lane has them, the descriptors
+        // behind theirs are the arena's, and nobody has had them.
         unsafe {
-            ground.system.unmap(self.address(self.committed), behind);
+            ground.system.unmap(self.address(end), behind);
             if !self.shared && self.table * PAGE > table {
                 ground.system.unmap((self.number.base() + table) as *mut u8, self.table * PAGE - table);
             }
         }
-        (self.pages, self.reserved) = (self.committed, self.committed);
+        (self.pages, self.reserved, self.committed, self.advised) = (end, end, end, self.advised.min(end));
+        self.publish();
         stats::add(TierCounter::SystemCalls, 2);
         stats::sub(TierCounter::SystemReserved, behind as u64);
     }

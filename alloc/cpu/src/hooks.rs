@@ -1,12 +1,12 @@
 //! Hooks: functions of the program's that see every allocation and every free, before and after it.
 //!
-//! There may be any number, each with a context of its own; each can go while other threads allocate. While there is one,
-//! every call takes the slow path ([`crate::detour`]); without one, the fast path has no instruction for it. A hook may
-//! allocate and free: what it does so itself is reported to nobody. It must not unwind.
+//! There may be any number, each with a context of its own; each can go while other threads allocate. While there is
+//! one, every call takes the slow path ([`crate::detour`]); without one, the fast path has no instruction for it. A
+//! hook may allocate and free: what it does so itself is reported to nobody. It must not unwind.
 //!
-//! A `realloc` is reported as the allocation of the new block and the free of the old one, also where it stays in place.
-//! Not reported are what the pool needs for itself, what a signal handler does that interrupted the pool, and what the
-//! last destructors of a thread do after the pool's own has run.
+//! A `realloc` is reported as the allocation of the new block and the free of the old one, also where it stays in
+//! place. Not reported are what the pool needs for itself, what a signal handler does that interrupted the pool, and
+//! what the last destructors of a thread do after the pool's own has run.
 
 mod place;
 
@@ -15,6 +15,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use place::Place;
+pub use poolscope_wire::Moment;
 
 use crate::detour::{self, Reason};
 use crate::os;
@@ -23,27 +24,13 @@ use crate::spin_lock::SpinLock;
 use crate::thread_cache::{DYING, EMPTY, Heap};
 use crate::thread_pointer;
 
-/// When a hook is called.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Moment {
-    /// Before an allocation: `block` is null.
-    BeforeAlloc = 0,
-    /// After it: `block` is null if there was no memory.
-    AfterAlloc = 1,
-    /// Before a free: the block can still be read.
-    BeforeFree = 2,
-    /// After it: `block` is a number only.
-    AfterFree = 3,
-}
-
 /// What a hook is told.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Event {
     /// When this is.
     pub moment: Moment,
-    /// The block.
+    /// The block; null before an allocation, and after one that found no memory.
     pub block: *mut u8,
     /// Allocations: bytes asked for. Frees: bytes that the block holds.
     pub size: usize,
@@ -102,8 +89,8 @@ fn add_chunk() -> bool {
     })
 }
 
-/// Removes a hook. When this returns, no thread is in it and none will be, unless it was called from a hook: then only the
-/// second holds. False if there is no such hook.
+/// Removes a hook. When this returns, no thread is in it and none will be, unless it was called from a hook: then only
+/// the second holds. False if there is no such hook.
 pub fn remove_hook(id: HookId) -> bool {
     let Some((_, place)) = places().find(|(at, _)| *at == id.0 >> 32) else { return false };
     {

@@ -5,26 +5,31 @@
 //! with the pool is the slow path, where it waits for the collector.
 //!
 //! 1. The thread's fast path is closed ([`crate::detour::take_from_sleeper`]).
-//! 2. *Then* the kernel says that the thread is blocked in a system call (`/proc/self/task/TID/syscall`). There is no
+//! 2. *Then* the kernel says that the thread is blocked in a system call ([`sleep`]). There is no
 //!    system call in the fast path: the thread is not in the middle of it, and when it goes on it finds it closed.
 //!    In `vfork` and its like a child has the thread's memory meanwhile: those do not count.
-//! 3. Only a signal handler can have interrupted a fast path and be the one that is blocked. So a stack that has the
-//!    return address of a signal handler on it is left alone.
+//! 3. Only a signal handler can have interrupted a fast path and be the one that is blocked. So the thread's stack is
+//!    searched for registers that lead back into the pool ([`signal_frames`]), and the kernel is asked once more: the
+//!    thread must not have been awake since.
 //! 4. The word must still say that the path is closed (a thread in the slow path has another one there) and the heap
 //!    must not be pinned. Then its cache goes back, and the path stays closed: the thread opens it itself.
 //!
-//! Threads are asked after only if they have not been in the slow path between two looks, `POOLSCOPE_GC_MS` apart: whoever
-//! allocates is there every few dozen blocks. Without `/proc`, or where it is not the kernel's own (valgrind, qemu), nothing
-//! is collected.
+//! Threads are asked after only if they have not been in the slow path between two looks, `POOLSCOPE_GC_MS` apart:
+//! whoever allocates is there every few dozen blocks. One of which the kernel can't say enough is asked after a few
+//! times more, and then left alone until it was in the slow path again. Without `/proc`, or where it is not the
+//! kernel's own (valgrind, qemu), nothing is collected.
+
+mod signal_frames;
+mod sleep;
 
 use core::cell::Cell;
+use core::sync::atomic::Ordering;
 
 use crate::detour;
-use crate::message::decimal;
-use crate::os;
 use crate::registry;
 use crate::spin_lock::SlowPath;
 use crate::thread_cache::Heap;
+use sleep::State;
 
 /// What the collector knows of a heap. Zeroed memory is nothing.
 #[derive(Default)]
@@ -35,168 +40,109 @@ pub struct Idle {
     since: Cell<u64>,
     /// Its cache was given back, and its thread has not been in the slow path since.
     collected: Cell<bool>,
+    /// Times that its cache was left alone since its thread was in the slow path.
+    refusals: Cell<u8>,
 }
 
 /// A cache of fewer bytes is not worth a thread that waits for it.
 const IDLE_MIN: usize = 64 * 1024;
+/// So often a thread is asked after, each time after twice the time, before it is left alone.
+const REFUSALS_MAX: u8 = 4;
 
-/// Gives back the caches of all threads that have not allocated for `after_ms`. Whether any thread has one left.
+/// What came of a try to take a cache.
+enum Taking {
+    /// It was given back.
+    Taken,
+    /// The thread is not asleep: it may be at any moment.
+    Awake,
+    /// Nobody knows, or its thread was interrupted in the middle of the pool.
+    Refused,
+}
+
+/// Gives back the caches of all threads that have not allocated for `after_ms`. Whether any thread has one left that
+/// may be had.
 pub fn collect(slow: SlowPath, now_ms: u64, after_ms: u64) -> bool {
     let mut left = false;
-    let mut handlers = None;
     registry::for_each_heap(|heap| {
-        if registry::has_no_thread(heap) {
-            return;
+        if registry::is_a_threads_own(heap) {
+            left |= look_after(heap, now_ms, after_ms, || collect_heap(slow, heap));
         }
-        if heap.idle.collected.get() {
-            if detour::is_closed(heap) {
-                return;
-            }
-            heap.idle.collected.set(false);
-        }
-        left |= heap.idle_bytes() >= IDLE_MIN;
-        let visits = heap.visits();
-        if heap.idle.visits.replace(visits) != visits {
-            heap.idle.since.set(now_ms);
-        } else if now_ms - heap.idle.since.get() >= after_ms {
-            heap.idle.since.set(now_ms);
-            if collect_heap(slow, heap, handlers.get_or_insert_with(Handlers::installed)) {
-                heap.idle.collected.set(true);
-            }
-        }
+    });
+    registry::with_limbo(slow, |heap| {
+        left |= look_after(heap, now_ms, after_ms, || {
+            heap.retire_all(slow);
+            Taking::Taken
+        });
     });
     left
 }
 
-/// Gives back the caches of all threads that sleep, whether or not they ran a moment ago.
-pub fn collect_sleeping(slow: SlowPath) {
-    let handlers = Handlers::installed();
-    registry::for_each_heap(|heap| {
-        if !registry::has_no_thread(heap) && collect_heap(slow, heap, &handlers) {
-            heap.idle.collected.set(true);
+/// Takes a heap's cache by `take`, if its thread has not been in the slow path for long enough.
+/// Whether there is one left.
+fn look_after(heap: &Heap, now_ms: u64, after_ms: u64, take: impl FnOnce() -> Taking) -> bool {
+    let idle = &heap.idle;
+    let is_worth_it = heap.idle_bytes() >= IDLE_MIN;
+    let visits = heap.visits();
+    if idle.visits.replace(visits) != visits {
+        idle.since.set(now_ms);
+        idle.refusals.set(0);
+        idle.collected.set(false);
+        return is_worth_it;
+    }
+    if idle.collected.get() || idle.refusals.get() > REFUSALS_MAX {
+        return false;
+    }
+    if now_ms - idle.since.get() < after_ms << idle.refusals.get() {
+        return is_worth_it;
+    }
+    idle.since.set(now_ms);
+    match take() {
+        Taking::Taken => {
+            idle.collected.set(true);
+            false
         }
-    });
+        Taking::Awake => is_worth_it,
+        Taking::Refused => {
+            idle.refusals.set(idle.refusals.get() + 1);
+            is_worth_it
+        }
+    }
 }
 
-fn collect_heap(slow: SlowPath, heap: &'static Heap, handlers: &Handlers) -> bool {
-    let Some(_closing) = heap.closing.try_lock(slow) else { return false };
-    let sleeps = || sleeps_outside_handlers(heap.thread_id.get(), handlers);
-    detour::take_from_sleeper(heap, sleeps, || {
+/// Gives back the caches of all threads that sleep, whether or not they ran a moment ago.
+pub fn collect_sleeping(slow: SlowPath) {
+    registry::for_each_heap(|heap| {
+        if registry::is_a_threads_own(heap) {
+            collect_heap(slow, heap);
+        }
+    });
+    registry::with_limbo(slow, |heap| heap.retire_all(slow));
+}
+
+fn collect_heap(slow: SlowPath, heap: &'static Heap) -> Taking {
+    let Some(_closing) = heap.closing.try_lock(slow) else { return Taking::Awake };
+    if registry::end_if_gone(slow, heap) {
+        return Taking::Taken;
+    }
+    let tid = heap.thread_id.get();
+    // One that is awake need not find its fast path closed.
+    match sleep::look(tid) {
+        State::Asleep(_) => {}
+        State::Awake => return Taking::Awake,
+        State::Unknown => return Taking::Refused,
+    }
+    let sleeps_outside_of_the_pool = || {
+        let State::Asleep(sleep) = sleep::look(tid) else { return false };
+        let word = heap.thread_word.load(Ordering::Relaxed).addr();
+        !signal_frames::may_lead_into_the_pool(sleep.sp, word)
+            && matches!(sleep::look(tid), State::Asleep(still) if still == sleep)
+    };
+    let retire = || {
         let may_be_taken = !heap.pinned.get();
         if may_be_taken {
             heap.retire_all(slow);
         }
         may_be_taken
-    })
-}
-
-/// `/proc/self/task/TID/FILE`, read into `buffer`.
-fn read_task<'a>(tid: u32, file: &[u8], buffer: &'a mut [u8]) -> &'a [u8] {
-    let mut path = [0u8; 64];
-    let (digits, first) = decimal(u64::from(tid));
-    let mut len = 0;
-    for part in [&b"/proc/self/task/"[..], &digits[first..], b"/", file] {
-        path[len..len + part.len()].copy_from_slice(part);
-        len += part.len();
-    }
-    let read = core::ffi::CStr::from_bytes_until_nul(&path).map_or(0, |path| os::read_file(path, buffer));
-    &buffer[..read]
-}
-
-/// System calls during which a child may run in the caller's memory, on its stack and with its thread-local storage.
-const LENDING: [i64; 3] = [LENDING_VFORK, libc::SYS_clone, libc::SYS_clone3];
-#[cfg(target_arch = "x86_64")]
-const LENDING_VFORK: i64 = libc::SYS_vfork;
-#[cfg(not(target_arch = "x86_64"))]
-const LENDING_VFORK: i64 = libc::SYS_clone;
-
-/// Whether a thread is blocked in a system call, and no signal handler of it has interrupted anything.
-fn sleeps_outside_handlers(tid: u32, handlers: &Handlers) -> bool {
-    let mut buffer = [0; 256];
-    // "NUMBER ARG1 ... ARG6 SP PC"; "running"; "-1 SP PC" if it is blocked elsewhere (proc_pid_syscall(5)).
-    let text = read_task(tid, b"syscall", &mut buffer).trim_ascii();
-    let mut fields = text.split(|&byte| byte == b' ');
-    let number = fields.next().and_then(|number| core::str::from_utf8(number).ok()?.parse::<i64>().ok());
-    if number.is_none_or(|number| number < 0 || LENDING.contains(&number)) {
-        return false;
-    }
-    let Some(sp) = fields.nth(6).and_then(hexadecimal) else { return false };
-    handlers.are_not_on_stack(sp)
-}
-
-fn hexadecimal(text: &[u8]) -> Option<usize> {
-    let digits = core::str::from_utf8(text.strip_prefix(b"0x")?).ok()?;
-    usize::from_str_radix(digits, 16).ok()
-}
-
-/// Different return addresses of handlers: the C library has one, and what brings its own rarely more.
-const RETURNS: usize = 4;
-/// A stack is searched this far; what is deeper is left alone.
-const STACK_MAX: usize = 256 * 1024;
-
-/// Where signal handlers return to.
-struct Handlers {
-    returns: [usize; RETURNS],
-    count: usize,
-    /// There are more, or nobody knows.
-    unknown: bool,
-}
-
-/// `struct sigaction` of the kernel on x86-64.
-#[repr(C)]
-#[derive(Default)]
-struct KernelAction {
-    handler: usize,
-    flags: u64,
-    restorer: usize,
-    mask: u64,
-}
-
-impl Handlers {
-    /// Those of all handlers that are installed now.
-    fn installed() -> Handlers {
-        let mut handlers = Handlers { returns: [0; RETURNS], count: 0, unknown: !cfg!(target_arch = "x86_64") };
-        for signal in 1..=64 {
-            let mut action = KernelAction::default();
-            // SAFETY: the kernel writes the action; 8 is the size of its mask.
-            let result = unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, 0usize, &raw mut action, 8usize) };
-            if result != 0 || action.handler <= 1 {
-                continue;
-            }
-            if handlers.returns[..handlers.count].contains(&action.restorer) {
-                continue;
-            }
-            match handlers.returns.get_mut(handlers.count) {
-                Some(place) if action.restorer != 0 => {
-                    *place = action.restorer;
-                    handlers.count += 1;
-                }
-                _ => handlers.unknown = true,
-            }
-        }
-        handlers
-    }
-
-    /// Whether none of them is on the stack from `sp` up.
-    fn are_not_on_stack(&self, sp: usize) -> bool {
-        if self.unknown || self.count == 0 {
-            return !self.unknown;
-        }
-        let mut words = [0usize; 512];
-        let mut at = sp & !7;
-        while at < sp + STACK_MAX {
-            // Up to the next page's end, so that the last part of the stack is read whole.
-            let end = (at | 4095) + 1;
-            let wanted = end - at;
-            let read = os::read_own_memory(at, &mut words[..wanted / 8]);
-            if words[..read].iter().any(|word| self.returns[..self.count].contains(word)) {
-                return false;
-            }
-            if read < wanted / 8 {
-                return true;
-            }
-            at = end;
-        }
-        false
-    }
+    };
+    if detour::take_from_sleeper(heap, sleeps_outside_of_the_pool, retire) { Taking::Taken } else { Taking::Refused }
 }

@@ -2,13 +2,18 @@
 
 use core::sync::atomic::Ordering;
 
+use poolscope_capture::Caller;
+
 use crate::arena::PAGE;
+use crate::lean;
+use crate::remap::{self, Moved};
 use crate::size_class::SizeClass;
 use crate::slab::{NO_SLOT, Slab, owner};
 use crate::spin_lock::SlowPath;
 use crate::stats::{self, TierCounter};
+use crate::system::Kernel;
 use crate::thread_cache::Heap;
-use crate::{os, page_heap, sampler};
+use crate::{page_heap, sampler};
 
 /// Pages for a block of `size` bytes; `None` if no span can be so long.
 fn pages_for(size: usize) -> Option<usize> {
@@ -16,34 +21,55 @@ fn pages_for(size: usize) -> Option<usize> {
     (size <= isize::MAX as usize - PAGE && u32::try_from(pages).is_ok()).then_some(pages)
 }
 
-/// Allocates `size` bytes at a multiple of `align`; the second value tells whether they read as zero. `None` without
-/// memory.
+/// Allocates `size` bytes at a multiple of `align`, for the program's call at `caller`; the second value tells whether
+/// they read as zero. `None` without memory.
 #[cold]
-pub fn alloc(slow: SlowPath, heap: &'static Heap, size: usize, align: usize) -> Option<(*mut u8, bool)> {
-    let span = page_heap::alloc(slow, pages_for(size)?, (align / PAGE).max(1))?;
-    Some(begin(slow, heap, span, size))
+pub fn alloc(
+    slow: SlowPath,
+    heap: &'static Heap,
+    size: usize,
+    align: usize,
+    caller: &Caller,
+) -> Option<(*mut u8, bool)> {
+    let span = opened(slow, page_heap::alloc(slow, pages_for(size)?, (align / PAGE).max(1))?, size)?;
+    Some(begin(slow, heap, span, size, caller))
 }
 
-/// Allocates `size` bytes that are likely to become more. `None` without memory.
+/// Allocates `size` bytes that are likely to become more, and whether they read as zero. `None` without memory.
 #[cold]
-pub fn alloc_growing(slow: SlowPath, heap: &'static Heap, size: usize) -> Option<*mut u8> {
-    let span = page_heap::alloc_with_room(slow, pages_for(size)?)?;
-    Some(begin(slow, heap, span, size).0)
+pub fn alloc_growing(slow: SlowPath, heap: &'static Heap, size: usize) -> Option<(*mut u8, bool)> {
+    let span = opened(slow, page_heap::alloc_with_room(slow, pages_for(size)?)?, size)?;
+    Some(begin(slow, heap, span, size, &Caller::here()))
+}
+
+/// A span with `size` usable bytes. `None` without memory: it goes back.
+fn opened(slow: SlowPath, span: &'static Slab, size: usize) -> Option<&'static Slab> {
+    if lean::is_on() && !lean::open(span, 0, lean::pages_of(size)) {
+        page_heap::free(slow, span);
+        return None;
+    }
+    Some(span)
+}
+
+/// Bytes of a large block that may be used.
+pub fn usable(span: &Slab) -> usize {
+    if lean::is_on() { lean::pages_of(span.aux.get()) } else { span.bytes() }
 }
 
 /// Makes a span one block.
-fn begin(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize) -> (*mut u8, bool) {
+fn begin(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize, caller: &Caller) -> (*mut u8, bool) {
     span.class.set(SizeClass(0));
     span.aux.set(size);
     span.live_slot().set(NO_SLOT);
+    span.moved().set(0);
     span.owner.store(owner::LARGE, Ordering::Release);
     stats::add(TierCounter::LargeBytes, span.bytes() as u64);
     stats::add(TierCounter::LargeObjects, 1);
     stats::add(TierCounter::LargeAllocs, 1);
     if sampler::large_is_due(heap, span.bytes()) {
-        span.live_slot().set(sampler::sample_large(slow, heap, span.address(), size, span.bytes()));
+        span.live_slot().set(sampler::sample_large(slow, heap, span.address(), size, span.bytes(), caller));
     }
-    sampler::publish_tiers_sometimes(heap);
+    sampler::publish_tiers();
     (span.address(), span.is_zero())
 }
 
@@ -53,7 +79,7 @@ pub fn free(slow: SlowPath, span: &'static Slab, p: *mut u8) {
         crate::free::not_a_start(p, p as usize - span.address() as usize, span.bytes());
     }
     forget(slow, span);
-    page_heap::free(slow, span);
+    give_back(slow, span);
 }
 
 /// Takes a block that ends out of all books.
@@ -68,12 +94,33 @@ fn forget(slow: SlowPath, span: &'static Slab) {
     span.end_large();
 }
 
+/// Gives a span back that is no block any more. One that memory was moved to becomes like others first, if it has to.
+fn give_back(slow: SlowPath, span: &'static Slab) {
+    match span.moved().replace(0) {
+        mappings if mappings > 0 && remap::is_crowded() => page_heap::free_renewed(slow, span, mappings),
+        _ => page_heap::free(slow, span),
+    }
+}
+
 /// Changes a large block's size in place. False if there is no room behind it.
 pub fn resize_in_place(slow: SlowPath, span: &'static Slab, size: usize) -> bool {
     let Some(pages) = pages_for(size) else { return false };
-    let before = span.bytes();
-    if !page_heap::resize(slow, span, pages) {
+    let (before, usable_before) = (span.bytes(), usable(span));
+    let renew = span.moved().get() > 0 && remap::is_crowded();
+    let rest = if renew { page_heap::cut(slow, span, pages) } else { None };
+    if rest.is_none() && !page_heap::resize(slow, span, pages) {
         return false;
+    }
+    if let Some(rest) = rest {
+        page_heap::free_renewed(slow, rest, 0);
+    }
+    if lean::is_on() {
+        let usable = lean::pages_of(size);
+        if !lean::open(span, usable_before, usable) {
+            page_heap::resize(slow, span, before / PAGE);
+            return false;
+        }
+        lean::close(span, usable, usable_before.min(span.bytes()));
     }
     stats::add(TierCounter::LargeBytes, span.bytes() as u64);
     stats::sub(TierCounter::LargeBytes, before as u64);
@@ -82,19 +129,39 @@ pub fn resize_in_place(slow: SlowPath, span: &'static Slab, size: usize) -> bool
 }
 
 /// Moves a large block's memory to a new, larger block without copying it. The new block; `None` if the kernel can't,
-/// and everything is as it was.
+/// and the block is as it was.
 pub fn move_to_larger(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize) -> Option<*mut u8> {
     // A block that grows will grow again: with room behind it, in place.
     let new = page_heap::alloc_with_room(slow, pages_for(size)?)?;
-    let (p, _) = begin(slow, heap, new, size);
-    // SAFETY: both spans are in use and apart, of memory of one kind; the new one holds nothing yet.
-    if !page_heap::can_move(span, new) || !unsafe { os::move_pages(span.address(), p, span.bytes()) } {
-        free(slow, new, p);
-        return None;
+    let moved = if page_heap::can_move(slow, span, new) {
+        // SAFETY: both spans are in use and apart; the new one holds nothing yet.
+        unsafe { remap::move_pages(&Kernel, span.address(), new.address(), span.bytes()) }
+    } else {
+        Moved::No
+    };
+    match moved {
+        Moved::Yes(mappings) => {
+            let (p, _) = begin(slow, heap, new, size, &Caller::here());
+            new.moved().set(mappings);
+            forget(slow, span);
+            match span.moved().replace(0) {
+                mappings if mappings > 0 && remap::is_crowded() => page_heap::free_renewed(slow, span, mappings),
+                _ => page_heap::free_zeroed(slow, span),
+            }
+            Some(p)
+        }
+        Moved::No => {
+            page_heap::free(slow, new);
+            None
+        }
+        Moved::Lost => {
+            // Somebody else's memory may be there: it is a block that nobody frees.
+            stats::add(TierCounter::LargeBytes, new.bytes() as u64);
+            stats::add(TierCounter::LargeObjects, 1);
+            stats::add(TierCounter::LargeAllocs, 1);
+            None
+        }
     }
-    forget(slow, span);
-    page_heap::free_zeroed(slow, span);
-    Some(p)
 }
 
 /// Notes a new size of a block that stays where it is.

@@ -14,7 +14,7 @@
 //! | page heap | `page_heap.rs`, `frontier.rs`, `arena.rs` | one |
 //! | system | `system.rs`, `os.rs` | the kernel's |
 //!
-//! Locks nest in the order limbo, registry, tracer, hardened, sampler, central cache, page heap.
+//! Locks nest in the order limbo, registry, tracer, hardened, sampler, census, central cache, page heap.
 //!
 //! The crate runs inside `malloc`: no `std`, no allocation of its own, no panic, no lock held across a call into the
 //! C library, errno kept. Memory of its own comes from `mmap`.
@@ -22,6 +22,9 @@
 
 mod arena;
 mod block;
+mod bus_error;
+mod capture;
+mod census;
 mod central_cache;
 mod credentials;
 pub mod data_ptr;
@@ -35,7 +38,9 @@ mod hardened;
 pub mod hooks;
 mod idle;
 mod inbox;
+pub mod kernel_calls;
 mod large;
+mod lean;
 mod mailbox;
 mod malloc;
 mod mappings;
@@ -47,6 +52,7 @@ mod placement;
 mod raw_thread;
 mod reentrant;
 mod registry;
+mod remap;
 mod reset;
 mod sampler;
 mod scavenger;
@@ -55,6 +61,7 @@ mod segment;
 pub mod settings;
 mod size_class;
 mod slab;
+mod slot_table;
 mod spin_lock;
 mod stats;
 mod system;
@@ -64,24 +71,24 @@ mod tracer;
 mod transfer_cache;
 mod word;
 
+pub use bus_error::change_program_action;
 pub use free::{free, free_aligned, free_aligned_sized, free_sized};
-pub use malloc::{
-    malloc, malloc_aligned, malloc_aligned_keeping_errno, malloc_fast, malloc_zeroed, malloc_zeroed_aligned, realloc,
-    usable_size,
-};
+pub use malloc::{malloc, malloc_aligned, malloc_fast, malloc_zeroed, malloc_zeroed_aligned, realloc, usable_size};
 pub use message::{Message, StandardError};
-pub use os::set_errno;
+pub use os::{map as map_pages, set_errno, unmap as unmap_pages};
 pub use reset::{release_unused, reset};
 pub use scavenger::{Paused as PausedScavenger, pause as pause_scavenger};
 pub use size_class::{CLASSES, SizeClass};
 pub use stats::{TierCounter, all as counters, get as counter, read as read_stats, with_stats};
 
-/// To be called before the process limits its address space to `limit` bytes (`RLIMIT_AS`): gives back what the pool has
-/// reserved and not used, so that the limit leaves room for the program's own mappings.
+/// To be called before the process limits its address space to `limit` bytes (`RLIMIT_AS`): gives back what the pool
+/// has reserved and not used, so that the limit leaves room for the program's own mappings.
 pub fn fit_reservation(limit: usize) {
     if let registry::Entry::Heap(entered) = registry::enter() {
+        capture::fit(entered.heap, limit);
         page_heap::fit_reservation(entered.slow, limit);
         sampler::fit(entered.slow, limit);
+        hardened::fit(entered.slow, limit);
     }
 }
 

@@ -92,8 +92,8 @@ pub mod tests {
     use core::ops::Range;
     use std::vec::Vec;
 
-    /// Free blocks, each with a mark that says whether it has arrived. loom finds two threads at one mark, unless the one
-    /// handed the block to the other.
+    /// Free blocks, each with a mark that says whether it has arrived. loom finds two threads at one mark, unless the
+    /// one handed the block to the other.
     pub struct Blocks {
         memory: Vec<UnsafeCell<[usize; 2]>>,
         arrived: Vec<loom::cell::UnsafeCell<bool>>,

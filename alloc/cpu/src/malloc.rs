@@ -14,7 +14,10 @@ use crate::slab::{Slab, owner};
 use crate::spin_lock::SlowPath;
 use crate::stats::{self, TierCounter};
 use crate::thread_cache::Heap;
-use crate::{detour, free, hardened, hooks, large, reentrant, reset, sampler, thread_pointer, tracer, transfer_cache};
+use crate::{
+    detour, free, hardened, hooks, large, lean, reentrant, remap, reset, sampler, thread_pointer, tracer,
+    transfer_cache,
+};
 
 /// Allocates `size` bytes at a multiple of 16; null and `ENOMEM` without memory. A size of 0 gets a block of its own.
 #[inline(always)]
@@ -33,7 +36,8 @@ pub fn malloc(size: usize) -> *mut u8 {
     malloc_slow(size)
 }
 
-/// Passes on where it was called, which is where the program called wherever the compiler makes a jump of the call here.
+/// Passes on where it was called, which is where the program called wherever the compiler makes a jump of the call
+/// here.
 #[cfg(target_arch = "x86_64")]
 #[cold]
 #[unsafe(naked)]
@@ -47,7 +51,8 @@ extern "C" fn malloc_slow(size: usize) -> *mut u8 {
     )
 }
 
-/// Passes on where it was called, which is where the program called wherever the compiler makes a jump of the call here.
+/// Passes on where it was called, which is where the program called wherever the compiler makes a jump of the call
+/// here.
 #[cfg(target_arch = "aarch64")]
 #[cold]
 #[unsafe(naked)]
@@ -69,7 +74,8 @@ extern "C" fn malloc_slow_at(size: usize, pc: usize, sp: usize, fp: usize) -> *m
         return p;
     }
     registry::start_process();
-    if detour::is_on() { allocate_seen(size, 16, Caller { pc, sp, fp }).0 } else { allocate_unseen(size, 16).0 }
+    let caller = Caller { pc, sp, fp };
+    if detour::is_on() { allocate_seen(size, 16, &caller).0 } else { allocate_unseen(size, 16, &caller).0 }
 }
 
 /// The slow path's own fast path: a thread that frees as fast as it allocates takes its freed blocks up again.
@@ -84,15 +90,6 @@ pub fn malloc_aligned(size: usize, align: usize) -> *mut u8 {
     match malloc_aligned_fast(size, align) {
         Some(p) => p,
         None => malloc_aligned_slow(size, align),
-    }
-}
-
-/// The same, but errno is kept also without memory: what POSIX's `posix_memalign` returns is no matter of errno.
-#[inline(always)]
-pub fn malloc_aligned_keeping_errno(size: usize, align: usize) -> *mut u8 {
-    match malloc_aligned_fast(size, align) {
-        Some(p) => p,
-        None => malloc_aligned_keeping_errno_slow(size, align),
     }
 }
 
@@ -128,15 +125,6 @@ extern "C" fn malloc_aligned_slow(size: usize, align: usize) -> *mut u8 {
 fn recycle_aligned(size: usize, align: usize) -> Option<*mut u8> {
     let class = SizeClass::of_aligned(size, align)?;
     if class.is_medium() { None } else { recycle(class) }
-}
-
-#[cold]
-#[inline(never)]
-extern "C" fn malloc_aligned_keeping_errno_slow(size: usize, align: usize) -> *mut u8 {
-    match recycle_aligned(size, align) {
-        Some(p) => p,
-        None => os::keep_errno(|| allocate(size, align).0),
-    }
 }
 
 /// A block from this thread's list, if it has one: what C++'s `operator new` tries before it may have to throw.
@@ -191,24 +179,32 @@ pub fn malloc_zeroed_aligned(size: usize, align: usize) -> *mut u8 {
 fn allocate(size: usize, align: usize) -> (*mut u8, bool) {
     // Who starts the process may wait for it: then its very first allocation is told as well.
     registry::start_process();
-    if detour::is_on() { allocate_seen(size, align, Caller::here()) } else { allocate_unseen(size, align) }
+    let caller = Caller::here();
+    if detour::is_on() { allocate_seen(size, align, &caller) } else { allocate_unseen(size, align, &caller) }
 }
 
 /// An allocation of a program that is looked at, which called at `caller`.
 #[inline(always)]
-fn allocate_seen(size: usize, align: usize, caller: Caller) -> (*mut u8, bool) {
-    let allocate =
-        || if tracer::is_on() { tracer::allocate(size, align, caller) } else { allocate_unseen(size, align) };
+fn allocate_seen(size: usize, align: usize, caller: &Caller) -> (*mut u8, bool) {
+    let allocate = || {
+        if tracer::is_on() {
+            tracer::allocate(size, align, caller.pc, caller.sp, caller.fp)
+        } else {
+            allocate_unseen(size, align, caller)
+        }
+    };
     if hooks::are_on() { hooks::around_alloc(size, align, allocate, |got| got.0) } else { allocate() }
 }
 
-/// An allocation of the slow path that nobody is told of.
-pub fn allocate_unseen(size: usize, align: usize) -> (*mut u8, bool) {
+/// An allocation of the slow path that nobody is told of, for the program's call at `caller`.
+pub fn allocate_unseen(size: usize, align: usize, caller: &Caller) -> (*mut u8, bool) {
     let got = match registry::enter() {
-        Entry::Heap(entered) if hardened::is_on() => hardened::allocate(entered.heap, entered.slow, size, align),
+        Entry::Heap(entered) if hardened::is_on() => {
+            hardened::allocate(entered.heap, entered.slow, size, align, caller)
+        }
         Entry::Heap(entered) => {
             transfer_cache::take_in(entered.slow, Some(entered.heap), reentrant::WAITING.take());
-            allocate_from_tiers(entered.slow, entered.heap, size, align)
+            allocate_from_tiers(entered.slow, entered.heap, size, align, caller)
         }
         Entry::Reentrant => {
             let p = reentrant::alloc(size, align);
@@ -231,14 +227,23 @@ pub fn or_no_memory(got: Option<(*mut u8, bool)>) -> (*mut u8, bool) {
     }
 }
 
-/// A block of the tiers, and whether it is known to read as zero. `None` without memory.
-pub fn allocate_from_tiers(slow: SlowPath, heap: &'static Heap, size: usize, align: usize) -> Option<(*mut u8, bool)> {
+/// A block of the tiers for the program's call at `caller`, and whether it is known to read as zero.
+/// `None` without memory.
+pub fn allocate_from_tiers(
+    slow: SlowPath,
+    heap: &'static Heap,
+    size: usize,
+    align: usize,
+    caller: &Caller,
+) -> Option<(*mut u8, bool)> {
+    tracer::poll(slow);
     // Without the divisions of the general case: this is what every refill goes through.
     let class =
         if align <= 16 && size <= MEDIUM_MAX { Some(SizeClass::of(size)) } else { SizeClass::of_aligned(size, align) };
+    let class = class.filter(|_| !(lean::is_on() && size > lean::IN_SLABS));
     let attempt = || match class {
-        Some(class) => allocate_block(slow, heap, class, size).map(|p| (p, false)),
-        None => large::alloc(slow, heap, size, align),
+        Some(class) => allocate_block(slow, heap, class, size, caller).map(|p| (p, false)),
+        None => large::alloc(slow, heap, size, align, caller),
     };
     let mut got = attempt();
     if got.is_none() && reclaim(slow, heap, size) {
@@ -246,7 +251,7 @@ pub fn allocate_from_tiers(slow: SlowPath, heap: &'static Heap, size: usize, ali
     }
     // A slab takes up to 2 MiB. Where there is no room for one, there may still be some for the block alone.
     if got.is_none() && class.is_some_and(SizeClass::is_medium) {
-        got = large::alloc(slow, heap, size, align);
+        got = large::alloc(slow, heap, size, align, caller);
     }
     got
 }
@@ -255,25 +260,37 @@ pub fn allocate_from_tiers(slow: SlowPath, heap: &'static Heap, size: usize, ali
 /// because one of them had memory behind it. False if there is nothing, or less than `size` bytes in all.
 #[cold]
 fn reclaim(slow: SlowPath, heap: &'static Heap, size: usize) -> bool {
-    size as u64 <= stats::get(TierCounter::SystemUsed) && reset::release(slow, heap) > 0
+    // What is freed under a narrow limit of data goes back at once, and is in no span that could be counted.
+    size as u64 <= stats::get(TierCounter::SystemUsed) && (reset::release(slow, heap) > 0 || lean::is_on())
 }
 
-fn allocate_block(slow: SlowPath, heap: &'static Heap, class: SizeClass, size: usize) -> Option<*mut u8> {
+fn allocate_block(
+    slow: SlowPath,
+    heap: &'static Heap,
+    class: SizeClass,
+    size: usize,
+    caller: &Caller,
+) -> Option<*mut u8> {
     // What has no memory for a slab of sampled blocks may still have an ordinary block.
     let mut may_sample = !heap.in_sampler.get();
     loop {
         if may_sample && sampler::records_all(heap) {
-            if let Some(p) = sampler::sample_block(slow, heap, class, size) {
+            if let Some(p) = sampler::sample_block(slow, heap, class, size, caller) {
                 return Some(p);
             }
             may_sample = false;
         }
         if let Some(p) = if class.is_medium() { heap.pop_medium(class) } else { heap.pop(class) } {
+            heap.unvisit();
+            heap.count_call(class);
             return Some(p);
+        }
+        if heap.begin_next_part(class) {
+            continue;
         }
         if heap.is_sample_due(class) {
             if may_sample {
-                if let Some(p) = sampler::sample_block(slow, heap, class, size) {
+                if let Some(p) = sampler::sample_block(slow, heap, class, size, caller) {
                     return Some(p);
                 }
                 may_sample = false;
@@ -314,7 +331,11 @@ pub unsafe fn usable_size(p: *mut u8) -> usize {
 /// Bytes of the tiers' block at `p`; `None` if it is none.
 pub fn block_bytes(p: *mut u8) -> Option<usize> {
     let slab = slab_of(p)?;
-    Some(if slab.owner.load(Ordering::Relaxed) == owner::LARGE { slab.bytes() } else { slab.class.get().block() })
+    Some(if slab.owner.load(Ordering::Relaxed) == owner::LARGE {
+        large::usable(slab)
+    } else {
+        slab.class.get().block()
+    })
 }
 
 /// Changes a block's size, in place if it fits and wastes less than half; null and `ENOMEM` without memory (the
@@ -359,7 +380,7 @@ unsafe fn realloc_unseen(p: *mut u8, usable: usize, size: usize, align: usize) -
             note_size(p, size);
             return p;
         }
-        if size > MEDIUM_MAX
+        if (size > MEDIUM_MAX || lean::is_on())
             && let Some(p) = realloc_large(p, size, align)
         {
             return p;
@@ -373,23 +394,28 @@ unsafe fn realloc_unseen(p: *mut u8, usable: usize, size: usize, align: usize) -
 unsafe fn realloc_by_copy(p: *mut u8, usable: usize, size: usize, align: usize) -> *mut u8 {
     let new = if size > usable && size > MEDIUM_MAX { allocate_growing(size, align) } else { None };
     // No closure: its frame would be the standard library's, between the pool's own, which are left out of stacks.
-    let new = match new {
+    let (new, zero) = match new {
         Some(new) => new,
-        None => malloc_aligned(size, align),
+        None => (malloc_aligned(size, align), false),
     };
     if !new.is_null() {
         // SAFETY: the caller's promise; the new block holds `size` bytes.
         unsafe {
-            core::ptr::copy_nonoverlapping(p, new, size.min(usable));
+            if usable < MOVE_MIN || lean::is_on() {
+                core::ptr::copy_nonoverlapping(p, new, size.min(usable));
+            } else {
+                remap::copy(p, new, size.min(usable), zero);
+            }
             free::free(p);
         }
     }
     new
 }
 
-/// A large block for one that has outgrown its own, and will do so again. `None` if it can't be.
+/// A large block for one that has outgrown its own, and will do so again, and whether it reads as zero.
+/// `None` if it can't be.
 #[cold]
-fn allocate_growing(size: usize, align: usize) -> Option<*mut u8> {
+fn allocate_growing(size: usize, align: usize) -> Option<(*mut u8, bool)> {
     if align > ARENA_PAGE || hardened::is_on() {
         return None;
     }
@@ -405,6 +431,7 @@ const MOVE_MIN: usize = 2 << 20;
 fn realloc_large(p: *mut u8, size: usize, align: usize) -> Option<*mut u8> {
     let span = slab_of(p).filter(|slab| slab.owner.load(Ordering::Relaxed) == owner::LARGE)?;
     let Entry::Heap(entered) = registry::enter() else { return None };
+    tracer::poll(entered.slow);
     if large::resize_in_place(entered.slow, span, size) {
         return Some(p);
     }

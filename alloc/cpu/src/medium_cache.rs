@@ -6,14 +6,15 @@
 //! stack that `malloc` pops, and the bytes to the next sample are counted down block by block.
 //!
 //! A stack is bounded. The bound begins small and doubles with each miss, as long as the bounds of all classes
-//! together stay below the thread's share of `POOLSCOPE_THREAD_CACHE`; then the classes that have not missed since the last
-//! time make room. A stack that outgrows its bound gives half back to the slabs.
+//! together stay below the thread's share of `POOLSCOPE_THREAD_CACHE`; then the classes that have not missed since the
+//! last time make room. A stack that outgrows its bound gives half back to the slabs.
 
 use core::cell::Cell;
 
 use crate::arena;
 use crate::block::BlockPtr;
 use crate::free;
+use crate::sampler;
 use crate::sampler::budget::Budget;
 use crate::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
 use crate::slab::Slab;
@@ -92,8 +93,8 @@ impl MediumCache {
         self.reserved.set(0);
     }
 
-    /// Notes a miss, and raises the bound of the class if all stacks together may hold that much: the new bound. `None` if
-    /// others have to make room first.
+    /// Notes a miss, and raises the bound of the class if all stacks together may hold that much: the new bound. `None`
+    /// if others have to make room first.
     fn raise_limit(&self, class: SizeClass, thread_cache: usize) -> Option<u32> {
         let stack = self.stack(class);
         let misses = &self.misses[class.index() - SMALL_CLASSES];
@@ -145,6 +146,21 @@ impl Heap {
         cached > stack.limit.get()
     }
 
+    /// Where the stack was left only because a part of the class's budget has ended: begins the next part.
+    pub fn begin_next_part(&self, class: SizeClass) -> bool {
+        let budget = self.budget(class);
+        class.is_medium() && budget.left.get() <= class.block() as i64 && budget.next_part(&self.random)
+    }
+
+    /// Frees a block of this heap's as the fast path would, while calls are counted.
+    pub fn free_medium(&'static self, slow: SlowPath, class: SizeClass, block: BlockPtr) {
+        // SAFETY: the caller found the block's slab to be of this class and heap.
+        if unsafe { self.push_medium(class, block) } {
+            self.flush_medium(slow, class);
+        }
+        sampler::publish_class(self, class);
+    }
+
     /// Whether the next block of the class is to be sampled.
     pub fn is_sample_due(&self, class: SizeClass) -> bool {
         let left = self.budget(class).left.get();
@@ -165,7 +181,8 @@ impl Heap {
         count > 0
     }
 
-    /// Halves the bounds of the classes that had no miss while this one had many. It may take what they leave at its next.
+    /// Halves the bounds of the classes that had no miss while this one had many.
+    /// It may take what they leave at its next.
     #[cold]
     fn make_way(&'static self, slow: SlowPath, class: SizeClass) {
         if self.medium.misses[class.index() - SMALL_CLASSES].get() < PATIENCE {
@@ -184,6 +201,7 @@ impl Heap {
 
     /// Gives the older half of a stack back to its slabs.
     pub fn flush_medium(&'static self, slow: SlowPath, class: SizeClass) {
+        self.visit();
         let keep = self.medium.stack(class).limit.get() / 2;
         self.trim_medium(slow, class, keep);
     }

@@ -1,7 +1,11 @@
-//! The operating system: memory, clock, identity. Nothing here allocates or keeps a lock.
+//! The operating system: memory, clock, identity; what a thread sleeps on is in `waiting.rs`. Nothing here allocates or
+//! keeps a lock.
 
+mod waiting;
+
+use crate::settings;
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::AtomicU32;
+pub use waiting::{give_way, sleep_on, sleep_on_shared, sleep_us, wake};
 
 /// Runs `f` and restores errno.
 pub fn keep_errno<T>(f: impl FnOnce() -> T) -> T {
@@ -13,6 +17,12 @@ pub fn keep_errno<T>(f: impl FnOnce() -> T) -> T {
         *errno = before;
         result
     }
+}
+
+/// This thread's errno.
+pub fn errno() -> c_int {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() }
 }
 
 /// Sets errno.
@@ -40,8 +50,8 @@ pub fn map(len: usize) -> *mut u8 {
 }
 
 /// Reserves `len` bytes of addresses that can't be touched yet; null on failure. What is only reserved counts for
-/// nothing: not as memory under strict overcommit, not in a core dump, not for valgrind. What is made usable of it counts
-/// in full, so that the kernel refuses a block that its memory could never hold (`vm.overcommit_memory`).
+/// nothing: not as memory under strict overcommit, not in a core dump, not for valgrind. What is made usable of it
+/// counts in full, so that the kernel refuses a block that its memory could never hold (`vm.overcommit_memory`).
 pub fn reserve(len: usize) -> *mut u8 {
     keep_errno(|| {
         // SAFETY: as in `map`.
@@ -61,7 +71,8 @@ pub unsafe fn commit(p: *mut u8, len: usize) -> bool {
     keep_errno(|| unsafe { libc::mprotect(p.cast(), len, libc::PROT_READ | libc::PROT_WRITE) == 0 })
 }
 
-/// Makes a part of what [`reserve`] returned readable: it reads as zero, and counts for nothing. Returns whether it worked.
+/// Makes a part of what [`reserve`] returned readable: it reads as zero, and counts for nothing.
+/// Returns whether it worked.
 ///
 /// # Safety
 /// The range is the caller's, and nobody has written to it.
@@ -70,16 +81,28 @@ pub unsafe fn make_readable(p: *mut u8, len: usize) -> bool {
     keep_errno(|| unsafe { libc::mprotect(p.cast(), len, libc::PROT_READ) == 0 })
 }
 
-/// Takes memory and access away from a page range; its addresses stay taken.
+/// Takes memory and access away from a page range; its addresses stay taken. Returns whether its memory went.
 ///
 /// # Safety
 /// The range is the pool's own, private, anonymous and holds nothing of use.
-pub unsafe fn close_pages(p: *mut u8, len: usize) {
+pub unsafe fn close_pages(p: *mut u8, len: usize) -> bool {
     // SAFETY: the caller's promise.
     keep_errno(|| unsafe {
-        libc::madvise(p.cast(), len, libc::MADV_DONTNEED);
-        libc::mprotect(p.cast(), len, libc::PROT_NONE)
-    });
+        let gone = libc::madvise(p.cast(), len, libc::MADV_DONTNEED) == 0;
+        libc::mprotect(p.cast(), len, libc::PROT_NONE);
+        gone
+    })
+}
+
+/// Puts zeroed private memory in the place of a page range. Returns whether it worked; if not, the range is as it was.
+///
+/// # Safety
+/// The range is the pool's own, and nobody needs what is in it.
+pub unsafe fn map_zeroes_over(p: *mut u8, len: usize) -> bool {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    // SAFETY: the caller's promise.
+    keep_errno(|| unsafe { libc::mmap(p.cast(), len, access, flags, -1, 0) != libc::MAP_FAILED })
 }
 
 /// Unmaps what [`map`] or [`reserve`] returned.
@@ -101,14 +124,63 @@ pub unsafe fn decommit(p: *mut u8, len: usize) -> bool {
 }
 
 /// Moves the memory behind `len` bytes at `from` to `to`, without copying; `from` reads as zero afterwards
-/// (`MREMAP_DONTUNMAP`, Linux 5.7). Returns whether it worked.
+/// (`MREMAP_DONTUNMAP`, Linux 5.7). Returns whether it worked. If not, `to` may be a hole.
 ///
 /// # Safety
-/// Both ranges are the pool's own, private and anonymous, whole pages, apart from each other; `to` holds nothing of use.
-pub unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> bool {
+/// Both ranges are the pool's own, private and anonymous, whole pages, apart from each other; `to` holds nothing of
+/// use. `from` is one mapping.
+pub unsafe fn remap(from: *mut u8, to: *mut u8, len: usize) -> bool {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
     // SAFETY: the caller's promise.
     keep_errno(|| unsafe { libc::mremap(from.cast(), len, len, flags, to.cast::<c_void>()) != libc::MAP_FAILED })
+}
+
+/// Whether a page range is one mapping: the kernel is asked to make it longer where it lies, and says `EFAULT` of
+/// several, and that there is no room behind one.
+pub fn is_one_mapping(p: *mut u8, len: usize) -> bool {
+    // SAFETY: what it is made longer by, where nothing follows, goes again.
+    let error = error_of(|| unsafe { libc::mremap(p.cast(), len, len + 4096, 0) != libc::MAP_FAILED });
+    if error == 0 {
+        // SAFETY: as above.
+        unsafe { unmap(p.add(len), 4096) };
+    }
+    error == 0 || error == libc::ENOMEM
+}
+
+/// Maps a page range that may be a hole, usable. False if any of it is mapped.
+///
+/// # Safety
+/// The range is the pool's own, or a hole that was.
+pub unsafe fn close_hole(p: *mut u8, len: usize) -> bool {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: what is mapped stays.
+    keep_errno(|| unsafe {
+        let found = libc::mmap(p.cast(), len, access, flags, -1, 0);
+        if found != libc::MAP_FAILED && found != p.cast() {
+            // Before Linux 4.17 the address is a wish.
+            libc::munmap(found, len);
+        }
+        found == p.cast()
+    })
+}
+
+/// Whether no page of a range is a hole.
+pub fn has_no_hole(p: *mut u8, len: usize) -> bool {
+    // SAFETY: the advice is what there is already, and changes nothing.
+    keep_errno(|| unsafe { libc::madvise(p.cast(), len, libc::MADV_NORMAL) == 0 })
+}
+
+/// Makes a usable page range as if it had just been made so: it reads as zero, and is one mapping with its like around
+/// it. Returns whether it worked; if not, it is as it was.
+///
+/// # Safety
+/// The range is the pool's own, private, anonymous and holds nothing of use.
+pub unsafe fn renew(p: *mut u8, len: usize) -> bool {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: the caller's promise.
+    keep_errno(|| unsafe { libc::mmap(p.cast(), len, access, flags, -1, 0) != libc::MAP_FAILED })
 }
 
 /// 0, or the error number of what `call` returned.
@@ -142,9 +214,9 @@ pub enum Explicit {
 /// Puts explicit huge pages of 2 MiB (hugetlb) in the place of a reserved range. They are set aside at once, so that
 /// touching them can't fail.
 ///
-/// `MAP_FIXED` would take the range away before the kernel finds that there are too few of them. They are mapped elsewhere,
-/// and moved, which Linux 5.16 can. Where it can't, the range may be a hole afterwards, which is closed again unless
-/// another thread was faster.
+/// `MAP_FIXED` would take the range away before the kernel finds that there are too few of them. They are mapped
+/// elsewhere, and moved, which Linux 5.16 can. Where it can't, the range may be a hole afterwards, which is closed
+/// again unless another thread was faster.
 ///
 /// # Safety
 /// The range is the pool's own, reserved and never made usable, and begins and ends at multiples of 2 MiB.
@@ -186,7 +258,8 @@ pub unsafe fn map_huge(p: *mut u8, len: usize) -> Explicit {
     })
 }
 
-/// Binds a page range to NUMA nodes: bit n of `nodes` is node n, `mode` one of `MPOL_` (`mbind`). Returns 0 or an error number.
+/// Binds a page range to NUMA nodes: bit n of `nodes` is node n, `mode` one of `MPOL_` (`mbind`).
+/// Returns 0 or an error number.
 ///
 /// # Safety
 /// The range is the pool's own.
@@ -195,8 +268,8 @@ pub unsafe fn bind(p: *mut u8, len: usize, mode: c_int, nodes: u64) -> i32 {
     error_of(|| unsafe { libc::syscall(libc::SYS_mbind, p, len, mode, &raw const nodes, 65usize, 0) == 0 })
 }
 
-/// The first 64 NUMA nodes that this process may take memory from, a bit for each (`MPOL_F_MEMS_ALLOWED`); `None` if the
-/// kernel does not say.
+/// The first 64 NUMA nodes that this process may take memory from, a bit for each (`MPOL_F_MEMS_ALLOWED`); `None` if
+/// the kernel does not say.
 pub fn allowed_nodes() -> Option<u64> {
     const ALLOWED: c_int = 1 << 2;
     // As many bits as any kernel has nodes: it refuses fewer.
@@ -217,11 +290,31 @@ pub fn current_node() -> usize {
     node as usize
 }
 
+/// Whether only calls are to be made that the C library's allocator makes, too (`kernel_calls.rs`).
+fn is_plain() -> bool {
+    settings::current().plain()
+}
+
+/// What a plain pool takes for the limit of address space, which it can't ask for.
+const PLAIN_ADDRESS_SPACE: usize = 16 << 30;
+
 /// Bytes of address space that this process may have (`RLIMIT_AS`).
 pub fn address_space_limit() -> usize {
+    if is_plain() {
+        return PLAIN_ADDRESS_SPACE;
+    }
+    limit_of(libc::RLIMIT_AS)
+}
+
+/// Bytes of private writable memory that this process may have (`RLIMIT_DATA`).
+pub fn data_limit() -> usize {
+    if is_plain() { usize::MAX } else { limit_of(libc::RLIMIT_DATA) }
+}
+
+fn limit_of(resource: libc::__rlimit_resource_t) -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes the limit.
-    match keep_errno(|| unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) }) {
+    match keep_errno(|| unsafe { libc::getrlimit(resource, &raw mut limit) }) {
         0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
         _ => usize::MAX,
     }
@@ -235,20 +328,26 @@ pub fn clock_ns(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Kernel id of the calling thread.
+/// Kernel id of the calling thread; 0 in a plain pool.
 pub fn thread_id() -> u32 {
+    if is_plain() {
+        return 0;
+    }
     // SAFETY: a system call without arguments.
     unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
-/// Process id of the caller, from the kernel.
+/// Process id of the caller, from the kernel; 0 in a plain pool.
 pub fn process_id() -> u32 {
+    if is_plain() {
+        return 0;
+    }
     // SAFETY: a system call without arguments.
     unsafe { libc::getpid() as u32 }
 }
 
-/// Opens a file; negative on failure, with errno changed. Not by the C library's function: a cancelled thread would end in
-/// there (POSIX, 2.9.5.2), as in `read`, `write` and `close`, and `malloc` is no such place.
+/// Opens a file; negative on failure, with errno changed. Not by the C library's function: a cancelled thread would end
+/// in there (POSIX, 2.9.5.2), as in `read`, `write` and `close`, and `malloc` is no such place.
 ///
 /// # Safety
 /// `path` is a string that ends with zero.
@@ -274,6 +373,9 @@ pub fn write(fd: c_int, bytes: &[u8]) -> isize {
 
 /// Reads the start of a file; the number of bytes read, 0 on any error.
 pub fn read_file(path: &CStr, buffer: &mut [u8]) -> usize {
+    if is_plain() {
+        return 0;
+    }
     keep_errno(|| {
         // SAFETY: open, read and close with valid arguments; the buffer's length bounds the read.
         unsafe {
@@ -291,6 +393,32 @@ pub fn read_file(path: &CStr, buffer: &mut [u8]) -> usize {
             }
             close(fd);
             len
+        }
+    })
+}
+
+/// Passes a whole file on, part by part. False if it can't be read.
+pub fn read_whole_file(path: &CStr, mut f: impl FnMut(&[u8])) -> bool {
+    if is_plain() {
+        return false;
+    }
+    let mut buffer = [0u8; 4096];
+    keep_errno(|| {
+        // SAFETY: open, read and close with valid arguments; the buffer's length bounds the read.
+        unsafe {
+            let fd = open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC, 0);
+            if fd < 0 {
+                return false;
+            }
+            let end = loop {
+                let n = libc::syscall(libc::SYS_read, fd, buffer.as_mut_ptr(), buffer.len());
+                match usize::try_from(n) {
+                    Ok(n) if n > 0 => f(buffer.get(..n).unwrap_or_default()),
+                    _ => break n,
+                }
+            };
+            close(fd);
+            end == 0
         }
     })
 }
@@ -328,26 +456,71 @@ pub fn map_all_wiped_on_fork(len: usize) -> *mut u8 {
     })
 }
 
-/// Sleeps for `us` microseconds, less than a second. No place where a thread is cancelled.
-pub fn sleep_us(us: u32) {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: i64::from(us) * 1000 };
-    // SAFETY: reads the time.
+/// Blocks these signals for the calling thread, bit n - 1 for signal n; the mask as it was.
+pub fn block_signals(signals: u64) -> u64 {
+    let mut before = 0u64;
+    // SAFETY: the masks are the kernel's 8 bytes.
     keep_errno(|| unsafe {
-        libc::syscall(libc::SYS_nanosleep, &raw const time, core::ptr::null_mut::<libc::timespec>())
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const signals, &raw mut before, 8usize)
     });
+    before
+}
+
+/// Gives the calling thread another signal mask.
+pub fn set_blocked_signals(signals: u64) {
+    // SAFETY: as above.
+    keep_errno(|| unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const signals, 0usize, 8usize)
+    });
+}
+
+/// Takes back a signal that a call of this thread has brought upon it, while it was blocked; not if `before`, the mask
+/// of before, had it blocked as well: then one that waits may be the program's.
+pub fn take_back_signal(signal: c_int, before: u64) {
+    let set = 1u64 << (signal - 1);
+    if before & set != 0 {
+        return;
+    }
+    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel reads the set, 8 bytes, and the time.
+    keep_errno(|| unsafe {
+        libc::syscall(libc::SYS_rt_sigtimedwait, &raw const set, 0usize, &raw const at_once, 8usize)
+    });
+}
+
+/// Whether the process with this id has a thread with that one. Also true where the kernel does not say.
+pub fn thread_exists(process: u32, tid: u32) -> bool {
+    let mut errno = 0;
+    keep_errno(|| {
+        // SAFETY: the signal 0 is none; errno is this thread's.
+        unsafe {
+            if libc::syscall(libc::SYS_tgkill, process, tid, 0) != 0 {
+                errno = *libc::__errno_location();
+            }
+        }
+    });
+    errno != libc::ESRCH
 }
 
 /// A number that nobody can guess, or at least one that differs between processes, images and moments.
 pub fn random_seed() -> u64 {
+    if is_plain() {
+        // SAFETY: the kernel leaves 16 random bytes for each program image (getauxval(3)).
+        let given = unsafe { (libc::getauxval(libc::AT_RANDOM) as *const u64).as_ref() };
+        return given.map_or(0, |random| *random) ^ clock_ns(libc::CLOCK_MONOTONIC);
+    }
     let mut random = 0u64;
     // SAFETY: writes at most 8 bytes into the word. What it can't fill stays 0.
     keep_errno(|| unsafe { libc::syscall(libc::SYS_getrandom, &raw mut random, 8, libc::GRND_NONBLOCK) });
     random ^ clock_ns(libc::CLOCK_MONOTONIC) ^ u64::from(process_id()) << 32
 }
 
-/// Makes every running thread of this process pass a full memory barrier (`membarrier`, Linux 4.14). Without it, threads
-/// see later what was written before.
+/// Makes every running thread of this process pass a full memory barrier (`membarrier`, Linux 4.14). Without it,
+/// threads see later what was written before.
 pub fn barrier_on_all_threads() {
+    if is_plain() {
+        return;
+    }
     const REGISTER: i32 = 1 << 4;
     const BARRIER: i32 = 1 << 3;
     // SAFETY: system calls that touch no memory.
@@ -367,28 +540,48 @@ pub fn read_own_memory(from: usize, words: &mut [usize]) -> usize {
     (read.max(0) as usize) / size_of::<usize>()
 }
 
-/// Sleeps for `ms` milliseconds, or until someone wakes `word`, as long as it is `value`.
-pub fn sleep_on(word: &AtomicU32, value: u32, ms: u64) {
-    futex_wait(word, libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, value, ms);
+/// Whether the word at this address can be read. Also true where the kernel does not say.
+pub fn is_readable(address: usize) -> bool {
+    if cfg!(miri) || is_plain() {
+        return true;
+    }
+    let mut word = 0usize;
+    let to = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: size_of::<usize>() };
+    let from = libc::iovec { iov_base: address as *mut c_void, iov_len: size_of::<usize>() };
+    // SAFETY: the kernel writes at most one word.
+    error_of(|| unsafe { libc::process_vm_readv(libc::getpid(), &raw const to, 1, &raw const from, 1, 0) >= 0 })
+        != libc::EFAULT
 }
 
-/// The same for a word that the kernel wakes at a thread's end (`CLONE_CHILD_CLEARTID`), which it does as if other
-/// processes had it, too.
-pub fn sleep_on_shared(word: &AtomicU32, value: u32, ms: u64) {
-    futex_wait(word, libc::FUTEX_WAIT, value, ms);
+/// Finds out which kernel pages of a range have memory (`mincore`): bit 0 of the byte of each at `to`. False if the
+/// kernel does not say, or has larger pages than 4 KiB.
+///
+/// # Safety
+/// There is a byte at `to` for each 4 KiB of the range.
+pub unsafe fn resident(from: usize, len: usize, to: *mut u8) -> bool {
+    // SAFETY: asks for a number; the kernel writes a byte for each page, as the caller promises.
+    keep_errno(|| unsafe {
+        !is_plain()
+            && (cfg!(target_arch = "x86_64") || libc::sysconf(libc::_SC_PAGESIZE) == 4096)
+            && libc::mincore(from as *mut c_void, len, to) == 0
+    })
 }
 
-fn futex_wait(word: &AtomicU32, operation: c_int, value: u32, ms: u64) {
-    let time = libc::timespec { tv_sec: (ms / 1000) as i64, tv_nsec: (ms % 1000 * 1_000_000) as i64 };
-    // SAFETY: the word is a static, and the kernel reads the time.
-    keep_errno(|| unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, &raw const time) });
-}
-
-/// Wakes who sleeps on `word` ([`sleep_on`]).
-pub fn wake(word: &AtomicU32) {
-    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the kernel only looks at the word's address.
-    keep_errno(|| unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) });
+/// Whether a function is part of the executable, and not of a library: the kernel says where the executable's program
+/// headers lie (getauxval(3)).
+pub fn is_in_executable(function: *const ()) -> bool {
+    // SAFETY: the kernel or the loader has mapped the headers, so many, for as long as the process runs.
+    let headers = unsafe {
+        let first = libc::getauxval(libc::AT_PHDR) as *const libc::Elf64_Phdr;
+        if first.is_null() {
+            return false;
+        }
+        core::slice::from_raw_parts(first, libc::getauxval(libc::AT_PHNUM) as usize)
+    };
+    let own = headers.iter().find(|header| header.p_type == libc::PT_PHDR);
+    let bias = own.map_or(0, |own| (headers.as_ptr() as u64).wrapping_sub(own.p_vaddr));
+    let at = (function as u64).wrapping_sub(bias);
+    headers.iter().any(|part| part.p_type == libc::PT_LOAD && at.wrapping_sub(part.p_vaddr) < part.p_memsz)
 }
 
 /// Whether a tool runs this program instead of the processor: what the kernel says of its threads is then the tool's

@@ -1,47 +1,43 @@
 //! The page heap: spans of pages, best fit, split and coalesced.
 //!
-//! A request takes the smallest free span that fits ([`FreeSpans`]), else pages that nobody had yet ([`Frontier`]). Memory that
-//! was given back to the kernel stays a free span: it reads as zero and is mapped again when touched. Where whole huge pages
-//! are free, they go back before parts of others do, which the kernel would have to split.
+//! A request takes the smallest free span that fits ([`FreeSpans`]), else pages that nobody had yet ([`Frontier`]).
+//! Memory that was given back to the kernel stays a free span: it reads as zero and is mapped again when touched. Where
+//! whole huge pages are free, they go back before parts of others do, which the kernel would have to split.
 //!
-//! With `POOLSCOPE_NUMA=local` there is a lane for each node, with free spans and a frontier of its own. A span is taken from
-//! the lane of the node that the thread runs on, and from another one only when that has no memory; it goes back to the lane
-//! that it came from. Otherwise there is one lane.
+//! With `POOLSCOPE_NUMA=local` there is a lane for each node, with free spans and a frontier of its own. A span is
+//! taken from the lane of the node that the thread runs on, and from another one only when that has no memory; it goes
+//! back to the lane that it came from. Otherwise there is one lane.
 
 use crate::arena::{self, PAGE};
 use crate::frontier::Frontier;
+use crate::lean;
 use crate::placement::{Ground, Wishes};
+use crate::remap;
 use crate::scavenger;
-use crate::settings::{self, NodeSet};
+use crate::settings;
+use crate::size_class::SizeClass;
 use crate::slab::{Kind, Slab};
 use crate::spin_lock::{SlowPath, SpinLock};
 use crate::stats::{self, TierCounter};
 use crate::system::{Kernel, System};
 
 mod free_spans;
+mod lanes;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
 mod tests;
 
-use free_spans::{EXACT_BINS, FreeSpans, mark, mark_used, split};
+use free_spans::{EXACT_BINS, mark, mark_used, split};
+use lanes::{Lane, Lanes};
 
 /// Free bytes with memory behind them that the page heap keeps where no scavenger can be had.
-const RETAIN_MIN: usize = 64 << 20;
-
-/// A node for each bit of a set.
-const LANES: usize = NodeSet::MAX as usize + 1;
-
-/// What memory of one node is made of, or all of it.
-struct Lane {
-    free: FreeSpans,
-    frontier: Frontier,
-}
+pub const RETAIN_MIN: usize = 64 << 20;
 
 /// The page heap, on a system.
 pub struct PageHeap<S: System = Kernel> {
     ground: Ground<S>,
-    lanes: [Lane; LANES],
+    lanes: Lanes,
     /// Lanes that are used; 0 before that is decided.
     used_lanes: usize,
     /// Bytes in spans that are in use.
@@ -65,6 +61,16 @@ pub fn alloc(slow: SlowPath, pages: usize, align: usize) -> Option<&'static Slab
     Some(span)
 }
 
+/// Takes a span for a slab of `class`, with room for a block. `None`: out of memory.
+pub fn alloc_slab(slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
+    let span = alloc(slow, class.info().slab_pages as usize, 1)?;
+    if lean::is_on() && !lean::open(span, 0, lean::pages_of(class.block())) {
+        free(slow, span);
+        return None;
+    }
+    Some(span)
+}
+
 /// Takes a span of `pages` pages behind which as many are free, if there are such.
 pub fn alloc_with_room(slow: SlowPath, pages: usize) -> Option<&'static Slab> {
     let (span, refusals) = {
@@ -79,7 +85,7 @@ pub fn alloc_with_room(slow: SlowPath, pages: usize) -> Option<&'static Slab> {
 
 /// Gives a span back. Its pages have no owner any more.
 pub fn free(slow: SlowPath, span: &'static Slab) {
-    span.set_zero(false);
+    span.set_zero(lean::is_on() && lean::close(span, 0, span.bytes()));
     stats::add(TierCounter::PageHeapFrees, 1);
     let (free, release) = {
         let mut heap = PAGE_HEAP.lock(slow);
@@ -99,6 +105,30 @@ pub fn free_zeroed(slow: SlowPath, span: &'static Slab) {
     PAGE_HEAP.lock(slow).free(span);
 }
 
+/// Gives back a span that memory was moved to, in so many mappings, and makes it like those around it. The kernel call
+/// runs without the lock.
+pub fn free_renewed(slow: SlowPath, span: &'static Slab, mappings: u16) {
+    stats::add(TierCounter::SystemCalls, 1);
+    // SAFETY: the span is nobody's, and in no bin.
+    if unsafe { remap::renew(&Kernel, span.address(), span.bytes(), mappings) } {
+        free_zeroed(slow, span);
+    } else {
+        free(slow, span);
+    }
+}
+
+/// Cuts off what a span that is in use has behind its first `pages` pages; the rest is in use, too. `None` if there is
+/// nothing.
+pub fn cut(slow: SlowPath, span: &'static Slab, pages: usize) -> Option<&'static Slab> {
+    let _heap = PAGE_HEAP.lock(slow);
+    (pages < span.pages.get() as usize).then(|| {
+        let rest = split(span, pages);
+        mark_used(span);
+        mark(rest, Kind::Used);
+        rest
+    })
+}
+
 /// Changes the length of a span that is in use, in place. False if what follows it is in use, too.
 pub fn resize(slow: SlowPath, span: &'static Slab, pages: usize) -> bool {
     let (done, refusals) = {
@@ -109,8 +139,13 @@ pub fn resize(slow: SlowPath, span: &'static Slab, pages: usize) -> bool {
     done
 }
 
-/// Whether memory may be moved from one span to another: the kernel takes its node along, and can't move explicit huge pages.
-pub fn can_move(from: &Slab, to: &Slab) -> bool {
+/// Whether memory may be moved from one span to another: the kernel takes its node along, and can't move explicit huge
+/// pages; and what is renewed must be like what it lies in, of which it knows no wish.
+pub fn can_move(slow: SlowPath, from: &Slab, to: &Slab) -> bool {
+    may_move(from, to) && !lean::is_on() && PAGE_HEAP.lock(slow).ground.is_as_the_system_has_it()
+}
+
+fn may_move(from: &Slab, to: &Slab) -> bool {
     arena::lane_of(from) == arena::lane_of(to) && !arena::is_pinned(from) && !arena::is_pinned(to)
 }
 
@@ -147,32 +182,32 @@ pub fn fit_reservation(slow: SlowPath, limit: usize) {
 /// runs without the lock. False if the kernel refused.
 fn release_span(slow: SlowPath, span: &'static Slab) -> bool {
     stats::add(TierCounter::SystemCalls, 1);
+    // What memory was moved to, once, gets rid of its mappings.
+    let renew = remap::has_moved() && PAGE_HEAP.lock(slow).ground.is_as_the_system_has_it();
     // SAFETY: the span is free and was taken out of the bins: nothing else refers to its memory.
-    let released = unsafe { Kernel.decommit(span.address(), span.bytes()) };
+    let released = unsafe {
+        (renew && remap::renew(&Kernel, span.address(), span.bytes(), 0))
+            || Kernel.decommit(span.address(), span.bytes())
+    };
     span.set_zero(released);
     PAGE_HEAP.lock(slow).free(span);
     released
 }
 
 /// For `fork`: takes the lock.
-pub fn lock_for_fork() {
-    PAGE_HEAP.lock_raw();
+pub fn lock_for_fork(is_over: impl Fn() -> bool) -> bool {
+    PAGE_HEAP.lock_for_fork(is_over)
 }
 
 /// For `fork`: lets it go, in parent and child.
 pub fn unlock_after_fork() {
-    PAGE_HEAP.unlock_raw();
+    PAGE_HEAP.unlock_after_fork();
 }
 
 impl<S: System> PageHeap<S> {
     /// Nothing reserved yet.
     const fn new(system: S) -> Self {
-        PageHeap {
-            ground: Ground::new(system),
-            lanes: [const { Lane { free: FreeSpans::new(), frontier: Frontier::new() } }; LANES],
-            used_lanes: 0,
-            used: 0,
-        }
+        PageHeap { ground: Ground::new(system), lanes: Lanes::new(), used_lanes: 0, used: 0 }
     }
 
     /// Decides where memory is to come from.
@@ -180,8 +215,9 @@ impl<S: System> PageHeap<S> {
     fn start(&mut self, wishes: Wishes) {
         self.ground.decide(wishes);
         let lanes = self.ground.lanes();
+        let has_lanes = self.lanes.make(lanes);
         let frontiers = self.lanes.iter_mut().map(|lane| &mut lane.frontier);
-        if lanes == 1 || Frontier::reserve_for_all(&mut self.ground, lanes, frontiers) {
+        if has_lanes && (lanes == 1 || Frontier::reserve_for_all(&mut self.ground, lanes, frontiers)) {
             self.used_lanes = lanes;
         } else {
             self.ground.join_lanes();
@@ -203,7 +239,7 @@ impl<S: System> PageHeap<S> {
 
     /// The lane that a span belongs to.
     fn lane_of(&mut self, span: &Slab) -> &mut Lane {
-        &mut self.lanes[arena::lane_of(span) % LANES]
+        &mut self.lanes[arena::lane_of(span)]
     }
 
     fn insert(&mut self, span: &'static Slab) {
@@ -241,7 +277,7 @@ impl<S: System> PageHeap<S> {
 
     /// Takes a span of at least `wanted` pages from a lane; it is in no bin.
     fn take(&mut self, at: usize, wanted: usize) -> Option<&'static Slab> {
-        let lane = &mut self.lanes[at % LANES];
+        let lane = &mut self.lanes[at];
         loop {
             if let Some(span) = lane.free.best_fit(wanted) {
                 lane.free.remove(span);
@@ -265,7 +301,7 @@ impl<S: System> PageHeap<S> {
     fn alloc_with_room(&mut self, pages: usize) -> Option<&'static Slab> {
         let both = pages.checked_mul(2)?;
         let own = self.lane_of_thread();
-        let free = &mut self.lanes[own % LANES].free;
+        let free = &mut self.lanes[own].free;
         let Some(span) = free.largest().filter(|span| span.pages.get() as usize >= both) else {
             return self.alloc(pages, 1);
         };
@@ -279,7 +315,7 @@ impl<S: System> PageHeap<S> {
         let now = span.pages.get() as usize;
         if pages < now {
             let rest = split(span, pages);
-            rest.set_zero(false);
+            rest.set_zero(lean::is_on() && lean::close(rest, 0, rest.bytes()));
             mark_used(span);
             self.used -= rest.bytes();
             self.insert(rest);
@@ -290,7 +326,7 @@ impl<S: System> PageHeap<S> {
             return true;
         }
         let after = span.page(now as u32);
-        let lane = &mut self.lanes[arena::lane_of(span) % LANES];
+        let lane = &mut self.lanes[arena::lane_of(span)];
         let same = after.zero_and_arena.get() >> 1 == span.zero_and_arena.get() >> 1;
         if after.kind.get() == Kind::Free && same && after.pages.get() as usize >= missing {
             lane.free.remove(after);
@@ -316,8 +352,8 @@ impl<S: System> PageHeap<S> {
         self.insert(span);
     }
 
-    /// Takes a free span out for [`release_span`] if it is to go at once: without a delay, or when there is no scavenger
-    /// and free memory exceeds what is worth keeping.
+    /// Takes a free span out for [`release_span`] if it is to go at once: without a delay, or when there is no
+    /// scavenger and free memory exceeds what is worth keeping.
     fn take_to_release(&mut self) -> Option<&'static Slab> {
         match settings::current().scavenge_ms() {
             None => None,
@@ -327,8 +363,8 @@ impl<S: System> PageHeap<S> {
         }
     }
 
-    /// Takes a free span of at least `least` pages that has memory behind it, and about `most` pages of it. It counts as
-    /// used until it is freed again.
+    /// Takes a free span of at least `least` pages that has memory behind it, and about `most` pages of it. It counts
+    /// as used until it is freed again.
     fn take_resident(&mut self, least: usize, most: usize) -> Option<&'static Slab> {
         for whole in [true, false] {
             if whole && !self.ground.has_huge {

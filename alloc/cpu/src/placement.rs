@@ -1,5 +1,5 @@
-//! Which huge pages and NUMA nodes the page heap asks for: decided once from the settings and the machine, and taken back
-//! where the system refuses. What it refuses is said when no lock is held any more.
+//! Which huge pages and NUMA nodes the page heap asks for: decided once from the settings and the machine, and taken
+//! back where the system refuses. What it refuses is said when no lock is held any more.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,9 @@ impl Wishes {
     /// What the settings say.
     pub fn of_the_settings() -> Wishes {
         let settings = settings::current();
-        Wishes { huge: settings.huge(), numa: settings.numa(), arena: settings.arena() as usize }
+        let (huge, numa) =
+            if settings.plain() { (Huge::System, Numa::Off) } else { (settings.huge(), settings.numa()) };
+        Wishes { huge, numa, arena: settings.arena() as usize }
     }
 }
 
@@ -42,6 +44,8 @@ pub struct Ground<S> {
     pub arena_bytes: usize,
     /// Arenas that were reserved.
     pub arenas: u32,
+    /// Bytes of the largest one that may be reserved next.
+    pub next_arena: usize,
     refusals: Refusals,
 }
 
@@ -64,6 +68,7 @@ impl<S: System> Ground<S> {
             has_huge: false,
             arena_bytes: 0,
             arenas: 0,
+            next_arena: usize::MAX,
             refusals: Refusals::NONE,
         }
     }
@@ -104,6 +109,11 @@ impl<S: System> Ground<S> {
             Source::One(_) => 1,
             Source::Local(nodes) => nodes.highest() + 1,
         }
+    }
+
+    /// Whether nothing is asked for: memory is as the system gives it.
+    pub fn is_as_the_system_has_it(&self) -> bool {
+        self.huge == Huge::System && self.source == Source::One(Policy::AsTheProcess)
     }
 
     /// Gives up on memory by node: there are not addresses enough.
@@ -176,8 +186,8 @@ impl Refusals {
     pub const NONE: Refusals =
         Refusals { explicit_error: 0, explicit_bound: false, transparent_error: 0, bind_error: 0, missing_nodes: 0 };
 
-    /// Says them on standard error: once each of what was asked for by name, and only on request what the pool does well
-    /// without. No lock is held.
+    /// Says them on standard error: once each of what was asked for by name, and only on request what the pool does
+    /// well without. No lock is held.
     #[inline]
     pub fn say(self) {
         if self != Refusals::NONE {

@@ -2,7 +2,8 @@
 //!
 //! `pthread_create` allocates, takes the loader's locks, makes the C library's locks and counters those of a
 //! multi-threaded program for good, and keeps the process alive after its last other thread. A `clone` does none of
-//! that. The thread blocks every signal, so that none of the program's handlers runs on it, and may only call what
+//! that. The thread blocks every signal but `SIGBUS`, which the pool handles (`bus_error.rs`), so that none of the
+//! program's handlers runs on it, and may only call what
 //! touches no thread-local storage but `errno`: it has a block of its own for that, with this crate's words and the
 //! stack protector's in their places. There is one such thread at a time; its memory is made once.
 
@@ -12,11 +13,13 @@ pub enum Started {
     Yes,
     /// It can't be started at this moment.
     NotNow,
+    /// There is no memory for it, or the process may have no more threads: later that may be otherwise.
+    NoRoom,
     /// Not in this process.
     Never,
 }
 
-pub use platform::{forget, is_alive, is_of_another_process, start, wait_for_end};
+pub use platform::{begin, forget, is_alive, is_of_another_process, is_this, start, wait_for_end, wait_until_gone};
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod platform {
@@ -33,6 +36,8 @@ mod platform {
     /// Bytes above the thread pointer: larger than the C library's control block.
     const CONTROL_BLOCK: usize = 8192;
     const PAGE: usize = 4096;
+    /// Looks for a thread that has ended, until it is taken for another one with its number.
+    const TRIES: usize = 2000;
     /// Words of the control block (`tcbhead_t`): its own address, twice, and the stack protector's value.
     const SELF_WORDS: [usize; 2] = [0, 0x10];
     const GUARDS: [usize; 2] = [0x28, 0x30];
@@ -49,7 +54,9 @@ mod platform {
 
     /// Its id while it lives; the kernel writes 0 when it is gone, and its stack is free.
     static ALIVE: AtomicU32 = AtomicU32::new(0);
-    /// The process that may start it.
+    /// Its id, until it was seen to be gone.
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    /// The process that may start it: whose memory this is.
     static PROCESS: AtomicU32 = AtomicU32::new(0);
     /// Its thread pointer; the stack lies below the block.
     static CONTROL: AtomicUsize = AtomicUsize::new(0);
@@ -97,24 +104,30 @@ mod platform {
             STACK_TOP.store(memory.add(PAGE + STACK) as usize, Ordering::Relaxed);
             CONTROL.store(control as usize, Ordering::Release);
         }
-        PROCESS.store(os::process_id(), Ordering::Relaxed);
         true
+    }
+
+    /// To be called when the process begins, before it could have a child.
+    pub fn begin() {
+        PROCESS.store(os::process_id(), Ordering::Relaxed);
     }
 
     /// Starts a thread that runs `body` and ends when it returns.
     pub fn start(body: extern "C" fn()) -> Started {
-        if os::is_emulated() || !prepare() {
-            return Started::Never;
-        }
-        if ALIVE.load(Ordering::Acquire) != 0 || PROCESS.load(Ordering::Relaxed) != os::process_id() {
+        if ALIVE.load(Ordering::Acquire) != 0 || is_of_another_process() {
             return Started::NotNow;
         }
-        let (mut before, all) = (0u64, u64::MAX);
+        if os::is_emulated() {
+            return Started::Never;
+        }
+        if !prepare() {
+            return Started::NoRoom;
+        }
+        let before = os::block_signals(!(1 << (libc::SIGBUS - 1)));
         let result: isize;
-        // SAFETY: the masks are the kernel's 8 bytes. The stack and the block are nobody else's: the thread before is
-        // gone. The new thread starts behind `syscall` with the registers of this one and never leaves the assembly.
+        // SAFETY: the stack and the block are nobody else's: the thread before is gone. The new thread starts behind
+        // `syscall` with the registers of this one and never leaves the assembly.
         unsafe {
-            libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const all, &raw mut before, 8usize);
             asm!(
                 "syscall",
                 "test rax, rax",
@@ -137,9 +150,14 @@ mod platform {
                 out("rcx") _,
                 out("r11") _,
             );
-            libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const before, 0usize, 8usize);
         }
-        if result > 0 { Started::Yes } else { Started::Never }
+        os::set_blocked_signals(before);
+        if result <= 0 {
+            let no_room = [libc::EAGAIN, libc::ENOMEM].iter().any(|&error| result == -(error as isize));
+            return if no_room { Started::NoRoom } else { Started::Never };
+        }
+        LAST.store(result as u32, Ordering::Relaxed);
+        Started::Yes
     }
 
     /// Whether there is one, also one that is just ending.
@@ -147,20 +165,39 @@ mod platform {
         ALIVE.load(Ordering::Acquire) != 0
     }
 
+    /// Whether the caller is the thread.
+    pub fn is_this() -> bool {
+        thread_pointer() == CONTROL.load(Ordering::Acquire)
+    }
+
     /// Waits for its end, or a moment if it is not there yet.
     pub fn wait_for_end() {
         os::sleep_on_shared(&ALIVE, ALIVE.load(Ordering::Acquire), 1);
     }
 
+    /// Waits until the kernel does not count it among the process's threads any more, which it still does for a moment
+    /// after its end.
+    pub fn wait_until_gone() {
+        let last = LAST.load(Ordering::Relaxed);
+        // Its number may be another thread's by now.
+        for _ in 0..TRIES {
+            if last == 0 || !os::thread_exists(os::process_id(), last) {
+                break;
+            }
+            os::sleep_us(50);
+        }
+        let _ = LAST.compare_exchange(last, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// Whether the caller is no thread of the process whose memory this is: a child of `vfork`.
     pub fn is_of_another_process() -> bool {
-        let process = PROCESS.load(Ordering::Relaxed);
-        process != 0 && process != os::process_id()
+        PROCESS.load(Ordering::Relaxed) != os::process_id()
     }
 
     /// In a forked child: the thread stayed with the parent.
     pub fn forget() {
         ALIVE.store(0, Ordering::Release);
+        LAST.store(0, Ordering::Relaxed);
         PROCESS.store(os::process_id(), Ordering::Relaxed);
     }
 }
@@ -170,6 +207,8 @@ mod platform {
 mod platform {
     use super::Started;
 
+    pub fn begin() {}
+
     pub fn start(_: extern "C" fn()) -> Started {
         Started::Never
     }
@@ -178,7 +217,13 @@ mod platform {
         false
     }
 
+    pub fn is_this() -> bool {
+        false
+    }
+
     pub fn wait_for_end() {}
+
+    pub fn wait_until_gone() {}
 
     pub fn is_of_another_process() -> bool {
         false

@@ -17,7 +17,10 @@ use crate::slab::owner;
 use crate::spin_lock::{Guard, SlowPath, SpinLock};
 use crate::stats::{self, TierCounter};
 use crate::thread_cache::{BUSY, DETOUR, DYING, EMPTY, Heap};
-use crate::{detour, fork, hardened, os, sampler, settings, thread_pointer, tracer, transfer_cache};
+use crate::{
+    capture, census, detour, fork, hardened, lean, os, raw_thread, sampler, settings, thread_pointer, tracer,
+    transfer_cache,
+};
 
 struct Registry {
     /// Heaps without a thread, linked through [`Heap::next_unused`].
@@ -74,10 +77,15 @@ pub struct Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // The lock first: a signal handler that finds the thread dying would wait for it.
-        self.limbo = None;
         if core::ptr::eq(self.leave_with, &raw const DYING) {
+            if census::is_counting() {
+                census::counted_call(self.slow, self.heap);
+            }
+            // The lock first: a signal handler that finds the thread dying would wait for it.
+            self.limbo = None;
             set_thread(self.leave_with);
+        } else if census::is_counting() {
+            leave_counted(self.slow, self.leave_with);
         } else {
             detour::leave(self.leave_with);
         }
@@ -92,7 +100,7 @@ fn set_thread(heap: &'static Heap) {
 fn go_slow() -> SlowPath {
     set_thread(&BUSY);
     // SAFETY: that is what it asks for; every caller ends the slow path where it puts another heap back.
-    unsafe { SlowPath::assume() }
+    unsafe { SlowPath::entered() }
 }
 
 /// The calling thread is in the slow path, with a heap of its own.
@@ -103,11 +111,33 @@ pub struct Own {
     pub slow: SlowPath,
 }
 
+impl Own {
+    /// The same as any other thread's.
+    #[inline(always)]
+    fn into_entered(self) -> Entered {
+        let (heap, slow) = (self.heap, self.slow);
+        // It is left by the other one.
+        core::mem::forget(self);
+        Entered { heap, slow, leave_with: heap, limbo: None }
+    }
+}
+
 impl Drop for Own {
     #[inline(always)]
     fn drop(&mut self) {
+        if census::is_counting() {
+            return leave_counted(self.slow, self.heap);
+        }
         detour::leave(self.heap);
     }
+}
+
+/// Counts the call of a thread that has a heap of its own, and ends its slow path.
+#[cold]
+#[inline(never)]
+fn leave_counted(slow: SlowPath, heap: &'static Heap) {
+    census::counted_call(slow, heap);
+    detour::leave(heap);
 }
 
 /// Enters the slow path if this thread has a heap, and its fast path is open: what [`enter`] does in most cases.
@@ -139,15 +169,26 @@ pub fn enter_detoured() -> Option<Own> {
     let slow = go_slow();
     // SAFETY: the home of a thread that is detoured is its heap, and heaps are never unmapped.
     let heap = unsafe { &*thread_pointer::home().cast_const() };
-    // Until the garbage collector has done with it. One that begins after this asks the kernel whether the thread sleeps,
-    // and sees then that it is in the slow path.
+    // Until the garbage collector has done with it. One that begins after this asks the kernel whether the thread
+    // sleeps, and sees then that it is in the slow path.
     heap.closing.pass(slow);
     heap.visit();
     Some(Own { heap, slow })
 }
 
 /// Enters the slow path.
+#[inline]
 pub fn enter() -> Entry {
+    match enter_own() {
+        Some(own) => Entry::Heap(own.into_entered()),
+        None => enter_otherwise(),
+    }
+}
+
+/// Enters the slow path of a thread whose fast path is not open.
+#[cold]
+#[inline(never)]
+fn enter_otherwise() -> Entry {
     let current = thread_pointer::get().cast_const();
     if current == &raw const BUSY {
         return Entry::Reentrant;
@@ -159,25 +200,21 @@ pub fn enter() -> Entry {
         };
     }
     if let Some(own) = enter_detoured() {
-        let (heap, slow) = (own.heap, own.slow);
-        // It is left by the other one.
-        core::mem::forget(own);
-        return Entry::Heap(Entered { heap, slow, leave_with: heap, limbo: None });
+        return Entry::Heap(own.into_entered());
     }
-    let slow = go_slow();
     if current == &raw const DYING {
+        let slow = go_slow();
         let mut limbo = LIMBO.lock(slow);
         if limbo.0.is_none() {
             limbo.0 = new_heap(slow);
         }
         let Some(heap) = limbo.0 else { return Entry::NoMemory(Homeless { slow, leave_with: &DYING }) };
         heap.thread_id.set(os::thread_id());
+        heap.visit();
         return Entry::Heap(Entered { heap, slow, leave_with: &DYING, limbo: Some(limbo) });
     }
-    // SAFETY: any other value is a heap of this thread's, and heaps are never unmapped.
-    let heap = unsafe { &*current };
-    heap.visit();
-    Entry::Heap(Entered { heap, slow, leave_with: heap, limbo: None })
+    // Any other value is a heap of this thread's, and opened since it was looked at: by a handler that came between.
+    enter()
 }
 
 /// Calls `f` with every heap that there ever was.
@@ -193,6 +230,40 @@ pub fn for_each_heap(mut f: impl FnMut(&'static Heap)) {
 /// Whether a heap waits for a thread to take it over.
 pub fn has_no_thread(heap: &Heap) -> bool {
     !heap.inbox.is_open()
+}
+
+/// Whether a thread of this process has the heap for its own, which the kernel can be asked after. Others wait for one,
+/// are the limbo's, or were those of threads that a forked child does not have.
+pub fn is_a_threads_own(heap: &Heap) -> bool {
+    !has_no_thread(heap) && !heap.thread_word.load(Ordering::Relaxed).is_null() && !heap.began_in_child.get()
+}
+
+/// Does what a thread does at its exit, for one that ended without: by the bare system call. False if it is there, or
+/// ends by itself. The caller holds [`Heap::closing`].
+pub fn end_if_gone(slow: SlowPath, heap: &'static Heap) -> bool {
+    if raw_thread::is_of_another_process() || os::thread_exists(os::process_id(), heap.thread_id.get()) {
+        return false;
+    }
+    let word = heap.thread_word.swap(core::ptr::null_mut(), Ordering::Relaxed);
+    if word.is_null() {
+        return false;
+    }
+    let mut last = [0];
+    let was_busy = os::read_own_memory(word.addr(), &mut last) == 1 && last == [(&raw const BUSY).addr()];
+    // A handler may have ended it in the middle of the slow path: then nobody knows what its heap is like.
+    if !was_busy && !heap.pinned.get() {
+        end_thread(slow, heap);
+    }
+    true
+}
+
+/// Calls `f` with the heap of what dying threads allocate, if there is one and nobody has it now.
+pub fn with_limbo(slow: SlowPath, f: impl FnOnce(&'static Heap)) {
+    if let Some(limbo) = LIMBO.try_lock(slow)
+        && let Some(heap) = limbo.0
+    {
+        f(heap);
+    }
 }
 
 /// The heap with a slab's owner tag.
@@ -212,6 +283,8 @@ fn start_thread() -> Option<&'static Heap> {
     let first = !STARTED.swap(true, Ordering::AcqRel);
     if first {
         settings::start();
+        lean::start();
+        raw_thread::begin();
         sampler::start(slow);
         hardened::start(slow);
         tracer::wait_for_recorder(slow);
@@ -221,8 +294,10 @@ fn start_thread() -> Option<&'static Heap> {
         return None;
     };
     heap.thread_id.set(os::thread_id());
+    heap.began_in_child.set(raw_thread::is_of_another_process());
     heap.uses.set(heap.uses.get() + 1);
     heap.inbox.open();
+    census::forget(heap);
     stats::add(TierCounter::ThreadsLive, 1);
     stats::add(TierCounter::ThreadsStarted, 1);
     sampler::add_thread(slow, heap);
@@ -303,12 +378,20 @@ unsafe extern "C" fn on_thread_exit(heap: *mut c_void) {
         let _closing = heap.closing.lock(slow);
         heap.thread_word.store(core::ptr::null_mut(), Ordering::Release);
     }
+    end_thread(slow, heap);
+    thread_pointer::set_home((&raw const DYING).cast_mut());
+    set_thread(&DYING);
+}
+
+/// Gives up what a thread had, whose word is nobody's any more.
+fn end_thread(slow: SlowPath, heap: &'static Heap) {
+    heap.in_hook.set(false);
+    heap.in_realloc.set(false);
     heap.scope.set(0);
     heap.retire_all(slow);
     transfer_cache::take_in(slow, Some(heap), heap.inbox.close());
     heap.empty_outbox(slow);
-    // SAFETY: the state is this heap's, and no capture runs.
-    poolscope_capture::release(unsafe { &mut *heap.capture.get() });
+    capture::release(heap);
     stats::sub(TierCounter::ThreadsLive, 1);
     sampler::publish_thread(heap, thread_state::EXITED);
     tracer::thread::thread_ends(heap);
@@ -317,33 +400,31 @@ unsafe extern "C" fn on_thread_exit(heap: *mut c_void) {
         let registry = REGISTRY.lock(slow);
         heap.next_unused.set(registry.unused.replace(Some(heap)));
     }
-    thread_pointer::set_home((&raw const DYING).cast_mut());
-    set_thread(&DYING);
 }
 
 /// For `fork`: takes the locks.
-pub fn lock_for_fork() {
-    LIMBO.lock_raw();
-    REGISTRY.lock_raw();
+pub fn lock_for_fork(is_over: impl Fn() -> bool) -> bool {
+    LIMBO.lock_for_fork(&is_over) && REGISTRY.lock_for_fork(is_over)
 }
 
 /// For `fork`: lets them go, in parent and child.
 pub fn unlock_after_fork() {
-    REGISTRY.unlock_raw();
-    LIMBO.unlock_raw();
+    REGISTRY.unlock_after_fork();
+    LIMBO.unlock_after_fork();
 }
 
-/// In a forked child: the other threads are not there. Their heaps stay as they were in the middle of whatever they did;
-/// they are not used again, and what the child frees of their blocks waits in their mailboxes.
+/// In a forked child: the other threads are not there. Their heaps stay as they were in the middle of whatever they
+/// did; they are not used again, and what the child frees of their blocks waits in their mailboxes.
 pub fn forget_other_threads() {
     let home = thread_pointer::home().cast_const();
     for_each_heap(|heap| {
-        if &raw const *heap != home {
-            // Its thread's words are gone, and so is who held the lock.
-            if !heap.thread_word.swap(core::ptr::null_mut(), Ordering::Relaxed).is_null() {
-                stats::sub(TierCounter::ThreadsLive, 1);
-            }
-            heap.closing.unlock_raw();
+        if &raw const *heap == home {
+            heap.thread_id.set(os::thread_id());
+            heap.began_in_child.set(false);
+        } else if !heap.thread_word.swap(core::ptr::null_mut(), Ordering::Relaxed).is_null() {
+            stats::sub(TierCounter::ThreadsLive, 1);
         }
+        // Who held it is not there any more.
+        heap.closing.unlock_raw();
     });
 }

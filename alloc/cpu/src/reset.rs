@@ -5,9 +5,9 @@ use crate::spin_lock::SlowPath;
 use crate::thread_cache::Heap;
 use crate::{page_heap, sampler, scavenger, stats};
 
-/// Gives all memory back to the kernel that no block is in: the calling thread's cache, those of threads that sleep in a
-/// system call (Linux on x86-64), empty slabs of sampled blocks, and all free spans. Returns the bytes that went from the
-/// page heap. What threads hold that run at this moment stays theirs.
+/// Gives all memory back to the kernel that no block is in: the calling thread's cache, those of threads that sleep in
+/// a system call (Linux on x86-64), empty slabs of sampled blocks, and all free spans. Returns the bytes that went from
+/// the page heap. What threads hold that run at this moment stays theirs.
 pub fn release_unused() -> usize {
     let Entry::Heap(entered) = registry::enter() else { return 0 };
     release(entered.slow, entered.heap)
@@ -23,8 +23,8 @@ pub fn release(slow: SlowPath, heap: &'static Heap) -> usize {
     bytes
 }
 
-/// [`release_unused`], and counts anew: what ran before is in no counter any more. Gauges (bytes and objects that are there)
-/// stay, and so do the profile's samples. Returns the bytes given back.
+/// [`release_unused`], and counts anew: what ran before is in no counter any more. Gauges (bytes and objects that are
+/// there) stay, and so do the profile's samples. Returns the bytes given back.
 pub fn reset() -> usize {
     let Entry::Heap(entered) = registry::enter() else { return 0 };
     let bytes = release(entered.slow, entered.heap);

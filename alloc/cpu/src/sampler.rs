@@ -16,18 +16,21 @@ mod peak;
 mod probes;
 mod sampled_slabs;
 mod sequence;
+mod slot_lists;
 mod stack_table;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use poolscope_capture::{Captured, MAX_DEPTH, capture};
-use poolscope_wire::{LiveRecord, OBJECT_ONE, Region, flags, kind, stack_flags, thread_state};
+use poolscope_capture::Caller;
+use poolscope_wire::{LiveRecord, OBJECT_ONE, Region, flags, kind, thread_state};
 
 use crate::block::BlockPtr;
-use crate::detour;
+use crate::capture::{self, Stack};
+use crate::census;
 use crate::free;
 use crate::os;
 use crate::registry::{self, Entry};
+use crate::scavenger;
 use crate::segment::{Identity, Segment};
 use crate::settings;
 use crate::size_class::SizeClass;
@@ -38,12 +41,12 @@ use crate::thread_cache::Heap;
 use crate::thread_pointer;
 
 use budget::Budget;
-use counters::write_classes;
 pub use counters::{
-    for_each_thread, publish_class, publish_classes, publish_shared, publish_thread, publish_tiers,
-    publish_tiers_sometimes,
+    for_each_thread, publish_census, publish_class, publish_classes, publish_counters, publish_found, publish_heap,
+    publish_shared, publish_thread, publish_tiers, unbacked,
 };
-pub use devices::{attach, detach, device_holders, forget_foreign, publish_device, record_foreign};
+use counters::{publish_samples, write_classes};
+pub use devices::{attach, count_device, detach, device_holders, forget_foreign, publish_device, record_foreign};
 use live_table::LiveTable;
 use ownership::mark_own;
 pub use ownership::{disown_segment, own_segment};
@@ -121,12 +124,14 @@ pub fn period_changed() {
 
 /// At a normal exit of the process.
 pub fn finish(slow: SlowPath) {
-    publish_tiers();
+    if settings::current().keep() {
+        census::take(slow);
+    }
     // A signal handler may end the process while this thread has the lock: then the segment stays.
     let Some(sampler) = SAMPLER.try_lock(slow) else { return };
     // A child of `vfork` runs in its parent's memory, but it is not the process of this segment.
     if let Some(segment) = sampler.segment.filter(|_| own_segment())
-        && segment.header().pid == os::process_id()
+        && segment.is_of(os::process_id())
     {
         crate::segment::finish();
     }
@@ -141,6 +146,7 @@ pub fn records_all(heap: &Heap) -> bool {
 /// Starts the budgets of a new heap.
 pub fn start_heap(heap: &Heap) {
     heap.random.set((os::random_seed() ^ heap.tag() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    heap.medium.budgets().for_each(Budget::divide);
     heap.budgets().chain([&heap.large_budget]).for_each(|budget| begin_budget(heap, budget));
 }
 
@@ -158,6 +164,7 @@ pub fn follow_period(heap: &Heap, class: SizeClass) {
 /// Lets a due sample of a class go: what capture allocates is not sampled, however short the period.
 pub fn skip_sample(heap: &Heap, class: SizeClass) {
     let budget = heap.budget(class);
+    heap.note_stocked();
     budget.draw(&heap.random, period());
     budget.left.set(budget.left.get().max(2 * class.block() as i64));
 }
@@ -192,41 +199,33 @@ fn take_due(heap: &Heap, budget: &Budget, size: usize, bytes: usize) -> Due {
     }
     let weight = budget.weight(bytes);
     heap.governor.sampled(budget, time_ns);
+    heap.note_stocked();
     budget.draw(&heap.random, period());
     Due { size, weight, time_ns, kind: kind::HOST, device: 0 }
 }
 
-/// The calling thread's stack.
-struct Stack {
-    frames: [u64; MAX_DEPTH],
-    captured: Captured,
-}
-
-/// Captures the stack with this thread's heap in place: capture may allocate (when a module is seen first), and such
-/// allocations are served but not sampled. No lock is held.
-#[inline(never)]
-fn capture_stack(slow: SlowPath, heap: &'static Heap) -> Stack {
-    let mut frames = [0; MAX_DEPTH];
-    let before = thread_pointer::get();
-    heap.pinned.set(true);
-    detour::leave(heap);
-    heap.in_sampler.set(true);
-    // SAFETY: the state belongs to this thread's heap, and nested captures are ruled out by `in_sampler`.
-    let captured = capture(unsafe { &mut *heap.capture.get() }, &mut frames);
-    heap.in_sampler.set(false);
-    thread_pointer::set(before);
-    heap.pinned.set(false);
+/// Captures the stack of `caller` with no lock held. Where every allocation is recorded, nothing that this allocates
+/// leaves blocks to those after it.
+fn capture_stack(slow: SlowPath, heap: &'static Heap, caller: &Caller) -> Stack {
+    let stack = capture::of(heap, caller);
     if records_all(heap) {
         heap.begin_recording(slow);
     }
-    Stack { frames, captured }
+    stack
 }
 
-/// Serves and records a sampled request of `size` bytes from `class`. `None` without memory.
+/// Serves and records a sampled request of `size` bytes from `class`, of the program's call at `caller`.
+/// `None` without memory.
 #[cold]
-pub fn sample_block(slow: SlowPath, heap: &'static Heap, class: SizeClass, size: usize) -> Option<*mut u8> {
+pub fn sample_block(
+    slow: SlowPath,
+    heap: &'static Heap,
+    class: SizeClass,
+    size: usize,
+    caller: &Caller,
+) -> Option<*mut u8> {
     let due = take_due(heap, heap.budget(class), size, class.block());
-    let stack = capture_stack(slow, heap);
+    let stack = capture_stack(slow, heap, caller);
     let mut sampler = SAMPLER.lock(slow);
     let (slab, block) = sampler.slabs.alloc(slow, class)?;
     let p = block.address();
@@ -235,17 +234,43 @@ pub fn sample_block(slow: SlowPath, heap: &'static Heap, class: SizeClass, size:
     Some(p)
 }
 
-/// Records a large block of `size` bytes at `p`; its slot in the live table.
+/// Records a large block of `size` bytes at `p`, of the program's call at `caller`; its slot in the live table.
 #[cold]
-pub fn sample_large(slow: SlowPath, heap: &'static Heap, p: *mut u8, size: usize, block: usize) -> u32 {
+pub fn sample_large(
+    slow: SlowPath,
+    heap: &'static Heap,
+    p: *mut u8,
+    size: usize,
+    block: usize,
+    caller: &Caller,
+) -> u32 {
     let due = take_due(heap, &heap.large_budget, size, block);
-    let stack = capture_stack(slow, heap);
+    let stack = capture_stack(slow, heap, caller);
     SAMPLER.lock(slow).record(heap, &stack, p as u64, &due)
 }
 
 /// Frees a block of a sampled slab.
 #[cold]
 pub fn free_block(slow: SlowPath, slab: &'static Slab, block: BlockPtr) {
+    let idle = free_in_slab(slow, slab, block);
+    if idle >= scavenger::IDLE_MIN {
+        release_later(slow, idle);
+    }
+}
+
+/// Has idle memory go back: by the scavenger, or at once where there is none for it.
+#[cold]
+#[inline(never)]
+fn release_later(slow: SlowPath, idle: usize) {
+    scavenger::notice(slow, idle);
+    if idle >= scavenger::retained() {
+        release_empty(slow);
+        release_records(slow, |_| 0);
+    }
+}
+
+/// Returns the bytes of sampled slabs that hold no block then, and of records that nobody needs.
+fn free_in_slab(slow: SlowPath, slab: &'static Slab, block: BlockPtr) -> usize {
     let mut sampler = SAMPLER.lock(slow);
     free::check_start(slab, block);
     if !sampled_slabs::was_cut(slab, block) {
@@ -257,12 +282,32 @@ pub fn free_block(slow: SlowPath, slab: &'static Slab, block: BlockPtr) {
     }
     sampler.forget(slot);
     stats::class_add(slab.class.get(), ClassCounter::SharedFrees, 1);
-    sampler.slabs.free(slab, block);
+    sampler.slabs.free(slab, block) + sampler.live.empty_bytes()
 }
 
 /// Gives the memory of sampled blocks back that nobody uses.
 pub fn release_empty(slow: SlowPath) {
     SAMPLER.lock(slow).slabs.release_empty(slow);
+}
+
+/// Gives memory of records back that nobody needs, smoothly over `delay_ms`.
+/// Returns the bytes that stay and are still to go.
+pub fn release_idle_records(slow: SlowPath, now_ms: u64, delay_ms: u64) -> usize {
+    release_records(slow, |live| live.allowed(now_ms, delay_ms))
+}
+
+/// Gives it back, but for as many bytes as `allowed` says at first. Returns these.
+fn release_records(slow: SlowPath, allowed: impl FnOnce(&mut LiveTable) -> usize) -> usize {
+    let allowed = allowed(&mut SAMPLER.lock(slow).live);
+    // The lock is let go again and again: samples wait for it.
+    loop {
+        let mut sampler = SAMPLER.lock(slow);
+        // What a forked child's parent has in its segment is not the child's to give back.
+        let Some(segment) = sampler.segment.filter(|_| own_segment()) else { return 0 };
+        if !sampler.live.release(&segment, allowed) {
+            return allowed;
+        }
+    }
 }
 
 /// Takes a large block's record out.
@@ -292,6 +337,7 @@ pub fn fit(slow: SlowPath, limit: usize) {
     if let Some(segment) = sampler.segment.filter(|_| own_segment()) {
         segment.fit(limit);
         sampler.live.fit(&segment);
+        sampler.stacks.fit(&segment);
     }
 }
 
@@ -314,10 +360,14 @@ pub fn dropped(slow: SlowPath) -> u64 {
 
 impl Sampler {
     /// The segment to record in; a forked child makes its own first.
+    #[inline]
     fn own_segment(&mut self) -> Option<Segment> {
-        if own_segment() {
-            return self.segment;
-        }
+        if own_segment() { self.segment } else { self.begin_child() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_child(&mut self) -> Option<Segment> {
         let parent = self.segment.take();
         Segment::detach();
         self.identity.generation =
@@ -325,7 +375,9 @@ impl Sampler {
         self.identity.forked = true;
         // Whatever comes of it: it is tried once.
         mark_own();
-        let mut segment = Segment::create(self.identity)?;
+        census::note_child();
+        // A forked child's first sample may be on a small stack.
+        let mut segment = capture::aside(|| Segment::create(self.identity))?;
         if let Some(parent) = parent
             && !self.inherit(&parent, &segment)
         {
@@ -378,11 +430,10 @@ impl Sampler {
         heap.samples.set(heap.samples.get() + 1);
         stats::add(TierCounter::Samples, 1);
         let Some(segment) = self.own_segment() else { return UNRECORDED };
-        let flags = if stack.captured.truncated { stack_flags::TRUNCATED } else { 0 }
-            | if stack.captured.incomplete { stack_flags::INCOMPLETE } else { 0 };
+        publish_samples(&segment, heap);
         self.modules.publish(&segment, self.stacks.len());
-        let frames = stack.frames.get(..stack.captured.depth).unwrap_or(&stack.frames);
         let epoch = self.modules.epoch();
+        let (frames, flags) = (stack.frames(), stack.flags());
         let captured = CapturedStack { frames, flags, kind: due.kind, device: due.device, epoch };
         let id = self.stacks.intern(&segment, &captured);
         count_alloc(&segment, id, due.size as u64, due.weight);
@@ -395,7 +446,9 @@ impl Sampler {
             address,
             size: due.size as u64,
             weight: due.weight,
-            time_ns: due.time_ns,
+            // A forked child's first sample makes the segment after its time was taken. What is older than the segment
+            // is the parent's.
+            time_ns: due.time_ns.max(segment.header().start_monotonic_ns),
             tid: heap.thread_id.get(),
             scope: heap.scope.get(),
             kind: due.kind,
@@ -454,22 +507,20 @@ pub fn add_thread(slow: SlowPath, heap: &Heap) {
     publish_thread(heap, thread_state::LIVE);
 }
 
-/// Brings the segment up to date with the process and with the thread that has `heap`.
-pub fn publish_all(slow: SlowPath, heap: &Heap) {
+/// Brings the segment up to date with the process.
+pub fn publish_all(slow: SlowPath) {
     // A forked child makes its own segment first.
     let Some(segment) = SAMPLER.lock(slow).own_segment() else { return };
-    heap.count_all();
-    publish_classes(heap);
-    publish_tiers();
     write_classes(&segment);
+    census::take(slow);
 }
 
 /// For `fork`: takes the lock.
-pub fn lock_for_fork() {
-    SAMPLER.lock_raw();
+pub fn lock_for_fork(is_over: impl Fn() -> bool) -> bool {
+    SAMPLER.lock_for_fork(is_over)
 }
 
 /// For `fork`: lets it go, in parent and child.
 pub fn unlock_after_fork() {
-    SAMPLER.unlock_raw();
+    SAMPLER.unlock_after_fork();
 }

@@ -3,7 +3,9 @@
 //! The layout is `poolscope_wire`'s. When no file can be had (no `/dev/shm`, full, read-only) the same layout lies
 //! in private memory: the pool works the same, only nobody else can look.
 
+mod blocks;
 mod file;
+mod loss;
 mod process_start;
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -11,14 +13,17 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use poolscope_wire::{HEADER_LEN, Header, MAGIC, REGION_COUNT, Region, RegionEntry, VERSION, flags, state};
 
 use crate::arena::PAGE;
+use crate::bus_error;
 use crate::message::Message;
 use crate::os;
 use crate::settings;
 use crate::size_class::CLASSES;
 use crate::stats::{self, TierCounter};
 use crate::tracer;
+use loss::Loss;
 
-pub use file::{create_beside, is_locked, map_beside, remove_beside};
+pub use file::{create_beside, empty_beside, is_in_a_file, is_locked, map_beside, open_beside, remove_beside};
+pub use loss::{Watched, heal, trace_was_lost};
 pub use process_start::Start;
 
 /// Bytes that a region grows by at first; a quarter of what it has later on.
@@ -52,8 +57,23 @@ pub struct Identity {
 /// A mapped segment. Copies refer to the same mapping, which is never unmapped.
 #[derive(Clone, Copy)]
 pub struct Segment {
+    /// The header. Before it lies a page of [`Private`].
     base: *mut u8,
 }
+
+/// What this process knows of its segment, in private memory:
+/// a file that others can write to is not asked where things lie.
+struct Private {
+    regions: [RegionEntry; REGION_COUNT],
+    /// Whose it is.
+    pid: u32,
+    /// What became of its file.
+    loss: Loss,
+}
+
+/// Bytes before the header.
+const PRIVATE_LEN: usize = 4096;
+const _: () = assert!(size_of::<Private>() <= PRIVATE_LEN);
 
 /// The segment that counters are published to.
 static CURRENT: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
@@ -74,6 +94,9 @@ impl Segment {
     /// Makes a segment for this process: in a file, or in private memory where no file can be had. `None` only without
     /// address space for one.
     pub fn create(identity: Identity) -> Option<Segment> {
+        if settings::current().plain() {
+            return Self::in_memory(identity);
+        }
         let why = match Self::in_file(identity) {
             Ok(segment) => return Some(segment),
             Err(why) => why,
@@ -86,29 +109,49 @@ impl Segment {
     }
 
     fn in_file(identity: Identity) -> Result<Segment, &'static str> {
-        let (entries, len) = layout(identity.exact);
-        let segment = Segment { base: file::create(identity.generation, len)? };
-        if segment.begin(identity, entries) {
+        let (regions, len) = layout(identity.exact);
+        let segment = Segment::reserve(regions, len).ok_or("there is no address space for it")?;
+        // SAFETY: the addresses were just reserved for it.
+        if let Err(why) = unsafe { file::create(identity.generation, segment.base, len) } {
+            // SAFETY: nobody else knows the mapping.
+            unsafe { os::unmap(segment.base.sub(PRIVATE_LEN), PRIVATE_LEN + len) };
+            return Err(why);
+        }
+        bus_error::watch();
+        loss::watch(&segment);
+        if segment.begin(identity) {
             return Ok(segment);
         }
         segment.discard();
-        Err("its file system is full")
+        Err(file::NO_ROOM)
     }
 
     /// Makes a segment that only this process sees.
     pub fn in_memory(identity: Identity) -> Option<Segment> {
-        let (entries, len) = layout(identity.exact);
-        let segment = Segment { base: os::reserve(len) };
+        let (regions, len) = layout(identity.exact);
+        let segment = Segment::reserve(regions, len)?;
         // SAFETY: the header lies in what was just reserved.
-        if segment.base.is_null() || !unsafe { os::commit(segment.base, HEADER_LEN) } {
+        let usable = unsafe { os::commit(segment.base, HEADER_LEN) };
+        (usable && segment.begin(identity)).then_some(segment)
+    }
+
+    /// Addresses for a segment of `len` bytes, and what is private of it.
+    fn reserve(regions: [RegionEntry; REGION_COUNT], len: usize) -> Option<Segment> {
+        let memory = os::reserve(PRIVATE_LEN + len);
+        // SAFETY: the page lies in what was just reserved.
+        if memory.is_null() || !unsafe { os::commit(memory, PRIVATE_LEN) } {
             return None;
         }
-        segment.begin(identity, entries).then_some(segment)
+        let private = Private { regions, pid: os::process_id(), loss: Loss::default() };
+        // SAFETY: the page is usable, aligned, and nobody else's.
+        unsafe { memory.cast::<Private>().write(private) };
+        // SAFETY: the segment follows the page.
+        Some(Segment { base: unsafe { memory.add(PRIVATE_LEN) } })
     }
 
     /// Fills the header and what every segment has from the start. False if there is no room for that.
-    fn begin(&self, identity: Identity, entries: [RegionEntry; REGION_COUNT]) -> bool {
-        fill_header(self.header(), identity, entries);
+    fn begin(&self, identity: Identity) -> bool {
+        fill_header(self.header(), identity, self.private().regions);
         let from_the_start = [(Region::Tiers, 1), (Region::Classes, CLASSES as u32), (Region::Stacks, 1)];
         if !from_the_start.into_iter().all(|(region, count)| self.commit(region, count)) {
             return false;
@@ -121,11 +164,34 @@ impl Segment {
 
     /// Removes a segment that was just made and has no room for what it must hold.
     pub fn discard(self) {
-        let last = self.header().regions[REGION_COUNT - 1];
         file::remove();
         file::forget();
+        loss::forget(&self);
         // SAFETY: nobody else knows the mapping yet.
-        unsafe { os::unmap(self.base, (last.offset + last.capacity) as usize) };
+        unsafe { os::unmap(self.base.sub(PRIVATE_LEN), PRIVATE_LEN + self.len()) };
+    }
+
+    fn private(&self) -> &Private {
+        // SAFETY: the page before the header is the segment's, as long as the process; what is changed in it is changed
+        // through raw pointers or by atomics.
+        unsafe { &*self.base.sub(PRIVATE_LEN).cast::<Private>() }
+    }
+
+    /// Bytes of addresses that it has, from the header on.
+    fn len(&self) -> usize {
+        let last = self.entry(Region::Peaks);
+        // SAFETY: the entry is part of the private page.
+        unsafe { ((*last).offset + (*last).capacity) as usize }
+    }
+
+    /// The header and what exists of each region: address and bytes.
+    fn committed_parts(&self) -> impl Iterator<Item = (*mut u8, usize)> {
+        let (base, regions) = (self.base, self.private().regions);
+        let parts = regions.into_iter().map(move |entry| {
+            // SAFETY: regions lie in the mapping.
+            (unsafe { base.add(entry.offset as usize) }, entry.committed as usize)
+        });
+        core::iter::once((base, HEADER_LEN)).chain(parts)
     }
 
     /// Makes this the segment that counters are published to.
@@ -153,8 +219,20 @@ impl Segment {
     }
 
     fn entry(&self, region: Region) -> *mut RegionEntry {
-        // SAFETY: the index is below the number of regions.
-        unsafe { (&raw mut (*self.base.cast::<Header>()).regions).cast::<RegionEntry>().add(region as usize) }
+        // SAFETY: the page before the header is the segment's, and the index is below the number of regions.
+        unsafe {
+            let private = self.base.sub(PRIVATE_LEN).cast::<Private>();
+            (&raw mut (*private).regions).cast::<RegionEntry>().add(region as usize)
+        }
+    }
+
+    /// Shows readers what is known of a region.
+    fn show(&self, region: Region) {
+        // SAFETY: both are the segment's, and the caller holds the sampler's lock; readers take whole words.
+        unsafe {
+            let shown = (&raw mut (*self.raw_header()).regions).cast::<RegionEntry>().add(region as usize);
+            shown.write_volatile(self.entry(region).read());
+        }
     }
 
     /// Most records of a region.
@@ -184,6 +262,47 @@ impl Segment {
         unsafe { (*self.entry(region)).count as u32 }
     }
 
+    /// Records that exist.
+    pub fn committed(&self, region: Region) -> u32 {
+        // SAFETY: as in `capacity`.
+        (unsafe { (*self.entry(region)).committed } / region.record_len() as u64) as u32
+    }
+
+    /// Offset and bytes of records.
+    fn range(&self, region: Region, first: u32, count: u32) -> (u64, u64) {
+        // SAFETY: as in `capacity`.
+        let offset = unsafe { (*self.entry(region)).offset };
+        (offset + u64::from(first) * region.record_len() as u64, u64::from(count) * region.record_len() as u64)
+    }
+
+    /// Whether other processes can have it.
+    fn is_shared(&self) -> bool {
+        file::is_there() && !self.private().loss.is_lost()
+    }
+
+    /// Gives the memory of whole pages of records back, which nobody touches before they are restored. To readers they
+    /// are zero. Returns whether it worked.
+    pub fn release(&self, region: Region, first: u32, count: u32) -> bool {
+        let (offset, len) = self.range(region, first, count);
+        // SAFETY: private memory of the segment's, whose pages nobody needs.
+        let decommit = || unsafe { os::decommit(self.base.add(offset as usize), len as usize) };
+        let done = if self.is_shared() { file::release(offset, len) } else { decommit() };
+        if done {
+            stats::sub(TierCounter::MetadataBytes, len);
+        }
+        done
+    }
+
+    /// Has records exist again that were released. False if the file system is full.
+    pub fn restore(&self, region: Region, first: u32, count: u32) -> bool {
+        let (offset, len) = self.range(region, first, count);
+        let done = !self.is_shared() || file::allocate(offset, len);
+        if done {
+            stats::add(TierCounter::MetadataBytes, len);
+        }
+        done
+    }
+
     /// Makes the first `count` records exist. False if the region or the file system is full.
     pub fn commit(&self, region: Region, count: u32) -> bool {
         self.is_committed(region, count) || self.grow(region, count)
@@ -199,15 +318,25 @@ impl Segment {
             _ => GROWTH_MIN.max(entry.committed / 4).next_multiple_of(4096),
         };
         let wanted = need.max(entry.committed + step).min(entry.capacity);
+        let (from, more) = (entry.offset + entry.committed, wanted.saturating_sub(entry.committed));
         // SAFETY: the range lies in the mapping; what is usable already stays as it is.
-        let usable = |from: u64, len: u64| unsafe { os::commit(self.base.add(from as usize), len as usize) };
-        if wanted < need || !file::allocate(entry.offset, wanted) || !usable(entry.offset, wanted) {
+        let usable = || unsafe { os::commit(self.base.add(entry.offset as usize), wanted as usize) };
+        // SAFETY: nobody has been told of the range.
+        let zeroes = || unsafe { os::map_zeroes_over(self.base.add(from as usize), more as usize) };
+        let lost = self.private().loss.is_lost();
+        if wanted < need || !(if lost { zeroes() } else { file::allocate(from, more) && usable() }) {
             return false;
         }
         core::sync::atomic::fence(Ordering::Release);
         stats::add(TierCounter::MetadataBytes, wanted - entry.committed);
         entry.committed = wanted;
+        self.show(region);
         true
+    }
+
+    /// Whether it was made by this process, and not by one that it was forked from.
+    pub fn is_of(&self, pid: u32) -> bool {
+        self.private().pid == pid
     }
 
     /// Gives back the addresses that a segment in an address space of `limit` bytes would not have. What exists stays.
@@ -215,12 +344,15 @@ impl Segment {
         let exact = self.header().flags & flags::EXACT != 0;
         let halvings = halvings(exact, limit);
         HALVINGS.fetch_max(halvings + 1, Ordering::Relaxed);
-        for (entry, small) in self.header().regions.iter_mut().zip(layout_halved(exact, halvings).0) {
+        for (region, small) in Region::ALL.into_iter().zip(layout_halved(exact, halvings).0) {
+            // SAFETY: the caller holds the sampler's lock.
+            let entry = unsafe { &mut *self.entry(region) };
             let keep = small.capacity.max(entry.committed);
             if keep < entry.capacity {
                 // SAFETY: nothing behind the committed part is in use.
                 unsafe { os::unmap(self.base.add((entry.offset + keep) as usize), (entry.capacity - keep) as usize) };
                 entry.capacity = keep;
+                self.show(region);
             }
         }
     }
@@ -230,26 +362,30 @@ impl Segment {
         core::sync::atomic::fence(Ordering::Release);
         // SAFETY: as above.
         let entry = unsafe { &mut *self.entry(region) };
-        entry.count = entry.count.max(u64::from(count));
+        if u64::from(count) > entry.count {
+            entry.count = u64::from(count);
+            self.show(region);
+        }
     }
 }
 
-/// Halvings of the regions' capacities, plus one; 0 before the first segment. A child's segment has its parent's, so that
-/// there is room for what it copies.
+/// Halvings of the regions' capacities, plus one; 0 before the first segment. A child's segment has its parent's, so
+/// that there is room for what it copies.
 static HALVINGS: AtomicU32 = AtomicU32::new(0);
 
-/// With this, the region of stacks still has 256 records.
-const MAX_HALVINGS: u32 = 8;
+/// With this, the live table still has 1024 records, and the other large regions have 256.
+const MAX_HALVINGS: u32 = 10;
 
 /// Where the regions lie, and the bytes of the whole.
 fn layout(exact: bool) -> ([RegionEntry; REGION_COUNT], usize) {
     if HALVINGS.load(Ordering::Relaxed) == 0 {
-        HALVINGS.store(1 + halvings(exact, os::address_space_limit()), Ordering::Relaxed);
+        HALVINGS.store(1 + halvings(exact, os::address_space_limit().min(os::data_limit())), Ordering::Relaxed);
     }
     layout_halved(exact, HALVINGS.load(Ordering::Relaxed) - 1)
 }
 
-/// Halvings with which a segment takes a 32nd of a limited address space.
+/// Halvings with which a segment takes a 32nd of a limited address space. Under a limit of data it takes none of that,
+/// but what the sampler has beside it does.
 fn halvings(exact: bool, limit: usize) -> u32 {
     (0..MAX_HALVINGS).find(|&halvings| layout_halved(exact, halvings).1 <= limit / 32).unwrap_or(MAX_HALVINGS)
 }
@@ -259,7 +395,13 @@ fn layout_halved(exact: bool, halvings: u32) -> ([RegionEntry; REGION_COUNT], us
     let mut end = HEADER_LEN as u64;
     for (region, sampled, recorded) in CAPACITY {
         let records = if exact { recorded } else { sampled };
-        let records = if records > 512 { (records >> halvings).max(256) } else { records };
+        let records = match region {
+            Region::Tiers | Region::Classes => records,
+            // These are few, and large.
+            Region::Devices | Region::DeviceMaps => (records >> (halvings / 2)).max(2),
+            Region::Threads => (records >> halvings).max(32),
+            _ => (records >> halvings).max(256),
+        };
         let capacity = (records * region.record_len() as u64).next_multiple_of(4096);
         entries[region as usize] =
             RegionEntry { offset: end, capacity, record_len: region.record_len() as u32, ..RegionEntry::ZERO };
@@ -282,20 +424,26 @@ fn fill_header(header: &mut Header, identity: Identity, regions: [RegionEntry; R
     header.version = VERSION;
     header.header_len = HEADER_LEN as u32;
     header.state = state::STARTING;
-    header.flags = if identity.exact { flags::EXACT } else { 0 } | if identity.forked { flags::FORKED } else { 0 };
+    let flag = |on: bool, flag: u32| if on { flag } else { 0 };
+    header.flags = flag(identity.exact, flags::EXACT)
+        | flag(identity.forked, flags::FORKED)
+        | flag(os::is_in_executable(fill_header as *const ()), flags::IN_EXECUTABLE);
     header.pid = os::process_id();
-    // SAFETY: system calls without arguments.
-    unsafe {
-        header.parent_pid = libc::getppid() as u32;
-        header.uid = libc::geteuid();
-    }
-    Start { ticks: header.start_ticks, boot_id: header.boot_id } = Start::of_this_process();
     header.generation = identity.generation;
     header.start_realtime_ns = os::clock_ns(libc::CLOCK_REALTIME);
     header.start_monotonic_ns = os::clock_ns(libc::CLOCK_MONOTONIC);
     header.page_bytes = PAGE as u64;
     header.period_bytes = settings::current().period().max(1);
     header.regions = regions;
+    if settings::current().plain() {
+        return;
+    }
+    // SAFETY: system calls without arguments.
+    unsafe {
+        header.parent_pid = libc::getppid() as u32;
+        header.uid = libc::geteuid();
+    }
+    Start { ticks: header.start_ticks, boot_id: header.boot_id } = Start::of_this_process();
     header.cmdline_len = os::read_file(c"/proc/self/cmdline", &mut header.cmdline) as u32;
     // SAFETY: the length bounds the write.
     let exe = os::keep_errno(|| unsafe {

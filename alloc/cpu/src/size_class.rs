@@ -13,6 +13,8 @@ pub const SMALL_MAX: usize = 1024;
 pub const MEDIUM_MAX: usize = 256 * 1024;
 /// Classes of at most [`SMALL_MAX`] bytes: the first ones.
 pub const SMALL_CLASSES: usize = SMALL_MAX / 16 + 1;
+/// The most blocks that a slab has.
+pub const CAPACITY_MAX: usize = PAGE / 16;
 /// Number of size classes.
 pub const CLASSES: usize = SMALL_CLASSES + 8 * 8;
 
@@ -92,7 +94,8 @@ impl SizeClass {
         SizeClass((log * 8 + eighths + SMALL_CLASSES - 88) as u8)
     }
 
-    /// The smallest class that holds `size` bytes at a multiple of `align`, a power of two; `None` if that needs a span.
+    /// The smallest class that holds `size` bytes at a multiple of `align`, a power of two;
+    /// `None` if that needs a span.
     #[inline]
     pub fn of_aligned(size: usize, align: usize) -> Option<Self> {
         if size > MEDIUM_MAX || align > PAGE {

@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::arena::{self, PAGE};
 use crate::block::BlockPtr;
-use crate::size_class::SizeClass;
+use crate::lean;
+use crate::size_class::{CAPACITY_MAX, CLASSES, SizeClass};
 use crate::transfer_cache::Batch;
 
 /// Values of [`Slab::owner`] that are not the address of a heap.
@@ -93,7 +94,7 @@ pub struct Slab {
     pub place: Cell<Place>,
     /// Bit 0: its memory reads as zero. Bits 1 to 7: index of the arena.
     pub zero_and_arena: Cell<u8>,
-    /// Blocks that were ever cut from it.
+    /// Blocks that were ever cut from it. Large block: see [`Slab::moved`].
     pub carved: Cell<u16>,
     /// Blocks handed out (to a thread's list or to the program) when last brought up to date.
     pub live: Cell<u16>,
@@ -138,8 +139,8 @@ impl Slab {
         self.countdown.set(countdown);
     }
 
-    /// Arms a slab in the full list: its owner looks when a part of it is free, so that a refill is worth it. Of small blocks
-    /// that is a quarter; of medium ones, whose memory counts for more, an eighth.
+    /// Arms a slab in the full list: its owner looks when a part of it is free, so that a refill is worth it. Of small
+    /// blocks that is a quarter; of medium ones, whose memory counts for more, an eighth.
     pub fn arm_full(&self) {
         let live = self.in_use();
         let free = self.capacity() - live;
@@ -223,26 +224,76 @@ impl Slab {
         self.local_free.replace(BlockPtr::NULL)
     }
 
-    /// Takes one of the two lists of freed blocks: the list and its length. They count as handed out afterwards.
-    pub fn take_free(&self) -> (BlockPtr, u32) {
+    /// Takes the freed blocks: those that the owner freed, and, if these are less than `least`, those that came back
+    /// from others behind them. The list and its length; they count as handed out afterwards.
+    pub fn take_free(&self, least: u32) -> (BlockPtr, u32) {
         let in_use = self.in_use();
-        let remote = u32::from(self.remote.get());
-        let local = self.local_free.replace(BlockPtr::NULL);
-        let (list, count) = if local.is_null() {
-            self.remote.set(0);
-            (BlockPtr::new(self.aux.replace(0) as *mut u8), remote)
-        } else {
-            (local, u32::from(self.carved.get()) - in_use - remote)
-        };
+        let mut list = self.local_free.replace(BlockPtr::NULL);
+        let mut count = self.local_blocks();
+        if count < least && self.remote.get() > 0 {
+            let behind = BlockPtr::new(self.aux.replace(0) as *mut u8);
+            match self.last_of(list) {
+                // SAFETY: a free block of a slab that the caller owns.
+                Some(last) => unsafe { last.set_next(behind) },
+                None => list = behind,
+            }
+            count += u32::from(self.remote.replace(0));
+        }
         self.arm_quiet(in_use + count);
         (list, count)
     }
 
-    /// Cuts up to `want` new blocks off the unused end, linked in address order with `behind` behind them. They count as
-    /// handed out.
+    /// A list of this slab's free blocks, in the order of their addresses. `marks` are all zero, before and after.
+    #[inline(never)]
+    pub fn in_order(&'static self, list: BlockPtr, marks: &[Cell<u64>; CAPACITY_MAX / 64]) -> BlockPtr {
+        let (base, size) = (self.address() as usize, self.class.get().block() as u32);
+        let mut block = list;
+        while !block.is_null() {
+            let index = (block.address() as usize - base) as u32 / size;
+            let word = &marks[index as usize / 64 % marks.len()];
+            word.set(word.get() | 1 << (index % 64));
+            // SAFETY: the list's blocks are free and the owner's.
+            block = unsafe { block.next() };
+        }
+        let mut first = BlockPtr::NULL;
+        for (at, word) in marks.iter().enumerate().rev() {
+            let mut left = word.replace(0);
+            while left != 0 {
+                let bit = 63 - left.leading_zeros();
+                left ^= 1 << bit;
+                let block = BlockPtr::new((base + (at * 64 + bit as usize) * size as usize) as *mut u8);
+                // SAFETY: it is one of the list's.
+                unsafe { block.set_next(first) };
+                first = block;
+            }
+        }
+        first
+    }
+
+    /// The last one of a list of blocks that the owner freed.
+    fn last_of(&self, list: BlockPtr) -> Option<BlockPtr> {
+        let mut last = list;
+        if last.is_null() {
+            return None;
+        }
+        loop {
+            // SAFETY: the list's blocks are free and the owner's.
+            let next = unsafe { last.next() };
+            if next.is_null() {
+                return Some(last);
+            }
+            last = next;
+        }
+    }
+
+    /// Cuts up to `want` new blocks off the unused end, linked in address order with `behind` behind them. They count
+    /// as handed out.
     pub fn carve(&'static self, want: u32, behind: BlockPtr) -> (BlockPtr, u32) {
         let carved = u32::from(self.carved.get());
-        let count = want.min(self.capacity() - carved);
+        let mut count = want.min(self.capacity() - carved);
+        if lean::is_on() {
+            count = self.open(carved, count);
+        }
         if count == 0 {
             return (BlockPtr::NULL, 0);
         }
@@ -264,9 +315,27 @@ impl Slab {
         }
     }
 
+    /// Bytes that are usable under a narrow limit of data, when `carved` blocks were cut:
+    /// there is room for one from the start.
+    fn usable(&self, carved: u32) -> usize {
+        lean::pages_of(carved.max(1) as usize * self.class.get().block())
+    }
+
+    /// Makes room for up to `count` blocks behind those that were cut: how many there is room for.
+    #[cold]
+    fn open(&'static self, carved: u32, count: u32) -> u32 {
+        let usable = self.usable(carved);
+        for count in [count, 1] {
+            if lean::open(self, usable, self.usable(carved + count)) {
+                return count;
+            }
+        }
+        0
+    }
+
     /// Takes up to `want` free blocks: freed ones first, then new ones. They count as handed out.
     pub fn take_some(&'static self, want: u32) -> (BlockPtr, u32) {
-        let (list, blocks) = self.take_free();
+        let (list, blocks) = self.take_free(want);
         if blocks > want {
             // SAFETY: the list has `blocks` blocks, all ours; what was taken from is empty now.
             let rest = unsafe { list.cut(want) };
@@ -340,6 +409,12 @@ impl Slab {
         &self.counted_frees
     }
 
+    /// The mappings that a large block's memory was moved here in, as [`crate::remap`] counts them;
+    /// 0 if it was not moved.
+    pub fn moved(&self) -> &Cell<u16> {
+        &self.carved
+    }
+
     /// Ends a large block's span, whose other pages never had an owner.
     pub fn end_large(&self) {
         self.owner.store(owner::NONE, Ordering::Relaxed);
@@ -383,6 +458,77 @@ impl Slab {
     /// Notes whether the slab's memory reads as zero.
     pub fn set_zero(&self, zero: bool) {
         self.zero_and_arena.set(self.zero_and_arena.get() & !1 | u8::from(zero));
+    }
+}
+
+/// What a slab says of itself to others than its owner.
+#[derive(Clone, Copy)]
+pub struct Seen {
+    /// Its class.
+    pub class: SizeClass,
+    /// One of [`Kind`].
+    pub kind: u8,
+    /// Blocks that were ever cut from it.
+    pub carved: u32,
+    /// Blocks handed out of these.
+    pub in_use: u32,
+    /// Free ones of these that are in the counters already.
+    pub counted: u32,
+    /// See [`Slab::is_zero`].
+    pub is_zero: bool,
+}
+
+impl Slab {
+    /// Times that words are read again which the owner changes meanwhile.
+    const LOOKS: usize = 4;
+    /// Where the words lie that [`Slab::look`] reads.
+    const COUNTDOWN: usize = core::mem::offset_of!(Slab, countdown);
+    const PAGES: usize = core::mem::offset_of!(Slab, pages);
+    const CLASS: usize = core::mem::offset_of!(Slab, class);
+
+    /// Reads what its owner may be changing: as of one moment, or about. `None` if it is no slab.
+    pub fn look(&self) -> Option<Seen> {
+        const _: () = assert!(core::mem::offset_of!(Slab, armed) == Slab::COUNTDOWN + 4);
+        const _: () = assert!(core::mem::offset_of!(Slab, counted_frees) == Slab::PAGES + 4);
+        const _: () = assert!(core::mem::offset_of!(Slab, kind) == Slab::CLASS + 1);
+        const _: () = assert!(core::mem::offset_of!(Slab, zero_and_arena) == Slab::CLASS + 3);
+        const _: () = assert!(core::mem::offset_of!(Slab, carved) == Slab::CLASS + 4);
+        const _: () = assert!(core::mem::offset_of!(Slab, live) == Slab::CLASS + 6);
+        let words = || [Self::COUNTDOWN, Self::PAGES, Self::CLASS].map(|at| self.word(at));
+        let mut now = words();
+        for _ in 1..Self::LOOKS {
+            let again = words();
+            if core::mem::replace(&mut now, again) == again {
+                break;
+            }
+        }
+        let [countdown, pages, class] = now.map(u64::to_le_bytes);
+        let half = |word: [u8; 8], at: usize| u32::from(u16::from_le_bytes([word[at], word[at + 1]]));
+        let whole = |word: [u8; 8], at: usize| half(word, at) | half(word, at + 2) << 16;
+        let size_class = SizeClass(class[0]);
+        let capacity = if size_class.index() < CLASSES { size_class.info().capacity } else { 0 };
+        let carved = half(class, 4).min(capacity);
+        let in_use = half(class, 6).wrapping_sub(half(countdown, 4).wrapping_sub(whole(countdown, 0)));
+        (capacity > 0).then_some(Seen {
+            class: size_class,
+            kind: class[1],
+            carved,
+            in_use: in_use.min(carved),
+            counted: whole(pages, 4),
+            is_zero: class[3] & 1 != 0,
+        })
+    }
+
+    /// Pages of the span, which may be changing.
+    pub fn pages_now(&self) -> u32 {
+        self.word(Self::PAGES) as u32
+    }
+
+    /// A word of the descriptor.
+    fn word(&self, at: usize) -> u64 {
+        // SAFETY: the descriptor has 64 bytes, aligned to as many, and is never unmapped. Its owner writes its cells
+        // meanwhile: the words are read whole, and checked for what they say.
+        unsafe { (&raw const *self).cast::<u64>().add(at / 8).read_volatile() }
     }
 }
 

@@ -5,6 +5,7 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::thread_pointer;
 use crate::word::Word;
 
 /// Proof that the calling thread is in the slow path, with [`crate::thread_cache::BUSY`] as its heap. A lock of the
@@ -13,10 +14,37 @@ use crate::word::Word;
 #[derive(Clone, Copy)]
 pub struct SlowPath(PhantomData<*const ()>);
 
+/// Each way into the slow path has a constructor of its own. `tests/tests/import_order.rs` holds who calls which.
 impl SlowPath {
+    /// The calling thread entered the slow path by itself.
+    ///
     /// # Safety
-    /// The calling thread's heap is `BUSY` as long as the proof is used.
-    pub unsafe fn assume() -> Self {
+    /// The calling thread's word says `BUSY` as long as the proof is used.
+    pub unsafe fn entered() -> Self {
+        SlowPath(PhantomData)
+    }
+
+    /// The caller is a signal handler, or a function that one called, and interrupted the slow path or entered it.
+    ///
+    /// # Safety
+    /// As for [`SlowPath::entered`]. The interrupted code may hold any lock: the proof is for `try_lock` alone.
+    pub unsafe fn in_handler() -> Self {
+        SlowPath(PhantomData)
+    }
+
+    /// The caller is a thread of the pool's own, which is in the slow path from its start to its end.
+    ///
+    /// # Safety
+    /// As for [`SlowPath::entered`], and no signal interrupts the thread.
+    pub unsafe fn own_thread() -> Self {
+        SlowPath(PhantomData)
+    }
+
+    /// The caller runs between `fork`'s preparation, which entered the slow path, and its end in parent or child.
+    ///
+    /// # Safety
+    /// As for [`SlowPath::entered`].
+    pub unsafe fn in_fork() -> Self {
         SlowPath(PhantomData)
     }
 }
@@ -24,12 +52,22 @@ impl SlowPath {
 /// A test-and-set lock around `T`. Held for short, bounded work only and never across a call that may lock in
 /// libc; yields after a short spin. It can be locked and unlocked without a guard, for `fork`.
 pub struct SpinLock<T, W: Word = AtomicUsize> {
+    /// Who has it ([`holder`]), with [`FORKING`] if for a `fork`; 0 if nobody has.
     state: W,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: the value is only reached through a guard, which exists once at a time.
 unsafe impl<T: Send, W: Word + Sync> Sync for SpinLock<T, W> {}
+
+/// Added to who has a lock, which is an even number.
+const FORKING: usize = 1;
+
+/// The calling thread: the address of its words, which is the same in a forked child.
+#[inline(always)]
+fn holder() -> usize {
+    thread_pointer::address().addr()
+}
 
 /// Access to the value; unlocks when dropped.
 pub struct Guard<'a, T, W: Word = AtomicUsize>(&'a SpinLock<T, W>);
@@ -52,7 +90,7 @@ impl<T, W: Word> SpinLock<T, W> {
     /// The value, unless someone has the lock.
     pub fn try_lock(&self, _: SlowPath) -> Option<Guard<'_, T, W>> {
         // Not `then_some`: a guard that is made and dropped unlocks.
-        self.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok().then(|| Guard(self))
+        self.state.compare_exchange(0, holder(), Ordering::Acquire, Ordering::Relaxed).is_ok().then(|| Guard(self))
     }
 
     /// Waits until nobody has the lock, or had it when this began. Writes nothing where nobody has.
@@ -65,18 +103,48 @@ impl<T, W: Word> SpinLock<T, W> {
 
     /// Waits for the lock and keeps it until [`SpinLock::unlock_raw`].
     #[inline]
-    pub fn lock_raw(&self) {
+    fn lock_raw(&self) {
         let mut tries = 0;
-        while self.state.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        while self.state.compare_exchange_weak(0, holder(), Ordering::Acquire, Ordering::Relaxed).is_err() {
             tries += 1;
             W::wait(tries);
         }
     }
 
-    /// Unlocks after [`SpinLock::lock_raw`], also in a forked child whose parent held it.
+    /// Unlocks, also in a forked child where who held it is not there.
     #[inline]
     pub fn unlock_raw(&self) {
         self.state.store(0, Ordering::Release);
+    }
+
+    /// For `fork`: waits until no other thread has the lock, and keeps it until [`SpinLock::unlock_after_fork`]; a lock
+    /// of the calling thread's, which a signal handler interrupted, stays as it is. False if `is_over` says so before.
+    pub fn lock_for_fork(&self, is_over: impl Fn() -> bool) -> bool {
+        let mut tries = 0;
+        while let Err(state) = self.state.compare_exchange(0, holder() | FORKING, Ordering::Acquire, Ordering::Relaxed)
+        {
+            if state & !FORKING == holder() {
+                return true;
+            }
+            tries += 1;
+            if tries % 64 == 0 && is_over() {
+                return false;
+            }
+            W::wait(tries);
+        }
+        true
+    }
+
+    /// Whether the calling thread has it for a `fork`.
+    pub fn is_locked_for_fork(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == holder() | FORKING
+    }
+
+    /// For `fork`, in parent and child: unlocks what [`SpinLock::lock_for_fork`] locked.
+    pub fn unlock_after_fork(&self) {
+        if self.is_locked_for_fork() {
+            self.unlock_raw();
+        }
     }
 }
 
@@ -118,7 +186,7 @@ mod tests {
 
     fn slow() -> SlowPath {
         // SAFETY: no signal handler of this process allocates.
-        unsafe { SlowPath::assume() }
+        unsafe { SlowPath::entered() }
     }
 
     fn increment(guard: &Guard<'_, loom::cell::UnsafeCell<u32>, model::AtomicUsize>) {
@@ -181,5 +249,31 @@ mod tests {
             end: value,
         };
         assert!(scenario.outcomes().into_iter().eq([2]));
+    }
+
+    #[test]
+    fn a_fork_leaves_the_locks_of_its_own_thread_and_waits_for_those_of_others() {
+        let lock = SpinLock::new(());
+        // Its own, interrupted.
+        let guard = lock.lock(slow());
+        assert!(lock.lock_for_fork(|| panic!("nobody else has it")));
+        lock.unlock_after_fork();
+        assert!(lock.try_lock(slow()).is_none(), "it was not the fork's");
+        drop(guard);
+        // Nobody's.
+        assert!(lock.lock_for_fork(|| panic!("nobody has it")));
+        assert!(lock.try_lock(slow()).is_none());
+        lock.unlock_after_fork();
+        // Another thread's.
+        let guard = lock.lock(slow());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(!lock.lock_for_fork(|| true));
+                lock.unlock_after_fork();
+            });
+        });
+        assert!(lock.try_lock(slow()).is_none());
+        drop(guard);
+        assert!(lock.try_lock(slow()).is_some());
     }
 }

@@ -1,5 +1,5 @@
 //! Counters that are no thread's. Kept in private memory, which a forked child has a copy of; the segment gets the
-//! process-wide ones when the page heap is used, and those of a class at once.
+//! process-wide ones by the census ([`crate::census`]), and those of a class at once.
 //!
 //! [`read`] brings them together with the counters of the threads.
 
@@ -34,8 +34,8 @@ pub fn get(counter: TierCounter) -> u64 {
     COUNTERS[counter as usize].load(Ordering::Relaxed)
 }
 
-/// Lets the counters that only grow begin again. What is there now stays the difference of those that count what comes and
-/// what goes.
+/// Lets the counters that only grow begin again. What is there now stays the difference of those that count what comes
+/// and what goes.
 pub fn count_anew() {
     const SPANS: (usize, usize) = (TierCounter::PageHeapAllocs as usize, TierCounter::PageHeapFrees as usize);
     const SLABS: (usize, usize) = (ClassCounter::SlabsTaken as usize, ClassCounter::SlabsReturned as usize);
@@ -85,8 +85,8 @@ pub fn class_record(index: usize) -> ClassRecord {
     }
 }
 
-/// Calls `f` with everything that there is to know. `None` without memory: the structure is too large for a small stack, and
-/// lies in a mapping of its own meanwhile.
+/// Calls `f` with everything that there is to know. `None` without memory: the structure is too large for a small
+/// stack, and lies in a mapping of its own meanwhile.
 pub fn with_stats<R>(f: impl FnOnce(&Stats) -> R) -> Option<R> {
     let memory = os::map(size_of::<Stats>()).cast::<Stats>();
     if memory.is_null() {
@@ -102,12 +102,13 @@ pub fn with_stats<R>(f: impl FnOnce(&Stats) -> R) -> Option<R> {
     Some(result)
 }
 
-/// Reads everything. The counters of the calling thread are brought up to date first, and the segment with them: a reader
-/// of the segment gets the same until somebody allocates.
+/// Takes a census and reads everything. A reader of the segment gets the same until somebody allocates.
 pub fn read(stats: &mut Stats) {
     if let Entry::Heap(entered) = registry::enter() {
-        sampler::publish_all(entered.slow, entered.heap);
+        sampler::publish_all(entered.slow);
     }
+    stats.unbacked = sampler::unbacked();
+    stats.resident = None;
     stats.class_count = CLASSES;
     stats.page_bytes = PAGE as u64;
     stats.period_bytes = settings::current().period().max(1);

@@ -33,6 +33,9 @@ pub trait System {
     /// Bytes of address space that the process may have.
     fn address_space_limit(&self) -> usize;
 
+    /// Bytes of private memory that the process may make usable.
+    fn data_limit(&self) -> usize;
+
     /// Reserves addresses that can't be touched; null if there are none.
     fn reserve(&self, len: usize) -> *mut u8;
 
@@ -59,6 +62,31 @@ pub trait System {
     /// # Safety
     /// The range is the caller's and holds nothing of use.
     unsafe fn decommit(&self, p: *mut u8, len: usize) -> bool;
+
+    /// Whether a usable range is one mapping of the kernel's.
+    fn is_one_mapping(&self, p: *mut u8, len: usize) -> bool;
+
+    /// Moves the memory of a range that is one mapping; the source reads as zero afterwards. Returns whether it worked.
+    /// If not, the source is whole, and the destination may be a hole.
+    ///
+    /// # Safety
+    /// Both ranges are the caller's, usable, and apart; the destination holds nothing of use.
+    unsafe fn remap(&self, from: *mut u8, to: *mut u8, len: usize) -> bool;
+
+    /// Makes a range usable if all of it is a hole.
+    ///
+    /// # Safety
+    /// The range is the caller's, or a hole that was.
+    unsafe fn close_hole(&self, p: *mut u8, len: usize) -> bool;
+
+    /// Whether no part of a range is a hole.
+    fn has_no_hole(&self, p: *mut u8, len: usize) -> bool;
+
+    /// Makes a usable range one mapping with its like around it, and zero. Returns whether it worked.
+    ///
+    /// # Safety
+    /// The range is the caller's and holds nothing of use.
+    unsafe fn renew(&self, p: *mut u8, len: usize) -> bool;
 
     /// Says whether transparent huge pages are wanted in a range. Returns 0 or an error number.
     ///
@@ -94,6 +122,10 @@ impl System for Kernel {
         os::address_space_limit()
     }
 
+    fn data_limit(&self) -> usize {
+        os::data_limit()
+    }
+
     fn reserve(&self, len: usize) -> *mut u8 {
         os::reserve(len)
     }
@@ -116,6 +148,29 @@ impl System for Kernel {
     unsafe fn decommit(&self, p: *mut u8, len: usize) -> bool {
         // SAFETY: the caller's promise.
         unsafe { os::decommit(p, len) }
+    }
+
+    fn is_one_mapping(&self, p: *mut u8, len: usize) -> bool {
+        os::is_one_mapping(p, len)
+    }
+
+    unsafe fn remap(&self, from: *mut u8, to: *mut u8, len: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { os::remap(from, to, len) }
+    }
+
+    unsafe fn close_hole(&self, p: *mut u8, len: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { os::close_hole(p, len) }
+    }
+
+    fn has_no_hole(&self, p: *mut u8, len: usize) -> bool {
+        os::has_no_hole(p, len)
+    }
+
+    unsafe fn renew(&self, p: *mut u8, len: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { os::renew(p, len) }
     }
 
     unsafe fn advise_huge(&self, p: *mut u8, len: usize, wanted: bool) -> i32 {

@@ -13,14 +13,15 @@
 //!
 //! Medium blocks are pushed to a stack of the heap instead, see [`crate::medium_cache`].
 
+mod counting;
 mod lists;
 
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use poolscope_capture::ThreadState;
-
 use crate::block::BlockPtr;
+use crate::capture::Capture;
+use crate::census::Notes;
 use crate::idle::Idle;
 use crate::inbox::Inbox;
 use crate::medium_cache::MediumCache;
@@ -33,8 +34,10 @@ use crate::stats::{self, ClassCounter, TierCounter};
 use crate::tracer::{self, thread::ThreadTrace};
 use crate::transfer_cache::{self, Outbox};
 use crate::{central_cache, page_heap, sampler, scavenger, settings};
+use lists::Order;
 
-/// Partial slabs of one class that a heap keeps before it gives one to the central cache: who frees into those takes a lock.
+/// Partial slabs of one class that a heap keeps before it gives one to the central cache:
+/// who frees into those takes a lock.
 const PARTIAL_MAX: u32 = 1024;
 /// Partial slabs of medium blocks that are looked at for the fullest one.
 const PARTIAL_LOOK: usize = 16;
@@ -84,8 +87,12 @@ pub struct Heap {
     empty: [SlabList; CLASSES],
     full: SlabList,
     carve_shift: [Cell<u8>; CLASSES],
+    /// When lists are put in order.
+    order: Order,
     /// The class of the latest refill.
     latest: Cell<SizeClass>,
+    /// `malloc` may find a block in a list, or come to do so by frees alone.
+    stocked: Cell<bool>,
     /// Stacks of freed medium blocks.
     pub medium: MediumCache,
     /// Bytes of empty slabs that wait for their next use, and how many may.
@@ -105,18 +112,18 @@ pub struct Heap {
     pub in_sampler: Cell<bool>,
     /// Scope of the leak checker that this thread is in; every allocation is recorded while it is not 0.
     pub scope: Cell<u32>,
-    /// Calls that changed the process-wide counters.
-    pub unpublished: Cell<u8>,
     /// Samples taken.
     pub samples: Cell<u64>,
     /// Kernel id of the thread.
     pub thread_id: Cell<u32>,
+    /// Its thread began in a child that had this memory (`vfork`): the id is another process's.
+    pub began_in_child: Cell<bool>,
     /// Index of the heap in the segment, and in the order of creation.
     pub index: Cell<u32>,
     /// Threads that have had it.
     pub uses: Cell<u64>,
-    /// State of stack capture.
-    pub capture: UnsafeCell<ThreadState>,
+    /// What captures of the thread's stack need.
+    pub capture: UnsafeCell<Capture>,
     /// Blocks that its threads freed for others.
     pub outbox: Outbox,
     /// Next in the registry's list of unused heaps.
@@ -141,6 +148,8 @@ pub struct Heap {
     visits: Cell<u64>,
     /// The garbage collector's notes on it.
     pub idle: Idle,
+    /// The census's.
+    pub notes: Notes,
     /// Next in the registry's list of all heaps.
     pub next_heap: Cell<Option<&'static Heap>>,
 }
@@ -184,18 +193,6 @@ impl Heap {
         self.budget.iter().chain(self.medium.budgets())
     }
 
-    /// Blocks allocated of a class.
-    #[inline]
-    pub fn allocs(&self, class: SizeClass) -> &Cell<u64> {
-        if class.is_medium() { &self.medium.stack(class).allocs } else { &self.counts[class.index()].allocs }
-    }
-
-    /// Blocks freed of a class.
-    #[inline]
-    pub fn frees(&self, class: SizeClass) -> &Cell<u64> {
-        if class.is_medium() { &self.medium.stack(class).frees } else { &self.counts[class.index()].frees }
-    }
-
     /// Pops a block of a small `class`, if the list has one.
     #[inline(always)]
     pub fn pop(&self, class: SizeClass) -> Option<*mut u8> {
@@ -227,8 +224,9 @@ impl Heap {
 
     /// Makes blocks of `class` ready, or the next one due to be sampled. False without memory.
     pub fn refill(&'static self, slow: SlowPath, class: SizeClass) -> bool {
-        tracer::poll(slow);
         self.drain(slow);
+        self.visit();
+        self.note_stocked();
         let count = &self.counts[class.index()];
         count.refills.set(count.refills.get() + 1);
         loop {
@@ -253,12 +251,6 @@ impl Heap {
         }
     }
 
-    /// Counts medium blocks that came back through the mailbox.
-    pub fn count_frees(&self, class: SizeClass, blocks: u32) {
-        let frees = self.frees(class);
-        frees.set(frees.get() + u64::from(blocks));
-    }
-
     /// The value of [`Slab::owner`] for this heap's slabs of a class.
     fn tag_for(&self, class: SizeClass) -> usize {
         if class.is_medium() { self.tag() + owner::MEDIUM } else { self.tag() }
@@ -266,18 +258,20 @@ impl Heap {
 
     /// The next slab to allocate from: the longest waiting partial one, one from the central cache, or a new one.
     fn next_slab(&'static self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
-        // Partial ones first, so that empty ones can go; of these the one whose memory is still in the processor's caches.
+        // Partial ones first, so that empty ones can go; of these the one whose memory is still in the processor's
+        // caches.
         if let Some(slab) = self.partial_slab(class).or(self.empty[class.index()].first()) {
             self.dequeue(slab);
             return Some(slab);
         }
         let slab = self.take_slab(slow, class);
-        sampler::publish_tiers_sometimes(self);
+        sampler::publish_tiers();
         slab
     }
 
-    /// The partial slab to go on with. Of small blocks the one that has waited longest, because it has gathered the most;
-    /// of medium ones, whose memory counts for more than the time, the fullest of a few, so that the others can empty.
+    /// The partial slab to go on with. Of small blocks the one that has waited longest, because it has gathered the
+    /// most; of medium ones, whose memory counts for more than the time, the fullest of a few,
+    /// so that the others can empty.
     fn partial_slab(&self, class: SizeClass) -> Option<&'static Slab> {
         let partial = &self.partial[class.index()];
         if class.is_medium() {
@@ -300,7 +294,7 @@ impl Heap {
         stats::class_add(class, ClassCounter::CentralMisses, 1);
         // Before more memory is taken, others get what is theirs.
         self.outbox.flush(slow, self);
-        let slab = page_heap::alloc(slow, class.info().slab_pages as usize, 1)?;
+        let slab = page_heap::alloc_slab(slow, class)?;
         stats::add(TierCounter::SlabBytes, slab.bytes() as u64);
         stats::class_add(class, ClassCounter::SlabsTaken, 1);
         slab.begin(class, self.tag_for(class));
@@ -348,6 +342,7 @@ impl Heap {
 
     /// Looks at a slab of this heap whose countdown ran out.
     pub fn on_countdown(&'static self, slow: SlowPath, slab: &'static Slab) {
+        self.visit();
         // A signal handler that came between the countdown and this call may have retired the slab.
         if slab.owner.load(Ordering::Relaxed) & !owner::MEDIUM != self.tag() {
             return;
@@ -365,22 +360,6 @@ impl Heap {
             // The list that came from it has run out and all its blocks are back: the next refill takes them.
             Place::Active | Place::None | Place::Empty => {}
         }
-    }
-
-    /// Counts the freed blocks of a slab that leaves the heap. Medium blocks are counted one by one.
-    fn credit_frees(&self, slab: &Slab) {
-        if slab.class.get().is_medium() {
-            return;
-        }
-        let free = u32::from(slab.carved.get()) - slab.in_use();
-        let count = &self.counts[slab.class.get().index()];
-        count.frees.set(count.frees.get() + u64::from(free - slab.counted_frees.replace(free)));
-    }
-
-    /// Counts that of a class, `before` blocks had no memory, and `now` have none.
-    fn count_untouched(&self, class: SizeClass, before: u32, now: u32) {
-        let untouched = &self.counts[class.index()].untouched;
-        untouched.set(untouched.get().wrapping_add(now.into()).wrapping_sub(before.into()));
     }
 
     /// Gives an empty slab back to the page heap.
@@ -415,30 +394,23 @@ impl Heap {
     /// Puts everything that `malloc` pops back into its slabs, and has every allocation enter the slow path while this
     /// heap records all of them.
     pub fn begin_recording(&'static self, slow: SlowPath) {
+        if !self.stocked.replace(false) {
+            return;
+        }
         self.empty_lists(slow);
-        self.medium.budgets().for_each(|budget| budget.left.set(0));
+        self.medium.budgets().for_each(Budget::end);
+    }
+
+    /// Notes that `malloc` may be served without the slow path from here on.
+    #[inline(always)]
+    pub fn note_stocked(&self) {
+        self.stocked.set(true);
     }
 
     /// Ends what [`Heap::begin_recording`] began.
     pub fn end_recording(&self) {
+        self.note_stocked();
         self.medium.budgets().for_each(|budget| sampler::begin_budget(self, budget));
-    }
-
-    /// Counts what the counters of small classes don't know yet: the blocks in the lists that `malloc` pops, and those in
-    /// the slabs of this heap that were freed.
-    pub fn count_all(&self) {
-        let active = self.active.iter().filter_map(Cell::get);
-        let queued = self.partial.iter().chain(&self.empty).chain([&self.full]).flat_map(SlabList::iter);
-        active.chain(queued).for_each(|slab| self.credit_frees(slab));
-        for (head, count) in self.head.iter().zip(&self.counts) {
-            let (mut block, mut blocks) = (head.get(), 0);
-            while !block.is_null() {
-                blocks += 1;
-                // SAFETY: the list's blocks are free and this thread's.
-                block = unsafe { block.next() };
-            }
-            count.cached.set(blocks);
-        }
     }
 
     /// Gives everything away at the thread's exit: empty slabs to the page heap, all others to the central cache.
@@ -470,7 +442,13 @@ impl Heap {
     /// Counts a visit to the slow path.
     #[inline(always)]
     pub fn visit(&self) {
-        self.visits.set(self.visits.get() + 1);
+        self.visits.set(self.visits.get().wrapping_add(1));
+    }
+
+    /// Takes back the visit of a call that is in the slow path because the fast path is closed, and that has nothing to do there:
+    /// a thread that makes no others is idle.
+    pub fn unvisit(&self) {
+        self.visits.set(self.visits.get().wrapping_sub(1));
     }
 
     /// Times that the thread was in the slow path, about: other threads may ask, while this one changes it.
@@ -479,25 +457,12 @@ impl Heap {
         unsafe { self.visits.as_ptr().read_volatile() }
     }
 
-    /// Bytes in the stacks of medium blocks and in empty slabs, about: other threads may ask, while this one changes them.
+    /// Bytes in the stacks of medium blocks and in empty slabs, about: other threads may ask,
+    /// while this one changes them.
     pub fn idle_bytes(&self) -> usize {
         // SAFETY: a word of a heap, which is never unmapped; what another thread makes of it meanwhile is as good.
         let empty = unsafe { self.empty_bytes.as_ptr().read_volatile() };
         empty + self.medium.idle_bytes()
-    }
-
-    /// Lets the classes' counters begin again; what is in use stays their difference.
-    pub fn count_anew(&self) {
-        for class in SizeClass::all() {
-            let (allocs, frees) = (self.allocs(class).get(), self.frees(class).get());
-            self.allocs(class).set(allocs.saturating_sub(frees));
-            self.frees(class).set(frees.saturating_sub(allocs));
-            let count = &self.counts[class.index()];
-            count.refills.set(0);
-            count.sent.set(0);
-            count.returned.set(0);
-            sampler::publish_class(self, class);
-        }
     }
 
     /// Sends what this thread freed for others.

@@ -1,4 +1,5 @@
-//! The two words of thread-local storage: the heap that this thread's fast path uses, and the heap that is the thread's.
+//! The two words of thread-local storage: the heap that this thread's fast path uses,
+//! and the heap that is the thread's.
 //!
 //! They are the same unless the fast path is closed: then the first is a static heap whose lists are empty and that
 //! owns no slab, so that every `malloc` and every `free` takes the slow path. The slow path itself closes it while it

@@ -3,20 +3,23 @@
 //! A recorder asks for it by a word in the segment's header. Whoever is in the slow path and sees the word changed
 //! ([`poll`]) answers it: it makes the trace's file ([`session`]) and closes the fast path of all threads
 //! ([`crate::detour`]). From then on each call comes by [`allocate`], [`free`] or [`realloc`], which serve it from the
-//! thread's own lists as the fast path would, and write an event to the thread's ring ([`ring`]). While nobody records, the
-//! fast path has no instruction for it.
+//! thread's own lists as the fast path would, and write an event to the thread's ring ([`ring`]). While nobody records,
+//! the fast path has no instruction for it.
 //!
 //! Threads share nothing: a stack is known by a slot of the thread's own table ([`thread`]), and its return addresses
 //! are sent through the ring when the slot gets a new one.
 //!
 //! A free is told before the block is free, an allocation after it was made: what another thread does with the block in
-//! between can't come first. A `realloc` is told as the allocation of the new block and the free of the old one, after it
-//! happened. Not told is what the pool allocates for its own captures, what a signal handler does that interrupted the
-//! pool, and what a forked child does, which is not recorded: it has its own segment, and may be recorded by itself.
+//! between can't come first. A `realloc` is told as the allocation of the new block and the free of the old one, after
+//! it happened. Blocks of a device's memory come from pools of their own, which hear of a trace by [`add_pool`] and
+//! tell of their blocks by [`device`]. Not told is what the pool allocates for its own captures, what a signal handler
+//! does that interrupted the pool, and what a forked child does, which is not recorded: it has its own segment,
+//! and may be recorded by itself.
 //!
-//! The program never depends on the recorder: a full ring is counted (or waited for, for a bounded time, if that was asked
-//! for), and when the recorder is gone, recording ends by itself.
+//! The program never depends on the recorder: a full ring is counted (or waited for, for a bounded time, if that was
+//! asked for), and when the recorder is gone, recording ends by itself.
 
+pub mod device_pools;
 pub mod handshake;
 pub mod ring;
 pub mod session;
@@ -25,6 +28,7 @@ pub mod thread;
 use core::sync::atomic::Ordering;
 
 use poolscope_capture::Caller;
+use poolscope_wire::trace::DeviceEvent;
 
 use crate::block::BlockPtr;
 use crate::detour::{self, Reason};
@@ -35,7 +39,7 @@ use crate::spin_lock::SlowPath;
 use crate::thread_cache::Heap;
 use crate::{arena, free as tiers_free, hardened, malloc, reentrant, transfer_cache};
 
-pub use session::{forget, lock_for_fork, poll, unlock_after_fork, wait_for_recorder};
+pub use session::{add_pool, forget, is_asked, lock_for_fork, poll, remove_pool, unlock_after_fork, wait_for_recorder};
 
 /// Whether calls are to be told.
 #[inline(always)]
@@ -49,17 +53,19 @@ fn tells(heap: &Heap) -> bool {
     !heap.in_sampler.get() && !heap.in_realloc.get()
 }
 
-/// An allocation of the slow path, which is told, for the program's call at `caller`. The block, and whether it is known to
+/// An allocation of the slow path, which is told, for the program's call with these registers ([`Caller`]; word by
+/// word, since a structure would go through memory, and its words be waited for). The block, and whether it is known to
 /// read as zero.
 #[inline(never)]
-pub fn allocate(size: usize, align: usize, caller: Caller) -> (*mut u8, bool) {
+pub fn allocate(size: usize, align: usize, pc: usize, sp: usize, fp: usize) -> (*mut u8, bool) {
+    let caller = Caller { pc, sp, fp };
     let got = if let Some(own) = registry::enter_detoured() {
         match pop(own.heap, own.slow, size, align, caller) {
             Some(p) => Some((p, false)),
             None => allocate_by_tiers(own.heap, own.slow, size, align, caller),
         }
     } else {
-        let Entry::Heap(entered) = registry::enter() else { return malloc::allocate_unseen(size, align) };
+        let Entry::Heap(entered) = registry::enter() else { return malloc::allocate_unseen(size, align, &caller) };
         allocate_by_tiers(entered.heap, entered.slow, size, align, caller)
     };
     malloc::or_no_memory(got)
@@ -77,6 +83,8 @@ fn pop(heap: &'static Heap, slow: SlowPath, size: usize, align: usize, caller: C
         heap.prefetch(class);
         let event = thread::begin_alloc(heap, slow, caller);
         let p = heap.pop(class)?;
+        // And of the next one, which has more time to come where classes alternate.
+        heap.prefetch(class);
         thread::note_alloc(event, slow, p, size);
         Some(p)
     } else if size <= MEDIUM_MAX {
@@ -97,10 +105,10 @@ fn allocate_by_tiers(
     caller: Caller,
 ) -> Option<(*mut u8, bool)> {
     let got = if hardened::is_on() {
-        hardened::allocate(heap, slow, size, align)
+        hardened::allocate(heap, slow, size, align, &caller)
     } else {
         transfer_cache::take_in(slow, Some(heap), reentrant::WAITING.take());
-        malloc::allocate_from_tiers(slow, heap, size, align)
+        malloc::allocate_from_tiers(slow, heap, size, align, &caller)
     };
     if let Some((p, _)) = got
         && tells(heap)
@@ -108,6 +116,13 @@ fn allocate_by_tiers(
         thread::note_alloc(thread::begin_alloc(heap, slow, caller), slow, p, size);
     }
     got
+}
+
+/// A block of a device's memory is allocated or freed by another pool of the process.
+pub fn device(heap: &'static Heap, slow: SlowPath, event: DeviceEvent) {
+    if is_on() && tells(heap) {
+        thread::note_device(heap, slow, event, Caller::here());
+    }
 }
 
 /// A free of the slow path, which is told. `p` is not null.

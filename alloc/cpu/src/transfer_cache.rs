@@ -9,6 +9,7 @@ use core::cell::Cell;
 
 use crate::arena;
 use crate::block::BlockPtr;
+use crate::census;
 use crate::free;
 use crate::mailbox::Batches;
 use crate::sampler;
@@ -140,6 +141,9 @@ impl Outbox {
         route.room.set(room);
         if room == 0 {
             self.send(slow, heap, route);
+        } else if census::is_counting() {
+            // Who owns it is to know.
+            self.flush(slow, heap);
         }
     }
 
@@ -154,6 +158,22 @@ impl Outbox {
         route.first.set(BlockPtr::NULL);
         route.last.set(last);
         route.room.set(batch_of(slab.class.get().block()));
+    }
+
+    /// Calls `f` with the class and the number of blocks of each batch that waits. The thread may be changing them.
+    pub fn for_each_open(&self, mut f: impl FnMut(SizeClass, u32)) {
+        // SAFETY: words of a heap, which is never unmapped; slabs' descriptors neither.
+        unsafe {
+            if self.open.as_ptr().read_volatile() == 0 {
+                return;
+            }
+            for route in &self.routes {
+                let (slab, room) = (route.slab.as_ptr().read_volatile(), route.room.as_ptr().read_volatile());
+                if let Some(seen) = slab.and_then(|slab| slab.look()) {
+                    f(seen.class, batch_of(seen.class.block()).saturating_sub(room));
+                }
+            }
+        }
     }
 
     /// Sends everything.

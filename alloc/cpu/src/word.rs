@@ -104,8 +104,7 @@ impl Word for AtomicUsize {
         if tries < 64 {
             core::hint::spin_loop();
         } else {
-            // SAFETY: a system call without arguments.
-            unsafe { libc::sched_yield() };
+            crate::os::give_way();
         }
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Once;
 use poolscope_cpu::device::{self, Block, State, UNRECORDED, kind};
 use poolscope_cpu::scope;
 
-/// Puts the pool to use before a test asks for more: while another thread's first allocation makes the segment, there is none.
+/// Puts the pool to use before a test asks for more: while another thread's first allocation makes the segment,
+/// there is none.
 fn start() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {

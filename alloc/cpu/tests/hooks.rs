@@ -85,12 +85,22 @@ fn blocks_from_before_the_hook_are_seen_when_they_are_freed() {
     assert_eq!(counts.get(), [0, 0, 1000, 1000]);
 }
 
+/// Sets a word that other threads wait for, also when an assertion fails: else nobody would see that it did.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn threads_that_already_run_are_seen_from_the_moment_the_hook_is_there() {
     let _alone = alone();
     let (ready, go) = (AtomicUsize::new(0), AtomicBool::new(false));
     let counts = Counts::default();
     let id = thread::scope(|scope| {
+        let _go = SetAtEnd(&go);
         for _ in 0..4 {
             scope.spawn(|| {
                 // Lists are filled: without the detour these would be served unseen.
@@ -106,8 +116,7 @@ fn threads_that_already_run_are_seen_from_the_moment_the_hook_is_there() {
             thread::yield_now();
         }
         let id = add_hook(count, counts.context()).unwrap();
-        go.store(true, Ordering::SeqCst);
-        // The hook stays until they are done.
+        // They go on now. The hook stays until they are done.
         id
     });
     assert!(remove_hook(id));
@@ -119,6 +128,7 @@ fn hooks_come_and_go_while_other_threads_allocate() {
     let _alone = alone();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _stop = SetAtEnd(&stop);
         for _ in 0..3 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
@@ -138,7 +148,6 @@ fn hooks_come_and_go_while_other_threads_allocate() {
                 assert_eq!(counts.get(), seen);
             }
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }
 

@@ -1,8 +1,9 @@
-//! The README's table of settings is the pool's.
+//! The README's tables of settings and of system calls are the pool's.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use poolscope_cpu::kernel_calls::{KERNEL_CALLS, When};
 use poolscope_cpu::settings::{COMMAND_VARIABLES, Change, SETTINGS};
 
 const HEAD: &str = "| variable | takes | default | changes | what |\n|---|---|---|---|---|\n";
@@ -24,18 +25,116 @@ fn table() -> String {
     table
 }
 
-/// The README, and where in it the table lies.
-fn readme() -> (PathBuf, String, std::ops::Range<usize>) {
+const CALLS_HEAD: &str = "| system calls | for | when |\n|---|---|---|\n";
+
+fn calls() -> String {
+    let mut table = CALLS_HEAD.to_owned();
+    for calls in KERNEL_CALLS {
+        let names: Vec<String> = calls.names.iter().map(|name| format!("`{name}`")).collect();
+        let when = match calls.when {
+            When::Always => "always",
+            When::UnlessPlain => "without `POOLSCOPE_PLAIN=1`",
+            When::InTrouble => "in trouble",
+        };
+        writeln!(table, "| {} | {} | {when} |", names.join(", "), calls.purpose).unwrap();
+    }
+    table
+}
+
+/// The README, and where in it the table with this head lies.
+fn readme(head: &str) -> (PathBuf, String, std::ops::Range<usize>) {
     let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md"));
     let page = std::fs::read_to_string(&path).unwrap();
-    let start = page.find("| variable |").expect("the README has a table of settings");
+    let start = page.find(head).expect("the README has the table");
     let end = start + page[start..].find("\n\n").expect("something follows the table") + 1;
     (path, page, start..end)
 }
 
+/// Names of system calls in the sources below a folder, with the file: those that are called by number, and those of
+/// the C library's functions that are calls.
+fn called(folder: &Path, found: &mut Vec<(String, PathBuf)>) {
+    // What is no call, or no call of the pool's own: asked of the C library, or made only by tests.
+    const NO_CALLS: [&str; 28] = [
+        "syscall",
+        "abort",
+        "raise",
+        "getenv",
+        "getauxval",
+        "dlsym",
+        "dlopen",
+        "dlclose",
+        "strstr",
+        "sigaddset",
+        "qsort",
+        "pthread_setspecific",
+        "pthread_key_create",
+        "pthread_atfork",
+        "swapcontext",
+        "makecontext",
+        "getcontext",
+        "fwrite",
+        "__errno_location",
+        "waitpid",
+        "sysconf",
+        "fork",
+        "_exit",
+        "vfork",
+        "clone3",
+        "mlockall",
+        "strlen",
+        "exit_group",
+    ];
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            called(&path, found);
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        for part in text.split("libc::").skip(1) {
+            let name: String = part.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            let name = match name.strip_prefix("SYS_") {
+                Some(call) => call,
+                None if part[name.len()..].starts_with('(') => name.as_str(),
+                None => continue,
+            };
+            let name = match name {
+                "getrlimit" | "prlimit" => "prlimit64",
+                "sigaction" => "rt_sigaction",
+                name => name,
+            };
+            if !NO_CALLS.contains(&name) && !name.starts_with(|c: char| c.is_ascii_uppercase()) {
+                found.push((name.to_owned(), path.clone()));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_system_call_of_the_sources_is_in_the_table() {
+    let mut found = Vec::new();
+    for folder in ["src", "../capture/src", "../preload/src"] {
+        called(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut found);
+    }
+    assert!(found.len() > 50, "{found:?}");
+    let named: Vec<&str> = KERNEL_CALLS.iter().flat_map(|calls| calls.names).copied().collect();
+    for (name, path) in &found {
+        assert!(named.contains(&name.as_str()), "{name} of {} is not in KERNEL_CALLS", path.display());
+    }
+}
+
+#[test]
+fn the_readme_has_the_table_of_system_calls() {
+    let (_, page, place) = readme(CALLS_HEAD);
+    assert!(
+        page[place] == calls(),
+        "README.md is behind the pool's system calls; see the_readme_has_the_table_of_settings"
+    );
+}
+
 #[test]
 fn the_readme_has_the_table_of_settings() {
-    let (_, page, place) = readme();
+    let (_, page, place) = readme("| variable |");
     assert!(
         page[place] == table(),
         "README.md is behind the settings. Write its table anew:\n\
@@ -46,7 +145,9 @@ fn the_readme_has_the_table_of_settings() {
 #[test]
 #[ignore = "writes README.md"]
 fn write_the_table_into_the_readme() {
-    let (path, mut page, place) = readme();
-    page.replace_range(place, &table());
-    std::fs::write(path, page).unwrap();
+    for (head, table) in [("| variable |", table()), (CALLS_HEAD, calls())] {
+        let (path, mut page, place) = readme(head);
+        page.replace_range(place, &table);
+        std::fs::write(path, page).unwrap();
+    }
 }

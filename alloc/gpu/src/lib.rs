@@ -3,50 +3,26 @@
 //! [`Pool`] gives out device memory in the order of streams. [`Device`] is what it runs on; [`Simulated`] is one that
 //! every test has. Layers, each of which knows only those before it:
 //!
-//! - `device`, `cuda`, `simulated`, `driver`: the driver's calls, a real device, one that is not there, and the count of calls
-//! - `pending`, `lanes`: what memory waits for, and how far the streams are
+//! - `device`: the driver's calls, a real device, one that is not there, pinned memory, and the count of calls
+//! - `settings`: what a program may change
+//! - `streams`: what memory waits for, and how far the streams are
+//! - `watch`: counters, pictures, samples and hooks: what others learn of a pool
 //! - `large`: best fit with coalescing in one range of addresses, over granules that are mapped where they are needed
 //! - `small`: the tiers of small blocks, above it
-//! - `recorder`, `sampling`, `records`, `picture`: which blocks are sampled, and who is told of them
-//! - `pool`: the interface, with the slow paths in `state`
-//! - `policies`, `replay`: other ways of placing blocks, and recorded traces on any of them
+//! - `pool`: the interface, and what the tiers do together
 
-mod background;
-mod config;
-mod cuda;
 mod device;
-mod driver;
-mod error;
-mod ladder;
-mod lanes;
 mod large;
-mod pending;
-mod picture;
-mod pinned;
-pub mod policies;
 mod pool;
-mod pools;
-mod recorder;
-mod records;
-mod replay;
-mod sampling;
-mod simulated;
+mod settings;
 mod small;
-mod state;
-mod stats;
+mod streams;
+mod watch;
 
-pub use config::{Config, ConfigError};
-pub use cuda::{Cuda, CudaDevice, CudaError};
 pub use device::{
-    AsyncPool, Call, Device, DeviceError, Event, Fault, GRANULE, Granule, MemoryInfo, Progress, Properties, Result,
-    Stream,
+    Access, AsyncPool, Call, Cuda, CudaDevice, CudaError, Device, DeviceError, Driver, Event, Fault, GRANULE, Granule,
+    Graph, Kernel, MemoryInfo, Pinned, Progress, Properties, Result, Simulated, Stream, Violation,
 };
-pub use error::{Holding, OutOfMemory, PoolError};
-pub use ladder::Step;
-pub use pinned::Pinned;
-pub use pool::{GraphPool, Pool, look_again};
-pub use pools::{OpenError, Pools};
-pub use recorder::{NoRecorder, Picture, Recorder, Sample, Token};
-pub use replay::{LoopCost, Pass, Playback, Replay, ReplayError, Trace, TraceError};
-pub use simulated::{Access, Graph, Kernel, Simulated, Violation};
-pub use stats::Stats;
+pub use pool::{GraphPool, Holding, OpenError, OutOfMemory, Pool, PoolError, Pools, Step, look_again};
+pub use settings::{Change, Config, ConfigError, Range, SETTINGS, Setting};
+pub use watch::{NoRecorder, Picture, Recorder, Sample, Stats, Token, hooks};

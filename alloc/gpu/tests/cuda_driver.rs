@@ -1,7 +1,7 @@
 //! What a machine's driver lets the pool do, down to none: each time a message, and never the end of the program.
 //!
-//! A process loads one driver, so each case is a process of its own: this test again, with a library in its path that a test
-//! has compiled. On a machine with a driver the libraries come before it.
+//! A process loads one driver, so each case is a process of its own: this test again, with a library in its path that a
+//! test has compiled. On a machine with a driver the libraries come before it.
 
 use std::path::PathBuf;
 use std::process::Command;

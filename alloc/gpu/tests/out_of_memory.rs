@@ -2,10 +2,10 @@
 
 mod support;
 
-use std::sync::Barrier;
+use std::sync::Arc;
 
-use poolscope_gpu::{Config, OutOfMemory, PoolError, Step};
-use support::{KIB, MIB, MS, Program, US};
+use poolscope_gpu::{Config, OutOfMemory, Pool, PoolError, Simulated, Step, Stream};
+use support::{KIB, MIB, MS, Meeting, Program, US};
 
 fn refused(program: &Program, size: u64) -> Box<OutOfMemory> {
     match program.try_alloc(size, program.device.stream()) {
@@ -18,7 +18,7 @@ fn refused(program: &Program, size: u64) -> Box<OutOfMemory> {
 fn caches_of_sleeping_threads_serve_who_finds_no_memory() {
     let program = Program::new(32 * MIB);
     let stream = program.device.stream();
-    let (cached, served) = (Barrier::new(2), Barrier::new(2));
+    let (cached, served) = (Meeting::of(2), Meeting::of(2));
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| {
             let blocks: Vec<_> = (0..24).map(|_| program.alloc(MIB, stream)).collect();
@@ -105,13 +105,61 @@ fn pinned_host_memory_serves_when_the_settings_say_so() {
     let stats = program.pool.stats();
     assert!(stats.ladder_pinned_host_served >= 1 && stats.ladder_refused == 0, "{stats}");
     program.free(block, stream);
-    program.pool.fallback().unwrap().release_all();
+    program.pool.pinned_memory().unwrap().release_all();
     assert_eq!(program.device.host_used(), 0);
     program.device.set_host_memory(0);
     let block = program.alloc(30 * MIB, stream);
     assert_eq!(refused(&program, 10 * MIB).tried.last(), Some(&Step::PinnedHost));
     program.free(block, stream);
     program.assert_in_order();
+}
+
+#[test]
+fn the_fallback_comes_and_goes_while_the_pool_runs() {
+    let program = Program::new(32 * MIB);
+    let stream = program.device.stream();
+    let block = program.alloc(30 * MIB, stream);
+    refused(&program, 10 * MIB);
+    program.pool.set_config(Config { pinned_fallback: true, ..program.pool.config() }).unwrap();
+    let served = program.alloc(10 * MIB, stream);
+    assert!(program.device.host_used() >= 10 * MIB);
+    program.pool.set_config(Config { pinned_fallback: false, ..program.pool.config() }).unwrap();
+    assert!(!refused(&program, 10 * MIB).tried.contains(&Step::PinnedHost));
+    // What it served stays the program's, and its memory is there for who asks for pinned memory.
+    assert_eq!(program.pool.size_of(served), Some(10 * MIB));
+    program.free(served, stream);
+    let used = program.device.host_used();
+    let pinned = program.pool.pinned_memory().unwrap();
+    let again = pinned.allocate(10 * MIB, stream).unwrap();
+    assert_eq!(program.device.host_used(), used);
+    program.pool.free(again, stream).unwrap();
+    program.free(block, stream);
+    program.assert_in_order();
+}
+
+#[test]
+fn the_background_work_has_a_thread_as_long_as_the_settings_want_one() {
+    let rounds = |pool: &Pool<Simulated>, least: u64| {
+        let calls = pool.stats().driver_calls;
+        let block = pool.allocate(8 * MIB, Stream::LEGACY).unwrap();
+        pool.free(block, Stream::LEGACY).unwrap();
+        // What is free goes back at once, if anybody looks.
+        let began = std::time::Instant::now();
+        while pool.stats().held > 0 && began.elapsed().as_millis() < u128::from(least) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        (pool.stats().held, pool.stats().driver_calls > calls)
+    };
+    let config = Config { background_interval_ms: 0, idle_release_ms: 0, ..Config::default() };
+    let pool = Pool::new(Arc::new(Simulated::in_process(64 * MIB, 0)), config.clone()).unwrap();
+    assert_eq!(rounds(&pool, 200), (8 * MIB, true));
+    pool.set_config(Config { background_interval_ms: 1, ..config.clone() }).unwrap();
+    assert_eq!(rounds(&pool, 60_000), (0, true));
+    pool.set_config(config).unwrap();
+    assert_eq!(rounds(&pool, 200), (8 * MIB, true));
+    pool.maintain();
+    pool.maintain();
+    assert_eq!(pool.stats().held, 0);
 }
 
 #[test]

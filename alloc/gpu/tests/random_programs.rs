@@ -1,5 +1,5 @@
-//! Random programs of allocations, frees, streams, threads, captures and failures: whatever a program does that is in order, what the
-//! pool makes of it is.
+//! Random programs of allocations, frees, streams, threads, captures and failures: whatever a program does that is in
+//! order, what the pool makes of it is.
 
 mod support;
 
@@ -58,7 +58,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Trim),
         1 => Just(Step::ReleaseAll),
         1 => stream().prop_map(|stream| Step::EndStream { stream }),
-        1 => (stream(), prop::collection::vec(size(), 1..5)).prop_map(|(stream, sizes)| Step::Capture { stream, sizes }),
+        1 => (stream(), prop::collection::vec(size(), 1..5))
+            .prop_map(|(stream, sizes)| Step::Capture { stream, sizes }),
         1 => any::<usize>().prop_map(|which| Step::EndGraph { which }),
         1 => (0.0..0.3, any::<u64>()).prop_map(|(probability, seed)| Step::Fail { probability, seed }),
         1 => Just(Step::FailNoMore),
@@ -92,9 +93,10 @@ struct Run {
 }
 
 impl Run {
-    fn new(device: Simulated, period: u64) -> Run {
+    fn new(device: Simulated, period: u64, hardened: bool) -> Run {
         let book = Book::new(period);
-        let program = Program::recorded(device, Config { idle_release_ms: 20, ..Config::default() }, book.clone());
+        let config = Config { idle_release_ms: 20, hardened, ..Config::default() };
+        let program = Program::recorded(device, config, book.clone());
         let mut streams: Vec<_> = (0..3).map(|_| program.device.non_blocking_stream()).collect();
         streams.push(program.device.stream());
         streams.push(Stream::LEGACY);
@@ -252,7 +254,22 @@ proptest! {
         period in period(),
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let mut run = Run::new(Simulated::new(128 * MIB), period);
+        let mut run = Run::new(Simulated::new(128 * MIB), period, false);
+        for step in steps {
+            run.step(step);
+        }
+        run.finish();
+    }
+
+    #[test]
+    fn so_it_is_where_the_pool_is_hardened(
+        virtual_memory in any::<bool>(),
+        period in period(),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let device =
+            if virtual_memory { Simulated::new(128 * MIB) } else { Simulated::without_virtual_memory(256 * MIB) };
+        let mut run = Run::new(device, period, true);
         for step in steps {
             run.step(step);
         }
@@ -261,7 +278,7 @@ proptest! {
 
     #[test]
     fn so_it_is_without_virtual_memory(period in period(), steps in prop::collection::vec(step(), 1..120)) {
-        let mut run = Run::new(Simulated::without_virtual_memory(256 * MIB), period);
+        let mut run = Run::new(Simulated::without_virtual_memory(256 * MIB), period, false);
         for step in steps {
             run.step(step);
         }

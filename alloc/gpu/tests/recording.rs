@@ -2,10 +2,11 @@
 
 mod support;
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
+use std::time::Duration;
 
-use poolscope_gpu::{Config, Simulated, Stream, look_again};
+use poolscope_gpu::{Config, Picture, Pool, Recorder, Sample, Simulated, Stream, Token, look_again};
 use poolscope_wire::{DeviceCounter, cell};
 use support::{Book, KIB, MIB, Program, US};
 
@@ -88,9 +89,50 @@ fn a_thread_whose_period_changes_records_from_its_next_block_on() {
     book.period.store(1 << 40, Ordering::Relaxed);
     look_again();
     let after = program.alloc(512, stream);
-    assert_eq!(book.sizes(), [256, MIB, 2 * MIB]);
+    // What was first of its place and size is recorded in any case: the first block, and the last one.
+    assert_eq!(book.sizes(), [256, 512, MIB, MIB, 2 * MIB]);
     inside.into_iter().chain([before, after]).for_each(|block| program.free(block, stream));
     assert_eq!(book.sizes(), [0u64; 0]);
+}
+
+/// Sites of the program: their blocks are allocated from other depths of the stack, or for other sizes.
+#[inline(never)]
+fn leak(program: &Program, depth: u32, size: u64) -> u64 {
+    let pad = std::hint::black_box([0_u8; 64]);
+    let block = if depth == 0 { program.alloc(size, Stream::LEGACY) } else { leak(program, depth - 1, size) };
+    std::hint::black_box(pad);
+    block
+}
+
+#[test]
+fn the_first_block_of_each_site_is_recorded_whatever_the_period() {
+    // One block in a million would be a sample by its bytes.
+    let (program, book) = program(1 << 40, 256 * MIB);
+    let sizes = [300, 5_000, 100_000, MIB, 3 * MIB];
+    for round in 0..20 {
+        for depth in 0..10 {
+            for block in sizes.map(|size| leak(&program, depth, size + round)) {
+                program.free(block, Stream::LEGACY);
+            }
+        }
+    }
+    assert_eq!(book.samples.load(Ordering::Relaxed), 50, "each of them once, and none of the 950 that came after");
+    assert_eq!(book.objects.load(Ordering::Relaxed), 50 << 16, "each of them for itself");
+    let block = leak(&program, 11, 4096);
+    assert_eq!(book.sizes(), [4096]);
+    program.free(block, Stream::LEGACY);
+}
+
+#[test]
+fn the_period_in_force_is_published() {
+    let (program, book) = program(64 * KIB, 64 * MIB);
+    assert_eq!(program.pool.stats().sample_period, 0, "nobody has allocated");
+    for (asked, in_force) in [(64 * KIB, 64 * KIB), (1, 1), (1 << 40, 1 << 40)] {
+        book.period.store(asked, Ordering::Relaxed);
+        look_again();
+        (0..3).for_each(|_| program.free(program.alloc(4096, Stream::LEGACY), Stream::LEGACY));
+        assert_eq!(program.pool.stats().sample_period, in_force);
+    }
 }
 
 #[test]
@@ -111,7 +153,7 @@ fn a_picture_shows_the_counters_and_what_lies_where() {
     assert_eq!(count(cell::FREE) + count(cell::PENDING), 3, "{:?}", picture.cells);
     assert_eq!(picture.stats.current_usage, 10 * MIB + 256);
     assert_eq!(picture.stats.held, 18 * MIB);
-    assert_eq!(picture.counters()[DeviceCounter::LargestFree as usize], 6 * MIB);
+    assert_eq!(picture.stats.values()[DeviceCounter::LargestHole as usize], 6 * MIB);
     [large, small].into_iter().for_each(|block| program.free(block, stream));
 }
 
@@ -148,6 +190,64 @@ fn threads_free_each_others_recorded_blocks() {
     });
     assert_eq!(book.sizes(), [0u64; 0]);
     assert_eq!(book.samples.load(Ordering::Relaxed), 600);
+}
+
+/// Takes the pool's lock, by a thread of its own, whenever it is told of a block.
+#[derive(Default)]
+struct Curious {
+    pool: OnceLock<Weak<Pool<Simulated>>>,
+    told: AtomicU64,
+}
+
+impl Curious {
+    fn ask(&self) {
+        let Some(pool) = self.pool.get().and_then(Weak::upgrade) else { return };
+        let (said, heard) = mpsc::channel();
+        std::thread::spawn(move || said.send(pool.stats().allocation_count));
+        heard.recv_timeout(Duration::from_secs(60)).expect("the pool's lock is held");
+        self.told.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Recorder for Curious {
+    fn period(&self) -> Option<u64> {
+        Some(1)
+    }
+
+    fn samples_per_second(&self) -> u64 {
+        0
+    }
+
+    fn allocated(&self, _: &Sample) -> Option<Token> {
+        self.ask();
+        Some(Token(1))
+    }
+
+    fn freed(&self, _: Token, _: u64) {
+        self.ask();
+    }
+
+    fn count(&self, _: u64) {
+        self.ask();
+    }
+
+    fn publish(&self, _: &Picture) {}
+
+    fn closed(&self) {}
+}
+
+#[test]
+fn the_recorder_is_called_without_the_pools_lock() {
+    let recorder = Arc::new(Curious::default());
+    let device = Arc::new(Simulated::new(256 * MIB));
+    let pool = Arc::new(Pool::with_recorder(device, Config::default(), recorder.clone()).unwrap());
+    recorder.pool.set(Arc::downgrade(&pool)).unwrap();
+    for size in [512, 100 * KIB, 3 * MIB] {
+        let block = pool.allocate(size, Stream::LEGACY).unwrap();
+        pool.free(block, Stream::LEGACY).unwrap();
+    }
+    // A block is allocated, counted, freed and counted.
+    assert_eq!(recorder.told.load(Ordering::Relaxed), 12);
 }
 
 #[test]

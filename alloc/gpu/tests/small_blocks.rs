@@ -2,10 +2,10 @@
 
 mod support;
 
-use std::sync::Barrier;
+use std::sync::atomic::Ordering;
 
-use poolscope_gpu::{Config, PoolError, Stream};
-use support::{KIB, MIB, MS, Program, US};
+use poolscope_gpu::{Config, PoolError, Simulated, Stream, look_again};
+use support::{Book, KIB, MIB, MS, Meeting, Program, US};
 
 #[test]
 fn a_hot_pair_makes_no_call_and_takes_one_block() {
@@ -115,6 +115,55 @@ fn a_wrong_address_is_an_error() {
 }
 
 #[test]
+fn a_block_that_is_freed_again_is_refused_and_has_one_owner() {
+    let book = Book::new(1 << 40);
+    let program = Program::recorded(Simulated::new(256 * MIB), Config::default(), book.clone());
+    let (stream, other) = (program.device.stream(), program.device.stream());
+    let refused = |address, stream| {
+        assert_eq!(program.pool.free(address, stream), Err(PoolError::NotABlock(address)));
+        assert_eq!(program.pool.record_stream(address, other), Err(PoolError::NotABlock(address)));
+        assert_eq!(program.pool.size_of(address), None);
+    };
+    for size in (0..14).map(|class| 256 << class) {
+        // In the thread's own list, behind others, and where another stream's blocks and recorded ones go.
+        for (period, freed_on) in [(1 << 40, stream), (1 << 40, other), (1, stream)] {
+            book.period.store(period, Ordering::Relaxed);
+            look_again();
+            let blocks: Vec<_> = (0..3).map(|_| program.alloc(size, stream)).collect();
+            assert_eq!(program.pool.size_of(blocks[0]), Some(size));
+            blocks.iter().for_each(|block| program.free(*block, freed_on));
+            blocks.iter().for_each(|block| refused(*block, stream));
+            std::thread::scope(|scope| scope.spawn(|| refused(blocks[1], stream)).join().unwrap());
+            // The checker sees to it that no block has two owners.
+            let again: Vec<_> = (0..6).map(|_| program.alloc(size, stream)).collect();
+            again.iter().for_each(|block| program.free(*block, stream));
+        }
+    }
+    program.pool.release_all();
+    let stats = program.pool.stats();
+    assert_eq!((stats.current_usage, stats.allocation_count - stats.free_count, stats.held), (0, 0, 0), "{stats}");
+    assert_eq!(book.sizes(), [0u64; 0]);
+    program.assert_in_order();
+}
+
+#[test]
+fn an_address_inside_of_a_block_is_refused_and_the_block_stays() {
+    let program = Program::new(64 * MIB);
+    let stream = program.device.stream();
+    for size in (0..13).map(|class| 256 << class) {
+        let block = program.alloc(size, stream);
+        for inside in [block + 1, block + size / 2, block + (size / 2).next_multiple_of(64 * KIB), block + size - 256] {
+            if (block + 1..block + size).contains(&inside) {
+                assert_eq!(program.pool.free(inside, stream), Err(PoolError::NotABlock(inside)), "{size}");
+                assert_eq!(program.pool.size_of(inside), None, "{size}");
+            }
+        }
+        assert_eq!(program.pool.size_of(block), Some(size));
+        program.free(block, stream);
+    }
+}
+
+#[test]
 fn blocks_travel_between_threads_and_all_come_back() {
     let program = Program::with(64 * MIB, Config { global_cache_max_blocks: 100, ..Config::default() });
     let stream = program.device.stream();
@@ -143,15 +192,15 @@ fn blocks_travel_between_threads_and_all_come_back() {
 #[test]
 fn threads_on_their_own_streams_never_share_a_block() {
     let program = Program::new(1024 * MIB);
-    let barrier = Barrier::new(4);
+    let meeting = Meeting::of(4);
     std::thread::scope(|scope| {
         let threads = (1..5u64).map(|seed| {
-            let (program, barrier) = (&program, &barrier);
+            let (program, meeting) = (&program, &meeting);
             scope.spawn(move || {
                 let stream = program.device.non_blocking_stream();
                 let mut random = seed;
                 let mut live = Vec::new();
-                barrier.wait();
+                meeting.wait();
                 for _ in 0..2_000 {
                     random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let size = (random >> 33) % (3 << (8 + (random >> 60) % 13)) + 1;
@@ -224,7 +273,7 @@ fn counters_begin_anew_when_they_are_reset() {
 fn trimming_takes_what_sleeping_threads_have_cached() {
     let program = Program::new(64 * MIB);
     let stream = program.device.stream();
-    let (cached, trimmed) = (Barrier::new(2), Barrier::new(2));
+    let (cached, trimmed) = (Meeting::of(2), Meeting::of(2));
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| {
             let blocks: Vec<_> = (0..40).map(|number| program.alloc(256 << (number % 13), stream)).collect();

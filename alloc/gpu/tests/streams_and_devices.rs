@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use poolscope_gpu::{Call, Config, OpenError, Pools, Simulated, Stream};
+use poolscope_gpu::{Call, Config, OpenError, Pool, Pools, Simulated, Stream};
 use support::{KIB, MIB, MS, Program, US};
 
 #[test]
@@ -75,6 +75,7 @@ fn peers_may_use_what_is_mapped_and_what_will_be() {
     assert!(program.device.is_open_to_peers(stitched, 24 * MIB));
     assert!(program.device.is_open_to_peers(small, KIB));
     let other = Simulated::new(64 * MIB);
+    assert!(!program.device.is_open_to(&other, stitched, 24 * MIB) && program.device.is_open_to(&peer, small, KIB));
     program.pool.enable_peer(&other).unwrap();
     for (block, size) in [(stitched, 24 * MIB), (small, KIB), (blocks[1], 4 * MIB)] {
         assert!(program.device.is_open_to_peers(block, size));
@@ -85,15 +86,21 @@ fn peers_may_use_what_is_mapped_and_what_will_be() {
 
 #[test]
 fn each_device_has_one_pool() {
-    let pools = Pools::new(Config::default(), |ordinal| {
+    let pools = Pools::new(|ordinal| {
         let error = poolscope_gpu::CudaError::NoSuchDevice { ordinal, devices: 2 };
-        if ordinal < 2 { Ok(Arc::new(Simulated::new(64 * MIB))) } else { Err(OpenError::Device(error)) }
+        if ordinal >= 2 {
+            return Err(OpenError::Device(error));
+        }
+        Ok(Pool::new(Arc::new(Simulated::new(64 * MIB)), Config::default())?)
     });
     let (first, second) = (pools.get(0).unwrap(), pools.get(1).unwrap());
     let block = first.allocate(4 * MIB, Stream::NULL).unwrap();
     assert!(Arc::ptr_eq(&first, &pools.get(0).unwrap()));
     assert!(second.free(block, Stream::NULL).is_err());
     pools.enable_peer(0, 1).unwrap();
+    assert!(first.device().is_open_to(second.device(), block, 4 * MIB));
+    assert!(!second.device().is_open_to(first.device(), block, 4 * MIB), "the other way round is another call");
+    assert!(pools.enable_peer(1, 1).is_err(), "a device is no peer of its own");
     first.free(block, Stream::NULL).unwrap();
     let stats = pools.stats();
     assert_eq!((stats.len(), stats[0].1.allocation_count, stats[1].1.allocation_count), (2, 1, 0));

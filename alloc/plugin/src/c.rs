@@ -1,9 +1,14 @@
 //! The functions of `poolscope_gpu.h`, which says what they do.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::ManuallyDrop;
 use std::ptr;
 
+use poolscope_alloc::data_ptr::{DataPtr, RawDataPtr};
+use poolscope_alloc::gpu;
 use poolscope_gpu::Stream;
+use poolscope_gpu::hooks::{self, Event};
+use poolscope_wire::kind;
 
 use crate::devices::{Opened, count, device};
 use crate::refusal::{self, Refusal, status, value};
@@ -60,19 +65,103 @@ extern "C" fn poolscope_gpu_size(ordinal: c_int, block: *const c_void) -> usize 
     value(size).unwrap_or(0) as usize
 }
 
+/// Makes a buffer in `*out`, which is empty where that is refused.
+///
+/// # Safety
+/// `out` can be written.
+unsafe fn buffer(made: Result<DataPtr, Refusal>, out: *mut RawDataPtr) -> c_int {
+    let made = value(made);
+    let status = if made.is_some() { 0 } else { -1 };
+    // SAFETY: the caller's promise.
+    unsafe { out.write(made.unwrap_or_default().into_raw_parts()) };
+    status
+}
+
+/// # Safety
+/// `out` can be written.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn poolscope_gpu_data_ptr_alloc(
+    ordinal: c_int,
+    size: usize,
+    on: *mut c_void,
+    out: *mut RawDataPtr,
+) -> c_int {
+    let made = device(ordinal).and_then(|it| Ok(gpu::buffer(&it.pool, size, stream(on))?));
+    // SAFETY: the caller's promise.
+    unsafe { buffer(made, out) }
+}
+
+/// # Safety
+/// `out` can be written.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn poolscope_gpu_pinned_data_ptr_alloc(
+    ordinal: c_int,
+    size: usize,
+    on: *mut c_void,
+    out: *mut RawDataPtr,
+) -> c_int {
+    let made = device(ordinal).and_then(|it| Ok(gpu::buffer(it.pool.pinned_memory()?, size, stream(on))?));
+    // SAFETY: the caller's promise.
+    unsafe { buffer(made, out) }
+}
+
+/// `poolscope_gpu_event`.
+#[repr(C)]
+struct EventOfC {
+    moment: u32,
+    device: c_int,
+    is_pinned: c_int,
+    block: *mut c_void,
+    size: usize,
+    stream: *mut c_void,
+}
+
+/// A context of C's, which goes from thread to thread with its hook.
+struct Context(*mut c_void);
+
+// SAFETY: the caller of `poolscope_gpu_add_hook` lets its hook be called with it on any thread.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+#[unsafe(no_mangle)]
+extern "C" fn poolscope_gpu_add_hook(hook: extern "C" fn(&EventOfC, *mut c_void), context: *mut c_void) -> u64 {
+    let context = Context(context);
+    let call = move |event: &Event| {
+        let Context(context) = &context;
+        let event = EventOfC {
+            moment: event.moment as u32,
+            device: event.device as c_int,
+            is_pinned: c_int::from(event.kind == kind::PINNED),
+            block: event.address as *mut c_void,
+            size: event.size as usize,
+            stream: event.stream.0 as *mut c_void,
+        };
+        hook(&event, *context);
+    };
+    let hook = ManuallyDrop::new(hooks::add(call));
+    hook.number()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn poolscope_gpu_remove_hook(hook: u64) -> c_int {
+    let gone = || Refusal::new(format!("there is no hook {hook}"));
+    status(hooks::remove(hook).then_some(()).ok_or_else(gone))
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn poolscope_gpu_begin_capture(ordinal: c_int, on: *mut c_void, graph: u64) -> c_int {
-    status(with(ordinal, |it| Ok(it.graphs.begin_on(&*it.pool, (u64::MAX, graph), stream(on))?)))
+    status(with(ordinal, |it| Ok(it.graphs.begin_on(&it.pool, (u64::MAX, graph), stream(on))?)))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn poolscope_gpu_end_capture(ordinal: c_int, graph: u64) -> c_int {
-    status(with(ordinal, |it| Ok(it.graphs.end(&*it.pool, (u64::MAX, graph))?)))
+    status(with(ordinal, |it| Ok(it.graphs.end(&it.pool, (u64::MAX, graph))?)))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn poolscope_gpu_end_graph(ordinal: c_int, graph: u64, on: *mut c_void) -> c_int {
-    status(with(ordinal, |it| Ok(it.graphs.release(&*it.pool, (u64::MAX, graph), stream(on))?)))
+    status(with(ordinal, |it| Ok(it.graphs.release(&it.pool, (u64::MAX, graph), stream(on))?)))
 }
 
 #[unsafe(no_mangle)]
@@ -98,6 +187,33 @@ extern "C" fn poolscope_gpu_defragment(ordinal: c_int) -> c_int {
     }))
 }
 
+#[unsafe(no_mangle)]
+extern "C" fn poolscope_gpu_maintain(ordinal: c_int) -> c_int {
+    status(with(ordinal, |it| {
+        it.pool.maintain();
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn poolscope_gpu_enable_peer(memory_of: c_int, for_device: c_int) -> c_int {
+    status(with(memory_of, |it| Ok(it.pool.enable_peer(device(for_device)?.pool.device())?)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn poolscope_gpu_pinned_alloc(ordinal: c_int, size: usize, on: *mut c_void) -> *mut c_void {
+    let address = with(ordinal, |it| Ok(it.pool.pinned_memory()?.allocate(size as u64, stream(on))?));
+    value(address).map_or(ptr::null_mut(), |address| address as *mut c_void)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn poolscope_gpu_pinned_free(ordinal: c_int, block: *mut c_void, on: *mut c_void) -> c_int {
+    if block.is_null() {
+        return 0;
+    }
+    status(with(ordinal, |it| Ok(it.pool.pinned_memory()?.free(block as u64, stream(on))?)))
+}
+
 /// # Safety
 /// `setting` and `to` are texts that end with a zero byte.
 #[unsafe(no_mangle)]
@@ -113,19 +229,44 @@ unsafe extern "C" fn poolscope_gpu_configure(ordinal: c_int, setting: *const c_c
 }
 
 /// # Safety
+/// `setting` is a text that ends with a zero byte. `text` is null or has room for `room` bytes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn poolscope_gpu_get(
+    ordinal: c_int,
+    setting: *const c_char,
+    text: *mut c_char,
+    room: usize,
+) -> usize {
+    // SAFETY: the caller's promise.
+    let setting = unsafe { CStr::from_ptr(setting) }.to_string_lossy();
+    let shown = with(ordinal, |it| it.pool.config().get(&setting).map_err(Refusal::new));
+    // SAFETY: the caller's promise.
+    value(shown).map_or(0, |shown| unsafe { write(&shown, text, room) })
+}
+
+/// # Safety
 /// `text` is null or has room for `room` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn poolscope_gpu_stats_json(ordinal: c_int, text: *mut c_char, room: usize) -> usize {
-    let Some(json) = value(with(ordinal, |it| Ok(it.pool.stats().to_json()))) else { return 0 };
-    if !text.is_null() && room > 0 {
-        let copied = json.len().min(room - 1);
+    let json = with(ordinal, |it| Ok(it.pool.stats().to_json()));
+    // SAFETY: the caller's promise.
+    value(json).map_or(0, |json| unsafe { write(&json, text, room) })
+}
+
+/// Writes what fits of a text and a zero byte, and returns the length of all of it.
+///
+/// # Safety
+/// `to` is null or has room for `room` bytes.
+unsafe fn write(text: &str, to: *mut c_char, room: usize) -> usize {
+    if !to.is_null() && room > 0 {
+        let copied = text.len().min(room - 1);
         // SAFETY: `copied` is less than `room`.
         unsafe {
-            ptr::copy_nonoverlapping(json.as_ptr().cast(), text, copied);
-            *text.add(copied) = 0;
+            ptr::copy_nonoverlapping(text.as_ptr().cast(), to, copied);
+            *to.add(copied) = 0;
         }
     }
-    json.len()
+    text.len()
 }
 
 #[unsafe(no_mangle)]

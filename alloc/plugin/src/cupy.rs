@@ -1,8 +1,8 @@
 //! CuPy: the pair of functions for `cupy.cuda.CFunctionAllocator(param, malloc, free, owner)`.
 //!
-//! CuPy does not say which stream an allocation is for. `param` is that stream, for all that comes through one allocator; 0 is the
-//! legacy default stream, which is CuPy's own. A program that works on other streams uses one allocator for each, or passes
-//! the current stream itself (`samples/python/cupy_pool.py` does both).
+//! CuPy does not say which stream an allocation is for. `param` is that stream, for all that comes through one
+//! allocator; 0 is the legacy default stream, which is CuPy's own. A program that works on other streams uses one
+//! allocator for each, or passes the current stream itself (`samples/python/cupy_pool.py` does both).
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -12,7 +12,8 @@ use poolscope_gpu::Stream;
 use crate::devices::device;
 use crate::refusal::{Refusal, keep, value};
 
-/// `malloc`. CuPy takes null for a good block: who makes the allocator has to look (`samples/python/cupy_pool.py` does).
+/// `malloc`. CuPy takes null for a good block: who makes the allocator has to look (`samples/python/cupy_pool.py`
+/// does).
 #[unsafe(no_mangle)]
 pub extern "C" fn poolscope_cupy_malloc(param: *mut c_void, size: usize, ordinal: c_int) -> *mut c_void {
     let allocate = || Ok(device(ordinal)?.pool.allocate(size as u64, Stream(param as u64))?);

@@ -1,15 +1,16 @@
 //! The memory of captured graphs, as PyTorch names it.
 //!
-//! PyTorch says that a pool begins and ends, and which streams belong to it by a C++ function object. Those are the streams that
-//! are being captured, so the driver is asked instead, once for each stream, and only between begin and end.
+//! PyTorch says that a pool begins and ends, and which streams belong to it by a C++ function object. Those are the
+//! streams that are being captured, so the driver is asked instead, once for each stream,
+//! and only between begin and end.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use poolscope_gpu::{GraphPool, PoolError, Stream};
+use poolscope_gpu::{Device, GraphPool, Pool, PoolError, Stream};
 
-use crate::devices::DevicePool;
+use crate::any_device::AnyDevice;
 
 /// A memory pool's name: `c10::MempoolId_t`.
 pub type PoolName = (u64, u64);
@@ -45,20 +46,20 @@ impl Graphs {
 
     /// Looks whether a stream that is to be allocated on is being captured.
     #[inline]
-    pub fn meet(&self, pool: &dyn DevicePool, stream: Stream) -> Result<(), PoolError> {
+    pub fn meet(&self, pool: &Pool<AnyDevice>, stream: Stream) -> Result<(), PoolError> {
         // Relaxed: the thread that captures is the one that said so.
         if self.begun.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.ask(pool, stream) }
     }
 
     #[cold]
-    fn ask(&self, pool: &dyn DevicePool, stream: Stream) -> Result<(), PoolError> {
+    fn ask(&self, pool: &Pool<AnyDevice>, stream: Stream) -> Result<(), PoolError> {
         let mut state = self.state();
         let Some(&name) = state.begun.last() else { return Ok(()) };
         if state.capturing.contains_key(&stream) {
             return Ok(());
         }
         // Asked each time: a pool begins before the capture does.
-        if !pool.is_capturing(stream)? {
+        if !pool.device().capturing(stream)? {
             return Ok(());
         }
         let graph = pool.begin_capture(stream)?;
@@ -68,7 +69,7 @@ impl Graphs {
     }
 
     /// Says that this stream's capture begins, and belongs to a pool.
-    pub fn begin_on(&self, pool: &dyn DevicePool, name: PoolName, stream: Stream) -> Result<(), PoolError> {
+    pub fn begin_on(&self, pool: &Pool<AnyDevice>, name: PoolName, stream: Stream) -> Result<(), PoolError> {
         let mut state = self.state();
         let graph = pool.begin_capture(stream)?;
         state.begun.push(name);
@@ -79,7 +80,7 @@ impl Graphs {
     }
 
     /// Says that a pool's capture is over.
-    pub fn end(&self, pool: &dyn DevicePool, name: PoolName) -> Result<(), PoolError> {
+    pub fn end(&self, pool: &Pool<AnyDevice>, name: PoolName) -> Result<(), PoolError> {
         let mut state = self.state();
         let Some(at) = state.begun.iter().rposition(|begun| *begun == name) else { return Ok(()) };
         state.begun.remove(at);
@@ -95,7 +96,7 @@ impl Graphs {
     }
 
     /// Gives up a pool's memory, all of whose launches are over.
-    pub fn release(&self, pool: &dyn DevicePool, name: PoolName, stream: Stream) -> Result<(), PoolError> {
+    pub fn release(&self, pool: &Pool<AnyDevice>, name: PoolName, stream: Stream) -> Result<(), PoolError> {
         let graphs = self.state().pools.remove(&name).unwrap_or_default();
         graphs.into_iter().try_for_each(|graph| pool.end_graph(graph, stream))
     }

@@ -4,9 +4,11 @@
 //! - [`torch`]: the functions that `torch.cuda.memory.CUDAPluggableAllocator` and its hooks take;
 //! - [`cupy`]: the pair that `cupy.cuda.CFunctionAllocator` takes;
 //! - [`devices`]: the pools of the process, one for each device, made when they are first asked for;
+//! - [`any_device`]: one device, CUDA's or simulated;
 //! - [`graphs`]: the pools of captured graphs, as PyTorch names them;
 //! - [`refusal`]: what a function says when it can't.
 
+mod any_device;
 mod c;
 mod cupy;
 mod devices;

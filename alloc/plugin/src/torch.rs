@@ -2,15 +2,15 @@
 //! `CUDAPluggableAllocator.h`.
 //!
 //! PyTorch takes a null block for a good one and goes on. So where there is no memory, `poolscope_torch_alloc` does not
-//! return: it calls the function by which PyTorch itself refuses (`c10::detail::torchCheckFail`), which throws, and Python
-//! sees a `RuntimeError` with the pool's words. The exception passes no frame of Rust's.
+//! return: it calls the function by which PyTorch itself refuses (`c10::detail::torchCheckFail`), which throws, and
+//! Python sees a `RuntimeError` with the pool's words. The exception passes no frame of Rust's.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
-use poolscope_gpu::Stream;
+use poolscope_gpu::{Device, Stream};
 
 use crate::devices::{device, opened};
 use crate::refusal::{Refusal, keep, status};
@@ -49,7 +49,8 @@ thread_local! {
     static REFUSED: RefCell<Option<Refused>> = const { RefCell::new(None) };
 }
 
-/// `void c10::detail::torchCheckFail(const char *, const char *, uint32_t, const char *)`, if PyTorch is in this process.
+/// `void c10::detail::torchCheckFail(const char *, const char *, uint32_t, const char *)`,
+/// if PyTorch is in this process.
 fn torch_check_fail() -> Option<usize> {
     static FOUND: OnceLock<Option<usize>> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -69,7 +70,7 @@ fn torch_check_fail() -> Option<usize> {
 extern "C" fn allocate(size: usize, ordinal: c_int, stream: *mut c_void) -> *mut c_void {
     let allocate = || -> Result<u64, Refusal> {
         let (it, stream) = (device(ordinal)?, Stream(stream as u64));
-        it.graphs.meet(&*it.pool, stream)?;
+        it.graphs.meet(&it.pool, stream)?;
         Ok(it.pool.allocate(size as u64, stream)?)
     };
     match allocate() {
@@ -202,7 +203,8 @@ extern "C" fn poolscope_torch_memory_fraction(fraction: f64, ordinal: c_int) {
         }
         let it = device(ordinal)?;
         let mut config = it.pool.config();
-        config.memory_limit = if fraction == 1.0 { 0 } else { (it.pool.memory() as f64 * fraction) as u64 };
+        config.memory_limit =
+            if fraction == 1.0 { 0 } else { (it.pool.device().properties().memory as f64 * fraction) as u64 };
         Ok(it.pool.set_config(config)?)
     };
     tell(ordinal, limit());
@@ -246,19 +248,19 @@ extern "C" fn poolscope_torch_begin_pool(ordinal: c_int, pool: MempoolId, _filte
 extern "C" fn poolscope_torch_end_pool(ordinal: c_int, pool: MempoolId) {
     let end = || -> Result<(), Refusal> {
         let it = device(ordinal)?;
-        Ok(it.graphs.end(&*it.pool, pool.name())?)
+        Ok(it.graphs.end(&it.pool, pool.name())?)
     };
     tell(ordinal, end());
 }
 
-/// `set_release_pool`. PyTorch calls it when the graph is destroyed; what was launched of it may still run, so all work is
-/// waited for first.
+/// `set_release_pool`. PyTorch calls it when the graph is destroyed; what was launched of it may still run, so all work
+/// is waited for first.
 #[unsafe(no_mangle)]
 extern "C" fn poolscope_torch_release_pool(ordinal: c_int, pool: MempoolId) {
     let release = || -> Result<(), Refusal> {
         let it = device(ordinal)?;
         it.pool.synchronize()?;
-        Ok(it.graphs.release(&*it.pool, pool.name(), Stream::NULL)?)
+        Ok(it.graphs.release(&it.pool, pool.name(), Stream::NULL)?)
     };
     tell(ordinal, release());
 }

@@ -20,6 +20,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "poolscope_data_ptr.h"
+
 /* The version of this header. poolscope_version() is that of the library. */
 #define POOLSCOPE_VERSION "0.1.0"
 
@@ -147,25 +149,6 @@ POOLSCOPE_API size_t poolscope_stats_json(char *buffer, size_t size) POOLSCOPE_N
  *
  * The layout is part of the interface. Rust's poolscope_alloc::DataPtr has the same one: a buffer made there may be
  * freed here, and the other way round, also between two copies of the library in one process. */
-
-/* Gives a buffer back. */
-typedef void (*poolscope_deleter)(void *context);
-
-/* Values of device_kind; any other number is the business of those who use it. They are those of PyTorch's DeviceType. */
-#define POOLSCOPE_DEVICE_HOST 0
-#define POOLSCOPE_DEVICE_CUDA 1
-
-typedef struct poolscope_data_ptr {
-    void *data;                /* first byte; may be null if length is 0 */
-    size_t length;             /* bytes */
-    void *context;             /* what the deleter gets */
-    poolscope_deleter deleter; /* null for a borrowed buffer */
-    int32_t device_kind;       /* where the memory lies */
-    int32_t device_index;      /* which device of that kind; 0 for the host */
-} poolscope_data_ptr;
-
-/* The empty buffer: no bytes, nothing to free. It is all zeros. */
-#define POOLSCOPE_DATA_PTR_EMPTY {NULL, 0, NULL, NULL, POOLSCOPE_DEVICE_HOST, 0}
 
 /* Makes a buffer of `size` bytes of host memory at a multiple of `align`, a power of two, in *out, whose former value is
  * not freed. The contents are whatever was there. A size of 0 makes the empty buffer.

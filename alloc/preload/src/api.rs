@@ -1,11 +1,12 @@
 //! The pool by its own name, as `include/poolscope.h` declares it: for programs that ask for the pool and not for
 //! whatever `malloc` is.
 //!
-//! **Invariant:** what the header declares is what the library exports under `poolscope_`. `tests/tests/c_api.rs` compares
-//! the two.
+//! **Invariant:** what the header declares is what the library exports under `poolscope_`. `tests/tests/c_api.rs`
+//! compares the two.
 //!
 //! The blocks' functions have sections of their own, so that the compiler does not make one function of `malloc` and
-//! `poolscope_malloc`: valgrind puts its own in the place of `malloc` by the address, and must not catch a part of these.
+//! `poolscope_malloc`: valgrind puts its own in the place of `malloc` by the address,
+//! and must not catch a part of these.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -71,9 +72,8 @@ pub unsafe extern "C" fn poolscope_free(p: *mut u8) {
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.poolscope_free_sized")]
 pub unsafe extern "C" fn poolscope_free_sized(p: *mut u8, size: usize) {
-    let _ = size;
     // SAFETY: the caller's promise.
-    unsafe { pool::free(p) }
+    unsafe { pool::free_sized(p, size) }
 }
 
 /// `free_aligned_sized` of a block of the pool.
@@ -83,9 +83,8 @@ pub unsafe extern "C" fn poolscope_free_sized(p: *mut u8, size: usize) {
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.poolscope_free_aligned_sized")]
 pub unsafe extern "C" fn poolscope_free_aligned_sized(p: *mut u8, align: usize, size: usize) {
-    let _ = (align, size);
     // SAFETY: the caller's promise.
-    unsafe { pool::free(p) }
+    unsafe { pool::free_aligned_sized(p, align, size) }
 }
 
 /// `malloc_usable_size` of a block of the pool.
@@ -123,8 +122,9 @@ pub extern "C" fn poolscope_remove_hook(id: u64) -> c_int {
     if pool::hooks::remove_hook(HookId(id)) { 0 } else { libc::ENOENT }
 }
 
-/// For `libpoolscope_gpu.so` and programs with pools of device memory of their own: the functions by which they record in this
-/// library's segment. Not in the header: table and library are of one build, or the version differs and the answer is null.
+/// For `libpoolscope_gpu.so` and programs with pools of device memory of their own: the functions by which they record
+/// in this library's segment. Not in the header: table and library are of one build,
+/// or the version differs and the answer is null.
 #[unsafe(no_mangle)]
 pub extern "C" fn poolscope_device_table(version: u32) -> *const pool::device::Table {
     if version == pool::device::TABLE_VERSION { &pool::device::TABLE } else { core::ptr::null() }

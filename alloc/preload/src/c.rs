@@ -83,7 +83,7 @@ pub unsafe extern "C" fn reallocarray(p: *mut u8, count: usize, size: usize) -> 
     }
 }
 
-/// `posix_memalign` (POSIX): returns an error number, and keeps errno (glibc puts `ENOMEM` there).
+/// `posix_memalign` (POSIX): returns an error number. As in glibc, `ENOMEM` is in errno, too.
 ///
 /// # Safety
 /// `out` may be written to.
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut u8, align: usize, size: u
     if !align.is_power_of_two() || align < size_of::<usize>() {
         return libc::EINVAL;
     }
-    let p = pool::malloc_aligned_keeping_errno(size, align);
+    let p = pool::malloc_aligned(size, align);
     if p.is_null() {
         return libc::ENOMEM;
     }

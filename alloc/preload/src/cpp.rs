@@ -1,13 +1,13 @@
 //! C++'s operator new and delete, all forms of C++17 and the sized ones of C++14.
 //!
-//! What a failed `new` does is the C++ runtime's business: it calls the program's new handler as long as there is one, then
-//! throws `std::bad_alloc`, which the nothrow forms turn into null. So a failed request is handed to the runtime's own
-//! operator, which asks `malloc` again; it is looked up then, because nothing says that a program has a runtime, or that
-//! it had one when this library was loaded. An exception must not cross a Rust frame: the way to the operators that may
-//! throw ([`new_slow`]) is written in assembly, and the Rust functions end in a jump to it.
+//! What a failed `new` does is the C++ runtime's business: it calls the program's new handler as long as there is one,
+//! then throws `std::bad_alloc`, which the nothrow forms turn into null. So a failed request is handed to the runtime's
+//! own operator, which asks `malloc` again; it is looked up then, because nothing says that a program has a runtime, or
+//! that it had one when this library was loaded. An exception must not cross a Rust frame: the way to the operators
+//! that may throw ([`new_slow`]) is written in assembly, and the Rust functions end in a jump to it.
 //!
-//! Each function has a section of its own, so that the compiler does not make one of those that do the same: valgrind tells
-//! by the address which of them was called, and whether it goes with the one that allocated.
+//! Each function has a section of its own, so that the compiler does not make one of those that do the same: valgrind
+//! tells by the address which of them was called, and whether it goes with the one that allocated.
 
 use core::ffi::{CStr, c_char, c_void};
 

@@ -1,5 +1,7 @@
-//! Functions by which a process changes its credentials. glibc changes those of each thread that it knows; the scavenger's
-//! thread is not among them, and would keep what the process gives up. So it ends first.
+//! Functions by which a process changes its credentials. glibc changes those of each thread that it knows; the
+//! scavenger's thread is not among them, and would keep what the process gives up. So it ends first. It also does
+//! before functions by which a process enters other namespaces: the kernel refuses most of them to one with several
+//! threads (unshare(2), setns(2)).
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
@@ -68,4 +70,6 @@ change! {
     setresgid(real: gid_t, effective: gid_t, saved: gid_t), "Linux";
     setgroups(count: usize, groups: *const gid_t), "BSD";
     initgroups(user: *const c_char, group: gid_t), "BSD";
+    unshare(flags: c_int), "Linux";
+    setns(namespace: c_int, kind: c_int), "Linux";
 }

@@ -35,7 +35,7 @@ fn info(stats: &Stats) -> Mallinfo2 {
     let usage = stats.usage();
     let large = stats.tier(TierCounter::LargeBytes);
     let used = usage.in_use.saturating_sub(large);
-    let free = usage.physical() - usage.in_use - usage.metadata;
+    let free = usage.thread_caches + usage.transfer_cache + usage.central_cache + usage.page_heap;
     Mallinfo2 {
         arena: (used + free) as usize,
         ordblks: stats.sum(ClassStats::free_blocks) as usize,

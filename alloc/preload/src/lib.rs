@@ -7,11 +7,12 @@
 //! - [`glibc`]: glibc's extensions that report or tune;
 //! - [`report`]: the statistics, by glibc's names and by those of `poolscope.h`;
 //! - [`limits`]: limits that the process sets itself;
-//! - [`credentials`]: users and groups that the process becomes;
+//! - [`signals`]: what the program does on the one signal that the pool handles, too;
+//! - [`credentials`]: users and groups that the process becomes, and namespaces that it enters;
 //! - [`life`]: what runs when the library is loaded and when the process ends.
 //!
-//! It does not serve resolvers of indirect functions (`STT_GNU_IFUNC`): they run while the dynamic linker still relocates, and
-//! a thread has its initial thread-local storage only after that.
+//! It does not serve resolvers of indirect functions (`STT_GNU_IFUNC`): they run while the dynamic linker still
+//! relocates, and a thread has its initial thread-local storage only after that.
 #![cfg_attr(not(test), no_std)]
 
 mod api;
@@ -30,3 +31,4 @@ mod reserve;
 #[cfg(not(test))]
 mod runtime;
 mod settings;
+mod signals;

@@ -1,5 +1,5 @@
-//! Limits that a process sets itself: its address space holds what the pool has only reserved, which has to go before the
-//! limit comes, or no library, stack or file could be mapped any more.
+//! Limits that a process sets itself: its address space holds what the pool has only reserved, which has to go before
+//! the limit comes, or no library, stack or file could be mapped any more.
 
 use core::ffi::c_int;
 
@@ -16,13 +16,25 @@ pub unsafe extern "C" fn prlimit(
     new: *const libc::rlimit,
     old: *mut libc::rlimit,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the kernel looks at the addresses itself, also at those that can't be read.
     unsafe {
-        let own = pid == 0 || pid == libc::getpid();
-        if own && resource == libc::RLIMIT_AS as c_int && !new.is_null() {
-            pool::fit_reservation(usize::try_from((*new).rlim_cur).unwrap_or(usize::MAX));
+        let result = libc::syscall(libc::SYS_prlimit64, pid, resource, new, old) as c_int;
+        let own = || pid == 0 || pid == libc::getpid();
+        if result == 0 && resource == libc::RLIMIT_AS as c_int && !new.is_null() && own() {
+            pool::fit_reservation(limit_of(resource));
         }
-        libc::syscall(libc::SYS_prlimit64, pid, resource, new, old) as c_int
+        result
+    }
+}
+
+/// A limit of this process, in bytes, as the kernel has it.
+fn limit_of(resource: c_int) -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let nothing = core::ptr::null::<libc::rlimit>();
+    // SAFETY: writes the limit.
+    match unsafe { libc::syscall(libc::SYS_prlimit64, 0, resource, nothing, &raw mut limit) } {
+        0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
+        _ => usize::MAX,
     }
 }
 
@@ -59,4 +71,19 @@ pub unsafe extern "C" fn prlimit64(
 pub unsafe extern "C" fn setrlimit64(resource: c_int, new: *const libc::rlimit) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { setrlimit(resource, new) }
+}
+
+/// `mlockall` (POSIX). Under a limit of locked memory, what is only reserved counts as much as what there is,
+/// and goes first.
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    let limit = limit_of(libc::RLIMIT_MEMLOCK as c_int);
+    if limit != usize::MAX {
+        pool::fit_reservation(limit);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { libc::syscall(libc::SYS_mlockall, flags) as c_int }
 }

@@ -19,8 +19,8 @@ pub extern "C" fn malloc_stats() {
     });
 }
 
-/// `malloc_info` (glibc): writes XML in the form of glibc's to a stream, with all of the pool as one heap. 0, or `EINVAL` if
-/// there are options.
+/// `malloc_info` (glibc): writes XML in the form of glibc's to a stream, with all of the pool as one heap. 0, or
+/// `EINVAL` if there are options.
 ///
 /// # Safety
 /// `stream` is open.
@@ -38,8 +38,8 @@ pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut libc::FILE) ->
     }
 }
 
-/// Writes the statistics as text (`poolscope stats PID` prints the same) into `buffer` as far as they fit, with a zero byte at
-/// the end. Returns the bytes that the whole takes, without that one.
+/// Writes the statistics as text (`poolscope stats PID` prints the same) into `buffer` as far as they fit, with a zero
+/// byte at the end. Returns the bytes that the whole takes, without that one.
 ///
 /// # Safety
 /// `buffer` has room for `size` bytes; it may be null if `size` is 0.
@@ -116,7 +116,9 @@ fn write_totals(stats: &Stats, out: &mut impl Write, of_process: bool) -> fmt::R
         let (count, size) = (stats.tier(TierCounter::LargeObjects), stats.tier(TierCounter::LargeBytes));
         writeln!(out, "<total type=\"mmap\" count=\"{count}\" size=\"{size}\"/>")?;
     }
-    writeln!(out, "<system type=\"current\" size=\"{}\"/>", system - usage.unmapped.min(system))?;
+    // Blocks count in full, touched or not, as in glibc.
+    let given_back = usage.unmapped.saturating_sub(usage.untouched);
+    writeln!(out, "<system type=\"current\" size=\"{}\"/>", system - given_back.min(system))?;
     writeln!(out, "<system type=\"max\" size=\"{system}\"/>")?;
     writeln!(out, "<aspace type=\"total\" size=\"{system}\"/>")?;
     writeln!(out, "<aspace type=\"mprotect\" size=\"{system}\"/>")

@@ -11,6 +11,7 @@ struct Pool;
 // SAFETY: the pool's functions have the contract of malloc, aligned as asked.
 unsafe impl GlobalAlloc for Pool {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        reserve::prepare();
         let p = poolscope_cpu::malloc_aligned(layout.size(), layout.align());
         if p.is_null() { reserve::alloc(layout.size(), layout.align()) } else { p }
     }

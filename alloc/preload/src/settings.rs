@@ -8,8 +8,8 @@ use poolscope_cpu::settings::{self, SettingError};
 use crate::buffer::Buffer;
 
 /// Changes a setting while the program runs: `name` as in the environment without its prefix and in small letters
-/// (`thread_cache`), `value` as in the environment. 0, or `ENOENT` for a name that there is not, `EINVAL` for a value that
-/// the setting does not take, `EPERM` for a setting that only counts at the start.
+/// (`thread_cache`), `value` as in the environment. 0, or `ENOENT` for a name that there is not, `EINVAL` for a value
+/// that the setting does not take, `EPERM` for a setting that only counts at the start.
 ///
 /// # Safety
 /// Both are strings.
@@ -28,8 +28,8 @@ pub unsafe extern "C" fn poolscope_set(name: *const c_char, value: *const c_char
     }
 }
 
-/// Writes a setting's value in force, as the environment would have it, into `buffer` as far as it fits, with a zero byte at
-/// the end. Returns the bytes that the whole takes, without that one; 0 for a name that there is not.
+/// Writes a setting's value in force, as the environment would have it, into `buffer` as far as it fits, with a zero
+/// byte at the end. Returns the bytes that the whole takes, without that one; 0 for a name that there is not.
 ///
 /// # Safety
 /// `name` is a string. `buffer` has room for `size` bytes; it may be null if `size` is 0.

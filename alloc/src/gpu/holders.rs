@@ -1,32 +1,50 @@
 //! Which stacks hold a device's memory, in words: for the message where there is none left.
 //!
-//! Names are looked up here, in the process itself, because the message is all that many a program leaves behind. It costs
-//! milliseconds at first; a program that runs out of memory has them.
+//! Names are looked up here, in the process itself, because the message is all that many a program leaves behind. It
+//! costs milliseconds at first; a program that runs out of memory has them.
 
 use std::ffi::c_void;
 use std::path::Path;
 
 use backtrace::Symbol;
 use poolscope_cpu::device::Holder;
+use poolscope_wire::holders::Settlement;
+use poolscope_wire::own_code::{DEVICE_C_FUNCTIONS, OWN_CODE, OwnCode};
 
 /// Functions of a stack that are named, the innermost ones.
 const NAMED: usize = 6;
 
-/// A line of a holder: its bytes, its blocks and the functions that allocated them.
-pub(super) fn describe(holder: &Holder) -> String {
+fn mebibytes(bytes: f64) -> String {
+    format!("{:.1} MiB", bytes / f64::from(1 << 20))
+}
+
+/// What is in use and no line of a holder accounts for, if there is any.
+pub(super) fn rest(settlement: &Settlement) -> Option<String> {
+    let bytes = settlement.unattributed;
+    (bytes >= f64::from(1 << 16))
+        .then(|| format!("{}: nobody who is known, no block of it was sampled", mebibytes(bytes)))
+}
+
+/// A line of a holder: its bytes with their standard error, its blocks and the functions that allocated them.
+pub(super) fn describe(holder: &Holder, settlement: &Settlement) -> String {
     let blocks = (holder.objects >> 16).max(1);
-    let (bytes, plural) = (holder.bytes as f64 / f64::from(1 << 20), if blocks == 1 { "" } else { "s" });
+    let plural = if blocks == 1 { "" } else { "s" };
+    let bytes = mebibytes(settlement.bytes(&holder.sampled));
+    let bytes = match holder.sampled.error() {
+        0.0 => bytes,
+        error => format!("about {bytes} (±{})", mebibytes(error)),
+    };
     let functions: Vec<String> = holder.frames().iter().flat_map(|frame| functions_at(*frame)).collect();
     let stack = match functions.get(NAMED) {
         Some(_) => format!("{} < ...", functions[..NAMED].join(" < ")),
         None if functions.is_empty() => "(no stack)".to_owned(),
         None => functions.join(" < "),
     };
-    format!("about {bytes:.1} MiB in {blocks} block{plural}: {stack}")
+    format!("{bytes} in {blocks} block{plural}: {stack}")
 }
 
-/// The functions at a return address, innermost first, more than one where some are inlined. Those of the pool, of Rust's standard
-/// library and of a thread's beginning are left out: they say little of where memory went.
+/// The functions at a return address, innermost first, more than one where some are inlined. Those of the pool, of
+/// Rust's standard library and of a thread's beginning are left out: they say little of where memory went.
 fn functions_at(frame: u64) -> Vec<String> {
     let (mut functions, mut known) = (Vec::new(), false);
     backtrace::resolve(frame as *mut c_void, |symbol| {
@@ -52,33 +70,23 @@ fn place(symbol: &Symbol) -> String {
     }
 }
 
-/// Whether a function is the pool's own, the standard library's or a thread's beginning: by its name, and by its source where it is inlined and has
-/// only the last part of its name.
+/// Whether a function is the pool's own, the standard library's or a thread's beginning: by its name, and by its source
+/// where it is inlined and has only the last part of its name.
 fn is_left_out(name: &str, source: Option<&Path>) -> bool {
-    const NAMES: [&str; 13] = [
-        "poolscope_gpu",
-        "poolscope_alloc::",
-        "poolscope_cpu::",
-        "poolscope_capture::",
-        "poolscope_torch_",
-        "poolscope_cupy_",
-        "core::",
-        "alloc::",
-        "std::",
-        "__libc_start_",
-        "_start",
-        "start_thread",
-        "clone3",
-    ];
-    let name = name.trim_start_matches(['<', '&']);
-    let ours = |path: &Path| {
-        let inside = path.strip_prefix(env!("CARGO_MANIFEST_DIR"));
-        inside.is_ok_and(|path| {
-            ["src", "gpu/src", "cpu/src", "capture/src", "plugin/src"].iter().any(|it| path.starts_with(it))
-        })
-    };
-    let of_std = |path: &Path| path.starts_with("/rustc");
-    NAMES.iter().any(|beginning| name.starts_with(beginning)) || source.is_some_and(|path| ours(path) || of_std(path))
+    const OF_OTHERS: [&str; 7] = ["core::", "alloc::", "std::", "__libc_start_", "_start", "start_thread", "clone3"];
+    let begins = name.trim_start_matches(['<', '&']);
+    let is_own =
+        OWN_CODE.iter().any(|own| own.has_function(name) || source.is_some_and(|file| is_source_of(own, file)));
+    let of_c = DEVICE_C_FUNCTIONS.iter().any(|beginning| name.starts_with(beginning));
+    let of_std = source.is_some_and(|file| file.starts_with("/rustc"));
+    is_own || of_c || of_std || OF_OTHERS.iter().any(|beginning| begins.starts_with(beginning))
+}
+
+/// Whether a file is a source of the pool's own code, in the folder that this was built from.
+fn is_source_of(own: &OwnCode, file: &Path) -> bool {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    let inside = repository.and_then(|repository| file.strip_prefix(repository).ok());
+    inside.and_then(Path::to_str).is_some_and(|file| own.has_source(file))
 }
 
 #[cfg(test)]
@@ -86,20 +94,34 @@ mod tests {
     use std::path::Path;
 
     use poolscope_cpu::device::Holder;
+    use poolscope_wire::holders::Settlement;
 
-    use super::{describe, is_left_out};
+    use super::{describe, is_left_out, rest};
+
+    fn holder(size: u64, weight: f64) -> Holder {
+        let mut holder = Holder { objects: (weight * 65_536.0) as u64, ..Holder::EMPTY };
+        holder.sampled.add(size, 1.0, weight);
+        holder
+    }
 
     #[test]
-    fn a_line_of_a_holder_without_a_stack_says_so() {
-        let none = describe(&Holder { bytes: 3 << 20, objects: 2 << 16, ..Holder::EMPTY });
-        assert_eq!(none, "about 3.0 MiB in 2 blocks: (no stack)");
+    fn a_line_of_a_holder_says_its_error_and_is_brought_into_line_with_the_counter() {
+        let exact = holder(3 << 20, 1.0);
+        let settled = Settlement::new(&exact.sampled, 5 << 20);
+        assert_eq!(describe(&exact, &settled), "3.0 MiB in 1 block: (no stack)");
+        assert_eq!(rest(&settled).as_deref(), Some("2.0 MiB: nobody who is known, no block of it was sampled"));
+        let rough = holder(1 << 20, 8.0);
+        let settled = Settlement::new(&rough.sampled, 6 << 20);
+        assert_eq!(describe(&rough, &settled), "about 6.0 MiB (±7.5 MiB) in 8 blocks: (no stack)");
+        assert_eq!(rest(&settled), None);
     }
 
     #[test]
     fn an_address_without_a_name_stays_an_address() {
-        let mut holder = Holder { bytes: 1 << 20, objects: 1 << 16, depth: 1, ..Holder::EMPTY };
+        let mut holder = Holder { depth: 1, ..holder(1 << 20, 1.0) };
         holder.frames[0] = 0x1234;
-        assert_eq!(describe(&holder), "about 1.0 MiB in 1 block: 0x1234");
+        let settled = Settlement::new(&holder.sampled, 1 << 20);
+        assert_eq!(describe(&holder, &settled), "1.0 MiB in 1 block: 0x1234");
     }
 
     #[test]

@@ -11,8 +11,8 @@ pub const DEVICE_NAME_MAX: usize = 80;
 /// Places for counters in a [`DeviceRecord`].
 pub const DEVICE_COUNTERS_MAX: usize = 48;
 
-/// Values of the cells of a map: what most of the cell's memory is. A pool's memory is shown in the order of its addresses,
-/// without what lies between; what the pool does not hold comes last.
+/// Values of the cells of a map: what most of the cell's memory is. A pool's memory is shown in the order of its
+/// addresses, without what lies between; what the pool does not hold comes last.
 pub mod cell {
     /// Not the pool's: the device's own, or another program's.
     pub const UNMAPPED: u8 = 0;
@@ -52,7 +52,8 @@ record! {
         0 seq: u32,
         /// Number of the device, as the driver counts them.
         4 device: u32,
-        /// [`kind::DEVICE`](crate::kind::DEVICE) or [`kind::PINNED`](crate::kind::PINNED); 0 if the record was never used.
+        /// [`kind::DEVICE`](crate::kind::DEVICE) or [`kind::PINNED`](crate::kind::PINNED);
+        /// 0 if the record was never used.
         8 kind: u16,
         /// Bytes used of `name`.
         10 name_len: u16,

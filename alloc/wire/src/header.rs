@@ -6,7 +6,7 @@ use crate::record::record;
 pub const MAGIC: [u8; 8] = *b"POOLSCOP";
 
 /// Version of the layout that this crate describes.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Bytes that the header takes at the start of the file.
 pub const HEADER_LEN: usize = 4096;
@@ -103,6 +103,8 @@ pub mod flags {
     pub const EXACT: u32 = 1;
     /// The segment belongs to a forked child that did not `exec`: its live table began as a copy of the parent's.
     pub const FORKED: u32 = 2;
+    /// The pool is part of the executable: of several pools of a process, this one is the program's own.
+    pub const IN_EXECUTABLE: u32 = 4;
 }
 
 record! {
@@ -131,7 +133,8 @@ record! {
     pub struct DevicePeak: 24 {
         /// Number of the device.
         0 device: u32,
-        /// [`kind::DEVICE`](crate::kind::DEVICE) or [`kind::PINNED`](crate::kind::PINNED); 0 if the place was never used.
+        /// [`kind::DEVICE`](crate::kind::DEVICE) or [`kind::PINNED`](crate::kind::PINNED); 0 if the place was never
+        /// used.
         4 kind: u16,
         /// Zero.
         6 reserved: u16,
@@ -139,6 +142,19 @@ record! {
         8 bytes: u64,
         /// `CLOCK_MONOTONIC` of that peak in nanoseconds.
         16 time_ns: u64,
+    }
+}
+
+/// Places for [`Ground`]s.
+pub const GROUNDS: usize = 32;
+
+record! {
+    /// Addresses that the pool uses, whether or not memory is behind each of them.
+    pub struct Ground: 16 {
+        /// The first; 0 if the place was never used.
+        0 from: u64,
+        /// The one behind the last.
+        8 to: u64,
     }
 }
 
@@ -171,7 +187,8 @@ record! {
         64 generation: u64,
         /// `CLOCK_REALTIME` at the segment's start, in nanoseconds.
         72 start_realtime_ns: u64,
-        /// `CLOCK_MONOTONIC` at the segment's start, in nanoseconds: the same clock as [`LiveRecord::time_ns`](crate::LiveRecord::time_ns).
+        /// `CLOCK_MONOTONIC` at the segment's start, in nanoseconds: the same clock as
+        /// [`LiveRecord::time_ns`](crate::LiveRecord::time_ns).
         80 start_monotonic_ns: u64,
         /// Mean bytes between two samples; 1 when every allocation is recorded.
         88 period_bytes: u64,
@@ -187,7 +204,8 @@ record! {
         128 page_bytes: u64,
         /// Pools of device memory that found no room in [`Region::Devices`].
         136 dropped_devices: u64,
-        /// What a recorder asks for ([`Request`](crate::trace::Request)), 0 for nothing. The recorder's word, not the program's.
+        /// What a recorder asks for ([`Request`](crate::trace::Request)), 0 for nothing. The recorder's word, not the
+        /// program's.
         144 trace_request: u64,
         /// [`check_word`](crate::trace::check_word) of it. The recorder's.
         152 trace_request_check: u64,
@@ -199,12 +217,15 @@ record! {
         176 trace_state: u32,
         /// Zero.
         180 reserved4: u32,
-        /// Zero.
-        184 reserved1: [u64; 6],
+        /// For each [`Unbacked`](crate::stats::Unbacked), the bytes that the counters say have memory and that have
+        /// none, in two's complement: as of the last census.
+        184 unbacked: [u64; 5],
+        /// `CLOCK_MONOTONIC` of the last census in nanoseconds; 0 before the first.
+        224 census_ns: u64,
         /// Odd while [`Region::Peaks`] is being written; 0 before the first peak.
         232 peak_seq: u32,
-        /// Zero.
-        236 reserved3: u32,
+        /// Odd while a census is being written: the counters of threads and classes, and those of the process.
+        236 census_seq: u32,
         /// Bytes of host memory in use at the peak that is in [`Region::Peaks`], scaled from the samples.
         240 peak_bytes: u64,
         /// `CLOCK_MONOTONIC` of that peak in nanoseconds.
@@ -222,7 +243,10 @@ record! {
         /// Path of the executable, cut to fit.
         1032 exe: [u8; 1016],
         /// Arguments as in `/proc/PID/cmdline`, separated by zero bytes, cut to fit.
-        2048 cmdline: [u8; 2048],
+        2048 cmdline: [u8; 1536],
+        /// Addresses that the pool's pages and their descriptors take, in the order in which they were first used. If
+        /// all places are taken, there may be more.
+        3584 grounds: [Ground; 32],
     }
 }
 

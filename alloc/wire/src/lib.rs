@@ -34,19 +34,21 @@
 //! writer allocates them (`posix_fallocate`) before it raises `committed`, so that a full file system is a
 //! refusal and never a SIGBUS.
 //!
-//! A recorder of every allocation writes three words of the header ([`trace`]); nothing else is ever written by a reader.
+//! A recorder of every allocation writes three words of the header ([`trace`]);
+//! nothing else is ever written by a reader.
 //!
 //! # Who may read when
 //!
 //! - `count` of a region is raised after the record behind it is complete (release), so records below `count` of
 //!   [`Region::Classes`], [`Region::Stacks`] and [`Region::Frames`] are complete. The totals in a stack record
 //!   are words that only grow.
-//! - [`LiveRecord`], [`ModuleRecord`] and [`DeviceRecord`] are reused: each starts with `seq`, odd while the writer is in it. A
-//!   reader copies the record twice; both copies equal and `seq` even means that the first one is whole.
-//! - [`Region::Peaks`] is rewritten as a whole, with [`Header::peak_seq`] odd meanwhile: a reader that finds the number even
-//!   and the same before and after it copied the region has it whole.
-//! - Counters are single words. Those of a thread have one writer; of those of the process and of the classes, the last
-//!   written value holds.
+//! - [`LiveRecord`], [`ModuleRecord`] and [`DeviceRecord`] are reused: each starts with `seq`, odd while the writer is
+//!   in it. A reader copies the record twice; both copies equal and `seq` even means that the first one is whole.
+//! - [`Region::Peaks`] is rewritten as a whole, with [`Header::peak_seq`] odd meanwhile: a reader that finds the number
+//!   even and the same before and after it copied the region has it whole.
+//! - Counters are single words, of which the last written value holds. [`Header::census_seq`] is odd while a census
+//!   writes those of all threads and of the process: a reader that finds the number even and the same before and after
+//!   it copied them has those of one moment.
 //!
 //! # Versions
 //!
@@ -56,6 +58,10 @@
 
 mod devices;
 mod header;
+pub mod holders;
+mod moment;
+pub mod own_code;
+pub mod quantity;
 mod record;
 mod records;
 pub mod stats;
@@ -64,12 +70,13 @@ pub mod trace;
 
 pub use devices::{DEVICE_COUNTERS_MAX, DEVICE_NAME_MAX, DeviceRecord, MAP_CELLS, cell};
 pub use header::{
-    DEVICE_PEAKS, DevicePeak, HEADER_LEN, Header, HeaderError, MAGIC, REGION_COUNT, Region, RegionEntry, VERSION,
-    flags, state,
+    DEVICE_PEAKS, DevicePeak, GROUNDS, Ground, HEADER_LEN, Header, HeaderError, MAGIC, REGION_COUNT, Region,
+    RegionEntry, VERSION, flags, state,
 };
+pub use moment::Moment;
 pub use records::{
     ClassCounters, ClassRecord, LiveRecord, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, PeakRecord, StackRecord,
-    THREAD_RECORD_LEN, ThreadRecord, kind, stack_flags, thread_state,
+    THREAD_RECORD_LEN, ThreadRecord, file_number, kind, stack_flags, thread_state,
 };
 pub use stats::{ClassStats, Stats};
 pub use tiers::{

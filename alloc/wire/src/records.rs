@@ -104,16 +104,29 @@ record! {
         8 frees: u64,
         /// Times that the thread cache was empty (misses); `allocs - refills` are its hits.
         16 refills: u64,
-        /// Blocks that are among `allocs` and that the thread had not handed to the program when it published its counters.
+        /// Blocks that are among `allocs` and that the thread had not handed to the program when it published its
+        /// counters.
         24 cached: u64,
-        /// What this thread added to [`ClassCounter::Untouched`](crate::ClassCounter::Untouched), in two's complement: it may have
-        /// cut blocks from a slab that another one took from the page heap.
+        /// What this thread added to [`ClassCounter::Untouched`](crate::ClassCounter::Untouched), in two's complement:
+        /// it may have cut blocks from a slab that another one took from the page heap.
         32 untouched: u64,
         /// Blocks of other heaps that this thread freed and handed over.
         40 sent: u64,
-        /// Blocks that arrived here after such a handing over. The sum of all threads' `sent` less that of all `returned`
-        /// is on its way.
+        /// Blocks that arrived here after such a handing over. The sum of all threads' `sent` less that of all
+        /// `returned` is on its way.
         48 returned: u64,
+    }
+}
+
+impl ClassCounters {
+    /// Blocks that the program has got.
+    pub fn allocated(&self) -> u64 {
+        self.allocs.saturating_sub(self.cached)
+    }
+
+    /// Whether the thread has had nothing to do with the class.
+    pub fn is_unused(&self) -> bool {
+        self.allocs | self.frees | self.refills | self.sent | self.returned == 0
     }
 }
 
@@ -126,8 +139,8 @@ record! {
         8 first_frame: u32,
         /// Number of frames.
         12 depth: u16,
-        /// Made by [`StackRecord::describe`]: bits 0 to 3 of [`stack_flags`], bits 4 to 7 one of [`kind`], from bit 8 on
-        /// the number of the device.
+        /// Made by [`StackRecord::describe`]: bits 0 to 3 of [`stack_flags`], bits 4 to 7 one of [`kind`], from bit 8
+        /// on the number of the device.
         14 flags_and_kind: u16,
         /// Samples taken.
         16 alloc_samples: u64,
@@ -145,8 +158,8 @@ record! {
 }
 
 impl StackRecord {
-    /// The word [`flags_and_kind`](StackRecord::flags_and_kind). Devices have numbers below 256; of larger ones, the low
-    /// byte counts.
+    /// The word [`flags_and_kind`](StackRecord::flags_and_kind). Devices have numbers below 256; of larger ones, the
+    /// low byte counts.
     pub const fn describe(flags: u16, kind: u16, device: u32) -> u16 {
         flags & 0xf | (kind & 0xf) << 4 | (device as u16 & 0xff) << 8
     }
@@ -192,17 +205,28 @@ record! {
         16 end: u64,
         /// What was added to the file's virtual addresses.
         24 load_bias: u64,
-        /// Stacks below this index were taken before the module was seen at these addresses: their frames are not in it.
+        /// Stacks below this index were taken before the module was seen at these addresses:
+        /// their frames are not in it.
         32 first_stack: u32,
         /// Stacks from this index on were taken after it was found gone; `u32::MAX` while it is loaded.
         36 last_stack: u32,
-        /// Zero.
-        40 reserved: u64,
+        /// Which file it is, if it has no build id ([`file_number`](crate::file_number)); 0 if it has one,
+        /// or nobody knows.
+        40 file: u64,
         /// The note `NT_GNU_BUILD_ID`, cut to fit.
         48 build_id: [u8; 32],
         /// The file.
         80 path: [u8; 432],
     }
+}
+
+/// A number for a file in one state: its inode, its length in bytes, and the time of its last change in seconds and
+/// nanoseconds. Never 0.
+pub fn file_number(inode: u64, bytes: u64, modified: (i64, u64)) -> u64 {
+    let words = [inode, bytes, modified.0 as u64, modified.1];
+    let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let hash = words.into_iter().fold(1, mix);
+    (hash ^ hash >> 29) | 1
 }
 
 record! {
@@ -219,7 +243,8 @@ record! {
         /// Objects that this sample stands for, in units of 1/65536: `1 / p` for the probability `p` with which
         /// a block of its class is sampled.
         24 weight: u64,
-        /// `CLOCK_MONOTONIC` of the allocation in nanoseconds.
+        /// `CLOCK_MONOTONIC` of the allocation in nanoseconds. It is older than the segment only if a forked child has
+        /// the block from its parent.
         32 time_ns: u64,
         /// Kernel id of the thread that allocated it.
         40 tid: u32,

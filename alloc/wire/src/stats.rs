@@ -5,25 +5,45 @@
 //!
 //! ```text
 //! virtual = physical + unmapped
-//! physical = in use + page heap + central cache + transfer cache + thread caches + metadata
+//! physical = in use - untouched + page heap + central cache + transfer cache + thread caches + metadata
 //! ```
 //!
-//! The pages that the page heap ever had are in slabs, in large blocks, or free; free ones have memory behind them
-//! ("page heap") or not ("unmapped"). The blocks of slabs are in use, or free in one of three tiers, or they were never
-//! cut from memory that the system has not given yet ("unmapped", too). What is left over at a slab's end, too small for a
-//! block, counts as the central cache's.
+//! The pages that the page heap ever had are in slabs, in large blocks, or free. The blocks of slabs are in use, or
+//! free in one of three tiers. What is left over at a slab's end, too small for a block, counts as the central cache's.
+//! A block is in use from `malloc` to `free`, with all bytes of its class, or with all its pages if it is a large one.
+//!
+//! Only what has memory behind it counts in a tier, and all that has none is "unmapped". Blocks in use count in full;
+//! what the program never touched of them is "untouched", and unmapped, too. The kernel says what has memory, page by
+//! page. Within the blocks of a slab that were ever handed out, untouched bytes count as in use, in proportion to the
+//! blocks that are.
 //!
 //! # What is exact, and what is not
 //!
-//! Counters of the process, of large blocks, slabs and samples are up to date. A thread publishes the counters of a
-//! class when it has to refill it, and not at each allocation: between two refills, the blocks that it takes from its
-//! list count as cached, and those that it frees as in use. Bytes in use may be off by that, and those in thread caches by
-//! the same in the other direction; their sum is exact. The thread that asks for the statistics of its own process publishes
-//! its counters first, so that those of a program with one thread are exact. Counters are read one by one while other threads
-//! go on: where they contradict each other, differences are cut at 0. A block's memory counts as physical from when it is
-//! cut, whether the program touches it or not.
+//! A program that makes few calls counts each of them: all figures are exact at any moment. A program that makes many
+//! is looked at by the pool's own thread: it takes a *census* of all blocks each 80 ms, or at longer intervals where
+//! that takes more than a hundredth of a processor (about 1 ms for each gigabyte in use). The figures of the segment
+//! are those of the last census, also after the process was killed. A census does not stop the program, so that each of
+//! its counters is off by at most what the threads do while it runs. When nothing has changed between two censuses,
+//! calls are counted again, beginning with an exact count of everything, and the thread ends: an idle program has no
+//! wake-ups, and its figures are exact.
 //!
-//! A process that was forked and runs on without `exec` has its parent's counters as of the fork.
+//! `malloc_stats`, `mallinfo2`, `malloc_info` and `stats()` take a census themselves. Batches of
+//! the transfer cache count 64 at a time.
+//!
+//! While calls are counted, a call takes a census of its own when the pool's pages have doubled since the last one,
+//! with each large block, and when the system was asked for something: how much memory there is follows at once, and
+//! how much of it is in which tier is as of then.
+//!
+//! What a program touches for the first time is seen by the next census. A reader of a living process of its own
+//! user asks the kernel again (`/proc/PID/smaps`, `/proc/PID/pagemap`): what it finds more or less than the last census
+//! is more or less of the blocks in use, since an idle program touches no others.
+//!
+//! Where there is no such thread (`POOLSCOPE_PLAIN=1`, valgrind, processors other than x86-64, where `clone` is
+//! refused), a thread publishes the counters of a class when it has to refill it: between two refills, the blocks that
+//! it takes from its list count as cached, and those that it frees as in use. There, the program's own calls, and no
+//! reader, see exact figures. A process that was forked and runs on without `exec` has a segment from its first sample
+//! on, and counts as its own what its parent had in use. In the hardened mode,
+//! freed blocks in quarantine count as in use.
 
 pub mod json;
 pub mod text;
@@ -39,7 +59,8 @@ pub struct ClassStats {
     pub slab_bytes: u64,
     /// Blocks in each slab.
     pub slab_blocks: u64,
-    /// The counters of all threads added up, samples left out.
+    /// The counters of all threads added up, samples left out. `allocs` is of blocks that the program has got
+    /// ([`ClassCounters::allocated`]).
     pub threads: ClassCounters,
     /// The counters that are no thread's, indexed by [`ClassCounter`].
     pub shared: [u64; CLASS_COUNTERS.len()],
@@ -69,7 +90,7 @@ impl ClassStats {
     /// Adds the counters of one thread.
     pub fn add_thread(&mut self, counters: &ClassCounters) {
         let sum = &mut self.threads;
-        sum.allocs = sum.allocs.saturating_add(counters.allocs);
+        sum.allocs = sum.allocs.saturating_add(counters.allocated());
         sum.frees = sum.frees.saturating_add(counters.frees);
         sum.refills = sum.refills.saturating_add(counters.refills);
         sum.cached = sum.cached.saturating_add(counters.cached);
@@ -88,7 +109,7 @@ impl ClassStats {
         self.threads.refills > 0 || self.shared(ClassCounter::SlabsTaken) > 0
     }
 
-    /// Blocks made ready for allocation, or allocated as samples: an upper bound of the allocations.
+    /// Blocks that the program has got.
     pub fn allocs(&self) -> u64 {
         self.threads.allocs.saturating_add(self.shared(ClassCounter::SampledAllocs))
     }
@@ -126,8 +147,7 @@ impl ClassStats {
 
     /// Blocks that the program has.
     pub fn in_use_blocks(&self) -> u64 {
-        let cached = self.threads.cached.saturating_add(self.in_transfer_blocks());
-        self.allocs().saturating_sub(self.frees()).saturating_sub(cached)
+        self.allocs().saturating_sub(self.frees()).saturating_sub(self.in_transfer_blocks())
     }
 
     /// Bytes of the blocks that the program has.
@@ -169,6 +189,9 @@ impl Default for ClassStats {
     }
 }
 
+/// Bytes that the pool has beside each page of its page heap, to know what it is.
+pub const DESCRIPTOR_BYTES: u64 = 64;
+
 /// What a pool has done up to one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
@@ -184,13 +207,42 @@ pub struct Stats {
     pub page_bytes: u64,
     /// Mean bytes between two samples; 1 when every allocation is recorded.
     pub period_bytes: u64,
+    /// For each [`Unbacked`], the bytes that the counters say have memory and that had none at the last census, in
+    /// two's complement.
+    pub unbacked: [u64; Unbacked::COUNT],
+    /// Bytes of the pool's pages and their descriptors that have memory now, as the kernel says; `None` if nobody asked
+    /// since the last census.
+    pub resident: Option<u64>,
+}
+
+/// Parts of the memory of which the counters don't know how much of it has memory behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Unbacked {
+    /// Blocks in use.
+    InUse,
+    /// Free pages.
+    PageHeap,
+    /// Free blocks that no thread owns, and the ends of slabs.
+    CentralCache,
+    /// Free blocks that threads have.
+    ThreadCaches,
+    /// Descriptors of pages.
+    Metadata,
+}
+
+impl Unbacked {
+    /// How many there are.
+    pub const COUNT: usize = 5;
 }
 
 /// Where the bytes of a pool are; see [the module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// In blocks that the program has.
+    /// In blocks that the program has, touched or not.
     pub in_use: u64,
+    /// Of those, what has no memory behind it.
+    pub untouched: u64,
     /// In free pages that have memory behind them.
     pub page_heap: u64,
     /// In free blocks of slabs that no thread owns, and at the ends of slabs.
@@ -201,15 +253,39 @@ pub struct Usage {
     pub thread_caches: u64,
     /// Of the pool's own.
     pub metadata: u64,
-    /// In free pages and blocks that have no memory behind them.
+    /// Pages, or parts of them, that have no memory behind them.
     pub unmapped: u64,
 }
 
 impl Usage {
-    /// What the system has given memory for (at most: it does so when memory is touched).
+    /// What has memory behind it.
     pub fn physical(&self) -> u64 {
-        let caches = [self.page_heap, self.central_cache, self.transfer_cache, self.thread_caches, self.metadata];
-        caches.into_iter().fold(self.in_use, u64::saturating_add)
+        self.pages().saturating_add(self.metadata)
+    }
+
+    /// The same without metadata.
+    fn pages(&self) -> u64 {
+        let caches = [self.page_heap, self.central_cache, self.transfer_cache, self.thread_caches];
+        caches.into_iter().fold(self.in_use.saturating_sub(self.untouched), u64::saturating_add)
+    }
+
+    /// Counts `now` bytes of pages as having memory, and not [`Usage::pages`]: more or less of the blocks in use, as
+    /// far as that can be. Before those, `fresh` bytes of free blocks in thread caches may be what has none.
+    fn settle(&mut self, now: u64, fresh: u64) {
+        let missing = now.saturating_sub(self.pages()).min(self.untouched);
+        self.untouched -= missing;
+        let mut surplus = self.pages().saturating_sub(now);
+        let of_fresh = surplus.min(fresh).min(self.thread_caches);
+        self.thread_caches -= of_fresh;
+        surplus -= of_fresh;
+        let of_blocks = surplus.min(self.in_use.saturating_sub(self.untouched));
+        self.untouched += of_blocks;
+        surplus -= of_blocks;
+        for tier in [&mut self.page_heap, &mut self.thread_caches, &mut self.central_cache] {
+            let less = surplus.min(*tier);
+            *tier -= less;
+            surplus -= less;
+        }
     }
 
     /// Addresses in use.
@@ -227,6 +303,8 @@ impl Stats {
         heaps: 0,
         page_bytes: 0,
         period_bytes: 0,
+        unbacked: [0; Unbacked::COUNT],
+        resident: None,
     };
 
     /// A process-wide counter.
@@ -246,24 +324,33 @@ impl Stats {
 
     /// Where the bytes are.
     pub fn usage(&self) -> Usage {
+        let backed =
+            |bytes: u64, part| bytes.saturating_add_signed((self.unbacked[part as usize] as i64).wrapping_neg());
         let free = self.tier(TierCounter::PageHeapFree);
-        let unmapped = self.tier(TierCounter::SystemReleased).min(free);
         let central = self.sum(|class| class.bytes(class.shared(ClassCounter::CentralFree)));
-        let central_cache = central.saturating_add(self.sum(ClassStats::slack_bytes));
-        let transfer_cache = self.sum(|class| class.bytes(class.in_transfer_blocks()));
         let thread_caches = self.sum(|class| class.bytes(class.thread_blocks()));
-        let untouched = self.sum(|class| class.bytes(class.untouched_blocks()));
-        let caches = [central_cache, transfer_cache, thread_caches, untouched];
-        let elsewhere = caches.into_iter().fold(free, u64::saturating_add);
-        Usage {
-            in_use: self.tier(TierCounter::SystemUsed).saturating_sub(elsewhere),
-            page_heap: free - unmapped,
-            central_cache,
-            transfer_cache,
-            thread_caches,
-            metadata: self.tier(TierCounter::MetadataBytes),
-            unmapped: unmapped.saturating_add(untouched),
+        let in_use = self.sum(ClassStats::in_use_bytes).saturating_add(self.tier(TierCounter::LargeBytes));
+        let mut usage = Usage {
+            in_use,
+            untouched: in_use - backed(in_use, Unbacked::InUse).min(in_use),
+            page_heap: backed(free - self.tier(TierCounter::SystemReleased).min(free), Unbacked::PageHeap),
+            central_cache: backed(central.saturating_add(self.sum(ClassStats::slack_bytes)), Unbacked::CentralCache),
+            transfer_cache: self.sum(|class| class.bytes(class.in_transfer_blocks())),
+            thread_caches: backed(thread_caches, Unbacked::ThreadCaches),
+            metadata: backed(self.tier(TierCounter::MetadataBytes), Unbacked::Metadata),
+            unmapped: 0,
+        };
+        let used = self.tier(TierCounter::SystemUsed);
+        if let Some(resident) = self.resident {
+            let descriptors = backed(used / self.page_bytes.max(1) * DESCRIPTOR_BYTES, Unbacked::Metadata);
+            // Of a block that was cut and never handed out, only the first page was written to.
+            let beyond =
+                |class: &ClassStats| class.thread_blocks().saturating_mul(class.block_bytes.saturating_sub(4096));
+            let known = (self.unbacked[Unbacked::ThreadCaches as usize] as i64).max(0) as u64;
+            usage.settle(resident.saturating_sub(descriptors), self.sum(beyond).saturating_sub(known));
         }
+        usage.unmapped = used.saturating_sub(usage.pages());
+        usage
     }
 
     /// Spans that the page heap has given out: slabs and large blocks.

@@ -1,8 +1,9 @@
 //! The full trace: every allocation and free of a process, on its way to one recorder.
 //!
-//! A recorder asks for it in the segment's header ([`Header::trace_request`](crate::Header::trace_request)); the program
-//! answers there, and makes a second file beside the segment, `PID.GENERATION.trace`, with a ring of words for each
-//! thread that allocates. The program only ever writes to a ring, the recorder takes words out and says how far it is.
+//! A recorder asks for it in the segment's header ([`Header::trace_request`](crate::Header::trace_request)); the
+//! program answers there, and makes a second file beside the segment, `PID.GENERATION.trace`, with a ring of words for
+//! each thread that allocates. The program only ever writes to a ring,
+//! the recorder takes words out and says how far it is.
 //!
 //! ```text
 //! TraceHeader (4096 bytes) | RingHeader (4096 bytes), words | RingHeader, words | ...
@@ -20,16 +21,19 @@
 //! | [`tag::TIME`] | 1 | `CLOCK_MONOTONIC` in nanoseconds from bit 3 on, for the events that follow |
 //! | [`tag::THREAD`] | 1 | kernel id of the thread that the events that follow are of, from bit 3 on |
 //! | [`tag::LOST`] | 1 | events that found no room here, from bit 3 on |
+//! | [`tag::DEVICE`] | 3 or 4 | a block of a device's memory: bit 3 is set for a free, the [`crate::kind`] in bits 4 to 7, the device in 8 to 39, the stack's slot in 47 to 60; then the address, the stream, and of an allocation the bytes asked for |
 //!
 //! A slot is a place in the thread's own small table of stacks: an event means what the latest [`tag::STACK`] of this
 //! ring said of the slot. So threads share nothing, and no table can fill. Slot 0 is a stack that is not known.
 //!
 //! # Who may write what
 //!
-//! The recorder writes the request and its heartbeat in the segment's header, that it has opened the trace in the trace's,
-//! and each ring's `tail`, as two words of which the second is made of the first ([`check_word`]): a copy that was caught halfway is told by it. The program
-//! believes nothing else: a tail outside of what it has written is ignored.
+//! The recorder writes the request and its heartbeat in the segment's header, that it has opened the trace in the
+//! trace's, and each ring's `tail`, as two words of which the second is made of the first ([`check_word`]): a copy that
+//! was caught halfway is told by it. The program believes nothing else:
+//! a tail outside of what it has written is ignored.
 
+use crate::kind;
 use crate::record::record;
 
 /// The first eight bytes of a trace file.
@@ -49,6 +53,10 @@ pub const STACK_SLOTS: usize = 1 << 14;
 
 /// Events after which a thread notes the time.
 pub const BATCH: u32 = 64;
+
+/// Set in the version word of each pool of device memory while its blocks are told: threads that know the version
+/// without it take the slow path then.
+pub const TOLD: u64 = 1 << 63;
 
 /// Least and most bytes of a ring, as powers of two.
 pub const RING_BYTES_LOG2: core::ops::RangeInclusive<u32> = 16..=28;
@@ -95,6 +103,8 @@ pub mod tag {
     pub const THREAD: u64 = 5;
     /// Events were lost here.
     pub const LOST: u64 = 6;
+    /// A block of a device's memory is allocated or freed.
+    pub const DEVICE: u64 = 7;
     /// The bits.
     pub const MASK: u64 = 7;
 }
@@ -102,6 +112,11 @@ pub mod tag {
 const ADDRESS_BITS: u32 = 44;
 const SLOT_SHIFT: u32 = 3 + ADDRESS_BITS;
 const SLOT_MASK: u64 = STACK_SLOTS as u64 - 1;
+
+/// In the first word of an event of [`tag::DEVICE`]: the block is freed.
+const DEVICE_FREE: u64 = 1 << 3;
+const DEVICE_KIND_SHIFT: u32 = 4;
+const DEVICE_NUMBER_SHIFT: u32 = 8;
 
 record! {
     /// The first page of a trace file.
@@ -230,10 +245,67 @@ pub const fn stack_word(slot: u32, depth: usize, flags: u16) -> u64 {
     tag::STACK | (slot as u64 & SLOT_MASK) << 3 | (depth as u64 & 0xff) << 17 | (flags as u64 & 0xff) << 25
 }
 
+/// Words of the longest event of a device's memory.
+pub const DEVICE_WORDS: usize = 4;
+
+/// What happens to a block of a device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceEvent {
+    /// [`kind::DEVICE`] or [`kind::PINNED`].
+    pub kind: u16,
+    /// Number of the device.
+    pub device: u32,
+    /// Where the block lies, as the device knows it.
+    pub address: u64,
+    /// Handle of the stream that it is allocated or freed on.
+    pub stream: u64,
+    /// Bytes asked for; `None`: it is freed.
+    pub size: Option<u64>,
+    /// The stack's slot; of a free 0, if that was not asked for.
+    pub slot: u32,
+}
+
+impl DeviceEvent {
+    /// The words, of which the number says how many there are.
+    pub fn to_words(self) -> ([u64; DEVICE_WORDS], usize) {
+        let head = tag::DEVICE
+            | if self.size.is_none() { DEVICE_FREE } else { 0 }
+            | u64::from(self.kind & 0xf) << DEVICE_KIND_SHIFT
+            | u64::from(self.device) << DEVICE_NUMBER_SHIFT
+            | (u64::from(self.slot) & SLOT_MASK) << SLOT_SHIFT;
+        let len = DEVICE_WORDS - usize::from(self.size.is_none());
+        ([head, self.address, self.stream, self.size.unwrap_or(0)], len)
+    }
+
+    fn read(words: &[u64]) -> Result<(DeviceEvent, usize), NoEvent> {
+        let [head, ref rest @ ..] = *words else { return Err(NoEvent::Cut) };
+        let kind = (head >> DEVICE_KIND_SHIFT) as u16 & 0xf;
+        if kind != kind::DEVICE && kind != kind::PINNED {
+            return Err(NoEvent::Unknown(head));
+        }
+        let (size, len) = match rest.get(2) {
+            _ if head & DEVICE_FREE != 0 => (None, 3),
+            Some(&size) => (Some(size), 4),
+            None => return Err(NoEvent::Cut),
+        };
+        let [address, stream, ..] = *rest else { return Err(NoEvent::Cut) };
+        let device = (head >> DEVICE_NUMBER_SHIFT) as u32;
+        let slot = (head >> SLOT_SHIFT & SLOT_MASK) as u32;
+        Ok((DeviceEvent { kind, device, address, stream, size, slot }, len))
+    }
+}
+
 /// A time, a thread or a number of lost events.
 #[inline]
 pub const fn value_word(tag: u64, value: u64) -> u64 {
     tag | value << 3
+}
+
+/// The address of the block that a word is about, if it is the first one of an allocation or a free; any other one if
+/// not.
+#[inline]
+pub const fn block_of(word: u64) -> u64 {
+    (word >> 3 & ((1 << ADDRESS_BITS) - 1)) << 4
 }
 
 /// An event of a ring.
@@ -270,6 +342,8 @@ pub enum Event<'a> {
     Thread(u32),
     /// Events were lost here.
     Lost(u64),
+    /// A block of a device's memory.
+    Device(DeviceEvent),
 }
 
 /// Why words are no event.
@@ -286,7 +360,7 @@ impl<'a> Event<'a> {
     #[inline]
     pub fn read(words: &'a [u64]) -> Result<(Event<'a>, usize), NoEvent> {
         let Some(&word) = words.first() else { return Err(NoEvent::Cut) };
-        let address = (word >> 3 & ((1 << ADDRESS_BITS) - 1)) << 4;
+        let address = block_of(word);
         let slot = (word >> SLOT_SHIFT & SLOT_MASK) as u32;
         match word & tag::MASK {
             tag::ALLOC => match words.get(1) {
@@ -303,6 +377,7 @@ impl<'a> Event<'a> {
             tag::TIME => Ok((Event::Time(word >> 3), 1)),
             tag::THREAD => Ok((Event::Thread((word >> 3) as u32), 1)),
             tag::LOST => Ok((Event::Lost(word >> 3), 1)),
+            tag::DEVICE => DeviceEvent::read(words).map(|(event, len)| (Event::Device(event), len)),
             _ => Err(NoEvent::Unknown(word)),
         }
     }
@@ -318,6 +393,7 @@ mod tests {
         let words = [alloc_word(address, 16_383), 1 << 47];
         assert_eq!(Event::read(&words), Ok((Event::Alloc { address, size: 1 << 47, slot: 16_383 }, 2)));
         assert_eq!(Event::read(&words[..1]), Err(NoEvent::Cut));
+        assert_eq!(block_of(words[0]), address);
         let word = [free_word(0x10, 7)];
         assert_eq!(Event::read(&word), Ok((Event::Free { address: 0x10, slot: 7 }, 1)));
         let stack = [stack_word(9, 2, 3), 11, 12, 13];
@@ -331,6 +407,14 @@ mod tests {
                 _ => 77,
             };
             assert_eq!(Event::read(&[value_word(tag, value)]), Ok((event, 1)));
+        }
+        for size in [Some(u64::MAX), None] {
+            let (kind, device, address, stream) = (kind::PINNED, 1 << 31, 0xffff_8000_0000_0001, u64::MAX);
+            let event = DeviceEvent { kind, device, address, stream, size, slot: 16_383 };
+            let (words, len) = event.to_words();
+            assert_eq!(Event::read(&words[..len]), Ok((Event::Device(event), len)));
+            assert_eq!(Event::read(&words[..len - 1]), Err(NoEvent::Cut));
+            assert_eq!(Event::read(&[tag::DEVICE, 1, 2, 3]), Err(NoEvent::Unknown(tag::DEVICE)));
         }
         assert_eq!(Event::read(&[0]), Err(NoEvent::Unknown(0)));
         assert_eq!(Event::read(&[]), Err(NoEvent::Cut));

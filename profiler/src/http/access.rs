@@ -19,11 +19,11 @@ pub fn require_token(router: Router, token: String) -> Router {
     router.layer(middleware::from_fn_with_state(token, check))
 }
 
-/// Lets only requests pass that name this machine as it names itself: `localhost`, names below it, loopback addresses, and
-/// those in `also`.
+/// Lets only requests pass that name this machine as it names itself: `localhost`, names below it, loopback addresses,
+/// and those in `also`.
 ///
-/// A page on the web can let its own name lead to 127.0.0.1 and have a browser here ask in its place, which then hands it the
-/// answers (DNS rebinding). Such a request still has the page's name in its `Host`.
+/// A page on the web can let its own name lead to 127.0.0.1 and have a browser here ask in its place, which then hands
+/// it the answers (DNS rebinding). Such a request still has the page's name in its `Host`.
 pub fn require_local_host(router: Router, also: Vec<String>) -> Router {
     router.layer(middleware::from_fn_with_state(Arc::new(also), check_host))
 }
@@ -67,7 +67,7 @@ async fn check(
     request: Request,
     next: Next,
 ) -> Response {
-    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| bearer_token(value.to_str().ok()?));
     let given = bearer.or(parameter.token.as_deref()).unwrap_or_default();
     if request.uri().path() == "/healthz" || same(given.as_bytes(), token.as_bytes()) {
         return next.run(request).await;
@@ -76,6 +76,12 @@ async fn check(
     let mut response = text(StatusCode::UNAUTHORIZED, why.to_owned());
     response.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
     response.into_response()
+}
+
+/// The token of `Bearer TOKEN`; the scheme may be written in any case (RFC 9110, 11.1).
+fn bearer_token(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim_start_matches(' '))
 }
 
 /// Compares without telling by its time how much was right.

@@ -1,7 +1,7 @@
 //! `/debug/pprof/profile`: where a program spends its processor time.
 //!
-//! The `pprof` crate samples the process that it runs in, by a timer's signal. So this is for programs that mount the handlers, and
-//! only with the feature `cpu-profile`; of another process it says how to get a profile.
+//! The `pprof` crate samples the process that it runs in, by a timer's signal. So this is for programs that mount the
+//! handlers, and only with the feature `cpu-profile`; of another process it says how to get a profile.
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;

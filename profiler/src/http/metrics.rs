@@ -115,7 +115,7 @@ fn families(snapshots: &[Snapshot]) -> Vec<Family> {
     families.push(parts(
         "poolscope_memory_bytes",
         Kind::Gauge,
-        "Where the bytes of the pool's addresses are; unmapped ones have no memory behind them.",
+        "Where the bytes of the pool's addresses are; unmapped ones have no memory behind them, nor untouched ones in use.",
         "tier",
         snapshots,
         |snapshot| tiers(&snapshot.stats().usage()),
@@ -130,9 +130,10 @@ fn families(snapshots: &[Snapshot]) -> Vec<Family> {
     families
 }
 
-fn tiers(usage: &Usage) -> [(&'static str, u64); 7] {
+fn tiers(usage: &Usage) -> [(&'static str, u64); 8] {
     [
         ("in_use", usage.in_use),
+        ("untouched", usage.untouched),
         ("page_heap", usage.page_heap),
         ("central_cache", usage.central_cache),
         ("transfer_cache", usage.transfer_cache),
@@ -242,10 +243,10 @@ fn of_devices(snapshots: &[Snapshot]) -> Vec<Family> {
     families
 }
 
-/// The name and kind of a counter of the tables. Those of bytes end with the unit already.
+/// The name and kind of a counter of the tables. A metric of bytes ends with its unit.
 fn metric(info: &CounterInfo, prefix: &str) -> (String, Kind) {
-    debug_assert!(info.unit != Unit::Bytes || info.name.ends_with("_bytes"));
-    (format!("poolscope_{prefix}{}", info.name), if info.monotonic { Kind::Counter } else { Kind::Gauge })
+    let unit = if info.unit == Unit::Bytes && !info.name.ends_with("_bytes") { "_bytes" } else { "" };
+    (format!("poolscope_{prefix}{}{unit}", info.name), if info.monotonic { Kind::Counter } else { Kind::Gauge })
 }
 
 fn write(families: &[Family], format: Format) -> String {

@@ -210,6 +210,9 @@ pub(super) async fn flamegraph(State(pool): Pool, Query(query): Query<ProfileQue
         Ok(memory) => memory,
         Err(why) => return bad(why),
     };
+    if let Err(missing) = reading.profile.require(memory) {
+        return text(StatusCode::NOT_FOUND, format!("{missing}\n"));
+    }
     let mut profile = reading.profile.only(memory);
     let mut when = String::new();
     match query.at_peak() {

@@ -1,17 +1,28 @@
-//! Wakes a recorder that naps when its program ends: without it, the end of every recording would be waited for in vain.
+//! Wakes a recorder that naps: when its program ends, and when a ring of it fills up. Without the first, the end of
+//! every recording would be waited for in vain; without the second, an idle program would be looked at hundreds of
+//! times a second, for the sake of what it may do next.
+//!
+//! A program of which much waits opens the file of its rings, which `inotify` tells. So does a thread that gets a ring,
+//! and the end of the recording, with which the file goes.
 
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Rings once, when the process ends.
+/// Rings once when the process ends, and hears its calls.
 #[derive(Debug)]
 pub struct Alarm {
     /// `None` where the kernel does not tell, and after it has told.
     process: Option<OwnedFd>,
     rings: bool,
+    /// `None` where nothing can be heard.
+    calls: Option<OwnedFd>,
 }
 
 impl Alarm {
@@ -19,18 +30,63 @@ impl Alarm {
     /// system calls).
     pub fn of(pid: u32) -> Self {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        Self { process: pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()), rings: false }
+        let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        Self { process, rings: false, calls: None }
     }
 
-    /// Sleeps for so long, or until the process ends.
-    pub fn sleep(&mut self, nap: Duration) {
-        let Some(process) = &self.process else { return std::thread::sleep(nap) };
+    /// Hears the calls of a process that opens this file for them. It does not where the user has as many watchers as
+    /// the system allows.
+    pub fn listen(&mut self, file: &Path) {
+        let watched = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).and_then(|calls| {
+            inotify::add_watch(&calls, file, WatchFlags::OPEN | WatchFlags::ATTRIB | WatchFlags::DELETE_SELF)?;
+            Ok(calls)
+        });
+        self.calls = watched.ok();
+    }
+
+    /// Whether calls are heard.
+    pub fn listens(&self) -> bool {
+        self.calls.is_some()
+    }
+
+    /// Hears nothing any more: calls don't come.
+    pub fn stop_listening(&mut self) {
+        self.calls = None;
+    }
+
+    /// Sleeps for so long, or until the process ends or calls. Whether it has called.
+    pub fn sleep(&mut self, nap: Duration) -> bool {
         let limit = Timespec { tv_sec: nap.as_secs() as _, tv_nsec: nap.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&limit)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            // It has said all that it will ever say.
-            Ok(_) | Err(_) => (self.process, self.rings) = (None, true),
+        let mut files: Vec<PollFd<'_>> =
+            self.process.iter().chain(&self.calls).map(|file| PollFd::new(file, PollFlags::IN)).collect();
+        match poll(&mut files, Some(&limit)) {
+            Ok(0) | Err(Errno::INTR) => return false,
+            Ok(_) => {}
+            Err(_) => {
+                drop(files);
+                (self.process, self.calls, self.rings) = (None, None, true);
+                return false;
+            }
         }
+        let ready: Vec<bool> = files.iter().map(|file| !file.revents().is_empty()).collect();
+        drop(files);
+        // It has said all that it will ever say.
+        if self.process.is_some() && ready.first() == Some(&true) {
+            (self.process, self.rings) = (None, true);
+        }
+        self.take_calls()
+    }
+
+    /// Whether the process has called since this was last asked.
+    fn take_calls(&self) -> bool {
+        let Some(calls) = &self.calls else { return false };
+        let mut buffer = [const { MaybeUninit::uninit() }; 4096];
+        let mut reader = inotify::Reader::new(calls, &mut buffer);
+        let mut called = false;
+        while reader.next().is_ok() {
+            called = true;
+        }
+        called
     }
 
     /// Whether the process has ended since this was last asked.
@@ -59,6 +115,29 @@ mod tests {
         assert!(begun.elapsed() < LONG);
         assert!(alarm.rings() && !alarm.rings());
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn it_wakes_who_sleeps_when_the_file_is_opened_and_not_when_it_is_only_read_and_written() {
+        use std::os::unix::fs::FileExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rings");
+        let file = std::fs::File::create(&path).unwrap();
+        let mut alarm = Alarm::of(u32::MAX);
+        alarm.listen(&path);
+        assert!(alarm.listens());
+        file.write_all_at(b"words", 0).unwrap();
+        assert!(!alarm.sleep(Duration::from_millis(1)));
+        let begun = Instant::now();
+        let caller = std::thread::spawn(move || {
+            for _ in 0..1000 {
+                drop(std::fs::File::open(&path).unwrap());
+            }
+        });
+        assert!(alarm.sleep(LONG) && begun.elapsed() < LONG && !alarm.rings());
+        caller.join().unwrap();
+        while alarm.sleep(Duration::from_millis(1)) {}
+        assert!(!alarm.sleep(Duration::from_millis(1)), "calls are taken as they come");
     }
 
     #[test]

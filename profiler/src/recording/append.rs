@@ -1,13 +1,13 @@
 //! Where a recording can be gone on with: behind its last whole block, in the place of its index.
 //!
-//! What a recorder that was killed has left of a block is cut off. A file that is damaged before its end is refused: what
-//! lies behind the damage may be whole, and would be lost.
+//! What a recorder that was killed has left of a block is cut off. A file that is damaged before its end is refused:
+//! what lies behind the damage may be whole, and would be lost.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use super::format::{BLOCK_HEADER_LEN, BlockHeader, FILE_HEADER_LEN, FOOTER_LEN, Kind, MAX_PARTS};
+use super::format::{BLOCK_HEADER_LEN, BlockHeader, FILE_HEADER_LEN, FOOTER_LEN, Kind, MAX_PARTS, VERSION, VERSION_AT};
 use super::reader::{RecordingError, RecordingReader};
 
 /// The end of a recording, as one finds it who wants to go on.
@@ -73,6 +73,12 @@ impl Continuation {
         (end.nodes, end.paths) = reader.count_stacks(&end.index)?;
         Ok(end)
     }
+}
+
+/// Has a file say that it is of this version, which what is appended to it is of: it may be of an older one.
+pub fn write_version(mut file: &File) -> io::Result<()> {
+    file.seek(SeekFrom::Start(VERSION_AT))?;
+    file.write_all(&VERSION.to_le_bytes())
 }
 
 fn refused(path: &Path, offset: u64, why: &str) -> RecordingError {

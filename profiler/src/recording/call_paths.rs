@@ -4,6 +4,8 @@
 
 use std::collections::HashMap;
 
+use super::place::Place;
+
 /// Most nodes of a file: 28 bytes each.
 pub const MAX_NODES: usize = 2 << 20;
 /// Most stacks of a file.
@@ -21,13 +23,20 @@ pub struct Node {
     pub address: u64,
 }
 
-/// A stack: its innermost node and what is to be said of it.
+/// A stack: its innermost node and what is to be said of it. One that allocates host memory and a device's is two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Path {
     /// Index of the innermost frame's node; 0 for a stack without frames.
     pub node: u32,
     /// Bits of [`poolscope_wire::stack_flags`].
     pub flags: u16,
+    /// Which memory it allocates.
+    pub place: Place,
+}
+
+impl Path {
+    /// That of [`UNKNOWN`].
+    pub const NONE: Path = Path { node: 0, flags: 0, place: Place::HOST };
 }
 
 /// All stacks so far.
@@ -53,11 +62,10 @@ impl Default for CallPaths {
 impl CallPaths {
     /// None yet, beside so many nodes and stacks that are in the file already.
     pub fn beside(nodes: usize, paths: usize) -> Self {
-        let unknown = Path { node: 0, flags: 0 };
         Self {
             nodes: vec![Node { parent: 0, address: 0 }],
             index: vec![0; 1 << 12],
-            paths: vec![unknown],
+            paths: vec![Path::NONE],
             path_index: HashMap::new(),
             most_nodes: MAX_NODES.saturating_sub(nodes),
             most_paths: MAX_STACKS.saturating_sub(paths),
@@ -87,18 +95,42 @@ impl CallPaths {
                 }
             }
         }
-        let path = Path { node, flags };
-        if let Some(&known) = self.path_index.get(&path) {
-            return known;
+        match self.number(Path { node, flags, place: Place::HOST }) {
+            Some(number) => number,
+            None => {
+                self.refused += 1;
+                UNKNOWN
+            }
         }
-        if self.paths.len() >= self.most_paths {
-            self.refused += 1;
-            return UNKNOWN;
+    }
+
+    /// The number of a stack, as that of a stack that allocates a device's memory. Each memory has an unknown stack of
+    /// its own, for which there is always room.
+    pub fn on_device(&mut self, stack: u32, place: Place) -> u32 {
+        let path = self.paths.get(stack as usize).copied().unwrap_or(Path::NONE);
+        if let Some(number) = self.number(Path { place, ..path }) {
+            return number;
+        }
+        self.refused += 1;
+        self.number(Path { place, ..Path::NONE }).unwrap_or(UNKNOWN)
+    }
+
+    /// The number of a path, added if it is new and there is room.
+    fn number(&mut self, path: Path) -> Option<u32> {
+        if let Some(&known) = self.path_index.get(&path) {
+            return Some(known);
+        }
+        let is_last_resort = path == Path { place: path.place, ..Path::NONE };
+        if path == Path::NONE {
+            return Some(UNKNOWN);
+        }
+        if self.paths.len() >= self.most_paths && !is_last_resort {
+            return None;
         }
         let number = self.paths.len() as u32;
         self.paths.push(path);
         self.path_index.insert(path, number);
-        number
+        Some(number)
     }
 
     fn hash(&self, parent: u32, address: u64) -> usize {
@@ -169,6 +201,13 @@ mod tests {
         let two = paths.intern(&[4, 2, 1], 0);
         assert_eq!((one, two, paths.intern(&[3, 2, 1], 0)), (1, 2, 1));
         assert_eq!(paths.intern(&[3, 2, 1], 1), 3, "a stack that was cut is another one");
+        let device = Place { kind: poolscope_wire::kind::DEVICE, device: 3 };
+        assert_eq!(
+            (paths.on_device(two, device), paths.on_device(two, device)),
+            (4, 4),
+            "and one of a device's memory"
+        );
+        assert_eq!(paths.on_device(UNKNOWN, device), 5);
         assert_eq!(paths.nodes().len(), 1 + 4);
         assert_eq!(frames(paths.nodes(), paths.paths()[two as usize].node), [4, 2, 1]);
         assert!(frames(paths.nodes(), paths.paths()[UNKNOWN as usize].node).is_empty());

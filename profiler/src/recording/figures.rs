@@ -1,6 +1,7 @@
 //! The figures of a recording: what one stack, thread, part or span of time did. What makes them is the
 //! [analysis](super::analysis).
 
+use super::place::Place;
 use super::session::Session;
 
 /// Objects and bytes.
@@ -37,7 +38,8 @@ pub struct Figures {
     pub allocated: Count,
     /// Freed of that.
     pub freed: Count,
-    /// Freed by this stack, whoever allocated it; blocks whose allocation is not in the recording count as objects alone.
+    /// Freed by this stack, whoever allocated it; blocks whose allocation is not in the recording count as objects
+    /// alone.
     pub freed_here: Count,
     /// Freed by their own thread before it allocated anything else, or little else.
     pub temporary: Count,
@@ -84,6 +86,64 @@ pub struct ThreadFigures {
     pub temporary: Count,
     /// In use at the end of what it allocated.
     pub at_end: Count,
+}
+
+impl ThreadFigures {
+    /// It allocated or freed.
+    pub fn did_something(&self) -> bool {
+        self.allocated.objects > 0 || self.frees > 0
+    }
+}
+
+/// What happened on one stream of a device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StreamFigures {
+    /// Its handle.
+    pub handle: u64,
+    /// Allocated.
+    pub allocated: Count,
+    /// Blocks that were freed on it.
+    pub frees: u64,
+}
+
+/// What was done with one memory: the host's, or that of a device.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryFigures {
+    /// Which.
+    pub place: Place,
+    /// The parts of the file that were looked at.
+    pub parts: Vec<PartFigures>,
+    /// All stacks together.
+    pub total: Figures,
+    /// Frees of blocks that were allocated before the recording, or by events that were lost.
+    pub unknown_frees: u64,
+    /// Frees that were lost, and found out later.
+    pub lost_frees: u64,
+    /// Allocations that were not followed.
+    pub unfollowed: u64,
+    /// Most in use.
+    pub peak: PeakFound,
+    /// By powers of two: the `n`th has sizes from `2^(n-1)` to less than `2^n`; the first has size 0.
+    pub sizes: Vec<Count>,
+    /// The sizes that were asked for most often.
+    pub common_sizes: Vec<(u64, u64)>,
+    /// By powers of ten of microseconds: below 1, 10, 100 and so on; blocks that were freed.
+    pub lifetimes: Vec<Count>,
+    /// Microseconds of a span of the timeline.
+    pub span_us: u64,
+    /// Spans of time.
+    pub timeline: Vec<Span>,
+    /// Threads, as the summary lists them.
+    pub threads: Vec<ThreadFigures>,
+    /// Streams, in the order in which they came; none of the host's.
+    pub streams: Vec<StreamFigures>,
+}
+
+impl MemoryFigures {
+    /// Something happened in it.
+    pub fn has_events(&self) -> bool {
+        self.total.allocated.objects > 0 || self.unknown_frees > 0
+    }
 }
 
 /// A point of the timeline: a span of time.

@@ -5,12 +5,12 @@
 //! ```
 //!
 //! A file has one part or more: each begins with a block that says whose recording it is, and has its own numbers of
-//! stacks, threads and blocks, its own modules and its own summary. Times go on from part to part. Appending puts a part
-//! in the place of the index, and a new index behind it.
+//! stacks, threads and blocks, its own modules and its own summary. Times go on from part to part. Appending puts a
+//! part in the place of the index, and a new index behind it.
 //!
-//! A block is a header of 48 bytes with checksums and what follows it, so that a file which ends in the middle (its recorder
-//! was killed, the disk was full) is read up to there. Blocks are only ever appended. The index at the end says where the
-//! blocks of all parts lie; without it they are found one after the other.
+//! A block is a header of 48 bytes with checksums and what follows it, so that a file which ends in the middle (its
+//! recorder was killed, the disk was full) is read up to there. Blocks are only ever appended. The index at the end
+//! says where the blocks of all parts lie; without it they are found one after the other.
 //!
 //! Numbers of events lie in columns: each is cut into planes of bytes, the lowest bytes first, and each plane is
 //! compressed by itself (zstd). Bytes that are always zero take nothing then.
@@ -21,8 +21,13 @@ use poolscope_wire::trace::check_word;
 
 /// The first eight bytes of a recording.
 pub const MAGIC: [u8; 8] = *b"POOLRECO";
-/// Version of the format.
-pub const VERSION: u32 = 2;
+/// Version of the format. Columns that it has and an older one has not come last in their blocks, so that a file that
+/// was begun by an older one can be gone on with.
+pub const VERSION: u32 = 3;
+/// The oldest version that can be read.
+pub const OLDEST_VERSION: u32 = 2;
+/// Where the version stands in the file.
+pub const VERSION_AT: u64 = 8;
 /// Bytes before the first block.
 pub const FILE_HEADER_LEN: usize = 16;
 /// Bytes of a block's header.
@@ -149,6 +154,8 @@ pub mod op {
     pub const TIME: u8 = 5;
     /// The events that follow are another thread's; its index is in the column.
     pub const THREAD: u8 = 6;
+    /// The event that follows is of a device's memory; which and on what stream is in the columns.
+    pub const DEVICE: u8 = 7;
 }
 
 /// Events of a block, by columns.
@@ -168,6 +175,10 @@ pub struct EventColumns {
     pub times: Vec<u64>,
     /// Threads, as indices into the summary's list.
     pub threads: Vec<u32>,
+    /// Numbers of the memories of devices.
+    pub places: Vec<u64>,
+    /// Handles of streams.
+    pub streams: Vec<u64>,
 }
 
 impl EventColumns {
@@ -180,6 +191,8 @@ impl EventColumns {
         self.free_stacks.clear();
         self.times.clear();
         self.threads.clear();
+        self.places.clear();
+        self.streams.clear();
     }
 }
 
@@ -306,6 +319,11 @@ impl Unpacker<'_> {
             }
         }
         Ok(numbers)
+    }
+
+    /// The same; nothing if there is no other column, as in a file of an older version.
+    pub fn numbers_if_any(&mut self, most: usize) -> Result<Vec<u64>, Damaged> {
+        if self.0.is_empty() { Ok(Vec::new()) } else { self.numbers(most) }
     }
 
     /// The same, of 32 bits.

@@ -1,14 +1,68 @@
-//! What the text of a report and its page say alike: the order of sites, the names of rows and threads, the table of parts.
+//! What the text of a report and its page say alike: the order of sites, the names of rows and threads,
+//! the table of parts.
 
-use super::analysis::{Analysis, Figures, PartFigures};
+use super::analysis::{Analysis, Figures, MemoryFigures, PartFigures};
+use super::place::Place;
 use crate::figures::{bytes, grouped};
+use crate::memory::Memory;
 
-/// The sites that are first by some figure, with their places in the profile.
-pub(super) fn ranked(analysis: &Analysis, by: impl Fn(&Figures) -> u64, rows: usize) -> Vec<usize> {
-    let mut sites: Vec<usize> = (0..analysis.sites.len()).filter(|&site| by(&analysis.sites[site]) > 0).collect();
-    sites.sort_by_key(|&site| (std::cmp::Reverse(by(&analysis.sites[site])), site));
-    sites.truncate(rows);
-    sites
+/// What a report says of one memory.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    /// The report.
+    pub(super) analysis: &'a Analysis,
+    /// The memory.
+    pub(super) memory: &'a MemoryFigures,
+}
+
+/// The memories that a report speaks of: the host's, and those of devices.
+/// A program that has only a device's has no host memory.
+pub(super) fn views(analysis: &Analysis) -> impl Iterator<Item = View<'_>> {
+    let is_shown =
+        |(at, memory): &(usize, &MemoryFigures)| *at > 0 || analysis.memories.len() == 1 || memory.has_events();
+    let shown = analysis.memories.iter().enumerate().filter(is_shown);
+    shown.map(|(_, memory)| View { analysis, memory })
+}
+
+impl<'a> View<'a> {
+    /// The sites of this memory, by their places in the profile.
+    pub(super) fn sites(self) -> impl Iterator<Item = usize> + 'a {
+        let Place { kind, device } = self.memory.place;
+        let sites = self.analysis.profile.sites.iter().enumerate();
+        sites.filter(move |(_, site)| (site.kind, site.device) == (kind, device)).map(|(at, _)| at)
+    }
+
+    /// What a site did.
+    pub(super) fn figures(self, site: usize) -> &'a Figures {
+        &self.analysis.sites[site]
+    }
+
+    /// The sites that are first by some figure, by their places in the profile.
+    pub(super) fn ranked(self, by: impl Fn(&Figures) -> u64, rows: usize) -> Vec<usize> {
+        let mut sites: Vec<usize> = self.sites().filter(|&site| by(self.figures(site)) > 0).collect();
+        sites.sort_by_key(|&site| (std::cmp::Reverse(by(self.figures(site))), site));
+        sites.truncate(rows);
+        sites
+    }
+
+    /// Whether it is the host's memory.
+    pub(super) fn is_host(self) -> bool {
+        self.memory.place == Place::HOST
+    }
+
+    /// The memory's name: `Device 0`, or nothing for the host's.
+    pub(super) fn name(self) -> Option<String> {
+        match self.memory.place.memory() {
+            Memory::Device(Some(number)) => Some(format!("Device {number}")),
+            Memory::Pinned(Some(number)) => Some(format!("Memory pinned for device {number}")),
+            _ => None,
+        }
+    }
+}
+
+/// The name of a stream: its handle, as a debugger shows it.
+pub(super) fn stream_label(handle: u64) -> String {
+    if handle < 16 { handle.to_string() } else { format!("{handle:#x}") }
 }
 
 /// What grew between the two times: bytes, which may be negative.

@@ -5,20 +5,26 @@
 //! allocations and frees take turns in truth. Where they do not take turns as they arrive, the missing one is still in
 //! another thread's ring: it comes with the next reading of all rings at the latest.
 //!
-//! A program notes the time anew before it frees a block that another thread may have allocated, so that batches in the order of
-//! their times are in order: a block's allocation comes before its free. What can be told too early is an allocation, in a
-//! batch that began before.
+//! A program notes the time anew before it frees a block that another thread may have allocated, so that batches in the
+//! order of their times are in order: a block's allocation comes before its free. What can be told too early is an
+//! allocation, in a batch that began before.
 //!
-//! - A free of an address at which there is no block waits for that. Then it is a free of a block that was allocated before
-//!   the recording, or by an event that was lost.
-//! - An allocation at an address at which there is a block waits behind it. If nobody frees the first one, its free was lost.
+//! - A free of an address at which there is no block waits for that. Then it is a free of a block that was allocated
+//!   before the recording, or by an event that was lost.
+//! - An allocation at an address at which there is a block waits behind it. If nobody frees the first one,
+//!   its free was lost.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 
 use super::call_paths::CallPaths;
 use super::live_table::LiveTable;
+use super::place::Lane;
 use super::writer::Writer;
+
+/// Addresses of host memory are below this. Each device has its own addresses, which may be those of others, too: those
+/// of its memory have a number of the memory from this bit on.
+pub const HOST_END: u64 = 1 << 57;
 
 /// A free that found no block.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +34,7 @@ struct Early {
     until_ns: u64,
     reading: u64,
     stack: Option<u32>,
+    lane: Option<Lane>,
 }
 
 /// An allocation where there was a block already.
@@ -45,8 +52,8 @@ pub struct Origin {
     pub ring: u32,
     /// When its batch began, nanoseconds since the start.
     pub from_ns: u64,
-    /// When its batch ended at the latest.
-    pub until_ns: u64,
+    /// If it is of a device's memory: which, and on what stream.
+    pub lane: Option<Lane>,
 }
 
 /// Follows blocks by their addresses.
@@ -55,6 +62,8 @@ pub struct Matcher {
     /// Blocks in use.
     pub live: LiveTable,
     early: HashMap<u64, Vec<Early>>,
+    /// Addresses of those of the batch that is being recorded, of which it is not known yet when it ended.
+    early_of_batch: Vec<u64>,
     seconds: HashMap<u64, Vec<Second>>,
     /// Readings of all rings so far.
     reading: u64,
@@ -72,10 +81,10 @@ impl Matcher {
     pub fn alloc<W: Write>(&mut self, writer: &mut Writer<W>, address: u64, size: u64, stack: u32, origin: Origin) {
         if self.live.is_full() {
             self.unfollowed += 1;
-            return writer.alloc(size, stack, false);
+            return writer.alloc(size, stack, false, origin.lane);
         }
         let number = self.live.take_number();
-        writer.alloc(size, stack, true);
+        writer.alloc(size, stack, true, origin.lane);
         if !self.early.is_empty() && self.is_freed_early(writer, address, number, origin) {
             return;
         }
@@ -96,7 +105,7 @@ impl Matcher {
         if waiting.is_empty() {
             self.early.remove(&address);
         }
-        writer.free(number, early.stack);
+        writer.free(number, early.stack, early.lane);
         self.live.give_number(number);
         true
     }
@@ -109,13 +118,25 @@ impl Matcher {
         }
         match self.live.remove(address) {
             Some(number) => {
-                writer.free(number, stack);
+                writer.free(number, stack, origin.lane);
                 self.live.give_number(number);
             }
             None => {
-                let early = Early { ring: origin.ring, until_ns: origin.until_ns, reading: self.reading, stack };
+                let Origin { ring, lane, .. } = origin;
+                let early = Early { ring, until_ns: u64::MAX, reading: self.reading, stack, lane };
                 self.early.entry(address).or_default().push(early);
+                self.early_of_batch.push(address);
             }
+        }
+    }
+
+    /// The batch has ended, at `until_ns` at the latest.
+    #[inline]
+    pub fn end_batch(&mut self, until_ns: u64) {
+        for address in self.early_of_batch.drain(..) {
+            let of_batch =
+                self.early.get_mut(&address).into_iter().flatten().filter(|early| early.until_ns == u64::MAX);
+            of_batch.for_each(|early| early.until_ns = until_ns);
         }
     }
 
@@ -140,13 +161,13 @@ impl Matcher {
         if waiting.is_empty() {
             self.seconds.remove(&address);
         }
-        writer.free(freed, stack);
+        writer.free(freed, stack, origin.lane);
         self.live.give_number(freed);
         true
     }
 
-    /// All rings were read once more, up to where they were when this was last called: what has waited since before then
-    /// waits in vain. That may be more than one block of the file holds, so that full ones are written out.
+    /// All rings were read once more, up to where they were when this was last called: what has waited since before
+    /// then waits in vain. That may be more than one block of the file holds, so that full ones are written out.
     pub fn all_rings_read<W: Write>(&mut self, writer: &mut Writer<W>, paths: &CallPaths) -> io::Result<()> {
         let reading = self.reading;
         self.reading += 1;
@@ -161,7 +182,7 @@ impl Matcher {
             waiting.retain(|early| {
                 let waits = early.reading >= reading;
                 if !waits {
-                    writer.free_unknown(early.stack);
+                    writer.free_unknown(early.stack, early.lane);
                     flush_full(writer);
                     unknown += 1;
                 }

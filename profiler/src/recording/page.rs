@@ -6,12 +6,15 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use super::analysis::{Analysis, Count, Figures};
-use super::labels::{PART_COLUMNS, growth, lifetime_label, part_row, ranked, size_label, thread_label, time};
+use super::analysis::{Analysis, Count, Figures, MemoryFigures, StreamFigures};
+use super::labels::{
+    PART_COLUMNS, View, growth, lifetime_label, part_row, size_label, stream_label, thread_label, time, views,
+};
 use crate::figures::{bytes, count, grouped};
 use crate::flamegraph;
 use crate::profile::Metric;
-use crate::report::{frame_text, site_text};
+use crate::report::frame_text;
+use crate::site_name::site_text;
 
 /// Sites in each table.
 const ROWS: usize = 40;
@@ -47,28 +50,46 @@ pub fn write_page(analysis: &Analysis, mut out: impl Write) -> io::Result<()> {
         escaped(&command)
     )?;
     out.write_all(head(analysis).as_bytes())?;
-    if analysis.parts.len() > 1 {
-        section(&mut out, "Parts", &parts(analysis))?;
+    for view in views(analysis) {
+        of_memory(view, &mut out)?;
     }
-    section(&mut out, "In use over time", &timeline(analysis))?;
-    section(&mut out, "Allocations over time", &rates(analysis))?;
-    let peak = &analysis.peak;
+    writeln!(out, "<script>{SCRIPT}</script>\n</body></html>")?;
+    out.flush()
+}
+
+/// The sections of one memory.
+fn of_memory(view: View<'_>, out: &mut impl Write) -> io::Result<()> {
+    let View { analysis, memory } = view;
+    let name = view.name();
+    if let Some(name) = &name {
+        writeln!(out, "<h1>{}</h1>\n<dl>{}</dl>", escaped(name), totals(memory))?;
+    }
+    let mut section = |title: &str, body: &str| match &name {
+        Some(name) => section(out, &format!("{name}: {title}"), body),
+        None => section(out, title, body),
+    };
+    if memory.parts.len() > 1 {
+        section("Parts", &parts(memory))?;
+    }
+    section("In use over time", &timeline(memory))?;
+    section("Allocations over time", &rates(memory))?;
+    let peak = &memory.peak;
     let title = format!("Peak: {} at {}", bytes(peak.count.bytes as f64), time(peak.time_us));
-    section(&mut out, &title, &sites(analysis, |site| site.peak, |_| Vec::new(), &[]))?;
-    section(&mut out, "Flamegraph of the peak", &flame(analysis)?)?;
+    section(&title, &sites(view, |site| site.peak, |_| Vec::new(), &[]))?;
+    section("Flamegraph of the peak", &flame(view)?)?;
     let lifetime = |site: &Figures| vec![time(site.lifetime_us / site.freed.objects.max(1))];
-    section(&mut out, "Allocated", &sites(analysis, |site| site.allocated, lifetime, &["mean lifetime"]))?;
+    section("Allocated", &sites(view, |site| site.allocated, lifetime, &["mean lifetime"]))?;
     let part = |site: &Figures| {
         vec![format!("{:.0}%", 100.0 * site.temporary.objects as f64 / site.allocated.objects.max(1) as f64)]
     };
     let note = "<p>Freed by the same thread before it allocated anything else, or little else.</p>";
-    let table = sites(analysis, |site| site.temporary, part, &["of its allocations"]);
-    section(&mut out, "Temporary allocations", &format!("{note}{table}"))?;
-    section(&mut out, "In use at the end", &sites(analysis, |site| site.at_end, |_| Vec::new(), &[]))?;
+    let table = sites(view, |site| site.temporary, part, &["of its allocations"]);
+    section("Temporary allocations", &format!("{note}{table}"))?;
+    section("In use at the end", &sites(view, |site| site.at_end, |_| Vec::new(), &[]))?;
     if analysis.has_free_stacks() {
         let note = "<p>Call paths that freed blocks, whoever had allocated them.</p>";
-        let table = sites(analysis, |site| site.freed_here, |_| Vec::new(), &[]);
-        section(&mut out, "Freed, by who frees", &format!("{note}{table}"))?;
+        let table = sites(view, |site| site.freed_here, |_| Vec::new(), &[]);
+        section("Freed, by who frees", &format!("{note}{table}"))?;
     }
     let grown = |site: &Figures| Count {
         objects: site.at_end.objects.saturating_sub(site.at_start.objects),
@@ -76,33 +97,32 @@ pub fn write_page(analysis: &Analysis, mut out: impl Write) -> io::Result<()> {
     };
     let to = analysis.question.to_us.min(analysis.end_us);
     let title = format!("Growth from {} to {}", time(analysis.question.from_us), time(to));
-    section(&mut out, &title, &sites(analysis, grown, |_| Vec::new(), &[]))?;
-    section(&mut out, "Sizes", &bars(&analysis.sizes, size_label))?;
-    section(&mut out, "Lifetimes", &bars(&analysis.lifetimes, lifetime_label))?;
-    section(&mut out, "Threads", &threads(analysis))?;
-    section(&mut out, "Nearly empty pages", &pages(analysis))?;
-    writeln!(out, "<script>{SCRIPT}</script>\n</body></html>")?;
-    out.flush()
+    section(&title, &sites(view, grown, |_| Vec::new(), &[]))?;
+    section("Sizes", &bars(&memory.sizes, size_label))?;
+    section("Lifetimes", &bars(&memory.lifetimes, lifetime_label))?;
+    section("Threads", &threads(view))?;
+    if view.is_host() {
+        return section("Nearly empty pages", &pages(view));
+    }
+    section("Streams", &streams(memory))
 }
 
 fn section(out: &mut impl Write, title: &str, body: &str) -> io::Result<()> {
     writeln!(out, "<section><h2>{}</h2>\n{body}</section>", escaped(title))
 }
 
+fn item(name: &str, value: &str) -> String {
+    format!("<div><dt>{name}</dt><dd>{}</dd></div>", escaped(value))
+}
+
 fn head(analysis: &Analysis) -> String {
-    let total = &analysis.total;
+    let host = analysis.host();
     let mut text = String::from("<dl>");
-    let mut item = |name: &str, value: String| {
-        let _ = write!(text, "<div><dt>{name}</dt><dd>{}</dd></div>", escaped(&value));
-    };
-    item("recorded for", time(analysis.end_us));
-    item("allocations", grouped(total.allocated.objects));
-    item("allocated", bytes(total.allocated.bytes as f64));
-    item("peak", bytes(analysis.peak.count.bytes as f64));
-    item("in use at the end", bytes(total.at_end.bytes as f64));
-    item("threads", grouped(analysis.threads.len() as u64));
-    item("lost", count(analysis.summary.lost(), "event"));
-    item("file", bytes(analysis.file_bytes as f64));
+    text += &item("recorded for", &time(analysis.end_us));
+    text += &totals(host);
+    text += &item("threads", &grouped(host.threads.len() as u64));
+    text += &item("lost", &count(analysis.summary.lost(), "event"));
+    text += &item("file", &bytes(analysis.file_bytes as f64));
     text.push_str("</dl>\n");
     for caution in analysis.cautions() {
         let _ = writeln!(text, "<p class=\"caution\">{}</p>", escaped(caution));
@@ -110,10 +130,23 @@ fn head(analysis: &Analysis) -> String {
     text
 }
 
-fn parts(analysis: &Analysis) -> String {
+/// The figures that a memory's part of the page begins with.
+fn totals(memory: &MemoryFigures) -> String {
+    let total = &memory.total;
+    let mut text = item("allocations", &grouped(total.allocated.objects));
+    text += &item("allocated", &bytes(total.allocated.bytes as f64));
+    text += &item("peak", &bytes(memory.peak.count.bytes as f64));
+    text += &item("in use at the end", &bytes(total.at_end.bytes as f64));
+    if memory.unknown_frees > 0 {
+        text += &item("frees of blocks from before", &grouped(memory.unknown_frees));
+    }
+    text
+}
+
+fn parts(memory: &MemoryFigures) -> String {
     let head: String = PART_COLUMNS.map(|column| format!("<th>{column}</th>")).concat();
     let mut text = format!("<table><thead><tr>{head}</tr></thead><tbody>");
-    for (at, part) in analysis.parts.iter().enumerate() {
+    for (at, part) in memory.parts.iter().enumerate() {
         let cells = part_row(at + 1, part).map(|cell| format!("<td>{}</td>", escaped(&cell))).concat();
         let _ = write!(text, "<tr>{cells}</tr>");
     }
@@ -163,8 +196,8 @@ fn area(values: &[u64], most: u64, class: &str) -> String {
 }
 
 /// Invisible columns that say what is under the pointer.
-fn tips(analysis: &Analysis, tip: impl Fn(usize) -> String) -> String {
-    let spans = analysis.timeline.len();
+fn tips(memory: &MemoryFigures, tip: impl Fn(usize) -> String) -> String {
+    let spans = memory.timeline.len();
     let step = WIDTH / spans.max(1) as f64;
     let mut text = String::new();
     for at in 0..spans {
@@ -178,35 +211,35 @@ fn tips(analysis: &Analysis, tip: impl Fn(usize) -> String) -> String {
     text
 }
 
-fn duration(analysis: &Analysis) -> u64 {
-    analysis.span_us.saturating_mul(analysis.timeline.len() as u64)
+fn duration(memory: &MemoryFigures) -> u64 {
+    memory.span_us.saturating_mul(memory.timeline.len() as u64)
 }
 
-fn timeline(analysis: &Analysis) -> String {
-    let values: Vec<u64> = analysis.timeline.iter().map(|span| span.most_bytes).collect();
+fn timeline(memory: &MemoryFigures) -> String {
+    let values: Vec<u64> = memory.timeline.iter().map(|span| span.most_bytes).collect();
     let most = values.iter().copied().max().unwrap_or(0);
-    let mut body = axes(&bytes(most as f64), duration(analysis));
+    let mut body = axes(&bytes(most as f64), duration(memory));
     body += &area(&values, most, "bytes");
-    let x = LEFT + WIDTH * analysis.peak.time_us as f64 / duration(analysis).max(1) as f64;
+    let x = LEFT + WIDTH * memory.peak.time_us as f64 / duration(memory).max(1) as f64;
     let _ = write!(body, "<path class=\"peak\" d=\"M{x:.1} 0V{HEIGHT}\"/>");
-    body += &tips(analysis, |at| {
-        let span = &analysis.timeline[at];
+    body += &tips(memory, |at| {
+        let span = &memory.timeline[at];
         let blocks = count(span.most_objects, "block");
-        format!("{}: {} in {blocks}", time(analysis.span_us * at as u64), bytes(span.most_bytes as f64))
+        format!("{}: {} in {blocks}", time(memory.span_us * at as u64), bytes(span.most_bytes as f64))
     });
     chart(&body)
 }
 
-fn rates(analysis: &Analysis) -> String {
-    let per_second = |events: u64| (events as f64 * 1e6 / analysis.span_us.max(1) as f64) as u64;
-    let allocs: Vec<u64> = analysis.timeline.iter().map(|span| per_second(span.allocs)).collect();
+fn rates(memory: &MemoryFigures) -> String {
+    let per_second = |events: u64| (events as f64 * 1e6 / memory.span_us.max(1) as f64) as u64;
+    let allocs: Vec<u64> = memory.timeline.iter().map(|span| per_second(span.allocs)).collect();
     let most = allocs.iter().copied().max().unwrap_or(0);
-    let mut body = axes(&format!("{}/s", grouped(most)), duration(analysis));
+    let mut body = axes(&format!("{}/s", grouped(most)), duration(memory));
     body += &area(&allocs, most, "rate");
-    body += &tips(analysis, |at| {
-        let span = &analysis.timeline[at];
+    body += &tips(memory, |at| {
+        let span = &memory.timeline[at];
         let (allocs, frees) = (count(span.allocs, "allocation"), count(span.frees, "free"));
-        format!("{}: {allocs}, {frees} in {}", time(analysis.span_us * at as u64), time(analysis.span_us))
+        format!("{}: {allocs}, {frees} in {}", time(memory.span_us * at as u64), time(memory.span_us))
     });
     chart(&body)
 }
@@ -234,23 +267,24 @@ fn bars(list: &[Count], label: impl Fn(usize) -> String) -> String {
 
 /// A table of sites with one figure, and more columns if any; each row folds its call path out.
 fn sites(
-    analysis: &Analysis,
+    view: View<'_>,
     of: impl Fn(&Figures) -> Count,
     more: impl Fn(&Figures) -> Vec<String>,
     heads: &[&str],
 ) -> String {
-    let list = ranked(analysis, |site| of(site).bytes, ROWS);
+    let list = view.ranked(|site| of(site).bytes, ROWS);
     if list.is_empty() {
         return "<p>none</p>\n".to_owned();
     }
-    let total: u64 = analysis.sites.iter().map(|site| of(site).bytes).sum();
+    let profile = &view.analysis.profile;
+    let total: u64 = view.sites().map(|site| of(view.figures(site)).bytes).sum();
     let mut text = String::from("<table class=\"sites\"><thead><tr><th>bytes</th><th>blocks</th><th>share</th>");
     for head in heads {
         let _ = write!(text, "<th>{head}</th>");
     }
     text.push_str("<th>site</th></tr></thead><tbody>");
     for site in list {
-        let figures = &analysis.sites[site];
+        let figures = view.figures(site);
         let Count { objects, bytes: size } = of(figures);
         let _ = write!(
             text,
@@ -262,10 +296,10 @@ fn sites(
         for column in more(figures) {
             let _ = write!(text, "<td>{}</td>", escaped(&column));
         }
-        let site = &analysis.profile.sites[site];
-        let title = site_text(&analysis.profile, site, CALLERS);
+        let site = &profile.sites[site];
+        let title = site_text(profile, site, CALLERS);
         let _ = write!(text, "<td><details><summary>{}</summary><ol>", escaped(&title));
-        for frame in analysis.profile.frames(site) {
+        for frame in profile.frames(site) {
             let _ = write!(text, "<li>{}</li>", escaped(&frame_text(frame)));
         }
         text.push_str("</ol></details></td></tr>");
@@ -273,15 +307,17 @@ fn sites(
     text + "</tbody></table>\n"
 }
 
-fn threads(analysis: &Analysis) -> String {
-    let mut list: Vec<usize> = (0..analysis.threads.len()).collect();
-    list.sort_by_key(|&thread| std::cmp::Reverse(analysis.threads[thread].allocated.objects));
+fn threads(view: View<'_>) -> String {
+    let View { analysis, memory } = view;
+    let did_something = |&thread: &usize| view.is_host() || memory.threads[thread].did_something();
+    let mut list: Vec<usize> = (0..memory.threads.len()).filter(did_something).collect();
+    list.sort_by_key(|&thread| std::cmp::Reverse(memory.threads[thread].allocated.objects));
     let mut text = String::from(
         "<table><thead><tr><th>thread</th><th>allocations</th><th>bytes</th><th>frees</th><th>of others'</th>\
          <th>temporary</th><th>in use</th><th>lost</th></tr></thead><tbody>",
     );
     for &thread in list.iter().take(ROWS) {
-        let figures = &analysis.threads[thread];
+        let figures = &memory.threads[thread];
         let ring = analysis.summary.threads.get(thread).map(|known| known.ring as usize);
         let lost = ring.and_then(|ring| analysis.summary.losses.get(ring)).map_or(0, |ring| ring.allocs + ring.frees);
         let _ = write!(
@@ -304,8 +340,31 @@ fn threads(analysis: &Analysis) -> String {
     text
 }
 
-fn pages(analysis: &Analysis) -> String {
-    let pages = &analysis.pages;
+fn streams(memory: &MemoryFigures) -> String {
+    let mut list: Vec<&StreamFigures> = memory.streams.iter().collect();
+    list.sort_by_key(|stream| std::cmp::Reverse(stream.allocated.objects));
+    let mut text = String::from(
+        "<table><thead><tr><th>stream</th><th>allocations</th><th>bytes</th><th>frees</th></tr></thead><tbody>",
+    );
+    for stream in list.iter().take(ROWS) {
+        let _ = write!(
+            text,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            stream_label(stream.handle),
+            grouped(stream.allocated.objects),
+            bytes(stream.allocated.bytes as f64),
+            grouped(stream.frees)
+        );
+    }
+    text.push_str("</tbody></table>\n");
+    if list.len() > ROWS {
+        let _ = writeln!(text, "<p>and {}</p>", count((list.len() - ROWS) as u64, "other stream"));
+    }
+    text
+}
+
+fn pages(view: View<'_>) -> String {
+    let pages = &view.analysis.pages;
     let mut text = format!(
         "<p>{} of {} are at most a quarter full at the end and hold {} free. By how full pages of {} are:</p>",
         grouped(pages.sparse),
@@ -337,12 +396,13 @@ fn pages(analysis: &Analysis) -> String {
     text += &chart(&body);
     let held = |site: &Figures| Count { objects: site.sparse.objects, bytes: site.held_free };
     let used = |site: &Figures| vec![bytes(site.sparse.bytes as f64)];
-    text + "<p>Who holds them, by the free bytes that each holds:</p>" + &sites(analysis, held, used, &["in use"])
+    text + "<p>Who holds them, by the free bytes that each holds:</p>" + &sites(view, held, used, &["in use"])
 }
 
 /// The flamegraph, as a picture of its own in the page.
-fn flame(analysis: &Analysis) -> io::Result<String> {
-    let profile = analysis.profile.at_peak().unwrap_or_else(|| analysis.profile.clone());
+fn flame(view: View<'_>) -> io::Result<String> {
+    let profile = view.analysis.profile.at_peak().unwrap_or_else(|| view.analysis.profile.clone());
+    let profile = profile.only(view.memory.place.memory());
     let mut svg = Vec::new();
     flamegraph::write_flamegraph(&profile, Metric::InUseBytes, "in use at the peak", &mut svg)?;
     let svg = String::from_utf8_lossy(&svg);

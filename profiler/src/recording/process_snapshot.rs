@@ -1,15 +1,18 @@
-//! A recording as the rest of the profiler knows processes: a snapshot of how its process was at the end of the replay, from which
-//! the same profile is built as from a segment.
+//! A recording as the rest of the profiler knows processes: a snapshot of how its process was at the end of the replay,
+//! from which the same profile is built as from a segment.
 
 use std::collections::BTreeMap;
 
-use poolscope_wire::{kind, stack_flags};
+use poolscope_wire::stack_flags;
 
 use super::call_paths::frames;
 use super::figures::{Count, Figures, PeakFound};
-use super::replay::{Part, Replay};
+use super::place::Place;
+use super::replay::{Part, Replay, place_of};
 use super::session::Summary;
-use crate::snapshot::{Amount, Dropped, HOST, LiveBlock, Module, PeakMoment, ProcessInfo, Snapshot, Stack, Tiers};
+use crate::snapshot::{
+    Amount, DevicePeak, Dropped, LiveBlock, Module, PeakMoment, ProcessInfo, Snapshot, Stack, Tiers,
+};
 
 fn amount(count: Count) -> Amount {
     Amount { objects: count.objects as f64, bytes: count.bytes as f64, samples: count.objects }
@@ -17,12 +20,13 @@ fn amount(count: Count) -> Amount {
 
 /// The recording as the rest of the profiler knows processes: as it is at the end of the replay.
 ///
-/// `figures` are those of its stacks; most was in use at `peak`, in the part with this number, and the last event was at `end_us`.
+/// `figures` are those of its stacks; of each memory most was in use at its peak, in the part with this number, and the
+/// last event was at `end_us`.
 pub(super) fn snapshot(
     replay: &Replay,
     summary: &Summary,
     figures: &[Figures],
-    (peak, peak_part): (&PeakFound, usize),
+    peaks: &[(Place, PeakFound, usize)],
     end_us: u64,
 ) -> Snapshot {
     let session = &replay.last().session;
@@ -30,8 +34,8 @@ pub(super) fn snapshot(
         let figures = figures.get(at).copied().unwrap_or_default();
         Stack {
             frames: frames(&replay.nodes, path.node),
-            kind: kind::HOST,
-            device: 0,
+            kind: path.place.kind,
+            device: path.place.device,
             incomplete: path.flags & (stack_flags::TRUNCATED | stack_flags::INCOMPLETE) != 0,
             allocated: amount(figures.allocated),
             freed: amount(figures.freed),
@@ -43,26 +47,22 @@ pub(super) fn snapshot(
         *live.entry((block.stack, block.size, block.thread)).or_default() += 1;
     }
     let tid = |thread: u32| summary.threads.get(thread as usize).map_or(0, |thread| thread.tid);
-    let live = live.into_iter().map(|((stack, size, thread), count)| LiveBlock {
-        stack,
-        address: 0,
-        size,
-        weight: count as f64,
-        time_ns: 0,
-        tid: tid(thread),
-        scope: 0,
-        kind: HOST,
-        device: 0,
+    let live = live.into_iter().map(|((stack, size, thread), count)| {
+        let Place { kind, device } = place_of(&replay.paths, stack);
+        let (weight, tid) = (count as f64, tid(thread));
+        LiveBlock { stack, address: 0, size, weight, time_ns: 0, tid, scope: 0, kind, device }
     });
-    let of_peak = &replay.parts[peak_part].session;
-    let peak = PeakMoment {
-        bytes: peak.count.bytes,
+    let moment = |peak: &PeakFound, part: usize| {
+        let of_peak = &replay.parts[part].session;
         // Counted from the start of the process that had it.
-        time_ns: of_peak
-            .monotonic_ns(peak.time_us)
-            .saturating_sub(of_peak.start_monotonic_ns)
-            .saturating_add(session.start_monotonic_ns),
+        let since_start = of_peak.monotonic_ns(peak.time_us).saturating_sub(of_peak.start_monotonic_ns);
+        PeakMoment { bytes: peak.count.bytes, time_ns: since_start.saturating_add(session.start_monotonic_ns) }
     };
+    let (of_host, of_devices): (Vec<_>, Vec<_>) = peaks.iter().partition(|(place, ..)| *place == Place::HOST);
+    let device_peaks = of_devices.into_iter().map(|(place, peak, part)| {
+        let Place { kind, device } = place;
+        DevicePeak { kind, device, moment: moment(&peak, part) }
+    });
     Snapshot {
         process: session.process(),
         former: former(&replay.parts),
@@ -71,8 +71,8 @@ pub(super) fn snapshot(
         period_bytes: 1,
         exact: true,
         page_bytes: session.page_bytes,
-        peak: Some(peak),
-        device_peaks: Vec::new(),
+        peak: of_host.first().map(|(_, peak, part)| moment(peak, *part)),
+        device_peaks: device_peaks.collect(),
         dropped: Dropped::default(),
         tiers: Tiers::new(Vec::new()),
         classes: Vec::new(),

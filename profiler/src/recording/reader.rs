@@ -1,7 +1,7 @@
 //! Reads a recording, block by block: everything in the file is checked here.
 //!
-//! A block whose checksum does not fit ends the reading: what comes before it is whole, and how much was left out is said
-//! ([`Tail`]). A recorder that was killed leaves such a file.
+//! A block whose checksum does not fit ends the reading: what comes before it is whole, and how much was left out is
+//! said ([`Tail`]). A recorder that was killed leaves such a file.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use super::call_paths::{MAX_NODES, MAX_STACKS, Node, Path as CallPath};
 use super::format::{
     BLOCK_EVENTS, BLOCK_HEADER_LEN, BlockHeader, Damaged, EventColumns, FILE_HEADER_LEN, FOOTER_LEN, Kind, MAX_PARTS,
-    Unpacker, VERSION, op, parse_footer, read_file_header,
+    OLDEST_VERSION, Unpacker, VERSION, op, parse_footer, read_file_header,
 };
+use super::place::{MAX_PLACES, Place};
 use super::session::{RecordedModule, Session, Summary};
 
 /// JSON of a block is no longer.
@@ -35,7 +36,10 @@ pub enum RecordingError {
         path: PathBuf,
     },
     /// It is of another version.
-    #[error("{} is a recording of version {found}, this poolscope reads version {VERSION}", path.display())]
+    #[error(
+        "{} is a recording of version {found}, this poolscope reads versions {OLDEST_VERSION} to {VERSION}",
+        path.display()
+    )]
     Version {
         /// The file.
         path: PathBuf,
@@ -132,7 +136,7 @@ impl RecordingReader {
         let mut file = BufReader::with_capacity(1 << 18, file);
         match read_file_header(&mut file).map_err(failed)? {
             None => return Err(RecordingError::NotARecording { path: path.to_owned() }),
-            Some(VERSION) => {}
+            Some(OLDEST_VERSION..=VERSION) => {}
             Some(found) => return Err(RecordingError::Version { path: path.to_owned(), found }),
         }
         let mut reader = Self {
@@ -323,13 +327,15 @@ impl RecordingReader {
             free_stacks: unpacker.numbers32(count(&[op::FREE, op::FREE_UNKNOWN]))?,
             times: unpacker.numbers(count(&[op::TIME]))?,
             threads: unpacker.numbers32(count(&[op::THREAD]))?,
+            places: unpacker.numbers_if_any(count(&[op::DEVICE]))?,
+            streams: unpacker.numbers_if_any(count(&[op::DEVICE]))?,
             ops,
         };
         let known = |stack: &u32| (*stack as usize) < self.paths;
         if !columns.stacks.iter().chain(&columns.free_stacks).all(known) {
             return Err(Damaged("an event has a stack that there is not"));
         }
-        if columns.ops.iter().any(|&op| op > op::THREAD) {
+        if columns.ops.iter().any(|&op| op > op::DEVICE) {
             return Err(Damaged("an event is of an unknown kind"));
         }
         let whole = columns.sizes.len() == columns.stacks.len()
@@ -337,6 +343,9 @@ impl RecordingReader {
             && columns.numbers.len() == count_of(&columns.ops, &[op::FREE, op::FREE_LOST])
             && columns.times.len() == count_of(&columns.ops, &[op::TIME])
             && columns.threads.len() == count_of(&columns.ops, &[op::THREAD])
+            && columns.places.len() == count_of(&columns.ops, &[op::DEVICE])
+            && columns.streams.len() == columns.places.len()
+            && columns.places.iter().all(|&place| Place::of_number(place).is_some())
             && [0, count_of(&columns.ops, &[op::FREE, op::FREE_UNKNOWN])].contains(&columns.free_stacks.len());
         if whole { Ok(columns) } else { Err(Damaged("a block's columns don't fit together")) }
     }
@@ -347,11 +356,15 @@ impl RecordingReader {
         let addresses = unpacker.numbers(BLOCK_EVENTS)?;
         let ends = unpacker.numbers32(BLOCK_EVENTS)?;
         let flags = unpacker.numbers(BLOCK_EVENTS)?;
-        if parents.len() != addresses.len() || ends.len() != flags.len() {
+        let mut places = unpacker.numbers_if_any(BLOCK_EVENTS)?;
+        if places.is_empty() {
+            places.resize(ends.len(), Place::HOST.number());
+        }
+        if parents.len() != addresses.len() || ends.len() != flags.len() || ends.len() != places.len() {
             return Err(Damaged("a block's columns don't fit together"));
         }
         let (nodes, paths) = self.stacks_so_far();
-        if nodes + parents.len() > MAX_NODES || paths + ends.len() > MAX_STACKS {
+        if nodes + parents.len() > MAX_NODES || paths + ends.len() > MAX_STACKS + self.parts * MAX_PLACES {
             return Err(Damaged("there are more stacks than a recorder writes"));
         }
         let in_order = |(at, &parent): (usize, &u32)| (parent as usize) < self.nodes + at;
@@ -364,8 +377,11 @@ impl RecordingReader {
         }
         self.paths += ends.len();
         let nodes = parents.into_iter().zip(addresses).map(|(parent, address)| Node { parent, address }).collect();
-        let paths = ends.into_iter().zip(flags).map(|(node, flags)| CallPath { node, flags: flags as u16 }).collect();
-        Ok(Block::Stacks { nodes, paths })
+        let paths = ends.into_iter().zip(flags).zip(places).map(|((node, flags), place)| {
+            let place = Place::of_number(place).ok_or(Damaged("a stack is of a memory that there is not"))?;
+            Ok(CallPath { node, flags: flags as u16, place })
+        });
+        Ok(Block::Stacks { nodes, paths: paths.collect::<Result<_, Damaged>>()? })
     }
 }
 

@@ -1,17 +1,20 @@
 //! Records a program: empties its rings, brings the events together, writes them down.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use poolscope_wire::trace::{Event, NoEvent, STACK_SLOTS};
+use poolscope_wire::trace::{BATCH, DeviceEvent, Event, NoEvent, block_of};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::alarm::Alarm;
 use super::append::Continuation;
 use super::call_paths::{CallPaths, UNKNOWN};
+use super::lanes::Lanes;
 use super::matcher::{Matcher, Origin};
-use super::session::{RecordedModule, RecordedThread, RingLosses, Session, Summary};
+use super::rings::Ring;
+use super::session::{RecordedModule, RecordedThread, Session, Summary};
 use super::tap::{Answer, Tap, TapError, now_ns};
 use super::writer::{FLUSH_EVERY, Writer};
 use crate::process;
@@ -19,13 +22,18 @@ use crate::snapshot::ProcessState;
 
 /// Bytes of words that are copied at a time, of all rings.
 const COPY_BYTES: u64 = 16 << 20;
-/// The longest and the shortest time between two readings.
+/// What is known of a block is brought into the processor's caches at least so many words before its event is recorded,
+/// which is more than a batch has: other threads' come in between.
+const AHEAD: usize = 2 * BATCH as usize;
+/// The longest time between two readings of a program that calls where much waits.
+const NAP: Duration = Duration::from_millis(100);
+/// The longest and the shortest time between two readings where its calls can't be heard.
 const NAP_MAX: Duration = Duration::from_millis(4);
 const NAP_MIN: Duration = Duration::from_micros(200);
 /// Time between two heartbeats.
 const BEAT_EVERY: Duration = Duration::from_millis(100);
-/// Time between two looks at whether the program still runs, and at its modules. Where the kernel tells of its end, that look
-/// comes at once.
+/// Time between two looks at whether the program still runs, and at its modules. Where the kernel tells of its end,
+/// that look comes at once.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Time between two summaries in the file.
 const SUMMARY_EVERY: Duration = Duration::from_secs(5);
@@ -43,6 +51,21 @@ pub enum RecordError {
     /// The file's side.
     #[error("cannot write the recording: {0}")]
     Write(#[from] io::Error),
+    /// There was no event, and nothing was written.
+    #[error("nothing was recorded: {ended}, and until then {}", none_came(*.lost))]
+    Nothing {
+        /// How it ended.
+        ended: String,
+        /// Events that were lost.
+        lost: u64,
+    },
+}
+
+fn none_came(lost: u64) -> String {
+    match lost {
+        0 => "no allocation or free of the program came".to_owned(),
+        _ => format!("all {lost} events of the program were lost; --lossless or a larger --ring loses less"),
+    }
 }
 
 /// How it goes.
@@ -75,48 +98,6 @@ pub enum Order {
     Stop(&'static str),
 }
 
-/// A ring, and what its latest events said.
-#[derive(Debug)]
-struct Ring {
-    tail: u64,
-    slots: Vec<u32>,
-    time_ns: u64,
-    /// When it was last read to its head: what is in it now came later. What one reading leaves there came before that reading.
-    empty_ns: u64,
-    thread: Option<u32>,
-    losses: RingLosses,
-}
-
-impl Ring {
-    fn new(number: u32) -> Ring {
-        let losses = RingLosses { ring: number, ..RingLosses::default() };
-        Ring { tail: 0, slots: vec![UNKNOWN; STACK_SLOTS], time_ns: 0, empty_ns: 0, thread: None, losses }
-    }
-
-    /// No event that is still in it is older.
-    fn not_before(&self) -> u64 {
-        self.time_ns.max(self.empty_ns)
-    }
-
-    /// Notes that so many words were taken out, of a ring whose head was looked at after `now`.
-    fn took(&mut self, words: u64, head: u64, now: u64) {
-        self.tail += words;
-        if self.tail == head {
-            self.empty_ns = now;
-        }
-    }
-}
-
-/// Events of one ring and one batch.
-#[derive(Clone, Copy, Debug)]
-struct Batch {
-    from_ns: u64,
-    until_ns: u64,
-    ring: u32,
-    start: usize,
-    end: usize,
-}
-
 /// Records one program.
 #[derive(Debug)]
 pub struct Recorder<W: Write> {
@@ -124,20 +105,22 @@ pub struct Recorder<W: Write> {
     writer: Writer<W>,
     paths: CallPaths,
     matcher: Matcher,
+    lanes: Lanes,
     rings: Vec<Ring>,
     threads: Vec<RecordedThread>,
     thread_index: HashMap<(u32, u32), u32>,
     modules: Vec<RecordedModule>,
     module_stacks: u32,
-    /// Where every ring was when the reading began that is complete when all are read up to there.
+    /// Where every ring was when they had last been read completely: they are again when all are read up to there.
     goal: Vec<u64>,
+    /// Words that the latest reading took out of the fullest ring.
+    most_found: u64,
     start_ns: u64,
     lost_without_ring: u64,
     damaged_words: u64,
     free_stacks: bool,
-    bytes: Vec<u8>,
-    words: Vec<u64>,
-    batches: Vec<Batch>,
+    /// The next batch of each ring that has one, by when it began.
+    batches: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
 /// What kind of recording it is to be.
@@ -188,19 +171,19 @@ impl<W: Write> Recorder<W> {
             },
             paths: before.map_or_else(CallPaths::default, |before| CallPaths::beside(before.nodes, before.paths)),
             matcher: Matcher::default(),
+            lanes: Lanes::default(),
             rings: Vec::new(),
             threads: Vec::new(),
             thread_index: HashMap::new(),
             modules: Vec::new(),
             module_stacks: 0,
             goal: Vec::new(),
+            most_found: 0,
             start_ns,
             lost_without_ring: 0,
             damaged_words: 0,
             free_stacks: options.free_stacks,
-            bytes: Vec::new(),
-            words: Vec::new(),
-            batches: Vec::new(),
+            batches: BinaryHeap::new(),
         })
     }
 
@@ -221,7 +204,7 @@ impl<W: Write> Recorder<W> {
     }
 
     /// Records until the program ends, the file is as large as it may be, or `order` says stop; then finishes the file.
-    /// `order` is asked between readings. Returns how it ended.
+    /// `order` is asked between readings. Returns how it ended; an error if there was no event, which a recording has.
     pub fn run(
         mut self,
         options: &Options,
@@ -231,6 +214,9 @@ impl<W: Write> Recorder<W> {
             (Instant::now(), Instant::now(), Instant::now(), Instant::now());
         let mut nap = NAP_MIN;
         let mut alarm = Alarm::of(self.tap.pid());
+        alarm.listen(&self.tap.trace_path());
+        // What it has done before that was not to be heard.
+        let mut called = true;
         let ended = loop {
             let found = self.read_rings()?;
             let now = Instant::now();
@@ -238,14 +224,12 @@ impl<W: Write> Recorder<W> {
                 beaten = now;
                 self.tap.beat().map_err(RecordError::Write)?;
             }
-            if self.writer.is_due() || now - flushed >= FLUSH_EVERY {
+            // The first events at once: from then on there is a recording.
+            if self.writer.is_due() || !self.writer.has_begun() || now - flushed >= FLUSH_EVERY {
                 flushed = now;
-                self.writer.flush(&self.paths)?;
-                if self.writer.wants_addresses(self.matcher.live.count()) {
-                    self.writer.addresses(&self.paths, &self.matcher.live)?;
-                }
+                self.write_out()?;
             }
-            if now - summed >= SUMMARY_EVERY {
+            if now - summed >= SUMMARY_EVERY && self.writer.has_begun() {
                 summed = now;
                 self.read_modules();
                 let summary = self.summary("");
@@ -270,12 +254,21 @@ impl<W: Write> Recorder<W> {
                     Answer::On | Answer::NotYet => {}
                 }
             }
-            if found * 4 > self.tap.ring_words() {
-                nap = NAP_MIN;
-            } else {
-                alarm.sleep(nap);
-                nap = if found > 0 { NAP_MIN } else { (nap * 2).min(NAP_MAX) };
+            let much = self.most_found * 4 > self.tap.ring_words();
+            if much && !called && !alarm.sleep(Duration::ZERO) {
+                // It should have called, and has not: it can't open the file any more.
+                alarm.stop_listening();
             }
+            called = if much {
+                nap = NAP_MIN;
+                // It may have called already for what it has done meanwhile.
+                true
+            } else if alarm.listens() {
+                alarm.sleep(NAP)
+            } else {
+                nap = if found > 0 { NAP_MIN } else { (nap * 2).min(NAP_MAX) };
+                alarm.sleep(nap)
+            };
         };
         self.finish(ended, options)
     }
@@ -290,7 +283,8 @@ impl<W: Write> Recorder<W> {
             let stopped = self.tap.segment.process().state != ProcessState::Running
                 || matches!(self.tap.answer(), Ok(Answer::Ended | Answer::Abandoned) | Err(_));
             let found = self.read_rings()?;
-            if (stopped && found == 0) || begun.elapsed() > STOP_PATIENCE || full(&self) {
+            // What a program has left is read to its end, however long that takes.
+            if (stopped && found == 0) || (!stopped && begun.elapsed() > STOP_PATIENCE) || full(&self) {
                 break;
             }
             if found == 0 {
@@ -299,8 +293,8 @@ impl<W: Write> Recorder<W> {
         }
         self.read_rings()?;
         self.matcher.end(&mut self.writer, &self.paths)?;
-        if self.tap.segment.process().state != ProcessState::Running {
-            self.tap.remove_trace();
+        if self.writer.is_empty() {
+            return Err(RecordError::Nothing { ended: ended.to_owned(), lost: self.progress().lost });
         }
         self.read_modules();
         self.writer.addresses(&self.paths, &self.matcher.live)?;
@@ -339,7 +333,7 @@ impl<W: Write> Recorder<W> {
             let same = |known: &&mut RecordedModule| {
                 (known.start, known.end) == (module.start, module.end)
                     && known.path == module.path
-                    && known.build_id == module.build_id
+                    && (&known.build_id, known.file) == (&module.build_id, module.file)
                     && known.last_stack == u32::MAX
             };
             match self.modules.iter_mut().find(same) {
@@ -356,6 +350,7 @@ impl<W: Write> Recorder<W> {
                         end: module.end,
                         load_bias: module.load_bias,
                         build_id: module.build_id,
+                        file: module.file,
                         path: module.path,
                         first_stack,
                         last_stack: if gone { stacks } else { u32::MAX },
@@ -375,37 +370,45 @@ impl<W: Write> Recorder<W> {
         ns.saturating_sub(self.start_ns)
     }
 
-    /// Takes out what is in the rings. Returns the number of words.
+    /// Takes out what is in the rings, and records it. Returns the number of words that were taken out or recorded.
     fn read_rings(&mut self) -> Result<u64, RecordError> {
+        // Batches that begin after this stay where they are: what came before them may be in a ring that is read
+        // already, or in one that is not known yet.
+        let now = self.since_start(now_ns());
         let (rings, lost) = self.tap.rings()?;
         self.lost_without_ring = lost;
         while self.rings.len() < rings as usize {
             self.rings.push(Ring::new(self.rings.len() as u32));
         }
-        let share = COPY_BYTES / 8 / u64::from(rings.max(1));
-        // Batches that begin after this stay where they are: what came before them may be in a ring that is read already.
-        let now = self.since_start(now_ns());
+        let share = (COPY_BYTES / 8 / u64::from(rings.max(1))) as usize;
         let mut found = 0;
-        self.words.clear();
-        self.batches.clear();
-        let mut heads = Vec::with_capacity(rings as usize);
-        for ring in 0..rings {
-            let Some(state) = self.tap.ring(ring)? else {
-                heads.push(u64::MAX);
+        self.most_found = 0;
+        for (index, ring) in (0..).zip(&mut self.rings) {
+            let Some(state) = self.tap.ring(index)? else {
+                ring.pass_over();
                 continue;
             };
-            heads.push(state.head);
-            found += self.read_ring(ring, state, share, now)?;
+            // Its head was looked at before: no event came later.
+            let until_ns = now_ns().saturating_sub(self.start_ns);
+            let new = ring.take(&mut self.tap, state, share, until_ns)?;
+            found += new;
+            self.most_found = self.most_found.max(new);
         }
-        self.batches.sort_by_key(|batch| (batch.from_ns, batch.ring, batch.start));
-        let batches = std::mem::take(&mut self.batches);
-        let words = std::mem::take(&mut self.words);
-        for batch in &batches {
-            self.record(batch, &words[batch.start..batch.end])?;
+        // As do those that begin after the time up to which a ring was read that has more than could be taken out of
+        // it.
+        let limit = self.rings.iter().filter_map(|ring| ring.read_up_to(self.start_ns)).fold(now, u64::min);
+        for (index, ring) in (0..).zip(&mut self.rings) {
+            let from_ns = ring.begin_batch(self.start_ns, limit);
+            self.batches.extend(from_ns.map(|from_ns| Reverse((from_ns, index))));
         }
-        (self.batches, self.words) = (batches, words);
-        if self.goal.len() <= self.rings.len()
-            && self.rings.iter().zip(&self.goal).all(|(ring, &goal)| goal == u64::MAX || ring.tail >= goal)
+        while let Some(Reverse((from_ns, index))) = self.batches.pop() {
+            found += self.record(index, from_ns)?;
+            let next = self.rings[index as usize].begin_batch(self.start_ns, limit);
+            self.batches.extend(next.map(|from_ns| Reverse((from_ns, index))));
+        }
+        self.rings.iter_mut().for_each(|ring| ring.end_reading(now));
+        if self.is_goal_reached()
+            && let Some(heads) = self.heads()?
         {
             self.matcher.all_rings_read(&mut self.writer, &self.paths)?;
             self.goal = heads;
@@ -413,83 +416,52 @@ impl<W: Write> Recorder<W> {
         Ok(found)
     }
 
-    /// Copies what is new in a ring, and cuts it into batches. Returns the number of words.
-    fn read_ring(
-        &mut self,
-        index: u32,
-        state: super::tap::RingState,
-        share: u64,
-        now: u64,
-    ) -> Result<u64, RecordError> {
-        // Its head was looked at before: no event came later.
-        let until = self.since_start(now_ns());
-        let ring = &mut self.rings[index as usize];
-        ring.losses = RingLosses {
-            ring: index,
-            tid: state.tid,
-            allocs: state.lost_allocs,
-            frees: state.lost_frees,
-            waits: state.waits,
-        };
-        let available = state.head.saturating_sub(ring.tail);
-        if available == 0 {
-            ring.took(0, state.head, now);
-            return Ok(0);
+    /// Whether every ring was read up to where it was when the goal was set.
+    fn is_goal_reached(&self) -> bool {
+        let recorded = |ring: usize| self.rings.get(ring).map_or(0, Ring::recorded);
+        self.goal.iter().enumerate().all(|(ring, &goal)| recorded(ring) >= goal)
+    }
+
+    /// Where all rings are now, those included that have come since they were read. What was written before anything
+    /// that was read so far is below. Their places during the reading would not do: a ring that was looked at early in
+    /// it may have got an allocation since, the free of which was read later in it.
+    /// `None` while one of them can't be read.
+    fn heads(&self) -> Result<Option<Vec<u64>>, RecordError> {
+        let (rings, _) = self.tap.rings()?;
+        let heads = (0..rings).map(|ring| Ok(self.tap.ring(ring)?.map(|state| state.head)));
+        heads.collect()
+    }
+
+    /// Records a batch, which began at `from_ns`. Returns the number of its words.
+    fn record(&mut self, index: u32, from_ns: u64) -> Result<u64, RecordError> {
+        let origin = Origin { ring: index, from_ns, lane: None };
+        self.writer.time(from_ns / 1000);
+        if let Some(thread) = self.rings[index as usize].thread {
+            self.writer.thread(thread);
         }
-        let first = self.words.len();
-        let to = ring.tail + available.min(share);
-        self.tap.copy(index, ring.tail, to, &mut self.bytes, &mut self.words)?;
-        let words = &self.words[first..];
-        let mut batch = Batch { from_ns: ring.not_before(), until_ns: until, ring: index, start: first, end: first };
-        let mut at = 0;
-        while at < words.len() {
-            match Event::read(&words[at..]) {
-                Ok((Event::Time(ns), len)) => {
-                    let ns = ns.saturating_sub(self.start_ns).max(ring.time_ns);
-                    if ns >= now {
-                        break;
-                    }
-                    ring.time_ns = ns;
-                    if first + at > batch.start {
-                        self.batches.push(Batch { until_ns: ns.max(batch.from_ns), end: first + at, ..batch });
-                    }
-                    at += len;
-                    batch.start = first + at;
-                    batch.from_ns = ns.max(batch.from_ns);
-                }
-                Ok((_, len)) => at += len,
-                Err(NoEvent::Cut) => break,
+        let words = std::mem::take(&mut self.rings[index as usize].words);
+        let first = self.rings[index as usize].at;
+        let mut at = first;
+        let mut announced = self.rings[index as usize].announced;
+        loop {
+            if announced < at + AHEAD {
+                let to = words.len().min(at + 2 * AHEAD);
+                // Words that are no events are taken for some: that costs less than to tell them apart.
+                let soon = words.get(announced.max(at)..to).unwrap_or_default();
+                soon.iter().for_each(|&word| self.matcher.live.prefetch(block_of(word)));
+                announced = to;
+            }
+            let ring = &mut self.rings[index as usize];
+            let (event, len) = match Event::read(&words[at..]) {
+                Ok((Event::Time(_), _)) | Err(NoEvent::Cut) => break,
+                Ok(read) => read,
                 Err(NoEvent::Unknown(_)) => {
                     self.damaged_words += 1;
                     at += 1;
+                    continue;
                 }
-            }
-        }
-        batch.end = first + at;
-        if batch.end > batch.start {
-            self.batches.push(batch);
-        }
-        ring.took(at as u64, state.head, now);
-        self.words.truncate(first + at);
-        self.tap.take_out(index, ring.tail)?;
-        Ok(at as u64)
-    }
-
-    /// Writes the events of a batch.
-    fn record(&mut self, batch: &Batch, words: &[u64]) -> Result<(), RecordError> {
-        let origin = Origin { ring: batch.ring, from_ns: batch.from_ns, until_ns: batch.until_ns };
-        self.writer.time(batch.from_ns / 1000);
-        if let Some(thread) = self.rings[batch.ring as usize].thread {
-            self.writer.thread(thread);
-        }
-        let mut at = 0;
-        while at < words.len() {
-            let Ok((event, len)) = Event::read(&words[at..]) else {
-                at += 1;
-                continue;
             };
             at += len;
-            let ring = &mut self.rings[batch.ring as usize];
             match event {
                 Event::Alloc { address, size, slot } => {
                     let stack = ring.slots.get(slot as usize).copied().unwrap_or(UNKNOWN);
@@ -499,6 +471,10 @@ impl<W: Write> Recorder<W> {
                     let stack = self.free_stacks.then(|| ring.slots.get(slot as usize).copied().unwrap_or(UNKNOWN));
                     self.matcher.free(&mut self.writer, address, stack, origin);
                 }
+                Event::Device(event) => {
+                    let stack = ring.slots.get(event.slot as usize).copied().unwrap_or(UNKNOWN);
+                    self.device(&event, stack, origin);
+                }
                 Event::Stack { slot, frames, flags } => {
                     let stack = self.paths.intern(frames, flags);
                     if let Some(place) = ring.slots.get_mut(slot as usize) {
@@ -506,20 +482,49 @@ impl<W: Write> Recorder<W> {
                     }
                 }
                 Event::Thread(tid) => {
-                    let thread = self.thread(batch.ring, tid);
-                    self.rings[batch.ring as usize].thread = Some(thread);
+                    let thread = self.thread(index, tid);
+                    self.rings[index as usize].thread = Some(thread);
                     self.writer.thread(thread);
                 }
                 Event::Time(_) | Event::Lost(_) => {}
             }
             if self.writer.is_due() {
-                self.writer.flush(&self.paths)?;
-                if self.writer.wants_addresses(self.matcher.live.count()) {
-                    self.writer.addresses(&self.paths, &self.matcher.live)?;
-                }
+                self.write_out()?;
             }
         }
+        let ring = &mut self.rings[index as usize];
+        (ring.words, ring.at, ring.announced) = (words, at, announced);
+        self.matcher.end_batch(ring.end_of_batch(self.start_ns, from_ns));
+        Ok((at - first) as u64)
+    }
+
+    /// Writes out the block of events, and now and then where the blocks lie.
+    #[cold]
+    fn write_out(&mut self) -> Result<(), RecordError> {
+        self.writer.flush(&self.paths)?;
+        if self.writer.wants_addresses(self.matcher.live.count()) {
+            self.writer.addresses(&self.paths, &self.matcher.live)?;
+        }
         Ok(())
+    }
+
+    /// Writes an event of a device's memory.
+    fn device(&mut self, event: &DeviceEvent, stack: u32, origin: Origin) {
+        let Some((lane, address)) = self.lanes.of(event) else {
+            self.damaged_words += 1;
+            return;
+        };
+        let origin = Origin { lane: Some(lane), ..origin };
+        match event.size {
+            Some(size) => {
+                let stack = self.paths.on_device(stack, lane.place);
+                self.matcher.alloc(&mut self.writer, address, size, stack, origin);
+            }
+            None => {
+                let stack = self.free_stacks.then(|| self.paths.on_device(stack, lane.place));
+                self.matcher.free(&mut self.writer, address, stack, origin);
+            }
+        }
     }
 
     fn thread(&mut self, ring: u32, tid: u32) -> u32 {
@@ -538,23 +543,5 @@ impl<W: Write> Recorder<W> {
         self.threads.push(RecordedThread { tid, name, ring });
         self.thread_index.insert((ring, tid), thread);
         thread
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Ring;
-
-    #[test]
-    fn what_a_reading_leaves_in_a_ring_is_not_taken_for_younger_than_the_reading() {
-        let mut ring = Ring::new(0);
-        ring.time_ns = 10;
-        ring.took(60, 100, 1000);
-        assert_eq!(ring.not_before(), 10);
-        ring.took(40, 100, 2000);
-        assert_eq!(ring.not_before(), 2000);
-        ring.took(0, 100, 3000);
-        ring.time_ns = 3500;
-        assert_eq!(ring.not_before(), 3500);
     }
 }

@@ -1,8 +1,10 @@
 //! Goes through a recording's events in order, with the blocks that are in use at each moment.
 
 use super::call_paths::{Node, Path, UNKNOWN};
+use super::figures::{Count, grown};
 use super::format::{EventColumns, op};
 use super::live_table::MAX_BLOCKS;
+use super::place::{MAX_PLACES, Place};
 use super::reader::{Block, RecordingError, RecordingReader, Tail};
 use super::session::{RecordedModule, Session, Summary};
 
@@ -13,11 +15,12 @@ pub struct InUse {
     pub size: u64,
     /// Its stack.
     pub stack: u32,
-    /// The thread that allocated it, as an index into the threads of [`Replay::summary`]; `u32::MAX` in a number that nobody has.
+    /// The thread that allocated it, as an index into the threads of [`Replay::summary`];
+    /// `u32::MAX` in a number that nobody has.
     pub thread: u32,
     /// When, microseconds since the start.
     pub time_us: u64,
-    /// The allocating thread's allocations before it.
+    /// The allocating thread's allocations of the same memory before it.
     pub order: u64,
 }
 
@@ -26,7 +29,7 @@ const NOBODY: u32 = u32::MAX;
 pub const MOST_THREADS: u32 = 1 << 16;
 
 /// What the events up to some moment come to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct State {
     /// By number; those with [`NOBODY`]'s thread are not in use.
     blocks: Vec<InUse>,
@@ -35,14 +38,19 @@ pub struct State {
     pub time_us: u64,
     /// Events so far.
     pub events: u64,
-    /// Bytes in use.
-    pub bytes: u64,
-    /// Blocks in use.
-    pub objects: u64,
+    /// The memories that there were events of, in the order in which they came, with what is in use of each. The first
+    /// is the host's.
+    pub memories: Vec<(Place, Count)>,
+    /// The memory of the latest event, as an index into [`memories`](Self::memories).
+    pub memory: usize,
+    /// Handle of the stream of the latest event, if that is of a device's memory.
+    pub stream: Option<u64>,
+    /// The number of the latest event's block, which is its own while it is in use; `None` of one that is not followed.
+    pub number: Option<u32>,
     /// The thread of the latest event.
     pub thread: u32,
-    /// Allocations of each thread.
-    orders: Vec<u64>,
+    /// Allocations of each thread, by memory.
+    orders: Vec<Vec<u64>>,
     /// The part of the latest event, as an index into [`Replay::parts`].
     pub part: usize,
     /// Threads and stacks of the parts before this one.
@@ -52,7 +60,33 @@ pub struct State {
     threads: u32,
 }
 
+impl Default for State {
+    fn default() -> State {
+        State {
+            blocks: Vec::new(),
+            given_back: Vec::new(),
+            time_us: 0,
+            events: 0,
+            memories: vec![(Place::HOST, Count::default())],
+            memory: 0,
+            stream: None,
+            number: None,
+            thread: 0,
+            orders: Vec::new(),
+            part: 0,
+            first_thread: 0,
+            first_stack: 0,
+            threads: 0,
+        }
+    }
+}
+
 impl State {
+    /// What is in use of the memory of the latest event.
+    pub fn count(&self) -> Count {
+        self.memories[self.memory].1
+    }
+
     /// The blocks in use, with their numbers.
     pub fn in_use(&self) -> impl Iterator<Item = (u32, &InUse)> {
         self.blocks.iter().enumerate().filter(|(_, block)| block.thread != NOBODY).map(|(n, block)| (n as u32, block))
@@ -63,9 +97,9 @@ impl State {
         self.blocks.get(number as usize).filter(|block| block.thread != NOBODY)
     }
 
-    /// Allocations of a thread so far.
+    /// Allocations of a thread so far, of the memory of the latest event.
     pub fn order(&self, thread: u32) -> u64 {
-        self.orders.get(thread as usize).copied().unwrap_or(0)
+        self.orders.get(self.memory).and_then(|orders| orders.get(thread as usize)).copied().unwrap_or(0)
     }
 }
 
@@ -101,7 +135,8 @@ pub struct Part {
 
 /// What a whole recording says besides its events.
 ///
-/// Stacks and threads of all parts are numbered one after the other; [`UNKNOWN`](super::call_paths::UNKNOWN) is one for all.
+/// Stacks and threads of all parts are numbered one after the other; [`UNKNOWN`](super::call_paths::UNKNOWN)
+/// is one for all.
 #[derive(Debug, Default)]
 pub struct Replay {
     /// Nodes of the call tree.
@@ -110,7 +145,8 @@ pub struct Replay {
     pub paths: Vec<Path>,
     /// Its parts; there is one at least.
     pub parts: Vec<Part>,
-    /// Where blocks lay when that was last written down before the end of the replay, and how many events came before it.
+    /// Where blocks lay when that was last written down before the end of the replay,
+    /// and how many events came before it.
     pub addresses: Vec<(u64, u32)>,
     /// Events before `addresses` were written down.
     pub addresses_at: u64,
@@ -121,8 +157,8 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Goes through all events up to a time, in microseconds since the start. `each` is told of every allocation and free,
-    /// with the state after it, and says whether to go on.
+    /// Goes through all events up to a time, in microseconds since the start. `each` is told of every allocation and
+    /// free, with the state after it, and says whether to go on.
     pub fn run(
         reader: &mut RecordingReader,
         until_us: u64,
@@ -131,7 +167,7 @@ impl Replay {
         reader.rewind()?;
         let mut replay = Replay {
             nodes: vec![Node { parent: 0, address: 0 }],
-            paths: vec![Path { node: 0, flags: 0 }],
+            paths: vec![Path::NONE],
             parts: vec![Part { session: reader.session().clone(), ..Part::default() }],
             ..Replay::default()
         };
@@ -169,10 +205,12 @@ impl Replay {
                     }
                     replay.addresses.extend(blocks);
                 }
-                Block::Events(columns) if goes_on => match replay.state.apply(&columns, until_us, &mut each) {
-                    Some(go_on) => goes_on = go_on,
-                    None => return Err(reader.damaged("more blocks are in use than a recorder follows")),
-                },
+                Block::Events(columns) if goes_on => {
+                    match replay.state.apply(&columns, &replay.paths, until_us, &mut each) {
+                        Some(go_on) => goes_on = go_on,
+                        None => return Err(reader.damaged("more blocks are in use than a recorder follows")),
+                    }
+                }
                 Block::Addresses { .. } | Block::Events(_) => {}
             }
         }
@@ -207,6 +245,7 @@ impl State {
             threads: part.first_thread,
             first_thread: part.first_thread,
             first_stack: part.first_stack,
+            memories: self.memories.iter().map(|&(place, _)| (place, Count::default())).collect(),
             ..State::default()
         };
     }
@@ -215,6 +254,7 @@ impl State {
     fn apply(
         &mut self,
         columns: &EventColumns,
+        paths: &[Path],
         until_us: u64,
         each: &mut impl FnMut(&State, Happening<'_>) -> bool,
     ) -> Option<bool> {
@@ -222,8 +262,11 @@ impl State {
         let (mut numbers, mut times, mut threads) =
             (columns.numbers.iter(), columns.times.iter(), columns.threads.iter());
         let mut free_stacks = columns.free_stacks.iter();
+        let mut lanes = columns.places.iter().zip(&columns.streams);
+        // Where the event that follows happens, if that is not in the host's memory.
+        let mut lane = None;
         for &op in &columns.ops {
-            let go_on = match op {
+            match op {
                 op::TIME => {
                     let time_us = self.time_us.saturating_add(times.next().copied().unwrap_or(0));
                     if time_us > until_us {
@@ -238,19 +281,28 @@ impl State {
                     self.threads = self.threads.max(self.thread + 1);
                     continue;
                 }
+                op::DEVICE => {
+                    lane = lanes.next().and_then(|(&place, &stream)| Some((Place::of_number(place)?, stream)));
+                    continue;
+                }
+                _ => {}
+            }
+            let here = lane.take();
+            self.stream = here.map(|(_, stream)| stream);
+            self.number = None;
+            let go_on = match op {
                 op::ALLOC | op::ALLOC_UNFOLLOWED => {
-                    let slot = self.thread as usize;
-                    if self.orders.len() <= slot {
-                        self.orders.resize(slot + 1, 0);
-                    }
+                    let stack = stacks.next().map_or(0, |&stack| self.stack(stack));
+                    self.enter(place_of(paths, stack));
+                    let order = grown(grown(&mut self.orders, self.memory), self.thread as usize);
                     let block = InUse {
                         size: sizes.next().copied().unwrap_or(0),
-                        stack: stacks.next().map_or(0, |&stack| self.stack(stack)),
+                        stack,
                         thread: self.thread,
                         time_us: self.time_us,
-                        order: self.orders[slot],
+                        order: *order,
                     };
-                    self.orders[slot] += 1;
+                    *order += 1;
                     self.events += 1;
                     if op == op::ALLOC {
                         self.insert(block);
@@ -263,7 +315,7 @@ impl State {
                     let number = numbers.next().copied().unwrap_or(0);
                     self.events += 1;
                     let by = if op == op::FREE { free_stacks.next().map(|&stack| self.stack(stack)) } else { None };
-                    match self.remove(number) {
+                    match self.remove(number, paths) {
                         Some(block) if op == op::FREE => each(self, Happening::Free(&block, by)),
                         Some(block) => each(self, Happening::FreeLost(&block)),
                         None => true,
@@ -271,6 +323,7 @@ impl State {
                 }
                 _ => {
                     self.events += 1;
+                    self.enter(here.map_or(Place::HOST, |(place, _)| place));
                     let by = free_stacks.next().map(|&stack| self.stack(stack));
                     each(self, Happening::FreeUnknown(by))
                 }
@@ -287,21 +340,42 @@ impl State {
         if stack == UNKNOWN { UNKNOWN } else { stack + self.first_stack }
     }
 
-    fn insert(&mut self, block: InUse) {
-        self.bytes = self.bytes.saturating_add(block.size);
-        self.objects += 1;
-        match self.given_back.pop() {
-            Some(number) => self.blocks[number as usize] = block,
-            None => self.blocks.push(block),
+    /// What happens now is of this memory.
+    fn enter(&mut self, place: Place) {
+        if self.memories[self.memory].0 == place {
+            return;
         }
+        self.memory = self.memories.iter().position(|&(known, _)| known == place).unwrap_or_else(|| {
+            // More than a recorder tells apart are one.
+            if self.memories.len() <= MAX_PLACES {
+                self.memories.push((place, Count::default()));
+            }
+            self.memories.len() - 1
+        });
     }
 
-    fn remove(&mut self, number: u32) -> Option<InUse> {
+    fn insert(&mut self, block: InUse) {
+        self.memories[self.memory].1.add(block.size);
+        let number = self.given_back.pop().unwrap_or_else(|| {
+            self.blocks.push(block);
+            self.blocks.len() as u32 - 1
+        });
+        self.blocks[number as usize] = block;
+        self.number = Some(number);
+    }
+
+    fn remove(&mut self, number: u32, paths: &[Path]) -> Option<InUse> {
         let place = self.blocks.get_mut(number as usize).filter(|block| block.thread != NOBODY)?;
         let block = std::mem::replace(place, InUse { thread: NOBODY, ..InUse::default() });
         self.given_back.push(number);
-        self.bytes = self.bytes.saturating_sub(block.size);
-        self.objects -= 1;
+        self.number = Some(number);
+        self.enter(place_of(paths, block.stack));
+        self.memories[self.memory].1.take(block.size);
         Some(block)
     }
+}
+
+/// Which memory a stack's blocks are of.
+pub fn place_of(paths: &[Path], stack: u32) -> Place {
+    paths.get(stack as usize).map_or(Place::HOST, |path| path.place)
 }

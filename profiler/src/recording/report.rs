@@ -2,12 +2,14 @@
 
 use std::fmt::Write as _;
 
-use super::analysis::{Analysis, Count, Figures, NEARLY_EMPTY};
-use super::labels::{PART_COLUMNS, growth, lifetime_label, part_row, ranked, size_label, thread_label, time};
+use super::analysis::{Analysis, Count, Figures, MemoryFigures, NEARLY_EMPTY, StreamFigures};
+use super::labels::{
+    PART_COLUMNS, View, growth, lifetime_label, part_row, size_label, stream_label, thread_label, time, views,
+};
 use super::reader::Tail;
 pub use super::report_json::json;
 use crate::figures::{bytes, count, grouped};
-use crate::report::site_text;
+use crate::site_name::site_text;
 
 /// Callers that name a site, beside the function itself: many allocate by a few functions of their own.
 const CALLERS: usize = 4;
@@ -25,12 +27,12 @@ fn bar(part: u64, most: u64) -> String {
 }
 
 /// A table of the parts, if there are several.
-fn parts(analysis: &Analysis, text: &mut String) {
-    if analysis.parts.len() < 2 {
+fn parts(view: View<'_>, text: &mut String) {
+    if view.memory.parts.len() < 2 {
         return;
     }
     let _ = writeln!(text, "\nParts");
-    let rows = analysis.parts.iter().enumerate().map(|(at, part)| part_row(at + 1, part));
+    let rows = view.memory.parts.iter().enumerate().map(|(at, part)| part_row(at + 1, part));
     for [part, from, length, allocations, frees, peak, end, process] in
         std::iter::once(PART_COLUMNS.map(str::to_owned)).chain(rows)
     {
@@ -45,18 +47,30 @@ fn parts(analysis: &Analysis, text: &mut String) {
 pub fn text(analysis: &Analysis, rows: usize) -> String {
     let mut text = String::new();
     head(analysis, &mut text);
-    parts(analysis, &mut text);
+    for view in views(analysis) {
+        if let Some(name) = view.name() {
+            let _ = writeln!(text, "\n{name}\n{}", "=".repeat(name.len()));
+        }
+        of_memory(view, rows, &mut text);
+    }
+    text
+}
+
+/// What there is to say of one memory.
+fn of_memory(view: View<'_>, rows: usize, text: &mut String) {
+    let View { analysis, memory } = view;
+    parts(view, text);
     let sites = |text: &mut String, title: &str, (what, of): Ranked, rest: &dyn Fn(&Figures) -> String| {
-        let total: u64 = analysis.sites.iter().map(|site| of(site).bytes).sum();
+        let total: u64 = view.sites().map(|site| of(view.figures(site)).bytes).sum();
         let _ = writeln!(text, "\n{title}");
-        let list = ranked(analysis, |site| of(site).bytes, rows);
+        let list = view.ranked(|site| of(site).bytes, rows);
         if list.is_empty() {
             let _ = writeln!(text, "  none");
             return;
         }
         let _ = writeln!(text, "  {what:>10} {:>12} {:>6}  site", "blocks", "share");
         for site in list {
-            let figures = &analysis.sites[site];
+            let figures = view.figures(site);
             let Count { objects, bytes: size } = of(figures);
             let _ = writeln!(
                 text,
@@ -69,15 +83,15 @@ pub fn text(analysis: &Analysis, rows: usize) -> String {
             );
         }
     };
-    let peak = &analysis.peak;
+    let peak = &memory.peak;
     let title = format!(
         "Peak: {} in {} at {}",
         bytes(peak.count.bytes as f64),
         count(peak.count.objects, "block"),
         time(peak.time_us)
     );
-    sites(&mut text, &title, ("at peak", |site| site.peak), &|_| String::new());
-    sites(&mut text, "Allocated", ("allocated", |site| site.allocated), &|site| {
+    sites(text, &title, ("at peak", |site| site.peak), &|_| String::new());
+    sites(text, "Allocated", ("allocated", |site| site.allocated), &|site| {
         let mean = site.lifetime_us.checked_div(site.freed.objects);
         mean.map_or_else(String::new, |mean| format!("  (live {} on average)", time(mean)))
     });
@@ -87,48 +101,45 @@ pub fn text(analysis: &Analysis, rows: usize) -> String {
     } else {
         format!("Temporary: freed by the same thread after at most {} of its own", count(between, "other allocation"))
     };
-    sites(&mut text, &title, ("allocated", |site| site.temporary), &|site| {
+    sites(text, &title, ("allocated", |site| site.temporary), &|site| {
         format!("  ({:.0}% of its allocations)", share(site.temporary.objects, site.allocated.objects))
     });
-    sites(&mut text, "In use at the end", ("in use", |site| site.at_end), &|_| String::new());
+    sites(text, "In use at the end", ("in use", |site| site.at_end), &|_| String::new());
     if analysis.has_free_stacks() {
         let title = "Freed, by who frees, whoever allocated it";
-        sites(&mut text, title, ("freed", |site| site.freed_here), &|_| String::new());
+        sites(text, title, ("freed", |site| site.freed_here), &|_| String::new());
     }
-    growth_text(analysis, rows, &mut text);
-    histograms(analysis, &mut text);
-    threads(analysis, rows, &mut text);
-    pages(analysis, rows, &mut text);
-    text
+    growth_text(view, rows, text);
+    histograms(memory, text);
+    threads(view, rows, text);
+    streams(memory, rows, text);
+    if view.is_host() {
+        pages(view, rows, text);
+    }
 }
 
 fn head(analysis: &Analysis, text: &mut String) {
     let session = &analysis.session;
-    let parts = match analysis.parts.len() {
+    let parts = match analysis.host().parts.len() {
         0 | 1 => String::new(),
         parts => format!(" in {parts} parts"),
     };
     let (command, pid) = (session.command(), session.pid);
     let _ = writeln!(text, "{command} (pid {pid}), recorded for {}{parts}", time(analysis.end_us));
-    let total = &analysis.total;
+    let events: u64 = analysis.memories.iter().map(|memory| memory.total.allocated.objects).sum();
     let _ = writeln!(
         text,
-        "{} of {}, {}, in use at the end {} in {}; {}, {:.2} bytes an allocation",
-        count(total.allocated.objects, "allocation"),
-        bytes(total.allocated.bytes as f64),
-        count(total.freed.objects, "free"),
-        bytes(total.at_end.bytes as f64),
-        count(total.at_end.objects, "block"),
-        count(analysis.threads.len() as u64, "thread"),
-        analysis.file_bytes as f64 / total.allocated.objects.max(1) as f64,
+        "{}; {}, {:.2} bytes an allocation",
+        totals(analysis.host()),
+        count(analysis.host().threads.len() as u64, "thread"),
+        analysis.file_bytes as f64 / events.max(1) as f64,
     );
-    if analysis.unknown_frees > 0 {
-        let frees = count(analysis.unknown_frees, "free");
-        let _ = writeln!(text, "{frees} of blocks whose allocation is not in the recording");
-    }
-    if analysis.lost_frees > 0 {
-        let frees = count(analysis.lost_frees, "free");
-        let _ = writeln!(text, "{frees} were lost, and found out when the address was allocated anew");
+    unmatched(analysis.host(), text);
+    for view in views(analysis) {
+        let Some(name) = view.name() else { continue };
+        let streams = count(view.memory.streams.len() as u64, "stream");
+        let _ = writeln!(text, "{name}: {}; {streams}", totals(view.memory));
+        unmatched(view.memory, text);
     }
     for caution in analysis.cautions() {
         let _ = writeln!(text, "! {caution}");
@@ -140,18 +151,43 @@ fn head(analysis: &Analysis, text: &mut String) {
     }
 }
 
-fn growth_text(analysis: &Analysis, rows: usize, text: &mut String) {
+fn totals(memory: &MemoryFigures) -> String {
+    let total = &memory.total;
+    format!(
+        "{} of {}, {}, in use at the end {} in {}",
+        count(total.allocated.objects, "allocation"),
+        bytes(total.allocated.bytes as f64),
+        count(total.freed.objects, "free"),
+        bytes(total.at_end.bytes as f64),
+        count(total.at_end.objects, "block"),
+    )
+}
+
+/// Frees that have no allocation, and allocations that have no free.
+fn unmatched(memory: &MemoryFigures, text: &mut String) {
+    if memory.unknown_frees > 0 {
+        let frees = count(memory.unknown_frees, "free");
+        let _ = writeln!(text, "{frees} of blocks whose allocation is not in the recording");
+    }
+    if memory.lost_frees > 0 {
+        let frees = count(memory.lost_frees, "free");
+        let _ = writeln!(text, "{frees} were lost, and found out when the address was allocated anew");
+    }
+}
+
+fn growth_text(view: View<'_>, rows: usize, text: &mut String) {
+    let analysis = view.analysis;
     let question = &analysis.question;
     let to = question.to_us.min(analysis.end_us);
     let _ = writeln!(text, "\nGrowth from {} to {}", time(question.from_us), time(to));
-    let list = ranked(analysis, |site| growth(site).max(0) as u64, rows);
+    let list = view.ranked(|site| growth(site).max(0) as u64, rows);
     if list.is_empty() {
         let _ = writeln!(text, "  none");
         return;
     }
     let _ = writeln!(text, "  {:>10} {:>10} {:>10}  site", "growth", "before", "after");
     for site in list {
-        let figures = &analysis.sites[site];
+        let figures = view.figures(site);
         let _ = writeln!(
             text,
             "  {:>10} {:>10} {:>10}  {}",
@@ -163,7 +199,7 @@ fn growth_text(analysis: &Analysis, rows: usize, text: &mut String) {
     }
 }
 
-fn histograms(analysis: &Analysis, text: &mut String) {
+fn histograms(memory: &MemoryFigures, text: &mut String) {
     let table = |text: &mut String, title: &str, list: &[Count], label: &dyn Fn(usize) -> String| {
         let _ = writeln!(text, "\n{title}");
         let most = list.iter().map(|count| count.objects).max().unwrap_or(0);
@@ -181,24 +217,26 @@ fn histograms(analysis: &Analysis, text: &mut String) {
             );
         }
     };
-    table(text, "Sizes, in bytes", &analysis.sizes, &size_label);
-    let common = analysis.common_sizes.iter().take(10);
+    table(text, "Sizes, in bytes", &memory.sizes, &size_label);
+    let common = memory.common_sizes.iter().take(10);
     let common: Vec<String> = common.map(|(size, n)| format!("{size} ({})", grouped(*n))).collect();
     let _ = writeln!(text, "  most often: {}", common.join(", "));
-    table(text, "Lifetimes of what was freed", &analysis.lifetimes, &lifetime_label);
+    table(text, "Lifetimes of what was freed", &memory.lifetimes, &lifetime_label);
 }
 
-fn threads(analysis: &Analysis, rows: usize, text: &mut String) {
+fn threads(view: View<'_>, rows: usize, text: &mut String) {
+    let View { analysis, memory } = view;
     let _ = writeln!(text, "\nThreads");
     let _ = writeln!(
         text,
         "  {:>14} {:>10} {:>14} {:>14} {:>10} {:>10}  thread",
         "allocations", "bytes", "frees", "of others'", "temporary", "in use"
     );
-    let mut list: Vec<usize> = (0..analysis.threads.len()).collect();
-    list.sort_by_key(|&thread| std::cmp::Reverse(analysis.threads[thread].allocated.objects));
+    let did_something = |&thread: &usize| view.is_host() || memory.threads[thread].did_something();
+    let mut list: Vec<usize> = (0..memory.threads.len()).filter(did_something).collect();
+    list.sort_by_key(|&thread| std::cmp::Reverse(memory.threads[thread].allocated.objects));
     for &thread in list.iter().take(rows) {
-        let figures = &analysis.threads[thread];
+        let figures = &memory.threads[thread];
         let _ = writeln!(
             text,
             "  {:>14} {:>10} {:>14} {:>14} {:>9.1}% {:>10}  {}",
@@ -216,7 +254,31 @@ fn threads(analysis: &Analysis, rows: usize, text: &mut String) {
     }
 }
 
-fn pages(analysis: &Analysis, rows: usize, text: &mut String) {
+fn streams(memory: &MemoryFigures, rows: usize, text: &mut String) {
+    if memory.streams.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\nStreams");
+    let _ = writeln!(text, "  {:>14} {:>10} {:>14}  stream", "allocations", "bytes", "frees");
+    let mut list: Vec<&StreamFigures> = memory.streams.iter().collect();
+    list.sort_by_key(|stream| std::cmp::Reverse(stream.allocated.objects));
+    for stream in list.iter().take(rows) {
+        let _ = writeln!(
+            text,
+            "  {:>14} {:>10} {:>14}  {}",
+            grouped(stream.allocated.objects),
+            bytes(stream.allocated.bytes as f64),
+            grouped(stream.frees),
+            stream_label(stream.handle)
+        );
+    }
+    if list.len() > rows {
+        let _ = writeln!(text, "  and {}", count((list.len() - rows) as u64, "other stream"));
+    }
+}
+
+fn pages(view: View<'_>, rows: usize, text: &mut String) {
+    let analysis = view.analysis;
     let pages = &analysis.pages;
     let _ = writeln!(
         text,
@@ -231,13 +293,13 @@ fn pages(analysis: &Analysis, rows: usize, text: &mut String) {
         let blocks = count(pages.unplaced, "block");
         let _ = writeln!(text, "  {blocks} were allocated after places were last written down, and are not in this");
     }
-    let list = ranked(analysis, |site| site.held_free, rows);
+    let list = view.ranked(|site| site.held_free, rows);
     if list.is_empty() {
         return;
     }
     let _ = writeln!(text, "  {:>10} {:>10} {:>10}  who holds them", "held free", "in use", "blocks");
     for site in list {
-        let figures = &analysis.sites[site];
+        let figures = view.figures(site);
         let _ = writeln!(
             text,
             "  {:>10} {:>10} {:>10}  {}",

@@ -1,17 +1,22 @@
 //! A recording's report as JSON.
 //!
-//! Field names are stable: a field is never renamed or given another meaning, and new ones may be added. Counts are objects
-//! `{"objects": integer, "bytes": integer}`; times are microseconds since the recording began. `frames` are innermost first. A site's
-//! `freed` is what was freed of what it allocated, its `freed_here` what it freed itself; that one is there if `free_stacks` is true.
+//! Field names are stable: a field is never renamed or given another meaning, and new ones may be added. Counts are
+//! objects `{"objects": integer, "bytes": integer}`; times are microseconds since the recording began. A site's
+//! `function` and `frames` are as in [`report`](crate::report), its `freed` is what was freed of what it allocated, its
+//! `freed_here` what it freed itself; that one is there if `free_stacks` is true.
+//!
+//! What stands at the top is of host memory. `devices` has an object for the memory of each device, and for that which
+//! is pinned for one, with the same fields and its `streams`.
 
 use serde::Serialize;
 
-use super::analysis::{Analysis, Count, PartFigures};
+use super::analysis::{Analysis, Count, PartFigures, StreamFigures};
+use super::labels::View;
 use super::reader::Tail;
-use crate::profile::Frame;
+use crate::report::StackJson;
 
 /// The version of the JSON, in its field `version`.
-const JSON_VERSION: u32 = 1;
+const JSON_VERSION: u32 = 2;
 
 /// The report as JSON.
 pub fn json(analysis: &Analysis) -> serde_json::Result<String> {
@@ -50,6 +55,15 @@ struct Report<'a> {
     end_us: u64,
     from_us: u64,
     to_us: u64,
+    #[serde(flatten)]
+    host: MemoryJson<'a>,
+    pages: PagesJson,
+    devices: Vec<DeviceJson<'a>>,
+}
+
+/// What was done with one memory.
+#[derive(Serialize)]
+struct MemoryJson<'a> {
     allocated: CountJson,
     freed: CountJson,
     temporary: CountJson,
@@ -60,8 +74,27 @@ struct Report<'a> {
     lifetimes: Vec<LifetimeJson>,
     timeline: TimelineJson,
     threads: Vec<ThreadJson<'a>>,
-    pages: PagesJson,
     sites: Vec<SiteJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct DeviceJson<'a> {
+    kind: &'static str,
+    device: u32,
+    unknown_frees: u64,
+    found_out_frees: u64,
+    unfollowed: u64,
+    parts: Vec<PartJson<'a>>,
+    #[serde(flatten)]
+    memory: MemoryJson<'a>,
+    streams: Vec<StreamJson>,
+}
+
+#[derive(Serialize)]
+struct StreamJson {
+    handle: u64,
+    allocated: CountJson,
+    frees: u64,
 }
 
 #[derive(Serialize)]
@@ -172,7 +205,8 @@ struct PagesJson {
 
 #[derive(Serialize)]
 struct SiteJson<'a> {
-    frames: Vec<FrameJson<'a>>,
+    #[serde(flatten)]
+    stack: StackJson<'a>,
     incomplete: bool,
     allocated: CountJson,
     freed: CountJson,
@@ -187,41 +221,28 @@ struct SiteJson<'a> {
     held_free_bytes: u64,
 }
 
-#[derive(Serialize)]
-struct FrameJson<'a> {
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<u32>,
-}
-
-impl<'a> From<&'a Frame> for FrameJson<'a> {
-    fn from(frame: &'a Frame) -> Self {
-        Self { name: &frame.name, file: frame.file.as_deref(), line: frame.line }
-    }
-}
-
-impl<'a> Report<'a> {
-    fn new(analysis: &'a Analysis) -> Self {
-        let session = &analysis.session;
-        let summary = &analysis.summary;
-        let sites = analysis.sites.iter().zip(&analysis.profile.sites).map(|(figures, site)| SiteJson {
-            frames: analysis.profile.frames(site).map(FrameJson::from).collect(),
-            incomplete: site.incomplete,
-            allocated: figures.allocated.into(),
-            freed: figures.freed.into(),
-            freed_here: analysis.has_free_stacks().then(|| figures.freed_here.into()),
-            temporary: figures.temporary.into(),
-            peak: figures.peak.into(),
-            at_start: figures.at_start.into(),
-            at_end: figures.at_end.into(),
-            lifetime_us: figures.lifetime_us,
-            nearly_empty_pages: figures.sparse.into(),
-            held_free_bytes: figures.held_free,
+impl<'a> MemoryJson<'a> {
+    fn new(view: View<'a>) -> Self {
+        let View { analysis, memory } = view;
+        let sites = view.sites().map(|at| {
+            let (figures, site) = (view.figures(at), &analysis.profile.sites[at]);
+            SiteJson {
+                stack: StackJson::new(&analysis.profile, site),
+                incomplete: site.incomplete,
+                allocated: figures.allocated.into(),
+                freed: figures.freed.into(),
+                freed_here: analysis.has_free_stacks().then(|| figures.freed_here.into()),
+                temporary: figures.temporary.into(),
+                peak: figures.peak.into(),
+                at_start: figures.at_start.into(),
+                at_end: figures.at_end.into(),
+                lifetime_us: figures.lifetime_us,
+                nearly_empty_pages: figures.sparse.into(),
+                held_free_bytes: figures.held_free,
+            }
         });
-        let threads = analysis.threads.iter().enumerate().map(|(at, figures)| {
-            let known = summary.threads.get(at);
+        let threads = memory.threads.iter().enumerate().map(|(at, figures)| {
+            let known = analysis.summary.threads.get(at);
             ThreadJson {
                 tid: known.map_or(0, |thread| thread.tid),
                 name: known.map_or("", |thread| &thread.name),
@@ -233,8 +254,55 @@ impl<'a> Report<'a> {
             }
         });
         let from = |class: usize| if class == 0 { 0 } else { 1u64 << (class - 1) };
-        let sizes = analysis.sizes.iter().enumerate();
-        let lifetimes = analysis.lifetimes.iter().enumerate();
+        let sizes = memory.sizes.iter().enumerate();
+        let lifetimes = memory.lifetimes.iter().enumerate();
+        MemoryJson {
+            allocated: memory.total.allocated.into(),
+            freed: memory.total.freed.into(),
+            temporary: memory.total.temporary.into(),
+            in_use: memory.total.at_end.into(),
+            peak: PeakJson { count: memory.peak.count.into(), time_us: memory.peak.time_us },
+            sizes: sizes.map(|(at, count)| SizeJson { from: from(at), count: (*count).into() }).collect(),
+            common_sizes: memory.common_sizes.iter().map(|&(size, objects)| CommonJson { size, objects }).collect(),
+            lifetimes: lifetimes
+                .map(|(at, count)| LifetimeJson { below_us: 10u64.saturating_pow(at as u32), count: (*count).into() })
+                .collect(),
+            timeline: TimelineJson {
+                span_us: memory.span_us,
+                most_bytes: memory.timeline.iter().map(|span| span.most_bytes).collect(),
+                most_objects: memory.timeline.iter().map(|span| span.most_objects).collect(),
+                allocations: memory.timeline.iter().map(|span| span.allocs).collect(),
+                frees: memory.timeline.iter().map(|span| span.frees).collect(),
+            },
+            threads: threads.collect(),
+            sites: sites.collect(),
+        }
+    }
+}
+
+impl<'a> DeviceJson<'a> {
+    fn new(view: View<'a>) -> Self {
+        let memory = view.memory;
+        let stream =
+            |it: &StreamFigures| StreamJson { handle: it.handle, allocated: it.allocated.into(), frees: it.frees };
+        DeviceJson {
+            kind: poolscope_wire::kind::name(memory.place.kind),
+            device: memory.place.device,
+            unknown_frees: memory.unknown_frees,
+            found_out_frees: memory.lost_frees,
+            unfollowed: memory.unfollowed,
+            parts: memory.parts.iter().map(PartJson::from).collect(),
+            memory: MemoryJson::new(view),
+            streams: memory.streams.iter().map(stream).collect(),
+        }
+    }
+}
+
+impl<'a> Report<'a> {
+    fn new(analysis: &'a Analysis) -> Self {
+        let session = &analysis.session;
+        let summary = &analysis.summary;
+        let host = analysis.host();
         Report {
             version: JSON_VERSION,
             pid: session.pid,
@@ -252,34 +320,17 @@ impl<'a> Report<'a> {
             lost: LostJson {
                 events: summary.lost(),
                 without_ring: summary.lost_without_ring,
-                unknown_frees: analysis.unknown_frees,
-                found_out_frees: analysis.lost_frees,
-                unfollowed: analysis.unfollowed,
+                unknown_frees: host.unknown_frees,
+                found_out_frees: host.lost_frees,
+                unfollowed: host.unfollowed,
                 refused_stacks: summary.refused_stacks,
                 threads: &summary.losses,
             },
-            parts: analysis.parts.iter().map(PartJson::from).collect(),
+            parts: host.parts.iter().map(PartJson::from).collect(),
             end_us: analysis.end_us,
             from_us: analysis.question.from_us,
             to_us: analysis.question.to_us.min(analysis.end_us),
-            allocated: analysis.total.allocated.into(),
-            freed: analysis.total.freed.into(),
-            temporary: analysis.total.temporary.into(),
-            in_use: analysis.total.at_end.into(),
-            peak: PeakJson { count: analysis.peak.count.into(), time_us: analysis.peak.time_us },
-            sizes: sizes.map(|(at, count)| SizeJson { from: from(at), count: (*count).into() }).collect(),
-            common_sizes: analysis.common_sizes.iter().map(|&(size, objects)| CommonJson { size, objects }).collect(),
-            lifetimes: lifetimes
-                .map(|(at, count)| LifetimeJson { below_us: 10u64.saturating_pow(at as u32), count: (*count).into() })
-                .collect(),
-            timeline: TimelineJson {
-                span_us: analysis.span_us,
-                most_bytes: analysis.timeline.iter().map(|span| span.most_bytes).collect(),
-                most_objects: analysis.timeline.iter().map(|span| span.most_objects).collect(),
-                allocations: analysis.timeline.iter().map(|span| span.allocs).collect(),
-                frees: analysis.timeline.iter().map(|span| span.frees).collect(),
-            },
-            threads: threads.collect(),
+            host: MemoryJson::new(View { analysis, memory: host }),
             pages: PagesJson {
                 page_bytes: analysis.pages.page_bytes,
                 pages: analysis.pages.pages,
@@ -288,7 +339,7 @@ impl<'a> Report<'a> {
                 tenths: analysis.pages.tenths,
                 unplaced_blocks: analysis.pages.unplaced,
             },
-            sites: sites.collect(),
+            devices: analysis.devices().iter().map(|memory| DeviceJson::new(View { analysis, memory })).collect(),
         }
     }
 }

@@ -77,6 +77,9 @@ pub struct RecordedModule {
     pub load_bias: u64,
     /// GNU build id.
     pub build_id: Vec<u8>,
+    /// Which file it is, as in [`Module::file`].
+    #[serde(default)]
+    pub file: u64,
     /// The file.
     pub path: String,
     /// Stacks of the recording from this one on may have frames in it.
@@ -93,6 +96,7 @@ impl RecordedModule {
             end: self.end,
             load_bias: self.load_bias,
             build_id: self.build_id.clone(),
+            file: self.file,
             path: self.path.clone(),
             stacks: self.first_stack..self.last_stack,
         }

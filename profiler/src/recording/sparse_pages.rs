@@ -1,12 +1,14 @@
-//! Pages of the page heap that are nearly empty, and who holds them: what a program could give back if its last blocks on them lay
-//! elsewhere.
+//! Pages of the page heap that are nearly empty, and who holds them: what a program could give back if its last blocks
+//! on them lay elsewhere.
 //!
-//! Where blocks lie is in a recording only as of the last time that it was written down: blocks that came later have no place.
+//! Where blocks lie is in a recording only as of the last time that it was written down:
+//! blocks that came later have no place.
 
 use std::collections::BTreeMap;
 
 use super::figures::{Figures, grown};
-use super::replay::Replay;
+use super::place::Place;
+use super::replay::{InUse, Replay, place_of};
 
 /// A page is nearly empty if no more than this part of it is in use.
 pub const NEARLY_EMPTY: f64 = 0.25;
@@ -46,7 +48,9 @@ pub(super) fn pages(replay: &Replay, page_bytes: u64, stacks: &mut Vec<Figures>)
         page.0 += block.size.max(16).next_multiple_of(16);
         page.1 += 1;
     }
-    let all = replay.state.in_use().filter(|(_, block)| block.size < page_bytes).count() as u64;
+    let on_host = |stack: u32| place_of(&replay.paths, stack) == Place::HOST;
+    let is_small = |block: &InUse| block.size < page_bytes && on_host(block.stack);
+    let all = replay.state.in_use().filter(|(_, block)| is_small(block)).count() as u64;
     pages.unplaced = all.saturating_sub(placed);
     pages.pages = used.len() as u64;
     let is_sparse = |bytes: u64| bytes as f64 <= page_bytes as f64 * NEARLY_EMPTY;

@@ -1,8 +1,8 @@
 //! The recorder's end of a program's rings.
 //!
-//! All that is ever written to the program's files is three words of the segment's header and the tails of the rings, by
-//! `pwrite`; everything else is read by `pread`, as a segment is, and checked. The segment's file is locked (`flock`)
-//! as long as this lives: that keeps a second recorder out, and tells the program that there is one.
+//! All that is ever written to the program's files is three words of the segment's header and the tails of the rings,
+//! by `pwrite`; everything else is read by `pread`, as a segment is, and checked. The segment's file is locked
+//! (`flock`) as long as this lives: that keeps a second recorder out, and tells the program that there is one.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -19,6 +19,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::reader::{ReadError, SegmentReader};
+use crate::snapshot::ProcessState;
 
 /// Attempts to get the lock, which the program itself may hold for a moment.
 const LOCK_TRIES: u32 = 20;
@@ -88,6 +89,7 @@ pub struct Tap {
     pid: u32,
     word: u64,
     trace: Option<Trace>,
+    bytes: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -136,7 +138,8 @@ impl Tap {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        let tap = Self { file, path: path.to_owned(), segment, pid, word: request.to_word(), trace: None };
+        let tap =
+            Self { file, path: path.to_owned(), segment, pid, word: request.to_word(), trace: None, bytes: Vec::new() };
         tap.write_request(tap.word).map_err(|e| failed("write the request to", e))?;
         Ok(tap)
     }
@@ -204,9 +207,7 @@ impl Tap {
 
     /// Opens the file of rings, once the program has answered that it records.
     pub fn open(&mut self) -> Result<(), TapError> {
-        let mut path = self.path.clone().into_os_string();
-        path.push(TRACE_SUFFIX);
-        let path = PathBuf::from(path);
+        let path = self.trace_path();
         let failed = |what, source| TapError::File { what, path: path.clone(), source };
         let file = OpenOptions::new()
             .read(true)
@@ -276,14 +277,8 @@ impl Tap {
 
     /// Copies the words `from..to` of a ring. Those that were overwritten meanwhile are not told from others: a program
     /// does not overwrite what was not taken out.
-    pub fn copy(
-        &self,
-        index: u32,
-        from: u64,
-        to: u64,
-        bytes: &mut Vec<u8>,
-        words: &mut Vec<u64>,
-    ) -> Result<(), TapError> {
+    pub fn copy(&mut self, index: u32, from: u64, to: u64, words: &mut Vec<u64>) -> Result<(), TapError> {
+        let mut bytes = std::mem::take(&mut self.bytes);
         let trace = self.trace()?;
         let failed = |source| TapError::File { what: "read", path: trace.path.clone(), source };
         let ring_words = self.ring_words();
@@ -292,11 +287,15 @@ impl Tap {
         while at < to {
             let place = at % ring_words;
             let len = (to - at).min(ring_words - place);
-            bytes.resize(len as usize * 8, 0);
-            trace.file.read_exact_at(bytes, data + place * 8).map_err(failed)?;
-            words.extend(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)));
+            if bytes.len() < len as usize * 8 {
+                bytes.resize(len as usize * 8, 0);
+            }
+            let part = &mut bytes[..len as usize * 8];
+            trace.file.read_exact_at(part, data + place * 8).map_err(failed)?;
+            words.extend(part.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)));
             at += len;
         }
+        self.bytes = bytes;
         Ok(())
     }
 
@@ -311,11 +310,11 @@ impl Tap {
         trace.file.write_all_at(&bytes, offset).map_err(failed)
     }
 
-    /// Removes the file of rings: its program is gone, and can't.
-    pub fn remove_trace(&self) {
-        if let Some(trace) = &self.trace {
-            let _ = std::fs::remove_file(&trace.path);
-        }
+    /// The file of rings, which the program makes.
+    pub fn trace_path(&self) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        path.push(TRACE_SUFFIX);
+        PathBuf::from(path)
     }
 }
 
@@ -323,6 +322,10 @@ impl Drop for Tap {
     fn drop(&mut self) {
         // The program would find out by itself, a second later.
         let _ = self.stop();
+        // One that is gone can't remove what it has made, read or not.
+        if self.segment.process().state != ProcessState::Running {
+            let _ = std::fs::remove_file(self.trace_path());
+        }
     }
 }
 

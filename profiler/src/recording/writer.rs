@@ -9,15 +9,20 @@ use super::format::{
     BLOCK_EVENTS, BLOCK_HEADER_LEN, BlockHeader, EventColumns, FOOTER_LEN, Kind, Packer, footer, op, write_file_header,
 };
 use super::live_table::LiveTable;
+use super::matcher::HOST_END;
+use super::place::Lane;
 use super::session::{RecordedModule, Session, Summary};
 
 /// A block of events is written after this time, so that a recorder that is killed loses no more.
 pub const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
-/// Writes a recording to `out`, which only ever gets longer.
+/// Writes a recording to `out`, which only ever gets longer. Before the first event nothing is written: a recording
+/// without one is none.
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
+    /// What comes before the first block of events, until that is written.
+    head: Option<Vec<u8>>,
     packer: Packer,
     columns: EventColumns,
     first_us: u64,
@@ -38,15 +43,21 @@ pub struct Writer<W> {
 
 impl<W: Write> Writer<W> {
     /// Begins a recording.
-    pub fn new(mut out: W, session: &Session) -> io::Result<Self> {
-        write_file_header(&mut out)?;
-        Self::append(out, session, &Continuation::default())
+    pub fn new(out: W, session: &Session) -> io::Result<Self> {
+        let mut head = Vec::new();
+        write_file_header(&mut head)?;
+        Self::behind(head, out, session, &Continuation::default())
     }
 
     /// Begins another part of a recording, behind what `before` has found in its file.
     pub fn append(out: W, session: &Session, before: &Continuation) -> io::Result<Self> {
+        Self::behind(Vec::new(), out, session, before)
+    }
+
+    fn behind(head: Vec<u8>, out: W, session: &Session, before: &Continuation) -> io::Result<Self> {
         let mut writer = Self {
             out,
+            head: Some(head),
             packer: Packer::new()?,
             columns: EventColumns::default(),
             first_us: before.time_us,
@@ -79,6 +90,16 @@ impl<W: Write> Writer<W> {
     /// Allocations and frees so far.
     pub fn counts(&self) -> (u64, u64) {
         (self.allocs, self.frees)
+    }
+
+    /// Whether there was no event yet.
+    pub fn is_empty(&self) -> bool {
+        self.counts() == (0, 0)
+    }
+
+    /// Whether anything was written.
+    pub fn has_begun(&self) -> bool {
+        self.head.is_none()
     }
 
     /// Time of the last event, microseconds since the start of the first part.
@@ -115,9 +136,20 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// A block is allocated; if it is not followed, it gets no number.
+    /// The event that follows is of a device's memory, if it is.
     #[inline]
-    pub fn alloc(&mut self, size: u64, stack: u32, followed: bool) {
+    fn lane(&mut self, lane: Option<Lane>) {
+        if let Some(Lane { place, stream }) = lane {
+            self.op(op::DEVICE);
+            self.columns.places.push(place.number());
+            self.columns.streams.push(stream);
+        }
+    }
+
+    /// A block is allocated; if it is not followed, it gets no number. Its stack says which memory it is of.
+    #[inline]
+    pub fn alloc(&mut self, size: u64, stack: u32, followed: bool, lane: Option<Lane>) {
+        self.lane(lane);
         self.op(if followed { op::ALLOC } else { op::ALLOC_UNFOLLOWED });
         self.columns.sizes.push(size);
         self.columns.stacks.push(stack);
@@ -126,7 +158,8 @@ impl<W: Write> Writer<W> {
 
     /// The block with this number is freed, from a stack if stacks of frees were asked for.
     #[inline]
-    pub fn free(&mut self, number: u32, stack: Option<u32>) {
+    pub fn free(&mut self, number: u32, stack: Option<u32>, lane: Option<Lane>) {
+        self.lane(lane);
         self.op(op::FREE);
         self.columns.numbers.push(number);
         self.columns.free_stacks.extend(stack);
@@ -134,7 +167,8 @@ impl<W: Write> Writer<W> {
     }
 
     /// A block that is not known is freed.
-    pub fn free_unknown(&mut self, stack: Option<u32>) {
+    pub fn free_unknown(&mut self, stack: Option<u32>, lane: Option<Lane>) {
+        self.lane(lane);
         self.op(op::FREE_UNKNOWN);
         self.columns.free_stacks.extend(stack);
         self.frees += 1;
@@ -152,11 +186,14 @@ impl<W: Write> Writer<W> {
         self.columns.ops.len() >= BLOCK_EVENTS - 8
     }
 
-    /// Writes out what there is: new stacks, then the events.
+    /// Writes out what there is: new stacks, then the events. Times and threads alone are no events.
     pub fn flush(&mut self, paths: &CallPaths) -> io::Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
         self.stacks(paths)?;
         if self.columns.ops.is_empty() {
-            return self.out.flush();
+            return self.flush_out();
         }
         let (columns, packer) = (&self.columns, &mut self.packer);
         packer.out.clear();
@@ -167,6 +204,8 @@ impl<W: Write> Writer<W> {
         packer.numbers(columns.free_stacks.iter().map(|&stack| stack.into()))?;
         packer.numbers(columns.times.iter().copied())?;
         packer.numbers(columns.threads.iter().map(|&thread| thread.into()))?;
+        packer.numbers(columns.places.iter().copied())?;
+        packer.numbers(columns.streams.iter().copied())?;
         let events = columns.ops.len();
         self.block(Kind::Events, events as u32)?;
         self.since_addresses += events as u64;
@@ -174,7 +213,11 @@ impl<W: Write> Writer<W> {
         // A block is read by itself.
         self.thread = None;
         self.first_us = self.last_us;
-        self.out.flush()
+        self.flush_out()
+    }
+
+    fn flush_out(&mut self) -> io::Result<()> {
+        if self.has_begun() { self.out.flush() } else { Ok(()) }
     }
 
     fn stacks(&mut self, paths: &CallPaths) -> io::Result<()> {
@@ -192,6 +235,7 @@ impl<W: Write> Writer<W> {
             packer.numbers(nodes.iter().map(|node| node.address))?;
             packer.numbers(known.iter().map(|path| path.node.into()))?;
             packer.numbers(known.iter().map(|path| path.flags.into()))?;
+            packer.numbers(known.iter().map(|path| path.place.number()))?;
             self.nodes += nodes.len();
             self.paths += known.len();
             self.block(Kind::Stacks, 0)?;
@@ -204,11 +248,11 @@ impl<W: Write> Writer<W> {
         self.since_addresses > 16 * live as u64 + (4 << 20)
     }
 
-    /// Writes down where the blocks lie that are in use. Everything before it is written out first.
+    /// Writes down where the blocks of host memory lie that are in use. Everything before it is written out first.
     pub fn addresses(&mut self, paths: &CallPaths, live: &LiveTable) -> io::Result<()> {
         self.flush(paths)?;
         self.since_addresses = 0;
-        let mut blocks: Vec<(u64, u32)> = live.iter().collect();
+        let mut blocks: Vec<(u64, u32)> = live.iter().filter(|&(address, _)| address < HOST_END).collect();
         blocks.sort_unstable();
         for part in blocks.chunks(BLOCK_EVENTS) {
             let packer = &mut self.packer;
@@ -233,8 +277,11 @@ impl<W: Write> Writer<W> {
         self.json(Kind::Summary, summary)
     }
 
-    /// Ends the file: the index, and where it lies.
+    /// Ends the file: the index, and where it lies. Without an event nothing is written.
     pub fn finish(mut self) -> io::Result<W> {
+        if !self.has_begun() {
+            return Ok(self.out);
+        }
         let packer = &mut self.packer;
         packer.out.clear();
         packer.numbers(self.index.iter().map(|(offset, _)| *offset))?;
@@ -256,10 +303,10 @@ impl<W: Write> Writer<W> {
         self.packer.out.clear();
         self.packer.bytes(&json)?;
         self.block(kind, 0)?;
-        self.out.flush()
+        self.flush_out()
     }
 
-    /// Writes what was packed as a block.
+    /// Writes what was packed as a block, or keeps it for the first block of events.
     fn block(&mut self, kind: Kind, events: u32) -> io::Result<()> {
         let packed = &self.packer.out;
         let header = BlockHeader {
@@ -270,8 +317,16 @@ impl<W: Write> Writer<W> {
             last_us: self.last_us,
             checksum: crc32fast::hash(packed),
         };
-        self.out.write_all(&header.to_bytes())?;
-        self.out.write_all(packed)?;
+        let head = if kind == Kind::Events { self.head.take() } else { None };
+        head.map_or(Ok(()), |head| self.out.write_all(&head))?;
+        let bytes = header.to_bytes();
+        match &mut self.head {
+            Some(head) => head.extend(bytes.iter().chain(packed)),
+            None => {
+                self.out.write_all(&bytes)?;
+                self.out.write_all(packed)?;
+            }
+        }
         self.index.push((self.bytes, header));
         self.bytes += (BLOCK_HEADER_LEN + packed.len()) as u64;
         Ok(())

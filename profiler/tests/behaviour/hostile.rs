@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use poolscope_profiler::call_tree::CallTree;
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::suppressions::Suppressions;
 use poolscope_profiler::{Metric, ProfileBuilder, SegmentReader, flamegraph, pprof, report};
@@ -40,12 +39,10 @@ fn read_with_everything(file: &TempSegment, builder: &mut ProfileBuilder) -> boo
         let _: u64 = snapshot.classes.iter().map(|class| class.in_use_bytes() % 2).sum();
         pprof::write_pprof(&profile, Metric::InUseBytes, std::io::sink()).expect("is written");
         for metric in Metric::ALL {
-            let tree = CallTree::new(&profile, metric);
-            assert!(tree.height() >= 1);
             flamegraph::folded(&profile, metric);
-            report::top_text(&profile, metric, 10);
         }
         flamegraph::write_flamegraph(&profile, Metric::InUseBytes, "fuzz", std::io::sink()).expect("is written");
+        report::sites_text(&profile, 10);
         report::to_json(&snapshot, &profile).expect("is made");
         let leaks = LeakReport::new(&snapshot, &profile, &Suppressions::defaults());
         leaks.to_text();

@@ -3,15 +3,20 @@
 use std::path::{Path, PathBuf};
 
 use poolscope_profiler::ProfileBuilder;
+use poolscope_profiler::memory::Memory;
 use poolscope_profiler::recording::analysis::{Analysis, Question};
 use poolscope_profiler::recording::append::Continuation;
 use poolscope_profiler::recording::call_paths::CallPaths;
 use poolscope_profiler::recording::format::BLOCK_EVENTS;
+use poolscope_profiler::recording::lanes::Lanes;
 use poolscope_profiler::recording::matcher::{Matcher, Origin};
+use poolscope_profiler::recording::place::Place;
 use poolscope_profiler::recording::reader::{RecordingError, RecordingReader, Tail};
 use poolscope_profiler::recording::session::{RecordedThread, RingLosses, Session, Summary};
 use poolscope_profiler::recording::writer::Writer;
 use poolscope_profiler::recording::{page, report};
+use poolscope_wire::kind;
+use poolscope_wire::trace::DeviceEvent;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -20,8 +25,13 @@ struct Recording {
     writer: Writer<Vec<u8>>,
     matcher: Matcher,
     paths: CallPaths,
+    lanes: Lanes,
     time_us: u64,
 }
+
+const GPU: Place = Place { kind: kind::DEVICE, device: 0 };
+const SECOND_GPU: Place = Place { kind: kind::DEVICE, device: 1 };
+const PINNED: Place = Place { kind: kind::PINNED, device: 1 };
 
 impl Recording {
     fn new() -> Self {
@@ -32,7 +42,7 @@ impl Recording {
     fn part(before: Continuation) -> Self {
         let writer = Writer::append(Vec::new(), &Self::session(78), &before).unwrap();
         let paths = CallPaths::beside(before.nodes, before.paths);
-        Recording { writer, matcher: Matcher::default(), paths, time_us: 0 }
+        Recording { writer, matcher: Matcher::default(), paths, lanes: Lanes::default(), time_us: 0 }
     }
 
     fn session(pid: u32) -> Session {
@@ -52,7 +62,7 @@ impl Recording {
         self.time_us = time_us;
         self.writer.time(time_us);
         self.writer.thread(ring);
-        Origin { ring, from_ns: time_us * 1000, until_ns: time_us * 1000 + 999 }
+        Origin { ring, from_ns: time_us * 1000, lane: None }
     }
 
     fn alloc(&mut self, time_us: u64, ring: u32, address: u64, size: u64, frames: &[u64]) {
@@ -64,6 +74,33 @@ impl Recording {
     fn free(&mut self, time_us: u64, ring: u32, address: u64) {
         let origin = self.at(time_us, ring);
         self.matcher.free(&mut self.writer, address, None, origin);
+        self.matcher.end_batch(origin.from_ns + 999);
+    }
+
+    /// A block of another memory, on a stream: of so many bytes, or freed.
+    fn device(
+        &mut self,
+        time_us: u64,
+        ring: u32,
+        (place, stream): (Place, u64),
+        address: u64,
+        size: Option<u64>,
+        frames: &[u64],
+    ) {
+        let Place { kind, device } = place;
+        let (lane, address) = self.lanes.of(&DeviceEvent { kind, device, address, stream, size, slot: 0 }).unwrap();
+        let origin = Origin { lane: Some(lane), ..self.at(time_us, ring) };
+        match size {
+            Some(size) => {
+                let stack = self.paths.intern(frames, 0);
+                let stack = self.paths.on_device(stack, place);
+                self.matcher.alloc(&mut self.writer, address, size, stack, origin);
+            }
+            None => {
+                self.matcher.free(&mut self.writer, address, None, origin);
+                self.matcher.end_batch(origin.from_ns + 999);
+            }
+        }
     }
 
     fn finish(mut self, lost: u64) -> Vec<u8> {
@@ -91,6 +128,11 @@ fn sample() -> Vec<u8> {
         }
     }
     recording.free(2100, 0, 0x5555_0000);
+    for n in 0..50 {
+        recording.device(2100, 0, (GPU, n % 3), 0x7000_0000_0000 + n * 64, Some(1 << 20), &[n % 5, 20, 30]);
+    }
+    recording.device(2100, 1, (GPU, 2), 0x7000_0000_0000, None, &[]);
+    recording.device(2100, 1, (SECOND_GPU, 2), 0x7000_0000_0040, None, &[]);
     recording.finish(0)
 }
 
@@ -141,13 +183,107 @@ fn the_peak_is_by_stack_what_was_in_use_when_most_was() {
     recording.free(50, 0, 0x2000);
     recording.alloc(60, 0, 0x4000, 200, &[1, 9]);
     let analysis = analysis(&recording.finish(0), Question::default());
-    assert_eq!((analysis.peak.count.bytes, analysis.peak.count.objects, analysis.peak.time_us), (800, 2, 40));
+    assert_eq!(
+        (analysis.host().peak.count.bytes, analysis.host().peak.count.objects, analysis.host().peak.time_us),
+        (800, 2, 40)
+    );
     let peaks: Vec<u64> = analysis.stacks.iter().map(|stack| stack.peak.bytes).collect();
     assert_eq!(peaks, [0, 0, 500, 300]);
-    assert_eq!((analysis.total.at_end.bytes, analysis.total.at_end.objects), (500, 2));
+    assert_eq!((analysis.host().total.at_end.bytes, analysis.host().total.at_end.objects), (500, 2));
     let at_peak = analysis.profile.at_peak().unwrap();
     assert_eq!(at_peak.totals().in_use.bytes, 800.0);
     assert_eq!(analysis.profile.totals().allocated.bytes, 1100.0);
+}
+
+#[test]
+fn the_memory_of_each_device_has_figures_of_its_own() {
+    let mut recording = Recording::new();
+    // All at one address, and from one stack.
+    recording.alloc(10, 0, 0x1000, 100, &[1, 9]);
+    recording.device(20, 0, (GPU, 7), 0x1000, Some(5000), &[1, 9]);
+    recording.device(20, 0, (SECOND_GPU, 7), 0x1000, Some(700), &[1, 9]);
+    recording.device(30, 1, (PINNED, 1 << 47), 0x1000, Some(64), &[2, 9]);
+    recording.device(40, 1, (GPU, 8), 0x1000, None, &[]);
+    recording.alloc(50, 0, 0x2000, 200, &[1, 9]);
+    recording.device(60, 0, (GPU, 8), 0x3000, Some(4000), &[]);
+    recording.device(70, 0, (GPU, 8), 0x9000, None, &[]);
+    recording.device(80, 0, (PINNED, 1 << 47), 0x1000, None, &[]);
+    let analysis = analysis(&recording.finish(0), Question::default());
+
+    let host = analysis.host();
+    assert_eq!((host.total.allocated.bytes, host.total.freed.objects, host.peak.count.bytes), (300, 0, 300));
+    assert_eq!((host.unknown_frees, host.streams.len()), (0, 0));
+    let places: Vec<Place> = analysis.devices().iter().map(|memory| memory.place).collect();
+    assert_eq!(places, [GPU, SECOND_GPU, PINNED]);
+    let [first, second, pinned] = analysis.devices() else { panic!() };
+    assert_eq!((first.total.allocated.bytes, first.total.at_end.bytes, first.unknown_frees), (9000, 4000, 1));
+    assert_eq!((first.peak.count.bytes, first.peak.time_us), (5000, 20));
+    assert_eq!(first.sizes.iter().map(|size| size.objects).sum::<u64>(), 2);
+    assert_eq!(first.lifetimes.iter().map(|lifetime| lifetime.objects).collect::<Vec<_>>(), [0, 0, 1]);
+    let streams: Vec<_> = first.streams.iter().map(|it| (it.handle, it.allocated.bytes, it.frees)).collect();
+    assert_eq!(streams, [(7, 5000, 0), (8, 4000, 2)]);
+    assert_eq!((first.threads[1].frees, first.threads[1].frees_of_others), (1, 1));
+    assert_eq!((second.total.at_end.bytes, second.peak.count.objects), (700, 1));
+    assert_eq!((pinned.total.freed.bytes, pinned.streams[0].handle), (64, 1 << 47));
+
+    let in_use = |memory| analysis.profile.totals_of(memory).in_use.bytes;
+    assert_eq!(in_use(Memory::Host), 300.0);
+    assert_eq!((in_use(Memory::Device(Some(0))), in_use(Memory::Device(Some(1)))), (4000.0, 700.0));
+    let at_peak = analysis.profile.at_peak().unwrap();
+    assert_eq!(at_peak.totals_of(Memory::Device(Some(0))).in_use.bytes, 5000.0);
+    assert_eq!(at_peak.totals_of(Memory::Pinned(None)).in_use.bytes, 64.0);
+
+    // No page of the host's heap has them.
+    assert_eq!((analysis.pages.pages, analysis.pages.unplaced), (1, 0));
+    let text = report::text(&analysis, 5);
+    for part in ["Device 0: 2 allocations of 8.79 KiB, 1 free", "Memory pinned for device 1\n=", "0x800000000000"] {
+        assert!(text.contains(part), "no {part} in\n{text}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&report::json(&analysis).unwrap()).unwrap();
+    assert_eq!((json["allocated"]["bytes"].as_u64(), json["sites"].as_array().unwrap().len()), (Some(300), 1));
+    let device = |at: usize, what: &str| json["devices"][at][what].clone();
+    assert_eq!(
+        (device(0, "kind"), device(2, "kind"), device(2, "device")),
+        ("device".into(), "pinned".into(), 1.into())
+    );
+    assert_eq!(device(0, "peak")["bytes"], 5000);
+    let sites = device(0, "sites");
+    assert_eq!(
+        sites.as_array().unwrap().iter().map(|site| site["allocated"]["bytes"].as_u64().unwrap()).sum::<u64>(),
+        9000
+    );
+}
+
+#[test]
+fn what_a_pool_of_a_device_allocates_on_the_host_does_not_make_a_block_of_the_device_last() {
+    let mut recording = Recording::new();
+    recording.device(10, 0, (GPU, 0), 0x1000, Some(100), &[1]);
+    recording.alloc(11, 0, 0x1000, 50, &[1]);
+    recording.device(12, 0, (GPU, 0), 0x1000, None, &[]);
+    let analysis = analysis(&recording.finish(0), Question::default());
+    assert_eq!(analysis.devices()[0].total.temporary.bytes, 100);
+}
+
+#[test]
+fn a_recording_of_the_version_before_is_read_and_gone_on_with() {
+    // 1,000 blocks that are freed, 40 that are not, and one of the loader's.
+    let old = include_bytes!("../data/version-2.rec");
+    let figures = |bytes: &[u8]| {
+        let analysis = analysis(bytes, Question::default());
+        let total = analysis.host().total;
+        assert!(analysis.devices().is_empty() && analysis.tail == Tail::Finished, "{:?}", analysis.tail);
+        (
+            total.allocated.objects,
+            total.freed.objects,
+            analysis.host().parts[0].at_end.bytes,
+            analysis.host().parts.len(),
+        )
+    };
+    assert_eq!(figures(old), (1041, 1001, 40 << 10, 1));
+    let gone_on = appended(old, |part| part.alloc(1, 0, 0x1000, 64, &[1, 20, 30]));
+    assert_eq!(figures(&gone_on), (1042, 1001, 40 << 10, 2));
+    let (_folder, path) = saved(&[&old[..8], &[9, 0, 0, 0], &old[12..]].concat());
+    assert!(matches!(RecordingReader::open(&path), Err(RecordingError::Version { found: 9, .. })));
 }
 
 #[test]
@@ -180,7 +316,7 @@ fn growth_is_between_two_times_and_nothing_after_the_second_counts() {
     let analysis = analysis(&recording.finish(0), question);
     let in_use: Vec<[u64; 2]> = analysis.stacks.iter().map(|s| [s.at_start.bytes, s.at_end.bytes]).collect();
     assert_eq!(in_use, [[0, 0], [100, 0], [0, 200]]);
-    assert_eq!(analysis.total.allocated.objects, 2);
+    assert_eq!(analysis.host().total.allocated.objects, 2);
 }
 
 #[test]
@@ -194,8 +330,8 @@ fn lifetimes_and_sizes_are_counted_by_powers() {
     let objects = |list: &[poolscope_profiler::recording::analysis::Count]| {
         list.iter().map(|count| count.objects).collect::<Vec<u64>>()
     };
-    assert_eq!(objects(&analysis.sizes), [0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 1]);
-    assert_eq!(objects(&analysis.lifetimes), [1, 1, 0, 2]);
+    assert_eq!(objects(&analysis.host().sizes), [0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(objects(&analysis.host().lifetimes), [1, 1, 0, 2]);
 }
 
 #[test]
@@ -218,7 +354,7 @@ fn frees_that_come_before_their_allocation_are_matched_and_those_that_stay_alone
     let early = recording.at(10, 1);
     recording.matcher.free(&mut recording.writer, 0x1000, None, early);
     // In a batch that began before the free's ended.
-    let origin = Origin { ring: 0, from_ns: early.from_ns - 1, until_ns: early.until_ns };
+    let origin = Origin { ring: 0, from_ns: early.from_ns - 1, ..early };
     let stack = recording.paths.intern(&[1], 0);
     recording.matcher.alloc(&mut recording.writer, 0x1000, 50, stack, origin);
     recording.free(20, 0, 0x2000);
@@ -226,8 +362,8 @@ fn frees_that_come_before_their_allocation_are_matched_and_those_that_stay_alone
     recording.alloc(30, 0, 0x3000, 70, &[2]);
     recording.alloc(40, 0, 0x3000, 80, &[2]);
     let analysis = analysis(&recording.finish(3), Question::default());
-    assert_eq!((analysis.unknown_frees, analysis.lost_frees), (1, 1));
-    assert_eq!((analysis.total.at_end.objects, analysis.total.at_end.bytes), (1, 80));
+    assert_eq!((analysis.host().unknown_frees, analysis.host().lost_frees), (1, 1));
+    assert_eq!((analysis.host().total.at_end.objects, analysis.host().total.at_end.bytes), (1, 80));
     assert!(analysis.cautions()[0].contains("lost of thread 101: 3 allocations"), "{:?}", analysis.cautions());
 }
 
@@ -239,13 +375,13 @@ fn more_frees_may_wait_in_vain_than_a_block_holds() {
         recording.free(0, 0, 0x1000 + n * 16);
     }
     let analysis = analysis(&recording.finish(0), Question::default());
-    assert_eq!(analysis.unknown_frees, frees);
+    assert_eq!(analysis.host().unknown_frees, frees);
 }
 
 #[test]
 fn a_recording_that_was_cut_off_is_read_up_to_there() {
     let whole = sample();
-    let events = analysis(&whole, Question::default()).total.allocated.objects;
+    let events = analysis(&whole, Question::default()).host().total.allocated.objects;
     assert_eq!(events, 2000);
     let mut seen = std::collections::BTreeSet::new();
     for len in (0..whole.len()).step_by(7) {
@@ -253,7 +389,7 @@ fn a_recording_that_was_cut_off_is_read_up_to_there() {
         let Ok(analysis) = analysed(&path, Question::default()) else { continue };
         assert_ne!(analysis.tail, Tail::Finished, "{len} bytes");
         assert!(!analysis.cautions().is_empty());
-        seen.insert(analysis.total.allocated.objects);
+        seen.insert(analysis.host().total.allocated.objects);
     }
     assert_eq!(seen, [0, 2000].into());
 }
@@ -262,25 +398,33 @@ fn a_recording_that_was_cut_off_is_read_up_to_there() {
 fn parts_have_numbers_of_their_own_and_times_go_on() {
     let one = analysis(&sample(), Question::default());
     let both = analysis(&sample_of_two_parts(), Question::default());
-    assert_eq!((both.total.allocated.objects, both.total.freed.objects), (2002, one.total.freed.objects + 1));
-    assert_eq!((both.total.at_end.objects, both.total.at_end.bytes), (1, 1000), "the first part's blocks are gone");
+    assert_eq!(
+        (both.host().total.allocated.objects, both.host().total.freed.objects),
+        (2002, one.host().total.freed.objects + 1)
+    );
+    assert_eq!(
+        (both.host().total.at_end.objects, both.host().total.at_end.bytes),
+        (1, 1000),
+        "the first part's blocks are gone"
+    );
     assert_eq!((both.end_us, both.session.pid), (one.end_us + 30, 78));
-    assert_eq!(both.peak.count, one.peak.count);
-    let parts: Vec<_> = both.parts.iter().map(|part| (part.session.pid, part.session.begins_us, part.end_us)).collect();
+    assert_eq!(both.host().peak.count, one.host().peak.count);
+    let parts: Vec<_> =
+        both.host().parts.iter().map(|part| (part.session.pid, part.session.begins_us, part.end_us)).collect();
     assert_eq!(parts, [(77, 0, 2100), (78, 2100, 2130)]);
-    let second = &both.parts[1];
+    let second = &both.host().parts[1];
     assert_eq!((second.allocated.bytes, second.frees, second.peak.bytes, second.at_end.bytes), (6000, 1, 6000, 1000));
     // Addresses of no module are another process's generated code in each part.
     assert_eq!(both.profile.sites.len(), one.profile.sites.len() + 2);
     let threads: Vec<_> = both.summary.threads.iter().map(|thread| (thread.tid, thread.ring)).collect();
     assert_eq!(threads, [(100, 0), (101, 1), (100, 1), (101, 2)]);
-    assert_eq!(both.threads[2].allocated.bytes + both.threads[3].allocated.bytes, 6000);
+    assert_eq!(both.host().threads[2].allocated.bytes + both.host().threads[3].allocated.bytes, 6000);
     assert_eq!(both.tail, Tail::Finished);
 
     // Up to a time in the first part there is no other.
     let before = analysis(&sample_of_two_parts(), Question { to_us: 1000, ..Question::default() });
-    assert_eq!((before.parts.len(), before.session.pid), (1, 77));
-    assert!(before.total.at_end.objects > 600);
+    assert_eq!((before.host().parts.len(), before.session.pid), (1, 77));
+    assert!(before.host().total.at_end.objects > 600);
 }
 
 #[test]
@@ -297,7 +441,7 @@ fn a_recording_is_gone_on_with_after_its_last_whole_block() {
         offsets.insert(end.offset);
         let gone_on = appended(&whole[..len], |part| part.alloc(1, 0, 0x1000, 64, &[1, 20, 30]));
         let analysis = analysis(&gone_on, Question::default());
-        assert!(analysis.tail == Tail::Finished && analysis.total.at_end.bytes == 64, "{len} bytes");
+        assert!(analysis.tail == Tail::Finished && analysis.host().total.at_end.bytes == 64, "{len} bytes");
     }
     let starts: Vec<u64> = finished.index[1..].iter().map(|(offset, _)| *offset).chain([finished.offset]).collect();
     assert!(offsets.iter().eq(&starts), "{offsets:?}");

@@ -2,7 +2,7 @@
 
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::suppressions::Suppressions;
-use poolscope_profiler::{Metric, Profile, ProfileBuilder, report};
+use poolscope_profiler::{Profile, ProfileBuilder, report};
 use poolscope_wire::flags;
 
 use crate::profiles::snapshot;
@@ -46,9 +46,8 @@ fn finished() -> Segment {
 #[test]
 fn the_table_of_call_sites() {
     let (_, profile) = named(&sample());
-    insta::assert_snapshot!("top", report::top_text(&profile, Metric::InUseBytes, 2));
-    insta::assert_snapshot!("top_objects", report::top_text(&profile, Metric::AllocatedObjects, 10));
-    insta::assert_snapshot!("top_of_nothing", report::top_text(&Profile::default(), Metric::InUseBytes, 10));
+    insta::assert_snapshot!("top", report::sites_text(&profile, 2));
+    insta::assert_snapshot!("top_of_nothing", report::sites_text(&Profile::default(), 10));
 }
 
 #[test]

@@ -160,7 +160,7 @@ impl Segment {
         for (at, counter) in record.counters.iter_mut().enumerate().take(DEVICE_COUNTERS.len()) {
             *counter = (at as u64 + 1) << 20;
         }
-        record.counters[DeviceCounter::Fragmentation as usize] = 0;
+        record.counters[DeviceCounter::FragmentationBytes as usize] = 0;
         self.devices.push((record, cells.to_vec()));
         &mut self.devices.last_mut().expect("was just pushed").0
     }

@@ -1,10 +1,11 @@
 //! Names for addresses, with real programs that a compiler makes here.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use poolscope_profiler::snapshot::{Module, ProcessInfo, ProcessState};
+use poolscope_profiler::snapshot::{Module, ProcessInfo, ProcessState, file_number};
 use poolscope_profiler::symbolize::{SymbolCache, SymbolWarning};
 use poolscope_profiler::{Frame, ProfileBuilder, SegmentReader};
 
@@ -83,7 +84,12 @@ impl Program {
     }
 
     fn module(&self) -> Module {
+        let number = || {
+            let file = std::fs::metadata(&self.path).expect("is there");
+            file_number(file.ino(), file.len(), (file.mtime(), file.mtime_nsec() as u64))
+        };
         Module {
+            file: if self.build_id.is_empty() { number() } else { 0 },
             start: BIAS,
             end: BIAS + 0x10_0000,
             load_bias: BIAS,
@@ -196,16 +202,22 @@ fn a_file_that_was_rebuilt_gives_no_names_and_one_warning() {
 }
 
 #[test]
-fn a_file_without_a_build_id_must_be_older_than_the_process() {
+fn a_file_without_a_build_id_must_be_the_very_one_that_was_loaded() {
     let program = Program::compile(&["-g", "-Wl,--build-id=none"]);
     assert_eq!(program.build_id, [0u8; 0]);
     let address = program.return_address_in("hold_memory");
     assert_eq!(names(&frames(&program.module(), address).0), ["grab", "hold_memory"]);
 
-    let mut symbols = SymbolCache::new();
-    let process = ProcessInfo { start_realtime_ns: 1_000_000_000, ..dead_process() };
-    assert!(symbols.frames(&process, &program.module(), BIAS + address - 1)[0].is_placeholder());
-    assert_eq!(symbols.take_warnings().len(), 1);
+    let loaded = program.module();
+    let touched = SystemTime::now() - std::time::Duration::from_secs(3600);
+    std::fs::File::open(&program.path).and_then(|file| file.set_modified(touched)).expect("is made older");
+    for (module, why) in [
+        (loaded, "it is another file, or was written to"),
+        (Module { file: 0, ..program.module() }, "for all that is known"),
+    ] {
+        let (frames, warnings) = frames(&module, address);
+        assert!(frames[0].is_placeholder() && warnings[0].to_string().contains(why), "{frames:?} {warnings:?}");
+    }
 }
 
 #[test]
@@ -223,6 +235,9 @@ fn a_missing_file_and_one_that_is_no_elf_give_a_warning_each() {
         assert!(found[0].is_placeholder());
         assert_eq!(warnings.len(), 1, "{contents:?}");
     }
+    module.path = "./libfoo.so".to_owned();
+    let (_, warnings) = frames(&module, 0x100);
+    assert!(matches!(warnings.as_slice(), [SymbolWarning::Relative { .. }]), "{warnings:?}");
     for path in ["[vdso]", "", "/dev/zero", "/tmp"] {
         module.path = path.to_owned();
         assert!(frames(&module, 0x100).0[0].is_placeholder());

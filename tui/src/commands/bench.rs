@@ -7,10 +7,12 @@ use std::sync::Arc;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand};
 use color_eyre::eyre::Result;
-use poolscope_gpu::policies::{self, Trial};
-use poolscope_gpu::{Config, Cuda, Device, Simulated, Stream, Trace};
+use poolscope_gpu::{Config, Cuda, Device, Simulated, Stream};
+use poolscope_profiler::recording::reader::RecordingReader;
+use poolscope_replay::{Trace, Trial, policies};
 use serde::Serialize;
 
+use super::gpu_trace;
 use crate::dashboard::format;
 use crate::failure::Failure;
 use crate::sink;
@@ -33,16 +35,20 @@ enum What {
 
 /// Replay a trace of device memory on placement policies
 ///
-/// A trace has one operation a line, `+ ID SIZE STREAM` or `- ID`, plain or packed by gzip; SIZE is in bytes. The first pass is
-/// cold: the policy has no memory then. Of the passes after it the later half count as warm: times are
-/// their median, what the driver does their mean.
+/// A trace has one operation a line, `+ ID SIZE STREAM` or `- ID`, plain or packed by gzip; SIZE is in bytes. A
+/// recording is one as well. The first pass is cold: the policy has no memory then. Of the passes after it the later
+/// half count as warm: times are their median, what the driver does their mean.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  poolscope bench gpu --trace model.trace.gz\n  \
+    poolscope bench gpu --trace model.rec --of-device 1\n  \
     poolscope bench gpu --trace model.trace.gz --policy tiered,async --device 0 --json | jq .policies[].peak_reserved")]
 struct Gpu {
-    /// The recorded trace
+    /// The recorded trace, or a recording of `poolscope record`
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
+    /// Of a recording: the device whose memory is replayed; to be named if it has several
+    #[arg(long, value_name = "N")]
+    of_device: Option<u32>,
     /// The policies, by name
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_values = policies::NAMES,
           value_parser = known_policies())]
@@ -167,9 +173,15 @@ impl Bench {
     }
 }
 
-/// Reads a trace, or says in words for people why it can't.
-pub(crate) fn open_trace(path: &std::path::Path) -> Result<Trace> {
-    let trace = Trace::open(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+/// Reads a trace, or what a recording says of a device's memory; or says in words for people why it can't.
+pub(crate) fn open_trace(path: &std::path::Path, of_device: Option<u32>) -> Result<Trace> {
+    let trace = if RecordingReader::is_recording(path) {
+        gpu_trace::read(path, of_device)?
+    } else if of_device.is_some() {
+        return Err(Failure::usage("--of-device is for recordings: a trace is of one device").into());
+    } else {
+        Trace::open(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
+    };
     if trace.is_empty() {
         return Err(Failure::usage(format!("{}: the trace has no operation", path.display())).into());
     }
@@ -178,7 +190,7 @@ pub(crate) fn open_trace(path: &std::path::Path) -> Result<Trace> {
 
 impl Gpu {
     fn run(self) -> Result<u8> {
-        let trace = open_trace(&self.trace)?;
+        let trace = open_trace(&self.trace, self.of_device)?;
         let report = match self.device {
             Place::Simulated => {
                 let memory = self.memory.unwrap_or(MEMORY);

@@ -3,17 +3,18 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
-use poolscope_profiler::SegmentReader;
 use poolscope_profiler::discovery::{self, SegmentEntry};
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::snapshot::ProcessState;
 use poolscope_profiler::suppressions::Suppressions;
+use poolscope_profiler::{ReadError, SegmentReader};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
@@ -29,15 +30,21 @@ use crate::sink;
 
 /// The exit code for leaks, as LeakSanitizer has it.
 const LEAKED: u8 = 23;
+/// The exit code where nothing is known to have leaked, and not everything could be checked.
+const NOT_CHECKED: u8 = 24;
 
 /// Run a program with every allocation recorded, and report what it never freed, by stack
 ///
-/// The program keeps its standard input, output and error; the report follows on standard error, or as JSON on
-/// standard output. The exit code is 23 if anything leaked, whatever the program's own code was, and the program's
-/// own code if nothing did (128 and the signal's number if one killed it).
+/// The program keeps its standard input, output and error, and the report follows on standard error. With --json the
+/// report goes to standard output by itself, and what the program writes there to standard error; with --output the
+/// program keeps both.
 ///
-/// Processes that the program started count as well, if they ended by exit. One that was killed, or that left by
-/// _exit, had no end at which its blocks could be called leaks; the report names it.
+/// The exit code is 23 if anything leaked, 24 if nothing is known to have leaked but not everything could be checked,
+/// and the program's own code otherwise.
+///
+/// Processes that the program started count as well. One that was killed, or that left by a system call of its own or
+/// by quick_exit, had no end at which its blocks could be called leaks: it could not be checked. The report names it,
+/// and says why. So it is with one whose records found no room, and with a program that never ran on the pool.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  poolscope check --suppressions leaks.supp -- ./run_tests\n\n\
     A file of suppressions has lines leak:PATTERN, matched against functions, files and modules.")]
@@ -66,14 +73,23 @@ impl Check {
         let folder = Folder::new()?;
         let mut command = preload::command(&self.command, &library, Some(1));
         command.env("POOLSCOPE_KEEP", "1").env(discovery::DIR_VARIABLE, &folder.0);
+        let to_standard_output = self.output.as_ref().map_or(self.json, |path| path == Path::new("-"));
+        if to_standard_output {
+            command.stdout(std::io::stderr().as_fd().try_clone_to_owned()?);
+        }
         let (pid, ended) = run_to_end(&mut command)?;
 
-        let processes = judge_all(&folder.0, pid, &suppressions)?;
-        if processes.is_empty() {
+        let Judged { processes, unreadable } = judge_all(&folder.0, pid, &suppressions)?;
+        if processes.is_empty() && unreadable.is_empty() {
             return Err(not_on_pool(&self.command[0].to_string_lossy(), ended).into());
         }
         let leaked = processes.iter().any(Process::has_leaks);
-        let code = if leaked { LEAKED } else { exit_code(ended) };
+        let in_doubt = !unreadable.is_empty() || processes.iter().any(|process| process.doubt().is_some());
+        let code = match (leaked, in_doubt) {
+            (true, _) => LEAKED,
+            (false, true) => NOT_CHECKED,
+            (false, false) => exit_code(ended),
+        };
         let report = if self.json { to_json(&processes, ended, leaked, code)? } else { to_text(&processes, ended) };
         match (&self.output, self.json) {
             (Some(path), _) => sink::write(path, |out| out.write_all(report.as_bytes()))?,
@@ -152,14 +168,31 @@ impl Process {
         matches!(&self.verdict, Verdict::Judged(report) if report.has_leaks())
     }
 
+    /// Why leaks of it may be missing from the report.
+    fn doubt(&self) -> Option<&str> {
+        match &self.verdict {
+            Verdict::NotJudged(why) => Some(why),
+            Verdict::Judged(report) if report.missed > 0 => Some("not all its blocks found room in the records"),
+            Verdict::Judged(report) if !report.exact => Some("it turned the recording of every allocation off"),
+            Verdict::Judged(_) => None,
+        }
+    }
+
     fn command(&self) -> String {
         let args = &self.entry.args;
         printable(&if args.is_empty() { self.entry.exe.clone() } else { args.join(" ") })
     }
 }
 
+/// What came of a run.
+struct Judged {
+    processes: Vec<Process>,
+    /// Segments that could not be read.
+    unreadable: Vec<ReadError>,
+}
+
 /// The last image of each process, the program's own first.
-fn judge_all(folder: &Path, own: u32, suppressions: &Suppressions) -> Result<Vec<Process>> {
+fn judge_all(folder: &Path, own: u32, suppressions: &Suppressions) -> Result<Judged> {
     let listing = discovery::list_in(folder).map_err(|e| Failure::usage(e.to_string()))?;
     for error in &listing.unreadable {
         sink::say(&format!("{error}"));
@@ -173,7 +206,8 @@ fn judge_all(folder: &Path, own: u32, suppressions: &Suppressions) -> Result<Vec
         }
     }
     last.sort_by_key(|e| (e.pid != own, e.start_realtime_ns));
-    Ok(last.into_iter().map(|entry| Process { verdict: judge(&entry, suppressions), entry }).collect())
+    let processes = last.into_iter().map(|entry| Process { verdict: judge(&entry, suppressions), entry }).collect();
+    Ok(Judged { processes, unreadable: listing.unreadable })
 }
 
 fn judge(entry: &SegmentEntry, suppressions: &Suppressions) -> Verdict {
@@ -185,10 +219,16 @@ fn judge(entry: &SegmentEntry, suppressions: &Suppressions) -> Verdict {
     match snapshot.process.state {
         ProcessState::Exited => {}
         ProcessState::Running => return Verdict::NotJudged("it still runs".into()),
-        ProcessState::Killed => return Verdict::NotJudged("it was killed, or left by _exit".into()),
+        ProcessState::Killed => {
+            return Verdict::NotJudged(
+                "it was killed, or left by quick_exit or by a system call of its own: it had no end at which its blocks \
+                 could be called leaks"
+                    .into(),
+            );
+        }
     }
     if snapshot.process.forked {
-        // Blocks from before the fork are its parent's to free.
+        // Blocks from before the fork are its parent's to free. Those of its own are none older than its segment.
         let start = snapshot.process.start_monotonic_ns;
         snapshot.live.retain(|block| block.time_ns >= start);
     }
@@ -197,11 +237,12 @@ fn judge(entry: &SegmentEntry, suppressions: &Suppressions) -> Verdict {
 }
 
 fn not_on_pool(name: &str, ended: Ended) -> Failure {
-    Failure::usage(format!(
+    let message = format!(
         "{name} {}, but did not run on the pool, so nothing can be said about leaks: it is statically linked, setuid \
          or setgid, or it cleared LD_PRELOAD. POOLSCOPE_VERBOSE=1 says more if the library was loaded.",
         ended_word(ended)
-    ))
+    );
+    Failure::new(NOT_CHECKED, message)
 }
 
 fn to_text(processes: &[Process], ended: Ended) -> String {
@@ -209,19 +250,15 @@ fn to_text(processes: &[Process], ended: Ended) -> String {
     let clean = processes.iter().filter(|p| matches!(&p.verdict, Verdict::Judged(r) if !r.has_leaks())).count();
     for (i, process) in processes.iter().enumerate() {
         // Of children only what has something to say is shown.
-        match &process.verdict {
-            Verdict::Judged(report) if i == 0 || report.has_leaks() => {
-                out += &format!("\npoolscope check: {} (pid {})\n", process.command(), process.entry.pid);
-                out += &report.to_text();
-            }
-            Verdict::Judged(_) => {}
-            Verdict::NotJudged(why) => {
-                out += &format!(
-                    "\npoolscope check: {} (pid {})\nNot judged: {why}.\n",
-                    process.command(),
-                    process.entry.pid
-                );
-            }
+        if i > 0 && !process.has_leaks() && process.doubt().is_none() {
+            continue;
+        }
+        out += &format!("\npoolscope check: {} (pid {})\n", process.command(), process.entry.pid);
+        if let Verdict::Judged(report) = &process.verdict {
+            out += &report.to_text();
+        }
+        if let Some(why) = process.doubt() {
+            out += &format!("Could not be checked: {why}.\n");
         }
     }
     if processes.len() > 1 {
@@ -236,16 +273,16 @@ fn to_text(processes: &[Process], ended: Ended) -> String {
 fn to_json(processes: &[Process], ended: Ended, leaked: bool, code: u8) -> Result<String> {
     let mut list = Vec::new();
     for process in processes {
-        let (report, not_judged) = match &process.verdict {
-            Verdict::Judged(report) => (serde_json::from_str(&report.to_json()?)?, Value::Null),
-            Verdict::NotJudged(why) => (Value::Null, json!(why)),
+        let report = match &process.verdict {
+            Verdict::Judged(report) => serde_json::from_str(&report.to_json()?)?,
+            Verdict::NotJudged(_) => Value::Null,
         };
         list.push(json!({
             "pid": process.entry.pid,
             "exe": process.entry.exe,
             "args": process.entry.args,
             "forked": process.entry.forked,
-            "not_judged": not_judged,
+            "not_checked": process.doubt(),
             "report": report,
         }));
     }

@@ -48,7 +48,7 @@ pub(crate) struct Diff {
 impl Diff {
     pub(crate) fn run(self) -> Result<u8> {
         let (before, after) = (target::load(&self.before)?, target::load(&self.after)?);
-        let memory = self.memory.memory(&after.profile)?;
+        let memory = self.memory.named(&after.profile)?;
         let metric = self.metric.metric();
         if let Some(path) = &self.pprof {
             let (before, after) = (self.memory.part(before.profile.clone())?, self.memory.part(after.profile.clone())?);

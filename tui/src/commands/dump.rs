@@ -8,7 +8,7 @@ use clap::Args;
 use color_eyre::eyre::Result;
 use poolscope_profiler::difference::Difference;
 use poolscope_profiler::pprof::{self, PprofWriter};
-use poolscope_profiler::{Metric, Profile, SegmentReader};
+use poolscope_profiler::{Metric, Profile, SegmentReader, Site};
 
 use crate::failure::Failure;
 use crate::metric::MemoryArgs;
@@ -49,7 +49,9 @@ impl Dump {
         if self.seconds.is_none() && !self.python && !target::is_recording(&self.target) {
             return self.run_in_parts();
         }
-        let profile = self.shown(self.profile()?)?;
+        let profile = self.profile()?;
+        self.memory.memory(&profile)?;
+        let profile = self.shown(profile)?;
         sink::write(&self.output, |out| pprof::write_pprof(&profile, self.metric(), out))?;
         Ok(0)
     }
@@ -66,6 +68,12 @@ impl Dump {
             if !kinds.contains(&stack.kind) && self.memory.has(stack.kind, stack.device)? {
                 kinds.push(stack.kind);
             }
+        }
+        if kinds.is_empty() {
+            // Says what there is instead, if other memory was asked for.
+            let places =
+                outline.stacks().iter().map(|stack| Site { kind: stack.kind, device: stack.device, ..Site::default() });
+            self.memory.memory(&Profile { sites: places.collect(), ..Profile::default() })?;
         }
         let count = outline.stacks().len();
         let mut part = |from: usize| -> Result<Profile> {

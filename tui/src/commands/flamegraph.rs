@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use color_eyre::eyre::Result;
 use poolscope_profiler::difference::Difference;
-use poolscope_profiler::leaks::LeakReport;
+use poolscope_profiler::leaks::{Claim, LeakReport};
 use poolscope_profiler::suppressions::Suppressions;
 use poolscope_profiler::{Memory, Profile, differential, flamegraph};
 
@@ -16,10 +16,10 @@ use crate::target::{self, Loaded};
 
 /// Write a flamegraph as SVG
 ///
-/// The widths show what is in use now, or with --metric what was allocated since the start; with --peak what was in use when
-/// the process had most in use (of host memory, or of the device that is asked for), and with --leaked what a process that has
-/// ended never freed. A process writes its peak down when its memory falls by then: it is lower than the true one by 3% at most,
-/// beside the error of the samples.
+/// The widths show what is in use now, or with --metric what was allocated since the start; with --peak what was in use
+/// when the process had most in use (of host memory, or of the device that is asked for), and with --leaked what a
+/// process that has ended never freed. A process writes its peak down when its memory falls by then: it is lower than
+/// the true one by 3% at most, beside the error of the samples.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  poolscope flamegraph 1234 -o heap.svg --metric alloc_space\n  \
     poolscope flamegraph 1234 -o peak.svg --peak\n  \
@@ -40,7 +40,8 @@ pub(crate) struct Flamegraph {
     /// Show what was in use at the peak
     #[arg(long, conflicts_with_all = ["leaked", "base"])]
     peak: bool,
-    /// Show what was never freed: for a process that has ended and left its segment
+    /// Show what was never freed, of a process that has ended and left its segment or a recording; of one that was
+    /// killed, what it had in use
     #[arg(long, conflicts_with = "base")]
     leaked: bool,
     /// Leave out the interpreter's frames where Python's functions are (CPython since 3.12, started with -X perf)
@@ -80,7 +81,7 @@ impl Flamegraph {
 
     /// The profile to draw, and of what it is.
     fn shown(&self, loaded: Loaded, memory: Memory) -> Result<(Profile, String), Failure> {
-        let Loaded { profile, label, running } = loaded;
+        let Loaded { profile, label, claim } = loaded;
         if self.peak {
             let unknown =
                 || Failure::usage(format!("{label} does not say when most was in use: name a process or a segment"));
@@ -88,12 +89,19 @@ impl Flamegraph {
             return Ok((at_peak, format!("{label} {when}")));
         }
         if self.leaked {
-            if running {
-                return Err(Failure::usage(format!(
-                    "{label} still runs, and may free what it has: leave --leaked out"
-                )));
-            }
-            return Ok((LeakReport::leaked(&profile, &Suppressions::defaults()), format!("{label}: never freed")));
+            let what = match claim {
+                Some(Claim::Leaked) => "never freed",
+                Some(Claim::WasInUse) => "in use at its end, leaked or not",
+                Some(Claim::InUse) => {
+                    let message = format!("{label} still runs, and may free what it has: leave --leaked out");
+                    return Err(Failure::usage(message));
+                }
+                None => {
+                    let message = format!("{label} does not say whether the process has ended: leave --leaked out");
+                    return Err(Failure::usage(message));
+                }
+            };
+            return Ok((LeakReport::leaked(&profile, &Suppressions::defaults()), format!("{label}, {what}")));
         }
         Ok((profile, label))
     }

@@ -118,10 +118,12 @@ fn abandoned_traces(folder: &Path) -> Result<Vec<PathBuf>> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
         let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else { return false };
         let mut magic = [0; TRACE_MAGIC.len()];
-        !segment.exists()
-            && file.read_exact_at(&mut magic, 0).is_ok()
-            && magic == TRACE_MAGIC
-            && is_open_for_writing(&file).is_ok_and(|open| !open)
+        let is_trace = match file.metadata() {
+            // For this one there was no room, or it was cut off.
+            Ok(metadata) if metadata.len() == 0 => metadata.is_file(),
+            _ => file.read_exact_at(&mut magic, 0).is_ok() && (magic == TRACE_MAGIC || magic == [0; TRACE_MAGIC.len()]),
+        };
+        !segment.exists() && is_trace && is_open_for_writing(&file).is_ok_and(|open| !open)
     };
     Ok(entries.flatten().map(|entry| entry.path()).filter(is_abandoned).collect())
 }
@@ -135,12 +137,22 @@ fn judge(path: &Path, older_than: Duration) -> io::Result<Verdict> {
         other => other?,
     };
     let metadata = file.metadata()?;
+    // SAFETY: geteuid only reads the process's credentials.
+    let is_ours = metadata.uid() == unsafe { libc::geteuid() };
+    let age = SystemTime::now().duration_since(metadata.modified()?).unwrap_or_default();
+    if metadata.is_file() && metadata.len() == 0 && is_ours {
+        // For this one there was no room, or it was cut off.
+        return Ok(match is_open_for_writing(&file)? {
+            true => Verdict::InUse,
+            false if age < older_than => Verdict::Young,
+            false => Verdict::Remove { what: "empty".to_owned(), bytes: 0, inode: metadata.ino() },
+        });
+    }
     let mut magic = [0; MAGIC.len()];
     if !metadata.is_file() || file.read_exact_at(&mut magic, 0).is_err() || magic != MAGIC {
         return Ok(Verdict::Keep("it is no segment, or one that was never finished".into()));
     }
-    // SAFETY: geteuid only reads the process's credentials.
-    if metadata.uid() != unsafe { libc::geteuid() } {
+    if !is_ours {
         return Ok(Verdict::Keep(format!("it belongs to user {}", metadata.uid())));
     }
     // A segment of another version has no state that can be read here; the kernel's word is enough.
@@ -165,7 +177,6 @@ fn judge(path: &Path, older_than: Duration) -> io::Result<Verdict> {
             )));
         }
     }
-    let age = SystemTime::now().duration_since(metadata.modified()?).unwrap_or_default();
     if age < older_than {
         return Ok(Verdict::Young);
     }

@@ -1,4 +1,4 @@
-//! `poolscope leaks`: what a dead process never freed.
+//! `poolscope leaks`: what a dead process never freed, and what a living one has in use.
 
 use std::path::PathBuf;
 
@@ -13,10 +13,11 @@ use crate::failure::Failure;
 use crate::metric::MemoryArgs;
 use crate::{sink, target};
 
-/// Report what a process that has ended never freed, by stack
+/// Report what a process that has ended never freed, or what one that runs has in use, by stack
 ///
 /// A process leaves its segment if it was killed, or with POOLSCOPE_KEEP=1. What a killed one had in use it did not
-/// leak: it had no end at which it could free it. From samples the figures are estimates; `poolscope check` runs a
+/// leak: it had no end at which it could free it. Of one that runs nobody knows yet what it will free: what it has in
+/// use stands there with its age, the oldest first. From samples the figures are estimates; `poolscope check` runs a
 /// program with every allocation recorded.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  POOLSCOPE_KEEP=1 poolscope run --headless -- ./server; poolscope leaks 1234")]
@@ -44,13 +45,10 @@ impl Leaks {
         let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
         let snapshot = SegmentReader::open(&entry.path).map_err(fail)?.snapshot().map_err(fail)?;
         match snapshot.process.state {
-            ProcessState::Running => {
-                return Err(Failure::usage(format!(
-                    "process {} still runs, and may free what it has: poolscope top shows what that is",
-                    entry.pid
-                ))
-                .into());
-            }
+            ProcessState::Running => sink::say(&format!(
+                "process {} runs, and may free what it has: what follows is in use now, leaked or not, the oldest first",
+                entry.pid
+            )),
             ProcessState::Killed => sink::say(&format!(
                 "process {} did not end by exit: what follows was in use when it ended, leaked or not",
                 entry.pid
@@ -62,6 +60,7 @@ impl Leaks {
         for warning in builder.take_warnings() {
             sink::say(&format!("{warning}"));
         }
+        self.memory.memory(&profile)?;
         let profile = self.memory.part(profile)?;
         let report = LeakReport::new(&snapshot, &profile, &suppressions);
         sink::print(&if self.json { report.to_json()? + "\n" } else { report.to_text() })?;

@@ -7,6 +7,7 @@ use clap::Args;
 use color_eyre::eyre::Result;
 use poolscope_profiler::discovery::{self, SegmentEntry};
 use poolscope_profiler::ending::{Ending, KernelLog};
+use poolscope_profiler::figures;
 use poolscope_profiler::snapshot::ProcessState;
 use poolscope_profiler::{Memory, SegmentReader, Snapshot};
 use serde_json::json;
@@ -20,7 +21,8 @@ use crate::sink;
 /// STATE of a dead process: exited (by exit, with POOLSCOPE_KEEP=1), replaced (by exec), rebooted (the machine was
 /// started again since), oom (the kernel killed it for want of memory), fault (a signal that it did not handle), gone
 /// (killed, aborted or left by _exit; nobody says). What the kernel did is read from its log, which users other than
-/// root may read where kernel.dmesg_restrict is 0. ENDED is how long ago; <3m means that it lived until 3 minutes ago
+/// root may read where kernel.dmesg_restrict is 0. PERIOD is exact where every allocation is recorded, and too low
+/// where some of these were lost, so that LIVE is. ENDED is how long ago; <3m means that it lived until 3 minutes ago
 /// at least.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  poolscope list --json | jq '.processes[] | select(.state == \"running\") | .pid'")]
@@ -72,8 +74,8 @@ impl Row {
     fn ended(&self) -> String {
         match (&self.ending, self.ended_realtime_ns()) {
             (None, _) => "-".to_owned(),
-            (Some(_), Some(at)) => format::duration(self.since(at)),
-            (Some(_), None) => format!("<{}", format::duration(self.since(self.alive_realtime_ns()))),
+            (Some(_), Some(at)) => figures::duration(self.since(at)),
+            (Some(_), None) => format!("<{}", figures::duration(self.since(self.alive_realtime_ns()))),
         }
     }
 
@@ -84,6 +86,11 @@ impl Row {
     fn live_bytes(&self, memory: Memory) -> Option<f64> {
         let of = |s: &Snapshot| s.live.iter().filter(|b| memory.has(b.kind, b.device)).map(|b| b.amount().bytes).sum();
         self.snapshot.as_ref().map(of)
+    }
+
+    /// Samples that the segment could not hold: LIVE misses them.
+    fn lost(&self) -> u64 {
+        self.snapshot.as_ref().map_or(0, |snapshot| snapshot.dropped.total())
     }
 
     fn rss(&self) -> Option<u64> {
@@ -124,7 +131,8 @@ fn to_json(rows: &[Row]) -> Result<String> {
                 "rss_bytes": row.rss(),
                 "live_bytes": row.live_bytes(Memory::Host),
                 "device_live_bytes": row.live_bytes(Memory::Device(None)),
-                "exact": row.entry.exact,
+                "exact": row.entry.exact && row.lost() == 0,
+                "lost_samples": row.lost(),
                 "period_bytes": row.snapshot.as_ref().map(|s| s.period_bytes),
                 "forked": row.entry.forked,
                 "exe": row.entry.exe,
@@ -159,7 +167,9 @@ fn to_text(rows: &[Row]) -> String {
     let width = terminal_width();
     for row in rows {
         let period = match &row.snapshot {
-            Some(snapshot) if snapshot.exact => "exact".to_owned(),
+            Some(snapshot) if snapshot.exact && snapshot.dropped.total() == 0 => "exact".to_owned(),
+            // Blocks are missing, so that what is in use is more.
+            Some(snapshot) if snapshot.exact => "too low".to_owned(),
             Some(snapshot) => format::bytes(snapshot.period_bytes as f64),
             None => "-".to_owned(),
         };
@@ -167,7 +177,7 @@ fn to_text(rows: &[Row]) -> String {
             "{:>8}  {:<9} {:>8} {:>9} {:>10} {:>10} {:>8}  {}{}",
             row.entry.pid,
             row.state(),
-            format::duration(row.since(row.entry.start_realtime_ns)),
+            figures::duration(row.since(row.entry.start_realtime_ns)),
             row.ended(),
             size(row.rss().map(|rss| rss as f64)),
             size(row.live_bytes(Memory::Host)),

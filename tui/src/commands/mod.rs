@@ -6,6 +6,7 @@ pub(crate) mod diff;
 pub(crate) mod dump;
 pub(crate) mod flamegraph;
 pub(crate) mod gc;
+mod gpu_trace;
 pub(crate) mod leaks;
 pub(crate) mod list;
 pub(crate) mod record;

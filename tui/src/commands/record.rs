@@ -1,8 +1,10 @@
 //! `poolscope record`: every allocation and free of a program, to a file.
 
+mod output;
+
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{BufWriter, IsTerminal, Seek, SeekFrom};
+use std::io::{self, BufWriter, IsTerminal};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Arc;
@@ -11,32 +13,39 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
-use poolscope_profiler::figures;
-use poolscope_profiler::recording::append::Continuation;
-use poolscope_profiler::recording::recorder::{Options, Order, Progress, Recorder};
+use poolscope_profiler::recording::alarm::Alarm;
+use poolscope_profiler::recording::recorder::{Options, Order, Progress, RecordError, Recorder};
 use poolscope_profiler::recording::session::Summary;
 use poolscope_profiler::recording::tap::{Answer, Tap, now_ns};
+use poolscope_profiler::snapshot::ProcessState;
+use poolscope_profiler::{discovery, figures};
 use poolscope_wire::trace::{RING_BYTES_LOG2, Request};
-use rustix::fs::FlockOperation;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::gpu_trace;
 use crate::cli::parse_seconds;
 use crate::dashboard::app::exit_code;
 use crate::failure::Failure;
 use crate::launch::preload::parse_bytes;
 use crate::launch::{child, library, preload};
+use crate::target::Replacement;
 use crate::{sink, target};
+
+use output::{LEAST_LIMIT, Output};
 
 /// Record every allocation and free of a program
 ///
-/// Each event has the thread, the time and, for allocations, the stack. A process that runs already is recorded from now
-/// on, a command from its first allocation to its end; its forked children are not. Read the file with
+/// Each event has the thread, the time and, for allocations, the stack. A process that runs already is recorded from
+/// now on, a command from its first allocation to its end; its forked children are not. Read the file with
 /// `poolscope report`; `flamegraph`, `dump` and `diff` take it, too.
 ///
-/// What the recorder can't keep up with is lost, counted, and said by everything that is made of the file; with
-/// --lossless the program waits instead. If the recorder dies, the program goes on by itself.
+/// A command waits for the recorder where that can't keep up. A process that runs already does not: what the recorder
+/// can't keep up with is lost, counted, and said by everything that is made of the file. --lossless and --lossy say
+/// otherwise. If the recorder dies, the program goes on by itself.
 ///
-/// With a command, poolscope's exit code is the command's (128 and the signal's number if one killed it).
+/// A recording that is in the file stays until there is a new one. Where no allocation and no free came, there is none:
+/// poolscope says so, leaves the file as it was, and exits with 2. With a command, its exit code is the command's (128
+/// and the signal's number if one killed it), or 2 if that is 0 and nothing was recorded.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  poolscope record -o app.rec -- ./app --fast\n  \
     poolscope record 1234 --duration 30 -o app.rec && poolscope report app.rec\n  \
@@ -45,19 +54,27 @@ pub(crate) struct Record {
     /// Process id, or the file of a segment
     #[arg(value_name = "PID", required_unless_present = "command", conflicts_with = "command")]
     target: Option<String>,
-    /// Where to
+    /// Where to; - is standard output, and what the command writes there then goes to standard error
     #[arg(short, long, value_name = "FILE", default_value = "poolscope.rec")]
     output: PathBuf,
     /// Go on with the recording that the file has, in a part of its own: another run, or more of the same process
     #[arg(long)]
     append: bool,
-    /// The program waits for the recorder instead of losing events
+    /// The program waits for the recorder instead of losing events: so it is with a command
     #[arg(long)]
     lossless: bool,
-    /// Record the stacks of frees, too: the report then says who frees. Each free costs the program some 25 ns more where its
-    /// stack is as short as in our benchmark, and as much as an allocation where it is deep
+    /// The program never waits for the recorder: so it is with a process that runs already
+    #[arg(long, conflicts_with = "lossless")]
+    lossy: bool,
+    /// Record the stacks of frees, too: the report then says who frees. Each free costs the program some 25 ns more
+    /// where its stack is as short as in our benchmark, and as much as an allocation where it is deep
     #[arg(long)]
     free_stacks: bool,
+    /// Write what happened to the memory of devices as a trace for `poolscope bench gpu` and `whatif`, too, when the
+    /// recording ends: `+ ID SIZE STREAM` or `- ID`, one a line, packed by gzip if the name ends in .gz. Of several
+    /// devices, the later ones have files of their own
+    #[arg(long, value_name = "FILE")]
+    gpu_trace: Option<PathBuf>,
     /// Stop when the file has about so many bytes: 100M, 2GiB
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     limit: Option<u64>,
@@ -80,13 +97,23 @@ const STARTING: Duration = Duration::from_secs(10);
 /// Time after which a program that does not answer is spoken of.
 const SILENCE: Duration = Duration::from_secs(2);
 const NAP: Duration = Duration::from_millis(2);
+/// The longest time until a signal is passed on to a program that is only waited for.
+const FORWARDING: Duration = Duration::from_millis(250);
+/// When a program answers.
+const WHEN: &str = "It answers when it allocates: at the latest when a thread has allocated half a mebibyte in blocks \
+                    of about one size";
 /// Time between two lines of progress.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// No file has room for the blocks that every recording has below this.
-const LEAST_LIMIT: u64 = 64 << 10;
 
 /// The reason that is given when the program became another one by `exec`.
 const REPLACED: &str = "the program became another one by exec";
+/// The reason that is given when the program turns out to bring the pool along.
+const OWN_POOL: &str = "the program has a pool of its own, which serves what it allocates";
+
+/// Whether a recording ended because there is another segment to record.
+fn is_replaced(ended: &str) -> bool {
+    [REPLACED, OWN_POOL].contains(&ended)
+}
 
 fn parse_ring(text: &str) -> Result<u64, String> {
     let bytes = parse_bytes(text)?;
@@ -133,7 +160,22 @@ impl Record {
         let signals = Signals::listen()?;
         // The file first: who can't write it has not disturbed the program.
         let output = Output::open(&self.output, self.append, self.limit)?;
-        let Some(target) = &self.target else { return self.run_command(&output, &signals) };
+        if self.gpu_trace.is_some() && !output.can_begin_anew() {
+            let message = "--gpu-trace is made of the recording, which has to be in a file: name one by --output";
+            return Err(Failure::usage(message).into());
+        }
+        let code = self.record_target(&output, &signals)?;
+        let Some(path) = self.gpu_trace.as_ref().filter(|_| output.has_begun()) else { return Ok(code) };
+        match gpu_trace::write(&self.output, path, self.quiet) {
+            Err(error) if code != 0 => sink::say(&format!("{error:#}")),
+            written => written?,
+        }
+        Ok(code)
+    }
+
+    /// Records a command, or a process that runs: the exit code.
+    fn record_target(&self, output: &Output, signals: &Signals) -> Result<u8> {
+        let Some(target) = &self.target else { return self.run_command(output, signals) };
         let entry = target::find(target)?;
         let mut seen = None;
         let order = |_: &Progress| {
@@ -145,7 +187,7 @@ impl Record {
                 _ => Order::GoOn,
             }
         };
-        self.record(&entry.path, &output, false, order)?;
+        self.record(&entry.path, output, false, order)?;
         Ok(0)
     }
 
@@ -154,25 +196,71 @@ impl Record {
         let library = library::find()?;
         let mut command = preload::command(&self.command, &library, None);
         command.env("POOLSCOPE_RECORDER", std::process::id().to_string());
+        if output.is_standard_output() {
+            command.stdout(io::stderr().as_fd().try_clone_to_owned()?);
+        }
         let mut child = child::spawn(&mut command)?;
         let pid = child.id();
-        let mut previous = None;
+        let mut forwarded = 0;
+        let mut forward = || {
+            let signal = signals.latest.load(Ordering::Relaxed);
+            if signal != forwarded {
+                forwarded = signal;
+                // SAFETY: kill takes plain numbers; the child is reaped by `Child` alone, which this function owns, so
+                // that until its end was seen the number is still its own.
+                unsafe { libc::kill(pid as i32, signal as i32) };
+            }
+        };
+        let recorded = self.record_child(&mut child, output, signals, &mut forward);
+        // Whatever came of it, the program runs to its end.
+        if let Err(error) = &recorded {
+            sink::say(&format!("{error:#}"));
+        }
+        let mut alarm = Alarm::of(pid);
+        let status = loop {
+            if let Some(status) = child.try_wait().wrap_err("cannot wait for the program")? {
+                break status;
+            }
+            forward();
+            alarm.sleep(FORWARDING);
+        };
+        let code = exit_code(child::ended(status));
+        Ok(if recorded.is_err() && code == 0 { 2 } else { code })
+    }
+
+    /// Records a program that was just started, also when it becomes another one.
+    fn record_child(
+        &self,
+        child: &mut Child,
+        output: &Output,
+        signals: &Signals,
+        forward: &mut impl FnMut(),
+    ) -> Result<()> {
+        let pid = child.id();
+        let mut previous: Option<PathBuf> = None;
         let begun = Instant::now();
         loop {
-            let Some(path) = self.wait_for_segment(&mut child, previous.as_deref())? else {
-                if previous.is_none() {
-                    sink::say("the program ended before it allocated anything on the pool: there is no recording");
+            let path = match (self.wait_for_segment(child, previous.as_deref())?, previous) {
+                (Some(path), _) => path,
+                // The program that it became is not on the pool.
+                (None, Some(_)) if output.has_begun() => return Ok(()),
+                (None, Some(_)) => {
+                    let why =
+                        format!("nothing was recorded: {REPLACED}, which is not on the pool, before it allocated");
+                    return Err(Failure::usage(why).into());
                 }
-                break;
+                (None, None) => {
+                    return Err(Failure::usage(format!(
+                        "nothing was recorded: the program ended, and was not on the pool. It is statically linked, setuid \
+                         or setgid, it cleared LD_PRELOAD, or {} has no room; POOLSCOPE_VERBOSE=1 says more if the library \
+                         was loaded",
+                        discovery::segment_dir().display()
+                    ))
+                    .into());
+                }
             };
-            let mut forwarded = 0;
             let order = |_: &Progress| {
-                let signal = signals.latest.load(Ordering::Relaxed);
-                if signal != forwarded {
-                    forwarded = signal;
-                    // SAFETY: kill takes plain numbers; the child is reaped below only, so the number is still its own.
-                    unsafe { libc::kill(pid as i32, signal as i32) };
-                }
+                forward();
                 // The terminal sends the first one to the program as well, which ends by it or knows better.
                 if signals.interrupts.load(Ordering::Relaxed) > 1 {
                     return Order::Stop("it was stopped by a signal");
@@ -182,15 +270,17 @@ impl Record {
                 }
                 Order::GoOn
             };
-            let summary = self.record(&path, output, true, replaced_or(order, pid, &path))?;
-            if summary.ended != REPLACED {
-                break;
+            let why = self.record(&path, output, true, replaced_or(order, pid, &path))?;
+            if !is_replaced(&why) {
+                return Ok(());
             }
-            sink::say(&format!("{REPLACED}: the recording begins anew"));
+            if output.has_begun() && !output.can_begin_anew() {
+                sink::say(&format!("{why}: the recording ends there, because what is written can't be taken back"));
+                return Ok(());
+            }
+            sink::say(&format!("{why}: the recording begins anew"));
             previous = Some(path);
         }
-        let status = child.wait().wrap_err("cannot wait for the program")?;
-        Ok(exit_code(child::ended(status)))
     }
 
     /// The segment of a command that was just started; none if it has ended.
@@ -207,24 +297,26 @@ impl Record {
                 // Says why it is not on the pool, if that can be known.
                 let problem = target::find(&child.id().to_string()).err();
                 let why = problem.map_or_else(|| "it has no segment".to_owned(), |failure| failure.to_string());
-                sink::say(&format!("nothing is recorded: {why}"));
-                return Ok(None);
+                return Err(Failure::usage(format!("nothing is recorded: {why}")).into());
             }
             std::thread::sleep(NAP);
         }
     }
 
+    /// Records the program of a segment until it ends, or `order` says stop: why it ended. An error if nothing was
+    /// recorded: then the output is as it was.
     fn record(
         &self,
         path: &Path,
         output: &Output,
         from_start: bool,
         mut order: impl FnMut(&Progress) -> Order,
-    ) -> Result<Summary> {
+    ) -> Result<String> {
+        let lossless = if from_start { !self.lossy } else { self.lossless };
         let request = Request {
             number: (std::process::id().rotate_left(16) ^ now_ns() as u32).max(1),
             ring_bytes: self.ring,
-            lossless: self.lossless,
+            lossless,
             free_stacks: self.free_stacks,
         };
         let fail = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
@@ -232,49 +324,59 @@ impl Record {
         let begun = Instant::now();
         let mut told = false;
         loop {
+            // Looked at before the answer: it answered before it ended, or not at all.
+            let gone = tap.segment.process().state != ProcessState::Running;
             match tap.answer().map_err(|e| fail(&e))? {
                 // One that has ended since it began has left its events.
                 Answer::On | Answer::Ended => break,
                 Answer::NotYet | Answer::Abandoned => {}
             }
-            let gone = tap.segment.process().state != poolscope_profiler::snapshot::ProcessState::Running;
-            if gone || order(&Progress::default()) != Order::GoOn {
-                sink::say("nothing was recorded: the program has not allocated since it was asked");
-                return Ok(Summary::default());
+            if gone {
+                let why = format!("nothing was recorded: the program ended, and until then it did not answer. {WHEN}");
+                return Err(Failure::usage(why).into());
+            }
+            if let Order::Stop(why) = order(&Progress::default()) {
+                let why = format!("nothing was recorded: {why}, and until then the program did not answer. {WHEN}");
+                return Err(Failure::usage(why).into());
             }
             if !told && begun.elapsed() > SILENCE {
                 told = true;
-                sink::say("waiting for the program: it answers when it allocates");
+                sink::say(&format!("waiting for the program. {WHEN}"));
             }
             let _ = tap.beat();
             std::thread::sleep(NAP);
         }
         tap.open().map_err(|e| fail(&e))?;
-        let options = Options { from_start, lossless: self.lossless, free_stacks: self.free_stacks, limit: self.limit };
-        let out = BufWriter::with_capacity(1 << 16, output.begin()?);
+        let options = Options { from_start, lossless, free_stacks: self.free_stacks, limit: self.limit };
+        let out = BufWriter::with_capacity(1 << 16, output.writer());
         let recorder = Recorder::append(tap, out, &options, output.before.as_ref()).map_err(|e| fail(&e))?;
         let mut last = Instant::now();
-        let is_terminal = !self.quiet && std::io::stderr().is_terminal() && !from_start;
-        let (_, summary, progress) = recorder
-            .run(&options, |progress| {
-                if is_terminal && last.elapsed() >= TELL_EVERY {
-                    last = Instant::now();
-                    eprint!("\r\x1b[K{}", line(progress));
-                }
-                order(progress)
-            })
-            .map_err(|e| fail(&e))?;
+        let is_terminal = !self.quiet && io::stderr().is_terminal() && !from_start;
+        let recorded = recorder.run(&options, |progress| {
+            if is_terminal && last.elapsed() >= TELL_EVERY {
+                last = Instant::now();
+                eprint!("\r\x1b[K{}", line(progress));
+            }
+            order(progress)
+        });
         if is_terminal {
             eprint!("\r\x1b[K");
         }
-        if !self.quiet {
+        let (summary, progress) = match recorded {
+            Ok((_, summary, progress)) => (summary, progress),
+            // What it became may allocate.
+            Err(RecordError::Nothing { ended, .. }) if is_replaced(&ended) => return Ok(ended),
+            Err(error) => return Err(fail(&error).into()),
+        };
+        let begins_anew = is_replaced(&summary.ended) && output.can_begin_anew();
+        if !self.quiet && !begins_anew {
             self.tell(output, &summary, &progress);
         }
-        Ok(summary)
+        Ok(summary.ended)
     }
 
     fn tell(&self, output: &Output, summary: &Summary, progress: &Progress) {
-        let bytes = std::fs::metadata(&self.output).map_or(progress.bytes, |file| file.len());
+        let bytes = output.len().unwrap_or(progress.bytes);
         let added = bytes.saturating_sub(output.before.as_ref().map_or(0, |before| before.offset));
         let pairs = progress.allocs.max(1) as f64;
         sink::say(&format!(
@@ -283,7 +385,7 @@ impl Record {
             figures::count(progress.allocs, "allocation"),
             figures::count(progress.frees, "free"),
             figures::count(progress.threads as u64, "thread"),
-            self.output.display(),
+            output.name(),
             figures::bytes(bytes as f64),
             added as f64 / pairs
         ));
@@ -306,72 +408,16 @@ impl Record {
     }
 }
 
-/// The file of the recording, locked: two recorders would write over each other.
-struct Output {
-    file: File,
-    path: PathBuf,
-    /// Where to go on, if it is gone on with.
-    before: Option<Continuation>,
-}
-
-impl Output {
-    fn open(path: &Path, append: bool, limit: Option<u64>) -> Result<Self> {
-        let failed = || format!("cannot write the recording to {}", path.display());
-        let mut options = File::options();
-        let file = options.write(true).create(true).truncate(false).open(path).wrap_err_with(failed)?;
-        let metadata = file.metadata().wrap_err_with(failed)?;
-        if metadata.is_file() && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let message =
-                format!("another `poolscope record` writes to {}: stop it, or name another file", path.display());
-            return Err(Failure::usage(message).into());
-        }
-        let before = if append && metadata.len() > 0 {
-            let before = Continuation::find(path).map_err(|error| Failure::usage(error.to_string()))?;
-            if let Some(limit) = limit.filter(|&limit| before.offset + LEAST_LIMIT > limit) {
-                let (has, limit) = (figures::bytes(before.offset as f64), figures::bytes(limit as f64));
-                let message =
-                    format!("{} has {has} already, and --limit is {limit} for the whole file", path.display());
-                return Err(Failure::usage(message).into());
-            }
-            Some(before)
-        } else {
-            // Nobody is to take an old recording for this one.
-            if metadata.is_file() {
-                file.set_len(0).wrap_err_with(failed)?;
-            }
-            None
-        };
-        Ok(Self { file, path: path.to_owned(), before })
-    }
-
-    /// The file, cut to where this recording begins. What it has behind that is a program's that became another by `exec`, an
-    /// index, or what a recorder that was killed has left of a block.
-    fn begin(&self) -> Result<&File> {
-        let failed = || format!("cannot write the recording to {}", self.path.display());
-        if !self.file.metadata().wrap_err_with(failed)?.is_file() {
-            return Ok(&self.file);
-        }
-        let offset = self.before.as_ref().map_or(0, |before| before.offset);
-        self.file.set_len(offset).wrap_err_with(failed)?;
-        (&self.file).seek(SeekFrom::Start(offset)).wrap_err_with(failed)?;
-        if let Some(torn) = self.before.as_ref().map(|before| before.torn).filter(|&torn| torn > 0) {
-            let torn = figures::bytes(torn as f64);
-            sink::say(&format!(
-                "the end of the recording was missing: {torn} of a block that is not whole were cut off"
-            ));
-        }
-        Ok(&self.file)
-    }
-}
-
 /// Asks `order`, and now and then whether the process has another segment than `path`, as after `exec`.
 fn replaced_or(mut order: impl FnMut(&Progress) -> Order, pid: u32, path: &Path) -> impl FnMut(&Progress) -> Order {
     let mut looked = Instant::now();
     move |progress| {
         if looked.elapsed() > TELL_EVERY / 4 {
             looked = Instant::now();
-            if target::newest_segment(pid).is_some_and(|newest| newest != path) {
-                return Order::Stop(REPLACED);
+            match target::replacement(pid, path) {
+                Some(Replacement::Exec) => return Order::Stop(REPLACED),
+                Some(Replacement::OwnPool) => return Order::Stop(OWN_POOL),
+                None => {}
             }
         }
         order(progress)

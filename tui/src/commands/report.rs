@@ -1,6 +1,6 @@
-//! `poolscope report`: what a recording comes to.
+//! `poolscope report`: what a recording comes to, or the call sites of a process.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -8,22 +8,26 @@ use color_eyre::eyre::Result;
 use poolscope_profiler::recording::analysis::{Analysis, Question};
 use poolscope_profiler::recording::reader::RecordingReader;
 use poolscope_profiler::recording::{page, report};
+use poolscope_profiler::{SegmentReader, discovery};
 
+use super::gpu_trace;
 use crate::failure::Failure;
-use crate::sink;
+use crate::{sink, target};
 
-/// Say what a recording comes to
+/// Say what a recording comes to, or which call sites of a process have what
 ///
-/// Who had what at the peak, what was allocated and freed at once, how long blocks lived, their sizes, what grew between
-/// two times, what each thread did, and who holds pages that are nearly empty. What was lost is said first.
+/// Of a process, or its segment: who has most in use, and who allocated most, of the host's memory and of each
+/// device's. Of a recording: who had what at the peak, what was allocated and freed at once, how long blocks lived,
+/// their sizes, what grew between two times, what each thread did, and who holds pages that are nearly empty.
+/// What was lost is said first.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  poolscope report app.rec\n  poolscope report app.rec --html app.html --rows 50\n  \
+    after_help = "Examples:\n  poolscope report 1234\n  poolscope report app.rec\n  poolscope report app.rec --html app.html --rows 50\n  \
     poolscope report app.rec --from 10 --to 60 --json"
 )]
 pub(crate) struct Report {
-    /// A file that `poolscope record` wrote
-    #[arg(value_name = "FILE")]
+    /// A file that `poolscope record` wrote, a process id, or the file of a segment
+    #[arg(value_name = "FILE|PID")]
     file: PathBuf,
     /// Print everything as JSON
     #[arg(long)]
@@ -31,6 +35,10 @@ pub(crate) struct Report {
     /// Write a page with charts
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Write what happened to the memory of devices as a trace for `poolscope bench gpu`: `+ ID SIZE STREAM` or `- ID`,
+    /// packed by gzip if the name ends in .gz
+    #[arg(long, value_name = "FILE")]
+    gpu_trace: Option<PathBuf>,
     /// Count growth from this time on, in seconds since the recording began
     #[arg(long, value_name = "SECONDS", value_parser = parse_time)]
     from: Option<Duration>,
@@ -52,6 +60,9 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 
 impl Report {
     pub(crate) fn run(self) -> Result<u8> {
+        if let Some(target) = self.file.to_str().filter(|target| is_process(target)) {
+            return self.of_process(target);
+        }
         let question = Question {
             from_us: self.from.map_or(0, micros),
             to_us: self.to.map_or(u64::MAX, micros),
@@ -59,6 +70,12 @@ impl Report {
         };
         if question.from_us > question.to_us {
             return Err(Failure::usage("--from is after --to").into());
+        }
+        if let Some(path) = &self.gpu_trace {
+            gpu_trace::write(&self.file, path, false)?;
+            if !self.json && self.html.is_none() {
+                return Ok(0);
+            }
         }
         let fail = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
         let mut reader = RecordingReader::open(&self.file).map_err(|e| fail(&e))?;
@@ -75,6 +92,38 @@ impl Report {
         } else if self.html.is_none() {
             sink::print(&report::text(&analysis, self.rows))?;
         }
+        Ok(0)
+    }
+}
+
+/// Whether an argument is a process's number or segment, and not a recording.
+fn is_process(argument: &str) -> bool {
+    argument.parse::<u32>().is_ok() || discovery::is_segment_name(Path::new(argument), None)
+}
+
+impl Report {
+    /// The call sites of a process, as text or as JSON.
+    fn of_process(&self, argument: &str) -> Result<u8> {
+        if self.html.is_some()
+            || self.gpu_trace.is_some()
+            || self.from.is_some()
+            || self.to.is_some()
+            || self.temporary > 0
+        {
+            let what = "pages, times, temporary allocations and traces are of recordings";
+            return Err(Failure::usage(format!("{what}: `poolscope record {argument}` makes one")).into());
+        }
+        let entry = target::find(argument)?;
+        let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
+        let snapshot = SegmentReader::open(&entry.path).map_err(fail)?.snapshot().map_err(fail)?;
+        let mut builder = crate::symbols::profile_builder();
+        let profile = builder.build(&snapshot);
+        target::say_warnings(&mut builder);
+        sink::print(&if self.json {
+            poolscope_profiler::report::to_json(&snapshot, &profile)? + "\n"
+        } else {
+            poolscope_profiler::report::sites_text(&profile, self.rows)
+        })?;
         Ok(0)
     }
 }

@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use color_eyre::eyre::{Result, WrapErr};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use poolscope_profiler::http::{self, Options, Source};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::failure::Failure;
 use crate::{sink, symbols, target};
@@ -15,13 +19,20 @@ use crate::{sink, symbols, target};
 /// Time that requests have to come to an end after a signal.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Time that a client has to send the head of a request: who sends half of one takes up no connection for longer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Time until the next attempt where no connection can be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Serve profiles over HTTP: for go tool pprof, Prometheus and a browser
 ///
 /// Pages: / lists them; /debug/pprof/heap and /debug/pprof/allocs (?seconds=N for a difference), /flamegraph, /metrics
 /// (Prometheus and OpenMetrics), /healthz. With --all, ?pid=PID names the process.
 ///
 /// Other machines can reach an address that is not a loopback one, and profiles tell a lot about a program: such an
-/// address needs a token, which requests then send as "Authorization: Bearer TOKEN" or as ?token=TOKEN.
+/// address needs a token, which requests then send as "Authorization: Bearer TOKEN" or as ?token=TOKEN. Without one,
+/// every user of this machine can read what is served on a loopback address.
 ///
 /// SIGTERM and ctrl-c end it when the requests that run are answered, within 5 seconds.
 #[derive(Debug, Args)]
@@ -67,6 +78,11 @@ impl Serve {
             ))
             .into());
         }
+        if token.is_none() {
+            sink::say(
+                "every user of this machine can read what is served: --token-file names a file with a token that they need",
+            );
+        }
         let mut app = http::router_with(source, Options { debug_dirs: symbols::debug_dirs().to_vec() });
         app = match token {
             Some(token) => http::require_token(app, token),
@@ -99,20 +115,37 @@ async fn serve(address: SocketAddr, app: axum::Router) -> Result<()> {
     let listener = TcpListener::bind(address).await.wrap_err_with(|| format!("cannot listen on {address}"))?;
     let address = listener.local_addr()?;
     sink::print(&format!("serving on http://{address}/\n"))?;
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let server = axum::serve(listener, app).with_graceful_shutdown(async move {
-        let _ = stopped.await;
-    });
-    let mut server = tokio::spawn(server.into_future());
-    tokio::select! {
-        ended = &mut server => return Ok(ended??),
-        _ = terminated.recv() => {}
-        _ = interrupted.recv() => {}
+    let (stop, stopped) = watch::channel(());
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => drop(connections.spawn(converse(stream, app.clone(), stopped.clone()))),
+                // Out of descriptors, or a client that has gone already: what is open goes on.
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            },
+            _ = connections.join_next(), if !connections.is_empty() => {}
+            _ = terminated.recv() => break,
+            _ = interrupted.recv() => break,
+        }
     }
+    drop(listener);
     let _ = stop.send(());
-    match tokio::time::timeout(GRACE, server).await {
-        Ok(ended) => Ok(ended??),
-        // A difference over minutes, or a client that does not read.
-        Err(_) => Ok(()),
+    // Longer takes a difference over minutes, or a client that does not read.
+    let _ = tokio::time::timeout(GRACE, async { while connections.join_next().await.is_some() {} }).await;
+    Ok(())
+}
+
+/// Answers the requests of one connection, until it or the server comes to an end.
+async fn converse(stream: TcpStream, app: axum::Router, mut stopped: watch::Receiver<()>) {
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
+    let mut connection = std::pin::pin!(connection);
+    // What goes wrong is the client's to notice.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = stopped.changed() => connection.as_mut().graceful_shutdown(),
     }
+    let _ = connection.await;
 }

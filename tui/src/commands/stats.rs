@@ -13,7 +13,8 @@ use crate::{sink, target};
 
 /// Print the pool's statistics, in the layout of tcmalloc or as JSON
 ///
-/// Pools of device memory come after the host's, each with all of its counters; as JSON they are in the field `devices`.
+/// Pools of device memory come after the host's, each with all of its counters;
+/// as JSON they are in the field `devices`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  poolscope stats 1234 | grep MALLOC:\n  \
     poolscope stats 1234 --json | jq .usage.in_use")]

@@ -1,8 +1,8 @@
 //! `poolscope watch`: writes profiles of a process while it grows.
 //!
 //! It looks at the resident set, which is what the kernel kills for, and which costs the process nothing to read. For
-//! `poolscope run` it runs as a process of its own, detached, so that the program keeps its number, has no child that it
-//! does not know, and is watched to its end.
+//! `poolscope run` it runs as a process of its own, detached, so that the program keeps its number, has no child that
+//! it does not know, and is watched to its end.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;

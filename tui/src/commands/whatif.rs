@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use color_eyre::eyre::Result;
-use poolscope_gpu::policies::Trial;
-use poolscope_gpu::{Config, GRANULE, Simulated, Trace};
+use poolscope_gpu::{Config, GRANULE, SETTINGS, Simulated};
+use poolscope_replay::{Trace, Trial};
 use serde::Serialize;
 
 use super::bench::{MEMORY, open_trace, parse_bytes};
@@ -19,14 +19,19 @@ use crate::sink;
 
 /// Try every way of placing device memory on a recorded trace, and recommend one
 ///
-/// All run on the simulated device, whose clock goes by what an H200's driver charges: the figures are the same on every machine.
+/// All run on the simulated device, whose clock goes by what an H200's driver charges:
+/// the figures are the same on every machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  poolscope whatif model.trace.gz\n  \
     poolscope whatif model.trace.gz --memory 24G --json | jq .recommendation")]
 pub(crate) struct Whatif {
-    /// The recorded trace: `+ ID SIZE STREAM` or `- ID`, one a line, plain or packed by gzip
+    /// The recorded trace: `+ ID SIZE STREAM` or `- ID`, one a line, plain or packed by gzip;
+    /// or a recording of `poolscope record`
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
+    /// Of a recording: the device whose memory is replayed; to be named if it has several
+    #[arg(long, value_name = "N")]
+    of_device: Option<u32>,
     /// Memory of the device; 140G if not given
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     memory: Option<u64>,
@@ -151,7 +156,7 @@ struct Report {
 
 impl Whatif {
     pub(crate) fn run(self) -> Result<u8> {
-        let trace = open_trace(&self.trace)?;
+        let trace = open_trace(&self.trace, self.of_device)?;
         let memory = self.memory.unwrap_or(MEMORY);
         let candidates = try_all(&trace, memory);
         let Some(recommendation) = recommend(&candidates, &trace) else {
@@ -221,7 +226,8 @@ fn try_one(candidate: &Candidate, trace: &Trace, memory: u64) -> Outcome {
     Outcome { policy: candidate.policy, label: candidate.label(), error, figures, changes: candidate.changes }
 }
 
-/// The quick candidate that holds least; of those that hold as little, the first of the table. If none is quick, the quickest.
+/// The quick candidate that holds least; of those that hold as little, the first of the table. If none is quick,
+/// the quickest.
 fn recommend(outcomes: &[Outcome], trace: &Trace) -> Option<Recommendation> {
     let ran = || outcomes.iter().filter_map(|outcome| Some((outcome, outcome.figures.as_ref()?)));
     let quick = || ran().filter(|(_, figures)| figures.warm_driver_ns_per_operation <= QUICK);
@@ -259,7 +265,7 @@ fn settings(outcome: &Outcome) -> String {
     if outcome.policy != "tiered" {
         let policy = outcome.policy;
         let rust = format!(
-            "// Rust:\nlet policy = poolscope_gpu::policies::build({policy:?}, device, &Default::default()).expect(\"a name\")?;"
+            "// Rust:\nlet policy = poolscope_replay::policies::build({policy:?}, device, &Default::default()).expect(\"a name\")?;"
         );
         return match policy {
             "async" => format!("{rust}\n# PyTorch:\nexport PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync"),
@@ -271,13 +277,20 @@ fn settings(outcome: &Outcome) -> String {
     };
     let fields = each(|name, value| format!("{name}: {value}, ")).concat();
     let config = match fields.as_str() {
-        "" => "poolscope_gpu::Config::default()".to_owned(),
-        fields => format!("poolscope_gpu::Config {{ {fields}..Default::default() }}"),
+        "" => "gpu::Config::default()".to_owned(),
+        fields => format!("gpu::Config {{ {fields}..Default::default() }}"),
     };
     let calls = each(|name, value| format!("poolscope_gpu_configure(device, \"{name}\", \"{value}\");\n")).concat();
+    let variable = |name: &str| SETTINGS.iter().find(|setting| setting.name == name).map_or("", |it| it.variable);
+    let exports = outcome.changes.iter().map(|(name, value)| format!("export {}={value}\n", variable(name)));
+    let exports: String = match exports.collect::<String>().trim_end() {
+        "" => String::new(),
+        exports => format!("\n# or in the environment of either:\n{exports}"),
+    };
     format!(
-        "// Rust:\nlet pool = poolscope_gpu::Pool::new(device, {config})?;\n\
-         // C, and PyTorch and CuPy by the plug-in (samples/python):\n{calls}poolscope_gpu_alloc(device, size, stream);"
+        "// Rust:\nlet pool = poolscope_alloc::gpu::pool(device, number, {config})?;\n\
+         // C, and PyTorch and CuPy by the plug-in (samples/python):\n{calls}poolscope_gpu_alloc(device,
+         // size, stream);{exports}"
     )
 }
 
@@ -326,7 +339,7 @@ impl std::fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use poolscope_gpu::policies;
+    use poolscope_replay::policies;
 
     fn outcome(policy: &'static str, peak_reserved: u64, ns: f64) -> Outcome {
         let figures = Figures {

@@ -12,7 +12,7 @@ use super::model::{Model, Modeller, ThreadNames};
 const MIB: f64 = 1024.0 * 1024.0;
 
 fn frame(name: &str, file: Option<(&str, u32)>, inlined: bool) -> Frame {
-    Frame { name: name.into(), file: file.map(|f| f.0.into()), line: file.map(|f| f.1), inlined }
+    Frame { name: name.into(), file: file.map(|f| f.0.into()), line: file.map(|f| f.1), inlined, ..Frame::default() }
 }
 
 /// Locations: `(module, frames innermost first)`.
@@ -70,6 +70,7 @@ fn modules() -> Vec<Module> {
             end: 0x5555_0100_0000 + ((i as u64) << 32),
             load_bias: 0x5555_0000_0000,
             build_id: vec![i as u8; 20],
+            file: 0,
             path: path.into(),
             stacks: 0..u32::MAX,
         })
@@ -135,6 +136,7 @@ pub(crate) fn profile() -> Profile {
 fn snapshot_at(second: u64) -> Snapshot {
     let t = second as f64 / 180.0;
     let scaled = |at_end: u64| (at_end as f64 * t) as u64;
+    // What is in use at the end, but for one class, has been since the start.
     let classes = [
         (16, 9_800_000, 9_790_000),
         (48, 4_100_000, 4_060_000),
@@ -151,7 +153,9 @@ fn snapshot_at(second: u64) -> Snapshot {
         .into_iter()
         .enumerate()
         .map(|(i, (block_bytes, allocs, frees))| {
-            let (allocs, frees) = (scaled(allocs), scaled(frees));
+            let in_use = if block_bytes == 208 { scaled(allocs - frees) } else { allocs - frees };
+            let frees = scaled(frees);
+            let allocs = in_use + frees;
             let slab_bytes = if block_bytes < 512 { 65_536 } else { 1 << 20 };
             let slab_blocks = slab_bytes / block_bytes;
             let refills = allocs / (400 >> i).max(2) as u64;
@@ -167,19 +171,22 @@ fn snapshot_at(second: u64) -> Snapshot {
         })
         .collect();
     let mib = |v: u64| v << 20;
+    let slabs: u64 = classes.iter().map(ClassStats::slabs).sum();
+    let slab_bytes: u64 = classes.iter().map(|class| class.slabs() * class.slab_bytes).sum();
+    let (large_bytes, large, free_bytes) = (mib(10), 4, mib(22));
     let tiers = vec![
         256 << 30,
-        mib(212),
+        slab_bytes + large_bytes + free_bytes,
         mib(8),
         4120,
-        mib(22),
-        scaled(20_400),
+        free_bytes,
+        slabs + large + scaled(19_700),
         scaled(19_700),
-        mib(10),
-        4,
-        scaled(64),
+        large_bytes,
+        large,
+        large + scaled(60),
         scaled(60),
-        mib(180),
+        slab_bytes,
         scaled(8123),
         scaled(611),
         37,
@@ -257,28 +264,30 @@ fn devices(t: f64) -> Vec<DevicePool> {
         }
         let mut counters = vec![0; DEVICE_COUNTERS.len()];
         for (counter, value) in [
-            (DeviceCounter::InUse, used),
-            (DeviceCounter::PeakInUse, used + used / 20),
-            (DeviceCounter::Reserved, held),
-            (DeviceCounter::PeakReserved, held),
+            (DeviceCounter::CurrentUsage, used),
+            (DeviceCounter::SamplePeriod, 4 << 20),
+            (DeviceCounter::PeakUsage, used + used / 20),
+            (DeviceCounter::Held, held),
+            (DeviceCounter::PeakHeld, held),
             (DeviceCounter::Free, held - used.min(held)),
-            (DeviceCounter::LargestFree, (held - used.min(held)) / 2),
-            (DeviceCounter::Fragmentation, (held - used.min(held)) / 3),
-            (DeviceCounter::Allocs, (4_123_456.0 * t) as u64),
+            (DeviceCounter::LargestHole, (held - used.min(held)) / 2),
+            (DeviceCounter::FragmentationBytes, (held - used.min(held)) / 3),
+            (DeviceCounter::AllocationCount, (4_123_456.0 * t) as u64),
             (DeviceCounter::ThreadHits, (4_000_000.0 * t) as u64),
             (DeviceCounter::LargeHits, (120_000.0 * t) as u64),
-            (DeviceCounter::Misses, 812),
+            (DeviceCounter::CacheMisses, 812),
             (DeviceCounter::FromOtherStreams, 97),
             (DeviceCounter::DriverCalls, 2000 + (1800.0 * t) as u64),
         ] {
             counters[counter as usize] = value;
         }
         if kind == poolscope_wire::kind::DEVICE && device == 1 {
-            counters[DeviceCounter::OomClimbs as usize] = 3;
-            counters[DeviceCounter::OomCaches as usize] = 3;
-            counters[DeviceCounter::OomWaits as usize] = 2;
+            counters[DeviceCounter::LadderClimbed as usize] = 3;
+            counters[DeviceCounter::LadderAllCachesTried as usize] = 3;
+            counters[DeviceCounter::LadderPendingFreesTried as usize] = 2;
         }
-        DevicePool { device, kind, name: name.into(), memory_bytes, time_ns: 0, counters, cells, cell_bytes }
+        let name = name.into();
+        DevicePool { device, kind, name, memory_bytes, time_ns: 0, counters, cells, cell_bytes }
     };
     let wave = (t * 40.0).sin() * 0.03;
     vec![
@@ -299,7 +308,12 @@ pub(crate) fn model_with_devices() -> Model {
         for (at, (site, device)) in [(0, 0), (5, 0), (2, 1)].into_iter().enumerate() {
             let mut site = profile.sites[site].clone();
             (site.kind, site.device) = (2, device);
-            site.in_use.bytes *= 30.0;
+            // Blocks that are as much larger.
+            site.in_use.bytes *= 64.0;
+            for held in &mut site.held {
+                held.size *= 64;
+                held.amount.bytes *= 64.0;
+            }
             profile.sites.push(site);
             if at == 2 {
                 profile.locations[5].frames[1].name = "kv::model::evaluate".into();

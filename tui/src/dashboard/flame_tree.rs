@@ -88,7 +88,7 @@ impl FlameTree {
                 at = tree.child(&mut index, at, frame.name.clone(), |node| {
                     node.place = frame.place();
                     node.module = frame.module.map(|m| file_name(m).to_owned()).unwrap_or_default();
-                    node.inlined = frame.frame.is_some_and(|f| f.inlined);
+                    node.inlined = frame.frame.inlined;
                 });
                 tree.add(at, &value);
             }

@@ -33,6 +33,11 @@ pub(crate) fn bytes(value: f64) -> String {
     }
 }
 
+/// `12.3 MiB ±4%`: an amount and its standard error, which is a share of it.
+pub(crate) fn estimate(value: f64, error: f64) -> String {
+    format!("{} ±{:.0}%", bytes(value), (100.0 * error).max(1.0))
+}
+
 /// `0`, `1,234`, `12.3 k`, `4.56 M`.
 pub(crate) fn count(value: f64) -> String {
     let value = if value.is_finite() { value } else { 0.0 };
@@ -77,18 +82,6 @@ pub(crate) fn percent(part: f64, whole: f64) -> String {
     if whole > 0.0 { format!("{:.1}%", 100.0 * part / whole) } else { "-".into() }
 }
 
-/// `0.4 s`, `42 s`, `3m 07s`, `2h 05m`, `3d 04h`.
-pub(crate) fn duration(value: Duration) -> String {
-    let seconds = value.as_secs();
-    match seconds {
-        0..10 => format!("{:.1} s", value.as_secs_f64()),
-        10..60 => format!("{seconds} s"),
-        60..3600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
-        3600..86_400 => format!("{}h {:02}m", seconds / 3600, seconds / 60 % 60),
-        _ => format!("{}d {:02}h", seconds / 86_400, seconds / 3600 % 24),
-    }
-}
-
 /// The shortest exact form, for axes and settings: `250 ms`, `1 s`, `5 m`, `2 h`.
 pub(crate) fn short_duration(value: Duration) -> String {
     let millis = value.as_millis();
@@ -101,7 +94,36 @@ pub(crate) fn short_duration(value: Duration) -> String {
     }
 }
 
-/// `text` in at most `width` columns, with an ellipsis where it was cut.
+/// The figures in a text, each with its unit, as ranges of bytes.
+pub(crate) fn figures_in(text: &str) -> Vec<std::ops::Range<usize>> {
+    const UNITS: [&str; 20] = [
+        "KiB/s", "MiB/s", "GiB/s", "TiB/s", "KiB", "MiB", "GiB", "TiB", "PiB", "B/s", "k/s", "M/s", "ms", "B", "k",
+        "M", "G", "T", "s", "m",
+    ];
+    let mut out = Vec::new();
+    let mut at = 0;
+    while let Some(start) = text[at..].find(|c: char| c.is_ascii_digit()).map(|offset| at + offset) {
+        let digits = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',');
+        let mut end = text[start..].find(|c| !digits(c)).map_or(text.len(), |length| start + length);
+        let rest = &text[end..];
+        if rest.starts_with('%') {
+            end += 1;
+        } else if let Some(rest) = rest.strip_prefix(' ') {
+            let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '/');
+            let unit = UNITS.into_iter().find(|unit| rest.strip_prefix(unit).is_some_and(ends));
+            end += unit.map_or(0, |unit| 1 + unit.len());
+        } else if rest.starts_with("/s") {
+            end += 2;
+        }
+        let signed = text[..start].trim_end_matches(['±', '-', '+']).len();
+        out.push(signed..end);
+        at = end;
+    }
+    out
+}
+
+/// `text` in at most `width` columns, with an ellipsis where it was cut. A figure is never cut to a smaller one: it
+/// goes as a whole, with its unit.
 pub(crate) fn clip(text: &str, width: usize) -> String {
     use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
     if text.width() <= width {
@@ -119,6 +141,9 @@ pub(crate) fn clip(text: &str, width: usize) -> String {
         }
         used += w;
         out.push(c);
+    }
+    if let Some(cut) = figures_in(text).into_iter().find(|figure| figure.contains(&out.len())) {
+        out.truncate(cut.start);
     }
     out.push('…');
     out
@@ -168,12 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_keep_two_units() {
-        for (millis, text) in
-            [(400, "0.4 s"), (42_000, "42 s"), (187_000, "3m 07s"), (7_500_000, "2h 05m"), (273_600_000, "3d 04h")]
-        {
-            assert_eq!(duration(Duration::from_millis(millis)), text);
-        }
+    fn short_durations_are_exact() {
         assert_eq!(short_duration(Duration::from_millis(250)), "250 ms");
         assert_eq!(short_duration(Duration::from_secs(300)), "5 m");
         assert_eq!(short_duration(Duration::from_secs(90)), "90 s");
@@ -192,5 +212,20 @@ mod tests {
         assert_eq!(clip("abcd", 3), "ab…");
         assert_eq!(clip("日本語", 4), "日…");
         assert_eq!(clip("abc", 0), "");
+    }
+
+    #[test]
+    fn clipping_leaves_no_part_of_a_figure() {
+        for (text, width, clipped) in [
+            ("held 28.9 MiB ±13% now", 8, "held …"),
+            ("held 28.9 MiB ±13% now", 12, "held …"),
+            ("held 28.9 MiB ±13% now", 17, "held 28.9 MiB …"),
+            ("held 28.9 MiB ±13% now", 20, "held 28.9 MiB ±13% …"),
+            ("main.rs:1234", 11, "main.rs:…"),
+            ("1,234 sites", 4, "…"),
+            ("1,234 sites", 8, "1,234 s…"),
+        ] {
+            assert_eq!(clip(text, width), clipped, "{text} in {width}");
+        }
     }
 }

@@ -7,7 +7,7 @@
 pub(crate) struct Point {
     /// Seconds of `CLOCK_MONOTONIC`.
     pub(crate) at_s: f64,
-    /// Live bytes, estimated from the samples unless exact.
+    /// Bytes in use, as the pool counts them; estimated from the samples where it doesn't.
     pub(crate) live_bytes: f64,
     /// Resident bytes; none once the process is gone.
     pub(crate) rss_bytes: Option<f64>,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use poolscope_profiler::Memory;
+use poolscope_profiler::holders::{Held, Holders};
 use poolscope_profiler::profile::Profile;
 use poolscope_profiler::snapshot::{
     Amount, ClassStats, DevicePool, ProcessMemory, ProcessState, Snapshot, ThreadStats,
@@ -20,8 +21,8 @@ use super::site::{SiteRow, SiteRows};
 pub(crate) struct Model {
     /// What the segment said.
     pub(crate) snapshot: Arc<Snapshot>,
-    /// Its call sites with symbols, of the memory that all views but that of devices show: the host's, unless the process has
-    /// only other memory on the pool.
+    /// Its call sites with symbols, of the memory that all views but that of devices show: the host's, unless the
+    /// process has only other memory on the pool.
     pub(crate) profile: Arc<Profile>,
     /// The call sites of all memory.
     pub(crate) whole: Arc<Profile>,
@@ -29,8 +30,10 @@ pub(crate) struct Model {
     pub(crate) flame: Arc<FlameTree>,
     /// Between the start of the segment and this reading; none of a process that was dead when it was first read.
     pub(crate) uptime: Option<Duration>,
-    /// Held now, over all sites.
+    /// Held now, over all sites: an estimate from the samples.
     pub(crate) live: Amount,
+    /// Bytes in use by the pool's own counters, of the memory that the profile is of; none if nobody counts them.
+    pub(crate) in_use: Option<u64>,
     /// Changes since the reading before; none in the first.
     pub(crate) rates: Option<Rates>,
     /// The kernel's view, the last one that was had.
@@ -98,12 +101,14 @@ pub(crate) struct DeviceRow {
     pub(crate) pool: DevicePool,
     /// Calls to the driver per second; none in the first reading.
     pub(crate) calls_per_s: Option<f64>,
-    /// Held now, from the samples.
-    pub(crate) live: Amount,
-    /// In use and reserved over time.
+    /// In use and held over time.
     pub(crate) history: History,
-    /// Its call sites, most bytes in use first.
+    /// Its call sites, the largest first.
     pub(crate) sites: Vec<SiteRow>,
+    /// What each of them holds, in line with the pool's counter.
+    pub(crate) held: Vec<Held>,
+    /// Bytes in use that no call site accounts for.
+    pub(crate) unattributed: f64,
 }
 
 impl ThreadRow {
@@ -115,7 +120,17 @@ impl ThreadRow {
 }
 
 impl Model {
-    /// Standard error of the live bytes, as a share of them; none when exact.
+    /// Bytes in use: by the counters, or else by the samples.
+    pub(crate) fn live_bytes(&self) -> f64 {
+        self.in_use.map_or(self.live.bytes, |bytes| bytes as f64)
+    }
+
+    /// Whether the bytes in use are an estimate.
+    pub(crate) fn live_is_estimate(&self) -> bool {
+        self.in_use.is_none() && !self.snapshot.exact
+    }
+
+    /// Standard error of what the call sites hold together, as a share of it; none when exact.
     pub(crate) fn live_error(&self) -> Option<f64> {
         (!self.snapshot.exact && self.live.samples > 0).then(|| 1.0 / (self.live.samples as f64).sqrt())
     }
@@ -125,8 +140,8 @@ impl Model {
         self.snapshot.tiers.get(counter)
     }
 
-    /// The program's name: the file name of its first argument, as it was called, or of its executable. (Several programs
-    /// are links to one file: redis-server is redis-check-rdb on Debian.)
+    /// The program's name: the file name of its first argument, as it was called, or of its executable. (Several
+    /// programs are links to one file: redis-server is redis-check-rdb on Debian.)
     pub(crate) fn program(&self) -> String {
         let process = &self.snapshot.process;
         let path = process.args.first().filter(|called| !called.is_empty()).unwrap_or(&process.exe);
@@ -181,6 +196,7 @@ impl Modeller {
         } else {
             Arc::new(whole.only(whole.usual_memory()))
         };
+        let in_use = counted(&snapshot, whole.usual_memory());
         let sites = self.rows.next(&profile, seconds);
         let sum = |of: fn(&SiteRow) -> Amount| {
             sites.iter().map(of).fold(Amount::default(), |mut a, b| {
@@ -204,7 +220,7 @@ impl Modeller {
         if running || self.history.points().is_empty() {
             self.history.push(Point {
                 at_s: snapshot.taken_ns as f64 / 1e9,
-                live_bytes: live.bytes,
+                live_bytes: in_use.map_or(live.bytes, |bytes| bytes as f64),
                 rss_bytes: snapshot.memory.map(|m| m.rss as f64),
                 alloc_bytes_per_s: rates.map(|r| r.alloc_bytes),
             });
@@ -218,6 +234,7 @@ impl Modeller {
         let model = Model {
             uptime,
             live,
+            in_use,
             rates,
             memory: self.memory,
             tiers: tier_rows(&snapshot, old, seconds),
@@ -236,6 +253,15 @@ impl Modeller {
     }
 }
 
+/// Bytes in use of some memory, by the counters of the segment.
+fn counted(snapshot: &Snapshot, memory: Memory) -> Option<u64> {
+    if memory == Memory::Host {
+        return (!snapshot.classes.is_empty()).then(|| snapshot.stats().usage().in_use);
+    }
+    let pools = snapshot.devices.iter().filter(|pool| memory.has(pool.kind, pool.device));
+    pools.map(|pool| pool.get(DeviceCounter::CurrentUsage)).reduce(u64::saturating_add)
+}
+
 /// What is kept of devices from reading to reading, by kind of memory and number.
 type Devices = HashMap<(u16, u32), (SiteRows, History)>;
 
@@ -249,23 +275,28 @@ fn device_rows(
     let row = |pool: &DevicePool| {
         let key = (pool.kind, pool.device);
         let (rows, history) = known.entry(key).or_default();
-        let in_use = pool.get(DeviceCounter::InUse) as f64;
+        let in_use = pool.get(DeviceCounter::CurrentUsage) as f64;
         history.push(Point {
             at_s: now.taken_ns as f64 / 1e9,
             live_bytes: in_use,
-            rss_bytes: Some(pool.get(DeviceCounter::Reserved) as f64),
+            rss_bytes: Some(pool.get(DeviceCounter::Held) as f64),
             alloc_bytes_per_s: None,
         });
         let profile = whole.only(Memory::of(pool.kind, pool.device));
-        let mut sites = rows.next(&profile, seconds);
-        sites.retain(|site| site.in_use.bytes > 0.0);
+        let holders = Holders::of(&profile, pool);
+        let held = |site: SiteRow| (holders.held(&profile.sites[site.index]), site);
+        let mut sites: Vec<(Held, SiteRow)> = rows.next(&profile, seconds).into_iter().map(held).collect();
+        sites.retain(|(held, _)| held.bytes > 0.0);
+        sites.sort_by(|(a, _), (b, _)| b.bytes.total_cmp(&a.bytes));
+        let (held, sites) = sites.into_iter().unzip();
         let old = before.and_then(|b| b.devices.iter().find(|old| (old.kind, old.device) == key));
         let calls = |pool: &DevicePool| pool.get(DeviceCounter::DriverCalls);
         DeviceRow {
             calls_per_s: rate(calls(pool), old.map(calls), seconds).map(|rate| rate.max(0.0)),
-            live: profile.totals().in_use,
             history: history.clone(),
             sites,
+            held,
+            unattributed: holders.unattributed(),
             pool: pool.clone(),
         }
     };

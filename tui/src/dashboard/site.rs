@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use poolscope_profiler::plumbing;
+use poolscope_profiler::function_name::short;
 use poolscope_profiler::profile::{Frame, Profile, Site};
+use poolscope_profiler::site_name::SiteName;
 use poolscope_profiler::snapshot::Amount;
 
 use super::format::printable;
@@ -42,28 +43,14 @@ pub(crate) struct SiteRow {
     pub(crate) rate: Option<f64>,
 }
 
-fn is_plumbing(frame: &FrameText<'_>) -> bool {
-    plumbing::is_plumbing(&frame.name, frame.frame.and_then(|f| f.file.as_deref()))
-}
-
-/// A stack's frames with what is inlined, innermost first; addresses without a name are given as `module+0x…`.
+/// A stack's frames with what is inlined, innermost first.
 pub(crate) fn frames_of<'a>(profile: &'a Profile, site: &'a Site) -> impl DoubleEndedIterator<Item = FrameText<'a>> {
     let mut out = Vec::with_capacity(site.locations.len());
     for &location in &site.locations {
         let Some(location) = profile.locations.get(location) else { continue };
-        if location.frames.is_empty() {
-            let module = location.module.and_then(|m| profile.modules.get(m));
-            let name = match module {
-                Some(module) => {
-                    format!("{}+{:#x}", file_name(&module.path), location.address.wrapping_sub(module.load_bias))
-                }
-                None => format!("{:#x}", location.address),
-            };
-            out.push(FrameText { name, frame: None, module: module.map(|m| m.path.as_str()) });
-        }
         let module = location.module.and_then(|m| profile.modules.get(m)).map(|m| m.path.as_str());
         for frame in &location.frames {
-            out.push(FrameText { name: printable(&frame.name), frame: Some(frame), module });
+            out.push(FrameText { name: printable(&frame.name), frame, module });
         }
     }
     out.into_iter()
@@ -71,33 +58,19 @@ pub(crate) fn frames_of<'a>(profile: &'a Profile, site: &'a Site) -> impl Double
 
 /// One frame of a stack.
 pub(crate) struct FrameText<'a> {
-    /// Function, or module and offset.
+    /// Function, or module and offset if no symbol is known.
     pub(crate) name: String,
     /// What the symbols say about it.
-    pub(crate) frame: Option<&'a Frame>,
+    pub(crate) frame: &'a Frame,
     /// The file of its module.
     pub(crate) module: Option<&'a str>,
 }
 
 impl FrameText<'_> {
-    /// `server.c:120`, as far as it is known.
-    pub(crate) fn short_place(&self) -> Option<String> {
-        let frame = self.frame?;
-        let file = printable(file_name(frame.file.as_deref()?));
-        Some(match frame.line {
-            Some(line) => format!("{file}:{line}"),
-            None => file,
-        })
-    }
-
     /// The whole path and line, or the module when there is none.
     pub(crate) fn place(&self) -> String {
-        let file = self.frame.and_then(|f| f.file.as_deref());
-        match (file, self.frame.and_then(|f| f.line)) {
-            (Some(file), Some(line)) => printable(&format!("{file}:{line}")),
-            (Some(file), None) => printable(file),
-            _ => self.module.map(|m| printable(file_name(m))).unwrap_or_default(),
-        }
+        let source = self.frame.source().map(|source| printable(&source));
+        source.or(self.module.map(|module| printable(file_name(module)))).unwrap_or_default()
     }
 }
 
@@ -116,40 +89,15 @@ pub(crate) fn text_of(profile: &Profile, site: &Site) -> SiteText {
         haystack.push_str(&frame.place());
         haystack.push('\n');
     }
-    let Some(at) = frames.iter().position(|f| !is_plumbing(f)).or((!frames.is_empty()).then_some(0)) else {
+    let Some(name) = SiteName::of(profile, site) else {
         return SiteText { function: "(no stack)".into(), haystack: "(no stack)".into(), ..SiteText::default() };
     };
     SiteText {
-        function: short_function(&frames[at].name),
-        frame: at,
-        place: frames[at].short_place(),
-        callers: frames[at + 1..].iter().map(|f| short_function(&f.name)).collect(),
+        function: short(&name.function.name),
+        frame: name.depth,
+        place: name.function.short_source(),
+        callers: name.callers.iter().map(|caller| short(&caller.name)).collect(),
         haystack,
-    }
-}
-
-/// A function's name without arguments, template arguments, hashes and outer paths: `kv::store::put` stays,
-/// `std::map<int, std::string>::insert(int const&)` becomes `std::map::insert`.
-pub(crate) fn short_function(name: &str) -> String {
-    if name.starts_with('<') || name.starts_with("operator") || name.contains("{{") || name.contains("::operator") {
-        return name.to_owned();
-    }
-    let mut out = String::new();
-    let mut depth = 0usize;
-    for c in name.chars() {
-        match c {
-            '<' => depth += 1,
-            '>' => depth = depth.saturating_sub(1),
-            '(' if depth == 0 && !out.is_empty() => break,
-            _ if depth == 0 => out.push(c),
-            _ => {}
-        }
-    }
-    // A return type stands before templates' names: `void f<int>`.
-    match out.trim_end().rsplit(' ').next() {
-        Some(last) if name.contains('(') && !last.is_empty() => last.to_owned(),
-        _ if out.is_empty() => name.to_owned(),
-        _ => out.trim_end().to_owned(),
     }
 }
 
@@ -192,21 +140,6 @@ impl SiteRows {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn functions_lose_arguments_and_template_arguments() {
-        for (long, short) in [
-            ("main", "main"),
-            ("kv::store::Store::put", "kv::store::Store::put"),
-            ("std::map<int, std::string>::insert(int const&)", "std::map::insert"),
-            ("void grow<char>(char*, unsigned long)", "grow"),
-            ("<kv::Store as Default>::default", "<kv::Store as Default>::default"),
-            ("operator new(unsigned long)", "operator new(unsigned long)"),
-            ("libfoo.so+0x1234", "libfoo.so+0x1234"),
-        ] {
-            assert_eq!(short_function(long), short);
-        }
-    }
 
     #[test]
     fn a_site_is_named_by_the_first_frame_that_is_no_plumbing() {

@@ -87,7 +87,8 @@ impl Program {
     pub(crate) fn signal(&self, signal: i32) {
         let end = self.lock();
         if end.how.is_none() {
-            // SAFETY: kill takes plain numbers. The child is reaped under this lock only, so the number is still its own.
+            // SAFETY: kill takes plain numbers. The child is reaped under this lock only,
+            // so the number is still its own.
             unsafe { libc::kill(-(self.pid as i32), signal) };
         }
     }

@@ -19,8 +19,8 @@ const SYSTEM_FOLDERS: [&str; 6] =
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/lib", "/usr/lib", "/lib"];
 
-/// Finds the library: by `POOLSCOPE_LIB` and then nowhere else, else beside the executable (where cargo builds both), else
-/// in `lib` beside the executable's folder (where `make install` puts it), else in the system's folders.
+/// Finds the library: by `POOLSCOPE_LIB` and then nowhere else, else beside the executable (where cargo builds both),
+/// else in `lib` beside the executable's folder (where `make install` puts it), else in the system's folders.
 pub(crate) fn find() -> Result<PathBuf, Failure> {
     let executable = std::env::current_exe().and_then(|p| p.canonicalize()).ok();
     let found = find_in(std::env::var_os(VARIABLE), executable.as_deref().and_then(Path::parent), &SYSTEM_FOLDERS)?;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use poolscope_wire::{
-    ClassRecord, HEADER_LEN, Header, LiveRecord, MAGIC, ModuleRecord, OBJECT_ONE, Region, RegionEntry, StackRecord,
-    TIER_COUNTERS, TierCounter, VERSION, kind, state,
+    ClassCounter, ClassRecord, HEADER_LEN, Header, LiveRecord, MAGIC, ModuleRecord, OBJECT_ONE, Region, RegionEntry,
+    StackRecord, TIER_COUNTERS, TierCounter, VERSION, kind, state,
 };
 
 /// A folder that is removed at the end.
@@ -54,8 +54,18 @@ pub fn stderr(output: &Output) -> String {
 
 /// Writes the segment of a process that exited and kept it: two stacks, 96 MiB and 4 MiB in use.
 pub fn write_segment(folder: &Path, pid: u32) -> PathBuf {
-    let classes = [(64u32, 65_536u32), (1024, 1 << 20)].map(|(block_bytes, slab_bytes)| {
-        ClassRecord { block_bytes, slab_bytes, slab_blocks: slab_bytes / block_bytes, ..ClassRecord::ZERO }.to_bytes()
+    let classes = [(64u32, 65_536u32, 4u64), (1024, 1 << 20, 96)].map(|(block_bytes, slab_bytes, mib)| {
+        let mut record =
+            ClassRecord { block_bytes, slab_bytes, slab_blocks: slab_bytes / block_bytes, ..ClassRecord::ZERO };
+        let blocks = (mib << 20) / u64::from(block_bytes);
+        for (counter, value) in [
+            (ClassCounter::SlabsTaken, (mib << 20) / u64::from(slab_bytes)),
+            (ClassCounter::SampledAllocs, 2 * blocks),
+            (ClassCounter::SharedFrees, blocks),
+        ] {
+            record.shared[counter as usize] = value;
+        }
+        record.to_bytes()
     });
     let mut tiers = vec![0u64; TIER_COUNTERS.len()];
     tiers[TierCounter::Samples as usize] = 4242;

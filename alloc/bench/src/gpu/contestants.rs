@@ -1,6 +1,6 @@
 //! Who takes part, and where.
 
-use poolscope_gpu::policies;
+use poolscope_replay::policies;
 
 /// The device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

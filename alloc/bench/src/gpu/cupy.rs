@@ -1,5 +1,5 @@
-//! CuPy's pool. Its blocks are objects of Python and nothing else can make one, so that its process is a program of Python's,
-//! and its figures have the interpreter in them.
+//! CuPy's pool. Its blocks are objects of Python and nothing else can make one, so that its process is a program of
+//! Python's, and its figures have the interpreter in them.
 
 use std::process::Command;
 

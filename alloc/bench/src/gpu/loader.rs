@@ -31,7 +31,8 @@ impl Library {
         if symbol.is_null() {
             return Err(error());
         }
-        // SAFETY: a function pointer is as large as an address, which is checked above; the caller says that it is this one.
+        // SAFETY: a function pointer is as large as an address, which is checked above;
+        // the caller says that it is this one.
         Ok(unsafe { std::mem::transmute_copy(&symbol) })
     }
 }

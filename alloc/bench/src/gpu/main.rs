@@ -1,9 +1,9 @@
 //! `bench-gpu`: the GPU pool and its peers in one go, or the placement policies on the simulated device.
 //!
-//! Every contestant has a process of its own for the whole run, because two of them may not share one (PyTorch reads its settings
-//! when it is loaded, the driver's pool is the process's). A round goes through all rows, and in each row all contestants take
-//! turns, in another order each time, with an allocator that begins without memory; where one thread is measured, all of them on the
-//! same processor.
+//! Every contestant has a process of its own for the whole run, because two of them may not share one (PyTorch reads
+//! its settings when it is loaded, the driver's pool is the process's). A round goes through all rows, and in each row
+//! all contestants take turns, in another order each time, with an allocator that begins without memory; where one
+//! thread is measured, all of them on the same processor.
 
 mod contestants;
 mod cupy;
@@ -40,7 +40,8 @@ const LEAST_ROUNDS: usize = 5;
 #[derive(Parser)]
 #[command(about = "The GPU pool beside its peers: hot pairs, threads, recorded traces, and what fragmentation does")]
 struct Options {
-    /// `sim`, the simulated device, with the placement policies; or the number of a CUDA device, with the pool and its peers
+    /// `sim`, the simulated device, with the placement policies; or the number of a CUDA device,
+    /// with the pool and its peers
     #[arg(long, value_name = "sim|N", default_value = "0", value_parser = contestants::parse_place)]
     device: Place,
     /// Rounds of all rows on all contestants; 5 on a card, and 1 on the simulated device, where all are the same
@@ -147,7 +148,7 @@ fn traces(options: &Options, here: &Path) -> Result<Vec<PathBuf>> {
     if !options.trace.is_empty() {
         return Ok(options.trace.clone());
     }
-    let folders = [here.join("../traces"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/tests/data")];
+    let folders = [here.join("../traces"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../replay/traces")];
     let folder = folders.iter().find(|folder| folder.is_dir()).ok_or("no traces: name some by --trace")?;
     let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut traces: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();

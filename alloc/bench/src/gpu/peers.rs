@@ -4,8 +4,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 
 use poolscope_bench::Result;
-use poolscope_gpu::policies::{Policy, PolicyError, PolicyStats};
 use poolscope_gpu::{Call, DeviceError, Fault, Stream};
+use poolscope_replay::{Policy, PolicyError, PolicyStats};
 
 use crate::loader::Library;
 

@@ -1,12 +1,12 @@
-//! The pool behind `poolscope_gpu.h`. A process has one for its whole life: between rows it gives back all it has, and the most that it
-//! has held is that of all rows, so that it is not shown.
+//! The pool behind `poolscope_gpu.h`. A process has one for its whole life: between rows it gives back all it has, and
+//! the most that it has held is that of all rows, so that it is not shown.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
 
 use poolscope_bench::Result;
-use poolscope_gpu::policies::{Policy, PolicyError, PolicyStats};
 use poolscope_gpu::{Call, DeviceError, Fault, Stream};
+use poolscope_replay::{Policy, PolicyError, PolicyStats};
 
 use crate::loader::Library;
 

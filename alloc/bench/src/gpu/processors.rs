@@ -1,15 +1,16 @@
 //! Which processor the rows of one thread run on.
 //!
-//! On a virtual machine some processors do half as much as others for seconds at a time, because other machines use the cores that
-//! they are threads of. Contestants that the scheduler puts on different ones can't be compared in a few rounds. So all contestants
-//! of a row take turns on one processor: the one that did the most work just before.
+//! On a virtual machine some processors do half as much as others for seconds at a time, because other machines use the
+//! cores that they are threads of. Contestants that the scheduler puts on different ones can't be compared in a few
+//! rounds. So all contestants of a row take turns on one processor: the one that did the most work just before.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 /// How long a processor shows what it can do.
 const TRIAL: Duration = Duration::from_millis(1);
-/// Chains of operations that don't wait for each other: what a core shares with another thread are the units that do them.
+/// Chains of operations that don't wait for each other: what a core shares with another thread are the units that do
+/// them.
 const CHAINS: usize = 6;
 
 /// The processors that this process may use.
@@ -36,7 +37,8 @@ impl Processors {
         fastest
     }
 
-    /// Has the calling thread, and those that it starts, run on one processor, or on all again. Returns whether it does.
+    /// Has the calling thread, and those that it starts, run on one processor, or on all again.
+    /// Returns whether it does.
     pub fn bind(&self, processor: Option<usize>) -> bool {
         // SAFETY: as above; `CPU_SET` ignores a number beyond the set's size.
         unsafe {

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::ptr;
 
 use poolscope_bench::Result;
-use poolscope_gpu::policies::{Policy, PolicyError, PolicyStats};
 use poolscope_gpu::{Call, DeviceError, Fault, Stream};
+use poolscope_replay::{Policy, PolicyError, PolicyStats};
 
 use crate::loader::Library;
 

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use poolscope_bench::Result;
-use poolscope_gpu::policies::{Policy, PolicyError};
-use poolscope_gpu::{Playback, Stream, Trace};
+use poolscope_gpu::Stream;
+use poolscope_replay::{Playback, Policy, PolicyError, Trace};
 
 use crate::contestants::Place;
 
@@ -74,8 +74,8 @@ impl Row {
         }
     }
 
-    /// How often it is measured in a round. What takes milliseconds on a machine whose processors change their speed now and then is
-    /// best measured at many different times.
+    /// How often it is measured in a round. What takes milliseconds on a machine whose processors change their speed
+    /// now and then is best measured at many different times.
     pub fn turns(&self) -> usize {
         match self {
             Row::Pair(_) => 3,
@@ -310,8 +310,8 @@ const REPEATS: usize = 21;
 /// Of each round's blocks stay so many.
 const STAY: usize = 40;
 
-/// Adds how much longer an allocation takes in the later phases than in the first, to figures of the four-phase test. Of one turn each: between
-/// two turns the processor's speed may change by more than that.
+/// Adds how much longer an allocation takes in the later phases than in the first, to figures of the four-phase test.
+/// Of one turn each: between two turns the processor's speed may change by more than that.
 pub fn add_changes(figures: &mut Figures) {
     let Some(baseline) = figures.get("baseline_ns").copied() else { return };
     for phase in ["after_50", "after_150"] {
@@ -321,7 +321,8 @@ pub fn add_changes(figures: &mut Figures) {
     }
 }
 
-/// The four-phase test: baseline; 50 rounds of churn in which 40% of each round's blocks survive; measure; 100 more; measure.
+/// The four-phase test: baseline; 50 rounds of churn in which 40% of each round's blocks survive; measure;
+/// 100 more; measure.
 fn phases<P: Policy + ?Sized>(policy: &P, ground: &Ground<'_>) -> Result<Figures> {
     let stream = (ground.stream)()?;
     let said = |error: PolicyError| error.to_string();

@@ -1,5 +1,5 @@
-//! A contestant's process: it is asked for rows on its standard input, one a line and with the processor to measure it on, if
-//! it is to be one, and answers each with a line of JSON.
+//! A contestant's process: it is asked for rows on its standard input, one a line and with the processor to measure it
+//! on, if it is to be one, and answers each with a line of JSON.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use poolscope_alloc::gpu;
 use poolscope_bench::Result;
-use poolscope_gpu::policies::{self, Policy, PolicyError, PolicyStats};
 use poolscope_gpu::{Config, Cuda, Device, Pool, Simulated, Stream};
+use poolscope_replay::{Policy, PolicyError, PolicyStats, policies};
 use serde::{Deserialize, Serialize};
 
 use crate::contestants::{self, Contestant, Kind, Place};
@@ -125,8 +125,8 @@ impl Handle {
         }
     }
 
-    /// In how many rounds it is measured: a trace takes cudaMalloc ten seconds, and says nothing new; and Python runs one thread at
-    /// a time.
+    /// In how many rounds it is measured: a trace takes cudaMalloc ten seconds, and says nothing new; and Python runs
+    /// one thread at a time.
     pub fn rounds_of(&self, row: &Row) -> usize {
         match (self.kind, row) {
             (Kind::Malloc, Row::Trace(_)) => 1,

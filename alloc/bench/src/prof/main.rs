@@ -1,7 +1,7 @@
 //! `bench-prof`: what a profiler costs the program that it looks at, ours beside its peers, in one go.
 //!
-//! A round runs every program under every profiler and without one, one right after the other and in another order each time, so
-//! that a machine that slows down slows all of them. A figure is held against that of the same round.
+//! A round runs every program under every profiler and without one, one right after the other and in another order each
+//! time, so that a machine that slows down slows all of them. A figure is held against that of the same round.
 
 mod goals;
 mod programs;

@@ -92,8 +92,8 @@ impl Results {
         self.programs.iter().find(|known| known.name == program)?.cells.get(tool)
     }
 
-    /// By how many nanoseconds of processor time a pair takes longer under one tool than under another: the median of the
-    /// rounds' differences.
+    /// By how many nanoseconds of processor time a pair takes longer under one tool than under another: the median of
+    /// the rounds' differences.
     pub fn more(&self, program: &str, tool: &str, than: &str) -> Option<Spread> {
         let (one, other) = (self.cell(program, tool)?, self.cell(program, than)?);
         let pairs = one.runs.iter().zip(&other.runs);

@@ -1,8 +1,8 @@
 //! What it costs a busy program that somebody scrapes it.
 //!
-//! A reader copies the segment with `pread` from a file that it may not write: the program executes not one instruction for
-//! it. What is left is what two programs on one machine do to each other's caches. That is measured with scrapes ten times as
-//! often as anybody scrapes, in pairs of runs with and without, one right after the other.
+//! A reader copies the segment with `pread` from a file that it may not write: the program executes not one instruction
+//! for it. What is left is what two programs on one machine do to each other's caches. That is measured with scrapes
+//! ten times as often as anybody scrapes, in pairs of runs with and without, one right after the other.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};

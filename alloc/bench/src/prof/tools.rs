@@ -138,7 +138,9 @@ pub fn all(_places: &Places) -> Vec<Tool> {
         base("glibc", |_, program| Some(plain(program, false))),
         base("poolscope off", |places, program| pool(places, program, "1024G")),
         tool("poolscope sampling", any, |places, program| pool(places, program, "512K")),
-        tool("poolscope record, written away", any, |places, program| record(places, program, &["-o", "/dev/null"])),
+        tool("poolscope record, written away", any, |places, program| {
+            record(places, program, &["--lossy", "-o", "/dev/null"])
+        }),
         tool("poolscope record --lossless", any, |places, program| {
             record(places, program, &["--lossless", "-o", places.output.join("all.rec").to_str()?])
         }),

@@ -15,8 +15,8 @@ const SETTLING: Duration = Duration::from_secs(1);
 const PAIRS: usize = 5;
 const WINDOWS: usize = 2 * PAIRS + 1;
 
-/// By how many per cent a busy program is slower in the windows in which a dashboard looks at it, each held against the windows
-/// before and after it.
+/// By how many per cent a busy program is slower in the windows in which a dashboard looks at it, each held against the
+/// windows before and after it.
 pub fn measure(programs: &Programs, ours: &Allocator) -> Result<Spread> {
     // A little longer than the windows: it ends by itself, and takes its segment with it.
     let duration = WINDOW * (WINDOWS as u32 + 1);

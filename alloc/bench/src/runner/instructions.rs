@@ -1,5 +1,5 @@
-//! Instructions per operation, counted by callgrind: they do not depend on what else the machine does. What was counted once
-//! for a library and a row is read from a file from then on.
+//! Instructions per operation, counted by callgrind: they do not depend on what else the machine does. What was counted
+//! once for a library and a row is read from a file from then on.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,8 +12,8 @@ use crate::measure::{self, Programs};
 use crate::peers::Allocator;
 use crate::results::RowResult;
 
-/// Few enough for a tenth of a second a row. A sample or two of ours fall into them: those who want the fast path alone look
-/// at the pool without sampling.
+/// Few enough for a tenth of a second a row. A sample or two of ours fall into them: those who want the fast path alone
+/// look at the pool without sampling.
 const OPERATIONS: u64 = 10_000;
 
 /// By library and program, then by row.

@@ -1,5 +1,5 @@
-//! `bench-cpu`: the pool and its peers in one go. Each round runs every row on every allocator, one allocator right after the
-//! other and in another order each time, so that a machine that slows down slows all of them.
+//! `bench-cpu`: the pool and its peers in one go. Each round runs every row on every allocator, one allocator right
+//! after the other and in another order each time, so that a machine that slows down slows all of them.
 
 mod attach;
 mod catalogue;

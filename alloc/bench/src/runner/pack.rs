@@ -1,5 +1,5 @@
-//! A folder that runs the benchmark on a machine without Cargo, network and Debian: the programs, the allocators' libraries
-//! and what these need beside glibc.
+//! A folder that runs the benchmark on a machine without Cargo, network and Debian: the programs, the allocators'
+//! libraries and what these need beside glibc.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;

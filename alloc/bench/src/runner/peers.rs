@@ -1,6 +1,6 @@
-//! The allocators, and where each library comes from: ours from this build, some from Debian, some compiled here from the
-//! sources in their crates, as their own builds do for a library to preload. All of them lie in one folder in the end, with
-//! a list of what they are, so that the folder can be carried to a machine that has neither.
+//! The allocators, and where each library comes from: ours from this build, some from Debian, some compiled here from
+//! the sources in their crates, as their own builds do for a library to preload. All of them lie in one folder in the
+//! end, with a list of what they are, so that the folder can be carried to a machine that has neither.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

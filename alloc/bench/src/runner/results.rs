@@ -140,8 +140,8 @@ impl Results {
         Some(ours / self.best_peer(row, figure)?.1)
     }
 
-    /// Each workload with every allocator's figure as a ratio to the best one. The alignments of one size are one workload, by
-    /// the geometric mean of their ratios.
+    /// Each workload with every allocator's figure as a ratio to the best one. The alignments of one size are one
+    /// workload, by the geometric mean of their ratios.
     pub fn workloads(&self, figure: Figure) -> Vec<Workload<'_>> {
         let mut workloads: Vec<(&str, BTreeMap<&str, Vec<f64>>)> = Vec::new();
         for row in &self.rows {

@@ -1,5 +1,5 @@
-//! What sampling costs: the pool with it and without it, in pairs of short runs one right after the other, so that whatever
-//! slows the machine slows both. A row's cost is the median of its pairs' ratios.
+//! What sampling costs: the pool with it and without it, in pairs of short runs one right after the other, so that
+//! whatever slows the machine slows both. A row's cost is the median of its pairs' ratios.
 
 use std::fmt;
 use std::time::Duration;

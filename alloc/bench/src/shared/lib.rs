@@ -1,5 +1,5 @@
-//! What the benchmarks of host and device memory share: the machine that figures come from, what rounds come to, pages that
-//! figures are put into, and the colours of pictures.
+//! What the benchmarks of host and device memory share: the machine that figures come from, what rounds come to, pages
+//! that figures are put into, and the colours of pictures.
 
 pub mod machine;
 pub mod page;

@@ -1,4 +1,5 @@
-//! The calls that the workloads make, and a pair of empty functions to tell the loops' own instructions from the allocator's.
+//! The calls that the workloads make, and a pair of empty functions to tell the loops' own instructions from the
+//! allocator's.
 
 use std::ffi::c_void;
 

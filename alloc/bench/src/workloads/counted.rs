@@ -1,5 +1,5 @@
-//! Counts the instructions of the workloads under callgrind. Valgrind watches for a sequence of instructions that changes
-//! nothing, with the request in registers (`valgrind.h` describes it); outside valgrind it does nothing.
+//! Counts the instructions of the workloads under callgrind. Valgrind watches for a sequence of instructions that
+//! changes nothing, with the request in registers (`valgrind.h` describes it); outside valgrind it does nothing.
 
 use crate::calls::Empty;
 use crate::one_thread;
@@ -12,8 +12,8 @@ const STOP_INSTRUMENTATION: u64 = 0x4354_0005;
 
 fn request(number: u64) {
     let arguments = [number, 0, 0, 0, 0, 0];
-    // SAFETY: the rotations add up to 128 bits and the exchange is of a register with itself. Valgrind reads the arguments and
-    // puts its answer into rdx.
+    // SAFETY: the rotations add up to 128 bits and the exchange is of a register with itself. Valgrind reads the
+    // arguments and puts its answer into rdx.
     unsafe {
         std::arch::asm!(
             "rol rdi, 3", "rol rdi, 13", "rol rdi, 61", "rol rdi, 51", "xchg rbx, rbx",
@@ -33,8 +33,8 @@ fn count(mut workload: Box<dyn Workload>, operations: u64) -> u64 {
     done
 }
 
-/// For each workload two dumps, the first on the linked functions, the second on the empty ones, and a line with the number
-/// of operations and the instructions that the empty functions take in each.
+/// For each workload two dumps, the first on the linked functions, the second on the empty ones, and a line with the
+/// number of operations and the instructions that the empty functions take in each.
 pub fn run(operations: u64, workloads: &[&str]) -> Option<()> {
     for workload in workloads {
         let args: Vec<&str> = workload.split(' ').collect();

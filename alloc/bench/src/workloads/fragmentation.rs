@@ -35,8 +35,8 @@ pub struct Churned {
     pub nanoseconds: f64,
     /// The largest resident memory, in bytes, without the workload's own table.
     pub peak: u64,
-    /// The part of what is resident at the end, above what was resident before the first block, that is no byte which the
-    /// program asked for and holds.
+    /// The part of what is resident at the end, above what was resident before the first block, that is no byte which
+    /// the program asked for and holds.
     pub waste: f64,
 }
 

@@ -1,6 +1,6 @@
-//! A server whose threads come and go (after Larson and Krishnan, 1998): each thread inherits the blocks of its predecessor,
-//! replaces blocks at random for a while, and hands them to its successor. Most frees are of blocks that a thread allocated
-//! which is no more.
+//! A server whose threads come and go (after Larson and Krishnan, 1998): each thread inherits the blocks of its
+//! predecessor, replaces blocks at random for a while, and hands them to its successor. Most frees are of blocks that a
+//! thread allocated which is no more.
 
 use crate::calls::Linked;
 use crate::clock::Stretch;

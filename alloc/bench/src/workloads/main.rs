@@ -1,6 +1,6 @@
-//! The workloads that `bench-cpu` measures, on whatever `malloc` this process has: the calls go through the dynamic linker,
-//! so a preloaded library takes them. Prints lines of a name and a figure: `ns` for each operation; `peak`, the largest
-//! resident memory in bytes; `waste`, the part of the resident memory that the program did not ask for.
+//! The workloads that `bench-cpu` measures, on whatever `malloc` this process has: the calls go through the dynamic
+//! linker, so a preloaded library takes them. Prints lines of a name and a figure: `ns` for each operation; `peak`, the
+//! largest resident memory in bytes; `waste`, the part of the resident memory that the program did not ask for.
 //!
 //! usage: `workloads time WARM-UP DURATION NAME ARGS...`, in milliseconds; [`time`] lists the names.
 //! `workloads churn steady|shifting` measures fragmentation.

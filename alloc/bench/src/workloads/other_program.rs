@@ -1,10 +1,10 @@
-//! Other programs. This small process starts them and waits for them: the kernel counts the memory that the starting process
-//! had at the time of `exec` into their peak.
+//! Other programs. This small process starts them and waits for them: the kernel counts the memory that the starting
+//! process had at the time of `exec` into their peak.
 
 use std::process::{Command, Stdio};
 
-/// Runs a program with a library preloaded, if one is named, and returns the processor time that it took, in nanoseconds, and its largest
-/// resident memory in bytes. `None` if it can't be started or fails.
+/// Runs a program with a library preloaded, if one is named, and returns the processor time that it took, in
+/// nanoseconds, and its largest resident memory in bytes. `None` if it can't be started or fails.
 pub fn run(library: &str, program: &str, args: &[&str]) -> Option<(f64, u64)> {
     let mut command = Command::new(program);
     command.args(args).stdout(Stdio::null());

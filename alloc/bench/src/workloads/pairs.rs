@@ -22,8 +22,8 @@ struct Ring {
     read: Position,
 }
 
-// SAFETY: the batches from `read` to `written` are the consumer's, the others the producer's, and each side moves its own
-// position only when it is done with the batch.
+// SAFETY: the batches from `read` to `written` are the consumer's, the others the producer's, and each side moves its
+// own position only when it is done with the batch.
 unsafe impl Sync for Ring {}
 
 impl Ring {

@@ -1,4 +1,5 @@
-//! Random replacement: a fixed number of live blocks; each step frees one of them and puts one of another size in its place.
+//! Random replacement: a fixed number of live blocks; each step frees one of them and puts one of another size in its
+//! place.
 
 use std::marker::PhantomData;
 

@@ -2,7 +2,8 @@
 
 use std::ffi::CStr;
 
-/// The largest it has been, in bytes (`VmHWM`). Unlike `getrusage`'s, it does not begin with what the parent had at `exec`.
+/// The largest it has been, in bytes (`VmHWM`). Unlike `getrusage`'s,
+/// it does not begin with what the parent had at `exec`.
 pub fn peak() -> u64 {
     field(c"/proc/self/status", b"VmHWM:")
 }

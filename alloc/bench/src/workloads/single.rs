@@ -1,5 +1,5 @@
-//! How a workload of one thread is timed: by the processor time that the process takes, with what the allocator does in threads
-//! of its own, and without what other processes take from it.
+//! How a workload of one thread is timed: by the processor time that the process takes, with what the allocator does in
+//! threads of its own, and without what other processes take from it.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Short-lived threads: each allocates some blocks, frees half of them and ends. The other half is freed by the thread that
-//! started it.
+//! Short-lived threads: each allocates some blocks, frees half of them and ends. The other half is freed by the thread
+//! that started it.
 
 use crate::calls::{Calls, Linked};
 use crate::clock::Stretch;

@@ -203,8 +203,7 @@ fn nothing_of_the_stack_is_believed_where_the_frame_pointer_is_wild() {
     let mut frames = [0; MAX_DEPTH];
     for fp in [0, 1, 8, usize::MAX, usize::MAX - 7, 0x8000_0000_0000_0000] {
         for sp in [0, 8, usize::MAX, usize::MAX - 7, &raw const state as usize] {
-            let registers = crate::walk::Registers { pc: 0x1000, sp, fp };
-            let captured = crate::walk::walk(&mut state, registers, &mut frames);
+            let captured = capture(&mut state, &Caller { pc: 0x1000, sp, fp }, &mut frames);
             assert_eq!((captured.depth, captured.incomplete), (1, true));
         }
     }

@@ -76,12 +76,22 @@ fn a_library_that_comes_back_is_the_same_module() {
     assert!(module_count() < count + 20, "{} {count}", module_count());
 }
 
+/// Has the other threads stop, also when an assertion fails: else nobody would see that it did.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn captures_go_on_while_libraries_come_and_go() {
     let _guard = LOADING.lock();
     let libraries = [build("odd", 30), build("even", 90)];
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _stop = StopAtEnd(&stop);
         for _ in 0..8 {
             scope.spawn(|| {
                 let mut state = ThreadState::new();
@@ -95,7 +105,6 @@ fn captures_go_on_while_libraries_come_and_go() {
             let (_, captured, _) = call(&libraries[round % 2]);
             assert!(!captured.incomplete);
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }
 

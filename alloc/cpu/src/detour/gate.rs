@@ -1,5 +1,5 @@
-//! A thread's word as a gate to its fast path: open, it holds the thread's heap, and closed, the detour. While its thread is
-//! in the slow path it holds neither, and nobody else changes it.
+//! A thread's word as a gate to its fast path: open, it holds the thread's heap, and closed, the detour. While its
+//! thread is in the slow path it holds neither, and nobody else changes it.
 //!
 //! The owner changes it by plain stores. Others change it by compare-and-exchange from the one value to the other, and
 //! look at it again where they need to know.
@@ -29,8 +29,8 @@ impl<W: Word> Gate<'_, W> {
         self.word.load(Ordering::SeqCst) == self.closed
     }
 
-    /// Calls `take` while the owner sleeps and will find the gate closed. `sleeps` asks the kernel. It stays closed if `take`
-    /// says that it took something, or if there are reasons for it.
+    /// Calls `take` while the owner sleeps and will find the gate closed. `sleeps` asks the kernel. It stays closed if
+    /// `take` says that it took something, or if there are reasons for it.
     pub fn take_from_sleeper(
         &self,
         reasons: &impl Word,
@@ -43,7 +43,8 @@ impl<W: Word> Gate<'_, W> {
         if sleeps() && self.is_closed() && take() {
             return true;
         }
-        // Who adds a reason closes the gate after this, under the lock, or has been here before: then the reason is seen.
+        // Who adds a reason closes the gate after this, under the lock, or has been here before:
+        // then the reason is seen.
         if closed && reasons.load(Ordering::Relaxed) == 0 {
             let _ = self.word.compare_exchange(self.closed, self.open, Ordering::SeqCst, Ordering::Relaxed);
         }
@@ -51,9 +52,9 @@ impl<W: Word> Gate<'_, W> {
     }
 }
 
-/// Notes one more reason to keep gates closed, and calls `barrier`, which must be one for every running thread: an owner
-/// that [`leave`]s before sees its gate closed by whoever called this, one that leaves after it closes the gate itself.
-/// False if the reason was noted before.
+/// Notes one more reason to keep gates closed, and calls `barrier`, which must be one for every running thread: an
+/// owner that [`leave`]s before sees its gate closed by whoever called this, one that leaves after it closes the gate
+/// itself. False if the reason was noted before.
 pub fn add_reason(reasons: &impl Word, reason: usize, barrier: impl FnOnce()) -> bool {
     let is_new = reasons.fetch_or(reason, Ordering::SeqCst) & reason == 0;
     if is_new {
@@ -62,7 +63,8 @@ pub fn add_reason(reasons: &impl Word, reason: usize, barrier: impl FnOnce()) ->
     is_new
 }
 
-/// What the owner does at the end of its slow path: opens its gate, unless there are reasons not to. `set` stores to its word.
+/// What the owner does at the end of its slow path: opens its gate, unless there are reasons not to.
+/// `set` stores to its word.
 #[inline(always)]
 pub fn leave(reasons: &impl Word, open: usize, closed: usize, set: impl Fn(usize)) {
     set(open);
@@ -88,8 +90,8 @@ mod tests {
         closing: loom::sync::Mutex<()>,
         /// The word that a spin lock's holder writes, and that the owner of the heap looks at.
         is_closing: model::AtomicUsize,
-        /// What the kernel knows of the thread, under a lock of its own: a thread that sleeps has done what it did before,
-        /// and who asks sees that.
+        /// What the kernel knows of the thread, under a lock of its own: a thread that sleeps has done what it did
+        /// before, and who asks sees that.
         asleep: loom::sync::Mutex<bool>,
         /// Nobody may touch it while another one does, which loom sees to.
         cache: loom::cell::UnsafeCell<()>,
@@ -125,7 +127,8 @@ mod tests {
             *self.asleep.lock().unwrap() = false;
         }
 
-        /// The owner's store. Not a store to loom, which does not put those behind other threads' exchanges of the same word.
+        /// The owner's store. Not a store to loom, which does not put those behind other threads' exchanges of the same
+        /// word.
         fn set(&self, value: usize) {
             self.word.swap(value, Ordering::Relaxed);
         }

@@ -14,7 +14,8 @@ use crate::{os, thread_pointer};
 /// Installs the handler where the default action is set.
 pub fn install() {
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
-        // SAFETY: reads and writes whole structures; the handler stays as long as this library, which is never unloaded.
+        // SAFETY: reads and writes whole structures; the handler stays as long as this library,
+        // which is never unloaded.
         os::keep_errno(|| unsafe {
             let mut action: libc::sigaction = core::mem::zeroed();
             if libc::sigaction(signal, core::ptr::null(), &raw mut action) != 0 || action.sa_sigaction != libc::SIG_DFL
@@ -74,8 +75,8 @@ fn explain(address: usize, pc: u64) {
         .then(|| unsafe { &*home });
     thread_pointer::set((&raw const BUSY).cast_mut());
     // SAFETY: set the line before; put back where this ends.
-    let slow = unsafe { SlowPath::assume() };
-    let stack = heap.map_or(stacks::Stack::NONE, stacks::of_caller).interrupted_at(pc);
+    let slow = unsafe { SlowPath::in_handler() };
+    let stack = heap.map_or(stacks::Stack::NONE, stacks::here).interrupted_at(pc);
     // Its holder may be this thread.
     for _ in 0..10_000 {
         let Some(hardened) = HARDENED.try_lock(slow) else {

@@ -19,8 +19,8 @@ pub const PAGE: usize = 64 * 1024;
 const MAX: usize = 4096;
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes a block of `record.size` bytes and fills in where it lies. False if there is no room for it: then it can be had
-/// without guards.
+/// Makes a block of `record.size` bytes and fills in where it lies. False if there is no room for it: then it can be
+/// had without guards.
 pub fn map(record: &mut Record) -> bool {
     let Some(rounded) = record.size.max(1).checked_next_multiple_of(record.align()) else { return false };
     let Some(bytes) = rounded.checked_next_multiple_of(PAGE).filter(|bytes| *bytes < isize::MAX as usize / 2) else {

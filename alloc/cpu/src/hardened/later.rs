@@ -27,8 +27,8 @@ impl<const N: usize, W: Word> Later<N, W> {
         let left = |place: &W| place.compare_exchange(0, block, Ordering::Release, Ordering::Relaxed).is_ok();
         let has_place = self.waiting.iter().any(left);
         if has_place {
-            // After the block: who takes this mark away looks at the places then. An exchange, so that who takes the mark
-            // of one handler away sees the blocks of all who marked before.
+            // After the block: who takes this mark away looks at the places then. An exchange, so that who takes the
+            // mark of one handler away sees the blocks of all who marked before.
             self.any.swap(1, Ordering::Release);
         }
         has_place

@@ -1,5 +1,5 @@
-//! The hardened mode (`POOLSCOPE_HARDENED=1`): every block is checked, and the first fault that is found ends the process
-//! with a message, before it becomes something else.
+//! The hardened mode (`POOLSCOPE_HARDENED=1`): every block is checked, and the first fault that is found ends the
+//! process with a message, before it becomes something else.
 //!
 //! - Blocks are known by a table of [`records`]: what is not in it can't be freed, and what was freed is known.
 //! - Around each block lie [`zones`] that nobody may write to; they are looked at when it is freed or resized.
@@ -22,13 +22,16 @@ mod report;
 mod stacks;
 mod zones;
 
+use poolscope_capture::Caller;
+
 use crate::block::BlockPtr;
 use crate::detour::{self, Reason};
 use crate::registry::{self, Entry};
 use crate::slab::NO_SLOT;
 use crate::spin_lock::{SlowPath, SpinLock};
+use crate::stats::{self, TierCounter};
 use crate::thread_cache::Heap;
-use crate::{free as tiers, malloc, os, reentrant, sampler};
+use crate::{capture, free as tiers, malloc, os, reentrant, sampler, scavenger};
 
 use quarantine::{Quarantine, Waiting};
 use records::{Call, Record, Records, State};
@@ -60,18 +63,29 @@ pub fn is_on() -> bool {
 
 /// Turns the mode on if the settings say so: before the first block is allocated.
 pub fn start(slow: SlowPath) {
-    if crate::settings::current().hardened() {
+    let settings = crate::settings::current();
+    if settings.hardened() && !settings.plain() {
+        HARDENED.lock(slow).records.start();
         detour::turn_on(slow, Reason::Hardened);
         fault::install();
     }
 }
 
-/// Allocates a checked block; the second value tells whether it reads as zero. `None` without memory.
-pub fn allocate(heap: &'static Heap, slow: SlowPath, size: usize, align: usize) -> Option<(*mut u8, bool)> {
+/// Allocates a checked block for the program's call at `caller`; the second value tells whether it reads as zero.
+/// `None` without memory.
+pub fn allocate(
+    heap: &'static Heap,
+    slow: SlowPath,
+    size: usize,
+    align: usize,
+    caller: &Caller,
+) -> Option<(*mut u8, bool)> {
     free_waiting(slow, heap);
-    let stack = stacks::of_caller(heap);
+    // What left the quarantine by another thread: here, refills are rare.
+    heap.drain(slow);
+    let stack = stacks::of_caller(heap, caller);
     loop {
-        if let Some(got) = try_allocate(slow, heap, size, align, &stack) {
+        if let Some(got) = try_allocate(slow, heap, size, align, &stack, caller) {
             return Some(got);
         }
         // What is in the quarantine may be what is missing.
@@ -86,6 +100,7 @@ fn try_allocate(
     size: usize,
     align: usize,
     stack: &Stack,
+    caller: &Caller,
 ) -> Option<(*mut u8, bool)> {
     let due = sampler::large_is_due(heap, size.max(16));
     let allocated = Call { stack: 0, thread: heap.thread_id.get() };
@@ -93,12 +108,12 @@ fn try_allocate(
     let zero = if (due || size >= GUARD_MIN) && guarded::map(&mut record) {
         true
     } else {
-        map_plain(slow, heap, &mut record)?
+        map_plain(slow, heap, &mut record, caller)?
     };
     zones::mark(&record);
     let p = record.address as *mut u8;
     if due {
-        record.slot = sampler::sample_large(slow, heap, p, size, size.max(16));
+        record.slot = sampler::sample_large(slow, heap, p, size, size.max(16), caller);
     }
     let known = {
         let mut hardened = HARDENED.lock(slow);
@@ -114,13 +129,13 @@ fn try_allocate(
 }
 
 /// A block of the tiers with room for the canaries; whether it reads as zero.
-fn map_plain(slow: SlowPath, heap: &'static Heap, record: &mut Record) -> Option<bool> {
+fn map_plain(slow: SlowPath, heap: &'static Heap, record: &mut Record, caller: &Caller) -> Option<bool> {
     let front = record.align().max(zones::MARGIN);
     let bytes = record.size.checked_add(front + zones::MARGIN)?;
     let units = u32::try_from(front / 16).ok()?;
     // The tiers are not to sample what is sampled here.
     let nested = heap.in_sampler.replace(true);
-    let got = malloc::allocate_from_tiers(slow, heap, bytes, record.align());
+    let got = malloc::allocate_from_tiers(slow, heap, bytes, record.align(), caller);
     heap.in_sampler.set(nested);
     let (base, zero) = got?;
     record.address = base as usize + front;
@@ -131,7 +146,7 @@ fn map_plain(slow: SlowPath, heap: &'static Heap, record: &mut Record) -> Option
 
 /// Frees a block, after it was found to be one.
 pub fn free(slow: SlowPath, heap: Option<&'static Heap>, p: *mut u8) {
-    let stack = heap.map_or(Stack::NONE, stacks::of_caller);
+    let stack = heap.map_or(Stack::NONE, stacks::here);
     let mut hardened = HARDENED.lock(slow);
     let number = hardened.stacks.intern(&stack);
     let record = match hardened.look(p, Action::Free) {
@@ -141,14 +156,14 @@ pub fn free(slow: SlowPath, heap: Option<&'static Heap>, p: *mut u8) {
             if finding == Finding::Unknown && reentrant::free_mapping(p) {
                 return;
             }
-            let report = hardened.report(p, Action::Free, finding, stack);
             drop(hardened);
-            report.abort()
+            report_from(slow, p, Action::Free, finding, &stack)
         }
     };
     record.state = State::Freed;
     record.freed = Call { stack: number, thread: os::thread_id() };
     let record = *record;
+    hardened.records.end(&record);
     drop(hardened);
     forget_sample(slow, &record);
     if record.guarded {
@@ -156,7 +171,12 @@ pub fn free(slow: SlowPath, heap: Option<&'static Heap>, p: *mut u8) {
     } else {
         zones::poison(&record);
     }
-    let kept = HARDENED.lock(slow).quarantine.push(&record);
+    let (kept, idle) = {
+        let mut hardened = HARDENED.lock(slow);
+        let kept = hardened.quarantine.push(&record);
+        (kept, if is_spread(&hardened) { usize::MAX } else { hardened.records.empty_bytes() })
+    };
+    scavenger::notice(slow, idle);
     if !kept {
         let removed = HARDENED.lock(slow).records.remove(record.address);
         if let Some(record) = removed {
@@ -176,18 +196,23 @@ pub fn usable_size(p: *mut u8) -> usize {
     size_for(p, Action::UsableSize).unwrap_or(0)
 }
 
-/// Looks at a block that is about to be resized. False if a signal handler that interrupted the pool can't be told its size.
+/// Looks at a block that is about to be resized. False if a signal handler that interrupted the pool can't be told its
+/// size.
 pub fn may_resize(p: *mut u8) -> bool {
     size_for(p, Action::Realloc).is_some()
 }
 
 fn size_for(p: *mut u8, action: Action) -> Option<usize> {
-    match registry::enter() {
+    let entry = registry::enter();
+    if let Entry::Heap(entered) = &entry {
+        entered.heap.unvisit();
+    }
+    match entry {
         Entry::Heap(entered) => Some(size_checked(entered.slow, Some(entered.heap), p, action)),
         Entry::NoMemory(homeless) => Some(size_checked(homeless.slow, None, p, action)),
         Entry::Reentrant => reentrant::usable_size(p).or_else(|| {
             // SAFETY: that is what the entry says.
-            let slow = unsafe { SlowPath::assume() };
+            let slow = unsafe { SlowPath::in_handler() };
             HARDENED.try_lock(slow)?.records.find(p).map(|record| record.size)
         }),
     }
@@ -214,6 +239,7 @@ pub fn check_claim(p: *mut u8, size: Option<usize>, align: Option<usize>) {
         return;
     }
     let Entry::Heap(entered) = registry::enter() else { return };
+    entered.heap.unvisit();
     let (slow, heap) = (entered.slow, Some(entered.heap));
     let mut hardened = HARDENED.lock(slow);
     // What is no live block is for `free` to report.
@@ -227,10 +253,21 @@ pub fn check_claim(p: *mut u8, size: Option<usize>, align: Option<usize>) {
     report(slow, heap, p, Action::Free, finding)
 }
 
+#[cold]
+#[inline(never)]
 fn report(slow: SlowPath, heap: Option<&'static Heap>, p: *mut u8, action: Action, finding: Finding) -> ! {
-    let stack = heap.map_or(Stack::NONE, stacks::of_caller);
-    let report = { HARDENED.lock(slow).report(p, action, finding, stack) };
-    report.abort()
+    let stack = heap.map_or(Stack::NONE, stacks::here);
+    report_from(slow, p, action, finding, &stack)
+}
+
+/// Not on the program's stack, which may be small.
+#[cold]
+#[inline(never)]
+fn report_from(slow: SlowPath, p: *mut u8, action: Action, finding: Finding, stack: &Stack) -> ! {
+    capture::aside(|| {
+        let report = { HARDENED.lock(slow).report(p, action, finding, *stack) };
+        report.abort()
+    })
 }
 
 /// Gives a block that left the quarantine back to where its memory came from, if nobody wrote to it.
@@ -238,8 +275,10 @@ fn release(slow: SlowPath, heap: Option<&'static Heap>, record: &Record) {
     if !record.guarded
         && let Some(damage) = zones::check_freed(record)
     {
-        let report = { HARDENED.lock(slow).report_on(record, Finding::Damage(damage)) };
-        report.abort()
+        capture::aside(|| {
+            let report = { HARDENED.lock(slow).report_on(record, Finding::Damage(damage)) };
+            report.abort()
+        })
     }
     give_back(slow, heap, record);
 }
@@ -255,6 +294,49 @@ fn give_back(slow: SlowPath, heap: Option<&'static Heap>, record: &Record) {
 fn forget_sample(slow: SlowPath, record: &Record) {
     if record.slot != NO_SLOT {
         sampler::free_large(slow, record.slot);
+    }
+}
+
+/// Blocks that leave the quarantine in one go of the scavenger's.
+const LEAVE_MAX: usize = 4096;
+
+/// Whether slabs hold more that is not in use than the quarantine is to have: then its blocks, a few in each of many
+/// slabs, may be why.
+fn is_spread(hardened: &Hardened) -> bool {
+    let slabs = stats::get(TierCounter::SlabBytes) as usize;
+    !hardened.quarantine.is_empty() && slabs.saturating_sub(hardened.records.in_slabs()) > quarantine::BYTES
+}
+
+/// Gives memory back that is not needed any more, the scavenger's part: old blocks leave the quarantine where slabs
+/// hold more than it is to have, and records of blocks that are gone go.
+/// Returns the bytes that stay and are still to go, about.
+pub fn look_after(slow: SlowPath, now_ms: u64, age_ms: Option<u64>, delay_ms: Option<u64>) -> usize {
+    if !is_on() {
+        return 0;
+    }
+    let mut spread = 0;
+    if let Some(age) = age_ms {
+        HARDENED.lock(slow).quarantine.age(now_ms, age);
+        for _ in 0..LEAVE_MAX {
+            let leaving = {
+                let mut hardened = HARDENED.lock(slow);
+                if is_spread(&hardened) { hardened.leave_quarantine(Quarantine::pop_old) } else { None }
+            };
+            let Some(record) = leaving else { break };
+            release(slow, None, &record);
+        }
+        spread = if is_spread(&HARDENED.lock(slow)) { quarantine::BYTES } else { 0 };
+    }
+    let Some(delay) = delay_ms else { return spread };
+    let allowed = HARDENED.lock(slow).records.allowed(now_ms, delay);
+    while HARDENED.lock(slow).records.release(allowed) {}
+    spread + allowed
+}
+
+/// Gives addresses back that are reserved for records, before the address space is limited to `limit` bytes.
+pub fn fit(slow: SlowPath, limit: usize) {
+    if is_on() {
+        HARDENED.lock(slow).records.fit(limit);
     }
 }
 
@@ -302,11 +384,11 @@ impl Hardened {
 }
 
 /// For `fork`: takes the lock.
-pub fn lock_for_fork() {
-    HARDENED.lock_raw();
+pub fn lock_for_fork(is_over: impl Fn() -> bool) -> bool {
+    HARDENED.lock_for_fork(is_over)
 }
 
 /// For `fork`: lets it go, in parent and child.
 pub fn unlock_after_fork() {
-    HARDENED.unlock_raw();
+    HARDENED.unlock_after_fork();
 }

@@ -4,13 +4,14 @@ use core::ptr::null_mut;
 
 use super::records::Record;
 use crate::os;
+use crate::stats::{self, TierCounter};
 
-/// Blocks in it at most, of either kind.
+/// Blocks of the tiers in it at most.
 const BLOCKS: usize = 32 * 1024;
 /// Blocks between guard pages in it at most: half of all that there may be.
 const GUARDED: usize = 2048;
 /// Bytes of memory that blocks of the tiers in it hold, at most.
-const BYTES: usize = 16 << 20;
+pub const BYTES: usize = 16 << 20;
 /// Bytes of addresses that blocks between guard pages in it hold, at most.
 const GUARDED_BYTES: usize = 4 << 30;
 
@@ -32,16 +33,21 @@ struct Queue {
     bytes: usize,
     max_count: usize,
     max_bytes: usize,
+    /// Blocks that ever left it.
+    left: u64,
 }
 
 impl Queue {
     const fn new(max_count: usize, max_bytes: usize) -> Self {
-        Queue { ring: null_mut(), first: 0, count: 0, bytes: 0, max_count, max_bytes }
+        Queue { ring: null_mut(), first: 0, count: 0, bytes: 0, max_count, max_bytes, left: 0 }
     }
 
     fn push(&mut self, waiting: Waiting) -> bool {
         if self.ring.is_null() {
             self.ring = os::map(self.max_count * size_of::<Waiting>()).cast();
+            if !self.ring.is_null() {
+                stats::add(TierCounter::MetadataBytes, (self.max_count * size_of::<Waiting>()) as u64);
+            }
         }
         if self.ring.is_null() || self.count == self.max_count {
             return false;
@@ -62,6 +68,7 @@ impl Queue {
         self.first = (self.first + 1) % self.max_count;
         self.count -= 1;
         self.bytes -= waiting.len;
+        self.left += 1;
         Some(waiting)
     }
 
@@ -75,12 +82,21 @@ impl Queue {
 pub struct Quarantine {
     plain: Queue,
     guarded: Queue,
+    /// How many blocks of the tiers had ever come when it was looked at last, and when that was, in milliseconds.
+    mark: (u64, u64),
+    /// And the time before.
+    old: u64,
 }
 
 impl Quarantine {
     /// An empty one.
     pub const fn new() -> Self {
-        Quarantine { plain: Queue::new(BLOCKS, BYTES), guarded: Queue::new(GUARDED, GUARDED_BYTES) }
+        Quarantine {
+            plain: Queue::new(BLOCKS, BYTES),
+            guarded: Queue::new(GUARDED, GUARDED_BYTES),
+            mark: (0, 0),
+            old: 0,
+        }
     }
 
     /// Adds a freed block. False if there is no memory for the queue.
@@ -92,6 +108,24 @@ impl Quarantine {
     /// Takes the oldest block out of a queue that is over its bounds.
     pub fn pop_over(&mut self) -> Option<Waiting> {
         [&mut self.plain, &mut self.guarded].into_iter().find(|queue| queue.is_over())?.pop()
+    }
+
+    /// Lets time pass: what has been there for `age_ms`, and for no more than twice as long, is old.
+    pub fn age(&mut self, now_ms: u64, age_ms: u64) {
+        if now_ms - self.mark.1 >= age_ms {
+            self.old = self.mark.0;
+            self.mark = (self.plain.left + self.plain.count as u64, now_ms);
+        }
+    }
+
+    /// Takes the oldest block of the tiers out if it is old.
+    pub fn pop_old(&mut self) -> Option<Waiting> {
+        if self.plain.left < self.old { self.plain.pop() } else { None }
+    }
+
+    /// Whether no block of the tiers is in it.
+    pub fn is_empty(&self) -> bool {
+        self.plain.count == 0
     }
 
     /// Takes the oldest block out.
@@ -121,6 +155,21 @@ mod tests {
         assert!(quarantine.push(&record(17 * 16, 1 << 20)));
         assert_eq!(quarantine.pop_over().map(|waiting| waiting.address), Some(16));
         assert!(quarantine.pop_over().is_none());
+    }
+
+    #[test]
+    fn blocks_are_old_after_a_time_and_after_twice_the_time_at_the_latest() {
+        let mut quarantine = Quarantine::new();
+        let old = |quarantine: &mut Quarantine| core::iter::from_fn(|| quarantine.pop_old()).count();
+        for second in 0..20 {
+            quarantine.age(1000 + second * 1000, 5000);
+            // It looks at the seconds 4, 9, 14 and 19: old is what was there at the look before.
+            let expected = [(9, 40), (14, 50), (19, 50)].into_iter().find(|(at, _)| *at == second);
+            assert_eq!(old(&mut quarantine), expected.map_or(0, |(_, blocks)| blocks), "second {second}");
+            for at in 1..=10 {
+                assert!(quarantine.push(&record((second as usize * 10 + at) * 16, 32)));
+            }
+        }
     }
 
     #[test]

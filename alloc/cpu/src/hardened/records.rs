@@ -3,6 +3,9 @@
 use core::ptr::null_mut;
 
 use crate::os;
+use crate::size_class::MEDIUM_MAX;
+use crate::slot_table::{PAGE_SLOTS, RECORD, SlotTable};
+use crate::stats::{self, TierCounter};
 
 /// Whether a block is the program's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,11 +51,11 @@ pub struct Record {
     pub state: State,
     /// Whether it has a mapping of its own between guard pages.
     pub guarded: bool,
-    /// Next record of the bucket, or of the list of unused ones; 0 ends it.
+    /// Next record of the bucket; 0 ends it.
     next: u32,
 }
 
-const _: () = assert!(size_of::<Record>() <= 64);
+const _: () = assert!(size_of::<Record>() == RECORD);
 
 impl Record {
     /// A block that was just allocated; what isn't given here is the caller's to fill in.
@@ -78,25 +81,28 @@ impl Record {
         1 << self.align_shift
     }
 
+    fn bytes_in_slabs(&self) -> usize {
+        if self.guarded || self.len > MEDIUM_MAX { 0 } else { self.len }
+    }
+
     /// Start of the tiers' block, or of the mapping.
     pub fn base(&self) -> *mut u8 {
         (self.address - self.front as usize * 16) as *mut u8
     }
 }
 
-/// Records in a chunk of memory: 1 MiB.
-const CHUNK: usize = 16 * 1024;
-const CHUNKS: usize = 8192;
+/// Records at most: 4 GiB of them, for which only addresses are taken,
+/// and no more than a 32nd of a limited address space.
+const CAPACITY: usize = 1 << 26;
 const FIRST_BUCKETS: usize = 4096;
 
-/// The table. Its memory only grows.
+/// The table. What is not needed any more goes back, but for the buckets.
 pub struct Records {
-    chunks: [*mut Record; CHUNKS],
-    /// Records ever taken from the chunks.
-    taken: u32,
-    /// First unused one, plus 1.
-    unused: u32,
+    slots: SlotTable,
     count: usize,
+    /// Bytes of slabs that live blocks hold.
+    in_slabs: usize,
+    /// Each holds the number of its first record: a slot's, plus 1.
     buckets: *mut u32,
     bucket_count: usize,
     sequence: u32,
@@ -105,23 +111,23 @@ pub struct Records {
 impl Records {
     /// An empty table.
     pub const fn new() -> Self {
-        Records {
-            chunks: [null_mut(); CHUNKS],
-            taken: 0,
-            unused: 0,
-            count: 0,
-            buckets: null_mut(),
-            bucket_count: 0,
-            sequence: 0,
-        }
+        Records { slots: SlotTable::new(), count: 0, in_slabs: 0, buckets: null_mut(), bucket_count: 0, sequence: 0 }
+    }
+
+    /// Takes addresses for it. Without, there is no room.
+    pub fn start(&mut self) {
+        let limit = os::address_space_limit() / 32 / size_of::<Record>();
+        let _ = self.slots.start(limit.clamp(1 << 12, CAPACITY).next_multiple_of(PAGE_SLOTS as usize) as u32);
+    }
+
+    /// Gives addresses back that an address space of `limit` bytes has no place for.
+    pub fn fit(&mut self, limit: usize) {
+        self.slots.fit((limit / 32 / size_of::<Record>()).min(CAPACITY) as u32);
     }
 
     /// The record with a number from 1 on.
     fn at(&self, number: u32) -> Option<*mut Record> {
-        let index = number.checked_sub(1)? as usize;
-        let chunk = *self.chunks.get(index / CHUNK)?;
-        // SAFETY: a chunk holds so many records.
-        (!chunk.is_null()).then(|| unsafe { chunk.add(index % CHUNK) })
+        Some(self.slots.place(number.checked_sub(1)?))
     }
 
     fn bucket(&self, address: usize) -> Option<*mut u32> {
@@ -150,25 +156,18 @@ impl Records {
         if self.count >= self.bucket_count && !self.grow() {
             return false;
         }
-        let number = if self.unused != 0 { self.unused } else { self.taken + 1 };
-        if number > self.taken && !self.make_room(number) {
-            return false;
-        }
-        let (Some(place), Some(bucket)) = (self.at(number), self.bucket(record.address)) else { return false };
+        let Some(slot) = self.slots.lowest().filter(|slot| self.make_room(*slot)) else { return false };
+        let Some(bucket) = self.bucket(record.address) else { return false };
+        self.slots.take(slot);
         self.sequence = self.sequence.wrapping_add(1);
         record.sequence = self.sequence;
-        // SAFETY: the place is unused or new; both pointers are the table's.
+        // SAFETY: the slot is usable and was free; both pointers are the table's.
         unsafe {
-            if number == self.unused {
-                self.unused = (*place).next;
-            } else {
-                self.taken = number;
-            }
-            record.next = *bucket;
-            place.write(record);
-            *bucket = number;
+            record.next = bucket.replace(slot + 1);
+            self.slots.place::<Record>(slot).write(record);
         }
         self.count += 1;
+        self.in_slabs += record.bytes_in_slabs();
         true
     }
 
@@ -183,8 +182,7 @@ impl Records {
                     let found = *record;
                     *link = found.next;
                     (*record).address = 0;
-                    (*record).next = self.unused;
-                    self.unused = number;
+                    self.slots.give(number - 1);
                     self.count -= 1;
                     return Some(found);
                 }
@@ -196,18 +194,51 @@ impl Records {
 
     /// The block whose memory, with what lies around it, holds `address`. Looks at every record: for reports only.
     pub fn around(&self, address: *const u8) -> Option<Record> {
-        // SAFETY: records up to `taken` were written.
-        (1..=self.taken)
-            .filter_map(|number| self.at(number).map(|record| unsafe { *record }))
+        // SAFETY: slots that were ever taken can be read; a free one has no address.
+        (0..self.slots.high())
+            .map(|slot| unsafe { self.slots.place::<Record>(slot).read() })
             .find(|record| record.address != 0 && (address as usize).wrapping_sub(record.base() as usize) < record.len)
     }
 
-    fn make_room(&mut self, number: u32) -> bool {
-        let Some(chunk) = self.chunks.get_mut((number as usize - 1) / CHUNK) else { return false };
-        if chunk.is_null() {
-            *chunk = os::map(CHUNK * size_of::<Record>()).cast();
+    fn make_room(&mut self, slot: u32) -> bool {
+        let page = slot / PAGE_SLOTS;
+        if self.slots.is_present(page) {
+            return true;
         }
-        !chunk.is_null()
+        if page < self.slots.seen() {
+            self.slots.restore(page, 1);
+            return true;
+        }
+        let usable = slot < self.slots.usable() || self.slots.grow();
+        if usable {
+            self.slots.see(page + 1);
+        }
+        usable
+    }
+
+    /// Bytes of slabs that live blocks hold.
+    pub fn in_slabs(&self) -> usize {
+        self.in_slabs
+    }
+
+    /// Counts that a block is the program's no more.
+    pub fn end(&mut self, record: &Record) {
+        self.in_slabs -= record.bytes_in_slabs();
+    }
+
+    /// Bytes of records that nobody needs.
+    pub fn empty_bytes(&self) -> usize {
+        self.slots.empty_bytes()
+    }
+
+    /// Of these, how many may stay for now.
+    pub fn allowed(&mut self, now_ms: u64, delay_ms: u64) -> usize {
+        self.slots.allowed(now_ms, delay_ms)
+    }
+
+    /// Gives some of them back, until `allowed` bytes are left. Whether there is more to do.
+    pub fn release(&mut self, allowed: usize) -> bool {
+        self.slots.release(allowed, |_, _| true)
     }
 
     /// Doubles the buckets.
@@ -218,6 +249,7 @@ impl Records {
         if buckets.is_null() {
             return false;
         }
+        stats::add(TierCounter::MetadataBytes, ((count - old_count) * size_of::<u32>()) as u64);
         (self.buckets, self.bucket_count) = (buckets, count);
         for at in 0..old_count {
             // SAFETY: the old buckets are still there, and hold numbers of records; the new ones begin at 0.
@@ -250,9 +282,15 @@ mod tests {
         record
     }
 
+    fn records() -> Records {
+        let mut records = Records::new();
+        records.start();
+        records
+    }
+
     #[test]
     fn what_was_inserted_is_found_until_it_is_removed() {
-        let mut records = Box::new(Records::new());
+        let mut records = records();
         for at in 1..20_000 {
             assert!(records.insert(record(at)));
         }
@@ -264,16 +302,30 @@ mod tests {
             let found = records.find((at * 32) as *mut u8).map(|record| record.size);
             assert_eq!(found, (at % 2 == 0).then_some(at));
         }
-        let taken = records.taken;
+        let high = records.slots.high();
         for at in (1..20_000).step_by(2) {
             assert!(records.insert(record(at)));
         }
-        assert_eq!(records.taken, taken, "removed records are used again");
+        assert_eq!(records.slots.high(), high, "removed records are used again");
+    }
+
+    #[test]
+    fn the_memory_of_records_goes_back() {
+        let mut records = records();
+        assert!((1..20_000).all(|at| records.insert(record(at))));
+        (1..20_000).filter(|at| at % 5000 != 0).for_each(|at| assert!(records.remove(at * 32).is_some()));
+        assert!(records.empty_bytes() > 19_000 * RECORD);
+        while records.release(0) {}
+        assert_eq!(records.empty_bytes(), 0);
+        assert!(records.find((5000 * 32) as *mut u8).is_some());
+        assert!(records.around((10_000 * 32 + 5) as *const u8).is_some());
+        assert!((1..5000).all(|at| records.insert(record(at))));
+        assert!((1..=5000).all(|at| records.find((at * 32) as *mut u8).is_some()));
     }
 
     #[test]
     fn an_address_inside_a_block_finds_it() {
-        let mut records = Box::new(Records::new());
+        let mut records = records();
         assert!((1..100).all(|at| records.insert(record(at))));
         assert_eq!(records.around((50 * 32 + 31) as *const u8).map(|record| record.size), Some(50));
         assert!(records.around((200 * 32) as *const u8).is_none());

@@ -2,10 +2,11 @@
 
 use core::ptr::null_mut;
 
-use poolscope_capture::{MAX_DEPTH, capture};
+use poolscope_capture::Caller;
 
+use crate::stats::{self, TierCounter};
 use crate::thread_cache::Heap;
-use crate::{detour, os, thread_pointer};
+use crate::{capture, os};
 
 /// Return addresses that are kept of a stack, innermost first.
 pub const DEPTH: usize = 32;
@@ -41,29 +42,25 @@ impl Stack {
     }
 }
 
-/// The calling thread's stack; none while this thread is capturing one already: what that allocates is not captured.
+/// The stack of `caller`; none while this thread is capturing one already: what that allocates is not captured.
 #[inline(never)]
-pub fn of_caller(heap: &'static Heap) -> Stack {
+pub fn of_caller(heap: &'static Heap, caller: &Caller) -> Stack {
     let mut stack = Stack::NONE;
     if heap.in_sampler.get() {
         return stack;
     }
-    let mut frames = [0; MAX_DEPTH];
-    let before = thread_pointer::get();
-    heap.pinned.set(true);
-    // A capture may allocate.
-    detour::leave(heap);
-    heap.in_sampler.set(true);
-    // SAFETY: the state belongs to this thread's heap, and nested captures are ruled out by `in_sampler`.
-    let captured = capture(unsafe { &mut *heap.capture.get() }, &mut frames);
-    heap.in_sampler.set(false);
-    thread_pointer::set(before);
-    heap.pinned.set(false);
-    stack.depth = captured.depth.min(DEPTH);
-    for (to, from) in stack.frames.iter_mut().zip(frames).take(stack.depth) {
-        *to = from;
+    let captured = capture::of(heap, caller);
+    for (to, from) in stack.frames.iter_mut().zip(captured.frames()) {
+        *to = *from;
+        stack.depth += 1;
     }
     stack
+}
+
+/// The stack from here on.
+#[inline(never)]
+pub fn here(heap: &'static Heap) -> Stack {
+    of_caller(heap, &Caller::here())
 }
 
 /// Words of a chunk: 1 MiB.
@@ -72,8 +69,8 @@ const CHUNK: usize = 128 * 1024;
 const CHUNKS: usize = 64;
 const BUCKETS: usize = 64 * 1024;
 
-/// The stacks. A stack's number is the place of its first word: the number of the next stack of its bucket and its depth;
-/// then its hash; then its frames.
+/// The stacks. A stack's number is the place of its first word: the number of the next stack of its bucket and its
+/// depth; then its hash; then its frames.
 pub struct Stacks {
     chunks: [*mut u64; CHUNKS],
     used: usize,
@@ -103,7 +100,8 @@ impl Stacks {
             // SAFETY: a stack's words were written before its number was given.
             unsafe {
                 let head = *words;
-                if *words.add(1) == hash && self.get(number).frames() == frames {
+                let depth = ((head >> 32) as usize).min(DEPTH);
+                if *words.add(1) == hash && core::slice::from_raw_parts(words.add(2), depth) == frames {
                     return number;
                 }
                 number = head as u32;
@@ -120,6 +118,7 @@ impl Stacks {
             if chunk.is_null() {
                 return 0;
             }
+            stats::add(TierCounter::MetadataBytes, (CHUNK * size_of::<u64>()) as u64);
         }
         number = self.used as u32;
         // SAFETY: `words` words follow in the chunk, and nobody has them.
@@ -156,6 +155,9 @@ impl Stacks {
     fn start(&mut self) -> bool {
         if self.buckets.is_null() {
             self.buckets = os::map(BUCKETS * size_of::<u32>()).cast();
+            if !self.buckets.is_null() {
+                stats::add(TierCounter::MetadataBytes, (BUCKETS * size_of::<u32>()) as u64);
+            }
         }
         !self.buckets.is_null()
     }

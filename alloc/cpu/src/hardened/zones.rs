@@ -38,7 +38,8 @@ fn canaries(record: &Record) -> [&'static mut [u8]; 2] {
     let before = if record.guarded { before } else { before.min(MARGIN) };
     let behind = record.address + record.size;
     let behind_len = (end - guard - behind).min(CANARY_MAX);
-    // SAFETY: all of it lies in the memory of this block, apart from the program's part; nobody else has references to it.
+    // SAFETY: all of it lies in the memory of this block, apart from the program's part;
+    // nobody else has references to it.
     unsafe {
         [
             core::slice::from_raw_parts_mut((record.address - before) as *mut u8, before),

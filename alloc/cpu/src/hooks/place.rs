@@ -1,11 +1,11 @@
 //! A place for a hook: how one comes, is called, and goes while other threads call it.
 //!
-//! Who calls counts itself in, and then looks whether the hook that it saw is still there. Who removes takes the mark of the
-//! hook away, and then looks whether anyone is counted. With a sequentially consistent fence between the two steps on
-//! either side, at least one of them sees the other: who removes waits, or who calls leaves the hook alone.
+//! Who calls counts itself in, and then looks whether the hook that it saw is still there. Who removes takes the mark
+//! of the hook away, and then looks whether anyone is counted. With a sequentially consistent fence between the two
+//! steps on either side, at least one of them sees the other: who removes waits, or who calls leaves the hook alone.
 //!
-//! A hook comes only where nobody is counted: a thread that was found to be in the old one may not have read the function yet,
-//! and would call the new one with the old one's context.
+//! A hook comes only where nobody is counted: a thread that was found to be in the old one may not have read the
+//! function yet, and would call the new one with the old one's context.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 

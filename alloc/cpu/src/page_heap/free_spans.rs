@@ -1,8 +1,8 @@
 //! Free spans of one lane, by length.
 //!
-//! There is a bin for each length up to 64 pages, then eight for each doubling. A request takes the smallest span that fits,
-//! from the first bin that has one; freed spans merge with free neighbours, found through the descriptors of the pages beside
-//! them.
+//! There is a bin for each length up to 64 pages, then eight for each doubling. A request takes the smallest span that
+//! fits, from the first bin that has one; freed spans merge with free neighbours, found through the descriptors of the
+//! pages beside them.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering;

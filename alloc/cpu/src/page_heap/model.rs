@@ -64,8 +64,8 @@ struct Free {
 }
 
 impl Model {
-    /// Looks at every page that was ever handed out. Those that are not in use must be in free spans, and two free spans of
-    /// one state never touch.
+    /// Looks at every page that was ever handed out. Those that are not in use must be in free spans, and two free
+    /// spans of one state never touch.
     fn free_spans(&self) -> Vec<Free> {
         let mut free = Vec::new();
         for lane in 0..self.heap.used_lanes {

@@ -112,8 +112,8 @@ fn memory_is_moved_within_a_node_only() {
     let machine = Simulated::with_nodes("0-1");
     let mut heap = Heap::new(&machine, local());
     let (a, b, c) = (heap.alloc_on(0, 8).unwrap(), heap.alloc_on(0, 16).unwrap(), heap.alloc_on(1, 16).unwrap());
-    assert!(super::can_move(a, b));
-    assert!(!super::can_move(a, c));
+    assert!(super::may_move(a, b));
+    assert!(!super::may_move(a, c));
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn no_span_is_partly_of_explicit_huge_pages() {
     // Too long for that one, too: it becomes a free span.
     let second = heap.alloc(2 * MIB / PAGE, 1).unwrap();
     assert_eq!(Simulated::at(&machine.explicit, second.address()), None);
-    assert!(!super::can_move(first, second));
+    assert!(!super::may_move(first, second));
     let third = heap.alloc(MIB / PAGE, 1).unwrap();
     assert!(Simulated::at(&machine.explicit, third.address()).is_some());
     assert!(heap.resize(second, 4 * MIB / PAGE));

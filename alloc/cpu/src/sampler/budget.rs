@@ -5,6 +5,10 @@
 //! again, and the exponential has no memory, so that lists which are given up halfway bias nothing. A block of `b`
 //! bytes is sampled when at least one point falls into it, with probability `p = 1 - exp(-b / period)`, and stands
 //! for `1 / p` blocks (the weights of Google's tcmalloc, docs/sampling.md).
+//!
+//! The budgets of medium classes come in parts: a thread that only takes up the blocks that it has freed has nothing
+//! else that would lead it into the slow path, where it looks for what others ask of it. A part that ends is no sample;
+//! where it ends the next one is drawn, which again is what the exponential without memory allows.
 
 use core::cell::Cell;
 
@@ -12,10 +16,13 @@ use poolscope_wire::OBJECT_ONE;
 
 use super::governor;
 
+/// Bytes of the longest part.
+const PART: i64 = 512 << 10;
+
 /// How far one heap is from its next sample of one class, or of large blocks.
 #[derive(Default)]
 pub struct Budget {
-    /// Bytes to the next sample; at most 0: the next block is it.
+    /// Bytes to the next sample, or to the end of the part; at most 0: the next block is it.
     pub left: Cell<i64>,
     /// The period that `left` was drawn with, and that the sample's weight follows from.
     period: Cell<u64>,
@@ -25,9 +32,37 @@ pub struct Budget {
     pub level: Cell<u8>,
     /// Samples that came too fast since it last did.
     pub haste: Cell<u8>,
+    /// It comes in parts.
+    in_parts: Cell<bool>,
+    /// There is another part: no sample is due at the end of this one.
+    goes_on: Cell<bool>,
 }
 
 impl Budget {
+    /// Has it come in parts, from the next draw on.
+    pub fn divide(&self) {
+        self.in_parts.set(true);
+    }
+
+    /// At the end of a part: begins the next one. False if there is none.
+    pub fn next_part(&self, random: &Cell<u64>) -> bool {
+        if !self.goes_on.get() {
+            return false;
+        }
+        let mut state = random.get();
+        let more = draw(&mut state, self.period.get().max(1));
+        random.set(state);
+        self.goes_on.set(more > PART);
+        self.left.set(self.left.get() + more.min(PART));
+        true
+    }
+
+    /// Has every block be due, whatever was drawn.
+    pub fn end(&self) {
+        self.goes_on.set(false);
+        self.left.set(0);
+    }
+
     /// Whether the next block is to be sampled.
     #[inline]
     pub fn is_due(&self) -> bool {
@@ -44,7 +79,10 @@ impl Budget {
     pub fn draw(&self, random: &Cell<u64>, period: u64) {
         let mut state = random.get();
         let period = period << self.level.get();
-        self.left.set(draw(&mut state, period.max(1)));
+        let drawn = draw(&mut state, period.max(1));
+        let goes_on = self.in_parts.get() && drawn > PART;
+        self.goes_on.set(goes_on);
+        self.left.set(if goes_on { PART } else { drawn });
         self.period.set(period);
         random.set(state);
     }
@@ -194,6 +232,38 @@ mod tests {
         let error = variance.sqrt();
         assert!((counted - blocks as f64).abs() < 4.0 * error, "{counted} for {blocks}, give or take {error}");
         assert!(error < 0.05 * blocks as f64, "the test sees a bias of 5 %: {error} of {blocks}");
+    }
+
+    /// The same with parts, of periods that are longer and shorter than one.
+    #[test]
+    fn a_budget_in_parts_biases_nothing_and_no_part_is_longer() {
+        const BLOCK: i64 = 10_240;
+        for period in [1 << 16, 1 << 19, 1 << 22] {
+            let random = Cell::new(11);
+            let budget = Budget::default();
+            budget.divide();
+            budget.draw(&random, period);
+            let (mut counted, mut since, blocks) = (0.0, 0, 2_000_000);
+            for _ in 0..blocks {
+                // As `Heap::pop_medium` does it.
+                since += BLOCK;
+                while budget.left.get() <= BLOCK && budget.next_part(&random) {
+                    since = BLOCK;
+                }
+                if budget.left.get() <= BLOCK {
+                    counted += budget.weight(BLOCK as usize) as f64 / OBJECT_ONE as f64;
+                    budget.draw(&random, period);
+                    since = 0;
+                } else {
+                    budget.left.set(budget.left.get() - BLOCK);
+                }
+                assert!(since <= PART + BLOCK, "{since} bytes without a look");
+            }
+            let p = one_minus_exp(BLOCK as f64 / period as f64);
+            let error = (f64::from(blocks) * (1.0 - p) / p).sqrt();
+            let off = (counted - f64::from(blocks)) / error;
+            assert!(off.abs() < 4.0, "{counted} for {blocks}: {off} standard errors");
+        }
     }
 
     #[test]

@@ -2,9 +2,13 @@
 
 use core::sync::atomic::AtomicU32;
 
-use poolscope_wire::{DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, MAP_CELLS, Region, StackRecord, kind};
+use poolscope_capture::Caller;
+use poolscope_wire::holders::Sampled;
+use poolscope_wire::{
+    DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceCounter, DeviceRecord, MAP_CELLS, OBJECT_ONE, Region, StackRecord, kind,
+};
 
-use super::counters::publish_tiers_sometimes;
+use super::counters::publish_tiers;
 use super::stack_table::{bytes, count_free, frames};
 use super::{Due, SAMPLER, UNRECORDED, capture_stack, sequence};
 use crate::device::{Block, HOLDER_FRAMES, Holder, State};
@@ -21,14 +25,14 @@ pub fn record_foreign(entered: &Entered, block: &Block) -> u32 {
     let time_ns = os::clock_ns(libc::CLOCK_MONOTONIC);
     let Block { kind, device, weight, .. } = *block;
     let due = Due { size: block.size as usize, weight, time_ns, kind, device };
-    let stack = capture_stack(entered.slow, heap);
+    let stack = capture_stack(entered.slow, heap, &Caller::here());
     let slot = SAMPLER.lock(entered.slow).record(heap, &stack, block.address, &due);
-    publish_tiers_sometimes(heap);
+    publish_tiers();
     slot
 }
 
-/// Takes the record of another pool's block out. Nothing happens if the slot has none of that address: a forked child has
-/// none of its parent's.
+/// Takes the record of another pool's block out. Nothing happens if the slot has none of that address: a forked child
+/// has none of its parent's.
 pub fn forget_foreign(entered: &Entered, slot: u32, address: u64) {
     let mut sampler = SAMPLER.lock(entered.slow);
     let Some(segment) = sampler.own_segment() else { return };
@@ -42,11 +46,18 @@ pub fn forget_foreign(entered: &Entered, slot: u32, address: u64) {
     }
 }
 
-/// The stacks whose blocks hold the most of a device's memory, the largest first. Returns how many there are.
-pub fn device_holders(entered: &Entered, device: u32, kind: u16, into: &mut [Holder]) -> usize {
+/// Most stacks that [`device_holders`] says.
+const HOLDERS: usize = 16;
+
+/// The stacks whose blocks hold the most of a device's memory, the largest first, and what all hold.
+/// Returns how many there are.
+pub fn device_holders(entered: &Entered, device: u32, kind: u16, all: &mut Sampled, into: &mut [Holder]) -> usize {
     let mut sampler = SAMPLER.lock(entered.slow);
     let stacks = sampler.stacks.len();
     let Some(segment) = sampler.own_segment() else { return 0 };
+    let most = into.len().min(HOLDERS);
+    // The largest by their totals: bytes, blocks, number.
+    let mut largest = [(0, 0, 0); HOLDERS];
     let mut found = 0;
     for id in 0..stacks {
         // SAFETY: the records of all stacks are committed, and only written with the lock held.
@@ -55,18 +66,27 @@ pub fn device_holders(entered: &Entered, device: u32, kind: u16, into: &mut [Hol
         if (record.kind(), record.device()) != (kind, device & 0xff) || bytes == 0 {
             continue;
         }
-        let at = into[..found].partition_point(|holder| holder.bytes >= bytes);
-        if at == into.len() {
-            continue;
+        let at = largest[..found].partition_point(|&(more, ..)| more >= bytes);
+        if at < most {
+            found = (found + 1).min(most);
+            largest[at..found].rotate_right(1);
+            largest[at] = (bytes, record.alloc_objects.saturating_sub(record.free_objects), id);
         }
-        found = (found + 1).min(into.len());
-        into[at..found].rotate_right(1);
-        let objects = record.alloc_objects.saturating_sub(record.free_objects);
-        let mut holder = Holder { bytes, objects, ..Holder::EMPTY };
+    }
+    for (holder, &(_, objects, id)) in into.iter_mut().zip(&largest[..found]) {
+        *holder = Holder { objects, ..Holder::EMPTY };
         let of_stack = frames(&segment, id);
         holder.depth = of_stack.len().min(HOLDER_FRAMES) as u32;
         holder.frames.iter_mut().zip(of_stack).for_each(|(to, from)| *to = *from);
-        into[at] = holder;
+    }
+    *all = Sampled::NONE;
+    for slot in 0..sampler.live.len() {
+        let Some(record) = sampler.live.get(slot).filter(|it| (it.kind, it.device) == (kind, device)) else { continue };
+        let weight = record.weight as f64 / OBJECT_ONE as f64;
+        all.add(record.size, 1.0, weight);
+        if let Some(at) = largest[..found].iter().position(|&(.., id)| id == record.stack) {
+            into[at].sampled.add(record.size, 1.0, weight);
+        }
     }
     found
 }
@@ -122,6 +142,20 @@ pub fn publish_device(entered: &Entered, place: u32, state: &State<'_>) {
     write(&segment, place, record, cells);
 }
 
+/// Writes what a pool has given out into its record.
+pub fn count_device(entered: &Entered, place: u32, in_use: u64) {
+    let mut sampler = SAMPLER.lock(entered.slow);
+    let Some(segment) = sampler.own_segment() else { return };
+    if sampler.devices & 1u32.checked_shl(place).unwrap_or(0) == 0 || !make_room(&segment, place) {
+        return;
+    }
+    let to = segment.record::<DeviceRecord>(Region::Devices, place);
+    // SAFETY: the record was committed, and is only written with the lock held; the word is read whole.
+    unsafe {
+        (&raw mut (*to).counters[DeviceCounter::CurrentUsage as usize]).write_volatile(in_use);
+    }
+}
+
 fn make_room(segment: &Segment, place: u32) -> bool {
     let done = segment.commit(Region::Devices, place + 1) && segment.commit(Region::DeviceMaps, place + 1);
     if done {
@@ -134,8 +168,8 @@ fn make_room(segment: &Segment, place: u32) -> bool {
 fn write(segment: &Segment, place: u32, record: DeviceRecord, cells: &[u8]) {
     let to = segment.record::<DeviceRecord>(Region::Devices, place);
     let map = segment.record::<u8>(Region::DeviceMaps, place);
-    // SAFETY: record and map were committed, which have room for that many cells; the caller holds the sampler's lock, so
-    // there is one writer.
+    // SAFETY: record and map were committed, which have room for that many cells; the caller holds the sampler's lock,
+    // so there is one writer.
     unsafe {
         let seq = AtomicU32::from_ptr(&raw mut (*to).seq);
         sequence::change(seq, |seq| {

@@ -1,15 +1,16 @@
 //! The governor: bounds what sampling costs, whatever the program does.
 //!
-//! A sample costs about half a microsecond. At a mean of 512 KiB that is nothing for a program that works with its memory,
-//! and most of the time of a loop that does nothing but allocate and free a 32 KiB buffer: it would take a sample
-//! with every sixteenth block. So each thread has a bucket of samples; all of them together are filled with
-//! `POOLSCOPE_SAMPLE_RATE` samples a second, for samples also take a lock. While a thread's bucket is empty, the classes
-//! that bring most samples are sampled with twice the period, and twice that, until the rate holds; when the bucket fills
-//! up again, the period goes back. A class that brings few keeps its period, so that a leak beside a hot loop is seen as
-//! well as before; and the bucket holds enough for every burst: a single thread allocates half a GiB before anything changes.
+//! A sample costs about half a microsecond. At a mean of 512 KiB that is nothing for a program that works with its
+//! memory, and most of the time of a loop that does nothing but allocate and free a 32 KiB buffer: it would take a
+//! sample with every sixteenth block. So each thread has a bucket of samples; all of them together are filled with
+//! `POOLSCOPE_SAMPLE_RATE` samples a second, for samples also take a lock. While a thread's bucket is empty, the
+//! classes that bring most samples are sampled with twice the period, and twice that, until the rate holds; when the
+//! bucket fills up again, the period goes back. A class that brings few keeps its period, so that a leak beside a hot
+//! loop is seen as well as before; and the bucket holds enough for every burst: a single thread allocates half a GiB
+//! before anything changes.
 //!
-//! Who asks for a shorter period than the default wants to see more and pays for it: rate and bucket grow by as much, so
-//! that the same bytes pass. A period of 0 or 1, which is to record everything, is never raised.
+//! Who asks for a shorter period than the default wants to see more and pays for it: rate and bucket grow by as much,
+//! so that the same bytes pass. A period of 0 or 1, which is to record everything, is never raised.
 //!
 //! The estimates stay unbiased: each sample's weight follows from the period that its budget was drawn with, and the
 //! period only changes where a budget is drawn anyway, or, for lack of memory in the exponential distribution, might as
@@ -82,8 +83,8 @@ pub fn is_stale(budget: &Budget) -> bool {
 mod tests {
     use super::*;
 
-    /// Takes samples of `budget` every `interval` nanoseconds at the plain period, fewer as the level rises: those taken
-    /// in `time` nanoseconds.
+    /// Takes samples of `budget` every `interval` nanoseconds at the plain period, fewer as the level rises: those
+    /// taken in `time` nanoseconds.
     fn run(governor: &Governor, budget: &Budget, now: &mut u64, interval: u64, time: u64) -> u64 {
         let (end, mut samples) = (*now + time, 0);
         while *now < end {

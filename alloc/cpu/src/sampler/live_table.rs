@@ -1,101 +1,103 @@
 //! The live table: every sampled block that is allocated now.
 //!
 //! The table itself is private memory, so that a forked child has its own copy as of the fork; each change is
-//! published to the segment.
+//! published to the segment. Pages in which no block is left go back, of both: to a reader they are free slots,
+//! as before.
 
 use core::sync::atomic::AtomicU32;
 
 use poolscope_wire::{LiveRecord, Region, kind};
 
 use super::sequence;
-use crate::os;
 use crate::segment::Segment;
 use crate::slab::NO_SLOT;
-use crate::stats::{self, TierCounter};
+use crate::slot_table::{PAGE_SLOTS, SlotTable};
+
+/// Pages that are made to exist again at once: each time takes system calls.
+const RESTORED: u32 = 16;
 
 /// The private table.
 pub struct LiveTable {
-    records: *mut LiveRecord,
-    capacity: u32,
-    /// Records whose memory is usable.
-    committed: u32,
-    /// Slots below this were used at some time.
-    high: u32,
-    /// First of the free slots below `high`, linked through [`LiveRecord::stack`].
-    free: u32,
+    slots: SlotTable,
+    /// Times that pages were made to exist again: their records' sequence numbers begin where no earlier one was.
+    restored: u32,
 }
 
 impl LiveTable {
     /// Before [`LiveTable::start`].
     pub const fn new() -> Self {
-        LiveTable { records: core::ptr::null_mut(), capacity: 0, committed: 0, high: 0, free: NO_SLOT }
+        LiveTable { slots: SlotTable::new(), restored: 0 }
     }
 
     /// Makes room for as many records as the segment can take. False if there is no address space.
     pub fn start(&mut self, segment: &Segment) -> bool {
-        self.capacity = segment.capacity(Region::Live) as u32;
-        self.records = os::reserve(self.capacity as usize * LiveRecord::LEN).cast();
-        !self.records.is_null()
+        self.slots.start(segment.capacity(Region::Live) as u32)
     }
 
     /// Gives back the addresses of records that the segment has no room for any more.
     pub fn fit(&mut self, segment: &Segment) {
-        let capacity = (segment.capacity(Region::Live) as u32).max(self.committed);
-        if capacity >= self.capacity {
-            return;
-        }
-        let keep = (capacity as usize * LiveRecord::LEN).next_multiple_of(4096);
-        let all = self.capacity as usize * LiveRecord::LEN;
-        // SAFETY: nothing behind the committed records is in use.
-        unsafe { os::unmap(self.records.cast::<u8>().add(keep), all - keep) };
-        self.capacity = capacity;
+        self.slots.fit(segment.capacity(Region::Live) as u32);
     }
 
     /// A slot's record.
     pub fn get(&self, slot: u32) -> Option<&LiveRecord> {
-        // SAFETY: slots below `high` lie inside the table.
-        (slot < self.high).then(|| unsafe { &*self.records.add(slot as usize) })
+        // SAFETY: slots that were ever taken can be read; what has gone back reads as none.
+        (slot < self.slots.high()).then(|| unsafe { &*self.slots.place(slot) })
     }
 
     /// All slots that were ever used.
     pub fn len(&self) -> u32 {
-        self.high
+        self.slots.high()
     }
 
     /// Adds a record; [`NO_SLOT`] if the table, or its part of the segment, is full.
     pub fn insert(&mut self, segment: &Segment, record: LiveRecord) -> u32 {
-        let slot = if self.free != NO_SLOT { self.free } else { self.high };
-        // A forked child's segment may not have the slots that the table freed before.
-        if slot == self.capacity || !self.commit() || !segment.commit(Region::Live, slot + 1) {
+        let Some(slot) = self.slots.lowest().filter(|slot| self.make_room(segment, *slot)) else {
             segment.header().dropped_live += 1;
             return NO_SLOT;
-        }
-        // SAFETY: `slot` is below the capacity.
-        let place = unsafe { &mut *self.records.add(slot as usize) };
-        if slot == self.high {
-            self.high += 1;
-        } else {
-            self.free = place.stack;
-        }
-        *place = record;
+        };
+        self.slots.take(slot);
+        // SAFETY: the slot is usable, and free until now.
+        unsafe { self.slots.place::<LiveRecord>(slot).write(record) };
         publish(segment, slot, record);
         segment.raise_count(Region::Live, slot + 1);
         slot
     }
 
-    /// Makes the record behind those in use usable.
-    fn commit(&mut self) -> bool {
-        if self.high < self.committed || self.high == self.capacity {
+    /// Makes a slot usable, here and in the segment.
+    #[inline]
+    fn make_room(&mut self, segment: &Segment, slot: u32) -> bool {
+        self.slots.is_present(slot / PAGE_SLOTS) || self.make_page(segment, slot)
+    }
+
+    #[cold]
+    fn make_page(&mut self, segment: &Segment, slot: u32) -> bool {
+        let page = slot / PAGE_SLOTS;
+        if page < self.slots.seen() {
+            let pages = self.slots.absent_from(page, RESTORED);
+            let (first, count) = (page * PAGE_SLOTS, pages * PAGE_SLOTS);
+            if !segment.restore(Region::Live, first, count) {
+                return false;
+            }
+            self.slots.restore(page, pages);
+            self.restored = self.restored.wrapping_add(1);
+            for slot in first..first + count {
+                // SAFETY: the records exist again, and the caller holds the sampler's lock.
+                unsafe { (*segment.record::<LiveRecord>(Region::Live, slot)).seq = self.restored << 16 };
+            }
             return true;
         }
-        let wanted = (self.committed * 2).max(1024).min(self.capacity);
-        // SAFETY: the table reserved the range for these records.
-        let done = unsafe { os::commit(self.records.cast(), wanted as usize * LiveRecord::LEN) };
-        if done {
-            stats::add(TierCounter::MetadataBytes, u64::from(wanted - self.committed) * LiveRecord::LEN as u64);
-            self.committed = wanted;
+        let usable = slot < self.slots.usable() || self.slots.grow();
+        if !usable || !segment.commit(Region::Live, slot + 1) {
+            return false;
         }
-        done
+        self.slots.see(self.pages_of(segment));
+        true
+    }
+
+    /// Pages that are usable here and in the segment.
+    fn pages_of(&self, segment: &Segment) -> u32 {
+        self.slots.usable().min(segment.committed(Region::Live)) / PAGE_SLOTS
     }
 
     /// Takes a record out.
@@ -109,9 +111,8 @@ impl LiveTable {
     pub fn drop_unpublished(&mut self, slot: u32) -> Option<LiveRecord> {
         let record = *self.get(slot)?;
         // SAFETY: `get` found the slot.
-        let place = unsafe { &mut *self.records.add(slot as usize) };
-        *place = LiveRecord { stack: self.free, kind: kind::NONE, ..LiveRecord::ZERO };
-        self.free = slot;
+        unsafe { self.slots.place::<LiveRecord>(slot).write(LiveRecord::ZERO) };
+        self.slots.give(slot);
         Some(record)
     }
 
@@ -119,15 +120,15 @@ impl LiveTable {
     pub fn resize(&mut self, segment: &Segment, slot: u32, size: u64) -> Option<LiveRecord> {
         let before = *self.get(slot)?;
         // SAFETY: `get` found the slot.
-        let place = unsafe { &mut *self.records.add(slot as usize) };
+        let place = unsafe { &mut *self.slots.place::<LiveRecord>(slot) };
         place.size = size;
         publish(segment, slot, *place);
         Some(before)
     }
 
     /// Publishes the whole table to a new segment; what it has no room for is dropped and counted.
-    pub fn publish_all(&self, segment: &Segment) {
-        for slot in 0..self.high {
+    pub fn publish_all(&mut self, segment: &Segment) {
+        for slot in 0..self.len() {
             let Some(record) = self.get(slot).filter(|record| record.kind != kind::NONE) else { continue };
             if !segment.commit(Region::Live, slot + 1) {
                 segment.header().dropped_live += 1;
@@ -136,6 +137,22 @@ impl LiveTable {
             publish(segment, slot, *record);
             segment.raise_count(Region::Live, slot + 1);
         }
+        self.slots.see_only(self.pages_of(segment));
+    }
+
+    /// Bytes of the table and the segment that nobody needs.
+    pub fn empty_bytes(&self) -> usize {
+        2 * self.slots.empty_bytes()
+    }
+
+    /// Of the table's, how many may stay for now.
+    pub fn allowed(&mut self, now_ms: u64, delay_ms: u64) -> usize {
+        self.slots.allowed(now_ms, delay_ms)
+    }
+
+    /// Gives some of them back, until `allowed` bytes of the table's are left. Whether there is more to do.
+    pub fn release(&mut self, segment: &Segment, allowed: usize) -> bool {
+        self.slots.release(allowed, |first, count| segment.release(Region::Live, first, count))
     }
 }
 

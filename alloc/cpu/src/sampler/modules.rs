@@ -2,8 +2,8 @@
 
 use core::sync::atomic::AtomicU32;
 
-use poolscope_capture::{module, module_count, module_generation};
-use poolscope_wire::{MODULE_PATH_MAX, ModuleRecord, Region};
+use poolscope_capture::{ModuleInfo, module, module_count, module_generation};
+use poolscope_wire::{MODULE_PATH_MAX, ModuleRecord, Region, file_number};
 
 use super::sequence;
 use crate::segment::Segment;
@@ -67,28 +67,38 @@ impl Published {
                 }
                 continue;
             }
-            let mut record = ModuleRecord {
-                build_id_len: info.build_id.len() as u16,
-                path_len: info.path.len() as u16,
-                start: info.start,
-                end: info.end,
-                load_bias: info.load_bias,
-                first_stack: if self.inherited { 0 } else { stacks },
-                last_stack: if info.replaced { stacks } else { u32::MAX },
-                ..ModuleRecord::ZERO
-            };
-            for (to, from) in record.build_id.iter_mut().zip(info.build_id) {
-                *to = *from;
-            }
-            for (to, from) in record.path[..MODULE_PATH_MAX].iter_mut().zip(info.path) {
-                *to = *from;
-            }
-            // SAFETY: as above.
-            sequence::change(seq, |seq| unsafe { place.write_volatile(ModuleRecord { seq, ..record }) });
+            let first_stack = if self.inherited { 0 } else { stacks };
+            let last_stack = if info.replaced { stacks } else { u32::MAX };
+            // SAFETY: as above; the record is not published yet, and zero but for its number.
+            sequence::change(seq, |_| unsafe { write(place, &info, first_stack, last_stack) });
             segment.raise_count(Region::Modules, index + 1);
         }
         self.modules = self.modules.max(count);
         self.replaced = replaced;
         self.inherited = false;
+    }
+}
+
+/// Writes a module's record part by part: a whole one has no place on the program's stack.
+///
+/// # Safety
+/// The record is the caller's, and zero but for its number.
+unsafe fn write(place: *mut ModuleRecord, info: &ModuleInfo, first_stack: u32, last_stack: u32) {
+    let (build_id, path) = (info.build_id, info.path);
+    let (build_id_len, path_len) =
+        (build_id.len().min(ModuleRecord::ZERO.build_id.len()), path.len().min(MODULE_PATH_MAX));
+    // SAFETY: the caller's promise; the lengths are those of the fields at most.
+    unsafe {
+        (&raw mut (*place).build_id_len).write_volatile(build_id_len as u16);
+        (&raw mut (*place).path_len).write_volatile(path_len as u16);
+        (&raw mut (*place).start).write_volatile(info.start);
+        (&raw mut (*place).end).write_volatile(info.end);
+        (&raw mut (*place).load_bias).write_volatile(info.load_bias);
+        let file = info.file.map_or(0, |file| file_number(file.inode, file.bytes, file.modified));
+        (&raw mut (*place).file).write_volatile(file);
+        (&raw mut (*place).first_stack).write_volatile(first_stack);
+        (&raw mut (*place).last_stack).write_volatile(last_stack);
+        (&raw mut (*place).build_id).cast::<u8>().copy_from_nonoverlapping(build_id.as_ptr(), build_id_len);
+        (&raw mut (*place).path).cast::<u8>().copy_from_nonoverlapping(path.as_ptr(), path_len);
     }
 }

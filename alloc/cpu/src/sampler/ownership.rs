@@ -1,6 +1,7 @@
 //! Whose the segment is: this process's own, or that of the parent that it was forked from.
 //!
-//! The answer is a word in a page that the kernel wipes in a forked child, so that it is right also where nobody saw the fork.
+//! The answer is a word in a page that the kernel wipes in a forked child,
+//! so that it is right also where nobody saw the fork.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 

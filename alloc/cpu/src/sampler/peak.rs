@@ -1,9 +1,10 @@
 //! The peaks: what each stack had in use when most of its memory was in use, the host's or that of a device.
 //!
 //! A reader cannot know the past, so the process keeps it. To write all stacks down with every new high would cost too
-//! much; that is done when memory is about to fall, and only if it stands a good part above the peak that is written down
-//! already ([`STEP`]). A program that only grows writes nothing, and a reader then takes what is in use now for the peak. Between
-//! nothing and a tebibyte there are fewer than a thousand steps. Each memory has a peak of its own, and a stack is of one memory.
+//! much; that is done when memory is about to fall, and only if it stands a good part above the peak that is written
+//! down already ([`STEP`]). A program that only grows writes nothing, and a reader then takes what is in use now for
+//! the peak. Between nothing and a tebibyte there are fewer than a thousand steps. Each memory has a peak of its own,
+//! and a stack is of one memory.
 
 use core::sync::atomic::AtomicU32;
 

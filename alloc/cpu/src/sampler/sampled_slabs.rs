@@ -1,80 +1,31 @@
 //! Slabs that hold sampled blocks only.
 //!
 //! Their owner is no heap, so that freeing such a block fails the fast path's one compare and finds itself on the
-//! slow path at no cost to the others. Each slab has a table from block to slot in the live table.
+//! slow path at no cost to the others. Each slab has a list from block to slot in the live table
+//! ([`super::slot_lists`]).
 
 use core::cell::Cell;
 
+use super::slot_lists::SlotLists;
 use crate::block::BlockPtr;
+use crate::page_heap;
 use crate::size_class::{CLASSES, SizeClass};
 use crate::slab::{NO_SLOT, Place, Slab, SlabList, owner};
 use crate::spin_lock::SlowPath;
 use crate::stats::{self, ClassCounter, TierCounter};
-use crate::{os, page_heap};
 
 /// The slabs, by class. Guarded by the sampler's lock.
 pub struct SampledSlabs {
     with_free: [SlabList; CLASSES],
-    /// Slabs without a block in use.
+    /// Bytes of slabs without a block in use.
     empty: Cell<usize>,
-    tables: Tables,
-}
-
-/// Memory for the tables: cut from chunks, and used again for a slab of the same class.
-struct Tables {
-    next: Cell<*mut u8>,
-    left: Cell<usize>,
-    /// Tables whose slab is gone, linked through their first words.
-    unused: [Cell<*mut u32>; CLASSES],
-}
-
-const CHUNK: usize = 64 * 1024;
-
-impl Tables {
-    fn take(&self, class: SizeClass) -> *mut u32 {
-        let unused = &self.unused[class.index()];
-        if !unused.get().is_null() {
-            let table = unused.get();
-            // SAFETY: `give` left the next one there.
-            unused.set(unsafe { table.cast::<*mut u32>().read_unaligned() });
-            return table;
-        }
-        let bytes = (class.info().capacity as usize * size_of::<u32>()).next_multiple_of(8);
-        if bytes > self.left.get() {
-            let chunk = os::map(CHUNK.max(bytes));
-            if chunk.is_null() {
-                return chunk.cast();
-            }
-            self.next.set(chunk);
-            self.left.set(CHUNK.max(bytes));
-        }
-        let table = self.next.get();
-        // SAFETY: `left` bytes follow.
-        self.next.set(unsafe { table.add(bytes) });
-        self.left.set(self.left.get() - bytes);
-        table.cast()
-    }
-
-    fn give(&self, class: SizeClass, table: *mut u32) {
-        let unused = &self.unused[class.index()];
-        // SAFETY: a table has at least two entries, and nobody reads this one any more.
-        unsafe { table.cast::<*mut u32>().write_unaligned(unused.get()) };
-        unused.set(table);
-    }
+    lists: SlotLists,
 }
 
 impl SampledSlabs {
     /// No slab yet.
     pub const fn new() -> Self {
-        SampledSlabs {
-            with_free: [const { SlabList::new() }; CLASSES],
-            empty: Cell::new(0),
-            tables: Tables {
-                next: Cell::new(core::ptr::null_mut()),
-                left: Cell::new(0),
-                unused: [const { Cell::new(core::ptr::null_mut()) }; CLASSES],
-            },
-        }
+        SampledSlabs { with_free: [const { SlabList::new() }; CLASSES], empty: Cell::new(0), lists: SlotLists::new() }
     }
 
     /// A block of `class`; `None` without memory.
@@ -84,15 +35,16 @@ impl SampledSlabs {
             Some(slab) => slab,
             None => self.add(slow, class)?,
         };
-        if slab.in_use() == 0 {
-            self.empty.set(self.empty.get() - 1);
-        }
+        let was_empty = slab.in_use() == 0;
         let block = slab.local_free.get();
         let from =
             if block.is_null() && slab.untouched() > 0 { ClassCounter::Untouched } else { ClassCounter::CentralFree };
-        stats::class_sub(class, from, 1);
         let block = if block.is_null() {
-            slab.carve(1, BlockPtr::NULL).0
+            let (block, count) = slab.carve(1, BlockPtr::NULL);
+            if count == 0 {
+                return None;
+            }
+            block
         } else {
             // SAFETY: the block is free and, under the lock, ours.
             slab.local_free.set(unsafe { block.next() });
@@ -100,6 +52,10 @@ impl SampledSlabs {
             slab.arm(live, live);
             block
         };
+        if was_empty {
+            self.empty.set(self.empty.get() - slab.bytes());
+        }
+        stats::class_sub(class, from, 1);
         if !slab.has_free() {
             list.remove(slab);
             slab.place.set(Place::Full);
@@ -108,26 +64,25 @@ impl SampledSlabs {
     }
 
     fn add(&self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
-        let slab = page_heap::alloc(slow, class.info().slab_pages as usize, 1)?;
-        let table = self.tables.take(class);
-        if table.is_null() {
+        let slab = page_heap::alloc_slab(slow, class)?;
+        let Some(list) = self.lists.take(class) else {
             page_heap::free(slow, slab);
             return None;
-        }
+        };
         slab.begin(class, owner::SAMPLED);
-        slab.aux.set(table as usize);
+        slab.aux.set(list as usize);
         slab.place.set(Place::Partial);
         self.with_free[class.index()].push_back(slab);
         stats::add(TierCounter::SampledBytes, slab.bytes() as u64);
         stats::class_add(class, ClassCounter::SlabsTaken, 1);
         stats::class_add(class, ClassCounter::CentralFree, slab.free_with_memory().into());
         stats::class_add(class, ClassCounter::Untouched, slab.untouched().into());
-        self.empty.set(self.empty.get() + 1);
+        self.empty.set(self.empty.get() + slab.bytes());
         Some(slab)
     }
 
-    /// Takes a freed block back.
-    pub fn free(&self, slab: &'static Slab, block: BlockPtr) {
+    /// Takes a freed block back. Returns the bytes of all slabs that have no block in use then.
+    pub fn free(&self, slab: &'static Slab, block: BlockPtr) -> usize {
         // SAFETY: the block is this slab's, and the lock makes us its owner.
         unsafe { slab.push(block) };
         stats::class_add(slab.class.get(), ClassCounter::CentralFree, 1);
@@ -136,8 +91,9 @@ impl SampledSlabs {
             self.with_free[slab.class.get().index()].push_back(slab);
         }
         if slab.in_use() == 0 {
-            self.empty.set(self.empty.get() + 1);
+            self.empty.set(self.empty.get() + slab.bytes());
         }
+        self.empty.get()
     }
 
     /// Gives the slabs without a block in use back to the page heap.
@@ -151,7 +107,7 @@ impl SampledSlabs {
                 next = slab.next.get();
                 if slab.in_use() == 0 {
                     list.remove(slab);
-                    self.tables.give(SizeClass(class as u8), slab.aux.get() as *mut u32);
+                    self.lists.give(SizeClass(class as u8), slab.aux.get() as *mut u32);
                     stats::sub(TierCounter::SampledBytes, slab.bytes() as u64);
                     stats::class_add(slab.class.get(), ClassCounter::SlabsReturned, 1);
                     stats::class_sub(slab.class.get(), ClassCounter::CentralFree, slab.free_with_memory().into());
@@ -168,7 +124,7 @@ impl SampledSlabs {
 pub fn slot(slab: &'static Slab, p: *mut u8) -> &'static Cell<u32> {
     let index = (p as usize - slab.address() as usize) / slab.class.get().block();
     debug_assert!(index < slab.capacity() as usize);
-    // SAFETY: the table has an entry for each block; it is only touched under the sampler's lock.
+    // SAFETY: the list has an entry for each block; it is only touched under the sampler's lock.
     unsafe { &*(slab.aux.get() as *const Cell<u32>).add(index) }
 }
 

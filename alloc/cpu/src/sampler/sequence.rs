@@ -1,7 +1,8 @@
 //! How a record of the segment is changed while a reader copies it: under a number that is odd meanwhile.
 //!
-//! A reader copies the record twice. Both copies equal and the number even means that they are whole: who has seen a part of
-//! a change finds the number odd or higher the next time, and who has seen the number of a change finds all of it.
+//! A reader copies the record twice. Both copies equal and the number even means that they are whole: who has seen a
+//! part of a change finds the number odd or higher the next time,
+//! and who has seen the number of a change finds all of it.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

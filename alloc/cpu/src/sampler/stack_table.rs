@@ -58,6 +58,34 @@ impl StackTable {
         true
     }
 
+    /// Makes the index smaller, as the segment has become.
+    pub fn fit(&mut self, segment: &Segment) {
+        let len = (2 * segment.capacity(Region::Stacks)).next_power_of_two();
+        if len >= self.index_len || self.index.is_null() {
+            return;
+        }
+        let index: *mut u32 = os::map(len * size_of::<u32>()).cast();
+        if index.is_null() {
+            return;
+        }
+        // SAFETY: the old index is nobody's any more.
+        unsafe { os::unmap(self.index.cast(), self.index_len * size_of::<u32>()) };
+        (self.index, self.index_len) = (index, len);
+        // The unknown one is not looked up.
+        for id in 1..self.stacks {
+            // SAFETY: records below the number of stacks are committed.
+            let hash = unsafe { (*segment.record::<StackRecord>(Region::Stacks, id)).hash };
+            let mut at = hash as usize & (len - 1);
+            // SAFETY: `at` is below the index's length, which is twice what the segment has room for.
+            unsafe {
+                while *index.add(at) != 0 {
+                    at = (at + 1) & (len - 1);
+                }
+                *index.add(at) = id + 1;
+            }
+        }
+    }
+
     /// The index of a stack, added if it is new; [`UNKNOWN`] if there is no room.
     pub fn intern(&mut self, segment: &Segment, stack: &CapturedStack<'_>) -> u32 {
         let hash = hash(stack);
@@ -188,9 +216,14 @@ fn hash(stack: &CapturedStack<'_>) -> u64 {
 
 /// A stack's return addresses.
 pub fn frames(segment: &Segment, stack: u32) -> &[u64] {
-    // SAFETY: `stack` was interned in this segment, so its record and its frames are committed and don't change.
+    // SAFETY: `stack` was interned in this segment, so its record is committed. What the file says of its frames is
+    // only believed if they are.
     unsafe {
-        let record = &*segment.record::<StackRecord>(Region::Stacks, stack);
+        let record = segment.record::<StackRecord>(Region::Stacks, stack).read();
+        let end = record.first_frame.saturating_add(record.depth.into());
+        if !segment.is_committed(Region::Frames, end) {
+            return &[];
+        }
         let first = segment.record::<u64>(Region::Frames, record.first_frame);
         core::slice::from_raw_parts(first, usize::from(record.depth))
     }

@@ -1,5 +1,5 @@
-//! The segment's file and those beside it: where they lie, who may have made them, and that their blocks exist before they are
-//! touched.
+//! The segment's file and those beside it: where they lie, who may have made them, and that their blocks exist before
+//! they are touched.
 //!
 //! No file is kept open: it is opened by its path whenever a part of it is to exist, and closed again.
 
@@ -7,6 +7,7 @@ use core::ffi::CStr;
 
 use poolscope_wire::HEADER_LEN;
 
+use super::blocks;
 use super::process_start::Start;
 use crate::message::decimal;
 use crate::os;
@@ -14,11 +15,17 @@ use crate::settings;
 
 const PATH_MAX: usize = 512;
 
+/// Why there is no file of the length that a segment has at first.
+pub(super) const NO_ROOM: &str = "its file system is full, or files may not be so long (ulimit -f)";
+
 /// Path of the segment's file, for growing and removing it; empty if there is no file.
 static mut PATH: [u8; PATH_MAX] = [0; PATH_MAX];
 
-/// Makes the file and maps it.
-pub(super) fn create(generation: u64, len: usize) -> Result<*mut u8, &'static str> {
+/// Makes the file and maps it over `len` bytes that are reserved at `place`, of which the header is usable then.
+///
+/// # Safety
+/// The reserved addresses are the caller's.
+pub(super) unsafe fn create(generation: u64, place: *mut u8, len: usize) -> Result<(), &'static str> {
     let mut path = PathBuffer::new();
     // SAFETY: system calls on strings that end with zero; the descriptor is closed on every way out.
     os::keep_errno(|| unsafe {
@@ -55,24 +62,25 @@ pub(super) fn create(generation: u64, len: usize) -> Result<*mut u8, &'static st
         if fd < 0 {
             return Err("its file can't be made");
         }
-        let allocated = libc::posix_fallocate(fd, 0, HEADER_LEN as i64) == 0;
+        let allocated = blocks::allocate(fd, 0, HEADER_LEN as u64);
         let p = if allocated {
-            libc::mmap(core::ptr::null_mut(), len, libc::PROT_NONE, libc::MAP_SHARED | libc::MAP_NORESERVE, fd, 0)
+            let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
+            libc::mmap(place.cast(), len, libc::PROT_NONE, flags, fd, 0)
         } else {
             libc::MAP_FAILED
         };
         os::close(fd);
-        if p == libc::MAP_FAILED || !os::commit(p.cast(), HEADER_LEN) {
+        if p == libc::MAP_FAILED || !os::commit(place, HEADER_LEN) {
             libc::unlink(path.as_ptr());
-            return Err(if allocated { "it can't be mapped" } else { "its file system is full" });
+            return Err(if allocated { "it can't be mapped" } else { NO_ROOM });
         }
         (&raw mut PATH).write(path.bytes);
-        Ok(p.cast())
+        Ok(())
     })
 }
 
-/// Removes the segments of earlier images of this process (`exec` keeps the pid). Those of dead processes that had the same
-/// id stay: somebody may still want to read them.
+/// Removes the segments of earlier images of this process (`exec` keeps the pid). Those of dead processes that had the
+/// same id stay: somebody may still want to read them.
 ///
 /// # Safety
 /// `dir` is a string that ends with zero.
@@ -128,7 +136,7 @@ pub(super) fn forget() {
     unsafe { PATH[0] = 0 };
 }
 
-/// Allocates the file's blocks up to `offset + len`, so that touching them can't fail.
+/// Allocates the file's blocks from `offset` on, which it does not have yet, so that touching them can't fail.
 pub(super) fn allocate(offset: u64, len: u64) -> bool {
     let path = &raw const PATH;
     // SAFETY: the path is a string that ends with zero; the caller holds the sampler's lock.
@@ -140,10 +148,34 @@ pub(super) fn allocate(offset: u64, len: u64) -> bool {
         if fd < 0 {
             return false;
         }
-        let done = libc::posix_fallocate(fd, offset as i64, len as i64) == 0;
+        let done = blocks::allocate(fd, offset, len);
         os::close(fd);
         done
     })
+}
+
+/// Gives the memory of whole pages of the file back, so that they read as zero. They are to be allocated before they
+/// are touched again. Returns whether it worked: not where the file can't be opened,
+/// so that nothing goes which could not be had again.
+pub(super) fn release(offset: u64, len: u64) -> bool {
+    let path = &raw const PATH;
+    // SAFETY: as in `allocate`.
+    os::keep_errno(|| unsafe {
+        let fd = os::open(path.cast(), libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0);
+        if fd < 0 {
+            return false;
+        }
+        let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let done = libc::syscall(libc::SYS_fallocate, fd, how, offset, len) == 0;
+        os::close(fd);
+        done
+    })
+}
+
+/// Whether there is a file.
+pub(super) fn is_there() -> bool {
+    // SAFETY: the path is only changed under the sampler's lock, which the caller holds.
+    unsafe { PATH[0] != 0 }
 }
 
 /// The path of a file beside the segment's, whose name ends with `suffix`. `None` if the segment has no file.
@@ -173,6 +205,18 @@ pub fn create_beside(suffix: &str, len: usize) -> Option<*mut u8> {
     })
 }
 
+/// Opens a file beside the segment's, and closes it again, for those who watch that.
+pub fn open_beside(suffix: &str) {
+    let Some(path) = path_beside(suffix) else { return };
+    // SAFETY: a string that ends with zero, and the descriptor that came of it.
+    os::keep_errno(|| unsafe {
+        let fd = os::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0);
+        if fd >= 0 {
+            os::close(fd);
+        }
+    });
+}
+
 /// Makes `len` bytes from `offset` on of a file beside the segment's exist, and maps them. `None` without room.
 pub fn map_beside(suffix: &str, offset: u64, len: usize) -> Option<*mut u8> {
     let path = path_beside(suffix)?;
@@ -194,7 +238,7 @@ unsafe fn map_part(fd: libc::c_int, offset: u64, len: usize) -> Option<*mut u8> 
     }
     // SAFETY: system calls on a descriptor of the caller's.
     unsafe {
-        let allocated = libc::posix_fallocate(fd, offset as i64, len as i64) == 0;
+        let allocated = blocks::allocate(fd, offset, len as u64);
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let p = if allocated {
             libc::mmap(core::ptr::null_mut(), len, access, libc::MAP_SHARED, fd, offset as i64)
@@ -210,12 +254,32 @@ unsafe fn map_part(fd: libc::c_int, offset: u64, len: usize) -> Option<*mut u8> 
     }
 }
 
+/// Gives back the memory of a file beside the segment's, also of parts that are mapped: they read as zero.
+pub fn empty_beside(suffix: &str) {
+    let Some(path) = path_beside(suffix) else { return };
+    // SAFETY: a string that ends with zero; the descriptor is closed.
+    os::keep_errno(|| unsafe {
+        let fd = os::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0);
+        if fd >= 0 {
+            let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            // Longer than any trace.
+            libc::syscall(libc::SYS_fallocate, fd, how, 0u64, 1u64 << 44);
+            os::close(fd);
+        }
+    });
+}
+
 /// Removes a file beside the segment's.
 pub fn remove_beside(suffix: &str) {
     if let Some(path) = path_beside(suffix) {
         // SAFETY: a string that ends with zero.
         os::keep_errno(|| unsafe { libc::unlink(path.as_ptr()) });
     }
+}
+
+/// Whether other processes can see the segment.
+pub fn is_in_a_file() -> bool {
+    path_beside("").is_some()
 }
 
 /// Whether another process has the segment's file locked (`flock`), as a recorder does as long as it lives.

@@ -66,8 +66,8 @@ impl Default for Config {
     }
 }
 
-/// Takes `config` for the program's defaults, if nothing was allocated yet. For an allocator that has its settings with it
-/// and calls this before it allocates. A value that is none is named on standard error.
+/// Takes `config` for the program's defaults, if nothing was allocated yet. For an allocator that has its settings with
+/// it and calls this before it allocates. A value that is none is named on standard error.
 #[inline]
 pub fn start_with(config: &Config) {
     if !is_started() {
@@ -96,6 +96,10 @@ fn check(at: usize, setting: &'static Setting, word: u64) -> Result<(), SettingE
 }
 
 fn put(at: usize, word: u64) {
+    // A sample takes calls that a plain pool does not make.
+    if at == super::Index::period as usize && is_started() && super::current().plain() {
+        return;
+    }
     store::put(at, word);
     // Before the start there is no segment that states a period.
     if at == super::Index::period as usize && is_started() {

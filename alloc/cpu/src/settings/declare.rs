@@ -7,7 +7,7 @@
 /// - `Config::key(value)`, which says what it is to be.
 macro_rules! settings {
     ($(
-        #[doc = $help:literal]
+        $(#[doc = $help:literal])+
         $key:ident: $type:ty = $default:expr, $variable:literal, $range:expr, $change:ident;
     )*) => {
         /// Places in the table.
@@ -22,6 +22,7 @@ macro_rules! settings {
 
         /// Every setting of the pool.
         pub static SETTINGS: [Setting; COUNT] = {
+            use Quantity::{Bytes, Number, PowerOfTwo};
             use Range::*;
             [$(Setting {
                 key: stringify!($key),
@@ -32,13 +33,13 @@ macro_rules! settings {
                 range: $range,
                 default: $default,
                 change: Change::$change,
-                help: $help.trim_ascii_start(),
+                help: concat!($($help),+).trim_ascii_start(),
             },)*]
         };
 
         impl Current {
             $(
-                #[doc = $help]
+                $(#[doc = $help])+
                 #[inline]
                 pub fn $key(self) -> $type {
                     <$type as values::Word>::from_word(store::get(Index::$key as usize))
@@ -60,7 +61,7 @@ macro_rules! settings {
             }
 
             $(
-                #[doc = $help]
+                $(#[doc = $help])+
                 ///
                 #[doc = concat!("`", $variable, "` in the environment; [`SETTINGS`] has the values that it takes.")]
                 pub const fn $key(mut self, value: $type) -> Self {

@@ -19,13 +19,16 @@ pub const COMMAND_VARIABLES: [(&str, &str, &str); 3] = [
     ),
     (
         "POOLSCOPE_GPU_DEVICE",
-        "`cuda`, `sim` or `sim:BYTES`",
-        "The devices of `libpoolscope_gpu.so`: CUDA's by default, or one that is simulated.",
+        "`cuda`, `sim`, `sim:BYTES` or `sim:BYTES:DEVICES`",
+        "The devices of `libpoolscope_gpu.so`: CUDA's by default, or some that are simulated.",
     ),
     ("POOLSCOPE_GPU_LIB", "a path", "Path of `libpoolscope_gpu.so`, for the programs in `samples/python`."),
 ];
 
 const PREFIX: &[u8] = b"POOLSCOPE_";
+
+/// Variables of pools of device memory begin so; these pools read them, and name those that they don't know.
+const OF_DEVICES: &[u8] = b"POOLSCOPE_GPU_";
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 
@@ -38,6 +41,16 @@ pub fn is_started() -> bool {
 /// on standard error.
 pub fn start() {
     STARTED.store(true, Ordering::Release);
+    read();
+    if super::current().plain() {
+        store::put(super::Index::period as usize, PERIOD_NEVER);
+    }
+}
+
+/// A period within which no sample is ever due.
+const PERIOD_NEVER: u64 = 1 << 50;
+
+fn read() {
     // SAFETY: getauxval takes no memory. The caller of a set-uid program must not steer it.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return;
@@ -52,7 +65,7 @@ pub fn start() {
     for_each_name(|name| {
         let known = SETTINGS.iter().map(|setting| setting.variable.to_bytes());
         let mut known = known.chain(COMMAND_VARIABLES.iter().map(|(name, ..)| name.as_bytes()));
-        if name.starts_with(PREFIX) && !known.any(|known| known == name) {
+        if name.starts_with(PREFIX) && !name.starts_with(OF_DEVICES) && !known.any(|known| known == name) {
             name_unknown(name);
         }
     });
@@ -83,7 +96,8 @@ fn name_unknown(name: &[u8]) {
     message.print();
 }
 
-/// The variable (without its prefix) that a wrong name was most likely to be: one that it begins, or is a slip away from.
+/// The variable (without its prefix) that a wrong name was most likely to be: one that it begins,
+/// or is a slip away from.
 fn nearest(name: &[u8]) -> Option<&'static [u8]> {
     let known = || SETTINGS.iter().map(|setting| &setting.variable.to_bytes()[PREFIX.len()..]);
     let begun = known().find(|known| name.len() > 1 && known.starts_with(name));
@@ -120,8 +134,8 @@ fn distance(a: &[u8], b: &[u8]) -> usize {
 
 /// The value of a variable.
 fn variable(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: the value lies in memory that the C library keeps; it stays unless the program changes this very variable,
-    // and all but the folder is read at once.
+    // SAFETY: the value lies in memory that the C library keeps; it stays unless the program changes this very
+    // variable, and all but the folder is read at once.
     unsafe {
         let value: *const c_char = libc::getenv(name.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value))

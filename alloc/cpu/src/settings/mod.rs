@@ -24,6 +24,7 @@ use core::ffi::CStr;
 pub use config::{SettingError, get, set, start_with};
 pub use environment::COMMAND_VARIABLES;
 pub(crate) use environment::start;
+pub use poolscope_wire::quantity::Quantity;
 pub use range::Range;
 pub use store::Current;
 pub use values::{Huge, NodeSet, Numa};
@@ -56,10 +57,11 @@ pub struct Setting {
 
 declare::settings! {
     /// Mean bytes between two samples; 0 or 1 records every allocation.
-    period: u64 = 512 << 10, "POOLSCOPE_PERIOD", Bytes { min: 0, max: 1 << 40 }, Anytime;
+    period: u64 = 512 << 10, "POOLSCOPE_PERIOD", Of(Bytes { min: 0, max: 1 << 40 }), Anytime;
 
-    /// Samples a second that the process takes, about: where they come faster, the period is raised. A shorter period allows as many more; 0 for no limit.
-    sample_rate: u64 = 10_000, "POOLSCOPE_SAMPLE_RATE", Number { min: 0, max: 1_000_000_000 }, Anytime;
+    /// Samples a second that the process takes, about: where they come faster, the period is raised. A shorter period
+    /// allows as many more; 0 for no limit.
+    sample_rate: u64 = 10_000, "POOLSCOPE_SAMPLE_RATE", Of(Number { min: 0, max: 1_000_000_000 }), Anytime;
 
     /// Folder of the segments; made with mode 0700 if it is missing.
     dir: Option<&'static CStr> = 0, "POOLSCOPE_DIR", Folder { default: "/dev/shm/poolscope-UID" }, AtStart;
@@ -67,32 +69,41 @@ declare::settings! {
     /// 1 keeps the segment after a normal exit.
     keep: bool = 0, "POOLSCOPE_KEEP", Switch, Anytime;
 
-    /// Process id of a recorder that the program waits for at its start, if that is its parent: `poolscope record` sets it.
-    recorder: u64 = 0, "POOLSCOPE_RECORDER", Number { min: 0, max: u32::MAX as u64 }, AtStart;
+    /// Process id of a recorder that the program waits for at its start, if that is its parent:
+    /// `poolscope record` sets it.
+    recorder: u64 = 0, "POOLSCOPE_RECORDER", Of(Number { min: 0, max: u32::MAX as u64 }), AtStart;
 
     /// 1 says on standard error when the pool has to do without something, such as its segment.
     verbose: bool = 0, "POOLSCOPE_VERBOSE", Switch, Anytime;
 
-    /// Bytes that thread caches may hold beyond what the threads have in use: each its share, but at least 4M or, if that is less, all of it.
-    thread_cache: u64 = 32 << 20, "POOLSCOPE_THREAD_CACHE", Bytes { min: 64 << 10, max: 1 << 30 }, Anytime;
+    /// Bytes that thread caches may hold beyond what the threads have in use: each its share, but at least 4M or, if
+    /// that is less, all of it.
+    thread_cache: u64 = 32 << 20, "POOLSCOPE_THREAD_CACHE", Of(Bytes { min: 64 << 10, max: 1 << 30 }), Anytime;
 
     /// Time over which idle memory goes back to the system.
     scavenge_ms: Option<u64> = 10_000, "POOLSCOPE_SCAVENGE_MS", Milliseconds { min: 0, max: 3_600_000 }, Anytime;
 
-    /// Time without an allocation after which a thread's cache is drained; half of POOLSCOPE_SCAVENGE_MS if that is less.
+    /// Time without an allocation after which a thread's cache is drained;
+    /// half of POOLSCOPE_SCAVENGE_MS if that is less.
     gc_ms: Option<u64> = 5_000, "POOLSCOPE_GC_MS", Milliseconds { min: 1, max: 3_600_000 }, Anytime;
 
-    /// Huge pages: what the system gives by itself; none; transparent ones for what lies beyond the first 64 MiB; or explicit ones (hugetlb) as far as they go, and transparent ones then.
+    /// Huge pages: what the system gives by itself; none; transparent ones for what lies beyond the first 64 MiB; or
+    /// explicit ones (hugetlb) as far as they go, and transparent ones then.
     huge: Huge = Huge::System as u64, "POOLSCOPE_HUGE", OneOf(Huge::NAMES), AtStart;
 
-    /// NUMA nodes that memory comes from: as the system has it, each thread's own as long as it has memory, all in turn, or those listed and no others.
+    /// NUMA nodes that memory comes from: as the system has it, each thread's own as long as it has memory, all in
+    /// turn, or those listed and no others.
     numa: Numa = 0, "POOLSCOPE_NUMA", NumaPolicy, AtStart;
 
     /// 1 looks for double frees, overflows and use after free, at a cost.
     hardened: bool = 0, "POOLSCOPE_HARDENED", Switch, AtStart;
 
+    /// 1 makes no system calls but those of the C library's allocator: nothing is sampled, no other process sees the
+    /// heap, and idle memory goes back when blocks are freed.
+    plain: bool = 0, "POOLSCOPE_PLAIN", Switch, AtStart;
+
     /// Bytes of the first address range that is reserved; more is reserved when it is used up.
-    arena: u64 = 256 << 30, "POOLSCOPE_ARENA", PowerOfTwo { min: 64 << 20, max: 1 << 40 }, AtStart;
+    arena: u64 = 256 << 30, "POOLSCOPE_ARENA", Of(PowerOfTwo { min: 64 << 20, max: 1 << 40 }), AtStart;
 }
 
 /// The settings in force.

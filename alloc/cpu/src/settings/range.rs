@@ -3,35 +3,18 @@
 use core::ffi::CStr;
 use core::fmt::{self, Write};
 
+use poolscope_wire::quantity::{Quantity, decimal};
+
 use super::values::{NEVER, NodeSet, Numa, Word};
 
 /// Which values a setting takes. Each reads a text into a word, and writes a word as that text.
 #[derive(Debug)]
 pub enum Range {
-    /// Bytes from `min` to `max`.
-    Bytes {
-        /// The fewest.
-        min: u64,
-        /// The most.
-        max: u64,
-    },
-    /// A power of two of bytes from `min` to `max`.
-    PowerOfTwo {
-        /// The fewest.
-        min: u64,
-        /// The most.
-        max: u64,
-    },
+    /// Bytes or a count.
+    Of(Quantity),
     /// Milliseconds from `min` to `max`, or -1, which is never.
     Milliseconds {
         /// The fewest.
-        min: u64,
-        /// The most.
-        max: u64,
-    },
-    /// A count from `min` to `max`.
-    Number {
-        /// The least.
         min: u64,
         /// The most.
         max: u64,
@@ -54,9 +37,9 @@ impl Range {
     pub fn parse(&self, text: &CStr) -> Option<u64> {
         let bytes = text.to_bytes();
         let word = match self {
-            Range::Bytes { .. } | Range::PowerOfTwo { .. } => parse_bytes(bytes)?,
+            Range::Of(quantity) => quantity.parse(bytes)?,
             Range::Milliseconds { .. } if bytes == b"-1" => NEVER,
-            Range::Milliseconds { .. } | Range::Number { .. } => decimal(bytes)?,
+            Range::Milliseconds { .. } => decimal(bytes)?,
             Range::Switch => match bytes {
                 b"0" => 0,
                 b"1" => 1,
@@ -78,8 +61,7 @@ impl Range {
     /// Whether a word is one of the values.
     pub fn allows(&self, word: u64) -> bool {
         match *self {
-            Range::Bytes { min, max } | Range::Number { min, max } => (min..=max).contains(&word),
-            Range::PowerOfTwo { min, max } => (min..=max).contains(&word) && word.is_power_of_two(),
+            Range::Of(quantity) => quantity.allows(word),
             Range::Milliseconds { min, max } => word == NEVER || (min..=max).contains(&word),
             Range::Switch => word <= 1,
             Range::Folder { .. } => {
@@ -100,16 +82,12 @@ impl Range {
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Range::Bytes { min, max } => write!(f, "bytes from {} to {}", Bytes(min), Bytes(max)),
-            Range::PowerOfTwo { min, max } => {
-                write!(f, "a power of two of bytes from {} to {}", Bytes(min), Bytes(max))
-            }
+            Range::Of(quantity) => quantity.fmt(f),
             Range::Milliseconds { min, max } => {
                 write!(f, "milliseconds from {min}")?;
                 f.write_str(if min == 0 { " (at once)" } else { "" })?;
                 write!(f, " to {max}, or -1 (never)")
             }
-            Range::Number { min, max } => write!(f, "a number from {min} to {max}"),
             Range::Switch => f.write_str("0 or 1"),
             Range::Folder { .. } => f.write_str("an absolute path"),
             Range::OneOf(names) => {
@@ -141,9 +119,9 @@ struct Shown<'a> {
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self.range {
-            Range::Bytes { .. } | Range::PowerOfTwo { .. } => Bytes(self.word).fmt(f),
+            Range::Of(quantity) => quantity.write(self.word, f),
             Range::Milliseconds { .. } if self.word == NEVER => f.write_str("-1"),
-            Range::Milliseconds { .. } | Range::Number { .. } | Range::Switch => write!(f, "{}", self.word),
+            Range::Milliseconds { .. } | Range::Switch => write!(f, "{}", self.word),
             Range::Folder { default } => match <Option<&'static CStr>>::from_word(self.word) {
                 Some(text) => Printable(text.to_bytes()).fmt(f),
                 None => f.write_str(default),
@@ -166,45 +144,6 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
-/// Bytes with the largest suffix that loses nothing.
-struct Bytes(u64);
-
-const SUFFIXES: [(&str, u32); 4] = [("T", 40), ("G", 30), ("M", 20), ("K", 10)];
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fits = |shift: u32| self.0 != 0 && self.0.trailing_zeros() >= shift;
-        let (suffix, shift) = SUFFIXES.into_iter().find(|&(_, shift)| fits(shift)).unwrap_or(("", 0));
-        write!(f, "{}{suffix}", self.0 >> shift)
-    }
-}
-
-/// Bytes with an optional suffix K, M, G or T, which may be followed by `iB` or `B`.
-fn parse_bytes(text: &[u8]) -> Option<u64> {
-    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let (number, suffix) = text.split_at(digits);
-    let shift = match suffix {
-        b"" | b"B" => 0,
-        [letter] | [letter, b'B'] | [letter, b'i', b'B'] => {
-            let letter = [letter.to_ascii_uppercase()];
-            SUFFIXES.into_iter().find(|(suffix, _)| suffix.as_bytes() == letter)?.1
-        }
-        _ => return None,
-    };
-    decimal(number)?.checked_mul(1 << shift)
-}
-
-/// A number in decimal digits, nothing else.
-pub fn decimal(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    text.iter().try_fold(0u64, |value, &byte| {
-        byte.is_ascii_digit().then_some(())?;
-        value.checked_mul(10)?.checked_add(u64::from(byte - b'0'))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,7 +155,7 @@ mod tests {
 
     #[test]
     fn bytes_take_a_binary_suffix_and_nothing_else() {
-        let any = Range::Bytes { min: 0, max: u64::MAX };
+        let any = Range::Of(Quantity::Bytes { min: 0, max: u64::MAX });
         for (text, bytes) in
             [("512K", 512 << 10), ("1MiB", 1 << 20), ("0", 0), ("7B", 7), ("2g", 2 << 30), ("1T", 1 << 40)]
         {
@@ -230,12 +169,12 @@ mod tests {
 
     #[test]
     fn values_end_at_their_range() {
-        let bytes = Range::Bytes { min: 64 << 10, max: 1 << 30 };
+        let bytes = Range::Of(Quantity::Bytes { min: 64 << 10, max: 1 << 30 });
         assert_eq!(
             ["65535", "64K", "1G", "1073741825"].map(|text| parse(&bytes, text).is_some()),
             [false, true, true, false]
         );
-        let power = Range::PowerOfTwo { min: 64 << 20, max: 1 << 40 };
+        let power = Range::Of(Quantity::PowerOfTwo { min: 64 << 20, max: 1 << 40 });
         assert_eq!(
             ["32M", "64M", "96M", "1T", "2T"].map(|text| parse(&power, text).is_some()),
             [false, true, false, true, false]
@@ -251,7 +190,7 @@ mod tests {
 
     #[test]
     fn every_value_is_written_as_it_is_read() {
-        let bytes = Range::Bytes { min: 0, max: u64::MAX };
+        let bytes = Range::Of(Quantity::Bytes { min: 0, max: u64::MAX });
         let time = Range::Milliseconds { min: 0, max: 3_600_000 };
         let names = Range::OneOf(&["off", "madvise"]);
         for (range, text) in [
@@ -274,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_range_says_what_it_allows() {
-        assert_eq!(Range::Bytes { min: 64 << 10, max: 1 << 30 }.to_string(), "bytes from 64K to 1G");
+        assert_eq!(Range::Of(Quantity::Bytes { min: 64 << 10, max: 1 << 30 }).to_string(), "bytes from 64K to 1G");
         assert_eq!(Range::OneOf(&["off", "madvise", "explicit"]).to_string(), "off, madvise or explicit");
         assert_eq!(
             Range::Milliseconds { min: 0, max: 9 }.to_string(),

@@ -156,7 +156,7 @@ impl NodeSet {
 
 /// The number of a node.
 fn node(text: &[u8]) -> Option<u32> {
-    let number = super::range::decimal(text)?;
+    let number = poolscope_wire::quantity::decimal(text)?;
     u32::try_from(number).ok().filter(|&node| node <= NodeSet::MAX)
 }
 

@@ -1,5 +1,5 @@
-//! A machine for tests: with as many NUMA nodes and huge pages as they say, that refuses what they say, and notes what it
-//! was asked. Addresses and memory are real, so that the pool's descriptors have a place, and zero is zero.
+//! A machine for tests: with as many NUMA nodes and huge pages as they say, that refuses what they say, and notes what
+//! it was asked. Addresses and memory are real, so that the pool's descriptors have a place, and zero is zero.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,6 +11,20 @@ use crate::settings::NodeSet;
 
 /// What it was asked of a range: from, to.
 type Noted<T> = RefCell<Vec<(usize, usize, T)>>;
+
+/// How a call that moves memory goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Remaps {
+    /// It is done.
+    Well,
+    /// It is refused before anything was done.
+    NotAtAll,
+    /// It is refused when the destination is unmapped already, as kernels before 6.17 do with several mappings, and all
+    /// of them where a limit is reached.
+    AfterUnmapping,
+    /// And another thread has mapped something in the hole before anybody sees it.
+    AfterUnmappingAndSomebodyIsFaster,
+}
 
 /// The machine.
 pub struct Simulated {
@@ -32,6 +46,12 @@ pub struct Simulated {
     pub advise_error: Cell<i32>,
     /// Whether memory is taken back.
     pub takes_back: Cell<bool>,
+    /// Addresses at which a mapping ends and another begins.
+    pub mappings_end: RefCell<Vec<usize>>,
+    /// How the next calls go that move memory, those behind the last one well.
+    pub remaps: RefCell<Vec<Remaps>>,
+    /// Ranges that memory was to be moved from.
+    pub remapped: Noted<()>,
     /// Ranges that were bound.
     pub bound: Noted<Policy>,
     /// Ranges for which transparent huge pages were wanted, or not.
@@ -55,6 +75,9 @@ impl Simulated {
             bind_error: Cell::new(0),
             advise_error: Cell::new(0),
             takes_back: Cell::new(true),
+            mappings_end: RefCell::default(),
+            remaps: RefCell::default(),
+            remapped: RefCell::default(),
             bound: RefCell::default(),
             advised: RefCell::default(),
             explicit: RefCell::default(),
@@ -85,6 +108,10 @@ fn range(p: *mut u8, len: usize) -> (usize, usize) {
 impl System for Rc<Simulated> {
     fn address_space_limit(&self) -> usize {
         self.limit.get()
+    }
+
+    fn data_limit(&self) -> usize {
+        usize::MAX
     }
 
     fn reserve(&self, len: usize) -> *mut u8 {
@@ -129,6 +156,49 @@ impl System for Rc<Simulated> {
         assert_eq!(Simulated::at(&self.explicit, p), None, "explicit huge pages are kept");
         // SAFETY: the caller's promise.
         self.takes_back.get() && unsafe { os::decommit(p, len) }
+    }
+
+    fn is_one_mapping(&self, p: *mut u8, len: usize) -> bool {
+        let (from, to) = range(p, len);
+        !self.mappings_end.borrow().iter().any(|&end| from < end && end < to)
+    }
+
+    unsafe fn remap(&self, from: *mut u8, to: *mut u8, len: usize) -> bool {
+        assert!(self.is_one_mapping(from, len), "several mappings are moved one by one");
+        self.remapped.borrow_mut().push((from as usize, from as usize + len, ()));
+        let mut remaps = self.remaps.borrow_mut();
+        let how = if remaps.is_empty() { Remaps::Well } else { remaps.remove(0) };
+        // SAFETY: the caller's promise: the destination holds nothing of use.
+        unsafe {
+            match how {
+                Remaps::Well => {
+                    core::ptr::copy_nonoverlapping(from, to, len);
+                    from.write_bytes(0, len);
+                    return true;
+                }
+                Remaps::NotAtAll => {}
+                Remaps::AfterUnmapping => os::unmap(to, len),
+                Remaps::AfterUnmappingAndSomebodyIsFaster => {
+                    os::unmap(to, len);
+                    assert!(os::close_hole(to, 4096), "somebody maps a page");
+                }
+            }
+        }
+        false
+    }
+
+    unsafe fn close_hole(&self, p: *mut u8, len: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { os::close_hole(p, len) }
+    }
+
+    fn has_no_hole(&self, p: *mut u8, len: usize) -> bool {
+        os::has_no_hole(p, len)
+    }
+
+    unsafe fn renew(&self, p: *mut u8, len: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { os::renew(p, len) }
     }
 
     unsafe fn advise_huge(&self, p: *mut u8, len: usize, wanted: bool) -> i32 {

@@ -1,8 +1,9 @@
-//! How a recorder and a program agree on a recording: by words in the segment's header, of which each side writes its own.
+//! How a recorder and a program agree on a recording: by words in the segment's header,
+//! of which each side writes its own.
 //!
-//! The recorder writes what it asks for and a word made of that, which come in any order. Whichever thread of the program sees
-//! a new request answers it, under the session's lock, and tells the recorder: the state first, then which request it is the
-//! answer to. A recorder may die, and the next one ask, at any moment between.
+//! The recorder writes what it asks for and a word made of that, which come in any order. Whichever thread of the
+//! program sees a new request answers it, under the session's lock, and tells the recorder: the state first, then which
+//! request it is the answer to. A recorder may die, and the next one ask, at any moment between.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -70,8 +71,8 @@ impl<W: Word> Handshake<'_, W> {
         self.tell(request, recording, state);
     }
 
-    /// Ends the recording of `request`, unless it has ended: another one may have begun meanwhile, whose recorder lives. The
-    /// caller holds the session's lock.
+    /// Ends the recording of `request`, unless it has ended: another one may have begun meanwhile, whose recorder
+    /// lives. The caller holds the session's lock.
     pub fn end(&self, request: usize, recording: &mut impl Recording, state: u32) {
         if request != 0 && self.current.load(Ordering::Relaxed) == request {
             self.current.store(0, Ordering::Release);
@@ -108,7 +109,8 @@ mod tests {
         state: model::AtomicUsize,
         seen: model::AtomicUsize,
         current: model::AtomicUsize,
-        /// Which recorder has the segment's file locked; [`DEAD`] if it died with the lock, which the kernel then let go.
+        /// Which recorder has the segment's file locked; [`DEAD`] if it died with the lock,
+        /// which the kernel then let go.
         locked_by: Mutex<usize>,
         session: Mutex<Vec<Step>>,
         /// Answers that the second recorder saw.
@@ -187,7 +189,7 @@ mod tests {
             Steps { steps: self.session.lock().unwrap(), state: &self.state, prepared: 0 }
         }
 
-        /// As a thread of the program does it in every general refill.
+        /// As a thread of the program does it in every slow path.
         fn poll(&self) {
             if is_new(&self.request, &self.seen) {
                 self.handshake().answer(&mut self.steps());

@@ -1,8 +1,9 @@
 //! A ring of words with one writer and one reader, which is another process.
 //!
-//! The writer alone knows where it is; it says so after the words are there. The reader says how far it is by two words,
-//! the second made of the first ([`check_word`]): a pair that does not fit, or one that is outside of what was written, is
-//! not believed. So no reader can make the writer write where it must not, and a reader that stops is a full ring.
+//! The writer alone knows where it is; it says so after the words are there. The reader says how far it is by two
+//! words, the second made of the first ([`check_word`]): a pair that does not fit, or one that is outside of what was
+//! written, is not believed. So no reader can make the writer write where it must not,
+//! and a reader that stops is a full ring.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -35,9 +36,13 @@ impl<W: Word> Ring<'_, W> {
     /// Looks how far the reader is, and whether there is room for `words` words then.
     #[inline]
     pub fn has_room(&self, cursor: &mut Cursor, words: usize) -> bool {
-        if cursor.limit.wrapping_sub(cursor.head) >= words {
-            return true;
-        }
+        cursor.limit.wrapping_sub(cursor.head) >= words
+            || (self.look(cursor) && cursor.limit.wrapping_sub(cursor.head) >= words)
+    }
+
+    /// Looks how far the reader is. False if it can't be there.
+    #[inline]
+    pub fn look(&self, cursor: &mut Cursor) -> bool {
         let check = self.tail_check.load(Ordering::Acquire);
         let tail = self.tail.load(Ordering::Acquire);
         let behind = cursor.head.wrapping_sub(tail);
@@ -45,7 +50,13 @@ impl<W: Word> Ring<'_, W> {
             return false;
         }
         cursor.limit = tail.wrapping_add(self.words.len());
-        cursor.limit.wrapping_sub(cursor.head) >= words
+        true
+    }
+
+    /// Words that the reader has still to take out, as far as is known.
+    #[inline]
+    pub fn waiting(&self, cursor: &Cursor) -> usize {
+        self.words.len() - cursor.limit.wrapping_sub(cursor.head)
     }
 
     /// Writes a word, which the reader does not see yet. There is room for it.

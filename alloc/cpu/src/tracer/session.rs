@@ -1,8 +1,10 @@
 //! A recording session: how a recorder's request is seen and answered, and the file that the rings lie in.
 //!
-//! The request is a word in the segment's header. It is looked at by every general refill, by the scavenger, and by
-//! recording threads once in a batch. The recorder keeps the segment's file locked (`flock`) as long as it lives; its
-//! heartbeat in the header only says when it is time to look whether the lock is still held.
+//! The request is a word in the segment's header. It is looked at by every allocation of the slow path, by the
+//! scavenger, and by recording threads once in a batch. A thread that allocates small blocks comes there with each list
+//! that has run out, one that only takes up its own medium blocks with each part of its budget
+//! ([`crate::sampler::budget`]): half a mebibyte. The recorder keeps the segment's file locked (`flock`) as long as it
+//! lives; its heartbeat in the header only says when it is time to look whether the lock is still held.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -12,11 +14,15 @@ use poolscope_wire::trace::{
     trace_state,
 };
 
+use super::device_pools::DevicePools;
 use super::handshake::{self, Handshake, Recording};
+use crate::capture;
+use crate::census;
 use crate::detour::{self, Reason};
 use crate::os;
 use crate::sampler;
-use crate::segment::{self, Segment};
+use crate::scavenger;
+use crate::segment::{self, Segment, Watched};
 use crate::settings;
 use crate::spin_lock::{SlowPath, SpinLock};
 
@@ -42,17 +48,36 @@ struct Session {
     /// The first page of the file, while there is one.
     header: *mut TraceHeader,
     rings: u32,
+    /// The first ring, as long as no thread has it: without room for that, there is no session.
+    first: *mut RingHeader,
     request: Option<Request>,
     /// Whose session it is: a forked child must leave it alone.
     pid: u32,
+    /// Pools of device memory, which stay from session to session.
+    pools: DevicePools,
 }
 
 // SAFETY: only reached under the lock below.
 unsafe impl Send for Session {}
 
 /// Held while a session begins, ends or gets a ring. Before the sampler's lock.
-static SESSION: SpinLock<Session> =
-    SpinLock::new(Session { header: core::ptr::null_mut(), rings: 0, request: None, pid: 0 });
+static SESSION: SpinLock<Session> = SpinLock::new(Session {
+    header: core::ptr::null_mut(),
+    rings: 0,
+    first: core::ptr::null_mut(),
+    request: None,
+    pid: 0,
+    pools: DevicePools::new(),
+});
+
+/// The first page of the trace's file, and the ring that is being made.
+static HEADER: Watched = Watched::new();
+static NEW_RING: Watched = Watched::new();
+
+/// Mappings of the trace's file that are no thread's ring.
+pub fn watched() -> impl Iterator<Item = &'static Watched> {
+    [&HEADER, &NEW_RING].into_iter()
+}
 
 /// The request that is recorded for now; 0 if none is.
 #[inline(always)]
@@ -66,11 +91,17 @@ pub fn watch(segment: &Segment) {
     REQUEST.store(segment.trace_request().cast(), Ordering::Release);
 }
 
+/// Whether there is a new request.
+#[inline(always)]
+pub fn is_asked() -> bool {
+    // SAFETY: a static, or a word of a mapped segment, which is never unmapped.
+    handshake::is_new(unsafe { &*REQUEST.load(Ordering::Relaxed) }, &SEEN)
+}
+
 /// Answers a request, if there is a new one.
 #[inline(always)]
 pub fn poll(slow: SlowPath) {
-    // SAFETY: a static, or a word of a mapped segment, which is never unmapped.
-    if handshake::is_new(unsafe { &*REQUEST.load(Ordering::Relaxed) }, &SEEN) {
+    if is_asked() {
         answer(slow);
     }
 }
@@ -85,7 +116,23 @@ fn answer(slow: SlowPath) {
         return SEEN.store(word, Ordering::Relaxed);
     };
     let Some(mut session) = SESSION.try_lock(slow) else { return };
-    handshake(&segment).answer(&mut Open { session: &mut session, segment: &segment, slow });
+    let mut open = Open { session: &mut session, segment: &segment, slow, comes_for_file: false };
+    // Files have names that a small stack has no room for.
+    capture::aside(|| handshake(&segment).answer(&mut open));
+    drop(session);
+    if current() != 0 {
+        // A program that allocates no more would not notice the end of its recorder.
+        scavenger::start(slow);
+    }
+}
+
+/// Looks after a recording that is on, in the scavenger. Whether there is one.
+pub fn look_after(slow: SlowPath) -> bool {
+    poll(slow);
+    if current() != 0 {
+        look(slow, os::clock_ns(libc::CLOCK_MONOTONIC));
+    }
+    current() != 0
 }
 
 /// The words of this process's segment.
@@ -108,6 +155,8 @@ struct Open<'a> {
     session: &'a mut Session,
     segment: &'a Segment,
     slow: SlowPath,
+    /// The recorder may not have opened the file yet, and comes for it.
+    comes_for_file: bool,
 }
 
 impl Recording for Open<'_> {
@@ -119,11 +168,18 @@ impl Recording for Open<'_> {
     }
 
     fn begin(&mut self) {
+        // Traced calls are served from the threads' lists, and count nothing.
+        census::watch(self.slow);
         detour::turn_on(self.slow, Reason::Trace);
+        self.session.pools.tell(true);
     }
 
     fn end(&mut self, state: u32) {
-        end(self.session, state);
+        if state == trace_state::ABANDONED {
+            // Threads that sleep keep their rings, in which nobody looks for anything any more.
+            segment::empty_beside(TRACE_SUFFIX);
+        }
+        end(self.session, self.comes_for_file);
     }
 
     fn show(&mut self, state: u32) {
@@ -134,9 +190,18 @@ impl Recording for Open<'_> {
 
 /// Makes the trace's file; the state to answer with.
 fn prepare(session: &mut Session, word: u64, request: Request) -> u32 {
-    let Some(header) = segment::create_beside(TRACE_SUFFIX, TRACE_PAGE).map(|page| page.cast::<TraceHeader>()) else {
+    let ring_len = TRACE_PAGE + request.ring_bytes as usize;
+    let header = segment::create_beside(TRACE_SUFFIX, TRACE_PAGE).map(|page| page.cast::<TraceHeader>());
+    let first = header.and_then(|_| segment::map_beside(TRACE_SUFFIX, ring_offset(0, ring_len as u64), ring_len));
+    let (Some(header), Some(first)) = (header, first) else {
+        segment::remove_beside(TRACE_SUFFIX);
+        if let Some(header) = header {
+            // SAFETY: the page was just mapped, and nobody else knows it.
+            unsafe { os::unmap(header.cast(), TRACE_PAGE) };
+        }
         return trace_state::NO_FILE;
     };
+    HEADER.set(header.cast(), TRACE_PAGE);
     let segment::Start { ticks: start_ticks, boot_id } = segment::Start::of_this_process();
     let pid = os::process_id();
     let now = os::clock_ns(libc::CLOCK_MONOTONIC);
@@ -144,7 +209,7 @@ fn prepare(session: &mut Session, word: u64, request: Request) -> u32 {
     unsafe {
         header.write(TraceHeader {
             version: VERSION,
-            ring_len: TRACE_PAGE as u64 + request.ring_bytes,
+            ring_len: ring_len as u64,
             request: word,
             start_monotonic_ns: now,
             start_ticks,
@@ -155,22 +220,30 @@ fn prepare(session: &mut Session, word: u64, request: Request) -> u32 {
         core::sync::atomic::fence(Ordering::SeqCst);
         (&raw mut (*header).magic).write_volatile(TRACE_MAGIC);
     }
-    *session = Session { header, rings: 0, request: Some(request), pid };
+    (session.header, session.rings, session.first) = (header, 0, first.cast());
+    (session.request, session.pid) = (Some(request), pid);
     LOOKED.store(now, Ordering::Relaxed);
     trace_state::ON
 }
 
-/// Ends the session that is on. Threads that are in the middle of an event write it to a ring that nobody reads.
-fn end(session: &mut Session, state: u32) {
+/// Ends the session that is on. Threads that are in the middle of an event write it to a ring that nobody reads. A
+/// recorder that comes for the file removes it.
+fn end(session: &mut Session, comes_for_file: bool) {
     detour::turn_off(Reason::Trace);
-    // A recorder that has not opened it yet finds it, and removes it.
-    if state != trace_state::ENDED || is_opened(session) {
+    session.pools.tell(false);
+    if !comes_for_file || is_opened(session) {
         segment::remove_beside(TRACE_SUFFIX);
     }
     let header = core::mem::replace(&mut session.header, core::ptr::null_mut());
-    session.request = None;
+    let first = core::mem::replace(&mut session.first, core::ptr::null_mut());
+    let request = session.request.take();
     session.rings = 0;
+    if let Some(request) = request.filter(|_| !first.is_null()) {
+        // SAFETY: no thread has the ring.
+        unsafe { os::unmap(first.cast(), TRACE_PAGE + request.ring_bytes as usize) };
+    }
     if !header.is_null() {
+        HEADER.set(core::ptr::null_mut(), 0);
         // SAFETY: the page was mapped by `begin`, and is only used under the lock.
         unsafe { os::unmap(header.cast(), TRACE_PAGE) };
     }
@@ -187,6 +260,9 @@ pub fn look(slow: SlowPath, now: u64) {
     poll(slow);
     let Some(segment) = Segment::current() else { return };
     let request = CURRENT.load(Ordering::Relaxed);
+    if segment::trace_was_lost() {
+        return abandon(slow, request);
+    }
     let header = segment.raw_header();
     // SAFETY: the header is mapped; any value will do.
     let heartbeat = unsafe { (&raw const (*header).trace_heartbeat_ns).read_volatile() };
@@ -199,14 +275,17 @@ pub fn look(slow: SlowPath, now: u64) {
     }
 }
 
-/// Ends the recording of `request`, whose recorder was found dead.
+/// Ends the recording of `request`, whose recorder was found dead, or whose file is gone.
 #[cold]
 fn abandon(slow: SlowPath, request: usize) {
     let Some(segment) = Segment::current().filter(|_| sampler::own_segment()) else { return };
     let mut session = SESSION.lock(slow);
-    let mut open = Open { session: &mut session, segment: &segment, slow };
+    let mut open = Open { session: &mut session, segment: &segment, slow, comes_for_file: false };
     handshake(&segment).end(request, &mut open, trace_state::ABANDONED);
 }
+
+/// The longest time between two looks of a thread that waits for room, in microseconds.
+const NAP_MAX_US: u32 = 1000;
 
 /// Waits until `has_room`, for as long as the recorder lives, but not forever. Whether there is room.
 pub fn wait_for_reader(slow: SlowPath, request: u64, mut has_room: impl FnMut() -> bool) -> bool {
@@ -226,7 +305,8 @@ pub fn wait_for_reader(slow: SlowPath, request: u64, mut has_room: impl FnMut() 
         if current() != request || now.saturating_sub(begun) > WAIT_MAX_NS {
             return false;
         }
-        os::sleep_us(if tries < 64 { 20 } else { 200 });
+        // A ring holds what a thread does in milliseconds: who comes late for its room loses nothing.
+        os::sleep_us((20u32 << (tries - 16).min(8)).min(NAP_MAX_US));
     }
 }
 
@@ -250,9 +330,12 @@ pub fn new_ring(slow: SlowPath) -> Option<NewRing> {
         return None;
     }
     let len = TRACE_PAGE + request.ring_bytes as usize;
-    let offset = ring_offset(session.rings, len as u64);
-    let ring = segment::map_beside(TRACE_SUFFIX, offset, len)?.cast::<RingHeader>();
+    let mut ring = core::mem::replace(&mut session.first, core::ptr::null_mut());
+    if ring.is_null() {
+        ring = segment::map_beside(TRACE_SUFFIX, ring_offset(session.rings, len as u64), len)?.cast::<RingHeader>();
+    }
     session.rings += 1;
+    NEW_RING.set(ring.cast(), len);
     // SAFETY: the ring was just made; files are made of zeroes.
     unsafe { (*ring).tail_check = check_word(0) };
     let words = request.ring_bytes as usize / size_of::<u64>();
@@ -261,6 +344,7 @@ pub fn new_ring(slow: SlowPath) -> Option<NewRing> {
 
 /// Tells the recorder of the rings that there are.
 pub fn show_ring(slow: SlowPath) {
+    NEW_RING.set(core::ptr::null_mut(), 0);
     let session = SESSION.lock(slow);
     if !session.header.is_null() {
         core::sync::atomic::fence(Ordering::Release);
@@ -270,11 +354,17 @@ pub fn show_ring(slow: SlowPath) {
     }
 }
 
+/// Wakes the recorder, which watches the trace's file being opened (`inotify`): there is nothing else that both know,
+/// and that can be waited for together with the program's end.
+#[cold]
+pub fn call_recorder() {
+    segment::open_beside(TRACE_SUFFIX);
+}
+
 /// Counts an event of a thread that got no ring.
-pub fn count_without_ring() {
+pub fn count_without_ring(slow: SlowPath) {
     // A racing count is lost: there is no more than a number at stake, and it is not zero.
-    // SAFETY: the slow path's proof is only needed for the lock's sake.
-    let Some(session) = SESSION.try_lock(unsafe { SlowPath::assume() }) else { return };
+    let Some(session) = SESSION.try_lock(slow) else { return };
     let header = session.header;
     if !header.is_null() {
         // SAFETY: as above.
@@ -291,20 +381,41 @@ pub fn is_forked_child(slow: SlowPath) -> bool {
     let forked = session.request.is_some() && session.pid != os::process_id() && !sampler::own_segment();
     drop(session);
     if forked {
-        forget();
+        forget(slow);
     }
     forked
 }
 
 /// In a forked child: the recording is the parent's.
-pub fn forget() {
+pub fn forget(slow: SlowPath) {
     CURRENT.store(0, Ordering::Release);
+    HEADER.set(core::ptr::null_mut(), 0);
+    NEW_RING.set(core::ptr::null_mut(), 0);
     detour::turn_off(Reason::Trace);
-    // SAFETY: the child has one thread, or its others find the session ended as well.
-    if let Some(mut session) = SESSION.try_lock(unsafe { SlowPath::assume() }) {
+    // The child has one thread, or its others find the session ended as well.
+    if let Some(mut session) = SESSION.try_lock(slow) {
         session.request = None;
         session.header = core::ptr::null_mut();
+        session.first = core::ptr::null_mut();
+        session.pools.tell(false);
     }
+}
+
+/// Tells a pool of device memory of traces, now and later, by the bit [`TOLD`](poolscope_wire::trace::TOLD) of a word.
+/// False if there are too many such pools.
+///
+/// # Safety
+/// The word stays where it is until [`remove_pool`].
+pub unsafe fn add_pool(slow: SlowPath, word: *const AtomicU64) -> bool {
+    let mut session = SESSION.lock(slow);
+    let told = session.request.is_some();
+    // SAFETY: the caller's.
+    unsafe { session.pools.add(word, told) }
+}
+
+/// Ends it: the word is not touched after that.
+pub fn remove_pool(slow: SlowPath, word: *const AtomicU64) {
+    SESSION.lock(slow).pools.remove(word);
 }
 
 /// At a normal exit.
@@ -314,16 +425,24 @@ pub fn finish(slow: SlowPath) {
         && session.request.is_some()
         && session.pid == os::process_id()
     {
-        let mut open = Open { session: &mut session, segment: &segment, slow };
-        handshake(&segment).end(CURRENT.load(Ordering::Relaxed), &mut open, trace_state::ENDED);
+        let current = CURRENT.load(Ordering::Relaxed);
+        let handshake = handshake(&segment);
+        // One that has taken its request back has the file, or gave up.
+        let comes_for_file = handshake.request.load(Ordering::Relaxed) == current;
+        let mut open = Open { session: &mut session, segment: &segment, slow, comes_for_file };
+        handshake.end(current, &mut open, trace_state::ENDED);
     }
 }
 
 /// At the first allocation: waits for the recorder that started this program, if one did.
 pub fn wait_for_recorder(slow: SlowPath) {
-    let recorder = settings::current().recorder();
+    let settings = settings::current();
+    let recorder = settings.recorder();
+    if recorder == 0 || settings.plain() || !segment::is_in_a_file() {
+        return;
+    }
     // SAFETY: a system call without arguments.
-    if recorder == 0 || recorder != unsafe { libc::getppid() } as u64 || Segment::current().is_none() {
+    if recorder != unsafe { libc::getppid() } as u64 {
         return;
     }
     for _ in 0..START_MS * 10 {
@@ -337,11 +456,11 @@ pub fn wait_for_recorder(slow: SlowPath) {
 }
 
 /// For `fork`: takes the lock.
-pub fn lock_for_fork() {
-    SESSION.lock_raw();
+pub fn lock_for_fork(is_over: impl Fn() -> bool) -> bool {
+    SESSION.lock_for_fork(is_over)
 }
 
 /// For `fork`: lets it go, in parent and child.
 pub fn unlock_after_fork() {
-    SESSION.unlock_raw();
+    SESSION.unlock_after_fork();
 }

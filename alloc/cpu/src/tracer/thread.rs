@@ -2,20 +2,19 @@
 
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 
-use poolscope_capture::{Caller, MAX_DEPTH, ThreadState, Trail, capture, capture_quickly, complete, hash, learn};
-use poolscope_wire::stack_flags;
+use poolscope_capture::{Caller, MAX_DEPTH, Trail, capture_quickly, complete, hash};
 use poolscope_wire::trace::{
-    BATCH, RingHeader, STACK_SLOTS, TRACE_PAGE, alloc_word, free_word, stack_word, tag, value_word,
+    BATCH, DEVICE_WORDS, DeviceEvent, RingHeader, STACK_SLOTS, TRACE_PAGE, alloc_word, free_word, stack_word, tag,
+    value_word,
 };
 
 use super::ring::{Cursor, Ring};
 use super::session;
-use crate::detour;
+use crate::capture;
 use crate::os;
 use crate::sampler;
 use crate::spin_lock::SlowPath;
 use crate::thread_cache::Heap;
-use crate::thread_pointer;
 
 /// Words of the longest event but a stack.
 const EVENT_WORDS: usize = 2;
@@ -23,11 +22,14 @@ const EVENT_WORDS: usize = 2;
 const WAYS: usize = 4;
 const SETS: usize = STACK_SLOTS / WAYS;
 
+/// The recorder is called when this part of the ring waits for it: then it has the rest of it to come in.
+const CALLED_AT: usize = 8;
+
 /// After so many batches, a stack is captured without the rules: modules that were replaced are noticed then.
 const CONFIRM_EVERY: u32 = 16;
 
-/// What a thread needs to trace. In memory that a forked child finds zeroed (`MADV_WIPEONFORK`), so that it does not go on
-/// with its parent's. Made for a heap when it is first needed, and kept for as long as the heap.
+/// What a thread needs to trace. In memory that a forked child finds zeroed (`MADV_WIPEONFORK`), so that it does not go
+/// on with its parent's. Made for a heap when it is first needed, and kept for as long as the heap.
 #[repr(C)]
 pub struct ThreadTrace {
     /// The request that the ring is part of; 0 without one.
@@ -45,6 +47,8 @@ pub struct ThreadTrace {
     tid: u32,
     /// Events lost since the last one that found room.
     lost: u64,
+    /// How far the ring could be written when the recorder was last called.
+    called_at: usize,
     /// An address that no rule is known for, whatever was tried.
     unruly: usize,
     /// The next way to be used anew, of any set.
@@ -57,8 +61,8 @@ pub struct ThreadTrace {
 
 impl ThreadTrace {
     fn shared(&self) -> Ring<'static> {
-        // SAFETY: the ring is mapped as long as this has it, `ring_words` words long behind its header; words are shared
-        // with another process, which is what atomics are for.
+        // SAFETY: the ring is mapped as long as this has it, `ring_words` words long behind its header; words are
+        // shared with another process, which is what atomics are for.
         unsafe {
             let ring = self.ring;
             Ring {
@@ -70,12 +74,27 @@ impl ThreadTrace {
         }
     }
 
-    /// Whether the next event will be lost as the last one was, because the ring is still full. Now and then such an event
-    /// takes the long way all the same, which looks whether the recorder still lives.
+    /// Whether the next event will be lost as the last one was, because the ring is still full. Now and then such an
+    /// event takes the long way all the same, which looks whether the recorder still lives.
     #[cold]
     fn is_still_full(&mut self) -> bool {
         let ring = self.shared();
         !self.lost.is_multiple_of(BATCH.into()) && !ring.has_room(&mut self.cursor, 2 + EVENT_WORDS)
+    }
+
+    /// Calls the recorder, which sleeps until so much waits for it, or for a tenth of a second. Once for each time that
+    /// it has come.
+    fn call_recorder(&mut self) {
+        let ring = self.shared();
+        let calls_for_it = |cursor: &Cursor| ring.waiting(cursor) >= ring.words.len() / CALLED_AT;
+        if calls_for_it(&self.cursor)
+            && ring.look(&mut self.cursor)
+            && calls_for_it(&self.cursor)
+            && self.called_at != self.cursor.limit
+        {
+            self.called_at = self.cursor.limit;
+            session::call_recorder();
+        }
     }
 
     fn count_lost(&mut self, is_free: bool) {
@@ -88,8 +107,8 @@ impl ThreadTrace {
     }
 }
 
-/// The trace of the thread that is in the slow path with this heap, with a ring of the session that is on. `None` if there
-/// is none to be had.
+/// The trace of the thread that is in the slow path with this heap, with a ring of the session that is on. `None` if
+/// there is none to be had.
 #[expect(clippy::mut_from_ref, reason = "a heap's trace is its thread's alone, which has it once at a time")]
 #[inline(always)]
 fn trace_of(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTrace> {
@@ -112,7 +131,8 @@ pub struct Alloc {
     slot: Option<u32>,
 }
 
-/// Looks at the stack of an allocation that is about to be told, which begins at `caller`. Nothing else is told before it.
+/// Looks at the stack of an allocation that is about to be told, which begins at `caller`.
+/// Nothing else is told before it.
 #[inline(always)]
 pub fn begin_alloc(heap: &'static Heap, slow: SlowPath, caller: Caller) -> Option<Alloc> {
     let trace = trace_of(heap, slow)?;
@@ -155,7 +175,29 @@ pub fn note_free(heap: &'static Heap, slow: SlowPath, p: *mut u8, of_others: boo
     ring.publish(&trace.cursor);
 }
 
-/// Makes room for an event of `words` words, and notes the time when it is due. False if the event is lost, and counted.
+/// Tells of a block of a device's memory, with the stack that leads to `caller`. A thread may be the only one that uses
+/// the device, and come by seldom: each event has its own time.
+/// It is also what keeps the frees of others' blocks in order.
+#[inline(never)]
+pub fn note_device(heap: &'static Heap, slow: SlowPath, event: DeviceEvent, caller: Caller) {
+    let Some(trace) = trace_of(heap, slow) else { return };
+    let is_free = event.size.is_none();
+    if trace.lost > 0 && trace.is_still_full() {
+        return trace.count_lost(is_free);
+    }
+    let slot = if is_free && !trace.free_stacks { 0 } else { stack_slot(heap, slow, trace, caller) };
+    trace.events = 0;
+    if !begin(slow, trace, DEVICE_WORDS, is_free) {
+        return;
+    }
+    let (words, len) = DeviceEvent { slot, ..event }.to_words();
+    let ring = trace.shared();
+    words.iter().take(len).for_each(|&word| ring.put(&mut trace.cursor, word));
+    ring.publish(&trace.cursor);
+}
+
+/// Makes room for an event of `words` words, and notes the time when it is due. False if the event is lost,
+/// and counted.
 #[inline(always)]
 fn begin(slow: SlowPath, trace: &mut ThreadTrace, words: usize, is_free: bool) -> bool {
     if trace.events == 0 || trace.cursor.limit.wrapping_sub(trace.cursor.head) < words + 2 || trace.lost > 0 {
@@ -173,6 +215,7 @@ fn begin_slowly(slow: SlowPath, trace: &mut ThreadTrace, words: usize, is_free: 
     if trace.request != session::current() {
         return false;
     }
+    trace.call_recorder();
     if !make_room(slow, trace, words + 2) {
         trace.count_lost(is_free);
         return false;
@@ -205,14 +248,13 @@ fn make_room(slow: SlowPath, trace: &mut ThreadTrace, words: usize) -> bool {
     session::wait_for_reader(slow, request, || ring.has_room(&mut trace.cursor, words))
 }
 
-/// The slot of the stack that begins at `caller`; the ring gets its frames if they are not there yet. 0 if the stack could not
-/// be told.
+/// The slot of the stack that begins at `caller`; the ring gets its frames if they are not there yet. 0 if the stack
+/// could not be told.
 #[inline(always)]
 fn stack_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> u32 {
     let mut attempts = 0;
     loop {
-        // SAFETY: the state is this thread's, and no capture runs.
-        let state: &ThreadState = unsafe { &*heap.capture.get() };
+        let state = capture::state(heap);
         let quick = if trace.batches >= CONFIRM_EVERY {
             Err(0)
         } else {
@@ -226,7 +268,7 @@ fn stack_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, call
                 });
             }
             Err(missing) => {
-                let (depth, hash, flags) = capture_fully(heap, slow, trace, caller, missing);
+                let (depth, hash, flags) = capture_fully(heap, slow, trace, caller);
                 // There is no rule for it, or it is not the rules.
                 if attempts == 2 || missing == trace.unruly {
                     trace.unruly = missing;
@@ -252,46 +294,24 @@ fn known_slot(trace: &ThreadTrace, hash: u64) -> Option<u32> {
     Some((set * WAYS + way) as u32)
 }
 
-/// Captures as the sampler does, and learns the rules for the next time.
+/// Captures with everything asked, so that the rules are known the next time.
 #[cold]
 #[inline(never)]
-fn capture_fully(
-    heap: &'static Heap,
-    slow: SlowPath,
-    trace: &mut ThreadTrace,
-    caller: Caller,
-    missing: usize,
-) -> (usize, u64, u16) {
+fn capture_fully(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> (usize, u64, u16) {
     trace.batches = 0;
-    let before = thread_pointer::get();
-    heap.pinned.set(true);
-    detour::leave(heap);
-    heap.in_sampler.set(true);
-    // SAFETY: as in `sampler::capture_stack`: the state is this thread's heap's, and nested captures are ruled out.
-    let state = unsafe { &mut *heap.capture.get() };
-    let captured = capture(state, &mut trace.frames);
+    let captured = capture::anew(heap, &caller, &mut trace.frames);
     let depth = captured.depth.min(MAX_DEPTH);
-    learn(state, &trace.frames[..depth], missing);
-    heap.in_sampler.set(false);
-    thread_pointer::set(before);
-    heap.pinned.set(false);
     sampler::publish_modules(slow);
-    let flags = if captured.truncated { stack_flags::TRUNCATED } else { 0 }
-        | if captured.incomplete { stack_flags::INCOMPLETE } else { 0 };
-    // What lies within is the pool's.
-    let first = trace.frames[..depth].iter().position(|&frame| frame == caller.pc as u64).unwrap_or(0);
-    trace.frames.copy_within(first..depth, 0);
+    let flags = capture::flags(&captured);
     let salt = u64::from(flags).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (depth - first, hash(&trace.frames[..depth - first]) ^ salt, flags)
+    (depth, hash(&trace.frames[..depth]) ^ salt, flags)
 }
 
 /// Gives a stack a slot, and the ring its frames.
 #[cold]
 #[inline(never)]
 fn tell_stack(slow: SlowPath, trace: &mut ThreadTrace, depth: usize, hash: u64, flags: u16) -> u32 {
-    let frames = trace.frames;
-    let Some(frames) = frames.get(..depth) else { return 0 };
-    if hash == 0 || !make_room(slow, trace, 1 + depth) {
+    if depth > MAX_DEPTH || hash == 0 || !make_room(slow, trace, 1 + depth) {
         return 0;
     }
     let set = set_of(hash);
@@ -305,7 +325,7 @@ fn tell_stack(slow: SlowPath, trace: &mut ThreadTrace, depth: usize, hash: u64, 
     let slot = (set * WAYS + way) as u32;
     let ring = trace.shared();
     ring.put(&mut trace.cursor, stack_word(slot, depth, flags));
-    frames.iter().for_each(|&frame| ring.put(&mut trace.cursor, frame));
+    trace.frames.iter().take(depth).for_each(|&frame| ring.put(&mut trace.cursor, frame));
     ring.publish(&trace.cursor);
     slot
 }
@@ -322,7 +342,7 @@ fn attach(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTrac
     if heap.trace.get().is_null() {
         let memory = os::map_all_wiped_on_fork(size_of::<ThreadTrace>());
         if memory.is_null() {
-            session::count_without_ring();
+            session::count_without_ring(slow);
             return None;
         }
         heap.trace.set(memory.cast());
@@ -332,7 +352,7 @@ fn attach(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTrac
     if trace.request != request {
         release(trace);
         let Some(ring) = session::new_ring(slow) else {
-            session::count_without_ring();
+            session::count_without_ring(slow);
             return None;
         };
         trace.stacks = [[0; WAYS]; SETS];
@@ -341,6 +361,7 @@ fn attach(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTrac
         trace.lossless = ring.wanted.lossless;
         trace.free_stacks = ring.wanted.free_stacks;
         trace.cursor = Cursor { head: 0, limit: ring.words };
+        trace.called_at = 0;
         trace.lost = 0;
         // The first stack is captured with everything looked up.
         trace.batches = CONFIRM_EVERY;
@@ -370,6 +391,19 @@ pub fn release(trace: &mut ThreadTrace) {
     if !ring.is_null() {
         // SAFETY: the mapping is this trace's, and nobody else of this process knows it.
         unsafe { os::unmap(ring.cast(), TRACE_PAGE + trace.ring_words * size_of::<u64>()) };
+    }
+}
+
+/// Where the ring of the thread that has `heap` lies, and its bytes; for the thread itself, at any moment.
+pub fn ring_of(heap: &Heap) -> Option<(usize, usize)> {
+    // SAFETY: the trace is mapped as long as the heap; this thread alone writes to it, and is in this function.
+    unsafe {
+        let trace = heap.trace.get();
+        if trace.is_null() {
+            return None;
+        }
+        let (ring, words) = ((&raw const (*trace).ring).read(), (&raw const (*trace).ring_words).read());
+        (!ring.is_null()).then_some((ring as usize, TRACE_PAGE + words * size_of::<u64>()))
     }
 }
 

@@ -1,8 +1,8 @@
-//! Checks the pool on a real device, with real kernels: what is written on one stream must not be overwritten by who gets the
-//! memory next.
+//! Checks the pool on a real device, with real kernels: what is written on one stream must not be overwritten by who
+//! gets the memory next.
 //!
-//! `gpu_check [--device N] [--seconds N] [--only TEXT] [--list]`; exit code 0: all is well, 1: something is not, 3: there is no
-//! device. Each check is a sentence; a line says whether it holds, and what was seen.
+//! `gpu_check [--device N] [--seconds N] [--only TEXT] [--list]`; exit code 0: all is well, 1: something is not, 3:
+//! there is no device. Each check is a sentence; a line says whether it holds, and what was seen.
 
 mod checks;
 mod gpu;

@@ -1,7 +1,8 @@
 //! Which tile a block's address is the start of.
 //!
-//! A large block is longer than [`WINDOW`], so that no two begin in the same window of that length: a table with a place for each
-//! window finds nearly all of them with one load. The others, small blocks that did not come from slabs, are in a map.
+//! A large block is longer than [`WINDOW`], so that no two begin in the same window of that length: a table with a
+//! place for each window finds nearly all of them with one load. The others,
+//! small blocks that did not come from slabs, are in a map.
 
 use super::AddressMap;
 use super::tiles::TileId;
@@ -12,8 +13,8 @@ const WINDOW: u64 = 1 << WINDOW_BITS;
 /// The blocks of a range.
 pub struct Blocks {
     base: u64,
-    /// 0, or where in the window the block begins, with its tile's number plus one above that. Zeroed memory costs nothing
-    /// before it is touched.
+    /// 0, or where in the window the block begins, with its tile's number plus one above that. Zeroed memory costs
+    /// nothing before it is touched.
     windows: Vec<u64>,
     others: AddressMap<TileId>,
     count: usize,
@@ -62,7 +63,8 @@ impl Blocks {
         found.or_else(|| self.others.get(&address).copied())
     }
 
-    /// The block that begins last up to an address, as far as windows tell, if it is in one of these, counted down from the address's.
+    /// The block that begins last up to an address, as far as windows tell, if it is in one of these,
+    /// counted down from the address's.
     pub fn last_before(&self, address: u64, windows: std::ops::Range<usize>) -> Option<TileId> {
         let (last, start) = self.place(address)?;
         let within = |window: &usize| {

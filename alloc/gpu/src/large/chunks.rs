@@ -1,14 +1,15 @@
 //! Chunks: the granules that small blocks are cut from.
 //!
-//! They have their homes at the high end of the range, among the stitches, and stay chunks when they are free. What of them
-//! is pinned by a cached block differs from one round of a program to the next; between large blocks it would change where
-//! these fit each time. Granules of free chunks serve large requests like others, by a [stitch](super::stitches).
+//! They have their homes at the high end of the range, among the stitches, and stay chunks when they are free. What of
+//! them is pinned by a cached block differs from one round of a program to the next; between large blocks it would
+//! change where these fit each time. Granules of free chunks serve large requests like others, by a
+//! [stitch](super::stitches).
 
 use super::owner::CHUNKS;
 use super::tiles::{Tile, TileId};
 use super::{Large, Request};
 use crate::device::{Device, GRANULE, Result};
-use crate::pending::Pending;
+use crate::streams::Pending;
 
 /// Whether a tile has a whole granule.
 fn has_a_granule(tile: &Tile) -> bool {
@@ -47,7 +48,7 @@ impl<D: Device> Large<D> {
 
     /// A new chunk. Where the device has no more memory, one that is made of what large blocks have left.
     pub fn grow_chunk(&mut self, request: &Request) -> Result<u64> {
-        if !self.virtual_memory {
+        if !self.range.is_virtual {
             return match self.new_chunk_segment() {
                 Ok(tile) => Ok(self.take_chunk(tile, request)),
                 Err(error) => self.fit(request).ok_or(error),
@@ -60,19 +61,18 @@ impl<D: Device> Large<D> {
             };
         };
         let Some(hole) = self.tiles.index().unmapped_from(GRANULE).next() else {
-            self.spare.extend(granules);
+            self.holdings.spare.extend(granules);
             return Err(super::grow::NO_ADDRESSES);
         };
         let to = self.tiles.get(hole).end();
         let tile = self.tiles.carve(hole, to - GRANULE, to);
         if let Err(error) = self.map_all(tile, &granules) {
-            self.spare.extend(granules);
+            self.holdings.spare.extend(granules);
             return Err(error);
         }
-        let slot = self.slot(to - GRANULE);
-        self.home[slot] = granules[0].0;
-        self.tiles.set_free_apart(tile, CHUNKS, Pending::default(), self.now);
-        self.counters.grows += 1;
+        let slot = self.range.slot(to - GRANULE);
+        self.range.home[slot] = granules[0].0;
+        self.tiles.set_free_apart(tile, CHUNKS, Pending::default(), self.upkeep.now);
         Ok(self.take_chunk(tile, request))
     }
 }

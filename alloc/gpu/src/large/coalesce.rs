@@ -1,7 +1,8 @@
 //! Forgetting what is over, and merging what waited for different streams: what is left undone when blocks are freed.
 //!
-//! The background does it in portions, so that whoever waits for the pool's lock never waits for all tiles. A sweep goes through the
-//! table of tiles and not through the index, which changes while it goes on: a tile that is freed behind it waits for the next one.
+//! The background does it in portions, so that whoever waits for the pool's lock never waits for all tiles. A sweep
+//! goes through the table of tiles and not through the index, which changes while it goes on: a tile that is freed
+//! behind it waits for the next one.
 
 use super::Large;
 use super::tiles::{Kind, TileId};
@@ -25,8 +26,8 @@ pub struct Sweeping(Option<Sweep>);
 impl<D: Device> Large<D> {
     /// Forgets what is over, and merges what waited for different streams.
     pub fn coalesce(&mut self) {
-        self.cool();
-        self.sweeping = Sweeping(Some(Sweep::Settle(0)));
+        self.flush_hot();
+        self.upkeep.sweeping = Sweeping(Some(Sweep::Settle(0)));
         while self.is_coalescing() {
             self.coalesce_some(usize::MAX);
         }
@@ -34,20 +35,20 @@ impl<D: Device> Large<D> {
 
     /// Begins to do that in portions.
     pub fn begin_to_coalesce(&mut self) {
-        self.sweeping = Sweeping(Some(Sweep::Settle(0)));
+        self.upkeep.sweeping = Sweeping(Some(Sweep::Settle(0)));
     }
 
     /// Whether there are portions left.
     pub fn is_coalescing(&self) -> bool {
-        self.sweeping.0.is_some()
+        self.upkeep.sweeping.0.is_some()
     }
 
     /// The next portion: looks at so many tiles at most.
     pub fn coalesce_some(&mut self, tiles: usize) {
         let mut left = tiles;
-        self.cool();
-        while let Some(sweep) = self.sweeping.0.filter(|_| left > 0) {
-            self.sweeping.0 = match sweep {
+        self.flush_hot();
+        while let Some(sweep) = self.upkeep.sweeping.0.filter(|_| left > 0) {
+            self.upkeep.sweeping.0 = match sweep {
                 Sweep::Settle(from) => {
                     let to = self.tiles.portion(from, &mut left);
                     (from..to).for_each(|id| self.settle(id));
@@ -55,7 +56,7 @@ impl<D: Device> Large<D> {
                 }
                 Sweep::Merge => match self.tiles.merge_next(&mut left) {
                     Some(merged) => {
-                        self.idle_after.merged(merged);
+                        self.upkeep.idle_after.merged(merged);
                         Some(Sweep::Merge)
                     }
                     None => Some(Sweep::Dissolve(0, false)),

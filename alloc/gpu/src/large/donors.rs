@@ -1,7 +1,7 @@
 //! Which free granules a growth may take: the largest free tiles' first.
 //!
-//! Only as much of the index is read as the growth needs, and a granule that is wanted by its place is found from the blocks before it:
-//! with many free tiles, nobody may hold the lock while all are looked at.
+//! Only as much of the index is read as the growth needs, and a granule that is wanted by its place is found from the
+//! blocks before it: with many free tiles, nobody may hold the lock while all are looked at.
 
 use std::cmp::Reverse;
 
@@ -35,8 +35,8 @@ impl Donors {
 }
 
 impl<D: Device> Large<D> {
-    /// Whole free granules that the request's stream may have, or can be made to wait for: at least so many, if there are. Those that
-    /// [`Large::choose`] takes first are among them.
+    /// Whole free granules that the request's stream may have, or can be made to wait for: at least so many, if there
+    /// are. Those that [`Large::choose`] takes first are among them.
     pub(super) fn donors(&self, request: &Request, granules: usize) -> Donors {
         let mut donors = Donors::default();
         for is_donor in [Owner::is_common, |owner: Owner| owner.pool() == CHUNKS] {
@@ -59,10 +59,10 @@ impl<D: Device> Large<D> {
     /// Adds the whole granules of a tile that are at home.
     fn add_runs(&self, id: TileId, runs: &mut Vec<(Run, TileId)>) {
         let tile = self.tiles.get(id);
-        let mut slot = self.slot(tile.address.next_multiple_of(GRANULE));
-        let end = self.slot(tile.end());
+        let mut slot = self.range.slot(tile.address.next_multiple_of(GRANULE));
+        let end = self.range.slot(tile.end());
         while slot < end {
-            let granules = self.home[slot..end].iter().take_while(|home| **home != 0).count();
+            let granules = self.range.home[slot..end].iter().take_while(|home| **home != 0).count();
             if granules > 0 {
                 runs.push((Run { slot, granules }, id));
             }
@@ -77,7 +77,7 @@ impl<D: Device> Large<D> {
         let mut near = FIRST;
         let mut home = |run: Run| {
             let id = self.donor_at(run.slot, request, &mut near)?;
-            let end = self.address_of_slot(run.slot + run.granules);
+            let end = self.range.address_of_slot(run.slot + run.granules);
             (end <= self.tiles.get(id).end()).then_some((run, id))
         };
         Some(Donors { runs: runs.into_iter().map(&mut home).collect::<Option<_>>()? })
@@ -109,10 +109,11 @@ impl<D: Device> Large<D> {
         runs
     }
 
-    /// The free tile that the granule at home in a slot is in, if the request may have it. It is looked for from the last block before
-    /// it on and, since that may be far, from a tile before it that the last look-up has left `near`, in turn.
+    /// The free tile that the granule at home in a slot is in, if the request may have it. It is looked for from the
+    /// last block before it on and, since that may be far,
+    /// from a tile before it that the last look-up has left `near`, in turn.
     fn donor_at(&self, slot: usize, request: &Request, near: &mut TileId) -> Option<TileId> {
-        let address = self.address_of_slot(slot);
+        let address = self.range.address_of_slot(slot);
         let (mut id, mut block, mut seen) = (*near, None, 0);
         while self.tiles.get(id).end() <= address {
             if block.is_none() {
@@ -132,8 +133,8 @@ impl<D: Device> Large<D> {
         (free && whole && self.is_usable(id, request)).then_some(id)
     }
 
-    /// Whole granules from the largest tiles first, and there from the high end. Those of chunks come last: small blocks will
-    /// want them again.
+    /// Whole granules from the largest tiles first, and there from the high end. Those of chunks come last: small
+    /// blocks will want them again.
     pub(super) fn choose(&self, granules: usize, donors: &Donors) -> Vec<Run> {
         let mut runs = donors.runs.clone();
         runs.sort_by_cached_key(|(run, tile)| {

@@ -1,12 +1,14 @@
 //! The index of free tiles: who may take them, then size, then address.
 //!
-//! Each owner has bins of sizes, eight to a power of two, and a bit map of those that hold something. A bin has its least entry in
-//! place, and seldom others: in recorded traces nine insertions of ten find their bin empty, so that to insert or remove is to write
-//! one place and one bit, and the first entry of the first bin is the best fit. The others are sorted: a few are in a vector, in which
-//! to insert is to move a cache line or two, and many in a tree, so that a million free tiles of one size cost the logarithm.
+//! Each owner has bins of sizes, eight to a power of two, and a bit map of those that hold something. A bin has its
+//! least entry in place, and seldom others: in recorded traces nine insertions of ten find their bin empty, so that to
+//! insert or remove is to write one place and one bit, and the first entry of the first bin is the best fit. The others
+//! are sorted: a few are in a vector, in which to insert is to move a cache line or two, and many in a tree, so that a
+//! million free tiles of one size cost the logarithm.
 //!
-//! The bins are those of M. Masmano, I. Ripoll, A. Crespo and J. Real, "TLSF: a new dynamic memory allocator for real-time
-//! systems" (ECRTS 2004), which takes any tile of a bin; here it is the smallest that fits, at the lowest address.
+//! The bins are those of M. Masmano, I. Ripoll, A. Crespo and J. Real, "TLSF: a new dynamic memory allocator for
+//! real-time systems" (ECRTS 2004), which takes any tile of a bin; here it is the smallest that fits,
+//! at the lowest address.
 
 use std::collections::BTreeSet;
 
@@ -163,8 +165,8 @@ struct Bin {
 
 /// The free tiles of one owner.
 ///
-/// What is seldom needed is behind a call that ends the function, with the parts of an entry as its arguments: so the usual case
-/// neither saves registers nor writes the entry to the stack.
+/// What is seldom needed is behind a call that ends the function, with the parts of an entry as its arguments: so the
+/// usual case neither saves registers nor writes the entry to the stack.
 struct Bins {
     /// Which bins hold something, and which of them more than one entry.
     filled: [u64; WORDS],
@@ -298,8 +300,8 @@ impl Bins {
 pub struct FreeIndex {
     /// Sorted. The first one is [`Owner::ANYONE`]; another one stays when its last tile goes, until one more comes.
     owners: Vec<(Owner, Box<Bins>)>,
-    /// Where the owner is whose bins changed last. It is never one of chunks: these always come and go the slow way, which alone
-    /// knows of the next.
+    /// Where the owner is whose bins changed last. It is never one of chunks: these always come and go the slow way,
+    /// which alone knows of the next.
     last: usize,
     /// The free tiles that are chunks, by address.
     chunks: BTreeSet<(u64, TileId)>,
@@ -459,7 +461,8 @@ mod tests {
             }
             prop_assert_eq!(&all, &model.into_iter().collect::<Vec<_>>());
             for owner in index.owners() {
-                let mut expected: Vec<_> = all.iter().filter(|(known, _)| *known == owner).map(|(_, entry)| *entry).collect();
+                let of_owner = all.iter().filter(|(known, _)| *known == owner);
+                let mut expected: Vec<_> = of_owner.map(|(_, entry)| *entry).collect();
                 expected.sort_unstable_by_key(|(size, address, _)| (std::cmp::Reverse(*size), *address));
                 for least in [0, 512, 1088, 1 << 40] {
                     let mut shown = Vec::new();

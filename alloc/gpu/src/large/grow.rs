@@ -1,12 +1,12 @@
 //! What happens when nothing fits: memory is put together from free granules elsewhere, and from new ones.
 //!
-//! New granules get their homes side by side at the low end of the range, stitches their addresses at the high end: where
-//! nothing is in use, all memory is one piece. Of the two ways to serve a request, to add new granules to what is free beside
-//! unmapped addresses and to [stitch](super::stitches) free granules together, the one is taken that creates less. A stitch
-//! that is there already costs nothing, so it is tried first.
+//! New granules get their homes side by side at the low end of the range, stitches their addresses at the high end:
+//! where nothing is in use, all memory is one piece. Of the two ways to serve a request, to add new granules to what is
+//! free beside unmapped addresses and to [stitch](super::stitches) free granules together, the one is taken that
+//! creates less. A stitch that is there already costs nothing, so it is tried first.
 //!
-//! Nothing has to be waited for on the host: the block waits, on its stream, for what its granules wait for. Only a stitch that
-//! is mended has mappings taken away, and only if all work under its addresses is known to be over.
+//! Nothing has to be waited for on the host: the block waits, on its stream, for what its granules wait for. Only a
+//! stitch that is mended has mappings taken away, and only if all work under its addresses is known to be over.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use super::stitches::{Stitch, runs_of};
 use super::tiles::{Kind, TileId};
 use super::{Large, Request};
 use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Granule, Result};
-use crate::pending::Pending;
+use crate::streams::Pending;
 
 /// Unmapped ranges that are looked at.
 const PLACES: usize = 64;
@@ -57,14 +57,13 @@ impl<D: Device> Large<D> {
 
     fn grow_once(&mut self, request: &Request) -> Result<u64> {
         let room = request.size + request.align - 256;
-        if !self.virtual_memory {
+        if !self.range.is_virtual {
             let tile = self.new_segment(room)?;
-            self.counters.grows += 1;
             return Ok(self.take(tile, request));
         }
         let tile = match self.reuse(room, request) {
             Some(tile) => {
-                self.counters.stitches_reused += 1;
+                self.counted.stitches_reused += 1;
                 tile
             }
             None => match self.mend(room, request) {
@@ -77,8 +76,7 @@ impl<D: Device> Large<D> {
             self.dissolve(tile);
             return Err(error);
         }
-        self.counters.from_other_streams += u64::from(pending.points().any(|point| point.lane != request.lane));
-        self.counters.grows += 1;
+        self.counted.from_other_streams += u64::from(pending.points().any(|point| point.lane != request.lane));
         Ok(self.take(tile, request))
     }
 
@@ -92,9 +90,9 @@ impl<D: Device> Large<D> {
         Some(self.use_stitch(stitch, |run| homes.tile_of(run)))
     }
 
-    /// Puts a stitch to use some of whose granules are not free: others are mapped in their places. It is the one that needs the
-    /// fewest, and few together with what was replaced in it before: two requests that take turns would each undo what the other one
-    /// needs, for ever. So a new one costs little more than twice what was mended till then.
+    /// Puts a stitch to use some of whose granules are not free: others are mapped in their places. It is the one that
+    /// needs the fewest, and few together with what was replaced in it before: two requests that take turns would each
+    /// undo what the other one needs, for ever. So a new one costs little more than twice what was mended till then.
     fn mend(&mut self, room: u64, request: &Request) -> Option<TileId> {
         let large =
             self.stitches.kept.iter().map(Stitch::granules).filter(|granules| *granules as u64 * GRANULE >= room);
@@ -141,7 +139,7 @@ impl<D: Device> Large<D> {
             slots[from..to].copy_from_slice(&new);
             from = to;
         }
-        self.counters.granules_remapped += missing as u64;
+        self.counted.granules_remapped += missing as u64;
         stitch.runs = self.runs_in_tiles(&slots, request);
         stitch.mended += missing;
         let homes = self.homes_of(&stitch.runs, request);
@@ -157,7 +155,7 @@ impl<D: Device> Large<D> {
         }
         mapped.fill(false);
         for (at, slot) in homes.iter().enumerate() {
-            if self.driver.map(address + at as u64 * GRANULE, Granule(self.home[*slot])).is_err() {
+            if self.driver.map(address + at as u64 * GRANULE, Granule(self.range.home[*slot])).is_err() {
                 return false;
             }
             mapped[at] = true;
@@ -205,8 +203,8 @@ impl<D: Device> Large<D> {
         [self.tiles.before(id).filter(usable), self.tiles.after(id).filter(usable)]
     }
 
-    /// The place at which the fewest granules are missing, with the free neighbours that the request can use if there is one.
-    /// Of these the one at the frontier, else the tightest.
+    /// The place at which the fewest granules are missing, with the free neighbours that the request can use if there
+    /// is one. Of these the one at the frontier, else the tightest.
     fn place(&self, room: u64, request: Option<&Request>) -> Option<Place> {
         let size = |id: Option<TileId>| id.map_or(0, |id| self.tiles.get(id).size);
         let frontier = self.tiles.index().unmapped_from(0).next_back();
@@ -230,14 +228,14 @@ impl<D: Device> Large<D> {
         let from = self.tiles.get(place.tile).address;
         let tile = self.tiles.carve(place.tile, from, from + new.len() as u64 * GRANULE);
         if let Err(error) = self.map_all(tile, &new) {
-            self.spare.extend(new);
+            self.holdings.spare.extend(new);
             return Err(error);
         }
-        let first = self.slot(from);
-        for (home, granule) in self.home[first..].iter_mut().zip(&new) {
+        let first = self.range.slot(from);
+        for (home, granule) in self.range.home[first..].iter_mut().zip(&new) {
             *home = granule.0;
         }
-        self.tiles.set_free_apart(tile, 0, Pending::default(), self.now);
+        self.tiles.set_free_apart(tile, 0, Pending::default(), self.upkeep.now);
         let tile = match place.joins {
             [Some(before), _] => self.tiles.merge(before),
             [None, _] => tile,
@@ -253,16 +251,16 @@ impl<D: Device> Large<D> {
         let tile = self.tiles.carve(hole, to - size, to);
         let runs = self.choose(granules, donors);
         let homes = runs.iter().flat_map(|run| run.slot..run.slot + run.granules);
-        let granules: Vec<_> = homes.map(|slot| Granule(self.home[slot])).collect();
+        let granules: Vec<_> = homes.map(|slot| Granule(self.range.home[slot])).collect();
         self.map_all(tile, &granules)?;
-        self.counters.granules_remapped += granules.len() as u64;
+        self.counted.granules_remapped += granules.len() as u64;
         let stitch = self.new_stitch(tile, runs);
         Ok(self.use_stitch(stitch, |run| donors.tile_of(run)))
     }
 
     /// New granules, spare ones first.
     pub(super) fn obtain(&mut self, granules: usize) -> Result<Vec<Granule>> {
-        let before = self.spare.len();
+        let before = self.holdings.spare.len();
         let missing = granules.saturating_sub(before) as u64;
         self.check_limit(missing)?;
         // To ask first is cheaper than to create much and give it back.
@@ -270,29 +268,30 @@ impl<D: Device> Large<D> {
         if ask && self.device_free().is_some_and(|info| info.free < missing * GRANULE) {
             return Err(DeviceError { call: Call::Create, fault: Fault::OutOfMemory });
         }
-        while self.spare.len() < granules {
+        while self.holdings.spare.len() < granules {
             match self.driver.create() {
-                Ok(granule) => self.spare.push(granule),
+                Ok(granule) => self.holdings.spare.push(granule),
                 Err(error) => {
-                    self.release_spare((self.spare.len() - before) as u64);
+                    self.release_spare((self.holdings.spare.len() - before) as u64);
                     return Err(error);
                 }
             }
             self.count_created(1);
         }
-        Ok(self.spare.split_off(self.spare.len() - granules))
+        Ok(self.holdings.spare.split_off(self.holdings.spare.len() - granules))
     }
 
     /// Whether the pool may hold so many granules more.
     pub(super) fn check_limit(&self, granules: u64) -> Result<()> {
-        let within = (self.held + granules).checked_mul(GRANULE).is_some_and(|bytes| bytes <= self.limit);
+        let within =
+            (self.holdings.granules + granules).checked_mul(GRANULE).is_some_and(|bytes| bytes <= self.holdings.limit);
         if within { Ok(()) } else { Err(LIMIT) }
     }
 
     pub(super) fn count_created(&mut self, granules: u64) {
-        self.counters.granules_created += granules;
-        self.held += granules;
-        self.peak_held = self.peak_held.max(self.held);
+        self.counted.granules_created += granules;
+        self.holdings.granules += granules;
+        self.holdings.peak = self.holdings.peak.max(self.holdings.granules);
     }
 
     /// Maps granules side by side at an unmapped tile and makes them accessible, or none of them.

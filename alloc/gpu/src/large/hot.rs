@@ -1,17 +1,18 @@
 //! The blocks that were freed last.
 //!
-//! They are not merged yet: the next requests are often for just such ones, those of a loop's next round. Their tiles are still those
-//! of blocks. A request of another size or lane has all of them merged first, so that it finds what it would have found.
+//! They are not merged yet: the next requests are often for just such ones, those of a loop's next round. Their tiles
+//! are still those of blocks. A request of another size or lane has all of them merged first,
+//! so that it finds what it would have found.
 
 use super::tiles::TileId;
 use crate::device::GRANULE;
-use crate::pending::LaneId;
+use crate::streams::LaneId;
 
 /// How many are kept.
 const MOST: usize = 16;
 
-/// Bytes of a block that is kept beside others. Where longer ones stay apart, what is next to them does, too, and traces of training runs
-/// settle later.
+/// Bytes of a block that is kept beside others. Where longer ones stay apart, what is next to them does, too, and
+/// traces of training runs settle later.
 const BESIDE_OTHERS: u64 = 4 * GRANULE;
 
 /// A block that was freed and is kept as it is, for the lane that it was allocated and freed on.
@@ -65,10 +66,6 @@ impl HotBlocks {
         self.0.iter().any(|hot| hot.tile == tile)
     }
 
-    pub fn sizes(&self) -> impl Iterator<Item = u64> + '_ {
-        self.0.iter().map(|hot| hot.size)
-    }
-
     /// Where they lie, and how long they are.
     pub fn pieces(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.0.iter().map(|hot| (hot.address, hot.size))
@@ -103,6 +100,6 @@ mod tests {
         let mut blocks = HotBlocks::default();
         let gone: Vec<u32> = (0..20).filter_map(|number| blocks.add(block(number, 1))).map(|hot| hot.tile).collect();
         assert_eq!(gone, [0, 1, 2, 3]);
-        assert_eq!((blocks.get(0).map(|hot| hot.tile), blocks.sizes().count()), (Some(4), MOST));
+        assert_eq!((blocks.get(0).map(|hot| hot.tile), blocks.pieces().count()), (Some(4), MOST));
     }
 }

@@ -1,6 +1,7 @@
 //! What nobody uses goes back to the device: whole granules that have been free for a while, within a budget of calls.
 
 use super::Large;
+use super::coalesce::Sweeping;
 use super::owner::CHUNKS;
 use super::tiles::TileId;
 use crate::device::{Device, GRANULE, Granule};
@@ -21,15 +22,31 @@ impl IdleAfter {
     }
 }
 
+/// What the background work remembers from round to round.
+pub struct Upkeep {
+    /// The time of the last round, by which what is freed counts as idle: nanoseconds of the device's clock.
+    pub now: u64,
+    /// When to look again for what is idle.
+    pub idle_after: IdleAfter,
+    /// The sweep through all tiles that is under way.
+    pub sweeping: Sweeping,
+}
+
+impl Upkeep {
+    pub fn new(now: u64) -> Upkeep {
+        Upkeep { now, idle_after: IdleAfter::default(), sweeping: Sweeping::default() }
+    }
+}
+
 impl<D: Device> Large<D> {
-    /// One round of the background work at a time: looks how far the streams are, and gives granules back that have been free
-    /// for `delay` nanoseconds, with at most `budget` calls to the driver. Returns how many calls it made.
+    /// One round of the background work at a time: looks how far the streams are, and gives granules back that have
+    /// been free for `delay` nanoseconds, with at most `budget` calls to the driver. Returns how many calls it made.
     pub fn maintain(&mut self, now: u64, delay: u64, budget: u64) -> u64 {
-        self.cool();
-        self.now = self.now.max(now);
+        self.flush_hot();
+        self.upkeep.now = self.upkeep.now.max(now);
         let start = self.driver.calls();
         self.lanes.refresh(budget, false);
-        if !self.virtual_memory {
+        if !self.range.is_virtual {
             self.release_segments(delay, budget.saturating_sub(self.driver.calls() - start));
             return self.driver.calls() - start;
         }
@@ -37,12 +54,12 @@ impl<D: Device> Large<D> {
         self.release_spare(left(self));
         for id in self.idle_tiles(delay) {
             let tile = self.tiles.get(id);
-            let from = self.slot(tile.address.next_multiple_of(GRANULE));
-            let to = ((tile.end() - self.base) / GRANULE) as usize;
+            let from = self.range.slot(tile.address.next_multiple_of(GRANULE));
+            let to = ((tile.end() - self.range.base) / GRANULE) as usize;
             // From the high end down, so that what is cut off does not take the tile's number.
             let mut end = to;
             while end > from {
-                let homes = self.home[from..end].iter().rev().take_while(|home| **home != 0).count();
+                let homes = self.range.home[from..end].iter().rev().take_while(|home| **home != 0).count();
                 let granules = homes.min(left(self).saturating_sub(1) as usize);
                 if granules > 0 && !self.give_back(id, end - granules, end) {
                     return self.driver.calls() - start;
@@ -58,28 +75,28 @@ impl<D: Device> Large<D> {
 
     /// The free tiles that nobody has used for so long, from the highest address down.
     fn idle_tiles(&mut self, delay: u64) -> Vec<TileId> {
-        if self.idle_after.delay == delay && self.now < self.idle_after.time {
+        if self.upkeep.idle_after.delay == delay && self.upkeep.now < self.upkeep.idle_after.time {
             return Vec::new();
         }
         // What is freed from now on is not idle before that.
-        let mut next = self.now.saturating_add(delay);
+        let mut next = self.upkeep.now.saturating_add(delay);
         let mut idle = self.tiles.index().free_from(GRANULE);
         idle.extend(self.tiles.index().free_of(CHUNKS));
         idle.retain(|id| {
             let tile = self.tiles.get(*id);
             let time = tile.since.saturating_add(delay);
             next = next.min(time);
-            time <= self.now && tile.pending.points().all(|point| self.lanes.is_done(point))
+            time <= self.upkeep.now && tile.pending.points().all(|point| self.lanes.is_done(point))
         });
-        self.idle_after = IdleAfter { delay, time: next };
+        self.upkeep.idle_after = IdleAfter { delay, time: next };
         idle.sort_unstable_by_key(|id| std::cmp::Reverse(self.tiles.get(*id).address));
         idle
     }
 
     /// Gives granules back that are mapped nowhere, at most so many.
     pub(super) fn release_spare(&mut self, budget: u64) {
-        for _ in 0..budget.min(self.spare.len() as u64) {
-            let Some(granule) = self.spare.pop() else { return };
+        for _ in 0..budget.min(self.holdings.spare.len() as u64) {
+            let Some(granule) = self.holdings.spare.pop() else { return };
             if !self.release_granule(granule) {
                 return;
             }
@@ -88,24 +105,24 @@ impl<D: Device> Large<D> {
 
     fn release_granule(&mut self, granule: Granule) -> bool {
         if self.driver.release(granule).is_err() {
-            self.spare.push(granule);
+            self.holdings.spare.push(granule);
             return false;
         }
-        self.held -= 1;
-        self.counters.granules_released += 1;
+        self.holdings.granules -= 1;
+        self.counted.granules_released += 1;
         true
     }
 
     /// Gives the granules of some slots of a free tile back, whose work is over.
     fn give_back(&mut self, id: TileId, from: usize, to: usize) -> bool {
-        let (start, end) = (self.address_of_slot(from), self.address_of_slot(to));
+        let (start, end) = (self.range.address_of_slot(from), self.range.address_of_slot(to));
         if !self.unmap_stitches_of(from..to) || self.driver.unmap(start, end - start).is_err() {
             return false;
         }
         let tile = self.tiles.carve(id, start, end);
         self.tiles.set_unmapped(tile);
         for slot in from..to {
-            let granule = Granule(std::mem::take(&mut self.home[slot]));
+            let granule = Granule(std::mem::take(&mut self.range.home[slot]));
             self.release_granule(granule);
         }
         true
@@ -116,9 +133,9 @@ impl<D: Device> Large<D> {
         self.coalesce();
         self.maintain(u64::MAX, 0, u64::MAX);
         while !self.stitches.kept.is_empty() && self.unmap_stitch(0) {}
-        if self.virtual_memory && self.held == 0 && self.stitches.kept.is_empty() {
+        if self.range.is_virtual && self.holdings.granules == 0 && self.stitches.kept.is_empty() {
             // The process or the device is ending: there is nobody to tell.
-            let _ = self.driver.unreserve(self.base, self.size);
+            let _ = self.driver.unreserve(self.range.base, self.range.size);
         }
     }
 }

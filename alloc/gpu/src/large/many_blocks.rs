@@ -1,13 +1,11 @@
-//! What holds the pool's lock, at a million free blocks. `cargo test --release -p poolscope-gpu many_blocks -- --ignored --nocapture`
-//! says how long.
+//! What holds the pool's lock, at a million free blocks. `cargo test --release -p poolscope-gpu many_blocks --
+//! --ignored --nocapture` says how long.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Large, Request};
-use crate::device::{GRANULE, Stream};
-use crate::driver::Driver;
-use crate::simulated::Simulated;
+use crate::device::{Driver, GRANULE, Simulated, Stream};
 
 const MEMORY: u64 = 256 << 30;
 
@@ -41,7 +39,7 @@ impl Holes {
             let lane = holes.request(block, at / 2 % 2).lane;
             holes.large.free(address, lane);
         }
-        holes.large.cool();
+        holes.large.flush_hot();
         holes
     }
 

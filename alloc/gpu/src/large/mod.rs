@@ -2,12 +2,12 @@
 //!
 //! The range is cut into [tiles]. A request takes the smallest free tile that fits: first of those that its stream may
 //! have at once, then of those whose work is over, then of another stream's, behind an event. Only then does the pool
-//! [grow](grow): by memory that is free elsewhere, mapped a second time under new addresses (a [stitch](stitches)), and by
-//! new granules for the rest. What stays [idle](idle) is given back. A device without virtual memory has
+//! [grow](grow): by memory that is free elsewhere, mapped a second time under new addresses (a [stitch](stitches)), and
+//! by new granules for the rest. What stays [idle](idle) is given back. A device without virtual memory has
 //! [segments](segments) instead of the range.
 //!
-//! Free neighbours are merged at once if they wait for the same stream, and otherwise when a request does not fit. What comes of
-//! it waits for all streams of its parts, however it is split again.
+//! Free neighbours are merged at once if they wait for the same stream, and otherwise when a request does not fit. What
+//! comes of it waits for all streams of its parts, however it is split again.
 
 mod blocks;
 mod chunks;
@@ -15,11 +15,15 @@ mod coalesce;
 mod donors;
 mod free_index;
 mod grow;
+mod holdings;
 mod hot;
 mod idle;
+mod kept;
 #[cfg(test)]
 mod many_blocks;
 mod owner;
+mod quarantine;
+mod range;
 mod segments;
 mod stitches;
 mod tile_index;
@@ -31,21 +35,21 @@ use std::sync::Arc;
 
 use poolscope_wire::cell;
 
-use crate::device::{Device, GRANULE, Granule, MemoryInfo, Result, Stream};
-use crate::driver::Driver;
-use crate::lanes::Lanes;
-use crate::pending::{LaneId, Pending, Point};
-use crate::picture::Cells;
+use crate::device::{Device, Driver, GRANULE, MemoryInfo, Result, Stream};
+use crate::streams::{LaneId, Lanes, Pending, Point};
+use crate::watch::{Cells, Stats};
 use blocks::Blocks;
-use coalesce::Sweeping;
 pub use grow::NO_ADDRESSES;
+use holdings::Holdings;
 use hot::{Hot, HotBlocks};
-use idle::IdleAfter;
+use idle::Upkeep;
 use owner::CHUNKS;
 pub use owner::PoolId;
-use segments::Segments;
+pub use quarantine::{Held, Quarantine};
+use range::Range;
 use stitches::Stitches;
-use tiles::{Kind, Tile, TileId, Tiles};
+pub use tiles::TileId;
+use tiles::{Kind, Tile, Tiles};
 
 /// Spreads addresses, whose low bits are alike, by one multiplication.
 #[derive(Default)]
@@ -90,106 +94,69 @@ fn align_up(address: u64, align: u64) -> u64 {
     (address + (align - 1)) & !(align - 1)
 }
 
-/// What the large blocks' counters count. All are of the time since the pool began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LargeCounters {
-    /// Requests that a free tile served.
-    pub fits: u64,
-    /// Requests that a tile of another stream's served, behind an event or after the work was over.
-    pub from_other_streams: u64,
-    /// Requests that memory from elsewhere, or new memory, had to be mapped for.
-    pub grows: u64,
-    /// Requests that a stitch served which was there already.
-    pub stitches_reused: u64,
-    /// Granules that were mapped under another address.
-    pub granules_remapped: u64,
-    /// Granules that were created.
-    pub granules_created: u64,
-    /// Granules that were given back to the device.
-    pub granules_released: u64,
-}
-
 /// The large blocks of a device.
+///
+/// Free memory and blocks are tiles of one range of addresses, or of segments. `range` says which physical granule is
+/// at home where, `stitches` which are lent to another place, and `holdings` how many there are. A block that is freed
+/// becomes a free tile at once, but for those in `hot` and in `quarantine`, whose tiles stay as they were. What free
+/// tiles wait for is said in points of `lanes`.
 pub struct Large<D: Device> {
     driver: Arc<Driver<D>>,
+    /// The streams: how far their work is.
     pub lanes: Lanes<D>,
+    /// All memory with an address, by place and by size.
     tiles: Tiles,
-    base: u64,
-    size: u64,
-    /// Whether there is a range; else there are segments.
-    virtual_memory: bool,
-    segments: Segments,
-    /// Bytes that the pool may hold.
-    pub limit: u64,
-    /// For each granule of the range, the driver's number of the physical granule that is at home there; 0: none. The
-    /// driver has no granule 0.
-    home: Vec<u64>,
+    /// Where tiles lie.
+    range: Range,
+    /// Memory that the pool has from the device.
+    holdings: Holdings,
+    /// Granules that are mapped a second time.
     stitches: Stitches,
+    /// The tiles of the program's blocks, by address.
     blocks: Blocks,
+    /// Blocks freed last, which wait unmerged for the next requests.
     hot: HotBlocks,
+    /// Freed blocks that nobody gets yet, small ones among them.
+    pub quarantine: Quarantine,
     /// Which other lanes used a block.
     shared: AddressMap<Vec<LaneId>>,
-    /// Granules that are mapped nowhere.
-    spare: Vec<Granule>,
-    held: u64,
-    peak_held: u64,
-    /// The time of the background work, for what is idle.
-    now: u64,
-    /// When to look again for what is idle.
-    idle_after: IdleAfter,
-    sweeping: Sweeping,
+    /// Graphs that were given up, by the numbers of their pools.
     ended_pools: HashSet<PoolId>,
-    pub counters: LargeCounters,
+    /// What the background work remembers from round to round.
+    upkeep: Upkeep,
+    /// What is counted with the pool's lock held, by the names that it is shown by. The pool counts here, too; what can
+    /// be looked up when somebody asks stays 0.
+    pub counted: Stats,
 }
 
 impl<D: Device> Large<D> {
-    /// Reserves a range: as many times the device's memory as there are addresses for. Without virtual memory, all addresses
-    /// are the range, and there may be segments at any.
+    /// Reserves a range: as many times the device's memory as there are addresses for. Without virtual memory, all
+    /// addresses are the range, and there may be segments at any.
     pub fn new(driver: Arc<Driver<D>>) -> Result<Large<D>> {
-        let properties = driver.device().properties();
-        let memory = properties.memory.next_multiple_of(GRANULE).max(GRANULE);
-        let mut times = 8;
-        let (base, size) = loop {
-            if !properties.virtual_memory {
-                break (0, segments::ADDRESSES);
-            }
-            match driver.reserve(memory * times) {
-                Ok(base) => break (base, memory * times),
-                Err(error) if times == 1 => return Err(error),
-                Err(_) => times /= 2,
-            }
-        };
-        let virtual_memory = properties.virtual_memory;
-        let granules = if virtual_memory { size / GRANULE } else { 0 };
+        let range = Range::reserve(&driver)?;
+        let tiles = if range.is_virtual { Tiles::new(range.base, range.size) } else { Tiles::empty() };
+        let blocks = Blocks::new(range.base, if range.is_virtual { range.size } else { 0 });
         let now = driver.device().now();
         Ok(Large {
             lanes: Lanes::new(driver.clone()),
             driver,
-            tiles: if virtual_memory { Tiles::new(base, size) } else { Tiles::empty() },
-            base,
-            size,
-            virtual_memory,
-            segments: Segments::default(),
-            limit: u64::MAX,
-            home: vec![0; granules as usize],
+            tiles,
+            range,
+            holdings: Holdings::default(),
             stitches: Stitches::default(),
-            blocks: Blocks::new(base, if virtual_memory { size } else { 0 }),
+            blocks,
             hot: HotBlocks::default(),
+            quarantine: Quarantine::default(),
             shared: AddressMap::default(),
-            spare: Vec::new(),
-            held: 0,
-            peak_held: 0,
-            now,
-            idle_after: IdleAfter::default(),
-            sweeping: Sweeping::default(),
             ended_pools: HashSet::new(),
-            counters: LargeCounters::default(),
+            upkeep: Upkeep::new(now),
+            counted: Stats::default(),
         })
     }
 
     /// The reserved range.
     pub fn range(&self) -> std::ops::Range<u64> {
-        self.base..self.base + self.size
+        self.range.base..self.range.base + self.range.size
     }
 
     /// Bytes of memory that the device has.
@@ -199,11 +166,11 @@ impl<D: Device> Large<D> {
 
     /// Makes all that is mapped accessible anew, for devices that were let in since.
     pub fn open_to_peers(&self) -> Result<()> {
-        let homes = self.home.chunk_by(|one, other| (*one == 0) == (*other == 0));
+        let homes = self.range.home.chunk_by(|one, other| (*one == 0) == (*other == 0));
         let mut slot = 0;
         for run in homes {
             if run[0] != 0 {
-                self.driver.set_access(self.address_of_slot(slot), run.len() as u64 * GRANULE)?;
+                self.driver.set_access(self.range.address_of_slot(slot), run.len() as u64 * GRANULE)?;
             }
             slot += run.len();
         }
@@ -225,7 +192,7 @@ impl<D: Device> Large<D> {
         let mut cells = Cells::new(bytes);
         for (id, tile) in self.tiles.iter() {
             let state = match tile.kind {
-                Kind::Used(_) if self.hot.has(id) => cell::PENDING,
+                Kind::Used(_) if self.is_kept(id) => cell::PENDING,
                 Kind::Used(_) if tile.pool == CHUNKS => cell::SMALL,
                 Kind::Used(_) if tile.pool == 0 => cell::LARGE,
                 Kind::Free if tile.pool == 0 || tile.pool == CHUNKS => {
@@ -241,28 +208,33 @@ impl<D: Device> Large<D> {
             };
             cells.add(state, tile.size);
         }
-        cells.add(cell::FREE, self.spare.len() as u64 * GRANULE);
+        cells.add(cell::FREE, self.holdings.spare.len() as u64 * GRANULE);
         cells.end()
     }
 
     /// Bytes of memory that the pool has from the device.
     pub fn held(&self) -> u64 {
-        self.held * GRANULE
+        self.holdings.granules * GRANULE
     }
 
     /// Sets the bytes that the pool may have from the device; 0: as many as there are.
     pub fn set_limit(&mut self, bytes: u64) {
-        self.limit = if bytes == 0 { u64::MAX } else { bytes };
+        self.holdings.limit = if bytes == 0 { u64::MAX } else { bytes };
+    }
+
+    /// The most bytes that the pool may have from the device.
+    pub fn limit(&self) -> u64 {
+        self.holdings.limit
     }
 
     /// The most there were at once.
     pub fn peak_held(&self) -> u64 {
-        self.peak_held * GRANULE
+        self.holdings.peak * GRANULE
     }
 
     /// Bytes that are mapped and free.
     pub fn free_bytes(&self) -> u64 {
-        self.tiles.index().free_bytes() + self.hot.sizes().sum::<u64>()
+        self.tiles.index().free_bytes() + self.kept().map(|(_, size)| size).sum::<u64>()
     }
 
     /// The largest free piece.
@@ -270,27 +242,27 @@ impl<D: Device> Large<D> {
         self.free_pieces().map(|(_, size)| size).max().unwrap_or(0)
     }
 
-    /// Where free pieces lie, and how long they are; hot ones are each one by itself.
+    /// Where free pieces lie, and how long they are; kept ones are each one by itself.
     fn free_pieces(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let free = self.tiles.iter().filter(|(_, tile)| tile.kind == Kind::Free);
-        free.map(|(_, tile)| (tile.address, tile.size)).chain(self.hot.pieces())
+        free.map(|(_, tile)| (tile.address, tile.size)).chain(self.kept())
     }
 
-    /// Bytes of the whole granules in a piece that can be put together with others: those at home. None where there is no virtual
-    /// memory.
+    /// Bytes of the whole granules in a piece that can be put together with others: those at home. None where there is
+    /// no virtual memory.
     fn whole_granules_of(&self, (address, size): (u64, u64)) -> u64 {
         let (from, to) = (address.next_multiple_of(GRANULE), (address + size) / GRANULE * GRANULE);
-        if !self.virtual_memory || from >= to {
+        if !self.range.is_virtual || from >= to {
             return 0;
         }
-        let homes = &self.home[self.slot(from)..self.slot(to)];
+        let homes = &self.range.home[self.range.slot(from)..self.range.slot(to)];
         homes.iter().filter(|home| **home != 0).count() as u64 * GRANULE
     }
 
     /// Bytes of all free whole granules, those that are mapped nowhere included.
     pub fn whole_granules(&self) -> u64 {
         let pieces: u64 = self.free_pieces().map(|piece| self.whole_granules_of(piece)).sum();
-        pieces + self.spare.len() as u64 * GRANULE
+        pieces + self.holdings.spare.len() as u64 * GRANULE
     }
 
     /// Free bytes in pieces smaller than this.
@@ -299,12 +271,12 @@ impl<D: Device> Large<D> {
             return 0;
         }
         // There are few large ones.
-        let hot: u64 = self.hot.sizes().filter(|hot| *hot < size).sum();
-        self.tiles.index().free_bytes() - self.tiles.index().free_bytes_from(size) + hot
+        let kept: u64 = self.kept().map(|(_, kept)| kept).filter(|kept| *kept < size).sum();
+        self.tiles.index().free_bytes() - self.tiles.index().free_bytes_from(size) + kept
     }
 
-    /// Free bytes that cannot serve a request of this size: those in smaller pieces, without the granules that can be put together
-    /// where these are enough.
+    /// Free bytes that cannot serve a request of this size: those in smaller pieces, without the granules that can be
+    /// put together where these are enough.
     pub fn fragmented(&self, size: u64) -> u64 {
         let below = || self.free_pieces().filter(|(_, have)| *have < size);
         let granules: u64 = below().map(|piece| self.whole_granules_of(piece)).sum();
@@ -321,7 +293,7 @@ impl<D: Device> Large<D> {
     /// The blocks: their sizes and lanes. Those of the small blocks' chunks are not among them.
     pub fn blocks(&self) -> impl Iterator<Item = (u64, LaneId)> + '_ {
         self.tiles.iter().filter_map(|(id, tile)| match tile.kind {
-            Kind::Used(lane) if tile.pool != CHUNKS && !self.hot.has(id) => Some((tile.size, lane)),
+            Kind::Used(lane) if tile.pool != CHUNKS && !self.is_kept(id) => Some((tile.size, lane)),
             _ => None,
         })
     }
@@ -336,13 +308,11 @@ impl<D: Device> Large<D> {
         if request.pool == 0
             && let Some(hot) = self.hot.take(request.size, request.lane, request.align)
         {
-            self.counters.fits += 1;
             self.blocks.insert(hot.address, hot.tile);
             return Some(hot.address);
         }
-        self.cool();
+        self.flush_hot();
         let id = self.find_fit(request)?;
-        self.counters.fits += 1;
         Some(self.take(id, request))
     }
 
@@ -359,12 +329,12 @@ impl<D: Device> Large<D> {
         }
         // During a capture, what can't be waited for would spoil what it is merged with.
         let merged = !self.lanes.is_any_capturing() && self.tiles.merge_all();
-        self.idle_after.merged(merged);
+        self.upkeep.idle_after.merged(merged);
         if merged { self.fit_of_others(request) } else { None }
     }
 
     /// Merges the blocks that are kept as they were freed, the oldest first.
-    pub fn cool(&mut self) {
+    pub fn flush_hot(&mut self) {
         for at in 0.. {
             let Some(hot) = self.hot.get(at) else { break };
             self.release_hot(&hot);
@@ -396,12 +366,12 @@ impl<D: Device> Large<D> {
                 self.is_usable(*id, request) && self.lanes.order(request.lane, request.stream, &pending).is_ok()
             })
         });
-        self.counters.from_other_streams += u64::from(found.is_some());
+        self.counted.from_other_streams += u64::from(found.is_some());
         found
     }
 
-    /// Whether the request's stream can be made to wait for others. A graph's work runs again, on any stream: what it uses
-    /// must be free for good.
+    /// Whether the request's stream can be made to wait for others. A graph's work runs again, on any stream: what it
+    /// uses must be free for good.
     fn can_wait(&self, request: &Request) -> bool {
         request.pool == 0 && !self.lanes.is_capturing(request.lane)
     }
@@ -449,7 +419,7 @@ impl<D: Device> Large<D> {
         let shared = if self.shared.is_empty() { None } else { self.take_shared(address) };
         if pool == 0 && kind == Kind::Used(lane) && shared.is_none() {
             if HotBlocks::is_too_large(size) {
-                self.cool();
+                self.flush_hot();
             }
             if let Some(oldest) = self.hot.add(Hot { address, size, lane, tile: id }) {
                 self.release_hot(&oldest);
@@ -488,7 +458,7 @@ impl<D: Device> Large<D> {
 
     /// Makes a tile free whose memory waits for what the caller says.
     fn release(&mut self, id: TileId, pool: PoolId, pending: Pending) {
-        let id = self.tiles.set_free(id, pool, pending, self.now);
+        let id = self.tiles.set_free(id, pool, pending, self.upkeep.now);
         self.dissolve(id);
     }
 
@@ -502,20 +472,12 @@ impl<D: Device> Large<D> {
             }
         }
     }
-
-    fn slot(&self, address: u64) -> usize {
-        ((address - self.base) / GRANULE) as usize
-    }
-
-    fn address_of_slot(&self, slot: usize) -> u64 {
-        self.base + slot as u64 * GRANULE
-    }
 }
 
 impl<D: Device> Drop for Large<D> {
     fn drop(&mut self) {
         // With blocks still in the program's hands, or work under way, the memory has to stay.
-        self.cool();
+        self.flush_hot();
         if self.blocks.is_empty() && self.lanes.synchronize() {
             self.give_all_back();
         }

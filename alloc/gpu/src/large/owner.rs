@@ -1,9 +1,10 @@
-//! Who may take free memory: everyone, or one lane of one pool, whose work comes after what the memory waits for anyway.
+//! Who may take free memory: everyone, or one lane of one pool,
+//! whose work comes after what the memory waits for anyway.
 //!
-//! It is a number, so that the [index](super::free_index) finds an owner's memory by one comparison; the owners of the common pool
-//! are the lowest ones.
+//! It is a number, so that the [index](super::free_index) finds an owner's memory by one comparison; the owners of the
+//! common pool are the lowest ones.
 
-use crate::pending::{LaneId, Pending};
+use crate::streams::{LaneId, Pending};
 
 /// Graphs that are captured have pools of their own; 0 is the common one.
 pub type PoolId = u32;

@@ -1,10 +1,12 @@
 //! Memory of a device that has no virtual memory: segments, each of which is plain memory of the driver's.
 //!
-//! A segment is a chain of tiles with no neighbours outside of it, so that all else (best fit, streams, chunks) is as it is in
-//! the one range of a device that has virtual memory. What can't be done is to put free memory of two segments together: a
-//! segment all of which is free goes back when it has been idle, or when there is no memory for another one.
+//! A segment is a chain of tiles with no neighbours outside of it, so that all else (best fit, streams, chunks) is as
+//! it is in the one range of a device that has virtual memory. What can't be done is to put free memory of two segments
+//! together: a segment all of which is free goes back when it has been idle,
+//! or when there is no memory for another one.
 //!
-//! The sizes are those that PyTorch's allocator has found to do: 20 MiB for requests up to 10 MiB, and what is asked for above.
+//! The sizes are those that PyTorch's allocator has found to do: 20 MiB for requests up to 10 MiB,
+//! and what is asked for above.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +15,7 @@ use super::grow::NO_ADDRESSES;
 use super::owner::{CHUNKS, PoolId};
 use super::tiles::{Kind, TileId};
 use crate::device::{Device, GRANULE, Result};
-use crate::pending::Pending;
+use crate::streams::Pending;
 
 /// Addresses that the pool can manage: those of user space.
 pub const ADDRESSES: u64 = 1 << 47;
@@ -53,9 +55,9 @@ impl<D: Device> Large<D> {
             return Err(NO_ADDRESSES);
         }
         self.count_created(size / GRANULE);
-        self.segments.0.insert(address, size);
+        self.holdings.segments.0.insert(address, size);
         let tile = self.tiles.add_segment(address, size);
-        self.tiles.set_free_apart(tile, pool, Pending::default(), self.now);
+        self.tiles.set_free_apart(tile, pool, Pending::default(), self.upkeep.now);
         Ok(tile)
     }
 
@@ -71,19 +73,19 @@ impl<D: Device> Large<D> {
         for id in idle {
             let tile = self.tiles.get(id);
             let (address, size) = (tile.address, tile.size);
-            let whole = tile.kind == Kind::Free && self.segments.0.get(&address) == Some(&size);
+            let whole = tile.kind == Kind::Free && self.holdings.segments.0.get(&address) == Some(&size);
             let over = tile.pending.points().all(|point| self.lanes.is_done(point));
-            if left == 0 || !whole || !over || tile.since.saturating_add(delay) > self.now {
+            if left == 0 || !whole || !over || tile.since.saturating_add(delay) > self.upkeep.now {
                 continue;
             }
             left -= 1;
             if self.driver.free(address).is_err() {
                 return;
             }
-            self.segments.0.remove(&address);
+            self.holdings.segments.0.remove(&address);
             self.tiles.remove_segment(id);
-            self.held -= size / GRANULE;
-            self.counters.granules_released += size / GRANULE;
+            self.holdings.granules -= size / GRANULE;
+            self.counted.granules_released += size / GRANULE;
         }
     }
 }

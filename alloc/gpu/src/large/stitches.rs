@@ -1,17 +1,18 @@
 //! Stitches: free granules from many places, mapped side by side under a second range of addresses.
 //!
-//! Each granule has a home, the addresses at which it was first mapped, and keeps that mapping. While a stitch is in use its
-//! granules are lent: their homes are nobody's. When all of a stitch is free again they go home, with what they wait
-//! for, and the stitch stays mapped. The next request of its kind then costs no call to the driver; and since everything is
-//! where it was, a program that repeats itself repeats its requests. That the memory has two addresses is harmless, because
-//! only one of them is ever in a block; work on the one comes after work on the other by what the tiles wait for.
+//! Each granule has a home, the addresses at which it was first mapped, and keeps that mapping. While a stitch is in
+//! use its granules are lent: their homes are nobody's. When all of a stitch is free again they go home, with what they
+//! wait for, and the stitch stays mapped. The next request of its kind then costs no call to the driver; and since
+//! everything is where it was, a program that repeats itself repeats its requests. That the memory has two addresses is
+//! harmless, because only one of them is ever in a block; work on the one comes after work on the other by what the
+//! tiles wait for.
 
 use std::collections::BTreeMap;
 
 use super::Large;
 use super::tiles::{Kind, TileId};
 use crate::device::{Device, GRANULE};
-use crate::pending::Pending;
+use crate::streams::Pending;
 
 /// Mapped stitches that are not in use, at most; the one used longest ago goes first.
 const KEPT: usize = 256;
@@ -104,8 +105,8 @@ impl Stitches {
 }
 
 impl<D: Device> Large<D> {
-    /// Takes the granules of these runs from their homes, the free tiles that the finder names. Returns their tiles and what
-    /// the memory waits for.
+    /// Takes the granules of these runs from their homes, the free tiles that the finder names. Returns their tiles and
+    /// what the memory waits for.
     fn lend(&mut self, runs: &[Run], find: impl Fn(Run) -> Option<TileId>) -> (Vec<TileId>, Pending) {
         let mut pending = Pending::default();
         let mut lent = Vec::with_capacity(runs.len());
@@ -113,7 +114,7 @@ impl<D: Device> Large<D> {
         let mut runs = runs.to_vec();
         runs.sort_unstable_by_key(|run| std::cmp::Reverse(run.slot));
         for run in runs {
-            let from = self.address_of_slot(run.slot);
+            let from = self.range.address_of_slot(run.slot);
             let Some(id) = find(run) else { continue };
             pending.join(&self.tiles.get(id).pending);
             let (to, pool) = (from + run.granules as u64 * GRANULE, self.tiles.get(id).pool);
@@ -129,7 +130,7 @@ impl<D: Device> Large<D> {
         self.stitches.uses += 1;
         stitch.last = self.stitches.uses;
         let tile = stitch.tile;
-        self.tiles.set_free_apart(tile, 0, pending, self.now);
+        self.tiles.set_free_apart(tile, 0, pending, self.upkeep.now);
         self.stitches.put_to_use(stitch);
         tile
     }
@@ -185,8 +186,9 @@ impl<D: Device> Large<D> {
         }
     }
 
-    /// Makes the free ends and middles of stitches that are partly in use stitches of their own, whose granules can go home. It
-    /// takes no call to the driver; but a request that the whole stitch served will need another one. Returns whether there were any.
+    /// Makes the free ends and middles of stitches that are partly in use stitches of their own, whose granules can go
+    /// home. It takes no call to the driver; but a request that the whole stitch served will need another one.
+    /// Returns whether there were any.
     pub(super) fn split_stitches(&mut self) -> bool {
         let free = self.tiles.index().free_from(GRANULE).into_iter().map(|id| self.tiles.get(id));
         let whole = free.map(|tile| [tile.address.next_multiple_of(GRANULE), tile.end() / GRANULE * GRANULE]);
@@ -213,7 +215,7 @@ impl<D: Device> Large<D> {
         if let (Some(last), Some(next)) = (first.last(), second.first())
             && last.slot + last.granules == next.slot
         {
-            let end = self.address_of_slot(next.slot);
+            let end = self.range.address_of_slot(next.slot);
             let through = lent.iter().copied().find(|id| {
                 let home = self.tiles.get(*id);
                 home.address < end && end < home.end()
@@ -221,13 +223,14 @@ impl<D: Device> Large<D> {
             lent.extend(through.map(|id| self.tiles.split(id, end)));
         }
         let is_in = |runs: &[Run], slot| runs.iter().any(|run| (run.slot..run.slot + run.granules).contains(&slot));
-        let (lent, rest) = lent.into_iter().partition(|id| is_in(&first, self.slot(self.tiles.get(*id).address)));
+        let (lent, rest) = lent.into_iter().partition(|id| is_in(&first, self.range.slot(self.tiles.get(*id).address)));
         let part = |address, runs, lent| Stitch { address, runs, lent, pending: Pending::default(), ..whole };
         self.stitches.put_to_use(part(address, first, lent));
         self.stitches.put_to_use(part(at, second, rest));
     }
 
-    /// Takes the mapping of a stitch away that is not in use, if all work under its addresses is over. Returns whether it did.
+    /// Takes the mapping of a stitch away that is not in use, if all work under its addresses is over.
+    /// Returns whether it did.
     pub(super) fn unmap_stitch(&mut self, at: usize) -> bool {
         let stitch = &self.stitches.kept[at];
         let over = stitch.pending.points().all(|point| self.lanes.is_done(point));

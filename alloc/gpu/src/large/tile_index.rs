@@ -1,9 +1,10 @@
-//! Where tiles are found that something may be made of: free memory and unmapped addresses, each in an order of its own.
+//! Where tiles are found that something may be made of: free memory and unmapped addresses,
+//! each in an order of its own.
 //!
-//! [Free tiles](super::free_index) are ordered by who may take them, then by size, then by address: the best fit for an owner is
-//! one look-up. The address is the tie-break, so that blocks gather at low addresses and the high ends fall idle. Free
-//! chunks are also ordered by address alone: the lowest that may be had at once is taken. Unmapped ones are ordered by size and
-//! address. What a tile is, and who its neighbours are, is the [tiling](super::tiles)'s business.
+//! [Free tiles](super::free_index) are ordered by who may take them, then by size, then by address: the best fit for an
+//! owner is one look-up. The address is the tie-break, so that blocks gather at low addresses and the high ends fall
+//! idle. Free chunks are also ordered by address alone: the lowest that may be had at once is taken. Unmapped ones are
+//! ordered by size and address. What a tile is, and who its neighbours are, is the [tiling](super::tiles)'s business.
 
 use std::collections::BTreeSet;
 
@@ -86,8 +87,8 @@ impl TileIndex {
         found
     }
 
-    /// Shows the free tiles of each of some owners, the largest first and of one size the lowest, until what `show` returns is as much
-    /// as is wanted.
+    /// Shows the free tiles of each of some owners, the largest first and of one size the lowest, until what `show`
+    /// returns is as much as is wanted.
     pub fn largest_first(
         &self,
         is_one: impl Fn(Owner) -> bool,

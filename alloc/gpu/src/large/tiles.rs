@@ -1,12 +1,12 @@
 //! The tiling of the reserved range: every address lies in one tile, and tiles know their neighbours.
 //!
-//! Splitting and merging are constant-time on the neighbours; to keep the [index](super::tile_index) that free tiles and unmapped
-//! ones are found by costs the logarithm of its size.
+//! Splitting and merging are constant-time on the neighbours; to keep the [index](super::tile_index) that free tiles
+//! and unmapped ones are found by costs the logarithm of its size.
 
 pub use super::free_index::TileId;
 use super::owner::{Owner, PoolId};
 use super::tile_index::TileIndex;
-use crate::pending::{LaneId, Pending};
+use crate::streams::{LaneId, Pending};
 
 const NONE: TileId = TileId::MAX;
 
@@ -64,7 +64,8 @@ pub struct Tiles {
     tiles: Vec<Tile>,
     vacant: Vec<TileId>,
     index: TileIndex,
-    /// Places in the table at which there was a tile with a free neighbour that waits for another lane. Each is here once.
+    /// Places in the table at which there was a tile with a free neighbour that waits for another lane.
+    /// Each is here once.
     apart: Vec<TileId>,
 }
 
@@ -195,7 +196,8 @@ impl Tiles {
         (tile.kind, tile.pool, tile.pending, tile.since) = (Kind::Free, pool, pending, since);
     }
 
-    /// Makes a tile free, and merges it with free neighbours that wait for no other lane. Returns the tile that it is in.
+    /// Makes a tile free, and merges it with free neighbours that wait for no other lane.
+    /// Returns the tile that it is in.
     pub fn set_free(&mut self, id: TileId, pool: PoolId, pending: Pending, since: u64) -> TileId {
         self.make_free(id, pool, pending, since);
         let mut id = id;
@@ -290,8 +292,8 @@ impl Tiles {
         }
     }
 
-    /// Cuts a tile that is in no index now in two at an address within it; the first part keeps the number. Returns the second
-    /// part.
+    /// Cuts a tile that is in no index now in two at an address within it; the first part keeps the number. Returns the
+    /// second part.
     pub fn split(&mut self, id: TileId, address: u64) -> TileId {
         let pending = self.get(id).pending.clone();
         self.split_off(id, address, pending)
@@ -339,8 +341,8 @@ impl Tiles {
         middle
     }
 
-    /// Cuts the range `from..to` out of a tile that holds it, and makes it something that is in no index. What it waited for is
-    /// forgotten.
+    /// Cuts the range `from..to` out of a tile that holds it, and makes it something that is in no index. What it
+    /// waited for is forgotten.
     pub fn take(&mut self, id: TileId, from: u64, to: u64, kind: Kind, pool: PoolId) -> TileId {
         debug_assert!(!matches!(kind, Kind::Free | Kind::Unmapped));
         self.unlist(id);
@@ -399,7 +401,7 @@ impl Tiles {
     }
 
     /// Changes what a free tile waits for.
-    pub fn settle(&mut self, id: TileId, over: impl Fn(crate::pending::Point) -> bool) {
+    pub fn settle(&mut self, id: TileId, over: impl Fn(crate::streams::Point) -> bool) {
         self.unlist(id);
         self.at(id).pending.retain(|point| !over(point));
         self.list(id);
@@ -414,8 +416,8 @@ impl Tiles {
         merged
     }
 
-    /// Merges one of the free tiles that are noted for it with its free neighbours; so many tiles at most, from which those that were
-    /// looked at are taken. Returns whether it had any, and `None` if none is noted.
+    /// Merges one of the free tiles that are noted for it with its free neighbours; so many tiles at most, from which
+    /// those that were looked at are taken. Returns whether it had any, and `None` if none is noted.
     pub fn merge_next(&mut self, left: &mut usize) -> Option<bool> {
         let id = self.apart.pop()?;
         self.at(id).apart = false;
@@ -448,12 +450,15 @@ mod tests {
 
     use super::{Kind, Tiles};
     use crate::large::owner::CHUNKS;
-    use crate::pending::{Pending, Point};
+    use crate::streams::{Pending, Point};
 
     proptest! {
         #[test]
         fn nothing_free_stays_apart_when_all_is_merged(
-            steps in prop::collection::vec((0..8u32, any::<prop::sample::Index>(), 0..64u64, 1..64u64, 0..3u32, 0..2u32), 1..200)
+            steps in prop::collection::vec(
+                (0..8u32, any::<prop::sample::Index>(), 0..64u64, 1..64u64, 0..3u32, 0..2u32),
+                1..200,
+            )
         ) {
             let mut tiles = Tiles::empty();
             let whole = tiles.add_segment(0, 64);
@@ -483,7 +488,8 @@ mod tests {
                     }
                     _ => {}
                 }
-                let bytes: u64 = tiles.iter().filter(|(_, tile)| tile.kind == Kind::Free).map(|(_, tile)| tile.size).sum();
+                let free = tiles.iter().filter(|(_, tile)| tile.kind == Kind::Free);
+                let bytes: u64 = free.map(|(_, tile)| tile.size).sum();
                 prop_assert_eq!(tiles.index().free_bytes(), bytes);
                 let chunks = tiles.iter().filter(|(_, tile)| tile.kind == Kind::Free && tile.pool == CHUNKS);
                 prop_assert!(tiles.index().chunks_from(0).eq(chunks.map(|(id, _)| id)));

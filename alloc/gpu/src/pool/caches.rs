@@ -1,21 +1,22 @@
-//! A thread's cache and the tiers behind it: what the thread knows of streams, and how its lists are filled and emptied.
+//! A thread's cache and the tiers behind it: what the thread knows of streams,
+//! and how its lists are filled and emptied.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::PoolError;
+use super::core::Core;
 use super::shared::{Shared, lock};
 use crate::device::{Device, Stream};
-use crate::error::PoolError;
-use crate::pending::LaneId;
-use crate::small::{Counters, Home, Knowledge, ThreadCache, size_of};
-use crate::state::Core;
+use crate::small::{Counters, Knowledge, PoolHandle, ThreadCache, size_of};
+use crate::streams::LaneId;
 
 impl<D: Device> Shared<D> {
     #[cold]
     pub(super) fn new_cache(&self) -> Arc<ThreadCache> {
         let mut core = lock(&self.core);
         let cache = Arc::new(ThreadCache::new(self.read.id, self.own.clone(), core.limits()));
-        core.threads.push(cache.clone());
+        core.small.threads.push(cache.clone());
         cache
     }
 
@@ -27,27 +28,33 @@ impl<D: Device> Shared<D> {
     }
 
     /// Sees to it that the cache's last stream is this one, and that it knows the settings.
-    pub(super) fn meet(&self, cache: &ThreadCache, knowledge: &mut Knowledge, stream: Stream) -> Result<(), PoolError> {
-        if self.knows(knowledge, stream) { Ok(()) } else { self.learn(cache, knowledge, stream) }
-    }
-
-    pub(super) fn learn(
+    pub(super) fn resolve(
         &self,
         cache: &ThreadCache,
         knowledge: &mut Knowledge,
         stream: Stream,
     ) -> Result<(), PoolError> {
-        if knowledge.version == self.read.version.load(Ordering::Relaxed)
+        if self.knows(knowledge, stream) { Ok(()) } else { self.resolve_slow(cache, knowledge, stream) }
+    }
+
+    pub(super) fn resolve_slow(
+        &self,
+        cache: &ThreadCache,
+        knowledge: &mut Knowledge,
+        stream: Stream,
+    ) -> Result<(), PoolError> {
+        if knowledge.version == self.read.learnt_version()
             && let Some(known) = knowledge.known.iter().find(|(known, _)| *known == stream)
         {
             knowledge.last = *known;
             return Ok(());
         }
         let mut core = lock(&self.core);
-        let version = self.read.version.load(Ordering::Relaxed);
+        let version = self.read.learnt_version();
         if knowledge.version != version {
             knowledge.known.clear();
             knowledge.budgets.relax();
+            cache.counters.set_period(knowledge.budgets.in_force());
             // SAFETY: this is the owning thread, which has the lock.
             let lists = unsafe { cache.lists() };
             let blocks = lists.drain();
@@ -97,16 +104,16 @@ impl<D: Device> Shared<D> {
             blocks = global.split_off(global.len().saturating_sub(batch));
         }
         let mut core = lock(&self.core);
-        core.counters.global_hits += u64::from(!blocks.is_empty());
+        core.large.counted.global_hits += u64::from(!blocks.is_empty());
         let found = !blocks.is_empty()
             || core.take_from_reserve(class, lane, batch, &mut blocks) > 0
             || core.take_from_new_slab(class, lane, stream, false, batch, &mut blocks)? > 0;
-        let hoards = !found && core.is_hoard_due();
+        let flushes = !found && core.is_cache_flush_due();
         drop(core);
         if !found {
             // SAFETY: as above; `list` is not used again.
             let own = || self.reclaim(unsafe { cache.lists() }.drain());
-            if hoards {
+            if flushes {
                 own();
             }
             let mut take = |core: &mut Core<D>| core.take_from_new_slab(class, lane, stream, true, batch, &mut blocks);
@@ -137,14 +144,14 @@ impl<D: Device> Shared<D> {
     }
 }
 
-impl<D: Device> Home for Shared<D> {
+impl<D: Device> PoolHandle for Shared<D> {
     fn take_all(&self, cache: &Arc<ThreadCache>) {
         let mut core = lock(&self.core);
         // SAFETY: this is the owning thread, which has the lock.
         for (.., blocks) in unsafe { cache.lists() }.drain() {
             core.slabs.put_all(blocks);
         }
-        core.ended.add(&cache.counters);
-        core.threads.retain(|thread| !Arc::ptr_eq(thread, cache));
+        core.small.ended.add(&cache.counters);
+        core.small.threads.retain(|thread| !Arc::ptr_eq(thread, cache));
     }
 }

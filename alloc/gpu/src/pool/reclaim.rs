@@ -1,16 +1,15 @@
 //! Where there is no memory: the ladder, and what reaches the caches of other threads.
 
+use super::core::Core;
 use super::shared::{Shared, lock};
+use super::{PoolError, Step};
 use crate::device::{Device, Stream};
-use crate::error::PoolError;
-use crate::ladder::Step;
-use crate::pending::LaneId;
 use crate::small::{ThreadCache, pass_by_all_threads, with_current_cache};
-use crate::state::Core;
+use crate::streams::LaneId;
 
 impl<D: Device> Shared<D> {
-    /// Climbs the ladder for a request that found no memory, and tries again after each step; `own` empties the caches of the
-    /// calling thread.
+    /// Climbs the ladder for a request that found no memory, and tries again after each step; `own` empties the caches
+    /// of the calling thread.
     pub(super) fn climb<T>(
         &self,
         first: Result<T, PoolError>,
@@ -30,7 +29,10 @@ impl<D: Device> Shared<D> {
                 continue;
             }
             match step {
-                Step::OwnCaches => own(),
+                Step::OwnCaches => {
+                    lock(&self.core).empty_quarantine();
+                    own();
+                }
                 Step::AllCaches => self.reclaim_all(),
                 Step::PendingFrees => lock(&self.core).wait_for_pending(),
                 Step::Defragment => lock(&self.core).defragment_unless_capturing(),
@@ -42,13 +44,13 @@ impl<D: Device> Shared<D> {
             tried.push(step);
             let mut core = lock(&self.core);
             result = again(&mut core);
-            core.counters.ladder.count(step, result.is_ok());
+            step.count(&mut core.large.counted, result.is_ok());
         }
         result
     }
 
-    /// Puts these blocks, which are out of the thread's own lists, and those of the global caches into the reserve, and hands
-    /// back the slabs that are empty.
+    /// Puts these blocks, which are out of the thread's own lists, and those of the global caches into the reserve, and
+    /// hands back the slabs that are empty.
     pub(super) fn reclaim(&self, own: Vec<(LaneId, usize, Vec<u64>)>) {
         let mut blocks: Vec<u64> = own.into_iter().flat_map(|(.., blocks)| blocks).collect();
         for global in &self.global {
@@ -63,16 +65,20 @@ impl<D: Device> Shared<D> {
     pub(super) fn reclaim_own(&self) {
         let drain = |cache: &ThreadCache| {
             let _core = lock(&self.core);
-            // SAFETY: this is the owning thread; where the version is not the pool's any more, another thread may have the
-            // lists, but not while the lock is held here.
+            // SAFETY: this is the owning thread; where the version is not the pool's any more, another thread may have
+            // the lists, but not while the lock is held here.
             unsafe { cache.lists() }.drain()
         };
         self.reclaim(with_current_cache(self.read.id, drain).unwrap_or_default());
     }
 
-    /// The same with all blocks of all threads. One that is in a call keeps its blocks until its next call.
+    /// The same with all blocks of all threads, and those in quarantine.
+    /// One that is in a call keeps its blocks until its next call.
     pub(super) fn reclaim_all(&self) {
-        self.collect(&mut lock(&self.core));
+        let mut core = lock(&self.core);
+        core.empty_quarantine();
+        self.collect(&mut core);
+        drop(core);
         self.reclaim(Vec::new());
     }
 
@@ -82,8 +88,8 @@ impl<D: Device> Shared<D> {
         if !pass_by_all_threads() {
             return;
         }
-        let Core { threads, slabs, .. } = core;
-        for thread in threads.iter().filter(|thread| thread.is_at_rest()) {
+        let Core { small, slabs, .. } = core;
+        for thread in small.threads.iter().filter(|thread| thread.is_at_rest()) {
             // SAFETY: the lock is held and the owner at rest; until it is let go, nobody else has the lists.
             for (.., blocks) in unsafe { thread.lists() }.drain() {
                 slabs.put_all(blocks);

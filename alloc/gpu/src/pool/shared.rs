@@ -1,21 +1,28 @@
 //! What the threads of a pool share.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+
+use poolscope_wire::trace::TOLD;
 
 use super::Pool;
-use crate::device::Device;
-use crate::driver::Driver;
-use crate::pending::LaneId;
-use crate::pinned::Pinned;
-use crate::recorder::Recorder;
-use crate::records::Records;
+use super::core::Core;
+use super::records::Records;
+use crate::device::{Device, Driver, Pinned};
 use crate::small::{CLASSES, Pages};
-use crate::state::Core;
+use crate::streams::LaneId;
+use crate::watch::Recorder;
+use crate::watch::hooks::Watched;
 
 /// Nanoseconds after which a stream that the program does not name any more is taken for idle, or for gone.
 const IDLE_STREAM: u64 = 100_000_000;
+
+/// The bit of a pool's version while there are hooks.
+const HOOKED: u64 = 1 << 62;
+
+/// The bit of a pool's version where it is hardened.
+pub(super) const HARDENED: u64 = 1 << 61;
 
 /// Free blocks of a class, by lane.
 type Global = Mutex<HashMap<LaneId, Vec<u64>>>;
@@ -25,8 +32,32 @@ type Global = Mutex<HashMap<LaneId, Vec<u64>>>;
 pub(super) struct ReadByAll {
     pub(super) id: u64,
     pub(super) pages: Arc<Pages>,
-    /// Changes with streams, captures and settings, under the core's lock.
+    /// Changes with streams, captures and settings, under the core's lock; and has the bit [`TOLD`] while every block
+    /// is told, [`HOOKED`] while there are hooks, and [`HARDENED`] for good.
     pub(super) version: AtomicU64,
+}
+
+impl ReadByAll {
+    /// The version without the bits: what a thread learns. As long as one is set, no thread finds the word as it knows
+    /// it, and each call takes the slow path.
+    pub(super) fn learnt_version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed) & !(TOLD | HOOKED | HARDENED)
+    }
+
+    /// Whether there are hooks.
+    pub(super) fn is_hooked(&self) -> bool {
+        self.version.load(Ordering::Relaxed) & HOOKED != 0
+    }
+
+    /// Whether every free is looked at.
+    pub(super) fn is_hardened(&self) -> bool {
+        self.version.load(Ordering::Relaxed) & HARDENED != 0
+    }
+
+    /// Whether every block is to be told.
+    pub(super) fn is_told(&self) -> bool {
+        self.version.load(Ordering::Relaxed) & TOLD != 0
+    }
 }
 
 /// The pool itself: its handles and its own thread have it together.
@@ -39,14 +70,18 @@ pub(super) struct Shared<D: Device> {
     pub(super) recorder: Arc<dyn Recorder>,
     /// Taken alone, so that samples of one thread don't keep the others from memory.
     pub(super) records: Mutex<Records>,
-    /// Where blocks come from when there is no memory.
-    pub(super) fallback: Option<Box<Pool<Pinned>>>,
+    /// The device's pinned memory, once it was asked for.
+    pub(super) pinned: OnceLock<Box<Pool<Pinned>>>,
+    /// Held by who makes it.
+    pub(super) making_pinned: Mutex<()>,
+    /// Whether blocks come from it when there is no other memory.
+    pub(super) falls_back: AtomicBool,
     pub(super) own: Weak<Shared<D>>,
 }
 
-/// How often a thread looks whether a lock is free before it sleeps, and how long it rests between two looks: 10 to 30 us in all,
-/// about what it takes to fall asleep and be woken. That is at most twice the best that it could do (Karlin et al., "Competitive
-/// randomized algorithms for nonuniform problems", 1990).
+/// How often a thread looks whether a lock is free before it sleeps, and how long it rests between two looks: 10 to 30
+/// us in all, about what it takes to fall asleep and be woken. That is at most twice the best that it could do (Karlin
+/// et al., "Competitive randomized algorithms for nonuniform problems", 1990).
 const LOOKS: usize = 32;
 const REST: usize = 16;
 
@@ -83,11 +118,11 @@ impl<D: Device> Shared<D> {
         let mut core = lock(&self.core);
         let more = core.maintain(now, most);
         let newly = core.take_newly_lost();
-        let silent = if core.large.lanes.is_any_capturing() {
+        let undrained = if core.large.lanes.is_any_capturing() {
             Vec::new()
         } else {
-            core.large.lanes.silence_idle(now, IDLE_STREAM);
-            core.large.lanes.silent()
+            core.large.lanes.close_idle(now, IDLE_STREAM);
+            core.large.lanes.undrained()
         };
         if !newly.is_empty() || core.is_time_to_look_again(now) {
             self.new_version();
@@ -95,8 +130,8 @@ impl<D: Device> Shared<D> {
         drop(core);
         newly.into_iter().for_each(|lane| self.hand_over(lane));
         // No lock is held while the host waits for the device.
-        if !silent.is_empty() && self.driver.synchronize_all().is_ok() {
-            lock(&self.core).large.lanes.hear(&silent);
+        if !undrained.is_empty() && self.driver.synchronize_all().is_ok() {
+            lock(&self.core).large.lanes.confirm_drained(&undrained);
         }
         more
     }
@@ -113,16 +148,27 @@ impl<D: Device> Shared<D> {
     }
 }
 
+impl<D: Device> Watched for Shared<D> {
+    fn set_hooked(&self, hooked: bool) {
+        match hooked {
+            true => self.read.version.fetch_or(HOOKED, Ordering::Relaxed),
+            false => self.read.version.fetch_and(!HOOKED, Ordering::Relaxed),
+        };
+    }
+}
+
 impl<D: Device> Drop for Shared<D> {
     fn drop(&mut self) {
+        self.recorder.unwatch(&self.read.version);
         self.recorder.closed();
         let core = self.core.get_mut().unwrap_or_else(PoisonError::into_inner);
         for global in &mut self.global {
             let global = global.get_mut().unwrap_or_else(PoisonError::into_inner);
             core.slabs.put_all(global.drain().flat_map(|(_, blocks)| blocks));
         }
-        let Core { threads, slabs, .. } = core;
-        for thread in threads.iter() {
+        core.empty_quarantine();
+        let Core { small, slabs, .. } = core;
+        for thread in small.threads.iter() {
             // SAFETY: a thread in a call has a reference to the pool, and there is none any more.
             for (.., blocks) in unsafe { thread.lists() }.drain() {
                 slabs.put_all(blocks);

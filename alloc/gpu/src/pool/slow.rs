@@ -1,18 +1,18 @@
 //! What the fast path leaves: blocks that no list of the thread's has, blocks that are recorded, and large ones.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::Pool;
+use super::core::Core;
 use super::shared::{Shared, lock};
+use super::{Pool, PoolError, Step};
 use crate::device::{Device, Stream};
-use crate::error::PoolError;
-use crate::ladder::Step;
 use crate::large::NO_ADDRESSES;
-use crate::pending::LaneId;
-use crate::recorder::Sample;
-use crate::sampling::LARGE;
-use crate::small::{Counters, LARGEST, Page, ThreadCache, class_of, size_of, with_cache, with_current_cache};
-use crate::state::Core;
+use crate::small::{Counters, LARGEST, Mark, Page, ThreadCache, class_of, size_of, with_cache, with_current_cache};
+use crate::streams::LaneId;
+use crate::watch::Sample;
+use crate::watch::hooks::{self, Event, Moment, Quiet};
+use crate::watch::sampling::{LARGE, Place};
 
 /// How a small request was served.
 enum Served {
@@ -24,52 +24,77 @@ enum Served {
 
 impl<D: Device> Pool<D> {
     #[cold]
-    pub(super) fn allocate_slowly(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
-        let small = if size <= LARGEST { self.allocate_small(size, stream) } else { None };
-        match small.unwrap_or_else(|| self.allocate_large(size, stream)) {
+    pub(super) fn allocate_slowly(&self, size: u64, stream: Stream, place: Place) -> Result<u64, PoolError> {
+        match if self.shared.read.is_hooked() { Quiet::begin() } else { None } {
+            Some(quiet) => self.allocate_seen(size, stream, place, quiet),
+            None => self.allocate_unseen(size, stream, place),
+        }
+    }
+
+    /// An allocation with its hooks.
+    fn allocate_seen(&self, size: u64, stream: Stream, place: Place, _quiet: Quiet) -> Result<u64, PoolError> {
+        let (device, kind) = self.shown_as();
+        let event = Event { moment: Moment::BeforeAlloc, device, kind, address: 0, size, stream };
+        hooks::call(&event);
+        let block = self.allocate_unseen(size, stream, place);
+        let address = *block.as_ref().unwrap_or(&0);
+        hooks::call(&Event { moment: Moment::AfterAlloc, address, ..event });
+        block
+    }
+
+    fn allocate_unseen(&self, size: u64, stream: Stream, place: Place) -> Result<u64, PoolError> {
+        let small = if size <= LARGEST { self.allocate_small(size, stream, place) } else { None };
+        match small.unwrap_or_else(|| self.allocate_large(size, stream, place)) {
             Err(error) => self.fall_back(size, stream, error),
-            block => block,
+            Ok(address) => {
+                if self.shared.read.is_told() {
+                    self.shared.recorder.told_allocated(address, size, stream);
+                }
+                Ok(address)
+            }
         }
     }
 
     /// A block of pinned host memory, if the settings want one where there is no other memory.
     pub(super) fn fall_back(&self, size: u64, stream: Stream, error: PoolError) -> Result<u64, PoolError> {
         let PoolError::OutOfMemory(mut picture) = error else { return Err(error) };
-        if let Some(fallback) = &self.shared.fallback {
+        if self.shared.falls_back.load(Ordering::Relaxed)
+            && let Ok(pinned) = self.pinned_memory()
+        {
             picture.tried.push(Step::PinnedHost);
-            let block = fallback.allocate(size, stream);
+            let block = pinned.allocate(size, stream);
             let mut core = self.core();
-            core.counters.ladder.count(Step::PinnedHost, block.is_ok());
+            Step::PinnedHost.count(&mut core.large.counted, block.is_ok());
             if let Ok(block) = block {
-                core.counters.ladder.refused -= 1;
+                core.large.counted.ladder_refused -= 1;
                 return Ok(block);
             }
         }
-        picture.by_stack = self.shared.recorder.holders(5);
+        picture.by_stack = self.shared.recorder.holders(picture.used, 5);
         Err(PoolError::OutOfMemory(picture))
     }
 
     /// A block of a size class. `None` if the stream's small blocks don't come from slabs.
-    pub(super) fn allocate_small(&self, size: u64, stream: Stream) -> Option<Result<u64, PoolError>> {
+    pub(super) fn allocate_small(&self, size: u64, stream: Stream, place: Place) -> Option<Result<u64, PoolError>> {
         let shared = &*self.shared;
         let allocate = |cache: &ThreadCache| {
             // SAFETY: this is the owning thread; the reference ends with this closure, and nobody gets one beside it.
             let knowledge = unsafe { cache.knowledge() };
-            if let Err(error) = shared.meet(cache, knowledge, stream) {
+            if let Err(error) = shared.resolve(cache, knowledge, stream) {
                 return Some(Served::Block(Err(error)));
             }
             let lane = knowledge.last.1?;
             let class = class_of(size.max(knowledge.limits.alignment));
             let bytes = size_of(class);
-            if knowledge.budgets.spend(class, bytes)
-                && let Some(weight) = knowledge.budgets.sample(class, bytes, &*shared.recorder)
-            {
+            let weight = knowledge.budgets.decide(class, bytes, place, &*shared.recorder);
+            cache.counters.set_period(knowledge.budgets.in_force());
+            if let Some(weight) = weight {
                 return Some(Served::Sample(class, lane, weight));
             }
             Some(Served::Block(shared.refill(cache, knowledge, lane, class)))
         };
         match with_cache(shared.read.id, || shared.new_cache(), allocate)?? {
-            Served::Block(result) => Some(result),
+            Served::Block(result) => Some(result.inspect(|address| shared.read.pages.give(*address))),
             Served::Sample(class, lane, weight) => Some(self.allocate_sample(size, class, lane, stream, weight)),
         }
     }
@@ -90,12 +115,13 @@ impl<D: Device> Pool<D> {
             address = self.shared.climb(first, size_of(class), stream, || self.shared.reclaim_own(), take)?;
         }
         let address = address.ok_or(PoolError::NotABlock(0))?;
+        self.shared.read.pages.give(address);
         self.shared.record(address, size, weight);
         Ok(address)
     }
 
-    pub(super) fn allocate_large(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
-        let weight = self.shared.is_large_sample(size.clamp(1, 1 << 62));
+    pub(super) fn allocate_large(&self, size: u64, stream: Stream, place: Place) -> Result<u64, PoolError> {
+        let weight = self.shared.is_large_sample(size.clamp(1, 1 << 62), place);
         let address = self.allocate_unrecorded(size, stream)?;
         if let Some(weight) = weight {
             self.shared.record(address, size, weight);
@@ -110,7 +136,7 @@ impl<D: Device> Pool<D> {
             Ok(Some(address)) => return Ok(address),
             Ok(None) if size > self.core().most() => Err(NO_ADDRESSES.into()),
             Ok(None) => {
-                if self.core().hoards() {
+                if self.core().holds_much_for_small() {
                     self.shared.reclaim_own();
                 }
                 grow(&mut self.core())
@@ -121,23 +147,73 @@ impl<D: Device> Pool<D> {
     }
 
     #[cold]
-    pub(super) fn free_slowly(&self, address: u64, page: Page, stream: Stream) -> Result<(), PoolError> {
+    pub(super) fn free_slowly(
+        &self,
+        address: u64,
+        page: Page,
+        mark: Option<Mark<'_>>,
+        stream: Stream,
+    ) -> Result<(), PoolError> {
+        match if self.shared.read.is_hooked() { Quiet::begin() } else { None } {
+            Some(quiet) => self.free_seen(address, stream, quiet),
+            None => self.free_unseen(address, page, mark, stream),
+        }
+    }
+
+    /// A free with its hooks. What is no block is no free.
+    fn free_seen(&self, address: u64, stream: Stream, _quiet: Quiet) -> Result<(), PoolError> {
+        let size = self.size_of(address).ok_or_else(|| self.core().no_block(address))?;
+        let (device, kind) = self.shown_as();
+        let event = Event { moment: Moment::BeforeFree, device, kind, address, size, stream };
+        hooks::call(&event);
+        // Looked up only now: a hook may do whatever it likes.
+        let (page, mark) = self.shared.read.pages.find(address);
+        self.free_unseen(address, page, mark, stream)?;
+        hooks::call(&Event { moment: Moment::AfterFree, ..event });
+        Ok(())
+    }
+
+    fn free_unseen(&self, address: u64, page: Page, mark: Option<Mark<'_>>, stream: Stream) -> Result<(), PoolError> {
         let shared = &*self.shared;
-        if page.is_recorded() || !shared.read.pages.has(address) {
-            shared.forget(address);
+        if shared.read.is_hardened() {
+            self.core().check_stream(address, stream)?;
         }
         let Some(class) = page.class() else {
+            let is_sample = (page.is_recorded() || !shared.read.pages.has(address)) && shared.forget(address);
+            // What is none of this pool's may be one of the fallback's, which tells of it itself.
+            if shared.read.is_told() && self.core().large.size_of(address).is_some() {
+                shared.recorder.told_freed(address, stream);
+            }
             let result = self.core().free_large(address, stream);
-            return match &shared.fallback {
-                Some(fallback) if matches!(result, Err(PoolError::NotABlock(_))) => fallback.free(address, stream),
+            if is_sample {
+                shared.count();
+            }
+            return match shared.pinned.get() {
+                Some(pinned) if matches!(result, Err(PoolError::NotABlock(_))) => pinned.free(address, stream),
                 _ => result,
             };
         };
+        // Before others can have it.
+        let Some(mark) = mark.filter(|mark| mark.take_once()) else { return Err(self.core().no_block(address)) };
+        if shared.read.is_told() {
+            shared.recorder.told_freed(address, stream);
+        }
+        let freed = self.free_small(address, class, page, stream);
+        if freed.is_err() {
+            mark.give();
+        }
+        freed
+    }
+
+    /// Frees a block of a slab that was taken from the program.
+    fn free_small(&self, address: u64, class: usize, page: Page, stream: Stream) -> Result<(), PoolError> {
+        let shared = &*self.shared;
+        let is_sample = page.is_recorded() && shared.forget(address);
         let free = |cache: &ThreadCache| {
             // SAFETY: as in `allocate_small`.
             let knowledge = unsafe { cache.knowledge() };
-            shared.meet(cache, knowledge, stream)?;
-            let Some(lane) = knowledge.last.1.filter(|lane| page.has_block(*lane, class, address)) else {
+            shared.resolve(cache, knowledge, stream)?;
+            let Some(lane) = knowledge.last.1.filter(|lane| page.is_of(*lane)) else {
                 return Ok(false);
             };
             // SAFETY: the version was seen just now.
@@ -151,23 +227,33 @@ impl<D: Device> Pool<D> {
             }
             Ok(true)
         };
-        match with_cache(shared.read.id, || shared.new_cache(), free) {
+        let in_cache = match shared.read.is_hardened() {
+            true => None,
+            false => with_cache(shared.read.id, || shared.new_cache(), free),
+        };
+        let freed = match in_cache {
             Some(Ok(true)) => Ok(()),
             Some(Err(error)) => Err(error),
             Some(Ok(false)) | None => self.core().free_small(address, stream),
+        };
+        if is_sample {
+            shared.count();
         }
+        freed
     }
 }
 
 impl<D: Device> Shared<D> {
     /// Whether a large block is a sample: what it stands for.
-    fn is_large_sample(&self, bytes: u64) -> Option<u64> {
-        let spend = |cache: &ThreadCache| {
+    fn is_large_sample(&self, bytes: u64, place: Place) -> Option<u64> {
+        let decide = |cache: &ThreadCache| {
             // SAFETY: this is the owning thread, which has no other reference.
             let budgets = &mut unsafe { cache.knowledge() }.budgets;
-            if budgets.spend(LARGE, bytes) { budgets.sample(LARGE, bytes, &*self.recorder) } else { None }
+            let weight = budgets.decide(LARGE, bytes, place, &*self.recorder);
+            cache.counters.set_period(budgets.in_force());
+            weight
         };
-        with_cache(self.read.id, || self.new_cache(), spend)?
+        with_cache(self.read.id, || self.new_cache(), decide)?
     }
 
     /// Tells the recorder of a block that nobody has yet.
@@ -182,14 +268,19 @@ impl<D: Device> Shared<D> {
             budgets.charge(began.elapsed().as_nanos() as u64);
         };
         with_current_cache(self.read.id, charge);
+        self.count();
     }
 
-    /// Tells the recorder of a block that is about to be freed, if it is recorded.
+    /// Tells the recorder what is in use, after a sample.
+    fn count(&self) {
+        let in_use = lock(&self.core).usage();
+        self.recorder.count(in_use);
+    }
+
+    /// Tells the recorder of a block that is about to be freed, if it is recorded: whether it was.
     #[cold]
-    fn forget(&self, address: u64) {
+    fn forget(&self, address: u64) -> bool {
         let token = lock(&self.records).take(&self.read.pages, address);
-        if let Some(token) = token {
-            self.recorder.freed(token, address);
-        }
+        token.inspect(|token| self.recorder.freed(*token, address)).is_some()
     }
 }

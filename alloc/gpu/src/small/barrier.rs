@@ -11,7 +11,8 @@ fn membarrier(command: libc::c_int) -> libc::c_long {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
 }
 
-/// Lets every thread of the process that runs pass a full barrier (`membarrier(2)`, Linux 4.14). Returns whether the kernel did.
+/// Lets every thread of the process that runs pass a full barrier (`membarrier(2)`, Linux 4.14).
+/// Returns whether the kernel did.
 pub fn pass_by_all_threads() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     let register = || {

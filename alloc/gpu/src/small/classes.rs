@@ -1,7 +1,10 @@
 //! The size classes: the powers of two from 256 B to 1 MiB.
 
+use crate::watch::sampling::LARGE;
+
 /// How many there are.
 pub const CLASSES: usize = 13;
+const _: () = assert!(CLASSES == LARGE, "a thread has a budget of samples for each class, and one for large blocks");
 const SMALLEST_LOG: u32 = 8;
 /// Bytes of the largest class.
 pub const LARGEST: u64 = 1 << (SMALLEST_LOG + CLASSES as u32 - 1);
@@ -15,7 +18,7 @@ pub fn class_of(size: u64) -> usize {
 }
 
 /// Bytes of a class's blocks.
-pub fn size_of(class: usize) -> u64 {
+pub const fn size_of(class: usize) -> u64 {
     1 << (SMALLEST_LOG as usize + class)
 }
 

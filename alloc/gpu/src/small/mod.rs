@@ -2,21 +2,22 @@
 //!
 //! thread cache <-> global cache <-> reserve (the free blocks of slabs) <-> large blocks
 //!
-//! A slab belongs to one stream's lane as long as it exists, and its blocks go through the tiers in the order of that stream:
-//! none of them needs an event or a call to the driver. Only a block that was used on another stream too leaves that order;
-//! it waits in a list of its own until the work is over. What is empty goes back as a large block does, and is
-//! then everybody's.
+//! A slab belongs to one stream's lane as long as it exists, and its blocks go through the tiers in the order of that
+//! stream: none of them needs an event or a call to the driver. Only a block that was used on another stream too leaves
+//! that order; it waits in a list of its own until the work is over. What is empty goes back as a large block does, and
+//! is then everybody's. Beside the tiers a mark says of each block whether the program has it: none is freed twice.
 
 mod barrier;
 mod classes;
+mod given;
 mod pages;
 mod slabs;
 mod thread_cache;
 
 pub use barrier::pass_by_all_threads;
 pub use classes::{CLASSES, LARGEST, PAGE, class_of, size_of};
-pub use pages::{Page, Pages};
+pub use pages::{Mark, Page, Pages};
 pub use slabs::{CHUNK, SAMPLED, Slabs};
 pub use thread_cache::{
-    Counters, Home, Knowledge, Limits, ThreadCache, for_each_knowledge, with_cache, with_current_cache,
+    Counters, Knowledge, Limits, PoolHandle, ThreadCache, for_each_knowledge, with_cache, with_current_cache,
 };

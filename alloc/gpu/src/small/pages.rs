@@ -1,20 +1,73 @@
-//! What lies at an address: for each 64 KiB of the reserved range, the class and the lane of the slab there.
+//! What lies at an address: for each 64 KiB of the reserved range, the class and the lane of the slab there; and which
+//! of its blocks the program has ([`super::given`]).
 //!
-//! A free reads it without a lock. It is written when a slab comes or goes, and when a block is first shared, each time by
-//! who holds the pool's lock; a program that frees a block got its address after that. That a block is recorded is written under
-//! the lock of the records, before the program has the block or when it gives it back, so that nobody shares it meanwhile.
+//! A free reads it without a lock. It is written when a slab comes or goes, and when a block is first shared, each time
+//! by who holds the pool's lock; a program that frees a block got its address after that. That a block is recorded is
+//! written under the lock of the records, before the program has the block or when it gives it back,
+//! so that nobody shares it meanwhile.
 
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::classes::{PAGE, size_of};
-use crate::pending::LaneId;
+use super::given::Words;
+use crate::streams::LaneId;
 
 /// Pages that are entered together: those of 4 GiB.
 const IN_PART: usize = 65_536;
+const PART: u64 = PAGE * IN_PART as u64;
 
-type Part = Box<[AtomicU32]>;
+/// A part of the range.
+struct Part {
+    /// What lies on each page.
+    pages: Box<[AtomicU32; IN_PART]>,
+    /// Which blocks on them the program has.
+    given: Words<PART>,
+}
+
+impl Part {
+    fn new() -> Part {
+        Part { pages: Box::new([const { AtomicU32::new(0) }; IN_PART]), given: Words::new() }
+    }
+
+    #[inline]
+    fn page(&self, offset: u64) -> &AtomicU32 {
+        &self.pages[(offset / PAGE) as usize % IN_PART]
+    }
+}
+
+/// What the mark of a block says that the program has.
+const GIVEN: u32 = 1;
+
+/// The mark of a small block: whether the program has it.
+#[derive(Clone, Copy)]
+pub struct Mark<'a>(&'a AtomicU32);
+
+impl Mark<'_> {
+    /// Whether the program has the block.
+    #[inline]
+    pub fn is_given(self) -> bool {
+        self.0.load(Ordering::Relaxed) == GIVEN
+    }
+
+    /// Takes the block from the program, which has it.
+    #[inline]
+    pub fn take(self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// Takes the block from the program. Returns whether it had it: once, of all threads that ask.
+    pub fn take_once(self) -> bool {
+        self.0.swap(0, Ordering::Relaxed) == GIVEN
+    }
+
+    /// Gives the block to the program.
+    #[inline]
+    pub fn give(self) {
+        self.0.store(GIVEN, Ordering::Relaxed);
+    }
+}
 
 /// What lies on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +91,10 @@ impl Page {
         (self.0 & 0xff).checked_sub(1).map(|class| class as usize)
     }
 
-    /// Whether it is of this lane, which alone uses its blocks, none of which is recorded, and a block of this class may begin
-    /// at the address.
+    /// Whether it is of this lane, which alone uses its blocks, none of which is recorded.
     #[inline]
-    pub fn has_block(self, lane: LaneId, class: usize, address: u64) -> bool {
-        // A block of 64 KiB and more begins at a page, smaller ones at a multiple of their size.
-        self.0 >> 8 == lane + 1 && address & (size_of(class).min(PAGE) - 1) == 0
+    pub fn is_of(self, lane: LaneId) -> bool {
+        self.0 >> 8 == lane + 1
     }
 
     /// Whether a block may be recorded that begins there.
@@ -71,20 +122,36 @@ pub struct Pages {
 
 impl Pages {
     pub fn new(range: Range<u64>) -> Pages {
-        let parts = (range.end - range.start).div_ceil(PAGE * IN_PART as u64);
+        let parts = (range.end - range.start).div_ceil(PART);
         Pages { range, parts: (0..parts).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// The part of an address, and how far it is from the part's beginning.
+    #[inline]
+    fn part(&self, address: u64) -> Option<(&Part, u64)> {
+        let offset = address.checked_sub(self.range.start)?;
+        Some((self.parts.get((offset / PART) as usize)?.get()?, offset % PART))
     }
 
     /// What lies at an address.
     #[inline]
     pub fn get(&self, address: u64) -> Page {
-        if !self.range.contains(&address) {
-            return Page::NONE;
-        }
-        let page = ((address - self.range.start) / PAGE) as usize;
-        match self.parts[page / IN_PART].get() {
-            Some(part) => Page(part[page % IN_PART].load(Ordering::Relaxed)),
-            None => Page::NONE,
+        self.part(address).map_or(Page::NONE, |(part, offset)| Page(part.page(offset).load(Ordering::Relaxed)))
+    }
+
+    /// What lies at an address, and the mark of the block that begins there, if one may.
+    #[inline]
+    pub fn find(&self, address: u64) -> (Page, Option<Mark<'_>>) {
+        let Some((part, offset)) = self.part(address) else { return (Page::NONE, None) };
+        let mark = offset.is_multiple_of(size_of(0)).then(|| Mark(part.given.at(offset)));
+        (Page(part.page(offset).load(Ordering::Relaxed)), mark)
+    }
+
+    /// Notes that the program gets the block of a slab that begins there.
+    #[inline]
+    pub fn give(&self, address: u64) {
+        if let Some((part, offset)) = self.part(address) {
+            Mark(part.given.at(offset)).give();
         }
     }
 
@@ -106,8 +173,8 @@ impl Pages {
     pub fn set(&self, address: u64, size: u64, page: Page) {
         for address in (address..address + size).step_by(PAGE as usize) {
             let at = ((address - self.range.start) / PAGE) as usize;
-            let part = self.parts[at / IN_PART].get_or_init(|| (0..IN_PART).map(|_| AtomicU32::new(0)).collect());
-            part[at % IN_PART].store(page.0, Ordering::Relaxed);
+            let part = self.parts[at / IN_PART].get_or_init(Part::new);
+            part.pages[at % IN_PART].store(page.0, Ordering::Relaxed);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The reserve: slabs and their free blocks, and the blocks that wait for other streams.
 //!
-//! Slabs lie in chunks of one granule, so that small blocks leave the large ones' memory in one piece: what is left in caches
-//! pins whole granules, a few, and not a hole between any two large blocks.
+//! Slabs lie in chunks of one granule, so that small blocks leave the large ones' memory in one piece: what is left in
+//! caches pins whole granules, a few, and not a hole between any two large blocks.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::classes::{PAGE, size_of, slab_size};
 use super::pages::{Page, Pages};
 use crate::device::GRANULE;
-use crate::pending::{LaneId, Pending, Point};
+use crate::streams::{LaneId, Pending, Point};
 
 struct Slab {
     class: usize,

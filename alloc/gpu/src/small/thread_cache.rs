@@ -1,12 +1,13 @@
 //! A thread's own free blocks, by stream and class: no lock, no atomic read-modify-write, no call to the driver.
 //!
-//! A thread has a cache for each pool that it uses. It finds the lane of a stream by comparing it with the one it used last;
-//! a word that all threads read, and that changes only with streams, captures and settings, says when what it knows is old.
+//! A thread has a cache for each pool that it uses. It finds the lane of a stream by comparing it with the one it used
+//! last; a word that all threads read, and that changes only with streams, captures and settings,
+//! says when what it knows is old.
 //!
-//! **Who may touch it.** The thread says that it is busy, then looks at that word, then touches its lists. Who wants the lists of
-//! another thread holds the pool's lock, changes the word, lets every running thread pass a barrier ([`super::barrier`]),
-//! and then looks whether the thread is busy. If it is not, it will find the word changed and wait for the lock before it
-//! touches its lists; if it is, its lists are left alone.
+//! **Who may touch it.** The thread says that it is busy, then looks at that word, then touches its lists. Who wants
+//! the lists of another thread holds the pool's lock, changes the word, lets every running thread pass a barrier
+//! ([`super::barrier`]), and then looks whether the thread is busy. If it is not, it will find the word changed and
+//! wait for the lock before it touches its lists; if it is, its lists are left alone.
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr;
@@ -15,8 +16,8 @@ use std::sync::{Arc, Weak};
 
 use super::classes::{CLASSES, size_of};
 use crate::device::Stream;
-use crate::pending::LaneId;
-use crate::sampling::Budgets;
+use crate::streams::LaneId;
+use crate::watch::sampling::Budgets;
 
 /// Bytes that a list holds at first if that is fewer blocks than the setting allows; two blocks in any case.
 const LIST_BYTES: u64 = 1 << 20;
@@ -35,8 +36,9 @@ pub struct Limits {
 
 /// The free blocks of a class and a stream.
 ///
-/// A list begins short where blocks are large, and may hold twice as many each time that it runs out of blocks after it had
-/// too many: then more of them would have served the program without the global cache. (tcmalloc's lists grow so, too.)
+/// A list begins short where blocks are large, and may hold twice as many each time that it runs out of blocks after it
+/// had too many: then more of them would have served the program without the global cache.
+/// (tcmalloc's lists grow so, too.)
 #[derive(Debug, Default)]
 pub struct List {
     pub blocks: Vec<u64>,
@@ -79,9 +81,22 @@ impl List {
 pub struct Counters {
     pub allocations: [AtomicU64; CLASSES],
     pub frees: [AtomicU64; CLASSES],
+    /// Mean bytes between two of its samples: the period in force.
+    period: AtomicU64,
 }
 
 impl Counters {
+    /// Notes the period in force; only the owner may.
+    #[inline]
+    pub fn set_period(&self, period: u64) {
+        self.period.store(period, Ordering::Relaxed);
+    }
+
+    /// The period in force; 0 before the first block.
+    pub fn period(&self) -> u64 {
+        self.period.load(Ordering::Relaxed)
+    }
+
     /// Adds one; only the owner may.
     #[inline]
     pub fn add(counter: &AtomicU64) {
@@ -146,7 +161,7 @@ pub struct Knowledge {
 }
 
 /// The pool that a cache's blocks go back to.
-pub trait Home: Send + Sync {
+pub trait PoolHandle: Send + Sync {
     /// Takes all blocks of a cache whose thread ends.
     fn take_all(&self, cache: &Arc<ThreadCache>);
 }
@@ -154,21 +169,21 @@ pub trait Home: Send + Sync {
 /// A thread's cache for one pool.
 pub struct ThreadCache {
     pool: u64,
-    home: Weak<dyn Home>,
+    home: Weak<dyn PoolHandle>,
     busy: AtomicBool,
     knowledge: UnsafeCell<Knowledge>,
     lists: UnsafeCell<Lists>,
     pub counters: Counters,
 }
 
-// SAFETY: `knowledge` is touched by the owning thread alone, `lists` by one thread at a time, as the module says. All else is
-// atomic or does not change.
+// SAFETY: `knowledge` is touched by the owning thread alone, `lists` by one thread at a time, as the module says. All
+// else is atomic or does not change.
 unsafe impl Sync for ThreadCache {}
 // SAFETY: as above; nothing in it belongs to a thread by itself.
 unsafe impl Send for ThreadCache {}
 
 impl ThreadCache {
-    pub fn new(pool: u64, home: Weak<dyn Home>, limits: Limits) -> ThreadCache {
+    pub fn new(pool: u64, home: Weak<dyn PoolHandle>, limits: Limits) -> ThreadCache {
         let (last, known, budgets) = ((Stream::NULL, None), Vec::new(), Budgets::new());
         let knowledge = Knowledge { version: u64::MAX, limits, last, known, budgets };
         ThreadCache {
@@ -195,8 +210,9 @@ impl ThreadCache {
     /// The thread's blocks.
     ///
     /// # Safety
-    /// The caller has no other reference from here, and is the owning thread, in [`with_cache`] and with the pool's version seen
-    /// since, or has the pool's lock; or it is another one that has the lock and found [`Self::is_at_rest`].
+    /// The caller has no other reference from here, and is the owning thread, in [`with_cache`] and with the pool's
+    /// version seen since, or has the pool's lock; or it is another one that has the lock and found
+    /// [`Self::is_at_rest`].
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "the caller says that there is no other")]
     pub unsafe fn lists(&self) -> &mut Lists {
@@ -204,8 +220,8 @@ impl ThreadCache {
         unsafe { &mut *self.lists.get() }
     }
 
-    /// Whether the owner is in no call. To be asked with the pool's lock held, after its version was changed and all threads
-    /// have passed a barrier: until the lock is let go, the owner does not touch its lists then.
+    /// Whether the owner is in no call. To be asked with the pool's lock held, after its version was changed and all
+    /// threads have passed a barrier: until the lock is let go, the owner does not touch its lists then.
     pub fn is_at_rest(&self) -> bool {
         !self.busy.load(Ordering::Acquire)
     }
@@ -247,8 +263,8 @@ pub fn with_current_cache<R>(pool: u64, work: impl FnOnce(&ThreadCache) -> R) ->
     Some(result)
 }
 
-/// Does something with the thread's cache for a pool, which is made if there is none. `None` where the thread is ending and
-/// has no caches any more.
+/// Does something with the thread's cache for a pool, which is made if there is none. `None` where the thread is ending
+/// and has no caches any more.
 pub fn with_cache<R>(
     pool: u64,
     make: impl FnOnce() -> Arc<ThreadCache>,

@@ -1,13 +1,14 @@
-//! A program on a pool on the simulated device: every block it gets is known to the access checker, and all work it does is
-//! in the order that the pool asks of programs.
+//! A program on a pool on the simulated device: every block it gets is known to the access checker, and all work it
+//! does is in the order that the pool asks of programs.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use poolscope_gpu::{
     Config, Device, Kernel, Picture, Pool, PoolError, Recorder, Sample, Simulated, Stream, Token, Violation,
@@ -157,7 +158,8 @@ impl Book {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that do what they are told, one at a time: each has caches of its own, and a program is the same in every run.
+/// Threads that do what they are told, one at a time: each has caches of its own,
+/// and a program is the same in every run.
 pub struct Threads(Vec<(Sender<Job>, JoinHandle<()>)>);
 
 impl Threads {
@@ -190,5 +192,34 @@ impl Threads {
             drop(sender);
             thread.join().unwrap();
         }
+    }
+}
+
+/// Where threads wait for each other. One that has failed keeps the others there for a minute, and not for ever, so
+/// that the test fails and says why.
+pub struct Meeting {
+    threads: usize,
+    /// Times that a thread has come.
+    arrivals: Mutex<usize>,
+    arrived: Condvar,
+}
+
+impl Meeting {
+    pub fn of(threads: usize) -> Meeting {
+        Meeting { threads, arrivals: Mutex::new(0), arrived: Condvar::new() }
+    }
+
+    pub fn wait(&self) {
+        let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        *arrivals += 1;
+        let enough = arrivals.next_multiple_of(self.threads);
+        self.arrived.notify_all();
+        let missing = |arrivals: &mut usize| *arrivals < enough;
+        let (arrivals, waited) = self
+            .arrived
+            .wait_timeout_while(arrivals, Duration::from_secs(60), missing)
+            .unwrap_or_else(PoisonError::into_inner);
+        drop(arrivals);
+        assert!(!waited.timed_out(), "another thread has not come");
     }
 }

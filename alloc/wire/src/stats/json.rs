@@ -1,8 +1,8 @@
 //! Statistics as JSON: one schema, whether the process writes them itself or a reader does.
 //!
-//! Field names are stable: a field is never renamed or given another meaning, and new ones may be added. Every value is a
-//! whole number; names that end with `_bytes` are bytes, and so are all of `usage`. `classes` has the size classes that
-//! were ever used, `class` being the class's number. `counters` are the raw process-wide ones
+//! Field names are stable: a field is never renamed or given another meaning, and new ones may be added. Every value is
+//! a whole number; names that end with `_bytes` are bytes, and so are all of `usage`. `classes` has the size classes
+//! that were ever used, `class` being the class's number. `counters` are the raw process-wide ones
 //! ([`TIER_COUNTERS`]).
 
 use core::fmt::{self, Write};
@@ -23,6 +23,7 @@ pub fn write(stats: &Stats, out: &mut impl Write) -> fmt::Result {
     json.number("period_bytes", stats.period_bytes)?;
     json.object("usage", |json| {
         json.number("in_use", usage.in_use)?;
+        json.number("untouched", usage.untouched)?;
         json.number("page_heap", usage.page_heap)?;
         json.number("central_cache", usage.central_cache)?;
         json.number("transfer_cache", usage.transfer_cache)?;

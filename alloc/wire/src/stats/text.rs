@@ -20,6 +20,7 @@ fn write_usage(stats: &Stats, out: &mut impl Write) -> fmt::Result {
     out.write_str(RULE)?;
     for (sign, bytes, what) in [
         (' ', usage.in_use, "Bytes in use by application"),
+        ('-', usage.untouched, "Bytes of these that were never touched"),
         ('+', usage.page_heap, "Bytes in page heap freelist"),
         ('+', usage.central_cache, "Bytes in central cache freelist"),
         ('+', usage.transfer_cache, "Bytes in transfer cache freelist"),

@@ -17,12 +17,15 @@ pub struct Options {
     pub trace: Option<PathBuf>,
     /// Bytes that every step forgets.
     pub leak: u64,
+    /// Bytes of pinned host memory that batches come through, for each device.
+    pub pinned: u64,
 }
 
 impl Options {
     /// Reads the arguments.
     pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-        let mut options = Options { devices: 1, memory: 16 << 30, steps: None, step_ms: 20, trace: None, leak: 0 };
+        let (devices, memory, step_ms) = (1, 16 << 30, 20);
+        let mut options = Options { devices, memory, steps: None, step_ms, trace: None, leak: 0, pinned: 0 };
         while let Some(name) = arguments.next() {
             let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
             let number = || value.parse::<u64>().map_err(|_| format!("{name} {value}: not a number"));
@@ -33,7 +36,12 @@ impl Options {
                 "--step-ms" => options.step_ms = number()?,
                 "--trace" => options.trace = Some(value.into()),
                 "--leak" => options.leak = number()?,
-                _ => return Err(format!("{name}: --devices, --memory, --steps, --step-ms, --trace or --leak")),
+                "--pinned" => options.pinned = number()?,
+                _ => {
+                    return Err(format!(
+                        "{name}: --devices, --memory, --steps, --step-ms, --trace, --leak or --pinned"
+                    ));
+                }
             }
         }
         Ok(options)

@@ -20,7 +20,7 @@ const COLUMNS: &[Column] = &[
     Column { title: "Device", width: 8, right: false, rank: 0 },
     Column { title: "Name", width: 0, right: false, rank: 0 },
     Column { title: "In use", width: 8, right: true, rank: 0 },
-    Column { title: "Reserved", width: 8, right: true, rank: 0 },
+    Column { title: "Held", width: 8, right: true, rank: 0 },
     Column { title: "Total", width: 8, right: true, rank: 3 },
     Column { title: "", width: 12, right: false, rank: 6 },
     Column { title: "Frag", width: 6, right: true, rank: 1 },
@@ -31,25 +31,25 @@ const COLUMNS: &[Column] = &[
 
 /// Counters that the list of them begins with.
 const FIRST: [DeviceCounter; 8] = [
-    DeviceCounter::PeakInUse,
-    DeviceCounter::PeakReserved,
-    DeviceCounter::LargestFree,
-    DeviceCounter::Allocs,
+    DeviceCounter::PeakUsage,
+    DeviceCounter::PeakHeld,
+    DeviceCounter::LargestHole,
+    DeviceCounter::AllocationCount,
     DeviceCounter::ThreadHits,
     DeviceCounter::LargeHits,
-    DeviceCounter::Misses,
+    DeviceCounter::CacheMisses,
     DeviceCounter::FromOtherStreams,
 ];
 
 /// Steps of the ladder that a pool climbs when its device is full.
 const LADDER: [DeviceCounter; 7] = [
-    DeviceCounter::OomClimbs,
-    DeviceCounter::OomCaches,
-    DeviceCounter::OomWaits,
-    DeviceCounter::OomDefragments,
-    DeviceCounter::OomReleases,
-    DeviceCounter::OomFallbacks,
-    DeviceCounter::OomFailures,
+    DeviceCounter::LadderClimbed,
+    DeviceCounter::LadderAllCachesTried,
+    DeviceCounter::LadderPendingFreesTried,
+    DeviceCounter::LadderDefragmentTried,
+    DeviceCounter::LadderReleaseTried,
+    DeviceCounter::LadderPinnedHostServed,
+    DeviceCounter::LadderRefused,
 ];
 
 /// Where the parts lie; those without room are empty.
@@ -145,8 +145,8 @@ fn devices(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
         match column {
             0 => cell(device.pool.label(), theme.strong),
             1 => cell(format::clip(&format::printable(&device.pool.name), width.into()), theme.text),
-            2 => cell(format::bytes(get(DeviceCounter::InUse)), theme.strong),
-            3 => cell(format::bytes(get(DeviceCounter::Reserved)), theme.text),
+            2 => cell(format::bytes(get(DeviceCounter::CurrentUsage)), theme.strong),
+            3 => cell(format::bytes(get(DeviceCounter::Held)), theme.text),
             4 => match device.pool.memory_bytes {
                 0 => cell("-", theme.dim),
                 bytes => cell(format::bytes(bytes as f64), theme.dim),
@@ -160,8 +160,8 @@ fn devices(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
             7 => cell(format::count(get(DeviceCounter::DriverCalls)), theme.text),
             8 => cell(device.calls_per_s.map_or("·".into(), format::count), theme.dim),
             _ => {
-                let climbs = get(DeviceCounter::OomClimbs);
-                let style = if get(DeviceCounter::OomFailures) > 0.0 {
+                let climbs = get(DeviceCounter::LadderClimbed);
+                let style = if get(DeviceCounter::LadderRefused) > 0.0 {
                     theme.alert
                 } else if climbs > 0.0 {
                     theme.warn
@@ -174,16 +174,16 @@ fn devices(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
     });
 }
 
-/// In use and reserved as parts of all memory.
+/// In use and held as parts of all memory.
 fn filling(device: &DeviceRow, width: u16, theme: &Theme) -> Line<'static> {
-    let all = device.pool.memory_bytes.max(device.pool.get(DeviceCounter::Reserved));
+    let all = device.pool.memory_bytes.max(device.pool.get(DeviceCounter::Held));
     if all == 0 {
         return Line::default();
     }
     let share = |counter| device.pool.get(counter) as f64 / all as f64;
-    let used = bar(share(DeviceCounter::InUse), width.into()).trim_end().to_owned();
-    let reserved = bar(share(DeviceCounter::Reserved), width.into()).trim_end().chars().count();
-    let rest = "─".repeat(reserved.saturating_sub(used.chars().count()));
+    let used = bar(share(DeviceCounter::CurrentUsage), width.into()).trim_end().to_owned();
+    let held = bar(share(DeviceCounter::Held), width.into()).trim_end().chars().count();
+    let rest = "─".repeat(held.saturating_sub(used.chars().count()));
     Line::from(vec![Span::styled(used, theme.live), Span::styled(rest, theme.rss)])
 }
 
@@ -193,17 +193,17 @@ fn chart(state: &State, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
         Span::styled("⣿ ", theme.live),
         Span::styled("in use", theme.text),
         Span::styled("   ⠒ ", theme.rss),
-        Span::styled("reserved", theme.text),
+        Span::styled("held", theme.text),
     ]);
     let inner = panel(area, buf, theme, &format!("Memory of device {}", device.pool.label()), legend);
     let points = device.history.points();
     let now = points.last().map_or(0.0, |p| p.at_s);
     let age = points.first().map_or(0.0, |p| now - p.at_s);
     let in_use: Vec<(f64, Option<f64>)> = points.iter().map(|p| (p.at_s, Some(p.live_bytes))).collect();
-    let reserved: Vec<(f64, Option<f64>)> = points.iter().map(|p| (p.at_s, p.rss_bytes)).collect();
+    let held: Vec<(f64, Option<f64>)> = points.iter().map(|p| (p.at_s, p.rss_bytes)).collect();
     let series = [
         Series { points: &in_use, style: theme.live, filled: true },
-        Series { points: &reserved, style: theme.rss, filled: false },
+        Series { points: &held, style: theme.rss, filled: false },
     ];
     TimeChart { series: &series, now, span: span_for(age) }.draw(inner, buf, theme);
 }
@@ -251,7 +251,7 @@ fn counters(state: &State, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
     });
 }
 
-/// `peak_in_use_bytes` as `Peak in use`.
+/// `peak_usage` as `Peak usage`.
 fn words(name: &str) -> String {
     let words = name.trim_end_matches("_bytes").replace('_', " ");
     let mut chars = words.chars();
@@ -260,28 +260,61 @@ fn words(name: &str) -> String {
 
 const SITE_COLUMNS: &[Column] = &[
     Column { title: "In use", width: 8, right: true, rank: 0 },
-    Column { title: "Share", width: 6, right: true, rank: 1 },
-    Column { title: "Blocks", width: 8, right: true, rank: 2 },
+    Column { title: "±", width: 8, right: true, rank: 1 },
+    Column { title: "Share", width: 6, right: true, rank: 2 },
+    Column { title: "Blocks", width: 8, right: true, rank: 3 },
     Column { title: "Call site", width: 0, right: false, rank: 0 },
 ];
 
+/// How the samples of a device are: what the reader should know of the figures.
+fn sampling(device: &DeviceRow) -> String {
+    match device.pool.period_bytes() {
+        0 | 1 => super::sites_count(device.sites.len()),
+        period => format!("{}, a sample in {}", super::sites_count(device.sites.len()), format::bytes(period as f64)),
+    }
+}
+
+/// Bytes that nobody accounts for are spoken of from here on.
+const WORTH_A_ROW: f64 = 4096.0;
+
+/// The rows of the table: call sites by their places, and nobody's where that belongs by its size.
+fn site_rows(device: &DeviceRow) -> Vec<Option<usize>> {
+    let mut rows: Vec<Option<usize>> = (0..device.sites.len()).map(Some).collect();
+    if device.unattributed >= WORTH_A_ROW {
+        rows.insert(device.held.partition_point(|held| held.bytes >= device.unattributed), None);
+    }
+    rows
+}
+
 fn sites(state: &State, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
     let theme = &state.theme;
-    let right = Line::styled(super::sites_count(device.sites.len()), theme.dim);
+    let right = Line::styled(sampling(device), theme.dim);
     let inner = panel(area, buf, theme, "Who holds it", right);
-    if device.sites.is_empty() {
+    let shown = site_rows(device);
+    if shown.is_empty() {
         buf.set_string(inner.x, inner.y, format::clip("Nothing sampled is in use yet.", inner.width.into()), theme.dim);
         return;
     }
-    let rows = device.sites.len();
+    let rows = shown.len();
+    let in_use = device.pool.get(DeviceCounter::CurrentUsage) as f64;
     let text = Rect { x: inner.x.saturating_sub(2), width: inner.width + 2, ..inner };
     let table = Table { columns: SITE_COLUMNS, fill_min: 24, sorted: None, selected: None, rows };
     table.draw(text, buf, theme, |row, column, width| {
-        let site = &device.sites[row];
+        let Some(at) = shown[row] else {
+            return match column {
+                0 => cell(format::bytes(device.unattributed), theme.strong),
+                2 => cell(format::percent(device.unattributed, in_use), theme.text),
+                4 => cell(format::clip("(not attributed: no block was sampled)", width.into()), theme.dim),
+                _ => Line::default(),
+            };
+        };
+        let (site, held) = (&device.sites[at], device.held[at]);
         match column {
-            0 => cell(format::bytes(site.in_use.bytes), theme.strong),
-            1 => cell(format::percent(site.in_use.bytes, device.live.bytes), theme.text),
-            2 => cell(format::count(site.in_use.objects), theme.text),
+            0 => cell(format::bytes(held.bytes), theme.strong),
+            1 if held.error > 0.0 => cell(format::bytes(held.error), theme.dim),
+            1 => Line::default(),
+            2 => cell(format::percent(held.bytes, in_use), theme.text),
+            3 => cell(format::count(site.in_use.objects), theme.text),
             _ => super::sites::name_line(&site.text, usize::from(width), theme),
         }
     });

@@ -7,6 +7,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 
+use poolscope_profiler::figures;
 use poolscope_profiler::snapshot::{Dropped, ProcessState};
 use poolscope_wire::TierCounter;
 
@@ -26,13 +27,30 @@ pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
     let air = u16::from(area.height > 3);
     let top = area.y + 1 + air;
     let cards = cards(state);
-    let each = (area.width.saturating_sub(1) / cards.len() as u16).min(24);
-    for (i, (label, value, style)) in cards.into_iter().enumerate() {
-        let x = area.x + 1 + each * i as u16;
-        let width = usize::from(each.saturating_sub(1));
-        buf.set_string(x, top, clip(&label, width), state.theme.dim);
-        buf.set_string(x, top + 1, clip(&value, width), style);
+    let mut x = area.x + 1;
+    let shown = widths(&cards, area.width.saturating_sub(1));
+    for ((label, value, style), width) in cards.into_iter().zip(shown) {
+        buf.set_string(x, top, label, state.theme.dim);
+        buf.set_string(x, top + 1, value, style);
+        x += width;
     }
+}
+
+/// Between two cards.
+const GAP: u16 = 2;
+
+/// The columns of each card that there is room for, with the gap behind it. A figure is shown whole or not at all: the
+/// cards at the end go. What is left over is shared out.
+fn widths(cards: &[(String, String, Style)], room: u16) -> Vec<u16> {
+    const USUAL: [u16; 6] = [8, 8, 10, 7, 8, 8];
+    let width = |text: &str| unicode_width::UnicodeWidthStr::width(text) as u16;
+    let least = cards.iter().zip(USUAL).map(|((label, value, _), usual)| usual.max(width(label)).max(width(value)));
+    let mut widths: Vec<u16> = least.map(|width| width + GAP).collect();
+    while !widths.is_empty() && widths.iter().sum::<u16>() > room + GAP {
+        widths.pop();
+    }
+    let rest = (room + GAP).saturating_sub(widths.iter().sum()) / widths.len().max(1) as u16;
+    widths.into_iter().map(|width| (width + rest).min(24).max(width)).collect()
 }
 
 fn process_line(state: &State, area: Rect, buf: &mut Buffer) {
@@ -49,7 +67,7 @@ fn process_line(state: &State, area: Rect, buf: &mut Buffer) {
             right.push(Span::raw("  "));
             right.push(state_word(state, model));
             if let Some(uptime) = model.uptime {
-                right.push(Span::styled(format!("  up {}", format::duration(uptime)), theme.dim));
+                right.push(Span::styled(format!("  up {}", figures::duration(uptime)), theme.dim));
             }
             let command = model.command();
             let name = model.program();
@@ -58,6 +76,11 @@ fn process_line(state: &State, area: Rect, buf: &mut Buffer) {
     };
     let interval = format!("  every {} ", format::short_duration(state.interval));
     right.push(Span::styled(interval, theme.dim));
+    // What does not fit beside the name goes, the least important first.
+    let name_width = unicode_width::UnicodeWidthStr::width(name.as_str()).min(16);
+    while right.len() > 1 && right.iter().map(Span::width).sum::<usize>() + name_width + 3 > usize::from(area.width) {
+        right.pop();
+    }
     let right = Line::from(right);
     let right_width = (right.width() as u16).min(area.width);
     right.render(Rect { x: area.right() - right_width, width: right_width, ..area }, buf);
@@ -93,9 +116,9 @@ fn cards(state: &State) -> [(String, String, Style); 6] {
             .map(|label| (label.to_owned(), "-".to_owned(), theme.dim));
     };
     let bold = |style: Style| style.add_modifier(ratatui::style::Modifier::BOLD);
-    let live = match model.live_error() {
-        Some(error) => format!("{} ±{:.0}%", format::bytes(model.live.bytes), (100.0 * error).max(1.0)),
-        None => format::bytes(model.live.bytes),
+    let live = match (model.in_use, model.live_error()) {
+        (None, Some(error)) => format::estimate(model.live.bytes, error),
+        _ => format::bytes(model.live_bytes()),
     };
     let rss = model.memory.map_or("-".to_owned(), |m| format::bytes(m.rss as f64));
     let rate = model.rates.map_or("-".to_owned(), |r| format::byte_rate(r.alloc_bytes));
@@ -105,7 +128,7 @@ fn cards(state: &State) -> [(String, String, Style); 6] {
     let drop_style = if dropped > 0 { theme.badge } else { theme.ok };
     let drop_text = if dropped > 0 { format!(" {} ", format::count(dropped as f64)) } else { "0".to_owned() };
     [
-        (if model.snapshot.exact { "LIVE" } else { "LIVE (EST.)" }.to_owned(), live, bold(theme.live)),
+        (if model.live_is_estimate() { "LIVE (EST.)" } else { "LIVE" }.to_owned(), live, bold(theme.live)),
         ("RSS".to_owned(), rss, bold(theme.rss)),
         ("ALLOCATING".to_owned(), rate, bold(theme.alloc)),
         ("SAMPLES".to_owned(), format::count(model.tier(TierCounter::Samples) as f64), theme.strong),
@@ -148,7 +171,7 @@ pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
             _ => 0,
         };
         let behind = std::time::Duration::from_nanos(behind);
-        let text = format!(" ‖ Paused, {} behind. Recording goes on; space resumes.", format::duration(behind));
+        let text = format!(" ‖ Paused, {} behind. Recording goes on; space resumes.", figures::duration(behind));
         out.push((text, theme.tab));
     }
     out

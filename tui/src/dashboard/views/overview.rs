@@ -74,7 +74,7 @@ pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
 
 fn chart(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
     let theme = &state.theme;
-    let live = if model.snapshot.exact { "live" } else { "live (estimate)" };
+    let live = if model.live_is_estimate() { "live (estimate)" } else { "live" };
     let legend = Line::from(vec![
         Span::styled("⣿ ", theme.live),
         Span::styled(live, theme.text),

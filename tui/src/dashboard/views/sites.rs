@@ -88,13 +88,18 @@ pub(crate) fn table(state: &State) -> Table<'static> {
     }
 }
 
-/// `function file:line ‹ caller ‹ caller`, as much of it as there is room for.
+/// `function file:line ‹ caller ‹ caller`, as much of it as there is room for. Rows of one function differ by its
+/// caller: that goes before the place, and loses the outer parts of its path before its name is cut.
 pub(crate) fn name_line(text: &SiteText, width: usize, theme: &Theme) -> Line<'static> {
     let function = clip(fitting(&text.function, width), width);
     let mut left = width.saturating_sub(function.width());
     let mut spans = vec![Span::styled(function, theme.text)];
+    // A closure's name tells no row from another.
+    let caller = text.callers.first().map(|caller| fitting(caller, 0)).filter(|caller| !caller.starts_with('{'));
+    let caller = caller.map_or(0, |caller| CALLED_BY.width() + caller.width());
     if let Some(place) = &text.place
         && left > place.width()
+        && (left > place.width() + caller || caller > left)
     {
         left -= place.width() + 1;
         spans.push(Span::styled(format!(" {place}"), theme.dim));
@@ -103,12 +108,15 @@ pub(crate) fn name_line(text: &SiteText, width: usize, theme: &Theme) -> Line<'s
         if left < 8 {
             break;
         }
-        let part = clip(&format!(" ‹ {caller}"), left);
+        let part = clip(&format!("{CALLED_BY}{}", fitting(caller, left - CALLED_BY.width())), left);
         left -= part.width();
         spans.push(Span::styled(part, theme.dim));
     }
     Line::from(spans)
 }
+
+/// Between a function and its caller.
+const CALLED_BY: &str = " ‹ ";
 
 /// A function's path without its outermost parts, if it is too wide with them: `Session::remember`.
 fn fitting(function: &str, width: usize) -> &str {
@@ -129,7 +137,11 @@ pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
     let shown: f64 = state.sites.order.iter().filter_map(|&i| model.sites.get(i)).map(|s| s.in_use.bytes).sum();
     let all = super::sites_count(model.sites.len());
     let of = state.filter_pattern.as_ref().map(|_| format!("{} of ", format::grouped(state.sites.order.len() as u64)));
-    let right = format!("{}{all} · {} in use", of.unwrap_or_default(), format::bytes(shown));
+    let shown = match model.live_error() {
+        Some(error) if of.is_none() => format::estimate(shown, error),
+        _ => format::bytes(shown),
+    };
+    let right = format!("{}{all} · {shown} in use", of.unwrap_or_default());
     panel(areas.list, buf, theme, "Call sites", Line::styled(right, theme.dim));
     if areas.filter.height > 0 {
         let literal = state.filter_pattern.as_ref().is_some_and(|p| p.literal);
@@ -209,7 +221,7 @@ fn detail(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
     for (line, frame) in frames.iter().skip(first).take(room).enumerate() {
         let y = inner.y + line as u16;
         let width = usize::from(inner.width);
-        let inlined = frame.frame.is_some_and(|f| f.inlined);
+        let inlined = frame.frame.inlined;
         let mark = if inlined { "↳ " } else { "  " };
         let place = if inlined { format!("{}  inlined", frame.place()) } else { frame.place() };
         let name_width = clip(&frame.name, width).width();

@@ -5,38 +5,62 @@ use ratatui::layout::Rect;
 
 use super::super::state::{State, View};
 
+/// How much of the titles there is room for. The view that is shown always has its whole title.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Length {
+    /// Whole titles, with a column between them.
+    Full,
+    /// The last word of each.
+    Word,
+    /// The numbers, which are the keys.
+    Number,
+}
+
+/// The longest titles for which there is room.
+fn length(state: &State, area: Rect) -> Length {
+    let fits = |length: Length| {
+        let widths = state.views().iter().map(|view| title(state, *view, length).chars().count());
+        let between = if length == Length::Full { state.views().len() } else { 0 };
+        widths.sum::<usize>() + between <= usize::from(area.width)
+    };
+    [Length::Full, Length::Word].into_iter().find(|length| fits(*length)).unwrap_or(Length::Number)
+}
+
 /// Where each title lies.
 pub(crate) fn places(state: &State, area: Rect) -> Vec<(View, Rect)> {
-    let long: u16 = state.views().iter().map(|v| title(*v, true).chars().count() as u16 + 1).sum();
+    let length = length(state, area);
     let mut x = area.x;
     let mut out = Vec::new();
     for &view in state.views() {
-        let full = long < area.width || view == state.view;
-        let width = title(view, full).chars().count() as u16;
+        let width = title(state, view, length).chars().count() as u16;
         if x + width > area.right() {
             break;
         }
         out.push((view, Rect { x, width, height: 1, ..area }));
-        x += width + u16::from(long < area.width);
+        x += width + u16::from(length == Length::Full);
     }
     out
 }
 
-fn title(view: View, full: bool) -> String {
+fn title(state: &State, view: View, length: Length) -> String {
     let number = view as u8 + 1;
-    let name = if full { view.title() } else { view.title().split(' ').next_back().unwrap_or("") };
-    format!(" {number} {name} ")
+    match length {
+        Length::Full => format!(" {number} {} ", view.title()),
+        _ if view == state.view => format!(" {number} {} ", view.title()),
+        Length::Word => format!(" {number} {} ", view.title().split(' ').next_back().unwrap_or("")),
+        Length::Number => format!(" {number} "),
+    }
 }
 
 /// Draws the titles.
 pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
     let theme = &state.theme;
+    let length = length(state, area);
     for (view, place) in places(state, area) {
-        let number = format!(" {} ", view as u8 + 1);
-        let name = title(view, true);
-        let name = name.chars().skip(3).take(usize::from(place.width).saturating_sub(3)).collect::<String>();
+        let title = title(state, view, length);
+        let (number, name) = title.split_at(3);
         let (first, second) = if view == state.view { (theme.tab, theme.tab) } else { (theme.accent, theme.text) };
-        buf.set_string(place.x, place.y, &number, first);
+        buf.set_string(place.x, place.y, number, first);
         buf.set_string(place.x + 3, place.y, name, second);
     }
 }

@@ -3,13 +3,13 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use poolscope_profiler::Metric;
+use poolscope_profiler::function_name::short;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::dashboard::find::Pattern;
 use crate::dashboard::flame_tree::{FlameTree, Node};
 use crate::dashboard::format::clip;
-use crate::dashboard::site::short_function;
 use crate::dashboard::theme::Theme;
 
 use super::split::{Part, split};
@@ -148,7 +148,7 @@ impl FlameGraph<'_> {
         if width < 4 {
             return clip("▏", width);
         }
-        let name = short_function(&node.name);
+        let name = short(&node.name);
         let share = super::super::format::percent(
             self.tree.value(at, self.metric),
             self.tree.value(FlameTree::ROOT, self.metric),

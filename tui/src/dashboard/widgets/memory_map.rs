@@ -81,8 +81,8 @@ impl MemoryMap<'_> {
         STATES.into_iter().rev().max_by_key(|state| count(*state)).unwrap_or(cell::UNMAPPED)
     }
 
-    /// The character of the cells from one to another: where most of them are in large blocks, as high as the part of them that
-    /// is in use, so that holes show that are smaller than a character.
+    /// The character of the cells from one to another: where most of them are in large blocks, as high as the part of
+    /// them that is in use, so that holes show that are smaller than a character.
     fn symbol(&self, from: usize, to: usize) -> (&'static str, u8) {
         const HEIGHTS: [&str; 9] = ["▁", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
         let state = self.most(from, to);

@@ -108,7 +108,11 @@ impl Table<'_> {
         for (line, row) in (first..self.rows).take(height).enumerate() {
             let y = area.y + 1 + line as u16;
             for &(index, x, width) in &placed {
-                put(buf, area.x + x, y, width, self.columns[index].right, cell(row, index, width));
+                let right = self.columns[index].right;
+                let line = cell(row, index, width);
+                // A part of a number is another number.
+                let line = if right && line.width() > usize::from(width) { Line::from("…") } else { line };
+                put(buf, area.x + x, y, width, right, line);
             }
             if self.selected == Some(row) {
                 buf.set_string(area.x, y, "▶", theme.accent);

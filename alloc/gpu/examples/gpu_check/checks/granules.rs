@@ -30,7 +30,8 @@ pub fn two_addresses(gpu: &Gpu, _: &Settings) -> Result<String> {
 }
 
 pub fn remapping(gpu: &Gpu, _: &Settings) -> Result<String> {
-    // What is free under a stitch in use can't be put together again before all of it is free: half of the memory is slack.
+    // What is free under a stitch in use can't be put together again before all of it is free:
+    // half of the memory is slack.
     let limit = GIB;
     let pool = pool(gpu, Config { memory_limit: 2 * limit, ..Config::default() })?;
     let streams = [gpu.stream()?, gpu.stream()?, gpu.stream()?];

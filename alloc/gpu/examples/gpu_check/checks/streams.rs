@@ -1,7 +1,7 @@
 //! What streams have to wait for: nobody writes to memory that another stream still uses.
 //!
-//! Each check has one stream look at a block some time after it was freed, by a kernel that is queued, while another one gets what
-//! the pool gives out next. The first makes sure that an overlap would be seen.
+//! Each check has one stream look at a block some time after it was freed, by a kernel that is queued, while another
+//! one gets what the pool gives out next. The first makes sure that an overlap would be seen.
 
 use std::time::Duration;
 
@@ -34,7 +34,8 @@ pub fn default_streams(gpu: &Gpu, _: &Settings) -> Result<String> {
     Ok(format!("ids {} and {own}, {others}", id(Stream::NULL)?))
 }
 
-/// Each block is written on one stream and looked at after a while; whoever gets it next on the other one writes at once.
+/// Each block is written on one stream and looked at after a while;
+/// whoever gets it next on the other one writes at once.
 pub fn in_turns<D: Device>(gpu: &Gpu, pool: &Pool<D>, sizes: &[u64], rounds: u32) -> Result<u32> {
     let streams = [gpu.stream()?, gpu.stream()?];
     let mut reused = 0;

@@ -1,0 +1,76 @@
+//! Every system call that the pool makes, what for, and when: one table, for who writes a system call filter. The
+//! README has it as a list, and a test looks for calls in the sources that it does not name
+//! (`alloc/cpu/tests/readme.rs`).
+
+/// When calls are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Always: the C library's allocator makes them, too.
+    Always,
+    /// Unless `POOLSCOPE_PLAIN=1` says that it is to be those alone.
+    UnlessPlain,
+    /// Only by a program that the pool has something to say of.
+    InTrouble,
+}
+
+/// Calls that serve one purpose.
+#[derive(Debug)]
+pub struct Calls {
+    /// Their names.
+    pub names: &'static [&'static str],
+    /// When they are made.
+    pub when: When,
+    /// What they serve.
+    pub purpose: &'static str,
+}
+
+use When::{Always, InTrouble, UnlessPlain};
+
+/// All of them. What the C library does by itself when it loads, starts threads or forks is not the pool's.
+pub static KERNEL_CALLS: &[Calls] = &[
+    Calls { names: &["mmap", "munmap", "mprotect", "madvise"], when: Always, purpose: "memory" },
+    Calls { names: &["mremap"], when: Always, purpose: "large blocks that move" },
+    Calls { names: &["futex"], when: Always, purpose: "locks, and the scavenger's sleep" },
+    Calls {
+        names: &["write", "getpid", "gettid", "tgkill"],
+        when: InTrouble,
+        purpose: "a message, and the end of a program whose heap is corrupt",
+    },
+    Calls { names: &["sched_yield"], when: UnlessPlain, purpose: "locks that are held for long" },
+    Calls { names: &["prlimit64"], when: UnlessPlain, purpose: "limits of address space, of data and of file size" },
+    Calls { names: &["mincore"], when: UnlessPlain, purpose: "which pages have memory" },
+    Calls { names: &["getrandom"], when: UnlessPlain, purpose: "where samples fall" },
+    Calls {
+        names: &["getpid", "gettid", "getppid", "geteuid"],
+        when: UnlessPlain,
+        purpose: "who the process and its threads are",
+    },
+    Calls {
+        names: &["openat", "close", "read", "pread64", "readlink", "readlinkat"],
+        when: UnlessPlain,
+        purpose: "`/proc`: what the segment says of the process, and where threads sleep",
+    },
+    Calls {
+        names: &["mkdir", "lstat", "getdents64", "fallocate", "pwrite64", "unlink", "unlinkat"],
+        when: UnlessPlain,
+        purpose: "the segment's file and the trace's",
+    },
+    Calls {
+        names: &["rt_sigaction", "rt_sigprocmask", "rt_sigtimedwait", "tgkill"],
+        when: UnlessPlain,
+        purpose: "files that are full or cut off; stacks that may not be readable, or are too small; the scavenger",
+    },
+    Calls {
+        names: &["clone", "exit", "nanosleep", "clock_gettime"],
+        when: UnlessPlain,
+        purpose: "the scavenger's thread",
+    },
+    Calls {
+        names: &["process_vm_readv", "membarrier"],
+        when: UnlessPlain,
+        purpose: "caches of threads that sleep; hooks",
+    },
+    Calls { names: &["flock", "nanosleep"], when: UnlessPlain, purpose: "a recorder, while there is one" },
+    Calls { names: &["mbind", "get_mempolicy", "getcpu"], when: UnlessPlain, purpose: "`POOLSCOPE_NUMA`" },
+    Calls { names: &["sigaltstack", "rt_sigaction"], when: UnlessPlain, purpose: "`POOLSCOPE_HARDENED`" },
+];

@@ -1,0 +1,49 @@
+//! What a thread waits by: for a time, for a word that somebody changes, for other threads.
+
+use core::ffi::c_int;
+use core::sync::atomic::AtomicU32;
+
+use super::{is_plain, keep_errno};
+
+/// Sleeps for `us` microseconds, less than a second. No place where a thread is cancelled.
+pub fn sleep_us(us: u32) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: i64::from(us) * 1000 };
+    // SAFETY: reads the time.
+    keep_errno(|| unsafe {
+        libc::syscall(libc::SYS_nanosleep, &raw const time, core::ptr::null_mut::<libc::timespec>())
+    });
+}
+
+/// Sleeps for `ms` milliseconds, or until someone wakes `word`, as long as it is `value`.
+pub fn sleep_on(word: &AtomicU32, value: u32, ms: u64) {
+    futex_wait(word, libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, value, ms);
+}
+
+/// The same for a word that the kernel wakes at a thread's end (`CLONE_CHILD_CLEARTID`), which it does as if other
+/// processes had it, too.
+pub fn sleep_on_shared(word: &AtomicU32, value: u32, ms: u64) {
+    futex_wait(word, libc::FUTEX_WAIT, value, ms);
+}
+
+fn futex_wait(word: &AtomicU32, operation: c_int, value: u32, ms: u64) {
+    let time = libc::timespec { tv_sec: (ms / 1000) as i64, tv_nsec: (ms % 1000 * 1_000_000) as i64 };
+    // SAFETY: the word is a static, and the kernel reads the time.
+    keep_errno(|| unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, &raw const time) });
+}
+
+/// Lets other threads go on.
+pub fn give_way() {
+    if is_plain() {
+        static NOTHING: AtomicU32 = AtomicU32::new(0);
+        return sleep_on(&NOTHING, 0, 1);
+    }
+    // SAFETY: a system call without arguments.
+    unsafe { libc::sched_yield() };
+}
+
+/// Wakes who sleeps on `word` ([`sleep_on`]).
+pub fn wake(word: &AtomicU32) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the kernel only looks at the word's address.
+    keep_errno(|| unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) });
+}

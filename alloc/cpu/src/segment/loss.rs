@@ -1,0 +1,139 @@
+//! What is done when a file of the pool's is cut off while it is mapped: zeroed private memory takes its place, at the
+//! same addresses, and other processes see no more of it.
+//!
+//! Nothing that the process needs to know stands in the files alone: where the regions of a segment lie is in private
+//! memory ([`super::Private`]), and so are the live table, the index of stacks, and where a thread is in its ring.
+
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use super::Segment;
+use crate::os;
+use crate::settings;
+use crate::thread_pointer;
+use crate::tracer;
+
+/// The last two segments: a forked child copies from its parent's.
+static SEGMENTS: [AtomicPtr<u8>; 2] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 2];
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// Has a segment watched.
+pub(super) fn watch(segment: &Segment) {
+    let at = NEXT.fetch_add(1, Ordering::Relaxed) % SEGMENTS.len();
+    SEGMENTS[at].store(segment.base, Ordering::Release);
+}
+
+/// Forgets a segment that is about to be unmapped.
+pub(super) fn forget(segment: &Segment) {
+    for place in &SEGMENTS {
+        let _ = place.compare_exchange(segment.base, core::ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// A mapping of a file beside the segment's that is in use by whoever is in the trace's session.
+pub struct Watched {
+    address: AtomicUsize,
+    len: AtomicUsize,
+}
+
+impl Watched {
+    /// None.
+    pub const fn new() -> Watched {
+        Watched { address: AtomicUsize::new(0), len: AtomicUsize::new(0) }
+    }
+
+    /// Another one.
+    pub fn set(&self, p: *mut u8, len: usize) {
+        self.len.store(0, Ordering::Release);
+        self.address.store(p as usize, Ordering::Release);
+        self.len.store(len, Ordering::Release);
+    }
+
+    fn range_of(&self, address: usize) -> Option<(usize, usize)> {
+        let from = self.address.load(Ordering::Acquire);
+        let len = self.len.load(Ordering::Acquire);
+        (address.wrapping_sub(from) < len).then_some((from, len))
+    }
+}
+
+/// What became of a segment's file.
+#[derive(Default)]
+pub(super) struct Loss {
+    /// 0: it is there. [`HEALING`], then [`LOST`].
+    state: AtomicU32,
+}
+
+const HEALING: u32 = 1;
+const LOST: u32 = 2;
+
+impl Loss {
+    /// Whether private memory is in the place of the file.
+    pub(super) fn is_lost(&self) -> bool {
+        self.state.load(Ordering::Acquire) != 0
+    }
+}
+
+/// Called by a thread that touched the file's page at `address`, in its signal handler. Whether it was one of the
+/// pool's, and there is memory now.
+pub fn heal(address: usize) -> bool {
+    for place in &SEGMENTS {
+        let base = place.load(Ordering::Acquire);
+        if base.is_null() {
+            continue;
+        }
+        let segment = Segment { base };
+        if address.wrapping_sub(base as usize) < segment.len() {
+            return heal_segment(&segment, address);
+        }
+    }
+    let Some((from, len)) = tracer::session::watched().find_map(|watched| watched.range_of(address)).or_else(|| {
+        // SAFETY: any heap will do, and a thread has the same one as long as it lives.
+        let heap = unsafe { &*thread_pointer::home() };
+        tracer::thread::ring_of(heap).filter(|&(from, len)| address.wrapping_sub(from) < len)
+    }) else {
+        return false;
+    };
+    // SAFETY: the range is a mapping of the trace's, of which nothing is needed any more.
+    let healed = unsafe { os::map_zeroes_over(from as *mut u8, len) };
+    if healed && !TRACE_LOST.swap(true, Ordering::AcqRel) {
+        say("the trace was cut off, and the recording ends");
+    }
+    healed
+}
+
+fn heal_segment(segment: &Segment, address: usize) -> bool {
+    let loss = &segment.private().loss;
+    match loss.state.compare_exchange(0, HEALING, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {}
+        // Another thread is at it: this one touches the page again, until it is there.
+        Err(HEALING) => return true,
+        // A part that was just growing.
+        Err(_) => {
+            let page = (address & !4095) as *mut u8;
+            // SAFETY: the page is the segment's, and was not there.
+            return unsafe { os::map_zeroes_over(page, 4096) };
+        }
+    }
+    let healed = segment.committed_parts().all(|(part, len)| {
+        // SAFETY: the part is the segment's own; other processes have the file, and this one what it needs.
+        len == 0 || unsafe { os::map_zeroes_over(part, len) }
+    });
+    loss.state.store(LOST, Ordering::Release);
+    if healed {
+        say("the segment was cut off, other processes can't see this heap any more");
+    }
+    healed
+}
+
+fn say(what: &str) {
+    if settings::current().verbose() {
+        crate::message::Message::new(what).print();
+    }
+}
+
+/// The file of the trace was cut off: to be ended by the next thread that looks.
+static TRACE_LOST: AtomicBool = AtomicBool::new(false);
+
+/// Whether the trace's file was cut off since the last call.
+pub fn trace_was_lost() -> bool {
+    TRACE_LOST.load(Ordering::Relaxed) && TRACE_LOST.swap(false, Ordering::AcqRel)
+}

@@ -1,0 +1,163 @@
+//! The calls that a pool makes to a driver: one table. From it come [`Call`], the methods of [`Device`] and those of
+//! [`Driver`](super::Driver), and the devices that hand calls on to others.
+
+use std::fmt;
+
+use super::{DeviceError, Fault, Properties, Result};
+
+/// Hands the table to a macro: for each call its documentation, its name here, that of the driver's function, the
+/// method of [`Device`](crate::Device), what it takes and what it answers.
+///
+/// Every device has the calls of `memory` and `streams`. Those of `optional` are refused where a device has no such
+/// thing: virtual memory ([`Properties::virtual_memory`](crate::Properties::virtual_memory)) or a pool of the driver's
+/// own.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! device_calls {
+    ($then:ident) => {
+        $then! {
+            memory {
+                /// What is left of its memory.
+                MemoryInfo "cuMemGetInfo" memory_info() -> $crate::MemoryInfo;
+                /// Plain memory, aligned to 256 bytes.
+                Allocate "cuMemAlloc" allocate(bytes: u64) -> u64;
+                /// Frees plain memory. It waits for all work of the device.
+                Free "cuMemFree" free(address: u64) -> ();
+                /// Memory of the host, locked in place, which the device reads and writes at the same address.
+                /// Aligned to 256 bytes.
+                AllocateHost "cuMemHostAlloc" allocate_host(bytes: u64) -> u64;
+                /// Frees what [`allocate_host`](crate::Device::allocate_host) gave.
+                /// It waits for all work of the device.
+                FreeHost "cuMemFreeHost" free_host(address: u64) -> ();
+            }
+            streams {
+                /// A number that no other stream of the process has or had; the same for all handles of one stream.
+                StreamId "cuStreamGetId" stream_id(stream: $crate::Stream) -> u64;
+                /// Whether the stream's work is being captured into a graph.
+                Capturing "cuStreamIsCapturing" capturing(stream: $crate::Stream) -> bool;
+                /// Makes an event, without timing.
+                CreateEvent "cuEventCreate" create_event() -> $crate::Event;
+                /// Gives an event back, recorded or not.
+                DestroyEvent "cuEventDestroy" destroy_event(event: $crate::Event) -> ();
+                /// Puts an event behind all work that the stream has now.
+                Record "cuEventRecord" record(event: $crate::Event, stream: $crate::Stream) -> ();
+                /// Whether the work before the event's last record is done.
+                Query "cuEventQuery" query(event: $crate::Event) -> $crate::Progress;
+                /// Waits, on the host, for the work before the event's last record.
+                Synchronize "cuEventSynchronize" synchronize(event: $crate::Event) -> ();
+                /// Lets the stream's later work wait for the work before the event's last record.
+                Wait "cuStreamWaitEvent" wait(stream: $crate::Stream, event: $crate::Event) -> ();
+                /// Waits, on the host, for all work of the device.
+                SynchronizeAll "cuCtxSynchronize" synchronize_all() -> ();
+            }
+            optional {
+                /// Reserves a range of addresses, a multiple of [`GRANULE`](crate::GRANULE) long and aligned to it,
+                /// with nothing behind it.
+                Reserve "cuMemAddressReserve" reserve(bytes: u64) -> u64;
+                /// Gives a reserved range back, in which nothing is mapped.
+                Unreserve "cuMemAddressFree" unreserve(address: u64, bytes: u64) -> ();
+                /// Creates the physical memory of a granule, mapped nowhere.
+                Create "cuMemCreate" create() -> $crate::Granule;
+                /// Gives up a granule; its memory is free when it is mapped nowhere any more.
+                Release "cuMemRelease" release(granule: $crate::Granule) -> ();
+                /// Maps a granule at an address in a reserved range, at which nothing is mapped.
+                /// A granule may be mapped at several.
+                Map "cuMemMap" map(address: u64, granule: $crate::Granule) -> ();
+                /// Takes the mappings of a range away, each granule of which is mapped. The caller sees to it that no
+                /// work that uses these addresses is still under way.
+                Unmap "cuMemUnmap" unmap(address: u64, bytes: u64) -> ();
+                /// Makes a mapped range readable and writable, for the device and for those that
+                /// [`enable_peer`](crate::Device::enable_peer) let in.
+                SetAccess "cuMemSetAccess" set_access(address: u64, bytes: u64) -> ();
+                /// A block of the driver's own pool (`cudaMallocAsync`), in the order of a stream.
+                AllocateAsync "cuMemAllocAsync" allocate_async(bytes: u64, stream: $crate::Stream) -> u64;
+                /// Gives a block back to the driver's own pool, in the order of a stream.
+                FreeAsync "cuMemFreeAsync" free_async(address: u64, stream: $crate::Stream) -> ();
+                /// What the driver's own pool holds.
+                AsyncPool "cuMemPoolGetAttribute" async_pool() -> $crate::AsyncPool;
+                /// Lets the driver's own pool keep so many bytes when the host waits for a stream (its release
+                /// threshold, at first 0).
+                KeepAsync "cuMemPoolSetAttribute" keep_async(bytes: u64) -> ();
+                /// Gives back what the driver's own pool holds and does not use, down to so many bytes, and begins
+                /// [`AsyncPool::peak_reserved`](crate::AsyncPool::peak_reserved) anew.
+                TrimAsync "cuMemPoolTrimTo" trim_async(keep: u64) -> ();
+            }
+        }
+    };
+}
+
+macro_rules! declare {
+    (
+        memory { $($(#[$memory_doc:meta])* $memory:ident $memory_function:literal
+            $memory_method:ident($($memory_name:ident: $memory_type:ty),*) -> $memory_answer:ty;)* }
+        streams { $($(#[$stream_doc:meta])* $stream:ident $stream_function:literal
+            $stream_method:ident($($stream_name:ident: $stream_type:ty),*) -> $stream_answer:ty;)* }
+        optional { $($(#[$doc:meta])* $optional:ident $function:literal
+            $method:ident($($name:ident: $type:ty),*) -> $answer:ty;)* }
+    ) => {
+        /// The calls of the interface, for prices, counters, injected failures and messages.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Call {
+            $(#[doc = concat!("[`Device::", stringify!($memory_method), "`].")] $memory,)*
+            $(#[doc = concat!("[`Device::", stringify!($stream_method), "`].")] $stream,)*
+            $(#[doc = concat!("[`Device::", stringify!($method), "`].")] $optional,)*
+            /// [`Device::enable_peer`], which alone takes another device and is no row of the table therefore.
+            EnablePeer,
+        }
+
+        impl Call {
+            /// The driver's function.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Call::$memory => $memory_function,)*
+                    $(Call::$stream => $stream_function,)*
+                    $(Call::$optional => $function,)*
+                    Call::EnablePeer => "cuCtxEnablePeerAccess",
+                }
+            }
+        }
+
+        /// A device.
+        ///
+        /// A call that returns an error has changed nothing.
+        pub trait Device: Send + Sync + 'static {
+            /// What it is. Not a call to the driver.
+            fn properties(&self) -> Properties;
+
+            /// Whether its time passes only where a test says so. A pool on it has no thread of its own:
+            /// background work is the test's.
+            fn is_simulated(&self) -> bool {
+                false
+            }
+
+            /// Nanoseconds of a clock that only goes forward. Not a call to the driver.
+            fn now(&self) -> u64;
+
+            $($(#[$memory_doc])* fn $memory_method(&self, $($memory_name: $memory_type),*) -> Result<$memory_answer>;)*
+
+            $($(#[$stream_doc])* fn $stream_method(&self, $($stream_name: $stream_type),*) -> Result<$stream_answer>;)*
+
+            $(
+                $(#[$doc])*
+                fn $method(&self, $($name: $type),*) -> Result<$answer> {
+                    $(let _ = $name;)*
+                    Err(DeviceError { call: Call::$optional, fault: Fault::Unsupported })
+                }
+            )*
+
+            /// Lets another device read and write this one's memory: plain memory from now on, mapped ranges from their
+            /// next [`set_access`](Self::set_access).
+            fn enable_peer(&self, peer: &Self) -> Result<()>
+            where
+                Self: Sized;
+        }
+    };
+}
+
+device_calls!(declare);
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

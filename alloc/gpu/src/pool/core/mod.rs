@@ -1,0 +1,256 @@
+//! What the pool's lock guards: the large blocks, the reserve, the streams by name, the settings and the counters.
+//! Blocks go between the tiers here; streams are in `handles`, background work in `upkeep`, what is in use in `usage`.
+
+mod handles;
+mod quarantined;
+mod report;
+mod upkeep;
+mod usage;
+
+use std::sync::Arc;
+
+use super::PoolError;
+use super::publisher::Publisher;
+use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Stream};
+use crate::large::{Held, Large, Request};
+use crate::settings::Config;
+use crate::small::{CHUNK, Limits, PAGE, SAMPLED, Slabs, size_of};
+use crate::streams::{LaneId, Pending};
+use crate::watch::Recorder;
+use handles::Handles;
+use upkeep::Upkeep;
+use usage::SmallUse;
+
+/// What the lock guards.
+///
+/// The tiers below know nothing of each other. Here they come together: a request becomes one of a lane and a graph,
+/// small blocks get their chunks from the large blocks' tier, and what is freed goes back the same way. Bytes in use
+/// are those of the large blocks' tier, counted here, and of small blocks, which threads count ([`SmallUse`]).
+pub struct Core<D: Device> {
+    /// The large blocks' tier, with the streams' lanes and what is counted.
+    pub large: Large<D>,
+    /// The reserve of small blocks.
+    pub slabs: Slabs,
+    pub config: Config,
+    /// The streams as the program names them.
+    handles: Handles,
+    /// Bytes of the blocks that the large blocks' tier has given to the program.
+    large_usage: u64,
+    /// What the program has of small blocks.
+    pub small: SmallUse,
+    /// What the background work remembers from round to round.
+    upkeep: Upkeep,
+    pub publisher: Publisher,
+}
+
+impl<D: Device> Core<D> {
+    pub fn new(mut large: Large<D>, slabs: Slabs, config: Config, now: u64, recorder: Arc<dyn Recorder>) -> Core<D> {
+        let publisher = Publisher::new(recorder, large.device_memory());
+        large.set_limit(config.memory_limit);
+        Core {
+            large,
+            slabs,
+            handles: Handles::default(),
+            large_usage: 0,
+            small: SmallUse::new(config.enable_stats),
+            upkeep: Upkeep::new(now, config.driver_calls_per_second),
+            config,
+            publisher,
+        }
+    }
+
+    pub fn limits(&self) -> Limits {
+        let Config { alignment, enable_stats, batch_alloc_count, thread_cache_max_blocks, .. } = self.config;
+        Limits { alignment, count: enable_stats, batch: batch_alloc_count, blocks: thread_cache_max_blocks }
+    }
+
+    fn note_peak(&mut self) {
+        self.large.counted.peak_usage = self.large.counted.peak_usage.max(self.large_usage + self.slabs.out());
+    }
+
+    /// A block of the large blocks' tier, from free memory. `None` if none fits.
+    pub fn fit_large(&mut self, size: u64, stream: Stream) -> Result<Option<u64>, PoolError> {
+        let request = self.request(size, stream)?;
+        self.upkeep.largest_request = self.upkeep.largest_request.max(request.size);
+        let address = self.large.fit(&request);
+        if address.is_some() {
+            self.large.counted.large_hits += 1;
+            self.count_large(request.size);
+        }
+        Ok(address)
+    }
+
+    /// The same, from memory that is put together or created.
+    pub fn grow_large(&mut self, size: u64, stream: Stream) -> Result<u64, PoolError> {
+        let request = self.request(size, stream)?;
+        let address = match self.large.fit(&request) {
+            Some(address) => address,
+            None => self.large.grow(&request)?,
+        };
+        self.large.counted.cache_misses += 1;
+        self.count_large(request.size);
+        Ok(address)
+    }
+
+    #[inline]
+    fn request(&mut self, size: u64, stream: Stream) -> Result<Request, PoolError> {
+        let lane = self.lane(stream)?;
+        let pool = if self.handles.is_any_captured() { self.pool_of(lane) } else { 0 };
+        let align = self.config.alignment;
+        let range = self.large.range();
+        if size > range.end - range.start - GRANULE {
+            return Err(DeviceError { call: Call::Reserve, fault: Fault::OutOfMemory }.into());
+        }
+        // The alignment is a power of two.
+        Ok(Request { size: (size.max(1) + (align - 1)) & !(align - 1), align, lane, stream, pool })
+    }
+
+    #[inline]
+    fn count_large(&mut self, size: u64) {
+        let count = u64::from(self.config.enable_stats);
+        self.large.counted.allocation_count += count;
+        self.large.counted.total_allocated += size * count;
+        self.visited();
+        self.large_usage += size;
+        self.note_peak();
+    }
+
+    /// Frees a block of the large blocks' tier.
+    pub fn free_large(&mut self, address: u64, stream: Stream) -> Result<(), PoolError> {
+        let lane = self.lane(stream)?;
+        let size = if self.config.hardened {
+            let size = self.large.set_aside(address, lane, stream);
+            self.release_excess();
+            size
+        } else {
+            self.large.free(address, lane)
+        };
+        let size = size.ok_or_else(|| self.no_block(address))?;
+        let count = u64::from(self.config.enable_stats);
+        self.large.counted.free_count += count;
+        self.large.counted.total_freed += size * count;
+        self.large_usage -= size;
+        self.visited();
+        Ok(())
+    }
+
+    /// At most `batch` blocks of a class from the reserve. Returns how many.
+    pub fn take_from_reserve(&mut self, class: usize, lane: LaneId, batch: usize, into: &mut Vec<u64>) -> usize {
+        let mut taken = self.slabs.take(class, lane, batch, into);
+        if taken == 0 && self.settle() {
+            taken = self.slabs.take(class, lane, batch, into);
+        }
+        self.large.counted.reserve_hits += u64::from(taken > 0);
+        self.note_peak();
+        self.visited();
+        taken
+    }
+
+    /// Blocks of a class from a new slab, for which memory is mapped if `grow` allows it. Returns how many.
+    pub fn take_from_new_slab(
+        &mut self,
+        class: usize,
+        lane: LaneId,
+        stream: Stream,
+        grow: bool,
+        batch: usize,
+        into: &mut Vec<u64>,
+    ) -> Result<usize, PoolError> {
+        if !self.slabs.add(class, lane) {
+            let owner = lane & !SAMPLED;
+            let request = Request { size: CHUNK, align: CHUNK, lane: owner, stream, pool: 0 };
+            let address = match self.large.fit_chunk(&request) {
+                Some(address) => address,
+                None if grow => self.large.grow_chunk(&request)?,
+                None => return Ok(0),
+            };
+            self.slabs.add_chunk(address, owner);
+            self.slabs.add(class, lane);
+        }
+        let taken = self.slabs.take(class, lane, batch, into);
+        self.large.counted.cache_misses += 1;
+        self.note_peak();
+        Ok(taken)
+    }
+
+    /// A block of a class that is to be recorded, from a slab of such blocks,
+    /// for which memory is mapped if `grow` allows it.
+    pub fn take_sampled(
+        &mut self,
+        class: usize,
+        lane: LaneId,
+        stream: Stream,
+        grow: bool,
+    ) -> Result<Option<u64>, PoolError> {
+        // Only blocks that share a page with others need slabs of their own.
+        let key = if size_of(class) < PAGE { lane | SAMPLED } else { lane };
+        let mut block = Vec::new();
+        if self.take_from_reserve(class, key, 1, &mut block) == 0 {
+            self.take_from_new_slab(class, key, stream, grow, 1, &mut block)?;
+        }
+        let address = block.pop();
+        self.small.ended.allocations[class] += u64::from(address.is_some());
+        Ok(address)
+    }
+
+    /// Frees a small block that can't go to a thread's cache.
+    pub fn free_small(&mut self, address: u64, stream: Stream) -> Result<(), PoolError> {
+        let lane = self.lane(stream)?;
+        let (class, own) = self.slabs.lane_of(address).ok_or(PoolError::NotABlock(address))?;
+        let shared = self.slabs.unshare(address);
+        self.small.ended.frees[class] += 1;
+        let mut pending = Pending::default();
+        if lane != own || !shared.is_empty() {
+            for lane in shared.into_iter().chain([lane, own]) {
+                pending.add(self.large.lanes.now(lane));
+            }
+        }
+        if self.config.hardened {
+            self.large.quarantine.add(Held { address, size: size_of(class), stream, pending, tile: None });
+            self.release_excess();
+        } else {
+            self.put(address, pending);
+        }
+        Ok(())
+    }
+
+    /// Notes that a block is used on another stream, too.
+    pub fn share(&mut self, address: u64, stream: Stream, small: bool) -> Result<(), PoolError> {
+        let lane = self.lane(stream)?;
+        if !small {
+            return if self.large.share(address, lane) { Ok(()) } else { Err(self.no_block(address)) };
+        }
+        let (_, own) = self.slabs.lane_of(address).ok_or(PoolError::NotABlock(address))?;
+        if lane != own {
+            self.slabs.share(address, lane);
+        }
+        Ok(())
+    }
+
+    /// Looks whether blocks that wait for other streams are free by now. Returns whether one is.
+    fn settle(&mut self) -> bool {
+        for lane in self.slabs.awaited() {
+            self.large.lanes.poll(lane);
+        }
+        let lanes = &self.large.lanes;
+        self.slabs.settle(|point| lanes.is_done(point))
+    }
+
+    /// Hands the slabs back that are empty.
+    /// Returns whether a chunk went back.
+    pub fn return_slabs(&mut self) -> bool {
+        self.settle();
+        let empty = self.slabs.take_empty();
+        for (address, lane) in &empty {
+            self.large.free(*address, *lane);
+        }
+        !empty.is_empty()
+    }
+
+    /// Other settings, from now on.
+    pub fn set_config(&mut self, config: Config) {
+        self.small.uncounted |= !config.enable_stats;
+        self.large.set_limit(config.memory_limit);
+        self.config = config;
+    }
+}

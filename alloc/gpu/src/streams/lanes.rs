@@ -1,0 +1,459 @@
+//! The streams that the pool knows, and how far their work is.
+//!
+//! Each stream has a lane. Its work is cut into epochs: memory freed in stream order carries the number of the epoch
+//! that is open. An event that is recorded closes the epoch and stands for everything freed in it, so that a batch of
+//! frees of any size costs one event, and none if nobody asks. Events are pooled, and recorded only
+//! - when another stream wants memory of an open epoch ([`Lanes::order`]), and
+//! - by the background work ([`Lanes::close`]), which later asks how far they are ([`Lanes::poll`]).
+//!
+//! A destroyed stream's lane lives on until its last event is done; then a later stream may have it. Numbers of epochs
+//! go on through that, so that what was noted of the old stream stays true.
+//!
+//! A stream may also be gone without a word, and a driver that is asked for such a handle may end the process. So
+//! nothing is asked of a handle in the background: events are recorded when the program names the stream (once a
+//! round), or has named it in this round or the last one and another stream wants its memory. What is not reached so is
+//! silent, until the whole device has been waited for. That a handle has become another stream's is noticed by the
+//! stream's number.
+//!
+//! The calling thread's default stream (`CU_STREAM_PER_THREAD`) is another one in each thread. Its lane records on the
+//! legacy default stream, which waits for it and can be named from every thread.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::device::{Call, Device, DeviceError, Driver, Event, Fault, Progress, Result, Stream};
+use crate::streams::{LaneId, Pending, Point};
+
+struct Lane {
+    /// What events are recorded on.
+    stream: Stream,
+    /// Whether it is a stream that may be destroyed, and not one of the default ones.
+    has_handle: bool,
+    id: u64,
+    /// The number of the open epoch.
+    open: u64,
+    /// Whether memory was freed in the open epoch.
+    used: bool,
+    /// The events of closed epochs, oldest first.
+    closed: VecDeque<(u64, Event)>,
+    /// All epochs up to this one are over, as the host knows.
+    done: u64,
+    /// For each other lane, the epoch up to which this one has been made to wait.
+    waited: HashMap<LaneId, u64>,
+    alive: bool,
+    /// An epoch up to which the stream waits to be waited for with the whole device,
+    /// because no event could be put behind it.
+    undrained: Option<u64>,
+    /// The round and the time in which the program last named the stream.
+    named: (u64, u64),
+    /// Whether the stream is being captured, as the program said.
+    capturing: bool,
+}
+
+/// The table of lanes of a device.
+pub struct Lanes<D> {
+    driver: Arc<Driver<D>>,
+    lanes: Vec<Lane>,
+    by_id: HashMap<u64, LaneId>,
+    vacant: Vec<LaneId>,
+    spare: Vec<Event>,
+    captures: usize,
+    /// The lane at which the next look at all of them begins.
+    next: usize,
+    /// Rounds of background work so far.
+    round: u64,
+    /// Streams that were found to be gone since somebody asked.
+    newly_lost: Vec<LaneId>,
+    times_lost: u64,
+}
+
+/// Whether this names a default stream, which can't be destroyed.
+fn is_default(stream: Stream) -> bool {
+    matches!(stream, Stream::NULL | Stream::LEGACY | Stream::PER_THREAD)
+}
+
+impl<D: Device> Lanes<D> {
+    pub fn new(driver: Arc<Driver<D>>) -> Lanes<D> {
+        Lanes {
+            driver,
+            lanes: Vec::new(),
+            by_id: HashMap::new(),
+            vacant: Vec::new(),
+            spare: Vec::new(),
+            captures: 0,
+            next: 0,
+            round: 0,
+            newly_lost: Vec::new(),
+            times_lost: 0,
+        }
+    }
+
+    fn lane(&self, id: LaneId) -> &Lane {
+        &self.lanes[id as usize]
+    }
+
+    fn lane_mut(&mut self, id: LaneId) -> &mut Lane {
+        &mut self.lanes[id as usize]
+    }
+
+    /// The lane of a stream, a new one if the stream is.
+    pub fn find(&mut self, stream: Stream) -> Result<LaneId> {
+        let id = self.driver.stream_id(stream)?;
+        if let Some(&lane) = self.by_id.get(&id) {
+            return Ok(lane);
+        }
+        let (round, now) = (self.round, self.driver.device().now());
+        let has_handle = !is_default(stream);
+        let recorded_on = if stream == Stream::PER_THREAD { Stream::LEGACY } else { stream };
+        let lane = match self.vacant.pop() {
+            Some(lane) => {
+                let old = self.lane_mut(lane);
+                (old.stream, old.has_handle, old.id, old.alive) = (recorded_on, has_handle, id, true);
+                old.waited.clear();
+                old.named = (round, now);
+                lane
+            }
+            None => {
+                let lane = Lane {
+                    stream: recorded_on,
+                    has_handle,
+                    id,
+                    open: 1,
+                    used: false,
+                    closed: VecDeque::new(),
+                    done: 0,
+                    waited: HashMap::new(),
+                    alive: true,
+                    undrained: None,
+                    named: (round, now),
+                    capturing: false,
+                };
+                self.lanes.push(lane);
+                (self.lanes.len() - 1) as LaneId
+            }
+        };
+        self.by_id.insert(id, lane);
+        Ok(lane)
+    }
+
+    /// Where a lane's work is now. The caller frees memory there. A stream that is gone has come to its last event.
+    pub fn now(&mut self, lane: LaneId) -> Point {
+        let state = self.lane_mut(lane);
+        if !state.alive {
+            return Point { lane, epoch: state.open - 1 };
+        }
+        state.used = true;
+        Point { lane, epoch: state.open }
+    }
+
+    /// Whether the host knows that all work before a point is over.
+    pub fn is_done(&self, point: Point) -> bool {
+        point.epoch <= self.lane(point.lane).done
+    }
+
+    /// Whether a lane's next work comes after a point without further doing.
+    pub fn is_ordered(&self, taker: LaneId, point: Point) -> bool {
+        let waited = || self.lane(taker).waited.get(&point.lane).is_some_and(|&epoch| epoch >= point.epoch);
+        taker == point.lane || self.is_done(point) || waited()
+    }
+
+    /// Whether a lane's next work can be made to come after a point. While a stream is captured, no event can be put
+    /// behind what was freed on it lately.
+    pub fn can_order(&self, taker: LaneId, point: Point) -> bool {
+        let can_wait = !self.lane(taker).capturing && (self.has_event(point) || self.may_record(point.lane));
+        can_wait || self.is_ordered(taker, point)
+    }
+
+    /// Whether there is an event behind a point.
+    fn has_event(&self, point: Point) -> bool {
+        self.lane(point.lane).closed.back().is_some_and(|(epoch, _)| *epoch >= point.epoch)
+    }
+
+    /// Whether an event may be recorded on a lane's stream, which is another one than the caller's. A handle may be
+    /// used as long as the stream exists, and only the program knows that: it must have named it lately.
+    fn may_record(&self, lane: LaneId) -> bool {
+        let state = self.lane(lane);
+        state.alive && !state.capturing && (!state.has_handle || state.named.0 + 1 >= self.round)
+    }
+
+    /// Notes that the program names a stream, which exists therefore: the event of the open epoch is recorded now, if
+    /// memory was freed in it and the last event was in another round.
+    pub fn touch(&mut self, lane: LaneId) {
+        let (round, now) = (self.round, self.driver.device().now());
+        let before = std::mem::replace(&mut self.lane_mut(lane).named, (round, now));
+        if before.0 != round && self.lane(lane).used && !self.lane(lane).capturing {
+            // If it fails now, there will be another occasion.
+            let _ = self.record(lane);
+        }
+    }
+
+    /// Whether a graph is being captured.
+    pub fn is_any_capturing(&self) -> bool {
+        self.captures > 0
+    }
+
+    /// Records an event behind all that was freed on a lane.
+    fn record(&mut self, lane: LaneId) -> Result<()> {
+        if self.lane(lane).capturing {
+            // The event would become part of the graph.
+            return Err(DeviceError { call: Call::Record, fault: Fault::Capturing });
+        }
+        self.check_handle(lane)?;
+        let event = match self.spare.pop() {
+            Some(event) => event,
+            None => self.driver.create_event()?,
+        };
+        if let Err(error) = self.driver.record(event, self.lane(lane).stream) {
+            self.spare.push(event);
+            if matches!(error.fault, Fault::Invalid(_)) {
+                self.mark_lost(lane);
+            }
+            return Err(error);
+        }
+        let state = self.lane_mut(lane);
+        state.closed.push_back((state.open, event));
+        state.open += 1;
+        state.used = false;
+        // It is behind what was undrained, too.
+        state.undrained = None;
+        Ok(())
+    }
+
+    /// Looks whether the handle is still the lane's stream: an event on another one would say nothing of its work.
+    fn check_handle(&mut self, lane: LaneId) -> Result<()> {
+        let state = self.lane(lane);
+        if !state.has_handle {
+            return Ok(());
+        }
+        let gone = DeviceError { call: Call::StreamId, fault: Fault::Invalid("the stream is gone") };
+        match self.driver.stream_id(state.stream) {
+            Ok(id) if id == self.lane(lane).id => Ok(()),
+            Ok(_) | Err(DeviceError { fault: Fault::Invalid(_), .. }) => {
+                self.mark_lost(lane);
+                Err(gone)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a stream is there, as far as the driver says.
+    pub fn is_there(&self, stream: Stream) -> bool {
+        is_default(stream)
+            || !matches!(self.driver.stream_id(stream), Err(DeviceError { fault: Fault::Invalid(_), .. }))
+    }
+
+    /// Sees to it that work given to `stream`, the stream of `taker`, from now on comes after all of these points.
+    pub fn order(&mut self, taker: LaneId, stream: Stream, pending: &Pending) -> Result<()> {
+        for point in pending.points() {
+            if self.is_ordered(taker, point) {
+                continue;
+            }
+            if self.lane(taker).capturing {
+                return Err(DeviceError { call: Call::Wait, fault: Fault::Capturing });
+            }
+            if !self.has_event(point) {
+                if !self.may_record(point.lane) {
+                    return Err(DeviceError { call: Call::Record, fault: Fault::Invalid("a stream not named lately") });
+                }
+                self.record(point.lane)?;
+            }
+            let closed = self.lane(point.lane).closed.iter().find(|(epoch, _)| *epoch >= point.epoch).copied();
+            if let Some((epoch, event)) = closed {
+                self.driver.wait(stream, event)?;
+                self.lane_mut(taker).waited.insert(point.lane, epoch);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks how far the work of a lane is. While a graph is captured it asks nothing: that would end the capture.
+    pub fn poll(&mut self, lane: LaneId) {
+        while self.captures == 0
+            && let Some((epoch, event)) = self.lane(lane).closed.front().copied()
+            && self.driver.query(event) == Ok(Progress::Done)
+        {
+            let state = self.lane_mut(lane);
+            state.closed.pop_front();
+            state.done = state.done.max(epoch);
+            self.spare.push(event);
+        }
+        let state = self.lane(lane);
+        if !state.alive
+            && state.undrained.is_none()
+            && state.closed.is_empty()
+            && !state.used
+            && !self.vacant.contains(&lane)
+        {
+            self.vacant.push(lane);
+        }
+    }
+
+    /// Asks how far all lanes are, with at most so many calls, and records events on the default streams and, in a call
+    /// of the program's, on those that it has named lately. Returns how many calls were made.
+    pub fn refresh(&mut self, budget: u64, with_handles: bool) -> u64 {
+        let start = self.driver.calls();
+        let count = self.lanes.len();
+        let first = if count == 0 { 0 } else { self.next % count };
+        for at in 0..count {
+            let lane = ((first + at) % count) as LaneId;
+            if self.driver.calls() - start >= budget {
+                self.next = lane as usize;
+                break;
+            }
+            let may_record = !self.lane(lane).has_handle || (with_handles && self.may_record(lane));
+            if self.lane(lane).used && may_record {
+                // An event that can't be recorded now is recorded at the next opportunity.
+                let _ = self.record(lane);
+            }
+            self.poll(lane);
+        }
+        self.driver.calls() - start
+    }
+
+    /// Waits on the host until all work behind freed memory is over. Returns whether it is.
+    pub fn synchronize(&mut self) -> bool {
+        if self.captures > 0 {
+            return false;
+        }
+        for lane in 0..self.lanes.len() as LaneId {
+            self.close_without_event(lane);
+        }
+        let waits = |lane: &Lane| lane.undrained.is_some() || !lane.closed.is_empty();
+        if !self.lanes.iter().any(waits) {
+            return true;
+        }
+        let undrained = self.undrained();
+        if self.driver.synchronize_all().is_err() {
+            return false;
+        }
+        self.confirm_drained(&undrained);
+        for lane in 0..self.lanes.len() as LaneId {
+            let state = self.lane_mut(lane);
+            let closed: Vec<_> = state.closed.drain(..).collect();
+            state.done = state.done.max(closed.last().map_or(0, |(epoch, _)| *epoch));
+            self.spare.extend(closed.into_iter().map(|(_, event)| event));
+            self.poll(lane);
+        }
+        true
+    }
+
+    /// Hands a stream over that is about to be destroyed: its last event is recorded now.
+    ///
+    /// Small blocks that were freed on it have no points of their own: this event is behind them, too.
+    pub fn retire(&mut self, lane: LaneId) -> Result<()> {
+        self.record(lane)?;
+        let state = self.lane_mut(lane);
+        state.alive = false;
+        let id = state.id;
+        self.by_id.remove(&id);
+        self.poll(lane);
+        Ok(())
+    }
+
+    /// The stream of a lane, as it was first named.
+    pub fn stream_of(&self, lane: LaneId) -> Stream {
+        self.lane(lane).stream
+    }
+
+    /// Notes that a stream is gone, and that nobody said so before. Its work goes on: what was used on it waits until
+    /// the device is known to have done all its work.
+    pub fn mark_lost(&mut self, lane: LaneId) {
+        if !self.lane(lane).alive {
+            return;
+        }
+        self.lane_mut(lane).used = true;
+        self.close_without_event(lane);
+        let state = self.lane_mut(lane);
+        state.alive = false;
+        let id = state.id;
+        self.by_id.remove(&id);
+        self.newly_lost.push(lane);
+        self.times_lost += 1;
+    }
+
+    /// How often a stream was found to be gone.
+    pub fn times_lost(&self) -> u64 {
+        self.times_lost
+    }
+
+    /// Ends the open epoch without an event.
+    fn close_without_event(&mut self, lane: LaneId) {
+        let state = self.lane_mut(lane);
+        if std::mem::take(&mut state.used) {
+            state.undrained = Some(state.open);
+            state.open += 1;
+        }
+    }
+
+    /// Ends the epochs of streams that the program has not named for a while: it may have destroyed them without a
+    /// word, and nothing is asked of their handles.
+    pub fn close_idle(&mut self, now: u64, delay: u64) {
+        for lane in 0..self.lanes.len() as LaneId {
+            let state = self.lane(lane);
+            if state.used && state.has_handle && !state.capturing && state.named.1.saturating_add(delay) <= now {
+                self.close_without_event(lane);
+            }
+        }
+    }
+
+    /// The lanes that wait for the whole device, and up to which epoch.
+    pub fn undrained(&self) -> Vec<(LaneId, u64)> {
+        let undrained = self.lanes.iter().enumerate().filter_map(|(at, lane)| Some((at as LaneId, lane.undrained?)));
+        undrained.collect()
+    }
+
+    /// Notes that the device has done all that it had to do when these lanes were undrained.
+    pub fn confirm_drained(&mut self, undrained: &[(LaneId, u64)]) {
+        for &(lane, epoch) in undrained {
+            let state = self.lane_mut(lane);
+            state.done = state.done.max(epoch);
+            if state.undrained.is_some_and(|undrained| undrained <= epoch) {
+                state.undrained = None;
+            }
+            let over = state.closed.iter().take_while(|(closed, _)| *closed <= epoch).count();
+            let events: Vec<_> = state.closed.drain(..over).map(|(_, event)| event).collect();
+            self.spare.extend(events);
+            self.poll(lane);
+        }
+    }
+
+    /// Begins another round of background work.
+    pub fn next_round(&mut self) {
+        self.round += 1;
+    }
+
+    /// The streams that were found to be gone since this was last asked.
+    pub fn take_newly_lost(&mut self) -> Vec<LaneId> {
+        std::mem::take(&mut self.newly_lost)
+    }
+
+    /// Whether the stream of a lane is still there.
+    pub fn is_alive(&self, lane: LaneId) -> bool {
+        self.lane(lane).alive
+    }
+
+    /// Notes that a stream's work is captured from now on, or no longer.
+    pub fn set_capturing(&mut self, lane: LaneId, capturing: bool) {
+        let state = self.lane_mut(lane);
+        if state.capturing != capturing {
+            state.capturing = capturing;
+            self.captures = if capturing { self.captures + 1 } else { self.captures - 1 };
+        }
+    }
+
+    /// Whether a lane is captured.
+    pub fn is_capturing(&self, lane: LaneId) -> bool {
+        self.lane(lane).capturing
+    }
+}
+
+impl<D: Device> Lanes<D> {
+    /// Gives all events back.
+    pub fn clear(&mut self) {
+        let closed = self.lanes.iter_mut().flat_map(|lane| lane.closed.drain(..)).map(|(_, event)| event);
+        for event in closed.chain(self.spare.drain(..)) {
+            // The process or the device is ending: there is nobody to tell.
+            let _ = self.driver.destroy_event(event);
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! Which allocations are sampled: a budget of bytes for each thread and class, counted down.
+//!
+//! It is the host's sampling (`poolscope-cpu`, `sampler/budget.rs` and `sampler/governor.rs`), with one difference:
+//! device memory is never touched, so there is no list to cut where the budget ends, and the fast path pays a
+//! subtraction and a branch. Sampled bytes are the points of a Poisson process over the bytes that a thread allocates;
+//! a block of `b` bytes is sampled with probability `p = 1 - exp(-b / period)` and stands for `1 / p` blocks.
+//!
+//! Blocks of a mebibyte and more are nearly all sampled at the usual period. What that may cost is bounded: a thread
+//! has a bucket of samples that fills up at its share of a rate, and while it is empty the thread's period is raised,
+//! by as much as its latest samples came too fast. The period is that of all classes: one by one, each of them would
+//! have to come too fast first. Rate and buckets are those of all threads together, for samples take locks: sixteen
+//! threads that each took all of it would wait for these locks for most of their time, and so never be too fast. What a
+//! sample takes is measured, because a stack of ten frames and one of a hundred, with an interpreter's among them, are
+//! not the same: where it takes twice as long, half as many may come.
+//!
+//! Beside these samples, the first block of each place of the program is recorded for certain,
+//! with a weight of 1 ([`firsts`]).
+//!
+//! What is left to the next point of a Poisson process is distributed like the distance of any two, so a budget that is
+//! scaled with the period is as good as one that was drawn with the new one. Weights follow the period;
+//! nothing is biased.
+
+mod firsts;
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::watch::Recorder;
+use firsts::Firsts;
+pub use firsts::Place;
+
+/// One object, in the unit of weights.
+const OBJECT_ONE: u64 = 1 << 16;
+/// The budget of large blocks, which follows those of the classes of small ones.
+pub const LARGE: usize = 13;
+/// Samples that the buckets of all threads hold together at first, and each at least;
+/// and what a bucket holds after it was empty.
+const BURST: u64 = 64;
+const BURST_MIN: u64 = 16;
+/// Samples a second that a thread may take, however many there are, if all together may take so many.
+const THREAD_MIN: u64 = 256;
+/// Nanoseconds of a sample that may come as often as the rate says; those that take longer come the less often. At
+/// 10,000 a second that is a 400th of the time.
+const CHEAP: u64 = 250;
+/// What a sample is taken to have cost at most: some are interrupted.
+const DEAREST: u64 = 32 * CHEAP;
+/// Doublings of the period, at most: from 512 KiB to 16 TiB.
+const LEVEL_MAX: u8 = 25;
+/// Samples in a row that come too fast, after which the period is raised.
+const PATIENCE: u8 = 4;
+/// Doublings at once, at most: four samples say little of how fast they come.
+const DOUBLINGS: u32 = 4;
+const SECOND: u64 = 1_000_000_000;
+
+/// What the budgets of all threads have in common.
+struct Common {
+    /// Nanoseconds that have passed since some moment.
+    now: fn() -> u64,
+    /// Threads that have budgets, once for each pool that they use.
+    threads: AtomicU64,
+}
+
+static COMMON: Common = Common { now: real_time, threads: AtomicU64::new(0) };
+
+fn real_time() -> u64 {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    BEGAN.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// A thread's budgets for one pool.
+pub struct Budgets {
+    /// Bytes to the next sample; at most 0: the next block is it, or the period has to be asked for.
+    left: [i64; LARGE + 1],
+    /// The recorder's period that these were drawn with, before it was raised; 0: they have to be drawn.
+    period: u64,
+    /// What [`Budgets::in_force`] says while that is 0.
+    without: u64,
+    /// Times that it was doubled.
+    level: u8,
+    random: u64,
+    common: &'static Common,
+    pace: Pace,
+    /// The places that blocks have come from; none where no block is a sample, or every one.
+    firsts: Option<Firsts>,
+}
+
+impl Budgets {
+    /// Budgets of which nobody knows the period yet.
+    pub fn new() -> Budgets {
+        Budgets::of(&COMMON)
+    }
+
+    fn of(common: &'static Common) -> Budgets {
+        thread_local! {
+            static SEED: Cell<u64> = const { Cell::new(0) };
+        }
+        common.threads.fetch_add(1, Ordering::Relaxed);
+        // The address of a thread's word tells threads apart, the clock the rest.
+        let place = SEED.with(|seed| std::ptr::from_ref(seed) as u64);
+        let time =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64);
+        let random = (place ^ time).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        Budgets {
+            left: [0; LARGE + 1],
+            period: 0,
+            without: 0,
+            level: 0,
+            random,
+            common,
+            pace: Pace { latest: (common.now)(), ..Pace::default() },
+            firsts: None,
+        }
+    }
+
+    /// Whether [`Budgets::spend`] would say so of a block.
+    #[inline]
+    pub fn is_due(&self, class: usize, bytes: u64) -> bool {
+        self.left[class] <= bytes as i64
+    }
+
+    /// Whether [`Budgets::decide`] would record a block because it is the first of its place.
+    #[inline]
+    pub fn is_first(&self, place: Place) -> bool {
+        self.firsts.as_ref().is_some_and(|firsts| firsts.is_new(place))
+    }
+
+    /// Whether a block is to be recorded: its weight. Its bytes are spent, unless it is the first of its place.
+    pub fn decide(&mut self, class: usize, bytes: u64, place: Place, recorder: &dyn Recorder) -> Option<u64> {
+        if self.firsts.is_none() && self.period == 0 && recorder.period().is_some_and(|period| period > 1) {
+            self.firsts = Some(Firsts::new());
+        }
+        if self.firsts.as_mut().is_some_and(|firsts| firsts.take(place)) {
+            return Some(OBJECT_ONE);
+        }
+        if self.spend(class, bytes) { self.sample(class, bytes, recorder) } else { None }
+    }
+
+    /// Spends a block's bytes. Returns whether [`Budgets::sample`] must be asked.
+    #[inline]
+    pub fn spend(&mut self, class: usize, bytes: u64) -> bool {
+        let left = &mut self.left[class];
+        *left -= bytes as i64;
+        *left <= 0
+    }
+
+    /// The thread's period may be another one: the next block of each class asks.
+    pub fn look_again(&mut self) {
+        self.left = [0; LARGE + 1];
+        self.period = 0;
+    }
+
+    /// Whether the block of `bytes` bytes whose bytes were just spent is to be recorded: its weight.
+    #[cold]
+    pub fn sample(&mut self, class: usize, bytes: u64, recorder: &dyn Recorder) -> Option<u64> {
+        let Some(period) = recorder.period() else {
+            self.look_again();
+            self.without = 0;
+            self.left = [i64::MAX; LARGE + 1];
+            return None;
+        };
+        if period <= 1 {
+            self.look_again();
+            self.without = 1;
+            return Some(OBJECT_ONE);
+        }
+        if self.period == 0 {
+            // The first block, or the first after a time in which everything or nothing was recorded:
+            // it may be a sample, too.
+            self.period = period;
+            (0..=LARGE).for_each(|class| self.draw(class));
+            if !self.spend(class, bytes) {
+                return None;
+            }
+        }
+        let weight = weight(bytes, self.raised());
+        let level = match recorder.samples_per_second() {
+            0 => 0,
+            rate => {
+                let threads = self.common.threads.load(Ordering::Relaxed).max(1);
+                self.pace.level(self.level, rate, threads, (self.common.now)())
+            }
+        };
+        if period != self.period {
+            (self.period, self.level) = (period, level);
+            (0..=LARGE).for_each(|class| self.draw(class));
+        } else {
+            self.scale(level);
+            self.draw(class);
+        }
+        Some(weight)
+    }
+
+    /// Says how many nanoseconds the latest sample has taken.
+    pub fn charge(&mut self, ns: u64) {
+        self.pace.cost = (7 * self.pace.cost + ns.min(DEAREST)) / 8;
+    }
+
+    /// To be called now and then: a thread whose samples don't come any more does not wait for them at the pace of its
+    /// busiest time.
+    pub fn relax(&mut self) {
+        let level = self.pace.after_silence(self.level, (self.common.now)());
+        self.scale(level);
+    }
+
+    /// The period in force; 0 where there are no samples, 1 where every block is recorded.
+    pub fn in_force(&self) -> u64 {
+        if self.period == 0 { self.without } else { self.raised() }
+    }
+
+    /// The period that the budgets are of.
+    fn raised(&self) -> u64 {
+        self.period.saturating_mul(1 << self.level)
+    }
+
+    fn draw(&mut self, class: usize) {
+        // Uniform in (0, 1): never 0.
+        let uniform = ((random(&mut self.random) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+        self.left[class] = (-uniform.ln() * self.raised() as f64) as i64 + 1;
+    }
+
+    /// Goes to another level.
+    fn scale(&mut self, level: u8) {
+        let (up, down) = (level.saturating_sub(self.level), self.level.saturating_sub(level));
+        self.level = level;
+        self.left.iter_mut().for_each(|left| *left = left.saturating_mul(1 << up) >> down);
+    }
+}
+
+/// How fast a thread's samples come.
+#[derive(Default)]
+struct Pace {
+    /// When the latest one was taken, or the budgets were made.
+    latest: u64,
+    /// Nanoseconds that were the thread's share then.
+    apart: u64,
+    /// Nanoseconds that a sample takes, by the latest ones.
+    cost: u64,
+    /// Nanoseconds that it takes to fill the bucket.
+    missing: u64,
+    /// Whether the bucket was empty once. From then on it is smaller:
+    /// the first samples of a program say the most of it.
+    was_empty: bool,
+    /// Samples in a row that came while it was empty.
+    haste: u8,
+    /// The time before the first of them.
+    hasty_since: u64,
+}
+
+impl Pace {
+    /// The level after a sample that was taken at the time `now`;
+    /// all `threads` threads together may take `rate` a second.
+    ///
+    /// It rises while the bucket is empty, by as much as the last samples came too fast, and falls by one with a sample
+    /// that came late while there is something in the bucket.
+    fn level(&mut self, level: u8, rate: u64, threads: u64, now: u64) -> u8 {
+        let before = std::mem::replace(&mut self.latest, now);
+        let cheap = SECOND / (rate / threads).max(THREAD_MIN.min(rate)).min(SECOND);
+        let apart = cheap * self.cost.max(CHEAP) / CHEAP;
+        let burst = if self.was_empty { BURST_MIN } else { (BURST / threads).max(BURST_MIN) };
+        let empty = burst * apart;
+        self.apart = apart;
+        self.missing = (self.missing + apart).saturating_sub(now - before).min(empty);
+        if self.missing < empty {
+            self.haste = 0;
+            let is_late = now - before >= apart && self.missing < empty / 4 * 3;
+            return level.saturating_sub(u8::from(is_late));
+        }
+        self.was_empty = true;
+        if self.haste == 0 {
+            self.hasty_since = before;
+        }
+        self.haste += 1;
+        if self.haste < PATIENCE {
+            return level;
+        }
+        self.haste = 0;
+        let too_fast = u64::from(PATIENCE) * apart / (now - self.hasty_since).max(1);
+        (level + too_fast.max(2).ilog2().min(DOUBLINGS) as u8).min(LEVEL_MAX)
+    }
+
+    /// The level if there has been no sample until `now`: as many doublings fewer as the silence is longer than the
+    /// share, but for two.
+    fn after_silence(&self, level: u8, now: u64) -> u8 {
+        let shares = (now - self.latest).checked_div(self.apart).unwrap_or(0);
+        level.saturating_sub((shares / 4).checked_ilog2().unwrap_or(0) as u8)
+    }
+}
+
+impl Drop for Budgets {
+    fn drop(&mut self) {
+        self.common.threads.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The next random number (xorshift64*, Vigna 2016) of a generator whose state is not 0.
+fn random(state: &mut u64) -> u64 {
+    let mut x = *state;
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    *state = x;
+    x.wrapping_mul(0x2545_f491_4f6c_dd1d)
+}
+
+fn weight(bytes: u64, period: u64) -> u64 {
+    let p = -f64::exp_m1(-(bytes as f64) / period as f64);
+    (OBJECT_ONE as f64 / p).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::atomic::AtomicU64;
+
+    use super::{BURST, BURST_MIN, Budgets, Common, LARGE, LEVEL_MAX, OBJECT_ONE, PATIENCE, SECOND};
+    use crate::watch::{Picture, Recorder, Sample, Token};
+
+    struct Fixed(Option<u64>, u64);
+
+    impl Recorder for Fixed {
+        fn period(&self) -> Option<u64> {
+            self.0
+        }
+
+        fn samples_per_second(&self) -> u64 {
+            self.1
+        }
+
+        fn allocated(&self, _: &Sample) -> Option<Token> {
+            None
+        }
+
+        fn freed(&self, _: Token, _: u64) {}
+
+        fn publish(&self, _: &Picture) {}
+
+        fn closed(&self) {}
+    }
+
+    const MS: u64 = 1_000_000;
+    /// Nanoseconds that a block takes, beside its sample.
+    const BLOCK: u64 = 100;
+
+    thread_local! {
+        static CLOCK: Cell<u64> = const { Cell::new(0) };
+    }
+
+    fn now() -> u64 {
+        CLOCK.get()
+    }
+
+    fn pass(ns: u64) {
+        CLOCK.set(now() + ns);
+    }
+
+    /// The budgets of so many threads, which know of no others; their time passes by [`pass`].
+    fn threads(count: usize) -> Vec<Budgets> {
+        let common = Box::leak(Box::new(Common { now, threads: AtomicU64::new(0) }));
+        (0..count).map(|_| Budgets::of(common)).collect()
+    }
+
+    fn thread() -> Budgets {
+        threads(1).remove(0)
+    }
+
+    /// Samples of `blocks` blocks, what they stand for, and the standard error of that.
+    fn run(budgets: &mut Budgets, class: usize, bytes: u64, blocks: u64, recorder: &Fixed) -> (u64, f64, f64) {
+        let (mut samples, mut objects, mut variance) = (0, 0.0, 0.0);
+        for _ in 0..blocks {
+            // A block is sampled with the probability p and stands for 1 / p then.
+            let p = -f64::exp_m1(-(bytes as f64) / budgets.raised().max(1) as f64);
+            variance += (1.0 - p) / p;
+            pass(BLOCK);
+            if budgets.spend(class, bytes)
+                && let Some(weight) = budgets.sample(class, bytes, recorder)
+            {
+                samples += 1;
+                objects += weight as f64 / OBJECT_ONE as f64;
+            }
+        }
+        (samples, objects, variance.sqrt())
+    }
+
+    #[test]
+    fn what_samples_stand_for_is_what_was_allocated() {
+        let recorder = Fixed(Some(512 << 10), 0);
+        for (class, bytes) in [(0, 256), (6, 16 << 10), (11, 512 << 10), (LARGE, 40 << 20)] {
+            let blocks = 2_000_000.min((4u64 << 40) / bytes);
+            let (_, objects, error) = run(&mut thread(), class, bytes, blocks, &recorder);
+            assert!((objects - blocks as f64).abs() <= 5.0 * error + 0.01, "{bytes}: {objects} of {blocks} +- {error}");
+        }
+    }
+
+    #[test]
+    fn a_hot_loop_is_held_to_the_rate_and_what_it_stands_for_stays_right() {
+        let recorder = Fixed(Some(512 << 10), 100);
+        let began = now();
+        let (samples, objects, error) = run(&mut thread(), 12, 1 << 20, 4_000_000, &recorder);
+        // The bucket, what it takes to find the period, and what the rate allows in that time.
+        let most = BURST + u64::from(PATIENCE * LEVEL_MAX) + 2 * 100 * (now() - began) / SECOND;
+        assert!((BURST_MIN..most).contains(&samples), "{samples}, at most {most}");
+        assert!((objects - 4e6).abs() <= 5.0 * error, "{objects} of 4 million +- {error}");
+    }
+
+    #[test]
+    fn a_period_that_rises_and_falls_with_other_classes_biases_none() {
+        let recorder = Fixed(Some(64 << 10), 2_000);
+        let mut budgets = thread();
+        let classes = [(2, 1024), (8, 64 << 10), (LARGE, 8 << 20)];
+        let (mut counts, mut seen, mut variances, mut levels) = ([0u64; 3], [0.0; 3], [0.0; 3], [0u64; 26]);
+        for round in 0..400_000u64 {
+            // Bursts of large blocks, and pauses without any.
+            let lengths = [5, 2, u64::from(round % 20_000 < 3_000)];
+            for (at, (class, bytes)) in classes.into_iter().enumerate() {
+                for _ in 0..lengths[at] {
+                    pass(BLOCK);
+                    counts[at] += 1;
+                    let p = -f64::exp_m1(-(bytes as f64) / budgets.raised().max(1) as f64);
+                    variances[at] += (1.0 - p) / p;
+                    if budgets.spend(class, bytes)
+                        && let Some(weight) = budgets.sample(class, bytes, &recorder)
+                    {
+                        seen[at] += weight as f64 / OBJECT_ONE as f64;
+                        levels[usize::from(budgets.level)] += 1;
+                    }
+                }
+            }
+        }
+        assert!(levels.iter().filter(|samples| **samples > 0).count() > 3, "the period changed: {levels:?}");
+        for at in 0..3 {
+            let error = 5.0 * variances[at].sqrt();
+            assert!((seen[at] - counts[at] as f64).abs() <= error, "{at}: {} of {} +- {error}", seen[at], counts[at]);
+        }
+    }
+
+    #[test]
+    fn the_rate_is_that_of_all_threads_together() {
+        let recorder = Fixed(Some(512 << 10), 16_000);
+        let mut threads = threads(16);
+        // Half of what all may take, and eight times its share.
+        for _ in 0..1000 {
+            pass(125_000);
+            threads[0].spend(LARGE, 64 << 20);
+            threads[0].sample(LARGE, 64 << 20, &recorder);
+        }
+        assert!(threads[0].level > 0, "its period was raised");
+    }
+
+    #[test]
+    fn a_thread_that_was_busy_and_is_not_any_more_is_sampled_as_before() {
+        let mut budgets = thread();
+        run(&mut budgets, LARGE, 64 << 20, 1_000_000, &Fixed(Some(512 << 10), 10_000));
+        assert!(budgets.level > 8, "{}", budgets.level);
+        for _ in 0..4 {
+            pass(50 * MS);
+            budgets.relax();
+        }
+        assert_eq!(budgets.level, 0);
+        assert!(budgets.left.iter().all(|left| *left < 100 << 20), "{:?}", budgets.left);
+    }
+
+    #[test]
+    fn samples_that_take_longer_come_the_less_often() {
+        let count = |cost| {
+            let (mut budgets, mut samples) = (thread(), 0);
+            let recorder = Fixed(Some(512 << 10), 20_000);
+            let began = now();
+            while now() < began + 100 * MS {
+                pass(BLOCK);
+                if budgets.spend(LARGE, 64 << 20) && budgets.sample(LARGE, 64 << 20, &recorder).is_some() {
+                    budgets.charge(cost);
+                    pass(cost);
+                    samples += 1;
+                }
+            }
+            samples
+        };
+        let (cheap, dear) = (count(250), count(2500));
+        assert!(cheap > 5 * dear, "{cheap} of 250 ns, {dear} of 2500");
+    }
+
+    #[test]
+    fn a_period_of_one_records_everything_until_it_changes() {
+        let mut budgets = thread();
+        assert_eq!(run(&mut budgets, 3, 2048, 1000, &Fixed(Some(1), 10)), (1000, 1000.0, 0.0));
+        budgets.look_again();
+        let (samples, ..) = run(&mut budgets, 3, 2048, 1000, &Fixed(Some(1 << 40), 10));
+        assert!(samples <= 1, "{samples}");
+        budgets.look_again();
+        assert_eq!(run(&mut budgets, 3, 2048, 1000, &Fixed(None, 10)).0, 0);
+        budgets.look_again();
+        assert_eq!(run(&mut budgets, 3, 2048, 10, &Fixed(Some(1), 10)).0, 10);
+    }
+}

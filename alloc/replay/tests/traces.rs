@@ -1,0 +1,65 @@
+//! Traces recorded from real models, on the simulated device.
+//!
+//! `--nocapture` prints the figures.
+
+use std::sync::Arc;
+
+use poolscope_gpu::{Config, Pool, Simulated};
+use poolscope_replay::{Replay, Trace};
+
+const GIB: u64 = 1 << 30;
+
+fn trace(name: &str) -> Trace {
+    let path = format!("{}/traces/{name}.trace.gz", env!("CARGO_MANIFEST_DIR"));
+    Trace::open(path).unwrap()
+}
+
+/// Passes until the pool is warm. The first fills an empty pool, the next ones start from all memory in one piece, and
+/// from what caches have of small blocks; until the largest requests meet the free granules that they have met before,
+/// stitches are mapped for them.
+const WARM: usize = 4;
+const PASSES: usize = 12;
+
+/// `1 - peak live / peak held` is at most 1% in every pass, with at most one call to the driver for 1,000 operations in
+/// the warm ones.
+fn holds_little_and_calls_seldom(name: &str) {
+    let trace = trace(name);
+    let device = Arc::new(Simulated::new(140 * GIB));
+    let pool = Pool::new(device.clone(), Config::default()).unwrap();
+    let mut replay = Replay::new(&trace, &pool, vec![device.stream()]);
+    let (mut calls, mut operations) = (0, 0);
+    for number in 0..PASSES {
+        let pass = replay.pass().unwrap();
+        let fragmentation = pass.fragmentation(&trace);
+        println!(
+            "{name} pass {number}: {} operations, {} calls, peak live {} MiB, held {} MiB, fragmentation {:.2}%",
+            pass.operations,
+            pass.driver_calls,
+            trace.peak() >> 20,
+            pass.peak_reserved >> 20,
+            fragmentation * 100.0
+        );
+        assert!(fragmentation <= 0.01, "{name}, pass {number}: {fragmentation}");
+        if number >= WARM {
+            calls += pass.driver_calls;
+            operations += pass.operations;
+        }
+    }
+    assert!(calls * 1000 <= operations, "{name}: {calls} calls in {operations} operations");
+    assert_eq!(device.violations(), []);
+}
+
+#[test]
+fn gpt_train_holds_little_and_calls_the_driver_seldom() {
+    holds_little_and_calls_seldom("gpt-train");
+}
+
+#[test]
+fn gnn_holds_little_and_calls_the_driver_seldom() {
+    holds_little_and_calls_seldom("gnn");
+}
+
+#[test]
+fn resnet_mixed_holds_little_and_calls_the_driver_seldom() {
+    holds_little_and_calls_seldom("resnet-mixed");
+}

@@ -1,0 +1,329 @@
+//! Figures of programs that go idle in every way, against what the programs know and what the kernel says.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use poolscope_e2e::{Pool, Program, Running, compiler, sample};
+use serde_json::Value;
+
+fn idle(pool: &Pool) -> PathBuf {
+    compiler::compile_with_headers(pool.files(), "tests/csrc/figures.c", "idle", &["-O1", "-pthread"])
+}
+
+/// The statistics of a process as a reader has them.
+fn stats(pool: &Pool, pid: u32) -> Value {
+    let command = pool.poolscope().args(["stats", &pid.to_string(), "--json"]);
+    serde_json::from_str(&command.run().silent_success().stdout).expect("stats --json is JSON")
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// Blocks in use of the class that serves `size`, or large ones.
+fn blocks(stats: &Value, size: u64) -> u64 {
+    if size > 256 << 10 {
+        return number(&stats["large"]["in_use"]);
+    }
+    let classes = stats["classes"].as_array().expect("classes");
+    let class = classes.iter().find(|class| number(&class["block_bytes"]) >= size && number(&class["in_use"]) > 0);
+    class.map_or(0, |class| number(&class["in_use"]))
+}
+
+/// Blocks ever allocated of the class that serves `size`.
+fn allocations(stats: &Value, size: u64) -> u64 {
+    let classes = stats["classes"].as_array().expect("classes");
+    let class = classes.iter().find(|class| number(&class["block_bytes"]) >= size);
+    class.map_or(0, |class| number(&class["allocs"]))
+}
+
+/// Fails unless the figures say within a moment what `of` must be, and say so still after it. They may be 100 ms old; a
+/// machine that is busy with other tests gets more.
+#[track_caller]
+fn assert_soon(pool: &Pool, pid: u32, what: &str, expected: u64, of: impl Fn(&Value) -> u64) {
+    let begun = Instant::now();
+    sleep(Duration::from_millis(120));
+    while of(&stats(pool, pid)) != expected && begun.elapsed() < Duration::from_secs(5) {
+        sleep(Duration::from_millis(50));
+    }
+    for _ in 0..2 {
+        let stats = stats(pool, pid);
+        assert_eq!(of(&stats), expected, "{what}: {stats:#}");
+        sleep(Duration::from_millis(250));
+    }
+}
+
+/// The program, told what to do, says how many blocks it holds then.
+fn told(running: &mut Running, line: &str) -> u64 {
+    let said = running.stdout().lines().count();
+    running.send(&format!("{line}\n"));
+    running.wait_until("its answer", |running| {
+        let stdout = running.stdout();
+        let answer = stdout.strip_suffix('\n')?.lines().nth(said)?;
+        Some(answer.strip_prefix("held ")?.parse().expect("a number"))
+    })
+}
+
+fn start(pool: &Pool, program: &PathBuf, period: &str, size: u64, count: u64) -> Running {
+    let program = pool.program(program).args([size.to_string(), count.to_string()]).env("POOLSCOPE_PERIOD", period);
+    let mut running = program.start();
+    running.wait_for_line("held");
+    running
+}
+
+#[test]
+fn what_a_program_holds_that_waits_is_known_to_the_block() {
+    let pool = Pool::new();
+    let program = idle(&pool);
+    for period in ["512K", "1"] {
+        for (size, count) in [(400, 3), (400, 100), (912, 1000), (2900, 300), (300_000, 5), (400, 100_000)] {
+            let running = start(&pool, &program, period, size, count);
+            let what = format!("{count} of {size}, period {period}");
+            assert_soon(&pool, running.pid(), &what, count, |stats| blocks(stats, size));
+            if size == 2900 {
+                // No other block of the program has a size near this one.
+                assert_soon(&pool, running.pid(), &what, count, |stats| allocations(stats, size));
+            }
+            running.finish().silent_success();
+        }
+    }
+}
+
+/// Whether it computes, sleeps, goes on later, or has been killed; and whoever of its threads freed the blocks.
+#[test]
+fn what_a_program_has_freed_is_known_however_it_goes_idle() {
+    let pool = Pool::new();
+    let program = idle(&pool);
+    for period in ["512K", "1"] {
+        let count = if period == "1" { 20_000 } else { 200_000 };
+        let held = |stats: &Value| blocks(stats, 400);
+
+        let mut computes = start(&pool, &program, period, 400, count);
+        told(&mut computes, "free 9");
+        let left = told(&mut computes, "spin");
+        assert_eq!(left, count / 10);
+        assert_soon(&pool, computes.pid(), "frees and computes", left, held);
+        let pid = computes.pid();
+        computes.signal(libc::SIGKILL);
+        computes.finish();
+        assert_eq!(held(&stats(&pool, pid)), left, "after its death");
+
+        // What it frees later goes into slabs that have free blocks already: no call takes the slow path by itself.
+        let mut later = start(&pool, &program, period, 400, count);
+        for part in [4, 9] {
+            let left = told(&mut later, &format!("free {part}"));
+            assert_soon(&pool, later.pid(), "frees, waits, and frees more", left, held);
+        }
+        later.finish().silent_success();
+
+        let mut sleeps = start(&pool, &program, period, 400, count);
+        let left = told(&mut sleeps, "thread 9");
+        assert_soon(&pool, sleeps.pid(), "another thread frees and sleeps", left, held);
+        sleeps.signal(libc::SIGKILL);
+        sleeps.finish();
+    }
+}
+
+#[test]
+fn memory_that_was_never_touched_is_none() {
+    let pool = Pool::new();
+    let program = idle(&pool);
+    let mut running = start(&pool, &program, "512K", 400, 1000);
+    let before = stats(&pool, running.pid());
+    let more = |stats: &Value, name: &str| number(&stats["usage"][name]) as i64 - number(&before["usage"][name]) as i64;
+    let near = |bytes: i64, mib: i64| (bytes - (mib << 20)).abs() < 1 << 20;
+    told(&mut running, &format!("large {}", 200 << 20));
+    for touched in [0, 150] {
+        told(&mut running, &format!("touch {}", touched << 20));
+        let is_so = |stats: &Value| {
+            let (in_use, physical) = (more(stats, "in_use"), more(stats, "physical"));
+            near(in_use, 200) && near(physical, touched) && near(more(stats, "untouched"), 200 - touched)
+        };
+        assert_soon(&pool, running.pid(), "a block of 200 MiB", 1, |stats| u64::from(is_so(stats)));
+    }
+    running.finish().silent_success();
+}
+
+/// An idle program is left alone: the pool's thread has ended, and nothing wakes.
+#[test]
+fn a_program_that_waits_has_no_wake_ups() {
+    let pool = Pool::new();
+    let program = idle(&pool);
+    let held = pool.program(&program).args(["400", "100000"]);
+    let mut running = held.env("POOLSCOPE_SCAVENGE_MS", "-1").env("POOLSCOPE_GC_MS", "-1").start();
+    running.wait_for_line("held");
+    let tasks = format!("/proc/{}/task", running.pid());
+    let threads = || std::fs::read_dir(&tasks).expect("its threads").count();
+    running.wait_until("its threads end", |_| (threads() == 1).then_some(()));
+    let switches = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid())).expect("its status");
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).expect("its switches");
+        line.to_owned()
+    };
+    let before = switches();
+    sleep(Duration::from_secs(1));
+    assert_eq!((threads(), switches()), (1, before));
+    running.finish().silent_success();
+}
+
+/// Bytes of these addresses that have memory, where the kernel has joined a mapping of the program's to the arena's
+/// first one.
+fn in_pagemap(pid: u32, from: u64, to: u64) -> u64 {
+    let pagemap = File::open(format!("/proc/{pid}/pagemap")).expect("its pages");
+    let mut entries = vec![0; ((to - from) / 512) as usize];
+    pagemap.read_exact_at(&mut entries, from / 512).expect("entries of its pages");
+    entries.chunks_exact(8).filter(|entry| entry[7] >> 6 != 0).count() as u64 * 4096
+}
+
+/// Bytes of the pool's only arena that have memory, by `/proc/PID/smaps`: the arena ends with what is reserved and was
+/// never used, and is as long as the setting says.
+fn arena_in_smaps(pid: u32, arena: u64) -> u64 {
+    let smaps = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("its mappings");
+    let mut mappings: Vec<(u64, u64, bool, u64)> = Vec::new();
+    for line in smaps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let first = words.next().unwrap_or_default();
+        if let Some((from, to)) = first.split_once('-') {
+            let address = |text| u64::from_str_radix(text, 16).expect("an address");
+            let is_reserved = words.next() == Some("---p") && words.count() == 3;
+            mappings.push((address(from), address(to), is_reserved, 0));
+        } else if let ("Rss:" | "Swap:", Some(kib), Some(mapping)) = (first, words.next(), mappings.last_mut()) {
+            mapping.3 += kib.parse::<u64>().expect("a number") << 10;
+        }
+    }
+    // It begins and ends where a huge page does; what is reserved behind it by somebody else is joined to it.
+    let (_, end, ..) = *mappings.iter().filter(|m| m.2).max_by_key(|m| m.1 - m.0).expect("an arena");
+    let end = end & !((2 << 20) - 1);
+    let within = mappings.iter().filter(|&&(from, to, ..)| to > end - arena && from < end);
+    within.map(|&(from, to, _, bytes)| if from >= end - arena { bytes } else { in_pagemap(pid, end - arena, to) }).sum()
+}
+
+/// In use, caches, free and metadata are what the kernel says of the arena, to 1 %: of six programs at whatever they
+/// do.
+#[test]
+fn figures_add_up_to_what_the_kernel_says() {
+    const ARENA: u64 = 4 << 30;
+    let pool = Pool::new();
+    let on_pool = |program: &str| pool.program(program).env("POOLSCOPE_ARENA", ARENA.to_string());
+    let socket = pool.files().join("redis.sock");
+    let socket = socket.to_str().expect("is text");
+    let python = "import time\nheld=[{'name': str(i), 'list': [i] * 9} for i in range(60000)]\ndel held[::2]\n\
+                  print('ready', flush=True)\ntime.sleep(100)";
+    let sql = "create table t(a, b); with recursive n(i) as (select 1 union all select i + 1 from n where i < 60000) \
+               insert into t select i, hex(randomblob(40)) from n; create index ti on t(b); delete from t where a % 3;\n\
+               select 'ready';\n";
+    let stress = compiler::compile(pool.files(), "stress.cpp", "stress", &["-O2"]);
+    let plugin = compiler::compile_library(pool.files(), "stress_plugin.cpp", "stress_plugin.so", &["-O2"]);
+    let kv_server = sample("kv-server");
+    let redis = ["--port", "0", "--unixsocket", socket, "--save", ""];
+    let programs: [(&str, Program, &str); 6] = [
+        ("kv-server", on_pool(kv_server.to_str().expect("is text")).args(["--seconds", "60", "--clients", "4"]), ""),
+        ("python3", on_pool("/usr/bin/python3").args(["-c", python]), "ready"),
+        ("sqlite3", on_pool("sqlite3").arg(":memory:"), "ready"),
+        ("redis-server", on_pool("redis-server").args(redis), ""),
+        ("stress", on_pool(stress.to_str().expect("is text")).arg(plugin).arg("60"), ""),
+        ("idle", on_pool(idle(&pool).to_str().expect("is text")).args(["400", "200000"]), "held"),
+    ];
+    for (name, program, line) in programs {
+        let mut running = program.start();
+        match name {
+            "sqlite3" => running.send(sql),
+            "redis-server" => {
+                let client = |args: &[&str]| Program::new("redis-cli").args(["-s", socket]).args(args).run();
+                running.wait_until("redis answers", |_| client(&["ping"]).stdout.contains("PONG").then_some(()));
+                client(&["debug", "populate", "50000", "key", "60"]).success();
+            }
+            _ => {}
+        }
+        if !line.is_empty() {
+            running.wait_for_line(line);
+        }
+        if name == "idle" {
+            told(&mut running, "free 9");
+            told(&mut running, "spin");
+        }
+        sleep(Duration::from_millis(1500));
+        // What it does meanwhile would be no error of the figures.
+        running.signal(libc::SIGSTOP);
+        sleep(Duration::from_millis(100));
+        let (stats, kernel) = (stats(&pool, running.pid()), arena_in_smaps(running.pid(), ARENA));
+        let usage = |name: &str| number(&stats["usage"][name]);
+        let caches = usage("thread_caches") + usage("central_cache") + usage("transfer_cache");
+        let figures = usage("in_use") - usage("untouched") + caches + usage("page_heap");
+        let descriptors = number(&stats["system"]["used_bytes"]) / number(&stats["page_bytes"]) * 64;
+        assert!(figures > 1 << 20, "{name}: {stats:#}");
+        let figures = figures + descriptors.min(kernel);
+        let off = figures.abs_diff(kernel) as f64 / kernel as f64;
+        assert!(
+            off < 0.01,
+            "{name}: {figures} in the figures, {kernel} in the kernel's, {:.1} %: {stats:#}",
+            off * 100.0
+        );
+        running.signal(libc::SIGKILL);
+        running.finish();
+    }
+}
+
+/// What a screen's header shows below a title.
+fn card(screen: &str, title: &str) -> String {
+    let lines: Vec<&str> = screen.lines().collect();
+    let at = lines.iter().position(|line| line.contains(title)).unwrap_or_else(|| panic!("no {title}: {screen}"));
+    let column = lines[at].find(title).expect("the title");
+    lines[at + 1][column..].split("  ").next().expect("a value").trim().to_owned()
+}
+
+fn json(pool: &Pool, pid: u32) -> Value {
+    let command = pool.poolscope().args(["top", &pid.to_string(), "--json"]);
+    serde_json::from_str(&command.run().silent_success().stdout).expect("top --json is JSON")
+}
+
+/// The dashboard shows the counter, and not what the samples estimate, at any width.
+#[test]
+fn the_dashboard_shows_what_is_in_use() {
+    let pool = Pool::new();
+    let running = start(&pool, &idle(&pool), "512K", 2900, 10_000);
+    assert_soon(&pool, running.pid(), "10,000 of 2900", 10_000, |stats| blocks(stats, 2900));
+    let in_use = number(&stats(&pool, running.pid())["usage"]["in_use"]);
+    assert!((10_000 * 2900..10_000 * 3300).contains(&in_use), "{in_use}");
+    let shown = format!("{:.1} MiB", in_use as f64 / f64::from(1 << 20));
+    for size in ["60x24", "80x24", "120x36"] {
+        let once = pool.poolscope().args(["top", &running.pid().to_string(), "--once", "--size", size]);
+        let screen = once.run().silent_success().stdout;
+        assert_eq!(card(&screen, "LIVE"), shown, "{size}: {screen}");
+        assert!(!screen.contains("LIVE (EST.)"), "{screen}");
+    }
+    let json = json(&pool, running.pid());
+    let last = json["history"].as_array().and_then(|points| points.last()).expect("a point");
+    assert_eq!(last["live_bytes"].as_f64(), Some(in_use as f64));
+    running.finish().silent_success();
+}
+
+/// Each thread counts its samples while it lives; what others took is nobody's.
+#[test]
+fn living_threads_have_samples() {
+    let pool = Pool::new();
+    let server = pool.program(sample("kv-server")).args(["--seconds", "30", "--clients", "4"]);
+    let mut running = server.env("POOLSCOPE_PERIOD", "64K").start();
+    let sums = |json: &Value| {
+        let threads = json["threads"].as_array().expect("threads");
+        let living = threads.iter().filter(|thread| thread["live"] == true);
+        let living: Vec<u64> = living.map(|thread| number(&thread["samples"])).collect();
+        let all: u64 = threads.iter().map(|thread| number(&thread["samples"])).sum();
+        (living, all, number(&json["tiers"]["samples"]))
+    };
+    running.wait_until("its threads take samples", |running| {
+        pool.segment(running.pid())?;
+        let (living, ..) = sums(&json(&pool, running.pid()));
+        (living.iter().filter(|samples| **samples > 0).count() > 1).then_some(())
+    });
+    // The total is not older than what the threads say, at whatever moment it stops.
+    running.signal(libc::SIGSTOP);
+    sleep(Duration::from_millis(100));
+    let (living, all, total) = sums(&json(&pool, running.pid()));
+    assert!(living.iter().sum::<u64>() > 0 && all <= total, "{living:?}, {all} of {total}");
+    running.signal(libc::SIGKILL);
+    running.finish();
+}
