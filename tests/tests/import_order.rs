@@ -207,3 +207,30 @@ fn wire_has_no_dependency() {
     let table = manifest.split("[dependencies]").nth(1).map(|rest| rest.split("\n[").next().unwrap_or_default());
     assert!(table.is_none_or(|table| table.trim().is_empty()), "{manifest}");
 }
+
+/// What two members depend on has one version, in the workspace's table.
+#[test]
+fn a_dependency_that_two_members_share_stands_in_the_workspaces_table() {
+    let members = arrows().into_keys().map(|member| member.trim_start_matches("poolscope-").to_owned());
+    let manifests = Program::new("git").args(["ls-files", "*Cargo.toml"]).dir(repository()).run().success().stdout;
+    let manifests: Vec<&str> = manifests.lines().filter(|path| *path != "Cargo.toml").collect();
+    assert_eq!(manifests.len(), members.count(), "a manifest for each member");
+    let mut own: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for path in manifests {
+        let manifest = std::fs::read_to_string(repository().join(path)).expect("it is there");
+        let mut names = BTreeSet::new();
+        for table in manifest
+            .split("\n[")
+            .filter(|table| table.split(']').next().is_some_and(|head| head.ends_with("dependencies")))
+        {
+            let lines =
+                table.lines().skip(1).filter(|line| !line.starts_with('#') && !line.contains("workspace = true"));
+            names.extend(lines.filter_map(|line| Some(line.split_once('=')?.0.trim().to_owned())));
+        }
+        names.into_iter().for_each(|name| own.entry(name).or_default().push(path));
+    }
+    assert!(own.len() > 10, "only {own:?} was read");
+    for (name, manifests) in own {
+        assert_eq!(manifests.len(), 1, "{name} stands in {manifests:?}: name its version in the workspace's table");
+    }
+}
