@@ -40,7 +40,7 @@ bench-gpu-sim: ## placement policies on the simulated device: what they hold, ca
 dist-gpu: ## out/gpu-dist: benchmarks, device tests, plug-in and samples for a machine with a GPU and without Cargo and network
 	@scripts/dist-gpu.sh out/gpu-dist
 
-lint: ## formatting, clippy and, if it is installed, cargo-deny
+lint: ## formatting, clippy, and cargo-deny on the dependencies (it says so if that is not installed)
 	@scripts/lint.sh
 
 clean: ## remove what was built

@@ -5,7 +5,7 @@
 //! that the process saw. Wrong names would be worse than none, and `go tool pprof` does not check.
 //!
 //! The work is done by `blazesym`: the symbol table, DWARF, inlined functions, and what debug links lead to. Which
-//! files to ask is found in [`symbol_files`](crate::symbol_files), the kernel's library in [`vdso`](crate::vdso),
+//! files to ask is found in [`crate::symbol_files`], the kernel's library in [`vdso`](crate::vdso),
 //! generated code in [`perf_map`](crate::perf_map). What was found is kept for each module and address, because the
 //! dashboard asks again with every frame.
 //!

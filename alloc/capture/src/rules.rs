@@ -6,8 +6,8 @@
 //! lock. The first place is where the address's lowest bits say: a walk waits for each rule before it knows the next
 //! address, and this is the shortest way there.
 //!
-//! A rule is what framehop does, found out by asking it twice with made-up registers ([`Unwinder::rule`]
-//! (crate::unwinder::Unwinder::rule)). What does not fit into a rule is left to it each time. A rule counts until a
+//! A rule is what framehop does, found out by asking it twice with made-up registers
+//! ([`crate::unwinder::Unwinder::rule`]). What does not fit into a rule is left to it each time. A rule counts until a
 //! module replaces another ([`crate::modules::epoch`]): then all are learned anew. It says whether its module can be
 //! unloaded at all: if not, the address alone tells that the module is still there.
 //!

@@ -1,6 +1,6 @@
 //! The page heap: spans of pages, best fit, split and coalesced.
 //!
-//! A request takes the smallest free span that fits ([`FreeSpans`]), else pages that nobody had yet ([`Frontier`]).
+//! A request takes the smallest free span that fits ([`free_spans`]), else pages that nobody had yet ([`Frontier`]).
 //! Memory that was given back to the kernel stays a free span: it reads as zero and is mapped again when touched. Where
 //! whole huge pages are free, they go back before parts of others do, which the kernel would have to split.
 //!

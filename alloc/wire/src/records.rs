@@ -210,7 +210,7 @@ record! {
         32 first_stack: u32,
         /// Stacks from this index on were taken after it was found gone; `u32::MAX` while it is loaded.
         36 last_stack: u32,
-        /// Which file it is, if it has no build id ([`file_number`](crate::file_number)); 0 if it has one,
+        /// Which file it is, if it has no build id ([`crate::file_number`]); 0 if it has one,
         /// or nobody knows.
         40 file: u64,
         /// The note `NT_GNU_BUILD_ID`, cut to fit.

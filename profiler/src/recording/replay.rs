@@ -135,7 +135,7 @@ pub struct Part {
 
 /// What a whole recording says besides its events.
 ///
-/// Stacks and threads of all parts are numbered one after the other; [`UNKNOWN`](super::call_paths::UNKNOWN)
+/// Stacks and threads of all parts are numbered one after the other; [`UNKNOWN`]
 /// is one for all.
 #[derive(Debug, Default)]
 pub struct Replay {

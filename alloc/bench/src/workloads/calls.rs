@@ -69,7 +69,8 @@ impl Calls for Linked {
     }
 }
 
-/// Functions that do nothing and are called in the same way. [`Empty::INSTRUCTIONS`] is what they take.
+/// Functions that do nothing and are called in the same way. They take [`Empty::PAIR`] instructions, or
+/// [`Empty::ALIGNED_PAIR`].
 #[cfg(target_arch = "x86_64")]
 pub struct Empty;
 

@@ -6,7 +6,7 @@
 //! - A freed block is filled and waits in the [`quarantine`]; when it leaves that, its filling must be as it was.
 //! - Sampled blocks, and large ones, are [`guarded`]: an access beyond them or after their end is a fault of the
 //!   processor, which [`fault`] explains.
-//! - A [`report`] shows the stacks that allocated and freed ([`stacks`]).
+//! - A [`mod@report`] shows the stacks that allocated and freed ([`stacks`]).
 //!
 //! While the mode is on, every thread's fast path is closed ([`crate::detour`]). The blocks' memory comes from the same
 //! tiers as ever; only larger, for the zones.

@@ -2,9 +2,9 @@
 //!
 //! The range is cut into [tiles]. A request takes the smallest free tile that fits: first of those that its stream may
 //! have at once, then of those whose work is over, then of another stream's, behind an event. Only then does the pool
-//! [grow](grow): by memory that is free elsewhere, mapped a second time under new addresses (a [stitch](stitches)), and
-//! by new granules for the rest. What stays [idle](idle) is given back. A device without virtual memory has
-//! [segments](segments) instead of the range.
+//! [grow]: by memory that is free elsewhere, mapped a second time under new addresses (a [stitch](stitches)), and
+//! by new granules for the rest. What stays [idle] is given back. A device without virtual memory has
+//! [segments] instead of the range.
 //!
 //! Free neighbours are merged at once if they wait for the same stream, and otherwise when a request does not fit. What
 //! comes of it waits for all streams of its parts, however it is split again.

@@ -4,7 +4,7 @@
 //! that is open. An event that is recorded closes the epoch and stands for everything freed in it, so that a batch of
 //! frees of any size costs one event, and none if nobody asks. Events are pooled, and recorded only
 //! - when another stream wants memory of an open epoch ([`Lanes::order`]), and
-//! - by the background work ([`Lanes::close`]), which later asks how far they are ([`Lanes::poll`]).
+//! - by the background work ([`Lanes::close_idle`]), which later asks how far they are ([`Lanes::poll`]).
 //!
 //! A destroyed stream's lane lives on until its last event is done; then a later stream may have it. Numbers of epochs
 //! go on through that, so that what was noted of the old stream stays true.
