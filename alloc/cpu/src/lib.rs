@@ -8,11 +8,11 @@
 //!
 //! | tier | file | lock |
 //! |---|---|---|
-//! | thread cache | `thread_cache.rs`, `medium_cache.rs` | none: one thread |
-//! | transfer cache | `transfer_cache.rs` | none: whole lists by one atomic operation |
-//! | central cache | `central_cache.rs` | one for each class |
-//! | page heap | `page_heap.rs`, `frontier.rs`, `arena.rs` | one |
-//! | system | `system.rs`, `os.rs` | the kernel's |
+//! | thread cache | `tiers/thread_cache.rs`, `tiers/medium_cache.rs` | none: one thread |
+//! | transfer cache | `tiers/transfer_cache.rs` | none: whole lists by one atomic operation |
+//! | central cache | `tiers/central_cache.rs` | one for each class |
+//! | page heap | `pages/page_heap.rs`, `pages/frontier.rs`, `layout/arena.rs` | one |
+//! | system | `pages/system.rs`, `kernel/os.rs` | the kernel's |
 //!
 //! Locks nest in the order limbo, registry, tracer, hardened, sampler, census, central cache, page heap.
 //!
@@ -20,73 +20,48 @@
 //! C library, errno kept. Memory of its own comes from `mmap`.
 #![cfg_attr(not(any(test, miri)), no_std)]
 
-mod arena;
-mod block;
-mod bus_error;
-mod capture;
+mod api;
+mod calls;
 mod census;
-mod central_cache;
-mod credentials;
-pub mod data_ptr;
-mod decay;
-mod detour;
-pub mod device;
-mod fork;
-mod free;
-mod frontier;
+mod collector;
+mod entry;
 mod hardened;
 pub mod hooks;
-mod idle;
-mod inbox;
-pub mod kernel_calls;
-mod large;
-mod lean;
-mod mailbox;
-mod malloc;
-mod mappings;
-mod medium_cache;
-mod message;
-mod os;
-mod page_heap;
-mod placement;
-mod raw_thread;
-mod reentrant;
-mod registry;
-mod remap;
-mod reset;
+mod kernel;
+mod layout;
+mod pages;
+mod process;
 mod sampler;
-mod scavenger;
-pub mod scope;
+mod sampling;
 mod segment;
+mod serve;
 pub mod settings;
-mod size_class;
-mod slab;
-mod slot_table;
-mod spin_lock;
-mod stats;
-mod system;
-mod thread_cache;
-mod thread_pointer;
+mod sync;
+mod threads;
+mod tiers;
 mod tracer;
-mod transfer_cache;
-mod word;
 
-pub use bus_error::change_program_action;
-pub use free::{free, free_aligned, free_aligned_sized, free_sized};
-pub use malloc::{malloc, malloc_aligned, malloc_fast, malloc_zeroed, malloc_zeroed_aligned, realloc, usable_size};
-pub use message::{Message, StandardError};
-pub use os::{map as map_pages, set_errno, unmap as unmap_pages};
-pub use reset::{release_unused, reset};
-pub use scavenger::{Paused as PausedScavenger, pause as pause_scavenger};
-pub use size_class::{CLASSES, SizeClass};
-pub use stats::{TierCounter, all as counters, get as counter, read as read_stats, with_stats};
+pub use api::statistics::{read as read_stats, with_stats};
+pub use api::{data_ptr, device, scope};
+pub use calls::free::{free, free_aligned, free_aligned_sized, free_sized};
+pub use calls::malloc::{
+    malloc, malloc_aligned, malloc_fast, malloc_zeroed, malloc_zeroed_aligned, realloc, usable_size,
+};
+pub use kernel::kernel_calls;
+pub use kernel::message::{Message, StandardError};
+pub use kernel::os::{map as map_pages, set_errno, unmap as unmap_pages};
+pub use layout::size_class::{CLASSES, SizeClass};
+pub use process::reset::{release_unused, reset};
+pub use process::scavenger::{Paused as PausedScavenger, pause as pause_scavenger};
+pub use segment::bus_error::change_program_action;
+pub use segment::counters::{TierCounter, all as counters, get as counter};
 
 /// To be called before the process limits its address space to `limit` bytes (`RLIMIT_AS`): gives back what the pool
 /// has reserved and not used, so that the limit leaves room for the program's own mappings.
 pub fn fit_reservation(limit: usize) {
-    if let registry::Entry::Heap(entered) = registry::enter() {
-        capture::fit(entered.heap, limit);
-        page_heap::fit_reservation(entered.slow, limit);
+    if let entry::registry::Entry::Heap(entered) = entry::registry::enter() {
+        entry::capture::fit(entered.heap, limit);
+        pages::page_heap::fit_reservation(entered.slow, limit);
         sampler::fit(entered.slow, limit);
         hardened::fit(entered.slow, limit);
     }
@@ -95,7 +70,7 @@ pub fn fit_reservation(limit: usize) {
 /// To be called by what ends the process without running its exit handlers (`_exit`): removes the segment, or marks it
 /// as ended if it is to be kept. A normal exit does this by itself.
 pub fn finish() {
-    if let registry::Entry::Heap(entered) = registry::enter() {
+    if let entry::registry::Entry::Heap(entered) = entry::registry::enter() {
         tracer::session::finish(entered.slow);
         sampler::finish(entered.slow);
     }

@@ -9,11 +9,11 @@ use core::sync::atomic::Ordering;
 use poolscope_wire::stats::Unbacked;
 use poolscope_wire::{GROUNDS, Ground};
 
-use crate::arena::{self, PAGE, Used};
-use crate::os;
-use crate::registry;
-use crate::slab::{Kind, Seen, Slab, owner};
-use crate::stats::{self, TierCounter};
+use crate::kernel::os;
+use crate::layout::arena::{self, PAGE, Used};
+use crate::layout::slab::{Kind, Seen, Slab, owner};
+use crate::segment::counters::{self, TierCounter};
+use crate::tiers::thread_cache::heap_of;
 
 /// Pages of the kernel's. Where they are larger, nobody is asked.
 const KERNEL_PAGE: usize = 4096;
@@ -86,7 +86,7 @@ impl Found {
         }
         let mut parts = self.parts;
         // Of free pages the page heap knows what it has given back.
-        let released = stats::get(TierCounter::SystemReleased) as usize;
+        let released = counters::get(TierCounter::SystemReleased) as usize;
         let pages = &mut parts[Unbacked::PageHeap as usize];
         pages.claimed = pages.claimed.saturating_sub(released);
         parts.map(|part| (part.claimed as u64).wrapping_sub(part.resident as u64))
@@ -147,7 +147,7 @@ impl Read {
         let Seen { class, carved, in_use, counted, .. } = self.seen;
         if self.tag > owner::LARGE && !class.is_medium() {
             // SAFETY: any other tag is a heap's.
-            let heap = unsafe { registry::heap_of(self.tag) };
+            let heap = unsafe { heap_of(self.tag) };
             heap.notes.add_uncounted(class, (carved - in_use).saturating_sub(counted));
         }
     }

@@ -7,9 +7,10 @@ use core::ffi::{c_int, c_void};
 
 use super::report::{Action, Finding, Report};
 use super::{HARDENED, stacks};
-use crate::spin_lock::SlowPath;
-use crate::thread_cache::{BUSY, DYING, EMPTY};
-use crate::{os, thread_pointer};
+use crate::kernel::os;
+use crate::sync::spin_lock::SlowPath;
+use crate::threads::thread_pointer;
+use crate::tiers::thread_cache::{BUSY, DYING, EMPTY};
 
 /// Installs the handler where the default action is set.
 pub fn install() {

@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::records::Record;
-use crate::os;
+use crate::kernel::os;
 
 /// Bytes of the kernel's page, or a multiple.
 #[cfg(target_arch = "x86_64")]

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::word::Word;
+use crate::sync::word::Word;
 
 const PLACES: usize = 256;
 
@@ -54,7 +54,7 @@ pub fn take() -> impl Iterator<Item = *mut u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::word::model;
+    use crate::sync::word::model;
 
     struct State {
         later: Later<2, model::AtomicUsize>,

@@ -8,7 +8,7 @@
 //!   processor, which [`fault`] explains.
 //! - A [`mod@report`] shows the stacks that allocated and freed ([`stacks`]).
 //!
-//! While the mode is on, every thread's fast path is closed ([`crate::detour`]). The blocks' memory comes from the same
+//! While the mode is on, every thread's fast path is closed ([`crate::threads::detour`]). The blocks' memory comes from the same
 //! tiers as ever; only larger, for the zones.
 //!
 //! A signal handler that interrupts the pool gets blocks that are not checked; what it frees waits in [`later`].
@@ -24,14 +24,20 @@ mod zones;
 
 use poolscope_capture::Caller;
 
-use crate::block::BlockPtr;
-use crate::detour::{self, Reason};
-use crate::registry::{self, Entry};
-use crate::slab::NO_SLOT;
-use crate::spin_lock::{SlowPath, SpinLock};
-use crate::stats::{self, TierCounter};
-use crate::thread_cache::Heap;
-use crate::{capture, free as tiers, malloc, os, reentrant, sampler, scavenger};
+use crate::calls::free as tiers;
+use crate::calls::malloc;
+use crate::entry::capture;
+use crate::entry::registry::{self, Entry};
+use crate::kernel::os;
+use crate::layout::block::BlockPtr;
+use crate::layout::slab::NO_SLOT;
+use crate::process::scavenger;
+use crate::sampler;
+use crate::segment::counters::{self, TierCounter};
+use crate::serve::reentrant;
+use crate::sync::spin_lock::{SlowPath, SpinLock};
+use crate::threads::detour::{self, Reason};
+use crate::tiers::thread_cache::Heap;
 
 use quarantine::{Quarantine, Waiting};
 use records::{Call, Record, Records, State};
@@ -303,7 +309,7 @@ const LEAVE_MAX: usize = 4096;
 /// Whether slabs hold more that is not in use than the quarantine is to have: then its blocks, a few in each of many
 /// slabs, may be why.
 fn is_spread(hardened: &Hardened) -> bool {
-    let slabs = stats::get(TierCounter::SlabBytes) as usize;
+    let slabs = counters::get(TierCounter::SlabBytes) as usize;
     !hardened.quarantine.is_empty() && slabs.saturating_sub(hardened.records.in_slabs()) > quarantine::BYTES
 }
 

@@ -3,8 +3,8 @@
 use core::ptr::null_mut;
 
 use super::records::Record;
-use crate::os;
-use crate::stats::{self, TierCounter};
+use crate::kernel::os;
+use crate::segment::counters::{self, TierCounter};
 
 /// Blocks of the tiers in it at most.
 const BLOCKS: usize = 32 * 1024;
@@ -46,7 +46,7 @@ impl Queue {
         if self.ring.is_null() {
             self.ring = os::map(self.max_count * size_of::<Waiting>()).cast();
             if !self.ring.is_null() {
-                stats::add(TierCounter::MetadataBytes, (self.max_count * size_of::<Waiting>()) as u64);
+                counters::add(TierCounter::MetadataBytes, (self.max_count * size_of::<Waiting>()) as u64);
             }
         }
         if self.ring.is_null() || self.count == self.max_count {

@@ -2,10 +2,10 @@
 
 use core::ptr::null_mut;
 
-use crate::os;
-use crate::size_class::MEDIUM_MAX;
-use crate::slot_table::{PAGE_SLOTS, RECORD, SlotTable};
-use crate::stats::{self, TierCounter};
+use crate::kernel::os;
+use crate::layout::size_class::MEDIUM_MAX;
+use crate::pages::slot_table::{PAGE_SLOTS, RECORD, SlotTable};
+use crate::segment::counters::{self, TierCounter};
 
 /// Whether a block is the program's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +65,7 @@ impl Record {
             size,
             len: 0,
             front: 0,
-            slot: crate::slab::NO_SLOT,
+            slot: crate::layout::slab::NO_SLOT,
             sequence: 0,
             allocated,
             freed: Call { stack: 0, thread: 0 },
@@ -249,7 +249,7 @@ impl Records {
         if buckets.is_null() {
             return false;
         }
-        stats::add(TierCounter::MetadataBytes, ((count - old_count) * size_of::<u32>()) as u64);
+        counters::add(TierCounter::MetadataBytes, ((count - old_count) * size_of::<u32>()) as u64);
         (self.buckets, self.bucket_count) = (buckets, count);
         for at in 0..old_count {
             // SAFETY: the old buckets are still there, and hold numbers of records; the new ones begin at 0.

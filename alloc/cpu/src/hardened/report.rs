@@ -8,8 +8,8 @@ use poolscope_capture::{module, module_count};
 use super::records::{Call, Record, State};
 use super::stacks::{Stack, Stacks};
 use super::zones::Damage;
-use crate::message::Message;
-use crate::os;
+use crate::kernel::message::Message;
+use crate::kernel::os;
 
 /// What was being done when the fault was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,9 +4,10 @@ use core::ptr::null_mut;
 
 use poolscope_capture::Caller;
 
-use crate::stats::{self, TierCounter};
-use crate::thread_cache::Heap;
-use crate::{capture, os};
+use crate::entry::capture;
+use crate::kernel::os;
+use crate::segment::counters::{self, TierCounter};
+use crate::tiers::thread_cache::Heap;
 
 /// Return addresses that are kept of a stack, innermost first.
 pub const DEPTH: usize = 32;
@@ -118,7 +119,7 @@ impl Stacks {
             if chunk.is_null() {
                 return 0;
             }
-            stats::add(TierCounter::MetadataBytes, (CHUNK * size_of::<u64>()) as u64);
+            counters::add(TierCounter::MetadataBytes, (CHUNK * size_of::<u64>()) as u64);
         }
         number = self.used as u32;
         // SAFETY: `words` words follow in the chunk, and nobody has them.
@@ -156,7 +157,7 @@ impl Stacks {
         if self.buckets.is_null() {
             self.buckets = os::map(BUCKETS * size_of::<u32>()).cast();
             if !self.buckets.is_null() {
-                stats::add(TierCounter::MetadataBytes, (BUCKETS * size_of::<u32>()) as u64);
+                counters::add(TierCounter::MetadataBytes, (BUCKETS * size_of::<u32>()) as u64);
             }
         }
         !self.buckets.is_null()

@@ -9,7 +9,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::word::Word;
+use crate::sync::word::Word;
 
 /// A place. Zeroed memory is a free one. Hooks come to it under a lock of the caller's.
 pub struct Place<W: Word = AtomicUsize> {
@@ -78,7 +78,7 @@ impl<W: Word> Place<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::word::model;
+    use crate::sync::word::model;
     use std::vec::Vec;
 
     /// What hooks of the model are called with: their number, and a context that goes with it. The context's memory is

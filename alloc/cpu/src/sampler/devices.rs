@@ -8,13 +8,14 @@ use poolscope_wire::{
     DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceCounter, DeviceRecord, MAP_CELLS, OBJECT_ONE, Region, StackRecord, kind,
 };
 
-use super::counters::publish_tiers;
 use super::stack_table::{bytes, count_free, frames};
-use super::{Due, SAMPLER, UNRECORDED, capture_stack, sequence};
-use crate::device::{Block, HOLDER_FRAMES, Holder, State};
-use crate::os;
-use crate::registry::Entered;
+use super::{Due, SAMPLER, UNRECORDED, capture_stack};
+use crate::api::device::{Block, HOLDER_FRAMES, Holder, State};
+use crate::entry::registry::Entered;
+use crate::kernel::os;
 use crate::segment::Segment;
+use crate::segment::publish::publish_tiers;
+use crate::segment::sequence;
 
 /// Records a block of another pool, with the calling thread's stack. [`UNRECORDED`] if there is no room.
 pub fn record_foreign(entered: &Entered, block: &Block) -> u32 {

@@ -8,10 +8,10 @@ use core::sync::atomic::AtomicU32;
 
 use poolscope_wire::{LiveRecord, Region, kind};
 
-use super::sequence;
+use crate::layout::slab::NO_SLOT;
+use crate::pages::slot_table::{PAGE_SLOTS, SlotTable};
 use crate::segment::Segment;
-use crate::slab::NO_SLOT;
-use crate::slot_table::{PAGE_SLOTS, SlotTable};
+use crate::segment::sequence;
 
 /// Pages that are made to exist again at once: each time takes system calls.
 const RESTORED: u32 = 16;

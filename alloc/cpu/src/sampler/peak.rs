@@ -10,9 +10,9 @@ use core::sync::atomic::AtomicU32;
 
 use poolscope_wire::{DEVICE_PEAKS, DevicePeak, PeakRecord, Region, StackRecord, kind};
 
-use super::sequence;
-use crate::os;
+use crate::kernel::os;
 use crate::segment::Segment;
+use crate::segment::sequence;
 
 /// A new peak is written down if it is higher than the last by one part in so many: the peak that readers see is lower
 /// than the highest one by less than that.

@@ -7,12 +7,12 @@
 use core::cell::Cell;
 
 use super::slot_lists::SlotLists;
-use crate::block::BlockPtr;
-use crate::page_heap;
-use crate::size_class::{CLASSES, SizeClass};
-use crate::slab::{NO_SLOT, Place, Slab, SlabList, owner};
-use crate::spin_lock::SlowPath;
-use crate::stats::{self, ClassCounter, TierCounter};
+use crate::layout::block::BlockPtr;
+use crate::layout::size_class::{CLASSES, SizeClass};
+use crate::layout::slab::{NO_SLOT, Place, Slab, SlabList, owner};
+use crate::pages::page_heap;
+use crate::segment::counters::{self, ClassCounter, TierCounter};
+use crate::sync::spin_lock::SlowPath;
 
 /// The slabs, by class. Guarded by the sampler's lock.
 pub struct SampledSlabs {
@@ -55,7 +55,7 @@ impl SampledSlabs {
         if was_empty {
             self.empty.set(self.empty.get() - slab.bytes());
         }
-        stats::class_sub(class, from, 1);
+        counters::class_sub(class, from, 1);
         if !slab.has_free() {
             list.remove(slab);
             slab.place.set(Place::Full);
@@ -73,10 +73,10 @@ impl SampledSlabs {
         slab.aux.set(list as usize);
         slab.place.set(Place::Partial);
         self.with_free[class.index()].push_back(slab);
-        stats::add(TierCounter::SampledBytes, slab.bytes() as u64);
-        stats::class_add(class, ClassCounter::SlabsTaken, 1);
-        stats::class_add(class, ClassCounter::CentralFree, slab.free_with_memory().into());
-        stats::class_add(class, ClassCounter::Untouched, slab.untouched().into());
+        counters::add(TierCounter::SampledBytes, slab.bytes() as u64);
+        counters::class_add(class, ClassCounter::SlabsTaken, 1);
+        counters::class_add(class, ClassCounter::CentralFree, slab.free_with_memory().into());
+        counters::class_add(class, ClassCounter::Untouched, slab.untouched().into());
         self.empty.set(self.empty.get() + slab.bytes());
         Some(slab)
     }
@@ -85,7 +85,7 @@ impl SampledSlabs {
     pub fn free(&self, slab: &'static Slab, block: BlockPtr) -> usize {
         // SAFETY: the block is this slab's, and the lock makes us its owner.
         unsafe { slab.push(block) };
-        stats::class_add(slab.class.get(), ClassCounter::CentralFree, 1);
+        counters::class_add(slab.class.get(), ClassCounter::CentralFree, 1);
         if slab.place.get() == Place::Full {
             slab.place.set(Place::Partial);
             self.with_free[slab.class.get().index()].push_back(slab);
@@ -108,10 +108,10 @@ impl SampledSlabs {
                 if slab.in_use() == 0 {
                     list.remove(slab);
                     self.lists.give(SizeClass(class as u8), slab.aux.get() as *mut u32);
-                    stats::sub(TierCounter::SampledBytes, slab.bytes() as u64);
-                    stats::class_add(slab.class.get(), ClassCounter::SlabsReturned, 1);
-                    stats::class_sub(slab.class.get(), ClassCounter::CentralFree, slab.free_with_memory().into());
-                    stats::class_sub(slab.class.get(), ClassCounter::Untouched, slab.untouched().into());
+                    counters::sub(TierCounter::SampledBytes, slab.bytes() as u64);
+                    counters::class_add(slab.class.get(), ClassCounter::SlabsReturned, 1);
+                    counters::class_sub(slab.class.get(), ClassCounter::CentralFree, slab.free_with_memory().into());
+                    counters::class_sub(slab.class.get(), ClassCounter::Untouched, slab.untouched().into());
                     slab.end();
                     page_heap::free(slow, slab);
                 }

@@ -6,9 +6,9 @@
 use core::cell::Cell;
 use core::ptr::{null, null_mut};
 
-use crate::os;
-use crate::size_class::{CLASSES, SizeClass};
-use crate::stats::{self, TierCounter};
+use crate::kernel::os;
+use crate::layout::size_class::{CLASSES, SizeClass};
+use crate::segment::counters::{self, TierCounter};
 
 /// Bytes of a chunk. The first one of a class has room for one list at least, and no page more than that takes: most
 /// programs have few samples, and some have a limit of data.
@@ -158,7 +158,7 @@ impl SlotLists {
         if chunk.used.get() == chunk.room(class) {
             chunks.unlink(chunk);
         }
-        stats::add(TierCounter::MetadataBytes, bytes_of(class) as u64);
+        counters::add(TierCounter::MetadataBytes, bytes_of(class) as u64);
         Some(list)
     }
 
@@ -175,14 +175,14 @@ impl SlotLists {
             chunks.unlink(chunk);
             chunk.next.set(chunks.empty.replace(chunk));
         }
-        stats::sub(TierCounter::MetadataBytes, bytes_of(class) as u64);
+        counters::sub(TierCounter::MetadataBytes, bytes_of(class) as u64);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampler::budget::random;
+    use crate::sampling::budget::random;
     use std::vec::Vec;
 
     #[test]

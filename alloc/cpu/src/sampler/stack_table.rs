@@ -2,7 +2,7 @@
 
 use poolscope_wire::{OBJECT_ONE, Region, StackRecord, kind, stack_flags};
 
-use crate::os;
+use crate::kernel::os;
 use crate::segment::Segment;
 
 /// The stack of samples for which the table had no room: it has no frames.

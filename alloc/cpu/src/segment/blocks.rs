@@ -10,7 +10,7 @@
 
 use core::ffi::c_int;
 
-use crate::os;
+use crate::kernel::os;
 
 /// Bytes that a file of this process may have.
 fn size_limit() -> u64 {

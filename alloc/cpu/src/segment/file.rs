@@ -9,8 +9,8 @@ use poolscope_wire::HEADER_LEN;
 
 use super::blocks;
 use super::process_start::Start;
-use crate::message::decimal;
-use crate::os;
+use crate::kernel::message::decimal;
+use crate::kernel::os;
 use crate::settings;
 
 const PATH_MAX: usize = 512;

@@ -7,9 +7,9 @@
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use super::Segment;
-use crate::os;
+use crate::kernel::os;
 use crate::settings;
-use crate::thread_pointer;
+use crate::threads::thread_pointer;
 use crate::tracer;
 
 /// The last two segments: a forked child copies from its parent's.
@@ -126,7 +126,7 @@ fn heal_segment(segment: &Segment, address: usize) -> bool {
 
 fn say(what: &str) {
     if settings::current().verbose() {
-        crate::message::Message::new(what).print();
+        crate::kernel::message::Message::new(what).print();
     }
 }
 

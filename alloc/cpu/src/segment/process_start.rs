@@ -4,7 +4,7 @@ use core::ffi::CStr;
 
 use poolscope_wire::Header;
 
-use crate::os;
+use crate::kernel::os;
 
 /// What tells a process from others that had its id before: from byte [`Start::OFFSET`] of a segment's header.
 #[derive(Clone, Copy, PartialEq, Eq)]

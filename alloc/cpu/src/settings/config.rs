@@ -5,7 +5,7 @@ use core::fmt::{self, Write};
 
 use super::environment::is_started;
 use super::{Change, Config, SETTINGS, Setting, store};
-use crate::message::Message;
+use crate::kernel::message::Message;
 use crate::sampler;
 
 /// Why settings were not changed.

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::range::Printable;
 use super::{SETTINGS, Setting, store};
-use crate::message::Message;
+use crate::kernel::message::Message;
 
 /// Variables that the `poolscope` command and the library for devices read and the pool does not, each with
 /// what it takes and what it is for.

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use poolscope_wire::trace::{check_word, trace_state};
 
-use crate::word::Word;
+use crate::sync::word::Word;
 
 /// The words.
 pub struct Handshake<'a, W: Word = AtomicUsize> {
@@ -92,7 +92,7 @@ impl<W: Word> Handshake<'_, W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::word::model;
+    use crate::sync::word::model;
     use loom::sync::{Mutex, MutexGuard};
     use std::vec;
     use std::vec::Vec;

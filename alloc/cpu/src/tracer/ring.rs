@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use poolscope_wire::trace::check_word;
 
-use crate::word::Word;
+use crate::sync::word::Word;
 
 /// The shared side.
 pub struct Ring<'a, W: Word = AtomicUsize> {
@@ -78,7 +78,7 @@ impl<W: Word> Ring<'_, W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::word::model;
+    use crate::sync::word::model;
     use std::vec::Vec;
 
     struct State {

@@ -3,7 +3,7 @@
 //! The request is a word in the segment's header. It is looked at by every allocation of the slow path, by the
 //! scavenger, and by recording threads once in a batch. A thread that allocates small blocks comes there with each list
 //! that has run out, one that only takes up its own medium blocks with each part of its budget
-//! ([`crate::sampler::budget`]): half a mebibyte. The recorder keeps the segment's file locked (`flock`) as long as it
+//! ([`crate::sampling::budget`]): half a mebibyte. The recorder keeps the segment's file locked (`flock`) as long as it
 //! lives; its heartbeat in the header only says when it is time to look whether the lock is still held.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -16,15 +16,15 @@ use poolscope_wire::trace::{
 
 use super::device_pools::DevicePools;
 use super::handshake::{self, Handshake, Recording};
-use crate::capture;
 use crate::census;
-use crate::detour::{self, Reason};
-use crate::os;
-use crate::sampler;
-use crate::scavenger;
+use crate::entry::capture;
+use crate::kernel::os;
+use crate::process::scavenger;
+use crate::segment::ownership;
 use crate::segment::{self, Segment, Watched};
 use crate::settings;
-use crate::spin_lock::{SlowPath, SpinLock};
+use crate::sync::spin_lock::{SlowPath, SpinLock};
+use crate::threads::detour::{self, Reason};
 
 /// Without a heartbeat for so long, the lock is looked at.
 const PATIENCE_NS: u64 = 1_000_000_000;
@@ -110,7 +110,7 @@ pub fn poll(slow: SlowPath) {
 #[inline(never)]
 fn answer(slow: SlowPath) {
     // The segment of a forked child's parent: its requests are the parent's.
-    let Some(segment) = Segment::current().filter(|_| sampler::own_segment()) else {
+    let Some(segment) = Segment::current().filter(|_| ownership::own_segment()) else {
         // SAFETY: as in `poll`.
         let word = unsafe { &*REQUEST.load(Ordering::Relaxed) }.load(Ordering::Relaxed);
         return SEEN.store(word, Ordering::Relaxed);
@@ -278,7 +278,7 @@ pub fn look(slow: SlowPath, now: u64) {
 /// Ends the recording of `request`, whose recorder was found dead, or whose file is gone.
 #[cold]
 fn abandon(slow: SlowPath, request: usize) {
-    let Some(segment) = Segment::current().filter(|_| sampler::own_segment()) else { return };
+    let Some(segment) = Segment::current().filter(|_| ownership::own_segment()) else { return };
     let mut session = SESSION.lock(slow);
     let mut open = Open { session: &mut session, segment: &segment, slow, comes_for_file: false };
     handshake(&segment).end(request, &mut open, trace_state::ABANDONED);
@@ -378,7 +378,7 @@ pub fn count_without_ring(slow: SlowPath) {
 /// Whether this process is a child, by a raw `clone`, of the one that records; then it does so no more.
 pub fn is_forked_child(slow: SlowPath) -> bool {
     let session = SESSION.lock(slow);
-    let forked = session.request.is_some() && session.pid != os::process_id() && !sampler::own_segment();
+    let forked = session.request.is_some() && session.pid != os::process_id() && !ownership::own_segment();
     drop(session);
     if forked {
         forget(slow);
@@ -420,7 +420,7 @@ pub fn remove_pool(slow: SlowPath, word: *const AtomicU64) {
 
 /// At a normal exit.
 pub fn finish(slow: SlowPath) {
-    let Some(segment) = Segment::current().filter(|_| sampler::own_segment()) else { return };
+    let Some(segment) = Segment::current().filter(|_| ownership::own_segment()) else { return };
     if let Some(mut session) = SESSION.try_lock(slow)
         && session.request.is_some()
         && session.pid == os::process_id()

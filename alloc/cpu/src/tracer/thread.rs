@@ -10,11 +10,11 @@ use poolscope_wire::trace::{
 
 use super::ring::{Cursor, Ring};
 use super::session;
-use crate::capture;
-use crate::os;
+use crate::entry::capture;
+use crate::kernel::os;
 use crate::sampler;
-use crate::spin_lock::SlowPath;
-use crate::thread_cache::Heap;
+use crate::sync::spin_lock::SlowPath;
+use crate::tiers::thread_cache::Heap;
 
 /// Words of the longest event but a stack.
 const EVENT_WORDS: usize = 2;

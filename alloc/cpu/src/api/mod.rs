@@ -1,0 +1,6 @@
+//! What a program asks for beside memory.
+
+pub mod data_ptr;
+pub mod device;
+pub mod scope;
+pub mod statistics;

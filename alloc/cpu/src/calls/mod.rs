@@ -1,0 +1,4 @@
+//! What a program calls: the fast paths, and what becomes of a call that takes the slow one.
+
+pub mod free;
+pub mod malloc;

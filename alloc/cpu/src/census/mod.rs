@@ -1,0 +1,292 @@
+//! The census: figures that are right when a reader looks, however the program goes idle.
+//!
+//! The fast path counts nothing, so that a thread knows what it holds only when it has been in the slow path. There are
+//! two ways to know it anyway, and a process changes between them:
+//!
+//! - **Calls are counted.** The fast path of all threads is closed ([`Reason::Count`]): each call takes the slow path,
+//!   keeps the thread's counters exact, and publishes them ([`counted_call`]). So begins every process.
+//! - **The pool's thread watches.** After [`CALLS_MAX`] counted calls, which is what a thread costs, the fast path is
+//!   opened and the thread started ([`crate::process::scavenger`]). It takes a census each [`INTERVAL_MS`]: it walks the
+//!   descriptors of all pages and the lists of all threads, while these go on, asks the kernel which pages have memory,
+//!   and publishes what it found. When nothing has changed between two, it closes the fast path, takes a last census
+//!   ([`look`]) and may end. So an idle program has no wake-ups, and none of its calls goes unseen: each thread counts
+//!   itself anew at its next one.
+//!
+//! A census reads what others write. It writes nothing of theirs but the segment, follows a list only along addresses
+//! where a block of that slab begins, and no further than the slab has blocks. What it reads of a thread that runs is
+//! off by what that thread does meanwhile; of one that does not run it is exact.
+//!
+//! Where no thread can be had, threads publish their counters at refills.
+
+mod walk;
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use poolscope_wire::ClassCounters;
+
+use crate::entry::registry;
+use crate::kernel::os;
+use crate::kernel::raw_thread;
+use crate::layout::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
+use crate::process::scavenger::{self, Watcher};
+use crate::segment::counters::{self, TierCounter};
+use crate::segment::ownership;
+use crate::segment::publish;
+use crate::sync::spin_lock::{SlowPath, SpinLock};
+use crate::threads::detour::{self, Reason};
+use crate::tiers::thread_cache::Heap;
+
+use walk::{Pieces, walk};
+
+/// Calls that are counted before the pool's thread is started: they cost about as much as its start.
+const CALLS_MAX: u32 = 512;
+/// Bytes of pages of the largest pool of which a call takes a census by itself.
+const OWN_MAX: u64 = 16 << 20;
+/// Milliseconds between two censuses. A reader is to find figures of the last 100.
+pub const INTERVAL_MS: u64 = 80;
+/// Between two censuses, the thread rests this many times as long as one took.
+const REST: u64 = 100;
+
+/// The pool's thread publishes the counters of all threads.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+/// Calls counted since the fast path was closed.
+static CALLS: AtomicU32 = AtomicU32::new(0);
+/// Times that the fast path was closed for counting. A heap with another number has counted nothing since.
+static EPOCH: AtomicU32 = AtomicU32::new(1);
+/// Counters of the process when the last census was taken.
+static USED: AtomicU64 = AtomicU64::new(0);
+static CALLS_SEEN: AtomicU64 = AtomicU64::new(0);
+/// A forked child has to find out what the heaps of its parent's threads hold.
+static INHERITED: AtomicBool = AtomicBool::new(false);
+
+/// What the census knows of a heap. Zeroed memory is nothing.
+pub struct Notes {
+    /// The number of [`EPOCH`] when the heap's thread counted everything. The thread's; the rest is the census's.
+    epoch: Cell<u32>,
+    /// What its thread had counted as freed of each class before the pages were walked, and the blocks that it has
+    /// freed and not counted: in this order, so that none is counted twice.
+    frees: [Cell<u64>; CLASSES],
+    uncounted: [Cell<u32>; CLASSES],
+    /// Blocks that wait in the outbox.
+    unsent: [Cell<u32>; CLASSES],
+    /// Where each list began, and how many blocks it had, when the thread had been in the slow path `visits` times.
+    lists: [Cell<(usize, u32)>; SMALL_CLASSES],
+    visits: Cell<u64>,
+}
+
+impl Notes {
+    /// Before the pages are walked.
+    fn begin(&self, heap: &Heap) {
+        for class in SizeClass::all() {
+            self.frees[class.index()].set(heap.counters(class).frees);
+            self.uncounted[class.index()].set(0);
+            self.unsent[class.index()].set(0);
+        }
+    }
+
+    /// Adds blocks of a class that the heap's thread has freed and not counted.
+    fn add_uncounted(&self, class: SizeClass, blocks: u32) {
+        let uncounted = &self.uncounted[class.index()];
+        uncounted.set(uncounted.get() + blocks);
+    }
+}
+
+static CENSUS: SpinLock<Census> = SpinLock::new(Census { pieces: Pieces::new(), changes: 0 });
+
+struct Census {
+    pieces: Pieces,
+    /// A sum over all that changes when threads allocate or free.
+    changes: u64,
+}
+
+/// Whether each call is counted.
+#[inline]
+pub fn is_counting() -> bool {
+    detour::is_on_for(Reason::Count)
+}
+
+/// Whether threads publish what they count.
+#[inline]
+pub fn threads_publish() -> bool {
+    is_counting() || !WATCHED.load(Ordering::Relaxed)
+}
+
+/// Whether the pool's thread is to take censuses.
+pub fn is_watching() -> bool {
+    WATCHED.load(Ordering::SeqCst) && !is_counting()
+}
+
+/// To be called at the end of a thread's slow path, while calls are counted. No lock of the tiers but the limbo's is
+/// held.
+#[cold]
+pub fn counted_call(slow: SlowPath, heap: &'static Heap) {
+    let epoch = EPOCH.load(Ordering::Acquire);
+    if heap.notes.epoch.get() != epoch {
+        heap.empty_outbox(slow);
+        heap.count_all();
+        // Before it is published: a census that runs meanwhile keeps its hands off.
+        heap.notes.epoch.set(epoch);
+        publish::publish_classes(heap);
+    }
+    publish::publish_tiers();
+    let mut is_watched = CALLS.fetch_add(1, Ordering::Relaxed) >= CALLS_MAX;
+    let is_child =
+        INHERITED.load(Ordering::Relaxed) && ownership::own_segment() && INHERITED.swap(false, Ordering::Relaxed);
+    if is_child || has_grown() {
+        is_watched |= counters::get(TierCounter::SystemUsed) > OWN_MAX;
+        if !is_watched {
+            take(slow);
+        }
+    }
+    if is_watched {
+        watch(slow);
+    }
+}
+
+/// Calls that change what has memory: those to the system, and those for large blocks.
+fn calls() -> u64 {
+    [TierCounter::SystemCalls, TierCounter::LargeAllocs, TierCounter::LargeFrees].map(counters::get).iter().sum()
+}
+
+/// Whether the pool has got so much memory since the last census that the next one will find others with and without.
+fn has_grown() -> bool {
+    let used = counters::get(TierCounter::SystemUsed);
+    used / 2 >= USED.load(Ordering::Relaxed) || calls() != CALLS_SEEN.load(Ordering::Relaxed)
+}
+
+/// Has the pool's thread watch, and opens the fast path.
+pub fn watch(slow: SlowPath) {
+    CALLS.store(0, Ordering::Relaxed);
+    // In this order: a watcher that is about to end looks whether calls are counted after it has said so.
+    WATCHED.store(true, Ordering::SeqCst);
+    detour::turn_off(Reason::Count);
+    match scavenger::watch(slow) {
+        Watcher::Runs => {}
+        Watcher::NotNow => count_calls(slow),
+        Watcher::Never => WATCHED.store(false, Ordering::SeqCst),
+    }
+}
+
+/// Closes the fast path: from now on each call is counted.
+fn count_calls(slow: SlowPath) {
+    CALLS.store(0, Ordering::Relaxed);
+    EPOCH.fetch_add(1, Ordering::AcqRel);
+    detour::turn_on(slow, Reason::Count);
+}
+
+/// What the watcher does: one census. Returns the milliseconds until the next one; `None` if calls are counted from now
+/// on.
+pub fn look(slow: SlowPath) -> Option<u64> {
+    let begun = os::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    let changed = take(slow);
+    // A traced call is served from the thread's lists, and does not count itself.
+    if !changed && !detour::is_on_for(Reason::Trace) {
+        stop_watching(slow);
+        return None;
+    }
+    let took_ms = os::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(begun) / 1_000_000;
+    Some((took_ms * REST).max(INTERVAL_MS))
+}
+
+/// Before the watcher ends: calls are counted, and what was not counted before is published.
+pub fn stop_watching(slow: SlowPath) {
+    if is_counting() {
+        return;
+    }
+    count_calls(slow);
+    take(slow);
+}
+
+/// In a forked child, which has no other thread: calls are counted.
+pub fn begin_child() {
+    EPOCH.fetch_add(1, Ordering::Relaxed);
+    CALLS.store(0, Ordering::Relaxed);
+    WATCHED.store(false, Ordering::Relaxed);
+    INHERITED.store(true, Ordering::Relaxed);
+    detour::turn_on_alone(Reason::Count);
+}
+
+/// In a forked child that makes a segment. If nobody saw the fork, nobody watches, and nobody can be told to.
+pub fn note_child() {
+    if raw_thread::is_of_another_process() {
+        WATCHED.store(false, Ordering::Relaxed);
+    }
+}
+
+/// A heap that another thread takes over counts anew.
+pub fn forget(heap: &Heap) {
+    heap.notes.epoch.set(0);
+}
+
+/// Takes a census and publishes it. Whether anything has changed since the last one.
+pub fn take(slow: SlowPath) -> bool {
+    let mut census = CENSUS.lock(slow);
+    USED.store(counters::get(TierCounter::SystemUsed), Ordering::Relaxed);
+    CALLS_SEEN.store(calls(), Ordering::Relaxed);
+    registry::for_each_heap(|heap| heap.notes.begin(heap));
+    let found = walk(&mut census.pieces);
+    let mut changes = 0;
+    let mut add = |part: u64| changes = part.wrapping_add(u64::wrapping_mul(changes, 31));
+    publish::publish_census(&found.unbacked(), found.grounds(), || {
+        registry::for_each_heap(|heap| add(publish_heap(heap)));
+        [TierCounter::PageHeapAllocs, TierCounter::PageHeapFrees, TierCounter::Samples]
+            .into_iter()
+            .map(counters::get)
+            .for_each(&mut add);
+    });
+    core::mem::replace(&mut census.changes, changes) != changes
+}
+
+/// Publishes what a heap's thread has and has done; a sum over it.
+fn publish_heap(heap: &'static Heap) -> u64 {
+    let notes = &heap.notes;
+    let visits = heap.visits();
+    let same_visits = notes.visits.replace(visits) == visits;
+    heap.outbox.for_each_open(|class, blocks| {
+        let unsent = &notes.unsent[class.index()];
+        unsent.set(unsent.get() + blocks);
+    });
+    let mut sum = visits;
+    let mut add = |part: u64| sum = part.wrapping_add(u64::wrapping_mul(sum, 31));
+    for class in SizeClass::all() {
+        let mut counters = heap.counters(class);
+        if counters.is_unused() {
+            continue;
+        }
+        if !class.is_medium() {
+            let known = &notes.lists[class.index()];
+            let list = heap.list(class);
+            if !same_visits || known.get().0 != list {
+                known.set(heap.count_list(class));
+            }
+            counters.cached = known.get().1.into();
+            counters.frees = notes.frees[class.index()].get() + u64::from(notes.uncounted[class.index()].get());
+        }
+        counters.sent += u64::from(notes.unsent[class.index()].get());
+        [counters.allocs, counters.frees, counters.cached, counters.sent, counters.returned]
+            .into_iter()
+            .for_each(&mut add);
+        publish_class(heap, class, counters);
+    }
+    publish::publish_heap(heap);
+    sum
+}
+
+fn publish_class(heap: &'static Heap, class: SizeClass, counters: ClassCounters) {
+    // Its thread has counted everything, and does so with each call.
+    let counts_itself = is_counting() && heap.notes.epoch.get() == EPOCH.load(Ordering::Acquire);
+    if !counts_itself {
+        publish::publish_found(heap, class, counters);
+    }
+}
+
+/// For `fork`: waits for the end of a census. False if `is_over` says so before.
+pub fn lock_for_fork(is_over: impl Fn() -> bool) -> bool {
+    CENSUS.lock_for_fork(is_over)
+}
+
+/// For `fork`: lets go, in parent and child.
+pub fn unlock_after_fork() {
+    CENSUS.unlock_after_fork();
+}

@@ -1,0 +1,127 @@
+//! The calling thread's stack, captured in the slow path: for samples, for the hardened mode and for recordings.
+//!
+//! A capture of frames that were all seen before allocates nothing. Any other one may: for a module that it meets for
+//! the first time, say. Then the thread's own heap is put in place, so that this is served as any allocation is; but it
+//! is not sampled, not checked and not told, however short the period. No lock is held meanwhile.
+
+use poolscope_capture::{Caller, Captured, MAX_DEPTH, ThreadState, capture, capture_anew, capture_known};
+use poolscope_wire::stack_flags;
+
+use crate::settings;
+use crate::threads::detour;
+use crate::threads::thread_pointer;
+use crate::tiers::thread_cache::Heap;
+
+/// What a thread's captures need. Zeroed memory is that of a thread without one yet.
+pub struct Capture {
+    state: ThreadState,
+    /// The latest one. It has no place on a stack that may be a coroutine's.
+    frames: [u64; MAX_DEPTH],
+}
+
+/// A stack that was just captured, as long as its thread captures no other.
+pub struct Stack {
+    heap: &'static Heap,
+    captured: Captured,
+}
+
+impl Stack {
+    /// Return addresses, innermost first.
+    pub fn frames(&self) -> &[u64] {
+        // SAFETY: the frames are this thread's, which captures nothing else meanwhile, see `of`.
+        let frames = unsafe { &(*self.heap.capture.get()).frames };
+        frames.get(..self.captured.depth).unwrap_or(frames)
+    }
+
+    /// Bits of [`stack_flags`].
+    pub fn flags(&self) -> u16 {
+        flags(&self.captured)
+    }
+}
+
+/// Bits of [`stack_flags`].
+pub fn flags(captured: &Captured) -> u16 {
+    let truncated = if captured.truncated { stack_flags::TRUNCATED } else { 0 };
+    let incomplete = if captured.incomplete { stack_flags::INCOMPLETE } else { 0 };
+    truncated | incomplete
+}
+
+/// The stack of `caller`, for the thread that has `heap`, which is in the slow path and captures nothing else until it
+/// has done with this one.
+#[inline]
+pub fn of(heap: &'static Heap, caller: &Caller) -> Stack {
+    // SAFETY: what captures need belongs to this thread, and nested ones are ruled out by `in_sampler`.
+    let Capture { state, frames } = unsafe { &mut *heap.capture.get() };
+    let captured = match capture_known(state, caller, frames) {
+        Some(captured) => captured,
+        None => with_open_path(heap, || capture(state, caller, frames)),
+    };
+    Stack { heap, captured }
+}
+
+/// The same with everything asked, written to `frames`: what was learned then serves
+/// [`poolscope_capture::capture_quickly`].
+#[cold]
+#[inline(never)]
+pub fn anew(heap: &'static Heap, caller: &Caller, frames: &mut [u64; MAX_DEPTH]) -> Captured {
+    // SAFETY: as in `of`.
+    let state = unsafe { &mut (*heap.capture.get()).state };
+    with_open_path(heap, || capture_anew(state, caller, frames))
+}
+
+/// Gives back what captures have learned, where half a mebibyte is much of a limit, and nobody else captures.
+pub fn fit(heap: &Heap, limit: usize) {
+    const WORTH_IT: usize = 64 << 20;
+    if limit < WORTH_IT && is_single_threaded() && !heap.in_sampler.get() && !heap.pinned.get() {
+        // SAFETY: the C library knows of no other thread, and the pool's own captures nothing; this one is not in the
+        // middle of a capture.
+        unsafe { poolscope_capture::forget_rules() };
+    }
+}
+
+/// Whether the C library knows that the process has one thread.
+fn is_single_threaded() -> bool {
+    #[cfg(target_env = "gnu")]
+    {
+        unsafe extern "C" {
+            static __libc_single_threaded: core::ffi::c_char;
+        }
+        // SAFETY: a byte that only changes when threads start (glibc 2.32).
+        unsafe { __libc_single_threaded != 0 }
+    }
+    #[cfg(not(target_env = "gnu"))]
+    false
+}
+
+/// What a thread's captures have found of its stack so far.
+pub fn state(heap: &'static Heap) -> &'static ThreadState {
+    // SAFETY: as in `of`.
+    unsafe { &(*heap.capture.get()).state }
+}
+
+/// Calls `f` with the thread's heap in place: what `f` allocates is served.
+#[cold]
+#[inline(never)]
+fn with_open_path<R>(heap: &'static Heap, f: impl FnOnce() -> R) -> R {
+    let before = thread_pointer::get();
+    heap.pinned.set(true);
+    detour::leave(heap);
+    heap.in_sampler.set(true);
+    let result = f();
+    heap.in_sampler.set(false);
+    thread_pointer::set(before);
+    heap.pinned.set(false);
+    result
+}
+
+/// Calls `f` on a stack of the pool's own, for what takes more of a stack than a small one has. A plain pool, which
+/// can't hold signals back, stays where it is.
+pub fn aside<R>(f: impl FnOnce() -> R) -> R {
+    if settings::current().plain() { f() } else { poolscope_capture::aside(f) }
+}
+
+/// Forgets what is known of the thread's stack, at its end.
+pub fn release(heap: &'static Heap) {
+    // SAFETY: as in `of`; no capture runs.
+    poolscope_capture::release(unsafe { &mut (*heap.capture.get()).state });
+}

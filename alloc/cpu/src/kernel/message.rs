@@ -1,0 +1,140 @@
+//! Messages without allocation, and the end of a process whose memory is already corrupt.
+
+/// A line under construction on the stack; what doesn't fit is cut.
+pub struct Message {
+    bytes: [u8; 512],
+    len: usize,
+}
+
+impl Message {
+    /// Starts a line.
+    pub fn new(text: &str) -> Self {
+        Message { bytes: [0; 512], len: 0 }.text("poolscope: ").text(text)
+    }
+
+    /// Adds text.
+    pub fn text(self, text: &str) -> Self {
+        self.bytes(text.as_bytes())
+    }
+
+    /// Adds bytes as they are.
+    pub fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.push(bytes);
+        self
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if let Some(place) = self.bytes.get_mut(self.len) {
+                *place = byte;
+                self.len += 1;
+            }
+        }
+    }
+
+    /// Adds a decimal number.
+    pub fn number(self, value: u64) -> Self {
+        let (digits, first) = decimal(value);
+        self.bytes(&digits[first..])
+    }
+
+    /// Adds an address.
+    pub fn address(self, value: usize) -> Self {
+        let mut digits = [0u8; 16];
+        for (i, digit) in digits.iter_mut().enumerate() {
+            *digit = b"0123456789abcdef"[(value >> (60 - 4 * i)) & 15];
+        }
+        let start = digits.iter().position(|&d| d != b'0').unwrap_or(15);
+        self.text("0x").bytes(&digits[start..])
+    }
+
+    /// Writes the line to standard error, with errno kept.
+    pub fn print(mut self) {
+        let at = self.len.min(self.bytes.len() - 1);
+        self.bytes[at] = b'\n';
+        // A failed write is nothing to act on here.
+        crate::kernel::os::keep_errno(|| crate::kernel::os::write(2, self.bytes.get(..=at).unwrap_or_default()));
+    }
+
+    /// Writes the line and aborts: memory is corrupt, going on would spread it.
+    pub fn abort(self) -> ! {
+        self.print();
+        // SAFETY: abort takes nothing and does not return.
+        unsafe { libc::abort() }
+    }
+}
+
+/// What doesn't fit is cut, which is no error.
+impl core::fmt::Write for Message {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// Standard error for long texts: written in pieces, without allocation, with errno kept.
+pub struct StandardError {
+    bytes: [u8; 1024],
+    len: usize,
+}
+
+impl StandardError {
+    /// Nothing written yet.
+    pub const fn new() -> Self {
+        StandardError { bytes: [0; 1024], len: 0 }
+    }
+
+    fn flush(&mut self) {
+        let mut rest = &self.bytes[..self.len];
+        crate::kernel::os::keep_errno(|| {
+            while !rest.is_empty() {
+                // A failed write is nothing to act on here.
+                let written = crate::kernel::os::write(2, rest);
+                if written <= 0 {
+                    break;
+                }
+                rest = rest.get(written as usize..).unwrap_or_default();
+            }
+        });
+        self.len = 0;
+    }
+}
+
+impl Default for StandardError {
+    fn default() -> Self {
+        StandardError::new()
+    }
+}
+
+impl core::fmt::Write for StandardError {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        for &byte in text.as_bytes() {
+            if self.len == self.bytes.len() {
+                self.flush();
+            }
+            self.bytes[self.len] = byte;
+            self.len += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for StandardError {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// A number's decimal digits: they are the buffer's from the second value on.
+pub fn decimal(mut value: u64) -> ([u8; 20], usize) {
+    let mut digits = [0u8; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            return (digits, first);
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! How memory looks: pages and their descriptors, slabs, size classes, blocks, and the mailboxes that blocks wait in.
+
+pub mod arena;
+pub mod block;
+pub mod inbox;
+pub mod lean;
+pub mod mailbox;
+pub mod misuse;
+pub mod size_class;
+pub mod slab;

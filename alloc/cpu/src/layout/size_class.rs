@@ -1,0 +1,198 @@
+//! Size classes: which block serves a request.
+//!
+//! Multiples of 16 bytes up to 1024, so that the fast path finds a class by one shift; above, eight classes for
+//! each doubling up to 256 KiB, so that at most 12.5% of a block is wasted. Blocks of a class lie at multiples of
+//! its size from the start of a slab, which begins on a page of the arena: a block whose size is a multiple of an
+//! alignment has that alignment.
+
+use crate::layout::arena::PAGE;
+
+/// The largest request that the fast path serves.
+pub const SMALL_MAX: usize = 1024;
+/// The largest request that comes from a slab; larger ones have a span of their own.
+pub const MEDIUM_MAX: usize = 256 * 1024;
+/// Classes of at most [`SMALL_MAX`] bytes: the first ones.
+pub const SMALL_CLASSES: usize = SMALL_MAX / 16 + 1;
+/// The most blocks that a slab has.
+pub const CAPACITY_MAX: usize = PAGE / 16;
+/// Number of size classes.
+pub const CLASSES: usize = SMALL_CLASSES + 8 * 8;
+
+/// Index of a size class.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct SizeClass(pub u8);
+
+/// A class's row in the table.
+#[derive(Clone, Copy)]
+pub struct ClassInfo {
+    /// Bytes of each block.
+    pub block: u32,
+    /// Pages of each slab.
+    pub slab_pages: u32,
+    /// Blocks in each slab.
+    pub capacity: u32,
+}
+
+/// The table of classes.
+pub static TABLE: [ClassInfo; CLASSES] = build_table();
+
+const fn block_of(class: usize) -> usize {
+    if class == 0 {
+        16
+    } else if class < SMALL_CLASSES {
+        class * 16
+    } else {
+        let above = class - SMALL_CLASSES;
+        let base = SMALL_MAX << (above / 8);
+        base + base / 8 * (above % 8 + 1)
+    }
+}
+
+/// Pages for a slab: at least 32 blocks up to 32 KiB, at least 8 above, and at most 1/16 left over at its end.
+const fn slab_pages(block: usize) -> usize {
+    let blocks = if block <= 32 * 1024 { 32 } else { 8 };
+    let mut pages = (block * blocks).div_ceil(PAGE);
+    while (pages * PAGE) % block > pages * PAGE / 16 {
+        pages += 1;
+    }
+    pages
+}
+
+const fn build_table() -> [ClassInfo; CLASSES] {
+    let mut table = [ClassInfo { block: 0, slab_pages: 0, capacity: 0 }; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        let block = block_of(class);
+        let pages = slab_pages(block);
+        table[class] =
+            ClassInfo { block: block as u32, slab_pages: pages as u32, capacity: (pages * PAGE / block) as u32 };
+        class += 1;
+    }
+    table
+}
+
+impl SizeClass {
+    /// The class of a request of at most [`SMALL_MAX`] bytes.
+    #[inline(always)]
+    pub fn of_small(size: usize) -> Self {
+        SizeClass(((size + 15) >> 4) as u8)
+    }
+
+    /// The class of a request of at most [`MEDIUM_MAX`] bytes.
+    #[inline(always)]
+    pub fn of(size: usize) -> Self {
+        if size <= SMALL_MAX { Self::of_small(size) } else { Self::of_medium(size) }
+    }
+
+    /// The class of a request of more than [`SMALL_MAX`] and at most [`MEDIUM_MAX`] bytes.
+    #[inline(always)]
+    pub fn of_medium(size: usize) -> Self {
+        let last = size - 1;
+        let log = last.ilog2() as usize;
+        // The leading bit and the three behind it: 8 to 15.
+        let eighths = last >> (log - 3);
+        SizeClass((log * 8 + eighths + SMALL_CLASSES - 88) as u8)
+    }
+
+    /// The smallest class that holds `size` bytes at a multiple of `align`, a power of two;
+    /// `None` if that needs a span.
+    #[inline]
+    pub fn of_aligned(size: usize, align: usize) -> Option<Self> {
+        if size > MEDIUM_MAX || align > PAGE {
+            return None;
+        }
+        let rounded = (size.max(1) + (align - 1)) & !(align - 1);
+        if rounded <= SMALL_MAX {
+            // Its class is of exactly that size, or of 16.
+            return Some(Self::of_small(rounded));
+        }
+        if rounded > MEDIUM_MAX {
+            return None;
+        }
+        let mut class = Self::of_medium(rounded);
+        while class.block() & (align - 1) != 0 {
+            if class.index() + 1 == CLASSES {
+                return None;
+            }
+            class.0 += 1;
+        }
+        Some(class)
+    }
+
+    /// All classes, the smallest first.
+    pub fn all() -> impl Iterator<Item = SizeClass> {
+        (0..CLASSES).map(|index| SizeClass(index as u8))
+    }
+
+    /// Whether freed blocks of this class go to the heap's stack, not to their slab's list.
+    #[inline(always)]
+    pub fn is_medium(self) -> bool {
+        self.index() >= SMALL_CLASSES
+    }
+
+    /// Index into tables of [`CLASSES`] rows.
+    #[inline(always)]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The row of the table.
+    #[inline(always)]
+    pub fn info(self) -> &'static ClassInfo {
+        // SAFETY: a SizeClass is only made by the functions above (at most CLASSES - 1) or copied from a slab's
+        // descriptor, which was filled from one.
+        unsafe { TABLE.get_unchecked(self.index()) }
+    }
+
+    /// Bytes of each block.
+    #[inline(always)]
+    pub fn block(self) -> usize {
+        self.info().block as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_gets_the_smallest_class_that_holds_it() {
+        for size in 1..=MEDIUM_MAX {
+            let class = SizeClass::of(size);
+            assert!(class.block() >= size, "{size}");
+            if class.index() > 1 {
+                assert!(SizeClass(class.0 - 1).block() < size, "{size}");
+            }
+        }
+    }
+
+    #[test]
+    fn at_most_an_eighth_is_wasted_above_128_bytes() {
+        for size in 129..=MEDIUM_MAX {
+            let block = SizeClass::of(size).block();
+            assert!((block - size) * 8 <= block, "{size} in {block}");
+        }
+    }
+
+    #[test]
+    fn a_slab_holds_enough_blocks_and_wastes_little() {
+        for info in &TABLE {
+            let bytes = info.slab_pages as usize * PAGE;
+            assert!(info.capacity >= if info.block <= 32 * 1024 { 32 } else { 8 });
+            assert!(info.capacity <= 4096 && info.capacity as usize * info.block as usize <= bytes);
+            assert!(bytes - info.capacity as usize * info.block as usize <= bytes / 16);
+        }
+    }
+
+    #[test]
+    fn aligned_requests_get_aligned_blocks() {
+        for shift in 0..=16 {
+            let align = 1 << shift;
+            for size in (0..MEDIUM_MAX).step_by(37) {
+                if let Some(class) = SizeClass::of_aligned(size, align) {
+                    assert!(class.block() >= size && class.block() % align == 0);
+                }
+            }
+        }
+    }
+}

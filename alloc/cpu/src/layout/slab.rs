@@ -1,0 +1,599 @@
+//! The descriptor of an arena page, and the slab that a run of pages is when it holds blocks of one class.
+//!
+//! Descriptors lie out of line, in a table at the start of the arena: headers inside the slabs, 64 KiB apart, would
+//! all fall into one set of the first-level cache. They are never unmapped, so a `&'static Slab` is always good;
+//! what it *says* is only the owner's to change (or the lock holder's), hence the cells.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::layout::arena::{self, PAGE};
+use crate::layout::block::Batch;
+use crate::layout::block::BlockPtr;
+use crate::layout::lean;
+use crate::layout::size_class::{CAPACITY_MAX, CLASSES, SizeClass};
+
+/// Values of [`Slab::owner`] that are not the address of a heap.
+pub mod owner {
+    /// Nobody: a page that holds no block's start.
+    pub const NONE: usize = 0;
+    /// The central cache of its class; fields belong to the holder of that lock.
+    pub const CENTRAL: usize = 16;
+    /// The sampler; fields belong to the holder of its lock.
+    pub const SAMPLED: usize = 24;
+    /// One large block.
+    pub const LARGE: usize = 32;
+    /// Added to a heap's address: the slab's class is a medium one, whose freed blocks go to the heap's own stack.
+    pub const MEDIUM: usize = 1;
+}
+
+/// What the page heap keeps a page for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// Never handed out: the table of descriptors begins zeroed.
+    #[allow(dead_code, reason = "what zeroed memory reads as")]
+    Unused = 0,
+    /// In a free span.
+    Free = 1,
+    /// In a span that is in use.
+    Used = 2,
+    /// In a slab of several pages, not its first: [`Slab::pages`] is the distance to that.
+    Interior = 3,
+}
+
+/// Where a heap or the central cache keeps a slab.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Place {
+    /// In no list.
+    None = 0,
+    /// The slab that a heap allocates from.
+    Active = 1,
+    /// In the list of slabs with few free blocks, if any.
+    Full = 2,
+    /// In the queue of slabs worth allocating from.
+    Partial = 3,
+    /// In the list of slabs with no block handed out.
+    Empty = 4,
+}
+
+/// No entry in the live table.
+pub const NO_SLOT: u32 = u32::MAX;
+
+/// Descriptor of a page. In a span of several pages the first one's speaks for all; the last one's `kind` and
+/// `pages` serve the page heap when it looks for a free neighbour.
+#[repr(C, align(64))]
+pub struct Slab {
+    /// Address of the heap that owns it, or one of [`owner`].
+    pub owner: AtomicUsize,
+    /// Blocks that the owner freed, linked.
+    pub local_free: Cell<BlockPtr>,
+    /// Frees until the owner has to look: it falls by one with each, and at 0 the slow path runs.
+    pub countdown: Cell<u32>,
+    /// What `countdown` was when `live` was last brought up to date.
+    armed: Cell<u16>,
+    /// Blocks in the list that other threads' frees came back to, see [`Slab::push_batch`].
+    remote: Cell<u16>,
+    /// Next slab or span in a list.
+    pub next: Cell<Option<&'static Slab>>,
+    /// The one before.
+    pub prev: Cell<Option<&'static Slab>>,
+    /// Slab of a heap: first block of the list that other threads' frees came back to. Sampled slab: address of its
+    /// table of live slots. Large block: bytes asked for.
+    pub aux: Cell<usize>,
+    /// Pages of the span.
+    pub pages: Cell<u32>,
+    /// Slab: free blocks that are in the counters already. Large block: its slot in the live table, or [`NO_SLOT`].
+    pub counted_frees: Cell<u32>,
+    /// Size class of the blocks.
+    pub class: Cell<SizeClass>,
+    /// What the page heap keeps it for.
+    pub kind: Cell<Kind>,
+    /// Which list it is in.
+    pub place: Cell<Place>,
+    /// Bit 0: its memory reads as zero. Bits 1 to 7: index of the arena.
+    pub zero_and_arena: Cell<u8>,
+    /// Blocks that were ever cut from it. Large block: see [`Slab::moved`].
+    pub carved: Cell<u16>,
+    /// Blocks handed out (to a thread's list or to the program) when last brought up to date.
+    pub live: Cell<u16>,
+}
+
+const _: () = assert!(size_of::<Slab>() == 64);
+
+// SAFETY: every field but `owner` is only touched by the owner that `owner` names: the thread of that heap, or the
+// holder of the lock that the tag stands for. Changes of `owner` hand the fields over (release and acquire through
+// the lock, or through the list that carries the block).
+unsafe impl Sync for Slab {}
+
+impl Slab {
+    /// The first page's address.
+    #[inline]
+    pub fn address(&'static self) -> *mut u8 {
+        arena::page_address(self)
+    }
+
+    /// Bytes of the span.
+    pub fn bytes(&self) -> usize {
+        self.pages.get() as usize * PAGE
+    }
+
+    /// Blocks in the slab.
+    #[inline]
+    pub fn capacity(&self) -> u32 {
+        self.class.get().info().capacity
+    }
+
+    /// Blocks handed out right now.
+    #[inline]
+    pub fn in_use(&self) -> u32 {
+        u32::from(self.live.get()).wrapping_sub(u32::from(self.armed.get()).wrapping_sub(self.countdown.get()))
+    }
+
+    /// Sets the number of frees until the owner has to look, with `live` brought up to date.
+    #[inline]
+    pub fn arm(&self, live: u32, countdown: u32) {
+        self.live.set(live as u16);
+        self.armed.set(countdown as u16);
+        self.countdown.set(countdown);
+    }
+
+    /// Arms a slab in the full list: its owner looks when a part of it is free, so that a refill is worth it. Of small
+    /// blocks that is a quarter; of medium ones, whose memory counts for more, an eighth.
+    pub fn arm_full(&self) {
+        let live = self.in_use();
+        let free = self.capacity() - live;
+        let part = if self.class.get().is_medium() { 8 } else { 4 };
+        let wanted = (self.capacity() / part).max(1);
+        self.arm(live, wanted.saturating_sub(free).max(1).min(live.max(1)));
+    }
+
+    /// Arms a slab whose owner only wants to know when it is empty.
+    pub fn arm_empty(&self) {
+        let live = self.in_use();
+        self.arm(live, live.max(1));
+    }
+
+    /// Keeps an empty slab that waits in a queue quiet.
+    pub fn arm_never(&self) {
+        self.arm_quiet(self.in_use());
+    }
+
+    /// Brings `live` up to date; the owner need not look at all. The countdown goes on below 0.
+    #[inline(always)]
+    fn arm_quiet(&self, live: u32) {
+        self.arm(live, 0);
+    }
+
+    /// Whether it has blocks to give.
+    pub fn has_free(&self) -> bool {
+        !self.local_free.get().is_null() || self.remote.get() > 0 || u32::from(self.carved.get()) < self.capacity()
+    }
+
+    /// Blocks that no memory is behind: never cut, from pages that read as zero when the slab began.
+    pub fn untouched(&self) -> u32 {
+        if self.is_zero() { self.capacity() - u32::from(self.carved.get()) } else { 0 }
+    }
+
+    /// Free blocks, those without memory left out.
+    pub fn free_with_memory(&self) -> u32 {
+        self.capacity() - self.in_use() - self.untouched()
+    }
+
+    /// Pushes a freed block; true if the owner has to look at the slab now.
+    ///
+    /// # Safety
+    /// `block` is a block of this slab that was handed out and is now free; the caller is the slab's owner.
+    #[inline(always)]
+    pub unsafe fn push(&self, block: BlockPtr) -> bool {
+        // SAFETY: the block is free memory of a slab that the caller owns.
+        unsafe { block.set_next(self.local_free.get()) };
+        self.local_free.set(block);
+        let left = self.countdown.get().wrapping_sub(1);
+        self.countdown.set(left);
+        left == 0
+    }
+
+    /// Takes a batch that other threads freed; true if the owner has to look at the slab now. It counts as
+    /// [`Slab::push`] does, and leaves the list alone that the fast path pushes to: a signal handler may be what brings
+    /// the batch, with that push half done underneath.
+    ///
+    /// # Safety
+    /// The batch is of blocks of this slab that were handed out and are now free; the caller is the slab's owner.
+    pub unsafe fn push_batch(&self, batch: Batch) -> bool {
+        // SAFETY: the blocks are free memory of a slab that the caller owns.
+        unsafe { batch.last.set_next(BlockPtr::new(self.aux.get() as *mut u8)) };
+        self.aux.set(batch.first.address() as usize);
+        self.remote.set(self.remote.get() + batch.count as u16);
+        let before = self.countdown.get();
+        self.countdown.set(before.wrapping_sub(batch.count));
+        before <= batch.count
+    }
+
+    /// Blocks that the owner freed and that wait in the slab's list.
+    #[inline(always)]
+    pub fn local_blocks(&self) -> u32 {
+        u32::from(self.carved.get()).wrapping_sub(self.in_use()).wrapping_sub(self.remote.get().into())
+    }
+
+    /// Takes the list of all [`Slab::local_blocks`]. They count as handed out afterwards.
+    #[inline(always)]
+    pub fn take_local(&self, blocks: u32) -> BlockPtr {
+        self.arm_quiet(self.in_use() + blocks);
+        self.local_free.replace(BlockPtr::NULL)
+    }
+
+    /// Takes the freed blocks: those that the owner freed, and, if these are less than `least`, those that came back
+    /// from others behind them. The list and its length; they count as handed out afterwards.
+    pub fn take_free(&self, least: u32) -> (BlockPtr, u32) {
+        let in_use = self.in_use();
+        let mut list = self.local_free.replace(BlockPtr::NULL);
+        let mut count = self.local_blocks();
+        if count < least && self.remote.get() > 0 {
+            let behind = BlockPtr::new(self.aux.replace(0) as *mut u8);
+            match self.last_of(list) {
+                // SAFETY: a free block of a slab that the caller owns.
+                Some(last) => unsafe { last.set_next(behind) },
+                None => list = behind,
+            }
+            count += u32::from(self.remote.replace(0));
+        }
+        self.arm_quiet(in_use + count);
+        (list, count)
+    }
+
+    /// A list of this slab's free blocks, in the order of their addresses. `marks` are all zero, before and after.
+    #[inline(never)]
+    pub fn in_order(&'static self, list: BlockPtr, marks: &[Cell<u64>; CAPACITY_MAX / 64]) -> BlockPtr {
+        let (base, size) = (self.address() as usize, self.class.get().block() as u32);
+        let mut block = list;
+        while !block.is_null() {
+            let index = (block.address() as usize - base) as u32 / size;
+            let word = &marks[index as usize / 64 % marks.len()];
+            word.set(word.get() | 1 << (index % 64));
+            // SAFETY: the list's blocks are free and the owner's.
+            block = unsafe { block.next() };
+        }
+        let mut first = BlockPtr::NULL;
+        for (at, word) in marks.iter().enumerate().rev() {
+            let mut left = word.replace(0);
+            while left != 0 {
+                let bit = 63 - left.leading_zeros();
+                left ^= 1 << bit;
+                let block = BlockPtr::new((base + (at * 64 + bit as usize) * size as usize) as *mut u8);
+                // SAFETY: it is one of the list's.
+                unsafe { block.set_next(first) };
+                first = block;
+            }
+        }
+        first
+    }
+
+    /// The last one of a list of blocks that the owner freed.
+    fn last_of(&self, list: BlockPtr) -> Option<BlockPtr> {
+        let mut last = list;
+        if last.is_null() {
+            return None;
+        }
+        loop {
+            // SAFETY: the list's blocks are free and the owner's.
+            let next = unsafe { last.next() };
+            if next.is_null() {
+                return Some(last);
+            }
+            last = next;
+        }
+    }
+
+    /// Cuts up to `want` new blocks off the unused end, linked in address order with `behind` behind them. They count
+    /// as handed out.
+    pub fn carve(&'static self, want: u32, behind: BlockPtr) -> (BlockPtr, u32) {
+        let carved = u32::from(self.carved.get());
+        let mut count = want.min(self.capacity() - carved);
+        if lean::is_on() {
+            count = self.open(carved, count);
+        }
+        if count == 0 {
+            return (BlockPtr::NULL, 0);
+        }
+        let size = self.class.get().block();
+        // SAFETY: blocks `carved .. carved + count` lie inside the slab and were never handed out.
+        unsafe {
+            let first = self.address().add(carved as usize * size);
+            let mut block = first;
+            for _ in 1..count {
+                let next = block.add(size);
+                BlockPtr::new(block).set_next(BlockPtr::new(next));
+                block = next;
+            }
+            BlockPtr::new(block).set_next(behind);
+            let live = self.in_use() + count;
+            self.carved.set((carved + count) as u16);
+            self.arm_quiet(live);
+            (BlockPtr::new(first), count)
+        }
+    }
+
+    /// Bytes that are usable under a narrow limit of data, when `carved` blocks were cut:
+    /// there is room for one from the start.
+    fn usable(&self, carved: u32) -> usize {
+        lean::pages_of(carved.max(1) as usize * self.class.get().block())
+    }
+
+    /// Makes room for up to `count` blocks behind those that were cut: how many there is room for.
+    #[cold]
+    fn open(&'static self, carved: u32, count: u32) -> u32 {
+        let usable = self.usable(carved);
+        for count in [count, 1] {
+            if lean::open(self, usable, self.usable(carved + count)) {
+                return count;
+            }
+        }
+        0
+    }
+
+    /// Takes up to `want` free blocks: freed ones first, then new ones. They count as handed out.
+    pub fn take_some(&'static self, want: u32) -> (BlockPtr, u32) {
+        let (list, blocks) = self.take_free(want);
+        if blocks > want {
+            // SAFETY: the list has `blocks` blocks, all ours; what was taken from is empty now.
+            let rest = unsafe { list.cut(want) };
+            self.put_back_all(rest, blocks - want);
+            return (list, want);
+        }
+        if blocks < want {
+            let (first, more) = self.carve(want - blocks, list);
+            if more > 0 {
+                return (first, blocks + more);
+            }
+        }
+        (list, blocks)
+    }
+
+    /// Puts `count` handed-out blocks, a linked list that ends with `last`, back.
+    ///
+    /// # Safety
+    /// The blocks are this slab's and the caller's; the caller owns the slab.
+    pub unsafe fn put_back(&self, first: BlockPtr, last: BlockPtr, count: u32) {
+        // SAFETY: `last` is one of the blocks.
+        unsafe { last.set_next(self.local_free.get()) };
+        self.local_free.set(first);
+        let live = self.in_use() - count;
+        self.arm(live, live);
+    }
+
+    /// Puts `count` handed-out blocks, the linked list at `first`, into the empty list of blocks that the owner freed.
+    pub fn put_back_all(&self, first: BlockPtr, count: u32) {
+        debug_assert!(self.local_free.get().is_null());
+        self.local_free.set(first);
+        let live = self.in_use() - count;
+        self.arm(live, live);
+    }
+
+    /// Makes a span a slab of `class` with nothing carved and hands it to `owner`.
+    pub fn begin(&'static self, class: SizeClass, owner: usize) {
+        self.local_free.set(BlockPtr::NULL);
+        self.aux.set(0);
+        self.remote.set(0);
+        self.class.set(class);
+        self.place.set(Place::None);
+        self.carved.set(0);
+        self.counted_frees.set(0);
+        self.arm(0, 0);
+        self.next.set(None);
+        self.prev.set(None);
+        for page in 1..self.pages.get() {
+            let interior = self.page(page);
+            interior.pages.set(page);
+            interior.kind.set(Kind::Interior);
+            interior.class.set(class);
+        }
+        self.set_owner(owner);
+    }
+
+    /// Hands the slab over. Every page names the owner, so that `free` needs to look at one only.
+    pub fn set_owner(&'static self, owner: usize) {
+        for page in (0..self.pages.get()).rev() {
+            self.page(page).owner.store(owner, Ordering::Release);
+        }
+    }
+
+    /// Ends the slab: no page of it has an owner any more.
+    pub fn end(&'static self) {
+        self.set_owner(owner::NONE);
+    }
+
+    /// A large block's slot in the live table.
+    pub fn live_slot(&self) -> &Cell<u32> {
+        &self.counted_frees
+    }
+
+    /// The mappings that a large block's memory was moved here in, as [`crate::pages::remap`] counts them;
+    /// 0 if it was not moved.
+    pub fn moved(&self) -> &Cell<u16> {
+        &self.carved
+    }
+
+    /// Ends a large block's span, whose other pages never had an owner.
+    pub fn end_large(&self) {
+        self.owner.store(owner::NONE, Ordering::Relaxed);
+    }
+
+    /// The descriptor of the `n`th page of the span.
+    pub fn page(&'static self, n: u32) -> &'static Slab {
+        // SAFETY: descriptors of a span's pages are neighbours in the arena's table.
+        unsafe { &*(&raw const *self).add(n as usize) }
+    }
+
+    /// The descriptor of the page before the span. There always is one: an arena begins with the pages of its table.
+    pub fn page_before(&'static self) -> &'static Slab {
+        self.page_back(1)
+    }
+
+    /// The descriptor `n` pages before.
+    pub fn page_back(&'static self, n: u32) -> &'static Slab {
+        // SAFETY: as for `page`; the caller names a page of the same arena.
+        unsafe { &*(&raw const *self).sub(n as usize) }
+    }
+
+    /// The slab that this page belongs to.
+    #[inline]
+    pub fn head(&'static self) -> &'static Slab {
+        self.page_back(self.pages_behind_head())
+    }
+
+    /// Pages of the slab before this one.
+    #[inline(always)]
+    pub fn pages_behind_head(&self) -> u32 {
+        // `begin` stored the distance to the first page.
+        if self.kind.get() == Kind::Interior { self.pages.get() } else { 0 }
+    }
+
+    /// Whether the slab's memory reads as zero.
+    pub fn is_zero(&self) -> bool {
+        self.zero_and_arena.get() & 1 != 0
+    }
+
+    /// Notes whether the slab's memory reads as zero.
+    pub fn set_zero(&self, zero: bool) {
+        self.zero_and_arena.set(self.zero_and_arena.get() & !1 | u8::from(zero));
+    }
+}
+
+/// What a slab says of itself to others than its owner.
+#[derive(Clone, Copy)]
+pub struct Seen {
+    /// Its class.
+    pub class: SizeClass,
+    /// One of [`Kind`].
+    pub kind: u8,
+    /// Blocks that were ever cut from it.
+    pub carved: u32,
+    /// Blocks handed out of these.
+    pub in_use: u32,
+    /// Free ones of these that are in the counters already.
+    pub counted: u32,
+    /// See [`Slab::is_zero`].
+    pub is_zero: bool,
+}
+
+impl Slab {
+    /// Times that words are read again which the owner changes meanwhile.
+    const LOOKS: usize = 4;
+    /// Where the words lie that [`Slab::look`] reads.
+    const COUNTDOWN: usize = core::mem::offset_of!(Slab, countdown);
+    const PAGES: usize = core::mem::offset_of!(Slab, pages);
+    const CLASS: usize = core::mem::offset_of!(Slab, class);
+
+    /// Reads what its owner may be changing: as of one moment, or about. `None` if it is no slab.
+    pub fn look(&self) -> Option<Seen> {
+        const _: () = assert!(core::mem::offset_of!(Slab, armed) == Slab::COUNTDOWN + 4);
+        const _: () = assert!(core::mem::offset_of!(Slab, counted_frees) == Slab::PAGES + 4);
+        const _: () = assert!(core::mem::offset_of!(Slab, kind) == Slab::CLASS + 1);
+        const _: () = assert!(core::mem::offset_of!(Slab, zero_and_arena) == Slab::CLASS + 3);
+        const _: () = assert!(core::mem::offset_of!(Slab, carved) == Slab::CLASS + 4);
+        const _: () = assert!(core::mem::offset_of!(Slab, live) == Slab::CLASS + 6);
+        let words = || [Self::COUNTDOWN, Self::PAGES, Self::CLASS].map(|at| self.word(at));
+        let mut now = words();
+        for _ in 1..Self::LOOKS {
+            let again = words();
+            if core::mem::replace(&mut now, again) == again {
+                break;
+            }
+        }
+        let [countdown, pages, class] = now.map(u64::to_le_bytes);
+        let half = |word: [u8; 8], at: usize| u32::from(u16::from_le_bytes([word[at], word[at + 1]]));
+        let whole = |word: [u8; 8], at: usize| half(word, at) | half(word, at + 2) << 16;
+        let size_class = SizeClass(class[0]);
+        let capacity = if size_class.index() < CLASSES { size_class.info().capacity } else { 0 };
+        let carved = half(class, 4).min(capacity);
+        let in_use = half(class, 6).wrapping_sub(half(countdown, 4).wrapping_sub(whole(countdown, 0)));
+        (capacity > 0).then_some(Seen {
+            class: size_class,
+            kind: class[1],
+            carved,
+            in_use: in_use.min(carved),
+            counted: whole(pages, 4),
+            is_zero: class[3] & 1 != 0,
+        })
+    }
+
+    /// Pages of the span, which may be changing.
+    pub fn pages_now(&self) -> u32 {
+        self.word(Self::PAGES) as u32
+    }
+
+    /// A word of the descriptor.
+    fn word(&self, at: usize) -> u64 {
+        // SAFETY: the descriptor has 64 bytes, aligned to as many, and is never unmapped. Its owner writes its cells
+        // meanwhile: the words are read whole, and checked for what they say.
+        unsafe { (&raw const *self).cast::<u64>().add(at / 8).read_volatile() }
+    }
+}
+
+/// A doubly linked list of slabs; the caller owns them all.
+pub struct SlabList {
+    first: Cell<Option<&'static Slab>>,
+    last: Cell<Option<&'static Slab>>,
+}
+
+impl SlabList {
+    /// An empty list.
+    pub const fn new() -> Self {
+        SlabList { first: Cell::new(None), last: Cell::new(None) }
+    }
+
+    /// The slab that has waited longest.
+    pub fn first(&self) -> Option<&'static Slab> {
+        self.first.get()
+    }
+
+    /// Adds a slab at the end.
+    pub fn push_back(&self, slab: &'static Slab) {
+        slab.next.set(None);
+        slab.prev.set(self.last.get());
+        match self.last.get() {
+            Some(last) => last.next.set(Some(slab)),
+            None => self.first.set(Some(slab)),
+        }
+        self.last.set(Some(slab));
+    }
+
+    /// Adds a slab at the start.
+    pub fn push_front(&self, slab: &'static Slab) {
+        slab.prev.set(None);
+        slab.next.set(self.first.get());
+        match self.first.get() {
+            Some(first) => first.prev.set(Some(slab)),
+            None => self.last.set(Some(slab)),
+        }
+        self.first.set(Some(slab));
+    }
+
+    /// Takes a slab out of the list.
+    pub fn remove(&self, slab: &'static Slab) {
+        match slab.prev.get() {
+            Some(prev) => prev.next.set(slab.next.get()),
+            None => self.first.set(slab.next.get()),
+        }
+        match slab.next.get() {
+            Some(next) => next.prev.set(slab.prev.get()),
+            None => self.last.set(slab.prev.get()),
+        }
+        slab.next.set(None);
+        slab.prev.set(None);
+    }
+
+    /// The slabs, the one that has waited longest first.
+    pub fn iter(&self) -> impl Iterator<Item = &'static Slab> {
+        core::iter::successors(self.first.get(), |slab| slab.next.get())
+    }
+
+    /// Takes the first slab out.
+    pub fn pop_front(&self) -> Option<&'static Slab> {
+        let slab = self.first.get()?;
+        self.remove(slab);
+        Some(slab)
+    }
+}

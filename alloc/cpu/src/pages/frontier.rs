@@ -1,0 +1,514 @@
+//! Where never used pages come from: the unused ends of arenas.
+//!
+//! The first reservation has `POOLSCOPE_ARENA` bytes if the system allows it, less under `ulimit -v` or valgrind; when
+//! an arena is used up, another one is reserved. A process that limits its own address space gives back what it has
+//! only reserved.
+//!
+//! Pages are taken in the order of their addresses and made usable a step ahead, so that the kernel sees few calls and
+//! few mappings:
+//!
+//! - **Transparent huge pages** are asked for behind the first [`PLAIN`] bytes. A heap grows by the parts of huge pages
+//!   that it never touches: one at its end, and those in slabs that are not cut up yet, about a twentieth of what lies
+//!   in huge pages. A small heap is spared both.
+//! - **Explicit huge pages** take the place of reserved pages from the arena's start on, until the system has no more.
+//!   They are pinned: were they given back, nobody would promise that there is one when they are touched again, and the
+//!   program would end by `SIGBUS`. So they have a number of their own ([`Number`]), and are joined with nothing else.
+//! - **NUMA nodes** that memory is taken from by the thread that asks have a lane each. The lanes' ends are parts of
+//!   one arena, so that the fast path's one compare finds the blocks of all.
+
+use crate::layout::arena::{Number, PAGE};
+use crate::layout::lean;
+use crate::layout::slab::Slab;
+use crate::pages::placement::Ground;
+use crate::pages::system::{Explicit, HUGE_PAGE, System};
+use crate::segment::counters::{self, TierCounter};
+use crate::settings::Huge;
+
+const GIB: usize = 1 << 30;
+/// Sizes to try, largest first, after the size that was asked for.
+const LADDER: [usize; 10] =
+    [256 * GIB, 64 * GIB, 16 * GIB, 4 * GIB, GIB, GIB / 4, GIB / 16, GIB / 64, GIB / 256, GIB / 1024];
+
+/// Pages of a huge page.
+pub const HUGE_PAGES: usize = HUGE_PAGE / PAGE;
+/// Arenas from this size on begin where a huge page does; for smaller ones that would be a waste of addresses.
+const ALIGNED_FROM: usize = 64 << 20;
+/// The least that a lane gets of an arena for all.
+const SHARE_MIN: usize = 16 << 20;
+/// Bytes at an arena's start for which no transparent huge pages are asked.
+pub const PLAIN: usize = 64 << 20;
+
+/// Pages that are made usable at once, at least and at most; between them, as many as there are already.
+const COMMIT_MIN: usize = (1 << 20) / PAGE;
+const COMMIT_MAX: usize = GIB / PAGE;
+/// At most this part of a limit of data is made usable ahead.
+const COMMIT_SHARE: usize = 32;
+
+/// The unused end of an arena, or of a lane's part of one. Of two ends the larger is kept.
+pub struct Frontier {
+    number: Number,
+    /// The number of its explicit huge pages; that of the arena as long as there are none.
+    pinned_number: Number,
+    lane: usize,
+    /// The first page that is neither of the table nor of a lane before this one.
+    first: usize,
+    next_page: usize,
+    /// Pages before this one are explicit huge pages; `first` if there are none.
+    pinned: usize,
+    /// Pages before this one may be touched; so may their descriptors, and one more.
+    committed: usize,
+    /// Pages before this one have been advised on.
+    advised: usize,
+    /// Pages before this one can be had.
+    pages: usize,
+    /// Pages before this one are reserved, and nobody else's.
+    reserved: usize,
+    /// Pages that the descriptor table takes, at the arena's start.
+    table: usize,
+    /// Whether the arena has other lanes: then the whole table can be read from the start.
+    shared: bool,
+}
+
+/// What [`Frontier::take`] found.
+pub struct Taken {
+    /// The pages that were asked for. Without them and without `free` there is no memory.
+    pub span: Option<&'static Slab>,
+    /// Pages that became free on the way: what is left of an end that is not kept.
+    pub free: Option<&'static Slab>,
+}
+
+impl Taken {
+    const NOTHING: Taken = Taken { span: None, free: None };
+}
+
+/// Once a process has limited itself, the next arena is small, so that it need not give back addresses again; each one
+/// after it may have so many times as many, for the limit may be gone by then.
+const AFTER_LIMIT_GROWTH: usize = 4;
+const AFTER_LIMIT_MIN: usize = GIB / 1024;
+
+/// A reserved range.
+struct Reserved {
+    base: usize,
+    len: usize,
+}
+
+impl Reserved {
+    /// Reserves an arena with `need` bytes at least.
+    fn new<S: System>(ground: &mut Ground<S>, need: usize) -> Option<Reserved> {
+        let wanted = arena_size(ground.arena_bytes, ground.arenas);
+        let bigger = need.checked_next_multiple_of(wanted.min(GIB)).unwrap_or(need);
+        let largest = largest_arena(ground.system.address_space_limit()).min(ground.next_arena);
+        let sizes = [wanted].into_iter().chain(LADDER.into_iter().filter(|&len| len < wanted));
+        let sizes = sizes.filter(|&len| len >= need).chain([bigger]).filter(|&len| len <= largest);
+        for len in sizes.chain([need]) {
+            let len = len & !(PAGE - 1);
+            let align = if len >= ALIGNED_FROM { HUGE_PAGE } else { PAGE };
+            let Some(mapped) = len.checked_add(align) else { continue };
+            counters::add(TierCounter::SystemCalls, 1);
+            let p = ground.system.reserve(mapped) as usize;
+            if p == 0 {
+                continue;
+            }
+            let base = p.next_multiple_of(align);
+            for (from, to) in [(p, base), (base + len, p + mapped)] {
+                if from < to {
+                    // SAFETY: just mapped, outside of the arena.
+                    unsafe { ground.system.unmap(from as *mut u8, to - from) };
+                }
+            }
+            ground.arenas += 1;
+            ground.next_arena = ground.next_arena.saturating_mul(AFTER_LIMIT_GROWTH);
+            counters::add(TierCounter::SystemReserved, len as u64);
+            if ground.huge == Huge::Off {
+                counters::add(TierCounter::SystemCalls, 1);
+                // What the kernel does not know it does not do.
+                // SAFETY: the range is the arena's.
+                let _ = unsafe { ground.system.advise_huge(base as *mut u8, len, false) };
+            }
+            return Some(Reserved { base, len });
+        }
+        None
+    }
+
+    /// Pages that its table of descriptors takes. The table describes itself too; these descriptors stay unused.
+    fn table(&self) -> usize {
+        (self.len / PAGE * size_of::<Slab>()).div_ceil(PAGE)
+    }
+
+    fn give_back<S: System>(self, ground: &mut Ground<S>) {
+        counters::add(TierCounter::SystemCalls, 1);
+        counters::sub(TierCounter::SystemReserved, self.len as u64);
+        ground.arenas -= 1;
+        // SAFETY: nobody has had a page of it.
+        unsafe { ground.system.unmap(self.base as *mut u8, self.len) };
+    }
+}
+
+/// Bytes of the largest arena in an address space of `limit` bytes: the rest is for stacks, libraries and files.
+fn largest_arena(limit: usize) -> usize {
+    limit / 4
+}
+
+/// Bytes of arena number `arena` if there is room, where the first one has `first`: each has twice as many as the one
+/// before, so that the table of arenas is long enough, up to what is reserved when nobody asks for less.
+fn arena_size(first: usize, arena: u32) -> usize {
+    first.saturating_mul(1 << arena.min(16)).min(first.max(LADDER[0]))
+}
+
+impl Frontier {
+    /// Before the first arena.
+    pub const fn new() -> Self {
+        Frontier {
+            number: Number::NONE,
+            pinned_number: Number::NONE,
+            lane: 0,
+            first: 0,
+            next_page: 0,
+            pinned: 0,
+            committed: 0,
+            advised: 0,
+            pages: 0,
+            reserved: 0,
+            table: 0,
+            shared: false,
+        }
+    }
+
+    /// Takes `pages` never used pages.
+    pub fn take<S: System>(&mut self, ground: &mut Ground<S>, lane: usize, pages: usize) -> Taken {
+        if pages <= self.left() {
+            if self.pin(ground, pages) {
+                return Taken { span: Some(self.cut(pages)), free: None };
+            }
+            if self.next_page < self.pinned {
+                return Taken { span: None, free: Some(self.cut(self.pinned - self.next_page)) };
+            }
+            // Unless the arena has come to its end there.
+            if pages <= self.left() {
+                return Taken { span: self.commit(ground, pages).then(|| self.cut(pages)), free: None };
+            }
+        }
+        let Some(mut new) = Frontier::reserve(ground, lane, pages) else { return Taken::NOTHING };
+        let usable = new.pin(ground, pages) || new.commit(ground, pages);
+        if !usable {
+            new.give_back(ground);
+            return Taken::NOTHING;
+        }
+        let span = new.cut(pages);
+        if new.left() > self.left() {
+            core::mem::swap(&mut new, self);
+        }
+        // What is left of the smaller end is free, as far as it can be made usable.
+        let usable = if new.next_page < new.pinned { new.pinned - new.next_page } else { new.left() };
+        let free = (usable > 0 && new.commit(ground, usable)).then(|| new.cut(usable));
+        Taken { span: Some(span), free }
+    }
+
+    /// Takes `pages` never used pages if they follow `span`; they are part of it afterwards.
+    pub fn extend<S: System>(&mut self, ground: &mut Ground<S>, span: &'static Slab, pages: usize) -> bool {
+        if pages > self.left() || span.address() as usize + span.bytes() != self.address(self.next_page) as usize {
+            return false;
+        }
+        // One number goes on, or the span would be of two kinds of memory.
+        let fits = if self.pin(ground, pages) {
+            self.pinned_number.has(span)
+        } else {
+            self.next_page >= self.pinned && self.number.has(span) && self.commit(ground, pages)
+        };
+        if fits {
+            let behind = self.cut(pages);
+            span.pages.set(span.pages.get() + behind.pages.get());
+        }
+        fits
+    }
+
+    /// Gives the addresses back that are reserved and that nobody has had, if an address space of `limit` bytes has no
+    /// place for them. The arena ends there.
+    pub fn fit<S: System>(&mut self, ground: &mut Ground<S>, limit: usize) {
+        if self.reserved > self.next_page && (self.reserved - self.first) * PAGE > largest_arena(limit) {
+            self.close(ground);
+            ground.next_arena = (largest_arena(limit) / 2).max(AFTER_LIMIT_MIN);
+        }
+    }
+
+    /// Reserves an arena for this lane alone, with at least `pages` pages.
+    #[cold]
+    fn reserve<S: System>(ground: &mut Ground<S>, lane: usize, pages: usize) -> Option<Frontier> {
+        // With room for the table, for pages up to where a huge page begins, and for the last one.
+        let ahead = if ground.huge == Huge::Explicit { 2 * HUGE_PAGE } else { 0 };
+        let need = pages.checked_mul(PAGE + size_of::<Slab>())?.checked_add(3 * PAGE + ahead)?;
+        let reserved = Reserved::new(ground, need)?;
+        let Some(number) = Number::take(reserved.base, lane, false) else {
+            reserved.give_back(ground);
+            return None;
+        };
+        // SAFETY: the range is the arena's.
+        unsafe { ground.bind(reserved.base as *mut u8, reserved.len, lane) };
+        let frontier = Frontier::of(ground, &reserved, number, lane, reserved.table(), reserved.len / PAGE);
+        let front = frontier.front();
+        counters::add(TierCounter::SystemCalls, 1);
+        // SAFETY: the table is the arena's, and nobody has written to it.
+        if front > 0 && !unsafe { ground.system.make_readable(reserved.base as *mut u8, front) } {
+            frontier.give_back(ground);
+            return None;
+        }
+        Some(frontier)
+    }
+
+    /// Bytes at the table's start that are only ever read: descriptors of the table's own pages, and of other lanes'.
+    fn front(&self) -> usize {
+        self.first * size_of::<Slab>() / 4096 * 4096
+    }
+
+    /// Reserves one arena for all of these lanes. Whether it worked.
+    #[cold]
+    pub fn reserve_for_all<'a, S: System>(
+        ground: &mut Ground<S>,
+        lanes: usize,
+        frontiers: impl Iterator<Item = &'a mut Frontier>,
+    ) -> bool {
+        let Some(reserved) = Reserved::new(ground, lanes * SHARE_MIN) else { return false };
+        let (table, end) = (reserved.table(), reserved.len / PAGE);
+        let base = reserved.base as *mut u8;
+        counters::add(TierCounter::SystemCalls, 1);
+        // SAFETY: the table is the arena's, and nobody has written to it.
+        if !unsafe { ground.system.make_readable(base, table * PAGE) } {
+            reserved.give_back(ground);
+            return false;
+        }
+        let part = (end - table) / lanes / HUGE_PAGES * HUGE_PAGES;
+        let start = table.next_multiple_of(HUGE_PAGES);
+        for (lane, frontier) in frontiers.take(lanes).enumerate() {
+            let from = start + lane * part;
+            let Some(number) = Number::take(reserved.base, lane, false) else { return false };
+            // SAFETY: the range is the arena's.
+            unsafe { ground.bind((reserved.base + from * PAGE) as *mut u8, part * PAGE, lane) };
+            *frontier = Frontier::of(ground, &reserved, number, lane, from, (from + part).min(end));
+            frontier.shared = true;
+            if lane == 0 {
+                number.set_len(reserved.len);
+            }
+        }
+        true
+    }
+
+    /// An end from page `first` to page `reserved`.
+    fn of<S: System>(
+        ground: &Ground<S>,
+        arena: &Reserved,
+        number: Number,
+        lane: usize,
+        first: usize,
+        reserved: usize,
+    ) -> Frontier {
+        let explicit = ground.huge == Huge::Explicit && arena.len >= ALIGNED_FROM;
+        let first = if explicit { first.next_multiple_of(HUGE_PAGES) } else { first };
+        Frontier {
+            number,
+            pinned_number: number,
+            lane,
+            first,
+            next_page: first,
+            pinned: first,
+            committed: first,
+            advised: first,
+            // The last page stays unused: the page behind a span always has a descriptor.
+            pages: reserved - 1,
+            reserved,
+            table: arena.table(),
+            shared: false,
+        }
+    }
+
+    /// Pages of this arena that were taken for this lane.
+    #[cfg(test)]
+    pub fn taken_pages(&self) -> usize {
+        self.next_page - self.first
+    }
+
+    /// Gives an arena back of which nothing was taken.
+    fn give_back<S: System>(self, ground: &mut Ground<S>) {
+        let arena = Reserved { base: self.number.base(), len: self.reserved * PAGE };
+        if self.pinned_number != self.number {
+            self.pinned_number.release();
+        }
+        self.number.release();
+        arena.give_back(ground);
+    }
+
+    fn address(&self, page: usize) -> *mut u8 {
+        (self.number.base() + page * PAGE) as *mut u8
+    }
+
+    /// Pages in it.
+    fn left(&self) -> usize {
+        self.pages - self.next_page
+    }
+
+    /// Makes the next `pages` pages explicit huge pages. False where they are not asked for, or when there are no more.
+    #[inline]
+    fn pin<S: System>(&mut self, ground: &mut Ground<S>, pages: usize) -> bool {
+        let need = self.next_page + pages;
+        need <= self.pinned || (ground.huge == Huge::Explicit && self.pin_more(ground, need))
+    }
+
+    #[cold]
+    fn pin_more<S: System>(&mut self, ground: &mut Ground<S>, need: usize) -> bool {
+        let last = self.pages / HUGE_PAGES * HUGE_PAGES;
+        let exact = need.next_multiple_of(HUGE_PAGES);
+        // Behind what is usable already, there is no room for others; nor in an arena that does not begin with one.
+        if self.pinned != self.committed || !self.pinned.is_multiple_of(HUGE_PAGES) || exact > last {
+            return false;
+        }
+        if self.pinned_number == self.number {
+            let Some(number) = Number::take(self.number.base(), self.lane, true) else { return false };
+            self.pinned_number = number;
+        }
+        let step = (self.pinned - self.first).clamp(HUGE_PAGES, COMMIT_MAX);
+        let generous = exact.max((self.pinned + step).min(last));
+        for wanted in [generous, exact] {
+            match self.pin_up_to(ground, wanted) {
+                Explicit::Mapped => return true,
+                Explicit::Refused(error) if wanted == exact => {
+                    ground.refuse_explicit(error);
+                    return false;
+                }
+                Explicit::Refused(_) => {}
+                Explicit::Lost(error) => {
+                    // The arena ends here, and these addresses are not touched again.
+                    counters::sub(TierCounter::SystemReserved, ((self.reserved - self.pinned) * PAGE) as u64);
+                    (self.pages, self.reserved) = (self.pinned, self.pinned);
+                    ground.refuse_explicit(error);
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
+    fn pin_up_to<S: System>(&mut self, ground: &mut Ground<S>, wanted: usize) -> Explicit {
+        if !self.commit_table(ground, wanted) {
+            return Explicit::Refused(libc::ENOMEM);
+        }
+        let (from, len) = (self.address(self.pinned), (wanted - self.pinned) * PAGE);
+        counters::add(TierCounter::SystemCalls, 2);
+        // SAFETY: the pages are this arena's, nobody has them yet, and both ends are where a huge page begins.
+        let result = unsafe { ground.system.map_huge(from, len) };
+        if result == Explicit::Mapped {
+            // The mapping is a new one: it has no policy yet.
+            // SAFETY: as above.
+            unsafe { ground.bind(from, len, self.lane) };
+            counters::add(TierCounter::HugeExplicit, len as u64);
+            (self.pinned, self.committed, self.advised) = (wanted, wanted, wanted);
+            self.publish();
+        }
+        result
+    }
+
+    /// Makes the next `pages` pages usable.
+    fn commit<S: System>(&mut self, ground: &mut Ground<S>, pages: usize) -> bool {
+        let need = self.next_page + pages;
+        if need <= self.committed {
+            return true;
+        }
+        if need > self.pages {
+            return false;
+        }
+        let step = (self.committed - self.first).clamp(COMMIT_MIN, COMMIT_MAX);
+        // What is made usable ahead of a limit of data is missing to the program's own mappings.
+        let step = step.min(ground.system.data_limit() / PAGE / COMMIT_SHARE);
+        // A limit of data or of all memory in the system may leave room for what is needed and for no more.
+        self.commit_up_to(ground, need.max(self.committed + step).min(self.pages)) || self.commit_up_to(ground, need)
+    }
+
+    fn commit_up_to<S: System>(&mut self, ground: &mut Ground<S>, wanted: usize) -> bool {
+        if !self.commit_table(ground, wanted) {
+            return false;
+        }
+        counters::add(TierCounter::SystemCalls, 2);
+        let (from, len) = (self.address(self.committed), (wanted - self.committed) * PAGE);
+        // SAFETY: the pages are this arena's, and nobody has them yet.
+        if !lean::is_on() && !unsafe { ground.system.commit(from, len) } {
+            return false;
+        }
+        self.committed = wanted;
+        self.publish();
+        self.advise(ground);
+        true
+    }
+
+    /// Lets blocks of the usable pages be found.
+    fn publish(&self) {
+        if !self.shared {
+            self.number.set_len(self.committed * PAGE);
+        }
+    }
+
+    /// Asks for transparent huge pages in what was made usable, as far as they are whole.
+    fn advise<S: System>(&mut self, ground: &mut Ground<S>) {
+        let from = self.advised.max((self.first + PLAIN / PAGE).next_multiple_of(HUGE_PAGES));
+        let to = self.committed / HUGE_PAGES * HUGE_PAGES;
+        if matches!(ground.huge, Huge::System | Huge::Off) || from >= to {
+            return;
+        }
+        self.advised = to;
+        counters::add(TierCounter::SystemCalls, 1);
+        let len = (to - from) * PAGE;
+        // SAFETY: the pages are this arena's.
+        match unsafe { ground.system.advise_huge(self.address(from), len, true) } {
+            0 => {
+                ground.has_huge = true;
+                counters::add(TierCounter::HugeAdvised, len as u64);
+            }
+            error => ground.refuse_transparent(error),
+        }
+    }
+
+    /// Makes the descriptors of the pages before `pages` usable, and that of the page behind them, which the page heap
+    /// looks at when it searches a span's neighbours.
+    fn commit_table<S: System>(&self, ground: &Ground<S>, pages: usize) -> bool {
+        let from = self.front();
+        let len = self.table_bytes(pages) - from;
+        // SAFETY: the table is this arena's; what is usable already stays as it is.
+        unsafe { ground.system.commit((self.number.base() + from) as *mut u8, len) }
+    }
+
+    fn table_bytes(&self, pages: usize) -> usize {
+        ((pages + 1) * size_of::<Slab>()).next_multiple_of(4096).min(self.table * PAGE)
+    }
+
+    /// The next `pages` pages, which are usable, and of one kind.
+    fn cut(&mut self, pages: usize) -> &'static Slab {
+        let number = if self.next_page < self.pinned { self.pinned_number } else { self.number };
+        // SAFETY: the descriptors are usable, and so far nobody's.
+        let span = unsafe {
+            number.descriptor(self.next_page + pages - 1);
+            number.descriptor(self.next_page)
+        };
+        span.pages.set(pages as u32);
+        self.next_page += pages;
+        self.number.set_used(self.first, self.next_page, self.committed);
+        counters::add(TierCounter::SystemUsed, (pages * PAGE) as u64);
+        counters::add(TierCounter::MetadataBytes, (pages * size_of::<Slab>()) as u64);
+        span
+    }
+
+    /// Gives back what is reserved and nobody has: also what was made usable ahead.
+    fn close<S: System>(&mut self, ground: &mut Ground<S>) {
+        let end = self.next_page.max(self.pinned);
+        let table = self.table_bytes(end);
+        let behind = (self.reserved - end) * PAGE;
+        // SAFETY: the pages behind the last one that was taken and, where no other lane has them, the descriptors
+        // behind theirs are the arena's, and nobody has had them.
+        unsafe {
+            ground.system.unmap(self.address(end), behind);
+            if !self.shared && self.table * PAGE > table {
+                ground.system.unmap((self.number.base() + table) as *mut u8, self.table * PAGE - table);
+            }
+        }
+        (self.pages, self.reserved, self.committed, self.advised) = (end, end, end, self.advised.min(end));
+        self.publish();
+        counters::add(TierCounter::SystemCalls, 2);
+        counters::sub(TierCounter::SystemReserved, behind as u64);
+    }
+}

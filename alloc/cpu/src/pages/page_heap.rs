@@ -1,0 +1,382 @@
+//! The page heap: spans of pages, best fit, split and coalesced.
+//!
+//! A request takes the smallest free span that fits ([`free_spans`]), else pages that nobody had yet ([`Frontier`]).
+//! Memory that was given back to the kernel stays a free span: it reads as zero and is mapped again when touched. Where
+//! whole huge pages are free, they go back before parts of others do, which the kernel would have to split.
+//!
+//! With `POOLSCOPE_NUMA=local` there is a lane for each node, with free spans and a frontier of its own. A span is
+//! taken from the lane of the node that the thread runs on, and from another one only when that has no memory; it goes
+//! back to the lane that it came from. Otherwise there is one lane.
+
+use crate::layout::arena::{self, PAGE};
+use crate::layout::lean;
+use crate::layout::size_class::SizeClass;
+use crate::layout::slab::{Kind, Slab};
+use crate::pages::frontier::Frontier;
+use crate::pages::placement::{Ground, Wishes};
+use crate::pages::remap;
+use crate::pages::system::{Kernel, System};
+use crate::process::scavenger;
+use crate::segment::counters::{self, TierCounter};
+use crate::settings;
+use crate::sync::spin_lock::{SlowPath, SpinLock};
+
+mod free_spans;
+mod lanes;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
+use free_spans::{EXACT_BINS, mark, mark_used, split};
+use lanes::{Lane, Lanes};
+
+/// Free bytes with memory behind them that the page heap keeps where no scavenger can be had.
+pub const RETAIN_MIN: usize = 64 << 20;
+
+/// The page heap, on a system.
+pub struct PageHeap<S: System = Kernel> {
+    ground: Ground<S>,
+    lanes: Lanes,
+    /// Lanes that are used; 0 before that is decided.
+    used_lanes: usize,
+    /// Bytes in spans that are in use.
+    used: usize,
+}
+
+// SAFETY: only reached under the lock below.
+unsafe impl Send for PageHeap {}
+
+static PAGE_HEAP: SpinLock<PageHeap> = SpinLock::new(PageHeap::new(Kernel));
+
+/// Takes a span of `pages` pages whose first page number is a multiple of `align` pages. `None`: out of memory.
+pub fn alloc(slow: SlowPath, pages: usize, align: usize) -> Option<&'static Slab> {
+    let (span, refusals) = {
+        let mut heap = PAGE_HEAP.lock(slow);
+        (heap.alloc(pages, align), heap.ground.take_refusals())
+    };
+    refusals.say();
+    let span = span?;
+    counters::add(TierCounter::PageHeapAllocs, 1);
+    Some(span)
+}
+
+/// Takes a span for a slab of `class`, with room for a block. `None`: out of memory.
+pub fn alloc_slab(slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
+    let span = alloc(slow, class.info().slab_pages as usize, 1)?;
+    if lean::is_on() && !lean::open(span, 0, lean::pages_of(class.block())) {
+        free(slow, span);
+        return None;
+    }
+    Some(span)
+}
+
+/// Takes a span of `pages` pages behind which as many are free, if there are such.
+pub fn alloc_with_room(slow: SlowPath, pages: usize) -> Option<&'static Slab> {
+    let (span, refusals) = {
+        let mut heap = PAGE_HEAP.lock(slow);
+        (heap.alloc_with_room(pages), heap.ground.take_refusals())
+    };
+    refusals.say();
+    let span = span?;
+    counters::add(TierCounter::PageHeapAllocs, 1);
+    Some(span)
+}
+
+/// Gives a span back. Its pages have no owner any more.
+pub fn free(slow: SlowPath, span: &'static Slab) {
+    span.set_zero(lean::is_on() && lean::close(span, 0, span.bytes()));
+    counters::add(TierCounter::PageHeapFrees, 1);
+    let (free, release) = {
+        let mut heap = PAGE_HEAP.lock(slow);
+        heap.free(span);
+        (heap.resident_free(), heap.take_to_release())
+    };
+    if let Some(span) = release {
+        release_span(slow, span);
+    }
+    scavenger::notice(slow, free);
+}
+
+/// Gives back a span whose memory was moved away: it reads as zero.
+pub fn free_zeroed(slow: SlowPath, span: &'static Slab) {
+    span.set_zero(true);
+    counters::add(TierCounter::PageHeapFrees, 1);
+    PAGE_HEAP.lock(slow).free(span);
+}
+
+/// Gives back a span that memory was moved to, in so many mappings, and makes it like those around it. The kernel call
+/// runs without the lock.
+pub fn free_renewed(slow: SlowPath, span: &'static Slab, mappings: u16) {
+    counters::add(TierCounter::SystemCalls, 1);
+    // SAFETY: the span is nobody's, and in no bin.
+    if unsafe { remap::renew(&Kernel, span.address(), span.bytes(), mappings) } {
+        free_zeroed(slow, span);
+    } else {
+        free(slow, span);
+    }
+}
+
+/// Cuts off what a span that is in use has behind its first `pages` pages; the rest is in use, too. `None` if there is
+/// nothing.
+pub fn cut(slow: SlowPath, span: &'static Slab, pages: usize) -> Option<&'static Slab> {
+    let _heap = PAGE_HEAP.lock(slow);
+    (pages < span.pages.get() as usize).then(|| {
+        let rest = split(span, pages);
+        mark_used(span);
+        mark(rest, Kind::Used);
+        rest
+    })
+}
+
+/// Changes the length of a span that is in use, in place. False if what follows it is in use, too.
+pub fn resize(slow: SlowPath, span: &'static Slab, pages: usize) -> bool {
+    let (done, refusals) = {
+        let mut heap = PAGE_HEAP.lock(slow);
+        (heap.resize(span, pages), heap.ground.take_refusals())
+    };
+    refusals.say();
+    done
+}
+
+/// Whether memory may be moved from one span to another: the kernel takes its node along, and can't move explicit huge
+/// pages; and what is renewed must be like what it lies in, of which it knows no wish.
+pub fn can_move(slow: SlowPath, from: &Slab, to: &Slab) -> bool {
+    may_move(from, to) && !lean::is_on() && PAGE_HEAP.lock(slow).ground.is_as_the_system_has_it()
+}
+
+fn may_move(from: &Slab, to: &Slab) -> bool {
+    arena::lane_of(from) == arena::lane_of(to) && !arena::is_pinned(from) && !arena::is_pinned(to)
+}
+
+/// Gives the memory of all free spans back to the kernel. Returns the bytes.
+pub fn release_all(slow: SlowPath) -> usize {
+    release(slow, usize::MAX)
+}
+
+/// Gives the memory of free spans back to the kernel, about `wanted` bytes. Returns how many it were.
+pub fn release(slow: SlowPath, wanted: usize) -> usize {
+    let mut bytes = 0;
+    while bytes < wanted {
+        let span = PAGE_HEAP.lock(slow).take_resident(1, (wanted - bytes).div_ceil(PAGE));
+        let Some(span) = span else { break };
+        bytes += span.bytes();
+        if !release_span(slow, span) {
+            break;
+        }
+    }
+    bytes
+}
+
+/// Bytes of free spans that have memory behind them.
+pub fn resident_free(slow: SlowPath) -> usize {
+    PAGE_HEAP.lock(slow).resident_free()
+}
+
+/// Gives reserved addresses back that an address space of `limit` bytes has no place for.
+pub fn fit_reservation(slow: SlowPath, limit: usize) {
+    PAGE_HEAP.lock(slow).fit(limit);
+}
+
+/// Gives a span that was taken out of the bins back to the kernel and puts it back as a free one. The kernel call
+/// runs without the lock. False if the kernel refused.
+fn release_span(slow: SlowPath, span: &'static Slab) -> bool {
+    counters::add(TierCounter::SystemCalls, 1);
+    // What memory was moved to, once, gets rid of its mappings.
+    let renew = remap::has_moved() && PAGE_HEAP.lock(slow).ground.is_as_the_system_has_it();
+    // SAFETY: the span is free and was taken out of the bins: nothing else refers to its memory.
+    let released = unsafe {
+        (renew && remap::renew(&Kernel, span.address(), span.bytes(), 0))
+            || Kernel.decommit(span.address(), span.bytes())
+    };
+    span.set_zero(released);
+    PAGE_HEAP.lock(slow).free(span);
+    released
+}
+
+/// For `fork`: takes the lock.
+pub fn lock_for_fork(is_over: impl Fn() -> bool) -> bool {
+    PAGE_HEAP.lock_for_fork(is_over)
+}
+
+/// For `fork`: lets it go, in parent and child.
+pub fn unlock_after_fork() {
+    PAGE_HEAP.unlock_after_fork();
+}
+
+impl<S: System> PageHeap<S> {
+    /// Nothing reserved yet.
+    const fn new(system: S) -> Self {
+        PageHeap { ground: Ground::new(system), lanes: Lanes::new(), used_lanes: 0, used: 0 }
+    }
+
+    /// Decides where memory is to come from.
+    #[cold]
+    fn start(&mut self, wishes: Wishes) {
+        self.ground.decide(wishes);
+        let lanes = self.ground.lanes();
+        let has_lanes = self.lanes.make(lanes);
+        let frontiers = self.lanes.iter_mut().map(|lane| &mut lane.frontier);
+        if has_lanes && (lanes == 1 || Frontier::reserve_for_all(&mut self.ground, lanes, frontiers)) {
+            self.used_lanes = lanes;
+        } else {
+            self.ground.join_lanes();
+            self.used_lanes = 1;
+        }
+    }
+
+    /// The lane that the calling thread is to have memory from.
+    fn lane_of_thread(&mut self) -> usize {
+        match self.used_lanes {
+            1 => 0,
+            0 => {
+                self.start(Wishes::of_the_settings());
+                self.lane_of_thread()
+            }
+            lanes => self.ground.system.current_node().min(lanes - 1),
+        }
+    }
+
+    /// The lane that a span belongs to.
+    fn lane_of(&mut self, span: &Slab) -> &mut Lane {
+        &mut self.lanes[arena::lane_of(span)]
+    }
+
+    fn insert(&mut self, span: &'static Slab) {
+        self.lane_of(span).free.insert(span);
+    }
+
+    /// Bytes in free spans that have memory behind them which the kernel would take back.
+    fn resident_free(&self) -> usize {
+        self.lanes.iter().take(self.used_lanes).map(|lane| lane.free.resident()).sum()
+    }
+
+    fn fit(&mut self, limit: usize) {
+        for lane in self.lanes.iter_mut().take(self.used_lanes) {
+            lane.frontier.fit(&mut self.ground, limit / self.used_lanes);
+        }
+    }
+
+    fn alloc(&mut self, pages: usize, align: usize) -> Option<&'static Slab> {
+        let wanted = pages.checked_add(align - 1)?;
+        let own = self.lane_of_thread();
+        let mut found = self.take(own, wanted);
+        // Memory of another node is better than none.
+        for lane in 0..self.used_lanes {
+            if found.is_none() && lane != own {
+                found = self.take(lane, wanted);
+            }
+        }
+        let span = found?;
+        let number = span.address() as usize / PAGE;
+        let ahead = number.next_multiple_of(align) - number;
+        let span = self.lane_of(span).free.cut_out(span, ahead, pages);
+        self.used += span.bytes();
+        Some(span)
+    }
+
+    /// Takes a span of at least `wanted` pages from a lane; it is in no bin.
+    fn take(&mut self, at: usize, wanted: usize) -> Option<&'static Slab> {
+        let lane = &mut self.lanes[at];
+        loop {
+            if let Some(span) = lane.free.best_fit(wanted) {
+                lane.free.remove(span);
+                return Some(span);
+            }
+            let taken = lane.frontier.take(&mut self.ground, at, wanted);
+            if let Some(span) = taken.span {
+                // What became free may follow it.
+                mark(span, Kind::Used);
+            }
+            if let Some(free) = taken.free {
+                lane.free.insert(free);
+            }
+            if taken.span.is_some() || taken.free.is_none() {
+                return taken.span;
+            }
+        }
+    }
+
+    /// From the start of the largest free span, so that the room behind the block is as long as it can be.
+    fn alloc_with_room(&mut self, pages: usize) -> Option<&'static Slab> {
+        let both = pages.checked_mul(2)?;
+        let own = self.lane_of_thread();
+        let free = &mut self.lanes[own].free;
+        let Some(span) = free.largest().filter(|span| span.pages.get() as usize >= both) else {
+            return self.alloc(pages, 1);
+        };
+        free.remove(span);
+        let span = free.cut_out(span, 0, pages);
+        self.used += span.bytes();
+        Some(span)
+    }
+
+    fn resize(&mut self, span: &'static Slab, pages: usize) -> bool {
+        let now = span.pages.get() as usize;
+        if pages < now {
+            let rest = split(span, pages);
+            rest.set_zero(lean::is_on() && lean::close(rest, 0, rest.bytes()));
+            mark_used(span);
+            self.used -= rest.bytes();
+            self.insert(rest);
+            return true;
+        }
+        let missing = pages - now;
+        if missing == 0 {
+            return true;
+        }
+        let after = span.page(now as u32);
+        let lane = &mut self.lanes[arena::lane_of(span)];
+        let same = after.zero_and_arena.get() >> 1 == span.zero_and_arena.get() >> 1;
+        if after.kind.get() == Kind::Free && same && after.pages.get() as usize >= missing {
+            lane.free.remove(after);
+            let rest = (after.pages.get() as usize > missing).then(|| split(after, missing));
+            span.pages.set(pages as u32);
+            mark_used(span);
+            if let Some(rest) = rest {
+                lane.free.insert(rest);
+            }
+        } else {
+            if !lane.frontier.extend(&mut self.ground, span, missing) {
+                return false;
+            }
+            mark_used(span);
+        }
+        self.used += missing * PAGE;
+        true
+    }
+
+    /// Takes a span back that was in use.
+    fn free(&mut self, span: &'static Slab) {
+        self.used -= span.bytes();
+        self.insert(span);
+    }
+
+    /// Takes a free span out for [`release_span`] if it is to go at once: without a delay, or when there is no
+    /// scavenger and free memory exceeds what is worth keeping.
+    fn take_to_release(&mut self) -> Option<&'static Slab> {
+        match settings::current().scavenge_ms() {
+            None => None,
+            Some(0) => self.take_resident(1, usize::MAX),
+            Some(_) if scavenger::is_running() || self.resident_free() <= RETAIN_MIN.max(self.used / 4) => None,
+            Some(_) => self.take_resident(EXACT_BINS / 4, usize::MAX),
+        }
+    }
+
+    /// Takes a free span of at least `least` pages that has memory behind it, and about `most` pages of it. It counts
+    /// as used until it is freed again.
+    fn take_resident(&mut self, least: usize, most: usize) -> Option<&'static Slab> {
+        for whole in [true, false] {
+            if whole && !self.ground.has_huge {
+                continue;
+            }
+            for lane in self.lanes.iter_mut().take(self.used_lanes) {
+                if let Some(span) = lane.free.take_resident(least, most, whole) {
+                    self.used += span.bytes();
+                    return Some(span);
+                }
+            }
+        }
+        None
+    }
+}

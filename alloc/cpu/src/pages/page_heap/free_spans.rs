@@ -1,0 +1,223 @@
+//! Free spans of one lane, by length.
+//!
+//! There is a bin for each length up to 64 pages, then eight for each doubling. A request takes the smallest span that
+//! fits, from the first bin that has one; freed spans merge with free neighbours, found through the descriptors of the
+//! pages beside them.
+
+use core::cell::Cell;
+use core::sync::atomic::Ordering;
+
+use crate::layout::arena::{self, PAGE};
+use crate::layout::slab::{Kind, Slab, SlabList, owner};
+use crate::pages::frontier::HUGE_PAGES;
+use crate::segment::counters::{self, TierCounter};
+
+pub const EXACT_BINS: usize = 64;
+const BINS: usize = EXACT_BINS + 8 * 24;
+
+/// The free spans.
+pub struct FreeSpans {
+    bins: [SlabList; BINS],
+    occupied: [Cell<u64>; BINS.div_ceil(64)],
+    /// Bytes in them that have memory behind them which the kernel would take back.
+    resident: usize,
+}
+
+/// The bin that a free span of `pages` pages waits in.
+fn bin_of(pages: usize) -> usize {
+    if pages <= EXACT_BINS {
+        return pages - 1;
+    }
+    let log = usize::BITS - 1 - pages.leading_zeros();
+    let eighth = (pages >> (log - 3)) & 7;
+    (EXACT_BINS + (log as usize - 6) * 8 + eighth).min(BINS - 1)
+}
+
+impl FreeSpans {
+    /// None.
+    pub const fn new() -> Self {
+        FreeSpans {
+            bins: [const { SlabList::new() }; BINS],
+            occupied: [const { Cell::new(0) }; BINS.div_ceil(64)],
+            resident: 0,
+        }
+    }
+
+    /// Bytes in them that have memory behind them which the kernel would take back.
+    pub fn resident(&self) -> usize {
+        self.resident
+    }
+
+    /// Puts a span into its bin, merged with free neighbours that are in the same state (both with memory behind
+    /// them, or both without).
+    pub fn insert(&mut self, mut span: &'static Slab) {
+        let left = span.page_before();
+        if joins(left, span) {
+            // The last page of a free span knows the span's length.
+            let first = left.page_back(left.pages.get() - 1);
+            self.remove(first);
+            first.pages.set(first.pages.get() + span.pages.get());
+            span = first;
+        }
+        let after = span.page(span.pages.get());
+        if joins(after, span) {
+            self.remove(after);
+            span.pages.set(span.pages.get() + after.pages.get());
+        }
+        mark(span, Kind::Free);
+        let bin = bin_of(span.pages.get() as usize);
+        self.bins[bin].push_back(span);
+        self.occupied[bin / 64].set(self.occupied[bin / 64].get() | 1 << (bin % 64));
+        self.account(span, true);
+    }
+
+    /// Takes a span out of its bin.
+    pub fn remove(&mut self, span: &'static Slab) {
+        let bin = bin_of(span.pages.get() as usize);
+        self.bins[bin].remove(span);
+        if self.bins[bin].first().is_none() {
+            self.occupied[bin / 64].set(self.occupied[bin / 64].get() & !(1 << (bin % 64)));
+        }
+        self.account(span, false);
+    }
+
+    fn account(&mut self, span: &Slab, entering: bool) {
+        let bytes = span.bytes() as u64;
+        let change = if entering { counters::add } else { counters::sub };
+        change(TierCounter::PageHeapFree, bytes);
+        if span.is_zero() {
+            change(TierCounter::SystemReleased, bytes);
+        } else if arena::is_pinned(span) {
+        } else if entering {
+            self.resident += bytes as usize;
+        } else {
+            self.resident -= bytes as usize;
+        }
+    }
+
+    /// The smallest free span of at least `pages` pages; of equal ones the lowest address.
+    pub fn best_fit(&self, pages: usize) -> Option<&'static Slab> {
+        let first = bin_of(pages);
+        let mut word = first / 64;
+        let mut bits = self.occupied[word].get() & (!0 << (first % 64));
+        loop {
+            while bits != 0 {
+                let bin = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                let mut best: Option<&'static Slab> = None;
+                let mut at = self.bins[bin].first();
+                while let Some(span) = at {
+                    let fits = span.pages.get() as usize >= pages;
+                    let better = best
+                        .is_none_or(|best| (span.pages.get(), &raw const *span) < (best.pages.get(), &raw const *best));
+                    if fits && better {
+                        best = Some(span);
+                    }
+                    at = span.next.get();
+                }
+                if best.is_some() {
+                    return best;
+                }
+            }
+            word += 1;
+            bits = self.occupied.get(word)?.get();
+        }
+    }
+
+    /// A span of the last bin that has one.
+    pub fn largest(&self) -> Option<&'static Slab> {
+        let (word, bits) = self.occupied.iter().enumerate().rfind(|(_, bits)| bits.get() != 0)?;
+        self.bins[word * 64 + 63 - bits.get().leading_zeros() as usize].first()
+    }
+
+    /// Takes pages out of a free span of at least `least` pages that has memory behind it, the largest bin first: about
+    /// `most` of them. With `whole`, huge pages that are free as a whole, and no others.
+    pub fn take_resident(&mut self, least: usize, most: usize, whole: bool) -> Option<&'static Slab> {
+        let least = if whole { least.max(HUGE_PAGES) } else { least };
+        for bin in (bin_of(least)..BINS).rev() {
+            let mut at = self.bins[bin].first();
+            while let Some(span) = at {
+                if !span.is_zero() && !arena::is_pinned(span) {
+                    let pages = span.pages.get() as usize;
+                    let (from, to) = if whole { huge_pages(span) } else { (0, pages) };
+                    if from < to {
+                        let wanted = if whole { most.saturating_add(HUGE_PAGES - 1) & !(HUGE_PAGES - 1) } else { most };
+                        self.remove(span);
+                        return Some(self.cut_out(span, from, wanted.min(to - from)));
+                    }
+                }
+                at = span.next.get();
+            }
+        }
+        None
+    }
+
+    /// Calls `f` with each span, and whether it is in the bin of its length.
+    #[cfg(test)]
+    pub fn for_each(&self, mut f: impl FnMut(bool, &'static Slab)) {
+        for (bin, spans) in self.bins.iter().enumerate() {
+            let mut at = spans.first();
+            assert_eq!(at.is_some(), self.occupied[bin / 64].get() >> (bin % 64) & 1 != 0);
+            while let Some(span) = at {
+                f(bin_of(span.pages.get() as usize) == bin, span);
+                at = span.next.get();
+            }
+        }
+    }
+
+    /// Cuts `pages` pages from page `from` on out of a span that is in no bin, and puts the rest back.
+    pub fn cut_out(&mut self, span: &'static Slab, from: usize, pages: usize) -> &'static Slab {
+        let front = span;
+        let middle = if from > 0 { split(front, from) } else { front };
+        let behind = (middle.pages.get() as usize > pages).then(|| split(middle, pages));
+        // Before its neighbours are put back: they look at its ends to see whether they can merge.
+        mark(middle, Kind::Used);
+        if from > 0 {
+            self.insert(front);
+        }
+        if let Some(behind) = behind {
+            self.insert(behind);
+        }
+        middle
+    }
+}
+
+/// The pages of a span, from and to, that are whole huge pages.
+fn huge_pages(span: &'static Slab) -> (usize, usize) {
+    let first = span.address() as usize / PAGE;
+    let from = first.next_multiple_of(HUGE_PAGES);
+    let to = (first + span.pages.get() as usize) / HUGE_PAGES * HUGE_PAGES;
+    if from < to { (from - first, to - first) } else { (0, 0) }
+}
+
+/// Whether the page beside `span` is the end of a free span that `span` can merge with.
+fn joins(page: &Slab, span: &Slab) -> bool {
+    page.kind.get() == Kind::Free && page.zero_and_arena.get() == span.zero_and_arena.get()
+}
+
+/// Cuts a span after `pages` pages and returns the rest; both keep their state, neither is marked.
+pub fn split(span: &'static Slab, pages: usize) -> &'static Slab {
+    let rest = span.page(pages as u32);
+    rest.pages.set(span.pages.get() - pages as u32);
+    rest.zero_and_arena.set(span.zero_and_arena.get());
+    span.pages.set(pages as u32);
+    rest
+}
+
+/// Writes the descriptor of the last page of a span that changed its length; the first one's stays as it is.
+pub fn mark_used(span: &'static Slab) {
+    let owner = span.owner.load(Ordering::Relaxed);
+    mark(span, Kind::Used);
+    span.owner.store(owner, Ordering::Release);
+}
+
+/// Writes the descriptors of a span's ends.
+pub fn mark(span: &'static Slab, kind: Kind) {
+    let last = span.page(span.pages.get() - 1);
+    last.zero_and_arena.set(span.zero_and_arena.get());
+    last.pages.set(span.pages.get());
+    last.kind.set(kind);
+    last.owner.store(owner::NONE, Ordering::Relaxed);
+    span.kind.set(kind);
+    span.owner.store(owner::NONE, Ordering::Relaxed);
+}

@@ -1,0 +1,316 @@
+//! The scavenger: a thread that gives idle memory back to the system, and that watches what the program does
+//! ([`crate::census`]).
+//!
+//! Memory of free spans goes back smoothly over `POOLSCOPE_SCAVENGE_MS` ([`crate::pages::decay`]), and the caches of threads
+//! that sleep before that ([`crate::collector`]), also when the program makes no call any more.
+//!
+//! The thread is started when there is something to do and ends when there is nothing left. It is the kernel's, not the
+//! C library's ([`crate::kernel::raw_thread`]): it starts inside `malloc`, whatever locks the program holds, the program stays
+//! single-threaded for the C library, and `pthread_exit` of the last thread still ends the process. It blocks all
+//! signals, and its only memory is static.
+//!
+//! The kernel keeps credentials by thread, and the C library's `setuid` and its like change them on the threads that
+//! the C library knows. So there is no such thread while they change ([`pause`]), and one that finds at a wake-up that
+//! the process has other credentials than itself ([`crate::kernel::credentials`]) ends. The next one is started by a thread of
+//! the program, and has that thread's. Nor is there one while the process enters namespaces,
+//! which takes a process with one thread.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::census;
+use crate::collector;
+use crate::hardened;
+use crate::kernel::credentials;
+use crate::kernel::os;
+use crate::kernel::raw_thread::{self, Started};
+use crate::pages::decay::Decay;
+use crate::pages::page_heap;
+use crate::sampler;
+use crate::segment::publish;
+use crate::settings;
+use crate::sync::spin_lock::{SlowPath, SpinLock};
+use crate::threads::thread_pointer;
+use crate::tiers::thread_cache::BUSY;
+use crate::tracer;
+
+/// Steps in which free memory decays.
+const STEPS: u64 = 16;
+/// The shortest and the longest time between two passes, in milliseconds.
+const TICK_MIN: u64 = 5;
+const TICK_MAX: u64 = 1000;
+/// The shortest time without an allocation after which a cache is drained for the sake of a shorter delay.
+const GC_MIN: u64 = 100;
+/// Passes in a row without anything to do after which the thread may end.
+const QUIET: u32 = 2;
+/// Bytes that do not call for the thread.
+pub const IDLE_MIN: usize = 512 * 1024;
+
+/// Held during a pass, so that a fork finds no half done one.
+static PASS: SpinLock<Decay> = SpinLock::new(Decay::new());
+
+/// Whether there is a thread; also what it sleeps on.
+static STATE: AtomicU32 = AtomicU32::new(NONE);
+const NONE: u32 = 0;
+const RUNNING: u32 = 1;
+/// The system let none be started: the page heap releases by itself.
+const REFUSED: u32 = 2;
+/// There is one that is to end.
+const ENDING: u32 = 3;
+
+/// When there was no room for the thread the last time, and how long it is not tried again, in milliseconds: longer with each
+/// time. 0 where there was room.
+static FAILED_MS: AtomicU64 = AtomicU64::new(0);
+static PAUSE_MS: AtomicU64 = AtomicU64::new(0);
+const PAUSE_MIN: u64 = 1000;
+const PAUSE_MAX: u64 = 60_000;
+
+/// How many ask that there be none, see [`pause`].
+static PAUSES: AtomicU32 = AtomicU32::new(0);
+
+/// Whether free memory is given back by somebody else than who frees it.
+pub fn is_running() -> bool {
+    STATE.load(Ordering::Relaxed) == RUNNING
+}
+
+/// Idle bytes of the pool's own from which on they go back by who frees them: there is no scavenger for them.
+pub fn retained() -> usize {
+    match settings::current().scavenge_ms() {
+        None => usize::MAX,
+        Some(0) => IDLE_MIN,
+        Some(_) if is_running() => usize::MAX,
+        Some(_) => page_heap::RETAIN_MIN,
+    }
+}
+
+/// To be called when `free` bytes wait, in free spans or in a thread's cache, without being used.
+#[inline]
+pub fn notice(slow: SlowPath, free: usize) {
+    if free >= IDLE_MIN {
+        start(slow);
+    }
+}
+
+/// Starts the thread if there is none. No lock may be held.
+#[inline]
+pub fn start(_: SlowPath) {
+    if STATE.load(Ordering::Relaxed) == NONE {
+        start_cold();
+    }
+}
+
+#[cold]
+fn start_cold() {
+    let settings = settings::current();
+    let wanted = settings.scavenge_ms().is_some_and(|ms| ms > 0) || settings.gc_ms().is_some();
+    if wanted && !settings.plain() {
+        start_thread();
+    }
+}
+
+/// What came of [`watch`].
+pub enum Watcher {
+    /// There is a thread that watches.
+    Runs,
+    /// Not at this moment.
+    NotNow,
+    /// The system lets none be started.
+    Never,
+}
+
+/// To be called when the program is to be watched, whether or not there is idle memory. No lock may be held.
+pub fn watch(_: SlowPath) -> Watcher {
+    if settings::current().plain() {
+        return Watcher::Never;
+    }
+    if STATE.load(Ordering::SeqCst) == NONE {
+        start_thread();
+    }
+    match STATE.load(Ordering::SeqCst) {
+        RUNNING => {
+            // It may sleep longer than until the next census.
+            os::wake(&STATE);
+            Watcher::Runs
+        }
+        REFUSED => Watcher::Never,
+        _ => Watcher::NotNow,
+    }
+}
+
+fn start_thread() {
+    // A child of `vfork` would leave the state to its parent, in whose memory it is.
+    if raw_thread::is_of_another_process() {
+        return;
+    }
+    let pause_ms = PAUSE_MS.load(Ordering::Relaxed);
+    let again_ms = FAILED_MS.load(Ordering::Relaxed) + pause_ms;
+    if pause_ms > 0 && os::clock_ns(libc::CLOCK_MONOTONIC) / 1_000_000 < again_ms {
+        return;
+    }
+    if STATE.compare_exchange(NONE, RUNNING, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+        return;
+    }
+    // Looked at after the state was written, as `pause` writes and looks in the other order:
+    // one of them sees the other.
+    if PAUSES.load(Ordering::SeqCst) != 0 {
+        STATE.store(NONE, Ordering::SeqCst);
+        return;
+    }
+    match raw_thread::start(run) {
+        Started::Yes => PAUSE_MS.store(0, Ordering::Relaxed),
+        // The one before is just ending.
+        Started::NotNow => STATE.store(NONE, Ordering::Release),
+        Started::NoRoom => {
+            PAUSE_MS.store((pause_ms * 2).clamp(PAUSE_MIN, PAUSE_MAX), Ordering::Relaxed);
+            FAILED_MS.store(os::clock_ns(libc::CLOCK_MONOTONIC) / 1_000_000, Ordering::Relaxed);
+            STATE.store(NONE, Ordering::Release);
+        }
+        Started::Never => STATE.store(REFUSED, Ordering::Release),
+    }
+}
+
+/// What the thread runs. Returns when there is nothing left to do.
+extern "C" fn run() {
+    // SAFETY: this thread's word is the busy heap from its start to its end, and no signal interrupts it.
+    let slow = unsafe { SlowPath::own_thread() };
+    // Passes in a row that found nothing to do; when the last one was, and when the next census is to be.
+    let (mut quiet, mut passed_ms, mut look_ms) = (QUIET, 0, None);
+    let now = || os::clock_ns(libc::CLOCK_MONOTONIC) / 1_000_000;
+    loop {
+        if PAUSES.load(Ordering::SeqCst) != 0 {
+            return end(slow);
+        }
+        let settings = settings::current();
+        let scavenge_ms = settings.scavenge_ms();
+        // Memory is to be gone within twice the delay, also what is in a cache at first.
+        let gc_ms = settings.gc_ms().map(|ms| ms.min(scavenge_ms.map_or(u64::MAX, |delay| (delay / 2).max(GC_MIN))));
+        // Without a delay, who frees gives back.
+        let steps = scavenge_ms.filter(|&ms| ms > 0).unwrap_or(u64::MAX) / STEPS;
+        let tick = steps.min(gc_ms.unwrap_or(u64::MAX) / 2).clamp(TICK_MIN, TICK_MAX);
+        look_ms = census::is_watching().then(|| look_ms.unwrap_or_else(|| now() + census::INTERVAL_MS));
+        os::sleep_on(&STATE, RUNNING, look_ms.map_or(tick, |at| at.saturating_sub(now()).min(tick)));
+        if PAUSES.load(Ordering::SeqCst) != 0 {
+            continue;
+        }
+        if !credentials::are_those_of_the_process() {
+            return end(slow);
+        }
+        let now_ms = now();
+        if now_ms - passed_ms >= tick {
+            passed_ms = now_ms;
+            let busy = pass(slow, now_ms, scavenge_ms, gc_ms, quiet < QUIET);
+            quiet = if busy { 0 } else { (quiet + 1).min(QUIET) };
+        }
+        if look_ms.is_some_and(|at| at <= now_ms) && census::is_watching() {
+            look_ms = census::look(slow).map(|rest| now() + rest);
+        }
+        if quiet >= QUIET && !census::is_watching() {
+            STATE.store(NONE, Ordering::SeqCst);
+            // What came meanwhile found a thread running: look once more.
+            let gives_back = scavenge_ms.is_some_and(|ms| ms > 0);
+            let is_needed = (gives_back && page_heap::resident_free(slow) >= IDLE_MIN) || census::is_watching();
+            if !is_needed || STATE.compare_exchange(NONE, RUNNING, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Ends the thread although there may be something to do.
+fn end(slow: SlowPath) {
+    census::stop_watching(slow);
+    STATE.store(NONE, Ordering::SeqCst);
+}
+
+/// There is no scavenger as long as this is kept.
+#[must_use = "the scavenger may start again when this is dropped"]
+pub struct Paused(bool);
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        // A child that was forked meanwhile begins with none.
+        let mut pauses = if self.0 { PAUSES.load(Ordering::SeqCst) } else { 0 };
+        while pauses > 0 {
+            match PAUSES.compare_exchange_weak(pauses, pauses - 1, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return,
+                Err(now) => pauses = now,
+            }
+        }
+    }
+}
+
+/// To be called before the process changes its credentials, which the C library can't change for the scavenger's
+/// thread, and before what the kernel lets a process do only while it has one thread. Ends the thread, and waits until
+/// it is gone. It may start again, by a thread with the new credentials, when the result is dropped.
+pub fn pause() -> Paused {
+    // A child of `vfork` changes its own credentials, and its parent's memory.
+    if raw_thread::is_of_another_process() {
+        return Paused(false);
+    }
+    PAUSES.fetch_add(1, Ordering::SeqCst);
+    // A signal handler that interrupted the slow path may have interrupted the start: it can't wait. The thread then
+    // ends by itself before it does anything.
+    if thread_pointer::get().cast_const() != &raw const BUSY {
+        let is_there = |state| matches!(state, RUNNING | ENDING);
+        while is_there(STATE.load(Ordering::SeqCst)) || raw_thread::is_alive() {
+            let _ = STATE.compare_exchange(RUNNING, ENDING, Ordering::SeqCst, Ordering::Relaxed);
+            os::wake(&STATE);
+            raw_thread::wait_for_end();
+        }
+        raw_thread::wait_until_gone();
+    }
+    Paused(true)
+}
+
+/// One pass. Whether there is more to do, or, after one without, anything worth it.
+fn pass(slow: SlowPath, now: u64, scavenge_ms: Option<u64>, gc_ms: Option<u64>, was_busy: bool) -> bool {
+    let mut decay = PASS.lock(slow);
+    let mut busy = false;
+    if let Some(after) = gc_ms {
+        busy = collector::collect(slow, now, after);
+    }
+    sampler::release_empty(slow);
+    busy |= tracer::session::look_after(slow);
+    let mut notes = hardened::look_after(slow, now, gc_ms, scavenge_ms);
+    if let Some(delay) = scavenge_ms {
+        let free = page_heap::resident_free(slow);
+        let allowed = decay.allowed(now, delay, free);
+        page_heap::release(slow, free.saturating_sub(allowed));
+        busy |= allowed > 0 && (was_busy || free >= IDLE_MIN);
+        notes = notes.saturating_add(sampler::release_idle_records(slow, now, delay));
+    }
+    busy |= notes > 0 && (was_busy || notes >= IDLE_MIN);
+    publish::publish_tiers();
+    busy
+}
+
+/// Gives back the caches of threads that sleep at this moment, however short.
+pub fn collect_sleeping(slow: SlowPath) {
+    if settings::current().plain() {
+        return;
+    }
+    let _pass = PASS.lock(slow);
+    collector::collect_sleeping(slow);
+}
+
+/// For `fork`: waits for the end of a pass.
+pub fn lock_for_fork(is_over: impl Fn() -> bool) -> bool {
+    PASS.lock_for_fork(is_over)
+}
+
+/// Whether the calling thread has begun to take the locks for a `fork`: this is the first.
+pub fn is_locked_for_fork() -> bool {
+    PASS.is_locked_for_fork()
+}
+
+/// For `fork`: lets go, in parent and child.
+pub fn unlock_after_fork() {
+    PASS.unlock_after_fork();
+}
+
+/// In a forked child: the thread stayed with the parent.
+pub fn forget() {
+    raw_thread::forget();
+    PAUSES.store(0, Ordering::Release);
+    PAUSE_MS.store(0, Ordering::Relaxed);
+    STATE.store(NONE, Ordering::Release);
+}

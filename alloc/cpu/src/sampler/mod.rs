@@ -1,0 +1,516 @@
+//! Sampling: which allocations are recorded, with their stack, and where.
+//!
+//! The thread cache cuts its lists so that the allocation that holds the next sampled byte enters the slow path
+//! ([`crate::sampling::budget`]); that one comes here. [`sample_block`] captures the stack before it takes any lock, then serves the
+//! block from a slab of sampled blocks and records it in the live table and in the totals of its stack. Everything
+//! behind the lock is rare: once in half a mebibyte, unless every allocation is recorded.
+
+mod devices;
+mod live_table;
+mod peak;
+mod probes;
+mod sampled_slabs;
+mod slot_lists;
+mod stack_table;
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use poolscope_capture::Caller;
+use poolscope_wire::{LiveRecord, OBJECT_ONE, Region, flags, kind, thread_state};
+
+use crate::census;
+use crate::entry::capture::{self, Stack};
+use crate::entry::registry::{self, Entry};
+use crate::kernel::os;
+use crate::layout::block::BlockPtr;
+use crate::layout::misuse;
+use crate::layout::size_class::SizeClass;
+use crate::layout::slab::Slab;
+use crate::process::scavenger;
+use crate::sampling::budget::Budget;
+use crate::segment::counters::{self, ClassCounter, TierCounter};
+use crate::segment::modules;
+use crate::segment::ownership::{self, mark_own, own_segment};
+use crate::segment::publish::{publish_classes, publish_samples, publish_thread, write_classes};
+use crate::segment::{Identity, Segment};
+use crate::settings;
+use crate::sync::spin_lock::{SlowPath, SpinLock};
+use crate::threads::thread_pointer;
+use crate::tiers::thread_cache::Heap;
+
+pub use devices::{attach, count_device, detach, device_holders, forget_foreign, publish_device, record_foreign};
+use live_table::LiveTable;
+use peak::{HOST, Peaks};
+pub use sampled_slabs::UNRECORDED;
+use sampled_slabs::{FREE, SampledSlabs, slot};
+use stack_table::{CapturedStack, StackTable, bytes, count_alloc, count_free, count_resize};
+
+struct Sampler {
+    identity: Identity,
+    segment: Option<Segment>,
+    stacks: StackTable,
+    live: LiveTable,
+    peaks: Peaks,
+    slabs: SampledSlabs,
+    modules: modules::Published,
+    /// Heaps that have a record in the segment.
+    threads: u32,
+    /// One bit for each pool of device memory that has a record there.
+    devices: u32,
+}
+
+// SAFETY: only reached under the lock below.
+unsafe impl Send for Sampler {}
+
+static SAMPLER: SpinLock<Sampler> = SpinLock::new(Sampler {
+    identity: Identity { generation: 0, exact: false, forked: false },
+    segment: None,
+    stacks: StackTable::new(),
+    live: LiveTable::new(),
+    peaks: Peaks::new(),
+    slabs: SampledSlabs::new(),
+    modules: modules::Published::new(),
+    threads: 0,
+    devices: 0,
+});
+
+/// Begins sampling: called once, by the first thread that allocates.
+pub fn start(slow: SlowPath) {
+    let mut sampler = SAMPLER.lock(slow);
+    let identity = Identity { generation: os::random_seed(), exact: period() <= 1, forked: false };
+    sampler.identity = identity;
+    ownership::start();
+    let Some(segment) = Segment::create(identity) else { return };
+    write_classes(&segment);
+    segment.publish();
+    mark_own();
+    let Sampler { stacks, live, .. } = &mut *sampler;
+    if stacks.start(&segment) && live.start(&segment) {
+        sampler.segment = Some(segment);
+    }
+}
+
+/// Mean bytes between two samples.
+#[inline]
+pub fn period() -> u64 {
+    settings::current().period()
+}
+
+/// Tells readers that the period has changed while the program runs.
+pub fn period_changed() {
+    // A signal handler that interrupted the slow path can't: readers see the period of before.
+    let Entry::Heap(entered) = registry::enter() else { return };
+    let mut sampler = SAMPLER.lock(entered.slow);
+    if period() > 1 {
+        sampler.identity.exact = false;
+    }
+    let Some(segment) = sampler.own_segment() else { return };
+    let header = segment.header();
+    header.period_bytes = period().max(1);
+    if !sampler.identity.exact {
+        header.flags &= !flags::EXACT;
+    }
+}
+
+/// At a normal exit of the process.
+pub fn finish(slow: SlowPath) {
+    if settings::current().keep() {
+        census::take(slow);
+    }
+    // A signal handler may end the process while this thread has the lock: then the segment stays.
+    let Some(sampler) = SAMPLER.try_lock(slow) else { return };
+    // A child of `vfork` runs in its parent's memory, but it is not the process of this segment.
+    if let Some(segment) = sampler.segment.filter(|_| own_segment())
+        && segment.is_of(os::process_id())
+    {
+        crate::segment::finish();
+    }
+}
+
+/// Whether every allocation of this heap is to be recorded.
+#[inline]
+pub fn records_all(heap: &Heap) -> bool {
+    heap.scope.get() != 0 || period() <= 1
+}
+
+/// Starts the budgets of a new heap.
+pub fn start_heap(heap: &Heap) {
+    heap.random.set((os::random_seed() ^ heap.tag() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    heap.medium.budgets().for_each(Budget::divide);
+    heap.budgets().chain([&heap.large_budget]).for_each(|budget| begin_budget(heap, budget));
+}
+
+/// Starts a budget.
+pub fn begin_budget(heap: &Heap, budget: &Budget) {
+    budget.draw(&heap.random, period());
+}
+
+/// Follows a change of the period, in a class of which no sample is due.
+#[inline]
+pub fn follow_period(heap: &Heap, class: SizeClass) {
+    heap.budget(class).follow(&heap.random, period());
+}
+
+/// Lets a due sample of a class go: what capture allocates is not sampled, however short the period.
+pub fn skip_sample(heap: &Heap, class: SizeClass) {
+    let budget = heap.budget(class);
+    heap.note_stocked();
+    budget.draw(&heap.random, period());
+    budget.left.set(budget.left.get().max(2 * class.block() as i64));
+}
+
+/// Whether the large block of `bytes` bytes that this heap allocates now is to be sampled.
+pub fn large_is_due(heap: &Heap, bytes: usize) -> bool {
+    if heap.in_sampler.get() {
+        return false;
+    }
+    let budget = &heap.large_budget;
+    if !records_all(heap) && !budget.is_due() {
+        budget.follow(&heap.random, period());
+        budget.left.set(budget.left.get() - bytes as i64);
+    }
+    records_all(heap) || budget.is_due()
+}
+
+/// A block to be recorded: what was asked for and what it stands for.
+struct Due {
+    size: usize,
+    weight: u64,
+    time_ns: u64,
+    kind: u16,
+    device: u32,
+}
+
+/// What is to be recorded of a sampled block of `bytes` bytes, of which `size` were asked for. The budget begins anew.
+fn take_due(heap: &Heap, budget: &Budget, size: usize, bytes: usize) -> Due {
+    let time_ns = os::clock_ns(libc::CLOCK_MONOTONIC);
+    if records_all(heap) {
+        return Due { size, weight: OBJECT_ONE, time_ns, kind: kind::HOST, device: 0 };
+    }
+    let weight = budget.weight(bytes);
+    heap.governor.sampled(budget, time_ns);
+    heap.note_stocked();
+    budget.draw(&heap.random, period());
+    Due { size, weight, time_ns, kind: kind::HOST, device: 0 }
+}
+
+/// Captures the stack of `caller` with no lock held. Where every allocation is recorded, nothing that this allocates
+/// leaves blocks to those after it.
+fn capture_stack(slow: SlowPath, heap: &'static Heap, caller: &Caller) -> Stack {
+    let stack = capture::of(heap, caller);
+    if records_all(heap) {
+        heap.begin_recording(slow);
+    }
+    stack
+}
+
+/// Serves and records a sampled request of `size` bytes from `class`, of the program's call at `caller`.
+/// `None` without memory.
+#[cold]
+pub fn sample_block(
+    slow: SlowPath,
+    heap: &'static Heap,
+    class: SizeClass,
+    size: usize,
+    caller: &Caller,
+) -> Option<*mut u8> {
+    let due = take_due(heap, heap.budget(class), size, class.block());
+    let stack = capture_stack(slow, heap, caller);
+    let mut sampler = SAMPLER.lock(slow);
+    let (slab, block) = sampler.slabs.alloc(slow, class)?;
+    let p = block.address();
+    slot(slab, p).set(sampler.record(heap, &stack, p as u64, &due));
+    counters::class_add(class, ClassCounter::SampledAllocs, 1);
+    Some(p)
+}
+
+/// Records a large block of `size` bytes at `p`, of the program's call at `caller`; its slot in the live table.
+#[cold]
+pub fn sample_large(
+    slow: SlowPath,
+    heap: &'static Heap,
+    p: *mut u8,
+    size: usize,
+    block: usize,
+    caller: &Caller,
+) -> u32 {
+    let due = take_due(heap, &heap.large_budget, size, block);
+    let stack = capture_stack(slow, heap, caller);
+    SAMPLER.lock(slow).record(heap, &stack, p as u64, &due)
+}
+
+/// Frees a block of a sampled slab.
+#[cold]
+pub fn free_block(slow: SlowPath, slab: &'static Slab, block: BlockPtr) {
+    let idle = free_in_slab(slow, slab, block);
+    if idle >= scavenger::IDLE_MIN {
+        release_later(slow, idle);
+    }
+}
+
+/// Has idle memory go back: by the scavenger, or at once where there is none for it.
+#[cold]
+#[inline(never)]
+fn release_later(slow: SlowPath, idle: usize) {
+    scavenger::notice(slow, idle);
+    if idle >= scavenger::retained() {
+        release_empty(slow);
+        release_records(slow, |_| 0);
+    }
+}
+
+/// Returns the bytes of sampled slabs that hold no block then, and of records that nobody needs.
+fn free_in_slab(slow: SlowPath, slab: &'static Slab, block: BlockPtr) -> usize {
+    let mut sampler = SAMPLER.lock(slow);
+    misuse::check_start(slab, block);
+    if !sampled_slabs::was_cut(slab, block) {
+        misuse::invalid(block.address());
+    }
+    let slot = slot(slab, block.address()).replace(FREE);
+    if slot == FREE {
+        misuse::freed_before(block.address(), slab.class.get().block());
+    }
+    sampler.forget(slot);
+    counters::class_add(slab.class.get(), ClassCounter::SharedFrees, 1);
+    sampler.slabs.free(slab, block) + sampler.live.empty_bytes()
+}
+
+/// Gives the memory of sampled blocks back that nobody uses.
+pub fn release_empty(slow: SlowPath) {
+    SAMPLER.lock(slow).slabs.release_empty(slow);
+}
+
+/// Gives memory of records back that nobody needs, smoothly over `delay_ms`.
+/// Returns the bytes that stay and are still to go.
+pub fn release_idle_records(slow: SlowPath, now_ms: u64, delay_ms: u64) -> usize {
+    release_records(slow, |live| live.allowed(now_ms, delay_ms))
+}
+
+/// Gives it back, but for as many bytes as `allowed` says at first. Returns these.
+fn release_records(slow: SlowPath, allowed: impl FnOnce(&mut LiveTable) -> usize) -> usize {
+    let allowed = allowed(&mut SAMPLER.lock(slow).live);
+    // The lock is let go again and again: samples wait for it.
+    loop {
+        let mut sampler = SAMPLER.lock(slow);
+        // What a forked child's parent has in its segment is not the child's to give back.
+        let Some(segment) = sampler.segment.filter(|_| own_segment()) else { return 0 };
+        if !sampler.live.release(&segment, allowed) {
+            return allowed;
+        }
+    }
+}
+
+/// Takes a large block's record out.
+#[cold]
+pub fn free_large(slow: SlowPath, slot: u32) {
+    SAMPLER.lock(slow).forget(slot);
+}
+
+/// Notes that a sampled block changed its size in place.
+#[cold]
+pub fn resize_block(slow: SlowPath, slab: &'static Slab, p: *mut u8, size: usize) {
+    let mut sampler = SAMPLER.lock(slow);
+    let slot = slot(slab, p).get();
+    sampler.resize(slot, size);
+}
+
+/// Notes that a sampled large block changed its size in place.
+#[cold]
+pub fn resize_large(slow: SlowPath, slot: u32, size: usize) {
+    SAMPLER.lock(slow).resize(slot, size);
+}
+
+/// Gives back addresses that are reserved for records, before the address space is limited to `limit` bytes.
+pub fn fit(slow: SlowPath, limit: usize) {
+    let mut sampler = SAMPLER.lock(slow);
+    // A forked child's first sample makes a segment that fits.
+    if let Some(segment) = sampler.segment.filter(|_| own_segment()) {
+        segment.fit(limit);
+        sampler.live.fit(&segment);
+        sampler.stacks.fit(&segment);
+    }
+}
+
+/// Calls `f` with each live record of a scope of the leak checker, and with the frames of its stack.
+pub fn visit_scope(slow: SlowPath, scope: u32, mut f: impl FnMut(&LiveRecord, &[u64])) {
+    let sampler = SAMPLER.lock(slow);
+    let Some(segment) = sampler.segment else { return };
+    for slot in 0..sampler.live.len() {
+        let Some(record) = sampler.live.get(slot) else { continue };
+        if record.kind != kind::NONE && record.scope == scope {
+            f(record, stack_table::frames(&segment, record.stack));
+        }
+    }
+}
+
+/// Samples of this process that found no room in the live table.
+pub fn dropped(slow: SlowPath) -> u64 {
+    SAMPLER.lock(slow).segment.map_or(0, |segment| segment.header().dropped_live)
+}
+
+impl Sampler {
+    /// The segment to record in; a forked child makes its own first.
+    #[inline]
+    fn own_segment(&mut self) -> Option<Segment> {
+        if own_segment() { self.segment } else { self.begin_child() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_child(&mut self) -> Option<Segment> {
+        let parent = self.segment.take();
+        Segment::detach();
+        self.identity.generation =
+            self.identity.generation.wrapping_add(u64::from(os::process_id()) << 20) ^ os::random_seed();
+        self.identity.forked = true;
+        // Whatever comes of it: it is tried once.
+        mark_own();
+        census::note_child();
+        // A forked child's first sample may be on a small stack.
+        let mut segment = capture::aside(|| Segment::create(self.identity))?;
+        if let Some(parent) = parent
+            && !self.inherit(&parent, &segment)
+        {
+            segment.discard();
+            segment = Segment::in_memory(self.identity)?;
+            if !self.inherit(&parent, &segment) {
+                return None;
+            }
+        }
+        write_classes(&segment);
+        segment.publish();
+        self.segment = Some(segment);
+        // What the parent's threads allocated is in the child, too; of them, only the one that forked is.
+        registry::for_each_heap(|heap| {
+            let lives = core::ptr::eq(heap, thread_pointer::home());
+            publish_thread(heap, if lives { thread_state::LIVE } else { thread_state::EXITED });
+            publish_classes(heap);
+        });
+        self.segment
+    }
+
+    /// Copies what a forked child has from its parent. False if its segment has no room for the stacks, which blocks
+    /// that live already point at.
+    fn inherit(&mut self, parent: &Segment, segment: &Segment) -> bool {
+        if !self.stacks.copy_to(parent, segment) {
+            return false;
+        }
+        // The memory of devices stays with the parent: a driver is of no use in a forked child.
+        for at in 0..self.live.len() {
+            if self.live.get(at).is_some_and(|record| record.kind != kind::NONE && record.kind != kind::HOST) {
+                self.live.drop_unpublished(at);
+            }
+        }
+        self.live.publish_all(segment);
+        self.peaks = Peaks::new();
+        for at in 0..self.live.len() {
+            if let Some(record) = self.live.get(at).filter(|record| record.kind != kind::NONE) {
+                count_alloc(segment, record.stack, record.size, record.weight);
+                self.peaks.grew(HOST, bytes(record.size, record.weight));
+            }
+        }
+        self.modules.restart();
+        if segment.commit(Region::Threads, self.threads) {
+            segment.raise_count(Region::Threads, self.threads);
+        }
+        true
+    }
+
+    fn record(&mut self, heap: &Heap, stack: &Stack, address: u64, due: &Due) -> u32 {
+        heap.samples.set(heap.samples.get() + 1);
+        counters::add(TierCounter::Samples, 1);
+        let Some(segment) = self.own_segment() else { return UNRECORDED };
+        publish_samples(&segment, heap);
+        self.modules.publish(&segment, self.stacks.len());
+        let epoch = self.modules.epoch();
+        let (frames, flags) = (stack.frames(), stack.flags());
+        let captured = CapturedStack { frames, flags, kind: due.kind, device: due.device, epoch };
+        let id = self.stacks.intern(&segment, &captured);
+        count_alloc(&segment, id, due.size as u64, due.weight);
+        self.peaks.grew((due.kind, due.device), bytes(due.size as u64, due.weight));
+        if due.kind == kind::HOST {
+            probes::allocated(address, due.size as u64, bytes(due.size as u64, due.weight));
+        }
+        let record = LiveRecord {
+            stack: id,
+            address,
+            size: due.size as u64,
+            weight: due.weight,
+            // A forked child's first sample makes the segment after its time was taken. What is older than the segment
+            // is the parent's.
+            time_ns: due.time_ns.max(segment.header().start_monotonic_ns),
+            tid: heap.thread_id.get(),
+            scope: heap.scope.get(),
+            kind: due.kind,
+            device: due.device,
+            ..LiveRecord::ZERO
+        };
+        self.live.insert(&segment, record)
+    }
+
+    fn forget(&mut self, slot: u32) {
+        let Some(segment) = self.own_segment() else { return };
+        if let Some(record) = self.live.remove(&segment, slot) {
+            let memory = (record.kind, record.device);
+            self.peaks.shrinks(&segment, self.stacks.len(), memory, bytes(record.size, record.weight));
+            count_free(&segment, record.stack, record.size, record.weight);
+            probes::freed(record.address);
+        }
+    }
+
+    fn resize(&mut self, slot: u32, size: usize) {
+        let Some(segment) = self.own_segment() else { return };
+        if let Some(before) = self.live.resize(&segment, slot, size as u64) {
+            let after = size as u64;
+            self.peaks.grew(HOST, bytes(after.saturating_sub(before.size), before.weight));
+            let less = bytes(before.size.saturating_sub(after), before.weight);
+            self.peaks.shrinks(&segment, self.stacks.len(), HOST, less);
+            count_resize(&segment, before.stack, before.size, after, before.weight);
+        }
+    }
+}
+
+/// Publishes the modules that capture has seen since the last time. No lock that comes after the sampler's is held.
+pub fn publish_modules(slow: SlowPath) {
+    static PUBLISHED: AtomicU64 = AtomicU64::new(0);
+    let generation = poolscope_capture::module_generation();
+    if PUBLISHED.swap(generation, Ordering::Relaxed) == generation {
+        return;
+    }
+    let mut sampler = SAMPLER.lock(slow);
+    let Some(segment) = sampler.own_segment() else { return };
+    let stacks = sampler.stacks.len();
+    sampler.modules.publish(&segment, stacks);
+}
+
+/// Makes room for a new heap's record and writes it.
+pub fn add_thread(slow: SlowPath, heap: &Heap) {
+    {
+        let mut sampler = SAMPLER.lock(slow);
+        sampler.threads = sampler.threads.max(heap.index.get() + 1);
+        if let Some(segment) = sampler.segment.filter(|_| own_segment())
+            && segment.commit(Region::Threads, heap.index.get() + 1)
+        {
+            segment.raise_count(Region::Threads, heap.index.get() + 1);
+        }
+    }
+    publish_thread(heap, thread_state::LIVE);
+}
+
+/// Brings the segment up to date with the process.
+pub fn publish_all(slow: SlowPath) {
+    // A forked child makes its own segment first.
+    let Some(segment) = SAMPLER.lock(slow).own_segment() else { return };
+    write_classes(&segment);
+    census::take(slow);
+}
+
+/// For `fork`: takes the lock.
+pub fn lock_for_fork(is_over: impl Fn() -> bool) -> bool {
+    SAMPLER.lock_for_fork(is_over)
+}
+
+/// For `fork`: lets it go, in parent and child.
+pub fn unlock_after_fork() {
+    SAMPLER.unlock_after_fork();
+}

@@ -1,0 +1,4 @@
+//! Where requests of the slow path are served.
+
+pub mod mappings;
+pub mod reentrant;

@@ -1,0 +1,4 @@
+//! What threads share without a lock, and the lock: loom checks both.
+
+pub mod spin_lock;
+pub mod word;

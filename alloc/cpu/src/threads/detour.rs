@@ -1,0 +1,100 @@
+//! Detours: how threads are kept off their fast paths, at no cost while nobody asks for it.
+//!
+//! A thread whose first word ([`crate::threads::thread_pointer`]) points at [`DETOUR`] finds empty lists and owns no slab: every
+//! `malloc` and `free` of it takes the slow path, and there its own heap. Who wants to see every call (hooks, the
+//! hardened mode) turns the detour on for all threads; the garbage collector closes the one thread whose cache it is
+//! about to take away.
+//!
+//! Another thread's word is changed by compare-and-exchange, its owner changes it by plain stores in the slow path. A
+//! thread that leaves the slow path therefore looks at [`REASONS`] after its store, and who turns the detour on makes
+//! all running threads pass a memory barrier (`membarrier`) before looking at their words: so one of the two sees the
+//! other.
+
+mod gate;
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use gate::Gate;
+
+use crate::entry::registry;
+use crate::kernel::os;
+use crate::sync::spin_lock::SlowPath;
+use crate::threads::thread_pointer;
+use crate::tiers::thread_cache::{DETOUR, Heap};
+
+/// Who wants to see every call.
+#[derive(Clone, Copy)]
+#[repr(usize)]
+pub enum Reason {
+    /// There are hooks.
+    Hooks = 1,
+    /// The hardened mode is on.
+    Hardened = 2,
+    /// Every call is told to a recorder.
+    Trace = 4,
+    /// Every call is counted.
+    Count = 8,
+}
+
+/// Reasons that hold, as bits. A process begins with counted calls.
+static REASONS: AtomicUsize = AtomicUsize::new(Reason::Count as usize);
+
+/// Whether a reason holds.
+#[inline]
+pub fn is_on_for(reason: Reason) -> bool {
+    REASONS.load(Ordering::Relaxed) & reason as usize != 0
+}
+
+/// Whether any reason holds.
+#[inline]
+pub fn is_on() -> bool {
+    REASONS.load(Ordering::Relaxed) != 0
+}
+
+/// Leads all threads through the slow path from now on. Those in the middle of a fast path finish it.
+pub fn turn_on(slow: SlowPath, reason: Reason) {
+    if !gate::add_reason(&REASONS, reason as usize, os::barrier_on_all_threads) {
+        return;
+    }
+    registry::for_each_heap(|heap| {
+        let _closing = heap.closing.lock(slow);
+        if let Some(gate) = gate_of(heap) {
+            gate.close();
+        }
+    });
+}
+
+/// The same for the only thread of a process, which is in the slow path.
+pub fn turn_on_alone(reason: Reason) {
+    REASONS.fetch_or(reason as usize, Ordering::SeqCst);
+}
+
+/// Ends it. Each thread is back on its fast path after its next call.
+pub fn turn_off(reason: Reason) {
+    REASONS.fetch_and(!(reason as usize), Ordering::SeqCst);
+}
+
+/// Calls `take` with the fast path of the thread that has `heap` closed, if `sleeps` says that the thread sleeps; it
+/// stays closed if `take` says so. The caller holds [`Heap::closing`].
+pub fn take_from_sleeper(heap: &'static Heap, sleeps: impl FnOnce() -> bool, take: impl FnOnce() -> bool) -> bool {
+    gate_of(heap).is_some_and(|gate| gate.take_from_sleeper(&REASONS, sleeps, take))
+}
+
+fn gate_of(heap: &'static Heap) -> Option<Gate<'static>> {
+    let word = heap.thread_word.load(Ordering::Acquire);
+    // A thread that ended by the bare system call cleared nothing, and its stack may be gone.
+    if word.is_null() || !os::is_readable(word.addr()) {
+        return None;
+    }
+    // SAFETY: a thread clears `thread_word` under `closing` before its word goes; one that does not was just looked
+    // for. An aligned pointer is an AtomicUsize.
+    let word = unsafe { AtomicUsize::from_ptr(word.cast()) };
+    Some(Gate { word, open: (&raw const *heap).addr(), closed: (&raw const DETOUR).addr() })
+}
+
+/// Ends the calling thread's slow path: `heap` is its own.
+#[inline]
+pub fn leave(heap: &'static Heap) {
+    let (open, closed) = ((&raw const *heap).expose_provenance(), (&raw const DETOUR).expose_provenance());
+    gate::leave(&REASONS, open, closed, |value| thread_pointer::set(core::ptr::with_exposed_provenance_mut(value)));
+}

@@ -1,0 +1,4 @@
+//! A thread's words, and how its fast path is closed.
+
+pub mod detour;
+pub mod thread_pointer;

@@ -1,0 +1,176 @@
+//! Large blocks: over 256 KiB, or aligned to more than a page of the arena. Each has a span of its own.
+
+use core::sync::atomic::Ordering;
+
+use poolscope_capture::Caller;
+
+use crate::layout::arena::PAGE;
+use crate::layout::lean;
+use crate::layout::misuse;
+use crate::layout::size_class::SizeClass;
+use crate::layout::slab::{NO_SLOT, Slab, owner};
+use crate::pages::page_heap;
+use crate::pages::remap::{self, Moved};
+use crate::pages::system::Kernel;
+use crate::sampler;
+use crate::segment::counters::{self, TierCounter};
+use crate::segment::publish;
+use crate::sync::spin_lock::SlowPath;
+use crate::tiers::thread_cache::Heap;
+
+/// Pages for a block of `size` bytes; `None` if no span can be so long.
+fn pages_for(size: usize) -> Option<usize> {
+    let pages = size.div_ceil(PAGE).max(1);
+    (size <= isize::MAX as usize - PAGE && u32::try_from(pages).is_ok()).then_some(pages)
+}
+
+/// Allocates `size` bytes at a multiple of `align`, for the program's call at `caller`; the second value tells whether
+/// they read as zero. `None` without memory.
+#[cold]
+pub fn alloc(
+    slow: SlowPath,
+    heap: &'static Heap,
+    size: usize,
+    align: usize,
+    caller: &Caller,
+) -> Option<(*mut u8, bool)> {
+    let span = opened(slow, page_heap::alloc(slow, pages_for(size)?, (align / PAGE).max(1))?, size)?;
+    Some(begin(slow, heap, span, size, caller))
+}
+
+/// Allocates `size` bytes that are likely to become more, and whether they read as zero. `None` without memory.
+#[cold]
+pub fn alloc_growing(slow: SlowPath, heap: &'static Heap, size: usize) -> Option<(*mut u8, bool)> {
+    let span = opened(slow, page_heap::alloc_with_room(slow, pages_for(size)?)?, size)?;
+    Some(begin(slow, heap, span, size, &Caller::here()))
+}
+
+/// A span with `size` usable bytes. `None` without memory: it goes back.
+fn opened(slow: SlowPath, span: &'static Slab, size: usize) -> Option<&'static Slab> {
+    if lean::is_on() && !lean::open(span, 0, lean::pages_of(size)) {
+        page_heap::free(slow, span);
+        return None;
+    }
+    Some(span)
+}
+
+/// Bytes of a large block that may be used.
+pub fn usable(span: &Slab) -> usize {
+    if lean::is_on() { lean::pages_of(span.aux.get()) } else { span.bytes() }
+}
+
+/// Makes a span one block.
+fn begin(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize, caller: &Caller) -> (*mut u8, bool) {
+    span.class.set(SizeClass(0));
+    span.aux.set(size);
+    span.live_slot().set(NO_SLOT);
+    span.moved().set(0);
+    span.owner.store(owner::LARGE, Ordering::Release);
+    counters::add(TierCounter::LargeBytes, span.bytes() as u64);
+    counters::add(TierCounter::LargeObjects, 1);
+    counters::add(TierCounter::LargeAllocs, 1);
+    if sampler::large_is_due(heap, span.bytes()) {
+        span.live_slot().set(sampler::sample_large(slow, heap, span.address(), size, span.bytes(), caller));
+    }
+    publish::publish_tiers();
+    (span.address(), span.is_zero())
+}
+
+/// Frees the large block at `p`.
+pub fn free(slow: SlowPath, span: &'static Slab, p: *mut u8) {
+    if p != span.address() {
+        misuse::not_a_start(p, p as usize - span.address() as usize, span.bytes());
+    }
+    forget(slow, span);
+    give_back(slow, span);
+}
+
+/// Takes a block that ends out of all books.
+fn forget(slow: SlowPath, span: &'static Slab) {
+    let slot = span.live_slot().replace(NO_SLOT);
+    if slot != NO_SLOT {
+        sampler::free_large(slow, slot);
+    }
+    counters::sub(TierCounter::LargeBytes, span.bytes() as u64);
+    counters::sub(TierCounter::LargeObjects, 1);
+    counters::add(TierCounter::LargeFrees, 1);
+    span.end_large();
+}
+
+/// Gives a span back that is no block any more. One that memory was moved to becomes like others first, if it has to.
+fn give_back(slow: SlowPath, span: &'static Slab) {
+    match span.moved().replace(0) {
+        mappings if mappings > 0 && remap::is_crowded() => page_heap::free_renewed(slow, span, mappings),
+        _ => page_heap::free(slow, span),
+    }
+}
+
+/// Changes a large block's size in place. False if there is no room behind it.
+pub fn resize_in_place(slow: SlowPath, span: &'static Slab, size: usize) -> bool {
+    let Some(pages) = pages_for(size) else { return false };
+    let (before, usable_before) = (span.bytes(), usable(span));
+    let renew = span.moved().get() > 0 && remap::is_crowded();
+    let rest = if renew { page_heap::cut(slow, span, pages) } else { None };
+    if rest.is_none() && !page_heap::resize(slow, span, pages) {
+        return false;
+    }
+    if let Some(rest) = rest {
+        page_heap::free_renewed(slow, rest, 0);
+    }
+    if lean::is_on() {
+        let usable = lean::pages_of(size);
+        if !lean::open(span, usable_before, usable) {
+            page_heap::resize(slow, span, before / PAGE);
+            return false;
+        }
+        lean::close(span, usable, usable_before.min(span.bytes()));
+    }
+    counters::add(TierCounter::LargeBytes, span.bytes() as u64);
+    counters::sub(TierCounter::LargeBytes, before as u64);
+    resize(slow, span, size);
+    true
+}
+
+/// Moves a large block's memory to a new, larger block without copying it. The new block; `None` if the kernel can't,
+/// and the block is as it was.
+pub fn move_to_larger(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize) -> Option<*mut u8> {
+    // A block that grows will grow again: with room behind it, in place.
+    let new = page_heap::alloc_with_room(slow, pages_for(size)?)?;
+    let moved = if page_heap::can_move(slow, span, new) {
+        // SAFETY: both spans are in use and apart; the new one holds nothing yet.
+        unsafe { remap::move_pages(&Kernel, span.address(), new.address(), span.bytes()) }
+    } else {
+        Moved::No
+    };
+    match moved {
+        Moved::Yes(mappings) => {
+            let (p, _) = begin(slow, heap, new, size, &Caller::here());
+            new.moved().set(mappings);
+            forget(slow, span);
+            match span.moved().replace(0) {
+                mappings if mappings > 0 && remap::is_crowded() => page_heap::free_renewed(slow, span, mappings),
+                _ => page_heap::free_zeroed(slow, span),
+            }
+            Some(p)
+        }
+        Moved::No => {
+            page_heap::free(slow, new);
+            None
+        }
+        Moved::Lost => {
+            // Somebody else's memory may be there: it is a block that nobody frees.
+            counters::add(TierCounter::LargeBytes, new.bytes() as u64);
+            counters::add(TierCounter::LargeObjects, 1);
+            counters::add(TierCounter::LargeAllocs, 1);
+            None
+        }
+    }
+}
+
+/// Notes a new size of a block that stays where it is.
+pub fn resize(slow: SlowPath, span: &'static Slab, size: usize) {
+    span.aux.set(size);
+    if span.live_slot().get() != NO_SLOT {
+        sampler::resize_large(slow, span.live_slot().get(), size);
+    }
+}

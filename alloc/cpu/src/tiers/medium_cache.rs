@@ -1,0 +1,250 @@
+//! The thread cache's part for medium blocks, over 1 KiB: a stack of freed blocks for each class.
+//!
+//! Small blocks go back to their slab's list, so that the list `malloc` pops runs out; that makes sampling free. With
+//! medium ones a list is a few blocks long, and each of them begins on a page of its own: what counts is that the
+//! block freed last, which is still in the processor's caches, is the next to be used. So `free` pushes to the very
+//! stack that `malloc` pops, and the bytes to the next sample are counted down block by block.
+//!
+//! A stack is bounded. The bound begins small and doubles with each miss, as long as the bounds of all classes
+//! together stay below the thread's share of `POOLSCOPE_THREAD_CACHE`; then the classes that have not missed since the
+//! last time make room. A stack that outgrows its bound gives half back to the slabs.
+
+use core::cell::Cell;
+
+use crate::layout::arena;
+use crate::layout::block::BlockPtr;
+use crate::layout::misuse;
+use crate::layout::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
+use crate::layout::slab::Slab;
+use crate::sampling::budget::Budget;
+use crate::segment::publish;
+use crate::sync::spin_lock::SlowPath;
+use crate::tiers::thread_cache::Heap;
+
+/// Number of medium classes.
+const MEDIUM_CLASSES: usize = CLASSES - SMALL_CLASSES;
+/// Bytes that a class's stack may hold at first.
+const FIRST_BYTES: usize = 8 * 1024;
+/// Misses of a class after which those without one make room for it.
+const PATIENCE: u16 = 8;
+/// Blocks that one refill brings at most.
+const REFILL_MAX: u32 = 64;
+
+/// A class's stack, in one line of the processor's caches with all that `malloc` and `free` change.
+#[repr(C, align(64))]
+pub struct Stack {
+    /// The block that was freed last.
+    head: Cell<BlockPtr>,
+    /// Bytes until the next sample.
+    pub budget: Budget,
+    /// Blocks allocated.
+    pub allocs: Cell<u64>,
+    /// Blocks freed.
+    pub frees: Cell<u64>,
+    /// Blocks in it.
+    cached: Cell<u32>,
+    /// Blocks that it may hold; 0 before the first miss.
+    limit: Cell<u32>,
+}
+
+const _: () = assert!(size_of::<Stack>() == 64);
+
+/// The stacks of a heap. Zeroed memory is empty.
+pub struct MediumCache {
+    stacks: [Stack; MEDIUM_CLASSES],
+    /// Misses of each class since those that had none last made room.
+    misses: [Cell<u16>; MEDIUM_CLASSES],
+    /// Bytes that all stacks may hold together.
+    reserved: Cell<usize>,
+}
+
+impl MediumCache {
+    /// A class's stack.
+    #[inline(always)]
+    pub fn stack(&self, class: SizeClass) -> &Stack {
+        // SAFETY: callers ask for medium classes only, and a SizeClass is less than CLASSES.
+        unsafe { self.stacks.get_unchecked(class.index() - SMALL_CLASSES) }
+    }
+
+    /// The budgets of all medium classes.
+    pub fn budgets(&self) -> impl Iterator<Item = &Budget> {
+        self.stacks.iter().map(|stack| &stack.budget)
+    }
+
+    /// Bytes that all stacks may hold together.
+    pub fn reserved(&self) -> usize {
+        self.reserved.get()
+    }
+
+    /// Bytes in all stacks, see [`Heap::idle_bytes`].
+    pub fn idle_bytes(&self) -> usize {
+        let blocks = |stack: &Stack| {
+            // SAFETY: as in `Heap::idle_bytes`.
+            unsafe { stack.cached.as_ptr().read_volatile() as usize }
+        };
+        let sizes = (SMALL_CLASSES..CLASSES).map(|class| SizeClass(class as u8).block());
+        self.stacks.iter().zip(sizes).map(|(stack, size)| blocks(stack) * size).sum()
+    }
+
+    /// Starts again with small bounds.
+    pub fn forget_limits(&self) {
+        self.stacks.iter().for_each(|stack| stack.limit.set(0));
+        self.misses.iter().for_each(|misses| misses.set(0));
+        self.reserved.set(0);
+    }
+
+    /// Notes a miss, and raises the bound of the class if all stacks together may hold that much: the new bound. `None`
+    /// if others have to make room first.
+    fn raise_limit(&self, class: SizeClass, thread_cache: usize) -> Option<u32> {
+        let stack = self.stack(class);
+        let misses = &self.misses[class.index() - SMALL_CLASSES];
+        misses.set(misses.get().saturating_add(1));
+        let before = stack.limit.get();
+        let wanted = if before == 0 { (FIRST_BYTES / class.block()).max(1) as u32 } else { before * 2 };
+        let more = (wanted - before) as usize * class.block();
+        // Every class may have one block.
+        if before > 0 && self.reserved.get() + more > thread_cache {
+            return None;
+        }
+        stack.limit.set(wanted);
+        self.reserved.set(self.reserved.get() + more);
+        Some(wanted)
+    }
+}
+
+impl Heap {
+    /// Pops a medium block, unless the stack is empty or the block would hold the next sampled byte.
+    #[inline(always)]
+    pub fn pop_medium(&self, class: SizeClass) -> Option<*mut u8> {
+        let stack = self.medium.stack(class);
+        let block = stack.head.get();
+        let left = stack.budget.left.get() - class.block() as i64;
+        if block.is_null() || left <= 0 {
+            return None;
+        }
+        stack.budget.left.set(left);
+        // SAFETY: blocks in the stack are free and this thread's.
+        stack.head.set(unsafe { block.next() });
+        stack.cached.set(stack.cached.get() - 1);
+        stack.allocs.set(stack.allocs.get() + 1);
+        Some(block.address())
+    }
+
+    /// Pushes a freed medium block; true if the stack has outgrown its bound.
+    ///
+    /// # Safety
+    /// The block was handed out from a slab of this class and this heap, and is free now.
+    #[inline(always)]
+    pub unsafe fn push_medium(&self, class: SizeClass, block: BlockPtr) -> bool {
+        let stack = self.medium.stack(class);
+        // SAFETY: the caller's promise.
+        unsafe { block.set_next(stack.head.get()) };
+        stack.head.set(block);
+        let cached = stack.cached.get() + 1;
+        stack.cached.set(cached);
+        stack.frees.set(stack.frees.get() + 1);
+        cached > stack.limit.get()
+    }
+
+    /// Where the stack was left only because a part of the class's budget has ended: begins the next part.
+    pub fn begin_next_part(&self, class: SizeClass) -> bool {
+        let budget = self.budget(class);
+        class.is_medium() && budget.left.get() <= class.block() as i64 && budget.next_part(&self.random)
+    }
+
+    /// Frees a block of this heap's as the fast path would, while calls are counted.
+    pub fn free_medium(&'static self, slow: SlowPath, class: SizeClass, block: BlockPtr) {
+        // SAFETY: the caller found the block's slab to be of this class and heap.
+        if unsafe { self.push_medium(class, block) } {
+            self.flush_medium(slow, class);
+        }
+        publish::publish_class(self, class);
+    }
+
+    /// Whether the next block of the class is to be sampled.
+    pub fn is_sample_due(&self, class: SizeClass) -> bool {
+        let left = self.budget(class).left.get();
+        if class.is_medium() { left <= class.block() as i64 } else { left <= 0 }
+    }
+
+    /// Puts blocks of a slab onto an empty stack. False if the slab has none.
+    pub fn stock_medium(&'static self, slow: SlowPath, slab: &'static Slab, thread_cache: usize) -> bool {
+        let class = slab.class.get();
+        let limit = self.medium.raise_limit(class, thread_cache).unwrap_or_else(|| {
+            self.make_way(slow, class);
+            self.medium.stack(class).limit.get()
+        });
+        let (first, count) = slab.take_some((limit / 2).clamp(1, REFILL_MAX));
+        let stack = self.medium.stack(class);
+        stack.head.set(first);
+        stack.cached.set(count);
+        count > 0
+    }
+
+    /// Halves the bounds of the classes that had no miss while this one had many.
+    /// It may take what they leave at its next.
+    #[cold]
+    fn make_way(&'static self, slow: SlowPath, class: SizeClass) {
+        if self.medium.misses[class.index() - SMALL_CLASSES].get() < PATIENCE {
+            return;
+        }
+        for (class, misses) in SizeClass::all().skip(SMALL_CLASSES).zip(&self.medium.misses) {
+            let stack = self.medium.stack(class);
+            let limit = stack.limit.get();
+            if misses.replace(0) == 0 && limit > 1 {
+                stack.limit.set(limit / 2);
+                self.medium.reserved.set(self.medium.reserved.get() - (limit - limit / 2) as usize * class.block());
+                self.trim_medium(slow, class, limit / 2);
+            }
+        }
+    }
+
+    /// Gives the older half of a stack back to its slabs.
+    pub fn flush_medium(&'static self, slow: SlowPath, class: SizeClass) {
+        self.visit();
+        let keep = self.medium.stack(class).limit.get() / 2;
+        self.trim_medium(slow, class, keep);
+    }
+
+    /// Gives all but the last `keep` freed blocks of a class back to their slabs.
+    pub fn trim_medium(&'static self, slow: SlowPath, class: SizeClass, keep: u32) {
+        let stack = self.medium.stack(class);
+        let cached = stack.cached.get();
+        if cached <= keep {
+            return;
+        }
+        let head = &stack.head;
+        // SAFETY: the stack's blocks are this thread's.
+        let mut block = unsafe {
+            if keep == 0 {
+                head.replace(BlockPtr::NULL)
+            } else {
+                let last = head.get().nth(keep as usize - 1);
+                let rest = last.next();
+                if rest == last {
+                    misuse::freed_before(last.address(), class.block());
+                }
+                last.set_next(BlockPtr::NULL);
+                rest
+            }
+        };
+        stack.cached.set(keep);
+        while !block.is_null() {
+            // SAFETY: as above.
+            let next = unsafe { block.next() };
+            if let Some(slab) = arena::page_of(block.address()).map(Slab::head) {
+                misuse::check_start(slab, block);
+                // Pushed twice, one after the other.
+                if next == block {
+                    misuse::freed_before(block.address(), class.block());
+                }
+                // SAFETY: the slab is this heap's, or the block would not be in its stack.
+                let due = unsafe { slab.push(block) };
+                if due {
+                    self.on_countdown(slow, slab);
+                }
+            }
+            block = next;
+        }
+    }
+}

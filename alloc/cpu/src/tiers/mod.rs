@@ -1,0 +1,7 @@
+//! The tiers: what a thread keeps, what threads hand to each other, what all share, and large blocks.
+
+pub mod central_cache;
+pub mod large;
+pub mod medium_cache;
+pub mod thread_cache;
+pub mod transfer_cache;

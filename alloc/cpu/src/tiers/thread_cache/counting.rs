@@ -1,0 +1,155 @@
+//! What a heap counts: blocks that went out of it and came back, by class, and what others can tell of the rest.
+
+use core::cell::Cell;
+
+use poolscope_wire::ClassCounters;
+
+use crate::census;
+use crate::layout::size_class::SizeClass;
+use crate::layout::slab::{Slab, SlabList};
+use crate::segment::publish;
+use crate::tiers::thread_cache::Heap;
+
+impl Heap {
+    /// Blocks allocated of a class.
+    #[inline]
+    pub fn allocs(&self, class: SizeClass) -> &Cell<u64> {
+        if class.is_medium() { &self.medium.stack(class).allocs } else { &self.counts[class.index()].allocs }
+    }
+
+    /// Blocks freed of a class.
+    #[inline]
+    pub fn frees(&self, class: SizeClass) -> &Cell<u64> {
+        if class.is_medium() { &self.medium.stack(class).frees } else { &self.counts[class.index()].frees }
+    }
+
+    /// Counts a block that the program got from the lists, if calls are counted.
+    #[inline]
+    pub fn count_call(&self, class: SizeClass) {
+        if census::is_counting() {
+            if !class.is_medium() {
+                let cached = &self.counts[class.index()].cached;
+                cached.set(cached.get().saturating_sub(1));
+            }
+            publish::publish_class(self, class);
+        }
+    }
+
+    /// Counts blocks that came back into a slab of this heap, if calls are counted.
+    #[inline]
+    pub fn count_freed(&self, slab: &Slab, blocks: u32) {
+        if census::is_counting() {
+            let class = slab.class.get();
+            if !class.is_medium() {
+                let frees = self.frees(class);
+                frees.set(frees.get() + u64::from(blocks));
+                slab.counted_frees.set(slab.counted_frees.get() + blocks);
+            }
+            publish::publish_class(self, class);
+        }
+    }
+
+    /// Counts medium blocks that came back through the mailbox.
+    pub fn count_frees(&self, class: SizeClass, blocks: u32) {
+        let frees = self.frees(class);
+        frees.set(frees.get() + u64::from(blocks));
+    }
+
+    /// Counts the freed blocks of a slab that leaves the heap. Medium blocks are counted one by one.
+    pub(super) fn credit_frees(&self, slab: &Slab) {
+        if slab.class.get().is_medium() {
+            return;
+        }
+        let free = u32::from(slab.carved.get()) - slab.in_use();
+        let count = &self.counts[slab.class.get().index()];
+        count.frees.set(count.frees.get() + u64::from(free - slab.counted_frees.replace(free)));
+    }
+
+    /// Counts that of a class, `before` blocks had no memory, and `now` have none.
+    pub(super) fn count_untouched(&self, class: SizeClass, before: u32, now: u32) {
+        let untouched = &self.counts[class.index()].untouched;
+        untouched.set(untouched.get().wrapping_add(now.into()).wrapping_sub(before.into()));
+    }
+
+    /// Counts what the counters of small classes don't know yet: the blocks in the lists that `malloc` pops, and those
+    /// in the slabs of this heap that were freed.
+    pub fn count_all(&self) {
+        let active = self.active.iter().filter_map(Cell::get);
+        let queued = self.partial.iter().chain(&self.empty).chain([&self.full]).flat_map(SlabList::iter);
+        active.chain(queued).for_each(|slab| self.credit_frees(slab));
+        for (head, count) in self.head.iter().zip(&self.counts) {
+            let (mut block, mut blocks) = (head.get(), 0);
+            while !block.is_null() {
+                blocks += 1;
+                // SAFETY: the list's blocks are free and this thread's.
+                block = unsafe { block.next() };
+            }
+            count.cached.set(blocks);
+        }
+    }
+
+    /// Where the list of a small class begins, which its thread may be changing.
+    pub fn list(&self, class: SizeClass) -> usize {
+        // SAFETY: a word of a heap, which is never unmapped.
+        unsafe { self.head[class.index()].as_ptr().read_volatile().address() as usize }
+    }
+
+    /// Where the list of a small class begins, and its blocks. Its thread may be changing it.
+    pub fn count_list(&self, class: SizeClass) -> (usize, u32) {
+        let mut counted = (0, 0);
+        for _ in 0..3 {
+            let first = self.list(class);
+            // SAFETY: as in `list`; it is null or a slab, whose descriptor is never unmapped.
+            let slab = unsafe { self.active[class.index()].as_ptr().read_volatile() };
+            let (start, size) = (slab.map_or(0, |slab| slab.address() as usize), class.block());
+            let (mut at, mut blocks) = (first, 0);
+            while at != 0 && blocks < class.info().capacity {
+                let offset = at.wrapping_sub(start);
+                // Whatever the thread, or the program in a block that it was just given, has written there.
+                if offset / size >= class.info().capacity as usize || !offset.is_multiple_of(size) {
+                    break;
+                }
+                blocks += 1;
+                // SAFETY: a block's first word; memory of slabs is never made unreadable.
+                at = unsafe { (at as *const usize).read_volatile() };
+            }
+            counted = (first, blocks);
+            if self.list(class) == first {
+                break;
+            }
+        }
+        counted
+    }
+
+    /// What the thread has counted of a class, which it may be changing.
+    pub fn counters(&self, class: SizeClass) -> ClassCounters {
+        let count = &self.counts[class.index()];
+        let cells = [
+            self.allocs(class),
+            self.frees(class),
+            &count.refills,
+            &count.cached,
+            &count.untouched,
+            &count.sent,
+            &count.returned,
+        ];
+        // SAFETY: words of a heap, which is never unmapped.
+        let [allocs, frees, refills, cached, untouched, sent, returned] =
+            cells.map(|cell| unsafe { cell.as_ptr().read_volatile() });
+        ClassCounters { allocs, frees, refills, cached, untouched, sent, returned }
+    }
+
+    /// Lets the classes' counters begin again; what is in use stays their difference.
+    pub fn count_anew(&self) {
+        for class in SizeClass::all() {
+            let (allocs, frees) = (self.allocs(class).get(), self.frees(class).get());
+            self.allocs(class).set(allocs.saturating_sub(frees));
+            self.frees(class).set(frees.saturating_sub(allocs));
+            let count = &self.counts[class.index()];
+            count.refills.set(0);
+            count.sent.set(0);
+            count.returned.set(0);
+            publish::publish_counters(self, class, self.counters(class));
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The lists that `malloc` pops: how they are made of a slab's free blocks, how long they are, and how they go back.
+
+use core::cell::Cell;
+
+use crate::layout::block::BlockPtr;
+use crate::layout::size_class::{CAPACITY_MAX, CLASSES, SMALL_CLASSES, SizeClass};
+use crate::layout::slab::Slab;
+use crate::settings;
+use crate::sync::spin_lock::SlowPath;
+use crate::tiers::thread_cache::Heap;
+use crate::tracer;
+
+/// Bytes of new blocks that a refill cuts at first; it doubles with each, up to a slab.
+const FIRST_CARVE: usize = 1024;
+/// A list of fewer blocks or bytes than these is made longer with new blocks, if the slab has any: in a loop over one
+/// class, refills are what costs.
+const LIST_MIN: u32 = 64;
+const LIST_BYTES: usize = 16 * 1024;
+/// The same where one class alternates with others: the shorter the list, the sooner a block that is still in the
+/// processor's caches is used again.
+const MIXED_MIN: u32 = 8;
+const MIXED_BYTES: usize = 8 * 1024;
+/// Of this many refills in a row at least one is a general one.
+const GENERAL_EVERY: u64 = 16;
+/// Where the sampled byte cuts a list, it is walked this far at a time: blocks that are about to be used anyway.
+const CUT_MAX: u32 = 64;
+
+/// A list of fewer blocks is left in its order.
+const ORDERED_MIN: u32 = 64;
+/// Links that are looked at, at the list's start: blocks that are about to be used anyway.
+const LOOKED_AT: u32 = 8;
+/// Of these, as many may lead elsewhere than to a neighbour.
+const JUMPS_MAX: u32 = 1;
+/// Lists at most that are left alone after one was put in order.
+const PAUSE_MAX: u16 = 64;
+
+/// When to put a list in the order of addresses.
+///
+/// Threads that pass blocks on free them in the order in which they got them, a list of their owner's is the sequence
+/// of what they freed, and the processor foresees it, as long as it is one of neighbours. But a slab's blocks go
+/// different ways: where a list was cut by a sample, or a slab is taken up while it comes back, sequences are mixed,
+/// each time a little more, and nothing ever puts them in order again. With every third step a jump, passing a block on
+/// took twice the time. One sort is enough for many lists. Where the program itself frees in no order, none is: then it
+/// is tried ever more rarely.
+pub struct Order {
+    /// Lists to be left alone.
+    wait: Cell<u16>,
+    /// As many are left alone after the next sort.
+    pause: Cell<u16>,
+    /// A bit for each block of a slab that is being put in order. Not on the stack, which may be small.
+    marks: [Cell<u64>; CAPACITY_MAX / 64],
+}
+
+impl Order {
+    /// Whether the list of free blocks of `slab` is to be put in order now.
+    fn is_due(&self, slab: &'static Slab, list: BlockPtr) -> bool {
+        let wait = self.wait.get();
+        if wait > 0 {
+            self.wait.set(wait - 1);
+            return false;
+        }
+        if jumps(list, slab.class.get().block()) <= JUMPS_MAX {
+            self.pause.set(self.pause.get() / 2);
+            return false;
+        }
+        let pause = (self.pause.get() + 1).min(PAUSE_MAX);
+        self.pause.set(pause);
+        self.wait.set(pause);
+        true
+    }
+}
+
+/// How many of a list's first links don't lead to a neighbour. The list has more blocks than are looked at.
+fn jumps(list: BlockPtr, size: usize) -> u32 {
+    let mut block = list;
+    let mut jumps = 0;
+    for _ in 0..LOOKED_AT {
+        // SAFETY: the list's blocks are free and the caller's.
+        let next = unsafe { block.next() };
+        jumps += u32::from((block.address() as usize).abs_diff(next.address() as usize) > 2 * size);
+        block = next;
+    }
+    jumps
+}
+
+impl Heap {
+    /// A small block from what the thread itself has freed of the active slab, if that makes a list of its own and
+    /// nothing else is due: what [`Heap::refill`] comes to most of the time, in a fifth of its instructions. `None`
+    /// leaves everything as it was.
+    #[inline(always)]
+    pub fn recycle(&self, class: SizeClass) -> Option<*mut u8> {
+        let slab = self.active[class.index()].get()?;
+        let count = &self.counts[class.index()];
+        let budget = self.budget(class);
+        let blocks = slab.local_blocks();
+        let left = budget.left.get() - (class.block() * blocks as usize) as i64;
+        // Now and then the general refill looks after what other threads freed, and publishes the counters.
+        let is_plain = !count.refills.get().is_multiple_of(GENERAL_EVERY)
+            && budget.is_of(settings::current().period())
+            && !tracer::is_asked();
+        if blocks < self.list_min(class) || left <= 0 || !is_plain || self.scope.get() != 0 {
+            return None;
+        }
+        self.latest.set(class);
+        self.note_stocked();
+        budget.left.set(left);
+        count.refills.set(count.refills.get() + 1);
+        count.allocs.set(count.allocs.get() + u64::from(blocks));
+        let counted = slab.counted_frees.get().min(blocks);
+        slab.counted_frees.set(slab.counted_frees.get() - counted);
+        count.frees.set(count.frees.get() + u64::from(blocks - counted));
+        count.cached.set(u64::from(blocks));
+        let first = slab.take_local(blocks);
+        // SAFETY: the list has at least `list_min` blocks, all ours.
+        self.head[class.index()].set(unsafe { first.next() });
+        Some(first.address())
+    }
+
+    /// Makes the freed blocks of the active slab the list that `malloc` pops, or new ones. False if it has none.
+    pub(super) fn stock(&self, slab: &'static Slab) -> bool {
+        let class = slab.class.get();
+        let list_min = self.list_min(class);
+        let (mut list, mut blocks) = slab.take_free(list_min);
+        if blocks >= ORDERED_MIN && self.order.is_due(slab, list) {
+            list = slab.in_order(list, &self.order.marks);
+        }
+        let count = &self.counts[class.index()];
+        let counted = slab.counted_frees.get().min(blocks);
+        slab.counted_frees.set(slab.counted_frees.get() - counted);
+        count.frees.set(count.frees.get() + u64::from(blocks - counted));
+        let list_max = self.list_max(class);
+        let list_min = list_min.min(list_max);
+        self.latest.set(class);
+        if blocks < list_min {
+            // A thread that comes back with freed blocks is one that needs few more.
+            let most = if blocks > 0 { list_min - blocks } else { u32::MAX };
+            let (new, more) = slab.carve(list_max.min(most), list);
+            if more > 0 {
+                list = new;
+                blocks += more;
+            }
+        }
+        if blocks > 0 {
+            self.install(slab, list, blocks, list_max);
+        }
+        blocks > 0
+    }
+
+    /// Blocks of a list that is not worth making longer: at most half a slab, of which some may be in use.
+    #[inline]
+    fn list_min(&self, class: SizeClass) -> u32 {
+        let (blocks, bytes) =
+            if self.latest.get() == class { (LIST_MIN, LIST_BYTES) } else { (MIXED_MIN, MIXED_BYTES) };
+        blocks.max((bytes / class.block()) as u32).min(class.info().capacity / 2)
+    }
+
+    /// Blocks of the longest list: few while the class is new to this thread, so that small programs stay small, and a
+    /// thread that ends early has not much to put back.
+    fn list_max(&self, class: SizeClass) -> u32 {
+        let shift = self.carve_shift[class.index()].get();
+        if shift < 8 {
+            self.carve_shift[class.index()].set(shift + 1);
+        }
+        (((FIRST_CARVE << shift) / class.block()) as u32).max(1)
+    }
+
+    /// Makes the first `most` of `list`, all `blocks` free blocks of `slab`, the list that `malloc` pops; fewer where
+    /// the sampling budget ends: the block that holds the sampled byte is left out,
+    /// so that its allocation finds the list empty.
+    fn install(&self, slab: &'static Slab, list: BlockPtr, blocks: u32, most: u32) {
+        let class = slab.class.get();
+        let size = class.block() as i64;
+        let budget = &self.budget(class).left;
+        let mut ready = blocks.min(most);
+        let left = budget.get() - size * i64::from(ready);
+        if left > 0 {
+            budget.set(left);
+        } else {
+            ready = ((budget.get() + size - 1) / size - 1).max(0) as u32;
+            if ready > CUT_MAX {
+                ready = CUT_MAX;
+                budget.set(budget.get() - size * i64::from(ready));
+            } else {
+                budget.set(0);
+            }
+        }
+        let mut first = list;
+        if ready < blocks {
+            let rest = if ready > 0 {
+                // SAFETY: `list` has `blocks` blocks, all of this slab and all ours.
+                unsafe { list.cut(ready) }
+            } else {
+                core::mem::replace(&mut first, BlockPtr::NULL)
+            };
+            slab.put_back_all(rest, blocks - ready);
+            slab.counted_frees.set(slab.counted_frees.get() + (blocks - ready));
+        }
+        let count = &self.counts[class.index()];
+        count.allocs.set(count.allocs.get() + u64::from(ready));
+        count.cached.set(u64::from(ready));
+        self.head[class.index()].set(first);
+    }
+
+    /// Puts everything that `malloc` pops back into its slabs.
+    pub fn empty_lists(&'static self, slow: SlowPath) {
+        for index in SMALL_CLASSES..CLASSES {
+            self.trim_medium(slow, SizeClass(index as u8), 0);
+        }
+        for (index, head) in self.head.iter().enumerate() {
+            let first = head.replace(BlockPtr::NULL);
+            let Some(slab) = self.active[index].get() else { continue };
+            if first.is_null() {
+                continue;
+            }
+            let (mut last, mut blocks) = (first, 1);
+            // SAFETY: the list's blocks are this thread's and all of the active slab.
+            unsafe {
+                while !last.next().is_null() {
+                    last = last.next();
+                    blocks += 1;
+                }
+                slab.put_back(first, last, blocks);
+            }
+            slab.counted_frees.set(slab.counted_frees.get() + blocks);
+            let count = &self.counts[index];
+            count.allocs.set(count.allocs.get() - u64::from(blocks));
+            count.cached.set(0);
+        }
+    }
+}
