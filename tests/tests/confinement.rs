@@ -21,9 +21,9 @@ fn numbers() -> BTreeMap<String, String> {
     defined.lines().filter_map(number).collect()
 }
 
-/// The calls of the README's table, by when they are made.
+/// The calls of the guide's table, by when they are made.
 fn calls_of_the_pool(when: impl Fn(&str) -> bool) -> Vec<String> {
-    let page = std::fs::read_to_string(repository().join("README.md")).unwrap();
+    let page = std::fs::read_to_string(repository().join("docs/guide/confinement.md")).unwrap();
     let rows = page.lines().skip_while(|line| !line.starts_with("| system calls |")).skip(2);
     let rows = rows.take_while(|line| line.starts_with('|')).filter(|row| when(row.rsplit('|').nth(1).unwrap().trim()));
     let names = rows.flat_map(|row| row.split('|').nth(1).unwrap().split(','));
@@ -75,7 +75,7 @@ fn a_plain_pool_makes_no_system_calls_but_those_of_the_c_librarys_allocator() {
 }
 
 #[test]
-fn a_filter_that_allows_what_the_readme_lists_ends_no_program() {
+fn a_filter_that_allows_what_the_guide_lists_ends_no_program() {
     let pool = Pool::new();
     let program = compiler::compile_with_headers(pool.files(), "tests/csrc/confined.c", "confined", &["-O1"]);
     let calls = calls_of_the_pool(|_| true);

@@ -125,10 +125,10 @@ fn a_relative_prefix_is_refused_with_the_full_path() {
 }
 
 #[test]
-fn a_crate_outside_the_workspace_depends_on_the_pool_as_the_readme_says() {
+fn a_crate_outside_the_workspace_depends_on_the_pool_as_the_guide_says() {
     let pool = Pool::new();
-    let readme = std::fs::read_to_string(repository().join("README.md")).expect("is read");
-    let lines = readme.split_once("```toml\n").and_then(|(_, rest)| rest.split_once("```")).expect("has the lines").0;
+    let guide = std::fs::read_to_string(repository().join("docs/guide/embedding.md")).expect("is read");
+    let lines = guide.split_once("```toml\n").and_then(|(_, rest)| rest.split_once("```")).expect("has the lines").0;
     let app = pool.files().join("app");
     std::fs::create_dir_all(app.join("src")).expect("is made");
     std::os::unix::fs::symlink(repository(), pool.files().join("poolscope")).expect("is linked");

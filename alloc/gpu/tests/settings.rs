@@ -1,4 +1,4 @@
-//! The README's and the header's lists of the settings of device pools are the table's.
+//! The guide's and the header's lists of the settings of device pools are the table's.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -59,17 +59,17 @@ fn lists() -> [(PathBuf, String, Range<usize>, String); 2] {
         let end = start + text[start..].find(until).expect("the list ends");
         (path, text, start..end)
     };
-    let (readme, page, table_place) = place("README.md", "The settings of device pools:\n\n", "\n\n");
+    let (guide, page, table_place) = place("docs/guide/settings.md", "## Device pools\n\n", "\n\n");
     let (header, text, comment_place) = place(
         "alloc/plugin/include/poolscope_gpu.h",
         " * The settings, what they take, and their defaults:\n *\n",
         " */",
     );
-    [(readme, page, table_place.start..table_place.end + 1, table()), (header, text, comment_place, comment())]
+    [(guide, page, table_place.start..table_place.end + 1, table()), (header, text, comment_place, comment())]
 }
 
 #[test]
-fn the_readme_and_the_header_list_the_settings() {
+fn the_guide_and_the_header_list_the_settings() {
     for (path, text, place, wanted) in lists() {
         assert!(
             text[place] == wanted,
@@ -81,7 +81,7 @@ fn the_readme_and_the_header_list_the_settings() {
 }
 
 #[test]
-#[ignore = "writes README.md and poolscope_gpu.h"]
+#[ignore = "writes docs/guide/settings.md and poolscope_gpu.h"]
 fn write_the_lists() {
     for (path, mut text, place, wanted) in lists() {
         text.replace_range(place, &wanted);

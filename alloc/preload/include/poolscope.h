@@ -118,7 +118,7 @@ POOLSCOPE_API int poolscope_remove_hook(uint64_t hook) POOLSCOPE_NOTHROW;
 /* -- Settings -- */
 
 /* Changes a setting while the program runs. `name` is that of the environment in small letters and without POOLSCOPE_
- * (README.md lists them), `value` what the environment would say: poolscope_set("scavenge_ms", "1000").
+ * (docs/guide/settings.md lists them), `value` what the environment would say: poolscope_set("scavenge_ms", "1000").
  * Returns 0, ENOENT for a name that there is not, EINVAL for a value that the setting does not take, or EPERM for a
  * setting that only counts at the start of the process. */
 POOLSCOPE_API int poolscope_set(const char *name, const char *value) POOLSCOPE_NOTHROW;

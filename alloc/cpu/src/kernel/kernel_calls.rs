@@ -1,6 +1,6 @@
-//! Every system call that the pool makes, what for, and when: one table, for who writes a system call filter. The
-//! README has it as a list, and a test looks for calls in the sources that it does not name
-//! (`alloc/cpu/tests/readme.rs`).
+//! Every system call that the pool makes, what for, and when: one table, for those who write a filter of system calls.
+//! docs/guide/confinement.md has it as a list. A test looks for calls in the sources that it does not name
+//! (`alloc/cpu/tests/guide.rs`).
 
 /// When calls are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

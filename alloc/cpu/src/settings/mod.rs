@@ -1,4 +1,5 @@
-//! The settings: one table, from which come the environment's variables, the builder, and the README's list.
+//! The settings: one table, from which come the environment's variables, the builder, and the list of the guide
+//! (docs/guide/settings.md).
 //!
 //! | file | what |
 //! |---|---|

@@ -1,5 +1,5 @@
 //! What a program may change: one table, from which come [`Config`] and its defaults, what each setting takes, the
-//! environment's variables, and the lists in README.md and poolscope_gpu.h.
+//! environment's variables, and the lists in docs/guide/settings.md and poolscope_gpu.h.
 //!
 //! Who speaks last wins: the defaults, then what the program says when it makes the pool, then the environment (of
 //! whoever starts the program: [`Config::with_environment`]), then what the program changes while the pool runs.

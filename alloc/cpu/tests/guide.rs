@@ -1,4 +1,4 @@
-//! The README's tables of settings and of system calls are the pool's.
+//! The guides' tables of settings and of system calls are the pool's.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -41,11 +41,14 @@ fn calls() -> String {
     table
 }
 
-/// The README, and where in it the table with this head lies.
-fn readme(head: &str) -> (PathBuf, String, std::ops::Range<usize>) {
-    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md"));
+const SETTINGS_GUIDE: &str = "settings.md";
+const CALLS_GUIDE: &str = "confinement.md";
+
+/// A guide, and where in it the table with this head lies.
+fn guide(name: &str, head: &str) -> (PathBuf, String, std::ops::Range<usize>) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide").join(name);
     let page = std::fs::read_to_string(&path).unwrap();
-    let start = page.find(head).expect("the README has the table");
+    let start = page.find(head).expect("the guide has the table");
     let end = start + page[start..].find("\n\n").expect("something follows the table") + 1;
     (path, page, start..end)
 }
@@ -124,29 +127,29 @@ fn every_system_call_of_the_sources_is_in_the_table() {
 }
 
 #[test]
-fn the_readme_has_the_table_of_system_calls() {
-    let (_, page, place) = readme(CALLS_HEAD);
+fn the_guide_has_the_table_of_system_calls() {
+    let (_, page, place) = guide(CALLS_GUIDE, CALLS_HEAD);
     assert!(
         page[place] == calls(),
-        "README.md is behind the pool's system calls; see the_readme_has_the_table_of_settings"
+        "docs/guide/confinement.md is behind the pool's system calls; see the_guide_has_the_table_of_settings"
     );
 }
 
 #[test]
-fn the_readme_has_the_table_of_settings() {
-    let (_, page, place) = readme("| variable |");
+fn the_guide_has_the_table_of_settings() {
+    let (_, page, place) = guide(SETTINGS_GUIDE, HEAD);
     assert!(
         page[place] == table(),
-        "README.md is behind the settings. Write its table anew:\n\
-         cargo test -p poolscope-cpu --test readme -- --ignored"
+        "docs/guide/settings.md is behind the settings. Write its table anew:\n\
+         cargo test -p poolscope-cpu --test guide -- --ignored"
     );
 }
 
 #[test]
-#[ignore = "writes README.md"]
-fn write_the_table_into_the_readme() {
-    for (head, table) in [("| variable |", table()), (CALLS_HEAD, calls())] {
-        let (path, mut page, place) = readme(head);
+#[ignore = "writes the guides"]
+fn write_the_tables_into_the_guides() {
+    for (name, head, table) in [(SETTINGS_GUIDE, HEAD, table()), (CALLS_GUIDE, CALLS_HEAD, calls())] {
+        let (path, mut page, place) = guide(name, head);
         page.replace_range(place, &table);
         std::fs::write(path, page).unwrap();
     }
