@@ -5,11 +5,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use poolscope_alloc::scope::{self, Scope};
 use poolscope_profiler::ProfileBuilder;
+use poolscope_profiler::leaks::suppressions::Suppressions;
 use poolscope_profiler::leaks::{Claim, LeakReport};
-use poolscope_profiler::snapshot::{
+use poolscope_profiler::model::snapshot::{
     Amount, Dropped, LiveBlock, Module, ProcessInfo, ProcessState, Snapshot, Stack, Tiers, file_number,
 };
-use poolscope_profiler::suppressions::Suppressions;
 
 /// Blocks and frames, in memory that was allocated beforehand: the pool's lock is held while they are read.
 #[derive(Default)]

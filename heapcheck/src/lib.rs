@@ -24,7 +24,7 @@ mod gather;
 
 use poolscope_alloc::scope::Scope as Recording;
 use poolscope_profiler::leaks::LeakReport;
-use poolscope_profiler::suppressions::Suppressions;
+use poolscope_profiler::leaks::suppressions::Suppressions;
 
 /// A running check; its end is the check. Declare it first, so that it ends after what it watches.
 #[derive(Debug)]

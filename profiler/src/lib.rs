@@ -6,11 +6,26 @@
 //! ```
 //!
 //! A segment is written by another process, which may be of another version, damaged or hostile: everything that
-//! comes out of the file is checked in [`reader`], and what passes can be used without care. Nothing here links the
-//! allocator, and nothing here writes to a segment but a recorder's request ([`recording::tap`]).
+//! comes out of the file is checked in [`segment::reader`], and what passes can be used without care. Nothing here links
+//! the allocator, and nothing here writes to a segment but a recorder's request ([`recording::tap`]).
+//!
+//! Folders, each of which uses only those before it:
+//!
+//! - [`words`]: amounts, text from outside and patterns, as people read and write them
+//! - [`model`]: snapshots and profiles as plain data
+//! - [`process`]: what the kernel says of a process
+//! - [`segment`]: which segments there are, and what they say, checked
+//! - [`symbols`]: names for addresses
+//! - [`build`]: from a snapshot to a profile
+//! - [`faces`]: what a profile is written as, one file a reporter
+//! - [`leaks`]: what was not freed, and what of it is known
+//! - [`recording`]: every allocation and free, in a file
+//! - `http`: profiles for those that ask over the network
 //!
 //! ```no_run
-//! use poolscope_profiler::{Metric, ProfileBuilder, SegmentReader, discovery, pprof};
+//! use poolscope_profiler::{Metric, ProfileBuilder, SegmentReader};
+//! use poolscope_profiler::segment::discovery;
+//! use poolscope_profiler::faces::pprof;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let entry = discovery::find("1234")?;
@@ -22,50 +37,20 @@
 //! ```
 #![deny(unsafe_code)]
 
-mod build_id;
-pub mod builder;
-pub mod device_report;
-pub mod difference;
-pub mod difference_report;
-pub mod differential;
-pub mod discovery;
-pub mod ending;
-pub mod figures;
-pub mod flamegraph;
-pub mod function_name;
-pub mod holders;
+pub mod build;
+pub mod faces;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod leaks;
-pub mod memory;
-mod outline;
-mod pattern;
-pub mod peak;
-mod perf_map;
-pub mod plumbing;
-mod pool_frames;
-pub mod pprof;
-pub mod pprof_reader;
-mod printable;
+pub mod model;
 pub mod process;
-pub mod profile;
-pub mod python;
-mod read_error;
-pub mod reader;
 pub mod recording;
-pub mod report;
-mod segment_file;
-pub mod site_name;
-pub mod snapshot;
-pub mod suppressions;
-mod symbol_files;
-pub mod symbolize;
-#[cfg(test)]
-mod testing;
-mod vdso;
+pub mod segment;
+pub mod symbols;
+pub mod words;
 
-pub use builder::ProfileBuilder;
-pub use memory::Memory;
-pub use profile::{Frame, Location, Metric, Profile, Site};
-pub use reader::{ReadError, SegmentReader};
-pub use snapshot::Snapshot;
+pub use build::builder::ProfileBuilder;
+pub use model::memory::Memory;
+pub use model::profile::{Frame, Location, Metric, Profile, Site};
+pub use model::snapshot::Snapshot;
+pub use segment::reader::{ReadError, SegmentReader};

@@ -8,8 +8,8 @@ mod segment;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
+use poolscope_profiler::faces::pprof::reader::read_pprof;
 use poolscope_profiler::http::{self, Source};
-use poolscope_profiler::pprof_reader::read_pprof;
 use tower::ServiceExt;
 
 use segment::{TempSegment, sample};

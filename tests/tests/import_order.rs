@@ -152,6 +152,10 @@ fn every_allowed_import_is_one_that_somebody_makes() {
 const FOLDERS: &[(&str, &[&str])] = &[
     ("alloc/gpu/src", &["device", "settings", "streams", "watch", "large", "small", "pool"]),
     ("alloc/replay/src", &["trace", "playback", "policies", "trial"]),
+    (
+        "profiler/src",
+        &["words", "model", "process", "segment", "symbols", "build", "faces", "leaks", "recording", "http"],
+    ),
 ];
 
 #[test]

@@ -6,13 +6,14 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use color_eyre::eyre::Result;
-use poolscope_profiler::discovery::{self, SegmentEntry};
+use poolscope_profiler::build::python;
+use poolscope_profiler::faces::pprof::reader::read_pprof;
 use poolscope_profiler::leaks::Claim;
-use poolscope_profiler::pprof_reader::read_pprof;
-use poolscope_profiler::recording::analysis::{Analysis, Question};
-use poolscope_profiler::recording::reader::{RecordingError, RecordingReader};
-use poolscope_profiler::snapshot::{ProcessInfo, ProcessState};
-use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader, process, python};
+use poolscope_profiler::model::snapshot::{ProcessInfo, ProcessState};
+use poolscope_profiler::recording::file::reader::{RecordingError, RecordingReader};
+use poolscope_profiler::recording::replay::analysis::{Analysis, Question};
+use poolscope_profiler::segment::discovery::{self, SegmentEntry};
+use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader, process};
 use poolscope_wire::MAGIC;
 
 use crate::dashboard::format;

@@ -1,7 +1,7 @@
 //! The page that says what there is.
 
-use crate::discovery::SegmentEntry;
-use crate::flamegraph::escape;
+use crate::faces::flamegraph::escape;
+use crate::segment::discovery::SegmentEntry;
 
 /// A row of the table: path, what it is.
 const PAGES: &[(&str, &str)] = &[

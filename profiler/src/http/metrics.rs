@@ -16,7 +16,7 @@ use poolscope_wire::{
 
 use super::pages::Pool;
 use super::worker::Refusal;
-use crate::snapshot::{DevicePool, ProcessState, Snapshot};
+use crate::model::snapshot::{DevicePool, ProcessState, Snapshot};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -200,7 +200,7 @@ fn of_processes(snapshots: &[Snapshot]) -> Vec<Family> {
 
 /// For each size class in use, by the label `size`, the bytes of a block.
 fn of_classes(snapshots: &[Snapshot]) -> Vec<Family> {
-    let of_class = |name: &str, kind, help: &str, of: &dyn Fn(&crate::snapshot::ClassStats) -> u64| {
+    let of_class = |name: &str, kind, help: &str, of: &dyn Fn(&crate::model::snapshot::ClassStats) -> u64| {
         family(name, kind, help, snapshots, |snapshot, pid| {
             let used = snapshot.classes.iter().filter(|class| class.is_used());
             used.map(|class| (labels(&[("pid", pid), ("size", &class.block_bytes.to_string())]), of(class) as f64))

@@ -11,9 +11,11 @@ use serde::Deserialize;
 
 use super::index;
 use super::worker::{Refusal, Worker};
-use crate::difference::Difference;
-use crate::discovery::FindError;
-use crate::{Memory, Metric, Profile, flamegraph as picture, pprof};
+use crate::faces::{flamegraph as picture, pprof};
+use crate::model::difference::Difference;
+use crate::model::memory::Memory;
+use crate::model::profile::{Metric, Profile};
+use crate::segment::discovery::FindError;
 
 /// The longest difference.
 pub(super) const LONGEST: u64 = 3600;

@@ -11,9 +11,13 @@ use std::thread;
 use tokio::sync::oneshot;
 
 use super::{Options, Source};
-use crate::discovery::{self, FindError, SegmentEntry};
-use crate::snapshot::ProcessState;
-use crate::{Profile, ProfileBuilder, ReadError, SegmentReader, Snapshot, process};
+use crate::build::builder::ProfileBuilder;
+use crate::model::profile::Profile;
+use crate::model::snapshot::ProcessState;
+use crate::model::snapshot::Snapshot;
+use crate::process;
+use crate::segment::discovery::{self, FindError, SegmentEntry};
+use crate::segment::reader::{ReadError, SegmentReader};
 
 /// Processes whose symbols are kept, while all are served.
 const KEPT_BUILDERS: usize = 32;
@@ -67,7 +71,7 @@ impl Worker {
         let served = match &source {
             Source::Process(pid) => Some(*pid),
             // Perhaps that of a process that is gone.
-            Source::Segment(path) => Some(crate::reader::pid_from_path(path).unwrap_or(0)),
+            Source::Segment(path) => Some(crate::segment::reader::pid_from_path(path).unwrap_or(0)),
             Source::All => None,
         };
         // Without a thread every request is refused, which says more than a panic in whoever mounts the handlers.

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use poolscope_profiler::ReadError;
-use poolscope_profiler::discovery::{self, FindError, NotOnPool};
-use poolscope_profiler::snapshot::ProcessState;
+use poolscope_profiler::model::snapshot::ProcessState;
+use poolscope_profiler::segment::discovery::{self, FindError, NotOnPool};
 
 use crate::segment::{Segment, TempSegment, sample};
 

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use poolscope_profiler::{Metric, Profile, ProfileBuilder, pprof};
+use poolscope_profiler::faces::pprof;
+use poolscope_profiler::{Metric, Profile, ProfileBuilder};
 
 use crate::profiles::snapshot;
 use crate::segment::sample;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use poolscope_profiler::faces::{flamegraph, pprof, report};
 use poolscope_profiler::leaks::LeakReport;
-use poolscope_profiler::suppressions::Suppressions;
-use poolscope_profiler::{Metric, ProfileBuilder, SegmentReader, flamegraph, pprof, report};
+use poolscope_profiler::leaks::suppressions::Suppressions;
+use poolscope_profiler::{Metric, ProfileBuilder, SegmentReader};
 use poolscope_wire::{HEADER_LEN, Header, Region};
 use proptest::prelude::*;
 
@@ -20,7 +21,7 @@ fn sample_with_devices() -> Segment {
 /// Reads a file with everything that reads; gives back whether it could be read at all.
 fn read_with_everything(file: &TempSegment, builder: &mut ProfileBuilder) -> bool {
     let Ok(mut reader) = SegmentReader::open_within(&file.path, Duration::ZERO) else { return false };
-    let _ = poolscope_profiler::discovery::list_in(file.folder()).expect("the folder is fine");
+    let _ = poolscope_profiler::segment::discovery::list_in(file.folder()).expect("the folder is fine");
     let mut readable = false;
     if let Ok(outline) = reader.outline() {
         let stacks = outline.stacks().len();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use poolscope_profiler::snapshot::{Amount, Snapshot};
+use poolscope_profiler::model::snapshot::{Amount, Snapshot};
 use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader};
 
 use crate::segment::{BIAS, Segment, TempSegment, sample};

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use poolscope_profiler::snapshot::{Amount, Dropped, ProcessState, Snapshot};
+use poolscope_profiler::model::snapshot::{Amount, Dropped, ProcessState, Snapshot};
 use poolscope_profiler::{ReadError, SegmentReader};
 use poolscope_wire::{
     DeviceCounter, HEADER_LEN, Header, LiveRecord, Region, StackRecord, TierCounter, VERSION, cell, flags, kind, state,

@@ -3,18 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use poolscope_profiler::ProfileBuilder;
-use poolscope_profiler::memory::Memory;
-use poolscope_profiler::recording::analysis::{Analysis, Question};
-use poolscope_profiler::recording::append::Continuation;
-use poolscope_profiler::recording::call_paths::CallPaths;
-use poolscope_profiler::recording::format::BLOCK_EVENTS;
-use poolscope_profiler::recording::lanes::Lanes;
-use poolscope_profiler::recording::matcher::{Matcher, Origin};
-use poolscope_profiler::recording::place::Place;
-use poolscope_profiler::recording::reader::{RecordingError, RecordingReader, Tail};
-use poolscope_profiler::recording::session::{RecordedThread, RingLosses, Session, Summary};
-use poolscope_profiler::recording::writer::Writer;
-use poolscope_profiler::recording::{page, report};
+use poolscope_profiler::model::memory::Memory;
+use poolscope_profiler::recording::events::call_paths::CallPaths;
+use poolscope_profiler::recording::events::lanes::Lanes;
+use poolscope_profiler::recording::events::place::Place;
+use poolscope_profiler::recording::events::session::{RecordedThread, RingLosses, Session, Summary};
+use poolscope_profiler::recording::faces::{json, page, text};
+use poolscope_profiler::recording::file::append::Continuation;
+use poolscope_profiler::recording::file::format::BLOCK_EVENTS;
+use poolscope_profiler::recording::file::reader::{RecordingError, RecordingReader, Tail};
+use poolscope_profiler::recording::file::writer::Writer;
+use poolscope_profiler::recording::recorder::matcher::{Matcher, Origin};
+use poolscope_profiler::recording::replay::analysis::{Analysis, Question};
 use poolscope_wire::kind;
 use poolscope_wire::trace::DeviceEvent;
 use proptest::prelude::*;
@@ -235,11 +235,11 @@ fn the_memory_of_each_device_has_figures_of_its_own() {
 
     // No page of the host's heap has them.
     assert_eq!((analysis.pages.pages, analysis.pages.unplaced), (1, 0));
-    let text = report::text(&analysis, 5);
+    let text = text::to_text(&analysis, 5);
     for part in ["Device 0: 2 allocations of 8.79 KiB, 1 free", "Memory pinned for device 1\n=", "0x800000000000"] {
         assert!(text.contains(part), "no {part} in\n{text}");
     }
-    let json: serde_json::Value = serde_json::from_str(&report::json(&analysis).unwrap()).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json::to_json(&analysis).unwrap()).unwrap();
     assert_eq!((json["allocated"]["bytes"].as_u64(), json["sites"].as_array().unwrap().len()), (Some(300), 1));
     let device = |at: usize, what: &str| json["devices"][at][what].clone();
     assert_eq!(
@@ -327,7 +327,7 @@ fn lifetimes_and_sizes_are_counted_by_powers() {
         recording.free(recording.time_us + lifetime, 0, 0x1000);
     }
     let analysis = analysis(&recording.finish(0), Question::default());
-    let objects = |list: &[poolscope_profiler::recording::analysis::Count]| {
+    let objects = |list: &[poolscope_profiler::recording::replay::analysis::Count]| {
         list.iter().map(|count| count.objects).collect::<Vec<u64>>()
     };
     assert_eq!(objects(&analysis.host().sizes), [0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 1]);
@@ -467,12 +467,12 @@ fn nothing_is_appended_to_a_file_that_is_damaged_before_its_end() {
 #[test]
 fn every_report_says_the_same_and_a_programs_name_is_no_markup() {
     let analysis = analysis(&sample(), Question::default());
-    let text = report::text(&analysis, 5);
+    let text = text::to_text(&analysis, 5);
     for part in ["2,000 allocations", "Peak: ", "Temporary", "Sizes", "Lifetimes", "thread-1 (tid 101)", "nearly empty"]
     {
         assert!(text.contains(part), "no {part} in\n{text}");
     }
-    let json: serde_json::Value = serde_json::from_str(&report::json(&analysis).unwrap()).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json::to_json(&analysis).unwrap()).unwrap();
     assert_eq!(json["allocated"]["objects"], 2000);
     assert_eq!(json["lost"]["unknown_frees"], 1);
     let mut html = Vec::new();
@@ -500,8 +500,8 @@ proptest! {
         let (_folder, path) = saved(&bytes);
         let _ = Continuation::find(&path);
         if let Ok(analysis) = analysed(&path, Question::default()) {
-            report::text(&analysis, 3);
-            report::json(&analysis).unwrap();
+            text::to_text(&analysis, 3);
+            json::to_json(&analysis).unwrap();
             page::write_page(&analysis, std::io::sink()).unwrap();
         }
     }

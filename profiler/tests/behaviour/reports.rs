@@ -1,8 +1,9 @@
 //! Reports as people and programs read them, kept as reviewed snapshots.
 
+use poolscope_profiler::faces::report;
 use poolscope_profiler::leaks::LeakReport;
-use poolscope_profiler::suppressions::Suppressions;
-use poolscope_profiler::{Profile, ProfileBuilder, report};
+use poolscope_profiler::leaks::suppressions::Suppressions;
+use poolscope_profiler::{Profile, ProfileBuilder};
 use poolscope_wire::flags;
 
 use crate::profiles::snapshot;

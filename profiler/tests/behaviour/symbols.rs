@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use poolscope_profiler::snapshot::{Module, ProcessInfo, ProcessState, file_number};
-use poolscope_profiler::symbolize::{SymbolCache, SymbolWarning};
+use poolscope_profiler::model::snapshot::{Module, ProcessInfo, ProcessState, file_number};
+use poolscope_profiler::symbols::symbolize::{SymbolCache, SymbolWarning};
 use poolscope_profiler::{Frame, ProfileBuilder, SegmentReader};
 
 use crate::segment::{BIAS, Segment, TempSegment};

@@ -8,7 +8,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand};
 use color_eyre::eyre::Result;
 use poolscope_gpu::{Config, Cuda, Device, Simulated, Stream};
-use poolscope_profiler::recording::reader::RecordingReader;
+use poolscope_profiler::recording::file::reader::RecordingReader;
 use poolscope_replay::{Trace, Trial, policies};
 use serde::Serialize;
 

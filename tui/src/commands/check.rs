@@ -10,10 +10,10 @@ use std::process::Command;
 
 use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
-use poolscope_profiler::discovery::{self, SegmentEntry};
 use poolscope_profiler::leaks::LeakReport;
-use poolscope_profiler::snapshot::ProcessState;
-use poolscope_profiler::suppressions::Suppressions;
+use poolscope_profiler::leaks::suppressions::Suppressions;
+use poolscope_profiler::model::snapshot::ProcessState;
+use poolscope_profiler::segment::discovery::{self, SegmentEntry};
 use poolscope_profiler::{ReadError, SegmentReader};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};

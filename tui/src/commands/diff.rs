@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use color_eyre::eyre::Result;
-use poolscope_profiler::difference::Difference;
-use poolscope_profiler::difference_report::{difference_json, difference_text};
-use poolscope_profiler::{differential, pprof};
+use poolscope_profiler::faces::difference::{difference_json, difference_text};
+use poolscope_profiler::faces::flamegraph::differential;
+use poolscope_profiler::faces::pprof;
+use poolscope_profiler::model::difference::Difference;
 
 use crate::metric::{MemoryArgs, MetricName};
 use crate::{sink, target};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use color_eyre::eyre::Result;
-use poolscope_profiler::difference::Difference;
-use poolscope_profiler::pprof::{self, PprofWriter};
+use poolscope_profiler::faces::pprof::{self, PprofWriter};
+use poolscope_profiler::model::difference::Difference;
 use poolscope_profiler::{Metric, Profile, SegmentReader, Site};
 
 use crate::failure::Failure;

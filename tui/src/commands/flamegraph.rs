@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use color_eyre::eyre::Result;
-use poolscope_profiler::difference::Difference;
+use poolscope_profiler::faces::flamegraph;
+use poolscope_profiler::faces::flamegraph::differential;
+use poolscope_profiler::leaks::suppressions::Suppressions;
 use poolscope_profiler::leaks::{Claim, LeakReport};
-use poolscope_profiler::suppressions::Suppressions;
-use poolscope_profiler::{Memory, Profile, differential, flamegraph};
+use poolscope_profiler::model::difference::Difference;
+use poolscope_profiler::{Memory, Profile};
 
 use crate::failure::Failure;
 use crate::metric::{MemoryArgs, MetricName};

@@ -16,9 +16,9 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
 use poolscope_profiler::SegmentReader;
-use poolscope_profiler::discovery;
-use poolscope_profiler::ending::{Ending, KernelLog};
-use poolscope_profiler::snapshot::ProcessState;
+use poolscope_profiler::model::snapshot::ProcessState;
+use poolscope_profiler::process::ending::{Ending, KernelLog};
+use poolscope_profiler::segment::discovery;
 use poolscope_wire::MAGIC;
 use poolscope_wire::trace::{TRACE_MAGIC, TRACE_SUFFIX};
 

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use color_eyre::eyre::Result;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use poolscope_profiler::figures;
-use poolscope_profiler::recording::device_trace::{LeftOut, Operation, TextError, for_each, places, write_text};
-use poolscope_profiler::recording::place::Place;
-use poolscope_profiler::recording::reader::RecordingReader;
+use poolscope_profiler::recording::events::place::Place;
+use poolscope_profiler::recording::file::reader::RecordingReader;
+use poolscope_profiler::recording::replay::device_trace::{
+    LeftOut, Operation, TextError, for_each, places, write_text,
+};
+use poolscope_profiler::words::figures;
 use poolscope_replay::{Trace, TraceBuilder};
 use poolscope_wire::kind;
 

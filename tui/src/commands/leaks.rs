@@ -6,8 +6,8 @@ use clap::Args;
 use color_eyre::eyre::Result;
 use poolscope_profiler::SegmentReader;
 use poolscope_profiler::leaks::LeakReport;
-use poolscope_profiler::snapshot::ProcessState;
-use poolscope_profiler::suppressions::Suppressions;
+use poolscope_profiler::leaks::suppressions::Suppressions;
+use poolscope_profiler::model::snapshot::ProcessState;
 
 use crate::failure::Failure;
 use crate::metric::MemoryArgs;

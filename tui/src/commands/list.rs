@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use color_eyre::eyre::Result;
-use poolscope_profiler::discovery::{self, SegmentEntry};
-use poolscope_profiler::ending::{Ending, KernelLog};
-use poolscope_profiler::figures;
-use poolscope_profiler::snapshot::ProcessState;
+use poolscope_profiler::model::snapshot::ProcessState;
+use poolscope_profiler::process::ending::{Ending, KernelLog};
+use poolscope_profiler::segment::discovery::{self, SegmentEntry};
+use poolscope_profiler::words::figures;
 use poolscope_profiler::{Memory, SegmentReader, Snapshot};
 use serde_json::json;
 

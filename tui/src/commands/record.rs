@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
-use poolscope_profiler::recording::alarm::Alarm;
+use poolscope_profiler::model::snapshot::ProcessState;
+use poolscope_profiler::recording::events::session::Summary;
+use poolscope_profiler::recording::recorder::alarm::Alarm;
 use poolscope_profiler::recording::recorder::{Options, Order, Progress, RecordError, Recorder};
-use poolscope_profiler::recording::session::Summary;
 use poolscope_profiler::recording::tap::{Answer, Tap, now_ns};
-use poolscope_profiler::snapshot::ProcessState;
-use poolscope_profiler::{discovery, figures};
+use poolscope_profiler::segment::discovery;
+use poolscope_profiler::words::figures;
 use poolscope_wire::trace::{RING_BYTES_LOG2, Request};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 use color_eyre::eyre::Result;
-use poolscope_profiler::recording::analysis::{Analysis, Question};
-use poolscope_profiler::recording::reader::RecordingReader;
-use poolscope_profiler::recording::{page, report};
-use poolscope_profiler::{SegmentReader, discovery};
+use poolscope_profiler::SegmentReader;
+use poolscope_profiler::recording::faces::{json, page, text};
+use poolscope_profiler::recording::file::reader::RecordingReader;
+use poolscope_profiler::recording::replay::analysis::{Analysis, Question};
+use poolscope_profiler::segment::discovery;
 
 use super::gpu_trace;
 use crate::failure::Failure;
@@ -88,9 +89,9 @@ impl Report {
             sink::write(path, |out| page::write_page(&analysis, out))?;
         }
         if self.json {
-            sink::print(&(report::json(&analysis)? + "\n"))?;
+            sink::print(&(json::to_json(&analysis)? + "\n"))?;
         } else if self.html.is_none() {
-            sink::print(&report::text(&analysis, self.rows))?;
+            sink::print(&text::to_text(&analysis, self.rows))?;
         }
         Ok(0)
     }
@@ -120,9 +121,9 @@ impl Report {
         let profile = builder.build(&snapshot);
         target::say_warnings(&mut builder);
         sink::print(&if self.json {
-            poolscope_profiler::report::to_json(&snapshot, &profile)? + "\n"
+            poolscope_profiler::faces::report::to_json(&snapshot, &profile)? + "\n"
         } else {
-            poolscope_profiler::report::sites_text(&profile, self.rows)
+            poolscope_profiler::faces::report::sites_text(&profile, self.rows)
         })?;
         Ok(0)
     }

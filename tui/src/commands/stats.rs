@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use color_eyre::eyre::Result;
 use poolscope_profiler::SegmentReader;
-use poolscope_profiler::device_report::{devices_json, devices_text};
+use poolscope_profiler::faces::devices::{devices_json, devices_text};
 use poolscope_wire::stats::{json, text};
 
 use crate::failure::Failure;

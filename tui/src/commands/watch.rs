@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
+use poolscope_profiler::faces::pprof;
 use poolscope_profiler::process::{self, ProcStat};
-use poolscope_profiler::{Metric, SegmentReader, discovery, pprof};
+use poolscope_profiler::segment::discovery;
+use poolscope_profiler::{Metric, SegmentReader};
 
 use crate::dashboard::format;
 use crate::failure::Failure;

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use poolscope_profiler::SegmentReader;
-use poolscope_profiler::snapshot::ProcessState;
+use poolscope_profiler::model::snapshot::ProcessState;
 
 use super::event::Event;
 use super::model::{Model, Modeller, ThreadNames};

@@ -1,7 +1,7 @@
 //! A made-up key-value server for the tests of views: the same at any time, on any machine.
 
-use poolscope_profiler::profile::{Frame, Held, Location, Profile, Site};
-use poolscope_profiler::snapshot::{
+use poolscope_profiler::model::profile::{Frame, Held, Location, Profile, Site};
+use poolscope_profiler::model::snapshot::{
     Amount, ClassStats, DevicePool, Dropped, Module, ProcessInfo, ProcessMemory, ProcessState, Snapshot, ThreadStats,
     Tiers,
 };

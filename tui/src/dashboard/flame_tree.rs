@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use poolscope_profiler::profile::{Metric, Profile, Site};
+use poolscope_profiler::model::profile::{Metric, Profile, Site};
 
 use super::site::{file_name, frames_of};
 

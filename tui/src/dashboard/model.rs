@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use poolscope_profiler::Memory;
-use poolscope_profiler::holders::{Held, Holders};
-use poolscope_profiler::profile::Profile;
-use poolscope_profiler::snapshot::{
+use poolscope_profiler::model::holders::{Held, Holders};
+use poolscope_profiler::model::profile::Profile;
+use poolscope_profiler::model::snapshot::{
     Amount, ClassStats, DevicePool, ProcessMemory, ProcessState, Snapshot, ThreadStats,
 };
 use poolscope_wire::{CounterInfo, DeviceCounter, TIER_COUNTERS, TierCounter};

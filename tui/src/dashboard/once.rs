@@ -18,7 +18,7 @@ pub(crate) fn read(watched: Watched, interval: Duration) -> Result<Model, String
     loop {
         match source.read()? {
             Read::Model(model) => {
-                let dead = model.snapshot.process.state != poolscope_profiler::snapshot::ProcessState::Running;
+                let dead = model.snapshot.process.state != poolscope_profiler::model::snapshot::ProcessState::Running;
                 if dead || first.is_some() {
                     return Ok(*model);
                 }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use poolscope_profiler::function_name::short;
-use poolscope_profiler::profile::{Frame, Profile, Site};
-use poolscope_profiler::site_name::SiteName;
-use poolscope_profiler::snapshot::Amount;
+use poolscope_profiler::build::site_name::SiteName;
+use poolscope_profiler::model::profile::{Frame, Profile, Site};
+use poolscope_profiler::model::snapshot::Amount;
+use poolscope_profiler::symbols::function_name::short;
 
 use super::format::printable;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use poolscope_profiler::Metric;
-use poolscope_profiler::snapshot::ProcessState;
+use poolscope_profiler::model::snapshot::ProcessState;
 use ratatui::layout::{Rect, Size};
 
 use super::find::Pattern;

@@ -7,8 +7,8 @@ use std::io::{self, IsTerminal, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use color_eyre::eyre::{Result, WrapErr};
-use poolscope_profiler::figures;
-use poolscope_profiler::recording::append::{Continuation, write_version};
+use poolscope_profiler::recording::file::append::{Continuation, write_version};
+use poolscope_profiler::words::figures;
 use rustix::fs::FlockOperation;
 
 use crate::failure::Failure;

@@ -7,8 +7,8 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 
-use poolscope_profiler::figures;
-use poolscope_profiler::snapshot::{Dropped, ProcessState};
+use poolscope_profiler::model::snapshot::{Dropped, ProcessState};
+use poolscope_profiler::words::figures;
 use poolscope_wire::TierCounter;
 
 use super::super::format::{self, clip};

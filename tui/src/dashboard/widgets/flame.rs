@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use poolscope_profiler::Metric;
-use poolscope_profiler::function_name::short;
+use poolscope_profiler::symbols::function_name::short;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 

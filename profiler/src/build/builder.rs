@@ -1,0 +1,417 @@
+//! From a snapshot to a profile: addresses get names, the pool's own frames go, equal stacks become one site.
+//!
+//! What the frames of a stack are called does not change, so a builder that is kept (the dashboard's) only works on
+//! the stacks that are new since its last profile.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use poolscope_wire::{DeviceCounter, kind};
+
+use crate::build::pool_frames;
+use crate::model::memory::Memory;
+use crate::model::peak::Peak;
+use crate::model::profile::{Frame, Held, Location, Profile, Site};
+use crate::model::snapshot::{Amount, Module, ProcessInfo, Snapshot, Stack};
+use crate::symbols::symbolize::{SymbolCache, SymbolWarning};
+use crate::words::figures;
+
+/// The name under which blocks count whose stack the segment could not hold.
+pub const UNKNOWN_STACK: &str = "[unknown stack]";
+
+/// The most modules that are tried for one address: more never overlap in a real process.
+const MAX_OVERLAPPING: usize = 64;
+
+/// Builds profiles, and remembers symbols between them. It stays in one thread (see [`SymbolCache`]).
+#[derive(Debug, Default)]
+pub struct ProfileBuilder {
+    symbols: SymbolCache,
+    known: KnownStacks,
+}
+
+/// The stacks of one process that were seen already.
+#[derive(Debug, Default)]
+struct KnownStacks {
+    owner: Option<(u32, u64, u64)>,
+    former: Vec<(u32, ProcessInfo)>,
+    modules: ModuleIndex,
+    locations: Vec<Location>,
+    location_index: HashMap<Place, usize>,
+    /// Locations of generated code without a name, with whose they are.
+    nameless: Vec<(usize, (u32, u64))>,
+    sites: Vec<Rc<SiteKey>>,
+    site_index: HashMap<Rc<SiteKey>, usize>,
+    /// For each stack its length and its site.
+    stacks: Vec<(usize, usize)>,
+}
+
+/// An address that was called from, in which module or which process's generated code, and how many of the innermost
+/// functions there are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    address: u64,
+    module: Option<usize>,
+    owner: (u32, u64),
+    skip: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SiteKey {
+    locations: Box<[u32]>,
+    kind: u16,
+    device: u32,
+    incomplete: bool,
+}
+
+impl ProfileBuilder {
+    /// A builder that knows no symbols yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A builder that looks for separate debug information in these folders, too ([`SymbolCache::with_debug_dirs`]).
+    pub fn with_debug_dirs(debug_dirs: &[PathBuf]) -> Self {
+        Self { symbols: SymbolCache::with_debug_dirs(debug_dirs), ..Self::default() }
+    }
+
+    /// Builds the profile of a snapshot.
+    pub fn build(&mut self, snapshot: &Snapshot) -> Profile {
+        self.build_with_sites(snapshot, |_| false).0
+    }
+
+    /// The same, and for each stack of the snapshot its site in the profile; none for those that hold and allocated
+    /// nothing, unless `wanted` says so by the stack's number.
+    pub fn build_with_sites(
+        &mut self,
+        snapshot: &Snapshot,
+        wanted: impl Fn(usize) -> bool,
+    ) -> (Profile, Vec<Option<usize>>) {
+        self.known.prepare(snapshot);
+        let mut processes: Vec<&ProcessInfo> = snapshot.former.iter().map(|(_, process)| process).collect();
+        processes.push(&snapshot.process);
+        processes.dedup();
+        let read = processes.into_iter().filter(|process| self.symbols.update_generated(process)).count();
+        if read > 0 {
+            self.known.name_generated(&self.symbols);
+        }
+        for (index, stack) in snapshot.stacks.iter().enumerate().skip(self.known.stacks.len()) {
+            let site = self.known.add(&mut self.symbols, snapshot.process_of(index as u32), index as u32, stack);
+            self.known.stacks.push((stack.frames.len(), site));
+        }
+
+        let mut sites: Vec<Site> = self.known.sites.iter().map(|key| key.empty_site()).collect();
+        for (stack, &(_, site)) in snapshot.stacks.iter().zip(&self.known.stacks) {
+            sites[site].allocated += stack.allocated;
+            sites[site].peak += stack.peak;
+        }
+        let mut held: Vec<(usize, Held)> = Vec::with_capacity(snapshot.live.len());
+        for block in &snapshot.live {
+            if let Some(&(_, site)) = self.known.stacks.get(block.stack as usize) {
+                sites[site].in_use += block.amount();
+                let oldest = &mut sites[site].oldest_ns;
+                *oldest = if *oldest == 0 { block.time_ns } else { block.time_ns.min(*oldest) };
+                held.push((site, Held { size: block.size, tid: block.tid, amount: block.amount() }));
+            }
+        }
+        held.sort_unstable_by_key(|&(site, held)| (site, held.size, held.tid));
+        for (site, next) in held {
+            match sites[site].held.last_mut() {
+                Some(last) if (last.size, last.tid) == (next.size, next.tid) => last.amount += next.amount,
+                _ => sites[site].held.push(next),
+            }
+        }
+        let (peak, device_peaks) = Peak::find(snapshot, &mut sites);
+        let mut kept = vec![false; sites.len()];
+        self.known.stacks.iter().enumerate().for_each(|(stack, &(_, site))| kept[site] |= wanted(stack));
+        let mut sites: Vec<(usize, Site)> = sites.into_iter().enumerate().collect();
+        sites.retain(|(at, site)| kept[*at] || site.in_use != Amount::default() || site.allocated != Amount::default());
+        sites.sort_by(|(_, a), (_, b)| {
+            let key = |site: &Site| (site.in_use.bytes, site.allocated.bytes);
+            let ((a_use, a_all), (b_use, b_all)) = (key(a), key(b));
+            b_use.total_cmp(&a_use).then(b_all.total_cmp(&a_all)).then_with(|| a.locations.cmp(&b.locations))
+        });
+
+        let mut places = vec![None; self.known.sites.len()];
+        sites.iter().enumerate().for_each(|(place, &(site, _))| places[site] = Some(place));
+        let stacks = self.known.stacks.iter().take(snapshot.stacks.len());
+        let site_of_stacks = stacks.map(|&(_, site)| places[site]).collect();
+        let sites = sites.into_iter().map(|(_, site)| site).collect();
+        let profile = Profile {
+            period_bytes: snapshot.period_bytes,
+            exact: snapshot.exact,
+            time_realtime_ns: snapshot.taken_realtime_ns,
+            peak: Some(peak),
+            device_peaks,
+            modules: self.known.modules.files.clone(),
+            locations: self.known.locations.clone(),
+            sites,
+            main: snapshot.process.exe.clone(),
+            comments: comments(snapshot),
+            ..Profile::default()
+        };
+        (profile, site_of_stacks)
+    }
+
+    /// Forgets the stacks, and not the symbols: those of the next snapshot are others.
+    pub fn forget_stacks(&mut self) {
+        self.known = KnownStacks::default();
+    }
+
+    /// Takes what kept names from being found since the last call; each module is reported once.
+    pub fn take_warnings(&mut self) -> Vec<SymbolWarning> {
+        self.symbols.take_warnings()
+    }
+}
+
+/// Whose profile it is, and what it misses.
+fn comments(snapshot: &Snapshot) -> Vec<String> {
+    let process = &snapshot.process;
+    let command = if process.args.is_empty() { process.exe.clone() } else { process.args.join(" ") };
+    let mut comments = vec![format!("{command} (pid {}, {})", process.pid, process.state.word())];
+    if !snapshot.exact {
+        let period = figures::bytes(snapshot.period_bytes as f64);
+        comments.push(format!("estimated from samples, one in {period} on average"));
+    }
+    let missed = snapshot.dropped.total();
+    if missed > 0 {
+        comments.push(format!("{} lost: figures are too low", figures::count(missed, "sample")));
+    }
+    for pool in snapshot.devices.iter().filter(|pool| pool.period_bytes() > 1) {
+        let (memory, period) =
+            (Memory::of(pool.kind, pool.device).describe(), figures::bytes(pool.period_bytes() as f64));
+        let in_use = figures::bytes(pool.get(DeviceCounter::CurrentUsage) as f64);
+        comments.push(format!(
+            "{memory} {in_use} are in use, as its pool counts; samples, one in {period} now, estimate by whom"
+        ));
+    }
+    comments
+}
+
+impl SiteKey {
+    fn empty_site(&self) -> Site {
+        Site {
+            locations: self.locations.iter().map(|&location| location as usize).collect(),
+            kind: self.kind,
+            device: self.device,
+            incomplete: self.incomplete,
+            ..Site::default()
+        }
+    }
+}
+
+impl KnownStacks {
+    /// Forgets everything if the snapshot is of another process, or its modules are others than before.
+    fn prepare(&mut self, snapshot: &Snapshot) {
+        let process = &snapshot.process;
+        let owner = Some((process.pid, process.start_realtime_ns, process.start_monotonic_ns));
+        let known = self.stacks.iter().map(|&(len, _)| len);
+        let same = self.owner == owner
+            && self.modules.modules == snapshot.modules
+            && self.former == snapshot.former
+            && self.stacks.len() <= snapshot.stacks.len()
+            && known.eq(snapshot.stacks.iter().take(self.stacks.len()).map(|stack| stack.frames.len()));
+        if !same {
+            let modules = ModuleIndex::new(&snapshot.modules);
+            *self = Self { owner, former: snapshot.former.clone(), modules, ..Self::default() };
+        }
+    }
+
+    /// The site of a new stack.
+    fn add(&mut self, symbols: &mut SymbolCache, process: &ProcessInfo, index: u32, stack: &Stack) -> usize {
+        let calls: Vec<(u64, Option<usize>)> = stack
+            .frames
+            .iter()
+            .map(|return_address| {
+                // The call is before the address it returns to, which may already belong to the next function.
+                self.modules.find(return_address.saturating_sub(1), index)
+            })
+            .collect();
+        let mut locations = Vec::with_capacity(calls.len());
+        let of_host = stack.kind == kind::HOST || stack.kind == kind::NONE;
+        let outside = if of_host { None } else { Some(self.outside_device_pool(symbols, process, &calls)) };
+        if let Some((from, skip)) = outside {
+            for (at, &(address, module)) in calls.iter().enumerate().skip(from) {
+                locations.push(self.location(symbols, process, address, module, if at == from { skip } else { 0 }));
+            }
+        }
+        let mut in_pool = true;
+        for &(address, module) in calls.iter().filter(|_| of_host) {
+            if in_pool && self.modules.is_pool(module) {
+                continue;
+            }
+            let location = self.location(symbols, process, address, module, 0);
+            if in_pool {
+                let functions = &self.locations[location].frames;
+                let skip = functions.iter().take_while(|frame| pool_frames::is_pool_frame(frame)).count();
+                if skip == functions.len() {
+                    continue;
+                }
+                in_pool = false;
+                locations.push(self.location(symbols, process, address, module, skip));
+            } else {
+                locations.push(location);
+            }
+        }
+        if locations.is_empty() {
+            // Nothing but the pool, so it is the pool that allocated; or no frames at all.
+            for &(address, module) in &calls {
+                locations.push(self.location(symbols, process, address, module, 0));
+            }
+        }
+        if locations.is_empty() {
+            locations.push(self.unknown_stack());
+        }
+        let kind = if stack.kind == kind::NONE { kind::HOST } else { stack.kind };
+        let device = if kind == kind::HOST { 0 } else { stack.device };
+        // There are fewer than there are frames, which the reader bounds.
+        let locations = locations.into_iter().map(|location| location as u32).collect();
+        let key = SiteKey { locations, kind, device, incomplete: stack.incomplete };
+        *self.site_index.entry(Rc::new(key)).or_insert_with_key(|key| {
+            self.sites.push(Rc::clone(key));
+            self.sites.len() - 1
+        })
+    }
+
+    /// Names the generated code that had no name when it was seen first.
+    fn name_generated(&mut self, symbols: &SymbolCache) {
+        let locations = &mut self.locations;
+        self.nameless.retain(|(at, process)| {
+            let location = &mut locations[*at];
+            let name = symbols.generated(*process, location.address);
+            name.map(|frame| location.frames = vec![frame]).is_none()
+        });
+    }
+
+    /// Where the program begins in the stack of a device's block: the first call, and how many functions that were
+    /// inlined there are still the pool's. Functions of the standard library may lie between those of the pool.
+    fn outside_device_pool(
+        &mut self,
+        symbols: &mut SymbolCache,
+        process: &ProcessInfo,
+        calls: &[(u64, Option<usize>)],
+    ) -> (usize, usize) {
+        let mut outside = (0, 0);
+        for (at, &(address, module)) in calls.iter().enumerate() {
+            if self.modules.is_pool(module) {
+                outside = (at + 1, 0);
+                continue;
+            }
+            let location = self.location(symbols, process, address, module, 0);
+            let functions = &self.locations[location].frames;
+            match functions.iter().rposition(pool_frames::is_device_pool_frame) {
+                Some(last) if last + 1 < functions.len() => outside = (at, last + 1),
+                Some(_) => outside = (at + 1, 0),
+                None => {}
+            }
+        }
+        outside
+    }
+
+    /// The location of an address, without the `skip` innermost of its functions.
+    fn location(
+        &mut self,
+        symbols: &mut SymbolCache,
+        process: &ProcessInfo,
+        address: u64,
+        module: Option<usize>,
+        skip: usize,
+    ) -> usize {
+        let owner = if module.is_some() { (0, 0) } else { process.identity() };
+        *self.location_index.entry(Place { address, module, owner, skip }).or_insert_with(|| {
+            let frames = match module {
+                Some(index) => symbols.frames(process, &self.modules.files[index], address)[skip..].to_vec(),
+                None => vec![symbols.generated(owner, address).unwrap_or_else(|| {
+                    self.nameless.push((self.locations.len(), owner));
+                    Location::placeholder(None, address)
+                })],
+            };
+            self.locations.push(Location { address, module, frames });
+            self.locations.len() - 1
+        })
+    }
+
+    fn unknown_stack(&mut self) -> usize {
+        *self.location_index.entry(Place { address: 0, module: None, owner: (0, 0), skip: usize::MAX }).or_insert_with(
+            || {
+                let frame = Frame { name: UNKNOWN_STACK.to_owned(), ..Frame::default() };
+                self.locations.push(Location { address: 0, module: None, frames: vec![frame] });
+                self.locations.len() - 1
+            },
+        )
+    }
+}
+
+/// Finds the module of an address; modules may have been at the same address one after the other.
+#[derive(Debug, Default)]
+struct ModuleIndex {
+    modules: Vec<Module>,
+    /// The same, without those that are another one's file, loaded somewhere else.
+    files: Vec<Module>,
+    /// For each module its file.
+    file_of: Vec<usize>,
+    /// Start, and index into `modules`; ascending.
+    by_start: Vec<(u64, usize)>,
+    /// For each of these the largest end so far.
+    largest_end: Vec<u64>,
+}
+
+impl ModuleIndex {
+    fn new(modules: &[Module]) -> Self {
+        let mut by_start: Vec<(u64, usize)> = modules.iter().enumerate().map(|(i, module)| (module.start, i)).collect();
+        by_start.sort_unstable();
+        let mut largest = 0;
+        let largest_end = by_start
+            .iter()
+            .map(|&(_, i)| {
+                largest = largest.max(modules[i].end);
+                largest
+            })
+            .collect();
+        let (mut files, mut known): (Vec<Module>, HashMap<_, usize>) = (Vec::new(), HashMap::new());
+        let file_of = modules.iter().enumerate().map(|(i, module)| {
+            // Without a build id nobody knows whether it is the same.
+            let apart = if module.build_id.is_empty() { i } else { usize::MAX };
+            let key = (&module.path, &module.build_id, module.end.wrapping_sub(module.start), apart);
+            *known.entry(key).or_insert_with(|| {
+                files.push(module.clone());
+                files.len() - 1
+            })
+        });
+        let file_of = file_of.collect();
+        Self { modules: modules.to_vec(), files, file_of, by_start, largest_end }
+    }
+
+    /// It is the pool's library.
+    fn is_pool(&self, module: Option<usize>) -> bool {
+        module.is_some_and(|module| pool_frames::is_pool_module(&self.files[module]))
+    }
+
+    /// The file that a frame of the stack `stack` lies in, and the address there where it was loaded first.
+    fn find(&self, address: u64, stack: u32) -> (u64, Option<usize>) {
+        let Some(module) = self.module(address, stack) else { return (address, None) };
+        let file = self.file_of[module];
+        let moved = self.files[file].load_bias.wrapping_sub(self.modules[module].load_bias);
+        (address.wrapping_add(moved), Some(file))
+    }
+
+    /// The module that a frame of the stack `stack` lies in; the one seen last if there are several.
+    fn module(&self, address: u64, stack: u32) -> Option<usize> {
+        let end = self.by_start.partition_point(|&(start, _)| start <= address);
+        (0..end)
+            .rev()
+            .take_while(|&i| self.largest_end[i] > address)
+            .take(MAX_OVERLAPPING)
+            .map(|i| self.by_start[i].1)
+            .filter(|&module| {
+                let module = &self.modules[module];
+                address < module.end && (module.stacks.contains(&stack) || is_loaded(module, stack))
+            })
+            .max()
+    }
+}
+
+/// `u32::MAX` as the end means that the module is still loaded.
+fn is_loaded(module: &Module, stack: u32) -> bool {
+    module.stacks.end == u32::MAX && stack >= module.stacks.start
+}

@@ -1,0 +1,120 @@
+//! Python's functions in native stacks, without the interpreter between them.
+//!
+//! CPython since 3.12, started with `-X perf` (or `PYTHONPERFSUPPORT=1`), calls every Python function through a
+//! trampoline of its own and names it in the process's perf map. The stacks that the pool captures then hold Python's
+//! functions where they were called, among the interpreter's own (`_PyEval_EvalFrameDefault` and the like), which say
+//! little to who wrote the Python. Older versions say nothing while they run,
+//! and a stack that was captured can't be asked later.
+
+use std::collections::HashMap;
+
+use crate::model::profile::{Held, Location, Profile, Site};
+use crate::model::snapshot::Module;
+
+/// Takes the interpreter's frames out of every stack that has one of Python's; extension modules and other libraries
+/// stay. Stacks that are equal then become one. Gives the number of stacks that had frames of Python.
+pub fn hide_interpreter(profile: &mut Profile) -> usize {
+    let interpreter: Vec<bool> = profile.modules.iter().map(is_interpreter).collect();
+    let hidden = |location: &Location| location.module.and_then(|module| interpreter.get(module)) == Some(&true);
+    let locations = &profile.locations;
+    let with = |site: &Site, is: &dyn Fn(&Location) -> bool| {
+        site.locations.iter().filter_map(|&index| locations.get(index)).any(is)
+    };
+    let mut merged: Vec<Site> = Vec::with_capacity(profile.sites.len());
+    let mut index: HashMap<(Vec<usize>, u16, u32, bool), usize> = HashMap::new();
+    let mut found = 0;
+    for mut site in std::mem::take(&mut profile.sites) {
+        if with(&site, &is_python) {
+            found += 1;
+            site.locations.retain(|&index| locations.get(index).is_some_and(|location| !hidden(location)));
+        }
+        let key = (site.locations.clone(), site.kind, site.device, site.incomplete);
+        match index.get(&key) {
+            Some(&known) => add(&mut merged[known], site),
+            None => {
+                index.insert(key, merged.len());
+                merged.push(site);
+            }
+        }
+    }
+    merged.sort_by(|a, b| b.in_use.bytes.total_cmp(&a.in_use.bytes));
+    profile.sites = merged;
+    found
+}
+
+/// Only the perf map gives a file to code of no module.
+fn is_python(location: &Location) -> bool {
+    let of_python = |file: &str| file.ends_with(".py") || file.starts_with('<');
+    location.module.is_none()
+        && location.frames.iter().any(|frame| frame.line.is_none() && frame.file.as_deref().is_some_and(of_python))
+}
+
+/// `python3.12`, `libpython3.12.so.1.0`.
+fn is_interpreter(module: &Module) -> bool {
+    let name = module.name().trim_start_matches("lib");
+    let version = name.strip_prefix("python").map(|rest| rest.trim_end_matches("so").trim_end_matches(".so.1.0"));
+    version.is_some_and(|version| version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b't'))
+}
+
+fn add(known: &mut Site, other: Site) {
+    known.in_use += other.in_use;
+    known.allocated += other.allocated;
+    known.peak += other.peak;
+    known.held.extend(other.held);
+    known.held.sort_by_key(|held| (held.size, held.tid));
+    let mut held: Vec<Held> = Vec::with_capacity(known.held.len());
+    for next in known.held.drain(..) {
+        match held.last_mut() {
+            Some(last) if (last.size, last.tid) == (next.size, next.tid) => last.amount += next.amount,
+            _ => held.push(next),
+        }
+    }
+    known.held = held;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::profile::Frame;
+    use crate::model::testing;
+
+    fn module(path: &str) -> Module {
+        Module { start: 0, end: 1, load_bias: 0, build_id: Vec::new(), file: 0, path: path.to_owned(), stacks: 0..1 }
+    }
+
+    #[test]
+    fn the_interpreter_goes_where_python_is_and_stays_where_it_is_not() {
+        let mut profile =
+            testing::profile(&[("main;eval;f;eval;malloc_of_a", 10.0), ("main;eval;f;eval", 5.0), ("main;eval", 3.0)]);
+        profile.modules[0].path = "/usr/bin/python3.12".to_owned();
+        for location in &mut profile.locations {
+            if location.frames[0].name == "f" {
+                location.module = None;
+                location.frames = vec![Frame { file: Some("/srv/f.py".to_owned()), ..location.frames[0].clone() }];
+                location.frames[0].line = None;
+            }
+        }
+        assert_eq!(hide_interpreter(&mut profile), 2);
+        let paths: Vec<(String, f64)> =
+            profile.sites.iter().map(|site| (profile.path(site), site.in_use.bytes)).collect();
+        assert_eq!(paths, [("f".to_owned(), 15.0), ("main;eval".to_owned(), 3.0)]);
+        let held = &profile.sites[0].held;
+        assert_eq!((held.len(), held[0].amount.bytes), (1, 15.0), "blocks of one size and thread are counted together");
+    }
+
+    #[test]
+    fn interpreters_are_known_by_their_files() {
+        for (path, expected) in [
+            ("/usr/bin/python3.12", true),
+            ("/usr/bin/python3", true),
+            ("/usr/lib/libpython3.13.so.1.0", true),
+            ("/usr/lib/libpython3.13t.so.1.0", true),
+            ("/usr/lib/libpython3.so", true),
+            ("/usr/lib/python3/dist-packages/_numpy.so", false),
+            ("/usr/bin/pythonish", false),
+            ("/usr/lib/libpythonqt.so", false),
+        ] {
+            assert_eq!(is_interpreter(&module(path)), expected, "{path}");
+        }
+    }
+}

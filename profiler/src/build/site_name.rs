@@ -1,0 +1,75 @@
+//! What a call site is called, in every table and report: the function that asked for memory, where that is,
+//! and its callers.
+//!
+//! Functions of a language's library ([`plumbing`](crate::build::plumbing)) are passed over,
+//! at the innermost end and between callers.
+
+use std::fmt::Write as _;
+
+use crate::build::plumbing::is_plumbing;
+use crate::model::profile::{Frame, Profile, Site};
+use crate::symbols::function_name::{short, without_middle};
+
+/// A caller's path is left as it is up to here.
+const CALLER_COLUMNS: usize = 40;
+
+/// The name of a call site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteName<'a> {
+    /// The function that asked for memory: the innermost one that is no plumbing, or the innermost of all if all are.
+    pub function: &'a Frame,
+    /// Its place among the functions of the site ([`Profile::frames`]), innermost first.
+    pub depth: usize,
+    /// Those that called it, nearest first, without plumbing.
+    pub callers: Vec<&'a Frame>,
+}
+
+impl<'a> SiteName<'a> {
+    /// The name of a site; none for one without frames.
+    pub fn of(profile: &'a Profile, site: &Site) -> Option<Self> {
+        let locations = site.locations.iter().filter_map(|&index| profile.locations.get(index));
+        let frames =
+            locations.flat_map(|location| location.frames.iter().map(|frame| (frame, profile.module(location))));
+        let asked = frames.clone().enumerate().filter(|&(_, (frame, module))| !is_plumbing(frame, module));
+        let mut asked = asked.map(|(depth, (frame, _))| (depth, frame));
+        let (depth, function) = asked.next().or_else(|| Some((0, frames.clone().next()?.0)))?;
+        Some(Self { function, depth, callers: asked.map(|(_, frame)| frame).collect() })
+    }
+
+    /// `store::put  store.rs:87 < server::handle < main`, with so many callers. Of long paths of callers the middle is
+    /// left out.
+    pub fn text(&self, callers: usize) -> String {
+        let mut text = short(&self.function.name);
+        if let Some(place) = self.function.short_source() {
+            let _ = write!(text, "  {place}");
+        }
+        for caller in self.callers.iter().take(callers) {
+            let _ = write!(text, " < {}", without_middle(short(&caller.name), CALLER_COLUMNS));
+        }
+        text
+    }
+}
+
+/// The same for a table, also of a site without frames.
+pub(crate) fn site_text(profile: &Profile, site: &Site, callers: usize) -> String {
+    SiteName::of(profile, site).map_or_else(|| "[no frames]".to_owned(), |name| name.text(callers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::testing::profile;
+
+    #[test]
+    fn a_site_is_named_by_who_asked_for_memory() {
+        let profile = profile(&[
+            ("_start;main;std::thread::spawn;app::serve;alloc::vec::Vec<T>::push;alloc::raw_vec::grow", 1.0),
+            ("alloc::vec::Vec<T>::push;alloc::raw_vec::grow", 1.0),
+        ]);
+        let name = SiteName::of(&profile, &profile.sites[0]).expect("has frames");
+        assert_eq!((name.function.name.as_str(), name.depth), ("app::serve", 2));
+        assert_eq!(name.text(9), "app::serve  app::serve.c:3 < main");
+        assert_eq!(site_text(&profile, &profile.sites[1], 9), "alloc::raw_vec::grow  alloc::raw_vec::grow.c:1");
+        assert_eq!(site_text(&profile, &Site::default(), 9), "[no frames]");
+    }
+}

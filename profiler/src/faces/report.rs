@@ -1,0 +1,374 @@
+//! Text and JSON reports of a profile.
+//!
+//! # The JSON
+//!
+//! Field names are stable: a field is never renamed or given another meaning, and new ones may be added. Amounts are
+//! objects `{"bytes": number, "objects": number, "samples": number}`; the first two are fractions if they are
+//! estimated. Times are integers in nanoseconds, sizes in bytes. A call site's `frames` are innermost first, each with
+//! `function`, `file`, `line` and `inlined`; its `function` is the one of them that asked for the memory, by which
+//! tables name it. `tiers` has a field for each of [`poolscope_wire::TIER_COUNTERS`]; `memory` is null for a process
+//! that is gone; `hit_rate` is null before the first allocation.
+//!
+//! `in_use` and `allocated` are those of host memory. Each site says of which `kind` its memory is (`host`, `device`,
+//! `pinned`) and the number of its `device`, null for the host's. `devices` has the pools of device memory, with a
+//! field of `counters` for each of [`poolscope_wire::DEVICE_COUNTERS`], and with what was sampled of them:
+//! `period_bytes` is the mean distance of their samples now, `sampled_bytes` what the samples estimate to be in use, as
+//! the pool counts blocks. A site of a device has what it `held` in line with the pool's `current_usage`, and the
+//! standard error of that; what no site accounts for is the pool's `unattributed_bytes`.
+
+use std::fmt::Write as _;
+
+use poolscope_wire::{TIER_COUNTERS, TierCounter, kind};
+use serde::Serialize;
+
+use crate::build::site_name::{SiteName, site_text};
+use crate::faces::devices::PoolJson;
+use crate::model::holders::Holders;
+use crate::model::memory::Memory;
+use crate::model::profile::{Frame, Metric, Profile, Site};
+use crate::model::snapshot::{Amount, DevicePool, Snapshot};
+use crate::words::figures;
+
+/// The version of the JSON, in its field `version`.
+const JSON_VERSION: u32 = 1;
+
+/// The call sites of a process: whose they are, then for each of its memories who has most in use,
+/// and who allocated most.
+pub fn sites_text(profile: &Profile, rows: usize) -> String {
+    let mut text: String = profile.comments.iter().map(|comment| format!("{comment}\n")).collect();
+    let mut memories: Vec<Memory> = profile.sites.iter().map(Site::memory).collect();
+    memories.sort_by_key(|memory| memory.describe());
+    memories.dedup();
+    if memories.is_empty() {
+        memories.push(Memory::Host);
+    }
+    for memory in memories {
+        let part = profile.only(memory);
+        let totals = part.totals();
+        let of = memory.describe();
+        // Pinned memory is described as memory already.
+        let of = match of.strip_prefix("of memory") {
+            Some(rest) => rest.to_owned(),
+            None if of.is_empty() => of,
+            None => format!(" {of}"),
+        };
+        let amount = |amount: Amount| {
+            let objects = figures::count(figures::whole(amount.objects), "object");
+            format!("{} in {objects}", figures::bytes(amount.bytes))
+        };
+        let _ = writeln!(text, "\nMemory{of} in use: {}", amount(totals.in_use));
+        text += &top_text(&part, Metric::InUseBytes, rows);
+        let _ = writeln!(text, "\nMemory{of} allocated since the start: {}", amount(totals.allocated));
+        text += &top_text(&part, Metric::AllocatedBytes, rows);
+    }
+    text
+}
+
+/// Callers that name a site, beside the function itself.
+const CALLERS: usize = 3;
+
+/// A table of the `rows` largest call sites.
+fn top_text(profile: &Profile, metric: Metric, rows: usize) -> String {
+    let mut sites: Vec<&Site> = profile.sites.iter().filter(|site| metric.of(site) > 0.0).collect();
+    sites.sort_by(|a, b| metric.of(b).total_cmp(&metric.of(a)));
+    let total: f64 = sites.iter().map(|site| metric.of(site)).sum();
+    let mut text = String::new();
+    if sites.is_empty() {
+        let _ = writeln!(text, "No {}.", metric.describe());
+        return text;
+    }
+    let _ = writeln!(
+        text,
+        "{:>10} {:>12} {:>10} {:>12} {:>6}  site, by {}",
+        "in use",
+        "objects",
+        "allocated",
+        "objects",
+        "share",
+        metric.describe()
+    );
+    for site in sites.iter().take(rows) {
+        let _ = writeln!(
+            text,
+            "{:>10} {:>12} {:>10} {:>12} {:>5.1}%  {}",
+            figures::bytes(site.in_use.bytes),
+            figures::grouped(figures::whole(site.in_use.objects)),
+            figures::bytes(site.allocated.bytes),
+            figures::grouped(figures::whole(site.allocated.objects)),
+            100.0 * metric.of(site) / total,
+            site_text(profile, site, CALLERS),
+        );
+    }
+    if sites.len() > rows {
+        let rest: f64 = sites[rows..].iter().map(|site| metric.of(site)).sum();
+        let _ = writeln!(
+            text,
+            "and {} with {:.1}%",
+            figures::count((sites.len() - rows) as u64, "other site"),
+            100.0 * rest / total
+        );
+    }
+    text
+}
+
+/// `name  file:line`.
+pub(crate) fn frame_text(frame: &Frame) -> String {
+    match frame.source() {
+        Some(source) => format!("{}  {source}", frame.name),
+        None => frame.name.clone(),
+    }
+}
+
+/// A snapshot and its profile as JSON.
+pub fn to_json(snapshot: &Snapshot, profile: &Profile) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(&Report::new(snapshot, profile))
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    version: u32,
+    process: ProcessJson<'a>,
+    time_realtime_ns: u64,
+    period_bytes: u64,
+    exact: bool,
+    dropped: DroppedJson,
+    in_use: AmountJson,
+    allocated: AmountJson,
+    memory: Option<MemoryJson>,
+    tiers: serde_json::Map<String, serde_json::Value>,
+    classes: Vec<ClassJson>,
+    threads: Vec<ThreadJson>,
+    devices: Vec<DeviceJson<'a>>,
+    sites: Vec<SiteJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct DeviceJson<'a> {
+    #[serde(flatten)]
+    pool: PoolJson<'a>,
+    in_use: AmountJson,
+    allocated: AmountJson,
+    period_bytes: u64,
+    sampled_bytes: f64,
+    sampled_error_bytes: f64,
+    unattributed_bytes: f64,
+}
+
+impl<'a> DeviceJson<'a> {
+    fn new(pool: &'a DevicePool, profile: &Profile) -> Self {
+        let totals = profile.totals_of(Memory::of(pool.kind, pool.device));
+        let holders = Holders::of(profile, pool);
+        Self {
+            pool: pool.into(),
+            in_use: totals.in_use.into(),
+            allocated: totals.allocated.into(),
+            period_bytes: pool.period_bytes(),
+            sampled_bytes: holders.sampled.bytes,
+            sampled_error_bytes: holders.sampled.error(),
+            unattributed_bytes: holders.unattributed(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ProcessJson<'a> {
+    pid: u32,
+    state: &'static str,
+    exe: &'a str,
+    args: &'a [String],
+    start_realtime_ns: u64,
+    forked: bool,
+}
+
+#[derive(Serialize)]
+struct DroppedJson {
+    live: u64,
+    stacks: u64,
+    modules: u64,
+    truncated: u64,
+    torn: u64,
+    invalid: u64,
+}
+
+#[derive(Serialize)]
+struct MemoryJson {
+    rss_bytes: u64,
+    peak_rss_bytes: u64,
+}
+
+#[derive(Serialize)]
+pub(crate) struct AmountJson {
+    bytes: f64,
+    objects: f64,
+    samples: u64,
+}
+
+#[derive(Serialize)]
+struct ClassJson {
+    block_bytes: u64,
+    slab_bytes: u64,
+    allocs: u64,
+    frees: u64,
+    refills: u64,
+    hit_rate: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct ThreadJson {
+    tid: u32,
+    live: bool,
+    allocs: u64,
+    frees: u64,
+    alloc_bytes: u64,
+    refills: u64,
+    samples: u64,
+    remote_frees: u64,
+}
+
+#[derive(Serialize)]
+struct SiteJson<'a> {
+    kind: &'static str,
+    /// Null for host memory.
+    device: Option<u32>,
+    in_use: AmountJson,
+    allocated: AmountJson,
+    /// Of devices: in line with what the pool has counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<HeldJson>,
+    incomplete: bool,
+    #[serde(flatten)]
+    stack: StackJson<'a>,
+}
+
+#[derive(Serialize)]
+struct HeldJson {
+    bytes: f64,
+    error_bytes: f64,
+}
+
+/// A stack in every JSON.
+#[derive(Serialize)]
+pub(crate) struct StackJson<'a> {
+    /// The function that asked for memory, as tables name the site.
+    function: Option<&'a str>,
+    /// Innermost first.
+    frames: Vec<FrameJson<'a>>,
+}
+
+impl<'a> StackJson<'a> {
+    pub(crate) fn new(profile: &'a Profile, site: &'a Site) -> Self {
+        Self {
+            function: SiteName::of(profile, site).map(|name| name.function.name.as_str()),
+            frames: profile.frames(site).map(FrameJson::from).collect(),
+        }
+    }
+
+    /// Of what is no profile's any more: the functions, and which of them asked for memory.
+    pub(crate) fn of_frames(frames: &'a [Frame], asked: usize) -> Self {
+        Self {
+            function: frames.get(asked).map(|frame| frame.name.as_str()),
+            frames: frames.iter().map(FrameJson::from).collect(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct FrameJson<'a> {
+    function: &'a str,
+    file: Option<&'a str>,
+    line: Option<u32>,
+    inlined: bool,
+}
+
+impl<'a> From<&'a Frame> for FrameJson<'a> {
+    fn from(frame: &'a Frame) -> Self {
+        Self { function: &frame.name, file: frame.file.as_deref(), line: frame.line, inlined: frame.inlined }
+    }
+}
+
+impl From<Amount> for AmountJson {
+    fn from(amount: Amount) -> Self {
+        Self { bytes: amount.bytes, objects: amount.objects, samples: amount.samples }
+    }
+}
+
+impl<'a> Report<'a> {
+    fn new(snapshot: &'a Snapshot, profile: &'a Profile) -> Self {
+        let (process, dropped, totals) = (&snapshot.process, &snapshot.dropped, profile.totals_of(Memory::Host));
+        let tiers = TIER_COUNTERS.iter().zip(TierCounter::ALL);
+        let tiers = tiers.map(|(info, counter)| (info.name.to_owned(), snapshot.tiers.get(*counter).into())).collect();
+        let pools: Vec<(&DevicePool, Holders)> =
+            snapshot.devices.iter().map(|pool| (pool, Holders::of(profile, pool))).collect();
+        let held = |site: &Site| {
+            let (_, holders) = pools.iter().find(|(pool, _)| (pool.kind, pool.device) == (site.kind, site.device))?;
+            let held = holders.held(site);
+            Some(HeldJson { bytes: held.bytes, error_bytes: held.error })
+        };
+        Self {
+            version: JSON_VERSION,
+            process: ProcessJson {
+                pid: process.pid,
+                state: process.state.word(),
+                exe: &process.exe,
+                args: &process.args,
+                start_realtime_ns: process.start_realtime_ns,
+                forked: process.forked,
+            },
+            time_realtime_ns: snapshot.taken_realtime_ns,
+            period_bytes: snapshot.period_bytes,
+            exact: snapshot.exact,
+            dropped: DroppedJson {
+                live: dropped.live,
+                stacks: dropped.stacks,
+                modules: dropped.modules,
+                truncated: dropped.truncated,
+                torn: dropped.torn,
+                invalid: dropped.invalid,
+            },
+            in_use: totals.in_use.into(),
+            allocated: totals.allocated.into(),
+            memory: snapshot.memory.map(|m| MemoryJson { rss_bytes: m.rss, peak_rss_bytes: m.peak_rss }),
+            tiers,
+            classes: snapshot
+                .classes
+                .iter()
+                .map(|class| ClassJson {
+                    block_bytes: class.block_bytes,
+                    slab_bytes: class.slab_bytes,
+                    allocs: class.allocs(),
+                    frees: class.frees(),
+                    refills: class.misses(),
+                    hit_rate: class.hit_rate(),
+                })
+                .collect(),
+            threads: snapshot
+                .threads
+                .iter()
+                .map(|thread| ThreadJson {
+                    tid: thread.tid,
+                    live: thread.live,
+                    allocs: thread.allocs,
+                    frees: thread.frees,
+                    alloc_bytes: thread.alloc_bytes,
+                    refills: thread.refills,
+                    samples: thread.samples,
+                    remote_frees: thread.remote_frees,
+                })
+                .collect(),
+            devices: snapshot.devices.iter().map(|pool| DeviceJson::new(pool, profile)).collect(),
+            sites: profile
+                .sites
+                .iter()
+                .map(|site| SiteJson {
+                    kind: kind::name(site.kind),
+                    device: (site.kind != kind::HOST).then_some(site.device),
+                    in_use: site.in_use.into(),
+                    allocated: site.allocated.into(),
+                    held: held(site),
+                    incomplete: site.incomplete,
+                    stack: StackJson::new(profile, site),
+                })
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! What a program did not free, by stack: the report of `poolscope check` and `poolscope leaks`.
+//!
+//! It answers for blocks that were still allocated when the snapshot was read; whether something still points to them
+//! is another question. Only of a process that has ended by exit it calls them leaked ([`Claim`]). It is exact only for
+//! an exact run; a report from samples says so.
+
+pub mod suppressions;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use poolscope_wire::kind;
+use serde::Serialize;
+
+use crate::build::site_name::SiteName;
+use crate::faces::report::{StackJson, frame_text};
+use crate::leaks::suppressions::Suppressions;
+use crate::model::memory::Memory;
+use crate::model::profile::{Frame, Held, Profile};
+use crate::model::snapshot::{ProcessState, Snapshot};
+use crate::words::figures;
+
+/// Callers in a leak's name.
+const CALLERS: usize = 2;
+
+/// What may be said of blocks that were not freed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Claim {
+    /// The process ended by exit: nobody frees them any more.
+    #[default]
+    Leaked,
+    /// It was killed, and had them then.
+    WasInUse,
+    /// It runs, and may free them yet.
+    InUse,
+}
+
+impl Claim {
+    /// What may be said of a process in this state.
+    pub fn of(state: ProcessState) -> Self {
+        match state {
+            ProcessState::Exited => Claim::Leaked,
+            ProcessState::Killed => Claim::WasInUse,
+            ProcessState::Running => Claim::InUse,
+        }
+    }
+
+    /// The word for it, behind an amount: `leaked`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Claim::Leaked => "leaked",
+            Claim::WasInUse => "was in use",
+            Claim::InUse => "in use",
+        }
+    }
+}
+
+/// Blocks that were not freed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LeakReport {
+    /// What they are.
+    pub claim: Claim,
+    /// Every allocation was recorded. Otherwise figures are estimates, and small leaks may be missing.
+    pub exact: bool,
+    /// Records that were lost, so that leaks may be missing.
+    pub missed: u64,
+    /// The leaks, most bytes first; of a process that runs what it has in use, the oldest first.
+    pub leaks: Vec<Leak>,
+    /// What was suppressed, by reason, most bytes first.
+    pub suppressed: Vec<Suppressed>,
+}
+
+/// What one stack allocated and nobody freed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Leak {
+    /// Bytes.
+    pub bytes: u64,
+    /// Blocks.
+    pub objects: u64,
+    /// Sizes of the blocks and how many there are of each, ascending.
+    pub sizes: Vec<(u64, u64)>,
+    /// Who asked for the memory: the function, where it is, and its callers.
+    pub name: String,
+    /// The stack, innermost first.
+    pub frames: Vec<Frame>,
+    /// Which of the frames asked for the memory.
+    pub asked: usize,
+    /// How old the oldest of the sampled blocks is, in nanoseconds; 0 if that is not known.
+    pub age_ns: u64,
+    /// Outer frames are missing.
+    pub incomplete: bool,
+    /// Which memory: one of [`poolscope_wire::kind`].
+    pub kind: u16,
+    /// Number of the device; 0 for host memory.
+    pub device: u32,
+}
+
+/// What was suppressed for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Suppressed {
+    /// The reason, or the user's `leak:PATTERN`.
+    pub reason: String,
+    /// Bytes.
+    pub bytes: u64,
+    /// Blocks.
+    pub objects: u64,
+}
+
+impl LeakReport {
+    /// Looks for leaks in the last snapshot of a program, or for what it has in use.
+    pub fn new(snapshot: &Snapshot, profile: &Profile, suppressions: &Suppressions) -> Self {
+        Self::with_claim(snapshot, profile, suppressions, Claim::of(snapshot.process.state))
+    }
+
+    /// The same for who knows what may be said of the blocks.
+    pub fn with_claim(snapshot: &Snapshot, profile: &Profile, suppressions: &Suppressions, claim: Claim) -> Self {
+        let mut report = Self { claim, exact: snapshot.exact, missed: snapshot.dropped.total(), ..Self::default() };
+        for site in &profile.sites {
+            let (bytes, objects) = (figures::whole(site.in_use.bytes), figures::whole(site.in_use.objects));
+            // A block of no bytes leaks too.
+            if bytes == 0 && objects == 0 {
+                continue;
+            }
+            if let Some(reason) = suppressions.reason(profile, site) {
+                report.suppress(reason, bytes, objects);
+                continue;
+            }
+            let name = SiteName::of(profile, site);
+            report.leaks.push(Leak {
+                bytes,
+                objects,
+                name: name.as_ref().map_or_else(String::new, |name| name.text(CALLERS)),
+                asked: name.map_or(0, |name| name.depth),
+                sizes: by_size(&site.held),
+                frames: profile.frames(site).cloned().collect(),
+                // A process that has ended gets no older.
+                age_ns: match claim {
+                    Claim::InUse if site.oldest_ns != 0 => snapshot.taken_ns.saturating_sub(site.oldest_ns),
+                    _ => 0,
+                },
+                incomplete: site.incomplete,
+                kind: site.kind,
+                device: site.device,
+            });
+        }
+        report.leaks.sort_by_key(|leak| std::cmp::Reverse((leak.bytes, leak.objects)));
+        if claim == Claim::InUse {
+            report.leaks.sort_by_key(|leak| std::cmp::Reverse(leak.age_ns));
+        }
+        report.suppressed.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.reason.cmp(&b.reason)));
+        report
+    }
+
+    /// The sites of a profile that leaked, for a picture: what is suppressed is left out.
+    pub fn leaked(profile: &Profile, suppressions: &Suppressions) -> Profile {
+        let mut leaked = profile.clone();
+        leaked.sites.retain(|site| suppressions.reason(profile, site).is_none());
+        leaked
+    }
+
+    fn suppress(&mut self, reason: String, bytes: u64, objects: u64) {
+        if let Some(known) = self.suppressed.iter_mut().find(|known| known.reason == reason) {
+            known.bytes = known.bytes.saturating_add(bytes);
+            known.objects = known.objects.saturating_add(objects);
+        } else {
+            self.suppressed.push(Suppressed { reason, bytes, objects });
+        }
+    }
+
+    /// Something leaked.
+    pub fn has_leaks(&self) -> bool {
+        !self.leaks.is_empty()
+    }
+
+    /// Bytes of all leaks.
+    pub fn bytes(&self) -> u64 {
+        self.leaks.iter().fold(0, |sum, leak| sum.saturating_add(leak.bytes))
+    }
+
+    /// Blocks of all leaks.
+    pub fn objects(&self) -> u64 {
+        self.leaks.iter().fold(0, |sum, leak| sum.saturating_add(leak.objects))
+    }
+
+    /// The report as text.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        if self.leaks.is_empty() {
+            text.push_str(if self.claim == Claim::Leaked { "No leaks.\n" } else { "Nothing is known to be in use.\n" });
+        }
+        let (heading, age): (_, fn(&Leak) -> String) = match self.claim {
+            Claim::Leaked => ("leak", |_| String::new()),
+            Claim::WasInUse => ("was in use", |_| String::new()),
+            Claim::InUse => ("in use", age),
+        };
+        for (index, leak) in self.leaks.iter().enumerate() {
+            let of = Memory::of(leak.kind, leak.device).describe();
+            let of = if of.is_empty() { of } else { format!(", {of}") };
+            let of = format!("{}{of}{}", sizes(leak), age(leak));
+            let _ = writeln!(text, "{heading} {}: {}{of}", index + 1, amount(leak.bytes, leak.objects));
+            let _ = writeln!(text, "    {}", leak.name);
+            for (depth, frame) in leak.frames.iter().enumerate() {
+                let _ = writeln!(text, "    #{depth} {}", frame_text(frame));
+            }
+            if leak.incomplete {
+                text.push_str("    (outer frames are missing)\n");
+            }
+            text.push('\n');
+        }
+        if !self.leaks.is_empty() {
+            let stacks = figures::count(self.leaks.len() as u64, "stack");
+            let _ = writeln!(text, "{} {}, from {stacks}.", amount(self.bytes(), self.objects()), self.claim.word());
+        }
+        for kept in &self.suppressed {
+            let _ = writeln!(text, "Suppressed: {}: {}", amount(kept.bytes, kept.objects), kept.reason);
+        }
+        if !self.exact {
+            text.push_str("These are estimates from samples, and small sites may be missing");
+            text.push_str(if self.claim == Claim::Leaked { ": `poolscope check` is exact.\n" } else { ".\n" });
+        }
+        if self.missed > 0 {
+            let records = figures::count(self.missed, "record");
+            let _ = writeln!(text, "{records} could not be kept: sites may be missing, and figures too low.");
+        }
+        text
+    }
+
+    /// The report as JSON, with stable field names.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(&LeaksJson {
+            version: 1,
+            claim: self.claim.word(),
+            exact: self.exact,
+            missed: self.missed,
+            bytes: self.bytes(),
+            objects: self.objects(),
+            leaks: self
+                .leaks
+                .iter()
+                .map(|leak| LeakJson {
+                    bytes: leak.bytes,
+                    objects: leak.objects,
+                    sizes: leak.sizes.iter().map(|&(bytes, objects)| SizeJson { bytes, objects }).collect(),
+                    age_seconds: (leak.age_ns > 0).then_some(leak.age_ns as f64 / 1e9),
+                    incomplete: leak.incomplete,
+                    kind: kind::name(leak.kind),
+                    device: (leak.kind != kind::HOST).then_some(leak.device),
+                    stack: StackJson::of_frames(&leak.frames, leak.asked),
+                })
+                .collect(),
+            suppressed: self
+                .suppressed
+                .iter()
+                .map(|kept| SuppressedJson { reason: &kept.reason, bytes: kept.bytes, objects: kept.objects })
+                .collect(),
+        })
+    }
+}
+
+fn amount(bytes: u64, objects: u64) -> String {
+    format!("{} B in {}", figures::grouped(bytes), figures::count(objects, "block"))
+}
+
+/// How long the oldest block has been there.
+fn age(leak: &Leak) -> String {
+    match leak.age_ns {
+        0 => String::new(),
+        age => format!(", the oldest for {}", figures::duration(Duration::from_nanos(age))),
+    }
+}
+
+/// ` of 64 B each`, or the range of sizes.
+fn sizes(leak: &Leak) -> String {
+    match leak.sizes.as_slice() {
+        [] => String::new(),
+        [_] if leak.objects == 1 => String::new(),
+        [(size, _)] => format!(" of {} B each", figures::grouped(*size)),
+        [(smallest, _), .., (largest, _)] => {
+            format!(" of {} to {} B", figures::grouped(*smallest), figures::grouped(*largest))
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct LeaksJson<'a> {
+    version: u32,
+    /// `leaked`, `was in use` of a process that was killed, or `in use` of one that runs.
+    claim: &'static str,
+    exact: bool,
+    missed: u64,
+    bytes: u64,
+    objects: u64,
+    leaks: Vec<LeakJson<'a>>,
+    suppressed: Vec<SuppressedJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct LeakJson<'a> {
+    bytes: u64,
+    objects: u64,
+    sizes: Vec<SizeJson>,
+    /// Of the oldest sampled block, when the process was looked at.
+    age_seconds: Option<f64>,
+    incomplete: bool,
+    kind: &'static str,
+    /// Null for host memory.
+    device: Option<u32>,
+    #[serde(flatten)]
+    stack: StackJson<'a>,
+}
+
+/// Blocks of one size.
+#[derive(Serialize)]
+struct SizeJson {
+    bytes: u64,
+    objects: u64,
+}
+
+#[derive(Serialize)]
+struct SuppressedJson<'a> {
+    reason: &'a str,
+    bytes: u64,
+    objects: u64,
+}
+/// How many blocks there are of each size, whichever thread allocated them.
+fn by_size(held: &[Held]) -> Vec<(u64, u64)> {
+    let mut sizes: Vec<(u64, f64)> = Vec::new();
+    for held in held {
+        match sizes.last_mut() {
+            Some((size, objects)) if *size == held.size => *objects += held.amount.objects,
+            _ => sizes.push((held.size, held.amount.objects)),
+        }
+    }
+    sizes.into_iter().map(|(size, objects)| (size, figures::whole(objects))).collect()
+}

@@ -1,0 +1,12 @@
+//! The profile model: plain data, without files, symbols or output.
+//!
+//! A [`Snapshot`](snapshot::Snapshot) is what a segment said; a [`Profile`](profile::Profile) is what people look at.
+
+pub mod difference;
+pub mod holders;
+pub mod memory;
+pub mod peak;
+pub mod profile;
+pub mod snapshot;
+#[cfg(test)]
+pub(crate) mod testing;

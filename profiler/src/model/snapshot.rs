@@ -1,0 +1,389 @@
+//! One consistent reading of a segment: plain data, checked, with no symbols yet.
+
+use poolscope_wire::stats::Unbacked;
+pub use poolscope_wire::{ClassStats, file_number};
+use poolscope_wire::{DeviceCounter, Stats, TierCounter};
+
+/// Host memory: [`Stack::kind`] and [`LiveBlock::kind`].
+pub const HOST: u16 = poolscope_wire::kind::HOST;
+
+/// What a segment said at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Whose segment it is.
+    pub process: ProcessInfo,
+    /// Whose the first stacks are, if a recording is of several processes: each with the stack after its last,
+    /// ascending.
+    pub former: Vec<(u32, ProcessInfo)>,
+    /// When it was read: nanoseconds of `CLOCK_MONOTONIC`.
+    pub taken_ns: u64,
+    /// When it was read: nanoseconds of `CLOCK_REALTIME`.
+    pub taken_realtime_ns: u64,
+    /// Mean bytes between two samples; 1 when every allocation is recorded.
+    pub period_bytes: u64,
+    /// Every allocation is recorded: figures are exact, not estimates.
+    pub exact: bool,
+    /// Bytes of a page of the page heap.
+    pub page_bytes: u64,
+    /// When the process had most host memory in use, if it has freed much since ([`Stack::peak`]); `None` if it never
+    /// fell.
+    pub peak: Option<PeakMoment>,
+    /// The same of each device's memory.
+    pub device_peaks: Vec<DevicePeak>,
+    /// What the segment could not hold.
+    pub dropped: Dropped,
+    /// Process-wide counters, indexed by [`TierCounter`].
+    pub tiers: Tiers,
+    /// Size classes, with the counters of all threads added up.
+    pub classes: Vec<ClassStats>,
+    /// Thread heaps that were ever used.
+    pub threads: Vec<ThreadStats>,
+    /// Every distinct call stack; a [`LiveBlock`] points into it.
+    pub stacks: Vec<Stack>,
+    /// Executables and libraries, in the order they were seen (the first is the executable).
+    pub modules: Vec<Module>,
+    /// Every sampled block that is allocated now.
+    pub live: Vec<LiveBlock>,
+    /// Pools of device memory.
+    pub devices: Vec<DevicePool>,
+    /// Memory of the process as the kernel counts it; `None` when it is dead or may not be asked.
+    pub memory: Option<ProcessMemory>,
+}
+
+impl Snapshot {
+    /// Whose a stack is.
+    pub fn process_of(&self, stack: u32) -> &ProcessInfo {
+        let at = self.former.partition_point(|&(end, _)| end <= stack);
+        self.former.get(at).map_or(&self.process, |(_, process)| process)
+    }
+
+    /// The statistics of the pool, as the process itself would give them.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            class_count: self.classes.len().min(Stats::EMPTY.classes.len()),
+            heaps: self.threads.len() as u64,
+            page_bytes: self.page_bytes,
+            period_bytes: self.period_bytes,
+            unbacked: self.tiers.unbacked,
+            resident: self.tiers.resident,
+            ..Stats::EMPTY
+        };
+        for (value, counter) in stats.tiers.iter_mut().zip(TierCounter::ALL) {
+            *value = self.tiers.get(*counter);
+        }
+        for (place, class) in stats.classes.iter_mut().zip(&self.classes) {
+            *place = *class;
+        }
+        stats
+    }
+}
+
+/// Whose segment it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessInfo {
+    /// Process id as this process sees it (from the file's name).
+    pub pid: u32,
+    /// Whether it still runs.
+    pub state: ProcessState,
+    /// Path of the executable.
+    pub exe: String,
+    /// Arguments, the program's name first.
+    pub args: Vec<String>,
+    /// Start of the segment, nanoseconds of `CLOCK_REALTIME`.
+    pub start_realtime_ns: u64,
+    /// Start of the segment, nanoseconds of `CLOCK_MONOTONIC`.
+    pub start_monotonic_ns: u64,
+    /// A forked child that did not exec.
+    pub forked: bool,
+}
+
+impl ProcessInfo {
+    /// Process id and start: no two processes have both.
+    pub fn identity(&self) -> (u32, u64) {
+        (self.pid, self.start_realtime_ns)
+    }
+}
+
+/// Whether the process of a segment still runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessState {
+    /// It runs.
+    Running,
+    /// It ended by `exit` and its segment was kept.
+    Exited,
+    /// It is gone without having said so: killed, crashed, replaced by `exec`, or from before a reboot.
+    Killed,
+}
+
+impl ProcessState {
+    /// The word for it in JSON and in lists.
+    pub fn word(self) -> &'static str {
+        match self {
+            ProcessState::Running => "running",
+            ProcessState::Exited => "exited",
+            ProcessState::Killed => "killed",
+        }
+    }
+}
+
+/// What the segment could not hold. All zero in a healthy profile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Samples that found no room in the live table: in-use figures miss them.
+    pub live: u64,
+    /// Samples whose stack found no room.
+    pub stacks: u64,
+    /// Modules that found no room.
+    pub modules: u64,
+    /// Pools of device memory that found no room.
+    pub devices: u64,
+    /// Stacks cut at the depth limit.
+    pub truncated: u64,
+    /// Records that the reader could not copy whole, because the program kept changing them.
+    pub torn: u64,
+    /// Records that contradict the layout: a damaged or hostile segment.
+    pub invalid: u64,
+}
+
+impl Dropped {
+    /// Everything that makes figures too low.
+    pub fn total(&self) -> u64 {
+        [self.stacks, self.torn, self.invalid].into_iter().fold(self.live, u64::saturating_add)
+    }
+}
+
+/// Process-wide counters, and what is known of the memory behind the pool's pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tiers {
+    words: Vec<u64>,
+    unbacked: [u64; Unbacked::COUNT],
+    resident: Option<u64>,
+}
+
+impl Tiers {
+    /// Counters in the order of [`poolscope_wire::TIER_COUNTERS`]; missing ones read as zero.
+    pub fn new(words: Vec<u64>) -> Self {
+        Tiers { words, ..Tiers::default() }
+    }
+
+    /// With what the last census found to have no memory ([`Stats::unbacked`]), and what has memory now
+    /// ([`Stats::resident`]).
+    pub(crate) fn with_memory(self, unbacked: [u64; Unbacked::COUNT], resident: Option<u64>) -> Self {
+        Tiers { unbacked, resident, ..self }
+    }
+
+    /// With a counter that is known to have got as far as `value`.
+    pub(crate) fn at_least(mut self, counter: TierCounter, value: u64) -> Self {
+        if let Some(word) = self.words.get_mut(counter as usize) {
+            *word = value.max(*word);
+        }
+        self
+    }
+
+    /// One counter.
+    pub fn get(&self, counter: TierCounter) -> u64 {
+        self.words.get(counter as usize).copied().unwrap_or(0)
+    }
+}
+
+/// One thread heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadStats {
+    /// Kernel thread id of the thread that has it, or had it last.
+    pub tid: u32,
+    /// A thread has it now.
+    pub live: bool,
+    /// Blocks made ready for allocation, over all classes.
+    pub allocs: u64,
+    /// Blocks gathered in, over all classes.
+    pub frees: u64,
+    /// Bytes of the blocks made ready, over all classes.
+    pub alloc_bytes: u64,
+    /// Thread cache misses, over all classes.
+    pub refills: u64,
+    /// Samples taken.
+    pub samples: u64,
+    /// Blocks of other heaps that it freed.
+    pub remote_frees: u64,
+}
+
+/// A distinct call stack with totals, scaled from the samples to all allocations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stack {
+    /// Return addresses, innermost first, as captured.
+    pub frames: Vec<u64>,
+    /// Which memory: one of [`poolscope_wire::kind`].
+    pub kind: u16,
+    /// Number of the device; 0 for host memory.
+    pub device: u32,
+    /// Outer frames are missing: cut at the depth limit, or no unwind information.
+    pub incomplete: bool,
+    /// Everything ever allocated from here.
+    pub allocated: Amount,
+    /// Everything ever freed of it.
+    pub freed: Amount,
+    /// What was in use of it at the peak of its memory: [`Snapshot::peak`], or one of [`Snapshot::device_peaks`].
+    pub peak: Amount,
+}
+
+/// When a process had most in use, as it wrote down itself: its true peak is higher by a 32nd at most, beside the error
+/// of the samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeakMoment {
+    /// Bytes in use, scaled from the samples.
+    pub bytes: u64,
+    /// When: nanoseconds of `CLOCK_MONOTONIC`.
+    pub time_ns: u64,
+}
+
+/// When most of a device's memory was in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DevicePeak {
+    /// Which memory: one of [`poolscope_wire::kind`].
+    pub kind: u16,
+    /// Number of the device.
+    pub device: u32,
+    /// When, and how much.
+    pub moment: PeakMoment,
+}
+
+/// A number of objects and their bytes, estimated from samples unless the snapshot is exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Amount {
+    /// Objects (a fraction only because samples are scaled).
+    pub objects: f64,
+    /// Bytes asked for.
+    pub bytes: f64,
+    /// Samples behind the estimate: its standard error is about `bytes / sqrt(samples)`.
+    pub samples: u64,
+}
+
+impl std::ops::AddAssign for Amount {
+    fn add_assign(&mut self, other: Amount) {
+        self.objects += other.objects;
+        self.bytes += other.bytes;
+        self.samples = self.samples.saturating_add(other.samples);
+    }
+}
+
+/// A sampled block that is allocated now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LiveBlock {
+    /// Index into [`Snapshot::stacks`].
+    pub stack: u32,
+    /// Where it lies.
+    pub address: u64,
+    /// Bytes that the program asked for.
+    pub size: u64,
+    /// Objects that it stands for.
+    pub weight: f64,
+    /// When it was allocated: nanoseconds of `CLOCK_MONOTONIC`.
+    pub time_ns: u64,
+    /// Kernel thread id of its allocator.
+    pub tid: u32,
+    /// The leak checker's scope; 0 outside of any.
+    pub scope: u32,
+    /// Which memory: one of [`poolscope_wire::kind`].
+    pub kind: u16,
+    /// Number of the device; 0 for host memory.
+    pub device: u32,
+}
+
+impl LiveBlock {
+    /// What this sample adds to an in-use figure.
+    pub fn amount(&self) -> Amount {
+        Amount { objects: self.weight, bytes: self.weight * self.size as f64, samples: 1 }
+    }
+}
+
+/// A pool of device memory, as it was when it last published.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DevicePool {
+    /// Number of the device.
+    pub device: u32,
+    /// Which memory: [`poolscope_wire::kind::DEVICE`] or [`poolscope_wire::kind::PINNED`].
+    pub kind: u16,
+    /// The device's name.
+    pub name: String,
+    /// Bytes of memory that the device has; 0 if that means nothing.
+    pub memory_bytes: u64,
+    /// When it published, nanoseconds of `CLOCK_MONOTONIC`.
+    pub time_ns: u64,
+    /// In the order of [`poolscope_wire::DEVICE_COUNTERS`].
+    pub counters: Vec<u64>,
+    /// What lies where in its memory: values of [`poolscope_wire::cell`].
+    pub cells: Vec<u8>,
+    /// Bytes that a cell stands for.
+    pub cell_bytes: u64,
+}
+
+impl DevicePool {
+    /// One counter.
+    pub fn get(&self, counter: DeviceCounter) -> u64 {
+        self.counters.get(counter as usize).copied().unwrap_or(0)
+    }
+
+    /// Mean bytes between two samples of its blocks now, which is longer than the process's where samples come too
+    /// fast: 1 where every block is recorded, 0 where none was yet.
+    pub fn period_bytes(&self) -> u64 {
+        self.get(DeviceCounter::SamplePeriod)
+    }
+
+    /// What it is called where there is little room: `0`, or `0 pinned`.
+    pub fn label(&self) -> String {
+        device_label(self.kind, self.device)
+    }
+
+    /// The part of the held memory that is in no block, from 0 to 1.
+    pub fn fragmentation(&self) -> f64 {
+        match self.get(DeviceCounter::Held) {
+            0 => 0.0,
+            held => self.get(DeviceCounter::FragmentationBytes).min(held) as f64 / held as f64,
+        }
+    }
+}
+
+/// A device's memory in few words: `0`, or `0 pinned` for host memory that is pinned for it.
+pub fn device_label(kind: u16, device: u32) -> String {
+    if kind == poolscope_wire::kind::PINNED { format!("{device} pinned") } else { device.to_string() }
+}
+
+/// An executable or a library in the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+    /// What was added to the file's virtual addresses.
+    pub load_bias: u64,
+    /// GNU build id; empty if it has none.
+    pub build_id: Vec<u8>,
+    /// Which file it is, if it has no build id ([`poolscope_wire::file_number`]); 0 if it has one, or nobody knows.
+    pub file: u64,
+    /// The file.
+    pub path: String,
+    /// Stacks with an index in this range may have frames in it.
+    pub stacks: std::ops::Range<u32>,
+}
+
+/// Memory of a process as the kernel counts it, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessMemory {
+    /// Resident set (VmRSS).
+    pub rss: u64,
+    /// Its peak (VmHWM).
+    pub peak_rss: u64,
+}
+
+impl Module {
+    /// The file's name without its folders.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("?")
+    }
+
+    /// The build id as it is written: hexadecimal, two digits a byte.
+    pub fn build_id_hex(&self) -> String {
+        self.build_id.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}

@@ -1,0 +1,222 @@
+//! The stacks of a recording: paths in one tree of return addresses, from the outermost function inwards.
+//!
+//! Stacks share their outer frames, so that a new one is mostly a node or two, here and in the file.
+
+use std::collections::HashMap;
+
+use crate::recording::events::place::Place;
+
+/// Most nodes of a file: 28 bytes each.
+pub const MAX_NODES: usize = 2 << 20;
+/// Most stacks of a file.
+pub const MAX_STACKS: usize = 1 << 20;
+
+/// The stack that is not known: it has no frames.
+pub const UNKNOWN: u32 = 0;
+
+/// A node: the frame that called it, and the return address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Index of the outer frame's node; 0 is the root.
+    pub parent: u32,
+    /// The return address.
+    pub address: u64,
+}
+
+/// A stack: its innermost node and what is to be said of it. One that allocates host memory and a device's is two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Path {
+    /// Index of the innermost frame's node; 0 for a stack without frames.
+    pub node: u32,
+    /// Bits of [`poolscope_wire::stack_flags`].
+    pub flags: u16,
+    /// Which memory it allocates.
+    pub place: Place,
+}
+
+impl Path {
+    /// That of [`UNKNOWN`].
+    pub const NONE: Path = Path { node: 0, flags: 0, place: Place::HOST };
+}
+
+/// All stacks so far.
+#[derive(Debug)]
+pub struct CallPaths {
+    nodes: Vec<Node>,
+    /// Open addressing by parent and address: node indices, 0 where free.
+    index: Vec<u32>,
+    paths: Vec<Path>,
+    path_index: HashMap<Path, u32>,
+    most_nodes: usize,
+    most_paths: usize,
+    /// Stacks that found no room.
+    pub refused: u64,
+}
+
+impl Default for CallPaths {
+    fn default() -> Self {
+        Self::beside(0, 0)
+    }
+}
+
+impl CallPaths {
+    /// None yet, beside so many nodes and stacks that are in the file already.
+    pub fn beside(nodes: usize, paths: usize) -> Self {
+        Self {
+            nodes: vec![Node { parent: 0, address: 0 }],
+            index: vec![0; 1 << 12],
+            paths: vec![Path::NONE],
+            path_index: HashMap::new(),
+            most_nodes: MAX_NODES.saturating_sub(nodes),
+            most_paths: MAX_STACKS.saturating_sub(paths),
+            refused: 0,
+        }
+    }
+
+    /// Nodes, the root included.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Stacks; the first one is [`UNKNOWN`].
+    pub fn paths(&self) -> &[Path] {
+        &self.paths
+    }
+
+    /// The number of a stack, added if it is new; [`UNKNOWN`] if there is no room.
+    pub fn intern(&mut self, frames: &[u64], flags: u16) -> u32 {
+        let mut node = 0;
+        for &address in frames.iter().rev() {
+            match self.child(node, address) {
+                Some(child) => node = child,
+                None => {
+                    self.refused += 1;
+                    return UNKNOWN;
+                }
+            }
+        }
+        match self.number(Path { node, flags, place: Place::HOST }) {
+            Some(number) => number,
+            None => {
+                self.refused += 1;
+                UNKNOWN
+            }
+        }
+    }
+
+    /// The number of a stack, as that of a stack that allocates a device's memory. Each memory has an unknown stack of
+    /// its own, for which there is always room.
+    pub fn on_device(&mut self, stack: u32, place: Place) -> u32 {
+        let path = self.paths.get(stack as usize).copied().unwrap_or(Path::NONE);
+        if let Some(number) = self.number(Path { place, ..path }) {
+            return number;
+        }
+        self.refused += 1;
+        self.number(Path { place, ..Path::NONE }).unwrap_or(UNKNOWN)
+    }
+
+    /// The number of a path, added if it is new and there is room.
+    fn number(&mut self, path: Path) -> Option<u32> {
+        if let Some(&known) = self.path_index.get(&path) {
+            return Some(known);
+        }
+        let is_last_resort = path == Path { place: path.place, ..Path::NONE };
+        if path == Path::NONE {
+            return Some(UNKNOWN);
+        }
+        if self.paths.len() >= self.most_paths && !is_last_resort {
+            return None;
+        }
+        let number = self.paths.len() as u32;
+        self.paths.push(path);
+        self.path_index.insert(path, number);
+        Some(number)
+    }
+
+    fn hash(&self, parent: u32, address: u64) -> usize {
+        let mixed = (address ^ u64::from(parent).rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> (64 - self.index.len().trailing_zeros())) as usize
+    }
+
+    fn child(&mut self, parent: u32, address: u64) -> Option<u32> {
+        let mask = self.index.len() - 1;
+        let mut at = self.hash(parent, address);
+        loop {
+            match self.index[at] {
+                0 => break,
+                node if self.nodes[node as usize] == (Node { parent, address }) => return Some(node),
+                _ => at = (at + 1) & mask,
+            }
+        }
+        if self.nodes.len() >= self.most_nodes {
+            return None;
+        }
+        let node = self.nodes.len() as u32;
+        self.nodes.push(Node { parent, address });
+        self.index[at] = node;
+        if self.nodes.len() * 2 > self.index.len() {
+            self.grow();
+        }
+        Some(node)
+    }
+
+    fn grow(&mut self) {
+        self.index = vec![0; self.index.len() * 2];
+        let mask = self.index.len() - 1;
+        for node in 1..self.nodes.len() {
+            let Node { parent, address } = self.nodes[node];
+            let mut at = self.hash(parent, address);
+            while self.index[at] != 0 {
+                at = (at + 1) & mask;
+            }
+            self.index[at] = node as u32;
+        }
+    }
+}
+
+/// The return addresses of the path that ends at `node`, innermost first.
+pub fn frames(nodes: &[Node], node: u32) -> Vec<u64> {
+    let mut frames = Vec::new();
+    let mut at = node;
+    // A node's parent has a smaller index: that is checked where nodes are read, and holds where they are made.
+    while at != 0 {
+        let Some(node) = nodes.get(at as usize) else { break };
+        frames.push(node.address);
+        if node.parent >= at {
+            break;
+        }
+        at = node.parent;
+    }
+    frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_stacks_have_one_number_and_share_their_outer_frames() {
+        let mut paths = CallPaths::default();
+        let one = paths.intern(&[3, 2, 1], 0);
+        let two = paths.intern(&[4, 2, 1], 0);
+        assert_eq!((one, two, paths.intern(&[3, 2, 1], 0)), (1, 2, 1));
+        assert_eq!(paths.intern(&[3, 2, 1], 1), 3, "a stack that was cut is another one");
+        let device = Place { kind: poolscope_wire::kind::DEVICE, device: 3 };
+        assert_eq!(
+            (paths.on_device(two, device), paths.on_device(two, device)),
+            (4, 4),
+            "and one of a device's memory"
+        );
+        assert_eq!(paths.on_device(UNKNOWN, device), 5);
+        assert_eq!(paths.nodes().len(), 1 + 4);
+        assert_eq!(frames(paths.nodes(), paths.paths()[two as usize].node), [4, 2, 1]);
+        assert!(frames(paths.nodes(), paths.paths()[UNKNOWN as usize].node).is_empty());
+    }
+
+    #[test]
+    fn it_grows_and_finds_what_it_has() {
+        let mut paths = CallPaths::default();
+        let numbers: Vec<u32> = (0..20_000u64).map(|n| paths.intern(&[n, n % 7, 1], 0)).collect();
+        assert!((0..20_000u64).all(|n| paths.intern(&[n, n % 7, 1], 0) == numbers[n as usize]));
+    }
+}

@@ -1,0 +1,550 @@
+//! Records a program: empties its rings, brings the events together, writes them down.
+
+pub mod alarm;
+pub mod matcher;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use poolscope_wire::trace::{BATCH, DeviceEvent, Event, NoEvent, block_of};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::model::snapshot::ProcessState;
+use crate::process;
+use crate::recording::events::call_paths::{CallPaths, UNKNOWN};
+use crate::recording::events::lanes::Lanes;
+use crate::recording::events::session::{RecordedModule, RecordedThread, Session, Summary};
+use crate::recording::file::append::Continuation;
+use crate::recording::file::writer::{FLUSH_EVERY, Writer};
+use crate::recording::recorder::alarm::Alarm;
+use crate::recording::recorder::matcher::{Matcher, Origin};
+use crate::recording::tap::rings::Ring;
+use crate::recording::tap::{Answer, Tap, TapError, now_ns};
+
+/// Bytes of words that are copied at a time, of all rings.
+const COPY_BYTES: u64 = 16 << 20;
+/// What is known of a block is brought into the processor's caches at least so many words before its event is recorded,
+/// which is more than a batch has: other threads' come in between.
+const AHEAD: usize = 2 * BATCH as usize;
+/// The longest time between two readings of a program that calls where much waits.
+const NAP: Duration = Duration::from_millis(100);
+/// The longest and the shortest time between two readings where its calls can't be heard.
+const NAP_MAX: Duration = Duration::from_millis(4);
+const NAP_MIN: Duration = Duration::from_micros(200);
+/// Time between two heartbeats.
+const BEAT_EVERY: Duration = Duration::from_millis(100);
+/// Time between two looks at whether the program still runs, and at its modules. Where the kernel tells of its end,
+/// that look comes at once.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Time between two summaries in the file.
+const SUMMARY_EVERY: Duration = Duration::from_secs(5);
+/// Threads that are told apart; those that come later are one.
+const MAX_THREADS: usize = 1 << 15;
+/// How long a program that was asked to stop may take to say so.
+const STOP_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Why a recording ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The program's side.
+    #[error(transparent)]
+    Tap(#[from] TapError),
+    /// The file's side.
+    #[error("cannot write the recording: {0}")]
+    Write(#[from] io::Error),
+    /// There was no event, and nothing was written.
+    #[error("nothing was recorded: {ended}, and until then {}", none_came(*.lost))]
+    Nothing {
+        /// How it ended.
+        ended: String,
+        /// Events that were lost.
+        lost: u64,
+    },
+}
+
+fn none_came(lost: u64) -> String {
+    match lost {
+        0 => "no allocation or free of the program came".to_owned(),
+        _ => format!("all {lost} events of the program were lost; --lossless or a larger --ring loses less"),
+    }
+}
+
+/// How it goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Allocations and frees so far.
+    pub allocs: u64,
+    /// Frees so far.
+    pub frees: u64,
+    /// Events lost so far.
+    pub lost: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Blocks in use.
+    pub live: usize,
+    /// Stacks so far.
+    pub stacks: usize,
+    /// Threads so far.
+    pub threads: usize,
+    /// The program has answered.
+    pub recording: bool,
+}
+
+/// What the recorder is told by who runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Go on.
+    GoOn,
+    /// Stop: what for.
+    Stop(&'static str),
+}
+
+/// Records one program.
+#[derive(Debug)]
+pub struct Recorder<W: Write> {
+    tap: Tap,
+    writer: Writer<W>,
+    paths: CallPaths,
+    matcher: Matcher,
+    lanes: Lanes,
+    rings: Vec<Ring>,
+    threads: Vec<RecordedThread>,
+    thread_index: HashMap<(u32, u32), u32>,
+    modules: Vec<RecordedModule>,
+    module_stacks: u32,
+    /// Where every ring was when they had last been read completely: they are again when all are read up to there.
+    goal: Vec<u64>,
+    /// Words that the latest reading took out of the fullest ring.
+    most_found: u64,
+    start_ns: u64,
+    lost_without_ring: u64,
+    damaged_words: u64,
+    free_stacks: bool,
+    /// The next batch of each ring that has one, by when it began.
+    batches: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+/// What kind of recording it is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The program was started for it.
+    pub from_start: bool,
+    /// The program waits for room.
+    pub lossless: bool,
+    /// Frees have stacks.
+    pub free_stacks: bool,
+    /// Bytes that the file may have.
+    pub limit: Option<u64>,
+}
+
+impl<W: Write> Recorder<W> {
+    /// A recorder of a program that has answered, and whose rings are open.
+    pub fn new(tap: Tap, out: W, options: &Options) -> Result<Self, RecordError> {
+        Self::append(tap, out, options, None)
+    }
+
+    /// The same, which goes on behind the parts that `before` has found in the file of `out`.
+    pub fn append(mut tap: Tap, out: W, options: &Options, before: Option<&Continuation>) -> Result<Self, RecordError> {
+        let process = tap.segment.process();
+        let start_ns = tap.start_ns().unwrap_or_else(now_ns);
+        let real = clock_gettime(ClockId::Realtime);
+        let real_ns = real.tv_sec as u64 * 1_000_000_000 + real.tv_nsec as u64;
+        let session = Session {
+            pid: process.pid,
+            exe: process.exe,
+            args: process.args,
+            start_realtime_ns: process.start_realtime_ns,
+            start_monotonic_ns: process.start_monotonic_ns,
+            recorded_realtime_ns: real_ns.saturating_sub(now_ns().saturating_sub(start_ns)),
+            recorded_monotonic_ns: start_ns,
+            begins_us: 0,
+            page_bytes: tap.segment.header().page_bytes,
+            from_start: options.from_start,
+            lossless: options.lossless,
+            free_stacks: options.free_stacks,
+            recorder: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        Ok(Self {
+            tap,
+            writer: match before {
+                Some(before) => Writer::append(out, &session, before)?,
+                None => Writer::new(out, &session)?,
+            },
+            paths: before.map_or_else(CallPaths::default, |before| CallPaths::beside(before.nodes, before.paths)),
+            matcher: Matcher::default(),
+            lanes: Lanes::default(),
+            rings: Vec::new(),
+            threads: Vec::new(),
+            thread_index: HashMap::new(),
+            modules: Vec::new(),
+            module_stacks: 0,
+            goal: Vec::new(),
+            most_found: 0,
+            start_ns,
+            lost_without_ring: 0,
+            damaged_words: 0,
+            free_stacks: options.free_stacks,
+            batches: BinaryHeap::new(),
+        })
+    }
+
+    /// How it goes.
+    pub fn progress(&self) -> Progress {
+        let (allocs, frees) = self.writer.counts();
+        let lost = self.rings.iter().map(|ring| ring.losses.allocs + ring.losses.frees).sum::<u64>();
+        Progress {
+            allocs,
+            frees,
+            lost: lost + self.lost_without_ring,
+            bytes: self.writer.bytes(),
+            live: self.matcher.live.count(),
+            stacks: self.paths.paths().len() - 1,
+            threads: self.threads.len(),
+            recording: true,
+        }
+    }
+
+    /// Records until the program ends, the file is as large as it may be, or `order` says stop; then finishes the file.
+    /// `order` is asked between readings. Returns how it ended; an error if there was no event, which a recording has.
+    pub fn run(
+        mut self,
+        options: &Options,
+        mut order: impl FnMut(&Progress) -> Order,
+    ) -> Result<(W, Summary, Progress), RecordError> {
+        let (mut beaten, mut flushed, mut looked, mut summed) =
+            (Instant::now(), Instant::now(), Instant::now(), Instant::now());
+        let mut nap = NAP_MIN;
+        let mut alarm = Alarm::of(self.tap.pid());
+        alarm.listen(&self.tap.trace_path());
+        // What it has done before that was not to be heard.
+        let mut called = true;
+        let ended = loop {
+            let found = self.read_rings()?;
+            let now = Instant::now();
+            if now - beaten >= BEAT_EVERY {
+                beaten = now;
+                self.tap.beat().map_err(RecordError::Write)?;
+            }
+            // The first events at once: from then on there is a recording.
+            if self.writer.is_due() || !self.writer.has_begun() || now - flushed >= FLUSH_EVERY {
+                flushed = now;
+                self.write_out()?;
+            }
+            if now - summed >= SUMMARY_EVERY && self.writer.has_begun() {
+                summed = now;
+                self.read_modules();
+                let summary = self.summary("");
+                self.writer.summary(&summary)?;
+            }
+            // What is still to be written: addresses of the blocks in use, and the stacks.
+            let rest = self.matcher.live.count() as u64 * 8 + (self.paths.nodes().len() as u64) * 2;
+            if options.limit.is_some_and(|limit| self.writer.bytes_when_finished() + rest >= limit) {
+                break "the file has the size that --limit allows";
+            }
+            if let Order::Stop(why) = order(&self.progress()) {
+                break why;
+            }
+            if now - looked >= LOOK_EVERY || alarm.rings() {
+                looked = now;
+                self.read_modules();
+                let gone = self.tap.segment.process().state != ProcessState::Running;
+                match self.tap.answer()? {
+                    _ if gone => break "the program ended",
+                    Answer::Abandoned => break "the program took the recorder for dead",
+                    Answer::Ended => break "the program stopped recording",
+                    Answer::On | Answer::NotYet => {}
+                }
+            }
+            let much = self.most_found * 4 > self.tap.ring_words();
+            if much && !called && !alarm.sleep(Duration::ZERO) {
+                // It should have called, and has not: it can't open the file any more.
+                alarm.stop_listening();
+            }
+            called = if much {
+                nap = NAP_MIN;
+                // It may have called already for what it has done meanwhile.
+                true
+            } else if alarm.listens() {
+                alarm.sleep(NAP)
+            } else {
+                nap = if found > 0 { NAP_MIN } else { (nap * 2).min(NAP_MAX) };
+                alarm.sleep(nap)
+            };
+        };
+        self.finish(ended, options)
+    }
+
+    fn finish(mut self, ended: &str, options: &Options) -> Result<(W, Summary, Progress), RecordError> {
+        let _ = self.tap.stop();
+        let begun = Instant::now();
+        let full = |recorder: &Self| {
+            options.limit.is_some_and(|limit| recorder.writer.bytes_when_finished() > limit.saturating_sub(limit / 16))
+        };
+        loop {
+            let stopped = self.tap.segment.process().state != ProcessState::Running
+                || matches!(self.tap.answer(), Ok(Answer::Ended | Answer::Abandoned) | Err(_));
+            let found = self.read_rings()?;
+            // What a program has left is read to its end, however long that takes.
+            if (stopped && found == 0) || (!stopped && begun.elapsed() > STOP_PATIENCE) || full(&self) {
+                break;
+            }
+            if found == 0 {
+                std::thread::sleep(NAP_MIN);
+            }
+        }
+        self.read_rings()?;
+        self.matcher.end(&mut self.writer, &self.paths)?;
+        if self.writer.is_empty() {
+            return Err(RecordError::Nothing { ended: ended.to_owned(), lost: self.progress().lost });
+        }
+        self.read_modules();
+        self.writer.addresses(&self.paths, &self.matcher.live)?;
+        let summary = self.summary(ended);
+        self.writer.modules(&self.modules)?;
+        self.writer.summary(&summary)?;
+        let mut progress = self.progress();
+        progress.bytes = self.writer.bytes_when_finished();
+        Ok((self.writer.finish()?, summary, progress))
+    }
+
+    fn summary(&self, ended: &str) -> Summary {
+        Summary {
+            threads: self.threads.clone(),
+            losses: self.rings.iter().map(|ring| ring.losses).collect(),
+            lost_without_ring: self.lost_without_ring,
+            damaged_words: self.damaged_words,
+            refused_stacks: self.paths.refused,
+            recorder_bytes: process::memory(std::process::id()).map_or(0, |memory| memory.peak_rss),
+            ended: ended.to_owned(),
+        }
+    }
+
+    /// Reads the list of modules, if there are stacks that it may not know of.
+    fn read_modules(&mut self) {
+        let stacks = self.paths.paths().len() as u32;
+        if stacks == self.module_stacks {
+            return;
+        }
+        // A segment that can't be read now may be at the next look.
+        let Ok(modules) = self.tap.segment.modules() else { return };
+        let mut changed = false;
+        let is_first = self.modules.is_empty();
+        for module in modules {
+            let gone = module.stacks.end != u32::MAX;
+            let same = |known: &&mut RecordedModule| {
+                (known.start, known.end) == (module.start, module.end)
+                    && known.path == module.path
+                    && (&known.build_id, known.file) == (&module.build_id, module.file)
+                    && known.last_stack == u32::MAX
+            };
+            match self.modules.iter_mut().find(same) {
+                Some(known) if gone => {
+                    known.last_stack = stacks;
+                    changed = true;
+                }
+                Some(_) => {}
+                None if gone && !is_first => {}
+                None => {
+                    let first_stack = if is_first { 0 } else { self.module_stacks };
+                    self.modules.push(RecordedModule {
+                        start: module.start,
+                        end: module.end,
+                        load_bias: module.load_bias,
+                        build_id: module.build_id,
+                        file: module.file,
+                        path: module.path,
+                        first_stack,
+                        last_stack: if gone { stacks } else { u32::MAX },
+                    });
+                    changed = true;
+                }
+            }
+        }
+        self.module_stacks = stacks;
+        if changed && let Err(error) = self.writer.modules(&self.modules) {
+            // The next block fails in the same way, and says so.
+            let _ = error;
+        }
+    }
+
+    fn since_start(&self, ns: u64) -> u64 {
+        ns.saturating_sub(self.start_ns)
+    }
+
+    /// Takes out what is in the rings, and records it. Returns the number of words that were taken out or recorded.
+    fn read_rings(&mut self) -> Result<u64, RecordError> {
+        // Batches that begin after this stay where they are: what came before them may be in a ring that is read
+        // already, or in one that is not known yet.
+        let now = self.since_start(now_ns());
+        let (rings, lost) = self.tap.rings()?;
+        self.lost_without_ring = lost;
+        while self.rings.len() < rings as usize {
+            self.rings.push(Ring::new(self.rings.len() as u32));
+        }
+        let share = (COPY_BYTES / 8 / u64::from(rings.max(1))) as usize;
+        let mut found = 0;
+        self.most_found = 0;
+        for (index, ring) in (0..).zip(&mut self.rings) {
+            let Some(state) = self.tap.ring(index)? else {
+                ring.pass_over();
+                continue;
+            };
+            // Its head was looked at before: no event came later.
+            let until_ns = now_ns().saturating_sub(self.start_ns);
+            let new = ring.take(&mut self.tap, state, share, until_ns)?;
+            found += new;
+            self.most_found = self.most_found.max(new);
+        }
+        // As do those that begin after the time up to which a ring was read that has more than could be taken out of
+        // it.
+        let limit = self.rings.iter().filter_map(|ring| ring.read_up_to(self.start_ns)).fold(now, u64::min);
+        for (index, ring) in (0..).zip(&mut self.rings) {
+            let from_ns = ring.begin_batch(self.start_ns, limit);
+            self.batches.extend(from_ns.map(|from_ns| Reverse((from_ns, index))));
+        }
+        while let Some(Reverse((from_ns, index))) = self.batches.pop() {
+            found += self.record(index, from_ns)?;
+            let next = self.rings[index as usize].begin_batch(self.start_ns, limit);
+            self.batches.extend(next.map(|from_ns| Reverse((from_ns, index))));
+        }
+        self.rings.iter_mut().for_each(|ring| ring.end_reading(now));
+        if self.is_goal_reached()
+            && let Some(heads) = self.heads()?
+        {
+            self.matcher.all_rings_read(&mut self.writer, &self.paths)?;
+            self.goal = heads;
+        }
+        Ok(found)
+    }
+
+    /// Whether every ring was read up to where it was when the goal was set.
+    fn is_goal_reached(&self) -> bool {
+        let recorded = |ring: usize| self.rings.get(ring).map_or(0, Ring::recorded);
+        self.goal.iter().enumerate().all(|(ring, &goal)| recorded(ring) >= goal)
+    }
+
+    /// Where all rings are now, those included that have come since they were read. What was written before anything
+    /// that was read so far is below. Their places during the reading would not do: a ring that was looked at early in
+    /// it may have got an allocation since, the free of which was read later in it.
+    /// `None` while one of them can't be read.
+    fn heads(&self) -> Result<Option<Vec<u64>>, RecordError> {
+        let (rings, _) = self.tap.rings()?;
+        let heads = (0..rings).map(|ring| Ok(self.tap.ring(ring)?.map(|state| state.head)));
+        heads.collect()
+    }
+
+    /// Records a batch, which began at `from_ns`. Returns the number of its words.
+    fn record(&mut self, index: u32, from_ns: u64) -> Result<u64, RecordError> {
+        let origin = Origin { ring: index, from_ns, lane: None };
+        self.writer.time(from_ns / 1000);
+        if let Some(thread) = self.rings[index as usize].thread {
+            self.writer.thread(thread);
+        }
+        let words = std::mem::take(&mut self.rings[index as usize].words);
+        let first = self.rings[index as usize].at;
+        let mut at = first;
+        let mut announced = self.rings[index as usize].announced;
+        loop {
+            if announced < at + AHEAD {
+                let to = words.len().min(at + 2 * AHEAD);
+                // Words that are no events are taken for some: that costs less than to tell them apart.
+                let soon = words.get(announced.max(at)..to).unwrap_or_default();
+                soon.iter().for_each(|&word| self.matcher.live.prefetch(block_of(word)));
+                announced = to;
+            }
+            let ring = &mut self.rings[index as usize];
+            let (event, len) = match Event::read(&words[at..]) {
+                Ok((Event::Time(_), _)) | Err(NoEvent::Cut) => break,
+                Ok(read) => read,
+                Err(NoEvent::Unknown(_)) => {
+                    self.damaged_words += 1;
+                    at += 1;
+                    continue;
+                }
+            };
+            at += len;
+            match event {
+                Event::Alloc { address, size, slot } => {
+                    let stack = ring.slots.get(slot as usize).copied().unwrap_or(UNKNOWN);
+                    self.matcher.alloc(&mut self.writer, address, size, stack, origin);
+                }
+                Event::Free { address, slot } => {
+                    let stack = self.free_stacks.then(|| ring.slots.get(slot as usize).copied().unwrap_or(UNKNOWN));
+                    self.matcher.free(&mut self.writer, address, stack, origin);
+                }
+                Event::Device(event) => {
+                    let stack = ring.slots.get(event.slot as usize).copied().unwrap_or(UNKNOWN);
+                    self.device(&event, stack, origin);
+                }
+                Event::Stack { slot, frames, flags } => {
+                    let stack = self.paths.intern(frames, flags);
+                    if let Some(place) = ring.slots.get_mut(slot as usize) {
+                        *place = stack;
+                    }
+                }
+                Event::Thread(tid) => {
+                    let thread = self.thread(index, tid);
+                    self.rings[index as usize].thread = Some(thread);
+                    self.writer.thread(thread);
+                }
+                Event::Time(_) | Event::Lost(_) => {}
+            }
+            if self.writer.is_due() {
+                self.write_out()?;
+            }
+        }
+        let ring = &mut self.rings[index as usize];
+        (ring.words, ring.at, ring.announced) = (words, at, announced);
+        self.matcher.end_batch(ring.end_of_batch(self.start_ns, from_ns));
+        Ok((at - first) as u64)
+    }
+
+    /// Writes out the block of events, and now and then where the blocks lie.
+    #[cold]
+    fn write_out(&mut self) -> Result<(), RecordError> {
+        self.writer.flush(&self.paths)?;
+        if self.writer.wants_addresses(self.matcher.live.count()) {
+            self.writer.addresses(&self.paths, &self.matcher.live)?;
+        }
+        Ok(())
+    }
+
+    /// Writes an event of a device's memory.
+    fn device(&mut self, event: &DeviceEvent, stack: u32, origin: Origin) {
+        let Some((lane, address)) = self.lanes.of(event) else {
+            self.damaged_words += 1;
+            return;
+        };
+        let origin = Origin { lane: Some(lane), ..origin };
+        match event.size {
+            Some(size) => {
+                let stack = self.paths.on_device(stack, lane.place);
+                self.matcher.alloc(&mut self.writer, address, size, stack, origin);
+            }
+            None => {
+                let stack = self.free_stacks.then(|| self.paths.on_device(stack, lane.place));
+                self.matcher.free(&mut self.writer, address, stack, origin);
+            }
+        }
+    }
+
+    fn thread(&mut self, ring: u32, tid: u32) -> u32 {
+        if let Some(&known) = self.thread_index.get(&(ring, tid)) {
+            return known;
+        }
+        if self.threads.len() > MAX_THREADS {
+            return MAX_THREADS as u32;
+        }
+        let thread = self.threads.len() as u32;
+        if self.threads.len() == MAX_THREADS {
+            self.threads.push(RecordedThread { tid: 0, name: "all later threads".to_owned(), ring });
+            return thread;
+        }
+        let name = process::thread_name(self.tap.pid(), tid);
+        self.threads.push(RecordedThread { tid, name, ring });
+        self.thread_index.insert((ring, tid), thread);
+        thread
+    }
+}

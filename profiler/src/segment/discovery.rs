@@ -1,0 +1,377 @@
+//! Finding segments: by process id, by path, or all of them.
+//!
+//! A segment normally lies in [`segment_dir`]. A process that still runs says itself where its segment is, by the
+//! mappings that it has, which also finds those of another `POOLSCOPE_DIR` and of containers.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use poolscope_wire::flags;
+
+use crate::model::snapshot::ProcessState;
+use crate::process::{self, ProcStat};
+use crate::segment::reader::{ReadError, SegmentReader};
+
+/// How long [`find`] waits for a program that is only just starting.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The environment variable that names another folder.
+pub const DIR_VARIABLE: &str = "POOLSCOPE_DIR";
+
+/// The folder of this user's segments: `POOLSCOPE_DIR`, or `/dev/shm/poolscope-UID`.
+pub fn segment_dir() -> PathBuf {
+    match std::env::var_os(DIR_VARIABLE) {
+        Some(dir) if !dir.is_empty() => PathBuf::from(dir),
+        _ => user_dir(rustix::process::geteuid().as_raw()),
+    }
+}
+
+fn user_dir(uid: u32) -> PathBuf {
+    PathBuf::from(format!("/dev/shm/poolscope-{uid}"))
+}
+
+/// A segment and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentEntry {
+    /// The file.
+    pub path: PathBuf,
+    /// Process id as this process sees it.
+    pub pid: u32,
+    /// Tells the segments of one process apart: each `exec` begins a new one.
+    pub generation: u64,
+    /// Start of the process, in ticks since the system's: tells it from others that have its number later.
+    pub start_ticks: u64,
+    /// Whether it still runs.
+    pub state: ProcessState,
+    /// Path of the executable.
+    pub exe: String,
+    /// Arguments, the program's name first.
+    pub args: Vec<String>,
+    /// Start of the segment, nanoseconds of `CLOCK_REALTIME`.
+    pub start_realtime_ns: u64,
+    /// Every allocation is recorded.
+    pub exact: bool,
+    /// A forked child that did not `exec`.
+    pub forked: bool,
+    /// The pool is part of the executable: the program's own, if the process has another one as well.
+    pub in_executable: bool,
+    /// Memory that the segment takes, in bytes.
+    pub file_bytes: u64,
+    /// A time at which the process was alive for certain, nanoseconds of `CLOCK_REALTIME`: see
+    /// [`SegmentReader::alive_realtime_ns`].
+    pub alive_realtime_ns: u64,
+}
+
+/// What lies in a folder of segments.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// The segments, running processes first, the latest first.
+    pub entries: Vec<SegmentEntry>,
+    /// Files that look like segments by their name and cannot be read.
+    pub unreadable: Vec<ReadError>,
+}
+
+/// Why nothing was found.
+#[derive(Debug, thiserror::Error)]
+pub enum FindError {
+    /// No process has this number.
+    #[error("there is no process {pid}, and no segment that it left behind: `poolscope list` shows what there is")]
+    NoSuchProcess {
+        /// The number.
+        pid: u32,
+    },
+    /// The process is another user's.
+    #[error(
+        "process {pid} belongs to user {uid} and you are user {own_uid}: run this command as that user, or with sudo"
+    )]
+    OtherUser {
+        /// Its number.
+        pid: u32,
+        /// Its effective user.
+        uid: u32,
+        /// The effective user here.
+        own_uid: u32,
+    },
+    /// The process runs, without the pool.
+    #[error("process {pid} ({exe}) does not run on the pool: {why}")]
+    NotOnPool {
+        /// Its number.
+        pid: u32,
+        /// Its executable.
+        exe: String,
+        /// What to do about it.
+        why: NotOnPool,
+    },
+    /// Neither a number nor a file.
+    #[error("{target:?} is neither a process id nor a segment's file: `poolscope list` shows both")]
+    NoSuchFile {
+        /// What was asked for.
+        target: String,
+    },
+    /// There is a file, but it cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] ReadError),
+    /// The folder of segments cannot be read.
+    #[error("cannot read the folder of segments {}: {source}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Why a process may not run on the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotOnPool {
+    /// Nothing speaks against it.
+    NotStartedWithIt,
+    /// The library is there, its segment is not.
+    NoSegment,
+    /// It has no dynamic linker that would load the library.
+    StaticallyLinked,
+    /// The dynamic linker ignores `LD_PRELOAD` for it.
+    SetUserId,
+}
+
+impl std::fmt::Display for NotOnPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            NotOnPool::NotStartedWithIt => "start it with `poolscope run -- COMMAND`",
+            NotOnPool::NoSegment => {
+                "it has loaded libpoolscope.so but keeps no segment; perhaps /dev/shm is full or read-only: start it \
+                 with POOLSCOPE_VERBOSE=1 to see why"
+            }
+            NotOnPool::StaticallyLinked => {
+                "it is statically linked, so libpoolscope.so cannot be loaded into it; link it dynamically, or link \
+                 the pool itself if it is a Rust program"
+            }
+            NotOnPool::SetUserId => {
+                "its executable is setuid or setgid, for which the system ignores LD_PRELOAD; run a copy without that \
+                 bit with `poolscope run -- COPY`"
+            }
+        })
+    }
+}
+
+/// All segments in this user's folder. A folder that is not there is an empty one.
+pub fn list() -> Result<Listing, FindError> {
+    list_in(&segment_dir())
+}
+
+/// All segments in a folder.
+pub fn list_in(dir: &Path) -> Result<Listing, FindError> {
+    let mut listing = Listing::default();
+    for path in files_in(dir, None)? {
+        match entry(&path, Duration::ZERO) {
+            Ok(entry) => listing.entries.push(entry),
+            // It ended between the two looks.
+            Err(ReadError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => listing.unreadable.push(error),
+        }
+    }
+    listing
+        .entries
+        .sort_by_key(|entry| (entry.state != ProcessState::Running, std::cmp::Reverse(entry.start_realtime_ns)));
+    Ok(listing)
+}
+
+/// Finds the segment of a process by its number, or opens a path.
+pub fn find(target: &str) -> Result<SegmentEntry, FindError> {
+    match target.parse() {
+        Ok(pid) => find_process(pid),
+        Err(_) => match entry(Path::new(target), PATIENCE) {
+            Err(ReadError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Err(FindError::NoSuchFile { target: target.to_owned() })
+            }
+            other => Ok(other?),
+        },
+    }
+}
+
+/// The newest segment of the process that has this number now, if it has one yet: it may have ended, if nobody has
+/// waited for it. [`find`] would also name one that an earlier process of the same number left behind.
+pub fn newest_of(pid: u32) -> Option<SegmentEntry> {
+    let start_ticks = ProcStat::of(pid)?.start_ticks;
+    let uid = process::effective_uid(pid);
+    best_of(candidates(pid, uid).0.into_iter().filter(|entry| entry.start_ticks == start_ticks).collect())
+}
+
+/// Of two pools of one process the program's own goes first: it serves what the program allocates.
+fn rank(entry: &SegmentEntry) -> (bool, bool, u64) {
+    (entry.state == ProcessState::Running, entry.in_executable, entry.start_realtime_ns)
+}
+
+/// The first of the best: the same file may be there by two paths, of which the plain one comes first.
+fn best_of(found: Vec<SegmentEntry>) -> Option<SegmentEntry> {
+    found.into_iter().rev().max_by_key(rank)
+}
+
+/// The segments of a number, of which `uid` is the user if a process has it; and why there may be others.
+fn candidates(pid: u32, uid: Option<u32>) -> (Vec<SegmentEntry>, Option<FindError>) {
+    let mut paths = Vec::new();
+    let mut problem = None;
+    let mut folders = vec![segment_dir()];
+    if let Some(uid) = uid {
+        paths.extend(mapped_segments(pid));
+        folders.push(user_dir(uid));
+    }
+    folders.dedup();
+    for folder in folders {
+        match files_in(&folder, Some(pid)) {
+            Ok(found) => paths.extend(found),
+            Err(error) => problem = Some(error),
+        }
+    }
+
+    let mut found = Vec::new();
+    for path in paths {
+        match entry(&path, PATIENCE) {
+            Ok(entry) if entry.pid != pid => {}
+            Ok(entry) => found.push(entry),
+            Err(error) => problem = Some(error.into()),
+        }
+    }
+    (found, problem)
+}
+
+fn find_process(pid: u32) -> Result<SegmentEntry, FindError> {
+    let uid = process::effective_uid(pid);
+    let runs = ProcStat::of(pid).is_some_and(|stat| !stat.is_zombie());
+    let own_uid = rustix::process::geteuid().as_raw();
+    let (found, problem) = candidates(pid, uid.filter(|_| runs));
+    if let Some(best) = best_of(found) {
+        return Ok(best);
+    }
+    match uid {
+        Some(uid) if uid != own_uid && own_uid != 0 => Err(FindError::OtherUser { pid, uid, own_uid }),
+        // A file that cannot be read explains more than its absence would.
+        _ if problem.is_some() => Err(problem.unwrap_or(FindError::NoSuchProcess { pid })),
+        Some(_) if runs => Err(not_on_pool(pid)),
+        _ => Err(FindError::NoSuchProcess { pid }),
+    }
+}
+
+/// Whether a process still writes to a segment, whose file may be gone: after `exec` it does not. True if that can't be
+/// known.
+pub fn writes_to(pid: u32, path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.and_then(|name| process::maps_file(pid, name)).unwrap_or(true)
+}
+
+/// The segments that a process has mapped, by the path that it sees, here and in its own mount namespace.
+fn mapped_segments(pid: u32) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for path in process::mapped_paths(pid).unwrap_or_default() {
+        if is_segment_name(Path::new(&path), None) {
+            for candidate in [PathBuf::from(&path), PathBuf::from(format!("/proc/{pid}/root{path}"))] {
+                if !found.contains(&candidate) && candidate.exists() {
+                    found.push(candidate);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The files in a folder that are segments by their name, of one process or of all.
+pub fn files_in(dir: &Path, pid: Option<u32>) -> Result<Vec<PathBuf>, FindError> {
+    let failed = |source| FindError::Folder { path: dir.to_owned(), source };
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(failed)?,
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(failed)?.path();
+        if is_segment_name(&path, pid) {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// `PID.GENERATION` with sixteen hexadecimal digits.
+pub fn is_segment_name(path: &Path, pid: Option<u32>) -> bool {
+    let Some((number, generation)) =
+        path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once('.'))
+    else {
+        return false;
+    };
+    let is_generation = generation.len() == 16 && generation.bytes().all(|b| b.is_ascii_hexdigit());
+    is_generation && number.parse::<u32>().is_ok_and(|number| pid.is_none_or(|pid| pid == number))
+}
+
+fn entry(path: &Path, patience: Duration) -> Result<SegmentEntry, ReadError> {
+    let mut reader = SegmentReader::open_within(path, patience)?;
+    let process = reader.process();
+    let header = reader.header();
+    Ok(SegmentEntry {
+        path: path.to_owned(),
+        pid: process.pid,
+        generation: header.generation,
+        start_ticks: header.start_ticks,
+        state: process.state,
+        exe: process.exe,
+        args: process.args,
+        start_realtime_ns: header.start_realtime_ns,
+        exact: header.flags & flags::EXACT != 0,
+        forked: process.forked,
+        in_executable: header.flags & flags::IN_EXECUTABLE != 0,
+        file_bytes: reader.file_bytes()?,
+        alive_realtime_ns: reader.alive_realtime_ns(),
+    })
+}
+
+/// Looks for what kept the library out of a process that runs.
+fn not_on_pool(pid: u32) -> FindError {
+    let link = PathBuf::from(format!("/proc/{pid}/exe"));
+    let exe = fs::read_link(&link).map_or_else(
+        |_| fs::read_to_string(format!("/proc/{pid}/comm")).map_or("?".to_owned(), |comm| comm.trim().to_owned()),
+        |path| path.display().to_string(),
+    );
+    let has_library = process::mapped_paths(pid).is_some_and(|paths| {
+        paths.iter().any(|path| path.rsplit('/').next().is_some_and(|name| name.starts_with("libpoolscope")))
+    });
+    let why = if has_library {
+        NotOnPool::NoSegment
+    } else if is_set_id(&link) {
+        NotOnPool::SetUserId
+    } else if is_static(&link) == Some(true) {
+        NotOnPool::StaticallyLinked
+    } else {
+        NotOnPool::NotStartedWithIt
+    };
+    FindError::NotOnPool { pid, exe: crate::words::printable::printable_str(exe), why }
+}
+
+fn is_set_id(exe: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(exe).is_ok_and(|metadata| metadata.mode() & 0o6000 != 0)
+}
+
+/// An executable is static if none of its program headers names a dynamic linker (`PT_INTERP`, elf(5)).
+fn is_static(exe: &Path) -> Option<bool> {
+    use std::os::unix::fs::FileExt;
+    const PT_INTERP: u32 = 3;
+    const PROGRAM_HEADER_LEN: usize = 56;
+    let file = fs::File::open(exe).ok()?;
+    let mut header = [0; 64];
+    file.read_exact_at(&mut header, 0).ok()?;
+    if header[..5] != *b"\x7fELF\x02" {
+        return None;
+    }
+    let table = u64::from_le_bytes(header[32..40].try_into().ok()?);
+    let entry_len = u16::from_le_bytes(header[54..56].try_into().ok()?);
+    let entries = u16::from_le_bytes(header[56..58].try_into().ok()?);
+    if usize::from(entry_len) != PROGRAM_HEADER_LEN {
+        return None;
+    }
+    let mut headers = vec![0; usize::from(entries) * PROGRAM_HEADER_LEN];
+    file.read_exact_at(&mut headers, table).ok()?;
+    let kinds = headers.chunks_exact(PROGRAM_HEADER_LEN);
+    Some(!kinds.map(|entry| u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]])).any(|kind| kind == PT_INTERP))
+}

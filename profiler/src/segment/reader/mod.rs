@@ -1,0 +1,514 @@
+//! From a segment's bytes to a [`Snapshot`]: every index, length and offset is checked here and nowhere else.
+//!
+//! The order of reading follows from who points at whom. Live blocks point at stacks and stacks at frames, so the
+//! live table is read first, and the counts of the others are taken after it: whatever a live block pointed at was
+//! complete by then.
+//!
+//! What contradicts the layout as a whole is an error; a single record that makes no sense is left out and counted in
+//! [`Dropped::invalid`], so that one flipped bit doesn't cost the profile of a process that was killed.
+
+mod counters;
+
+use std::ops::Range;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use poolscope_wire::{
+    DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, Header, HeaderError, LiveRecord, MAGIC, MAP_CELLS, MAX_CLASSES,
+    MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, PeakRecord, Region, RegionEntry, StackRecord, flags, kind, stack_flags,
+    state,
+};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::model::snapshot::{
+    Amount, DevicePeak, DevicePool, Dropped, LiveBlock, Module, PeakMoment, ProcessInfo, ProcessState, Snapshot, Stack,
+};
+use crate::process::ending::{Ending, KernelLog};
+use crate::process::{self, ProcessWatch};
+use crate::segment::file::{SegmentFile, TORN_RETRIES};
+pub use crate::segment::outline::Outline;
+use crate::segment::outline::{FramePlaces, Places};
+pub use crate::segment::read_error::ReadError;
+use crate::words::printable::printable;
+
+/// How long [`SegmentReader::open`] waits for a program that is only just setting up its segment.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How often the header is copied again when a region seems to count more than it has: the writer raises
+/// `committed` before `count`, and a copy may catch the old one of the first and the new one of the second.
+const HEADER_RETRIES: usize = 4;
+
+/// The longest path that Linux has.
+const PATH_MAX: usize = 4096;
+
+/// The most records that are read of each region, so that a hostile file cannot make its reader take all memory.
+fn limit(region: Region) -> u64 {
+    match region {
+        Region::Tiers => 1 << 12,
+        Region::Classes => MAX_CLASSES as u64,
+        Region::Threads => 1 << 17,
+        Region::Stacks => 1 << 22,
+        Region::Frames => 1 << 25,
+        Region::Modules => 1 << 16,
+        Region::Live => 1 << 24,
+        Region::Devices | Region::DeviceMaps => 256,
+        Region::Peaks => 1 << 22,
+    }
+}
+
+/// Reads one segment, as often as wanted.
+#[derive(Debug)]
+pub struct SegmentReader {
+    file: SegmentFile,
+    /// The header of the first reading: whose segment it is does not change.
+    first: Header,
+    watch: ProcessWatch,
+    pid: u32,
+    exe: String,
+    args: Vec<String>,
+    /// All frames read so far: they are only ever added to.
+    frames: Vec<u64>,
+    copies: [Vec<u8>; 2],
+}
+
+/// The peak of host memory, and those of devices' memories.
+type Peaks = (Option<PeakMoment>, Vec<DevicePeak>);
+
+/// The peaks that a header tells of.
+fn peaks(header: &Header) -> Peaks {
+    let of_host = PeakMoment { bytes: header.peak_bytes, time_ns: header.peak_time_ns };
+    let known = header.device_peaks.iter().filter(|peak| peak.bytes > 0);
+    let of_devices = known.map(|peak| DevicePeak {
+        kind: peak.kind,
+        device: peak.device,
+        moment: PeakMoment { bytes: peak.bytes, time_ns: peak.time_ns },
+    });
+    ((of_host.bytes > 0).then_some(of_host), of_devices.collect())
+}
+
+impl SegmentReader {
+    /// Opens a segment and checks its header; waits a moment for a program that is only just starting.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, ReadError> {
+        Self::open_within(path, PATIENCE)
+    }
+
+    /// [`open`](Self::open) with another patience.
+    pub fn open_within(path: impl AsRef<Path>, patience: Duration) -> Result<Self, ReadError> {
+        let file = SegmentFile::open(path.as_ref())?;
+        let begun = Instant::now();
+        let header = loop {
+            match read_header(&file) {
+                Err(ReadError::Starting { .. }) if begun.elapsed() < patience => {
+                    std::thread::sleep(Duration::from_millis(5).min(patience));
+                }
+                other => break other?,
+            }
+        };
+        let pid = pid_from_path(file.path()).unwrap_or(header.pid);
+        let exe = printable(&header.exe[..header.exe.len().min(header.exe_len as usize)]);
+        let cmdline = &header.cmdline[..header.cmdline.len().min(header.cmdline_len as usize)];
+        let cmdline = cmdline.strip_suffix(&[0]).unwrap_or(cmdline);
+        let args = if cmdline.is_empty() { Vec::new() } else { cmdline.split(|&b| b == 0).map(printable).collect() };
+        let watch = ProcessWatch::new(pid, &header);
+        let pid = watch.pid();
+        Ok(Self { file, first: header, watch, pid, exe, args, frames: Vec::new(), copies: [Vec::new(), Vec::new()] })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// The header as it was when the segment was opened.
+    pub fn header(&self) -> &Header {
+        &self.first
+    }
+
+    /// Memory that the file takes now, in bytes.
+    pub fn file_bytes(&self) -> Result<u64, ReadError> {
+        self.file.allocated_bytes()
+    }
+
+    /// Whose segment it is, and whether that process runs now.
+    pub fn process(&mut self) -> ProcessInfo {
+        let state = read_header(&self.file).map_or(self.first.state, |header| header.state);
+        self.process_in(state)
+    }
+
+    /// How its process ended; `None` while it runs.
+    pub fn ending(&mut self, log: &KernelLog) -> Option<Ending> {
+        let state = read_header(&self.file).map_or(self.first.state, |header| header.state);
+        if self.watch.state(state) == ProcessState::Running {
+            return None;
+        }
+        let ending = match self.watch.ending(state) {
+            Ending::Unknown => {
+                let called = self.args.first().map_or("", String::as_str);
+                log.ending(self.pid, [&self.exe, called], self.alive_ns()).unwrap_or(Ending::Unknown)
+            }
+            known => known,
+        };
+        Some(ending)
+    }
+
+    /// The last time at which the process is known to have been alive, nanoseconds of `CLOCK_MONOTONIC`.
+    fn alive_ns(&self) -> u64 {
+        let since_start = self.file.modified_ns().unwrap_or(0).saturating_sub(self.first.start_realtime_ns);
+        self.first.start_monotonic_ns.saturating_add(since_start)
+    }
+
+    /// When the process last touched a page of its segment for the first time, which it does while it takes samples:
+    /// nanoseconds of `CLOCK_REALTIME`. It lived at least until then.
+    pub fn alive_realtime_ns(&self) -> u64 {
+        self.first.start_realtime_ns.max(self.file.modified_ns().unwrap_or(0))
+    }
+
+    fn process_in(&mut self, header_state: u32) -> ProcessInfo {
+        ProcessInfo {
+            pid: self.pid,
+            state: self.watch.state(header_state),
+            exe: self.exe.clone(),
+            args: self.args.clone(),
+            start_realtime_ns: self.first.start_realtime_ns,
+            start_monotonic_ns: self.first.start_monotonic_ns,
+            forked: self.first.flags & flags::FORKED != 0,
+        }
+    }
+
+    /// The executables and libraries that the segment knows now.
+    pub fn modules(&mut self) -> Result<Vec<Module>, ReadError> {
+        let header = self.read_same_header()?;
+        self.read_modules(header.region(Region::Modules), &mut Dropped::default())
+    }
+
+    /// Reads what the segment says now.
+    pub fn snapshot(&mut self) -> Result<Snapshot, ReadError> {
+        Ok(self.read(true)?.0)
+    }
+
+    /// Reads what the segment says now but the frames of its stacks: [`part`](Self::part) reads those.
+    pub fn outline(&mut self) -> Result<Outline, ReadError> {
+        let (snapshot, places) = self.read(false)?;
+        Ok(Outline::new(snapshot, places))
+    }
+
+    /// A part of an outline as a snapshot of its own, with frames: some of the stacks, and their blocks.
+    pub fn part(&mut self, outline: &Outline, stacks: Range<usize>) -> Result<Snapshot, ReadError> {
+        let Self { file, copies: [buffer, _], .. } = self;
+        outline.part(stacks, |entry, first, frames| {
+            file.for_each_chunk(entry, Region::Frames, first, buffer, |_, chunk| {
+                frames.extend(words(chunk));
+                Ok(())
+            })
+        })
+    }
+
+    /// Reads what the segment says now, the frames of its stacks included or not, and where those lie if not.
+    fn read(&mut self, with_frames: bool) -> Result<(Snapshot, FramePlaces), ReadError> {
+        let mut dropped = Dropped::default();
+        let header = self.read_same_header()?;
+        let live = self.read_live(header.region(Region::Live), &mut dropped)?;
+
+        let header = self.read_same_header()?;
+        dropped.live = header.dropped_live;
+        dropped.stacks = header.dropped_stacks;
+        dropped.modules = header.dropped_modules;
+        dropped.truncated = header.truncated_stacks;
+        if with_frames {
+            self.read_frames(header.region(Region::Frames))?;
+        }
+        let (mut stacks, of_stacks) = self.read_stacks(&header, with_frames, &mut dropped)?;
+        let (peak, device_peaks) = self.read_peaks(&mut stacks, &mut dropped)?;
+        let live = keep_valid(live, stacks.len(), &mut dropped);
+        let mut modules = self.read_modules(header.region(Region::Modules), &mut dropped)?;
+        // The writer lists them as it sees them, and it sees itself first.
+        if let Some(main) = modules.iter().position(|module| module.path == self.exe) {
+            modules[..=main].rotate_right(1);
+        }
+        let process = self.process_in(header.state);
+        let (tiers, classes, threads) = self.read_counters(process.state, &mut dropped)?;
+
+        let devices = self.read_devices(&header, &mut dropped)?;
+
+        let memory = if process.state == ProcessState::Running { process::memory(self.pid) } else { None };
+        let snapshot = Snapshot {
+            former: Vec::new(),
+            process,
+            taken_ns: clock_ns(ClockId::Monotonic),
+            taken_realtime_ns: clock_ns(ClockId::Realtime),
+            period_bytes: header.period_bytes.max(1),
+            exact: header.flags & flags::EXACT != 0,
+            page_bytes: header.page_bytes,
+            peak,
+            device_peaks,
+            dropped,
+            tiers,
+            classes,
+            threads,
+            stacks,
+            modules,
+            live,
+            devices,
+            memory,
+        };
+        Ok((snapshot, FramePlaces { region: header.region(Region::Frames), of_stacks }))
+    }
+
+    fn read_same_header(&self) -> Result<Header, ReadError> {
+        let header = read_header(&self.file)?;
+        if (header.pid, header.generation, header.start_ticks)
+            != (self.first.pid, self.first.generation, self.first.start_ticks)
+        {
+            return Err(ReadError::Changed { path: self.file.path().to_owned() });
+        }
+        for region in Region::ALL {
+            let (count, limit) = (header.region(region).count, limit(region));
+            if count > limit {
+                return Err(ReadError::TooMany { path: self.file.path().to_owned(), region, count, limit });
+            }
+        }
+        Ok(header)
+    }
+
+    /// Goes through a region of records with a sequence number; `each` gets those that are whole.
+    fn read_sequenced(
+        &mut self,
+        entry: RegionEntry,
+        region: Region,
+        dropped: &mut Dropped,
+        mut each: impl FnMut(u64, &[u8], &mut Dropped),
+    ) -> Result<(), ReadError> {
+        let Self { file, copies, .. } = self;
+        file.for_each_whole(entry, region, copies, |index, record| match record {
+            Some(record) => each(index, record, dropped),
+            None => dropped.torn += 1,
+        })
+    }
+
+    fn read_live(&mut self, entry: RegionEntry, dropped: &mut Dropped) -> Result<Vec<LiveBlock>, ReadError> {
+        let mut live = Vec::new();
+        self.read_sequenced(entry, Region::Live, dropped, |_, bytes, _| {
+            let Some(record) = LiveRecord::from_bytes(bytes) else { return };
+            if record.kind == kind::NONE {
+                return;
+            }
+            live.push(LiveBlock {
+                stack: record.stack,
+                address: record.address,
+                size: record.size,
+                weight: objects(record.weight),
+                time_ns: record.time_ns,
+                tid: record.tid,
+                scope: record.scope,
+                kind: record.kind,
+                device: record.device,
+            });
+        })?;
+        Ok(live)
+    }
+
+    fn read_modules(&mut self, entry: RegionEntry, dropped: &mut Dropped) -> Result<Vec<Module>, ReadError> {
+        let mut modules = Vec::new();
+        self.read_sequenced(entry, Region::Modules, dropped, |_, bytes, dropped| {
+            let Some(record) = ModuleRecord::from_bytes(bytes) else { return };
+            if record == ModuleRecord::ZERO {
+                return;
+            }
+            match module(&record) {
+                Some(module) => modules.push(module),
+                None => dropped.invalid += 1,
+            }
+        })?;
+        Ok(modules)
+    }
+
+    /// Frames are complete below the count and never change: only new ones are read.
+    fn read_frames(&mut self, entry: RegionEntry) -> Result<(), ReadError> {
+        self.frames.truncate(entry.count as usize);
+        let Self { file, frames, copies: [buffer, _], .. } = self;
+        let known = frames.len() as u64;
+        file.for_each_chunk(entry, Region::Frames, known, buffer, |_, chunk| {
+            frames.extend(words(chunk));
+            Ok(())
+        })
+    }
+
+    /// The stacks, with their frames if they were read, and where those lie if they were not.
+    fn read_stacks(
+        &mut self,
+        header: &Header,
+        with_frames: bool,
+        dropped: &mut Dropped,
+    ) -> Result<(Vec<Stack>, Places), ReadError> {
+        let entry = header.region(Region::Stacks);
+        let frames_in_all = header.region(Region::Frames).count as usize;
+        let Self { file, frames, copies: [buffer, _], .. } = self;
+        // Stacks don't share frames; stacks of a hostile file that all point at the same ones must not multiply them.
+        let mut frames_left = frames_in_all.saturating_mul(2) + 65_536;
+        let mut stacks = Vec::with_capacity(entry.count as usize);
+        let mut places = Vec::with_capacity(if with_frames { 0 } else { entry.count as usize });
+        file.for_each_chunk(entry, Region::Stacks, 0, buffer, |_, chunk| {
+            for record in chunk.chunks_exact(StackRecord::LEN).filter_map(StackRecord::from_bytes) {
+                let start = record.first_frame as usize;
+                let depth = usize::from(record.depth);
+                let is_valid = start + depth <= frames_in_all && depth <= frames_left;
+                let depth = if is_valid { depth } else { 0 };
+                if !is_valid {
+                    dropped.invalid += 1;
+                }
+                frames_left -= depth;
+                let range = frames.get(start..start + depth).filter(|_| with_frames);
+                if !with_frames {
+                    places.push((record.first_frame, depth as u16));
+                }
+                stacks.push(Stack {
+                    frames: range.unwrap_or_default().to_vec(),
+                    kind: record.kind(),
+                    device: record.device(),
+                    incomplete: record.flags() & (stack_flags::TRUNCATED | stack_flags::INCOMPLETE) != 0,
+                    allocated: amount(record.alloc_samples, record.alloc_objects, record.alloc_bytes),
+                    freed: amount(record.free_samples, record.free_objects, record.free_bytes),
+                    peak: Amount::default(),
+                });
+            }
+            Ok(())
+        })?;
+        Ok((stacks, places))
+    }
+
+    fn read_devices(&mut self, header: &Header, dropped: &mut Dropped) -> Result<Vec<DevicePool>, ReadError> {
+        dropped.devices = header.dropped_devices;
+        let maps = header.region(Region::DeviceMaps);
+        let mut records = Vec::new();
+        self.read_sequenced(header.region(Region::Devices), Region::Devices, dropped, |index, bytes, dropped| {
+            let Some(record) = DeviceRecord::from_bytes(bytes).filter(|record| record.kind != kind::NONE) else {
+                return;
+            };
+            let is_whole = usize::from(record.name_len) <= DEVICE_NAME_MAX && record.map_cells as usize <= MAP_CELLS;
+            if is_whole { records.push((index, record)) } else { dropped.invalid += 1 }
+        })?;
+        let mut devices = Vec::with_capacity(records.len());
+        for (index, record) in records {
+            let mut cells = vec![0; record.map_cells as usize];
+            if index < maps.count {
+                self.file.read_exact(&mut cells, maps.offset + index * MAP_CELLS as u64)?;
+            }
+            devices.push(DevicePool {
+                device: record.device,
+                kind: record.kind,
+                name: printable(&record.name[..usize::from(record.name_len)]),
+                memory_bytes: record.memory_bytes,
+                time_ns: record.time_ns,
+                counters: record.counters[..DEVICE_COUNTERS.len()].to_vec(),
+                cells,
+                cell_bytes: record.cell_bytes,
+            });
+        }
+        devices.sort_by_key(|device| (device.device, device.kind));
+        Ok(devices)
+    }
+
+    /// The peaks, which are rewritten as a whole: again while they change.
+    fn read_peaks(&mut self, stacks: &mut [Stack], dropped: &mut Dropped) -> Result<Peaks, ReadError> {
+        for _ in 0..TORN_RETRIES {
+            let before = self.read_same_header()?;
+            if before.peak_seq == 0 {
+                return Ok((None, Vec::new()));
+            }
+            let Self { file, copies: [buffer, _], .. } = self;
+            file.for_each_chunk(before.region(Region::Peaks), Region::Peaks, 0, buffer, |start, chunk| {
+                let records = chunk.chunks_exact(PeakRecord::LEN).filter_map(PeakRecord::from_bytes);
+                for (stack, record) in stacks.iter_mut().skip(start as usize).zip(records) {
+                    stack.peak = amount(0, record.objects, record.bytes);
+                }
+                Ok(())
+            })?;
+            if before.peak_seq.is_multiple_of(2) && self.read_same_header()?.peak_seq == before.peak_seq {
+                return Ok(peaks(&before));
+            }
+            std::thread::yield_now();
+        }
+        // The process was killed while it wrote, or writes all the time.
+        dropped.torn += 1;
+        Ok((None, Vec::new()))
+    }
+}
+
+/// Reads and checks the header. It is read before the length of the file, which only grows.
+fn read_header(file: &SegmentFile) -> Result<Header, ReadError> {
+    let mut tries = 0;
+    loop {
+        let bytes = file.read_header()?;
+        let len = file.len()?;
+        let starting = || ReadError::Starting {
+            path: file.path().to_owned(),
+            pid: pid_from_path(file.path()).unwrap_or_default(),
+        };
+        if bytes.len() >= MAGIC.len() && bytes[..MAGIC.len()] == [0; MAGIC.len()] {
+            return Err(starting());
+        }
+        match Header::parse(&bytes, len) {
+            Ok(header) if header.state == state::STARTING => return Err(starting()),
+            Ok(header) => return Ok(header),
+            Err(HeaderError::Region { .. }) if tries < HEADER_RETRIES => tries += 1,
+            Err(source) => return Err(ReadError::Header { path: file.path().to_owned(), source }),
+        }
+    }
+}
+
+/// Leaves out blocks that point at a stack that does not exist.
+fn keep_valid(mut live: Vec<LiveBlock>, stacks: usize, dropped: &mut Dropped) -> Vec<LiveBlock> {
+    let before = live.len();
+    live.retain(|block| (block.stack as usize) < stacks);
+    dropped.invalid += (before - live.len()) as u64;
+    live
+}
+
+fn module(record: &ModuleRecord) -> Option<Module> {
+    let build_id_len = usize::from(record.build_id_len);
+    let path_len = usize::from(record.path_len);
+    if record.start >= record.end || build_id_len > record.build_id.len() || path_len > PATH_MAX {
+        return None;
+    }
+    let mut path = printable(&record.path[..path_len.min(MODULE_PATH_MAX)]);
+    if path_len > MODULE_PATH_MAX {
+        path.push('…');
+    }
+    Some(Module {
+        start: record.start,
+        end: record.end,
+        load_bias: record.load_bias,
+        build_id: record.build_id[..build_id_len].to_vec(),
+        file: record.file,
+        path,
+        stacks: record.first_stack..record.last_stack,
+    })
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
+}
+
+fn objects(units: u64) -> f64 {
+    units as f64 / OBJECT_ONE as f64
+}
+
+fn amount(samples: u64, object_units: u64, bytes: u64) -> Amount {
+    Amount { objects: objects(object_units), bytes: bytes as f64, samples }
+}
+
+fn clock_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
+}
+
+/// The process that a segment's path names: `/proc/PID/root/...` for one in a container, `PID.GENERATION` otherwise.
+pub(crate) fn pid_from_path(path: &Path) -> Option<u32> {
+    let text = path.to_str()?;
+    if let Some((pid, _)) = text.strip_prefix("/proc/").and_then(|rest| rest.split_once("/root/")) {
+        return pid.parse().ok();
+    }
+    let (pid, generation) = path.file_name()?.to_str()?.split_once('.')?;
+    u64::from_str_radix(generation, 16).ok()?;
+    pid.parse().ok()
+}

@@ -1,0 +1,8 @@
+//! Names for addresses: from files with symbols, from the kernel's library and from perf maps.
+
+mod build_id;
+pub mod function_name;
+mod perf_map;
+mod symbol_files;
+pub mod symbolize;
+mod vdso;

@@ -1,0 +1,5 @@
+//! Words for people: amounts and counts, text that comes from outside, and the patterns that people write.
+
+pub mod figures;
+pub(crate) mod pattern;
+pub(crate) mod printable;
