@@ -2,6 +2,7 @@
 //
 //   calls      each way to allocate, so often; prints what each function did as "NAME allocations bytes frees"
 //   handover N [T]  T threads, or two, that free each other's blocks, N each
+//   regain N   N blocks of a thread's, freed by a second one, and allocated again by a third one
 //   steps      a thousand blocks for each line of standard input; "end" ends it
 //   fork       a child that allocates as much as its parent
 //   stacks N   N blocks, each from a call path of its own
@@ -9,6 +10,7 @@
 //   reuse N    allocates and frees a block of N bytes every tenth of a millisecond, until it is killed
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,6 +131,54 @@ static void handover(long count, int among) {
     printf("exchange %ld 0 %ld\n", among * count, among * count - left);
 }
 
+// One block at a time goes round: of one worker, to another one that frees it, and its memory to the main thread.
+static sem_t wanted, made, freed;
+static char *volatile passed;
+static long rounds;
+
+static APART void *by_worker(void *unused) {
+    for (long i = 0; i < rounds; i++) {
+        sem_wait(&wanted);
+        passed = malloc(1 << 20);
+        sem_post(&made);
+    }
+    return unused;
+}
+
+static APART void *by_other(void *unused) {
+    for (long i = 0; i < rounds; i++) {
+        sem_wait(&made);
+        free(passed);
+        sem_post(&freed);
+    }
+    return unused;
+}
+
+static APART int by_main(void) {
+    char *block = malloc(1 << 20);
+    KEEP(block);
+    return block == passed;
+}
+
+static void regain(long count) {
+    rounds = count;
+    sem_init(&wanted, 0, 0);
+    sem_init(&made, 0, 0);
+    sem_init(&freed, 0, 0);
+    pthread_t worker, other;
+    if (pthread_create(&worker, NULL, by_worker, NULL) != 0 || pthread_create(&other, NULL, by_other, NULL) != 0) abort();
+    long same = 0;
+    for (long i = 0; i < count; i++) {
+        sem_post(&wanted);
+        sem_wait(&freed);
+        same += by_main();
+    }
+    pthread_join(worker, NULL);
+    pthread_join(other, NULL);
+    if (same == 0) abort();
+    printf("by_worker %ld 0 %ld\nby_main %ld 0 0\n", count, count, count);
+}
+
 static APART void step(void) {
     with_malloc();
     free_held();
@@ -207,6 +257,7 @@ int main(int argc, char **argv) {
     const long count = argc > 2 ? atol(argv[2]) : 0;
     if (strcmp(what, "calls") == 0) calls();
     else if (strcmp(what, "handover") == 0) handover(count, argc > 3 ? atoi(argv[3]) : 2);
+    else if (strcmp(what, "regain") == 0) regain(count);
     else if (strcmp(what, "steps") == 0) steps();
     else if (strcmp(what, "fork") == 0) forks();
     else if (strcmp(what, "stacks") == 0) stacks(count);

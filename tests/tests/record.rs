@@ -1,12 +1,15 @@
 //! Full traces: programs whose every allocation is known, recorded and reported.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use poolscope_e2e::compiler::{compile, compile_into, compile_library};
 use poolscope_e2e::pprof_rules::{self, Expected};
-use poolscope_e2e::{Output, Pool, Program, Running};
-use poolscope_wire::trace::TraceHeader;
+use poolscope_e2e::{Output, Pool, Program, Running, Segment};
+use poolscope_wire::trace::{RingHeader, TRACE_PAGE, TraceHeader};
+use poolscope_wire::{HEADER_LEN, Header};
 use serde_json::Value;
 
 /// Compiles a program that is to be recorded.
@@ -192,6 +195,17 @@ fn blocks_that_change_threads_are_followed() {
     let threads = report["threads"].as_array().expect("threads");
     let of_others: u64 = threads.iter().map(|thread| number(thread, &["frees_of_others"])).sum();
     assert!(threads.len() == 3 && of_others > 50, "{threads:?}");
+}
+
+/// The thread that allocates the memory again calls seldom: its events are of a batch that began before the others'.
+#[test]
+fn memory_that_changes_threads_is_one_block_after_the_other() {
+    let pool = Pool::new();
+    let output = record(&pool, &["--lossless"], &[traced(&pool).to_str().unwrap(), "regain", "20"]);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let report = report(&pool, &[]);
+    assert_nothing_lost(&report);
+    assert_as_said(&report, &output.stdout);
 }
 
 /// The rings fill up while the recorder is stopped, and have more than it takes out of them at once: what it does not
@@ -732,11 +746,25 @@ fn a_second_recorder_is_refused_and_the_first_one_goes_on() {
     assert_nothing_lost(&report(&pool, &[]));
 }
 
+/// Waits until the recorder has taken everything out of the first ring: the allocations that found no room there.
+fn wait_until_read(pool: &Pool, recorder: &mut Running) -> u64 {
+    recorder.wait_until("the recorder read the ring", |_| {
+        let mut files = std::fs::read_dir(pool.segment_dir()).unwrap().flatten().map(|entry| entry.path());
+        let trace = File::open(files.find(|path| path.extension().is_some_and(|end| end == "trace"))?).ok()?;
+        let mut header = [0; RingHeader::LEN];
+        trace.read_exact_at(&mut header, TRACE_PAGE as u64).ok()?;
+        let ring = RingHeader::from_bytes(&header)?;
+        (ring.head > 0 && ring.tail == ring.head).then_some(ring.lost_allocs)
+    })
+}
+
 #[test]
 fn a_recorder_that_sleeps_costs_events_which_are_counted() {
     let pool = Pool::new();
     let (mut target, mut step) = (steps(&pool), 0);
-    let recorder = attach(&pool, &mut target, &["--ring", "64K"], &mut step);
+    let mut recorder = attach(&pool, &mut target, &["--ring", "64K"], &mut step);
+    // A recorder that is short of time loses some, too: it gets the time it needs while it does not sleep.
+    let before = wait_until_read(&pool, &mut recorder);
     recorder.signal(libc::SIGSTOP);
     let first = step;
     // Longer than the program waits before it asks whether the recorder lives.
@@ -747,15 +775,15 @@ fn a_recorder_that_sleeps_costs_events_which_are_counted() {
     let slept = u64::from(step - first) * 1000;
     recorder.signal(libc::SIGCONT);
     for _ in 0..20 {
+        wait_until_read(&pool, &mut recorder);
         take_step(&mut target, &mut step);
-        std::thread::sleep(std::time::Duration::from_millis(10));
     }
     recorder.signal(libc::SIGINT);
     let output = recorder.finish();
     assert_eq!(output.code(), 0, "{}", output.report());
     let report = report(&pool, &[]);
     let lost = &report["lost"]["threads"][0];
-    let (allocs, frees) = (number(lost, &["allocs"]), number(lost, &["frees"]));
+    let (allocs, frees) = (number(lost, &["allocs"]) - before, number(lost, &["frees"]));
     assert!(allocs > slept / 4 && frees > slept / 4 && allocs <= slept, "{lost}, {slept} while it slept");
     assert!(report["cautions"][0].as_str().unwrap().contains("figures are too low"), "{}", report["cautions"]);
     // What came afterwards is there.
@@ -798,12 +826,49 @@ fn a_segment_that_an_earlier_process_of_the_same_number_left_is_not_taken_for_th
     let left = pool.segment(pid).expect("its segment stays");
     // The next few thousand numbers.
     for number in pid + 1..pid + 4000 {
-        std::fs::hard_link(&left.path, pool.segment_dir().join(format!("{number}.{:016x}", left.header.generation)))
-            .unwrap();
+        leave_to(&pool, &left, number);
     }
     let output = record(&pool, &["--lossless"], &[traced.to_str().unwrap(), "calls"]);
     assert_eq!(output.code(), 0, "{}", output.report());
     assert_as_said(&report(&pool, &[]), &output.stdout);
+}
+
+/// Puts the beginning of a segment there as if a process of this number had left it: the path.
+fn leave_to(pool: &Pool, left: &Segment, number: u32) -> PathBuf {
+    let path = pool.segment_dir().join(format!("{number}.{:016x}", left.header.generation));
+    let mut header = [0; HEADER_LEN];
+    let whole = File::open(&left.path).unwrap();
+    whole.read_exact_at(&mut header, 0).unwrap();
+    let at = std::mem::offset_of!(Header, pid);
+    header[at..at + 4].copy_from_slice(&number.to_le_bytes());
+    let file = File::create(&path).unwrap();
+    file.write_all_at(&header, 0).unwrap();
+    file.set_len(whole.metadata().unwrap().len()).unwrap();
+    path
+}
+
+#[test]
+fn a_process_without_the_pool_is_not_taken_for_an_earlier_one_of_its_number() {
+    let pool = Pool::new();
+    let dead = pool.program(traced(&pool)).arg("calls").start();
+    let pid = dead.pid();
+    dead.finish().success();
+    let left = pool.segment(pid).expect("its segment stays");
+    let sleeper = Program::new("sleep").arg("100").start();
+    let path = leave_to(&pool, &left, sleeper.pid());
+    for command in ["record", "stats", "leaks", "top"] {
+        let mut arguments = vec![command.to_owned(), sleeper.pid().to_string()];
+        arguments.extend((command == "top").then(|| "--once".to_owned()));
+        let output = pool.poolscope().args(&arguments).run();
+        let left = format!("left {}: name that file to read it", path.display());
+        assert!(
+            output.code() == 2 && output.stderr.contains("does not run on the pool") && output.stderr.contains(&left),
+            "{}",
+            output.report()
+        );
+    }
+    // Nobody has its number.
+    assert_eq!(pool.poolscope().args(["stats", &pid.to_string()]).run().code(), 0);
 }
 
 #[test]

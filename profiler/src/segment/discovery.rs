@@ -95,7 +95,7 @@ pub enum FindError {
         own_uid: u32,
     },
     /// The process runs, without the pool.
-    #[error("process {pid} ({exe}) does not run on the pool: {why}")]
+    #[error("process {pid} ({exe}) does not run on the pool: {why}{}", earlier(left.as_deref()))]
     NotOnPool {
         /// Its number.
         pid: u32,
@@ -103,6 +103,8 @@ pub enum FindError {
         exe: String,
         /// What to do about it.
         why: NotOnPool,
+        /// The segment that an earlier process of this number left behind.
+        left: Option<PathBuf>,
     },
     /// Neither a number nor a file.
     #[error("{target:?} is neither a process id nor a segment's file: `poolscope list` shows both")]
@@ -154,6 +156,13 @@ impl std::fmt::Display for NotOnPool {
             }
         })
     }
+}
+
+/// What is said of a segment that an earlier process of the same number left.
+fn earlier(left: Option<&Path>) -> String {
+    left.map_or_else(String::new, |path| {
+        format!(". An earlier process of this number left {}: name that file to read it", path.display())
+    })
 }
 
 /// All segments in this user's folder. A folder that is not there is an empty one.
@@ -239,17 +248,24 @@ fn candidates(pid: u32, uid: Option<u32>) -> (Vec<SegmentEntry>, Option<FindErro
 
 fn find_process(pid: u32) -> Result<SegmentEntry, FindError> {
     let uid = process::effective_uid(pid);
-    let runs = ProcStat::of(pid).is_some_and(|stat| !stat.is_zombie());
+    let stat = ProcStat::of(pid).filter(|stat| !stat.is_zombie());
+    let runs = stat.is_some();
     let own_uid = rustix::process::geteuid().as_raw();
     let (found, problem) = candidates(pid, uid.filter(|_| runs));
-    if let Some(best) = best_of(found) {
-        return Ok(best);
-    }
+    // Numbers are given again: a segment that is left may be an earlier process's.
+    let is_earlier = |entry: &SegmentEntry| {
+        entry.state != ProcessState::Running && stat.is_some_and(|stat| stat.start_ticks != entry.start_ticks)
+    };
+    let left = match best_of(found) {
+        Some(best) if is_earlier(&best) => Some(best.path),
+        Some(best) => return Ok(best),
+        None => None,
+    };
     match uid {
         Some(uid) if uid != own_uid && own_uid != 0 => Err(FindError::OtherUser { pid, uid, own_uid }),
         // A file that cannot be read explains more than its absence would.
         _ if problem.is_some() => Err(problem.unwrap_or(FindError::NoSuchProcess { pid })),
-        Some(_) if runs => Err(not_on_pool(pid)),
+        Some(_) if runs => Err(not_on_pool(pid, left)),
         _ => Err(FindError::NoSuchProcess { pid }),
     }
 }
@@ -327,7 +343,7 @@ fn entry(path: &Path, patience: Duration) -> Result<SegmentEntry, ReadError> {
 }
 
 /// Looks for what kept the library out of a process that runs.
-fn not_on_pool(pid: u32) -> FindError {
+fn not_on_pool(pid: u32, left: Option<PathBuf>) -> FindError {
     let link = PathBuf::from(format!("/proc/{pid}/exe"));
     let exe = fs::read_link(&link).map_or_else(
         |_| fs::read_to_string(format!("/proc/{pid}/comm")).map_or("?".to_owned(), |comm| comm.trim().to_owned()),
@@ -345,7 +361,7 @@ fn not_on_pool(pid: u32) -> FindError {
     } else {
         NotOnPool::NotStartedWithIt
     };
-    FindError::NotOnPool { pid, exe: crate::words::printable::printable_str(exe), why }
+    FindError::NotOnPool { pid, exe: crate::words::printable::printable_str(exe), why, left }
 }
 
 fn is_set_id(exe: &Path) -> bool {

@@ -19,6 +19,7 @@ use crate::segment::counters::{self, TierCounter};
 use crate::segment::publish;
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::thread_cache::Heap;
+use crate::tracer;
 
 /// Slabs that a thread gathers for at a time.
 const ROUTES: usize = 256;
@@ -56,6 +57,10 @@ fn class_of(batch: Batch) -> Option<SizeClass> {
 /// Frees batches that were taken out of a mailbox, for the heap that the calling thread has, if any.
 pub fn take_in(slow: SlowPath, heap: Option<&'static Heap>, batches: Batches) {
     for batch in batches {
+        if let Some(heap) = heap {
+            // From here on these blocks are this thread's own: it allocates them after others have freed them.
+            tracer::thread::note_time(heap);
+        }
         if let Some((heap, class)) = heap.zip(class_of(batch)) {
             let (blocks, count) = (u64::from(batch.count), &heap.counts[class.index()]);
             count.returned.set(count.returned.get() + blocks);

@@ -118,9 +118,19 @@ fn allocate_by_tiers(
     if let Some((p, _)) = got
         && tells(heap)
     {
+        // A block that is not of the thread's own slabs may just have been freed by another thread.
+        if !is_own(heap, p) {
+            thread::note_time(heap);
+        }
         thread::note_alloc(thread::begin_alloc(heap, slow, caller), slow, p, size);
     }
     got
+}
+
+/// Whether a block is of a slab of this heap's.
+fn is_own(heap: &Heap, p: *mut u8) -> bool {
+    let tag = arena::fast_page_of(p).map(|page| page.owner.load(Ordering::Relaxed));
+    tag.is_some_and(|tag| tag & !owner::MEDIUM == heap.tag())
 }
 
 /// A block of a device's memory is allocated or freed by another pool of the process.
