@@ -104,25 +104,3 @@ fn the_functions_of_the_device_library_are_those_that_begin_as_the_list_says() {
         assert!(DEVICE_C_FUNCTIONS.iter().any(|beginning| name.starts_with(beginning)), "{name} is in no line");
     }
 }
-
-/// A name in ARCHITECTURE.md that no file has is a map of what is no more.
-#[test]
-fn every_source_that_the_architecture_names_is_there() {
-    let text = std::fs::read_to_string(repository().join("ARCHITECTURE.md")).expect("it is there");
-    let args = [".", "-name", "target", "-prune", "-o", "-name", ".git", "-prune", "-o", "-type", "f", "-print"];
-    let files = Program::new("find").args(args).dir(repository()).run().success().stdout;
-    let files: Vec<&str> = files.lines().collect();
-    let is_name = |word: &&str| {
-        let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
-        plain && !word.starts_with('/') && (word.ends_with(".rs") || word.ends_with('/'))
-    };
-    let names: BTreeSet<&str> = text.split('`').skip(1).step_by(2).filter(is_name).collect();
-    assert!(names.len() > 50, "{names:?}");
-    for name in names {
-        let is_it = |file: &&str| match name.strip_suffix('/') {
-            Some(_) => file.contains(&format!("/{name}")),
-            None => file.ends_with(&format!("/{name}")),
-        };
-        assert!(files.iter().any(is_it), "ARCHITECTURE.md names {name}, which is not there");
-    }
-}

@@ -186,7 +186,8 @@ fn anchor(heading: &str) -> String {
 /// Every link to a file of the repository, or to a heading in one, leads somewhere.
 #[test]
 fn the_links_lead_somewhere() {
-    let pages: Vec<String> = ["", "docs/", "docs/guide/"].into_iter().flat_map(pages_in).collect();
+    let pages: Vec<String> =
+        ["", "docs/", "docs/guide/", "docs/design/", "docs/decisions/"].into_iter().flat_map(pages_in).collect();
     assert!(pages.iter().any(|page| page == README) && pages.len() > 10, "{pages:?}");
     for name in &pages {
         let page = read(name);
