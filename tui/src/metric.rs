@@ -37,7 +37,7 @@ enum Kind {
 /// Which memory to look at.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct MemoryArgs {
-    /// Which memory: the host's where nobody says otherwise, or a device's if there is no other
+    /// Which memory; by default the host's, or a device's if there is no other
     #[arg(long, value_enum)]
     kind: Option<Kind>,
     /// The memory of this device

@@ -84,6 +84,8 @@ fn list_shows_the_dead_and_an_empty_folder_says_what_to_do() {
         serde_json::from_slice(&poolscope(&folder.0).args(["list", "--json"]).output().unwrap().stdout).unwrap();
     assert_eq!(json["processes"][0]["state"], "exited");
     assert_eq!(json["processes"][0]["live_bytes"], 100.0 * 1024.0 * 1024.0);
+    // As text: -0.0 is equal to 0.0.
+    assert_eq!(json["processes"][0]["device_live_bytes"].to_string(), "0.0");
 }
 
 #[test]

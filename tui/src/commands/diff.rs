@@ -12,7 +12,7 @@ use poolscope_profiler::model::difference::Difference;
 use crate::metric::{MemoryArgs, MetricName};
 use crate::{sink, target};
 
-/// Compare two profiles: files, segments or processes
+/// Compare two profiles: files, recordings, segments or processes
 ///
 /// Call paths are matched by the names of their functions, so two runs or two builds of a program can be compared.
 /// Prints the largest changes; --pprof and --svg write files instead. In the picture, red is what grew and blue what

@@ -49,7 +49,7 @@ pub(crate) struct Flamegraph {
     /// Leave out the interpreter's frames where Python's functions are (CPython since 3.12, started with -X perf)
     #[arg(long)]
     python: bool,
-    /// Colour by the change since this profile, process or segment: red grew, blue shrank
+    /// Colour by the change since this profile, recording, process or segment: red grew, blue shrank
     #[arg(long, value_name = "PID|FILE")]
     base: Option<String>,
 }

@@ -84,7 +84,12 @@ impl Row {
     }
 
     fn live_bytes(&self, memory: Memory) -> Option<f64> {
-        let of = |s: &Snapshot| s.live.iter().filter(|b| memory.has(b.kind, b.device)).map(|b| b.amount().bytes).sum();
+        // The sum of no numbers is -0.0.
+        let add = |sum: f64, bytes: f64| sum + bytes;
+        let of = |s: &Snapshot| {
+            let blocks = s.live.iter().filter(|b| memory.has(b.kind, b.device));
+            blocks.map(|b| b.amount().bytes).fold(0.0, add)
+        };
         self.snapshot.as_ref().map(of)
     }
 
