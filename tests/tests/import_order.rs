@@ -177,6 +177,23 @@ fn every_folder_of_a_crate_uses_only_those_before_it() {
     }
 }
 
+/// The first table under a crate's heading in ARCHITECTURE.md has the folders in its first column.
+#[test]
+fn the_map_has_the_folders_in_their_order() {
+    let map = std::fs::read_to_string(repository().join("ARCHITECTURE.md")).expect("it is there");
+    for (sources, order) in FOLDERS {
+        let heading = format!("\n## {}\n", sources.trim_end_matches("/src"));
+        let section =
+            map.split_once(&heading).unwrap_or_else(|| panic!("ARCHITECTURE.md has no section on {sources}")).1;
+        let section = section.split("\n## ").next().unwrap_or_default();
+        let rows = section.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+        let rows = rows.take_while(|line| line.starts_with('|'));
+        let folders = rows.flat_map(|row| row.split('|').nth(1).unwrap_or_default().split('`').skip(1).step_by(2));
+        let folders: Vec<&str> = folders.map(|folder| folder.trim_end_matches('/')).collect();
+        assert_eq!(folders, *order, "ARCHITECTURE.md, the table of {sources}");
+    }
+}
+
 /// Who may make the proof that a thread is in the slow path, by constructor.
 /// A lock of the pool is taken with that proof only.
 const SLOW_PATHS: &[(&str, &[&str])] = &[
