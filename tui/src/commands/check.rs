@@ -44,7 +44,8 @@ const NOT_CHECKED: u8 = 24;
 ///
 /// Processes that the program started count as well. One that was killed, or that left by a system call of its own or
 /// by quick_exit, had no end at which its blocks could be called leaks: it could not be checked. The report names it,
-/// and says why. So it is with one whose records found no room, and with a program that never ran on the pool.
+/// and says why. The same holds for a process whose records found no room, and for a program that never ran on the
+/// pool.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  poolscope check --suppressions leaks.supp -- ./run_tests\n\n\
     A file of suppressions has lines leak:PATTERN, matched against functions, files and modules.")]

@@ -28,10 +28,10 @@ pub(crate) struct Dump {
     /// Write what changed in so many seconds: figures may be negative
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
-    /// Show what was allocated, where the reader does not ask for another figure, and not what is in use
+    /// Make what was allocated the profile's default figure, instead of what is in use
     #[arg(long)]
     allocs: bool,
-    /// In use is what was in use when the process had most in use, of the host and of each device
+    /// Show as in use what was in use at the peak, of the host and of each device
     #[arg(long, conflicts_with = "seconds")]
     peak: bool,
     /// Leave out the interpreter's frames where Python's functions are (CPython since 3.12, started with -X perf)

@@ -20,10 +20,11 @@ use crate::sink;
 ///
 /// STATE of a dead process: exited (by exit, with POOLSCOPE_KEEP=1), replaced (by exec), rebooted (the machine was
 /// started again since), oom (the kernel killed it for want of memory), fault (a signal that it did not handle), gone
-/// (killed, aborted or left by _exit; nobody says). What the kernel did is read from its log, which users other than
-/// root may read where kernel.dmesg_restrict is 0. PERIOD is exact where every allocation is recorded, and too low
-/// where some of these were lost, so that LIVE is. ENDED is how long ago; <3m means that it lived until 3 minutes ago
-/// at least.
+/// (killed, aborted or left by _exit; nothing tells which). What the kernel did is read from its log, which users other
+/// than root may read where kernel.dmesg_restrict is 0.
+///
+/// PERIOD is exact if every allocation is recorded, and "too low" if some records were lost: LIVE is then too low.
+/// ENDED is how long ago; <3m means that it still lived 3 minutes ago.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  poolscope list --json | jq '.processes[] | select(.state == \"running\") | .pid'")]
 pub(crate) struct List {

@@ -61,14 +61,14 @@ pub(crate) struct Record {
     /// Go on with the recording that the file has, in a part of its own: another run, or more of the same process
     #[arg(long)]
     append: bool,
-    /// The program waits for the recorder instead of losing events: so it is with a command
+    /// The program waits for the recorder instead of losing events. This is the default for a command
     #[arg(long)]
     lossless: bool,
-    /// The program never waits for the recorder: so it is with a process that runs already
+    /// The program never waits for the recorder. This is the default for a process that runs already
     #[arg(long, conflicts_with = "lossless")]
     lossy: bool,
-    /// Record the stacks of frees, too: the report then says who frees. Each free costs the program some 25 ns more
-    /// where its stack is as short as in our benchmark, and as much as an allocation where it is deep
+    /// Record the stacks of frees, too: the report then says who frees. A free costs the program some 25 ns more where
+    /// its stack is short, and as much as an allocation where it is deep
     #[arg(long)]
     free_stacks: bool,
     /// Write what happened to the memory of devices as a trace for `poolscope bench gpu` and `whatif`, too, when the

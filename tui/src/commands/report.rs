@@ -15,10 +15,10 @@ use super::gpu_trace;
 use crate::failure::Failure;
 use crate::{sink, target};
 
-/// Say what a recording comes to, or which call sites of a process have what
+/// Report on a recording, or on the call sites of a process
 ///
-/// Of a process, or its segment: who has most in use, and who allocated most, of the host's memory and of each
-/// device's. Of a recording: who had what at the peak, what was allocated and freed at once, how long blocks lived,
+/// For a process, or its segment: who has most in use, and who allocated most, of the host's memory and of each
+/// device's. For a recording: who had what at the peak, what was allocated and freed at once, how long blocks lived,
 /// their sizes, what grew between two times, what each thread did, and who holds pages that are nearly empty.
 /// What was lost is said first.
 #[derive(Debug, Args)]
