@@ -22,7 +22,15 @@ need_build_tools() {
     command -v cc >/dev/null || die "A C compiler is missing; Rust needs its linker. On Debian: apt-get install gcc"
 }
 
+released=(-p poolscope-tui -p poolscope-preload -p poolscope-plugin -p poolscope-samples)
+
 build_release() {
     need_build_tools
-    cargo build --release "$@" -p poolscope-tui -p poolscope-preload -p poolscope-plugin -p poolscope-samples
+    cargo build --release "$@" "${released[@]}"
+}
+
+# How many crates `build_release` compiles where there is nothing yet.
+crates_of_release() {
+    need_build_tools
+    cargo tree "${released[@]}" --edges normal,build --prefix none --format '{p}' | sed 's/ (\*)$//' | sort -u | wc -l
 }

@@ -3,14 +3,21 @@
 # printed as text once the server's leak shows in it, the server is stopped, and the script ends with 0.
 . "$(dirname "$0")/common.sh"
 
-build_release --quiet
 poolscope="$target_dir/release/poolscope"
 server="$target_dir/release/kv-server"
+
+# What happens goes to standard error, as Cargo's own words do: standard output is the frame's.
+if [ ! -x "$poolscope" ] || [ ! -x "$server" ]; then
+    echo "poolscope has to be built first. Cargo fetches what it depends on, and says what it compiles." >&2
+    echo "That is $(crates_of_release) crates, optimised: some four minutes on two processors, once." >&2
+fi
+build_release
 
 if [ -z "${ONCE:-}" ]; then
     exec "$poolscope" run -- "$server" --clients 8 --seconds 0
 fi
 
+echo "Starting the sample server; its leak shows after a few seconds." >&2
 log=$(mktemp)
 "$poolscope" run --headless -- "$server" --clients 8 --seconds 60 >"$log" 2>&1 </dev/null &
 run=$!
