@@ -158,22 +158,89 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// The order of the files of a program that is too small for folders, and of what such programs share.
+const FILES: &[(&str, &[&str])] = &[
+    (
+        "alloc/bench/src/shared",
+        &[
+            "error",
+            "statistics",
+            "machine",
+            "goal",
+            "results",
+            "progress",
+            "rounds",
+            "table",
+            "report",
+            "page",
+            "plot",
+            "options",
+            "harness",
+        ],
+    ),
+    (
+        "alloc/bench/src/cpu",
+        &[
+            "peers",
+            "process",
+            "redis",
+            "catalogue",
+            "measure",
+            "instructions",
+            "sampling",
+            "attach",
+            "pack",
+            "comparison",
+            "goals",
+            "tables",
+            "plot",
+        ],
+    ),
+    (
+        "alloc/bench/src/gpu",
+        &[
+            "contestants",
+            "rows",
+            "processors",
+            "loader",
+            "peers",
+            "plugin",
+            "raw",
+            "cupy",
+            "worker",
+            "about",
+            "goals",
+            "tables",
+            "plot",
+        ],
+    ),
+    ("alloc/bench/src/prof", &["programs", "tools", "run", "scrape", "about", "goals", "tables", "plot"]),
+];
+
 #[test]
 fn every_folder_of_a_crate_uses_only_those_before_it() {
-    for (sources, order) in FOLDERS {
-        let (modules, imports) = imports::of_crate(&repository().join(sources));
-        let folders: BTreeSet<&str> = modules.iter().filter_map(|module| Some(module.first()?.as_str())).collect();
-        assert_eq!(folders, order.iter().copied().collect(), "the folders of {sources}, and their order");
-        let place = |folder: &str| order.iter().position(|known| *known == folder);
-        for Import { file, module, path } in imports {
-            // The root hands on what is public, and may name all of them.
-            let Some(own) = module.first() else { continue };
-            let names = format!("{sources}/{} names crate::{}", file.display(), path.join("::"));
-            let Some(named) = path.first().and_then(|folder| place(folder)) else {
-                panic!("{names}, which hides the folder that it comes from");
-            };
-            assert!(Some(named) <= place(own), "{names}, and {own} stands before it");
-        }
+    FOLDERS.iter().for_each(|(sources, order)| imports_follow(sources, order));
+}
+
+#[test]
+fn no_file_of_a_benchmark_uses_one_that_stands_after_it() {
+    FILES.iter().for_each(|(sources, order)| imports_follow(sources, order));
+}
+
+/// Each of the sources that stand in a folder, or below a folder in it, uses only what does not stand after it.
+fn imports_follow(sources: &str, order: &[&str]) {
+    let (modules, imports) = imports::of_crate(&repository().join(sources));
+    let folders: BTreeSet<&str> = modules.iter().filter_map(|module| Some(module.first()?.as_str())).collect();
+    assert_eq!(folders, order.iter().copied().collect(), "the folders of {sources}, and their order");
+    let place = |folder: &str| order.iter().position(|known| *known == folder);
+    for Import { file, module, path } in imports {
+        // The root hands on what is public, and may name all of them.
+        let Some(own) = module.first() else { continue };
+        let names = format!("{sources}/{} names crate::{}", file.display(), path.join("::"));
+        let Some(named) = path.first().and_then(|folder| place(folder)) else {
+            panic!("{names}, which hides the folder that it comes from");
+        };
+        assert!(Some(named) <= place(own), "{names}, and {own} stands before it");
     }
 }
 

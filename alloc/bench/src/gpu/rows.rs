@@ -1,6 +1,5 @@
 //! What is measured, on any allocator.
 
-use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
@@ -8,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use poolscope_bench::Result;
+use poolscope_bench::results::Figures;
 use poolscope_gpu::Stream;
 use poolscope_replay::{Playback, Policy, PolicyError, Trace};
 
@@ -42,9 +42,6 @@ pub enum Sizes {
     /// Each doubling is as likely: half of the blocks are below 16 KiB.
     Doublings,
 }
-
-/// Figures by name.
-pub type Figures = BTreeMap<String, f64>;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

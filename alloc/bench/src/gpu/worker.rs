@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use poolscope_alloc::gpu;
 use poolscope_bench::Result;
+use poolscope_bench::results::Figures;
 use poolscope_gpu::{Config, Cuda, Device, Pool, Simulated, Stream};
 use poolscope_replay::{Policy, PolicyError, PolicyStats, policies};
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ use crate::peers::Peer;
 use crate::plugin::{self, Plugin};
 use crate::processors::Processors;
 use crate::raw::{Driver, Malloc, MallocAsync};
-use crate::rows::{self, Extent, Figures, Ground, Row};
+use crate::rows::{self, Extent, Ground, Row};
 
 /// What a worker says.
 #[derive(Debug, Serialize, Deserialize)]

@@ -1,69 +1,73 @@
-//! What we want to reach, and whether we did.
+//! What we want to reach.
 
-use crate::results::Results;
+use poolscope_bench::goal::Goal;
 
-/// One goal.
-pub struct Goal {
-    pub what: &'static str,
-    pub limit: String,
-    pub reached: String,
-    /// `None` if it was not measured.
-    pub met: Option<bool>,
-}
+use crate::about::{BASE, Results};
 
 const LOSSLESS: &str = "poolscope record --lossless";
+const OFF: &str = "poolscope off";
+const MIB: f64 = 1_048_576.0;
 
 /// All of them, in the order of the report.
 pub fn all(results: &Results) -> Vec<Goal> {
-    let ns = |program, tool, than, limit: f64, what| {
-        let more = results.more(program, tool, than);
-        Goal {
+    let ns = |program, tool, limit: f64, what| {
+        let more = results.row(program).and_then(|row| row.against(tool, OFF, "processor_ns", |one, off| one - off));
+        Goal::of_one(
             what,
-            limit: format!("{limit:+.0} ns a pair"),
-            reached: more.map_or("not measured".to_owned(), |more| {
-                format!("{:+.1} ns ({:+.1} to {:+.1})", more.median, more.least, more.most)
-            }),
-            met: more.map(|more| more.median <= limit),
-        }
+            format!("{limit:+.0} ns a pair"),
+            more.map(|it| it.median),
+            |it| it <= limit,
+            |it| {
+                let range = more.map(|more| format!(" ({:+.1} to {:+.1})", more.least, more.most));
+                format!("{it:+.1} ns{}", range.unwrap_or_default())
+            },
+        )
     };
     let ratio = |program, what| {
-        let ratio = results.cell(program, LOSSLESS).and_then(|cell| cell.to_glibc);
-        Goal {
+        let ratio = results.row(program).and_then(|row| row.against(LOSSLESS, BASE, "seconds", |one, base| one / base));
+        Goal::of_one(
             what,
-            limit: "2.0x glibc".to_owned(),
-            reached: ratio.map_or("not measured".to_owned(), |ratio| {
-                format!("{:.2}x ({:.2} to {:.2})", ratio.median, ratio.least, ratio.most)
-            }),
-            met: ratio.map(|ratio| ratio.median <= 2.0),
-        }
+            "2.0x glibc",
+            ratio.map(|it| it.median),
+            |it| it <= 2.0,
+            |it| {
+                let range = ratio.map(|ratio| format!(" ({:.2} to {:.2})", ratio.least, ratio.most));
+                format!("{it:.2}x{}", range.unwrap_or_default())
+            },
+        )
     };
-    let stored = results.stored("churn-fp");
-    let recorder = results.recorder_bytes();
-    let scrape = results.scrape.as_ref();
+    let stored = results.row("churn-fp").and_then(|row| row.get(LOSSLESS, "stored"));
+    let cells = results.rows.iter().flat_map(|row| row.cells.values());
+    let recorder = cells.filter_map(|cell| Some(cell.spread("recorder_bytes")?.most)).reduce(f64::max);
+    let scrape = results.about.scrape.as_ref();
+    let scraped = scrape.map(|cost| cost.percent() + cost.uncertainty);
     vec![
-        ns("churn-fp", "poolscope sampling", "poolscope off", 1.0, "sampling, more than without"),
-        ns("churn-fp", LOSSLESS, "poolscope off", 60.0, "recording with frame pointers, more than without"),
-        ns("churn", LOSSLESS, "poolscope off", 200.0, "recording without frame pointers, more than without"),
+        ns("churn-fp", "poolscope sampling", 1.0, "sampling, more than without"),
+        ns("churn-fp", LOSSLESS, 60.0, "recording with frame pointers, more than without"),
+        ns("churn", LOSSLESS, 200.0, "recording without frame pointers, more than without"),
         ratio("churn-fp", "recorded to the last byte, one thread"),
         ratio("churn-2-threads", "recorded to the last byte, two threads"),
         ratio("sqlite3", "recorded to the last byte, sqlite3"),
-        Goal {
-            what: "stored for an allocation and its free",
-            limit: "4 bytes".to_owned(),
-            reached: stored.map_or("not measured".to_owned(), |stored| format!("{:.2} bytes", stored.median)),
-            met: stored.map(|stored| stored.median <= 4.0),
-        },
-        Goal {
-            what: "memory of the recorder",
-            limit: "256 MiB".to_owned(),
-            reached: recorder.map_or("not measured".to_owned(), |bytes| format!("{:.1} MiB", bytes / 1_048_576.0)),
-            met: recorder.map(|bytes| bytes <= 256.0 * 1_048_576.0),
-        },
-        Goal {
-            what: "a scrape each second",
-            limit: "1% of the program's processor time".to_owned(),
-            reached: scrape.map_or("not measured".to_owned(), ToString::to_string),
-            met: scrape.map(|cost| cost.percent() + cost.uncertainty <= 1.0),
-        },
+        Goal::of_one(
+            "stored for an allocation and its free",
+            "4 bytes",
+            stored,
+            |it| it <= 4.0,
+            |it| format!("{it:.2} bytes"),
+        ),
+        Goal::of_one(
+            "memory of the recorder",
+            "256 MiB",
+            recorder,
+            |it| it <= 256.0 * MIB,
+            |it| format!("{:.1} MiB", it / MIB),
+        ),
+        Goal::of_one(
+            "a scrape each second",
+            "1% of the program's processor time",
+            scraped,
+            |it| it <= 1.0,
+            |_| scrape.map(ToString::to_string).unwrap_or_default(),
+        ),
     ]
 }

@@ -1,36 +1,38 @@
 //! `bench-prof`: what a profiler costs the program that it looks at, ours beside its peers, in one go.
 //!
-//! A round runs every program under every profiler and without one, one right after the other and in another order each
-//! time, so that a machine that slows down slows all of them. A figure is held against that of the same round.
+//! A round runs every program under every profiler and without one. A figure is held against that of the same round.
 
+mod about;
 mod goals;
+mod plot;
 mod programs;
-mod report;
-mod results;
 mod run;
 mod scrape;
+mod tables;
 mod tools;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
 use poolscope_bench::Result;
+use poolscope_bench::harness::{self, finish};
 use poolscope_bench::machine::Machine;
+use poolscope_bench::options::{Common, LEAST_ROUNDS};
+use poolscope_bench::progress::progress;
+use poolscope_bench::results::Contestant;
+use poolscope_bench::rounds::Plan;
 
+use about::{About, Results};
 use programs::Programs;
-use results::{Results, Round};
-use run::Ran;
+use tools::Tool;
 
 #[derive(Parser)]
 #[command(about = "What profilers cost a program: ours beside its peers")]
 struct Options {
-    /// Rounds of all programs under all profilers
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    rounds: usize,
-    /// Only programs whose name begins with one of these
-    #[arg(long, value_name = "BEGINNING", value_delimiter = ',')]
-    only: Vec<String>,
+    #[command(flatten)]
+    common: Common,
     /// Only profilers whose name begins with one of these, and those that they are held against
     #[arg(long, value_name = "BEGINNING", value_delimiter = ',')]
     tools: Vec<String>,
@@ -40,93 +42,73 @@ struct Options {
     /// Leave out what a scrape costs
     #[arg(long)]
     no_scrapes: bool,
-    /// Put the figures as Markdown between the marks of this page
-    #[arg(long, value_name = "FILE")]
-    markdown: Option<PathBuf>,
-    /// Folder of what is written
-    #[arg(long, value_name = "DIR", default_value = "out")]
-    output: PathBuf,
 }
 
-fn main() {
-    if let Err(error) = measure(&Options::parse()) {
-        eprintln!("bench-prof: {error}");
-        std::process::exit(1);
-    }
+fn main() -> ExitCode {
+    harness::main("bench-prof", run)
 }
 
-fn measure(options: &Options) -> Result<()> {
-    let begun = Instant::now();
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+fn run(options: &Options) -> Result<bool> {
     let scratch = std::env::temp_dir().join(format!("bench-prof-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
-    let results = rounds(options, &scratch, load.split(' ').next().unwrap_or("?").to_owned());
+    let results = measure(options, &scratch);
     // What is left there costs room and nothing else.
     let _ = std::fs::remove_dir_all(&scratch);
-    let mut results = results?;
-    results.seconds = begun.elapsed().as_secs_f64();
-
-    std::fs::create_dir_all(&options.output).map_err(|error| format!("{}: {error}", options.output.display()))?;
-    let write = |name: &str, text: &str| {
-        let path = options.output.join(name);
-        std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
-    };
-    write("bench-prof.json", &serde_json::to_string_pretty(&results).map_err(|error| error.to_string())?)?;
-    write("bench-prof.svg", &report::svg(&results)?)?;
-    if let Some(page) = &options.markdown {
-        let text = std::fs::read_to_string(page).ok();
-        let text = poolscope_bench::page::insert(text.as_deref(), &report::markdown(&results))?;
-        std::fs::write(page, text).map_err(|error| format!("{}: {error}", page.display()))?;
+    if let Some(results) = results? {
+        finish("bench-prof", &options.common, &results, &tables::report(&results), &plot::render(&results)?, true)?;
     }
-    print!("{}", report::text(&results));
-    Ok(())
+    Ok(true)
 }
 
-fn rounds(options: &Options, scratch: &Path, load: String) -> Result<Results> {
+/// `None` if what there is was listed instead.
+fn measure(options: &Options, scratch: &Path) -> Result<Option<Results>> {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let programs = Programs::build(scratch, options.millions * 1_000_000)?;
     let places = tools::Places::find(scratch)?;
-    let wanted = |wanted: &[String], name: &str| wanted.is_empty() || wanted.iter().any(|part| name.starts_with(part));
-    let mut results = Results::new(Machine::this(), options.rounds, load);
-    let programs: Vec<_> = programs.all.into_iter().filter(|program| wanted(&options.only, program.name)).collect();
-    for number in 0..options.rounds {
-        for program in &programs {
-            let mut tools: Vec<_> = tools::all(&places).into_iter().filter(|tool| tool.takes(program)).collect();
-            tools.retain(|tool| tool.is_base || wanted(&options.tools, tool.name));
-            tools.retain(|tool| number == 0 || !tool.once);
-            let by = number * 3 % tools.len().max(1);
-            tools.rotate_left(by);
-            let mut round = Round::default();
-            for tool in &tools {
-                progress(&format!("round {} of {}: {} {}", number + 1, options.rounds, program.name, tool.name));
-                match run::run(tool, program, &places) {
-                    Ok(ran) => round.ran.push((tool.name, ran)),
-                    Err(why) => results.failed(program.name, tool.name, why),
-                }
-            }
-            results.add(program, round);
-        }
+    let programs = options.common.rows(programs.all, |program| program.name.to_owned())?;
+    let wanted = |tool: &Tool| options.tools.is_empty() || options.tools.iter().any(|it| tool.name.starts_with(it));
+    let tools: Vec<Tool> = tools::all().into_iter().filter(|tool| tool.is_base || wanted(tool)).collect();
+    if options.common.list {
+        let named = |tool: &Tool| (tool.name.to_owned(), String::new());
+        Common::show(programs.iter().map(|program| program.name.to_owned()), tools.iter().map(named));
+        return Ok(None);
     }
-    if !options.no_scrapes && options.only.is_empty() {
+    let rounds = options.common.rounds.unwrap_or(LEAST_ROUNDS).max(1);
+    let mut about = About {
+        load: load.split(' ').next().unwrap_or("?").to_owned(),
+        pairs: programs.iter().filter_map(|program| Some((program.name, program.pairs?))).collect(),
+        scrape: None,
+    };
+    let machine = Machine::this();
+    println!("{machine}\n{rounds} rounds of {} programs under {} tools; {about}", programs.len(), tools.len());
+
+    let begun = Instant::now();
+    let plan = Plan {
+        rows: programs.iter().map(|program| (program.name.to_owned(), 1)).collect(),
+        contestants: tools.iter().map(|tool| tool.name.to_owned()).collect(),
+        rounds,
+    };
+    let (rows, _) = plan.measure(|turn| {
+        let (tool, program) = (&tools[turn.contestant], &programs[turn.row]);
+        let takes = tool.takes(program) && (turn.round == 0 || !tool.once);
+        takes.then(|| run::run(tool, program, &places))
+    });
+    if !options.no_scrapes && options.common.only.is_empty() {
         progress("scrapes");
-        match scrape::measure(&programs, &places, options.rounds * 3) {
-            Ok(cost) => results.scrape = Some(cost),
-            Err(why) => results.failed("churn", "scraped", why),
-        }
+        let cost = scrape::measure(&programs, &places, rounds * 3);
+        progress("");
+        about.scrape = cost.map_err(|why| println!("The cost of a scrape is not measured: {why}")).ok();
     }
-    progress("");
-    Ok(results)
-}
-
-/// What is being done, on one line of the terminal.
-fn progress(text: &str) {
-    use std::io::{IsTerminal, Write};
-    if std::io::stderr().is_terminal() {
-        eprint!("\r\x1b[K{text}");
-        let _ = std::io::stderr().flush();
-    }
-}
-
-/// The figure of one run that stands for what a pair of allocation and free costs the program.
-fn per_pair(ran: &Ran) -> Option<f64> {
-    ran.processor_ns
+    let contestant = |tool: &Tool| Contestant { name: tool.name.to_owned(), version: String::new() };
+    let results = Results {
+        machine,
+        about,
+        rounds,
+        seconds: begun.elapsed().as_secs_f64(),
+        contestants: tools.iter().map(contestant).collect(),
+        absent: Vec::new(),
+        rows,
+        goals: Vec::new(),
+    };
+    Ok(Some(results.with_goals(goals::all)))
 }

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use poolscope_bench::Result;
-use serde::Serialize;
+use poolscope_bench::results::Figures;
 
 use crate::programs::Program;
 use crate::tools::{Places, Tool};
@@ -14,29 +14,12 @@ use crate::tools::{Places, Tool};
 /// A run that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// What one run came to.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Ran {
-    /// Seconds until the program had ended and everything was written.
-    pub seconds: f64,
-    /// Nanoseconds that a pair took by the clock, as the program says itself.
-    pub pair_ns: Option<f64>,
-    /// Nanoseconds of processor time of the program itself for a pair, as it says itself.
-    pub processor_ns: Option<f64>,
-    /// Bytes that the tool wrote.
-    pub bytes: u64,
-    /// Allocations that our recorder saw.
-    pub allocations: Option<u64>,
-    /// Events that it lost.
-    pub lost: bool,
-    /// Bytes of memory that our recorder took, at most.
-    pub recorder_bytes: Option<f64>,
-    /// The part of the work that was done.
-    pub part: f64,
-}
-
-/// Runs it.
-pub fn run(tool: &Tool, program: &Program, places: &Places) -> Result<Ran> {
+/// Runs it, and says what that came to:
+/// - `seconds` until the program had ended and everything was written, for the whole work;
+/// - `pair_ns` that a pair took by the clock, and `processor_ns` of the program's own processor time, as it says itself;
+/// - `bytes` that the tool wrote, and `stored` of them for an allocation and its free, which our recorder says;
+/// - `recorder_bytes` of memory that our recorder took, at most, and `lost` if it lost events.
+pub fn run(tool: &Tool, program: &Program, places: &Places) -> Result<Figures> {
     for entry in std::fs::read_dir(&places.output).map_err(|error| error.to_string())?.flatten() {
         let _ = std::fs::remove_file(entry.path());
     }
@@ -76,14 +59,21 @@ pub fn run(tool: &Tool, program: &Program, places: &Places) -> Result<Ran> {
         return Err(format!("{status}: {}", stderr.lines().last().unwrap_or("it said nothing")));
     }
     let written = std::fs::read_dir(&places.output).map_err(|error| error.to_string())?.flatten();
-    let bytes = written.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum();
-    let mut ran =
-        Ran { seconds, bytes, part: if tool.once && program.short.is_some() { 0.05 } else { 1.0 }, ..Ran::default() };
-    (ran.pair_ns, ran.processor_ns) = pair(&stdout);
-    ran.allocations = stderr.lines().find_map(allocations);
-    ran.lost = stderr.contains("poolscope: lost of thread");
-    ran.recorder_bytes = stderr.lines().find_map(|line| bytes_of(line.split_once("memory of the recorder: ")?.1));
-    Ok(ran)
+    let bytes: u64 = written.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum();
+    let part = if tool.once && program.short.is_some() { 0.05 } else { 1.0 };
+    let (pair_ns, processor_ns) = pair(&stdout);
+    let allocations: Option<u64> = stderr.lines().find_map(allocations);
+    let recorder = stderr.lines().find_map(|line| bytes_of(line.split_once("memory of the recorder: ")?.1));
+    let figures = [
+        ("seconds", Some(seconds / part)),
+        ("pair_ns", pair_ns),
+        ("processor_ns", processor_ns),
+        ("bytes", Some(bytes as f64)),
+        ("stored", allocations.map(|allocations| bytes as f64 / allocations as f64)),
+        ("recorder_bytes", recorder),
+        ("lost", stderr.contains("poolscope: lost of thread").then_some(1.0)),
+    ];
+    Ok(figures.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
 }
 
 fn is_set(command: &std::process::Command, name: &str) -> bool {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use poolscope_bench::Result;
-use poolscope_bench::statistics::Spread;
+use poolscope_bench::statistics::{Spread, notch};
 use serde::Serialize;
 
 use crate::programs::Program;
@@ -89,9 +89,9 @@ impl Drop for Server {
 /// Measures `pairs` pairs of runs.
 pub fn measure(programs: &[Program], places: &Places, pairs: usize) -> Result<ScrapeCost> {
     let program = programs.iter().find(|program| program.name == "churn-fp").ok_or("the program is left out")?;
-    let tools = tools::all(places);
+    let tools = tools::all();
     let tool = tools.iter().find(|tool| tool.name == "poolscope sampling").ok_or("sampling is left out")?;
-    let time = || run::run(tool, program, places)?.processor_ns.ok_or_else(|| "it said no time".to_owned());
+    let time = || run::run(tool, program, places)?.remove("processor_ns").ok_or_else(|| "it said no time".to_owned());
     let server = Server::start(places)?;
     let (scrapes, micros) = (AtomicU64::new(0), AtomicU64::new(0));
     let scraped = || {
@@ -131,10 +131,6 @@ pub fn measure(programs: &[Program], places: &Places, pairs: usize) -> Result<Sc
     if scrapes == 0 {
         return Err("no scrape was answered".to_owned());
     }
-    ratios.sort_by(f64::total_cmp);
-    let quartile = |part: f64| ratios[((ratios.len() - 1) as f64 * part).round() as usize];
-    // The notch of a box plot.
-    let notch = 1.57 * (quartile(0.75) - quartile(0.25)) / (ratios.len() as f64).sqrt();
     let answer_ms = micros.into_inner() as f64 / 1e3 / scrapes as f64;
-    Ok(ScrapeCost { ratio, scrapes, answer_ms, uncertainty: notch * 100.0 / 10.0 })
+    Ok(ScrapeCost { ratio, scrapes, answer_ms, uncertainty: notch(&ratios) * 100.0 / 10.0 })
 }

@@ -76,7 +76,7 @@ impl Tool {
 
     /// The command; an error if the tool is not on this machine.
     pub fn command(&self, places: &Places, program: &Program) -> Result<Command> {
-        (self.command)(places, program).ok_or_else(|| "is not on this machine".to_owned())
+        (self.command)(places, program).ok_or_else(|| "it is not on this machine".to_owned())
     }
 }
 
@@ -131,7 +131,7 @@ fn any(_: &Program) -> bool {
 }
 
 /// All of them; what stands before is what those after it are held against.
-pub fn all(_places: &Places) -> Vec<Tool> {
+pub fn all() -> Vec<Tool> {
     let base = |name, command: Run| Tool { name, is_base: true, once: false, takes: any, command };
     let tool = |name, takes: Takes, command: Run| Tool { name, is_base: false, once: false, takes, command };
     let mut tools = vec![

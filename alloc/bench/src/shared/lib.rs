@@ -1,10 +1,19 @@
-//! What the benchmarks of host and device memory share: the machine that figures come from, what rounds come to, pages
-//! that figures are put into, and the colours of pictures.
+//! The harness under the three benchmarks. Each says what its rows and its contestants are, how one of them is measured
+//! in one row, and which tables and goals its figures make. The rest is here: rounds in which all take turns, what the
+//! rounds come to, and the faces of that: JSON, tables on the terminal and as Markdown, and the base of a picture.
 
+pub mod error;
+pub mod goal;
+pub mod harness;
 pub mod machine;
+pub mod options;
 pub mod page;
-pub mod palette;
+pub mod plot;
+pub mod progress;
+pub mod report;
+pub mod results;
+pub mod rounds;
 pub mod statistics;
+pub mod table;
 
-/// An error is a line for the person who started the benchmark.
-pub type Result<T> = std::result::Result<T, String>;
+pub use error::Result;

@@ -1,6 +1,6 @@
 //! A page of Markdown with figures between two marks.
 
-use crate::Result;
+use crate::error::Result;
 
 const BEGIN: &str = "<!-- figures: begin -->\n";
 const END: &str = "<!-- figures: end -->\n";

@@ -1,20 +1,23 @@
-//! The tables, on the terminal and as Markdown.
+//! What the report shows of the contestants.
 
-use std::fmt::Write;
+use poolscope_bench::report::Report;
+use poolscope_bench::results::RowResult;
+use poolscope_bench::statistics::shown;
+use poolscope_bench::table::{Column, Table};
 
-use crate::goals::{Goal, PHASES, shown};
-use crate::results::{Results, RowResult};
+use crate::about::{PHASES, Results};
 
-/// A table: what its columns are, and a line for each contestant.
-struct Table {
-    title: String,
-    columns: Vec<String>,
-    lines: Vec<(String, Vec<String>)>,
+/// The width of the contestants' names.
+const NAMES: usize = 18;
+
+/// All tables, and what has to be known to read them.
+pub fn report(results: &Results) -> Report {
+    Report { tables: tables(results), notes: notes(results) }
 }
 
 fn spread(row: &RowResult, contestant: &str, figure: &str, factor: f64, marks: bool) -> String {
     let Some(cell) = row.cells.get(contestant) else { return "-".to_owned() };
-    let Some(spread) = cell.figures.get(figure) else {
+    let Some(spread) = cell.spread(figure) else {
         return if cell.failure.is_some() { "failed" } else { "-" }.to_owned();
     };
     let median = shown(spread.median * factor);
@@ -38,19 +41,19 @@ fn table(results: &Results, title: &str, columns: &[(String, &RowResult, String,
         })
         .filter(|(_, cells): &(String, Vec<String>)| cells.iter().any(|cell| cell != "-"))
         .collect();
-    let columns: Vec<String> = columns.iter().map(|(name, ..)| name.clone()).collect();
-    (!lines.is_empty() && !columns.is_empty()).then(|| Table { title: title.to_owned(), columns, lines })
+    let columns: Vec<Column> = columns.iter().map(|(name, ..)| Column::right(name.clone(), 0)).collect();
+    let shown = !lines.is_empty() && !columns.is_empty();
+    shown.then(|| Table { title: title.to_owned(), columns, lines, names: NAMES, ..Table::default() })
 }
 
 fn tables(results: &Results) -> Vec<Table> {
-    let short = |row: &RowResult| row.id.split_once('/').map_or(row.id.clone(), |(_, name)| name.to_owned());
     let mut tables = Vec::new();
     let mut family = |title: &str, beginning: &str, figure: &str, factor: f64, marks: bool| {
         let columns: Vec<_> =
-            results.family(beginning).map(|row| (short(row), row, figure.to_owned(), factor)).collect();
+            results.family(beginning).map(|row| (row.name().to_owned(), row, figure.to_owned(), factor)).collect();
         tables.extend(table(results, title, &columns, marks));
     };
-    let card = results.device.cuda.is_some();
+    let card = results.about.is_card();
     family("Hot pair, one thread: ns for an allocation and its free", "pair/", "ns", 1.0, true);
     let threads = "Threads, each with a stream and 64 blocks of 256 B to 1 MiB";
     let even = format!("{threads}, all sizes as likely: million pairs/s in all");
@@ -92,7 +95,7 @@ fn tables(results: &Results) -> Vec<Table> {
 /// The change of each phase to the first, beside the table of the phases.
 fn notes(results: &Results) -> Vec<String> {
     let mut notes = Vec::new();
-    if let Some(row) = results.family("phases").next().filter(|_| results.device.cuda.is_some()) {
+    if let Some(row) = results.family("phases").next().filter(|_| results.about.is_card()) {
         let change = |name: &str, key: &str| Some(format!("{:+.0}%", row.get(name, &format!("{key}_change"))? * 100.0));
         let all = results.contestants.iter().filter_map(|took| {
             Some(format!("{} {} and {}", took.name, change(&took.name, "after_50")?, change(&took.name, "after_150")?))
@@ -104,7 +107,7 @@ fn notes(results: &Results) -> Vec<String> {
     }
     let loops: Vec<f64> = results
         .family("trace/")
-        .flat_map(|row| row.cells.values().filter_map(|cell| Some(cell.figures.get("loop_ns")?.median)))
+        .flat_map(|row| row.cells.values().filter_map(|cell| Some(cell.median("loop_ns")?)))
         .collect();
     if let Some(most) = loops.into_iter().reduce(f64::max) {
         notes.push(format!("The replay's own loop is part of every figure: at most {} ns an operation.", shown(most)));
@@ -115,80 +118,6 @@ fn notes(results: &Results) -> Vec<String> {
                 .to_owned(),
         );
     }
-    for (name, reason) in &results.absent {
-        notes.push(format!("{name} did not take part: {reason}."));
-    }
-    for row in &results.rows {
-        for (name, cell) in &row.cells {
-            if let Some(failure) = &cell.failure {
-                notes.push(format!("{name} failed in {}: {failure}.", row.id));
-            }
-        }
-    }
+    notes.extend(results.rows.iter().flat_map(RowResult::failures).map(|failure| format!("{failure}.")));
     notes
-}
-
-fn met(goal: &Goal) -> &'static str {
-    match goal.met {
-        None => "-",
-        Some(true) => "met",
-        Some(false) => "MISSED",
-    }
-}
-
-/// For the terminal.
-pub fn text(results: &Results) -> String {
-    let mut text = String::new();
-    for table in tables(results) {
-        let width = |at: usize| {
-            let cells = table.lines.iter().map(|(_, cells)| cells[at].chars().count());
-            cells.chain([table.columns[at].chars().count()]).max().unwrap_or(0) + 2
-        };
-        let widths: Vec<usize> = (0..table.columns.len()).map(width).collect();
-        let _ = write!(text, "\n{}\n{:<18}", table.title, "");
-        for (column, width) in table.columns.iter().zip(&widths) {
-            let _ = write!(text, "{column:>width$}");
-        }
-        text.push('\n');
-        for (name, cells) in &table.lines {
-            let _ = write!(text, "{name:<18}");
-            for (cell, width) in cells.iter().zip(&widths) {
-                let _ = write!(text, "{cell:>width$}");
-            }
-            text.push('\n');
-        }
-    }
-    text.push('\n');
-    notes(results).iter().for_each(|note| text += &format!("{note}\n"));
-    text += "\nGoals\n";
-    for goal in &results.goals {
-        let _ = writeln!(text, "  {:<46}{:<30}{:<8}{}", goal.what, goal.limit, met(goal), goal.reached);
-    }
-    text
-}
-
-/// For a page.
-pub fn markdown(results: &Results) -> String {
-    let mut text = format!("\n{}. {}; {} rounds.\n\n", results.device, results.machine, results.rounds);
-    let versions = results.contestants.iter().filter(|took| !took.version.is_empty());
-    let versions: Vec<String> = versions.map(|took| format!("{} {}", took.name, took.version)).collect();
-    if !versions.is_empty() {
-        let _ = writeln!(text, "{}.\n", versions.join(", "));
-    }
-    text.push_str("| goal | limit | | reached |\n|---|---|---|---|\n");
-    for goal in &results.goals {
-        let met = met(goal).replace("MISSED", "**missed**");
-        let _ = writeln!(text, "| {} | {} | {met} | {} |", goal.what, goal.limit, goal.reached);
-    }
-    for table in tables(results) {
-        let _ = writeln!(text, "\n{}:\n", table.title);
-        let _ = writeln!(text, "| | {} |", table.columns.join(" | "));
-        let _ = writeln!(text, "|---|{}", "---:|".repeat(table.columns.len()));
-        for (name, cells) in &table.lines {
-            let _ = writeln!(text, "| {name} | {} |", cells.join(" | "));
-        }
-    }
-    text.push('\n');
-    notes(results).iter().for_each(|note| text += &format!("{note}\n\n"));
-    text
 }

@@ -5,11 +5,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use poolscope_bench::Result;
 use poolscope_bench::machine::glibc_version;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::Result;
 
 /// The list in the folder of libraries.
 pub const LIST: &str = "peers.json";

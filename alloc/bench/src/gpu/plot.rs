@@ -1,23 +1,18 @@
 //! The picture: one panel for each family, a line or a group of bars for each contestant, on a logarithmic scale.
 
-use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-
 use poolscope_bench::Result;
-use poolscope_bench::palette::{COLORS, OURS};
+use poolscope_bench::plot::{Area, Drawn, OURS, colors, legend, letters, svg};
+use poolscope_bench::statistics::shown;
 
-use crate::goals::PHASES;
-use crate::results::Results;
+use crate::about::{PHASES, Results};
 
 const WIDTH: u32 = 1180;
 const PANEL: u32 = 300;
 const HEAD: u32 = 80;
 /// Names in a line of the legend.
 const NAMES: usize = 6;
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// Points of one contestant: where on the axis, and how much.
 type Line = (String, Vec<(usize, f64)>);
@@ -32,11 +27,17 @@ struct Panel {
 /// The SVG's text.
 pub fn render(results: &Results) -> Result<String> {
     let panels = panels(results);
-    let rows = panels.len().div_ceil(2) as u32;
-    let mut svg = String::new();
-    draw(results, &panels, &mut svg, (WIDTH, HEAD + rows * PANEL))
-        .map_err(|error| format!("the plot can't be drawn: {error}"))?;
-    Ok(svg)
+    let lines = panels.len().div_ceil(2);
+    let names: Vec<&str> = results.contestants.iter().map(|took| took.name.as_str()).collect();
+    let colors = colors(names.iter().map(|name| results.about.ours.as_deref() == Some(name)));
+    let title = format!("{}, {} rounds; logarithmic scales", results.about, results.rounds);
+    svg((WIDTH, HEAD + lines as u32 * PANEL), &title, |area| {
+        let dots: Vec<_> = names.iter().zip(&colors).map(|(name, color)| (*name, *color, 4)).collect();
+        legend(area, &dots, NAMES, 150)?;
+        let (_, rest) = area.split_vertically(HEAD);
+        let places = rest.split_evenly((lines, 2));
+        panels.iter().zip(&places).try_for_each(|(panel, place)| draw_panel(&colors, panel, place))
+    })
 }
 
 fn panels(results: &Results) -> Vec<Panel> {
@@ -48,10 +49,7 @@ fn panels(results: &Results) -> Vec<Panel> {
         };
         Panel {
             title,
-            places: rows
-                .iter()
-                .map(|row| row.id.split_once('/').map_or(row.id.clone(), |(_, name)| name.to_owned()))
-                .collect(),
+            places: rows.iter().map(|row| row.name().to_owned()).collect(),
             lines: results.contestants.iter().map(|took| line(&took.name)).collect(),
         }
     };
@@ -70,7 +68,7 @@ fn panels(results: &Results) -> Vec<Panel> {
             lines: results.contestants.iter().map(|took| line(&took.name)).collect(),
         }
     };
-    let all = if results.device.cuda.is_some() {
+    let all = if results.about.is_card() {
         vec![
             family("Hot pair, ns", "pair/", "ns", 1.0),
             family("Threads, all sizes as likely: million pairs/s", "threads/", "mpairs", 1.0),
@@ -88,32 +86,7 @@ fn panels(results: &Results) -> Vec<Panel> {
     all.into_iter().filter(|panel| panel.lines.iter().any(|(_, points)| !points.is_empty())).collect()
 }
 
-fn color(results: &Results, at: usize) -> RGBColor {
-    let name = &results.contestants[at].name;
-    if results.ours() == Some(name) { OURS } else { COLORS[(at + COLORS.len() - 1) % COLORS.len()] }
-}
-
-fn draw(results: &Results, panels: &[Panel], svg: &mut String, size: (u32, u32)) -> Drawn {
-    let area = SVGBackend::with_string(svg, size).into_drawing_area();
-    area.fill(&WHITE)?;
-    let font = ("sans-serif", 12).into_font().color(&BLACK);
-    let title = format!("{}, {} rounds; logarithmic scales", results.device, results.rounds);
-    area.draw(&Text::new(title, (10, 8), ("sans-serif", 15).into_font().color(&BLACK)))?;
-    for (at, took) in results.contestants.iter().enumerate() {
-        let (x, y) = (14 + 150 * (at % NAMES) as i32, 40 + 18 * (at / NAMES) as i32);
-        area.draw(&Circle::new((x, y), 4, color(results, at).filled()))?;
-        area.draw(&Text::new(took.name.clone(), (x + 8, y - 6), font.clone()))?;
-    }
-    let (_, rest) = area.split_vertically(HEAD);
-    let places = rest.split_evenly((panels.len().div_ceil(2), 2));
-    for (panel, place) in panels.iter().zip(&places) {
-        draw_panel(results, panel, place)?;
-    }
-    area.present()?;
-    Ok(())
-}
-
-fn draw_panel(results: &Results, panel: &Panel, area: &Area<'_>) -> Drawn {
+fn draw_panel(colors: &[RGBColor], panel: &Panel, area: &Area<'_>) -> Drawn {
     let values =
         || panel.lines.iter().flat_map(|(_, points)| points.iter().map(|(_, value)| *value)).filter(|it| *it > 0.0);
     let (least, most) = (values().fold(f64::MAX, f64::min), values().fold(f64::MIN, f64::max));
@@ -126,13 +99,8 @@ fn draw_panel(results: &Results, panel: &Panel, area: &Area<'_>) -> Drawn {
         .x_label_area_size(24)
         .y_label_area_size(56)
         .build_cartesian_2d(-0.3..panel.places.len() as f64 - 0.7, (least * 0.7..most * 1.4).log_scale())?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .disable_x_axis()
-        .y_label_formatter(&|value: &f64| crate::goals::shown(*value))
-        .draw()?;
-    let style = ("sans-serif", 12).into_font().color(&BLACK).pos(Pos::new(HPos::Center, VPos::Top));
+    chart.configure_mesh().disable_x_mesh().disable_x_axis().y_label_formatter(&|value: &f64| shown(*value)).draw()?;
+    let style = letters(12).pos(Pos::new(HPos::Center, VPos::Top));
     let corner = area.get_base_pixel();
     for (at, place) in panel.places.iter().enumerate() {
         let (x, y) = chart.backend_coord(&(at as f64, least * 0.7));
@@ -140,7 +108,7 @@ fn draw_panel(results: &Results, panel: &Panel, area: &Area<'_>) -> Drawn {
     }
     // Ours last, so that nothing hides it.
     for (at, (_, points)) in panel.lines.iter().enumerate().rev() {
-        let color = color(results, at);
+        let color = colors[at];
         let ours = color == OURS;
         let points: Vec<(f64, f64)> =
             points.iter().filter(|(_, value)| *value > 0.0).map(|(place, value)| (*place as f64, *value)).collect();

@@ -6,11 +6,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::Result;
+use poolscope_bench::Result;
+use poolscope_bench::harness::write;
+use poolscope_bench::progress::progress;
+use poolscope_bench::results::{Figures, RowResult};
+
 use crate::catalogue::{How, Row};
-use crate::measure::{self, Programs};
+use crate::measure::Programs;
 use crate::peers::Allocator;
-use crate::results::RowResult;
+use crate::process;
 
 /// Few enough for a tenth of a second a row. A sample or two of ours fall into them: those who want the fast path alone
 /// look at the pool without sampling.
@@ -33,7 +37,7 @@ pub fn count(rows: &[Row], allocators: &[Allocator], programs: &Programs, folder
     let mut cache: Cache =
         std::fs::read_to_string(&file).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
     for allocator in allocators {
-        crate::progress(&format!("instructions, {}", allocator.name));
+        progress(&format!("instructions, {}", allocator.name));
         let known = cache.entry(key(allocator, programs)).or_default();
         let missing: Vec<&str> =
             rows.iter().map(|(_, args)| args.as_str()).filter(|args| !known.contains_key(*args)).collect();
@@ -45,13 +49,13 @@ pub fn count(rows: &[Row], allocators: &[Allocator], programs: &Programs, folder
         }
         for (index, args) in &rows {
             if let (Some(cell), Some(&count)) = (results[*index].cells.get_mut(&allocator.name), known.get(args)) {
-                cell.instructions = Some(count);
+                cell.add(Figures::from([("instructions".to_owned(), count)]));
             }
         }
     }
-    crate::progress("");
+    progress("");
     let text = serde_json::to_string_pretty(&cache).unwrap_or_default();
-    if let Err(error) = crate::write(&file, &text) {
+    if let Err(error) = write(&file, &text) {
         println!("{error}");
     }
 }
@@ -84,11 +88,11 @@ fn counted(allocator: &Allocator, programs: &Programs, workloads: &[&str]) -> Re
 
 fn dumps(allocator: &Allocator, programs: &Programs, workloads: &[&str], folder: &Path) -> Result<Vec<f64>> {
     // valgrind itself runs on the preloaded library too; its tool does not.
-    let mut command = measure::on(allocator, "valgrind");
+    let mut command = process::on(allocator, "valgrind");
     command.args(["--quiet", "--tool=callgrind", "--instr-atstart=no", "--vgdb=no"]);
     command.arg(format!("--callgrind-out-file={}", folder.join("dump").display()));
     command.arg(&programs.workloads).arg("count").arg(OPERATIONS.to_string()).args(workloads);
-    let lines = measure::output(command)?;
+    let lines = process::output(command)?;
     let total = |number: usize| {
         let path = folder.join(format!("dump.{number}"));
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;

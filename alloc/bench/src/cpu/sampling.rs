@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::Result;
+use poolscope_bench::Result;
+use poolscope_bench::progress::progress;
+use poolscope_bench::statistics::{Spread, notch};
+
 use crate::catalogue::{Family, How, Row};
 use crate::measure::Programs;
 use crate::peers::{Allocator, Role};
-use poolscope_bench::statistics::Spread;
 
 const PAIRS: usize = 11;
 /// Of one run.
@@ -72,7 +74,7 @@ pub fn measure(rows: &[Row], allocators: &[Allocator], programs: &Programs) -> O
     let result = costs(rows, on, off, programs).and_then(|rows| {
         Ok(Sampling { rows, samples: vec![sample(512, on, off, programs)?, sample(16, on, off, programs)?] })
     });
-    crate::progress("");
+    progress("");
     Some(result)
 }
 
@@ -80,13 +82,13 @@ fn costs(rows: &[Row], on: &Allocator, off: &Allocator, programs: &Programs) -> 
     let mut costs = Vec::new();
     for row in rows {
         let How::Workload { args, .. } = &row.how else { continue };
-        let single = matches!(row.family, Family::Lifo | Family::Batch | Family::Random);
-        let aligned = matches!(row.family, Family::AlignedLifo | Family::AlignedBatch);
+        let single = matches!(row.family(), Family::Lifo | Family::Batch | Family::Random);
+        let aligned = matches!(row.family(), Family::AlignedLifo | Family::AlignedBatch);
         // One alignment of each size will do.
         if aligned && args[1] != args[2] {
             continue;
         }
-        crate::progress(&format!("sampling on and off, {}", row.id));
+        progress(&format!("sampling on and off, {}", row.id));
         let duration = if single || aligned { RUN } else { LONG_RUN };
         let ratios = pairs(|| {
             let [on, off] = [on, off].map(|allocator| nanoseconds(programs, args, duration, allocator));
@@ -100,7 +102,7 @@ fn costs(rows: &[Row], on: &Allocator, off: &Allocator, programs: &Programs) -> 
 
 /// From blocks of 1 KiB, with `kibibytes` between two samples, and as many samples as that makes.
 fn sample(kibibytes: u32, on: &Allocator, off: &Allocator, programs: &Programs) -> Result<SampleCost> {
-    crate::progress(&format!("the cost of a sample, one in {kibibytes} KiB"));
+    progress(&format!("the cost of a sample, one in {kibibytes} KiB"));
     let mut on = on.clone();
     on.environment.push(("POOLSCOPE_PERIOD".to_owned(), format!("{kibibytes}K")));
     on.environment.push(("POOLSCOPE_SAMPLE_RATE".to_owned(), "0".to_owned()));
@@ -119,27 +121,5 @@ fn pairs(one: impl FnMut() -> Result<f64>) -> Result<Vec<f64>> {
 }
 
 fn nanoseconds(programs: &Programs, args: &[String], duration: Duration, allocator: &Allocator) -> Result<f64> {
-    programs.workload(args, duration, allocator)?.time.ok_or("no time was printed".to_owned())
-}
-
-/// 1.57 times the range of the middle half, over the root of the count (McGill, Tukey and Larsen 1978).
-fn notch(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let quartile = |part: usize| sorted[(sorted.len() - 1) * part / 4];
-    1.57 * (quartile(3) - quartile(1)) / (sorted.len() as f64).sqrt()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_pair_that_was_disturbed_changes_no_notch() {
-        let mut values: Vec<f64> = (0..15).map(|index| 1.0 + f64::from(index) / 100.0).collect();
-        let calm = notch(&values);
-        values[14] = 100.0;
-        assert!((notch(&values) - calm).abs() < 1e-12);
-        assert!((calm - 1.57 * 0.07 / 15_f64.sqrt()).abs() < 1e-3);
-    }
+    programs.workload(args, duration, allocator)?.remove("ns").ok_or("no time was printed".to_owned())
 }

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::Result;
-use crate::measure::{self, Figures};
+use poolscope_bench::Result;
+use poolscope_bench::results::Figures;
+
 use crate::peers::Allocator;
+use crate::process;
 
 pub const SERVER: &str = "/usr/bin/redis-server";
 pub const BENCHMARK: &str = "/usr/bin/redis-benchmark";
@@ -27,7 +29,7 @@ pub fn measure(test: &str, allocator: &Allocator) -> Result<Figures> {
         server.requests_per_second("set")?;
     }
     let rate = server.requests_per_second(test)?;
-    Ok(Figures { time: Some(1e9 / rate), peak: Some(server.peak()?), ..Figures::default() })
+    Ok(Figures::from([("ns".to_owned(), 1e9 / rate), ("peak".to_owned(), server.peak()?)]))
 }
 
 struct Server {
@@ -40,7 +42,7 @@ impl Server {
         let folder = std::env::temp_dir().join(format!("bench-cpu-redis-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let socket = folder.join("socket");
-        let mut command = measure::on(allocator, SERVER);
+        let mut command = process::on(allocator, SERVER);
         if allocator.library.is_none() {
             // Debian's server is linked with jemalloc, which a preloaded C library takes the calls from.
             command.env("LD_PRELOAD", "libc.so.6");
@@ -66,7 +68,7 @@ impl Server {
         let mut command = Command::new(BENCHMARK);
         command.arg("-s").arg(self.folder.join("socket"));
         command.args(["-n", REQUESTS, "-r", KEYS, "-d", VALUE, "-P", "16", "--csv", "-t", test]);
-        let csv = measure::output(command)?;
+        let csv = process::output(command)?;
         // "SET","185185.17",...
         let rate = csv.lines().nth(1).and_then(|line| line.split("\",\"").nth(1)?.parse().ok());
         rate.ok_or(format!("{BENCHMARK} printed no rate: {csv}"))

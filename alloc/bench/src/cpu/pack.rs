@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::Result;
+use poolscope_bench::Result;
+
 use crate::peers::{self, Allocator};
 
 /// Starts the benchmark in the folder. A library of the machine's own goes before the one that was brought.

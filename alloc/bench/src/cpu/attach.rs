@@ -4,10 +4,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::Result;
-use crate::measure::{self, Programs};
-use crate::peers::Allocator;
+use poolscope_bench::Result;
+use poolscope_bench::progress::progress;
 use poolscope_bench::statistics::Spread;
+
+use crate::measure::Programs;
+use crate::peers::Allocator;
+use crate::process;
 
 const WINDOW: Duration = Duration::from_secs(3);
 /// The beginning of a window that is left out, for the dashboard's start and end.
@@ -21,13 +24,13 @@ pub fn measure(programs: &Programs, ours: &Allocator) -> Result<Spread> {
     // A little longer than the windows: it ends by itself, and takes its segment with it.
     let duration = WINDOW * (WINDOWS as u32 + 1);
     let start = Instant::now();
-    let mut command = measure::on(ours, &programs.workloads);
+    let mut command = process::on(ours, &programs.workloads);
     command.args(["busy", &duration.as_millis().to_string()]).stdout(Stdio::piped());
     let busy = command.spawn().map_err(|error| format!("workloads can't be started: {error}"))?;
     let mut bounds = Vec::new();
     let mut failure = Ok(());
     for window in 0..WINDOWS {
-        crate::progress(&format!("a dashboard attached, window {} of {WINDOWS}", window + 1));
+        progress(&format!("a dashboard attached, window {} of {WINDOWS}", window + 1));
         let from = start.elapsed() + SETTLING;
         if window % 2 == 1 {
             failure = watched(&programs.command, busy.id());
@@ -39,7 +42,7 @@ pub fn measure(programs: &Programs, ours: &Allocator) -> Result<Spread> {
         }
         bounds.push((from.as_millis() as u64, start.elapsed().as_millis() as u64));
     }
-    crate::progress("");
+    progress("");
     let output = busy.wait_with_output().map_err(|error| format!("workloads: {error}"))?;
     failure?;
     let slots: Vec<(u64, u64)> = String::from_utf8_lossy(&output.stdout)

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::redis;
 
 /// Rows that are shown together.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     Lifo,
     Batch,
@@ -27,6 +24,27 @@ pub enum Family {
 }
 
 impl Family {
+    /// That of a row's name.
+    pub fn of(id: &str) -> Family {
+        match id.split('/').next().unwrap_or_default() {
+            "lifo" => Family::Lifo,
+            "batch" => Family::Batch,
+            "random" => Family::Random,
+            "threads" => Family::Scaling,
+            "pairs" | "handover" => Family::CrossThread,
+            "thread-churn" => Family::ThreadChurn,
+            "large" => Family::Large,
+            "realloc" => Family::Realloc,
+            "memalign-lifo" => Family::AlignedLifo,
+            "memalign-batch" => Family::AlignedBatch,
+            "churn" => Family::Fragmentation,
+            "redis" => Family::Redis,
+            "python" => Family::Python,
+            // What is left: other programs.
+            _ => Family::Small,
+        }
+    }
+
     /// The unit in which its times are shown, and how many nanoseconds it has.
     pub fn unit(self) -> (&'static str, f64) {
         match self {
@@ -88,13 +106,17 @@ pub enum How {
 
 /// One row.
 pub struct Row {
-    /// What `--only` is matched against.
+    /// What `--only` is matched against. The part before the first `/` says the family.
     pub id: String,
-    pub family: Family,
     pub how: How,
 }
 
 impl Row {
+    /// What it is shown with.
+    pub fn family(&self) -> Family {
+        Family::of(&self.id)
+    }
+
     /// The programs that the machine must have.
     pub fn needs(&self) -> Vec<&'static str> {
         match self.how {
@@ -128,68 +150,51 @@ const SMALL: [(&str, &[&str]); 5] = [
     ("sort", &["/usr/bin/sort", "/etc/passwd"]),
 ];
 
-fn workload(family: Family, id: String, args: &str, milliseconds: u64) -> Row {
+fn workload(id: String, args: &str, milliseconds: u64) -> Row {
     let args = args.split(' ').map(str::to_owned).collect();
-    Row { id, family, how: How::Workload { args, duration: Duration::from_millis(milliseconds) } }
+    Row { id, how: How::Workload { args, duration: Duration::from_millis(milliseconds) } }
 }
 
 /// All rows, in the order in which they are shown.
 pub fn rows(extent: &Extent) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (family, name) in [(Family::Lifo, "lifo"), (Family::Batch, "batch")] {
-        rows.extend(SIZES.map(|size| workload(family, format!("{name}/{size}"), &format!("{name} {size}"), 50)));
+    for name in ["lifo", "batch"] {
+        rows.extend(SIZES.map(|size| workload(format!("{name}/{size}"), &format!("{name} {size}"), 50)));
     }
     for (least, most) in [(8, 511), (16, 4096)] {
         rows.extend([256, 4096, 100_000].map(|live| {
             let id = format!("random/{live}/{least}-{most}");
-            workload(Family::Random, id, &format!("random {live} {least} {most}"), 80)
+            workload(id, &format!("random {live} {least} {most}"), 80)
         }));
     }
     for &threads in &extent.threads {
-        rows.push(workload(Family::Scaling, format!("threads/{threads}"), &format!("threads {threads}"), 150));
+        rows.push(workload(format!("threads/{threads}"), &format!("threads {threads}"), 150));
     }
     for pairs in pairs(&extent.threads) {
-        rows.push(workload(Family::CrossThread, format!("pairs/{pairs}"), &format!("pairs {pairs}"), 150));
+        rows.push(workload(format!("pairs/{pairs}"), &format!("pairs {pairs}"), 150));
     }
     let threads = extent.processors.max(2);
-    rows.push(workload(Family::CrossThread, format!("handover/{threads}"), &format!("handover {threads}"), 200));
-    rows.push(workload(
-        Family::ThreadChurn,
-        format!("thread-churn/{threads}"),
-        &format!("thread-churn {threads}"),
-        200,
-    ));
+    rows.push(workload(format!("handover/{threads}"), &format!("handover {threads}"), 200));
+    rows.push(workload(format!("thread-churn/{threads}"), &format!("thread-churn {threads}"), 200));
     // Where every page is touched, an operation is a thousand page faults.
     for (touch, milliseconds) in [("first", 80), ("every", 300)] {
-        rows.push(workload(Family::Large, format!("large/{touch}"), &format!("large {touch}"), milliseconds));
+        rows.push(workload(format!("large/{touch}"), &format!("large {touch}"), milliseconds));
     }
     for growth in ["double", "4096"] {
-        rows.push(workload(Family::Realloc, format!("realloc/{growth}"), &format!("realloc {growth}"), 50));
+        rows.push(workload(format!("realloc/{growth}"), &format!("realloc {growth}"), 50));
     }
-    for (family, name) in [(Family::AlignedLifo, "lifo"), (Family::AlignedBatch, "batch")] {
+    for name in ["lifo", "batch"] {
         for size in ALIGNED_SIZES {
             for align in (4..).map(|shift| 1 << shift).take_while(|&align| align <= size) {
                 let id = format!("memalign-{name}/{size}/{align}");
-                rows.push(workload(family, id, &format!("{name} {size} {align}"), 15));
+                rows.push(workload(id, &format!("{name} {size} {align}"), 15));
             }
         }
     }
-    rows.extend(["steady", "shifting"].map(|kind| Row {
-        id: format!("churn/{kind}"),
-        family: Family::Fragmentation,
-        how: How::Churn(kind),
-    }));
-    rows.extend(["set", "get", "lpush", "zadd"].map(|test| Row {
-        id: format!("redis/{test}"),
-        family: Family::Redis,
-        how: How::Redis(test),
-    }));
-    rows.push(Row { id: "python".to_owned(), family: Family::Python, how: How::Python });
-    rows.extend(SMALL.map(|(name, program)| Row {
-        id: format!("small/{name}"),
-        family: Family::Small,
-        how: How::Memory(program),
-    }));
+    rows.extend(["steady", "shifting"].map(|kind| Row { id: format!("churn/{kind}"), how: How::Churn(kind) }));
+    rows.extend(["set", "get", "lpush", "zadd"].map(|test| Row { id: format!("redis/{test}"), how: How::Redis(test) }));
+    rows.push(Row { id: "python".to_owned(), how: How::Python });
+    rows.extend(SMALL.map(|(name, program)| Row { id: format!("small/{name}"), how: How::Memory(program) }));
     rows
 }
 
@@ -213,6 +218,31 @@ mod tests {
         let all = ids.len();
         ids.dedup();
         assert_eq!(ids.len(), all);
+    }
+
+    #[test]
+    fn rows_of_a_family_follow_each_other_and_every_family_has_some() {
+        let rows = rows(&Extent { threads: vec![1, 2], processors: 2 });
+        let mut families: Vec<Family> = rows.iter().map(Row::family).collect();
+        families.dedup();
+        use Family::*;
+        let all = [
+            Lifo,
+            Batch,
+            Random,
+            Scaling,
+            CrossThread,
+            ThreadChurn,
+            Large,
+            Realloc,
+            AlignedLifo,
+            AlignedBatch,
+            Fragmentation,
+            Redis,
+            Python,
+            Small,
+        ];
+        assert_eq!(families, all);
     }
 
     #[test]

@@ -1,0 +1,121 @@
+//! The rounds: each goes through all rows, and in each row all contestants take turns, one right after the other and
+//! in another order each time. What slows the machine for a while slows all of them.
+
+use std::time::Instant;
+
+use crate::error::Result;
+use crate::progress::progress;
+use crate::results::{Figures, RowResult};
+
+/// What is to be measured.
+pub struct Plan {
+    /// Names, and how often a row is measured in a round.
+    pub rows: Vec<(String, usize)>,
+    /// Their names.
+    pub contestants: Vec<String>,
+    /// How many.
+    pub rounds: usize,
+}
+
+/// Whose turn it is. Numbers count from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Of the rounds.
+    pub round: usize,
+    /// Of the plan's rows.
+    pub row: usize,
+    /// Of the plan's contestants.
+    pub contestant: usize,
+    /// Whether it is the first of its row's turns that is taken.
+    pub is_first: bool,
+}
+
+impl Plan {
+    /// Measures everything; the second part is the seconds that it took. A contestant that has failed in a row is not
+    /// asked again there. `None` is a turn that is passed over.
+    pub fn measure(&self, mut one: impl FnMut(Turn) -> Option<Result<Figures>>) -> (Vec<RowResult>, f64) {
+        let started = Instant::now();
+        let result = |(id, _): &(String, usize)| RowResult { id: id.clone(), ..RowResult::default() };
+        let mut results: Vec<RowResult> = self.rows.iter().map(result).collect();
+        let mut is_first = false;
+        for turn in self.turns() {
+            is_first |= turn.is_first;
+            let (id, name) = (&self.rows[turn.row].0, &self.contestants[turn.contestant]);
+            let cells = &mut results[turn.row].cells;
+            if cells.get(name).is_some_and(|cell| cell.failure.is_some()) {
+                continue;
+            }
+            let (round, rounds, seconds) = (turn.round + 1, self.rounds, started.elapsed().as_secs());
+            progress(&format!("round {round} of {rounds}, {id:<24} {name:<18} {seconds:>4} s"));
+            match one(Turn { is_first: std::mem::take(&mut is_first), ..turn }) {
+                None => {}
+                Some(Ok(figures)) => cells.entry(name.clone()).or_default().add(figures),
+                Some(Err(failure)) => cells.entry(name.clone()).or_default().failure = Some(failure),
+            }
+        }
+        progress("");
+        (results, started.elapsed().as_secs_f64())
+    }
+
+    fn turns(&self) -> impl Iterator<Item = Turn> {
+        let count = self.contestants.len();
+        let of_row = move |round: usize, row: usize, times: usize| {
+            (0..times).flat_map(move |time| {
+                // Another one begins each time.
+                (0..count).map(move |step| Turn {
+                    round,
+                    row,
+                    contestant: (step + time + round + row) % count,
+                    is_first: step == 0,
+                })
+            })
+        };
+        (0..self.rounds).flat_map(move |round| {
+            self.rows.iter().enumerate().flat_map(move |(row, (_, times))| of_row(round, row, *times))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>();
+        let rows = names(&["a", "b"]).into_iter().zip([1, 2]).collect();
+        Plan { rows, contestants: names(&["one", "two", "three"]), rounds: 2 }
+    }
+
+    #[test]
+    fn everyone_has_as_many_turns_and_another_one_begins_each_time() {
+        let turns: Vec<Turn> = plan().turns().collect();
+        assert_eq!(turns.len(), 2 * (1 + 2) * 3);
+        for contestant in 0..3 {
+            assert_eq!(turns.iter().filter(|turn| turn.contestant == contestant).count(), 6);
+        }
+        let first: Vec<usize> = turns.iter().filter(|turn| turn.is_first).map(|turn| turn.contestant).collect();
+        assert_eq!(first, [0, 1, 2, 1, 2, 0]);
+    }
+
+    #[test]
+    fn who_has_failed_in_a_row_is_not_asked_again_there() {
+        let mut asked = 0;
+        let (rows, _) = plan().measure(|turn| {
+            asked += 1;
+            if turn.row == 1 && turn.contestant == 2 {
+                return Some(Err("it hangs".to_owned()));
+            }
+            Some(Ok(Figures::from([("ns".to_owned(), 1.0)])))
+        });
+        // Of its four turns in the second row it has had one.
+        assert_eq!(asked, 18 - 3);
+        assert_eq!(rows[1].cells["three"].failure.as_deref(), Some("it hangs"));
+        assert_eq!((rows[0].cells["three"].figures["ns"].rounds.len(), rows[1].get("one", "ns")), (2, Some(1.0)));
+    }
+
+    #[test]
+    fn without_contestants_nothing_is_measured() {
+        let (rows, _) = Plan { contestants: Vec::new(), ..plan() }.measure(|_| unreachable!());
+        assert!(rows.iter().all(|row| row.cells.is_empty()));
+    }
+}
