@@ -6,10 +6,11 @@
 //! The search is linear, as RMM's is.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use super::owners::{Owner, Owners};
-use crate::playback::{Policy, PolicyError, PolicyResult as Result, PolicyStats};
+use super::locked::{Books, Locked, Placement};
+use super::owners::Owner;
+use crate::playback::{PolicyError, PolicyResult as Result};
 use poolscope_gpu::{Call, Device, DeviceError, Driver, Fault, GRANULE, Granule, Stream};
 
 const ALIGNMENT: u64 = 256;
@@ -17,20 +18,15 @@ const ALIGNMENT: u64 = 256;
 const SMALL: u64 = 1 << 20;
 const SUPERBLOCK: u64 = 2 << 20;
 
-/// The policy.
-pub struct Arena<D: Device> {
-    driver: Driver<D>,
-    state: Mutex<State>,
-}
-
 struct Superblock {
     owner: Owner,
     /// Free pieces: address and bytes.
     free: BTreeMap<u64, u64>,
 }
 
-struct State {
-    owners: Owners,
+/// The placement.
+pub struct FirstFit {
+    books: Books,
     /// The range: all of it, and where what is mapped ends.
     start: u64,
     bytes: u64,
@@ -42,12 +38,11 @@ struct State {
     free: BTreeMap<u64, (u64, Owner)>,
     superblocks: BTreeMap<u64, Superblock>,
     blocks: HashMap<u64, u64>,
-    stats: PolicyStats,
 }
 
-impl<D: Device> Arena<D> {
+impl FirstFit {
     /// A policy on a device.
-    pub fn new(device: Arc<D>) -> Result<Arena<D>> {
+    pub fn policy<D: Device>(device: Arc<D>) -> Result<Locked<D, FirstFit>> {
         let properties = device.properties();
         let driver = Driver::new(device);
         let grows = properties.virtual_memory;
@@ -59,8 +54,8 @@ impl<D: Device> Arena<D> {
             let bytes = driver.device().memory_info()?.free / 2 / GRANULE * GRANULE;
             (driver.allocate(bytes)?, bytes)
         };
-        let mut state = State {
-            owners: Owners::default(),
+        let mut state = FirstFit {
+            books: Books::default(),
             start,
             bytes,
             end: start,
@@ -69,26 +64,20 @@ impl<D: Device> Arena<D> {
             free: BTreeMap::new(),
             superblocks: BTreeMap::new(),
             blocks: HashMap::new(),
-            stats: PolicyStats::default(),
         };
         if !grows {
             state.end = start + bytes;
             state.free.insert(start, (bytes, Owner::NOBODY));
-            state.stats.reserved = bytes;
-            state.stats.peak_reserved = bytes;
+            state.books.grow(bytes);
         }
-        Ok(Arena { driver, state: Mutex::new(state) })
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(Locked::on(driver, state))
     }
 }
 
 /// What there is when the range is used up.
 const USED_UP: DeviceError = DeviceError { call: Call::Map, fault: Fault::OutOfMemory };
 
-impl State {
+impl FirstFit {
     /// Lists a free piece of the range, joined with its neighbours of the same owner or of nobody.
     fn settle(&mut self, mut address: u64, mut bytes: u64, owner: Owner) {
         let joins = |of: Owner| of == owner || of == Owner::NOBODY;
@@ -133,7 +122,7 @@ impl State {
             return Ok(address);
         }
         if let Some((address, other)) = self.first(bytes, |of| !own(of))
-            && self.owners.hand_over(other, stream, driver)?
+            && self.books.owners.hand_over(other, stream, driver)?
         {
             self.cut(address, bytes);
             return Ok(address);
@@ -149,11 +138,11 @@ impl State {
 
     /// Puts all free pieces of the range into a stream's order.
     fn take_over<D: Device>(&mut self, owner: Owner, stream: Stream, driver: &Driver<D>) -> Result<()> {
-        let others: Vec<Owner> = self.owners.all().filter(|other| *other != owner).collect();
+        let others: Vec<Owner> = self.books.owners.all().filter(|other| *other != owner).collect();
         for other in others {
             let pieces: Vec<_> =
                 self.free.iter().filter(|(_, (_, of))| *of == other).map(|(at, (bytes, _))| (*at, *bytes)).collect();
-            if pieces.is_empty() || !self.owners.hand_over(other, stream, driver)? {
+            if pieces.is_empty() || !self.books.owners.hand_over(other, stream, driver)? {
                 continue;
             }
             for (address, bytes) in pieces {
@@ -197,8 +186,7 @@ impl State {
         self.granules.append(&mut granules);
         let end = self.end;
         self.end += missing;
-        self.stats.reserved += missing;
-        self.stats.peak_reserved = self.stats.peak_reserved.max(self.stats.reserved);
+        self.books.grow(missing);
         self.settle(end, missing, if have > 0 { owner } else { Owner::NOBODY });
         Ok(())
     }
@@ -221,16 +209,16 @@ impl State {
         &mut self,
         mut address: u64,
         mut bytes: u64,
+        by: Owner,
         stream: Stream,
         driver: &Driver<D>,
     ) -> Result<()> {
-        let by = self.owners.of(stream, driver)?;
         let Some((&start, superblock)) = self.superblocks.range_mut(..=address).next_back() else {
             return Err(PolicyError::NotABlock(address));
         };
         let owner = superblock.owner;
         if by != owner {
-            self.owners.put_behind(owner, stream, driver)?;
+            self.books.owners.put_behind(owner, stream, driver)?;
         }
         if let Some((&before, &length)) = superblock.free.range(..address).next_back()
             && before + length == address
@@ -249,6 +237,46 @@ impl State {
         }
         Ok(())
     }
+}
+
+impl Placement for FirstFit {
+    const NAME: &'static str = "arena";
+
+    fn books(&mut self) -> &mut Books {
+        &mut self.books
+    }
+
+    fn allocate<D: Device>(&mut self, size: u64, owner: Owner, stream: Stream, driver: &Driver<D>) -> Result<u64> {
+        let bytes = size.max(1).checked_next_multiple_of(ALIGNMENT).filter(|bytes| *bytes < 1 << 62);
+        let (address, bytes) = match bytes {
+            None => return Err(USED_UP.into()),
+            Some(bytes) if bytes <= SMALL => match self.take_small(bytes, owner) {
+                Some(address) => (address, bytes),
+                None => {
+                    let address = self.take(SUPERBLOCK, owner, stream, driver)?;
+                    let free = BTreeMap::from([(address + bytes, SUPERBLOCK - bytes)]);
+                    self.superblocks.insert(address, Superblock { owner, free });
+                    (address, bytes)
+                }
+            },
+            Some(bytes) => (self.take(bytes, owner, stream, driver)?, bytes),
+        };
+        self.blocks.insert(address, bytes);
+        self.books.stats.in_use += bytes;
+        Ok(address)
+    }
+
+    fn free<D: Device>(&mut self, address: u64, owner: Owner, stream: Stream, driver: &Driver<D>) -> Result<()> {
+        let bytes = *self.blocks.get(&address).ok_or(PolicyError::NotABlock(address))?;
+        if bytes <= SMALL {
+            self.free_small(address, bytes, owner, stream, driver)?;
+        } else {
+            self.settle(address, bytes, owner);
+        }
+        self.blocks.remove(&address);
+        self.books.stats.in_use -= bytes;
+        Ok(())
+    }
 
     /// Gives the granules at the end back that are free.
     fn release<D: Device>(&mut self, driver: &Driver<D>) -> Result<()> {
@@ -257,7 +285,7 @@ impl State {
             && address + bytes == self.end
             && bytes >= GRANULE
         {
-            if !self.owners.finish(owner, driver)? {
+            if !self.books.owners.finish(owner, driver)? {
                 return Ok(());
             }
             let cut = address.next_multiple_of(GRANULE);
@@ -266,7 +294,7 @@ impl State {
             if cut > address {
                 self.free.insert(address, (cut - address, owner));
             }
-            self.stats.reserved -= self.end - cut;
+            self.books.stats.reserved -= self.end - cut;
             self.end = cut;
             let kept = ((cut - self.start) / GRANULE) as usize;
             for granule in self.granules.drain(kept..) {
@@ -275,89 +303,23 @@ impl State {
         }
         Ok(())
     }
-}
 
-impl<D: Device> Policy for Arena<D> {
-    fn name(&self) -> &'static str {
-        "arena"
-    }
-
-    fn allocate(&self, size: u64, stream: Stream) -> Result<u64> {
-        let mut guard = self.state();
-        let state = &mut *guard;
-        let owner = state.owners.of(stream, &self.driver)?;
-        let bytes = size.max(1).checked_next_multiple_of(ALIGNMENT).filter(|bytes| *bytes < 1 << 62);
-        let taken = match bytes {
-            None => Err(USED_UP.into()),
-            Some(bytes) if bytes <= SMALL => match state.take_small(bytes, owner) {
-                Some(address) => Ok((address, bytes)),
-                None => state.take(SUPERBLOCK, owner, stream, &self.driver).map(|address| {
-                    let free = BTreeMap::from([(address + bytes, SUPERBLOCK - bytes)]);
-                    state.superblocks.insert(address, Superblock { owner, free });
-                    (address, bytes)
-                }),
-            },
-            Some(bytes) => state.take(bytes, owner, stream, &self.driver).map(|address| (address, bytes)),
-        };
-        let (address, bytes) = taken.map_err(|error| match error {
-            PolicyError::Device(cause) if cause.fault == Fault::OutOfMemory => PolicyError::OutOfMemory {
-                policy: "arena",
-                request: size,
-                reserved: state.stats.reserved,
-                in_use: state.stats.in_use,
-                cause,
-            },
-            error => error,
-        })?;
-        state.blocks.insert(address, bytes);
-        state.stats.in_use += bytes;
-        Ok(address)
-    }
-
-    fn free(&self, address: u64, stream: Stream) -> Result<()> {
-        let mut guard = self.state();
-        let state = &mut *guard;
-        let bytes = *state.blocks.get(&address).ok_or(PolicyError::NotABlock(address))?;
-        if bytes <= SMALL {
-            state.free_small(address, bytes, stream, &self.driver)?;
-        } else {
-            let owner = state.owners.of(stream, &self.driver)?;
-            state.settle(address, bytes, owner);
-        }
-        state.blocks.remove(&address);
-        state.stats.in_use -= bytes;
-        Ok(())
-    }
-
-    fn stats(&self) -> PolicyStats {
-        PolicyStats { driver_calls: self.driver.calls(), ..self.state().stats }
-    }
-
-    fn release(&self) -> Result<()> {
-        self.state().release(&self.driver)
-    }
-}
-
-impl<D: Device> Drop for Arena<D> {
-    fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let driver = &self.driver;
+    fn end<D: Device>(&mut self, driver: &Driver<D>) {
         // What can't be given back now never can.
-        if state.grows {
-            let owners: Vec<Owner> = state.owners.all().collect();
+        if self.grows {
+            let owners: Vec<Owner> = self.books.owners.all().collect();
             for owner in owners {
-                let _ = state.owners.finish(owner, driver);
+                let _ = self.books.owners.finish(owner, driver);
             }
-            if state.end > state.start {
-                let _ = driver.unmap(state.start, state.end - state.start);
+            if self.end > self.start {
+                let _ = driver.unmap(self.start, self.end - self.start);
             }
-            for granule in state.granules.drain(..) {
+            for granule in self.granules.drain(..) {
                 let _ = driver.release(granule);
             }
-            let _ = driver.unreserve(state.start, state.bytes);
+            let _ = driver.unreserve(self.start, self.bytes);
         } else {
-            let _ = driver.free(state.start);
+            let _ = driver.free(self.start);
         }
-        state.owners.end(driver);
     }
 }

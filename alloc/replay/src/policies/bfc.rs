@@ -2,51 +2,32 @@
 //! would be wasted, and neighbours that are joined when they are free.
 //! Regions go back to the device only when memory is short.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
 use super::chunks::{Chunks, Place};
-use super::owners::{Owner, Owners};
-use crate::playback::{Policy, PolicyError, PolicyResult as Result, PolicyStats};
-use poolscope_gpu::{Call, Device, DeviceError, Driver, Fault, Stream};
+use super::locked::{Books, Placement, TOO_LARGE};
+use super::owners::Owner;
+use crate::playback::{PolicyError, PolicyResult as Result};
+use poolscope_gpu::{Device, DeviceError, Driver, Fault, Stream};
 
 const ALIGNMENT: u64 = 256;
 /// A piece keeps no more than this for a block that is smaller.
 const MOST_WASTE: u64 = 128 << 20;
 const FIRST_REGION: u64 = 2 << 20;
 
-/// The policy.
-pub struct Bfc<D: Device> {
-    driver: Driver<D>,
-    state: Mutex<State>,
-}
-
-struct State {
-    owners: Owners,
+/// The placement.
+pub struct BestFit {
+    books: Books,
     chunks: Chunks,
     regions: Vec<u64>,
     next_region: u64,
-    stats: PolicyStats,
 }
 
-impl<D: Device> Bfc<D> {
-    /// A policy on a device, with no memory at first.
-    pub fn new(device: Arc<D>) -> Bfc<D> {
-        let state = State {
-            owners: Owners::default(),
-            chunks: Chunks::default(),
-            regions: Vec::new(),
-            next_region: FIRST_REGION,
-            stats: PolicyStats::default(),
-        };
-        Bfc { driver: Driver::new(device), state: Mutex::new(state) }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl Default for BestFit {
+    fn default() -> BestFit {
+        BestFit { books: Books::default(), chunks: Chunks::default(), regions: Vec::new(), next_region: FIRST_REGION }
     }
 }
 
-impl State {
+impl BestFit {
     /// The best fit of the stream's own memory or nobody's.
     fn fit(&self, owner: Owner, bytes: u64) -> Option<(u64, Place)> {
         let (own, free) = (self.chunks.fit(owner, bytes), self.chunks.fit(Owner::NOBODY, bytes));
@@ -56,7 +37,7 @@ impl State {
     fn take(&mut self, (have, place): (u64, Place), bytes: u64) -> u64 {
         let split = have >= 2 * bytes || have - bytes >= MOST_WASTE;
         let (address, taken) = self.chunks.take(place, split.then_some(bytes));
-        self.stats.in_use += taken;
+        self.books.stats.in_use += taken;
         address
     }
 
@@ -68,17 +49,17 @@ impl State {
         bytes: u64,
         driver: &Driver<D>,
     ) -> Result<Option<(u64, Place)>> {
-        let others = || self.owners.all().filter(|other| *other != owner);
+        let others = || self.books.owners.all().filter(|other| *other != owner);
         let best = others().filter_map(|other| Some((self.chunks.fit(other, bytes)?, other))).min();
         if let Some((fit, other)) = best
-            && self.owners.hand_over(other, stream, driver)?
+            && self.books.owners.hand_over(other, stream, driver)?
         {
             return Ok(Some(fit));
         }
         // Together they may have what none of them has.
-        let others: Vec<Owner> = self.owners.all().filter(|other| *other != owner).collect();
+        let others: Vec<Owner> = self.books.owners.all().filter(|other| *other != owner).collect();
         for other in others {
-            if self.chunks.has_free(other) && self.owners.hand_over(other, stream, driver)? {
+            if self.chunks.has_free(other) && self.books.owners.hand_over(other, stream, driver)? {
                 self.chunks.give(other, owner);
             }
         }
@@ -106,8 +87,35 @@ impl State {
         }
         self.chunks.add_region(address, region, Owner::NOBODY);
         self.regions.push(address);
-        self.stats.reserved += region;
-        self.stats.peak_reserved = self.stats.peak_reserved.max(self.stats.reserved);
+        self.books.grow(region);
+        Ok(())
+    }
+}
+
+impl Placement for BestFit {
+    const NAME: &'static str = "bfc";
+
+    fn books(&mut self) -> &mut Books {
+        &mut self.books
+    }
+
+    fn allocate<D: Device>(&mut self, size: u64, owner: Owner, stream: Stream, driver: &Driver<D>) -> Result<u64> {
+        let bytes =
+            size.max(1).checked_next_multiple_of(ALIGNMENT).filter(|bytes| *bytes < 1 << 62).ok_or(TOO_LARGE)?;
+        if let Some(fit) = self.fit(owner, bytes) {
+            return Ok(self.take(fit, bytes));
+        }
+        if let Some(fit) = self.fit_of_others(owner, stream, bytes, driver)? {
+            return Ok(self.take(fit, bytes));
+        }
+        self.grow_or_release(driver, |state| state.grow(bytes, driver))?;
+        let fit = self.fit(owner, bytes).ok_or(TOO_LARGE)?;
+        Ok(self.take(fit, bytes))
+    }
+
+    fn free<D: Device>(&mut self, address: u64, owner: Owner, _: Stream, _: &Driver<D>) -> Result<()> {
+        let bytes = self.chunks.free(address, owner).ok_or(PolicyError::NotABlock(address))?;
+        self.books.stats.in_use -= bytes;
         Ok(())
     }
 
@@ -120,75 +128,18 @@ impl State {
             }
             if result.is_ok() {
                 self.regions.retain(|region| *region != address);
-                self.stats.reserved -= bytes;
+                self.books.stats.reserved -= bytes;
             } else {
                 self.chunks.add_region(address, bytes, owner);
             }
         }
         result
     }
-}
 
-impl<D: Device> Policy for Bfc<D> {
-    fn name(&self) -> &'static str {
-        "bfc"
-    }
-
-    fn allocate(&self, size: u64, stream: Stream) -> Result<u64> {
-        let mut state = self.state();
-        let owner = state.owners.of(stream, &self.driver)?;
-        let out_of_memory = |state: &State, cause| PolicyError::OutOfMemory {
-            policy: "bfc",
-            request: size,
-            reserved: state.stats.reserved,
-            in_use: state.stats.in_use,
-            cause,
-        };
-        let too_large = DeviceError { call: Call::Allocate, fault: Fault::OutOfMemory };
-        let bytes = size.max(1).checked_next_multiple_of(ALIGNMENT);
-        let bytes = bytes.filter(|bytes| *bytes < 1 << 62).ok_or_else(|| out_of_memory(&state, too_large))?;
-        if let Some(fit) = state.fit(owner, bytes) {
-            return Ok(state.take(fit, bytes));
-        }
-        if let Some(fit) = state.fit_of_others(owner, stream, bytes, &self.driver)? {
-            return Ok(state.take(fit, bytes));
-        }
-        match state.grow(bytes, &self.driver) {
-            Ok(()) => {}
-            Err(DeviceError { fault: Fault::OutOfMemory, .. }) => {
-                state.release(&self.driver)?;
-                state.grow(bytes, &self.driver).map_err(|cause| out_of_memory(&state, cause))?;
-            }
-            Err(error) => return Err(error.into()),
-        }
-        let fit = state.fit(owner, bytes).ok_or_else(|| out_of_memory(&state, too_large))?;
-        Ok(state.take(fit, bytes))
-    }
-
-    fn free(&self, address: u64, stream: Stream) -> Result<()> {
-        let mut state = self.state();
-        let owner = state.owners.of(stream, &self.driver)?;
-        let bytes = state.chunks.free(address, owner).ok_or(PolicyError::NotABlock(address))?;
-        state.stats.in_use -= bytes;
-        Ok(())
-    }
-
-    fn stats(&self) -> PolicyStats {
-        PolicyStats { driver_calls: self.driver.calls(), ..self.state().stats }
-    }
-
-    fn release(&self) -> Result<()> {
-        self.state().release(&self.driver)
-    }
-}
-
-impl<D: Device> Drop for Bfc<D> {
-    fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for region in state.regions.drain(..) {
+    fn end<D: Device>(&mut self, driver: &Driver<D>) {
+        for region in self.regions.drain(..) {
             // What can't be freed now never can.
-            let _ = self.driver.free(region);
+            let _ = driver.free(region);
         }
-        state.owners.end(&self.driver);
     }
 }

@@ -2,11 +2,11 @@
 //! one again. It finds a block and a buddy by its address alone, and wastes up to half of each block.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::owners::{Owner, Owners};
-use crate::playback::{Policy, PolicyError, PolicyResult as Result, PolicyStats};
-use poolscope_gpu::{Call, Device, DeviceError, Driver, Fault, Stream};
+use super::locked::{Books, Placement, TOO_LARGE};
+use super::owners::Owner;
+use crate::playback::{PolicyError, PolicyResult as Result};
+use poolscope_gpu::{Device, DeviceError, Driver, Fault, Stream};
 
 /// The smallest block: 256 bytes.
 const LEAST: u32 = 8;
@@ -15,15 +15,10 @@ const REGION: u32 = 25;
 /// More than any device has.
 const MOST: u32 = 50;
 
-/// The policy.
-pub struct Buddy<D: Device> {
-    driver: Driver<D>,
-    state: Mutex<State>,
-}
-
+/// The placement.
 #[derive(Default)]
-struct State {
-    owners: Owners,
+pub struct Buddies {
+    books: Books,
     /// By address; each with its order.
     regions: BTreeMap<u64, u32>,
     blocks: HashMap<u64, u32>,
@@ -31,21 +26,9 @@ struct State {
     free: HashMap<u64, (u32, Owner)>,
     /// The same in order: the lowest of the smallest that fit is taken.
     lists: BTreeMap<Owner, BTreeSet<(u32, u64)>>,
-    stats: PolicyStats,
 }
 
-impl<D: Device> Buddy<D> {
-    /// A policy on a device, with no memory at first.
-    pub fn new(device: Arc<D>) -> Buddy<D> {
-        Buddy { driver: Driver::new(device), state: Mutex::default() }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
+impl Buddies {
     fn fit(&self, owner: Owner, order: u32) -> Option<(u32, u64)> {
         self.lists.get(&owner)?.range((order, 0)..).next().copied()
     }
@@ -71,7 +54,7 @@ impl State {
             }
         }
         self.blocks.insert(address, order);
-        self.stats.in_use += 1 << order;
+        self.books.stats.in_use += 1 << order;
         address
     }
 
@@ -102,15 +85,17 @@ impl State {
         order: u32,
         driver: &Driver<D>,
     ) -> Result<Option<(u32, u64)>> {
-        let others: Vec<Owner> = self.owners.all().filter(|other| *other != owner).collect();
+        let others: Vec<Owner> = self.books.owners.all().filter(|other| *other != owner).collect();
         let best = others.iter().filter_map(|other| Some((self.fit(*other, order)?, *other))).min();
         if let Some((fit, other)) = best
-            && self.owners.hand_over(other, stream, driver)?
+            && self.books.owners.hand_over(other, stream, driver)?
         {
             return Ok(Some(fit));
         }
         for other in others {
-            if self.lists.get(&other).is_none_or(BTreeSet::is_empty) || !self.owners.hand_over(other, stream, driver)? {
+            if self.lists.get(&other).is_none_or(BTreeSet::is_empty)
+                || !self.books.owners.hand_over(other, stream, driver)?
+            {
                 continue;
             }
             for (order, address) in self.lists.remove(&other).unwrap_or_default() {
@@ -131,10 +116,40 @@ impl State {
             other => (other?, usual),
         };
         self.regions.insert(address, order);
-        self.stats.reserved += 1 << order;
-        self.stats.peak_reserved = self.stats.peak_reserved.max(self.stats.reserved);
+        self.books.grow(1 << order);
         self.list(address, order, Owner::NOBODY);
         Ok((order, address))
+    }
+}
+
+impl Placement for Buddies {
+    const NAME: &'static str = "buddy";
+
+    fn books(&mut self) -> &mut Books {
+        &mut self.books
+    }
+
+    fn allocate<D: Device>(&mut self, size: u64, owner: Owner, stream: Stream, driver: &Driver<D>) -> Result<u64> {
+        let order = (u64::BITS - size.max(1).saturating_sub(1).leading_zeros()).max(LEAST);
+        if order > MOST {
+            return Err(TOO_LARGE.into());
+        }
+        let own = self.fit(owner, order).into_iter().chain(self.fit(Owner::NOBODY, order)).min();
+        if let Some(fit) = own {
+            return Ok(self.take(fit, order));
+        }
+        if let Some(fit) = self.fit_of_others(owner, stream, order, driver)? {
+            return Ok(self.take(fit, order));
+        }
+        let fit = self.grow_or_release(driver, |state| state.grow(order, driver))?;
+        Ok(self.take(fit, order))
+    }
+
+    fn free<D: Device>(&mut self, address: u64, owner: Owner, _: Stream, _: &Driver<D>) -> Result<()> {
+        let order = self.blocks.remove(&address).ok_or(PolicyError::NotABlock(address))?;
+        self.books.stats.in_use -= 1 << order;
+        self.settle(address, order, owner);
+        Ok(())
     }
 
     /// Frees the regions that are free as a whole. The driver waits for the work on them.
@@ -147,74 +162,15 @@ impl State {
             driver.free(address)?;
             self.unlist(address);
             self.regions.remove(&address);
-            self.stats.reserved -= 1 << order;
+            self.books.stats.reserved -= 1 << order;
         }
         Ok(())
     }
-}
 
-impl<D: Device> Policy for Buddy<D> {
-    fn name(&self) -> &'static str {
-        "buddy"
-    }
-
-    fn allocate(&self, size: u64, stream: Stream) -> Result<u64> {
-        let mut state = self.state();
-        let owner = state.owners.of(stream, &self.driver)?;
-        let out_of_memory = |state: &State, cause| PolicyError::OutOfMemory {
-            policy: "buddy",
-            request: size,
-            reserved: state.stats.reserved,
-            in_use: state.stats.in_use,
-            cause,
-        };
-        let order = (u64::BITS - size.max(1).saturating_sub(1).leading_zeros()).max(LEAST);
-        if order > MOST {
-            let cause = DeviceError { call: Call::Allocate, fault: Fault::OutOfMemory };
-            return Err(out_of_memory(&state, cause));
-        }
-        let own = state.fit(owner, order).into_iter().chain(state.fit(Owner::NOBODY, order)).min();
-        if let Some(fit) = own {
-            return Ok(state.take(fit, order));
-        }
-        if let Some(fit) = state.fit_of_others(owner, stream, order, &self.driver)? {
-            return Ok(state.take(fit, order));
-        }
-        let fit = match state.grow(order, &self.driver) {
-            Err(DeviceError { fault: Fault::OutOfMemory, .. }) => {
-                state.release(&self.driver)?;
-                state.grow(order, &self.driver).map_err(|cause| out_of_memory(&state, cause))?
-            }
-            other => other?,
-        };
-        Ok(state.take(fit, order))
-    }
-
-    fn free(&self, address: u64, stream: Stream) -> Result<()> {
-        let mut state = self.state();
-        let owner = state.owners.of(stream, &self.driver)?;
-        let order = state.blocks.remove(&address).ok_or(PolicyError::NotABlock(address))?;
-        state.stats.in_use -= 1 << order;
-        state.settle(address, order, owner);
-        Ok(())
-    }
-
-    fn stats(&self) -> PolicyStats {
-        PolicyStats { driver_calls: self.driver.calls(), ..self.state().stats }
-    }
-
-    fn release(&self) -> Result<()> {
-        self.state().release(&self.driver)
-    }
-}
-
-impl<D: Device> Drop for Buddy<D> {
-    fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for region in std::mem::take(&mut state.regions).into_keys() {
+    fn end<D: Device>(&mut self, driver: &Driver<D>) {
+        for region in std::mem::take(&mut self.regions).into_keys() {
             // What can't be freed now never can.
-            let _ = self.driver.free(region);
+            let _ = driver.free(region);
         }
-        state.owners.end(&self.driver);
     }
 }

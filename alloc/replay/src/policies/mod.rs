@@ -10,6 +10,7 @@ mod bfc;
 mod buddy;
 mod chunks;
 mod driver_async;
+mod locked;
 mod owners;
 mod slab;
 mod tiered;
@@ -19,11 +20,12 @@ use std::sync::Arc;
 use crate::playback::{Policy, PolicyError, PolicyResult as Result};
 use poolscope_gpu::{Config, Device, Pool};
 
-pub use arena::Arena;
-pub use bfc::Bfc;
-pub use buddy::Buddy;
-pub use driver_async::DriverAsync;
-pub use slab::Slab;
+use arena::FirstFit;
+use bfc::BestFit;
+use buddy::Buddies;
+use driver_async::DriverAsync;
+use locked::Locked;
+use slab::Slabs;
 
 /// The names of all policies, the default first.
 pub const NAMES: [&str; 6] = ["tiered", "bfc", "buddy", "slab", "arena", "async"];
@@ -50,10 +52,10 @@ pub fn build<D: Device>(name: &str, device: Arc<D>, config: &Config) -> Option<R
     }
     Some(match name {
         "tiered" => boxed(Pool::new(device, config.clone()).map_err(PolicyError::from)),
-        "bfc" => boxed(Ok(Bfc::new(device))),
-        "buddy" => boxed(Ok(Buddy::new(device))),
-        "slab" => boxed(Ok(Slab::new(device))),
-        "arena" => boxed(Arena::new(device)),
+        "bfc" => boxed(Ok(Locked::<D, BestFit>::new(device))),
+        "buddy" => boxed(Ok(Locked::<D, Buddies>::new(device))),
+        "slab" => boxed(Ok(Locked::<D, Slabs>::new(device))),
+        "arena" => boxed(FirstFit::policy(device)),
         "async" => boxed(DriverAsync::new(device)),
         _ => return None,
     })

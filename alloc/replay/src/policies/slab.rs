@@ -3,22 +3,16 @@
 //! kept by class: so does CUB's caching allocator.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::owners::{Owner, Owners};
-use crate::playback::{Policy, PolicyError, PolicyResult as Result, PolicyStats};
-use poolscope_gpu::{Call, Device, DeviceError, Driver, Fault, Stream};
+use super::locked::{Books, Placement, TOO_LARGE};
+use super::owners::Owner;
+use crate::playback::{PolicyError, PolicyResult as Result};
+use poolscope_gpu::{Device, DeviceError, Driver, Stream};
 
 const LEAST: u64 = 256;
 /// Slabs of smaller classes have several blocks.
 const SHARED: u64 = 1 << 20;
 const SLAB: u64 = 2 << 20;
-
-/// The policy.
-pub struct Slab<D: Device> {
-    driver: Driver<D>,
-    state: Mutex<State>,
-}
 
 struct Piece {
     /// Of each block.
@@ -27,15 +21,15 @@ struct Piece {
     free: u64,
 }
 
+/// The placement.
 #[derive(Default)]
-struct State {
-    owners: Owners,
+pub struct Slabs {
+    books: Books,
     /// By address.
     slabs: BTreeMap<u64, Piece>,
     /// Free blocks by the bytes of their class and by owner; the one freed last is the next.
     free: HashMap<(u64, Owner), Vec<u64>>,
     blocks: HashMap<u64, u64>,
-    stats: PolicyStats,
 }
 
 /// The bytes of a size's class.
@@ -46,18 +40,7 @@ fn class_of(size: u64) -> u64 {
     size.next_multiple_of(step)
 }
 
-impl<D: Device> Slab<D> {
-    /// A policy on a device, with no memory at first.
-    pub fn new(device: Arc<D>) -> Slab<D> {
-        Slab { driver: Driver::new(device), state: Mutex::default() }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
+impl Slabs {
     /// The slab that an address lies in.
     fn slab_of(&mut self, address: u64) -> Option<&mut Piece> {
         self.slabs.range_mut(..=address).next_back().map(|(_, slab)| slab)
@@ -69,7 +52,7 @@ impl State {
             slab.free -= 1;
         }
         self.blocks.insert(address, bytes);
-        self.stats.in_use += bytes;
+        self.books.stats.in_use += bytes;
         Some(address)
     }
 
@@ -82,9 +65,9 @@ impl State {
         driver: &Driver<D>,
     ) -> Result<Option<u64>> {
         let has = |other: &Owner| self.free.get(&(bytes, *other)).is_some_and(|list| !list.is_empty());
-        let others: Vec<Owner> = self.owners.all().filter(|other| *other != owner && has(other)).collect();
+        let others: Vec<Owner> = self.books.owners.all().filter(|other| *other != owner && has(other)).collect();
         for other in others {
-            if self.owners.hand_over(other, stream, driver)? {
+            if self.books.owners.hand_over(other, stream, driver)? {
                 let list = self.free.remove(&(bytes, other)).unwrap_or_default();
                 self.free.entry((bytes, owner)).or_default().extend(list);
                 return Ok(self.pop(bytes, owner));
@@ -100,8 +83,40 @@ impl State {
         self.slabs.insert(address, Piece { bytes, blocks, free: blocks });
         let list = self.free.entry((bytes, Owner::NOBODY)).or_default();
         list.extend((0..blocks).rev().map(|at| address + at * bytes));
-        self.stats.reserved += whole;
-        self.stats.peak_reserved = self.stats.peak_reserved.max(self.stats.reserved);
+        self.books.grow(whole);
+        Ok(())
+    }
+}
+
+impl Placement for Slabs {
+    const NAME: &'static str = "slab";
+
+    fn books(&mut self) -> &mut Books {
+        &mut self.books
+    }
+
+    fn allocate<D: Device>(&mut self, size: u64, owner: Owner, stream: Stream, driver: &Driver<D>) -> Result<u64> {
+        if size > 1 << 50 {
+            return Err(TOO_LARGE.into());
+        }
+        let bytes = class_of(size);
+        if let Some(address) = self.pop(bytes, owner).or_else(|| self.pop(bytes, Owner::NOBODY)) {
+            return Ok(address);
+        }
+        if let Some(address) = self.take_over(bytes, owner, stream, driver)? {
+            return Ok(address);
+        }
+        self.grow_or_release(driver, |state| state.grow(bytes, driver))?;
+        Ok(self.pop(bytes, Owner::NOBODY).ok_or(TOO_LARGE)?)
+    }
+
+    fn free<D: Device>(&mut self, address: u64, owner: Owner, _: Stream, _: &Driver<D>) -> Result<()> {
+        let bytes = self.blocks.remove(&address).ok_or(PolicyError::NotABlock(address))?;
+        if let Some(slab) = self.slab_of(address) {
+            slab.free += 1;
+        }
+        self.free.entry((bytes, owner)).or_default().push(address);
+        self.books.stats.in_use -= bytes;
         Ok(())
     }
 
@@ -116,77 +131,16 @@ impl State {
             for (_, list) in self.free.iter_mut().filter(|((class, _), _)| *class == bytes) {
                 list.retain(|block| !(address..end).contains(block));
             }
-            self.stats.reserved -= (blocks * bytes).next_multiple_of(SLAB);
+            self.books.stats.reserved -= (blocks * bytes).next_multiple_of(SLAB);
         }
         Ok(())
     }
-}
 
-impl<D: Device> Policy for Slab<D> {
-    fn name(&self) -> &'static str {
-        "slab"
-    }
-
-    fn allocate(&self, size: u64, stream: Stream) -> Result<u64> {
-        let mut state = self.state();
-        let owner = state.owners.of(stream, &self.driver)?;
-        let out_of_memory = |state: &State, cause| PolicyError::OutOfMemory {
-            policy: "slab",
-            request: size,
-            reserved: state.stats.reserved,
-            in_use: state.stats.in_use,
-            cause,
-        };
-        if size > 1 << 50 {
-            let cause = DeviceError { call: Call::Allocate, fault: Fault::OutOfMemory };
-            return Err(out_of_memory(&state, cause));
-        }
-        let bytes = class_of(size);
-        if let Some(address) = state.pop(bytes, owner).or_else(|| state.pop(bytes, Owner::NOBODY)) {
-            return Ok(address);
-        }
-        if let Some(address) = state.take_over(bytes, owner, stream, &self.driver)? {
-            return Ok(address);
-        }
-        match state.grow(bytes, &self.driver) {
-            Err(DeviceError { fault: Fault::OutOfMemory, .. }) => {
-                state.release(&self.driver)?;
-                state.grow(bytes, &self.driver).map_err(|cause| out_of_memory(&state, cause))?;
-            }
-            other => other?,
-        }
-        state.pop(bytes, Owner::NOBODY).ok_or(PolicyError::NotABlock(0))
-    }
-
-    fn free(&self, address: u64, stream: Stream) -> Result<()> {
-        let mut state = self.state();
-        let owner = state.owners.of(stream, &self.driver)?;
-        let bytes = state.blocks.remove(&address).ok_or(PolicyError::NotABlock(address))?;
-        if let Some(slab) = state.slab_of(address) {
-            slab.free += 1;
-        }
-        state.free.entry((bytes, owner)).or_default().push(address);
-        state.stats.in_use -= bytes;
-        Ok(())
-    }
-
-    fn stats(&self) -> PolicyStats {
-        PolicyStats { driver_calls: self.driver.calls(), ..self.state().stats }
-    }
-
-    fn release(&self) -> Result<()> {
-        self.state().release(&self.driver)
-    }
-}
-
-impl<D: Device> Drop for Slab<D> {
-    fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for slab in std::mem::take(&mut state.slabs).into_keys() {
+    fn end<D: Device>(&mut self, driver: &Driver<D>) {
+        for slab in std::mem::take(&mut self.slabs).into_keys() {
             // What can't be freed now never can.
-            let _ = self.driver.free(slab);
+            let _ = driver.free(slab);
         }
-        state.owners.end(&self.driver);
     }
 }
 
