@@ -100,7 +100,7 @@ impl SegmentRecorder {
 }
 
 extern "C" fn scope_changed() {
-    look_again();
+    refresh_sampling_period();
 }
 
 /// The functions of the pool that makes this process's segment: this one if it is the program's allocator, that of a

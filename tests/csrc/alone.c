@@ -3,31 +3,19 @@
  * usage: alone user|vm|sighand|thread|mount|time
  * Prints THREADS and how many there are before, the call's error number, and whether the pool has its thread again after. */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-static int threads(void) {
-    int count = 0;
-    DIR *tasks = opendir("/proc/self/task");
-    while (readdir(tasks)) count++;
-    closedir(tasks);
-    return count - 2;
-}
+#include "threads.h"
 
 /* Leaves idle memory behind, and waits for the pool's thread for a while, if there is a pool. */
 static int threads_with_idle_memory(void) {
     int most = getenv("LD_PRELOAD") ? 200 : 1;
     for (int tries = 0; tries < most && threads() == 1; tries++) {
-        volatile char *block = malloc(32 << 20);
-        for (int at = 0; at < 32 << 20; at += 4096) block[at] = 1;
-        free((void *)block);
-        usleep(1000);
+        leave_idle_memory();
     }
     return threads();
 }

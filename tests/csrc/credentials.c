@@ -9,23 +9,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define NOBODY 65534
+#include "threads.h"
 
-static int threads(void) {
-    int count = 0;
-    DIR *tasks = opendir("/proc/self/task");
-    while (readdir(tasks)) count++;
-    closedir(tasks);
-    return count - 2;
-}
+#define NOBODY 65534
 
 // Leaves idle memory behind until there is a second thread.
 static void wake_scavenger(void) {
     do {
-        volatile char *block = malloc(32 << 20);
-        for (int at = 0; at < 32 << 20; at += 4096) block[at] = 1;
-        free((void *)block);
-        usleep(1000);
+        leave_idle_memory();
     } while (threads() == 1);
 }
 

@@ -23,6 +23,6 @@ pub use device::{
     Access, AsyncPool, Call, Cuda, CudaDevice, CudaError, Device, DeviceError, Driver, Event, Fault, GRANULE, Granule,
     Graph, Kernel, MemoryInfo, Pinned, Progress, Properties, Result, Simulated, Stream, Violation,
 };
-pub use pool::{GraphPool, Holding, OpenError, OutOfMemory, Pool, PoolError, Pools, Step, look_again};
+pub use pool::{GraphPool, Holding, OpenError, OutOfMemory, Pool, PoolError, Pools, Step, refresh_sampling_period};
 pub use settings::{Change, Config, ConfigError, Range, SETTINGS, Setting};
 pub use watch::{NoRecorder, Picture, Recorder, Sample, Stats, Token, hooks};

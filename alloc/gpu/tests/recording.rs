@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 
-use poolscope_gpu::{Config, Picture, Pool, Recorder, Sample, Simulated, Stream, Token, look_again};
+use poolscope_gpu::{Config, Picture, Pool, Recorder, Sample, Simulated, Stream, Token, refresh_sampling_period};
 use poolscope_wire::{DeviceCounter, cell};
 use support::{Book, KIB, MIB, Program, US};
 
@@ -84,10 +84,10 @@ fn a_thread_whose_period_changes_records_from_its_next_block_on() {
     let stream = program.device.stream();
     let before = program.alloc(MIB, stream);
     book.period.store(1, Ordering::Relaxed);
-    look_again();
+    refresh_sampling_period();
     let inside: Vec<_> = [256, MIB, 2 * MIB].map(|size| program.alloc(size, stream)).into();
     book.period.store(1 << 40, Ordering::Relaxed);
-    look_again();
+    refresh_sampling_period();
     let after = program.alloc(512, stream);
     // What was first of its place and size is recorded in any case: the first block, and the last one.
     assert_eq!(book.sizes(), [256, 512, MIB, MIB, 2 * MIB]);
@@ -129,7 +129,7 @@ fn the_period_in_force_is_published() {
     assert_eq!(program.pool.stats().sample_period, 0, "nobody has allocated");
     for (asked, in_force) in [(64 * KIB, 64 * KIB), (1, 1), (1 << 40, 1 << 40)] {
         book.period.store(asked, Ordering::Relaxed);
-        look_again();
+        refresh_sampling_period();
         (0..3).for_each(|_| program.free(program.alloc(4096, Stream::LEGACY), Stream::LEGACY));
         assert_eq!(program.pool.stats().sample_period, in_force);
     }

@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::atomic::Ordering;
 
-use poolscope_gpu::{Config, PoolError, Simulated, Stream, look_again};
+use poolscope_gpu::{Config, PoolError, Simulated, Stream, refresh_sampling_period};
 use support::{Book, KIB, MIB, MS, Meeting, Program, US};
 
 #[test]
@@ -128,7 +128,7 @@ fn a_block_that_is_freed_again_is_refused_and_has_one_owner() {
         // In the thread's own list, behind others, and where another stream's blocks and recorded ones go.
         for (period, freed_on) in [(1 << 40, stream), (1 << 40, other), (1, stream)] {
             book.period.store(period, Ordering::Relaxed);
-            look_again();
+            refresh_sampling_period();
             let blocks: Vec<_> = (0..3).map(|_| program.alloc(size, stream)).collect();
             assert_eq!(program.pool.size_of(blocks[0]), Some(size));
             blocks.iter().for_each(|block| program.free(*block, freed_on));

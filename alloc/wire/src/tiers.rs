@@ -53,7 +53,8 @@ counters! {
     TierCounter, TIER_COUNTERS;
     SystemReserved system_reserved_bytes Bytes false "Address space reserved for arenas.";
     SystemUsed system_used_bytes Bytes false "Bytes of arenas that were ever handed to the page heap.";
-    SystemReleased system_released_bytes Bytes false "Free bytes of the page heap with no memory behind them: given back to the kernel, or never touched.";
+    SystemReleased system_released_bytes Bytes false
+        "Free bytes of the page heap with no memory behind them: given back to the kernel, or never touched.";
     SystemCalls system_calls Count true "Calls to mmap, munmap, mprotect, mremap, madvise and mbind.";
     PageHeapFree page_heap_free_bytes Bytes false "Bytes in free spans.";
     PageHeapAllocs page_heap_allocs Count true "Spans taken from the page heap.";
@@ -72,7 +73,8 @@ counters! {
     Samples samples Count true "Samples taken.";
     ThreadsLive threads_live Count false "Threads that have a heap.";
     ThreadsStarted threads_started Count true "Threads that ever had one.";
-    MetadataBytes metadata_bytes Bytes false "Bytes of the pool's own: descriptors, heaps, the live table and the segment.";
+    MetadataBytes metadata_bytes Bytes false
+        "Bytes of the pool's own: descriptors, heaps, the live table and the segment.";
     HugeAdvised huge_advised_bytes Bytes false "Bytes of arenas for which transparent huge pages were asked.";
     HugeExplicit huge_explicit_bytes Bytes false "Bytes of arenas that are explicit huge pages (hugetlb).";
     PlacementRefused placement_refused Count true "Times that the system refused huge pages or a NUMA policy.";
@@ -88,8 +90,10 @@ counters! {
     CentralMisses central_misses Count true "Refills for which the central cache had no slab.";
     CentralFree central_free Count false "Free blocks in slabs that no thread owns.";
     SampledAllocs sampled_allocs Count true "Blocks allocated as samples, which no thread's cache serves.";
-    SharedFrees shared_frees Count true "Blocks freed that no thread counts: samples, and those of slabs that no thread owns.";
-    Untouched untouched Count false "Blocks without memory, because nobody ever had them; what threads count of them comes on top.";
+    SharedFrees shared_frees Count true
+        "Blocks freed that no thread counts: samples, and those of slabs that no thread owns.";
+    Untouched untouched Count false
+        "Blocks without memory, because nobody ever had them; what threads count of them comes on top.";
 }
 
 /// Hands the table of the counters of a pool of device memory to a macro: for each its name in the segment's table, its
@@ -100,39 +104,58 @@ counters! {
 macro_rules! device_counters {
     ($then:ident) => {
         $then! {
-            TotalAllocated total_allocated Bytes true "Bytes of all blocks that were allocated, since the counters were last reset.";
+            TotalAllocated total_allocated Bytes true
+                "Bytes of all blocks that were allocated, since the counters were last reset.";
             TotalFreed total_freed Bytes true "Bytes of all blocks that were freed, since then.";
             CurrentUsage current_usage Bytes false "Bytes of the blocks that are allocated now.";
-            PeakUsage peak_usage Bytes false "The most that blocks took at once since the last reset, free small blocks in caches included.";
+            PeakUsage peak_usage Bytes false
+                "The most that blocks took at once since the last reset, free small blocks in caches included.";
             AllocationCount allocation_count Count true "Blocks that were allocated, since the last reset.";
             FreeCount free_count Count true "Blocks that were freed, since then.";
             CacheHits cache_hits Count true "Allocations that memory served which the pool had: the four below.";
             ThreadHits thread_hits Count true "Small blocks from the thread's own cache.";
             GlobalHits global_hits Count true "Small blocks for which a batch came from the global cache.";
-            ReserveHits reserve_hits Count true "Small blocks for which a batch came from the reserve, the free blocks of slabs.";
+            ReserveHits reserve_hits Count true
+                "Small blocks for which a batch came from the reserve, the free blocks of slabs.";
             LargeHits large_hits Count true "Large blocks that fitted into free memory.";
-            CacheMisses cache_misses Count true "Allocations that a new slab had to be made for, or memory mapped or created.";
-            FragmentationBytes fragmentation_bytes Bytes false "Free bytes that cannot serve the largest request of the last second or more. Whole granules are not among them where they are enough together.";
-            Held held Bytes false "Bytes of device memory that the pool holds: blocks, free memory and granules that are mapped nowhere.";
+            CacheMisses cache_misses Count true
+                "Allocations that a new slab had to be made for, or memory mapped or created.";
+            FragmentationBytes fragmentation_bytes Bytes false
+                "Free bytes that cannot serve the largest request of the last second or more. Whole granules are not \
+ among them where they are enough together.";
+            Held held Bytes false
+                "Bytes of device memory that the pool holds: blocks, free memory and granules that are mapped nowhere.";
             PeakHeld peak_held Bytes false "The most that it held.";
             Free free Bytes false "Bytes that are mapped and in no block.";
             LargestHole largest_hole Bytes false "Bytes of the largest free piece.";
-            GranulesRemapped granules_remapped Count true "Granules of 2 MiB that were mapped under a second address, to serve what fitted nowhere.";
-            GranulesCreated granules_created Count true "Granules that were created. Memory in segments is counted in granules, too.";
+            GranulesRemapped granules_remapped Count true
+                "Granules of 2 MiB that were mapped under a second address, to serve what fitted nowhere.";
+            GranulesCreated granules_created Count true
+                "Granules that were created. Memory in segments is counted in granules, too.";
             GranulesReleased granules_released Count true "Granules that were given back.";
-            StitchesReused stitches_reused Count true "Requests that such second addresses served again, without a call.";
+            StitchesReused stitches_reused Count true
+                "Requests that such second addresses served again, without a call.";
             FromOtherStreams from_other_streams Count true "Requests that took memory which another stream had freed.";
             DriverCalls driver_calls Count true "Calls to the driver.";
-            SamplePeriod sample_period Bytes false "Mean bytes between two samples, for the thread that is sampled the least; 0 where none are taken, 1 where every block is recorded.";
-            LadderClimbed ladder_climbed Count true "Requests that found no memory at first and climbed the ladder, since the last reset.";
-            LadderOwnCachesServed ladder_own_caches_served Count true "Of them, those that were served after the thread's own cache and the global ones had been emptied.";
-            LadderAllCachesTried ladder_all_caches_tried Count true "Those that were tried again after the caches of all threads had been emptied.";
+            SamplePeriod sample_period Bytes false
+                "Mean bytes between two samples, for the thread that is sampled the least; 0 where none are taken, 1 \
+ where every block is recorded.";
+            LadderClimbed ladder_climbed Count true
+                "Requests that found no memory at first and climbed the ladder, since the last reset.";
+            LadderOwnCachesServed ladder_own_caches_served Count true
+                "Of them, those that were served after the thread's own cache and the global ones had been emptied.";
+            LadderAllCachesTried ladder_all_caches_tried Count true
+                "Those that were tried again after the caches of all threads had been emptied.";
             LadderAllCachesServed ladder_all_caches_served Count true "Those that were served then.";
-            LadderPendingFreesTried ladder_pending_frees_tried Count true "Of them, those that were tried again after the host had waited for work that freed memory waited for.";
+            LadderPendingFreesTried ladder_pending_frees_tried Count true
+                "Of them, those that were tried again after the host had waited for work that freed memory waited for.";
             LadderPendingFreesServed ladder_pending_frees_served Count true "Those that were served then.";
-            LadderDefragmentTried ladder_defragment_tried Count true "Of them, those that were tried again after free memory of different streams had been merged.";
+            LadderDefragmentTried ladder_defragment_tried Count true
+                "Of them, those that were tried again after free memory of different streams had been merged.";
             LadderDefragmentServed ladder_defragment_served Count true "Those that were served then.";
-            LadderReleaseTried ladder_release_tried Count true "Of them, those that were tried again after free segments had gone back to the device (only without virtual memory).";
+            LadderReleaseTried ladder_release_tried Count true
+                "Of them, those that were tried again after free segments had gone back to the device (only without \
+ virtual memory).";
             LadderReleaseServed ladder_release_served Count true "Those that were served then.";
             LadderPinnedHostTried ladder_pinned_host_tried Count true "Those that were tried in pinned host memory.";
             LadderPinnedHostServed ladder_pinned_host_served Count true "Those that were served from it.";

@@ -16,12 +16,16 @@
 //! | event | words | what |
 //! |---|---|---|
 //! | [`tag::ALLOC`] | 2 | address / 16 in bits 3 to 46, the stack's slot in bits 47 to 60; then the bytes asked for |
-//! | [`tag::FREE`] | 1 | address / 16 in bits 3 to 46, the slot of the free's own stack in bits 47 to 60, 0 if it was not asked for |
-//! | [`tag::STACK`] | 1 + depth | the slot in bits 3 to 16, the depth in 17 to 24, [`stack_flags`](crate::stack_flags) in 25 to 32; then the return addresses, innermost first |
+//! | [`tag::FREE`] | 1 | address / 16 in bits 3 to 46, the slot of the free's own stack, if asked for, in bits 47 to 60 |
+//! | [`tag::STACK`] | 1 + depth | the slot in bits 3 to 16, the depth in 17 to 24, flags in 25 to 32; then addresses |
 //! | [`tag::TIME`] | 1 | `CLOCK_MONOTONIC` in nanoseconds from bit 3 on, for the events that follow |
 //! | [`tag::THREAD`] | 1 | kernel id of the thread that the events that follow are of, from bit 3 on |
 //! | [`tag::LOST`] | 1 | events that found no room here, from bit 3 on |
-//! | [`tag::DEVICE`] | 3 or 4 | a block of a device's memory: bit 3 is set for a free, the [`crate::kind`] in bits 4 to 7, the device in 8 to 39, the stack's slot in 47 to 60; then the address, the stream, and of an allocation the bytes asked for |
+//! | [`tag::DEVICE`] | 3 or 4 | the kind in bits 4 to 7, the device in 8 to 39, the stack's slot in 47 to 60; then more |
+//!
+//! A free without a stack of its own has 0 for the slot. A stack's flags are [`crate::stack_flags`], and its addresses
+//! are return addresses, innermost first. [`tag::DEVICE`] is a block of a device's memory: bit 3 is set for a free, the
+//! kind is a [`crate::kind`], and the address and the stream follow, and of an allocation the bytes asked for.
 //!
 //! A slot is a place in the thread's own small table of stacks: an event means what the latest [`tag::STACK`] of this
 //! ring said of the slot. So threads share nothing, and no table can fill. Slot 0 is a stack that is not known.

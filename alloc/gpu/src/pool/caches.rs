@@ -8,7 +8,7 @@ use super::PoolError;
 use super::core::Core;
 use super::shared::{Shared, lock};
 use crate::device::{Device, Stream};
-use crate::small::{Counters, Knowledge, PoolHandle, ThreadCache, size_of};
+use crate::small::{Counters, PoolHandle, StreamCache, ThreadCache, size_of};
 use crate::streams::LaneId;
 
 impl<D: Device> Shared<D> {
@@ -22,49 +22,49 @@ impl<D: Device> Shared<D> {
 
     /// Whether a stream is the one that the thread used last, and nothing has changed since.
     #[inline]
-    pub(super) fn knows(&self, knowledge: &Knowledge, stream: Stream) -> bool {
+    pub(super) fn knows(&self, stream_cache: &StreamCache, stream: Stream) -> bool {
         // Relaxed: who may use a changed stream or setting has heard of it from the thread that changed it.
-        knowledge.version == self.read.version.load(Ordering::Relaxed) && knowledge.last.0 == stream
+        stream_cache.version == self.read.version.load(Ordering::Relaxed) && stream_cache.last.0 == stream
     }
 
     /// Sees to it that the cache's last stream is this one, and that it knows the settings.
     pub(super) fn resolve(
         &self,
         cache: &ThreadCache,
-        knowledge: &mut Knowledge,
+        stream_cache: &mut StreamCache,
         stream: Stream,
     ) -> Result<(), PoolError> {
-        if self.knows(knowledge, stream) { Ok(()) } else { self.resolve_slow(cache, knowledge, stream) }
+        if self.knows(stream_cache, stream) { Ok(()) } else { self.resolve_slow(cache, stream_cache, stream) }
     }
 
     pub(super) fn resolve_slow(
         &self,
         cache: &ThreadCache,
-        knowledge: &mut Knowledge,
+        stream_cache: &mut StreamCache,
         stream: Stream,
     ) -> Result<(), PoolError> {
-        if knowledge.version == self.read.learnt_version()
-            && let Some(known) = knowledge.known.iter().find(|(known, _)| *known == stream)
+        if stream_cache.version == self.read.resolved_version()
+            && let Some(known) = stream_cache.known.iter().find(|(known, _)| *known == stream)
         {
-            knowledge.last = *known;
+            stream_cache.last = *known;
             return Ok(());
         }
         let mut core = lock(&self.core);
-        let version = self.read.learnt_version();
-        if knowledge.version != version {
-            knowledge.known.clear();
-            knowledge.budgets.relax();
-            cache.counters.set_period(knowledge.budgets.in_force());
+        let version = self.read.resolved_version();
+        if stream_cache.version != version {
+            stream_cache.known.clear();
+            stream_cache.budgets.relax();
+            cache.counters.set_period(stream_cache.budgets.in_force());
             // SAFETY: this is the owning thread, which has the lock.
             let lists = unsafe { cache.lists() };
             let blocks = lists.drain();
             let limits = core.limits();
-            if std::mem::replace(&mut knowledge.limits, limits) != limits {
+            if std::mem::replace(&mut stream_cache.limits, limits) != limits {
                 lists.begin_anew();
             }
             for (lane, class, blocks) in blocks {
                 if core.large.lanes.is_alive(lane) {
-                    lists.get_or_new(lane, class, &knowledge.limits).blocks = blocks;
+                    lists.get_or_new(lane, class, &stream_cache.limits).blocks = blocks;
                 } else {
                     blocks.iter().for_each(|address| {
                         core.slabs.put(*address);
@@ -72,12 +72,12 @@ impl<D: Device> Shared<D> {
                 }
             }
             // What it knew of the last stream is gone, too; an error below must not leave it.
-            knowledge.last = (stream, None);
+            stream_cache.last = (stream, None);
         }
         let met = (stream, core.small_lane(stream)?);
-        knowledge.version = version;
-        knowledge.known.push(met);
-        knowledge.last = met;
+        stream_cache.version = version;
+        stream_cache.known.push(met);
+        stream_cache.last = met;
         Ok(())
     }
 
@@ -85,20 +85,20 @@ impl<D: Device> Shared<D> {
     pub(super) fn refill(
         &self,
         cache: &ThreadCache,
-        knowledge: &mut Knowledge,
+        stream_cache: &mut StreamCache,
         lane: LaneId,
         class: usize,
     ) -> Result<u64, PoolError> {
-        let stream = knowledge.last.0;
+        let stream = stream_cache.last.0;
         // SAFETY: this is the owning thread; the version was seen before.
-        let list = unsafe { cache.lists() }.get_or_new(lane, class, &knowledge.limits);
+        let list = unsafe { cache.lists() }.get_or_new(lane, class, &stream_cache.limits);
         if let Some(address) = list.blocks.pop() {
-            if knowledge.limits.count {
+            if stream_cache.limits.count {
                 Counters::add(&cache.counters.allocations[class]);
             }
             return Ok(address);
         }
-        let batch = list.ran_out(&knowledge.limits);
+        let batch = list.ran_out(&stream_cache.limits);
         let mut blocks = Vec::new();
         if let Some(global) = lock(&self.global[class]).get_mut(&lane) {
             blocks = global.split_off(global.len().saturating_sub(batch));
@@ -121,10 +121,10 @@ impl<D: Device> Shared<D> {
             self.climb(first, size_of(class), stream, own, take)?;
         }
         // SAFETY: as above.
-        let list = unsafe { cache.lists() }.get_or_new(lane, class, &knowledge.limits);
+        let list = unsafe { cache.lists() }.get_or_new(lane, class, &stream_cache.limits);
         list.blocks.append(&mut blocks);
         let address = list.blocks.pop().ok_or(PoolError::NotABlock(0))?;
-        if knowledge.limits.count {
+        if stream_cache.limits.count {
             Counters::add(&cache.counters.allocations[class]);
         }
         Ok(address)

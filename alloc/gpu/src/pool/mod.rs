@@ -32,7 +32,8 @@ use crate::device::{Device, Driver, Pinned, Stream};
 use crate::large::{Large, PoolId};
 use crate::settings::Config;
 use crate::small::{
-    Counters, LARGEST, Mark, Page, Pages, Slabs, ThreadCache, class_of, for_each_knowledge, size_of, with_current_cache,
+    Counters, LARGEST, Mark, Page, Pages, Slabs, ThreadCache, class_of, for_each_stream_cache, size_of,
+    with_current_cache,
 };
 use crate::watch::hooks::{self, Quiet};
 use crate::watch::sampling::Place;
@@ -59,8 +60,8 @@ pub struct Pool<D: Device> {
 }
 
 /// To be called in a thread for which the recorder has another period from now on: its next allocations ask for it.
-pub fn look_again() {
-    for_each_knowledge(|knowledge| knowledge.budgets.look_again());
+pub fn refresh_sampling_period() {
+    for_each_stream_cache(|stream_cache| stream_cache.budgets.refresh());
 }
 
 /// The settings of a pool's pinned memory.
@@ -168,18 +169,18 @@ impl<D: Device> Pool<D> {
         let shared = &*self.shared;
         let pop = |cache: &ThreadCache| {
             // SAFETY: this is the owning thread, which has no other reference.
-            let knowledge = unsafe { cache.knowledge() };
-            if !shared.knows(knowledge, stream) {
+            let stream_cache = unsafe { cache.stream_cache() };
+            if !shared.knows(stream_cache, stream) {
                 return None;
             }
-            let class = class_of(size.max(knowledge.limits.alignment));
-            if knowledge.budgets.is_due(class, size_of(class)) || knowledge.budgets.is_first(place) {
+            let class = class_of(size.max(stream_cache.limits.alignment));
+            if stream_cache.budgets.is_due(class, size_of(class)) || stream_cache.budgets.is_first(place) {
                 return None;
             }
             // SAFETY: as above; the version was seen just now.
-            let address = unsafe { cache.lists() }.get(knowledge.last.1?, class)?.blocks.pop()?;
-            knowledge.budgets.spend(class, size_of(class));
-            if knowledge.limits.count {
+            let address = unsafe { cache.lists() }.get(stream_cache.last.1?, class)?.blocks.pop()?;
+            stream_cache.budgets.spend(class, size_of(class));
+            if stream_cache.limits.count {
                 Counters::add(&cache.counters.allocations[class]);
             }
             shared.read.pages.give(address);
@@ -207,8 +208,8 @@ impl<D: Device> Pool<D> {
         let shared = &*self.shared;
         let push = |cache: &ThreadCache| {
             // SAFETY: this is the owning thread, which has no other reference.
-            let knowledge = unsafe { cache.knowledge() };
-            let Some(lane) = knowledge.last.1.filter(|_| shared.knows(knowledge, stream)) else { return false };
+            let stream_cache = unsafe { cache.stream_cache() };
+            let Some(lane) = stream_cache.last.1.filter(|_| shared.knows(stream_cache, stream)) else { return false };
             if !page.is_of(lane) {
                 return false;
             }
@@ -219,7 +220,7 @@ impl<D: Device> Pool<D> {
             // The mark says that a block begins there.
             mark.take();
             list.blocks.push(address);
-            if knowledge.limits.count {
+            if stream_cache.limits.count {
                 Counters::add(&cache.counters.frees[class]);
             }
             true

@@ -40,7 +40,7 @@ pub(super) struct ReadByAll {
 impl ReadByAll {
     /// The version without the bits: what a thread learns. As long as one is set, no thread finds the word as it knows
     /// it, and each call takes the slow path.
-    pub(super) fn learnt_version(&self) -> u64 {
+    pub(super) fn resolved_version(&self) -> u64 {
         self.version.load(Ordering::Relaxed) & !(TOLD | HOOKED | HARDENED)
     }
 
@@ -124,7 +124,7 @@ impl<D: Device> Shared<D> {
             core.large.lanes.close_idle(now, IDLE_STREAM);
             core.large.lanes.undrained()
         };
-        if !newly.is_empty() || core.is_time_to_look_again(now) {
+        if !newly.is_empty() || core.is_upkeep_due(now) {
             self.new_version();
         }
         drop(core);

@@ -79,19 +79,19 @@ impl<D: Device> Pool<D> {
         let shared = &*self.shared;
         let allocate = |cache: &ThreadCache| {
             // SAFETY: this is the owning thread; the reference ends with this closure, and nobody gets one beside it.
-            let knowledge = unsafe { cache.knowledge() };
-            if let Err(error) = shared.resolve(cache, knowledge, stream) {
+            let stream_cache = unsafe { cache.stream_cache() };
+            if let Err(error) = shared.resolve(cache, stream_cache, stream) {
                 return Some(Served::Block(Err(error)));
             }
-            let lane = knowledge.last.1?;
-            let class = class_of(size.max(knowledge.limits.alignment));
+            let lane = stream_cache.last.1?;
+            let class = class_of(size.max(stream_cache.limits.alignment));
             let bytes = size_of(class);
-            let weight = knowledge.budgets.decide(class, bytes, place, &*shared.recorder);
-            cache.counters.set_period(knowledge.budgets.in_force());
+            let weight = stream_cache.budgets.decide(class, bytes, place, &*shared.recorder);
+            cache.counters.set_period(stream_cache.budgets.in_force());
             if let Some(weight) = weight {
                 return Some(Served::Sample(class, lane, weight));
             }
-            Some(Served::Block(shared.refill(cache, knowledge, lane, class)))
+            Some(Served::Block(shared.refill(cache, stream_cache, lane, class)))
         };
         match with_cache(shared.read.id, || shared.new_cache(), allocate)?? {
             Served::Block(result) => Some(result.inspect(|address| shared.read.pages.give(*address))),
@@ -211,18 +211,18 @@ impl<D: Device> Pool<D> {
         let is_sample = page.is_recorded() && shared.forget(address);
         let free = |cache: &ThreadCache| {
             // SAFETY: as in `allocate_small`.
-            let knowledge = unsafe { cache.knowledge() };
-            shared.resolve(cache, knowledge, stream)?;
-            let Some(lane) = knowledge.last.1.filter(|lane| page.is_of(*lane)) else {
+            let stream_cache = unsafe { cache.stream_cache() };
+            shared.resolve(cache, stream_cache, stream)?;
+            let Some(lane) = stream_cache.last.1.filter(|lane| page.is_of(*lane)) else {
                 return Ok(false);
             };
             // SAFETY: the version was seen just now.
-            let list = unsafe { cache.lists() }.get_or_new(lane, class, &knowledge.limits);
+            let list = unsafe { cache.lists() }.get_or_new(lane, class, &stream_cache.limits);
             if list.is_full() {
-                shared.flush(list.overflow(&knowledge.limits), lane, class);
+                shared.flush(list.overflow(&stream_cache.limits), lane, class);
             }
             list.blocks.push(address);
-            if knowledge.limits.count {
+            if stream_cache.limits.count {
                 Counters::add(&cache.counters.frees[class]);
             }
             Ok(true)
@@ -248,7 +248,7 @@ impl<D: Device> Shared<D> {
     fn is_large_sample(&self, bytes: u64, place: Place) -> Option<u64> {
         let decide = |cache: &ThreadCache| {
             // SAFETY: this is the owning thread, which has no other reference.
-            let budgets = &mut unsafe { cache.knowledge() }.budgets;
+            let budgets = &mut unsafe { cache.stream_cache() }.budgets;
             let weight = budgets.decide(LARGE, bytes, place, &*self.recorder);
             cache.counters.set_period(budgets.in_force());
             weight
@@ -264,7 +264,7 @@ impl<D: Device> Shared<D> {
         }
         let charge = |cache: &ThreadCache| {
             // SAFETY: this is the owning thread, which has no other reference.
-            let budgets = &mut unsafe { cache.knowledge() }.budgets;
+            let budgets = &mut unsafe { cache.stream_cache() }.budgets;
             budgets.charge(began.elapsed().as_nanos() as u64);
         };
         with_current_cache(self.read.id, charge);

@@ -19,5 +19,5 @@ pub use classes::{CLASSES, LARGEST, PAGE, class_of, size_of};
 pub use pages::{Mark, Page, Pages};
 pub use slabs::{CHUNK, SAMPLED, Slabs};
 pub use thread_cache::{
-    Counters, Knowledge, Limits, PoolHandle, ThreadCache, for_each_knowledge, with_cache, with_current_cache,
+    Counters, Limits, PoolHandle, StreamCache, ThreadCache, for_each_stream_cache, with_cache, with_current_cache,
 };

@@ -148,7 +148,7 @@ impl Lists {
 }
 
 /// What a thread knows of its pool.
-pub struct Knowledge {
+pub struct StreamCache {
     /// What the pool's word was when the rest was learnt.
     pub version: u64,
     pub limits: Limits,
@@ -171,12 +171,12 @@ pub struct ThreadCache {
     pool: u64,
     home: Weak<dyn PoolHandle>,
     busy: AtomicBool,
-    knowledge: UnsafeCell<Knowledge>,
+    stream_cache: UnsafeCell<StreamCache>,
     lists: UnsafeCell<Lists>,
     pub counters: Counters,
 }
 
-// SAFETY: `knowledge` is touched by the owning thread alone, `lists` by one thread at a time, as the module says. All
+// SAFETY: `stream_cache` is touched by the owning thread alone, `lists` by one thread at a time, as the module says. All
 // else is atomic or does not change.
 unsafe impl Sync for ThreadCache {}
 // SAFETY: as above; nothing in it belongs to a thread by itself.
@@ -185,12 +185,12 @@ unsafe impl Send for ThreadCache {}
 impl ThreadCache {
     pub fn new(pool: u64, home: Weak<dyn PoolHandle>, limits: Limits) -> ThreadCache {
         let (last, known, budgets) = ((Stream::NULL, None), Vec::new(), Budgets::new());
-        let knowledge = Knowledge { version: u64::MAX, limits, last, known, budgets };
+        let stream_cache = StreamCache { version: u64::MAX, limits, last, known, budgets };
         ThreadCache {
             pool,
             home,
             busy: AtomicBool::new(false),
-            knowledge: UnsafeCell::new(knowledge),
+            stream_cache: UnsafeCell::new(stream_cache),
             lists: UnsafeCell::default(),
             counters: Counters::default(),
         }
@@ -202,9 +202,9 @@ impl ThreadCache {
     /// The caller is the owning thread, in [`with_cache`], and has no other reference from here.
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "the caller says that there is no other")]
-    pub unsafe fn knowledge(&self) -> &mut Knowledge {
+    pub unsafe fn stream_cache(&self) -> &mut StreamCache {
         // SAFETY: the caller's.
-        unsafe { &mut *self.knowledge.get() }
+        unsafe { &mut *self.stream_cache.get() }
     }
 
     /// The thread's blocks.
@@ -279,12 +279,12 @@ pub fn with_cache<R>(
 }
 
 /// Does something with what the thread knows of each of its pools, if it is in no call to them.
-pub fn for_each_knowledge(work: impl Fn(&mut Knowledge)) {
+pub fn for_each_stream_cache(work: impl Fn(&mut StreamCache)) {
     let each = |caches: &RefCell<Caches>| {
         let Ok(caches) = caches.try_borrow() else { return };
         for cache in caches.0.iter().filter(|cache| cache.is_at_rest()) {
             // SAFETY: this is the owning thread, and it is in no call that has a reference.
-            work(unsafe { cache.knowledge() });
+            work(unsafe { cache.stream_cache() });
         }
     };
     let _ = CACHES.try_with(each);

@@ -68,7 +68,7 @@ pub trait Recorder: Send + Sync {
         let _ = in_use;
     }
 
-    /// Whether [`publish`](Self::publish) is of any use.
+    /// Whether anyone reads the published pictures.
     fn wants_pictures(&self) -> bool {
         true
     }

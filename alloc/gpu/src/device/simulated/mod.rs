@@ -338,11 +338,6 @@ impl Simulated {
         self.state().memory.peak
     }
 
-    /// Lets others take or give back memory of the device: it has so much in all from now on.
-    pub fn set_memory(&self, bytes: u64) {
-        self.state().memory.limit = bytes;
-    }
-
     /// The host has so many bytes that can be locked, from now on.
     pub fn set_host_memory(&self, bytes: u64) {
         self.state().memory.host_limit = bytes;

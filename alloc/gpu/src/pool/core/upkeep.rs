@@ -48,7 +48,7 @@ impl Upkeep {
 
 impl<D: Device> Core<D> {
     /// Whether threads should ask again which streams are behind the handles that they know: once a second.
-    pub fn is_time_to_look_again(&mut self, now: u64) -> bool {
+    pub fn is_upkeep_due(&mut self, now: u64) -> bool {
         let due = now.saturating_sub(self.upkeep.looked_again) >= SECOND as u64;
         if due {
             self.upkeep.looked_again = now;

@@ -146,7 +146,7 @@ impl Budgets {
     }
 
     /// The thread's period may be another one: the next block of each class asks.
-    pub fn look_again(&mut self) {
+    pub fn refresh(&mut self) {
         self.left = [0; LARGE + 1];
         self.period = 0;
     }
@@ -155,13 +155,13 @@ impl Budgets {
     #[cold]
     pub fn sample(&mut self, class: usize, bytes: u64, recorder: &dyn Recorder) -> Option<u64> {
         let Some(period) = recorder.period() else {
-            self.look_again();
+            self.refresh();
             self.without = 0;
             self.left = [i64::MAX; LARGE + 1];
             return None;
         };
         if period <= 1 {
-            self.look_again();
+            self.refresh();
             self.without = 1;
             return Some(OBJECT_ONE);
         }
@@ -485,12 +485,12 @@ mod tests {
     fn a_period_of_one_records_everything_until_it_changes() {
         let mut budgets = thread();
         assert_eq!(run(&mut budgets, 3, 2048, 1000, &Fixed(Some(1), 10)), (1000, 1000.0, 0.0));
-        budgets.look_again();
+        budgets.refresh();
         let (samples, ..) = run(&mut budgets, 3, 2048, 1000, &Fixed(Some(1 << 40), 10));
         assert!(samples <= 1, "{samples}");
-        budgets.look_again();
+        budgets.refresh();
         assert_eq!(run(&mut budgets, 3, 2048, 1000, &Fixed(None, 10)).0, 0);
-        budgets.look_again();
+        budgets.refresh();
         assert_eq!(run(&mut budgets, 3, 2048, 10, &Fixed(Some(1), 10)).0, 10);
     }
 }
