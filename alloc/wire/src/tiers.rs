@@ -122,7 +122,7 @@ macro_rules! device_counters {
                 "Allocations that a new slab had to be made for, or memory mapped or created.";
             FragmentationBytes fragmentation_bytes Bytes false
                 "Free bytes that cannot serve the largest request of the last second or more. Whole granules are not \
- among them where they are enough together.";
+among them where they are enough together.";
             Held held Bytes false
                 "Bytes of device memory that the pool holds: blocks, free memory and granules that are mapped nowhere.";
             PeakHeld peak_held Bytes false "The most that it held.";
@@ -139,7 +139,7 @@ macro_rules! device_counters {
             DriverCalls driver_calls Count true "Calls to the driver.";
             SamplePeriod sample_period Bytes false
                 "Mean bytes between two samples, for the thread that is sampled the least; 0 where none are taken, 1 \
- where every block is recorded.";
+where every block is recorded.";
             LadderClimbed ladder_climbed Count true
                 "Requests that found no memory at first and climbed the ladder, since the last reset.";
             LadderOwnCachesServed ladder_own_caches_served Count true
@@ -155,7 +155,7 @@ macro_rules! device_counters {
             LadderDefragmentServed ladder_defragment_served Count true "Those that were served then.";
             LadderReleaseTried ladder_release_tried Count true
                 "Of them, those that were tried again after free segments had gone back to the device (only without \
- virtual memory).";
+virtual memory).";
             LadderReleaseServed ladder_release_served Count true "Those that were served then.";
             LadderPinnedHostTried ladder_pinned_host_tried Count true "Those that were tried in pinned host memory.";
             LadderPinnedHostServed ladder_pinned_host_served Count true "Those that were served from it.";
