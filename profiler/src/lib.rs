@@ -7,7 +7,7 @@
 //!
 //! A segment is written by another process, which may be of another version, damaged or hostile: everything that
 //! comes out of the file is checked in [`segment::reader`], and what passes can be used without care. Nothing here links
-//! the allocator, and nothing here writes to a segment but a recorder's request ([`recording::tap`]).
+//! the allocator, and nothing here writes to a segment but a recorder's request (`recording::tap`).
 //!
 //! Folders, each of which uses only those before it:
 //!
@@ -19,7 +19,7 @@
 //! - [`build`]: from a snapshot to a profile
 //! - [`faces`]: what a profile is written as, one file a reporter
 //! - [`leaks`]: what was not freed, and what of it is known
-//! - [`recording`]: every allocation and free, in a file
+//! - `recording`: every allocation and free, in a file
 //! - `http`: profiles for those that ask over the network
 //!
 //! ```no_run
@@ -44,6 +44,7 @@ pub mod http;
 pub mod leaks;
 pub mod model;
 pub mod process;
+#[cfg(feature = "recording")]
 pub mod recording;
 pub mod segment;
 pub mod symbols;

@@ -132,6 +132,20 @@ fn a_program_on_the_pool_links_no_player_of_traces() {
     assert!(linked.contains("poolscope-gpu") && !linked.contains("flate2"), "{linked}");
 }
 
+/// What a leak check in a test costs to build: few crates, and no C compiler.
+#[test]
+fn heapcheck_brings_few_crates_and_needs_no_c_compiler() {
+    let args = ["tree", "--offline", "--edges", "normal,build", "--prefix", "none", "--no-dedupe"];
+    let args = args.iter().chain(&["--format", "{p}", "--package", "poolscope-heapcheck"]);
+    let tree = Program::new("cargo").args(args).dir(repository()).run().success().stdout;
+    let crates: BTreeSet<&str> = tree.lines().filter(|line| !line.is_empty()).collect();
+    assert!(crates.len() <= 40, "{} crates: {crates:#?}", crates.len());
+    let compiles_c = |name: &str| name.starts_with("cc ") || name.starts_with("cmake ") || name.contains("-sys ");
+    // This one has tables of the kernel's numbers, in Rust.
+    let mut compiled = crates.iter().filter(|name| compiles_c(name) && !name.starts_with("linux-raw-sys "));
+    assert_eq!(compiled.next(), None, "it needs a C compiler");
+}
+
 /// The order is what is drawn, and not looser: an arrow that nobody uses goes.
 #[test]
 fn every_allowed_import_is_one_that_somebody_makes() {

@@ -70,6 +70,7 @@ fn is_pool_function(name: &str) -> bool {
 
 /// The regular expression for pprof, which must match a whole name. Rust's names are left out: they are dropped here
 /// already, and a frame that matches hides everything inside it.
+#[cfg(feature = "pprof")]
 pub(crate) fn drop_frames() -> String {
     format!("{}|operator new|operator new\\[\\]", C_FUNCTIONS.join("|"))
 }

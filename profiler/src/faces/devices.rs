@@ -1,9 +1,8 @@
-//! The pools of device memory in statistics: every counter of [`DEVICE_COUNTERS`], as text and as JSON.
+//! The pools of device memory in statistics: every counter of [`DEVICE_COUNTERS`], as text.
 
 use std::fmt::Write as _;
 
-use poolscope_wire::{DEVICE_COUNTERS, Unit, kind};
-use serde::Serialize;
+use poolscope_wire::{DEVICE_COUNTERS, Unit};
 
 use crate::model::memory::Memory;
 use crate::model::snapshot::DevicePool;
@@ -33,32 +32,4 @@ pub fn devices_text(devices: &[DevicePool]) -> String {
         }
     }
     text
-}
-
-/// The pools as a list in JSON, each with a field of `counters` for each of [`DEVICE_COUNTERS`].
-pub fn devices_json(devices: &[DevicePool]) -> serde_json::Result<String> {
-    serde_json::to_string(&devices.iter().map(PoolJson::from).collect::<Vec<_>>())
-}
-
-/// What a pool says of itself.
-#[derive(Serialize)]
-pub(crate) struct PoolJson<'a> {
-    device: u32,
-    kind: &'static str,
-    name: &'a str,
-    memory_bytes: u64,
-    counters: serde_json::Map<String, serde_json::Value>,
-}
-
-impl<'a> From<&'a DevicePool> for PoolJson<'a> {
-    fn from(pool: &'a DevicePool) -> Self {
-        let counters = DEVICE_COUNTERS.iter().zip(&pool.counters);
-        Self {
-            device: pool.device,
-            kind: kind::name(pool.kind),
-            name: &pool.name,
-            memory_bytes: pool.memory_bytes,
-            counters: counters.map(|(info, value)| (info.name.to_owned(), (*value).into())).collect(),
-        }
-    }
 }

@@ -1,38 +1,28 @@
-//! Two profiles compared, as text and as JSON.
-//!
-//! # The JSON
-//!
-//! Field names are stable, as in [`report`](crate::faces::report). `sites` has each call path that changed in any figure,
-//! the largest change in bytes in use first; `function` and `frames` are as there.
+//! Two profiles compared, as text.
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
-
 use crate::build::site_name::site_text;
-use crate::faces::report::{AmountJson, StackJson};
 use crate::model::difference::{Difference, PathDifference, totals};
 use crate::model::profile::{Metric, Profile, Site, Totals};
 use crate::words::figures;
 
-/// The version of the JSON, in its field `version`.
-const JSON_VERSION: u32 = 2;
-
 /// A path and its figures.
-struct Row<'a> {
-    path: &'a PathDifference<'a>,
-    before: Totals,
-    after: Totals,
+pub(crate) struct Row<'a> {
+    pub(crate) path: &'a PathDifference<'a>,
+    pub(crate) before: Totals,
+    pub(crate) after: Totals,
 }
 
 impl Row<'_> {
-    fn change(&self, metric: Metric) -> f64 {
+    /// The later figure without the earlier one.
+    pub(crate) fn change(&self, metric: Metric) -> f64 {
         metric.of_totals(&self.after) - metric.of_totals(&self.before)
     }
 }
 
 /// The paths that changed, by the size of the change.
-fn rows<'a>(difference: &'a Difference<'_>, metric: Metric) -> Vec<Row<'a>> {
+pub(crate) fn rows<'a>(difference: &'a Difference<'_>, metric: Metric) -> Vec<Row<'a>> {
     let mut rows: Vec<Row<'a>> = difference
         .paths
         .iter()
@@ -93,7 +83,10 @@ fn shown_path(difference: &Difference<'_>, path: &PathDifference<'_>) -> String 
 }
 
 /// A site with the path, of the later profile if it has one.
-fn shown_site<'a>(difference: &'a Difference<'_>, path: &PathDifference<'a>) -> Option<(&'a Profile, &'a Site)> {
+pub(crate) fn shown_site<'a>(
+    difference: &'a Difference<'_>,
+    path: &PathDifference<'a>,
+) -> Option<(&'a Profile, &'a Site)> {
     let of = |profile, sites: &[&'a Site]| sites.first().map(|site| (profile, *site));
     of(difference.after, &path.after).or_else(|| of(difference.before, &path.before))
 }
@@ -101,56 +94,10 @@ fn shown_site<'a>(difference: &'a Difference<'_>, path: &PathDifference<'a>) -> 
 /// Callers of a path in the table: enough to tell paths apart, few enough for a line.
 const CALLERS: usize = 2;
 
-/// Both profiles' figures, path by path.
-pub fn difference_json(difference: &Difference<'_>) -> serde_json::Result<String> {
-    let rows = rows(difference, Metric::InUseBytes);
-    let changed = rows.iter().filter(|row| Metric::ALL.iter().any(|&metric| row.change(metric) != 0.0));
-    let json = DifferenceJson {
-        version: JSON_VERSION,
-        before: FiguresJson::new(&difference.before.totals()),
-        after: FiguresJson::new(&difference.after.totals()),
-        sites: changed
-            .map(|row| SiteJson {
-                before: FiguresJson::new(&row.before),
-                after: FiguresJson::new(&row.after),
-                stack: shown_site(difference, row.path).map(|(profile, site)| StackJson::new(profile, site)),
-            })
-            .collect(),
-    };
-    serde_json::to_string_pretty(&json)
-}
-
-#[derive(Serialize)]
-struct DifferenceJson<'a> {
-    version: u32,
-    before: FiguresJson,
-    after: FiguresJson,
-    sites: Vec<SiteJson<'a>>,
-}
-
-#[derive(Serialize)]
-struct FiguresJson {
-    in_use: AmountJson,
-    allocated: AmountJson,
-}
-
-impl FiguresJson {
-    fn new(totals: &Totals) -> Self {
-        Self { in_use: totals.in_use.into(), allocated: totals.allocated.into() }
-    }
-}
-
-#[derive(Serialize)]
-struct SiteJson<'a> {
-    before: FiguresJson,
-    after: FiguresJson,
-    #[serde(flatten)]
-    stack: Option<StackJson<'a>>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::faces::json::difference::difference_json;
     use crate::model::testing::profile;
 
     #[test]

@@ -2,6 +2,10 @@
 
 pub mod devices;
 pub mod difference;
+#[cfg(feature = "flamegraph")]
 pub mod flamegraph;
+#[cfg(feature = "json")]
+pub mod json;
+#[cfg(feature = "pprof")]
 pub mod pprof;
-pub mod report;
+pub mod text;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use poolscope_profiler::faces::{flamegraph, pprof, report};
+use poolscope_profiler::faces::{flamegraph, json, pprof, text};
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::leaks::suppressions::Suppressions;
 use poolscope_profiler::{Metric, ProfileBuilder, SegmentReader};
@@ -43,8 +43,8 @@ fn read_with_everything(file: &TempSegment, builder: &mut ProfileBuilder) -> boo
             flamegraph::folded(&profile, metric);
         }
         flamegraph::write_flamegraph(&profile, Metric::InUseBytes, "fuzz", std::io::sink()).expect("is written");
-        report::sites_text(&profile, 10);
-        report::to_json(&snapshot, &profile).expect("is made");
+        text::sites_text(&profile, 10);
+        json::to_json(&snapshot, &profile).expect("is made");
         let leaks = LeakReport::new(&snapshot, &profile, &Suppressions::defaults());
         leaks.to_text();
         leaks.to_json().expect("is made");

@@ -1,6 +1,6 @@
 //! Reports as people and programs read them, kept as reviewed snapshots.
 
-use poolscope_profiler::faces::report;
+use poolscope_profiler::faces::{json, text};
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::leaks::suppressions::Suppressions;
 use poolscope_profiler::{Profile, ProfileBuilder};
@@ -47,14 +47,14 @@ fn finished() -> Segment {
 #[test]
 fn the_table_of_call_sites() {
     let (_, profile) = named(&sample());
-    insta::assert_snapshot!("top", report::sites_text(&profile, 2));
-    insta::assert_snapshot!("top_of_nothing", report::sites_text(&Profile::default(), 10));
+    insta::assert_snapshot!("top", text::sites_text(&profile, 2));
+    insta::assert_snapshot!("top_of_nothing", text::sites_text(&Profile::default(), 10));
 }
 
 #[test]
 fn the_model_as_json() {
     let (snapshot, profile) = named(&sample());
-    let json = report::to_json(&snapshot, &profile).expect("is made");
+    let json = json::to_json(&snapshot, &profile).expect("is made");
     insta::assert_snapshot!("model_json", json);
 }
 

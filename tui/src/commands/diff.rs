@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use color_eyre::eyre::Result;
-use poolscope_profiler::faces::difference::{difference_json, difference_text};
+use poolscope_profiler::faces::difference::difference_text;
 use poolscope_profiler::faces::flamegraph::differential;
+use poolscope_profiler::faces::json::difference::difference_json;
 use poolscope_profiler::faces::pprof;
 use poolscope_profiler::model::difference::Difference;
 

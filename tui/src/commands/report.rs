@@ -121,9 +121,9 @@ impl Report {
         let profile = builder.build(&snapshot);
         target::say_warnings(&mut builder);
         sink::print(&if self.json {
-            poolscope_profiler::faces::report::to_json(&snapshot, &profile)? + "\n"
+            poolscope_profiler::faces::json::to_json(&snapshot, &profile)? + "\n"
         } else {
-            poolscope_profiler::faces::report::sites_text(&profile, self.rows)
+            poolscope_profiler::faces::text::sites_text(&profile, self.rows)
         })?;
         Ok(0)
     }

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use clap::Args;
 use color_eyre::eyre::Result;
 use poolscope_profiler::SegmentReader;
-use poolscope_profiler::faces::devices::{devices_json, devices_text};
+use poolscope_profiler::faces::devices::devices_text;
+use poolscope_profiler::faces::json::devices::devices_json;
 use poolscope_wire::stats::{json, text};
 
 use crate::failure::Failure;

@@ -7,7 +7,7 @@ use super::model::Model;
 
 /// The report's fields, with `uptime_seconds`, `rates` and `history`.
 pub(crate) fn to_json(model: &Model) -> Result<Value> {
-    let report = poolscope_profiler::faces::report::to_json(&model.snapshot, &model.whole)?;
+    let report = poolscope_profiler::faces::json::to_json(&model.snapshot, &model.whole)?;
     let mut value: Value = serde_json::from_str(&report)?;
     if let Some(object) = value.as_object_mut() {
         object.insert("uptime_seconds".into(), json!(model.uptime.map(|u| u.as_secs_f64())));

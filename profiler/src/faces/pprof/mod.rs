@@ -1,7 +1,6 @@
 //! Profiles in the format of `go tool pprof`: gzipped protocol buffers, heap profiles as Go writes them.
 //!
-//! The messages are the `pprof` crate's; its own writer is for its CPU samples and knows neither mappings nor build
-//! ids. What `go tool pprof` demands (and where it goes wrong in silence) decides what is written here:
+//! What `go tool pprof` demands (and where it goes wrong in silence) decides what is written here:
 //!
 //! - Four sample types in Go's order, values already scaled from the samples. What was allocated is one sample for
 //!   each stack; what is in use is one for each stack, size and thread, with the labels `bytes`, as in Go,
@@ -16,16 +15,16 @@
 //!   `<A as Maker>::make` and `<B as Maker>::make` were one function.
 //! - A location's address is that of the call, which pprof expects for all but its own old text format.
 
+mod messages;
 pub mod reader;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
-use ::pprof::protos::{self, Message};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-
 use poolscope_wire::kind;
+use prost::Message;
 
 use crate::build::pool_frames;
 use crate::model::memory::pprof_name;
@@ -58,7 +57,7 @@ pub struct PprofWriter<W: Write> {
     strings: Strings,
     functions: HashMap<[i64; 3], u64>,
     locations: HashMap<Location, u64>,
-    mapping: Vec<protos::Mapping>,
+    mapping: Vec<messages::Mapping>,
     labels: Labels,
 }
 
@@ -71,21 +70,21 @@ impl<W: Write> PprofWriter<W> {
         let kinds: Vec<u16> = kind::ALL.into_iter().filter(|&kind| kind == kind::HOST || has(kind)).collect();
         let mut sample_type = Vec::new();
         for &kind in &kinds {
-            sample_type.extend(SAMPLE_TYPES.map(|metric| protos::ValueType {
+            sample_type.extend(SAMPLE_TYPES.map(|metric| messages::ValueType {
                 ty: strings.id(&pprof_name(kind, metric)),
                 unit: strings.id(if metric.is_bytes() { "bytes" } else { "count" }),
             }));
         }
-        let message = protos::Profile {
+        let message = messages::Profile {
             sample_type,
             default_sample_type: strings.id(&pprof_name(default, shown)),
-            period_type: Some(protos::ValueType { ty: strings.id("space"), unit: strings.id("bytes") }),
+            period_type: Some(messages::ValueType { ty: strings.id("space"), unit: strings.id("bytes") }),
             period: head.period_bytes.clamp(1, i64::MAX as u64) as i64,
             time_nanos: i64::try_from(head.time_realtime_ns).unwrap_or_default(),
             duration_nanos: i64::try_from(head.duration_ns).unwrap_or_default(),
             comment: head.comments.iter().map(|comment| strings.id(comment)).collect(),
             drop_frames: strings.id(&pool_frames::drop_frames()),
-            ..protos::Profile::default()
+            ..messages::Profile::default()
         };
         let mapping = encode_mappings(head, &mut strings);
         let labels = Labels::new(head, &mut strings);
@@ -96,17 +95,17 @@ impl<W: Write> PprofWriter<W> {
         Ok(writer)
     }
 
-    fn part(&mut self, part: &protos::Profile) -> io::Result<()> {
+    fn part(&mut self, part: &messages::Profile) -> io::Result<()> {
         self.out.write_all(&part.encode_to_vec())
     }
 
     /// Adds the sites of a profile with the modules of the first one, and those of its locations that are new.
     pub fn add(&mut self, profile: &Profile) -> io::Result<()> {
-        let mut message = protos::Profile::default();
+        let mut message = messages::Profile::default();
         let ids: Vec<u64> = profile.locations.iter().map(|location| self.location(location, &mut message)).collect();
         self.part(&message)?;
         for sites in profile.sites.chunks(BATCH) {
-            let mut samples = protos::Profile::default();
+            let mut samples = messages::Profile::default();
             for site in sites {
                 let place = self.kinds.iter().position(|&kind| kind == site.kind).unwrap_or(0);
                 let types = self.kinds.len() * SAMPLE_TYPES.len();
@@ -121,12 +120,12 @@ impl<W: Write> PprofWriter<W> {
     pub fn finish(mut self) -> io::Result<()> {
         let mapping = std::mem::take(&mut self.mapping);
         let string_table = std::mem::take(&mut self.strings.table);
-        self.part(&protos::Profile { mapping, string_table, ..protos::Profile::default() })?;
+        self.part(&messages::Profile { mapping, string_table, ..messages::Profile::default() })?;
         self.out.finish()?.flush()
     }
 
     /// The number of a location, which is added to `message` if it is new.
-    fn location(&mut self, location: &Location, message: &mut protos::Profile) -> u64 {
+    fn location(&mut self, location: &Location, message: &mut messages::Profile) -> u64 {
         if let Some(&known) = self.locations.get(location) {
             return known;
         }
@@ -138,10 +137,10 @@ impl<W: Write> PprofWriter<W> {
             let filename = self.strings.id(frame.file.as_deref().unwrap_or_default());
             let next = self.functions.len() as u64 + 1;
             let function_id = *self.functions.entry([name, system_name, filename]).or_insert_with(|| {
-                message.function.push(protos::Function { id: next, name, system_name, filename, start_line: 0 });
+                message.function.push(messages::Function { id: next, name, system_name, filename, start_line: 0 });
                 next
             });
-            protos::Line { function_id, line: frame.line.unwrap_or(0).into() }
+            messages::Line { function_id, line: frame.line.unwrap_or(0).into() }
         });
         let line = line.collect();
         let module = location.module.map_or(0, |module| module as u64 + 1);
@@ -152,28 +151,28 @@ impl<W: Write> PprofWriter<W> {
             mapping.has_line_numbers |= location.frames.iter().any(|frame| frame.line.is_some());
             mapping.has_inline_frames |= location.frames.len() > 1;
         }
-        message.location.push(protos::Location { id, mapping_id, address: location.address, line, is_folded: false });
+        message.location.push(messages::Location { id, mapping_id, address: location.address, line, is_folded: false });
         id
     }
 }
 
-fn encode_mappings(profile: &Profile, strings: &mut Strings) -> Vec<protos::Mapping> {
-    let modules = profile.modules.iter().enumerate().map(|(index, module)| protos::Mapping {
+fn encode_mappings(profile: &Profile, strings: &mut Strings) -> Vec<messages::Mapping> {
+    let modules = profile.modules.iter().enumerate().map(|(index, module)| messages::Mapping {
         id: index as u64 + 1,
         memory_start: module.start,
         memory_limit: module.end,
         filename: strings.id(&module.path),
         build_id: strings.id(&module.build_id_hex()),
         has_functions: true,
-        ..protos::Mapping::default()
+        ..messages::Mapping::default()
     });
-    let mut mapping: Vec<protos::Mapping> = modules.collect();
+    let mut mapping: Vec<messages::Mapping> = modules.collect();
     // pprof takes the first mapping for the main binary, and warns if there is none. Where no frame is in the main
     // binary, its mapping holds no address.
     if profile.modules.first().is_none_or(|module| !profile.main.is_empty() && module.path != profile.main) {
         let filename = strings.id(if profile.main.is_empty() { "[unknown program]" } else { &profile.main });
         let id = mapping.len() as u64 + 1;
-        mapping.insert(0, protos::Mapping { id, filename, has_functions: true, ..protos::Mapping::default() });
+        mapping.insert(0, messages::Mapping { id, filename, has_functions: true, ..messages::Mapping::default() });
     }
     mapping
 }
@@ -192,28 +191,28 @@ impl Labels {
     }
 
     /// A thread without a name, because it has ended, goes by its number.
-    fn of(&mut self, held: &Held, strings: &mut Strings) -> Vec<protos::Label> {
+    fn of(&mut self, held: &Held, strings: &mut Strings) -> Vec<messages::Label> {
         let name = self.names.get(&held.tid).cloned().unwrap_or_else(|| held.tid.to_string());
         vec![
-            protos::Label {
+            messages::Label {
                 key: self.bytes,
                 num: i64::try_from(held.size).unwrap_or(i64::MAX),
                 num_unit: self.bytes,
-                ..protos::Label::default()
+                ..messages::Label::default()
             },
-            protos::Label { key: self.thread, str: strings.id(&name), ..protos::Label::default() },
+            messages::Label { key: self.thread, str: strings.id(&name), ..messages::Label::default() },
         ]
     }
 }
 
 /// What all samples of a device's memory have: its number. As a number, because pprof takes `-tagfocus=device=1` for
 /// one; and with the unit `count`, which pprof doesn't print, because it drops a number 0 without a unit.
-fn label_of_device(site: &Site, strings: &mut Strings) -> Option<protos::Label> {
-    (site.kind != kind::HOST).then(|| protos::Label {
+fn label_of_device(site: &Site, strings: &mut Strings) -> Option<messages::Label> {
+    (site.kind != kind::HOST).then(|| messages::Label {
         key: strings.id("device"),
         num: site.device.into(),
         num_unit: strings.id("count"),
-        ..protos::Label::default()
+        ..messages::Label::default()
     })
 }
 
@@ -224,16 +223,16 @@ fn encode_site(
     types: usize,
     strings: &mut Strings,
     labels: &mut Labels,
-    message: &mut protos::Profile,
+    message: &mut messages::Profile,
 ) {
     let location_id: Vec<u64> = site.locations.iter().filter_map(|&index| ids.get(index).copied()).collect();
     let of_site = label_of_device(site, strings);
-    let mut push = |figures: [i64; 4], mut label: Vec<protos::Label>| {
+    let mut push = |figures: [i64; 4], mut label: Vec<messages::Label>| {
         if figures != [0; 4] {
             let mut value = vec![0; types];
             value[4 * place..4 * place + 4].copy_from_slice(&figures);
             label.extend(of_site.clone());
-            message.sample.push(protos::Sample { location_id: location_id.clone(), value, label });
+            message.sample.push(messages::Sample { location_id: location_id.clone(), value, label });
         }
     };
     // What was in use at another time, of which nobody knows the blocks, has no labels.
@@ -301,11 +300,11 @@ mod tests {
     use crate::model::testing;
 
     /// The message that the parts come to.
-    fn whole(profile: &Profile, shown: Metric) -> protos::Profile {
+    fn whole(profile: &Profile, shown: Metric) -> messages::Profile {
         let (mut packed, mut bytes) = (Vec::new(), Vec::new());
         write_pprof(profile, shown, &mut packed).expect("is written");
         flate2::read::GzDecoder::new(packed.as_slice()).read_to_end(&mut bytes).expect("is packed");
-        protos::Profile::decode(bytes.as_slice()).expect("is a profile")
+        messages::Profile::decode(bytes.as_slice()).expect("is a profile")
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 
-use ::pprof::protos::{self, Message};
 use flate2::read::MultiGzDecoder;
 use poolscope_wire::kind;
+use prost::Message;
 
+use crate::faces::pprof::messages;
 use crate::model::memory::pprof_name;
 use crate::model::profile::{Frame, Held, Location, Metric, Profile, Site};
 use crate::model::snapshot::{Amount, Module};
@@ -53,8 +54,8 @@ pub fn read_pprof(bytes: &[u8]) -> Result<Profile, PprofError> {
     Reader::new(&message)?.profile()
 }
 
-fn decode(bytes: &[u8]) -> Result<protos::Profile, PprofError> {
-    let message = protos::Profile::decode(bytes).map_err(|error| PprofError::Decode(error.to_string()))?;
+fn decode(bytes: &[u8]) -> Result<messages::Profile, PprofError> {
+    let message = messages::Profile::decode(bytes).map_err(|error| PprofError::Decode(error.to_string()))?;
     match message.string_table.first() {
         Some(first) if first.is_empty() => Ok(message),
         _ => Err(PprofError::Decode("its string table does not begin with the empty string".to_owned())),
@@ -62,13 +63,13 @@ fn decode(bytes: &[u8]) -> Result<protos::Profile, PprofError> {
 }
 
 struct Reader<'a> {
-    message: &'a protos::Profile,
+    message: &'a messages::Profile,
     /// For each kind of memory and each of our metrics, which of the file's values it is.
     columns: [(u16, [Option<usize>; 4]); 3],
 }
 
 impl<'a> Reader<'a> {
-    fn new(message: &'a protos::Profile) -> Result<Self, PprofError> {
+    fn new(message: &'a messages::Profile) -> Result<Self, PprofError> {
         let text = |id: i64| text(message, id);
         let names: Vec<&str> = message.sample_type.iter().map(|ty| text(ty.ty)).collect();
         let column = |kind, metric| names.iter().position(|&name| name == pprof_name(kind, metric));
@@ -97,7 +98,7 @@ impl<'a> Reader<'a> {
             })
             .collect();
         let mapping_index: HashMap<u64, usize> = message.mapping.iter().enumerate().map(|(i, m)| (m.id, i)).collect();
-        let functions: HashMap<u64, &protos::Function> = message.function.iter().map(|f| (f.id, f)).collect();
+        let functions: HashMap<u64, &messages::Function> = message.function.iter().map(|f| (f.id, f)).collect();
         let mut locations = Vec::with_capacity(message.location.len());
         for location in &message.location {
             let module = mapping_index.get(&location.mapping_id).copied();
@@ -192,7 +193,7 @@ impl<'a> Reader<'a> {
 }
 
 /// A string of the table; one that is not there is empty.
-fn text(message: &protos::Profile, id: i64) -> &str {
+fn text(message: &messages::Profile, id: i64) -> &str {
     usize::try_from(id).ok().and_then(|id| message.string_table.get(id)).map_or("", String::as_str)
 }
 
@@ -238,11 +239,11 @@ mod tests {
         assert!(reason(&[0x1f, 0x8b, 1, 2, 3]).starts_with("it is no gzip file"));
         let whole = written(&testing::profile(&[("main", 8.0)]));
         assert!(reason(&whole[..whole.len() / 2]).starts_with("it is no gzip file"));
-        let mut cpu = protos::Profile { string_table: vec![String::new(), "cpu".to_owned()], ..Default::default() };
-        cpu.sample_type.push(protos::ValueType { ty: 1, unit: 0 });
+        let mut cpu = messages::Profile { string_table: vec![String::new(), "cpu".to_owned()], ..Default::default() };
+        cpu.sample_type.push(messages::ValueType { ty: 1, unit: 0 });
         assert!(reason(&cpu.encode_to_vec()).starts_with("it holds cpu, and none of"));
         cpu.string_table[1] = "inuse_space".to_owned();
-        cpu.sample.push(protos::Sample { location_id: vec![9], value: vec![1], label: Vec::new() });
+        cpu.sample.push(messages::Sample { location_id: vec![9], value: vec![1], label: Vec::new() });
         assert_eq!(reason(&cpu.encode_to_vec()), "it is no pprof profile: a sample has no such location");
         cpu.sample[0].value.clear();
         assert!(reason(&cpu.encode_to_vec()).ends_with("a sample has 0 values and there are 1 types"));

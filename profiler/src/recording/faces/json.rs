@@ -2,7 +2,7 @@
 //!
 //! Field names are stable: a field is never renamed or given another meaning, and new ones may be added. Counts are
 //! objects `{"objects": integer, "bytes": integer}`; times are microseconds since the recording began. A site's
-//! `function` and `frames` are as in [`report`](crate::faces::report). Its `freed` is what was freed of what it
+//! `function` and `frames` are as in [`json`](crate::faces::json). Its `freed` is what was freed of what it
 //! allocated, its `freed_here` what it freed itself; that one is there if `free_stacks` is true.
 //!
 //! What stands at the top is of host memory. `devices` has an object for the memory of each device, and for that which
@@ -10,7 +10,7 @@
 
 use serde::Serialize;
 
-use crate::faces::report::StackJson;
+use crate::faces::json::StackJson;
 use crate::recording::faces::labels::View;
 use crate::recording::file::reader::Tail;
 use crate::recording::replay::analysis::{Analysis, Count, PartFigures, StreamFigures};

@@ -2,5 +2,6 @@
 
 pub mod json;
 mod labels;
+#[cfg(feature = "flamegraph")]
 pub mod page;
 pub mod text;

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use crate::build::site_name::site_text;
 use crate::faces::flamegraph;
-use crate::faces::report::frame_text;
+use crate::faces::text::frame_text;
 use crate::model::profile::Metric;
 use crate::recording::faces::labels::{
     PART_COLUMNS, View, growth, lifetime_label, part_row, size_label, stream_label, thread_label, time, views,
