@@ -7,7 +7,6 @@
 use poolscope_capture::{Caller, Captured, MAX_DEPTH, ThreadState, capture, capture_anew, capture_known};
 use poolscope_wire::stack_flags;
 
-use crate::settings;
 use crate::threads::detour;
 use crate::threads::thread_pointer;
 use crate::tiers::thread_cache::Heap;
@@ -112,12 +111,6 @@ fn with_open_path<R>(heap: &'static Heap, f: impl FnOnce() -> R) -> R {
     thread_pointer::set(before);
     heap.pinned.set(false);
     result
-}
-
-/// Calls `f` on a stack of the pool's own, for what takes more of a stack than a small one has. A plain pool, which
-/// can't hold signals back, stays where it is.
-pub fn aside<R>(f: impl FnOnce() -> R) -> R {
-    if settings::current().plain() { f() } else { poolscope_capture::aside(f) }
 }
 
 /// Forgets what is known of the thread's stack, at its end.

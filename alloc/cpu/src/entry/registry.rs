@@ -284,7 +284,7 @@ fn start_thread() -> Option<&'static Heap> {
     if first {
         settings::start();
         lean::start();
-        raw_thread::begin();
+        raw_thread::begin(thread_pointer::address().addr(), (&raw const BUSY).addr());
         sampler::start(slow);
         hardened::start(slow);
         tracer::wait_for_recorder(slow);

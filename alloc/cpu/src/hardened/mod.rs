@@ -26,8 +26,8 @@ use poolscope_capture::Caller;
 
 use crate::calls::free as tiers;
 use crate::calls::malloc;
-use crate::entry::capture;
 use crate::entry::registry::{self, Entry};
+use crate::kernel::aside::aside;
 use crate::kernel::os;
 use crate::layout::block::BlockPtr;
 use crate::layout::slab::NO_SLOT;
@@ -270,7 +270,7 @@ fn report(slow: SlowPath, heap: Option<&'static Heap>, p: *mut u8, action: Actio
 #[cold]
 #[inline(never)]
 fn report_from(slow: SlowPath, p: *mut u8, action: Action, finding: Finding, stack: &Stack) -> ! {
-    capture::aside(|| {
+    aside(|| {
         let report = { HARDENED.lock(slow).report(p, action, finding, *stack) };
         report.abort()
     })
@@ -281,7 +281,7 @@ fn release(slow: SlowPath, heap: Option<&'static Heap>, record: &Record) {
     if !record.guarded
         && let Some(damage) = zones::check_freed(record)
     {
-        capture::aside(|| {
+        aside(|| {
             let report = { HARDENED.lock(slow).report_on(record, Finding::Damage(damage)) };
             report.abort()
         })

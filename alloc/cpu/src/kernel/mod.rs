@@ -1,7 +1,9 @@
 //! What the pool asks of the kernel: system calls, a thread of the kernel's, messages. No types of the pool.
 
+pub mod aside;
 pub mod credentials;
 pub mod kernel_calls;
 pub mod message;
 pub mod os;
 pub mod raw_thread;
+pub mod this_thread;

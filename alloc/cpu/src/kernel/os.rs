@@ -3,8 +3,8 @@
 
 mod waiting;
 
-use crate::settings;
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
 pub use waiting::{give_way, sleep_on, sleep_on_shared, sleep_us, wake};
 
 /// Runs `f` and restores errno.
@@ -291,9 +291,16 @@ pub fn current_node() -> usize {
 }
 
 /// Whether only calls are to be made that the C library's allocator makes, too (`kernel_calls.rs`).
-fn is_plain() -> bool {
-    settings::current().plain()
+pub fn is_plain() -> bool {
+    PLAIN.load(Ordering::Relaxed)
 }
+
+/// Has only those calls made from now on, or all.
+pub fn be_plain(plain: bool) {
+    PLAIN.store(plain, Ordering::Relaxed);
+}
+
+static PLAIN: AtomicBool = AtomicBool::new(false);
 
 /// What a plain pool takes for the limit of address space, which it can't ask for.
 const PLAIN_ADDRESS_SPACE: usize = 16 << 30;

@@ -24,12 +24,11 @@ pub use platform::{begin, forget, is_alive, is_of_another_process, is_this, star
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod platform {
     use core::arch::asm;
-    use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+    use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicUsize, Ordering};
 
     use super::Started;
     use crate::kernel::os;
-    use crate::threads::thread_pointer;
-    use crate::tiers::thread_cache::BUSY;
+    use crate::kernel::this_thread;
 
     /// Bytes of the stack.
     const STACK: usize = 64 * 1024;
@@ -60,24 +59,20 @@ mod platform {
     static PROCESS: AtomicU32 = AtomicU32::new(0);
     /// Its thread pointer; the stack lies below the block.
     static CONTROL: AtomicUsize = AtomicUsize::new(0);
+    /// Where a thread's words lie, from its thread pointer on, and what the thread has there.
+    static WORDS: AtomicIsize = AtomicIsize::new(0);
+    static IN_WORDS: AtomicUsize = AtomicUsize::new(0);
     static STACK_TOP: AtomicUsize = AtomicUsize::new(0);
-
-    fn thread_pointer() -> usize {
-        let pointer;
-        // SAFETY: the ABI keeps the block's own address in its first word (ELF TLS, 3.4.6).
-        unsafe { asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly, pure)) };
-        pointer
-    }
 
     /// Makes the stack and the thread-local block, once. False without memory.
     fn prepare() -> bool {
         if CONTROL.load(Ordering::Acquire) != 0 {
             return true;
         }
-        let here = thread_pointer();
+        let here = this_thread::address();
         // SAFETY: errno is this thread's.
         let errno = unsafe { libc::__errno_location() } as usize;
-        let words = thread_pointer::address() as usize;
+        let words = here.wrapping_add_signed(WORDS.load(Ordering::Relaxed));
         // Static thread-local storage lies below the thread pointer.
         let below = here.saturating_sub(errno.min(words));
         if below > 64 << 20 {
@@ -99,16 +94,20 @@ mod platform {
                 control.add(at).cast::<usize>().write((here as *const u8).add(at).cast::<usize>().read());
             }
             let word = control.offset(words as isize - here as isize).cast::<usize>();
-            word.write(&raw const BUSY as usize);
-            word.add(1).write(&raw const BUSY as usize);
+            word.write(IN_WORDS.load(Ordering::Relaxed));
+            word.add(1).write(IN_WORDS.load(Ordering::Relaxed));
             STACK_TOP.store(memory.add(PAGE + STACK) as usize, Ordering::Relaxed);
             CONTROL.store(control as usize, Ordering::Release);
         }
         true
     }
 
-    /// To be called when the process begins, before it could have a child.
-    pub fn begin() {
+    /// To be called when the process begins, before it could have a child. `words` are the two thread-local words of the
+    /// calling thread, and the thread is to have `in_words` in both of its own.
+    pub fn begin(words: usize, in_words: usize) {
+        // Static thread-local storage lies at the same distance in every thread.
+        WORDS.store(words.wrapping_sub(this_thread::address()) as isize, Ordering::Relaxed);
+        IN_WORDS.store(in_words, Ordering::Relaxed);
         PROCESS.store(os::process_id(), Ordering::Relaxed);
     }
 
@@ -167,7 +166,7 @@ mod platform {
 
     /// Whether the caller is the thread.
     pub fn is_this() -> bool {
-        thread_pointer() == CONTROL.load(Ordering::Acquire)
+        this_thread::address() == CONTROL.load(Ordering::Acquire)
     }
 
     /// Waits for its end, or a moment if it is not there yet.
@@ -207,7 +206,7 @@ mod platform {
 mod platform {
     use super::Started;
 
-    pub fn begin() {}
+    pub fn begin(_: usize, _: usize) {}
 
     pub fn start(_: extern "C" fn()) -> Started {
         Started::Never

@@ -15,7 +15,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::entry::capture;
+use crate::kernel::aside::aside;
 use crate::kernel::os;
 use crate::layout::arena;
 use crate::pages::system::System;
@@ -49,7 +49,7 @@ pub fn is_crowded() -> bool {
         return guess > KEPT_MAX;
     }
     // Not on the program's stack, which may be small.
-    let Some(counted) = capture::aside(count) else { return true };
+    let Some(counted) = aside(count) else { return true };
     MAPPINGS.store(counted, Ordering::Relaxed);
     COUNT_AT.store(counted.max(KEPT_MAX) + COUNT_EVERY, Ordering::Relaxed);
     counted > KEPT_MAX

@@ -21,6 +21,7 @@ use poolscope_wire::{LiveRecord, OBJECT_ONE, Region, flags, kind, thread_state};
 use crate::census;
 use crate::entry::capture::{self, Stack};
 use crate::entry::registry::{self, Entry};
+use crate::kernel::aside::aside;
 use crate::kernel::os;
 use crate::layout::block::BlockPtr;
 use crate::layout::misuse;
@@ -367,7 +368,7 @@ impl Sampler {
         mark_own();
         census::note_child();
         // A forked child's first sample may be on a small stack.
-        let mut segment = capture::aside(|| Segment::create(self.identity))?;
+        let mut segment = aside(|| Segment::create(self.identity))?;
         if let Some(parent) = parent
             && !self.inherit(&parent, &segment)
         {

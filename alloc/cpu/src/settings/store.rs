@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::{COUNT, SETTINGS};
+use crate::kernel::os;
 
 /// The settings in force: a method for each. Every call reads anew.
 #[derive(Clone, Copy, Debug)]
@@ -27,4 +28,7 @@ pub fn get(at: usize) -> u64 {
 /// Puts a word in force that the row's range allows.
 pub fn put(at: usize, word: u64) {
     WORDS[at].store(word, Ordering::Relaxed);
+    if at == super::Index::plain as usize {
+        os::be_plain(word != 0);
+    }
 }

@@ -5,8 +5,8 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::kernel::this_thread;
 use crate::sync::word::Word;
-use crate::threads::thread_pointer;
 
 /// Proof that the calling thread is in the slow path, with [`crate::tiers::thread_cache::BUSY`] as its heap. A lock of the
 /// pool can't be taken without one: a signal handler that allocates while its thread has a lock would wait for it
@@ -63,10 +63,10 @@ unsafe impl<T: Send, W: Word + Sync> Sync for SpinLock<T, W> {}
 /// Added to who has a lock, which is an even number.
 const FORKING: usize = 1;
 
-/// The calling thread: the address of its words, which is the same in a forked child.
+/// The calling thread, which has the same number in a forked child.
 #[inline(always)]
 fn holder() -> usize {
-    thread_pointer::address().addr()
+    this_thread::address()
 }
 
 /// Access to the value; unlocks when dropped.

@@ -17,7 +17,7 @@ use poolscope_wire::trace::{
 use super::device_pools::DevicePools;
 use super::handshake::{self, Handshake, Recording};
 use crate::census;
-use crate::entry::capture;
+use crate::kernel::aside::aside;
 use crate::kernel::os;
 use crate::process::scavenger;
 use crate::segment::ownership;
@@ -118,7 +118,7 @@ fn answer(slow: SlowPath) {
     let Some(mut session) = SESSION.try_lock(slow) else { return };
     let mut open = Open { session: &mut session, segment: &segment, slow, comes_for_file: false };
     // Files have names that a small stack has no room for.
-    capture::aside(|| handshake(&segment).answer(&mut open));
+    aside(|| handshake(&segment).answer(&mut open));
     drop(session);
     if current() != 0 {
         // A program that allocates no more would not notice the end of its recorder.
