@@ -164,6 +164,31 @@ fn every_allowed_import_is_one_that_somebody_makes() {
 /// The order of the folders in a crate's sources: each may use those before it, and its own. A new folder is a new name
 /// here, and in ARCHITECTURE.md; another crate is another line. A source that lies beside the folders counts as one.
 const FOLDERS: &[(&str, &[&str])] = &[
+    (
+        "alloc/cpu/src",
+        &[
+            "kernel",
+            "sync",
+            "settings",
+            "layout",
+            "segment",
+            "sampling",
+            "pages",
+            "tiers",
+            "threads",
+            "census",
+            "entry",
+            "sampler",
+            "tracer",
+            "collector",
+            "serve",
+            "hardened",
+            "hooks",
+            "calls",
+            "process",
+            "api",
+        ],
+    ),
     ("alloc/gpu/src", &["device", "settings", "streams", "watch", "large", "small", "pool"]),
     ("alloc/replay/src", &["trace", "playback", "policies", "trial"]),
     (
@@ -231,6 +256,12 @@ const FILES: &[(&str, &[&str])] = &[
     ("alloc/bench/src/prof", &["programs", "tools", "run", "scrape", "about", "goals", "tables", "plot"]),
 ];
 
+/// Calls that go up: the sources, the file, and what it names. This list may only get shorter.
+///
+/// - A thread's first call enters the slow path like any other; there it makes what the thread needs, and the first
+///   thread of a process what that needs. What these are, lies above.
+const UP_CALLS: &[(&str, &str, &str)] = &[("alloc/cpu/src", "entry/mod.rs", "process::start::start_thread")];
+
 #[test]
 fn every_folder_of_a_crate_uses_only_those_before_it() {
     FOLDERS.iter().for_each(|(sources, order)| imports_follow(sources, order));
@@ -247,6 +278,7 @@ fn imports_follow(sources: &str, order: &[&str]) {
     let folders: BTreeSet<&str> = modules.iter().filter_map(|module| Some(module.first()?.as_str())).collect();
     assert_eq!(folders, order.iter().copied().collect(), "the folders of {sources}, and their order");
     let place = |folder: &str| order.iter().position(|known| *known == folder);
+    let mut up_calls: BTreeSet<_> = UP_CALLS.iter().filter(|(of, ..)| *of == sources).collect();
     for Import { file, module, path } in imports {
         // The root hands on what is public, and may name all of them.
         let Some(own) = module.first() else { continue };
@@ -254,8 +286,15 @@ fn imports_follow(sources: &str, order: &[&str]) {
         let Some(named) = path.first().and_then(|folder| place(folder)) else {
             panic!("{names}, which hides the folder that it comes from");
         };
-        assert!(Some(named) <= place(own), "{names}, and {own} stands before it");
+        if Some(named) > place(own) {
+            let known = UP_CALLS
+                .iter()
+                .find(|(of, from, to)| *of == sources && file.to_str() == Some(from) && path.join("::") == *to);
+            let known = known.unwrap_or_else(|| panic!("{names}, and {own} stands before it"));
+            up_calls.remove(known);
+        }
     }
+    assert!(up_calls.is_empty(), "nobody makes these calls any more: {up_calls:?}");
 }
 
 /// The first table under a crate's heading in ARCHITECTURE.md has the folders in its first column.
@@ -278,7 +317,7 @@ fn the_map_has_the_folders_in_their_order() {
 /// Who may make the proof that a thread is in the slow path, by constructor.
 /// A lock of the pool is taken with that proof only.
 const SLOW_PATHS: &[(&str, &[&str])] = &[
-    ("entered", &["entry/registry.rs"]),
+    ("entered", &["entry/mod.rs"]),
     ("in_handler", &["hardened/fault.rs", "hardened/mod.rs"]),
     ("own_thread", &["process/scavenger.rs"]),
     ("in_fork", &["process/fork.rs"]),

@@ -6,15 +6,36 @@
 //!                      └ sampler ── stack table, live table ── segment
 //! ```
 //!
-//! | tier | file | lock |
-//! |---|---|---|
-//! | thread cache | `tiers/thread_cache.rs`, `tiers/medium_cache.rs` | none: one thread |
-//! | transfer cache | `tiers/transfer_cache.rs` | none: whole lists by one atomic operation |
-//! | central cache | `tiers/central_cache.rs` | one for each class |
-//! | page heap | `pages/page_heap.rs`, `pages/frontier.rs`, `layout/arena.rs` | one |
-//! | system | `pages/system.rs`, `kernel/os.rs` | the kernel's |
+//! Each folder uses only those above it in this table (`tests/tests/import_order.rs`). One call goes up: a thread's
+//! first, from `entry` to `process/start.rs`.
 //!
-//! Locks nest in the order limbo, registry, tracer, hardened, sampler, census, central cache, page heap.
+//! | folder | what it is for |
+//! |---|---|
+//! | `kernel` | system calls, the pool's own thread, messages; no types of the pool |
+//! | `sync` | the lock and its proof, atomic words that loom checks, why every call takes the slow path |
+//! | `settings` | the table of settings |
+//! | `layout` | how memory looks: arenas, slabs, size classes, blocks, mailboxes |
+//! | `segment` | what other processes see: the file, counters, modules, a recorder's request |
+//! | `sampling` | the mathematics of sampling |
+//! | `pages` | spans from the kernel and back, tables whose idle pages go back, and who asks for that |
+//! | `tiers` | a thread's heap, and what heaps hand to each other |
+//! | `threads` | the thread's words, all heaps, how a fast path is closed |
+//! | `census` | counters that are right when a reader looks |
+//! | `entry` | how a thread enters the slow path; stacks that are captured there |
+//! | `sampler` | sampled blocks and their records |
+//! | `tracer` | what a recorder is told |
+//! | `collector` | caches of threads that sleep, and of those that have ended |
+//! | `serve` | requests of the slow path: where tiers and sampler meet, and the heartbeat |
+//! | `hardened` | checked blocks |
+//! | `hooks` | functions of the program's that see every call |
+//! | `calls` | `malloc`, `free`, `realloc`: the fast paths, and the one slow path behind them |
+//! | `process` | start, exit, fork, the scavenger |
+//! | `api` | what a program asks for beside memory |
+//!
+//! The tiers' locks: none for the thread cache (one thread) and the transfer cache (one atomic operation for a list), one
+//! for each class of the central cache, one for the page heap.
+//!
+//! Locks nest in one order, the table `LOCKS` in `process/fork.rs`, by which a fork takes them all.
 //!
 //! The crate runs inside `malloc`: no `std`, no allocation of its own, no panic, no lock held across a call into the
 //! C library, errno kept. Memory of its own comes from `mmap`.
@@ -44,34 +65,15 @@ mod tracer;
 pub use api::statistics::{read as read_stats, with_stats};
 pub use api::{data_ptr, device, scope};
 pub use calls::free::{free, free_aligned, free_aligned_sized, free_sized};
-pub use calls::malloc::{
-    malloc, malloc_aligned, malloc_fast, malloc_zeroed, malloc_zeroed_aligned, realloc, usable_size,
-};
+pub use calls::malloc::{malloc, malloc_aligned, malloc_fast, malloc_zeroed, malloc_zeroed_aligned};
+pub use calls::realloc::{realloc, usable_size};
 pub use kernel::kernel_calls;
 pub use kernel::message::{Message, StandardError};
 pub use kernel::os::{map as map_pages, set_errno, unmap as unmap_pages};
 pub use layout::size_class::{CLASSES, SizeClass};
+pub use process::exit::finish;
+pub use process::reservation::fit as fit_reservation;
 pub use process::reset::{release_unused, reset};
 pub use process::scavenger::{Paused as PausedScavenger, pause as pause_scavenger};
 pub use segment::bus_error::change_program_action;
 pub use segment::counters::{TierCounter, all as counters, get as counter};
-
-/// To be called before the process limits its address space to `limit` bytes (`RLIMIT_AS`): gives back what the pool
-/// has reserved and not used, so that the limit leaves room for the program's own mappings.
-pub fn fit_reservation(limit: usize) {
-    if let entry::registry::Entry::Heap(entered) = entry::registry::enter() {
-        entry::capture::fit(entered.heap, limit);
-        pages::page_heap::fit_reservation(entered.slow, limit);
-        sampler::fit(entered.slow, limit);
-        hardened::fit(entered.slow, limit);
-    }
-}
-
-/// To be called by what ends the process without running its exit handlers (`_exit`): removes the segment, or marks it
-/// as ended if it is to be kept. A normal exit does this by itself.
-pub fn finish() {
-    if let entry::registry::Entry::Heap(entered) = entry::registry::enter() {
-        tracer::session::finish(entered.slow);
-        sampler::finish(entered.slow);
-    }
-}

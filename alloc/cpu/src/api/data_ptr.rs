@@ -75,7 +75,7 @@ impl RawDataPtr {
         if length == 0 {
             return Ok(Self::EMPTY);
         }
-        let data = crate::kernel::os::keep_errno(|| crate::malloc_aligned(length, align));
+        let data = crate::kernel::os::keep_errno(|| crate::calls::malloc::malloc_aligned(length, align));
         if data.is_null() {
             return Err(HostError::NoMemory);
         }
@@ -102,5 +102,5 @@ impl RawDataPtr {
 /// The deleter of the host pool's buffers.
 unsafe extern "C" fn free_host(block: *mut c_void) {
     // SAFETY: the context of a host buffer is its block, and its owner calls this once.
-    unsafe { crate::free(block.cast()) }
+    unsafe { crate::calls::free::free(block.cast()) }
 }

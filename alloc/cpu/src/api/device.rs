@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use poolscope_wire::trace::DeviceEvent;
 
-use crate::entry::registry::{self, Entry};
+use crate::entry::{self, Entry};
 use crate::sampler;
 use crate::settings;
 use crate::tracer;
@@ -15,22 +15,7 @@ use crate::tracer;
 pub use poolscope_wire::holders::Sampled;
 pub use poolscope_wire::kind;
 pub use sampler::UNRECORDED;
-
-/// A block of device memory that is to be recorded.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Block {
-    /// Where it lies, as the device knows it.
-    pub address: u64,
-    /// Bytes that the program asked for.
-    pub size: u64,
-    /// Objects that it stands for, in units of 1/65536.
-    pub weight: u64,
-    /// Number of the device.
-    pub device: u32,
-    /// [`kind::DEVICE`] or [`kind::PINNED`].
-    pub kind: u16,
-}
+pub use sampler::device_records::{Block, HOLDER_FRAMES, Holder, State};
 
 /// A block of device memory of which a trace is told.
 #[derive(Clone, Copy, Debug)]
@@ -55,59 +40,13 @@ impl Told {
     }
 }
 
-/// What a pool of device memory says of itself.
-#[derive(Clone, Copy, Debug)]
-pub struct State<'a> {
-    /// Number of the device.
-    pub device: u32,
-    /// [`kind::DEVICE`] or [`kind::PINNED`].
-    pub kind: u16,
-    /// The device's name.
-    pub name: &'a [u8],
-    /// Bytes of memory that the device has.
-    pub memory_bytes: u64,
-    /// Counters, indexed by [`poolscope_wire::DeviceCounter`].
-    pub counters: &'a [u64],
-    /// What lies where: values of [`poolscope_wire::cell`].
-    pub cells: &'a [u8],
-    /// Bytes that a cell stands for.
-    pub cell_bytes: u64,
-}
-
-/// Frames that a [`Holder`] shows, the innermost ones.
-pub const HOLDER_FRAMES: usize = 32;
-
-/// A stack whose blocks hold memory of a device, as the samples estimate it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[repr(C)]
-pub struct Holder {
-    /// Bytes that are in use, as the pool counts blocks.
-    pub sampled: Sampled,
-    /// Blocks that are in use, in units of 1/65536.
-    pub objects: u64,
-    /// How many of `frames` there are.
-    pub depth: u32,
-    /// Return addresses, innermost first.
-    pub frames: [u64; HOLDER_FRAMES],
-}
-
-impl Holder {
-    /// Holds nothing.
-    pub const EMPTY: Holder = Holder { sampled: Sampled::NONE, objects: 0, depth: 0, frames: [0; HOLDER_FRAMES] };
-
-    /// The return addresses that there are.
-    pub fn frames(&self) -> &[u64] {
-        self.frames.get(..self.depth as usize).unwrap_or(&self.frames)
-    }
-}
-
 /// Mean bytes between two samples for the calling thread: 1 where every allocation is to be recorded.
 pub fn period() -> u64 {
-    match registry::enter() {
+    match entry::enter() {
         Entry::Heap(entered) => {
             // As in [`publish`]: a program that allocates comes by here at each sample.
             tracer::poll(entered.slow);
-            if sampler::records_all(entered.heap) { 1 } else { sampler::period() }
+            if entered.heap.records_all() { 1 } else { sampler::period() }
         }
         _ => sampler::period(),
     }
@@ -120,7 +59,7 @@ pub fn sample_rate() -> u64 {
 
 /// Records a block, with the calling thread's stack. The token is for [`freed`]; [`UNRECORDED`] if there is no room.
 pub fn allocated(block: &Block) -> u32 {
-    match registry::enter() {
+    match entry::enter() {
         Entry::Heap(entered) => sampler::record_foreign(&entered, block),
         _ => UNRECORDED,
     }
@@ -128,14 +67,14 @@ pub fn allocated(block: &Block) -> u32 {
 
 /// Takes a block's record out.
 pub fn freed(token: u32, address: u64) {
-    if let Entry::Heap(entered) = registry::enter() {
+    if let Entry::Heap(entered) = entry::enter() {
         sampler::forget_foreign(&entered, token, address);
     }
 }
 
 /// A place for a pool's [`State`] in the segment. `None` if there are too many pools.
 pub fn attach() -> Option<u32> {
-    match registry::enter() {
+    match entry::enter() {
         Entry::Heap(entered) => sampler::attach(&entered),
         _ => None,
     }
@@ -143,14 +82,14 @@ pub fn attach() -> Option<u32> {
 
 /// Takes what was published at a place away: the pool is gone.
 pub fn detach(place: u32) {
-    if let Entry::Heap(entered) = registry::enter() {
+    if let Entry::Heap(entered) = entry::enter() {
         sampler::detach(&entered, place);
     }
 }
 
 /// Publishes what a pool says of itself.
 pub fn publish(place: u32, state: &State<'_>) {
-    if let Entry::Heap(entered) = registry::enter() {
+    if let Entry::Heap(entered) = entry::enter() {
         // Nobody else may look, where the host's memory comes from another allocator.
         tracer::poll(entered.slow);
         sampler::publish_device(&entered, place, state);
@@ -159,7 +98,7 @@ pub fn publish(place: u32, state: &State<'_>) {
 
 /// Says what a pool has given out now: with each sample, so that readers find that and the records as of one moment.
 pub fn count(place: u32, in_use: u64) {
-    if let Entry::Heap(entered) = registry::enter() {
+    if let Entry::Heap(entered) = entry::enter() {
         sampler::count_device(&entered, place, in_use);
     }
 }
@@ -167,7 +106,7 @@ pub fn count(place: u32, in_use: u64) {
 /// The stacks whose blocks hold the most bytes of a device's memory ([`kind::DEVICE`] or [`kind::PINNED`]), the largest
 /// first, and in `all` what all stacks hold. Returns how many of `into` were filled.
 pub fn holders(device: u32, kind: u16, all: &mut Sampled, into: &mut [Holder]) -> usize {
-    match registry::enter() {
+    match entry::enter() {
         Entry::Heap(entered) => sampler::device_holders(&entered, device, kind, all, into),
         _ => 0,
     }
@@ -179,7 +118,7 @@ pub fn holders(device: u32, kind: u16, all: &mut Sampled, into: &mut [Holder]) -
 /// # Safety
 /// The word stays where it is until [`unwatch`].
 pub unsafe fn watch(word: *const AtomicU64) -> bool {
-    match registry::enter() {
+    match entry::enter() {
         // SAFETY: the caller's.
         Entry::Heap(entered) => unsafe { tracer::add_pool(entered.slow, word) },
         _ => false,
@@ -188,7 +127,7 @@ pub unsafe fn watch(word: *const AtomicU64) -> bool {
 
 /// Leaves the word alone from now on.
 pub fn unwatch(word: *const AtomicU64) {
-    if let Entry::Heap(entered) = registry::enter() {
+    if let Entry::Heap(entered) = entry::enter() {
         tracer::remove_pool(entered.slow, word);
     }
 }
@@ -196,7 +135,7 @@ pub fn unwatch(word: *const AtomicU64) {
 /// Tells of a block that was allocated, with the calling thread's stack, if a recorder listens.
 #[inline(never)]
 pub fn trace_allocated(block: &Told) {
-    if let Entry::Heap(entered) = registry::enter() {
+    if let Entry::Heap(entered) = entry::enter() {
         tracer::device(entered.heap, entered.slow, block.event(Some(block.size)));
     }
 }
@@ -204,7 +143,7 @@ pub fn trace_allocated(block: &Told) {
 /// Tells of a block that is about to be freed, if a recorder listens.
 #[inline(never)]
 pub fn trace_freed(block: &Told) {
-    if let Entry::Heap(entered) = registry::enter() {
+    if let Entry::Heap(entered) = entry::enter() {
         tracer::device(entered.heap, entered.slow, block.event(None));
     }
 }

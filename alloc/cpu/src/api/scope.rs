@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::api::device;
-use crate::entry::registry::{self, Entry};
+use crate::entry::{self, Entry};
 use crate::sampler;
 use crate::segment::counters::{self, TierCounter};
 
@@ -35,7 +35,7 @@ pub fn begin() -> Option<(u32, u32)> {
     if !pool_is_in_use() {
         return None;
     }
-    let Entry::Heap(entered) = registry::enter() else { return None };
+    let Entry::Heap(entered) = entry::enter() else { return None };
     let mut id = NEXT.fetch_add(1, Ordering::Relaxed);
     if id == 0 {
         id = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -49,9 +49,9 @@ pub fn begin() -> Option<(u32, u32)> {
 
 /// Puts this thread into a scope that it began before, or into none (0).
 pub fn set(scope: u32) {
-    if let Entry::Heap(entered) = registry::enter() {
+    if let Entry::Heap(entered) = entry::enter() {
         entered.heap.scope.set(scope);
-        if sampler::records_all(entered.heap) {
+        if entered.heap.records_all() {
             entered.heap.begin_recording(entered.slow);
         } else {
             entered.heap.end_recording();
@@ -63,7 +63,7 @@ pub fn set(scope: u32) {
 /// Calls `f` with each block of a scope that is not freed, and with the return addresses of its stack. `f` runs under
 /// the sampler's lock: it must not allocate or free.
 pub fn visit_live(scope: u32, mut f: impl FnMut(LiveBlock, &[u64])) {
-    let Entry::Heap(entered) = registry::enter() else { return };
+    let Entry::Heap(entered) = entry::enter() else { return };
     sampler::visit_scope(entered.slow, scope, |record, frames| {
         let block = LiveBlock {
             address: record.address as usize,
@@ -78,6 +78,6 @@ pub fn visit_live(scope: u32, mut f: impl FnMut(LiveBlock, &[u64])) {
 
 /// Samples of this process that found no room in the live table.
 pub fn dropped() -> u64 {
-    let Entry::Heap(entered) = registry::enter() else { return 0 };
+    let Entry::Heap(entered) = entry::enter() else { return 0 };
     sampler::dropped(entered.slow)
 }

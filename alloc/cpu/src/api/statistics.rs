@@ -2,7 +2,7 @@
 
 use poolscope_wire::{ClassStats, Stats};
 
-use crate::entry::registry::{self, Entry};
+use crate::entry::{self, Entry};
 use crate::kernel::os;
 use crate::layout::arena::PAGE;
 use crate::layout::size_class::CLASSES;
@@ -30,7 +30,7 @@ pub fn with_stats<R>(f: impl FnOnce(&Stats) -> R) -> Option<R> {
 
 /// Takes a census and reads everything. A reader of the segment gets the same until somebody allocates.
 pub fn read(stats: &mut Stats) {
-    if let Entry::Heap(entered) = registry::enter() {
+    if let Entry::Heap(entered) = entry::enter() {
         sampler::publish_all(entered.slow);
     }
     stats.unbacked = publish::unbacked();

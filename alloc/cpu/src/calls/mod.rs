@@ -2,3 +2,6 @@
 
 pub mod free;
 pub mod malloc;
+pub mod realloc;
+mod slow;
+mod traced;

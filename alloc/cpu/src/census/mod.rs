@@ -20,21 +20,25 @@
 
 mod walk;
 
-use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use poolscope_wire::ClassCounters;
 
-use crate::entry::registry;
 use crate::kernel::os;
 use crate::kernel::raw_thread;
-use crate::layout::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
-use crate::process::scavenger::{self, Watcher};
+use crate::layout::size_class::SizeClass;
+use crate::pages::keeper::{self, Watcher};
 use crate::segment::counters::{self, TierCounter};
 use crate::segment::ownership;
 use crate::segment::publish;
-use crate::sync::spin_lock::{SlowPath, SpinLock};
-use crate::threads::detour::{self, Reason};
+use crate::segment::publish::WATCHED;
+use crate::sync::reasons::is_counting;
+use crate::sync::reasons::{self, Reason};
+use crate::sync::spin_lock::{ForkLock, SlowPath, SpinLock};
+use crate::threads::detour;
+use crate::threads::heaps;
+use crate::tiers::notes::Notes;
+use crate::tiers::publish as heap_publish;
 use crate::tiers::thread_cache::Heap;
 
 use walk::{Pieces, walk};
@@ -48,8 +52,6 @@ pub const INTERVAL_MS: u64 = 80;
 /// Between two censuses, the thread rests this many times as long as one took.
 const REST: u64 = 100;
 
-/// The pool's thread publishes the counters of all threads.
-static WATCHED: AtomicBool = AtomicBool::new(false);
 /// Calls counted since the fast path was closed.
 static CALLS: AtomicU32 = AtomicU32::new(0);
 /// Times that the fast path was closed for counting. A heap with another number has counted nothing since.
@@ -59,21 +61,6 @@ static USED: AtomicU64 = AtomicU64::new(0);
 static CALLS_SEEN: AtomicU64 = AtomicU64::new(0);
 /// A forked child has to find out what the heaps of its parent's threads hold.
 static INHERITED: AtomicBool = AtomicBool::new(false);
-
-/// What the census knows of a heap. Zeroed memory is nothing.
-pub struct Notes {
-    /// The number of [`EPOCH`] when the heap's thread counted everything. The thread's; the rest is the census's.
-    epoch: Cell<u32>,
-    /// What its thread had counted as freed of each class before the pages were walked, and the blocks that it has
-    /// freed and not counted: in this order, so that none is counted twice.
-    frees: [Cell<u64>; CLASSES],
-    uncounted: [Cell<u32>; CLASSES],
-    /// Blocks that wait in the outbox.
-    unsent: [Cell<u32>; CLASSES],
-    /// Where each list began, and how many blocks it had, when the thread had been in the slow path `visits` times.
-    lists: [Cell<(usize, u32)>; SMALL_CLASSES],
-    visits: Cell<u64>,
-}
 
 impl Notes {
     /// Before the pages are walked.
@@ -100,18 +87,6 @@ struct Census {
     changes: u64,
 }
 
-/// Whether each call is counted.
-#[inline]
-pub fn is_counting() -> bool {
-    detour::is_on_for(Reason::Count)
-}
-
-/// Whether threads publish what they count.
-#[inline]
-pub fn threads_publish() -> bool {
-    is_counting() || !WATCHED.load(Ordering::Relaxed)
-}
-
 /// Whether the pool's thread is to take censuses.
 pub fn is_watching() -> bool {
     WATCHED.load(Ordering::SeqCst) && !is_counting()
@@ -127,7 +102,7 @@ pub fn counted_call(slow: SlowPath, heap: &'static Heap) {
         heap.count_all();
         // Before it is published: a census that runs meanwhile keeps its hands off.
         heap.notes.epoch.set(epoch);
-        publish::publish_classes(heap);
+        heap_publish::publish_classes(heap);
     }
     publish::publish_tiers();
     let mut is_watched = CALLS.fetch_add(1, Ordering::Relaxed) >= CALLS_MAX;
@@ -161,7 +136,7 @@ pub fn watch(slow: SlowPath) {
     // In this order: a watcher that is about to end looks whether calls are counted after it has said so.
     WATCHED.store(true, Ordering::SeqCst);
     detour::turn_off(Reason::Count);
-    match scavenger::watch(slow) {
+    match keeper::watch(slow) {
         Watcher::Runs => {}
         Watcher::NotNow => count_calls(slow),
         Watcher::Never => WATCHED.store(false, Ordering::SeqCst),
@@ -181,7 +156,7 @@ pub fn look(slow: SlowPath) -> Option<u64> {
     let begun = os::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
     let changed = take(slow);
     // A traced call is served from the thread's lists, and does not count itself.
-    if !changed && !detour::is_on_for(Reason::Trace) {
+    if !changed && !reasons::is_on_for(Reason::Trace) {
         stop_watching(slow);
         return None;
     }
@@ -224,12 +199,12 @@ pub fn take(slow: SlowPath) -> bool {
     let mut census = CENSUS.lock(slow);
     USED.store(counters::get(TierCounter::SystemUsed), Ordering::Relaxed);
     CALLS_SEEN.store(calls(), Ordering::Relaxed);
-    registry::for_each_heap(|heap| heap.notes.begin(heap));
+    heaps::for_each_heap(|heap| heap.notes.begin(heap));
     let found = walk(&mut census.pieces);
     let mut changes = 0;
     let mut add = |part: u64| changes = part.wrapping_add(u64::wrapping_mul(changes, 31));
     publish::publish_census(&found.unbacked(), found.grounds(), || {
-        registry::for_each_heap(|heap| add(publish_heap(heap)));
+        heaps::for_each_heap(|heap| add(publish_heap(heap)));
         [TierCounter::PageHeapAllocs, TierCounter::PageHeapFrees, TierCounter::Samples]
             .into_iter()
             .map(counters::get)
@@ -269,7 +244,7 @@ fn publish_heap(heap: &'static Heap) -> u64 {
             .for_each(&mut add);
         publish_class(heap, class, counters);
     }
-    publish::publish_heap(heap);
+    heap_publish::publish_heap(heap);
     sum
 }
 
@@ -277,16 +252,11 @@ fn publish_class(heap: &'static Heap, class: SizeClass, counters: ClassCounters)
     // Its thread has counted everything, and does so with each call.
     let counts_itself = is_counting() && heap.notes.epoch.get() == EPOCH.load(Ordering::Acquire);
     if !counts_itself {
-        publish::publish_found(heap, class, counters);
+        heap_publish::publish_found(heap, class, counters);
     }
 }
 
-/// For `fork`: waits for the end of a census. False if `is_over` says so before.
-pub fn lock_for_fork(is_over: impl Fn() -> bool) -> bool {
-    CENSUS.lock_for_fork(is_over)
-}
-
-/// For `fork`: lets go, in parent and child.
-pub fn unlock_after_fork() {
-    CENSUS.unlock_after_fork();
+/// The lock, for `fork`.
+pub fn fork_lock() -> &'static dyn ForkLock {
+    &CENSUS
 }

@@ -19,30 +19,20 @@
 //! times more, and then left alone until it was in the slow path again. Without `/proc`, or where it is not the
 //! kernel's own (valgrind, qemu), nothing is collected.
 
+pub mod exit;
 mod signal_frames;
 mod sleep;
 
-use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
-use crate::entry::registry;
-use crate::sync::spin_lock::SlowPath;
+use crate::entry;
+use crate::pages::decay::Decay;
+use crate::settings;
+use crate::sync::spin_lock::{SlowPath, SpinLock};
 use crate::threads::detour;
+use crate::threads::heaps;
 use crate::tiers::thread_cache::Heap;
 use sleep::State;
-
-/// What the collector knows of a heap. Zeroed memory is nothing.
-#[derive(Default)]
-pub struct Idle {
-    /// What [`Heap::visits`] was at the last look.
-    visits: Cell<u64>,
-    /// When that was, in milliseconds of the monotonic clock.
-    since: Cell<u64>,
-    /// Its cache was given back, and its thread has not been in the slow path since.
-    collected: Cell<bool>,
-    /// Times that its cache was left alone since its thread was in the slow path.
-    refusals: Cell<u8>,
-}
 
 /// A cache of fewer bytes is not worth a thread that waits for it.
 const IDLE_MIN: usize = 64 * 1024;
@@ -63,12 +53,12 @@ enum Taking {
 /// may be had.
 pub fn collect(slow: SlowPath, now_ms: u64, after_ms: u64) -> bool {
     let mut left = false;
-    registry::for_each_heap(|heap| {
-        if registry::is_a_threads_own(heap) {
+    heaps::for_each_heap(|heap| {
+        if heaps::is_a_threads_own(heap) {
             left |= look_after(heap, now_ms, after_ms, || collect_heap(slow, heap));
         }
     });
-    registry::with_limbo(slow, |heap| {
+    entry::with_limbo(slow, |heap| {
         left |= look_after(heap, now_ms, after_ms, || {
             heap.retire_all(slow);
             Taking::Taken
@@ -109,19 +99,26 @@ fn look_after(heap: &Heap, now_ms: u64, after_ms: u64, take: impl FnOnce() -> Ta
     }
 }
 
-/// Gives back the caches of all threads that sleep, whether or not they ran a moment ago.
+/// Held during a pass of the scavenger, so that a fork finds no half done one. What it holds is how free memory decays.
+pub static PASS: SpinLock<Decay> = SpinLock::new(Decay::new());
+
+/// Gives back the caches of all threads that sleep at this moment, however short.
 pub fn collect_sleeping(slow: SlowPath) {
-    registry::for_each_heap(|heap| {
-        if registry::is_a_threads_own(heap) {
+    if settings::current().plain() {
+        return;
+    }
+    let _pass = PASS.lock(slow);
+    heaps::for_each_heap(|heap| {
+        if heaps::is_a_threads_own(heap) {
             collect_heap(slow, heap);
         }
     });
-    registry::with_limbo(slow, |heap| heap.retire_all(slow));
+    entry::with_limbo(slow, |heap| heap.retire_all(slow));
 }
 
 fn collect_heap(slow: SlowPath, heap: &'static Heap) -> Taking {
     let Some(_closing) = heap.closing.try_lock(slow) else { return Taking::Awake };
-    if registry::end_if_gone(slow, heap) {
+    if exit::end_if_gone(slow, heap) {
         return Taking::Taken;
     }
     let tid = heap.thread_id.get();

@@ -9,14 +9,8 @@ use poolscope_wire::stack_flags;
 
 use crate::threads::detour;
 use crate::threads::thread_pointer;
+use crate::tiers::notes::Capture;
 use crate::tiers::thread_cache::Heap;
-
-/// What a thread's captures need. Zeroed memory is that of a thread without one yet.
-pub struct Capture {
-    state: ThreadState,
-    /// The latest one. It has no place on a stack that may be a coroutine's.
-    frames: [u64; MAX_DEPTH],
-}
 
 /// A stack that was just captured, as long as its thread captures no other.
 pub struct Stack {

@@ -24,19 +24,19 @@ mod zones;
 
 use poolscope_capture::Caller;
 
-use crate::calls::free as tiers;
-use crate::calls::malloc;
-use crate::entry::registry::{self, Entry};
+use crate::entry::{self, Entry};
 use crate::kernel::aside::aside;
 use crate::kernel::os;
 use crate::layout::block::BlockPtr;
 use crate::layout::slab::NO_SLOT;
-use crate::process::scavenger;
+use crate::pages::keeper;
 use crate::sampler;
 use crate::segment::counters::{self, TierCounter};
+use crate::serve;
 use crate::serve::reentrant;
-use crate::sync::spin_lock::{SlowPath, SpinLock};
-use crate::threads::detour::{self, Reason};
+use crate::sync::reasons::{self, Reason};
+use crate::sync::spin_lock::{ForkLock, SlowPath, SpinLock};
+use crate::threads::detour;
 use crate::tiers::thread_cache::Heap;
 
 use quarantine::{Quarantine, Waiting};
@@ -64,7 +64,7 @@ static HARDENED: SpinLock<Hardened> =
 /// Whether the mode is on.
 #[inline]
 pub fn is_on() -> bool {
-    detour::is_on_for(Reason::Hardened)
+    reasons::is_on_for(Reason::Hardened)
 }
 
 /// Turns the mode on if the settings say so: before the first block is allocated.
@@ -108,7 +108,7 @@ fn try_allocate(
     stack: &Stack,
     caller: &Caller,
 ) -> Option<(*mut u8, bool)> {
-    let due = sampler::large_is_due(heap, size.max(16));
+    let due = heap.large_is_due(size.max(16));
     let allocated = Call { stack: 0, thread: heap.thread_id.get() };
     let mut record = Record::live(core::ptr::null_mut(), size, align, allocated);
     let zero = if (due || size >= GUARD_MIN) && guarded::map(&mut record) {
@@ -141,12 +141,12 @@ fn map_plain(slow: SlowPath, heap: &'static Heap, record: &mut Record, caller: &
     let units = u32::try_from(front / 16).ok()?;
     // The tiers are not to sample what is sampled here.
     let nested = heap.in_sampler.replace(true);
-    let got = malloc::allocate_from_tiers(slow, heap, bytes, record.align(), caller);
+    let got = serve::allocate::allocate(slow, heap, bytes, record.align(), caller);
     heap.in_sampler.set(nested);
     let (base, zero) = got?;
     record.address = base as usize + front;
     record.front = units;
-    record.len = malloc::block_bytes(base)?;
+    record.len = serve::allocate::block_bytes(base)?;
     Some(zero)
 }
 
@@ -182,7 +182,7 @@ pub fn free(slow: SlowPath, heap: Option<&'static Heap>, p: *mut u8) {
         let kept = hardened.quarantine.push(&record);
         (kept, if is_spread(&hardened) { usize::MAX } else { hardened.records.empty_bytes() })
     };
-    scavenger::notice(slow, idle);
+    keeper::notice(slow, idle);
     if !kept {
         let removed = HARDENED.lock(slow).records.remove(record.address);
         if let Some(record) = removed {
@@ -209,7 +209,7 @@ pub fn may_resize(p: *mut u8) -> bool {
 }
 
 fn size_for(p: *mut u8, action: Action) -> Option<usize> {
-    let entry = registry::enter();
+    let entry = entry::enter();
     if let Entry::Heap(entered) = &entry {
         entered.heap.unvisit();
     }
@@ -244,7 +244,7 @@ pub fn check_claim(p: *mut u8, size: Option<usize>, align: Option<usize>) {
     if !is_on() {
         return;
     }
-    let Entry::Heap(entered) = registry::enter() else { return };
+    let Entry::Heap(entered) = entry::enter() else { return };
     entered.heap.unvisit();
     let (slow, heap) = (entered.slow, Some(entered.heap));
     let mut hardened = HARDENED.lock(slow);
@@ -293,7 +293,7 @@ fn give_back(slow: SlowPath, heap: Option<&'static Heap>, record: &Record) {
     if record.guarded {
         guarded::unmap(record);
     } else {
-        tiers::free_dispatch(slow, heap, BlockPtr::new(record.base()));
+        serve::free::free(slow, heap, BlockPtr::new(record.base()));
     }
 }
 
@@ -389,12 +389,7 @@ impl Hardened {
     }
 }
 
-/// For `fork`: takes the lock.
-pub fn lock_for_fork(is_over: impl Fn() -> bool) -> bool {
-    HARDENED.lock_for_fork(is_over)
-}
-
-/// For `fork`: lets it go, in parent and child.
-pub fn unlock_after_fork() {
-    HARDENED.unlock_after_fork();
+/// The lock, for `fork`.
+pub fn fork_lock() -> &'static dyn ForkLock {
+    &HARDENED
 }

@@ -17,10 +17,11 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use place::Place;
 pub use poolscope_wire::Moment;
 
-use crate::entry::registry::{self, Entry};
+use crate::entry::{self, Entry};
 use crate::kernel::os;
+use crate::sync::reasons::{self, Reason};
 use crate::sync::spin_lock::SpinLock;
-use crate::threads::detour::{self, Reason};
+use crate::threads::detour;
 use crate::threads::thread_pointer;
 use crate::tiers::thread_cache::{DYING, EMPTY, Heap};
 
@@ -70,7 +71,7 @@ fn places() -> impl Iterator<Item = (u64, &'static Place)> {
 /// Adds a hook; it sees what begins from now on, on every thread. `None` without memory, or in a signal handler that
 /// interrupted the pool.
 pub fn add_hook(hook: Hook, context: *mut c_void) -> Option<HookId> {
-    let Entry::Heap(entered) = registry::enter() else { return None };
+    let Entry::Heap(entered) = entry::enter() else { return None };
     let mut count = COUNT.lock(entered.slow);
     let put = || places().find_map(|(at, place)| Some((at, place.put(hook as usize, context.expose_provenance())?)));
     let (at, number) = put().or_else(|| if add_chunk() { put() } else { None })?;
@@ -94,7 +95,7 @@ fn add_chunk() -> bool {
 pub fn remove_hook(id: HookId) -> bool {
     let Some((_, place)) = places().find(|(at, _)| *at == id.0 >> 32) else { return false };
     {
-        let Entry::Heap(entered) = registry::enter() else { return false };
+        let Entry::Heap(entered) = entry::enter() else { return false };
         let mut count = COUNT.lock(entered.slow);
         if !place.take(id.0 as u32) {
             return false;
@@ -115,7 +116,7 @@ pub fn remove_hook(id: HookId) -> bool {
 /// Whether the calling thread's calls are to be reported now.
 #[inline]
 pub fn are_on() -> bool {
-    detour::is_on_for(Reason::Hooks)
+    reasons::is_on_for(Reason::Hooks)
 }
 
 /// The calling thread's heap, unless its time has not come or is over.
@@ -136,7 +137,7 @@ impl Quiet {
             Some(heap) => heap,
             // A thread's first call.
             None => {
-                drop(registry::enter());
+                drop(entry::enter());
                 this_heap()?
             }
         };

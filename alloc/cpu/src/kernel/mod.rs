@@ -5,5 +5,6 @@ pub mod credentials;
 pub mod kernel_calls;
 pub mod message;
 pub mod os;
+pub mod plain;
 pub mod raw_thread;
 pub mod this_thread;

@@ -3,8 +3,8 @@
 
 mod waiting;
 
+pub use super::plain::is_plain;
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicBool, Ordering};
 pub use waiting::{give_way, sleep_on, sleep_on_shared, sleep_us, wake};
 
 /// Runs `f` and restores errno.
@@ -289,18 +289,6 @@ pub fn current_node() -> usize {
     keep_errno(|| unsafe { libc::syscall(libc::SYS_getcpu, 0usize, &raw mut node, 0usize) });
     node as usize
 }
-
-/// Whether only calls are to be made that the C library's allocator makes, too (`kernel_calls.rs`).
-pub fn is_plain() -> bool {
-    PLAIN.load(Ordering::Relaxed)
-}
-
-/// Has only those calls made from now on, or all.
-pub fn be_plain(plain: bool) {
-    PLAIN.store(plain, Ordering::Relaxed);
-}
-
-static PLAIN: AtomicBool = AtomicBool::new(false);
 
 /// What a plain pool takes for the limit of address space, which it can't ask for.
 const PLAIN_ADDRESS_SPACE: usize = 16 << 30;

@@ -2,6 +2,7 @@
 
 pub mod decay;
 pub mod frontier;
+pub mod keeper;
 pub mod page_heap;
 pub mod placement;
 pub mod remap;

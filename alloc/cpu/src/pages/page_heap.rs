@@ -13,13 +13,13 @@ use crate::layout::lean;
 use crate::layout::size_class::SizeClass;
 use crate::layout::slab::{Kind, Slab};
 use crate::pages::frontier::Frontier;
+use crate::pages::keeper;
 use crate::pages::placement::{Ground, Wishes};
 use crate::pages::remap;
 use crate::pages::system::{Kernel, System};
-use crate::process::scavenger;
 use crate::segment::counters::{self, TierCounter};
 use crate::settings;
-use crate::sync::spin_lock::{SlowPath, SpinLock};
+use crate::sync::spin_lock::{ForkLock, SlowPath, SpinLock};
 
 mod free_spans;
 mod lanes;
@@ -30,9 +30,6 @@ mod tests;
 
 use free_spans::{EXACT_BINS, mark, mark_used, split};
 use lanes::{Lane, Lanes};
-
-/// Free bytes with memory behind them that the page heap keeps where no scavenger can be had.
-pub const RETAIN_MIN: usize = 64 << 20;
 
 /// The page heap, on a system.
 pub struct PageHeap<S: System = Kernel> {
@@ -65,7 +62,7 @@ pub fn alloc(slow: SlowPath, pages: usize, align: usize) -> Option<&'static Slab
 pub fn alloc_slab(slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
     let span = alloc(slow, class.info().slab_pages as usize, 1)?;
     if lean::is_on() && !lean::open(span, 0, lean::pages_of(class.block())) {
-        free(slow, span);
+        keeper::notice(slow, free(slow, span));
         return None;
     }
     Some(span)
@@ -83,8 +80,10 @@ pub fn alloc_with_room(slow: SlowPath, pages: usize) -> Option<&'static Slab> {
     Some(span)
 }
 
-/// Gives a span back. Its pages have no owner any more.
-pub fn free(slow: SlowPath, span: &'static Slab) {
+/// Gives a span back. Its pages have no owner any more. Returns the bytes of free spans that have memory behind them:
+/// who calls this says so to [`keeper::notice`].
+#[must_use]
+pub fn free(slow: SlowPath, span: &'static Slab) -> usize {
     span.set_zero(lean::is_on() && lean::close(span, 0, span.bytes()));
     counters::add(TierCounter::PageHeapFrees, 1);
     let (free, release) = {
@@ -95,7 +94,7 @@ pub fn free(slow: SlowPath, span: &'static Slab) {
     if let Some(span) = release {
         release_span(slow, span);
     }
-    scavenger::notice(slow, free);
+    free
 }
 
 /// Gives back a span whose memory was moved away: it reads as zero.
@@ -106,14 +105,16 @@ pub fn free_zeroed(slow: SlowPath, span: &'static Slab) {
 }
 
 /// Gives back a span that memory was moved to, in so many mappings, and makes it like those around it. The kernel call
-/// runs without the lock.
-pub fn free_renewed(slow: SlowPath, span: &'static Slab, mappings: u16) {
+/// runs without the lock. Returns what [`free`] does, or nothing.
+#[must_use]
+pub fn free_renewed(slow: SlowPath, span: &'static Slab, mappings: u16) -> usize {
     counters::add(TierCounter::SystemCalls, 1);
     // SAFETY: the span is nobody's, and in no bin.
     if unsafe { remap::renew(&Kernel, span.address(), span.bytes(), mappings) } {
         free_zeroed(slow, span);
+        0
     } else {
-        free(slow, span);
+        free(slow, span)
     }
 }
 
@@ -194,14 +195,9 @@ fn release_span(slow: SlowPath, span: &'static Slab) -> bool {
     released
 }
 
-/// For `fork`: takes the lock.
-pub fn lock_for_fork(is_over: impl Fn() -> bool) -> bool {
-    PAGE_HEAP.lock_for_fork(is_over)
-}
-
-/// For `fork`: lets it go, in parent and child.
-pub fn unlock_after_fork() {
-    PAGE_HEAP.unlock_after_fork();
+/// The lock, for `fork`.
+pub fn fork_lock() -> &'static dyn ForkLock {
+    &PAGE_HEAP
 }
 
 impl<S: System> PageHeap<S> {
@@ -358,7 +354,7 @@ impl<S: System> PageHeap<S> {
         match settings::current().scavenge_ms() {
             None => None,
             Some(0) => self.take_resident(1, usize::MAX),
-            Some(_) if scavenger::is_running() || self.resident_free() <= RETAIN_MIN.max(self.used / 4) => None,
+            Some(_) if keeper::is_running() || self.resident_free() <= keeper::RETAIN_MIN.max(self.used / 4) => None,
             Some(_) => self.take_resident(EXACT_BINS / 4, usize::MAX),
         }
     }

@@ -16,15 +16,18 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use crate::census;
-use crate::entry::registry;
+use crate::collector;
+use crate::entry;
 use crate::hardened;
 use crate::kernel::os;
+use crate::pages::keeper;
 use crate::pages::page_heap;
-use crate::process::scavenger;
 use crate::sampler;
 use crate::segment::ownership;
+use crate::sync::spin_lock::ForkLock;
 use crate::sync::spin_lock::SlowPath;
 use crate::threads::detour;
+use crate::threads::heaps;
 use crate::threads::thread_pointer;
 use crate::tiers::central_cache;
 use crate::tiers::thread_cache::{BUSY, Heap};
@@ -60,39 +63,83 @@ unsafe extern "C" fn before() {
         return;
     }
     // What a fork is about to take or to let go is that fork's.
-    if interrupted && scavenger::is_locked_for_fork() {
+    if interrupted && collector::PASS.is_locked_for_fork() {
         return;
     }
     thread_pointer::set((&raw const BUSY).cast_mut());
     if interrupted {
         let end = os::clock_ns(libc::CLOCK_MONOTONIC) + PATIENCE_NS;
         let is_over = || os::clock_ns(libc::CLOCK_MONOTONIC) > end;
-        if !(lock_outer(is_over) && lock_inner(is_over)) {
-            return unlock();
+        if !lock(true, &is_over) {
+            return unlock(None);
         }
     } else {
         streams::lock();
-        lock_outer(|| false);
-        poolscope_capture::fork_prepare();
-        lock_inner(|| false);
+        lock(false, &|| false);
     }
     INTERRUPTED.store(interrupted, Ordering::Relaxed);
     HEAP.store(heap, Ordering::Relaxed);
     HOLDER.store(this_thread(), Ordering::Relaxed);
 }
 
-/// Takes the locks under which captures may run, and those below them. False if `is_over` says so before.
-fn lock_outer(is_over: impl Fn() -> bool) -> bool {
-    scavenger::lock_for_fork(&is_over) && registry::lock_for_fork(is_over)
+/// What a fork takes.
+enum Lock {
+    /// A lock of the pool.
+    Pool(fn() -> &'static dyn ForkLock),
+    /// The table of what captures have learned. A handler that forks may have interrupted one: it leaves the table alone.
+    Captures,
 }
 
-fn lock_inner(is_over: impl Fn() -> bool) -> bool {
-    tracer::lock_for_fork(&is_over)
-        && hardened::lock_for_fork(&is_over)
-        && sampler::lock_for_fork(&is_over)
-        && census::lock_for_fork(&is_over)
-        && central_cache::lock_for_fork(&is_over)
-        && page_heap::lock_for_fork(is_over)
+/// The pool's locks in the order in which the slow path nests them: who has one takes only those after it. This table is
+/// the order, there is no other.
+static LOCKS: [Lock; 10] = [
+    // A pass of the scavenger.
+    Lock::Pool(|| &collector::PASS),
+    // What dying threads allocate from.
+    Lock::Pool(entry::fork_lock),
+    // The list of heaps.
+    Lock::Pool(|| &heaps::REGISTRY),
+    Lock::Captures,
+    // The session of a recorder.
+    Lock::Pool(tracer::fork_lock),
+    // The hardened mode.
+    Lock::Pool(hardened::fork_lock),
+    // The sampler.
+    Lock::Pool(sampler::fork_lock),
+    // The census.
+    Lock::Pool(census::fork_lock),
+    // The central cache: one for each class.
+    Lock::Pool(central_cache::fork_lock),
+    // The page heap.
+    Lock::Pool(page_heap::fork_lock),
+];
+
+/// Takes all of them. False if `is_over` says so before.
+fn lock(interrupted: bool, is_over: &dyn Fn() -> bool) -> bool {
+    LOCKS.iter().all(|lock| match lock {
+        Lock::Pool(lock) => lock().take(is_over),
+        Lock::Captures if interrupted => true,
+        Lock::Captures => {
+            poolscope_capture::fork_prepare();
+            true
+        }
+    })
+}
+
+/// Lets them go, the last one first; `captures` does so with the table of captures.
+fn unlock(captures: Option<fn()>) {
+    for lock in LOCKS.iter().rev() {
+        match (lock, captures) {
+            (Lock::Pool(lock), _) => lock().let_go(),
+            (Lock::Captures, Some(let_go)) => let_go(),
+            (Lock::Captures, None) => {}
+        }
+    }
+}
+
+/// What lets go of the table of captures, if this fork took it.
+fn unless_interrupted(let_go: fn()) -> Option<fn()> {
+    (!INTERRUPTED.load(Ordering::Relaxed)).then_some(let_go)
 }
 
 /// Whether this fork took the locks; if so, they are about to be let go.
@@ -109,24 +156,10 @@ fn took_locks() -> bool {
     true
 }
 
-fn unlock() {
-    page_heap::unlock_after_fork();
-    central_cache::unlock_after_fork();
-    census::unlock_after_fork();
-    sampler::unlock_after_fork();
-    hardened::unlock_after_fork();
-    tracer::unlock_after_fork();
-    registry::unlock_after_fork();
-    scavenger::unlock_after_fork();
-}
-
 unsafe extern "C" fn after_in_parent() {
     if took_locks() {
         let heap = HEAP.load(Ordering::Relaxed);
-        if !INTERRUPTED.load(Ordering::Relaxed) {
-            poolscope_capture::fork_parent();
-        }
-        unlock();
+        unlock(unless_interrupted(poolscope_capture::fork_parent));
         streams::unlock();
         thread_pointer::set(heap);
     }
@@ -134,14 +167,11 @@ unsafe extern "C" fn after_in_parent() {
 
 unsafe extern "C" fn after_in_child() {
     ownership::disown_segment();
-    registry::forget_other_threads();
-    scavenger::forget();
+    heaps::forget_other_threads();
+    keeper::forget();
     census::begin_child();
     if took_locks() {
-        if !INTERRUPTED.load(Ordering::Relaxed) {
-            poolscope_capture::fork_child();
-        }
-        unlock();
+        unlock(unless_interrupted(poolscope_capture::fork_child));
         // SAFETY: the preparation put `BUSY` there, and the word is set anew below.
         tracer::forget(unsafe { SlowPath::in_fork() });
         streams::forget();
@@ -202,4 +232,18 @@ mod streams {
     pub fn lock() {}
     pub fn unlock() {}
     pub fn forget() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fork_takes_each_lock_once() {
+        let locks = LOCKS.iter().filter_map(|lock| if let Lock::Pool(lock) = lock { Some(lock()) } else { None });
+        let mut addresses: Vec<*const ()> = locks.map(|lock| (&raw const *lock).cast()).collect();
+        addresses.sort();
+        addresses.dedup();
+        assert_eq!(addresses.len(), LOCKS.len() - 1);
+    }
 }

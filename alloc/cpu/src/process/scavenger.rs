@@ -15,20 +15,21 @@
 //! the program, and has that thread's. Nor is there one while the process enters namespaces,
 //! which takes a process with one thread.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use crate::census;
 use crate::collector;
+use crate::collector::PASS;
 use crate::hardened;
 use crate::kernel::credentials;
 use crate::kernel::os;
-use crate::kernel::raw_thread::{self, Started};
-use crate::pages::decay::Decay;
+use crate::kernel::raw_thread;
+use crate::pages::keeper::{ENDING, IDLE_MIN, NONE, PAUSES, RUNNING, STATE};
 use crate::pages::page_heap;
 use crate::sampler;
 use crate::segment::publish;
 use crate::settings;
-use crate::sync::spin_lock::{SlowPath, SpinLock};
+use crate::sync::spin_lock::SlowPath;
 use crate::threads::thread_pointer;
 use crate::tiers::thread_cache::BUSY;
 use crate::tracer;
@@ -42,134 +43,8 @@ const TICK_MAX: u64 = 1000;
 const GC_MIN: u64 = 100;
 /// Passes in a row without anything to do after which the thread may end.
 const QUIET: u32 = 2;
-/// Bytes that do not call for the thread.
-pub const IDLE_MIN: usize = 512 * 1024;
-
-/// Held during a pass, so that a fork finds no half done one.
-static PASS: SpinLock<Decay> = SpinLock::new(Decay::new());
-
-/// Whether there is a thread; also what it sleeps on.
-static STATE: AtomicU32 = AtomicU32::new(NONE);
-const NONE: u32 = 0;
-const RUNNING: u32 = 1;
-/// The system let none be started: the page heap releases by itself.
-const REFUSED: u32 = 2;
-/// There is one that is to end.
-const ENDING: u32 = 3;
-
-/// When there was no room for the thread the last time, and how long it is not tried again, in milliseconds: longer with each
-/// time. 0 where there was room.
-static FAILED_MS: AtomicU64 = AtomicU64::new(0);
-static PAUSE_MS: AtomicU64 = AtomicU64::new(0);
-const PAUSE_MIN: u64 = 1000;
-const PAUSE_MAX: u64 = 60_000;
-
-/// How many ask that there be none, see [`pause`].
-static PAUSES: AtomicU32 = AtomicU32::new(0);
-
-/// Whether free memory is given back by somebody else than who frees it.
-pub fn is_running() -> bool {
-    STATE.load(Ordering::Relaxed) == RUNNING
-}
-
-/// Idle bytes of the pool's own from which on they go back by who frees them: there is no scavenger for them.
-pub fn retained() -> usize {
-    match settings::current().scavenge_ms() {
-        None => usize::MAX,
-        Some(0) => IDLE_MIN,
-        Some(_) if is_running() => usize::MAX,
-        Some(_) => page_heap::RETAIN_MIN,
-    }
-}
-
-/// To be called when `free` bytes wait, in free spans or in a thread's cache, without being used.
-#[inline]
-pub fn notice(slow: SlowPath, free: usize) {
-    if free >= IDLE_MIN {
-        start(slow);
-    }
-}
-
-/// Starts the thread if there is none. No lock may be held.
-#[inline]
-pub fn start(_: SlowPath) {
-    if STATE.load(Ordering::Relaxed) == NONE {
-        start_cold();
-    }
-}
-
-#[cold]
-fn start_cold() {
-    let settings = settings::current();
-    let wanted = settings.scavenge_ms().is_some_and(|ms| ms > 0) || settings.gc_ms().is_some();
-    if wanted && !settings.plain() {
-        start_thread();
-    }
-}
-
-/// What came of [`watch`].
-pub enum Watcher {
-    /// There is a thread that watches.
-    Runs,
-    /// Not at this moment.
-    NotNow,
-    /// The system lets none be started.
-    Never,
-}
-
-/// To be called when the program is to be watched, whether or not there is idle memory. No lock may be held.
-pub fn watch(_: SlowPath) -> Watcher {
-    if settings::current().plain() {
-        return Watcher::Never;
-    }
-    if STATE.load(Ordering::SeqCst) == NONE {
-        start_thread();
-    }
-    match STATE.load(Ordering::SeqCst) {
-        RUNNING => {
-            // It may sleep longer than until the next census.
-            os::wake(&STATE);
-            Watcher::Runs
-        }
-        REFUSED => Watcher::Never,
-        _ => Watcher::NotNow,
-    }
-}
-
-fn start_thread() {
-    // A child of `vfork` would leave the state to its parent, in whose memory it is.
-    if raw_thread::is_of_another_process() {
-        return;
-    }
-    let pause_ms = PAUSE_MS.load(Ordering::Relaxed);
-    let again_ms = FAILED_MS.load(Ordering::Relaxed) + pause_ms;
-    if pause_ms > 0 && os::clock_ns(libc::CLOCK_MONOTONIC) / 1_000_000 < again_ms {
-        return;
-    }
-    if STATE.compare_exchange(NONE, RUNNING, Ordering::SeqCst, Ordering::Relaxed).is_err() {
-        return;
-    }
-    // Looked at after the state was written, as `pause` writes and looks in the other order:
-    // one of them sees the other.
-    if PAUSES.load(Ordering::SeqCst) != 0 {
-        STATE.store(NONE, Ordering::SeqCst);
-        return;
-    }
-    match raw_thread::start(run) {
-        Started::Yes => PAUSE_MS.store(0, Ordering::Relaxed),
-        // The one before is just ending.
-        Started::NotNow => STATE.store(NONE, Ordering::Release),
-        Started::NoRoom => {
-            PAUSE_MS.store((pause_ms * 2).clamp(PAUSE_MIN, PAUSE_MAX), Ordering::Relaxed);
-            FAILED_MS.store(os::clock_ns(libc::CLOCK_MONOTONIC) / 1_000_000, Ordering::Relaxed);
-            STATE.store(NONE, Ordering::Release);
-        }
-        Started::Never => STATE.store(REFUSED, Ordering::Release),
-    }
-}
-
 /// What the thread runs. Returns when there is nothing left to do.
-extern "C" fn run() {
+pub extern "C" fn run() {
     // SAFETY: this thread's word is the busy heap from its start to its end, and no signal interrupts it.
     let slow = unsafe { SlowPath::own_thread() };
     // Passes in a row that found nothing to do; when the last one was, and when the next census is to be.
@@ -281,36 +156,4 @@ fn pass(slow: SlowPath, now: u64, scavenge_ms: Option<u64>, gc_ms: Option<u64>, 
     busy |= notes > 0 && (was_busy || notes >= IDLE_MIN);
     publish::publish_tiers();
     busy
-}
-
-/// Gives back the caches of threads that sleep at this moment, however short.
-pub fn collect_sleeping(slow: SlowPath) {
-    if settings::current().plain() {
-        return;
-    }
-    let _pass = PASS.lock(slow);
-    collector::collect_sleeping(slow);
-}
-
-/// For `fork`: waits for the end of a pass.
-pub fn lock_for_fork(is_over: impl Fn() -> bool) -> bool {
-    PASS.lock_for_fork(is_over)
-}
-
-/// Whether the calling thread has begun to take the locks for a `fork`: this is the first.
-pub fn is_locked_for_fork() -> bool {
-    PASS.is_locked_for_fork()
-}
-
-/// For `fork`: lets go, in parent and child.
-pub fn unlock_after_fork() {
-    PASS.unlock_after_fork();
-}
-
-/// In a forked child: the thread stayed with the parent.
-pub fn forget() {
-    raw_thread::forget();
-    PAUSES.store(0, Ordering::Release);
-    PAUSE_MS.store(0, Ordering::Relaxed);
-    STATE.store(NONE, Ordering::Release);
 }

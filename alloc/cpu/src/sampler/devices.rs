@@ -10,9 +10,9 @@ use poolscope_wire::{
 
 use super::stack_table::{bytes, count_free, frames};
 use super::{Due, SAMPLER, UNRECORDED, capture_stack};
-use crate::api::device::{Block, HOLDER_FRAMES, Holder, State};
-use crate::entry::registry::Entered;
+use crate::entry::Entered;
 use crate::kernel::os;
+use crate::sampler::device_records::{Block, HOLDER_FRAMES, Holder, State};
 use crate::segment::Segment;
 use crate::segment::publish::publish_tiers;
 use crate::segment::sequence;

@@ -5,6 +5,7 @@
 //! block from a slab of sampled blocks and records it in the live table and in the totals of its stack. Everything
 //! behind the lock is rare: once in half a mebibyte, unless every allocation is recorded.
 
+pub mod device_records;
 mod devices;
 mod live_table;
 mod peak;
@@ -20,23 +21,25 @@ use poolscope_wire::{LiveRecord, OBJECT_ONE, Region, flags, kind, thread_state};
 
 use crate::census;
 use crate::entry::capture::{self, Stack};
-use crate::entry::registry::{self, Entry};
+use crate::entry::{self, Entry};
 use crate::kernel::aside::aside;
 use crate::kernel::os;
 use crate::layout::block::BlockPtr;
 use crate::layout::misuse;
 use crate::layout::size_class::SizeClass;
 use crate::layout::slab::Slab;
-use crate::process::scavenger;
+use crate::pages::keeper;
 use crate::sampling::budget::Budget;
 use crate::segment::counters::{self, ClassCounter, TierCounter};
 use crate::segment::modules;
 use crate::segment::ownership::{self, mark_own, own_segment};
-use crate::segment::publish::{publish_classes, publish_samples, publish_thread, write_classes};
+use crate::segment::publish::write_classes;
 use crate::segment::{Identity, Segment};
 use crate::settings;
-use crate::sync::spin_lock::{SlowPath, SpinLock};
+use crate::sync::spin_lock::{ForkLock, SlowPath, SpinLock};
+use crate::threads::heaps;
 use crate::threads::thread_pointer;
+use crate::tiers::publish::{publish_classes, publish_samples, publish_thread};
 use crate::tiers::thread_cache::Heap;
 
 pub use devices::{attach, count_device, detach, device_holders, forget_foreign, publish_device, record_foreign};
@@ -100,7 +103,7 @@ pub fn period() -> u64 {
 /// Tells readers that the period has changed while the program runs.
 pub fn period_changed() {
     // A signal handler that interrupted the slow path can't: readers see the period of before.
-    let Entry::Heap(entered) = registry::enter() else { return };
+    let Entry::Heap(entered) = entry::enter() else { return };
     let mut sampler = SAMPLER.lock(entered.slow);
     if period() > 1 {
         sampler.identity.exact = false;
@@ -115,9 +118,6 @@ pub fn period_changed() {
 
 /// At a normal exit of the process.
 pub fn finish(slow: SlowPath) {
-    if settings::current().keep() {
-        census::take(slow);
-    }
     // A signal handler may end the process while this thread has the lock: then the segment stays.
     let Some(sampler) = SAMPLER.try_lock(slow) else { return };
     // A child of `vfork` runs in its parent's memory, but it is not the process of this segment.
@@ -126,51 +126,6 @@ pub fn finish(slow: SlowPath) {
     {
         crate::segment::finish();
     }
-}
-
-/// Whether every allocation of this heap is to be recorded.
-#[inline]
-pub fn records_all(heap: &Heap) -> bool {
-    heap.scope.get() != 0 || period() <= 1
-}
-
-/// Starts the budgets of a new heap.
-pub fn start_heap(heap: &Heap) {
-    heap.random.set((os::random_seed() ^ heap.tag() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    heap.medium.budgets().for_each(Budget::divide);
-    heap.budgets().chain([&heap.large_budget]).for_each(|budget| begin_budget(heap, budget));
-}
-
-/// Starts a budget.
-pub fn begin_budget(heap: &Heap, budget: &Budget) {
-    budget.draw(&heap.random, period());
-}
-
-/// Follows a change of the period, in a class of which no sample is due.
-#[inline]
-pub fn follow_period(heap: &Heap, class: SizeClass) {
-    heap.budget(class).follow(&heap.random, period());
-}
-
-/// Lets a due sample of a class go: what capture allocates is not sampled, however short the period.
-pub fn skip_sample(heap: &Heap, class: SizeClass) {
-    let budget = heap.budget(class);
-    heap.note_stocked();
-    budget.draw(&heap.random, period());
-    budget.left.set(budget.left.get().max(2 * class.block() as i64));
-}
-
-/// Whether the large block of `bytes` bytes that this heap allocates now is to be sampled.
-pub fn large_is_due(heap: &Heap, bytes: usize) -> bool {
-    if heap.in_sampler.get() {
-        return false;
-    }
-    let budget = &heap.large_budget;
-    if !records_all(heap) && !budget.is_due() {
-        budget.follow(&heap.random, period());
-        budget.left.set(budget.left.get() - bytes as i64);
-    }
-    records_all(heap) || budget.is_due()
 }
 
 /// A block to be recorded: what was asked for and what it stands for.
@@ -185,13 +140,13 @@ struct Due {
 /// What is to be recorded of a sampled block of `bytes` bytes, of which `size` were asked for. The budget begins anew.
 fn take_due(heap: &Heap, budget: &Budget, size: usize, bytes: usize) -> Due {
     let time_ns = os::clock_ns(libc::CLOCK_MONOTONIC);
-    if records_all(heap) {
+    if heap.records_all() {
         return Due { size, weight: OBJECT_ONE, time_ns, kind: kind::HOST, device: 0 };
     }
     let weight = budget.weight(bytes);
     heap.governor.sampled(budget, time_ns);
     heap.note_stocked();
-    budget.draw(&heap.random, period());
+    heap.begin_budget(budget);
     Due { size, weight, time_ns, kind: kind::HOST, device: 0 }
 }
 
@@ -199,7 +154,7 @@ fn take_due(heap: &Heap, budget: &Budget, size: usize, bytes: usize) -> Due {
 /// leaves blocks to those after it.
 fn capture_stack(slow: SlowPath, heap: &'static Heap, caller: &Caller) -> Stack {
     let stack = capture::of(heap, caller);
-    if records_all(heap) {
+    if heap.records_all() {
         heap.begin_recording(slow);
     }
     stack
@@ -244,7 +199,7 @@ pub fn sample_large(
 #[cold]
 pub fn free_block(slow: SlowPath, slab: &'static Slab, block: BlockPtr) {
     let idle = free_in_slab(slow, slab, block);
-    if idle >= scavenger::IDLE_MIN {
+    if idle >= keeper::IDLE_MIN {
         release_later(slow, idle);
     }
 }
@@ -253,8 +208,8 @@ pub fn free_block(slow: SlowPath, slab: &'static Slab, block: BlockPtr) {
 #[cold]
 #[inline(never)]
 fn release_later(slow: SlowPath, idle: usize) {
-    scavenger::notice(slow, idle);
-    if idle >= scavenger::retained() {
+    keeper::notice(slow, idle);
+    if idle >= keeper::retained() {
         release_empty(slow);
         release_records(slow, |_| 0);
     }
@@ -382,7 +337,7 @@ impl Sampler {
         segment.publish();
         self.segment = Some(segment);
         // What the parent's threads allocated is in the child, too; of them, only the one that forked is.
-        registry::for_each_heap(|heap| {
+        heaps::for_each_heap(|heap| {
             let lives = core::ptr::eq(heap, thread_pointer::home());
             publish_thread(heap, if lives { thread_state::LIVE } else { thread_state::EXITED });
             publish_classes(heap);
@@ -506,12 +461,7 @@ pub fn publish_all(slow: SlowPath) {
     census::take(slow);
 }
 
-/// For `fork`: takes the lock.
-pub fn lock_for_fork(is_over: impl Fn() -> bool) -> bool {
-    SAMPLER.lock_for_fork(is_over)
-}
-
-/// For `fork`: lets it go, in parent and child.
-pub fn unlock_after_fork() {
-    SAMPLER.unlock_after_fork();
+/// The lock, for `fork`.
+pub fn fork_lock() -> &'static dyn ForkLock {
+    &SAMPLER
 }

@@ -13,6 +13,7 @@ use crate::layout::slab::{NO_SLOT, Place, Slab, SlabList, owner};
 use crate::pages::page_heap;
 use crate::segment::counters::{self, ClassCounter, TierCounter};
 use crate::sync::spin_lock::SlowPath;
+use crate::tiers::give_back;
 
 /// The slabs, by class. Guarded by the sampler's lock.
 pub struct SampledSlabs {
@@ -66,7 +67,7 @@ impl SampledSlabs {
     fn add(&self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
         let slab = page_heap::alloc_slab(slow, class)?;
         let Some(list) = self.lists.take(class) else {
-            page_heap::free(slow, slab);
+            give_back::span(slow, slab);
             return None;
         };
         slab.begin(class, owner::SAMPLED);
@@ -113,7 +114,7 @@ impl SampledSlabs {
                     counters::class_sub(slab.class.get(), ClassCounter::CentralFree, slab.free_with_memory().into());
                     counters::class_sub(slab.class.get(), ClassCounter::Untouched, slab.untouched().into());
                     slab.end();
-                    page_heap::free(slow, slab);
+                    give_back::span(slow, slab);
                 }
             }
         }

@@ -9,8 +9,6 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering
 use super::Segment;
 use crate::kernel::os;
 use crate::settings;
-use crate::threads::thread_pointer;
-use crate::tracer;
 
 /// The last two segments: a forked child copies from its parent's.
 static SEGMENTS: [AtomicPtr<u8>; 2] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 2];
@@ -29,30 +27,25 @@ pub(super) fn forget(segment: &Segment) {
     }
 }
 
-/// A mapping of a file beside the segment's that is in use by whoever is in the trace's session.
-pub struct Watched {
-    address: AtomicUsize,
-    len: AtomicUsize,
+/// Where a mapping of a file beside the segment's begins, and its bytes, for an address in one.
+type Around = fn(usize) -> Option<(usize, usize)>;
+
+/// What says so; null before there are any.
+static AROUND: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Has the mappings of other files watched that are the pool's: `around` says where they lie.
+pub fn also_watch(around: Around) {
+    AROUND.store(around as *mut (), Ordering::Release);
 }
 
-impl Watched {
-    /// None.
-    pub const fn new() -> Watched {
-        Watched { address: AtomicUsize::new(0), len: AtomicUsize::new(0) }
+fn other_around(address: usize) -> Option<(usize, usize)> {
+    let around = AROUND.load(Ordering::Acquire);
+    if around.is_null() {
+        return None;
     }
-
-    /// Another one.
-    pub fn set(&self, p: *mut u8, len: usize) {
-        self.len.store(0, Ordering::Release);
-        self.address.store(p as usize, Ordering::Release);
-        self.len.store(len, Ordering::Release);
-    }
-
-    fn range_of(&self, address: usize) -> Option<(usize, usize)> {
-        let from = self.address.load(Ordering::Acquire);
-        let len = self.len.load(Ordering::Acquire);
-        (address.wrapping_sub(from) < len).then_some((from, len))
-    }
+    // SAFETY: only `also_watch` stores there, and it takes just such a function.
+    let around = unsafe { core::mem::transmute::<*mut (), Around>(around) };
+    around(address)
 }
 
 /// What became of a segment's file.
@@ -85,13 +78,7 @@ pub fn heal(address: usize) -> bool {
             return heal_segment(&segment, address);
         }
     }
-    let Some((from, len)) = tracer::session::watched().find_map(|watched| watched.range_of(address)).or_else(|| {
-        // SAFETY: any heap will do, and a thread has the same one as long as it lives.
-        let heap = unsafe { &*thread_pointer::home() };
-        tracer::thread::ring_of(heap).filter(|&(from, len)| address.wrapping_sub(from) < len)
-    }) else {
-        return false;
-    };
+    let Some((from, len)) = other_around(address) else { return false };
     // SAFETY: the range is a mapping of the trace's, of which nothing is needed any more.
     let healed = unsafe { os::map_zeroes_over(from as *mut u8, len) };
     if healed && !TRACE_LOST.swap(true, Ordering::AcqRel) {

@@ -12,6 +12,7 @@ pub mod modules;
 pub mod ownership;
 mod process_start;
 pub mod publish;
+pub mod request;
 pub mod sequence;
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -23,12 +24,11 @@ use crate::kernel::os;
 use crate::layout::arena::PAGE;
 use crate::layout::size_class::CLASSES;
 use crate::settings;
-use crate::tracer;
 use counters::TierCounter;
 use loss::Loss;
 
 pub use file::{create_beside, empty_beside, is_in_a_file, is_locked, map_beside, open_beside, remove_beside};
-pub use loss::{Watched, heal, trace_was_lost};
+pub use loss::{also_watch, heal, trace_was_lost};
 pub use process_start::Start;
 
 /// Bytes that a region grows by at first; a quarter of what it has later on.
@@ -202,7 +202,7 @@ impl Segment {
     /// Makes this the segment that counters are published to.
     pub fn publish(&self) {
         CURRENT.store(self.base, Ordering::Release);
-        tracer::session::watch(self);
+        request::watch(self);
     }
 
     /// The header. The caller holds the sampler's lock.

@@ -1,21 +1,29 @@
-//! The counters in the segment: of threads, of classes and of the process.
+//! The counters in the segment: of classes and of the process. Those of threads are written by [`crate::tiers::publish`].
 //!
 //! A thread writes its own record while calls are counted, and the census writes those of all otherwise
 //! ([`crate::census`]). A counter that is nobody's is one word, of which the last written wins: no lock is taken.
 //! Nothing is written to the segment of a parent.
 
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::{AtomicBool, Ordering, fence};
 
 use poolscope_wire::stats::Unbacked;
 use poolscope_wire::{ClassCounters, ClassRecord, Ground, Region, TIER_COUNTERS, ThreadRecord, thread_state};
 
-use crate::census;
 use crate::kernel::os;
-use crate::layout::size_class::{CLASSES, SizeClass};
+use crate::layout::size_class::CLASSES;
 use crate::segment::Segment;
 use crate::segment::counters::{self, ClassCounter, TierCounter};
 use crate::segment::ownership::own_segment;
-use crate::tiers::thread_cache::Heap;
+use crate::sync::reasons::is_counting;
+
+/// The pool's thread publishes the counters of all threads.
+pub static WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// Whether threads publish what they count.
+#[inline]
+pub fn threads_publish() -> bool {
+    is_counting() || !WATCHED.load(Ordering::Relaxed)
+}
 
 /// Writes what each class is.
 pub fn write_classes(segment: &Segment) {
@@ -27,97 +35,10 @@ pub fn write_classes(segment: &Segment) {
     segment.raise_count(Region::Tiers, TIER_COUNTERS.len() as u32);
 }
 
-/// A heap's record in the segment, if there is one to write to.
-fn thread_record(heap: &Heap) -> Option<*mut ThreadRecord> {
-    let segment = Segment::current().filter(|_| own_segment())?;
-    let index = heap.index.get();
-    segment.is_committed(Region::Threads, index + 1).then(|| segment.record(Region::Threads, index))
-}
-
-/// Publishes what a heap says of its thread.
-pub fn publish_thread(heap: &Heap, state: u32) {
-    publish_heap(heap);
-    if let Some(record) = thread_record(heap) {
-        // SAFETY: the record is committed, and this thread is its writer.
-        unsafe { (&raw mut (*record).state).write_volatile(state) };
-    }
-}
-
-/// Publishes what a heap's thread has done, its classes' counters left out. Its thread may be changing it.
-pub fn publish_heap(heap: &Heap) {
-    let Some(record) = thread_record(heap) else { return };
-    // SAFETY: words of a heap, which is never unmapped, and of a record that is committed: of the words there, the last
-    // one written holds.
-    unsafe {
-        (&raw mut (*record).tid).write_volatile(heap.thread_id.as_ptr().read_volatile());
-        let outbox = &heap.outbox;
-        for (word, cell) in [
-            (&raw mut (*record).uses, &heap.uses),
-            (&raw mut (*record).samples, &heap.samples),
-            (&raw mut (*record).remote_frees, &outbox.blocks),
-            (&raw mut (*record).remote_batches, &outbox.batches),
-            (&raw mut (*record).remote_returns, &outbox.returned),
-        ] {
-            word.write_volatile(cell.as_ptr().read_volatile());
-        }
-    }
-}
-
-/// Publishes to the process's own segment how many samples a heap's thread has taken, unless the census does.
-pub fn publish_samples(segment: &Segment, heap: &Heap) {
-    let index = heap.index.get();
-    if census::threads_publish() && segment.is_committed(Region::Threads, index + 1) {
-        let record = segment.record::<ThreadRecord>(Region::Threads, index);
-        // SAFETY: the record is committed, and this thread is its writer.
-        unsafe { (&raw mut (*record).samples).write_volatile(heap.samples.get()) };
-    }
-}
-
-/// Publishes a heap's counters of one class, unless the census does.
-#[inline]
-pub fn publish_class(heap: &Heap, class: SizeClass) {
-    if census::threads_publish() {
-        publish_counters(heap, class, heap.counters(class));
-    }
-}
-
-/// Publishes these counters of a heap and a class.
-pub fn publish_counters(heap: &Heap, class: SizeClass, counters: ClassCounters) {
-    let Some(record) = thread_record(heap) else { return };
-    let outbox = &heap.outbox;
-    // SAFETY: the counters follow the record, which is committed. The thread is their writer, or the census.
-    unsafe {
-        record.add(1).cast::<ClassCounters>().add(class.index()).write_volatile(counters);
-        (&raw mut (*record).remote_frees).write_volatile(outbox.blocks.as_ptr().read_volatile());
-        (&raw mut (*record).remote_batches).write_volatile(outbox.batches.as_ptr().read_volatile());
-        (&raw mut (*record).remote_returns).write_volatile(outbox.returned.as_ptr().read_volatile());
-    }
-}
-
-/// Publishes what a census found of a heap and a class. What only grows never falls: the census may have missed blocks
-/// that the thread counted meanwhile.
-pub fn publish_found(heap: &Heap, class: SizeClass, found: ClassCounters) {
-    let Some(record) = thread_record(heap) else { return };
-    // SAFETY: the counters follow the record, which is committed.
-    let before = unsafe { record.add(1).cast::<ClassCounters>().add(class.index()).read_volatile() };
-    let frees = if before.allocs > found.allocs { found.frees } else { found.frees.max(before.frees) };
-    publish_counters(heap, class, ClassCounters { frees, ..found });
-}
-
-/// Publishes a heap's counters of every class that it ever had.
-pub fn publish_classes(heap: &Heap) {
-    for class in SizeClass::all() {
-        let counters = heap.counters(class);
-        if !counters.is_unused() {
-            publish_counters(heap, class, counters);
-        }
-    }
-}
-
 /// Publishes the process-wide counters, unless the census does.
 #[inline]
 pub fn publish_tiers() {
-    if census::threads_publish() {
+    if threads_publish() {
         publish_all_tiers();
     }
 }

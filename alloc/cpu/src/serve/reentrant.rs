@@ -9,7 +9,6 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::hardened;
 use crate::kernel::os;
 use crate::layout::arena;
 use crate::layout::block::Batch;
@@ -50,9 +49,6 @@ pub fn free_mapping(p: *mut u8) -> bool {
 
 /// Frees a block of the pool from a handler: leaves it to its owner.
 pub fn free(p: *mut u8) {
-    if hardened::is_on() {
-        return hardened::free_later(p);
-    }
     let Some(page) = arena::page_of(p) else {
         if !free_mapping(p) {
             misuse::invalid(p);

@@ -2,11 +2,11 @@
 
 use core::ffi::CStr;
 use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::environment::is_started;
 use super::{Change, Config, SETTINGS, Setting, store};
 use crate::kernel::message::Message;
-use crate::sampler;
 
 /// Why settings were not changed.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +103,24 @@ fn put(at: usize, word: u64) {
     store::put(at, word);
     // Before the start there is no segment that states a period.
     if at == super::Index::period as usize && is_started() {
-        sampler::period_changed();
+        period_has_changed();
+    }
+}
+
+/// What is to be called when the period has changed while the program runs; null before it is said.
+static ON_PERIOD_CHANGE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Has `f` called when the period has changed while the program runs.
+pub(crate) fn on_period_change(f: fn()) {
+    ON_PERIOD_CHANGE.store(f as *mut (), Ordering::Release);
+}
+
+fn period_has_changed() {
+    let f = ON_PERIOD_CHANGE.load(Ordering::Acquire);
+    if !f.is_null() {
+        // SAFETY: only `on_period_change` stores there, and it takes just such a function.
+        let f = unsafe { core::mem::transmute::<*mut (), fn()>(f) };
+        f();
     }
 }
 

@@ -22,6 +22,7 @@ mod values;
 
 use core::ffi::CStr;
 
+pub(crate) use config::on_period_change;
 pub use config::{SettingError, get, set, start_with};
 pub use environment::COMMAND_VARIABLES;
 pub(crate) use environment::start;

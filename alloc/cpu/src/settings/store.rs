@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::{COUNT, SETTINGS};
-use crate::kernel::os;
+use crate::kernel::plain;
 
 /// The settings in force: a method for each. Every call reads anew.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,6 @@ pub fn get(at: usize) -> u64 {
 pub fn put(at: usize, word: u64) {
     WORDS[at].store(word, Ordering::Relaxed);
     if at == super::Index::plain as usize {
-        os::be_plain(word != 0);
+        plain::be_plain(word != 0);
     }
 }

@@ -1,4 +1,5 @@
 //! What threads share without a lock, and the lock: loom checks both.
 
+pub mod reasons;
 pub mod spin_lock;
 pub mod word;

@@ -172,6 +172,34 @@ impl<T, W: Word> DerefMut for Guard<'_, T, W> {
     }
 }
 
+/// What a fork takes before it, and lets go after it in both processes.
+pub trait ForkLock: Sync {
+    /// Takes it. False if `is_over` says so before.
+    fn take(&self, is_over: &dyn Fn() -> bool) -> bool;
+    /// Lets it go, if this thread took it.
+    fn let_go(&self);
+}
+
+impl<T: Send> ForkLock for SpinLock<T> {
+    fn take(&self, is_over: &dyn Fn() -> bool) -> bool {
+        self.lock_for_fork(is_over)
+    }
+
+    fn let_go(&self) {
+        self.unlock_after_fork();
+    }
+}
+
+impl<T: Send, const N: usize> ForkLock for [SpinLock<T>; N] {
+    fn take(&self, is_over: &dyn Fn() -> bool) -> bool {
+        self.iter().all(|lock| lock.lock_for_fork(is_over))
+    }
+
+    fn let_go(&self) {
+        self.iter().for_each(SpinLock::unlock_after_fork);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

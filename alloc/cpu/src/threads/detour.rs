@@ -14,49 +14,22 @@ mod gate;
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::sync::reasons::{REASONS, Reason};
+
 use gate::Gate;
 
-use crate::entry::registry;
 use crate::kernel::os;
 use crate::sync::spin_lock::SlowPath;
+use crate::threads::heaps::for_each_heap;
 use crate::threads::thread_pointer;
 use crate::tiers::thread_cache::{DETOUR, Heap};
-
-/// Who wants to see every call.
-#[derive(Clone, Copy)]
-#[repr(usize)]
-pub enum Reason {
-    /// There are hooks.
-    Hooks = 1,
-    /// The hardened mode is on.
-    Hardened = 2,
-    /// Every call is told to a recorder.
-    Trace = 4,
-    /// Every call is counted.
-    Count = 8,
-}
-
-/// Reasons that hold, as bits. A process begins with counted calls.
-static REASONS: AtomicUsize = AtomicUsize::new(Reason::Count as usize);
-
-/// Whether a reason holds.
-#[inline]
-pub fn is_on_for(reason: Reason) -> bool {
-    REASONS.load(Ordering::Relaxed) & reason as usize != 0
-}
-
-/// Whether any reason holds.
-#[inline]
-pub fn is_on() -> bool {
-    REASONS.load(Ordering::Relaxed) != 0
-}
 
 /// Leads all threads through the slow path from now on. Those in the middle of a fast path finish it.
 pub fn turn_on(slow: SlowPath, reason: Reason) {
     if !gate::add_reason(&REASONS, reason as usize, os::barrier_on_all_threads) {
         return;
     }
-    registry::for_each_heap(|heap| {
+    for_each_heap(|heap| {
         let _closing = heap.closing.lock(slow);
         if let Some(gate) = gate_of(heap) {
             gate.close();

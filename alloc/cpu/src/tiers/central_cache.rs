@@ -9,9 +9,9 @@ use core::sync::atomic::Ordering;
 use crate::layout::block::Batch;
 use crate::layout::size_class::{CLASSES, SizeClass};
 use crate::layout::slab::{Place, Slab, SlabList, owner};
-use crate::pages::page_heap;
 use crate::segment::counters::{self, ClassCounter, TierCounter};
-use crate::sync::spin_lock::{SlowPath, SpinLock};
+use crate::sync::spin_lock::{ForkLock, SlowPath, SpinLock};
+use crate::tiers::give_back;
 
 /// One class's part of the central cache.
 struct Shelf {
@@ -81,7 +81,7 @@ pub fn free(slow: SlowPath, slab: &'static Slab, batch: Batch) -> bool {
     };
     if empty {
         counters::sub(TierCounter::SlabBytes, slab.bytes() as u64);
-        page_heap::free(slow, slab);
+        give_back::span(slow, slab);
     }
     true
 }
@@ -99,14 +99,7 @@ fn settle(shelf: &Shelf, slab: &'static Slab) {
     }
 }
 
-/// For `fork`: takes all locks.
-pub fn lock_for_fork(is_over: impl Fn() -> bool) -> bool {
-    SHELVES.iter().all(|shelf| shelf.lock_for_fork(&is_over))
-}
-
-/// For `fork`: lets them go, in parent and child.
-pub fn unlock_after_fork() {
-    for shelf in &SHELVES {
-        shelf.unlock_after_fork();
-    }
+/// The lock, for `fork`.
+pub fn fork_lock() -> &'static dyn ForkLock {
+    &SHELVES
 }

@@ -2,21 +2,17 @@
 
 use core::sync::atomic::Ordering;
 
-use poolscope_capture::Caller;
-
 use crate::layout::arena::PAGE;
 use crate::layout::lean;
-use crate::layout::misuse;
 use crate::layout::size_class::SizeClass;
 use crate::layout::slab::{NO_SLOT, Slab, owner};
+use crate::pages::keeper;
 use crate::pages::page_heap;
 use crate::pages::remap::{self, Moved};
 use crate::pages::system::Kernel;
-use crate::sampler;
 use crate::segment::counters::{self, TierCounter};
-use crate::segment::publish;
 use crate::sync::spin_lock::SlowPath;
-use crate::tiers::thread_cache::Heap;
+use crate::tiers::give_back;
 
 /// Pages for a block of `size` bytes; `None` if no span can be so long.
 fn pages_for(size: usize) -> Option<usize> {
@@ -24,31 +20,26 @@ fn pages_for(size: usize) -> Option<usize> {
     (size <= isize::MAX as usize - PAGE && u32::try_from(pages).is_ok()).then_some(pages)
 }
 
-/// Allocates `size` bytes at a multiple of `align`, for the program's call at `caller`; the second value tells whether
-/// they read as zero. `None` without memory.
+/// Allocates `size` bytes at a multiple of `align`. `None` without memory.
 #[cold]
-pub fn alloc(
-    slow: SlowPath,
-    heap: &'static Heap,
-    size: usize,
-    align: usize,
-    caller: &Caller,
-) -> Option<(*mut u8, bool)> {
+pub fn alloc(slow: SlowPath, size: usize, align: usize) -> Option<&'static Slab> {
     let span = opened(slow, page_heap::alloc(slow, pages_for(size)?, (align / PAGE).max(1))?, size)?;
-    Some(begin(slow, heap, span, size, caller))
+    begin(span, size);
+    Some(span)
 }
 
-/// Allocates `size` bytes that are likely to become more, and whether they read as zero. `None` without memory.
+/// Allocates `size` bytes that are likely to become more. `None` without memory.
 #[cold]
-pub fn alloc_growing(slow: SlowPath, heap: &'static Heap, size: usize) -> Option<(*mut u8, bool)> {
+pub fn alloc_growing(slow: SlowPath, size: usize) -> Option<&'static Slab> {
     let span = opened(slow, page_heap::alloc_with_room(slow, pages_for(size)?)?, size)?;
-    Some(begin(slow, heap, span, size, &Caller::here()))
+    begin(span, size);
+    Some(span)
 }
 
 /// A span with `size` usable bytes. `None` without memory: it goes back.
 fn opened(slow: SlowPath, span: &'static Slab, size: usize) -> Option<&'static Slab> {
     if lean::is_on() && !lean::open(span, 0, lean::pages_of(size)) {
-        page_heap::free(slow, span);
+        give_back::span(slow, span);
         return None;
     }
     Some(span)
@@ -59,8 +50,8 @@ pub fn usable(span: &Slab) -> usize {
     if lean::is_on() { lean::pages_of(span.aux.get()) } else { span.bytes() }
 }
 
-/// Makes a span one block.
-fn begin(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize, caller: &Caller) -> (*mut u8, bool) {
+/// Makes a span one block, which is not sampled.
+fn begin(span: &'static Slab, size: usize) {
     span.class.set(SizeClass(0));
     span.aux.set(size);
     span.live_slot().set(NO_SLOT);
@@ -69,28 +60,16 @@ fn begin(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize, 
     counters::add(TierCounter::LargeBytes, span.bytes() as u64);
     counters::add(TierCounter::LargeObjects, 1);
     counters::add(TierCounter::LargeAllocs, 1);
-    if sampler::large_is_due(heap, span.bytes()) {
-        span.live_slot().set(sampler::sample_large(slow, heap, span.address(), size, span.bytes(), caller));
-    }
-    publish::publish_tiers();
-    (span.address(), span.is_zero())
 }
 
-/// Frees the large block at `p`.
-pub fn free(slow: SlowPath, span: &'static Slab, p: *mut u8) {
-    if p != span.address() {
-        misuse::not_a_start(p, p as usize - span.address() as usize, span.bytes());
-    }
-    forget(slow, span);
-    give_back(slow, span);
+/// Frees a large block that no record is of any more.
+pub fn free(slow: SlowPath, span: &'static Slab) {
+    end(span);
+    give_up(slow, span);
 }
 
 /// Takes a block that ends out of all books.
-fn forget(slow: SlowPath, span: &'static Slab) {
-    let slot = span.live_slot().replace(NO_SLOT);
-    if slot != NO_SLOT {
-        sampler::free_large(slow, slot);
-    }
+fn end(span: &'static Slab) {
     counters::sub(TierCounter::LargeBytes, span.bytes() as u64);
     counters::sub(TierCounter::LargeObjects, 1);
     counters::add(TierCounter::LargeFrees, 1);
@@ -98,10 +77,12 @@ fn forget(slow: SlowPath, span: &'static Slab) {
 }
 
 /// Gives a span back that is no block any more. One that memory was moved to becomes like others first, if it has to.
-fn give_back(slow: SlowPath, span: &'static Slab) {
+fn give_up(slow: SlowPath, span: &'static Slab) {
     match span.moved().replace(0) {
-        mappings if mappings > 0 && remap::is_crowded() => page_heap::free_renewed(slow, span, mappings),
-        _ => page_heap::free(slow, span),
+        mappings if mappings > 0 && remap::is_crowded() => {
+            keeper::notice(slow, page_heap::free_renewed(slow, span, mappings));
+        }
+        _ => give_back::span(slow, span),
     }
 }
 
@@ -115,7 +96,7 @@ pub fn resize_in_place(slow: SlowPath, span: &'static Slab, size: usize) -> bool
         return false;
     }
     if let Some(rest) = rest {
-        page_heap::free_renewed(slow, rest, 0);
+        keeper::notice(slow, page_heap::free_renewed(slow, rest, 0));
     }
     if lean::is_on() {
         let usable = lean::pages_of(size);
@@ -127,13 +108,13 @@ pub fn resize_in_place(slow: SlowPath, span: &'static Slab, size: usize) -> bool
     }
     counters::add(TierCounter::LargeBytes, span.bytes() as u64);
     counters::sub(TierCounter::LargeBytes, before as u64);
-    resize(slow, span, size);
+    span.aux.set(size);
     true
 }
 
-/// Moves a large block's memory to a new, larger block without copying it. The new block; `None` if the kernel can't,
-/// and the block is as it was.
-pub fn move_to_larger(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize) -> Option<*mut u8> {
+/// Moves a large block's memory to a new, larger block without copying it. The new block, while the old one is still in
+/// the books ([`end_moved`]); `None` if the kernel can't, and the block is as it was.
+pub fn move_to_larger(slow: SlowPath, span: &'static Slab, size: usize) -> Option<&'static Slab> {
     // A block that grows will grow again: with room behind it, in place.
     let new = page_heap::alloc_with_room(slow, pages_for(size)?)?;
     let moved = if page_heap::can_move(slow, span, new) {
@@ -144,17 +125,12 @@ pub fn move_to_larger(slow: SlowPath, heap: &'static Heap, span: &'static Slab, 
     };
     match moved {
         Moved::Yes(mappings) => {
-            let (p, _) = begin(slow, heap, new, size, &Caller::here());
+            begin(new, size);
             new.moved().set(mappings);
-            forget(slow, span);
-            match span.moved().replace(0) {
-                mappings if mappings > 0 && remap::is_crowded() => page_heap::free_renewed(slow, span, mappings),
-                _ => page_heap::free_zeroed(slow, span),
-            }
-            Some(p)
+            Some(new)
         }
         Moved::No => {
-            page_heap::free(slow, new);
+            give_back::span(slow, new);
             None
         }
         Moved::Lost => {
@@ -167,10 +143,13 @@ pub fn move_to_larger(slow: SlowPath, heap: &'static Heap, span: &'static Slab, 
     }
 }
 
-/// Notes a new size of a block that stays where it is.
-pub fn resize(slow: SlowPath, span: &'static Slab, size: usize) {
-    span.aux.set(size);
-    if span.live_slot().get() != NO_SLOT {
-        sampler::resize_large(slow, span.live_slot().get(), size);
+/// Frees a block whose memory was moved away.
+pub fn end_moved(slow: SlowPath, span: &'static Slab) {
+    end(span);
+    match span.moved().replace(0) {
+        mappings if mappings > 0 && remap::is_crowded() => {
+            keeper::notice(slow, page_heap::free_renewed(slow, span, mappings));
+        }
+        _ => page_heap::free_zeroed(slow, span),
     }
 }

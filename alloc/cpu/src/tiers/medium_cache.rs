@@ -17,8 +17,8 @@ use crate::layout::misuse;
 use crate::layout::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
 use crate::layout::slab::Slab;
 use crate::sampling::budget::Budget;
-use crate::segment::publish;
 use crate::sync::spin_lock::SlowPath;
+use crate::tiers::publish as heap_publish;
 use crate::tiers::thread_cache::Heap;
 
 /// Number of medium classes.
@@ -158,7 +158,7 @@ impl Heap {
         if unsafe { self.push_medium(class, block) } {
             self.flush_medium(slow, class);
         }
-        publish::publish_class(self, class);
+        heap_publish::publish_class(self, class);
     }
 
     /// Whether the next block of the class is to be sampled.

@@ -13,32 +13,30 @@
 //!
 //! Medium blocks are pushed to a stack of the heap instead, see [`crate::tiers::medium_cache`].
 
+mod budgets;
 mod counting;
 mod lists;
 
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::census::Notes;
-use crate::collector::Idle;
-use crate::entry::capture::Capture;
 use crate::layout::block::BlockPtr;
 use crate::layout::inbox::Inbox;
 use crate::layout::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
 use crate::layout::slab::{Place, Slab, SlabList, owner};
+use crate::pages::keeper;
 use crate::pages::page_heap;
-use crate::process::scavenger;
-use crate::sampler;
 use crate::sampling::budget::Budget;
 use crate::sampling::governor::Governor;
 use crate::segment::counters::{self, ClassCounter, TierCounter};
-use crate::segment::publish;
 use crate::settings;
 use crate::sync::spin_lock::{SlowPath, SpinLock};
 use crate::tiers::central_cache;
+use crate::tiers::give_back;
 use crate::tiers::medium_cache::MediumCache;
+use crate::tiers::notes::{Capture, Idle, Notes};
+use crate::tiers::publish as heap_publish;
 use crate::tiers::transfer_cache::{self, Outbox};
-use crate::tracer::{self, thread::ThreadTrace};
 use lists::Order;
 
 /// Partial slabs of one class that a heap keeps before it gives one to the central cache:
@@ -147,8 +145,12 @@ pub struct Heap {
     pub in_hook: Cell<bool>,
     /// Its thread is in a `realloc` that is told as a whole.
     pub in_realloc: Cell<bool>,
+    /// It has taken over a slab since this was last looked at, or blocks of its own that other threads freed. They were
+    /// another thread's: the next event of a trace is to have a new time.
+    pub took_slab: Cell<bool>,
+    pub took_in: Cell<bool>,
     /// What the thread needs to trace; null before it did so.
-    pub trace: Cell<*mut ThreadTrace>,
+    pub trace: Cell<*mut ()>,
     /// Times that its thread was in the slow path.
     visits: Cell<u64>,
     /// The garbage collector's notes on it.
@@ -236,9 +238,9 @@ impl Heap {
         let _ = block;
     }
 
-    /// Makes blocks of `class` ready, or the next one due to be sampled. False without memory.
+    /// Makes blocks of `class` ready, or the next one due to be sampled. False without memory. What else is done at such a
+    /// moment hangs on its caller (`serve/heartbeat.rs`).
     pub fn refill(&'static self, slow: SlowPath, class: SizeClass) -> bool {
-        self.drain(slow);
         self.visit();
         self.note_stocked();
         let count = &self.counts[class.index()];
@@ -250,8 +252,6 @@ impl Heap {
                     if class.is_medium() { self.stock_medium(slow, slab, thread_cache()) } else { self.stock(slab) };
                 self.count_untouched(class, untouched, slab.untouched());
                 if stocked {
-                    scavenger::notice(slow, self.medium.reserved());
-                    publish::publish_class(self, class);
                     return true;
                 }
                 slab.place.set(Place::Full);
@@ -278,9 +278,7 @@ impl Heap {
             self.dequeue(slab);
             return Some(slab);
         }
-        let slab = self.take_slab(slow, class);
-        publish::publish_tiers();
-        slab
+        self.take_slab(slow, class)
     }
 
     /// The partial slab to go on with. Of small blocks the one that has waited longest, because it has gathered the
@@ -298,7 +296,7 @@ impl Heap {
     /// A slab from the central cache, or a new one.
     fn take_slab(&'static self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
         // From here on its blocks are this thread's own.
-        tracer::thread::note_time(self);
+        self.took_slab.set(true);
         if let Some(slab) = central_cache::take(slow, class, self.tag_for(class)) {
             counters::add(TierCounter::CentralHits, 1);
             counters::class_add(class, ClassCounter::CentralHits, 1);
@@ -339,7 +337,7 @@ impl Heap {
                 return self.retire(slow, slab);
             }
             self.empty_bytes.set(bytes);
-            scavenger::notice(slow, bytes);
+            keeper::notice(slow, bytes);
             slab.place.set(Place::Empty);
             slab.arm_never();
             self.empty[index].push_front(slab);
@@ -379,12 +377,12 @@ impl Heap {
     /// Gives an empty slab back to the page heap.
     fn retire(&self, slow: SlowPath, slab: &'static Slab) {
         self.credit_frees(slab);
-        publish::publish_class(self, slab.class.get());
+        heap_publish::publish_class(self, slab.class.get());
         counters::sub(TierCounter::SlabBytes, slab.bytes() as u64);
         counters::class_add(slab.class.get(), ClassCounter::SlabsReturned, 1);
         self.count_untouched(slab.class.get(), slab.untouched(), 0);
         slab.end();
-        page_heap::free(slow, slab);
+        give_back::span(slow, slab);
     }
 
     /// Frees a block of another heap's slab, if that takes no call. False if it takes one.
@@ -424,7 +422,7 @@ impl Heap {
     /// Ends what [`Heap::begin_recording`] began.
     pub fn end_recording(&self) {
         self.note_stocked();
-        self.medium.budgets().for_each(|budget| sampler::begin_budget(self, budget));
+        self.medium.budgets().for_each(|budget| self.begin_budget(budget));
     }
 
     /// Gives everything away at the thread's exit: empty slabs to the page heap, all others to the central cache.
@@ -450,7 +448,7 @@ impl Heap {
         }
         // What came in meanwhile, for slabs that are the central cache's by now.
         self.drain(slow);
-        publish::publish_classes(self);
+        heap_publish::publish_classes(self);
     }
 
     /// Counts a visit to the slow path.

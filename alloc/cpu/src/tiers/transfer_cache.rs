@@ -7,19 +7,20 @@
 
 use core::cell::Cell;
 
-use crate::calls::free;
-use crate::census;
 use crate::layout::arena;
 use crate::layout::block::Batch;
 use crate::layout::block::BlockPtr;
 use crate::layout::mailbox::Batches;
+use crate::layout::misuse;
 use crate::layout::size_class::SizeClass;
 use crate::layout::slab::Slab;
 use crate::segment::counters::{self, TierCounter};
 use crate::segment::publish;
+use crate::sync::reasons;
 use crate::sync::spin_lock::SlowPath;
+use crate::tiers::give_back;
+use crate::tiers::publish as heap_publish;
 use crate::tiers::thread_cache::Heap;
-use crate::tracer;
 
 /// Slabs that a thread gathers for at a time.
 const ROUTES: usize = 256;
@@ -44,7 +45,7 @@ pub fn deliver(slow: SlowPath, heap: Option<&'static Heap>, owner: &'static Heap
     if let Some((heap, class)) = heap.zip(class_of(batch)) {
         let count = &heap.counts[class.index()];
         count.sent.set(count.sent.get() + u64::from(batch.count));
-        publish::publish_class(heap, class);
+        heap_publish::publish_class(heap, class);
     }
     // SAFETY: whoever makes a batch owns its blocks, and it ends here.
     take_in(slow, heap, unsafe { owner.inbox.deliver(batch) });
@@ -58,15 +59,26 @@ fn class_of(batch: Batch) -> Option<SizeClass> {
 pub fn take_in(slow: SlowPath, heap: Option<&'static Heap>, batches: Batches) {
     for batch in batches {
         if let Some(heap) = heap {
-            // From here on these blocks are this thread's own: it allocates them after others have freed them.
-            tracer::thread::note_time(heap);
+            heap.took_in.set(true);
         }
-        if let Some((heap, class)) = heap.zip(class_of(batch)) {
-            let (blocks, count) = (u64::from(batch.count), &heap.counts[class.index()]);
-            count.returned.set(count.returned.get() + blocks);
-            heap.outbox.returned.set(heap.outbox.returned.get() + blocks);
-        }
-        free::free_batch(slow, heap, batch);
+        count_returned(heap, batch);
+        free(slow, heap, batch);
+    }
+}
+
+/// Counts a batch that came back.
+pub fn count_returned(heap: Option<&'static Heap>, batch: Batch) {
+    if let Some((heap, class)) = heap.zip(class_of(batch)) {
+        let (blocks, count) = (u64::from(batch.count), &heap.counts[class.index()]);
+        count.returned.set(count.returned.get() + blocks);
+        heap.outbox.returned.set(heap.outbox.returned.get() + blocks);
+    }
+}
+
+/// Frees a batch that a thread gathered, or that came back: of a slab that was a heap's when a block of it was freed.
+fn free(slow: SlowPath, heap: Option<&'static Heap>, batch: Batch) {
+    if !give_back::batch(slow, heap, batch) {
+        misuse::invalid(batch.first.address());
     }
 }
 
@@ -129,7 +141,7 @@ impl Outbox {
         route.room.set(room);
         if room == 0 {
             self.send(slow, heap, route);
-        } else if census::is_counting() {
+        } else if reasons::is_counting() {
             // Who owns it is to know.
             self.flush(slow, heap);
         }
@@ -184,7 +196,7 @@ impl Outbox {
             self.publish();
             publish::publish_tiers();
         }
-        free::free_batch(slow, Some(heap), Batch { first: route.first.get(), last: route.last.get(), count });
+        free(slow, Some(heap), Batch { first: route.first.get(), last: route.last.get(), count });
     }
 
     /// Brings the process's counters up to date.

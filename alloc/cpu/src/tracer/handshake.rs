@@ -37,12 +37,6 @@ pub trait Recording {
     fn show(&mut self, state: u32);
 }
 
-/// Whether there is a request that was not seen.
-#[inline(always)]
-pub fn is_new(request: &impl Word, seen: &impl Word) -> bool {
-    request.load(Ordering::Relaxed) != seen.load(Ordering::Relaxed)
-}
-
 impl<W: Word> Handshake<'_, W> {
     /// The new request. `None` if there is none, or if it is just being written: then it is looked at again.
     fn take(&self) -> Option<usize> {
@@ -92,6 +86,7 @@ impl<W: Word> Handshake<'_, W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::segment::request::is_new;
     use crate::sync::word::model;
     use loom::sync::{Mutex, MutexGuard};
     use std::vec;

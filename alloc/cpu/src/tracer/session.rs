@@ -6,7 +6,7 @@
 //! ([`crate::sampling::budget`]): half a mebibyte. The recorder keeps the segment's file locked (`flock`) as long as it
 //! lives; its heartbeat in the header only says when it is time to look whether the lock is still held.
 
-use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use poolscope_wire::VERSION;
 use poolscope_wire::trace::{
@@ -15,16 +15,19 @@ use poolscope_wire::trace::{
 };
 
 use super::device_pools::DevicePools;
-use super::handshake::{self, Handshake, Recording};
+use super::handshake::{Handshake, Recording};
 use crate::census;
 use crate::kernel::aside::aside;
 use crate::kernel::os;
-use crate::process::scavenger;
+use crate::pages::keeper;
 use crate::segment::ownership;
-use crate::segment::{self, Segment, Watched};
+use crate::segment::request::{self, SEEN, is_asked};
+use crate::segment::{self, Segment};
 use crate::settings;
-use crate::sync::spin_lock::{SlowPath, SpinLock};
-use crate::threads::detour::{self, Reason};
+use crate::sync::reasons::Reason;
+use crate::sync::spin_lock::{ForkLock, SlowPath, SpinLock};
+use crate::threads::detour;
+use crate::tracer::mappings::{self, HEADER, NEW_RING};
 
 /// Without a heartbeat for so long, the lock is looked at.
 const PATIENCE_NS: u64 = 1_000_000_000;
@@ -35,12 +38,6 @@ const START_MS: u64 = 5_000;
 
 /// The request that is being answered: what the threads' rings belong to. 0 while nothing is recorded.
 static CURRENT: AtomicUsize = AtomicUsize::new(0);
-/// The last request that was seen, answered or not.
-static SEEN: AtomicUsize = AtomicUsize::new(0);
-/// The request word of this process's segment.
-static REQUEST: AtomicPtr<AtomicUsize> = AtomicPtr::new((&raw const NOTHING).cast_mut());
-/// In its place while there is no segment.
-static NOTHING: AtomicUsize = AtomicUsize::new(0);
 /// When the recorder's lock was last looked at, nanoseconds of `CLOCK_MONOTONIC`.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 
@@ -70,32 +67,10 @@ static SESSION: SpinLock<Session> = SpinLock::new(Session {
     pools: DevicePools::new(),
 });
 
-/// The first page of the trace's file, and the ring that is being made.
-static HEADER: Watched = Watched::new();
-static NEW_RING: Watched = Watched::new();
-
-/// Mappings of the trace's file that are no thread's ring.
-pub fn watched() -> impl Iterator<Item = &'static Watched> {
-    [&HEADER, &NEW_RING].into_iter()
-}
-
 /// The request that is recorded for now; 0 if none is.
 #[inline(always)]
 pub fn current() -> u64 {
     CURRENT.load(Ordering::Relaxed) as u64
-}
-
-/// Tells where the request of this process's segment is.
-pub fn watch(segment: &Segment) {
-    SEEN.store(0, Ordering::Relaxed);
-    REQUEST.store(segment.trace_request().cast(), Ordering::Release);
-}
-
-/// Whether there is a new request.
-#[inline(always)]
-pub fn is_asked() -> bool {
-    // SAFETY: a static, or a word of a mapped segment, which is never unmapped.
-    handshake::is_new(unsafe { &*REQUEST.load(Ordering::Relaxed) }, &SEEN)
 }
 
 /// Answers a request, if there is a new one.
@@ -111,9 +86,7 @@ pub fn poll(slow: SlowPath) {
 fn answer(slow: SlowPath) {
     // The segment of a forked child's parent: its requests are the parent's.
     let Some(segment) = Segment::current().filter(|_| ownership::own_segment()) else {
-        // SAFETY: as in `poll`.
-        let word = unsafe { &*REQUEST.load(Ordering::Relaxed) }.load(Ordering::Relaxed);
-        return SEEN.store(word, Ordering::Relaxed);
+        return SEEN.store(request::word().load(Ordering::Relaxed), Ordering::Relaxed);
     };
     let Some(mut session) = SESSION.try_lock(slow) else { return };
     let mut open = Open { session: &mut session, segment: &segment, slow, comes_for_file: false };
@@ -122,7 +95,7 @@ fn answer(slow: SlowPath) {
     drop(session);
     if current() != 0 {
         // A program that allocates no more would not notice the end of its recorder.
-        scavenger::start(slow);
+        keeper::start(slow);
     }
 }
 
@@ -201,6 +174,7 @@ fn prepare(session: &mut Session, word: u64, request: Request) -> u32 {
         }
         return trace_state::NO_FILE;
     };
+    segment::also_watch(mappings::around);
     HEADER.set(header.cast(), TRACE_PAGE);
     let segment::Start { ticks: start_ticks, boot_id } = segment::Start::of_this_process();
     let pid = os::process_id();
@@ -455,12 +429,7 @@ pub fn wait_for_recorder(slow: SlowPath) {
     }
 }
 
-/// For `fork`: takes the lock.
-pub fn lock_for_fork(is_over: impl Fn() -> bool) -> bool {
-    SESSION.lock_for_fork(is_over)
-}
-
-/// For `fork`: lets it go, in parent and child.
-pub fn unlock_after_fork() {
-    SESSION.unlock_after_fork();
+/// The lock, for `fork`.
+pub fn fork_lock() -> &'static dyn ForkLock {
+    &SESSION
 }

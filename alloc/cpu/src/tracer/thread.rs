@@ -107,12 +107,18 @@ impl ThreadTrace {
     }
 }
 
+/// What the tracer keeps of the thread that has a heap: the heap knows nothing of it but where it lies.
+#[inline(always)]
+fn trace_word(heap: &Heap) -> *mut ThreadTrace {
+    heap.trace.get().cast()
+}
+
 /// The trace of the thread that is in the slow path with this heap, with a ring of the session that is on. `None` if
 /// there is none to be had.
 #[expect(clippy::mut_from_ref, reason = "a heap's trace is its thread's alone, which has it once at a time")]
 #[inline(always)]
 fn trace_of(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTrace> {
-    let trace = heap.trace.get();
+    let trace = trace_word(heap);
     // SAFETY: the heap's own, which only its thread touches, and that is here only once at a time.
     if let Some(trace) = unsafe { trace.as_mut() }
         && trace.request == session::current()
@@ -339,7 +345,7 @@ fn attach(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTrac
     if request == 0 || session::is_forked_child(slow) {
         return None;
     }
-    if heap.trace.get().is_null() {
+    if trace_word(heap).is_null() {
         let memory = os::map_all_wiped_on_fork(size_of::<ThreadTrace>());
         if memory.is_null() {
             session::count_without_ring(slow);
@@ -348,7 +354,7 @@ fn attach(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTrac
         heap.trace.set(memory.cast());
     }
     // SAFETY: as in `trace_of`; zeroed memory is a trace without a ring.
-    let trace = unsafe { &mut *heap.trace.get() };
+    let trace = unsafe { &mut *trace_word(heap) };
     if trace.request != request {
         release(trace);
         let Some(ring) = session::new_ring(slow) else {
@@ -398,7 +404,7 @@ pub fn release(trace: &mut ThreadTrace) {
 pub fn ring_of(heap: &Heap) -> Option<(usize, usize)> {
     // SAFETY: the trace is mapped as long as the heap; this thread alone writes to it, and is in this function.
     unsafe {
-        let trace = heap.trace.get();
+        let trace = trace_word(heap);
         if trace.is_null() {
             return None;
         }
@@ -411,15 +417,23 @@ pub fn ring_of(heap: &Heap) -> Option<(usize, usize)> {
 #[inline]
 pub fn note_time(heap: &Heap) {
     // SAFETY: as in `trace_of`.
-    if let Some(trace) = unsafe { heap.trace.get().as_mut() } {
+    if let Some(trace) = unsafe { trace_word(heap).as_mut() } {
         trace.events = 0;
+    }
+}
+
+/// The same, if the heap has taken in blocks that other threads freed: it allocates them after that.
+#[inline]
+pub fn note_taken_in(heap: &Heap) {
+    if heap.took_in.take() {
+        note_time(heap);
     }
 }
 
 /// At the end of the thread that has `heap`: a ring of a session that has ended goes.
 pub fn thread_ends(heap: &Heap) {
     // SAFETY: as in `trace_of`.
-    if let Some(trace) = unsafe { heap.trace.get().as_mut() }
+    if let Some(trace) = unsafe { trace_word(heap).as_mut() }
         && trace.request != session::current()
     {
         release(trace);

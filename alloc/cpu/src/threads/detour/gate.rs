@@ -133,7 +133,7 @@ mod tests {
             self.word.swap(value, Ordering::Relaxed);
         }
 
-        /// As in `registry::enter` and where an entry is dropped.
+        /// As in `entry::enter` and where an entry is dropped.
         fn slow_path(&self, sleeps: bool) {
             let detoured = self.word.load(Ordering::Relaxed) == DETOUR;
             self.set(BUSY);

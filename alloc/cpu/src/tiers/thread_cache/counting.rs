@@ -4,10 +4,10 @@ use core::cell::Cell;
 
 use poolscope_wire::ClassCounters;
 
-use crate::census;
 use crate::layout::size_class::SizeClass;
 use crate::layout::slab::{Slab, SlabList};
-use crate::segment::publish;
+use crate::sync::reasons;
+use crate::tiers::publish as heap_publish;
 use crate::tiers::thread_cache::Heap;
 
 impl Heap {
@@ -26,26 +26,26 @@ impl Heap {
     /// Counts a block that the program got from the lists, if calls are counted.
     #[inline]
     pub fn count_call(&self, class: SizeClass) {
-        if census::is_counting() {
+        if reasons::is_counting() {
             if !class.is_medium() {
                 let cached = &self.counts[class.index()].cached;
                 cached.set(cached.get().saturating_sub(1));
             }
-            publish::publish_class(self, class);
+            heap_publish::publish_class(self, class);
         }
     }
 
     /// Counts blocks that came back into a slab of this heap, if calls are counted.
     #[inline]
     pub fn count_freed(&self, slab: &Slab, blocks: u32) {
-        if census::is_counting() {
+        if reasons::is_counting() {
             let class = slab.class.get();
             if !class.is_medium() {
                 let frees = self.frees(class);
                 frees.set(frees.get() + u64::from(blocks));
                 slab.counted_frees.set(slab.counted_frees.get() + blocks);
             }
-            publish::publish_class(self, class);
+            heap_publish::publish_class(self, class);
         }
     }
 
@@ -149,7 +149,7 @@ impl Heap {
             count.refills.set(0);
             count.sent.set(0);
             count.returned.set(0);
-            publish::publish_counters(self, class, self.counters(class));
+            heap_publish::publish_counters(self, class, self.counters(class));
         }
     }
 }

@@ -5,10 +5,10 @@ use core::cell::Cell;
 use crate::layout::block::BlockPtr;
 use crate::layout::size_class::{CAPACITY_MAX, CLASSES, SMALL_CLASSES, SizeClass};
 use crate::layout::slab::Slab;
+use crate::segment::request::is_asked;
 use crate::settings;
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::thread_cache::Heap;
-use crate::tracer;
 
 /// Bytes of new blocks that a refill cuts at first; it doubles with each, up to a slab.
 const FIRST_CARVE: usize = 1024;
@@ -97,7 +97,7 @@ impl Heap {
         // Now and then the general refill looks after what other threads freed, and publishes the counters.
         let is_plain = !count.refills.get().is_multiple_of(GENERAL_EVERY)
             && budget.is_of(settings::current().period())
-            && !tracer::is_asked();
+            && !is_asked();
         if blocks < self.list_min(class) || left <= 0 || !is_plain || self.scope.get() != 0 {
             return None;
         }

@@ -1,6 +1,6 @@
 //! Which allocations are sampled: a budget of bytes for each thread and class, counted down.
 //!
-//! It is the host's sampling (`poolscope-cpu`, `sampler/budget.rs` and `sampler/governor.rs`), with one difference:
+//! It is the host's sampling (`poolscope-cpu`, `sampling/budget.rs` and `sampling/governor.rs`), with one difference:
 //! device memory is never touched, so there is no list to cut where the budget ends, and the fast path pays a
 //! subtraction and a branch. Sampled bytes are the points of a Poisson process over the bytes that a thread allocates;
 //! a block of `b` bytes is sampled with probability `p = 1 - exp(-b / period)` and stands for `1 / p` blocks.

@@ -1,0 +1,158 @@
+//! The keeper of idle memory: whether the pool has a thread of its own that gives it back, and who asks for one.
+//!
+//! What that thread does is said at the process's start ([`begin`]): it is the scavenger's loop.
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crate::kernel::os;
+use crate::kernel::raw_thread::{self, Started};
+use crate::settings;
+use crate::sync::spin_lock::SlowPath;
+
+/// Free bytes with memory behind them that the page heap keeps where no thread can be had.
+pub const RETAIN_MIN: usize = 64 << 20;
+
+/// What the thread runs; null before the process has said so.
+static BODY: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Says what the thread runs. No thread is started before.
+pub fn begin(body: extern "C" fn()) {
+    BODY.store(body as *mut (), Ordering::Release);
+}
+
+/// Bytes that do not call for the thread.
+pub const IDLE_MIN: usize = 512 * 1024;
+
+/// Whether there is a thread; also what it sleeps on.
+pub static STATE: AtomicU32 = AtomicU32::new(NONE);
+pub const NONE: u32 = 0;
+pub const RUNNING: u32 = 1;
+/// The system let none be started: the page heap releases by itself.
+const REFUSED: u32 = 2;
+/// There is one that is to end.
+pub const ENDING: u32 = 3;
+
+/// When there was no room for the thread the last time, and how long it is not tried again, in milliseconds: longer with each
+/// time. 0 where there was room.
+static FAILED_MS: AtomicU64 = AtomicU64::new(0);
+static PAUSE_MS: AtomicU64 = AtomicU64::new(0);
+const PAUSE_MIN: u64 = 1000;
+const PAUSE_MAX: u64 = 60_000;
+
+/// How many ask that there be none, see `pause_scavenger`.
+pub static PAUSES: AtomicU32 = AtomicU32::new(0);
+
+/// Whether free memory is given back by somebody else than who frees it.
+pub fn is_running() -> bool {
+    STATE.load(Ordering::Relaxed) == RUNNING
+}
+
+/// Idle bytes of the pool's own from which on they go back by who frees them: there is no scavenger for them.
+pub fn retained() -> usize {
+    match settings::current().scavenge_ms() {
+        None => usize::MAX,
+        Some(0) => IDLE_MIN,
+        Some(_) if is_running() => usize::MAX,
+        Some(_) => RETAIN_MIN,
+    }
+}
+
+/// To be called when `free` bytes wait, in free spans or in a thread's cache, without being used.
+#[inline]
+pub fn notice(slow: SlowPath, free: usize) {
+    if free >= IDLE_MIN {
+        start(slow);
+    }
+}
+
+/// Starts the thread if there is none. No lock may be held.
+#[inline]
+pub fn start(_: SlowPath) {
+    if STATE.load(Ordering::Relaxed) == NONE {
+        start_cold();
+    }
+}
+
+#[cold]
+fn start_cold() {
+    let settings = settings::current();
+    let wanted = settings.scavenge_ms().is_some_and(|ms| ms > 0) || settings.gc_ms().is_some();
+    if wanted && !settings.plain() {
+        start_thread();
+    }
+}
+
+/// What came of [`watch`].
+pub enum Watcher {
+    /// There is a thread that watches.
+    Runs,
+    /// Not at this moment.
+    NotNow,
+    /// The system lets none be started.
+    Never,
+}
+
+/// To be called when the program is to be watched, whether or not there is idle memory. No lock may be held.
+pub fn watch(_: SlowPath) -> Watcher {
+    if settings::current().plain() {
+        return Watcher::Never;
+    }
+    if STATE.load(Ordering::SeqCst) == NONE {
+        start_thread();
+    }
+    match STATE.load(Ordering::SeqCst) {
+        RUNNING => {
+            // It may sleep longer than until the next census.
+            os::wake(&STATE);
+            Watcher::Runs
+        }
+        REFUSED => Watcher::Never,
+        _ => Watcher::NotNow,
+    }
+}
+
+fn start_thread() {
+    // A child of `vfork` would leave the state to its parent, in whose memory it is.
+    if raw_thread::is_of_another_process() {
+        return;
+    }
+    let body = BODY.load(Ordering::Acquire);
+    if body.is_null() {
+        return;
+    }
+    let pause_ms = PAUSE_MS.load(Ordering::Relaxed);
+    let again_ms = FAILED_MS.load(Ordering::Relaxed) + pause_ms;
+    if pause_ms > 0 && os::clock_ns(libc::CLOCK_MONOTONIC) / 1_000_000 < again_ms {
+        return;
+    }
+    if STATE.compare_exchange(NONE, RUNNING, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+        return;
+    }
+    // Looked at after the state was written, as `pause` writes and looks in the other order:
+    // one of them sees the other.
+    if PAUSES.load(Ordering::SeqCst) != 0 {
+        STATE.store(NONE, Ordering::SeqCst);
+        return;
+    }
+    // SAFETY: only `begin` stores there, and it takes just such a function.
+    let body = unsafe { core::mem::transmute::<*mut (), extern "C" fn()>(body) };
+    match raw_thread::start(body) {
+        Started::Yes => PAUSE_MS.store(0, Ordering::Relaxed),
+        // The one before is just ending.
+        Started::NotNow => STATE.store(NONE, Ordering::Release),
+        Started::NoRoom => {
+            PAUSE_MS.store((pause_ms * 2).clamp(PAUSE_MIN, PAUSE_MAX), Ordering::Relaxed);
+            FAILED_MS.store(os::clock_ns(libc::CLOCK_MONOTONIC) / 1_000_000, Ordering::Relaxed);
+            STATE.store(NONE, Ordering::Release);
+        }
+        Started::Never => STATE.store(REFUSED, Ordering::Release),
+    }
+}
+
+/// In a forked child: the thread stayed with the parent.
+pub fn forget() {
+    raw_thread::forget();
+    PAUSES.store(0, Ordering::Release);
+    PAUSE_MS.store(0, Ordering::Relaxed);
+    STATE.store(NONE, Ordering::Release);
+}

@@ -1,0 +1,43 @@
+//! The exit of a thread, and that of the process.
+
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+
+use crate::census;
+use crate::collector::exit::end_thread;
+use crate::entry::{self, Entry, go_slow, set_thread};
+use crate::sampler;
+use crate::settings;
+use crate::threads::thread_pointer;
+use crate::tiers::thread_cache::{DYING, Heap};
+use crate::tracer;
+
+/// Runs at a thread's exit, with the heap that it had.
+///
+/// # Safety
+/// `heap` is that heap.
+pub unsafe extern "C" fn on_thread_exit(heap: *mut c_void) {
+    let slow = go_slow();
+    // SAFETY: the value that `start_thread` stored.
+    let heap = unsafe { &*heap.cast::<Heap>() };
+    {
+        // Who closes threads looks at their words under this lock; this thread's goes away.
+        let _closing = heap.closing.lock(slow);
+        heap.thread_word.store(core::ptr::null_mut(), Ordering::Release);
+    }
+    end_thread(slow, heap);
+    thread_pointer::set_home((&raw const DYING).cast_mut());
+    set_thread(&DYING);
+}
+
+/// To be called by what ends the process without running its exit handlers (`_exit`): removes the segment, or marks it
+/// as ended if it is to be kept. A normal exit does this by itself.
+pub fn finish() {
+    if let Entry::Heap(entered) = entry::enter() {
+        tracer::session::finish(entered.slow);
+        if settings::current().keep() {
+            census::take(entered.slow);
+        }
+        sampler::finish(entered.slow);
+    }
+}

@@ -1,0 +1,85 @@
+//! Large blocks with their samples: what [`crate::tiers::large`] has no idea of.
+
+use poolscope_capture::Caller;
+
+use crate::layout::misuse;
+use crate::layout::slab::{NO_SLOT, Slab};
+use crate::sampler;
+use crate::segment::publish::publish_tiers;
+use crate::sync::spin_lock::SlowPath;
+use crate::tiers::large;
+use crate::tiers::thread_cache::Heap;
+
+/// Allocates `size` bytes at a multiple of `align`, for the program's call at `caller`; the second value tells whether
+/// they read as zero. `None` without memory.
+#[cold]
+pub fn alloc(
+    slow: SlowPath,
+    heap: &'static Heap,
+    size: usize,
+    align: usize,
+    caller: &Caller,
+) -> Option<(*mut u8, bool)> {
+    let span = large::alloc(slow, size, align)?;
+    Some(begin(slow, heap, span, size, caller))
+}
+
+/// Allocates `size` bytes that are likely to become more, and whether they read as zero. `None` without memory.
+#[cold]
+pub fn alloc_growing(slow: SlowPath, heap: &'static Heap, size: usize) -> Option<(*mut u8, bool)> {
+    let span = large::alloc_growing(slow, size)?;
+    Some(begin(slow, heap, span, size, &Caller::here()))
+}
+
+/// Samples a new block, if that is due. The block, and whether it reads as zero.
+fn begin(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize, caller: &Caller) -> (*mut u8, bool) {
+    if heap.large_is_due(span.bytes()) {
+        span.live_slot().set(sampler::sample_large(slow, heap, span.address(), size, span.bytes(), caller));
+    }
+    publish_tiers();
+    (span.address(), span.is_zero())
+}
+
+/// Frees the large block at `p`.
+pub fn free(slow: SlowPath, span: &'static Slab, p: *mut u8) {
+    if p != span.address() {
+        misuse::not_a_start(p, p as usize - span.address() as usize, span.bytes());
+    }
+    forget(slow, span);
+    large::free(slow, span);
+}
+
+/// Takes the record of a block that ends out.
+fn forget(slow: SlowPath, span: &'static Slab) {
+    let slot = span.live_slot().replace(NO_SLOT);
+    if slot != NO_SLOT {
+        sampler::free_large(slow, slot);
+    }
+}
+
+/// Changes a large block's size in place. False if there is no room behind it.
+pub fn resize_in_place(slow: SlowPath, span: &'static Slab, size: usize) -> bool {
+    let done = large::resize_in_place(slow, span, size);
+    if done {
+        resize(slow, span, size);
+    }
+    done
+}
+
+/// Moves a large block's memory to a new, larger block without copying it. The new block; `None` if the kernel can't,
+/// and the block is as it was.
+pub fn move_to_larger(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize) -> Option<*mut u8> {
+    let new = large::move_to_larger(slow, span, size)?;
+    let (p, _) = begin(slow, heap, new, size, &Caller::here());
+    forget(slow, span);
+    large::end_moved(slow, span);
+    Some(p)
+}
+
+/// Notes a new size of a block that stays where it is.
+pub fn resize(slow: SlowPath, span: &'static Slab, size: usize) {
+    span.aux.set(size);
+    if span.live_slot().get() != NO_SLOT {
+        sampler::resize_large(slow, span.live_slot().get(), size);
+    }
+}
