@@ -78,17 +78,34 @@ pub struct ClassCount {
     pub returned: Cell<u64>,
 }
 
-/// A thread's heap. Zeroed memory is an empty one. Never unmapped: after its thread's exit another takes it over.
+/// A thread's heap: all that its `malloc` and `free` touch, and what others keep by the thread.
+///
+/// There is one for each thread that allocates. It is never unmapped: after its thread's exit another takes it over, and
+/// blocks of its slabs that are freed later still find it. Zeroed memory is an empty heap, so that a new one costs one
+/// mapping, and the static ones cost nothing.
+///
+/// Nearly all of it is its thread's alone, in plain cells: the thread is the only one that writes there, in its fast
+/// path or in the slow path. Others may read words that only grow or that are hints; then they read them once, as they
+/// are (the census, the collector). What other threads write is atomic or behind a lock of its own: the inbox, and the
+/// words by which a fast path is closed.
+///
+/// The fields stand in the order of their owners, and the fast path's come first.
 #[repr(C, align(64))]
 pub struct Heap {
-    /// What `malloc` pops, for each small class.
+    // The fast path's, and the refill's (`thread_cache.rs`, `thread_cache/lists.rs`).
+    /// What `malloc` pops, for each small class: the first block of a list of the active slab's.
     head: [Cell<BlockPtr>; SMALL_CLASSES],
+    /// The slab of each class that the list came from.
     active: [Cell<Option<&'static Slab>>; CLASSES],
+    /// Slabs with free blocks, the one that has waited longest first.
     partial: [SlabList; CLASSES],
+    /// How many these are.
     partial_slabs: [Cell<u32>; CLASSES],
     /// Slabs without a block in use, the one that emptied last first.
     empty: [SlabList; CLASSES],
+    /// Slabs of all classes with few free blocks, if any.
     full: SlabList,
+    /// How often the longest list of a class has doubled.
     carve_shift: [Cell<u8>; CLASSES],
     /// When lists are put in order.
     order: Order,
@@ -96,13 +113,16 @@ pub struct Heap {
     latest: Cell<SizeClass>,
     /// `malloc` may find a block in a list, or come to do so by frees alone.
     stocked: Cell<bool>,
-    /// Stacks of freed medium blocks.
+    /// Stacks of freed medium blocks (`medium_cache.rs`).
     pub medium: MediumCache,
-    /// Bytes of empty slabs that wait for their next use, and how many may.
+    /// Bytes of empty slabs that wait for their next use.
     empty_bytes: Cell<usize>,
+    /// Bytes of them that may wait.
     empty_max: Cell<usize>,
     /// Counters, for each class.
     pub counts: [ClassCount; CLASSES],
+
+    // The sampler's (`thread_cache/budgets.rs`, `sampler/`).
     /// Bytes until the next sample, for each small class.
     budget: [Budget; SMALL_CLASSES],
     /// Bytes until the next sample among large blocks.
@@ -117,6 +137,8 @@ pub struct Heap {
     pub scope: Cell<u32>,
     /// Samples taken.
     pub samples: Cell<u64>,
+
+    // The registry's: whose the heap is (`threads/heaps.rs`, `process/start.rs`).
     /// Kernel id of the thread.
     pub thread_id: Cell<u32>,
     /// Its thread began in a child that had this memory (`vfork`): the id is another process's.
@@ -125,15 +147,21 @@ pub struct Heap {
     pub index: Cell<u32>,
     /// Threads that have had it.
     pub uses: Cell<u64>,
-    /// What captures of the thread's stack need.
+
+    // What captures of the thread's stack need (`entry/capture.rs`).
+    /// Only touched by its thread, one capture at a time.
     pub capture: UnsafeCell<Capture>,
+
+    // What comes and goes between heaps (`transfer_cache.rs`).
     /// Blocks that its threads freed for others.
     pub outbox: Outbox,
-    /// Next in the registry's list of unused heaps.
+    /// Next in the list of heaps that wait for a thread. The registry's.
     pub next_unused: Cell<Option<&'static Heap>>,
-    /// Blocks that other threads freed, and whether a thread has the heap.
+    /// Blocks that other threads freed, and whether a thread has the heap. Any thread's.
     pub inbox: Inbox,
-    /// Where its thread's first word lies; null without a thread.
+
+    // How its fast path is closed (`threads/detour.rs`).
+    /// Where its thread's first word lies; null without a thread. Any thread's.
     pub thread_word: AtomicPtr<*mut Heap>,
     /// It is none of the static ones.
     pub is_a_threads: Cell<bool>,
@@ -141,23 +169,27 @@ pub struct Heap {
     pub closing: SpinLock<()>,
     /// Its thread is in the slow path although its word doesn't say so: capture runs with an open fast path.
     pub pinned: Cell<bool>,
+
+    // Those who see every call: hooks, and recordings (`hooks/`, `tracer/`).
     /// Its thread is in a hook: what it does there is reported to nobody.
     pub in_hook: Cell<bool>,
     /// Its thread is in a `realloc` that is told as a whole.
     pub in_realloc: Cell<bool>,
-    /// It has taken over a slab since this was last looked at, or blocks of its own that other threads freed. They were
-    /// another thread's: the next event of a trace is to have a new time.
+    /// It has taken over a slab since the last refill, whose blocks were another thread's.
     pub took_slab: Cell<bool>,
+    /// It has taken in blocks that other threads freed: the next event of a trace is to have a new time.
     pub took_in: Cell<bool>,
-    /// What the thread needs to trace; null before it did so.
+    /// What the thread needs to trace; null before it did so. Only the tracer knows its type.
     pub trace: Cell<*mut ()>,
-    /// Times that its thread was in the slow path.
+
+    // Those who look on from outside: the collector and the census.
+    /// Times that its thread was in the slow path; wraps.
     visits: Cell<u64>,
     /// The garbage collector's notes on it.
     pub idle: Idle,
     /// The census's.
     pub notes: Notes,
-    /// Next in the registry's list of all heaps.
+    /// Next in the registry's list of all heaps; written once.
     pub next_heap: Cell<Option<&'static Heap>>,
 }
 
