@@ -5,7 +5,7 @@
 
 # A file and the package that brings it.
 libraries=/usr/lib/$(uname -m)-linux-gnu
-needed="
+install_for_benchmark <<END
 $libraries/libjemalloc.so.2             libjemalloc2
 $libraries/libtcmalloc_minimal.so.4     libtcmalloc-minimal4
 $libraries/libmimalloc.so.2.0           libmimalloc2.0
@@ -15,21 +15,7 @@ $libraries/libtbbmalloc_proxy.so.2      libtbbmalloc2
 /usr/bin/redis-server                   redis-server
 /usr/bin/redis-benchmark                redis-tools
 /usr/bin/valgrind                       valgrind
-"
-packages=()
-while read -r file package; do
-    [ -z "$file" ] || [ -e "$file" ] || packages+=("$package")
-done <<<"$needed"
-if [ ${#packages[@]} -gt 0 ]; then
-    as_root=()
-    [ "$(id -u)" = 0 ] || as_root=(sudo)
-    echo "Installing what the benchmark needs: ${packages[*]}"
-    # dpkg must not start the services (redis) of what it installs.
-    "${as_root[@]}" apt-get update -q </dev/null &&
-        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
-            apt-get install -y -q --no-install-recommends "${packages[@]}" </dev/null ||
-        echo "Not all could be installed; what is missing is left out: ${packages[*]}"
-fi
+END
 
 need_build_tools
 cargo build --release --quiet -p poolscope-tui -p poolscope-preload -p poolscope-bench

@@ -6,7 +6,7 @@
 
 # A file and the package that brings it.
 libraries=/usr/lib/$(uname -m)-linux-gnu
-needed="
+install_for_benchmark <<END
 $libraries/libjemalloc.so.2     libjemalloc2
 $libraries/libtcmalloc.so.4     libgoogle-perftools4
 /usr/bin/heaptrack              heaptrack
@@ -14,20 +14,7 @@ $libraries/libtcmalloc.so.4     libgoogle-perftools4
 /usr/bin/sqlite3                sqlite3
 /usr/bin/python3                python3
 /usr/bin/g++                    g++
-"
-packages=()
-while read -r file package; do
-    [ -z "$file" ] || [ -e "$file" ] || packages+=("$package")
-done <<<"$needed"
-if [ ${#packages[@]} -gt 0 ]; then
-    as_root=()
-    [ "$(id -u)" = 0 ] || as_root=(sudo)
-    echo "Installing what the benchmark needs: ${packages[*]}"
-    "${as_root[@]}" apt-get update -q </dev/null &&
-        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
-            apt-get install -y -q --no-install-recommends "${packages[@]}" </dev/null ||
-        echo "Not all could be installed; what is missing is left out: ${packages[*]}"
-fi
+END
 
 need_build_tools
 # The same Python as the program's, so that only the profiler differs.

@@ -34,3 +34,42 @@ crates_of_release() {
     need_build_tools
     cargo tree "${released[@]}" --edges normal,build --prefix none --format '{p}' | sed 's/ (\*)$//' | sort -u | wc -l
 }
+
+# Reads lines of a command, or a file by its full path, and the Debian package that brings it. Leaves in `missing` what
+# is not there, and its packages in `packages`.
+look_for() {
+    missing=()
+    packages=()
+    local what package
+    while read -r what package; do
+        case $what in
+        "") continue ;;
+        /*) [ -e "$what" ] && continue ;;
+        *) command -v "$what" >/dev/null && continue ;;
+        esac
+        missing+=("$what")
+        packages+=("$package")
+    done
+}
+
+# Installs Debian packages.
+install_packages() {
+    local as_root=()
+    if [ "$(id -u)" != 0 ]; then
+        as_root=(sudo)
+        # Without a terminal nobody can type a password.
+        [ -t 0 ] || as_root=(sudo -n)
+    fi
+    # dpkg must not start the services (redis) of what it installs.
+    "${as_root[@]}" apt-get update -q </dev/null &&
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+            apt-get install -y -q --no-install-recommends "$@" </dev/null
+}
+
+# The same for a benchmark, which can also do without: what is missing is left out of it.
+install_for_benchmark() {
+    look_for
+    [ ${#packages[@]} -gt 0 ] || return 0
+    echo "Installing what the benchmark needs: ${packages[*]}"
+    install_packages "${packages[@]}" || echo "Not all could be installed; what is missing is left out: ${packages[*]}"
+}

@@ -4,7 +4,7 @@
 
 # A command and the package that brings it. Full paths where the distribution's own build is wanted beside another
 # one that may come first in PATH.
-needed="
+look_for <<END
 go                  golang-go
 dot                 graphviz
 tmux                tmux
@@ -30,34 +30,15 @@ pkg-config          pkgconf
 ldd                 libc-bin
 unshare             util-linux
 setpriv             util-linux
-"
-
-packages=()
-missing=()
-while read -r command package; do
-    [ -n "$command" ] || continue
-    if ! command -v "$command" >/dev/null; then
-        missing+=("$command")
-        packages+=("$package")
-    fi
-done <<<"$needed"
+END
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 by_hand="Install the packages yourself, then run make test again: ${packages[*]}"
 command -v apt-get >/dev/null || die "The tests need ${missing[*]}, and there is no apt-get here." "$by_hand"
-as_root=()
-if [ "$(id -u)" != 0 ]; then
-    command -v sudo >/dev/null || die "The tests need ${missing[*]}; installing them takes root or sudo." "$by_hand"
-    as_root=(sudo)
-    # Without a terminal nobody can type a password.
-    [ -t 0 ] || as_root=(sudo -n)
-fi
+[ "$(id -u)" = 0 ] || command -v sudo >/dev/null ||
+    die "The tests need ${missing[*]}; installing them takes root or sudo." "$by_hand"
 echo "Installing what the tests need: ${packages[*]}"
-# dpkg must not start the services (redis) of what it installs: the tests start their own.
-install=(apt-get install -y -q --no-install-recommends "${packages[@]}")
-environment=(env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1)
-"${as_root[@]}" apt-get update -q </dev/null || die "apt-get update failed." "$by_hand"
-"${as_root[@]}" "${environment[@]}" "${install[@]}" </dev/null || die "apt-get install failed." "$by_hand"
+install_packages "${packages[@]}" || die "apt-get failed." "$by_hand"
 
 for command in "${missing[@]}"; do
     command -v "$command" >/dev/null || die "$command is still missing after the installation." "$by_hand"

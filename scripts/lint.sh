@@ -6,8 +6,8 @@ need_build_tools
 cargo fmt --all --check
 cargo clippy --workspace --all-targets -- -D warnings
 if ! cargo deny --version >/dev/null 2>&1; then
-    printf '%s\n' "NOT CHECKED: licences, duplicates and sources of dependencies (deny.toml), because cargo-deny is not installed." \
-        "Install it with: cargo install --locked cargo-deny" >&2
+    echo "NOT CHECKED: licences, duplicates and sources of dependencies (deny.toml): cargo-deny is not installed." >&2
+    echo "Install it with: cargo install --locked cargo-deny" >&2
     exit 0
 fi
 cargo deny check licenses bans sources
