@@ -105,10 +105,8 @@ fn notes(results: &Results) -> Vec<String> {
             all.collect::<Vec<_>>().join(", ")
         ));
     }
-    let loops: Vec<f64> = results
-        .family("trace/")
-        .flat_map(|row| row.cells.values().filter_map(|cell| Some(cell.median("loop_ns")?)))
-        .collect();
+    let loops: Vec<f64> =
+        results.family("trace/").flat_map(|row| row.cells.values().filter_map(|cell| cell.median("loop_ns"))).collect();
     if let Some(most) = loops.into_iter().reduce(f64::max) {
         notes.push(format!("The replay's own loop is part of every figure: at most {} ns an operation.", shown(most)));
     }
