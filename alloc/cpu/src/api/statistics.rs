@@ -4,7 +4,7 @@ use poolscope_wire::{ClassStats, Stats};
 
 use crate::entry::{self, Entry};
 use crate::kernel::os;
-use crate::layout::arena::PAGE;
+use crate::layout::arena::ARENA_PAGE;
 use crate::layout::size_class::CLASSES;
 use crate::sampler;
 use crate::segment::counters::{TierCounter, class_record, get};
@@ -36,7 +36,7 @@ pub fn read(stats: &mut Stats) {
     stats.unbacked = publish::unbacked();
     stats.resident = None;
     stats.class_count = CLASSES;
-    stats.page_bytes = PAGE as u64;
+    stats.page_bytes = ARENA_PAGE as u64;
     stats.period_bytes = settings::current().period().max(1);
     for (value, counter) in stats.tiers.iter_mut().zip(TierCounter::ALL) {
         *value = get(*counter);

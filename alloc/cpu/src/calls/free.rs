@@ -11,7 +11,7 @@ use crate::calls::realloc::usable_size;
 use crate::calls::slow;
 use crate::entry::{self, Entry};
 use crate::hardened;
-use crate::layout::arena::{self, PAGE};
+use crate::layout::arena::{self, ARENA_PAGE};
 use crate::layout::block::BlockPtr;
 use crate::layout::misuse;
 use crate::layout::slab::{Slab, owner};
@@ -165,7 +165,7 @@ fn gather(p: *mut u8) -> bool {
     let pages = page.pages_behind_head();
     let slab = page.page_back(pages);
     let tag = slab.owner.load(Ordering::Acquire) & !owner::MEDIUM;
-    let offset = pages as usize * PAGE + p as usize % PAGE;
+    let offset = pages as usize * ARENA_PAGE + p as usize % ARENA_PAGE;
     tag > owner::LARGE
         && tag != own.heap.tag()
         && misuse::inside_block(slab, offset) == 0

@@ -9,7 +9,7 @@ use crate::entry::{self, Entry};
 use crate::hardened;
 use crate::hooks;
 use crate::kernel::os;
-use crate::layout::arena::PAGE as ARENA_PAGE;
+use crate::layout::arena::ARENA_PAGE;
 use crate::layout::lean;
 use crate::layout::misuse;
 use crate::layout::size_class::MEDIUM_MAX;

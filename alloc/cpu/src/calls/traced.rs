@@ -13,7 +13,7 @@ use crate::layout::size_class::{MEDIUM_MAX, SMALL_MAX, SizeClass};
 use crate::layout::slab::{Slab, owner};
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::thread_cache::Heap;
-use crate::tracer::{is_on, tells, thread};
+use crate::tracer::{is_on, is_traced, thread};
 
 /// An allocation of the slow path, which is told, for the program's call with these registers ([`Caller`]; word by
 /// word, since a structure would go through memory, and its words be waited for). The block, and whether it is known to
@@ -36,7 +36,7 @@ pub fn allocate(size: usize, align: usize, pc: usize, sp: usize, fp: usize) -> (
 /// A block from the thread's own lists, if they have one, which is told.
 #[inline(always)]
 fn pop(heap: &'static Heap, slow: SlowPath, size: usize, align: usize, caller: Caller) -> Option<*mut u8> {
-    if align > 16 || hardened::is_on() || !tells(heap) {
+    if align > 16 || hardened::is_on() || !is_traced(heap) {
         return None;
     }
     if size <= SMALL_MAX {
@@ -68,7 +68,7 @@ fn allocate_entered(
 ) -> Option<(*mut u8, bool)> {
     let got = slow::allocate_entered(slow, heap, size, align, &caller);
     if let Some((p, _)) = got
-        && tells(heap)
+        && is_traced(heap)
     {
         thread::note_taken_in(heap);
         // A block that is not of the thread's own slabs may just have been freed by another thread.
@@ -102,7 +102,7 @@ pub fn free(p: *mut u8) {
 fn free_from(heap: &'static Heap, slow: SlowPath, p: *mut u8) {
     let page = arena::fast_page_of(p);
     let tag = page.map_or(owner::NONE, |page| page.owner.load(Ordering::Relaxed));
-    if tells(heap) {
+    if is_traced(heap) {
         thread::note_free(heap, slow, p, tag & !owner::MEDIUM != heap.tag());
     }
     if let Some(page) = page
@@ -123,7 +123,7 @@ fn free_from(heap: &'static Heap, slow: SlowPath, p: *mut u8) {
 #[inline(never)]
 pub fn realloc(p: *mut u8, size: usize, resize: impl FnOnce() -> *mut u8) -> *mut u8 {
     let quiet = match entry::enter() {
-        Entry::Heap(entered) if tells(entered.heap) => {
+        Entry::Heap(entered) if is_traced(entered.heap) => {
             entered.heap.in_realloc.set(true);
             Some(entered.heap)
         }

@@ -10,7 +10,7 @@ use poolscope_wire::stats::Unbacked;
 use poolscope_wire::{GROUNDS, Ground};
 
 use crate::kernel::os;
-use crate::layout::arena::{self, PAGE, Used};
+use crate::layout::arena::{self, ARENA_PAGE, Used};
 use crate::layout::slab::{Kind, Seen, Slab, owner};
 use crate::segment::counters::{self, TierCounter};
 use crate::tiers::thread_cache::heap_of;
@@ -18,7 +18,7 @@ use crate::tiers::thread_cache::heap_of;
 /// Pages of the kernel's. Where they are larger, nobody is asked.
 const KERNEL_PAGE: usize = 4096;
 /// Bytes that the kernel is asked about at once.
-const PIECE: usize = 256 * PAGE;
+const PIECE: usize = 256 * ARENA_PAGE;
 
 /// What the kernel says, piece by piece.
 pub struct Pieces {
@@ -122,7 +122,7 @@ impl Found {
         let tier = if slab.tag > owner::LARGE { Unbacked::ThreadCaches } else { Unbacked::CentralCache };
         let claimed = free + if is_zero { 0 } else { uncut };
         self.part(tier).add(claimed, (free + missing_in_use).saturating_sub(missing) + behind.min(uncut));
-        let rest = info.slab_pages as usize * PAGE - all;
+        let rest = info.slab_pages as usize * ARENA_PAGE - all;
         self.part(Unbacked::CentralCache).add(rest, behind - behind.min(uncut));
     }
 }
@@ -180,7 +180,7 @@ fn walk_arena(found: &mut Found, pieces: &mut Pieces, used: &Used) {
         let mut resident = |from: usize, to: usize| {
             let (mut at, mut bytes) = (from, 0);
             while at < to {
-                let end = ((at | (PAGE - 1)) + 1).min(to);
+                let end = ((at | (ARENA_PAGE - 1)) + 1).min(to);
                 bytes += pieces.resident(at, end, limit);
                 at = end;
             }
@@ -191,15 +191,15 @@ fn walk_arena(found: &mut Found, pieces: &mut Pieces, used: &Used) {
             slab.note_uncounted();
             let cut = from + slab.seen.carved as usize * slab.seen.class.block();
             let before = resident(from, cut);
-            let behind = resident(cut, from + slab.pages * PAGE);
+            let behind = resident(cut, from + slab.pages * ARENA_PAGE);
             found.add_slab(&slab, before, behind);
             page += slab.pages;
             continue;
         }
         let is_large = tag == owner::LARGE;
         let pages = if is_large { (descriptor.pages_now() as usize).clamp(1, used.end - page) } else { 1 };
-        let memory = resident(from, from + pages * PAGE);
-        found.part(if is_large { Unbacked::InUse } else { Unbacked::PageHeap }).add(pages * PAGE, memory);
+        let memory = resident(from, from + pages * ARENA_PAGE);
+        found.part(if is_large { Unbacked::InUse } else { Unbacked::PageHeap }).add(pages * ARENA_PAGE, memory);
         page += pages;
     }
 }

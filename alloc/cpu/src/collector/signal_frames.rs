@@ -21,7 +21,7 @@ use crate::kernel::os;
 
 /// A stack is searched this far; what is deeper is unknown.
 const STACK_MAX: usize = 64 << 20;
-const PAGE: usize = 4096;
+const KERNEL_PAGE: usize = 4096;
 const WORD: usize = size_of::<usize>();
 
 /// `__USER_CS`, in the lowest 16 bits of the word of segments; above it are two that are zero, and the stack's.
@@ -56,7 +56,7 @@ struct Search {
 impl Search {
     /// Whether there is a frame that leads into the pool, or may be one. `read` returns how many words it got.
     fn finds(&mut self, sp: usize, mut read: impl FnMut(usize, &mut [usize]) -> usize) -> bool {
-        let mut words = [0; BEFORE + PAGE / WORD];
+        let mut words = [0; BEFORE + KERNEL_PAGE / WORD];
         let first = sp & !(WORD - 1);
         let mut at = first;
         while at < self.end {
@@ -64,7 +64,7 @@ impl Search {
                 return true;
             }
             // Up to the next page's end, so that the last part of the stack is read whole.
-            let next = ((at | (PAGE - 1)) + 1).min(self.end);
+            let next = ((at | (KERNEL_PAGE - 1)) + 1).min(self.end);
             let wanted = (next - at) / WORD;
             let got = read(at, &mut words[BEFORE..BEFORE + wanted]).min(wanted);
             if (BEFORE..BEFORE + got)
@@ -114,7 +114,7 @@ mod tests {
 
     /// A stack of `pages` pages with these words at word `at`.
     fn stack(pages: usize, at: usize, frame: [usize; 4]) -> Vec<usize> {
-        let mut words = vec![0x1234; pages * PAGE / WORD];
+        let mut words = vec![0x1234; pages * KERNEL_PAGE / WORD];
         words[at..at + 4].copy_from_slice(&frame);
         words
     }

@@ -133,7 +133,7 @@ fn leave_counted(slow: SlowPath, heap: &'static Heap) {
 pub fn enter_own() -> Option<Own> {
     // SAFETY: the thread pointer is always a heap.
     let heap = unsafe { &*thread_pointer::get() };
-    if !heap.is_a_threads.get() {
+    if !heap.belongs_to_a_thread.get() {
         return None;
     }
     heap.visit();

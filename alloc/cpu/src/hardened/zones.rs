@@ -7,7 +7,7 @@
 //!
 //! Between guard pages the canary fills what the alignment leaves of the pages.
 
-use super::guarded::PAGE;
+use super::guarded::KERNEL_PAGE;
 use super::records::Record;
 
 /// Bytes before and behind the program's, at least.
@@ -17,7 +17,7 @@ const CANARY: u8 = 0xca;
 /// What lies in a freed block. As an address, `0xdededede_dededede` is none.
 const POISON: u8 = 0xde;
 /// Bytes of a canary that are written and looked at, at most: large blocks need not have their last pages touched.
-const CANARY_MAX: usize = PAGE;
+const CANARY_MAX: usize = KERNEL_PAGE;
 
 /// A byte that is not what it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +33,7 @@ pub enum Damage {
 /// The canaries: before and behind.
 fn canaries(record: &Record) -> [&'static mut [u8]; 2] {
     let (start, end) = (record.base() as usize, record.base() as usize + record.len);
-    let guard = if record.guarded { PAGE } else { 0 };
+    let guard = if record.guarded { KERNEL_PAGE } else { 0 };
     let before = record.address - (start + guard);
     let before = if record.guarded { before } else { before.min(MARGIN) };
     let behind = record.address + record.size;

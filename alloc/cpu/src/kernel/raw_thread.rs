@@ -34,7 +34,7 @@ mod platform {
     const STACK: usize = 64 * 1024;
     /// Bytes above the thread pointer: larger than the C library's control block.
     const CONTROL_BLOCK: usize = 8192;
-    const PAGE: usize = 4096;
+    const KERNEL_PAGE: usize = 4096;
     /// Looks for a thread that has ended, until it is taken for another one with its number.
     const TRIES: usize = 2000;
     /// Words of the control block (`tcbhead_t`): its own address, twice, and the stack protector's value.
@@ -78,15 +78,15 @@ mod platform {
         if below > 64 << 20 {
             return false;
         }
-        let below = (below + 64).next_multiple_of(PAGE);
+        let below = (below + 64).next_multiple_of(KERNEL_PAGE);
         // A page without access below the stack.
-        let memory = os::reserve(PAGE + STACK + below + CONTROL_BLOCK);
+        let memory = os::reserve(KERNEL_PAGE + STACK + below + CONTROL_BLOCK);
         // SAFETY: the mapping was just made, and everything below lies in it.
         unsafe {
-            if memory.is_null() || !os::commit(memory.add(PAGE), STACK + below + CONTROL_BLOCK) {
+            if memory.is_null() || !os::commit(memory.add(KERNEL_PAGE), STACK + below + CONTROL_BLOCK) {
                 return false;
             }
-            let control = memory.add(PAGE + STACK + below);
+            let control = memory.add(KERNEL_PAGE + STACK + below);
             for at in SELF_WORDS {
                 control.add(at).cast::<usize>().write(control as usize);
             }
@@ -96,7 +96,7 @@ mod platform {
             let word = control.offset(words as isize - here as isize).cast::<usize>();
             word.write(IN_WORDS.load(Ordering::Relaxed));
             word.add(1).write(IN_WORDS.load(Ordering::Relaxed));
-            STACK_TOP.store(memory.add(PAGE + STACK) as usize, Ordering::Relaxed);
+            STACK_TOP.store(memory.add(KERNEL_PAGE + STACK) as usize, Ordering::Relaxed);
             CONTROL.store(control as usize, Ordering::Release);
         }
         true

@@ -13,7 +13,7 @@ use crate::layout::slab::Slab;
 /// Logarithm of the page size.
 pub const PAGE_SHIFT: u32 = 16;
 /// Bytes of an arena page: the unit of spans (not the kernel's page).
-pub const PAGE: usize = 1 << PAGE_SHIFT;
+pub const ARENA_PAGE: usize = 1 << PAGE_SHIFT;
 /// A descriptor has seven bits for the number.
 const MAX_ARENAS: usize = 128;
 
@@ -173,7 +173,7 @@ pub struct Used {
 impl Used {
     /// A page's address.
     pub fn address(&self, page: usize) -> usize {
-        self.base + page * PAGE
+        self.base + page * ARENA_PAGE
     }
 
     /// A page's descriptor.
@@ -205,7 +205,7 @@ pub fn for_each_used(mut f: impl FnMut(Used)) {
 pub fn page_address(slab: &'static Slab) -> *mut u8 {
     let base = of(slab).base.load(Ordering::Relaxed);
     let index = (&raw const *slab as usize - base) / size_of::<Slab>();
-    (base + index * PAGE) as *mut u8
+    (base + index * ARENA_PAGE) as *mut u8
 }
 
 #[inline]

@@ -16,7 +16,7 @@ use crate::settings::{self, Huge, Numa};
 
 /// A limit below this is narrow.
 const NARROW: usize = 64 << 20;
-const PAGE: usize = 4096;
+const KERNEL_PAGE: usize = 4096;
 /// Blocks of more bytes have spans of their own: freed, they are to be no part of a slab that stays.
 pub const IN_SLABS: usize = 16 << 10;
 
@@ -37,7 +37,7 @@ pub fn is_on() -> bool {
 
 /// The bytes of whole pages that `bytes` bytes take, at least one.
 pub fn pages_of(bytes: usize) -> usize {
-    bytes.max(1).next_multiple_of(PAGE)
+    bytes.max(1).next_multiple_of(KERNEL_PAGE)
 }
 
 /// Makes the bytes of a span from `from` up to `to` usable, both multiples of a page. False without memory.

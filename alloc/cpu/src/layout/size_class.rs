@@ -5,7 +5,7 @@
 //! its size from the start of a slab, which begins on a page of the arena: a block whose size is a multiple of an
 //! alignment has that alignment.
 
-use crate::layout::arena::PAGE;
+use crate::layout::arena::ARENA_PAGE;
 
 /// The largest request that the fast path serves.
 pub const SMALL_MAX: usize = 1024;
@@ -14,7 +14,7 @@ pub const MEDIUM_MAX: usize = 256 * 1024;
 /// Classes of at most [`SMALL_MAX`] bytes: the first ones.
 pub const SMALL_CLASSES: usize = SMALL_MAX / 16 + 1;
 /// The most blocks that a slab has.
-pub const CAPACITY_MAX: usize = PAGE / 16;
+pub const CAPACITY_MAX: usize = ARENA_PAGE / 16;
 /// Number of size classes.
 pub const CLASSES: usize = SMALL_CLASSES + 8 * 8;
 
@@ -51,8 +51,8 @@ const fn block_of(class: usize) -> usize {
 /// Pages for a slab: at least 32 blocks up to 32 KiB, at least 8 above, and at most 1/16 left over at its end.
 const fn slab_pages(block: usize) -> usize {
     let blocks = if block <= 32 * 1024 { 32 } else { 8 };
-    let mut pages = (block * blocks).div_ceil(PAGE);
-    while (pages * PAGE) % block > pages * PAGE / 16 {
+    let mut pages = (block * blocks).div_ceil(ARENA_PAGE);
+    while (pages * ARENA_PAGE) % block > pages * ARENA_PAGE / 16 {
         pages += 1;
     }
     pages
@@ -65,7 +65,7 @@ const fn build_table() -> [ClassInfo; CLASSES] {
         let block = block_of(class);
         let pages = slab_pages(block);
         table[class] =
-            ClassInfo { block: block as u32, slab_pages: pages as u32, capacity: (pages * PAGE / block) as u32 };
+            ClassInfo { block: block as u32, slab_pages: pages as u32, capacity: (pages * ARENA_PAGE / block) as u32 };
         class += 1;
     }
     table
@@ -98,7 +98,7 @@ impl SizeClass {
     /// `None` if that needs a span.
     #[inline]
     pub fn of_aligned(size: usize, align: usize) -> Option<Self> {
-        if size > MEDIUM_MAX || align > PAGE {
+        if size > MEDIUM_MAX || align > ARENA_PAGE {
             return None;
         }
         let rounded = (size.max(1) + (align - 1)) & !(align - 1);
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn a_slab_holds_enough_blocks_and_wastes_little() {
         for info in &TABLE {
-            let bytes = info.slab_pages as usize * PAGE;
+            let bytes = info.slab_pages as usize * ARENA_PAGE;
             assert!(info.capacity >= if info.block <= 32 * 1024 { 32 } else { 8 });
             assert!(info.capacity <= 4096 && info.capacity as usize * info.block as usize <= bytes);
             assert!(bytes - info.capacity as usize * info.block as usize <= bytes / 16);

@@ -7,7 +7,7 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::layout::arena::{self, PAGE};
+use crate::layout::arena::{self, ARENA_PAGE};
 use crate::layout::block::Batch;
 use crate::layout::block::BlockPtr;
 use crate::layout::lean;
@@ -116,7 +116,7 @@ impl Slab {
 
     /// Bytes of the span.
     pub fn bytes(&self) -> usize {
-        self.pages.get() as usize * PAGE
+        self.pages.get() as usize * ARENA_PAGE
     }
 
     /// Blocks in the slab.

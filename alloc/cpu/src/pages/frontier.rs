@@ -16,7 +16,7 @@
 //! - **NUMA nodes** that memory is taken from by the thread that asks have a lane each. The lanes' ends are parts of
 //!   one arena, so that the fast path's one compare finds the blocks of all.
 
-use crate::layout::arena::{Number, PAGE};
+use crate::layout::arena::{ARENA_PAGE, Number};
 use crate::layout::lean;
 use crate::layout::slab::Slab;
 use crate::pages::placement::Ground;
@@ -30,7 +30,7 @@ const LADDER: [usize; 10] =
     [256 * GIB, 64 * GIB, 16 * GIB, 4 * GIB, GIB, GIB / 4, GIB / 16, GIB / 64, GIB / 256, GIB / 1024];
 
 /// Pages of a huge page.
-pub const HUGE_PAGES: usize = HUGE_PAGE / PAGE;
+pub const HUGE_PAGES: usize = HUGE_PAGE / ARENA_PAGE;
 /// Arenas from this size on begin where a huge page does; for smaller ones that would be a waste of addresses.
 const ALIGNED_FROM: usize = 64 << 20;
 /// The least that a lane gets of an arena for all.
@@ -39,8 +39,8 @@ const SHARE_MIN: usize = 16 << 20;
 pub const PLAIN: usize = 64 << 20;
 
 /// Pages that are made usable at once, at least and at most; between them, as many as there are already.
-const COMMIT_MIN: usize = (1 << 20) / PAGE;
-const COMMIT_MAX: usize = GIB / PAGE;
+const COMMIT_MIN: usize = (1 << 20) / ARENA_PAGE;
+const COMMIT_MAX: usize = GIB / ARENA_PAGE;
 /// At most this part of a limit of data is made usable ahead.
 const COMMIT_SHARE: usize = 32;
 
@@ -101,8 +101,8 @@ impl Reserved {
         let sizes = [wanted].into_iter().chain(LADDER.into_iter().filter(|&len| len < wanted));
         let sizes = sizes.filter(|&len| len >= need).chain([bigger]).filter(|&len| len <= largest);
         for len in sizes.chain([need]) {
-            let len = len & !(PAGE - 1);
-            let align = if len >= ALIGNED_FROM { HUGE_PAGE } else { PAGE };
+            let len = len & !(ARENA_PAGE - 1);
+            let align = if len >= ALIGNED_FROM { HUGE_PAGE } else { ARENA_PAGE };
             let Some(mapped) = len.checked_add(align) else { continue };
             counters::add(TierCounter::SystemCalls, 1);
             let p = ground.system.reserve(mapped) as usize;
@@ -132,7 +132,7 @@ impl Reserved {
 
     /// Pages that its table of descriptors takes. The table describes itself too; these descriptors stay unused.
     fn table(&self) -> usize {
-        (self.len / PAGE * size_of::<Slab>()).div_ceil(PAGE)
+        (self.len / ARENA_PAGE * size_of::<Slab>()).div_ceil(ARENA_PAGE)
     }
 
     fn give_back<S: System>(self, ground: &mut Ground<S>) {
@@ -225,7 +225,7 @@ impl Frontier {
     /// Gives the addresses back that are reserved and that nobody has had, if an address space of `limit` bytes has no
     /// place for them. The arena ends there.
     pub fn fit<S: System>(&mut self, ground: &mut Ground<S>, limit: usize) {
-        if self.reserved > self.next_page && (self.reserved - self.first) * PAGE > largest_arena(limit) {
+        if self.reserved > self.next_page && (self.reserved - self.first) * ARENA_PAGE > largest_arena(limit) {
             self.close(ground);
             ground.next_arena = (largest_arena(limit) / 2).max(AFTER_LIMIT_MIN);
         }
@@ -236,7 +236,7 @@ impl Frontier {
     fn reserve<S: System>(ground: &mut Ground<S>, lane: usize, pages: usize) -> Option<Frontier> {
         // With room for the table, for pages up to where a huge page begins, and for the last one.
         let ahead = if ground.huge == Huge::Explicit { 2 * HUGE_PAGE } else { 0 };
-        let need = pages.checked_mul(PAGE + size_of::<Slab>())?.checked_add(3 * PAGE + ahead)?;
+        let need = pages.checked_mul(ARENA_PAGE + size_of::<Slab>())?.checked_add(3 * ARENA_PAGE + ahead)?;
         let reserved = Reserved::new(ground, need)?;
         let Some(number) = Number::take(reserved.base, lane, false) else {
             reserved.give_back(ground);
@@ -244,7 +244,7 @@ impl Frontier {
         };
         // SAFETY: the range is the arena's.
         unsafe { ground.bind(reserved.base as *mut u8, reserved.len, lane) };
-        let frontier = Frontier::of(ground, &reserved, number, lane, reserved.table(), reserved.len / PAGE);
+        let frontier = Frontier::of(ground, &reserved, number, lane, reserved.table(), reserved.len / ARENA_PAGE);
         let front = frontier.front();
         counters::add(TierCounter::SystemCalls, 1);
         // SAFETY: the table is the arena's, and nobody has written to it.
@@ -268,11 +268,11 @@ impl Frontier {
         frontiers: impl Iterator<Item = &'a mut Frontier>,
     ) -> bool {
         let Some(reserved) = Reserved::new(ground, lanes * SHARE_MIN) else { return false };
-        let (table, end) = (reserved.table(), reserved.len / PAGE);
+        let (table, end) = (reserved.table(), reserved.len / ARENA_PAGE);
         let base = reserved.base as *mut u8;
         counters::add(TierCounter::SystemCalls, 1);
         // SAFETY: the table is the arena's, and nobody has written to it.
-        if !unsafe { ground.system.make_readable(base, table * PAGE) } {
+        if !unsafe { ground.system.make_readable(base, table * ARENA_PAGE) } {
             reserved.give_back(ground);
             return false;
         }
@@ -282,7 +282,7 @@ impl Frontier {
             let from = start + lane * part;
             let Some(number) = Number::take(reserved.base, lane, false) else { return false };
             // SAFETY: the range is the arena's.
-            unsafe { ground.bind((reserved.base + from * PAGE) as *mut u8, part * PAGE, lane) };
+            unsafe { ground.bind((reserved.base + from * ARENA_PAGE) as *mut u8, part * ARENA_PAGE, lane) };
             *frontier = Frontier::of(ground, &reserved, number, lane, from, (from + part).min(end));
             frontier.shared = true;
             if lane == 0 {
@@ -328,7 +328,7 @@ impl Frontier {
 
     /// Gives an arena back of which nothing was taken.
     fn give_back<S: System>(self, ground: &mut Ground<S>) {
-        let arena = Reserved { base: self.number.base(), len: self.reserved * PAGE };
+        let arena = Reserved { base: self.number.base(), len: self.reserved * ARENA_PAGE };
         if self.pinned_number != self.number {
             self.pinned_number.release();
         }
@@ -337,7 +337,7 @@ impl Frontier {
     }
 
     fn address(&self, page: usize) -> *mut u8 {
-        (self.number.base() + page * PAGE) as *mut u8
+        (self.number.base() + page * ARENA_PAGE) as *mut u8
     }
 
     /// Pages in it.
@@ -376,7 +376,7 @@ impl Frontier {
                 Explicit::Refused(_) => {}
                 Explicit::Lost(error) => {
                     // The arena ends here, and these addresses are not touched again.
-                    counters::sub(TierCounter::SystemReserved, ((self.reserved - self.pinned) * PAGE) as u64);
+                    counters::sub(TierCounter::SystemReserved, ((self.reserved - self.pinned) * ARENA_PAGE) as u64);
                     (self.pages, self.reserved) = (self.pinned, self.pinned);
                     ground.refuse_explicit(error);
                     return false;
@@ -390,7 +390,7 @@ impl Frontier {
         if !self.commit_table(ground, wanted) {
             return Explicit::Refused(libc::ENOMEM);
         }
-        let (from, len) = (self.address(self.pinned), (wanted - self.pinned) * PAGE);
+        let (from, len) = (self.address(self.pinned), (wanted - self.pinned) * ARENA_PAGE);
         counters::add(TierCounter::SystemCalls, 2);
         // SAFETY: the pages are this arena's, nobody has them yet, and both ends are where a huge page begins.
         let result = unsafe { ground.system.map_huge(from, len) };
@@ -416,7 +416,7 @@ impl Frontier {
         }
         let step = (self.committed - self.first).clamp(COMMIT_MIN, COMMIT_MAX);
         // What is made usable ahead of a limit of data is missing to the program's own mappings.
-        let step = step.min(ground.system.data_limit() / PAGE / COMMIT_SHARE);
+        let step = step.min(ground.system.data_limit() / ARENA_PAGE / COMMIT_SHARE);
         // A limit of data or of all memory in the system may leave room for what is needed and for no more.
         self.commit_up_to(ground, need.max(self.committed + step).min(self.pages)) || self.commit_up_to(ground, need)
     }
@@ -426,7 +426,7 @@ impl Frontier {
             return false;
         }
         counters::add(TierCounter::SystemCalls, 2);
-        let (from, len) = (self.address(self.committed), (wanted - self.committed) * PAGE);
+        let (from, len) = (self.address(self.committed), (wanted - self.committed) * ARENA_PAGE);
         // SAFETY: the pages are this arena's, and nobody has them yet.
         if !lean::is_on() && !unsafe { ground.system.commit(from, len) } {
             return false;
@@ -440,20 +440,20 @@ impl Frontier {
     /// Lets blocks of the usable pages be found.
     fn publish(&self) {
         if !self.shared {
-            self.number.set_len(self.committed * PAGE);
+            self.number.set_len(self.committed * ARENA_PAGE);
         }
     }
 
     /// Asks for transparent huge pages in what was made usable, as far as they are whole.
     fn advise<S: System>(&mut self, ground: &mut Ground<S>) {
-        let from = self.advised.max((self.first + PLAIN / PAGE).next_multiple_of(HUGE_PAGES));
+        let from = self.advised.max((self.first + PLAIN / ARENA_PAGE).next_multiple_of(HUGE_PAGES));
         let to = self.committed / HUGE_PAGES * HUGE_PAGES;
         if matches!(ground.huge, Huge::System | Huge::Off) || from >= to {
             return;
         }
         self.advised = to;
         counters::add(TierCounter::SystemCalls, 1);
-        let len = (to - from) * PAGE;
+        let len = (to - from) * ARENA_PAGE;
         // SAFETY: the pages are this arena's.
         match unsafe { ground.system.advise_huge(self.address(from), len, true) } {
             0 => {
@@ -474,7 +474,7 @@ impl Frontier {
     }
 
     fn table_bytes(&self, pages: usize) -> usize {
-        ((pages + 1) * size_of::<Slab>()).next_multiple_of(4096).min(self.table * PAGE)
+        ((pages + 1) * size_of::<Slab>()).next_multiple_of(4096).min(self.table * ARENA_PAGE)
     }
 
     /// The next `pages` pages, which are usable, and of one kind.
@@ -488,7 +488,7 @@ impl Frontier {
         span.pages.set(pages as u32);
         self.next_page += pages;
         self.number.set_used(self.first, self.next_page, self.committed);
-        counters::add(TierCounter::SystemUsed, (pages * PAGE) as u64);
+        counters::add(TierCounter::SystemUsed, (pages * ARENA_PAGE) as u64);
         counters::add(TierCounter::MetadataBytes, (pages * size_of::<Slab>()) as u64);
         span
     }
@@ -497,13 +497,13 @@ impl Frontier {
     fn close<S: System>(&mut self, ground: &mut Ground<S>) {
         let end = self.next_page.max(self.pinned);
         let table = self.table_bytes(end);
-        let behind = (self.reserved - end) * PAGE;
+        let behind = (self.reserved - end) * ARENA_PAGE;
         // SAFETY: the pages behind the last one that was taken and, where no other lane has them, the descriptors
         // behind theirs are the arena's, and nobody has had them.
         unsafe {
             ground.system.unmap(self.address(end), behind);
-            if !self.shared && self.table * PAGE > table {
-                ground.system.unmap((self.number.base() + table) as *mut u8, self.table * PAGE - table);
+            if !self.shared && self.table * ARENA_PAGE > table {
+                ground.system.unmap((self.number.base() + table) as *mut u8, self.table * ARENA_PAGE - table);
             }
         }
         (self.pages, self.reserved, self.committed, self.advised) = (end, end, end, self.advised.min(end));

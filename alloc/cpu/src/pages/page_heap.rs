@@ -8,7 +8,7 @@
 //! taken from the lane of the node that the thread runs on, and from another one only when that has no memory; it goes
 //! back to the lane that it came from. Otherwise there is one lane.
 
-use crate::layout::arena::{self, PAGE};
+use crate::layout::arena::{self, ARENA_PAGE};
 use crate::layout::lean;
 use crate::layout::size_class::SizeClass;
 use crate::layout::slab::{Kind, Slab};
@@ -159,7 +159,7 @@ pub fn release_all(slow: SlowPath) -> usize {
 pub fn release(slow: SlowPath, wanted: usize) -> usize {
     let mut bytes = 0;
     while bytes < wanted {
-        let span = PAGE_HEAP.lock(slow).take_resident(1, (wanted - bytes).div_ceil(PAGE));
+        let span = PAGE_HEAP.lock(slow).take_resident(1, (wanted - bytes).div_ceil(ARENA_PAGE));
         let Some(span) = span else { break };
         bytes += span.bytes();
         if !release_span(slow, span) {
@@ -264,7 +264,7 @@ impl<S: System> PageHeap<S> {
             }
         }
         let span = found?;
-        let number = span.address() as usize / PAGE;
+        let number = span.address() as usize / ARENA_PAGE;
         let ahead = number.next_multiple_of(align) - number;
         let span = self.lane_of(span).free.cut_out(span, ahead, pages);
         self.used += span.bytes();
@@ -338,7 +338,7 @@ impl<S: System> PageHeap<S> {
             }
             mark_used(span);
         }
-        self.used += missing * PAGE;
+        self.used += missing * ARENA_PAGE;
         true
     }
 

@@ -25,7 +25,7 @@ const MAPPINGS_MAX: usize = 16 * 1024;
 /// A block of more mappings is copied: then it is one.
 const PIECES_MAX: usize = 8;
 /// Bytes of a page of the kernel's.
-const PAGE: usize = 4096;
+const KERNEL_PAGE: usize = 4096;
 
 /// Mappings up to which the memory of a moved block stays, when it is freed, for the next one.
 const KEPT_MAX: usize = 1024;
@@ -157,9 +157,9 @@ fn mappings_of<S: System>(system: &S, p: *mut u8, len: usize, ends: &mut [usize;
             return Some(at + 1);
         }
         // The longest start that is one mapping; one page always is.
-        let (mut good, mut bad) = (begin + PAGE, len);
-        while bad - good > PAGE {
-            let middle = good + (bad - good) / 2 / PAGE * PAGE;
+        let (mut good, mut bad) = (begin + KERNEL_PAGE, len);
+        while bad - good > KERNEL_PAGE {
+            let middle = good + (bad - good) / 2 / KERNEL_PAGE * KERNEL_PAGE;
             if is_one(begin, middle) {
                 good = middle;
             } else {
@@ -180,7 +180,7 @@ fn mappings_of<S: System>(system: &S, p: *mut u8, len: usize, ends: &mut [usize;
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize, to_is_zero: bool) {
     let mut at = 0;
     while at < len {
-        let part = (len - at).min(PAGE);
+        let part = (len - at).min(KERNEL_PAGE);
         // SAFETY: the caller's promise.
         unsafe {
             if !(to_is_zero && is_zero(from.add(at), part)) {

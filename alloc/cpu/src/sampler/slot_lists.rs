@@ -13,7 +13,7 @@ use crate::segment::counters::{self, TierCounter};
 /// Bytes of a chunk. The first one of a class has room for one list at least, and no page more than that takes: most
 /// programs have few samples, and some have a limit of data.
 const CHUNK: usize = 64 * 1024;
-const PAGE: usize = 4096;
+const KERNEL_PAGE: usize = 4096;
 
 /// The start of a chunk.
 struct Chunk {
@@ -75,10 +75,10 @@ impl Chunk {
             self.cut.set(0);
             self.unused.set(null_mut());
             let start = (&raw const *self).cast_mut().cast::<u8>();
-            if self.bytes.get() > PAGE {
+            if self.bytes.get() > KERNEL_PAGE {
                 // SAFETY: behind the first page there are lists alone, of which none is in use. Were the kernel to
                 // refuse, they would only stay.
-                let _ = unsafe { os::decommit(start.add(PAGE), self.bytes.get() - PAGE) };
+                let _ = unsafe { os::decommit(start.add(KERNEL_PAGE), self.bytes.get() - KERNEL_PAGE) };
             }
         }
     }
@@ -135,7 +135,7 @@ impl OfClass {
                 chunk
             }
             None => {
-                let least = (size_of::<Chunk>() + bytes_of(class)).next_multiple_of(PAGE);
+                let least = (size_of::<Chunk>() + bytes_of(class)).next_multiple_of(KERNEL_PAGE);
                 Chunk::map(if self.began.replace(true) { CHUNK } else { least })?
             }
         };

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use poolscope_wire::{CLASS_COUNTERS, ClassRecord, CounterInfo, MAX_CLASSES, TIER_COUNTERS};
 pub use poolscope_wire::{ClassCounter, TierCounter};
 
-use crate::layout::arena::PAGE;
+use crate::layout::arena::ARENA_PAGE;
 use crate::layout::size_class::{CLASSES, SizeClass, TABLE};
 use crate::segment::publish;
 
@@ -77,7 +77,7 @@ pub fn class_record(index: usize) -> ClassRecord {
     let info = &TABLE[index];
     ClassRecord {
         block_bytes: info.block,
-        slab_bytes: info.slab_pages * PAGE as u32,
+        slab_bytes: info.slab_pages * ARENA_PAGE as u32,
         slab_blocks: info.capacity,
         shared: core::array::from_fn(|counter| OF_CLASSES[index][counter].load(Ordering::Relaxed)),
         ..ClassRecord::ZERO

@@ -21,7 +21,7 @@ use poolscope_wire::{HEADER_LEN, Header, MAGIC, REGION_COUNT, Region, RegionEntr
 
 use crate::kernel::message::Message;
 use crate::kernel::os;
-use crate::layout::arena::PAGE;
+use crate::layout::arena::ARENA_PAGE;
 use crate::layout::size_class::CLASSES;
 use crate::settings;
 use counters::TierCounter;
@@ -437,7 +437,7 @@ fn fill_header(header: &mut Header, identity: Identity, regions: [RegionEntry; R
     header.generation = identity.generation;
     header.start_realtime_ns = os::clock_ns(libc::CLOCK_REALTIME);
     header.start_monotonic_ns = os::clock_ns(libc::CLOCK_MONOTONIC);
-    header.page_bytes = PAGE as u64;
+    header.page_bytes = ARENA_PAGE as u64;
     header.period_bytes = settings::current().period().max(1);
     header.regions = regions;
     if settings::current().plain() {

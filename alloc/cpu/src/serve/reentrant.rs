@@ -19,7 +19,7 @@ use crate::layout::slab::owner;
 use crate::serve::mappings::Mappings;
 use crate::tiers::thread_cache::heap_of;
 
-const PAGE: usize = 4096;
+const KERNEL_PAGE: usize = 4096;
 
 static MAPPINGS: Mappings<1024> = Mappings::new();
 /// Blocks freed by a handler whose owner is a lock or has ended; they wait for a thread in the slow path.
@@ -27,8 +27,8 @@ pub static WAITING: Mailbox = Mailbox::new();
 
 /// A mapping for `size` bytes at a multiple of `align`; null if there is none to be had.
 pub fn alloc(size: usize, align: usize) -> *mut u8 {
-    let Some(len) = size.max(1).checked_next_multiple_of(PAGE) else { return core::ptr::null_mut() };
-    if align > PAGE || size > isize::MAX as usize {
+    let Some(len) = size.max(1).checked_next_multiple_of(KERNEL_PAGE) else { return core::ptr::null_mut() };
+    if align > KERNEL_PAGE || size > isize::MAX as usize {
         return core::ptr::null_mut();
     }
     MAPPINGS.insert(len, || os::map(len))

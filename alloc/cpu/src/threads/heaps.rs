@@ -63,7 +63,7 @@ pub fn new_heap(slow: SlowPath) -> Option<&'static Heap> {
     // SAFETY: zeroed memory of the right size, aligned to a page, is an empty heap; it is never unmapped.
     let heap = unsafe { &*memory.cast::<Heap>() };
     heap.inbox.open();
-    heap.is_a_threads.set(true);
+    heap.belongs_to_a_thread.set(true);
     counters::add(TierCounter::MetadataBytes, size_of::<Heap>() as u64);
     {
         let registry = REGISTRY.lock(slow);

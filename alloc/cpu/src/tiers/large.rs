@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::layout::arena::PAGE;
+use crate::layout::arena::ARENA_PAGE;
 use crate::layout::lean;
 use crate::layout::size_class::SizeClass;
 use crate::layout::slab::{NO_SLOT, Slab, owner};
@@ -16,14 +16,14 @@ use crate::tiers::give_back;
 
 /// Pages for a block of `size` bytes; `None` if no span can be so long.
 fn pages_for(size: usize) -> Option<usize> {
-    let pages = size.div_ceil(PAGE).max(1);
-    (size <= isize::MAX as usize - PAGE && u32::try_from(pages).is_ok()).then_some(pages)
+    let pages = size.div_ceil(ARENA_PAGE).max(1);
+    (size <= isize::MAX as usize - ARENA_PAGE && u32::try_from(pages).is_ok()).then_some(pages)
 }
 
 /// Allocates `size` bytes at a multiple of `align`. `None` without memory.
 #[cold]
 pub fn alloc(slow: SlowPath, size: usize, align: usize) -> Option<&'static Slab> {
-    let span = opened(slow, page_heap::alloc(slow, pages_for(size)?, (align / PAGE).max(1))?, size)?;
+    let span = opened(slow, page_heap::alloc(slow, pages_for(size)?, (align / ARENA_PAGE).max(1))?, size)?;
     begin(span, size);
     Some(span)
 }
@@ -101,7 +101,7 @@ pub fn resize_in_place(slow: SlowPath, span: &'static Slab, size: usize) -> bool
     if lean::is_on() {
         let usable = lean::pages_of(size);
         if !lean::open(span, usable_before, usable) {
-            page_heap::resize(slow, span, before / PAGE);
+            page_heap::resize(slow, span, before / ARENA_PAGE);
             return false;
         }
         lean::close(span, usable, usable_before.min(span.bytes()));

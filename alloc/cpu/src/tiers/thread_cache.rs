@@ -164,7 +164,7 @@ pub struct Heap {
     /// Where its thread's first word lies; null without a thread. Any thread's.
     pub thread_word: AtomicPtr<*mut Heap>,
     /// It is none of the static ones.
-    pub is_a_threads: Cell<bool>,
+    pub belongs_to_a_thread: Cell<bool>,
     /// Held by who closes its thread's fast path, for as long as the thread must not go on.
     pub closing: SpinLock<()>,
     /// Its thread is in the slow path although its word doesn't say so: capture runs with an open fast path.

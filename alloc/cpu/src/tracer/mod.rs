@@ -43,13 +43,13 @@ pub fn is_on() -> bool {
 
 /// Whether a call of the thread that has `heap` is told: not what capture allocates, nor the parts of a `realloc`.
 #[inline(always)]
-pub fn tells(heap: &Heap) -> bool {
+pub fn is_traced(heap: &Heap) -> bool {
     !heap.in_sampler.get() && !heap.in_realloc.get()
 }
 
 /// A block of a device's memory is allocated or freed by another pool of the process.
 pub fn device(heap: &'static Heap, slow: SlowPath, event: DeviceEvent) {
-    if is_on() && tells(heap) {
+    if is_on() && is_traced(heap) {
         thread::note_device(heap, slow, event, Caller::here());
     }
 }

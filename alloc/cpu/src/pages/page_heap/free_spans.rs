@@ -7,7 +7,7 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
-use crate::layout::arena::{self, PAGE};
+use crate::layout::arena::{self, ARENA_PAGE};
 use crate::layout::slab::{Kind, Slab, SlabList, owner};
 use crate::pages::frontier::HUGE_PAGES;
 use crate::segment::counters::{self, TierCounter};
@@ -184,7 +184,7 @@ impl FreeSpans {
 
 /// The pages of a span, from and to, that are whole huge pages.
 fn huge_pages(span: &'static Slab) -> (usize, usize) {
-    let first = span.address() as usize / PAGE;
+    let first = span.address() as usize / ARENA_PAGE;
     let from = first.next_multiple_of(HUGE_PAGES);
     let to = (first + span.pages.get() as usize) / HUGE_PAGES * HUGE_PAGES;
     if from < to { (from - first, to - first) } else { (0, 0) }

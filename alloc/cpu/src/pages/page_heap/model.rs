@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::Wishes;
 use super::tests::{Heap, MIB};
-use crate::layout::arena::{self, PAGE};
+use crate::layout::arena::{self, ARENA_PAGE};
 use crate::layout::slab::{Kind, Slab};
 use crate::pages::system::simulated::Simulated;
 use crate::settings::{Huge, Numa};
@@ -95,10 +95,10 @@ impl Model {
         all.extend(free.iter().map(|span| (span.address, span.pages)));
         all.sort_unstable();
         for pair in all.windows(2) {
-            assert!(pair[0].0 + pair[0].1 * PAGE <= pair[1].0, "{pair:x?} overlap");
+            assert!(pair[0].0 + pair[0].1 * ARENA_PAGE <= pair[1].0, "{pair:x?} overlap");
         }
         for pair in free.windows(2) {
-            let touch = pair[0].address + pair[0].pages * PAGE == pair[1].address;
+            let touch = pair[0].address + pair[0].pages * ARENA_PAGE == pair[1].address;
             let alike = (pair[0].zero, pair[0].pinned, pair[0].lane) == (pair[1].zero, pair[1].pinned, pair[1].lane);
             assert!(!(touch && alike), "{pair:x?} are not one");
         }
@@ -111,9 +111,10 @@ impl Model {
                 assert_zero(span.address, span.pages);
             }
         }
-        let resident: usize = free.iter().filter(|span| !span.zero && !span.pinned).map(|span| span.pages * PAGE).sum();
+        let resident: usize =
+            free.iter().filter(|span| !span.zero && !span.pinned).map(|span| span.pages * ARENA_PAGE).sum();
         assert_eq!(self.heap.resident_free(), resident);
-        let used: usize = self.live.values().map(|&(pages, _)| pages * PAGE).sum();
+        let used: usize = self.live.values().map(|&(pages, _)| pages * ARENA_PAGE).sum();
         assert_eq!(self.heap.used, used);
     }
 
@@ -146,7 +147,7 @@ impl Model {
                     assert!(align_log > 0 || !far, "another lane has {pages} pages");
                     return;
                 };
-                assert!((span.address() as usize).is_multiple_of(PAGE << align_log));
+                assert!((span.address() as usize).is_multiple_of(ARENA_PAGE << align_log));
                 if let (0, Some(smallest)) = (align_log, smallest) {
                     assert_eq!(span.address() as usize, smallest.address, "{smallest:x?} is the best fit");
                 }
@@ -192,14 +193,16 @@ impl Model {
                 self.heap.free(span);
             }
             Step::RunOn { node } => self.heap.machine.node.set(node),
-            Step::Memory { pages } => self.heap.machine.memory.set(pages.map_or(usize::MAX, |pages| pages * PAGE)),
+            Step::Memory { pages } => {
+                self.heap.machine.memory.set(pages.map_or(usize::MAX, |pages| pages * ARENA_PAGE))
+            }
         }
     }
 }
 
 /// The words at both ends of each page.
 fn words(address: usize, from: usize, to: usize) -> impl Iterator<Item = *mut u64> {
-    let page = move |page: usize| [address + page * PAGE, address + (page + 1) * PAGE - 8];
+    let page = move |page: usize| [address + page * ARENA_PAGE, address + (page + 1) * ARENA_PAGE - 8];
     (from..to).flat_map(page).map(|address| address as *mut u64)
 }
 

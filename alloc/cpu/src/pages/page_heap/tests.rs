@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::vec::Vec;
 
 use super::{PageHeap, Wishes};
-use crate::layout::arena::{self, PAGE};
+use crate::layout::arena::{self, ARENA_PAGE};
 use crate::layout::slab::Slab;
 use crate::pages::frontier::PLAIN;
 use crate::pages::placement::Refusals;
@@ -75,7 +75,7 @@ fn explicit() -> Wishes {
 
 /// Takes spans of 1 MiB until this many bytes were taken.
 fn fill(heap: &mut Heap, bytes: usize) -> Vec<&'static Slab> {
-    (0..bytes / MIB).map(|_| heap.alloc(MIB / PAGE, 1).unwrap()).collect()
+    (0..bytes / MIB).map(|_| heap.alloc(MIB / ARENA_PAGE, 1).unwrap()).collect()
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn whole_huge_pages_go_back_before_parts_of_others() {
     let machine = Simulated::with_nodes("0");
     let mut heap = Heap::new(&machine, PLAIN_WISHES);
     fill(&mut heap, PLAIN + 16 * MIB);
-    let large = heap.alloc(8 * MIB / PAGE + 5, 1).unwrap();
+    let large = heap.alloc(8 * MIB / ARENA_PAGE + 5, 1).unwrap();
     let _between = heap.alloc(1, 1).unwrap();
     large.set_zero(false);
     heap.free(large);
@@ -284,7 +284,7 @@ fn whole_huge_pages_go_back_before_parts_of_others() {
     while let Some(span) = heap.take_resident(1, usize::MAX) {
         released += span.bytes();
     }
-    assert!(released >= 8 * MIB + 5 * PAGE);
+    assert!(released >= 8 * MIB + 5 * ARENA_PAGE);
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn explicit_huge_pages_are_used_as_far_as_they_go() {
         heap.free(span);
     }
     assert_eq!(released, 20 * MIB);
-    let again = heap.alloc(20 * MIB / PAGE, 1).unwrap();
+    let again = heap.alloc(20 * MIB / ARENA_PAGE, 1).unwrap();
     assert!(Simulated::at(&machine.explicit, again.address()).is_some());
 }
 
@@ -322,19 +322,19 @@ fn no_span_is_partly_of_explicit_huge_pages() {
     let machine = Simulated::with_nodes("0");
     machine.huge_pool.set(3);
     let mut heap = Heap::new(&machine, explicit());
-    let first = heap.alloc(5 * MIB / PAGE, 1).unwrap();
-    assert!(!heap.resize(first, 7 * MIB / PAGE), "1 MiB is left of the third page, and there is no fourth");
+    let first = heap.alloc(5 * MIB / ARENA_PAGE, 1).unwrap();
+    assert!(!heap.resize(first, 7 * MIB / ARENA_PAGE), "1 MiB is left of the third page, and there is no fourth");
     // Too long for that one, too: it becomes a free span.
-    let second = heap.alloc(2 * MIB / PAGE, 1).unwrap();
+    let second = heap.alloc(2 * MIB / ARENA_PAGE, 1).unwrap();
     assert_eq!(Simulated::at(&machine.explicit, second.address()), None);
     assert!(!super::may_move(first, second));
-    let third = heap.alloc(MIB / PAGE, 1).unwrap();
+    let third = heap.alloc(MIB / ARENA_PAGE, 1).unwrap();
     assert!(Simulated::at(&machine.explicit, third.address()).is_some());
-    assert!(heap.resize(second, 4 * MIB / PAGE));
+    assert!(heap.resize(second, 4 * MIB / ARENA_PAGE));
     // Nor does one grow into what is free of the other kind.
     heap.free(second);
     assert_eq!(third.address() as usize + third.bytes(), second.address() as usize);
-    assert!(!heap.resize(third, 2 * MIB / PAGE));
+    assert!(!heap.resize(third, 2 * MIB / ARENA_PAGE));
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn explicit_huge_pages_are_bound_as_everything_else() {
     machine.huge_pool.set(16);
     let mut heap = Heap::new(&machine, Wishes { numa: Numa::Local, ..explicit() });
     for node in 0..4 {
-        let span = heap.alloc_on(node, 2 * MIB / PAGE).unwrap();
+        let span = heap.alloc_on(node, 2 * MIB / ARENA_PAGE).unwrap();
         assert!(Simulated::at(&machine.explicit, span.address()).is_some());
         assert_eq!(heap.policy(span), Some(Policy::Prefer(node)));
         // After the mapping, which took the place of one that was bound.
@@ -365,9 +365,9 @@ fn addresses_that_may_be_lost_are_not_touched_again() {
     let machine = Simulated::with_nodes("0");
     machine.huge_pool.set(4);
     let mut heap = Heap::new(&machine, explicit());
-    let first = heap.alloc(2 * MIB / PAGE, 1).unwrap();
+    let first = heap.alloc(2 * MIB / ARENA_PAGE, 1).unwrap();
     machine.huge_result.set(Explicit::Lost(libc::EINVAL));
-    let second = heap.alloc(2 * MIB / PAGE, 1).unwrap();
+    let second = heap.alloc(2 * MIB / ARENA_PAGE, 1).unwrap();
     assert_eq!(heap.ground.arenas, 2, "the first arena ends where the loss began");
     assert!((second.address() as usize).abs_diff(first.address() as usize) >= 4 * MIB);
     assert_eq!(heap.ground.take_refusals(), Refusals { explicit_error: libc::EINVAL, ..Refusals::NONE });

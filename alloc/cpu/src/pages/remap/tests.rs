@@ -41,7 +41,7 @@ impl Ranges {
 
     fn words(&self, p: *mut u8) -> impl Iterator<Item = *mut u64> + use<> {
         // SAFETY: the pages lie in a range.
-        (0..LEN / PAGE).map(move |page| unsafe { p.add(page * PAGE + page % 512 * 8) }.cast())
+        (0..LEN / KERNEL_PAGE).map(move |page| unsafe { p.add(page * KERNEL_PAGE + page % 512 * 8) }.cast())
     }
 
     /// The bytes are all there, or not.
@@ -98,9 +98,14 @@ fn a_range_of_one_mapping_is_moved_by_one_call() {
 #[test]
 fn each_mapping_of_a_range_is_moved_by_itself() {
     let _alone = alone();
-    let ranges = Ranges::new(&[PAGE, MIB, LEN - PAGE], &[]);
+    let ranges = Ranges::new(&[KERNEL_PAGE, MIB, LEN - KERNEL_PAGE], &[]);
     let moved = ranges.move_pages();
-    let pieces = [(0, PAGE), (PAGE, MIB - PAGE), (MIB, LEN - PAGE - MIB), (LEN - PAGE, PAGE)];
+    let pieces = [
+        (0, KERNEL_PAGE),
+        (KERNEL_PAGE, MIB - KERNEL_PAGE),
+        (MIB, LEN - KERNEL_PAGE - MIB),
+        (LEN - KERNEL_PAGE, KERNEL_PAGE),
+    ];
     assert_eq!((moved, ranges.calls()), (Moved::Yes(5), pieces.to_vec()));
     assert!(ranges.holds(ranges.to));
     ranges.forget(moved);
@@ -109,7 +114,7 @@ fn each_mapping_of_a_range_is_moved_by_itself() {
 #[test]
 fn a_range_of_many_mappings_is_not_touched() {
     let _alone = alone();
-    let ends: Vec<usize> = (1..9).map(|at| at * 3 * PAGE).collect();
+    let ends: Vec<usize> = (1..9).map(|at| at * 3 * KERNEL_PAGE).collect();
     let ranges = Ranges::new(&ends, &[]);
     assert_eq!((ranges.move_pages(), ranges.calls()), (Moved::No, Vec::new()));
     assert!(ranges.holds(ranges.from));
@@ -119,7 +124,7 @@ fn a_range_of_many_mappings_is_not_touched() {
 #[test]
 fn no_byte_is_lost_whichever_call_fails_in_whichever_way() {
     let _alone = alone();
-    let ends = [MIB, 2 * MIB, LEN - 3 * PAGE];
+    let ends = [MIB, 2 * MIB, LEN - 3 * KERNEL_PAGE];
     for failing in 0..4 {
         for way in [Remaps::NotAtAll, Remaps::AfterUnmapping, Remaps::AfterUnmappingAndSomebodyIsFaster] {
             let mut remaps = [Remaps::Well; 4];
@@ -152,17 +157,23 @@ fn what_was_never_touched_is_not_touched_by_a_copy() {
     // SAFETY: both were just mapped; the kernel writes a byte for each page.
     unsafe {
         assert_eq!(os::advise(to, LEN, libc::MADV_NOHUGEPAGE), 0);
-        from.add(5 * PAGE + 4095).write(1);
-        from.add(9 * PAGE).write(2);
+        from.add(5 * KERNEL_PAGE + 4095).write(1);
+        from.add(9 * KERNEL_PAGE).write(2);
         copy(from, to, LEN - 100, true);
-        assert_eq!((to.add(5 * PAGE + 4095).read(), to.add(9 * PAGE).read(), to.add(LEN - 1).read()), (1, 2, 0));
-        let mut resident = [0u8; LEN / PAGE];
+        assert_eq!(
+            (to.add(5 * KERNEL_PAGE + 4095).read(), to.add(9 * KERNEL_PAGE).read(), to.add(LEN - 1).read()),
+            (1, 2, 0)
+        );
+        let mut resident = [0u8; LEN / KERNEL_PAGE];
         assert_eq!(libc::mincore(to.cast(), LEN, resident.as_mut_ptr()), 0);
         // The last word was just looked at.
-        assert_eq!((0..LEN / PAGE).filter(|&page| resident[page] != 0).collect::<Vec<_>>(), [5, 9, LEN / PAGE - 1]);
+        assert_eq!(
+            (0..LEN / KERNEL_PAGE).filter(|&page| resident[page] != 0).collect::<Vec<_>>(),
+            [5, 9, LEN / KERNEL_PAGE - 1]
+        );
         to.write_bytes(7, LEN);
         copy(from, to, LEN, false);
-        assert_eq!((to.add(PAGE).read(), to.add(9 * PAGE).read()), (0, 2));
+        assert_eq!((to.add(KERNEL_PAGE).read(), to.add(9 * KERNEL_PAGE).read()), (0, 2));
         os::unmap(from, LEN);
         os::unmap(to, LEN);
     }
