@@ -1,7 +1,14 @@
 //! The page that says what there is.
 
-use crate::faces::flamegraph::escape;
 use crate::segment::discovery::SegmentEntry;
+use crate::words::markup::{escaped, filled};
+
+const INDEX: &str = include_str!("templates/index.html");
+/// The index without a process.
+const NONE: &str = include_str!("templates/none.html");
+const PROCESS: &str = include_str!("templates/process.html");
+/// A row of a process's table.
+const ROW: &str = include_str!("templates/row.html");
 
 /// A row of the table: path, what it is.
 const PAGES: &[(&str, &str)] = &[
@@ -21,31 +28,18 @@ const PAGES: &[(&str, &str)] = &[
 
 /// The page, with a table of links for each process; the pages lie under the path `mounted`.
 pub(super) fn page(entries: &[SegmentEntry], mounted: &str, query: &str) -> String {
-    let mut html =
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>poolscope</title>\n<style>\n\
-        body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem }\n\
-        td { padding: .15rem 1rem .15rem 0; vertical-align: top } code { font-size: 14px }\n</style></head><body>\n\
-        <h1>poolscope</h1>\n"
-            .to_owned();
-    if entries.is_empty() {
-        html += "<p>No process runs on the pool. Start one: <code>poolscope run -- COMMAND</code></p>\n";
-    }
-    for entry in entries {
-        let command = if entry.args.is_empty() { entry.exe.clone() } else { entry.args.join(" ") };
-        html += &format!("<h2>{} <code>{}</code></h2>\n<table>\n", entry.pid, escape(&command));
-        for (path, what) in PAGES {
-            let separator = if path.contains('?') { '&' } else { '?' };
-            let link = format!("{mounted}/{path}{separator}pid={}{query}", entry.pid);
-            html += &format!(
-                "<tr><td><a href=\"{}\"><code>/{path}</code></a></td><td>{what}</td></tr>\n",
-                attribute(&link)
-            );
-        }
-        html += "</table>\n";
-    }
-    html + "</body></html>\n"
+    let processes: String = entries.iter().map(|entry| process(entry, mounted, query)).collect();
+    let processes = if entries.is_empty() { NONE } else { &processes };
+    filled(INDEX, &[("processes", processes)])
 }
 
-fn attribute(text: &str) -> String {
-    escape(text).replace('"', "&quot;")
+fn process(entry: &SegmentEntry, mounted: &str, query: &str) -> String {
+    let command = if entry.args.is_empty() { entry.exe.clone() } else { entry.args.join(" ") };
+    let rows = PAGES.iter().map(|(path, what)| {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let link = format!("{mounted}/{path}{separator}pid={}{query}", entry.pid);
+        filled(ROW, &[("link", &escaped(&link)), ("path", path), ("what", what)])
+    });
+    let rows: String = rows.collect();
+    filled(PROCESS, &[("pid", &entry.pid.to_string()), ("command", &escaped(&command)), ("rows", &rows)])
 }

@@ -8,10 +8,11 @@ use std::io::{self, Write};
 
 use inferno::flamegraph::{self, Options};
 
-use crate::faces::flamegraph::{MAX_TOTAL, escape, write_empty};
+use crate::faces::flamegraph::{MAX_TOTAL, write_empty};
 use crate::model::difference::{Difference, totals};
 use crate::model::profile::{Metric, Totals};
 use crate::words::figures;
+use crate::words::markup::escaped;
 
 /// Writes what changed in one metric as SVG that can be searched and zoomed in a browser.
 ///
@@ -113,7 +114,7 @@ fn legend(metric: Metric, top: u64) -> String {
     }
     svg + &format!(
         "<text x=\"{x}\" y=\"{baseline}\">{}</text>\n</g>\n",
-        escape(&format!("of its own, without its callees; the darker, the more. Width: {} after.", metric.describe()))
+        escaped(&format!("of its own, without its callees; the darker, the more. Width: {} after.", metric.describe()))
     )
 }
 

@@ -9,6 +9,7 @@ use inferno::flamegraph::{self, Options, Palette, color::BasicPalette};
 
 use crate::model::profile::{Metric, Profile};
 use crate::words::figures;
+use crate::words::markup::{escaped, filled};
 
 /// The most that a picture's values may add up to: an exbibyte.
 pub(crate) const MAX_TOTAL: u64 = 1 << 60;
@@ -67,24 +68,12 @@ fn subtitle(profile: &Profile, metric: Metric) -> String {
     format!("{}: {total} ({source})", metric.describe())
 }
 
-/// Text as XML has it.
-pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
+/// The picture of nothing.
+const EMPTY: &str = include_str!("empty.svg");
 
 pub(crate) fn write_empty(metric: Metric, title: &str, mut out: impl Write) -> io::Result<()> {
-    write!(
-        out,
-        r##"<?xml version="1.0" standalone="no"?>
-<svg version="1.1" width="1200" height="80" viewBox="0 0 1200 80" xmlns="http://www.w3.org/2000/svg">
-<rect width="100%" height="100%" fill="#eeeeee"/>
-<text x="600" y="30" text-anchor="middle" font-family="monospace" font-size="17">{}</text>
-<text x="600" y="58" text-anchor="middle" font-family="monospace" font-size="12">Nothing to draw: the profile holds no {}.</text>
-</svg>
-"##,
-        escape(title),
-        metric.describe()
-    )?;
+    let svg = filled(EMPTY, &[("title", &escaped(title)), ("what", metric.describe())]);
+    out.write_all(svg.as_bytes())?;
     out.flush()
 }
 
