@@ -8,7 +8,7 @@ use poolscope_profiler::ProfileBuilder;
 use poolscope_profiler::leaks::suppressions::Suppressions;
 use poolscope_profiler::leaks::{Claim, LeakReport};
 use poolscope_profiler::model::snapshot::{
-    Amount, Dropped, LiveBlock, Module, ProcessInfo, ProcessState, Snapshot, Stack, Tiers, file_number,
+    Dropped, LiveBlock, Module, ProcessInfo, ProcessState, Snapshot, Stack, file_number,
 };
 
 /// Blocks and frames, in memory that was allocated beforehand: the pool's lock is held while they are read.
@@ -49,15 +49,7 @@ pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
     for (block, range) in &records.blocks {
         let frames = &records.frames[range.clone()];
         let id = *ids.entry((frames, block.kind, block.device)).or_insert_with(|| {
-            stacks.push(Stack {
-                frames: frames.to_vec(),
-                kind: block.kind,
-                device: block.device,
-                incomplete: false,
-                allocated: Amount::default(),
-                freed: Amount::default(),
-                peak: Amount::default(),
-            });
+            stacks.push(Stack { frames: frames.to_vec(), kind: block.kind, device: block.device, ..Stack::default() });
             stacks.len() as u32 - 1
         });
         live.push(LiveBlock {
@@ -65,32 +57,22 @@ pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
             address: block.address as u64,
             size: block.size,
             weight: 1.0,
-            time_ns: 0,
             tid: block.thread_id,
-            scope: 0,
             kind: block.kind,
             device: block.device,
+            ..LiveBlock::default()
         });
     }
     let snapshot = Snapshot {
-        former: Vec::new(),
         process: this_process(),
-        taken_ns: 0,
         taken_realtime_ns: now(),
-        peak: None,
-        device_peaks: Vec::new(),
         period_bytes: 1,
         exact: true,
-        page_bytes: 0,
         dropped: Dropped { live: missed, ..Dropped::default() },
-        tiers: Tiers::default(),
-        classes: Vec::new(),
-        threads: Vec::new(),
         stacks,
         modules: modules(),
         live,
-        devices: Vec::new(),
-        memory: None,
+        ..Snapshot::default()
     };
     let profile = ProfileBuilder::new().build(&snapshot);
     LeakReport::with_claim(&snapshot, &profile, suppressions, Claim::Leaked)

@@ -229,11 +229,6 @@ impl Location {
         };
         Frame { name, ..Frame::default() }
     }
-
-    /// Some symbol is known: the frames are not only a placeholder.
-    pub fn is_symbolized(&self) -> bool {
-        self.frames.iter().any(|frame| !frame.is_placeholder())
-    }
 }
 
 impl Frame {

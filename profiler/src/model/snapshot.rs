@@ -8,7 +8,7 @@ use poolscope_wire::{DeviceCounter, Stats, TierCounter};
 pub const HOST: u16 = poolscope_wire::kind::HOST;
 
 /// What a segment said at one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Whose segment it is.
     pub process: ProcessInfo,
@@ -79,7 +79,7 @@ impl Snapshot {
 }
 
 /// Whose segment it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessInfo {
     /// Process id as this process sees it (from the file's name).
     pub pid: u32,
@@ -105,9 +105,10 @@ impl ProcessInfo {
 }
 
 /// Whether the process of a segment still runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProcessState {
     /// It runs.
+    #[default]
     Running,
     /// It ended by `exit` and its segment was kept.
     Exited,
@@ -208,7 +209,7 @@ pub struct ThreadStats {
 }
 
 /// A distinct call stack with totals, scaled from the samples to all allocations.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stack {
     /// Return addresses, innermost first, as captured.
     pub frames: Vec<u64>,
@@ -267,7 +268,7 @@ impl std::ops::AddAssign for Amount {
 }
 
 /// A sampled block that is allocated now.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LiveBlock {
     /// Index into [`Snapshot::stacks`].
     pub stack: u32,

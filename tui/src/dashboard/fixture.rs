@@ -2,8 +2,7 @@
 
 use poolscope_profiler::model::profile::{Frame, Held, Location, Profile, Site};
 use poolscope_profiler::model::snapshot::{
-    Amount, ClassStats, DevicePool, Dropped, Module, ProcessInfo, ProcessMemory, ProcessState, Snapshot, ThreadStats,
-    Tiers,
+    Amount, ClassStats, DevicePool, Module, ProcessInfo, ProcessMemory, ProcessState, Snapshot, ThreadStats, Tiers,
 };
 use poolscope_wire::{ClassCounter, ClassCounters, DEVICE_COUNTERS, DeviceCounter, cell};
 
@@ -211,7 +210,6 @@ fn snapshot_at(second: u64) -> Snapshot {
         })
         .collect();
     Snapshot {
-        former: Vec::new(),
         process: ProcessInfo {
             pid: 4242,
             state: ProcessState::Running,
@@ -223,23 +221,17 @@ fn snapshot_at(second: u64) -> Snapshot {
         },
         taken_ns: (1 + second) * 1_000_000_000,
         taken_realtime_ns: 1_790_000_000_000_000_000 + second * 1_000_000_000,
-        peak: None,
-        device_peaks: Vec::new(),
         period_bytes: 512 * 1024,
-        exact: false,
         page_bytes: 65_536,
-        dropped: Dropped::default(),
         tiers: Tiers::new(tiers),
         classes,
         threads,
-        stacks: Vec::new(),
         modules: modules(),
-        live: Vec::new(),
-        devices: Vec::new(),
         memory: Some(ProcessMemory {
             rss: ((176.0 + 41.0 * t + 9.0 * (f64::from(second as u32) / 11.0).sin()) * MIB) as u64,
             peak_rss: (229.0 * MIB) as u64,
         }),
+        ..Snapshot::default()
     }
 }
 

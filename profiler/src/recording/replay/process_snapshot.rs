@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 
 use poolscope_wire::stack_flags;
 
-use crate::model::snapshot::{
-    Amount, DevicePeak, Dropped, LiveBlock, Module, PeakMoment, ProcessInfo, Snapshot, Stack, Tiers,
-};
+use crate::model::snapshot::{Amount, DevicePeak, LiveBlock, Module, PeakMoment, ProcessInfo, Snapshot, Stack};
 use crate::recording::events::call_paths::frames;
 use crate::recording::events::place::Place;
 use crate::recording::events::session::Summary;
@@ -50,7 +48,7 @@ pub(crate) fn snapshot(
     let live = live.into_iter().map(|((stack, size, thread), count)| {
         let Place { kind, device } = place_of(&replay.paths, stack);
         let (weight, tid) = (count as f64, tid(thread));
-        LiveBlock { stack, address: 0, size, weight, time_ns: 0, tid, scope: 0, kind, device }
+        LiveBlock { stack, size, weight, tid, kind, device, ..LiveBlock::default() }
     });
     let moment = |peak: &PeakFound, part: usize| {
         let of_peak = &replay.parts[part].session;
@@ -73,10 +71,6 @@ pub(crate) fn snapshot(
         page_bytes: session.page_bytes,
         peak: of_host.first().map(|(_, peak, part)| moment(peak, *part)),
         device_peaks: device_peaks.collect(),
-        dropped: Dropped::default(),
-        tiers: Tiers::new(Vec::new()),
-        classes: Vec::new(),
-        threads: Vec::new(),
         stacks: stacks.collect(),
         modules: replay
             .parts
@@ -85,8 +79,7 @@ pub(crate) fn snapshot(
             .flat_map(|(at, part)| modules(part, replay.parts.get(at + 1)))
             .collect(),
         live: live.collect(),
-        devices: Vec::new(),
-        memory: None,
+        ..Snapshot::default()
     }
 }
 
