@@ -7,6 +7,7 @@ use poolscope_alloc::scope::{self, Scope};
 use poolscope_profiler::ProfileBuilder;
 use poolscope_profiler::leaks::suppressions::Suppressions;
 use poolscope_profiler::leaks::{Claim, LeakReport};
+use poolscope_profiler::model::memory::Place;
 use poolscope_profiler::model::snapshot::{
     Dropped, LiveBlock, Module, ProcessInfo, ProcessState, Snapshot, Stack, file_number,
 };
@@ -48,8 +49,9 @@ pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
     let mut live = Vec::new();
     for (block, range) in &records.blocks {
         let frames = &records.frames[range.clone()];
-        let id = *ids.entry((frames, block.kind, block.device)).or_insert_with(|| {
-            stacks.push(Stack { frames: frames.to_vec(), kind: block.kind, device: block.device, ..Stack::default() });
+        let place = Place::of_record(block.kind, block.device);
+        let id = *ids.entry((frames, place)).or_insert_with(|| {
+            stacks.push(Stack { frames: frames.to_vec(), place, ..Stack::default() });
             stacks.len() as u32 - 1
         });
         live.push(LiveBlock {
@@ -58,8 +60,7 @@ pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
             size: block.size,
             weight: 1.0,
             tid: block.thread_id,
-            kind: block.kind,
-            device: block.device,
+            place,
             ..LiveBlock::default()
         });
     }

@@ -1,6 +1,7 @@
 //! The figures of a call site by the names that pprof has for them.
 
 use clap::{Args, ValueEnum};
+use poolscope_profiler::model::memory::Place;
 use poolscope_profiler::{Memory, Metric, Profile};
 
 use crate::failure::Failure;
@@ -69,9 +70,9 @@ impl MemoryArgs {
     }
 
     /// Whether a site of some memory is in the part that is meant.
-    pub(crate) fn has(self, kind: u16, device: u32) -> Result<bool, Failure> {
+    pub(crate) fn has(self, place: Place) -> Result<bool, Failure> {
         let is_all = self.kind.is_none() && self.device.is_none();
-        Ok(is_all || self.named(&Profile::default())?.has(kind, device))
+        Ok(is_all || self.named(&Profile::default())?.has(place))
     }
 
     /// The part of a profile that is meant; all of it if nothing was said.

@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use poolscope_wire::{DeviceCounter, kind};
+use poolscope_wire::DeviceCounter;
 
 use crate::build::pool_frames;
-use crate::model::memory::Memory;
+use crate::model::memory::Place;
 use crate::model::peak::Peak;
 use crate::model::profile::{Frame, Held, Location, Profile, Site};
 use crate::model::snapshot::{Amount, Module, ProcessInfo, Snapshot, Stack};
@@ -37,7 +37,7 @@ struct KnownStacks {
     former: Vec<(u32, ProcessInfo)>,
     modules: ModuleIndex,
     locations: Vec<Location>,
-    location_index: HashMap<Place, usize>,
+    location_index: HashMap<CalledFrom, usize>,
     /// Locations of generated code without a name, with whose they are.
     nameless: Vec<(usize, (u32, u64))>,
     sites: Vec<Rc<SiteKey>>,
@@ -49,7 +49,7 @@ struct KnownStacks {
 /// An address that was called from, in which module or which process's generated code, and how many of the innermost
 /// functions there are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Place {
+struct CalledFrom {
     address: u64,
     module: Option<usize>,
     owner: (u32, u64),
@@ -59,8 +59,7 @@ struct Place {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SiteKey {
     locations: Box<[u32]>,
-    kind: u16,
-    device: u32,
+    place: Place,
     incomplete: bool,
 }
 
@@ -178,8 +177,7 @@ fn comments(snapshot: &Snapshot) -> Vec<String> {
         comments.push(format!("{} lost: figures are too low", figures::count(missed, "sample")));
     }
     for pool in snapshot.devices.iter().filter(|pool| pool.period_bytes() > 1) {
-        let (memory, period) =
-            (Memory::of(pool.kind, pool.device).describe(), figures::bytes(pool.period_bytes() as f64));
+        let (memory, period) = (pool.place.memory().describe(), figures::bytes(pool.period_bytes() as f64));
         let in_use = figures::bytes(pool.get(DeviceCounter::CurrentUsage) as f64);
         comments.push(format!(
             "{memory} {in_use} are in use, as its pool counts; samples, one in {period} now, estimate by whom"
@@ -192,8 +190,7 @@ impl SiteKey {
     fn empty_site(&self) -> Site {
         Site {
             locations: self.locations.iter().map(|&location| location as usize).collect(),
-            kind: self.kind,
-            device: self.device,
+            place: self.place,
             incomplete: self.incomplete,
             ..Site::default()
         }
@@ -228,7 +225,7 @@ impl KnownStacks {
             })
             .collect();
         let mut locations = Vec::with_capacity(calls.len());
-        let of_host = stack.kind == kind::HOST || stack.kind == kind::NONE;
+        let of_host = stack.place == Place::Host;
         let outside = if of_host { None } else { Some(self.outside_device_pool(symbols, process, &calls)) };
         if let Some((from, skip)) = outside {
             for (at, &(address, module)) in calls.iter().enumerate().skip(from) {
@@ -262,11 +259,9 @@ impl KnownStacks {
         if locations.is_empty() {
             locations.push(self.unknown_stack());
         }
-        let kind = if stack.kind == kind::NONE { kind::HOST } else { stack.kind };
-        let device = if kind == kind::HOST { 0 } else { stack.device };
         // There are fewer than there are frames, which the reader bounds.
         let locations = locations.into_iter().map(|location| location as u32).collect();
-        let key = SiteKey { locations, kind, device, incomplete: stack.incomplete };
+        let key = SiteKey { locations, place: stack.place, incomplete: stack.incomplete };
         *self.site_index.entry(Rc::new(key)).or_insert_with_key(|key| {
             self.sites.push(Rc::clone(key));
             self.sites.len() - 1
@@ -318,7 +313,7 @@ impl KnownStacks {
         skip: usize,
     ) -> usize {
         let owner = if module.is_some() { (0, 0) } else { process.identity() };
-        *self.location_index.entry(Place { address, module, owner, skip }).or_insert_with(|| {
+        *self.location_index.entry(CalledFrom { address, module, owner, skip }).or_insert_with(|| {
             let frames = match module {
                 Some(index) => symbols.frames(process, &self.modules.files[index], address)[skip..].to_vec(),
                 None => vec![symbols.generated(owner, address).unwrap_or_else(|| {
@@ -332,13 +327,14 @@ impl KnownStacks {
     }
 
     fn unknown_stack(&mut self) -> usize {
-        *self.location_index.entry(Place { address: 0, module: None, owner: (0, 0), skip: usize::MAX }).or_insert_with(
-            || {
+        *self
+            .location_index
+            .entry(CalledFrom { address: 0, module: None, owner: (0, 0), skip: usize::MAX })
+            .or_insert_with(|| {
                 let frame = Frame { name: UNKNOWN_STACK.to_owned(), ..Frame::default() };
                 self.locations.push(Location { address: 0, module: None, frames: vec![frame] });
                 self.locations.len() - 1
-            },
-        )
+            })
     }
 }
 

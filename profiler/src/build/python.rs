@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 
+use crate::model::memory::Place;
 use crate::model::profile::{Held, Location, Profile, Site};
 use crate::model::snapshot::Module;
 
@@ -21,14 +22,14 @@ pub fn hide_interpreter(profile: &mut Profile) -> usize {
         site.locations.iter().filter_map(|&index| locations.get(index)).any(is)
     };
     let mut merged: Vec<Site> = Vec::with_capacity(profile.sites.len());
-    let mut index: HashMap<(Vec<usize>, u16, u32, bool), usize> = HashMap::new();
+    let mut index: HashMap<(Vec<usize>, Place, bool), usize> = HashMap::new();
     let mut found = 0;
     for mut site in std::mem::take(&mut profile.sites) {
         if with(&site, &is_python) {
             found += 1;
             site.locations.retain(|&index| locations.get(index).is_some_and(|location| !hidden(location)));
         }
-        let key = (site.locations.clone(), site.kind, site.device, site.incomplete);
+        let key = (site.locations.clone(), site.place, site.incomplete);
         match index.get(&key) {
             Some(&known) => add(&mut merged[known], site),
             None => {

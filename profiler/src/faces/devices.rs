@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use poolscope_wire::{DEVICE_COUNTERS, Unit};
 
-use crate::model::memory::Memory;
 use crate::model::snapshot::DevicePool;
 use crate::words::figures;
 
@@ -14,7 +13,7 @@ const RULE: &str = "------------------------------------------------\n";
 pub fn devices_text(devices: &[DevicePool]) -> String {
     let mut text = String::new();
     for pool in devices {
-        let memory = Memory::of(pool.kind, pool.device).describe();
+        let memory = pool.place.memory().describe();
         let size = match pool.memory_bytes {
             0 => String::new(),
             bytes => format!(", {}", figures::bytes(bytes as f64)),

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use poolscope_wire::stats::Usage;
 use poolscope_wire::{
-    CLASS_COUNTERS, ClassCounter, CounterInfo, DEVICE_COUNTERS, DeviceCounter, TIER_COUNTERS, TierCounter, Unit, kind,
+    CLASS_COUNTERS, ClassCounter, CounterInfo, DEVICE_COUNTERS, DeviceCounter, TIER_COUNTERS, TierCounter, Unit,
 };
 
 use super::pages::Pool;
@@ -226,9 +226,9 @@ fn of_devices(snapshots: &[Snapshot]) -> Vec<Family> {
     let of_device = |name: &str, kind, help: &str, of: &dyn Fn(&DevicePool) -> u64| {
         family(name, kind, help, snapshots, |snapshot, pid| {
             let pools = snapshot.devices.iter().map(|pool| {
-                let device = pool.device.to_string();
+                let device = pool.place.device().unwrap_or(0).to_string();
                 let pairs =
-                    [("pid", pid), ("device", &device), ("memory", kind::name(pool.kind)), ("name", &pool.name)];
+                    [("pid", pid), ("device", &device), ("memory", pool.place.kind().name()), ("name", &pool.name)];
                 (labels(&pairs), of(pool) as f64)
             });
             pools.collect()

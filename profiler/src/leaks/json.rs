@@ -1,6 +1,5 @@
 //! The report of leaks as JSON.
 
-use poolscope_wire::kind;
 use serde::Serialize;
 
 use crate::faces::json::StackJson;
@@ -25,8 +24,8 @@ impl LeakReport {
                     sizes: leak.sizes.iter().map(|&(bytes, objects)| SizeJson { bytes, objects }).collect(),
                     age_seconds: (leak.age_ns > 0).then_some(leak.age_ns as f64 / 1e9),
                     incomplete: leak.incomplete,
-                    kind: kind::name(leak.kind),
-                    device: (leak.kind != kind::HOST).then_some(leak.device),
+                    kind: leak.place.kind().name(),
+                    device: leak.place.device(),
                     stack: StackJson::of_frames(&leak.frames, leak.asked),
                 })
                 .collect(),

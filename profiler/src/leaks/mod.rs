@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::build::site_name::SiteName;
 use crate::faces::text::frame_text;
 use crate::leaks::suppressions::Suppressions;
-use crate::model::memory::Memory;
+use crate::model::memory::Place;
 use crate::model::profile::{Frame, Held, Profile};
 use crate::model::snapshot::{ProcessState, Snapshot};
 use crate::words::figures;
@@ -88,10 +88,8 @@ pub struct Leak {
     pub age_ns: u64,
     /// Outer frames are missing.
     pub incomplete: bool,
-    /// Which memory: one of [`poolscope_wire::kind`].
-    pub kind: u16,
-    /// Number of the device; 0 for host memory.
-    pub device: u32,
+    /// Which memory.
+    pub place: Place,
 }
 
 /// What was suppressed for one reason.
@@ -138,8 +136,7 @@ impl LeakReport {
                     _ => 0,
                 },
                 incomplete: site.incomplete,
-                kind: site.kind,
-                device: site.device,
+                place: site.place,
             });
         }
         report.leaks.sort_by_key(|leak| std::cmp::Reverse((leak.bytes, leak.objects)));
@@ -193,7 +190,7 @@ impl LeakReport {
             Claim::InUse => ("in use", age),
         };
         for (index, leak) in self.leaks.iter().enumerate() {
-            let of = Memory::of(leak.kind, leak.device).describe();
+            let of = leak.place.memory().describe();
             let of = if of.is_empty() { of } else { format!(", {of}") };
             let of = format!("{}{of}{}", sizes(leak), age(leak));
             let _ = writeln!(text, "{heading} {}: {}{of}", index + 1, amount(leak.bytes, leak.objects));

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::model::memory::Place;
 use crate::model::profile::{Held, Location, Profile, Site, Totals};
 use crate::model::snapshot::{Amount, Module};
 
@@ -43,11 +44,11 @@ pub(crate) fn totals(sites: &[&Site]) -> Totals {
 impl<'a> Difference<'a> {
     /// Matches the paths of two profiles.
     pub fn new(before: &'a Profile, after: &'a Profile) -> Self {
-        let mut paths: BTreeMap<(String, u16, u32), PathDifference<'a>> = BTreeMap::new();
+        let mut paths: BTreeMap<(String, Place), PathDifference<'a>> = BTreeMap::new();
         for (profile, is_after) in [(before, false), (after, true)] {
             for site in &profile.sites {
                 let path = profile.path(site);
-                let entry = paths.entry((path.clone(), site.kind, site.device)).or_insert_with(|| PathDifference {
+                let entry = paths.entry((path.clone(), site.place)).or_insert_with(|| PathDifference {
                     before: Vec::new(),
                     after: Vec::new(),
                     path,
@@ -158,8 +159,7 @@ impl Merged {
         let held = held.into_iter().filter(|(_, amount)| has_figures(amount));
         Site {
             locations: shown.locations.iter().map(|location| location + from).collect(),
-            kind: shown.kind,
-            device: shown.device,
+            place: shown.place,
             incomplete: shown.incomplete,
             allocated: less(after.allocated, before.allocated),
             in_use: less(after.in_use, before.in_use),

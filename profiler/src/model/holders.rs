@@ -29,7 +29,7 @@ impl Holders {
     /// For a pool, and the profile of its process.
     pub fn of(profile: &Profile, pool: &DevicePool) -> Holders {
         let mut all = Sampled::NONE;
-        let is_here = |site: &&Site| (site.kind, site.device) == (pool.kind, pool.device);
+        let is_here = |site: &&Site| site.place == pool.place;
         profile.sites.iter().filter(is_here).for_each(|site| all.join(&sampled(site)));
         let in_use = pool.get(DeviceCounter::CurrentUsage);
         Holders { in_use, sampled: all, settlement: Settlement::new(&all, in_use) }
@@ -59,9 +59,10 @@ fn sampled(site: &Site) -> Sampled {
 
 #[cfg(test)]
 mod tests {
-    use poolscope_wire::{DEVICE_COUNTERS, kind};
+    use poolscope_wire::DEVICE_COUNTERS;
 
     use super::*;
+    use crate::model::memory::Place;
     use crate::model::profile::Held as HeldBlocks;
     use crate::model::snapshot::Amount;
 
@@ -69,19 +70,18 @@ mod tests {
         let objects = samples as f64 * weight;
         let amount = Amount { objects, bytes: objects * size as f64, samples };
         let held = vec![HeldBlocks { size, tid: 1, amount }];
-        Site { kind: kind::DEVICE, device: 1, in_use: amount, held, ..Site::default() }
+        Site { place: Place::Device(1), in_use: amount, held, ..Site::default() }
     }
 
     #[test]
     fn call_sites_come_to_what_the_pool_has_given_out() {
         let (exact, rough, other) = (site(3 << 20, 4, 1.0), site(4096, 16, 1000.0), site(1 << 30, 1, 1.0));
-        let other = Site { device: 0, ..other };
+        let other = Site { place: Place::Device(0), ..other };
         let profile = Profile { sites: vec![exact.clone(), rough.clone(), other], ..Profile::default() };
         let mut counters = vec![0; DEVICE_COUNTERS.len()];
         for in_use in [40u64 << 20, 70 << 20, 200 << 20] {
             counters[DeviceCounter::CurrentUsage as usize] = in_use;
-            let pool =
-                DevicePool { device: 1, kind: kind::DEVICE, counters: counters.clone(), ..DevicePool::default() };
+            let pool = DevicePool { place: Place::Device(1), counters: counters.clone(), ..DevicePool::default() };
             let holders = Holders::of(&profile, &pool);
             let (first, second) = (holders.held(&exact), holders.held(&rough));
             assert_eq!(first, Held { bytes: f64::from(12 << 20), error: 0.0 });

@@ -20,24 +20,100 @@ pub enum Memory {
     All,
 }
 
-impl Memory {
-    /// Memory by its [`kind`] and the number of its device.
-    pub fn of(kind: u16, device: u32) -> Memory {
+/// A kind of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// The host's.
+    #[default]
+    Host,
+    /// A device's.
+    Device,
+    /// The host's, pinned for a device.
+    Pinned,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Kind; 3] = [Kind::Host, Kind::Device, Kind::Pinned];
+
+    /// The word for it in JSON and in metrics: `host`, `device`, `pinned`.
+    pub fn name(self) -> &'static str {
+        kind::name(match self {
+            Kind::Host => kind::HOST,
+            Kind::Device => kind::DEVICE,
+            Kind::Pinned => kind::PINNED,
+        })
+    }
+}
+
+/// Where a block lies: in one memory of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// In the host's memory.
+    #[default]
+    Host,
+    /// In the memory of the device with this number.
+    Device(u32),
+    /// In host memory that is pinned for the device with this number.
+    Pinned(u32),
+}
+
+impl Place {
+    /// By a record's number of the kind ([`poolscope_wire::kind`]) and of the device. What is of no kind that is known
+    /// is the host's.
+    pub fn of_record(kind: u16, device: u32) -> Place {
         match kind {
-            kind::DEVICE => Memory::Device(Some(device)),
-            kind::PINNED => Memory::Pinned(Some(device)),
-            _ => Memory::Host,
+            kind::DEVICE => Place::Device(device),
+            kind::PINNED => Place::Pinned(device),
+            _ => Place::Host,
         }
     }
 
-    /// Whether this is meant, too.
-    pub fn has(self, kind: u16, device: u32) -> bool {
-        let is = |wanted: Option<u32>| wanted.is_none_or(|number| number == device);
+    /// The kind of memory.
+    pub fn kind(self) -> Kind {
         match self {
-            Memory::All => true,
-            Memory::Host => kind != kind::DEVICE && kind != kind::PINNED,
-            Memory::Device(number) => kind == kind::DEVICE && is(number),
-            Memory::Pinned(number) => kind == kind::PINNED && is(number),
+            Place::Host => Kind::Host,
+            Place::Device(_) => Kind::Device,
+            Place::Pinned(_) => Kind::Pinned,
+        }
+    }
+
+    /// The number of the device; none for host memory.
+    pub fn device(self) -> Option<u32> {
+        match self {
+            Place::Host => None,
+            Place::Device(device) | Place::Pinned(device) => Some(device),
+        }
+    }
+
+    /// The memory that it is in.
+    pub fn memory(self) -> Memory {
+        match self {
+            Place::Host => Memory::Host,
+            Place::Device(device) => Memory::Device(Some(device)),
+            Place::Pinned(device) => Memory::Pinned(Some(device)),
+        }
+    }
+
+    /// A device's memory in few words: `0`, or `0 pinned`; nothing for the host's.
+    pub fn label(self) -> String {
+        match self {
+            Place::Host => String::new(),
+            Place::Device(device) => device.to_string(),
+            Place::Pinned(device) => format!("{device} pinned"),
+        }
+    }
+}
+
+impl Memory {
+    /// Whether a block that lies there is meant, too.
+    pub fn has(self, place: Place) -> bool {
+        match (self, place) {
+            (Memory::All, _) | (Memory::Host, Place::Host) => true,
+            (Memory::Device(wanted), Place::Device(device)) | (Memory::Pinned(wanted), Place::Pinned(device)) => {
+                wanted.is_none_or(|number| number == device)
+            }
+            _ => false,
         }
     }
 
@@ -66,23 +142,23 @@ impl Memory {
 }
 
 /// The prefix that the sample types of a kind of memory have in pprof: none for the host's, which are Go's.
-pub(crate) fn prefix(kind: u16) -> &'static str {
+fn prefix(kind: Kind) -> &'static str {
     match kind {
-        kind::DEVICE => "gpu_",
-        kind::PINNED => "pinned_",
-        _ => "",
+        Kind::Host => "",
+        Kind::Device => "gpu_",
+        Kind::Pinned => "pinned_",
     }
 }
 
 /// The name by which pprof knows a figure of a kind of memory: `inuse_space`, `gpu_inuse_space`.
-pub fn pprof_name(kind: u16, metric: Metric) -> String {
+pub fn pprof_name(kind: Kind, metric: Metric) -> String {
     format!("{}{}", prefix(kind), metric.pprof_name())
 }
 
 impl Site {
     /// Which memory it is of.
     pub fn memory(&self) -> Memory {
-        Memory::of(self.kind, self.device)
+        self.place.memory()
     }
 }
 
@@ -98,13 +174,13 @@ impl Profile {
     /// The call sites of some memory.
     pub fn only(&self, memory: Memory) -> Profile {
         let mut profile = self.clone();
-        profile.sites.retain(|site| memory.has(site.kind, site.device));
+        profile.sites.retain(|site| memory.has(site.place));
         profile
     }
 
     /// Whether there is a call site of some memory.
     pub fn has(&self, memory: Memory) -> bool {
-        self.sites.iter().any(|site| memory.has(site.kind, site.device))
+        self.sites.iter().any(|site| memory.has(site.place))
     }
 
     /// Whether there is memory that somebody has named; the host's always is.
@@ -133,11 +209,8 @@ mod tests {
 
     fn mixed() -> Profile {
         let mut profile = testing::profile(&[("host", 1.0), ("first", 2.0), ("second", 4.0), ("pinned", 8.0)]);
-        for (site, (kind, device)) in
-            profile.sites.iter_mut().zip([(kind::HOST, 0), (kind::DEVICE, 0), (kind::DEVICE, 1), (kind::PINNED, 1)])
-        {
-            (site.kind, site.device) = (kind, device);
-        }
+        let places = [Place::Host, Place::Device(0), Place::Device(1), Place::Pinned(1)];
+        profile.sites.iter_mut().zip(places).for_each(|(site, place)| site.place = place);
         profile
     }
 

@@ -3,9 +3,9 @@
 //! A process writes its peak down when its memory begins to fall (`poolscope_cpu`'s sampler); while it grows, its peak
 //! is now. Which blocks there were is not kept, only how much each stack had.
 
-use poolscope_wire::kind;
+use std::collections::BTreeSet;
 
-use crate::model::memory::Memory;
+use crate::model::memory::{Memory, Place};
 use crate::model::profile::{Profile, Site};
 use crate::model::snapshot::{PeakMoment, Snapshot};
 
@@ -24,13 +24,11 @@ impl Peak {
     /// of devices' memories. Where more is in use now, the peak is now, and the sites get that.
     pub(crate) fn find(snapshot: &Snapshot, sites: &mut [Site]) -> (Peak, Vec<(Memory, Peak)>) {
         let host = Peak::of(snapshot, sites, Memory::Host, snapshot.peak);
-        let mut memories: Vec<(u32, u16)> = sites.iter().map(|site| (site.device, site.kind)).collect();
-        memories.retain(|(_, kind)| [kind::DEVICE, kind::PINNED].contains(kind));
-        memories.sort_unstable();
-        memories.dedup();
-        let devices = memories.into_iter().map(|(device, kind)| {
-            let known = snapshot.device_peaks.iter().find(|peak| (peak.device, peak.kind) == (device, kind));
-            let memory = Memory::of(kind, device);
+        let of_device = sites.iter().filter_map(|site| Some((site.place.device()?, site.place)));
+        let places: BTreeSet<(u32, Place)> = of_device.collect();
+        let devices = places.into_iter().map(|(_, place)| {
+            let known = snapshot.device_peaks.iter().find(|peak| peak.place == place);
+            let memory = place.memory();
             (memory, Peak::of(snapshot, sites, memory, known.map(|peak| peak.moment)))
         });
         let devices = devices.collect();
@@ -39,14 +37,14 @@ impl Peak {
 
     fn of(snapshot: &Snapshot, sites: &mut [Site], memory: Memory, moment: Option<PeakMoment>) -> Peak {
         let of = |sites: &[Site], figure: fn(&Site) -> f64| -> f64 {
-            sites.iter().filter(|site| memory.has(site.kind, site.device)).map(figure).sum()
+            sites.iter().filter(|site| memory.has(site.place)).map(figure).sum()
         };
         let now = of(sites, |site| site.in_use.bytes);
         if let Some(peak) = moment.filter(|peak| peak.bytes as f64 > now) {
             let after_ns = peak.time_ns.saturating_sub(snapshot.process.start_monotonic_ns);
             return Peak { bytes: of(sites, |site| site.peak.bytes), after_ns: Some(after_ns) };
         }
-        let of_memory = sites.iter_mut().filter(|site| memory.has(site.kind, site.device));
+        let of_memory = sites.iter_mut().filter(|site| memory.has(site.place));
         of_memory.for_each(|site| site.peak = site.in_use);
         Peak { bytes: now, after_ns: None }
     }

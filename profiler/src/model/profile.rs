@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::memory::Memory;
+use crate::model::memory::{Memory, Place};
 use crate::model::peak::Peak;
 use crate::model::snapshot::{Amount, Module};
 
@@ -70,10 +70,8 @@ pub struct Frame {
 pub struct Site {
     /// Indices into [`Profile::locations`], innermost first; the pool's own frames are not in it.
     pub locations: Vec<usize>,
-    /// Which memory: one of [`poolscope_wire::kind`].
-    pub kind: u16,
-    /// Number of the device; 0 for host memory.
-    pub device: u32,
+    /// Which memory.
+    pub place: Place,
     /// Outer frames are missing.
     pub incomplete: bool,
     /// Allocated over the process's life.
@@ -202,7 +200,7 @@ impl Profile {
     /// The same over the sites of some memory.
     pub fn totals_of(&self, memory: Memory) -> Totals {
         let mut totals = Totals::default();
-        for site in self.sites.iter().filter(|site| memory.has(site.kind, site.device)) {
+        for site in self.sites.iter().filter(|site| memory.has(site.place)) {
             totals.in_use += site.in_use;
             totals.allocated += site.allocated;
         }

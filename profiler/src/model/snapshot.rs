@@ -4,8 +4,7 @@ use poolscope_wire::stats::Unbacked;
 pub use poolscope_wire::{ClassStats, file_number};
 use poolscope_wire::{DeviceCounter, Stats, TierCounter};
 
-/// Host memory: [`Stack::kind`] and [`LiveBlock::kind`].
-pub const HOST: u16 = poolscope_wire::kind::HOST;
+use crate::model::memory::Place;
 
 /// What a segment said at one moment.
 #[derive(Clone, Debug, Default)]
@@ -213,10 +212,8 @@ pub struct ThreadStats {
 pub struct Stack {
     /// Return addresses, innermost first, as captured.
     pub frames: Vec<u64>,
-    /// Which memory: one of [`poolscope_wire::kind`].
-    pub kind: u16,
-    /// Number of the device; 0 for host memory.
-    pub device: u32,
+    /// Which memory.
+    pub place: Place,
     /// Outer frames are missing: cut at the depth limit, or no unwind information.
     pub incomplete: bool,
     /// Everything ever allocated from here.
@@ -240,10 +237,8 @@ pub struct PeakMoment {
 /// When most of a device's memory was in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DevicePeak {
-    /// Which memory: one of [`poolscope_wire::kind`].
-    pub kind: u16,
-    /// Number of the device.
-    pub device: u32,
+    /// Which memory.
+    pub place: Place,
     /// When, and how much.
     pub moment: PeakMoment,
 }
@@ -284,10 +279,8 @@ pub struct LiveBlock {
     pub tid: u32,
     /// The leak checker's scope; 0 outside of any.
     pub scope: u32,
-    /// Which memory: one of [`poolscope_wire::kind`].
-    pub kind: u16,
-    /// Number of the device; 0 for host memory.
-    pub device: u32,
+    /// Which memory.
+    pub place: Place,
 }
 
 impl LiveBlock {
@@ -300,10 +293,8 @@ impl LiveBlock {
 /// A pool of device memory, as it was when it last published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DevicePool {
-    /// Number of the device.
-    pub device: u32,
-    /// Which memory: [`poolscope_wire::kind::DEVICE`] or [`poolscope_wire::kind::PINNED`].
-    pub kind: u16,
+    /// Which memory.
+    pub place: Place,
     /// The device's name.
     pub name: String,
     /// Bytes of memory that the device has; 0 if that means nothing.
@@ -332,7 +323,7 @@ impl DevicePool {
 
     /// What it is called where there is little room: `0`, or `0 pinned`.
     pub fn label(&self) -> String {
-        device_label(self.kind, self.device)
+        self.place.label()
     }
 
     /// The part of the held memory that is in no block, from 0 to 1.
@@ -342,11 +333,6 @@ impl DevicePool {
             held => self.get(DeviceCounter::FragmentationBytes).min(held) as f64 / held as f64,
         }
     }
-}
-
-/// A device's memory in few words: `0`, or `0 pinned` for host memory that is pinned for it.
-pub fn device_label(kind: u16, device: u32) -> String {
-    if kind == poolscope_wire::kind::PINNED { format!("{device} pinned") } else { device.to_string() }
 }
 
 /// An executable or a library in the process.

@@ -100,11 +100,10 @@ impl Outline {
 fn decide_peaks(snapshot: &mut Snapshot) {
     let Snapshot { stacks, live, peak, device_peaks, .. } = snapshot;
     let in_use = |memory: Memory| -> f64 {
-        let of_memory = live
-            .iter()
-            .filter(|block| stacks.get(block.stack as usize).is_some_and(|stack| memory.has(stack.kind, stack.device)));
+        let of_memory =
+            live.iter().filter(|block| stacks.get(block.stack as usize).is_some_and(|stack| memory.has(stack.place)));
         of_memory.map(|block| block.amount().bytes).sum()
     };
     *peak = peak.filter(|peak| peak.bytes as f64 > in_use(Memory::Host));
-    device_peaks.retain(|peak| peak.moment.bytes as f64 > in_use(Memory::of(peak.kind, peak.device)));
+    device_peaks.retain(|peak| peak.moment.bytes as f64 > in_use(peak.place.memory()));
 }

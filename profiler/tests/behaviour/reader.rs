@@ -3,10 +3,11 @@
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
+use poolscope_profiler::model::memory::Place;
 use poolscope_profiler::model::snapshot::{Amount, Dropped, ProcessState, Snapshot};
 use poolscope_profiler::{ReadError, SegmentReader};
 use poolscope_wire::{
-    DeviceCounter, HEADER_LEN, Header, LiveRecord, Region, StackRecord, TierCounter, VERSION, cell, flags, kind, state,
+    DeviceCounter, HEADER_LEN, Header, LiveRecord, Region, StackRecord, TierCounter, VERSION, cell, flags, state,
 };
 
 use crate::segment::{Segment, TempSegment, sample, sample_with_devices};
@@ -70,10 +71,10 @@ fn pools_of_devices_are_read_with_their_maps_and_their_blocks() {
     assert_eq!(first.cells, [cell::SMALL, cell::LARGE, cell::PENDING, cell::UNMAPPED]);
     assert_eq!((first.cell_bytes, first.memory_bytes, first.time_ns), (2 << 20, 64 << 20, 3_000_000_000));
     assert_eq!(first.get(DeviceCounter::Held), (DeviceCounter::Held as u64 + 1) << 20);
-    let of_devices: Vec<_> = snapshot.stacks.iter().map(|stack| (stack.kind, stack.device)).skip(4).collect();
-    assert_eq!(of_devices, [(kind::DEVICE, 0), (kind::DEVICE, 1), (kind::PINNED, 1)]);
-    let blocks: Vec<_> = snapshot.live.iter().map(|block| (block.kind, block.device, block.size)).skip(5).collect();
-    assert_eq!(blocks, [(kind::DEVICE, 0, 1 << 20), (kind::DEVICE, 1, 2 << 20), (kind::PINNED, 1, 4096)]);
+    let of_devices: Vec<_> = snapshot.stacks.iter().map(|stack| stack.place).skip(4).collect();
+    assert_eq!(of_devices, [Place::Device(0), Place::Device(1), Place::Pinned(1)]);
+    let blocks: Vec<_> = snapshot.live.iter().map(|block| (block.place, block.size)).skip(5).collect();
+    assert_eq!(blocks, [(Place::Device(0), 1 << 20), (Place::Device(1), 2 << 20), (Place::Pinned(1), 4096)]);
 }
 
 #[test]

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use poolscope_profiler::ProfileBuilder;
 use poolscope_profiler::model::memory::Memory;
+use poolscope_profiler::model::memory::Place;
 use poolscope_profiler::recording::events::call_paths::CallPaths;
 use poolscope_profiler::recording::events::lanes::Lanes;
-use poolscope_profiler::recording::events::place::Place;
 use poolscope_profiler::recording::events::session::{RecordedThread, RingLosses, Session, Summary};
 use poolscope_profiler::recording::faces::{json, page, text};
 use poolscope_profiler::recording::file::append::Continuation;
@@ -29,9 +29,9 @@ struct Recording {
     time_us: u64,
 }
 
-const GPU: Place = Place { kind: kind::DEVICE, device: 0 };
-const SECOND_GPU: Place = Place { kind: kind::DEVICE, device: 1 };
-const PINNED: Place = Place { kind: kind::PINNED, device: 1 };
+const GPU: Place = Place::Device(0);
+const SECOND_GPU: Place = Place::Device(1);
+const PINNED: Place = Place::Pinned(1);
 
 impl Recording {
     fn new() -> Self {
@@ -87,7 +87,11 @@ impl Recording {
         size: Option<u64>,
         frames: &[u64],
     ) {
-        let Place { kind, device } = place;
+        let (kind, device) = match place {
+            Place::Host => (kind::HOST, 0),
+            Place::Device(device) => (kind::DEVICE, device),
+            Place::Pinned(device) => (kind::PINNED, device),
+        };
         let (lane, address) = self.lanes.of(&DeviceEvent { kind, device, address, stream, size, slot: 0 }).unwrap();
         let origin = Origin { lane: Some(lane), ..self.at(time_us, ring) };
         match size {

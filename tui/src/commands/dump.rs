@@ -65,14 +65,14 @@ impl Dump {
         let mut builder = crate::symbols::profile_builder();
         let mut kinds = Vec::new();
         for stack in outline.stacks() {
-            if !kinds.contains(&stack.kind) && self.memory.has(stack.kind, stack.device)? {
-                kinds.push(stack.kind);
+            let kind = stack.place.kind();
+            if !kinds.contains(&kind) && self.memory.has(stack.place)? {
+                kinds.push(kind);
             }
         }
         if kinds.is_empty() {
             // Says what there is instead, if other memory was asked for.
-            let places =
-                outline.stacks().iter().map(|stack| Site { kind: stack.kind, device: stack.device, ..Site::default() });
+            let places = outline.stacks().iter().map(|stack| Site { place: stack.place, ..Site::default() });
             self.memory.memory(&Profile { sites: places.collect(), ..Profile::default() })?;
         }
         let count = outline.stacks().len();

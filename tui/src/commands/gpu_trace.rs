@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 use color_eyre::eyre::Result;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use poolscope_profiler::recording::events::place::Place;
+use poolscope_profiler::model::memory::{Kind, Place};
 use poolscope_profiler::recording::file::reader::RecordingReader;
 use poolscope_profiler::recording::replay::device_trace::{
     LeftOut, Operation, TextError, for_each, places, write_text,
 };
 use poolscope_profiler::words::figures;
 use poolscope_replay::{Trace, TraceBuilder};
-use poolscope_wire::kind;
 
 use crate::failure::Failure;
 use crate::sink;
@@ -27,7 +26,7 @@ fn failed(error: &dyn std::fmt::Display) -> Failure {
 pub(super) fn read(path: &Path, of_device: Option<u32>) -> Result<Trace> {
     let mut reader = RecordingReader::open(path).map_err(|e| failed(&e))?;
     let found = places(&mut reader).map_err(|e| failed(&e))?;
-    let devices: Vec<u32> = found.iter().filter(|it| it.kind == kind::DEVICE).map(|it| it.device).collect();
+    let devices: Vec<u32> = found.iter().filter(|it| it.kind() == Kind::Device).filter_map(|it| it.device()).collect();
     let path = path.display();
     let list = devices.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     let device = match (of_device, devices.as_slice()) {
@@ -47,7 +46,7 @@ pub(super) fn read(path: &Path, of_device: Option<u32>) -> Result<Trace> {
     };
     let mut builder = TraceBuilder::default();
     let mut wrong = None;
-    let left_out = for_each(&mut reader, Place { kind: kind::DEVICE, device }, |operation| {
+    let left_out = for_each(&mut reader, Place::Device(device), |operation| {
         let done = match operation {
             Operation::Allocate { id, size, stream } => builder.allocate(id, size, stream),
             Operation::Free { id } => builder.free(id),
@@ -113,7 +112,7 @@ fn beside(path: &Path, place: Place) -> PathBuf {
     let packed = name.strip_suffix(".gz").unwrap_or(&name);
     let end = packed.rfind('.').filter(|at| *at > 0).unwrap_or(packed.len());
     let (stem, extensions) = name.split_at(end);
-    let of = format!(".{}{}", kind::name(place.kind), place.device);
+    let of = format!(".{}{}", place.kind().name(), place.device().unwrap_or(0));
     path.with_file_name(OsString::from(format!("{stem}{of}{extensions}")))
 }
 
@@ -123,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_trace_of_another_device_has_it_in_its_name() {
-        let device = Place { kind: kind::DEVICE, device: 1 };
+        let device = Place::Device(1);
         let cases = [
             ("a/model.trace.gz", "a/model.device1.trace.gz"),
             ("model.gz", "model.device1.gz"),
@@ -133,6 +132,6 @@ mod tests {
         for (name, expected) in cases {
             assert_eq!(beside(Path::new(name), device), Path::new(expected));
         }
-        assert_eq!(beside(Path::new("m.txt"), Place { kind: kind::PINNED, device: 0 }), Path::new("m.pinned0.txt"));
+        assert_eq!(beside(Path::new("m.txt"), Place::Pinned(0)), Path::new("m.pinned0.txt"));
     }
 }

@@ -88,7 +88,7 @@ impl Row {
         // The sum of no numbers is -0.0.
         let add = |sum: f64, bytes: f64| sum + bytes;
         let of = |s: &Snapshot| {
-            let blocks = s.live.iter().filter(|b| memory.has(b.kind, b.device));
+            let blocks = s.live.iter().filter(|b| memory.has(b.place));
             blocks.map(|b| b.amount().bytes).fold(0.0, add)
         };
         self.snapshot.as_ref().map(of)

@@ -1,5 +1,6 @@
 //! A made-up key-value server for the tests of views: the same at any time, on any machine.
 
+use poolscope_profiler::model::memory::Place;
 use poolscope_profiler::model::profile::{Frame, Held, Location, Profile, Site};
 use poolscope_profiler::model::snapshot::{
     Amount, ClassStats, DevicePool, Module, ProcessInfo, ProcessMemory, ProcessState, Snapshot, ThreadStats, Tiers,
@@ -98,8 +99,6 @@ pub(crate) fn profile_at(t: f64) -> Profile {
         .map(|(locations, in_use, allocated, each)| Site {
             incomplete: locations == [12],
             locations,
-            kind: 1,
-            device: 0,
             allocated: amount(allocated * MIB, each),
             in_use: amount(in_use * MIB, each),
             held: vec![Held { size: each as u64, tid: 100, amount: amount(in_use * MIB, each) }],
@@ -110,7 +109,6 @@ pub(crate) fn profile_at(t: f64) -> Profile {
         let bytes = (0.4 - f64::from(i) * 0.012) * MIB;
         sites.push(Site {
             locations: under(&[if i % 2 == 0 { 8 } else { 7 }, 11], &[(i as usize) % 11, 1, 0]),
-            kind: 1,
             allocated: amount(bytes * 3.0, 48.0),
             in_use: amount(bytes, 48.0),
             ..Site::default()
@@ -238,7 +236,7 @@ fn snapshot_at(second: u64) -> Snapshot {
 /// Device memory, `t` of 1 after its start: two devices, and memory pinned for the second.
 fn devices(t: f64) -> Vec<DevicePool> {
     const GIB: u64 = 1 << 30;
-    let pool = |kind, device, name: &str, memory_bytes: u64, in_use: f64, reserved: f64| {
+    let pool = |place, name: &str, memory_bytes: u64, in_use: f64, reserved: f64| {
         let cell_bytes = 2 << 20;
         let held = (reserved * memory_bytes as f64) as u64;
         let used = (in_use * memory_bytes as f64) as u64;
@@ -273,19 +271,19 @@ fn devices(t: f64) -> Vec<DevicePool> {
         ] {
             counters[counter as usize] = value;
         }
-        if kind == poolscope_wire::kind::DEVICE && device == 1 {
+        if place == Place::Device(1) {
             counters[DeviceCounter::LadderClimbed as usize] = 3;
             counters[DeviceCounter::LadderAllCachesTried as usize] = 3;
             counters[DeviceCounter::LadderPendingFreesTried as usize] = 2;
         }
         let name = name.into();
-        DevicePool { device, kind, name, memory_bytes, time_ns: 0, counters, cells, cell_bytes }
+        DevicePool { place, name, memory_bytes, time_ns: 0, counters, cells, cell_bytes }
     };
     let wave = (t * 40.0).sin() * 0.03;
     vec![
-        pool(2, 0, "First of two", 16 * GIB, 0.55 + wave, 0.62),
-        pool(2, 1, "Second of two, with a long name", 8 * GIB, 0.2 + 0.5 * t, 0.3 + 0.55 * t),
-        pool(3, 1, "Second of two, with a long name", 0, 0.0, 0.0),
+        pool(Place::Device(0), "First of two", 16 * GIB, 0.55 + wave, 0.62),
+        pool(Place::Device(1), "Second of two, with a long name", 8 * GIB, 0.2 + 0.5 * t, 0.3 + 0.55 * t),
+        pool(Place::Pinned(1), "Second of two, with a long name", 0, 0.0, 0.0),
     ]
 }
 
@@ -299,7 +297,7 @@ pub(crate) fn model_with_devices() -> Model {
         let mut profile = profile_at(t);
         for (at, (site, device)) in [(0, 0), (5, 0), (2, 1)].into_iter().enumerate() {
             let mut site = profile.sites[site].clone();
-            (site.kind, site.device) = (2, device);
+            site.place = Place::Device(device);
             // Blocks that are as much larger.
             site.in_use.bytes *= 64.0;
             for held in &mut site.held {

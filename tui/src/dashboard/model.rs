@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use poolscope_profiler::Memory;
 use poolscope_profiler::model::holders::{Held, Holders};
+use poolscope_profiler::model::memory::Place;
 use poolscope_profiler::model::profile::Profile;
 use poolscope_profiler::model::snapshot::{
     Amount, ClassStats, DevicePool, ProcessMemory, ProcessState, Snapshot, ThreadStats,
@@ -258,12 +259,12 @@ fn counted(snapshot: &Snapshot, memory: Memory) -> Option<u64> {
     if memory == Memory::Host {
         return (!snapshot.classes.is_empty()).then(|| snapshot.stats().usage().in_use);
     }
-    let pools = snapshot.devices.iter().filter(|pool| memory.has(pool.kind, pool.device));
+    let pools = snapshot.devices.iter().filter(|pool| memory.has(pool.place));
     pools.map(|pool| pool.get(DeviceCounter::CurrentUsage)).reduce(u64::saturating_add)
 }
 
-/// What is kept of devices from reading to reading, by kind of memory and number.
-type Devices = HashMap<(u16, u32), (SiteRows, History)>;
+/// What is kept of devices from reading to reading, by memory.
+type Devices = HashMap<Place, (SiteRows, History)>;
 
 fn device_rows(
     known: &mut Devices,
@@ -273,7 +274,7 @@ fn device_rows(
     seconds: Option<f64>,
 ) -> Vec<DeviceRow> {
     let row = |pool: &DevicePool| {
-        let key = (pool.kind, pool.device);
+        let key = pool.place;
         let (rows, history) = known.entry(key).or_default();
         let in_use = pool.get(DeviceCounter::CurrentUsage) as f64;
         history.push(Point {
@@ -282,14 +283,14 @@ fn device_rows(
             rss_bytes: Some(pool.get(DeviceCounter::Held) as f64),
             alloc_bytes_per_s: None,
         });
-        let profile = whole.only(Memory::of(pool.kind, pool.device));
+        let profile = whole.only(pool.place.memory());
         let holders = Holders::of(&profile, pool);
         let held = |site: SiteRow| (holders.held(&profile.sites[site.index]), site);
         let mut sites: Vec<(Held, SiteRow)> = rows.next(&profile, seconds).into_iter().map(held).collect();
         sites.retain(|(held, _)| held.bytes > 0.0);
         sites.sort_by(|(a, _), (b, _)| b.bytes.total_cmp(&a.bytes));
         let (held, sites) = sites.into_iter().unzip();
-        let old = before.and_then(|b| b.devices.iter().find(|old| (old.kind, old.device) == key));
+        let old = before.and_then(|b| b.devices.iter().find(|old| old.place == key));
         let calls = |pool: &DevicePool| pool.get(DeviceCounter::DriverCalls);
         DeviceRow {
             calls_per_s: rate(calls(pool), old.map(calls), seconds).map(|rate| rate.max(0.0)),

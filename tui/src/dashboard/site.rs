@@ -104,7 +104,7 @@ pub(crate) fn text_of(profile: &Profile, site: &Site) -> SiteText {
 /// A key that is the same for the same stack in every reading.
 fn key_of(profile: &Profile, site: &Site) -> u64 {
     let mut hasher = DefaultHasher::new();
-    site.kind.hash(&mut hasher);
+    site.place.kind().hash(&mut hasher);
     for &location in &site.locations {
         profile.locations.get(location).map(|l| l.address).hash(&mut hasher);
     }

@@ -1,6 +1,6 @@
 //! The pools of device memory as JSON.
 
-use poolscope_wire::{DEVICE_COUNTERS, kind};
+use poolscope_wire::DEVICE_COUNTERS;
 use serde::Serialize;
 
 use crate::model::snapshot::DevicePool;
@@ -24,8 +24,8 @@ impl<'a> From<&'a DevicePool> for PoolJson<'a> {
     fn from(pool: &'a DevicePool) -> Self {
         let counters = DEVICE_COUNTERS.iter().zip(&pool.counters);
         Self {
-            device: pool.device,
-            kind: kind::name(pool.kind),
+            device: pool.place.device().unwrap_or(0),
+            kind: pool.place.kind().name(),
             name: &pool.name,
             memory_bytes: pool.memory_bytes,
             counters: counters.map(|(info, value)| (info.name.to_owned(), (*value).into())).collect(),

@@ -17,7 +17,7 @@
 pub mod devices;
 pub mod difference;
 
-use poolscope_wire::{TIER_COUNTERS, TierCounter, kind};
+use poolscope_wire::{TIER_COUNTERS, TierCounter};
 use serde::Serialize;
 
 use crate::build::site_name::SiteName;
@@ -67,7 +67,7 @@ struct DeviceJson<'a> {
 
 impl<'a> DeviceJson<'a> {
     fn new(pool: &'a DevicePool, profile: &Profile) -> Self {
-        let totals = profile.totals_of(Memory::of(pool.kind, pool.device));
+        let totals = profile.totals_of(pool.place.memory());
         let holders = Holders::of(profile, pool);
         Self {
             pool: pool.into(),
@@ -211,7 +211,7 @@ impl<'a> Report<'a> {
         let pools: Vec<(&DevicePool, Holders)> =
             snapshot.devices.iter().map(|pool| (pool, Holders::of(profile, pool))).collect();
         let held = |site: &Site| {
-            let (_, holders) = pools.iter().find(|(pool, _)| (pool.kind, pool.device) == (site.kind, site.device))?;
+            let (_, holders) = pools.iter().find(|(pool, _)| pool.place == site.place)?;
             let held = holders.held(site);
             Some(HeldJson { bytes: held.bytes, error_bytes: held.error })
         };
@@ -271,8 +271,8 @@ impl<'a> Report<'a> {
                 .sites
                 .iter()
                 .map(|site| SiteJson {
-                    kind: kind::name(site.kind),
-                    device: (site.kind != kind::HOST).then_some(site.device),
+                    kind: site.place.kind().name(),
+                    device: site.place.device(),
                     in_use: site.in_use.into(),
                     allocated: site.allocated.into(),
                     held: held(site),

@@ -23,11 +23,10 @@ use std::io::{self, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use poolscope_wire::kind;
 use prost::Message;
 
 use crate::build::pool_frames;
-use crate::model::memory::pprof_name;
+use crate::model::memory::{Kind, pprof_name};
 use crate::model::profile::{Held, Location, Metric, Profile, Site};
 use crate::model::snapshot::Amount;
 
@@ -38,7 +37,7 @@ const SAMPLE_TYPES: [Metric; 4] =
 /// Writes a profile, with the figure that is shown where nobody asks for one: in use for a heap profile, allocated for
 /// one of allocations. A profile may be a difference, with negative figures.
 pub fn write_pprof(profile: &Profile, shown: Metric, out: impl Write) -> io::Result<()> {
-    let kinds = profile.sites.iter().map(|site| site.kind);
+    let kinds = profile.sites.iter().map(|site| site.place.kind());
     let mut writer = PprofWriter::new(profile, kinds, shown, out)?;
     writer.add(profile)?;
     writer.finish()
@@ -53,7 +52,7 @@ const BATCH: usize = 4096;
 #[derive(Debug)]
 pub struct PprofWriter<W: Write> {
     out: GzEncoder<W>,
-    kinds: Vec<u16>,
+    kinds: Vec<Kind>,
     strings: Strings,
     functions: HashMap<[i64; 3], u64>,
     locations: HashMap<Location, u64>,
@@ -63,11 +62,11 @@ pub struct PprofWriter<W: Write> {
 
 impl<W: Write> PprofWriter<W> {
     /// Begins a profile. All but its locations and sites is that of `head`; its sites are of these kinds of memory.
-    pub fn new(head: &Profile, kinds: impl Iterator<Item = u16> + Clone, shown: Metric, out: W) -> io::Result<Self> {
+    pub fn new(head: &Profile, kinds: impl Iterator<Item = Kind> + Clone, shown: Metric, out: W) -> io::Result<Self> {
         let mut strings = Strings::new();
-        let has = |kind: u16| kinds.clone().any(|of_site| of_site == kind);
-        let default = kind::ALL.into_iter().find(|&kind| has(kind)).unwrap_or(kind::HOST);
-        let kinds: Vec<u16> = kind::ALL.into_iter().filter(|&kind| kind == kind::HOST || has(kind)).collect();
+        let has = |kind: Kind| kinds.clone().any(|of_site| of_site == kind);
+        let default = Kind::ALL.into_iter().find(|&kind| has(kind)).unwrap_or_default();
+        let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|&kind| kind == Kind::Host || has(kind)).collect();
         let mut sample_type = Vec::new();
         for &kind in &kinds {
             sample_type.extend(SAMPLE_TYPES.map(|metric| messages::ValueType {
@@ -107,7 +106,7 @@ impl<W: Write> PprofWriter<W> {
         for sites in profile.sites.chunks(BATCH) {
             let mut samples = messages::Profile::default();
             for site in sites {
-                let place = self.kinds.iter().position(|&kind| kind == site.kind).unwrap_or(0);
+                let place = self.kinds.iter().position(|&kind| kind == site.place.kind()).unwrap_or(0);
                 let types = self.kinds.len() * SAMPLE_TYPES.len();
                 encode_site(&ids, site, place, types, &mut self.strings, &mut self.labels, &mut samples);
             }
@@ -208,9 +207,9 @@ impl Labels {
 /// What all samples of a device's memory have: its number. As a number, because pprof takes `-tagfocus=device=1` for
 /// one; and with the unit `count`, which pprof doesn't print, because it drops a number 0 without a unit.
 fn label_of_device(site: &Site, strings: &mut Strings) -> Option<messages::Label> {
-    (site.kind != kind::HOST).then(|| messages::Label {
+    site.place.device().map(|device| messages::Label {
         key: strings.id("device"),
-        num: site.device.into(),
+        num: device.into(),
         num_unit: strings.id("count"),
         ..messages::Label::default()
     })
@@ -297,6 +296,7 @@ mod tests {
     use std::io::Read;
 
     use super::*;
+    use crate::model::memory::Place;
     use crate::model::testing;
 
     /// The message that the parts come to.
@@ -338,8 +338,8 @@ mod tests {
     #[test]
     fn memory_of_devices_has_types_and_a_label_of_its_own() {
         let mut profile = testing::profile(&[("main;a", 100.0), ("main;a", 64.0), ("main;a", 32.0)]);
-        (profile.sites[1].kind, profile.sites[1].device) = (kind::DEVICE, 1);
-        profile.sites[2].kind = kind::PINNED;
+        profile.sites[1].place = Place::Device(1);
+        profile.sites[2].place = Place::Pinned(0);
         let message = whole(&profile, Metric::InUseBytes);
         let text = |id: i64| message.string_table[id as usize].as_str();
         let types: Vec<&str> = message.sample_type.iter().map(|ty| text(ty.ty)).collect();

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 
 use flate2::read::MultiGzDecoder;
-use poolscope_wire::kind;
 use prost::Message;
 
 use crate::faces::pprof::messages;
-use crate::model::memory::pprof_name;
+use crate::model::memory::{Kind, Place, pprof_name};
 use crate::model::profile::{Frame, Held, Location, Metric, Profile, Site};
 use crate::model::snapshot::{Amount, Module};
 use crate::symbols::function_name::is_mangled;
@@ -65,7 +64,7 @@ fn decode(bytes: &[u8]) -> Result<messages::Profile, PprofError> {
 struct Reader<'a> {
     message: &'a messages::Profile,
     /// For each kind of memory and each of our metrics, which of the file's values it is.
-    columns: [(u16, [Option<usize>; 4]); 3],
+    columns: [(Kind, [Option<usize>; 4]); 3],
 }
 
 impl<'a> Reader<'a> {
@@ -73,7 +72,7 @@ impl<'a> Reader<'a> {
         let text = |id: i64| text(message, id);
         let names: Vec<&str> = message.sample_type.iter().map(|ty| text(ty.ty)).collect();
         let column = |kind, metric| names.iter().position(|&name| name == pprof_name(kind, metric));
-        let columns = kind::ALL.map(|kind| (kind, Metric::ALL.map(|metric| column(kind, metric))));
+        let columns = Kind::ALL.map(|kind| (kind, Metric::ALL.map(|metric| column(kind, metric))));
         if columns.iter().flat_map(|(_, columns)| columns).all(Option::is_none) {
             let found = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
             return Err(PprofError::NoHeap { found: printable_str(found) });
@@ -143,7 +142,7 @@ impl<'a> Reader<'a> {
         let message = self.message;
         let index: HashMap<u64, usize> = message.location.iter().enumerate().map(|(i, l)| (l.id, i)).collect();
         let mut sites: Vec<Site> = Vec::new();
-        let mut known: HashMap<(&[u64], u16, u32), usize> = HashMap::new();
+        let mut known: HashMap<(&[u64], Place), usize> = HashMap::new();
         let mut threads: HashMap<&str, u32> = HashMap::new();
         for sample in &message.sample {
             if sample.value.len() != message.sample_type.len() {
@@ -154,21 +153,25 @@ impl<'a> Reader<'a> {
                 )));
             }
             let label = |key: &str| sample.label.iter().find(|label| text(message, label.key) == key);
-            let says = |(_, columns): &&(u16, [Option<usize>; 4])| {
+            let says = |(_, columns): &&(Kind, [Option<usize>; 4])| {
                 columns.iter().flatten().any(|&column| sample.value[column] != 0)
             };
             let &(kind, columns) = self.columns.iter().find(says).unwrap_or(&self.columns[0]);
             let device = label("device").and_then(|label| u32::try_from(label.num).ok());
-            let device = if kind == kind::HOST { 0 } else { device.unwrap_or(0) };
-            let at = match known.get(&(sample.location_id.as_slice(), kind, device)) {
+            let place = match (kind, device.unwrap_or(0)) {
+                (Kind::Host, _) => Place::Host,
+                (Kind::Device, device) => Place::Device(device),
+                (Kind::Pinned, device) => Place::Pinned(device),
+            };
+            let at = match known.get(&(sample.location_id.as_slice(), place)) {
                 Some(&at) => at,
                 None => {
                     let find = |id: &u64| index.get(id).copied();
                     let locations: Option<Vec<usize>> = sample.location_id.iter().map(find).collect();
                     let locations =
                         locations.ok_or_else(|| PprofError::Decode("a sample has no such location".to_owned()))?;
-                    sites.push(Site { locations, kind, device, ..Site::default() });
-                    known.insert((&sample.location_id, kind, device), sites.len() - 1);
+                    sites.push(Site { locations, place, ..Site::default() });
+                    known.insert((&sample.location_id, place), sites.len() - 1);
                     sites.len() - 1
                 }
             };

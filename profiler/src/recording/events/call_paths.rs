@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use crate::recording::events::place::Place;
+use crate::model::memory::Place;
 
 /// Most nodes of a file: 28 bytes each.
 pub const MAX_NODES: usize = 2 << 20;
@@ -36,7 +36,7 @@ pub struct Path {
 
 impl Path {
     /// That of [`UNKNOWN`].
-    pub const NONE: Path = Path { node: 0, flags: 0, place: Place::HOST };
+    pub const NONE: Path = Path { node: 0, flags: 0, place: Place::Host };
 }
 
 /// All stacks so far.
@@ -95,7 +95,7 @@ impl CallPaths {
                 }
             }
         }
-        match self.number(Path { node, flags, place: Place::HOST }) {
+        match self.number(Path { node, flags, place: Place::Host }) {
             Some(number) => number,
             None => {
                 self.refused += 1;
@@ -201,7 +201,7 @@ mod tests {
         let two = paths.intern(&[4, 2, 1], 0);
         assert_eq!((one, two, paths.intern(&[3, 2, 1], 0)), (1, 2, 1));
         assert_eq!(paths.intern(&[3, 2, 1], 1), 3, "a stack that was cut is another one");
-        let device = Place { kind: poolscope_wire::kind::DEVICE, device: 3 };
+        let device = Place::Device(3);
         assert_eq!(
             (paths.on_device(two, device), paths.on_device(two, device)),
             (4, 4),

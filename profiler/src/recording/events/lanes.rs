@@ -2,7 +2,8 @@
 
 use poolscope_wire::trace::DeviceEvent;
 
-use crate::recording::events::place::{HOST_END, Lane, MAX_PLACES, Place};
+use crate::model::memory::Place;
+use crate::recording::events::place::{HOST_END, Lane, MAX_PLACES};
 
 /// The memories, in the order in which they were met.
 #[derive(Debug, Default)]
@@ -12,7 +13,7 @@ impl Lanes {
     /// What an event happens on, and the block's address among those of all memories.
     /// `None` if there are too many memories.
     pub fn of(&mut self, event: &DeviceEvent) -> Option<(Lane, u64)> {
-        let place = Place { kind: event.kind, device: event.device };
+        let place = Place::of_record(event.kind, event.device);
         let at = match self.0.iter().position(|known| *known == place) {
             Some(at) => at,
             None if self.0.len() == MAX_PLACES => return None,

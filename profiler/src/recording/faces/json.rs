@@ -286,8 +286,8 @@ impl<'a> DeviceJson<'a> {
         let stream =
             |it: &StreamFigures| StreamJson { handle: it.handle, allocated: it.allocated.into(), frees: it.frees };
         DeviceJson {
-            kind: poolscope_wire::kind::name(memory.place.kind),
-            device: memory.place.device,
+            kind: memory.place.kind().name(),
+            device: memory.place.device().unwrap_or(0),
             unknown_frees: memory.unknown_frees,
             found_out_frees: memory.lost_frees,
             unfollowed: memory.unfollowed,

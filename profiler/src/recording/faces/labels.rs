@@ -2,7 +2,7 @@
 //! the table of parts.
 
 use crate::model::memory::Memory;
-use crate::recording::events::place::Place;
+use crate::model::memory::Place;
 use crate::recording::replay::analysis::{Analysis, Figures, MemoryFigures, PartFigures};
 use crate::words::figures::{bytes, grouped};
 
@@ -27,9 +27,9 @@ pub(crate) fn views(analysis: &Analysis) -> impl Iterator<Item = View<'_>> {
 impl<'a> View<'a> {
     /// The sites of this memory, by their places in the profile.
     pub(crate) fn sites(self) -> impl Iterator<Item = usize> + 'a {
-        let Place { kind, device } = self.memory.place;
+        let place = self.memory.place;
         let sites = self.analysis.profile.sites.iter().enumerate();
-        sites.filter(move |(_, site)| (site.kind, site.device) == (kind, device)).map(|(at, _)| at)
+        sites.filter(move |(_, site)| site.place == place).map(|(at, _)| at)
     }
 
     /// What a site did.
@@ -47,7 +47,7 @@ impl<'a> View<'a> {
 
     /// Whether it is the host's memory.
     pub(crate) fn is_host(self) -> bool {
-        self.memory.place == Place::HOST
+        self.memory.place == Place::Host
     }
 
     /// The memory's name: `Device 0`, or nothing for the host's.

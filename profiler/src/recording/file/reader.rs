@@ -7,8 +7,10 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use crate::model::memory::Place;
 use crate::recording::events::call_paths::{MAX_NODES, MAX_STACKS, Node, Path as CallPath};
-use crate::recording::events::place::{MAX_PLACES, Place};
+use crate::recording::events::place;
+use crate::recording::events::place::MAX_PLACES;
 use crate::recording::events::session::{RecordedModule, Session, Summary};
 use crate::recording::file::format::{
     BLOCK_EVENTS, BLOCK_HEADER_LEN, BlockHeader, Damaged, EventColumns, FILE_HEADER_LEN, FOOTER_LEN, Kind, MAX_PARTS,
@@ -345,7 +347,7 @@ impl RecordingReader {
             && columns.threads.len() == count_of(&columns.ops, &[op::THREAD])
             && columns.places.len() == count_of(&columns.ops, &[op::DEVICE])
             && columns.streams.len() == columns.places.len()
-            && columns.places.iter().all(|&place| Place::of_number(place).is_some())
+            && columns.places.iter().all(|&place| place::of_number(place).is_some())
             && [0, count_of(&columns.ops, &[op::FREE, op::FREE_UNKNOWN])].contains(&columns.free_stacks.len());
         if whole { Ok(columns) } else { Err(Damaged("a block's columns don't fit together")) }
     }
@@ -358,7 +360,7 @@ impl RecordingReader {
         let flags = unpacker.numbers(BLOCK_EVENTS)?;
         let mut places = unpacker.numbers_if_any(BLOCK_EVENTS)?;
         if places.is_empty() {
-            places.resize(ends.len(), Place::HOST.number());
+            places.resize(ends.len(), place::number(Place::Host));
         }
         if parents.len() != addresses.len() || ends.len() != flags.len() || ends.len() != places.len() {
             return Err(Damaged("a block's columns don't fit together"));
@@ -378,7 +380,7 @@ impl RecordingReader {
         self.paths += ends.len();
         let nodes = parents.into_iter().zip(addresses).map(|(parent, address)| Node { parent, address }).collect();
         let paths = ends.into_iter().zip(flags).zip(places).map(|((node, flags), place)| {
-            let place = Place::of_number(place).ok_or(Damaged("a stack is of a memory that there is not"))?;
+            let place = place::of_number(place).ok_or(Damaged("a stack is of a memory that there is not"))?;
             Ok(CallPath { node, flags: flags as u16, place })
         });
         Ok(Block::Stacks { nodes, paths: paths.collect::<Result<_, Damaged>>()? })

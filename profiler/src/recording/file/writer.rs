@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::recording::events::call_paths::CallPaths;
 use crate::recording::events::live_table::LiveTable;
-use crate::recording::events::place::{HOST_END, Lane};
+use crate::recording::events::place::{self, HOST_END, Lane};
 use crate::recording::events::session::{RecordedModule, Session, Summary};
 use crate::recording::file::append::Continuation;
 use crate::recording::file::format::{
@@ -140,7 +140,7 @@ impl<W: Write> Writer<W> {
     fn lane(&mut self, lane: Option<Lane>) {
         if let Some(Lane { place, stream }) = lane {
             self.op(op::DEVICE);
-            self.columns.places.push(place.number());
+            self.columns.places.push(place::number(place));
             self.columns.streams.push(stream);
         }
     }
@@ -234,7 +234,7 @@ impl<W: Write> Writer<W> {
             packer.numbers(nodes.iter().map(|node| node.address))?;
             packer.numbers(known.iter().map(|path| path.node.into()))?;
             packer.numbers(known.iter().map(|path| path.flags.into()))?;
-            packer.numbers(known.iter().map(|path| path.place.number()))?;
+            packer.numbers(known.iter().map(|path| place::number(path.place)))?;
             self.nodes += nodes.len();
             self.paths += known.len();
             self.block(Kind::Stacks, 0)?;

@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 
 use crate::build::builder::ProfileBuilder;
+use crate::model::memory::Place;
 use crate::model::profile::Profile;
 use crate::recording::events::call_paths::Path;
-use crate::recording::events::place::Place;
 use crate::recording::events::session::{Session, Summary};
 use crate::recording::file::reader::{RecordingError, RecordingReader, Tail};
 use crate::recording::replay::cautions::cautions;
@@ -110,7 +110,7 @@ impl Analysis {
         builder: &mut ProfileBuilder,
         question: Question,
     ) -> Result<Analysis, RecordingError> {
-        let mut collectors = vec![Collector::new(Place::HOST, question.temporary)];
+        let mut collectors = vec![Collector::new(Place::Host, question.temporary)];
         let mut stacks: Vec<Figures> = Vec::new();
         let (mut end_us, mut started) = (0, question.from_us == 0);
         let replay = Replay::run(reader, question.to_us, |state, happening| {

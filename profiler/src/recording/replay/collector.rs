@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::recording::events::place::Place;
+use crate::model::memory::Place;
 use crate::recording::replay::figures::{
     Figures, MemoryFigures, PartFigures, PeakFound, Span, StreamFigures, ThreadFigures, grown,
 };

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 
-use crate::recording::events::place::Place;
+use crate::model::memory::Place;
 use crate::recording::file::reader::{RecordingError, RecordingReader};
 use crate::recording::replay::{Happening, Replay};
 
@@ -42,7 +42,7 @@ pub struct LeftOut {
 pub fn places(reader: &mut RecordingReader) -> Result<Vec<Place>, RecordingError> {
     let replay = Replay::run(reader, u64::MAX, |_, _| true)?;
     let places: BTreeSet<Place> = replay.state.memories.iter().map(|&(place, _)| place).collect();
-    Ok(places.into_iter().filter(|place| *place != Place::HOST).collect())
+    Ok(places.into_iter().filter(|place| *place != Place::Host).collect())
 }
 
 /// Tells `each` of the operations of one memory, in order.

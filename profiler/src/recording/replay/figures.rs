@@ -1,7 +1,7 @@
 //! The figures of a recording: what one stack, thread, part or span of time did. What makes them is the
 //! [analysis](crate::recording::replay::analysis).
 
-use crate::recording::events::place::Place;
+use crate::model::memory::Place;
 use crate::recording::events::session::Session;
 
 /// Objects and bytes.

@@ -8,9 +8,11 @@ pub(crate) mod figures;
 mod process_snapshot;
 mod sparse_pages;
 
+use crate::model::memory::Place;
 use crate::recording::events::call_paths::{Node, Path, UNKNOWN};
 use crate::recording::events::live_table::MAX_BLOCKS;
-use crate::recording::events::place::{MAX_PLACES, Place};
+use crate::recording::events::place;
+use crate::recording::events::place::MAX_PLACES;
 use crate::recording::events::session::{RecordedModule, Session, Summary};
 use crate::recording::file::format::{EventColumns, op};
 use crate::recording::file::reader::{Block, RecordingError, RecordingReader, Tail};
@@ -75,7 +77,7 @@ impl Default for State {
             given_back: Vec::new(),
             time_us: 0,
             events: 0,
-            memories: vec![(Place::HOST, Count::default())],
+            memories: vec![(Place::Host, Count::default())],
             memory: 0,
             stream: None,
             number: None,
@@ -290,7 +292,7 @@ impl State {
                     continue;
                 }
                 op::DEVICE => {
-                    lane = lanes.next().and_then(|(&place, &stream)| Some((Place::of_number(place)?, stream)));
+                    lane = lanes.next().and_then(|(&place, &stream)| Some((place::of_number(place)?, stream)));
                     continue;
                 }
                 _ => {}
@@ -331,7 +333,7 @@ impl State {
                 }
                 _ => {
                     self.events += 1;
-                    self.enter(here.map_or(Place::HOST, |(place, _)| place));
+                    self.enter(here.map_or(Place::Host, |(place, _)| place));
                     let by = free_stacks.next().map(|&stack| self.stack(stack));
                     each(self, Happening::FreeUnknown(by))
                 }
@@ -385,5 +387,5 @@ impl State {
 
 /// Which memory a stack's blocks are of.
 pub fn place_of(paths: &[Path], stack: u32) -> Place {
-    paths.get(stack as usize).map_or(Place::HOST, |path| path.place)
+    paths.get(stack as usize).map_or(Place::Host, |path| path.place)
 }

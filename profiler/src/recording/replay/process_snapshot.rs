@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use poolscope_wire::stack_flags;
 
+use crate::model::memory::Place;
 use crate::model::snapshot::{Amount, DevicePeak, LiveBlock, Module, PeakMoment, ProcessInfo, Snapshot, Stack};
 use crate::recording::events::call_paths::frames;
-use crate::recording::events::place::Place;
 use crate::recording::events::session::Summary;
 use crate::recording::replay::figures::{Count, Figures, PeakFound};
 use crate::recording::replay::{Part, Replay, place_of};
@@ -32,8 +32,7 @@ pub(crate) fn snapshot(
         let figures = figures.get(at).copied().unwrap_or_default();
         Stack {
             frames: frames(&replay.nodes, path.node),
-            kind: path.place.kind,
-            device: path.place.device,
+            place: path.place,
             incomplete: path.flags & (stack_flags::TRUNCATED | stack_flags::INCOMPLETE) != 0,
             allocated: amount(figures.allocated),
             freed: amount(figures.freed),
@@ -46,9 +45,9 @@ pub(crate) fn snapshot(
     }
     let tid = |thread: u32| summary.threads.get(thread as usize).map_or(0, |thread| thread.tid);
     let live = live.into_iter().map(|((stack, size, thread), count)| {
-        let Place { kind, device } = place_of(&replay.paths, stack);
+        let place = place_of(&replay.paths, stack);
         let (weight, tid) = (count as f64, tid(thread));
-        LiveBlock { stack, size, weight, tid, kind, device, ..LiveBlock::default() }
+        LiveBlock { stack, size, weight, tid, place, ..LiveBlock::default() }
     });
     let moment = |peak: &PeakFound, part: usize| {
         let of_peak = &replay.parts[part].session;
@@ -56,11 +55,9 @@ pub(crate) fn snapshot(
         let since_start = of_peak.monotonic_ns(peak.time_us).saturating_sub(of_peak.start_monotonic_ns);
         PeakMoment { bytes: peak.count.bytes, time_ns: since_start.saturating_add(session.start_monotonic_ns) }
     };
-    let (of_host, of_devices): (Vec<_>, Vec<_>) = peaks.iter().partition(|(place, ..)| *place == Place::HOST);
-    let device_peaks = of_devices.into_iter().map(|(place, peak, part)| {
-        let Place { kind, device } = place;
-        DevicePeak { kind, device, moment: moment(&peak, part) }
-    });
+    let (of_host, of_devices): (Vec<_>, Vec<_>) = peaks.iter().partition(|(place, ..)| *place == Place::Host);
+    let device_peaks =
+        of_devices.into_iter().map(|(place, peak, part)| DevicePeak { place, moment: moment(&peak, part) });
     Snapshot {
         process: session.process(),
         former: former(&replay.parts),

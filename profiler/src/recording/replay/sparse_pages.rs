@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::recording::events::place::Place;
+use crate::model::memory::Place;
 use crate::recording::replay::figures::{Figures, grown};
 use crate::recording::replay::{InUse, Replay, place_of};
 
@@ -48,7 +48,7 @@ pub(crate) fn pages(replay: &Replay, page_bytes: u64, stacks: &mut Vec<Figures>)
         page.0 += block.size.max(16).next_multiple_of(16);
         page.1 += 1;
     }
-    let on_host = |stack: u32| place_of(&replay.paths, stack) == Place::HOST;
+    let on_host = |stack: u32| place_of(&replay.paths, stack) == Place::Host;
     let is_small = |block: &InUse| block.size < page_bytes && on_host(block.stack);
     let all = replay.state.in_use().filter(|(_, block)| is_small(block)).count() as u64;
     pages.unplaced = all.saturating_sub(placed);

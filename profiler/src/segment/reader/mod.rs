@@ -20,6 +20,7 @@ use poolscope_wire::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::model::memory::Place;
 use crate::model::snapshot::{
     Amount, DevicePeak, DevicePool, Dropped, LiveBlock, Module, PeakMoment, ProcessInfo, ProcessState, Snapshot, Stack,
 };
@@ -79,8 +80,7 @@ fn peaks(header: &Header) -> Peaks {
     let of_host = PeakMoment { bytes: header.peak_bytes, time_ns: header.peak_time_ns };
     let known = header.device_peaks.iter().filter(|peak| peak.bytes > 0);
     let of_devices = known.map(|peak| DevicePeak {
-        kind: peak.kind,
-        device: peak.device,
+        place: Place::of_record(peak.kind, peak.device),
         moment: PeakMoment { bytes: peak.bytes, time_ns: peak.time_ns },
     });
     ((of_host.bytes > 0).then_some(of_host), of_devices.collect())
@@ -300,8 +300,7 @@ impl SegmentReader {
                 time_ns: record.time_ns,
                 tid: record.tid,
                 scope: record.scope,
-                kind: record.kind,
-                device: record.device,
+                place: Place::of_record(record.kind, record.device),
             });
         })?;
         Ok(live)
@@ -363,8 +362,7 @@ impl SegmentReader {
                 }
                 stacks.push(Stack {
                     frames: range.unwrap_or_default().to_vec(),
-                    kind: record.kind(),
-                    device: record.device(),
+                    place: Place::of_record(record.kind(), record.device()),
                     incomplete: record.flags() & (stack_flags::TRUNCATED | stack_flags::INCOMPLETE) != 0,
                     allocated: amount(record.alloc_samples, record.alloc_objects, record.alloc_bytes),
                     freed: amount(record.free_samples, record.free_objects, record.free_bytes),
@@ -394,8 +392,7 @@ impl SegmentReader {
                 self.file.read_exact(&mut cells, maps.offset + index * MAP_CELLS as u64)?;
             }
             devices.push(DevicePool {
-                device: record.device,
-                kind: record.kind,
+                place: Place::of_record(record.kind, record.device),
                 name: printable(&record.name[..usize::from(record.name_len)]),
                 memory_bytes: record.memory_bytes,
                 time_ns: record.time_ns,
@@ -404,7 +401,7 @@ impl SegmentReader {
                 cell_bytes: record.cell_bytes,
             });
         }
-        devices.sort_by_key(|device| (device.device, device.kind));
+        devices.sort_by_key(|device| (device.place.device(), device.place));
         Ok(devices)
     }
 
