@@ -1,4 +1,4 @@
-//! `poolscope check`: what was never freed, by stack, and exit code 23 for it; 24 where that could not be said.
+//! `poolscope check`: what a program lost, by stack, and exit code 23 for it; 24 where that could not be said.
 
 use std::path::{Path, PathBuf};
 

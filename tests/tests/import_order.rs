@@ -185,6 +185,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "hardened",
             "hooks",
             "calls",
+            "reach",
             "process",
             "api",
         ],

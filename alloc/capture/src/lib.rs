@@ -78,7 +78,7 @@ pub use quick::{Found, capture_quickly, complete, hash};
 pub use stack::ThreadState;
 pub use system::FileState;
 pub use trail::Trail;
-pub use workbench::aside;
+pub use workbench::{aside, own_memory};
 
 /// Return addresses in one capture, at most.
 pub const MAX_DEPTH: usize = 128;

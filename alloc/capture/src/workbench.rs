@@ -227,6 +227,19 @@ pub(crate) fn can_allocate(bytes: usize) -> bool {
     }
 }
 
+/// Calls `f` with the memory that captures work in: the first address and the one behind the last. Nothing there is the
+/// program's, but for registers that a capture keeps for its caller, on a stack that is in use.
+pub fn own_memory(mut f: impl FnMut(usize, usize)) {
+    f((&raw const SLOTS).addr(), (&raw const SLOTS).addr() + size_of_val(&SLOTS));
+    for slot in &SLOTS {
+        // SAFETY: a word that is written once. Who calls has stopped the other threads.
+        let end = unsafe { (&raw const (*slot.bench.get()).stack_end).read_volatile() };
+        if end != 0 {
+            f(end - STACK, end);
+        }
+    }
+}
+
 /// In a forked child: the benches that other threads had in use are free again, with empty caches, as those may be half
 /// written. Their memory stays the child's, unused: to free it would be a call of the allocator in the middle of a
 /// fork.

@@ -52,6 +52,7 @@ mod kernel;
 mod layout;
 mod pages;
 mod process;
+mod reach;
 mod sampler;
 mod sampling;
 mod segment;

@@ -1,12 +1,13 @@
 //! The first page of a segment: what it is, whose it is, and where the regions lie.
 
+use crate::reach::ReachRecord;
 use crate::record::record;
 
 /// The first eight bytes of a segment.
 pub const MAGIC: [u8; 8] = *b"POOLSCOP";
 
 /// Version of the layout that this crate describes.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Bytes that the header takes at the start of the file.
 pub const HEADER_LEN: usize = 4096;
@@ -241,7 +242,9 @@ record! {
         /// Bytes used of `cmdline`.
         1028 cmdline_len: u32,
         /// Path of the executable, cut to fit.
-        1032 exe: [u8; 1016],
+        1032 exe: [u8; 888],
+        /// What the last search for unreachable blocks looked at.
+        1920 reach: ReachRecord,
         /// Arguments as in `/proc/PID/cmdline`, separated by zero bytes, cut to fit.
         2048 cmdline: [u8; 1536],
         /// Addresses that the pool's pages and their descriptors take, in the order in which they were first used. If

@@ -62,6 +62,7 @@ pub mod holders;
 mod moment;
 pub mod own_code;
 pub mod quantity;
+pub mod reach;
 mod record;
 mod records;
 pub mod stats;
@@ -74,6 +75,7 @@ pub use header::{
     RegionEntry, VERSION, flags, state,
 };
 pub use moment::Moment;
+pub use reach::ReachRecord;
 pub use records::{
     ClassCounters, ClassRecord, LiveRecord, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, PeakRecord, StackRecord,
     THREAD_RECORD_LEN, ThreadRecord, file_number, kind, stack_flags, thread_state,

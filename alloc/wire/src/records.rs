@@ -252,11 +252,11 @@ record! {
         44 scope: u32,
         /// One of [`kind`]; [`kind::NONE`] in a free slot.
         48 kind: u16,
-        /// Zero.
-        50 reserved0: u16,
+        /// What the last search for unreachable blocks found: one of [`verdict`](crate::reach::verdict).
+        50 verdict: u16,
         /// Device number; 0 for host memory.
         52 device: u32,
-        /// Zero.
-        56 reserved1: u64,
+        /// The address of the leaked block that leads to this one, if it is leaked indirectly; 0 otherwise.
+        56 leader: u64,
     }
 }

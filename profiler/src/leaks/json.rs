@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::faces::json::StackJson;
 use crate::leaks::LeakReport;
+use crate::leaks::unreachable::Checked;
 
 impl LeakReport {
     /// The report as JSON, with stable field names.
@@ -24,6 +25,7 @@ impl LeakReport {
                     sizes: leak.sizes.iter().map(|&(bytes, objects)| SizeJson { bytes, objects }).collect(),
                     age_seconds: (leak.age_ns > 0).then_some(leak.age_ns as f64 / 1e9),
                     incomplete: leak.incomplete,
+                    indirect: self.checked.map(|_| leak.indirect),
                     kind: leak.place.kind().name(),
                     device: leak.place.device(),
                     stack: StackJson::of_frames(&leak.frames, leak.asked),
@@ -34,6 +36,7 @@ impl LeakReport {
                 .iter()
                 .map(|kept| SuppressedJson { reason: &kept.reason, bytes: kept.bytes, objects: kept.objects })
                 .collect(),
+            checked: self.checked.as_ref().map(CheckedJson::of),
         })
     }
 }
@@ -49,6 +52,42 @@ struct LeaksJson<'a> {
     objects: u64,
     leaks: Vec<LeakJson<'a>>,
     suppressed: Vec<SuppressedJson<'a>>,
+    /// The search that found the leaks. Not in a report of all that was not freed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checked: Option<CheckedJson>,
+}
+
+/// What a search looked at.
+#[derive(Serialize)]
+struct CheckedJson {
+    blocks: u64,
+    bytes: u64,
+    reachable: u64,
+    possible: u64,
+    threads: u32,
+    stopped: u32,
+    unstopped: Option<u32>,
+    root_bytes: u64,
+    pause_seconds: f64,
+    scan_seconds: f64,
+}
+
+impl CheckedJson {
+    fn of(checked: &Checked) -> Self {
+        let search = checked.search;
+        CheckedJson {
+            blocks: search.blocks,
+            bytes: search.bytes,
+            reachable: checked.reachable,
+            possible: checked.possible,
+            threads: search.threads,
+            stopped: search.stopped,
+            unstopped: search.unstopped,
+            root_bytes: search.root_bytes,
+            pause_seconds: search.pause_ns as f64 / 1e9,
+            scan_seconds: search.scan_ns as f64 / 1e9,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -59,6 +98,9 @@ struct LeakJson<'a> {
     /// Of the oldest sampled block, when the process was looked at.
     age_seconds: Option<f64>,
     incomplete: bool,
+    /// Leaked blocks point to them. Only in a report of a search.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    indirect: Option<bool>,
     kind: &'static str,
     /// Null for host memory.
     device: Option<u32>,

@@ -1,12 +1,14 @@
 //! What a program did not free, by stack: the report of `poolscope check` and `poolscope leaks`.
 //!
-//! It answers for blocks that were still allocated when the snapshot was read; whether something still points to them
-//! is another question. Only of a process that has ended by exit it calls them leaked ([`Claim`]). It is exact only for
-//! an exact run; a report from samples says so.
+//! There are two questions. What was never freed is answered for blocks that were still allocated when the snapshot was
+//! read; only of a process that has ended by exit it calls them leaked ([`Claim`]). Which of them nothing points to any
+//! more is answered by a search that the process itself has made ([`unreachable`]). A report is exact only for an exact
+//! run; one from samples says so.
 
 #[cfg(feature = "json")]
 mod json;
 pub mod suppressions;
+pub mod unreachable;
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -14,6 +16,7 @@ use std::time::Duration;
 use crate::build::site_name::SiteName;
 use crate::faces::text::frame_text;
 use crate::leaks::suppressions::Suppressions;
+use crate::leaks::unreachable::Checked;
 use crate::model::memory::Place;
 use crate::model::profile::{Frame, Held, Profile};
 use crate::model::snapshot::{ProcessState, Snapshot};
@@ -67,6 +70,8 @@ pub struct LeakReport {
     pub leaks: Vec<Leak>,
     /// What was suppressed, by reason, most bytes first.
     pub suppressed: Vec<Suppressed>,
+    /// The search for unreachable blocks that it tells of; `None` if it tells of all that was not freed.
+    pub checked: Option<Checked>,
 }
 
 /// What one stack allocated and nobody freed.
@@ -88,6 +93,8 @@ pub struct Leak {
     pub age_ns: u64,
     /// Outer frames are missing.
     pub incomplete: bool,
+    /// Leaked blocks point to them.
+    pub indirect: bool,
     /// Which memory.
     pub place: Place,
 }
@@ -136,6 +143,7 @@ impl LeakReport {
                     _ => 0,
                 },
                 incomplete: site.incomplete,
+                indirect: false,
                 place: site.place,
             });
         }
@@ -193,7 +201,8 @@ impl LeakReport {
             let of = leak.place.memory().describe();
             let of = if of.is_empty() { of } else { format!(", {of}") };
             let of = format!("{}{of}{}", sizes(leak), age(leak));
-            let _ = writeln!(text, "{heading} {}: {}{of}", index + 1, amount(leak.bytes, leak.objects));
+            let how = if leak.indirect { "indirect " } else { "" };
+            let _ = writeln!(text, "{how}{heading} {}: {}{of}", index + 1, amount(leak.bytes, leak.objects));
             let _ = writeln!(text, "    {}", leak.name);
             for (depth, frame) in leak.frames.iter().enumerate() {
                 let _ = writeln!(text, "    #{depth} {}", frame_text(frame));
@@ -217,6 +226,9 @@ impl LeakReport {
         if self.missed > 0 {
             let records = figures::count(self.missed, "record");
             let _ = writeln!(text, "{records} could not be kept: sites may be missing, and figures too low.");
+        }
+        if let Some(checked) = &self.checked {
+            text.push_str(&checked.to_text());
         }
         text
     }

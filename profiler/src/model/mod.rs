@@ -7,6 +7,7 @@ pub mod holders;
 pub mod memory;
 pub mod peak;
 pub mod profile;
+pub mod reach;
 pub mod snapshot;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -5,6 +5,7 @@ pub use poolscope_wire::{ClassStats, file_number};
 use poolscope_wire::{DeviceCounter, Stats, TierCounter};
 
 use crate::model::memory::Place;
+use crate::model::reach::{Search, Verdict};
 
 /// What a segment said at one moment.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +44,8 @@ pub struct Snapshot {
     pub modules: Vec<Module>,
     /// Every sampled block that is allocated now.
     pub live: Vec<LiveBlock>,
+    /// The last search for blocks that nothing points to; `None` if there was none.
+    pub search: Option<Search>,
     /// Pools of device memory.
     pub devices: Vec<DevicePool>,
     /// Memory of the process as the kernel counts it; `None` when it is dead or may not be asked.
@@ -281,6 +284,8 @@ pub struct LiveBlock {
     pub scope: u32,
     /// Which memory.
     pub place: Place,
+    /// What the last search for unreachable blocks found.
+    pub verdict: Verdict,
 }
 
 impl LiveBlock {

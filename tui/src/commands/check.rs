@@ -1,4 +1,4 @@
-//! `poolscope check`: runs a program exactly and reports what was never freed.
+//! `poolscope check`: runs a program exactly and reports what nothing points to any more at its end.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
@@ -12,6 +12,7 @@ use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::leaks::suppressions::Suppressions;
+use poolscope_profiler::leaks::unreachable::{self, Checked};
 use poolscope_profiler::model::snapshot::ProcessState;
 use poolscope_profiler::segment::discovery::{self, SegmentEntry};
 use poolscope_profiler::{ReadError, SegmentReader};
@@ -33,7 +34,10 @@ const LEAKED: u8 = 23;
 /// The exit code where nothing is known to have leaked, and not everything could be checked.
 const NOT_CHECKED: u8 = 24;
 
-/// Run a program with every allocation recorded, and report what it never freed, by stack
+/// Run a program with every allocation recorded, and report the blocks that it can't reach any more, by stack
+///
+/// At its end the program looks for blocks that no pointer leads to: from registers, stacks, thread-local storage,
+/// global variables and other memory of its own. These it has leaked. With --growth all that was never freed counts.
 ///
 /// The program keeps its standard input, output and error, and the report follows on standard error. With --json the
 /// report goes to standard output by itself, and what the program writes there to standard error; with --output the
@@ -50,6 +54,9 @@ const NOT_CHECKED: u8 = 24;
 #[command(after_help = "Example:\n  poolscope check --suppressions leaks.supp -- ./run_tests\n\n\
     A file of suppressions has lines leak:PATTERN, matched against functions, files and modules.")]
 pub(crate) struct Check {
+    /// Report what was never freed, whether or not the program could still reach it
+    #[arg(long)]
+    growth: bool,
     /// Write the report as JSON
     #[arg(long)]
     json: bool,
@@ -74,13 +81,16 @@ impl Check {
         let folder = Folder::new()?;
         let mut command = preload::command(&self.command, &library, Some(1));
         command.env("POOLSCOPE_KEEP", "1").env(discovery::DIR_VARIABLE, &folder.0);
+        if !self.growth {
+            command.env("POOLSCOPE_LEAK_CHECK", "1");
+        }
         let to_standard_output = self.output.as_ref().map_or(self.json, |path| path == Path::new("-"));
         if to_standard_output {
             command.stdout(std::io::stderr().as_fd().try_clone_to_owned()?);
         }
         let (pid, ended) = run_to_end(&mut command)?;
 
-        let Judged { processes, unreadable } = judge_all(&folder.0, pid, &suppressions)?;
+        let Judged { processes, unreadable } = judge_all(&folder.0, pid, self.growth, &suppressions)?;
         if processes.is_empty() && unreadable.is_empty() {
             return Err(not_on_pool(&self.command[0].to_string_lossy(), ended).into());
         }
@@ -170,12 +180,12 @@ impl Process {
     }
 
     /// Why leaks of it may be missing from the report.
-    fn doubt(&self) -> Option<&str> {
+    fn doubt(&self) -> Option<String> {
         match &self.verdict {
-            Verdict::NotJudged(why) => Some(why),
-            Verdict::Judged(report) if report.missed > 0 => Some("not all its blocks found room in the records"),
-            Verdict::Judged(report) if !report.exact => Some("it turned the recording of every allocation off"),
-            Verdict::Judged(_) => None,
+            Verdict::NotJudged(why) => Some(why.clone()),
+            Verdict::Judged(report) if report.missed > 0 => Some("not all its blocks found room in the records".into()),
+            Verdict::Judged(report) if !report.exact => Some("it turned the recording of every allocation off".into()),
+            Verdict::Judged(report) => report.checked.as_ref().and_then(Checked::doubt),
         }
     }
 
@@ -193,7 +203,7 @@ struct Judged {
 }
 
 /// The last image of each process, the program's own first.
-fn judge_all(folder: &Path, own: u32, suppressions: &Suppressions) -> Result<Judged> {
+fn judge_all(folder: &Path, own: u32, growth: bool, suppressions: &Suppressions) -> Result<Judged> {
     let listing = discovery::list_in(folder).map_err(|e| Failure::usage(e.to_string()))?;
     for error in &listing.unreadable {
         sink::say(&format!("{error}"));
@@ -207,11 +217,12 @@ fn judge_all(folder: &Path, own: u32, suppressions: &Suppressions) -> Result<Jud
         }
     }
     last.sort_by_key(|e| (e.pid != own, e.start_realtime_ns));
-    let processes = last.into_iter().map(|entry| Process { verdict: judge(&entry, suppressions), entry }).collect();
+    let processes =
+        last.into_iter().map(|entry| Process { verdict: judge(&entry, growth, suppressions), entry }).collect();
     Ok(Judged { processes, unreadable: listing.unreadable })
 }
 
-fn judge(entry: &SegmentEntry, suppressions: &Suppressions) -> Verdict {
+fn judge(entry: &SegmentEntry, growth: bool, suppressions: &Suppressions) -> Verdict {
     let snapshot = SegmentReader::open(&entry.path).and_then(|mut reader| reader.snapshot());
     let mut snapshot = match snapshot {
         Ok(snapshot) => snapshot,
@@ -233,8 +244,15 @@ fn judge(entry: &SegmentEntry, suppressions: &Suppressions) -> Verdict {
         let start = snapshot.process.start_monotonic_ns;
         snapshot.live.retain(|block| block.time_ns >= start);
     }
-    let profile = crate::symbols::profile_builder().build(&snapshot);
-    Verdict::Judged(LeakReport::new(&snapshot, &profile, suppressions))
+    let mut builder = crate::symbols::profile_builder();
+    if growth {
+        let profile = builder.build(&snapshot);
+        return Verdict::Judged(LeakReport::new(&snapshot, &profile, suppressions));
+    }
+    match unreachable::report(snapshot, &mut builder, suppressions) {
+        Ok(report) => Verdict::Judged(report),
+        Err(why) => Verdict::NotJudged(why),
+    }
 }
 
 fn not_on_pool(name: &str, ended: Ended) -> Failure {

@@ -81,6 +81,11 @@ impl Notes {
 
 static CENSUS: SpinLock<Census> = SpinLock::new(Census { pieces: Pieces::new(), changes: 0 });
 
+/// Where the census's own words lie. Some are addresses of pages.
+pub fn own_memory() -> (usize, usize) {
+    CENSUS.addresses()
+}
+
 struct Census {
     pieces: Pieces,
     /// A sum over all that changes when threads allocate or free.

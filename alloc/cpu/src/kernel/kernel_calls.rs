@@ -71,6 +71,11 @@ pub static KERNEL_CALLS: &[Calls] = &[
         purpose: "caches of threads that sleep; hooks",
     },
     Calls { names: &["flock", "nanosleep"], when: UnlessPlain, purpose: "a recorder, while there is one" },
+    Calls {
+        names: &["openat", "close", "read", "pread64", "getdents64", "rt_sigaction", "rt_sigprocmask", "tgkill"],
+        when: UnlessPlain,
+        purpose: "`POOLSCOPE_LEAK_CHECK`",
+    },
     Calls { names: &["mbind", "get_mempolicy", "getcpu"], when: UnlessPlain, purpose: "`POOLSCOPE_NUMA`" },
     Calls { names: &["sigaltstack", "rt_sigaction"], when: UnlessPlain, purpose: "`POOLSCOPE_HARDENED`" },
 ];

@@ -298,6 +298,16 @@ impl Number {
     }
 }
 
+/// Calls `f` with the addresses of each arena that may be in use: the first one and the one behind the last.
+pub fn for_each(mut f: impl FnMut(usize, usize)) {
+    for arena in ARENAS.iter().take(NUMBERS.load(Ordering::Acquire)) {
+        let (base, len) = (arena.base.load(Ordering::Relaxed), arena.len.load(Ordering::Acquire));
+        if base != 0 && len != 0 {
+            f(base, base + len);
+        }
+    }
+}
+
 /// Gives back the numbers of all arenas between these addresses.
 #[cfg(test)]
 pub fn release_between(from: usize, to: usize) {

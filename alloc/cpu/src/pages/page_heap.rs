@@ -46,6 +46,11 @@ unsafe impl Send for PageHeap {}
 
 static PAGE_HEAP: SpinLock<PageHeap> = SpinLock::new(PageHeap::new(Kernel));
 
+/// Where the page heap's own words lie. Some are addresses of pages.
+pub fn own_memory() -> (usize, usize) {
+    PAGE_HEAP.addresses()
+}
+
 /// Takes a span of `pages` pages whose first page number is a multiple of `align` pages. `None`: out of memory.
 pub fn alloc(slow: SlowPath, pages: usize, align: usize) -> Option<&'static Slab> {
     let (span, refusals) = {

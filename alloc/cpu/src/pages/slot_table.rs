@@ -131,6 +131,11 @@ impl SlotTable {
         self.capacity = keep;
     }
 
+    /// Where the records lie: the first address and the one behind the last.
+    pub fn addresses(&self) -> (usize, usize) {
+        (self.records as usize, self.records as usize + self.capacity as usize * RECORD)
+    }
+
     /// Slots that were ever taken are below this.
     pub fn high(&self) -> u32 {
         self.high

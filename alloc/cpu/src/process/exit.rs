@@ -6,6 +6,8 @@ use core::sync::atomic::Ordering;
 use crate::census;
 use crate::collector::exit::end_thread;
 use crate::entry::{self, Entry, go_slow, set_thread};
+use crate::process::scavenger;
+use crate::reach;
 use crate::sampler;
 use crate::settings;
 use crate::threads::thread_pointer;
@@ -33,6 +35,11 @@ pub unsafe extern "C" fn on_thread_exit(heap: *mut c_void) {
 /// To be called by what ends the process without running its exit handlers (`_exit`): removes the segment, or marks it
 /// as ended if it is to be kept. A normal exit does this by itself.
 pub fn finish() {
+    if reach::is_asked_for() {
+        // The scavenger's thread takes part in nothing that is stopped.
+        let _paused = scavenger::pause();
+        reach::search();
+    }
     if let Entry::Heap(entered) = entry::enter() {
         tracer::session::finish(entered.slow);
         if settings::current().keep() {

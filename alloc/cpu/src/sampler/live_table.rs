@@ -126,6 +126,23 @@ impl LiveTable {
         Some(before)
     }
 
+    /// Changes a record by `f`, which says whether there is anything new to publish.
+    pub fn change(&mut self, segment: &Segment, slot: u32, f: impl FnOnce(&mut LiveRecord) -> bool) {
+        if self.get(slot).is_none_or(|record| record.kind == kind::NONE) {
+            return;
+        }
+        // SAFETY: `get` found the slot.
+        let place = unsafe { &mut *self.slots.place::<LiveRecord>(slot) };
+        if f(place) {
+            publish(segment, slot, *place);
+        }
+    }
+
+    /// Where the table lies: the first address and the one behind the last.
+    pub fn addresses(&self) -> (usize, usize) {
+        self.slots.addresses()
+    }
+
     /// Publishes the whole table to a new segment; what it has no room for is dropped and counted.
     pub fn publish_all(&mut self, segment: &Segment) {
         for slot in 0..self.len() {

@@ -11,6 +11,7 @@ mod live_table;
 mod peak;
 mod probes;
 mod sampled_slabs;
+pub mod search;
 mod slot_lists;
 mod stack_table;
 
@@ -48,6 +49,9 @@ use peak::{HOST, Peaks};
 pub use sampled_slabs::UNRECORDED;
 use sampled_slabs::{FREE, SampledSlabs, slot};
 use stack_table::{CapturedStack, StackTable, bytes, count_alloc, count_free, count_resize};
+
+/// So long the end of the process waits for another thread's sample.
+const FINISH_PATIENCE_NS: u64 = 1_000_000_000;
 
 struct Sampler {
     identity: Identity,
@@ -118,8 +122,16 @@ pub fn period_changed() {
 
 /// At a normal exit of the process.
 pub fn finish(slow: SlowPath) {
-    // A signal handler may end the process while this thread has the lock: then the segment stays.
-    let Some(sampler) = SAMPLER.try_lock(slow) else { return };
+    // Another thread may have the lock for a moment. In a child of the bare `clone` nobody lets it go: then the segment
+    // stays.
+    let end = os::clock_ns(libc::CLOCK_MONOTONIC) + FINISH_PATIENCE_NS;
+    let sampler = loop {
+        match SAMPLER.try_lock(slow) {
+            Some(sampler) => break sampler,
+            None if os::clock_ns(libc::CLOCK_MONOTONIC) > end => return,
+            None => os::give_way(),
+        }
+    };
     // A child of `vfork` runs in its parent's memory, but it is not the process of this segment.
     if let Some(segment) = sampler.segment.filter(|_| own_segment())
         && segment.is_of(os::process_id())

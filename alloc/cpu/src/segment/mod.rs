@@ -189,6 +189,11 @@ impl Segment {
         unsafe { ((*last).offset + (*last).capacity) as usize }
     }
 
+    /// Where it lies: the first address and the one behind the last.
+    pub fn addresses(&self) -> (usize, usize) {
+        (self.base as usize - PRIVATE_LEN, self.base as usize + self.len())
+    }
+
     /// The header and what exists of each region: address and bytes.
     fn committed_parts(&self) -> impl Iterator<Item = (*mut u8, usize)> {
         let (base, regions) = (self.base, self.private().regions);

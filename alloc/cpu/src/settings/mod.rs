@@ -71,6 +71,10 @@ declare::settings! {
     /// 1 keeps the segment after a normal exit.
     keep: bool = 0, "POOLSCOPE_KEEP", Switch, Anytime;
 
+    /// 1 looks for blocks that nothing points to when the process ends; every allocation has to be recorded.
+    /// `poolscope check` sets it.
+    leak_check: bool = 0, "POOLSCOPE_LEAK_CHECK", Switch, Anytime;
+
     /// Process id of a recorder that the program waits for at its start, if that is its parent:
     /// `poolscope record` sets it.
     recorder: u64 = 0, "POOLSCOPE_RECORDER", Of(Number { min: 0, max: u32::MAX as u64 }), AtStart;

@@ -93,6 +93,12 @@ impl<T, W: Word> SpinLock<T, W> {
         self.state.compare_exchange(0, holder(), Ordering::Acquire, Ordering::Relaxed).is_ok().then(|| Guard(self))
     }
 
+    /// Where it lies with its value: the first address and the one behind the last.
+    pub fn addresses(&self) -> (usize, usize) {
+        let from = (&raw const *self).addr();
+        (from, from + size_of_val(self))
+    }
+
     /// Waits until nobody has the lock, or had it when this began. Writes nothing where nobody has.
     #[inline]
     pub fn pass(&self, slow: SlowPath) {

@@ -21,6 +21,7 @@ use poolscope_wire::{
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::model::memory::Place;
+use crate::model::reach::{Search, Verdict};
 use crate::model::snapshot::{
     Amount, DevicePeak, DevicePool, Dropped, LiveBlock, Module, PeakMoment, ProcessInfo, ProcessState, Snapshot, Stack,
 };
@@ -248,6 +249,7 @@ impl SegmentReader {
             stacks,
             modules,
             live,
+            search: Search::of(&header.reach),
             devices,
             memory,
         };
@@ -301,6 +303,7 @@ impl SegmentReader {
                 tid: record.tid,
                 scope: record.scope,
                 place: Place::of_record(record.kind, record.device),
+                verdict: Verdict::of(record.verdict, record.leader),
             });
         })?;
         Ok(live)

@@ -1,0 +1,163 @@
+//! The pool's blocks, as the mark sees them: from an address to a record by the page's descriptor.
+
+use core::sync::atomic::Ordering;
+
+use super::maps::Mapping;
+use super::mark::{Blocks, Hit};
+use super::roots::{self, Range};
+use super::table::Table;
+use crate::layout::arena;
+use crate::layout::slab::{Kind, NO_SLOT, Slab, owner};
+use crate::sampler::search::{Recorded, Records};
+
+/// A large block, of which only the first page's descriptor says anything.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Large {
+    start: usize,
+    end: usize,
+    number: u32,
+}
+
+/// The recorded blocks.
+pub struct Heap<'a> {
+    records: &'a Records,
+    /// Ascending.
+    large: Table<Large>,
+    /// Memory of arenas that can be read, ascending. A program may close pages of its own blocks.
+    readable: Table<Range>,
+    /// All arenas lie between these.
+    bounds: Range,
+}
+
+impl<'a> Heap<'a> {
+    /// The blocks of `records`. `None` without memory.
+    pub fn new(records: &'a Records, mappings: &[Mapping]) -> Option<Self> {
+        let mut bounds = (usize::MAX, 0);
+        arena::for_each(|from, to| bounds = (bounds.0.min(from), bounds.1.max(to)));
+        let mut readable: Table<Range> = Table::new(mappings.len())?;
+        for mapping in mappings.iter().filter(|mapping| mapping.readable) {
+            if mapping.end <= bounds.0 || mapping.start >= bounds.1 {
+                continue;
+            }
+            match readable.as_mut_slice().last_mut() {
+                Some(last) if last.1 == mapping.start => last.1 = mapping.end,
+                _ => _ = readable.push((mapping.start, mapping.end)),
+            }
+        }
+        let is_large = |block: &Recorded| {
+            let page = arena::page_of(block.address as *mut u8);
+            page.is_some_and(|page| page.owner.load(Ordering::Relaxed) == owner::LARGE)
+        };
+        let all = || (0..records.len()).filter_map(|number| records.get(number).map(|block| (number, block)));
+        let mut large = Table::new(all().filter(|(_, block)| is_large(block)).count())?;
+        for (number, block) in all().filter(|(_, block)| is_large(block)) {
+            large.push(Large { start: block.address, end: block.address + block.size.max(1), number });
+        }
+        large.as_mut_slice().sort_unstable();
+        Some(Heap { records, large, readable, bounds })
+    }
+
+    /// Where its own memory lies, which is no root.
+    pub fn own_memory(&self) -> [Range; 2] {
+        [self.large.addresses(), self.readable.addresses()]
+    }
+
+    /// The block that an address lies in, and its end.
+    pub fn around(&self, address: usize) -> Option<(u32, usize)> {
+        let hit = self.find(address)?;
+        let block = self.records.get(hit.block)?;
+        Some((hit.block, block.address + block.size))
+    }
+
+    /// Whether the block's record is one that its thread has not noted in the block's descriptor yet.
+    pub fn is_in_flight(&self, number: u32) -> bool {
+        let Some(block) = self.records.get(number) else { return false };
+        match arena::page_of(block.address as *mut u8) {
+            Some(page) if page.owner.load(Ordering::Relaxed) == owner::LARGE => page.live_slot().get() != number,
+            Some(page) => page.owner.load(Ordering::Relaxed) != owner::SAMPLED,
+            None => true,
+        }
+    }
+
+    /// Calls `f` with each word of the blocks that are not recorded: what the pool allocates by itself while it
+    /// records.
+    pub fn unrecorded_words(&self, mut f: impl FnMut(usize)) {
+        arena::for_each_used(|used| {
+            let mut page = used.first;
+            while page < used.end {
+                let (slab, from) = (used.descriptor(page), used.address(page));
+                let tag = slab.owner.load(Ordering::Acquire);
+                let seen = slab.look().filter(|seen| seen.kind != Kind::Interior as u8);
+                match (tag, seen) {
+                    (owner::LARGE, _) if slab.live_slot().get() == NO_SLOT => {
+                        self.words_between(from, from + slab.aux.get(), &mut f);
+                    }
+                    (owner::NONE | owner::SAMPLED | owner::LARGE, _) | (_, None) => {}
+                    (_, Some(seen)) => {
+                        self.words_between(from, from + seen.carved as usize * seen.class.block(), &mut f);
+                    }
+                }
+                page += 1;
+            }
+        });
+    }
+
+    /// Passes on the words of what can be read between two addresses.
+    pub fn words_between(&self, mut from: usize, to: usize, f: &mut impl FnMut(usize)) {
+        let ranges = self.readable.as_slice();
+        let first = ranges.partition_point(|range| range.1 <= from);
+        for range in &ranges[first..] {
+            if range.0 >= to {
+                break;
+            }
+            from = from.max(range.0);
+            roots::words(from, to.min(range.1), f);
+        }
+    }
+
+    #[inline]
+    fn in_slab(&self, page: &'static Slab, address: usize) -> Option<u32> {
+        let slab = page.head();
+        let (base, size) = (slab.address() as usize, slab.class.get().block());
+        let index = (address - base) / size;
+        if index >= usize::from(slab.carved.get()) {
+            return None;
+        }
+        self.records.of_slab(slab, base + index * size)
+    }
+}
+
+impl Blocks for Heap<'_> {
+    fn len(&self) -> u32 {
+        self.records.len()
+    }
+
+    fn has(&self, number: u32) -> bool {
+        self.records.get(number).is_some()
+    }
+
+    #[inline]
+    fn find(&self, address: usize) -> Option<Hit> {
+        if address.wrapping_sub(self.bounds.0) >= self.bounds.1.wrapping_sub(self.bounds.0) {
+            return None;
+        }
+        let page = arena::page_of(address as *mut u8)?;
+        let number = match page.owner.load(Ordering::Relaxed) {
+            owner::SAMPLED => self.in_slab(page, address)?,
+            _ => {
+                let large = self.large.as_slice();
+                let behind = large.partition_point(|block| block.start <= address);
+                large[..behind].last().filter(|block| address < block.end)?.number
+            }
+        };
+        let block = self.records.get(number)?;
+        let offset = address.wrapping_sub(block.address);
+        (offset < block.size.max(1)).then_some(Hit { block: number, at_start: offset == 0 })
+    }
+
+    fn words(&self, number: u32, mut f: impl FnMut(usize)) {
+        if let Some(block) = self.records.get(number) {
+            self.words_between(block.address, block.address + block.size, &mut f);
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Stops the other threads of the process by a signal, and lets them go.
+//!
+//! The signal's handler notes where the thread's stack pointer was and where the kernel left its registers, and sleeps
+//! on a word until that changes. It allocates nothing, takes no lock and calls nothing of the C library that does.
+//!
+//! The signal is chosen when it is needed: one without a handler, so that it is nobody's. The first choices are
+//! 32 and 33, which the C library keeps for itself and which it therefore never lets a program block (nptl(7)). The
+//! first has no handler before the first `pthread_cancel`, the second none before the first thread. A signal that a
+//! thread could not take by the time that others did is left with its handler: its default action would end the
+//! process.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use super::frame;
+use super::table::Table;
+use crate::kernel::os;
+
+/// The C library's own signals, and then the real-time signals of programs.
+const CHOICES: core::ops::RangeInclusive<c_int> = 32..=64;
+/// Time that threads have, all together.
+const LIMIT_NS: u64 = 30_000_000_000;
+/// Time after which a thread is given up if no other one came to a stop meanwhile.
+const PATIENCE_NS: u64 = 2_000_000_000;
+/// Most threads that are stopped.
+const MAX_THREADS: usize = 1 << 16;
+
+/// A thread that was stopped.
+#[derive(Clone, Copy)]
+pub struct Stopped {
+    /// Kernel id.
+    pub tid: u32,
+    /// Its stack pointer.
+    pub sp: usize,
+    /// Its pointer to thread-local storage.
+    pub thread_pointer: usize,
+    /// Where its registers lie: general ones, and those for vectors. Each range ends with the second address.
+    pub registers: [(usize, usize); 2],
+}
+
+/// Odd while threads are stopped.
+static SESSION: AtomicU32 = AtomicU32::new(0);
+/// Notes of handlers, with room for [`MAX_THREADS`].
+static NOTES: AtomicPtr<Stopped> = AtomicPtr::new(core::ptr::null_mut());
+/// Places that were taken of these.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+/// Handlers that have written their note. The thread that stops the others sleeps on it.
+static NOTED: AtomicU32 = AtomicU32::new(0);
+
+/// The handler.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe extern "C" fn on_stop(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+    os::keep_errno(|| {
+        let session = SESSION.load(Ordering::Acquire);
+        if session.is_multiple_of(2) {
+            return;
+        }
+        let place = TAKEN.fetch_add(1, Ordering::Relaxed);
+        if place < MAX_THREADS {
+            // SAFETY: the kernel passes the registers. The notes stay as long as a signal is on its way, and the place
+            // is this handler's alone.
+            unsafe { NOTES.load(Ordering::Acquire).add(place).write(note(context.cast())) };
+        }
+        NOTED.fetch_add(1, Ordering::Release);
+        os::wake(&NOTED);
+        while SESSION.load(Ordering::Acquire) == session {
+            os::sleep_on(&SESSION, session, 1000);
+        }
+    });
+}
+
+/// What there is to note of a thread.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn note(context: *const libc::ucontext_t) -> Stopped {
+    /// The software's part of the kernel's record of vector registers (`struct _fpx_sw_bytes`): where it lies, and the
+    /// number with which it begins.
+    const SOFTWARE: usize = 464;
+    const MAGIC: u32 = 0x4650_5853;
+    const LEGACY: usize = 512;
+    // SAFETY: the kernel wrote the context, and the record that it points to.
+    unsafe {
+        let machine = &(*context).uc_mcontext;
+        let vectors = machine.fpregs.cast::<u8>().cast_const();
+        let len = if vectors.is_null() {
+            0
+        } else if vectors.add(SOFTWARE).cast::<u32>().read_unaligned() == MAGIC {
+            (vectors.add(SOFTWARE + 16).cast::<u32>().read_unaligned() as usize).clamp(LEGACY, 1 << 16)
+        } else {
+            LEGACY
+        };
+        let general = (&raw const machine.gregs) as usize;
+        Stopped {
+            tid: os::thread_id(),
+            sp: machine.gregs[libc::REG_RSP as usize] as usize,
+            thread_pointer: frame::thread_pointer(),
+            registers: [(general, general + size_of_val(&machine.gregs)), (vectors as usize, vectors as usize + len)],
+        }
+    }
+}
+
+/// What a handler of the kernel's returns to.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[unsafe(naked)]
+unsafe extern "C" fn restore() {
+    core::arch::naked_asm!("mov eax, 15", "syscall", "ud2")
+}
+
+/// The kernel's form of an action. The C library's function does not take its own signals.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+const NO_ACTION: Action = Action { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
+
+/// Sets a signal's action, or asks for it.
+fn action(signal: c_int, new: Option<&Action>, old: Option<&mut Action>) -> bool {
+    let new = new.map_or(core::ptr::null(), |new| &raw const *new);
+    let old = old.map_or(core::ptr::null_mut(), |old| &raw mut *old);
+    // SAFETY: the kernel reads and writes its form of an action, with a mask of 8 bytes.
+    os::keep_errno(|| unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, 8usize) == 0 })
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn handler() -> Option<Action> {
+    const SA_RESTORER: u64 = 0x0400_0000;
+    let flags = (libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK) as u64;
+    let (handler, restorer) = (on_stop as *const () as usize, restore as *const () as usize);
+    // No handler of the program's runs in a thread that is stopped; a fault there ends the process.
+    Some(Action { handler, flags: flags | SA_RESTORER, restorer, mask: !0 })
+}
+
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+fn handler() -> Option<Action> {
+    None
+}
+
+/// A signal that is nobody's, with the handler installed, and its action as it was.
+fn choose() -> Option<(c_int, Action)> {
+    let handler = handler()?;
+    CHOICES.into_iter().find_map(|signal| {
+        let mut before = NO_ACTION;
+        let known = action(signal, None, Some(&mut before));
+        let is_free = [libc::SIG_DFL, libc::SIG_IGN, handler.handler].contains(&before.handler);
+        (known && is_free && action(signal, Some(&handler), None)).then_some((signal, before))
+    })
+}
+
+/// A thread that the signal was sent to.
+#[derive(Clone, Copy)]
+struct Asked {
+    tid: u32,
+    /// It has ended since.
+    gone: bool,
+}
+
+/// The other threads are stopped, as far as that could be done, until this is dropped.
+pub struct World {
+    notes: Option<Table<Stopped>>,
+    stopped: usize,
+    signal: c_int,
+    /// The signal's action, as it was.
+    before: Action,
+    /// Threads that could not be stopped, and one of them.
+    pub missing: usize,
+    /// Kernel id of one of these; 0 if there is none.
+    pub unstopped: u32,
+}
+
+/// Stops the other threads. `None` if they can't be listed, or there is no signal for it.
+pub fn stop() -> Option<World> {
+    let mut asked = Table::<Asked>::new(MAX_THREADS)?;
+    // SAFETY: zeroes are a note.
+    let notes = unsafe { Table::<Stopped>::zeroed(MAX_THREADS) }?;
+    let (signal, before) = choose()?;
+    NOTES.store(notes.as_slice().as_ptr().cast_mut(), Ordering::Release);
+    TAKEN.store(0, Ordering::Relaxed);
+    NOTED.store(0, Ordering::Relaxed);
+    SESSION.fetch_add(1, Ordering::AcqRel);
+    let mut world = World { notes: Some(notes), stopped: 0, signal, before, missing: 0, unstopped: 0 };
+    let (own, process) = (os::thread_id(), os::process_id());
+    let end = os::clock_ns(libc::CLOCK_MONOTONIC) + LIMIT_NS;
+    // Threads that are not stopped yet make others.
+    loop {
+        let before = asked.as_slice().len();
+        let listed = for_each_thread(|tid| {
+            if tid != own && !asked.as_slice().iter().any(|known| known.tid == tid) {
+                let gone = !send(process, tid, signal);
+                asked.push(Asked { tid, gone });
+            }
+        });
+        if !listed {
+            world.missing = asked.as_slice().len();
+            return None;
+        }
+        if asked.as_slice().len() == before || os::clock_ns(libc::CLOCK_MONOTONIC) > end {
+            break;
+        }
+        wait(asked.as_mut_slice(), end);
+    }
+    world.stopped = TAKEN.load(Ordering::Acquire).min(MAX_THREADS);
+    for thread in asked.as_slice() {
+        if !thread.gone && !world.threads().iter().any(|stopped| stopped.tid == thread.tid) {
+            world.missing += 1;
+            world.unstopped = thread.tid;
+        }
+    }
+    Some(world)
+}
+
+/// Waits until all that were asked are stopped or gone, or no more come.
+fn wait(asked: &mut [Asked], end: u64) {
+    let mut last = (0, os::clock_ns(libc::CLOCK_MONOTONIC));
+    loop {
+        let noted = NOTED.load(Ordering::Acquire);
+        let now = os::clock_ns(libc::CLOCK_MONOTONIC);
+        if noted as usize >= asked.iter().filter(|thread| !thread.gone).count() {
+            return;
+        }
+        if noted != last.0 {
+            last = (noted, now);
+        }
+        if now > end || now - last.1 > PATIENCE_NS {
+            return;
+        }
+        os::sleep_on(&NOTED, noted, 5);
+        if NOTED.load(Ordering::Acquire) == noted {
+            asked.iter_mut().filter(|thread| !thread.gone).for_each(|thread| thread.gone = has_ended(thread.tid));
+        }
+    }
+}
+
+/// Sends the signal. False if the thread is gone.
+fn send(process: u32, tid: u32, signal: c_int) -> bool {
+    os::keep_errno(|| {
+        loop {
+            // SAFETY: a system call on plain numbers.
+            if unsafe { libc::syscall(libc::SYS_tgkill, process, tid, signal) } == 0 {
+                return true;
+            }
+            // The user's queue of signals may be full for a moment.
+            if os::errno() != libc::EAGAIN {
+                return os::errno() != libc::ESRCH;
+            }
+            os::sleep_us(1000);
+        }
+    })
+}
+
+/// Whether a thread runs no more: it is not listed, or it waits for its process to end (`Z`, `X`).
+fn has_ended(tid: u32) -> bool {
+    let mut path = [0u8; 48];
+    let path = thread_file(tid, &mut path);
+    let mut stat = [0u8; 512];
+    let len = os::read_file(path, &mut stat);
+    // The name in parentheses may hold anything, also parentheses (proc(5)).
+    let stat = &stat[..len.min(stat.len())];
+    let after_name = stat.iter().rposition(|&byte| byte == b')').map(|at| at + 2);
+    match after_name.and_then(|at| stat.get(at)) {
+        Some(state) => matches!(state, b'Z' | b'X'),
+        None => !os::thread_exists(os::process_id(), tid),
+    }
+}
+
+/// `/proc/self/task/TID/stat`.
+fn thread_file(tid: u32, buffer: &mut [u8; 48]) -> &core::ffi::CStr {
+    let mut digits = [0u8; 10];
+    let mut first = digits.len();
+    let mut rest = tid;
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let parts: [&[u8]; 3] = [b"/proc/self/task/", &digits[first..], b"/stat\0"];
+    let mut len = 0;
+    for part in parts {
+        buffer[len..len + part.len()].copy_from_slice(part);
+        len += part.len();
+    }
+    core::ffi::CStr::from_bytes_until_nul(&buffer[..len]).unwrap_or(c"")
+}
+
+/// Calls `f` with each thread of the process. False if the kernel does not list them.
+fn for_each_thread(mut f: impl FnMut(u32)) -> bool {
+    /// Where an entry (`struct linux_dirent64`) has its length and its name.
+    const LENGTH: usize = 16;
+    const NAME: usize = 19;
+    let mut buffer = [0u8; 4096];
+    os::keep_errno(|| {
+        // SAFETY: the path ends with zero.
+        let fd =
+            unsafe { os::open(c"/proc/self/task".as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0) };
+        if fd < 0 {
+            return false;
+        }
+        let end = loop {
+            // SAFETY: the kernel writes at most as many bytes as there are.
+            let read = unsafe { libc::syscall(libc::SYS_getdents64, fd, buffer.as_mut_ptr(), buffer.len()) };
+            if read <= 0 {
+                break read;
+            }
+            let mut at = 0;
+            while at + NAME < read as usize {
+                let len = usize::from(u16::from_le_bytes([buffer[at + LENGTH], buffer[at + LENGTH + 1]]));
+                let digits = buffer[at + NAME..].iter().take_while(|byte| byte.is_ascii_digit());
+                let tid = digits.fold(0u32, |tid, digit| tid.wrapping_mul(10).wrapping_add(u32::from(digit - b'0')));
+                if tid != 0 {
+                    f(tid);
+                }
+                at += len.max(NAME);
+            }
+        };
+        // SAFETY: the descriptor is this function's.
+        unsafe { os::close(fd) };
+        end == 0
+    })
+}
+
+impl World {
+    /// The threads that are stopped.
+    pub fn threads(&self) -> &[Stopped] {
+        self.notes.as_ref().map_or(&[], |notes| &notes.as_slice()[..self.stopped])
+    }
+
+    /// Where its own memory lies, which is no root.
+    pub fn own_memory(&self) -> (usize, usize) {
+        self.notes.as_ref().map_or((0, 0), Table::addresses)
+    }
+}
+
+impl Drop for World {
+    /// Lets the threads go.
+    fn drop(&mut self) {
+        SESSION.fetch_add(1, Ordering::AcqRel);
+        os::wake(&SESSION);
+        if self.missing == 0 {
+            let mut now = NO_ACTION;
+            // The program may have installed a handler of its own before its threads were stopped.
+            if action(self.signal, None, Some(&mut now)) && handler().is_some_and(|own| own.handler == now.handler) {
+                action(self.signal, Some(&self.before), None);
+            }
+        } else {
+            // A handler that comes late finds no session. One that came in this moment still writes its note.
+            core::mem::forget(self.notes.take());
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The records of blocks for who looks for unreachable ones ([`crate::reach`]).
+
+use poolscope_wire::reach::outcome;
+use poolscope_wire::{LiveRecord, ReachRecord, flags, kind};
+
+use super::sampled_slabs::{FREE, slot};
+use super::{SAMPLER, Sampler, period};
+use crate::kernel::os;
+use crate::layout::slab::Slab;
+use crate::segment::Segment;
+use crate::segment::ownership::own_segment;
+use crate::sync::spin_lock::{Guard, SlowPath};
+
+/// The records. Nothing changes in them, or in slabs of recorded blocks, as long as this is there.
+pub struct Records {
+    sampler: Guard<'static, Sampler>,
+    segment: Segment,
+}
+
+/// A block of host memory that is in use.
+#[derive(Clone, Copy)]
+pub struct Recorded {
+    /// Where it lies.
+    pub address: usize,
+    /// Bytes that the program asked for.
+    pub size: usize,
+}
+
+/// The records of this process, or one of [`outcome`] that says why there are none to search by. `None` if it has no
+/// segment of its own.
+pub fn records(slow: SlowPath) -> Option<Result<Records, u32>> {
+    let sampler = SAMPLER.lock(slow);
+    // A child of `vfork` runs in its parent's memory, but it is not the process of this segment.
+    let segment = sampler.segment.filter(|segment| own_segment() && segment.is_of(os::process_id()))?;
+    let header = segment.header();
+    let is_exact = header.flags & flags::EXACT != 0 && period() <= 1;
+    let has_all = header.dropped_live == 0;
+    let records = Records { sampler, segment };
+    let outcome = match (is_exact, has_all) {
+        (false, _) => outcome::SAMPLED,
+        (true, false) => outcome::NO_ROOM,
+        (true, true) => return Some(Ok(records)),
+    };
+    records.report(ReachRecord { state: outcome, ..ReachRecord::ZERO });
+    Some(Err(outcome))
+}
+
+impl Records {
+    /// Numbers of records are below this.
+    pub fn len(&self) -> u32 {
+        self.sampler.live.len()
+    }
+
+    /// The block of a record; `None` if it is free, or of another memory than the host's.
+    #[inline]
+    pub fn get(&self, number: u32) -> Option<Recorded> {
+        let record = self.sampler.live.get(number).filter(|record| record.kind == kind::HOST)?;
+        Some(Recorded { address: record.address as usize, size: record.size as usize })
+    }
+
+    /// The record of the block at `index` of a slab of recorded blocks. `None` if that is free, or not recorded.
+    #[inline]
+    pub fn of_slab(&self, slab: &'static Slab, block: usize) -> Option<u32> {
+        let number = slot(slab, block as *mut u8).get();
+        (number < FREE).then_some(number)
+    }
+
+    /// Where records lie: addresses of blocks that hold nothing. Each range ends with the second address.
+    pub fn own_memory(&self) -> [(usize, usize); 2] {
+        [self.sampler.live.addresses(), self.segment.addresses()]
+    }
+
+    /// Says of a block what was found.
+    pub fn judge(&mut self, number: u32, verdict: u16, leader: u64) {
+        let segment = self.segment;
+        self.sampler.live.change(&segment, number, |record: &mut LiveRecord| {
+            let is_new = (record.verdict, record.leader) != (verdict, leader);
+            (record.verdict, record.leader) = (verdict, leader);
+            is_new
+        });
+    }
+
+    /// Says what the search looked at.
+    pub fn report(&self, report: ReachRecord) {
+        let header = self.segment.header();
+        header.reach = ReachRecord { searches: header.reach.searches + 1, ..report };
+    }
+}

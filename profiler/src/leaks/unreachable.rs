@@ -1,0 +1,118 @@
+//! The report of blocks that nothing in the process points to any more.
+//!
+//! A block that is leaked indirectly goes with the one that leads to it: if that is suppressed, so is what it leads to.
+
+use std::collections::HashMap;
+
+use super::suppressions::Suppressions;
+use super::{Claim, LeakReport};
+use crate::build::builder::ProfileBuilder;
+use crate::model::memory::Place;
+use crate::model::reach::{Search, Verdict};
+use crate::model::snapshot::{LiveBlock, Snapshot};
+use crate::words::figures;
+
+/// What a search found, in blocks and bytes, and what became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// The search.
+    pub search: Search,
+    /// Blocks that the program could reach at the end.
+    pub reachable: u64,
+    /// Blocks that it could reach if a pointer into the middle of a block is one.
+    pub possible: u64,
+}
+
+impl Checked {
+    /// Why the report may be wrong; `None` if everything was looked at.
+    pub fn doubt(&self) -> Option<String> {
+        let missing = self.search.threads - self.search.stopped.min(self.search.threads);
+        let tid = self.search.unstopped.filter(|_| missing > 0)?;
+        Some(format!("{} could not be stopped, thread {tid} among them", figures::count(missing.into(), "thread")))
+    }
+
+    /// What was looked at, as the last lines of a report.
+    pub(super) fn to_text(self) -> String {
+        let Search { blocks, bytes, threads, stopped, .. } = self.search;
+        let mut text = String::new();
+        if self.possible > 0 {
+            let blocks = figures::count(self.possible, "block");
+            text += &format!("Possibly reachable, by pointers into the middle of a block only: {blocks}.\n");
+        }
+        let (blocks, bytes) = (figures::count(blocks, "block"), figures::grouped(bytes));
+        text + &format!("checked {blocks}, {bytes} bytes, {stopped} of {threads} threads stopped\n")
+    }
+}
+
+/// The report of a process that has looked for unreachable blocks. Or why there is none.
+pub fn report(
+    mut snapshot: Snapshot,
+    builder: &mut ProfileBuilder,
+    suppressions: &Suppressions,
+) -> Result<LeakReport, String> {
+    let search = match snapshot.search {
+        Some(Search { failed: Some(why), .. }) => {
+            return Err(format!("it could not look for unreachable blocks: {why}"));
+        }
+        Some(search) => search,
+        None => return Err("it ended before it looked for unreachable blocks".into()),
+    };
+    let count = |verdict| snapshot.live.iter().filter(|block| block.verdict == verdict).count() as u64;
+    let checked = Checked { search, reachable: count(Verdict::Reachable), possible: count(Verdict::Possible) };
+    snapshot.live.retain(is_leaked);
+    forget_other_stacks(&mut snapshot);
+    let is_indirect = |block: &LiveBlock| matches!(block.verdict, Verdict::Indirect(_));
+    let (indirect, direct) = snapshot.live.iter().copied().partition::<Vec<_>, _>(is_indirect);
+
+    snapshot.live = direct;
+    let (profile, sites) = builder.build_with_sites(&snapshot, |_| false);
+    let reasons: Vec<Option<String>> = profile.sites.iter().map(|site| suppressions.reason(&profile, site)).collect();
+    let reason = |block: &LiveBlock| {
+        let site = sites.get(block.stack as usize).copied().flatten()?;
+        reasons.get(site)?.clone()
+    };
+    let suppressed: HashMap<u64, String> =
+        snapshot.live.iter().filter_map(|block| Some((block.address, reason(block)?))).collect();
+    let mut report = LeakReport::with_claim(&snapshot, &profile, suppressions, Claim::Leaked);
+
+    snapshot.live = Vec::new();
+    for block in indirect {
+        match block.verdict {
+            Verdict::Indirect(leader) if suppressed.contains_key(&leader) => {
+                report.suppress(suppressed[&leader].clone(), block.size, 1);
+            }
+            _ => snapshot.live.push(block),
+        }
+    }
+    let profile = builder.build(&snapshot);
+    let mut behind = LeakReport::with_claim(&snapshot, &profile, suppressions, Claim::Leaked);
+    behind.leaks.iter_mut().for_each(|leak| leak.indirect = true);
+    report.leaks.append(&mut behind.leaks);
+    for kept in behind.suppressed {
+        report.suppress(kept.reason, kept.bytes, kept.objects);
+    }
+    report.checked = Some(checked);
+    Ok(report)
+}
+
+/// Whether nothing leads to a block. Of memory that no search looks at, everything that is left is leaked.
+fn is_leaked(block: &LiveBlock) -> bool {
+    match block.verdict {
+        Verdict::Direct | Verdict::Indirect(_) => true,
+        Verdict::Unknown => block.place != Place::Host,
+        Verdict::Reachable | Verdict::Possible => false,
+    }
+}
+
+/// Takes the frames of stacks away that no block is left of: nobody has to find names for them.
+fn forget_other_stacks(snapshot: &mut Snapshot) {
+    let mut used = vec![false; snapshot.stacks.len()];
+    for block in &snapshot.live {
+        if let Some(used) = used.get_mut(block.stack as usize) {
+            *used = true;
+        }
+    }
+    for (stack, _) in snapshot.stacks.iter_mut().zip(used).filter(|(_, used)| !used) {
+        stack.frames.clear();
+    }
+}
