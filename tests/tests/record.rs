@@ -917,6 +917,24 @@ fn a_recording_stops_at_its_limit_and_the_program_goes_on() {
     assert_eq!(report(&pool, &[])["finished"].as_bool(), Some(true));
 }
 
+/// When it goes on, its first reading finds more in the rings than the file has room for.
+#[test]
+fn a_recorder_that_was_held_up_stops_at_its_limit() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    let command = ["record", "--limit", "512K", "-o", FILE, "--", traced.to_str().unwrap(), "handover", "100000", "16"];
+    let mut recorder = pool.poolscope().args(command).start();
+    recorder.wait_until("the recording began", |_| pool.files().join(FILE).exists().then_some(()));
+    recorder.signal(libc::SIGSTOP);
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    recorder.signal(libc::SIGCONT);
+    let output = recorder.finish();
+    assert!(output.code() == 0 && output.stderr.contains("the size that --limit allows"), "{}", output.report());
+    let bytes = std::fs::metadata(pool.files().join(FILE)).unwrap().len();
+    assert!((128 << 10..=512 << 10).contains(&bytes), "{bytes} bytes");
+    assert_eq!(report(&pool, &[])["finished"].as_bool(), Some(true));
+}
+
 #[test]
 fn a_long_run_takes_at_most_four_bytes_a_pair() {
     let pool = Pool::new();

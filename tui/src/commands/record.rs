@@ -353,7 +353,7 @@ impl Record {
         let recorder = Recorder::append(tap, out, &options, output.before.as_ref()).map_err(|e| fail(&e))?;
         let mut last = Instant::now();
         let is_terminal = !self.quiet && io::stderr().is_terminal() && !from_start;
-        let recorded = recorder.run(&options, |progress| {
+        let recorded = recorder.run(|progress| {
             if is_terminal && last.elapsed() >= TELL_EVERY {
                 last = Instant::now();
                 eprint!("\r\x1b[K{}", line(progress));

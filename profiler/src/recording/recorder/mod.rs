@@ -122,6 +122,8 @@ pub struct Recorder<W: Write> {
     lost_without_ring: u64,
     damaged_words: u64,
     free_stacks: bool,
+    /// Bytes that the file may have.
+    limit: Option<u64>,
     /// The next batch of each ring that has one, by when it began.
     batches: BinaryHeap<Reverse<(u64, u32)>>,
 }
@@ -186,6 +188,7 @@ impl<W: Write> Recorder<W> {
             lost_without_ring: 0,
             damaged_words: 0,
             free_stacks: options.free_stacks,
+            limit: options.limit,
             batches: BinaryHeap::new(),
         })
     }
@@ -210,7 +213,6 @@ impl<W: Write> Recorder<W> {
     /// `order` is asked between readings. Returns how it ended; an error if there was no event, which a recording has.
     pub fn run(
         mut self,
-        options: &Options,
         mut order: impl FnMut(&Progress) -> Order,
     ) -> Result<(W, Summary, Progress), RecordError> {
         let (mut beaten, mut flushed, mut looked, mut summed) =
@@ -238,9 +240,7 @@ impl<W: Write> Recorder<W> {
                 let summary = self.summary("");
                 self.writer.summary(&summary)?;
             }
-            // What is still to be written: addresses of the blocks in use, and the stacks.
-            let rest = self.matcher.live.count() as u64 * 8 + (self.paths.nodes().len() as u64) * 2;
-            if options.limit.is_some_and(|limit| self.writer.bytes_when_finished() + rest >= limit) {
+            if self.is_full() {
                 break "the file has the size that --limit allows";
             }
             if let Order::Stop(why) = order(&self.progress()) {
@@ -273,21 +273,18 @@ impl<W: Write> Recorder<W> {
                 alarm.sleep(nap)
             };
         };
-        self.finish(ended, options)
+        self.finish(ended)
     }
 
-    fn finish(mut self, ended: &str, options: &Options) -> Result<(W, Summary, Progress), RecordError> {
+    fn finish(mut self, ended: &str) -> Result<(W, Summary, Progress), RecordError> {
         let _ = self.tap.stop();
         let begun = Instant::now();
-        let full = |recorder: &Self| {
-            options.limit.is_some_and(|limit| recorder.writer.bytes_when_finished() > limit.saturating_sub(limit / 16))
-        };
         loop {
             let stopped = self.tap.segment.process().state != ProcessState::Running
                 || matches!(self.tap.answer(), Ok(Answer::Ended | Answer::Abandoned) | Err(_));
             let found = self.read_rings()?;
             // What a program has left is read to its end, however long that takes.
-            if (stopped && found == 0) || (!stopped && begun.elapsed() > STOP_PATIENCE) || full(&self) {
+            if (stopped && found == 0) || (!stopped && begun.elapsed() > STOP_PATIENCE) || self.is_full() {
                 break;
             }
             if found == 0 {
@@ -373,8 +370,19 @@ impl<W: Write> Recorder<W> {
         ns.saturating_sub(self.start_ns)
     }
 
-    /// Takes out what is in the rings, and records it. Returns the number of words that were taken out or recorded.
+    /// Whether the file has no room for more events: what is still to be written are addresses of the blocks in use,
+    /// and the stacks.
+    fn is_full(&self) -> bool {
+        let rest = self.matcher.live.count() as u64 * 8 + self.paths.nodes().len() as u64 * 2;
+        self.limit.is_some_and(|limit| self.writer.bytes_when_finished() + rest >= limit)
+    }
+
+    /// Takes out what is in the rings, and records it, unless the file is full. Returns the number of words that were
+    /// taken out or recorded.
     fn read_rings(&mut self) -> Result<u64, RecordError> {
+        if self.is_full() {
+            return Ok(0);
+        }
         // Batches that begin after this stay where they are: what came before them may be in a ring that is read
         // already, or in one that is not known yet.
         let now = self.since_start(now_ns());
@@ -406,6 +414,11 @@ impl<W: Write> Recorder<W> {
         }
         while let Some(Reverse((from_ns, index))) = self.batches.pop() {
             found += self.record(index, from_ns)?;
+            // A reading of a recorder that was held up may be more than the file has room for.
+            if self.is_full() {
+                self.batches.clear();
+                return Ok(found);
+            }
             let next = self.rings[index as usize].begin_batch(self.start_ns, limit);
             self.batches.extend(next.map(|from_ns| Reverse((from_ns, index))));
         }
