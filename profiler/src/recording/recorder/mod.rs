@@ -211,10 +211,7 @@ impl<W: Write> Recorder<W> {
 
     /// Records until the program ends, the file is as large as it may be, or `order` says stop; then finishes the file.
     /// `order` is asked between readings. Returns how it ended; an error if there was no event, which a recording has.
-    pub fn run(
-        mut self,
-        mut order: impl FnMut(&Progress) -> Order,
-    ) -> Result<(W, Summary, Progress), RecordError> {
+    pub fn run(mut self, mut order: impl FnMut(&Progress) -> Order) -> Result<(W, Summary, Progress), RecordError> {
         let (mut beaten, mut flushed, mut looked, mut summed) =
             (Instant::now(), Instant::now(), Instant::now(), Instant::now());
         let mut nap = NAP_MIN;
