@@ -45,6 +45,9 @@ const MAX_THREADS: usize = 1 << 15;
 /// How long a program that was asked to stop may take to say so.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
+/// The reason that is given when a recording ends at its limit.
+const FULL: &str = "the file has the size that --limit allows";
+
 /// Why a recording ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
@@ -124,6 +127,8 @@ pub struct Recorder<W: Write> {
     free_stacks: bool,
     /// Bytes that the file may have.
     limit: Option<u64>,
+    /// It has so many.
+    is_full: bool,
     /// The next batch of each ring that has one, by when it began.
     batches: BinaryHeap<Reverse<(u64, u32)>>,
 }
@@ -189,6 +194,7 @@ impl<W: Write> Recorder<W> {
             damaged_words: 0,
             free_stacks: options.free_stacks,
             limit: options.limit,
+            is_full: false,
             batches: BinaryHeap::new(),
         })
     }
@@ -237,8 +243,8 @@ impl<W: Write> Recorder<W> {
                 let summary = self.summary("");
                 self.writer.summary(&summary)?;
             }
-            if self.is_full() {
-                break "the file has the size that --limit allows";
+            if self.fills()? {
+                break FULL;
             }
             if let Order::Stop(why) = order(&self.progress()) {
                 break why;
@@ -281,7 +287,7 @@ impl<W: Write> Recorder<W> {
                 || matches!(self.tap.answer(), Ok(Answer::Ended | Answer::Abandoned) | Err(_));
             let found = self.read_rings()?;
             // What a program has left is read to its end, however long that takes.
-            if (stopped && found == 0) || (!stopped && begun.elapsed() > STOP_PATIENCE) || self.is_full() {
+            if (stopped && found == 0) || (!stopped && begun.elapsed() > STOP_PATIENCE) || self.is_full {
                 break;
             }
             if found == 0 {
@@ -289,6 +295,7 @@ impl<W: Write> Recorder<W> {
             }
         }
         self.read_rings()?;
+        let ended = if self.is_full { FULL } else { ended };
         self.matcher.end(&mut self.writer, &self.paths)?;
         if self.writer.is_empty() {
             return Err(RecordError::Nothing { ended: ended.to_owned(), lost: self.progress().lost });
@@ -368,16 +375,21 @@ impl<W: Write> Recorder<W> {
     }
 
     /// Whether the file has no room for more events: what is still to be written are addresses of the blocks in use,
-    /// and the stacks.
-    fn is_full(&self) -> bool {
+    /// and the stacks. What waits to be written takes less than is reckoned with, and is written out to know.
+    fn fills(&mut self) -> Result<bool, RecordError> {
+        let Some(limit) = self.limit else { return Ok(false) };
         let rest = self.matcher.live.count() as u64 * 8 + self.paths.nodes().len() as u64 * 2;
-        self.limit.is_some_and(|limit| self.writer.bytes_when_finished() + rest >= limit)
+        if !self.is_full && self.writer.bytes_when_finished() + rest >= limit {
+            self.write_out()?;
+            self.is_full = self.writer.bytes_when_finished() + rest >= limit - limit / 16;
+        }
+        Ok(self.is_full)
     }
 
     /// Takes out what is in the rings, and records it, unless the file is full. Returns the number of words that were
     /// taken out or recorded.
     fn read_rings(&mut self) -> Result<u64, RecordError> {
-        if self.is_full() {
+        if self.fills()? {
             return Ok(0);
         }
         // Batches that begin after this stay where they are: what came before them may be in a ring that is read
@@ -412,7 +424,7 @@ impl<W: Write> Recorder<W> {
         while let Some(Reverse((from_ns, index))) = self.batches.pop() {
             found += self.record(index, from_ns)?;
             // A reading of a recorder that was held up may be more than the file has room for.
-            if self.is_full() {
+            if self.fills()? {
                 self.batches.clear();
                 return Ok(found);
             }
