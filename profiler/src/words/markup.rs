@@ -1,4 +1,4 @@
-//! Markup: text as HTML and XML have it, tables, and templates, which are files of their own.
+//! Markup: text as HTML and XML have it, and templates, which are files of their own.
 
 /// Text for HTML and XML, and for values of attributes.
 pub(crate) fn escaped(text: &str) -> String {
@@ -39,28 +39,6 @@ pub(crate) fn filled(template: &str, values: &[(&str, &str)]) -> String {
         };
     }
     filled + rest
-}
-
-/// A cell of a table with a text.
-pub(crate) fn cell(text: &str) -> String {
-    format!("<td>{}</td>", escaped(text))
-}
-
-/// A cell with a text that stands for a number, by which tables are sorted.
-pub(crate) fn number(value: u64, text: &str) -> String {
-    format!("<td data-v=\"{value}\">{}</td>", escaped(text))
-}
-
-/// A row of cells.
-pub(crate) fn row(cells: &[String]) -> String {
-    format!("<tr>{}</tr>", cells.concat())
-}
-
-/// A table of a class, with its heads and rows.
-pub(crate) fn table(class: &str, heads: &[&str], rows: &str) -> String {
-    let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
-    let heads: String = heads.iter().map(|head| format!("<th>{}</th>", escaped(head))).collect();
-    format!("<table{class}><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>\n")
 }
 
 #[cfg(test)]

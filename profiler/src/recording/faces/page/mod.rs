@@ -4,6 +4,7 @@
 //! from the program (names, arguments) is escaped.
 
 mod charts;
+mod tables;
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -17,7 +18,8 @@ use crate::recording::faces::labels::{
 };
 use crate::recording::replay::analysis::{Analysis, Count, Figures, MemoryFigures, StreamFigures};
 use crate::words::figures::{bytes, count, grouped};
-use crate::words::markup::{cell, escaped, filled, number, row, table};
+use crate::words::markup::{escaped, filled};
+use tables::{cell, number, row, table};
 
 /// Sites in each table.
 const ROWS: usize = 40;
