@@ -196,6 +196,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         "profiler/src",
         &["words", "model", "process", "segment", "symbols", "build", "faces", "leaks", "recording", "http"],
     ),
+    ("tui/src", &["words", "failure", "sink", "args", "symbols", "target", "launch", "dashboard", "commands", "cli"]),
 ];
 
 /// The order of the files of a program that is too small for folders, and of what such programs share.

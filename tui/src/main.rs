@@ -1,14 +1,15 @@
 //! The `poolscope` command: runs programs on the pool, watches them live, dumps their heap, checks them for leaks.
 
+mod args;
 mod cli;
 mod commands;
 mod dashboard;
 mod failure;
 mod launch;
-mod metric;
 mod sink;
 mod symbols;
 mod target;
+mod words;
 
 use std::process::ExitCode;
 

@@ -16,8 +16,8 @@ use poolscope_profiler::segment::discovery::{self, SegmentEntry};
 use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader, process};
 use poolscope_wire::MAGIC;
 
-use crate::dashboard::format;
 use crate::failure::Failure;
+use crate::words::printable;
 use crate::{sink, symbols};
 
 /// The segment that an argument means.
@@ -146,7 +146,7 @@ fn load_pprof(path: &str) -> Result<Option<Loaded>, Failure> {
     file.take(LARGEST_FILE).read_to_end(&mut bytes).map_err(|error| failed(error.to_string()))?;
     let profile = read_pprof(&bytes).map_err(|error| failed(error.to_string()))?;
     let label = path.rsplit('/').next().unwrap_or(path).to_owned();
-    Ok(Some(Loaded { profile, label: format::printable(&label), claim: None }))
+    Ok(Some(Loaded { profile, label: printable(&label), claim: None }))
 }
 
 /// No profile is larger, packed.

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-/// Bytes with a binary unit and three digits: `1.50 MiB`.
+/// Bytes with a binary unit and three digits: `1.50 MiB`. What is no number is 0.
 pub fn bytes(bytes: f64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let bytes = if bytes.is_finite() { bytes } else { 0.0 };
     let sign = if bytes < 0.0 { "-" } else { "" };
     let mut value = bytes.abs();
     let mut unit = 0;
     // 1023.5 KiB would be written as 1024 KiB.
-    while value >= if unit == 0 { 1024.0 } else { 1023.5 } && unit + 1 < UNITS.len() {
+    while value >= 1023.5 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
     }

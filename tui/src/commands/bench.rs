@@ -13,9 +13,9 @@ use poolscope_replay::{Trace, Trial, policies};
 use serde::Serialize;
 
 use super::gpu_trace;
-use crate::dashboard::format;
 use crate::failure::Failure;
 use crate::sink;
+use crate::words::numbers;
 
 /// Compare ways of placing memory, on a program's own trace
 #[derive(Debug, Args)]
@@ -287,7 +287,7 @@ fn figures(trial: &Trial, trace: &Trace, priced: bool) -> Figures {
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Report { trace, operations, streams, peak_live, device, memory, loop_ns, policies } = self;
-        let (live, memory) = (format::bytes(*peak_live as f64), format::bytes(*memory as f64));
+        let (live, memory) = (numbers::bytes(*peak_live as f64), numbers::bytes(*memory as f64));
         let plural = if *streams == 1 { "" } else { "s" };
         writeln!(f, "{trace}: {operations} operations on {streams} stream{plural}, {live} live at most")?;
         writeln!(f, "device: {device}, {memory}; the replay's own loop takes {loop_ns:.1} ns of each operation\n")?;
@@ -306,7 +306,7 @@ impl std::fmt::Display for Report {
                 write!(line, "{cold:>19.1}{warm:>8.1}")?;
             }
             write!(line, "{:>17.2}{:>8.2}", cold.driver_calls_per_1000, warm.driver_calls_per_1000)?;
-            writeln!(f, "{line}{:>15}{:>14.2}%", format::bytes(*peak_reserved as f64), fragmentation * 100.0)?;
+            writeln!(f, "{line}{:>15}{:>14.2}%", numbers::bytes(*peak_reserved as f64), fragmentation * 100.0)?;
         }
         if priced {
             write!(

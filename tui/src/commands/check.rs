@@ -21,13 +21,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
-use crate::dashboard::app::exit_code;
-use crate::dashboard::format::printable;
-use crate::dashboard::state::Ended;
-use crate::dashboard::views::header::ended_word;
 use crate::failure::Failure;
 use crate::launch::{child, library, preload};
 use crate::sink;
+use crate::words::{Ended, printable};
 
 /// The exit code for leaks, as LeakSanitizer has it.
 const LEAKED: u8 = 23;
@@ -99,7 +96,7 @@ impl Check {
         let code = match (leaked, in_doubt) {
             (true, _) => LEAKED,
             (false, true) => NOT_CHECKED,
-            (false, false) => exit_code(ended),
+            (false, false) => ended.exit_code(),
         };
         let report = if self.json { to_json(&processes, ended, leaked, code)? } else { to_text(&processes, ended) };
         match (&self.output, self.json) {
@@ -151,16 +148,15 @@ fn run_to_end(command: &mut Command) -> Result<(u32, Ended)> {
     let forwarder = std::thread::spawn(move || {
         for origin in &mut signals {
             if origin.process.is_some() {
-                // SAFETY: kill takes plain numbers. The forwarder is closed and joined right after the child is
-                // reaped.
-                unsafe { libc::kill(pid as i32, origin.signal) };
+                // The forwarder is closed and joined right after the child is reaped.
+                child::signal(pid, origin.signal);
             }
         }
     });
     let status = started.wait();
     handle.close();
     let _ = forwarder.join();
-    Ok((pid, child::ended(status.wrap_err("cannot wait for the program")?)))
+    Ok((pid, status.wrap_err("cannot wait for the program")?.into()))
 }
 
 /// What is said of one process.
@@ -259,7 +255,7 @@ fn not_on_pool(name: &str, ended: Ended) -> Failure {
     let message = format!(
         "{name} {}, but did not run on the pool, so nothing can be said about leaks: it is statically linked, setuid \
          or setgid, or it cleared LD_PRELOAD. POOLSCOPE_VERBOSE=1 says more if the library was loaded.",
-        ended_word(ended)
+        ended
     );
     Failure::new(NOT_CHECKED, message)
 }
@@ -284,7 +280,7 @@ fn to_text(processes: &[Process], ended: Ended) -> String {
         out += &format!("\n{} processes, {clean} without leaks.\n", processes.len());
     }
     if ended != Ended::Code(0) {
-        out += &format!("The program {}.\n", ended_word(ended));
+        out += &format!("The program {}.\n", ended);
     }
     out
 }
@@ -314,7 +310,7 @@ fn to_json(processes: &[Process], ended: Ended, leaked: bool, code: u8) -> Resul
         "bytes": sum(LeakReport::bytes),
         "objects": sum(LeakReport::objects),
         "exit_code": code,
-        "program_exit_code": exit_code(ended),
+        "program_exit_code": ended.exit_code(),
         "processes": list,
     });
     Ok(serde_json::to_string_pretty(&value)? + "\n")

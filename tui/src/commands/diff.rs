@@ -10,7 +10,7 @@ use poolscope_profiler::faces::json::difference::difference_json;
 use poolscope_profiler::faces::pprof;
 use poolscope_profiler::model::difference::Difference;
 
-use crate::metric::{MemoryArgs, MetricName};
+use crate::args::{MemoryArgs, MetricName};
 use crate::{sink, target};
 
 /// Compare two profiles: files, recordings, segments or processes

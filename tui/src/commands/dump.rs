@@ -10,8 +10,8 @@ use poolscope_profiler::faces::pprof::{self, PprofWriter};
 use poolscope_profiler::model::difference::Difference;
 use poolscope_profiler::{Metric, Profile, SegmentReader, Site};
 
+use crate::args::MemoryArgs;
 use crate::failure::Failure;
-use crate::metric::MemoryArgs;
 use crate::{sink, target};
 
 /// Write a heap profile that `go tool pprof` reads

@@ -11,8 +11,8 @@ use poolscope_profiler::leaks::{Claim, LeakReport};
 use poolscope_profiler::model::difference::Difference;
 use poolscope_profiler::{Memory, Profile};
 
+use crate::args::{MemoryArgs, MetricName};
 use crate::failure::Failure;
-use crate::metric::{MemoryArgs, MetricName};
 use crate::sink;
 use crate::target::{self, Loaded};
 

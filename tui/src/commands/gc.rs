@@ -22,9 +22,9 @@ use poolscope_profiler::segment::discovery;
 use poolscope_wire::MAGIC;
 use poolscope_wire::trace::{TRACE_MAGIC, TRACE_SUFFIX};
 
-use crate::dashboard::format;
 use crate::failure::Failure;
 use crate::sink;
+use crate::words::{numbers, printable};
 
 /// Remove the segments of dead processes
 ///
@@ -87,7 +87,7 @@ impl Gc {
                     if !self.dry_run && !remove(&path, inode)? {
                         continue;
                     }
-                    sink::print(&format!("{}  {what}, {}\n", path.display(), format::bytes(size as f64)))?;
+                    sink::print(&format!("{}  {what}, {}\n", path.display(), numbers::bytes(size as f64)))?;
                     removed += 1;
                     bytes += size;
                 }
@@ -101,7 +101,7 @@ impl Gc {
         }
         let done = if self.dry_run { "would be removed" } else { "removed" };
         let segments = if removed == 1 { "segment" } else { "segments" };
-        sink::print(&format!("{removed} {segments} {done}, {}\n", format::bytes(bytes as f64)))?;
+        sink::print(&format!("{removed} {segments} {done}, {}\n", numbers::bytes(bytes as f64)))?;
         Ok(0)
     }
 }
@@ -137,8 +137,7 @@ fn judge(path: &Path, older_than: Duration) -> io::Result<Verdict> {
         other => other?,
     };
     let metadata = file.metadata()?;
-    // SAFETY: geteuid only reads the process's credentials.
-    let is_ours = metadata.uid() == unsafe { libc::geteuid() };
+    let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
     let age = SystemTime::now().duration_since(metadata.modified()?).unwrap_or_default();
     if metadata.is_file() && metadata.len() == 0 && is_ours {
         // For this one there was no room, or it was cut off.
@@ -165,7 +164,7 @@ fn judge(path: &Path, older_than: Duration) -> io::Result<Verdict> {
         }
         let ending = reader.ending(&KernelLog::default());
         rebooted = ending == Some(Ending::Rebooted);
-        what = format::printable(process.exe.rsplit('/').next().unwrap_or_default());
+        what = printable(process.exe.rsplit('/').next().unwrap_or_default());
     }
     match is_open_for_writing(&file) {
         Ok(true) => return Ok(Verdict::InUse),

@@ -9,8 +9,8 @@ use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::leaks::suppressions::Suppressions;
 use poolscope_profiler::model::snapshot::ProcessState;
 
+use crate::args::MemoryArgs;
 use crate::failure::Failure;
-use crate::metric::MemoryArgs;
 use crate::{sink, target};
 
 /// Report what a process that has ended never freed, or what one that runs has in use, by stack

@@ -12,9 +12,9 @@ use poolscope_profiler::words::figures;
 use poolscope_profiler::{Memory, SegmentReader, Snapshot};
 use serde_json::json;
 
-use crate::dashboard::format;
 use crate::failure::Failure;
 use crate::sink;
+use crate::words::{clip, numbers, printable};
 
 /// List your processes that run on the pool, and what dead ones left behind
 ///
@@ -169,14 +169,14 @@ fn to_text(rows: &[Row]) -> String {
         "{:>8}  {:<9} {:>8} {:>9} {:>10} {:>10} {:>8}  {}\n",
         "PID", "STATE", "STARTED", "ENDED", "RSS", "LIVE", "PERIOD", "COMMAND"
     );
-    let size = |bytes: Option<f64>| bytes.map_or("-".to_owned(), format::bytes);
+    let size = |bytes: Option<f64>| bytes.map_or("-".to_owned(), numbers::bytes);
     let width = terminal_width();
     for row in rows {
         let period = match &row.snapshot {
             Some(snapshot) if snapshot.exact && snapshot.dropped.total() == 0 => "exact".to_owned(),
             // Blocks are missing, so that what is in use is more.
             Some(snapshot) if snapshot.exact => "too low".to_owned(),
-            Some(snapshot) => format::bytes(snapshot.period_bytes as f64),
+            Some(snapshot) => numbers::bytes(snapshot.period_bytes as f64),
             None => "-".to_owned(),
         };
         let line = format!(
@@ -189,13 +189,13 @@ fn to_text(rows: &[Row]) -> String {
             size(row.live_bytes(Memory::Host)),
             period,
             if row.entry.forked { "(forked) " } else { "" },
-            format::printable(&row.command()),
+            printable(&row.command()),
         );
-        out += &format::clip(&line, width);
+        out += &clip(&line, width);
         out.push('\n');
         // Why is worth a line of its own.
         if let Some(word) = row.ending.as_ref().and_then(Ending::kernel) {
-            out += &format::clip(&format!("          kernel: {}", word.line), width);
+            out += &clip(&format!("          kernel: {}", word.line), width);
             out.push('\n');
         }
     }
@@ -205,7 +205,7 @@ fn to_text(rows: &[Row]) -> String {
         let processes = if dead.len() == 1 { "process".to_owned() } else { format!("{} processes", dead.len()) };
         out += &format!(
             "\nWhat the dead {processes} left takes {}; poolscope gc removes it.\n",
-            format::bytes(bytes as f64)
+            numbers::bytes(bytes as f64)
         );
     }
     out

@@ -24,12 +24,11 @@ use poolscope_wire::trace::{RING_BYTES_LOG2, Request};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::gpu_trace;
-use crate::cli::parse_seconds;
-use crate::dashboard::app::exit_code;
+use crate::args::{parse_bytes, parse_seconds};
 use crate::failure::Failure;
-use crate::launch::preload::parse_bytes;
 use crate::launch::{child, library, preload};
 use crate::target::Replacement;
+use crate::words::Ended;
 use crate::{sink, target};
 
 use output::{LEAST_LIMIT, Output};
@@ -207,9 +206,9 @@ impl Record {
             let signal = signals.latest.load(Ordering::Relaxed);
             if signal != forwarded {
                 forwarded = signal;
-                // SAFETY: kill takes plain numbers; the child is reaped by `Child` alone, which this function owns, so
-                // that until its end was seen the number is still its own.
-                unsafe { libc::kill(pid as i32, signal as i32) };
+                // The child is reaped by `Child` alone, which this function owns: until its end was seen the number is
+                // still its own.
+                child::signal(pid, signal as i32);
             }
         };
         let recorded = self.record_child(&mut child, output, signals, &mut forward);
@@ -225,7 +224,7 @@ impl Record {
             forward();
             alarm.sleep(FORWARDING);
         };
-        let code = exit_code(child::ended(status));
+        let code = Ended::from(status).exit_code();
         Ok(if recorded.is_err() && code == 0 { 2 } else { code })
     }
 

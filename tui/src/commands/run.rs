@@ -14,16 +14,14 @@ use signal_hook::consts::SIGHUP;
 
 use super::top::need_terminal;
 use super::watch::Triggers;
-use crate::cli::DashboardArgs;
-use crate::dashboard::app::{self, Outcome, Setup, exit_code};
+use crate::args::parse_period;
+use crate::dashboard::app::{self, Outcome, Setup};
 use crate::dashboard::feed::Watched;
-use crate::dashboard::site::file_name;
-use crate::dashboard::state::Ended;
-use crate::dashboard::theme::Theme;
-use crate::dashboard::views::header::ended_word;
+use crate::dashboard::options::DashboardArgs;
 use crate::launch::child::{self, Program};
 use crate::launch::{library, preload};
 use crate::sink;
+use crate::words::{Ended, ended, file_name};
 
 /// Start a program on the pool and open the dashboard on it
 ///
@@ -44,7 +42,7 @@ pub(crate) struct Run {
     #[arg(long)]
     headless: bool,
     /// Mean number of bytes between two samples: 512KiB, 1M; 0 or 1 records every allocation
-    #[arg(long, value_name = "BYTES", value_parser = preload::parse_period)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_period)]
     period: Option<u64>,
     /// File for the program's standard output and standard error
     #[arg(long, value_name = "FILE")]
@@ -99,7 +97,7 @@ impl Run {
         let outcome = app::run(Setup {
             watched: Watched::Started(program.pid()),
             label: name.clone(),
-            theme: Theme::choose(self.dashboard.theme, |name| std::env::var(name).ok()),
+            theme: self.dashboard.theme(),
             mouse: !self.dashboard.no_mouse,
             interval: self.dashboard.interval,
             program: Some((Arc::clone(&program), path.clone())),
@@ -129,15 +127,15 @@ fn finish(name: &str, program: &Program, outcome: &Result<Outcome>) -> u8 {
     match program.wait(GRACE) {
         Some(ended) => {
             if ended != Ended::Code(0) {
-                sink::say(&format!("{name} {}", ended_word(ended)));
+                sink::say(&format!("{name} {ended}"));
             }
-            exit_code(ended)
+            ended.exit_code()
         }
         None => {
             let pid = program.pid();
             sink::say(&format!("{name} still runs as process {pid}; kill -KILL {pid} ends it"));
             match outcome {
-                Ok(Outcome::Signal(signal)) => 128 + *signal as u8,
+                Ok(Outcome::Signal(signal)) => ended::of_signal(*signal),
                 _ => 2,
             }
         }

@@ -7,13 +7,14 @@ use clap::{Args, ValueEnum};
 use color_eyre::eyre::{Result, WrapErr};
 use ratatui::layout::Size;
 
-use crate::cli::{DashboardArgs, parse_size};
+use crate::args::parse_size;
 use crate::dashboard::app::{self, Outcome, Setup};
 use crate::dashboard::feed::Watched;
+use crate::dashboard::options::DashboardArgs;
 use crate::dashboard::state::View;
-use crate::dashboard::theme::Theme;
 use crate::dashboard::{json, once};
 use crate::failure::Failure;
+use crate::words::ended;
 use crate::{sink, target};
 
 /// Open the dashboard on a process that already runs on the pool, or on what a dead one left behind
@@ -83,14 +84,14 @@ impl Top {
         let outcome = app::run(Setup {
             watched,
             label: format!("process {}", entry.pid),
-            theme: Theme::choose(self.dashboard.theme, |name| std::env::var(name).ok()),
+            theme: self.dashboard.theme(),
             mouse: !self.dashboard.no_mouse,
             interval,
             program: None,
         })
         .wrap_err("the terminal failed")?;
         Ok(match outcome {
-            Outcome::Signal(signal) => 128 + signal as u8,
+            Outcome::Signal(signal) => ended::of_signal(signal),
             Outcome::Left | Outcome::Detached => 0,
         })
     }

@@ -17,9 +17,9 @@ use poolscope_profiler::process::{self, ProcStat};
 use poolscope_profiler::segment::discovery;
 use poolscope_profiler::{Metric, SegmentReader};
 
-use crate::dashboard::format;
+use crate::args::parse_bytes;
 use crate::failure::Failure;
-use crate::launch::preload::parse_bytes;
+use crate::words::numbers;
 use crate::{sink, target};
 
 /// Time between two looks at the resident set.
@@ -173,7 +173,7 @@ impl Memory {
     /// Takes the resident set now; says why a profile is due, if one is.
     fn step(&mut self, rss: u64) -> Option<String> {
         let base = *self.base.get_or_insert(rss);
-        let shown = |bytes: u64| format::bytes(bytes as f64);
+        let shown = |bytes: u64| numbers::bytes(bytes as f64);
         let mut why = None;
         if let Some(at) = self.at {
             if rss >= at && self.armed {

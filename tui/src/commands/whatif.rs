@@ -13,9 +13,9 @@ use poolscope_replay::{Trace, Trial};
 use serde::Serialize;
 
 use super::bench::{MEMORY, open_trace, parse_bytes};
-use crate::dashboard::format;
 use crate::failure::Failure;
 use crate::sink;
+use crate::words::numbers;
 
 /// Try every way of placing device memory on a recorded trace, and recommend one
 ///
@@ -161,7 +161,7 @@ impl Whatif {
         let candidates = try_all(&trace, memory);
         let Some(recommendation) = recommend(&candidates, &trace) else {
             let first = candidates.iter().find_map(|outcome| outcome.error.clone()).unwrap_or_default();
-            let memory = format::bytes(memory as f64);
+            let memory = numbers::bytes(memory as f64);
             return Err(Failure::usage(format!("the trace runs on no device of {memory}: {first}")).into());
         };
         let report = Report {
@@ -236,7 +236,7 @@ fn recommend(outcomes: &[Outcome], trace: &Trace) -> Option<Recommendation> {
         Some(least) => quick().find(|(_, figures)| figures.peak_reserved as f64 <= least as f64 * NEAR)?,
         None => ran().min_by(|a, b| a.1.warm_driver_ns_per_operation.total_cmp(&b.1.warm_driver_ns_per_operation))?,
     };
-    let bytes = |value: u64| format::bytes(value as f64);
+    let bytes = |value: u64| numbers::bytes(value as f64);
     let more = figures.peak_reserved as f64 / trace.peak().max(1) as f64 * 100.0 - 100.0;
     let mut why = format!(
         "It holds {} at most, {more:.1}% more than the program asks for, and the driver charges {:.0} ns an operation once it is \
@@ -297,7 +297,7 @@ fn settings(outcome: &Outcome) -> String {
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Report { trace, operations, streams, peak_live, memory, candidates, recommendation } = self;
-        let bytes = |value: u64| format::bytes(value as f64);
+        let bytes = |value: u64| numbers::bytes(value as f64);
         let plural = if *streams == 1 { "" } else { "s" };
         writeln!(
             f,

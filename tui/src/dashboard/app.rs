@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGKILL, SIGTERM, SIGTSTP};
 
 use super::event::{self, Event};
 use super::feed::{self, Order, Watched};
-use super::state::{Ended, Overlay, State};
+use super::state::{Overlay, State};
 use super::terminal::Screen;
 use super::theme::Theme;
 use super::update::{self, Effect};
@@ -60,7 +60,7 @@ pub(crate) fn run(setup: Setup) -> io::Result<Outcome> {
     if let Some((started, file)) = setup.program {
         state.owns_program = true;
         output::watch(file, to.clone())?;
-        started.notify(to);
+        started.at_end(move |ended| drop(to.send(Event::Ended(ended))));
         program = Some(started);
     }
     App { state, orders, program, leave_at_end: false }.run(&mut screen, &events)
@@ -211,13 +211,5 @@ impl App {
             self.leave_at_end = true;
             self.state.overlay = Overlay::Ending;
         }
-    }
-}
-
-/// The code that an end means for the shell.
-pub(crate) fn exit_code(ended: Ended) -> u8 {
-    match ended {
-        Ended::Code(code) => code as u8,
-        Ended::Signal(signal) => 128u8.wrapping_add(signal as u8),
     }
 }

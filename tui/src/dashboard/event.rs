@@ -10,7 +10,7 @@ use signal_hook::iterator::Signals;
 
 use super::model::Model;
 use super::output::Tail;
-use super::state::Ended;
+use crate::words::Ended;
 
 /// What happened.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ use poolscope_profiler::model::snapshot::ProcessState;
 use super::event::Event;
 use super::model::{Model, Modeller, ThreadNames};
 use crate::target;
+use crate::words::printable;
 
 /// What is watched.
 #[derive(Clone, Debug)]
@@ -85,7 +86,7 @@ fn thread_names(pid: u32, state: ProcessState) -> ThreadNames {
     for entry in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
         let Some(tid) = entry.file_name().to_str().and_then(|t| t.parse().ok()) else { continue };
         if let Ok(name) = fs::read_to_string(entry.path().join("comm")) {
-            names.insert(tid, super::format::printable(name.trim_end()));
+            names.insert(tid, printable(name.trim_end()));
         }
     }
     names

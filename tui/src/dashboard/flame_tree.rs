@@ -6,11 +6,12 @@ use std::collections::HashMap;
 
 use poolscope_profiler::model::profile::{Metric, Profile, Site};
 
-use super::site::{file_name, frames_of};
+use super::site::frames_of;
+use crate::words::{file_name, numbers};
 
 /// A value of a metric as text.
 pub(crate) fn format_value(metric: Metric, value: f64) -> String {
-    if metric.is_bytes() { super::format::bytes(value) } else { super::format::count(value) }
+    if metric.is_bytes() { numbers::bytes(value) } else { numbers::scaled(value) }
 }
 
 /// The metric after this one in the switch.

@@ -13,7 +13,6 @@ pub(crate) mod find;
 pub(crate) mod fixture;
 pub(crate) mod flame_state;
 pub(crate) mod flame_tree;
-pub(crate) mod format;
 pub(crate) mod history;
 pub(crate) mod json;
 pub(crate) mod keys;
@@ -21,6 +20,7 @@ pub(crate) mod line_edit;
 pub(crate) mod model;
 pub(crate) mod mouse;
 pub(crate) mod once;
+pub(crate) mod options;
 pub(crate) mod output;
 #[cfg(test)]
 mod screens;

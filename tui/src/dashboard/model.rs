@@ -16,6 +16,7 @@ use poolscope_wire::{CounterInfo, DeviceCounter, TIER_COUNTERS, TierCounter};
 use super::flame_tree::FlameTree;
 use super::history::{History, Point};
 use super::site::{SiteRow, SiteRows};
+use crate::words::{file_name, printable};
 
 /// One reading, ready to be drawn.
 #[derive(Clone, Debug)]
@@ -146,7 +147,7 @@ impl Model {
     pub(crate) fn program(&self) -> String {
         let process = &self.snapshot.process;
         let path = process.args.first().filter(|called| !called.is_empty()).unwrap_or(&process.exe);
-        super::format::printable(super::site::file_name(path))
+        printable(file_name(path))
     }
 
     /// The command line: the program's name and its arguments.
@@ -154,7 +155,7 @@ impl Model {
         let mut out = self.program();
         for arg in self.snapshot.process.args.iter().skip(1) {
             out.push(' ');
-            out.push_str(&super::format::printable(arg));
+            out.push_str(&printable(arg));
         }
         out
     }

@@ -10,10 +10,11 @@ use ratatui::backend::TestBackend;
 use ratatui::layout::Size;
 use ratatui::style::Modifier;
 
-use super::state::{Ended, Overlay, State, View};
+use super::state::{Overlay, State, View};
 use super::theme::{Theme, ThemeChoice};
 use super::update::Effect;
 use super::{fixture, mouse, output::Tail, update, views};
+use crate::words::{Ended, numbers};
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 36), (200, 60)];
 
@@ -367,7 +368,7 @@ fn the_header_says_what_the_counters_say() {
         let lines: Vec<&str> = text.lines().collect();
         let labels = lines.iter().position(|line| line.contains("LIVE")).expect("the labels");
         assert!(lines[labels].starts_with("\" LIVE  "), "{text}");
-        let figure = super::format::bytes(counted as f64);
+        let figure = numbers::bytes(counted as f64);
         assert!(lines[labels + 1].starts_with(&format!("\" {figure}  ")), "{figure}: {text}");
         assert!(!lines[labels + 1].contains('±'), "{text}");
         assert_eq!(model.history.points().last().expect("a point").live_bytes, counted as f64);

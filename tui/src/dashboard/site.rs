@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use crate::words::{file_name, printable};
 use poolscope_profiler::build::site_name::SiteName;
 use poolscope_profiler::model::profile::{Frame, Profile, Site};
 use poolscope_profiler::model::snapshot::Amount;
 use poolscope_profiler::symbols::function_name::short;
-
-use super::format::printable;
 
 /// The text of a call site; the same for every reading, so it is made once.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,11 +71,6 @@ impl FrameText<'_> {
         let source = self.frame.source().map(|source| printable(&source));
         source.or(self.module.map(|module| printable(file_name(module)))).unwrap_or_default()
     }
-}
-
-/// A path without its folders.
-pub(crate) fn file_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// The text of a site.

@@ -16,6 +16,7 @@ use super::output::Tail;
 use super::sort::Sort;
 use super::theme::Theme;
 use super::views;
+use crate::words::Ended;
 
 /// A page of the dashboard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,15 +56,6 @@ impl View {
             View::Output => "Output",
         }
     }
-}
-
-/// How a program that `run` started came to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// It exited with a code.
-    Code(i32),
-    /// A signal killed it.
-    Signal(i32),
 }
 
 /// What lies over the view.

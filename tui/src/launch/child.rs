@@ -1,37 +1,39 @@
 //! A program that was started: its signals and its end.
 
 use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus};
-use std::sync::mpsc::Sender;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::dashboard::event::Event;
-use crate::dashboard::state::Ended;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+
 use crate::failure::Failure;
+use crate::words::Ended;
 
 /// A program in a session of its own, so that the whole of it can be ended, and so that it can run on without us.
-#[derive(Debug)]
 pub(crate) struct Program {
     pid: u32,
     end: Mutex<End>,
     ended: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct End {
     how: Option<Ended>,
-    listeners: Vec<Sender<Event>>,
+    listeners: Vec<Listener>,
 }
+
+/// Who wants to know of the end.
+type Listener = Box<dyn FnOnce(Ended) + Send>;
 
 impl Program {
     /// Starts a program in a session of its own and waits for it in a thread.
     pub(crate) fn start(mut command: Command) -> Result<Arc<Program>, Failure> {
         // SAFETY: setsid is async-signal-safe (signal-safety(7)), and nothing else runs between fork and exec here.
         unsafe {
-            command.pre_exec(|| if libc::setsid() < 0 { Err(io::Error::last_os_error()) } else { Ok(()) });
+            command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from));
         }
         let child = spawn(&mut command)?;
         let program = Arc::new(Program { pid: child.id(), end: Mutex::default(), ended: Condvar::new() });
@@ -45,22 +47,15 @@ impl Program {
 
     fn wait_for(&self, mut child: Child) {
         // Waits without taking the status, so that the number stays the program's until `how` is set.
-        // SAFETY: waitid fills the structure that it is given, for which zeros are valid.
-        let waited = unsafe {
-            let mut info: libc::siginfo_t = std::mem::zeroed();
-            loop {
-                let result = libc::waitid(libc::P_PID, self.pid, &mut info, libc::WEXITED | libc::WNOWAIT);
-                if result == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-                    break result;
-                }
-            }
-        };
-        debug_assert_eq!(waited, 0);
+        let waited = rustix::io::retry_on_intr(|| {
+            rustix::process::waitid(WaitId::Pid(Pid::from_child(&child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
+        });
+        debug_assert!(waited.is_ok(), "{waited:?}");
         let mut end = self.lock();
-        let how = child.wait().map_or(Ended::Code(1), ended);
+        let how = child.wait().map_or(Ended::Code(1), Ended::from);
         end.how = Some(how);
         for listener in end.listeners.drain(..) {
-            let _ = listener.send(Event::Ended(how));
+            listener(how);
         }
         self.ended.notify_all();
     }
@@ -74,12 +69,12 @@ impl Program {
         self.pid
     }
 
-    /// Sends its end to a channel, also if that was before.
-    pub(crate) fn notify(&self, to: Sender<Event>) {
+    /// Tells somebody of its end, also if that was before.
+    pub(crate) fn at_end(&self, listener: impl FnOnce(Ended) + Send + 'static) {
         let mut end = self.lock();
         match end.how {
-            Some(how) => drop(to.send(Event::Ended(how))),
-            None => end.listeners.push(to),
+            Some(how) => listener(how),
+            None => end.listeners.push(Box::new(listener)),
         }
     }
 
@@ -87,9 +82,8 @@ impl Program {
     pub(crate) fn signal(&self, signal: i32) {
         let end = self.lock();
         if end.how.is_none() {
-            // SAFETY: kill takes plain numbers. The child is reaped under this lock only,
-            // so the number is still its own.
-            unsafe { libc::kill(-(self.pid as i32), signal) };
+            // The child is reaped under this lock only, so the number is still its own.
+            send(self.pid, signal, rustix::process::kill_process_group);
         }
     }
 
@@ -98,6 +92,18 @@ impl Program {
         let end = self.lock();
         let waited = self.ended.wait_timeout_while(end, patience, |e| e.how.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.how
+    }
+}
+
+/// Sends a signal to a process, which must not have been reaped yet: another one could have its number.
+pub(crate) fn signal(pid: u32, signal: i32) {
+    send(pid, signal, rustix::process::kill_process);
+}
+
+/// Only a process that is gone by now, or that is another user's, gets no signal; nothing is to be done about it.
+fn send(pid: u32, signal: i32, by: impl FnOnce(Pid, Signal) -> rustix::io::Result<()>) {
+    if let (Some(pid), Some(signal)) = (Pid::from_raw(pid as i32), Signal::from_named_raw(signal)) {
+        let _ = by(pid, signal);
     }
 }
 
@@ -127,30 +133,4 @@ fn cannot_start(command: &Command, error: &io::Error) -> Failure {
         }
         _ => Failure::new(126, format!("cannot run {name}: {error}")),
     }
-}
-
-/// How a status reads.
-pub(crate) fn ended(status: ExitStatus) -> Ended {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => Ended::Code(code),
-        (None, Some(signal)) => Ended::Signal(signal),
-        (None, None) => Ended::Code(1),
-    }
-}
-
-/// `SIGKILL` for 9.
-pub(crate) fn signal_name(signal: i32) -> String {
-    signal_hook::low_level::signal_name(signal).map_or_else(
-        || match signal {
-            libc::SIGKILL => "SIGKILL".into(),
-            libc::SIGSTOP => "SIGSTOP".into(),
-            libc::SIGSEGV => "SIGSEGV".into(),
-            libc::SIGBUS => "SIGBUS".into(),
-            libc::SIGFPE => "SIGFPE".into(),
-            libc::SIGILL => "SIGILL".into(),
-            libc::SIGABRT => "SIGABRT".into(),
-            _ => format!("signal {signal}"),
-        },
-        str::to_owned,
-    )
 }

@@ -6,13 +6,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use super::super::format;
 use super::super::model::{ClassRow, Model};
 use super::super::state::State;
 use super::super::theme::Theme;
 use super::super::widgets::bar::bar;
 use super::super::widgets::panel::{inside, panel};
 use super::super::widgets::table::{Column, Table, cell};
+use crate::words::numbers;
 
 /// Index of the column of block sizes.
 pub(crate) const BLOCK: usize = 0;
@@ -74,15 +74,15 @@ pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
         let Some(class) = model.classes.get(state.classes.order[row]) else { return Line::default() };
         let s = &class.stats;
         match column {
-            0 => cell(format::bytes(s.block_bytes as f64), theme.strong),
-            1 => cell(format::bytes(s.in_use_bytes() as f64), theme.text),
+            0 => cell(numbers::bytes(s.block_bytes as f64), theme.strong),
+            1 => cell(numbers::bytes(s.in_use_bytes() as f64), theme.text),
             2 => cell(bar(s.in_use_bytes() as f64 / most, usize::from(width)), theme.live),
-            3 => cell(format::count(s.in_use_blocks() as f64), theme.text),
-            4 => cell(format::count(s.slabs() as f64), theme.dim),
-            5 => cell(format::bytes(s.slab_bytes as f64), theme.dim),
-            6 => cell(format::count(s.allocs() as f64), theme.text),
+            3 => cell(numbers::scaled(s.in_use_blocks() as f64), theme.text),
+            4 => cell(numbers::scaled(s.slabs() as f64), theme.dim),
+            5 => cell(numbers::bytes(s.slab_bytes as f64), theme.dim),
+            6 => cell(numbers::scaled(s.allocs() as f64), theme.text),
             7 => rate_cell(class.rate, theme),
-            8 => cell(format::count(s.misses() as f64), theme.dim),
+            8 => cell(numbers::scaled(s.misses() as f64), theme.dim),
             _ => hit_bar(s.hit_rate(), width, theme),
         }
     });
@@ -91,7 +91,7 @@ pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
 /// Events per second; none is a dot, so that the others stand out.
 pub(crate) fn rate_cell(rate: Option<f64>, theme: &Theme) -> Line<'static> {
     match rate {
-        Some(rate) if rate > 0.0 => cell(format::count_rate(rate), theme.alloc),
+        Some(rate) if rate > 0.0 => cell(numbers::count_rate(rate), theme.alloc),
         _ => cell("·", theme.faint),
     }
 }

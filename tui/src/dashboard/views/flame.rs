@@ -5,12 +5,12 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 use super::super::flame_tree::{FlameTree, format_value};
-use super::super::format::{self, clip};
 use super::super::model::Model;
 use super::super::state::State;
 use super::super::widgets::flame::FlameGraph;
 use super::super::widgets::panel::panel;
 use super::super::widgets::table::put;
+use crate::words::{clip, numbers};
 
 /// Lines below the cells.
 pub(crate) const FOOT: u16 = 3;
@@ -48,9 +48,9 @@ pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
     let node = tree.node(flame.selected);
     let value = tree.value(flame.selected, flame.metric);
     let zoomed = tree.value(flame.zoom, flame.metric);
-    let mut figures = format!("{}  {} of all", format_value(flame.metric, value), format::percent(value, total));
+    let mut figures = format!("{}  {} of all", format_value(flame.metric, value), numbers::percent(value, total));
     if flame.zoom != FlameTree::ROOT {
-        figures += &format!("  {} of the zoom", format::percent(value, zoomed));
+        figures += &format!("  {} of the zoom", numbers::percent(value, zoomed));
     }
     let width = usize::from(inner.width);
     let room = width.saturating_sub(figures.chars().count() + 2);
@@ -75,9 +75,9 @@ pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
                 _ => format!(
                     "{} in {} {}: {}  n next",
                     format_value(flame.metric, value),
-                    format::grouped(count as u64),
+                    numbers::grouped(count as u64),
                     if count == 1 { "function" } else { "functions" },
-                    format::percent(value, zoomed)
+                    numbers::percent(value, zoomed)
                 ),
             };
             put(buf, inner.x, y + 2, inner.width, true, Line::styled(text, theme.warn));

@@ -6,7 +6,6 @@ use ratatui::text::{Line, Span};
 
 use poolscope_wire::{DEVICE_COUNTERS, DeviceCounter, Unit};
 
-use super::super::format;
 use super::super::model::{DeviceRow, Model};
 use super::super::state::State;
 use super::super::theme::Theme;
@@ -15,6 +14,7 @@ use super::super::widgets::memory_map::MemoryMap;
 use super::super::widgets::panel::{inside, panel};
 use super::super::widgets::table::{Column, Table, cell};
 use super::super::widgets::time_chart::{Series, TimeChart, span_for};
+use crate::words::{clip, numbers, printable};
 
 const COLUMNS: &[Column] = &[
     Column { title: "Device", width: 8, right: false, rank: 0 },
@@ -144,12 +144,12 @@ fn devices(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
         let get = |counter| device.pool.get(counter) as f64;
         match column {
             0 => cell(device.pool.label(), theme.strong),
-            1 => cell(format::clip(&format::printable(&device.pool.name), width.into()), theme.text),
-            2 => cell(format::bytes(get(DeviceCounter::CurrentUsage)), theme.strong),
-            3 => cell(format::bytes(get(DeviceCounter::Held)), theme.text),
+            1 => cell(clip(&printable(&device.pool.name), width.into()), theme.text),
+            2 => cell(numbers::bytes(get(DeviceCounter::CurrentUsage)), theme.strong),
+            3 => cell(numbers::bytes(get(DeviceCounter::Held)), theme.text),
             4 => match device.pool.memory_bytes {
                 0 => cell("-", theme.dim),
-                bytes => cell(format::bytes(bytes as f64), theme.dim),
+                bytes => cell(numbers::bytes(bytes as f64), theme.dim),
             },
             5 => filling(device, width, theme),
             6 => {
@@ -157,8 +157,8 @@ fn devices(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
                 let style = if share >= 0.3 { theme.warn } else { theme.text };
                 cell(format!("{:.1}%", 100.0 * share), style)
             }
-            7 => cell(format::count(get(DeviceCounter::DriverCalls)), theme.text),
-            8 => cell(device.calls_per_s.map_or("·".into(), format::count), theme.dim),
+            7 => cell(numbers::scaled(get(DeviceCounter::DriverCalls)), theme.text),
+            8 => cell(device.calls_per_s.map_or("·".into(), numbers::scaled), theme.dim),
             _ => {
                 let climbs = get(DeviceCounter::LadderClimbed);
                 let style = if get(DeviceCounter::LadderRefused) > 0.0 {
@@ -168,7 +168,7 @@ fn devices(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
                 } else {
                     theme.dim
                 };
-                cell(format::count(climbs), style)
+                cell(numbers::scaled(climbs), style)
             }
         }
     });
@@ -211,7 +211,7 @@ fn chart(state: &State, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
 fn map(state: &State, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
     let theme = &state.theme;
     let pool = &device.pool;
-    let right = Line::styled(format!("{} a cell", format::bytes(pool.cell_bytes as f64)), theme.dim);
+    let right = Line::styled(format!("{} a cell", numbers::bytes(pool.cell_bytes as f64)), theme.dim);
     let inner = panel(area, buf, theme, "Map", right);
     MemoryMap { cells: &pool.cells, cell_bytes: pool.cell_bytes, memory_bytes: pool.memory_bytes }
         .draw(inner, buf, theme);
@@ -244,9 +244,9 @@ fn counters(state: &State, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
         let info = &DEVICE_COUNTERS[shown[row] as usize];
         let value = device.pool.get(shown[row]) as f64;
         match (column, info.unit) {
-            (0, _) => cell(format::clip(&words(info.name), width.into()), theme.text),
-            (_, Unit::Bytes) => cell(format::bytes(value), theme.strong),
-            (_, Unit::Count) => cell(format::count(value), theme.strong),
+            (0, _) => cell(clip(&words(info.name), width.into()), theme.text),
+            (_, Unit::Bytes) => cell(numbers::bytes(value), theme.strong),
+            (_, Unit::Count) => cell(numbers::scaled(value), theme.strong),
         }
     });
 }
@@ -270,7 +270,7 @@ const SITE_COLUMNS: &[Column] = &[
 fn sampling(device: &DeviceRow) -> String {
     match device.pool.period_bytes() {
         0 | 1 => super::sites_count(device.sites.len()),
-        period => format!("{}, a sample in {}", super::sites_count(device.sites.len()), format::bytes(period as f64)),
+        period => format!("{}, a sample in {}", super::sites_count(device.sites.len()), numbers::bytes(period as f64)),
     }
 }
 
@@ -292,7 +292,7 @@ fn sites(state: &State, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
     let inner = panel(area, buf, theme, "Who holds it", right);
     let shown = site_rows(device);
     if shown.is_empty() {
-        buf.set_string(inner.x, inner.y, format::clip("Nothing sampled is in use yet.", inner.width.into()), theme.dim);
+        buf.set_string(inner.x, inner.y, clip("Nothing sampled is in use yet.", inner.width.into()), theme.dim);
         return;
     }
     let rows = shown.len();
@@ -302,19 +302,19 @@ fn sites(state: &State, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
     table.draw(text, buf, theme, |row, column, width| {
         let Some(at) = shown[row] else {
             return match column {
-                0 => cell(format::bytes(device.unattributed), theme.strong),
-                2 => cell(format::percent(device.unattributed, in_use), theme.text),
-                4 => cell(format::clip("(not attributed: no block was sampled)", width.into()), theme.dim),
+                0 => cell(numbers::bytes(device.unattributed), theme.strong),
+                2 => cell(numbers::percent(device.unattributed, in_use), theme.text),
+                4 => cell(clip("(not attributed: no block was sampled)", width.into()), theme.dim),
                 _ => Line::default(),
             };
         };
         let (site, held) = (&device.sites[at], device.held[at]);
         match column {
-            0 => cell(format::bytes(held.bytes), theme.strong),
-            1 if held.error > 0.0 => cell(format::bytes(held.error), theme.dim),
+            0 => cell(numbers::bytes(held.bytes), theme.strong),
+            1 if held.error > 0.0 => cell(numbers::bytes(held.error), theme.dim),
             1 => Line::default(),
-            2 => cell(format::percent(held.bytes, in_use), theme.text),
-            3 => cell(format::count(site.in_use.objects), theme.text),
+            2 => cell(numbers::percent(held.bytes, in_use), theme.text),
+            3 => cell(numbers::scaled(site.in_use.objects), theme.text),
             _ => super::sites::name_line(&site.text, usize::from(width), theme),
         }
     });

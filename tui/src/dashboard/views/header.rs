@@ -8,13 +8,12 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 
 use poolscope_profiler::model::snapshot::{Dropped, ProcessState};
-use poolscope_profiler::words::figures;
 use poolscope_wire::TierCounter;
 
-use super::super::format::{self, clip};
 use super::super::model::Model;
-use super::super::state::{Ended, State};
+use super::super::state::State;
 use super::super::theme::Theme;
+use crate::words::{clip, numbers};
 
 /// One line for the process, two for the figures, and some air on a screen of many rows.
 pub(crate) fn height(rows: u16) -> u16 {
@@ -67,14 +66,14 @@ fn process_line(state: &State, area: Rect, buf: &mut Buffer) {
             right.push(Span::raw("  "));
             right.push(state_word(state, model));
             if let Some(uptime) = model.uptime {
-                right.push(Span::styled(format!("  up {}", figures::duration(uptime)), theme.dim));
+                right.push(Span::styled(format!("  up {}", numbers::duration(uptime)), theme.dim));
             }
             let command = model.command();
             let name = model.program();
             (name.clone(), command[name.len().min(command.len())..].to_owned())
         }
     };
-    let interval = format!("  every {} ", format::short_duration(state.interval));
+    let interval = format!("  every {} ", numbers::short_duration(state.interval));
     right.push(Span::styled(interval, theme.dim));
     // What does not fit beside the name goes, the least important first.
     let name_width = unicode_width::UnicodeWidthStr::width(name.as_str()).min(16);
@@ -93,18 +92,10 @@ fn process_line(state: &State, area: Rect, buf: &mut Buffer) {
 fn state_word(state: &State, model: &Model) -> Span<'static> {
     let theme = &state.theme;
     match (state.ended, model.snapshot.process.state) {
-        (Some(ended), _) => Span::styled(format!("■ {}", ended_word(ended).trim_start_matches("was ")), theme.alert),
+        (Some(ended), _) => Span::styled(format!("■ {}", ended.to_string().trim_start_matches("was ")), theme.alert),
         (None, ProcessState::Running) => Span::styled("● running", theme.ok),
         (None, ProcessState::Exited) => Span::styled("■ exited", theme.alert),
         (None, ProcessState::Killed) => Span::styled("■ gone", theme.alert),
-    }
-}
-
-/// `exited with code 3`, `was killed by SIGKILL`.
-pub(crate) fn ended_word(ended: Ended) -> String {
-    match ended {
-        Ended::Code(code) => format!("exited with code {code}"),
-        Ended::Signal(signal) => format!("was killed by {}", crate::launch::child::signal_name(signal)),
     }
 }
 
@@ -117,21 +108,21 @@ fn cards(state: &State) -> [(String, String, Style); 6] {
     };
     let bold = |style: Style| style.add_modifier(ratatui::style::Modifier::BOLD);
     let live = match (model.in_use, model.live_error()) {
-        (None, Some(error)) => format::estimate(model.live.bytes, error),
-        _ => format::bytes(model.live_bytes()),
+        (None, Some(error)) => numbers::estimate(model.live.bytes, error),
+        _ => numbers::bytes(model.live_bytes()),
     };
-    let rss = model.memory.map_or("-".to_owned(), |m| format::bytes(m.rss as f64));
-    let rate = model.rates.map_or("-".to_owned(), |r| format::byte_rate(r.alloc_bytes));
+    let rss = model.memory.map_or("-".to_owned(), |m| numbers::bytes(m.rss as f64));
+    let rate = model.rates.map_or("-".to_owned(), |r| numbers::byte_rate(r.alloc_bytes));
     let period =
-        if model.snapshot.exact { "exact".to_owned() } else { format::bytes(model.snapshot.period_bytes as f64) };
+        if model.snapshot.exact { "exact".to_owned() } else { numbers::bytes(model.snapshot.period_bytes as f64) };
     let dropped = model.snapshot.dropped.total();
     let drop_style = if dropped > 0 { theme.badge } else { theme.ok };
-    let drop_text = if dropped > 0 { format!(" {} ", format::count(dropped as f64)) } else { "0".to_owned() };
+    let drop_text = if dropped > 0 { format!(" {} ", numbers::scaled(dropped as f64)) } else { "0".to_owned() };
     [
         (if model.live_is_estimate() { "LIVE (EST.)" } else { "LIVE" }.to_owned(), live, bold(theme.live)),
         ("RSS".to_owned(), rss, bold(theme.rss)),
         ("ALLOCATING".to_owned(), rate, bold(theme.alloc)),
-        ("SAMPLES".to_owned(), format::count(model.tier(TierCounter::Samples) as f64), theme.strong),
+        ("SAMPLES".to_owned(), numbers::scaled(model.tier(TierCounter::Samples) as f64), theme.strong),
         ("PERIOD".to_owned(), period, theme.strong),
         ("DROPPED".to_owned(), drop_text, drop_style),
     ]
@@ -145,7 +136,7 @@ pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
         let name = model.program();
         let last = "This is the last reading.";
         match (state.ended, model.snapshot.process.state) {
-            (Some(ended), _) => out.push((format!(" ■ {name} {}. {last}", ended_word(ended)), theme.badge)),
+            (Some(ended), _) => out.push((format!(" ■ {name} {ended}. {last}"), theme.badge)),
             (None, ProcessState::Exited) => out.push((format!(" ■ {name} exited. {last}"), theme.badge)),
             (None, ProcessState::Killed) => {
                 let how = "is gone: killed, crashed, or it closed without a word";
@@ -159,7 +150,7 @@ pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
     }
     match (&state.trouble, state.ended) {
         (_, Some(ended)) if state.model.is_none() => {
-            let text = format!(" ■ {} {} before a first reading.", state.label, ended_word(ended));
+            let text = format!(" ■ {} {ended} before a first reading.", state.label);
             out.push((text, theme.badge));
         }
         (Some(trouble), _) if !state.is_over() => out.push((format!(" ▲ Cannot read: {trouble}"), theme.badge)),
@@ -171,7 +162,7 @@ pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
             _ => 0,
         };
         let behind = std::time::Duration::from_nanos(behind);
-        let text = format!(" ‖ Paused, {} behind. Recording goes on; space resumes.", figures::duration(behind));
+        let text = format!(" ‖ Paused, {} behind. Recording goes on; space resumes.", numbers::duration(behind));
         out.push((text, theme.tab));
     }
     out
@@ -186,7 +177,7 @@ fn drops(dropped: &Dropped) -> Option<String> {
     ]
     .into_iter()
     .filter(|(count, _)| *count > 0)
-    .map(|(count, what)| format!("{} {what}", format::grouped(count)))
+    .map(|(count, what)| format!("{} {what}", numbers::grouped(count)))
     .collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }

@@ -21,6 +21,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Widget};
 
 use super::state::{Overlay, State, View};
+use crate::words::numbers;
 use layout::Areas;
 
 /// The least columns that the dashboard is drawn in.
@@ -62,7 +63,7 @@ pub(crate) fn draw(state: &State, buf: &mut Buffer) {
 
 /// `1 site`, `1,234 sites`.
 fn sites_count(count: usize) -> String {
-    format!("{} {}", super::format::grouped(count as u64), if count == 1 { "site" } else { "sites" })
+    format!("{} {}", numbers::grouped(count as u64), if count == 1 { "site" } else { "sites" })
 }
 
 fn waiting(state: &State, area: Rect, buf: &mut Buffer) {

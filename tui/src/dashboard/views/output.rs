@@ -4,9 +4,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 
-use super::super::format::clip;
 use super::super::state::State;
 use super::super::widgets::panel::panel;
+use crate::words::clip;
 
 /// Draws the view.
 pub(crate) fn draw(state: &State, body: Rect, buf: &mut Buffer) {

@@ -6,13 +6,13 @@ use ratatui::text::{Line, Span};
 
 use poolscope_wire::Unit;
 
-use super::super::format;
 use super::super::model::{Model, TierRow};
 use super::super::state::State;
 use super::super::widgets::bar::bar;
 use super::super::widgets::panel::{inside, panel};
 use super::super::widgets::table::{Column, Table, cell};
 use super::super::widgets::time_chart::{Series, TimeChart, span_for};
+use crate::words::{clip, numbers};
 
 /// Where the three parts lie.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +121,7 @@ fn tiers(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
     table.draw(text, buf, theme, |row, column, width| {
         let tier = rows[row];
         match column {
-            0 => cell(format::clip(&tier_name(tier), usize::from(width)), theme.text),
+            0 => cell(clip(&tier_name(tier), usize::from(width)), theme.text),
             1 => cell(tier_value(tier, tier.value as f64), theme.strong),
             _ => match tier.rate {
                 Some(rate) if rate.abs() >= 0.05 => {
@@ -143,8 +143,8 @@ fn tier_name(tier: &TierRow) -> String {
 
 fn tier_value(tier: &TierRow, value: f64) -> String {
     match tier.info.unit {
-        Unit::Bytes => format::bytes(value),
-        Unit::Count => format::count(value),
+        Unit::Bytes => numbers::bytes(value),
+        Unit::Count => numbers::scaled(value),
     }
 }
 
@@ -172,14 +172,14 @@ fn sites(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
     let inner = panel(area, buf, theme, "Largest call sites", right);
     let order = State::top_sites(model);
     if order.is_empty() {
-        buf.set_string(inner.x, inner.y, format::clip("Nothing sampled is in use yet.", inner.width.into()), theme.dim);
+        buf.set_string(inner.x, inner.y, clip("Nothing sampled is in use yet.", inner.width.into()), theme.dim);
         return;
     }
     sites_table(state, order.len()).draw(inner, buf, theme, |row, column, width| {
         let site = &model.sites[order[row]];
         match column {
-            0 => cell(format::bytes(site.in_use.bytes), theme.strong),
-            1 => cell(format::percent(site.in_use.bytes, model.live.bytes), theme.text),
+            0 => cell(numbers::bytes(site.in_use.bytes), theme.strong),
+            1 => cell(numbers::percent(site.in_use.bytes, model.live.bytes), theme.text),
             2 => cell(bar(site.in_use.bytes / model.live.bytes, usize::from(width)), theme.live),
             _ => super::sites::name_line(&site.text, usize::from(width), theme),
         }

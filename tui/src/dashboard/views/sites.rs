@@ -8,13 +8,13 @@ use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
-use super::super::format::{self, clip};
 use super::super::model::Model;
 use super::super::site::{SiteRow, SiteText, frames_of};
 use super::super::state::State;
 use super::super::theme::Theme;
 use super::super::widgets::panel::{inside, panel};
 use super::super::widgets::table::{Column, Table, cell};
+use crate::words::{clip, numbers};
 
 /// Index of the column of bytes in use.
 pub(crate) const IN_USE: usize = 0;
@@ -136,10 +136,10 @@ pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
     let areas = areas(state, body);
     let shown: f64 = state.sites.order.iter().filter_map(|&i| model.sites.get(i)).map(|s| s.in_use.bytes).sum();
     let all = super::sites_count(model.sites.len());
-    let of = state.filter_pattern.as_ref().map(|_| format!("{} of ", format::grouped(state.sites.order.len() as u64)));
+    let of = state.filter_pattern.as_ref().map(|_| format!("{} of ", numbers::grouped(state.sites.order.len() as u64)));
     let shown = match model.live_error() {
-        Some(error) if of.is_none() => format::estimate(shown, error),
-        _ => format::bytes(shown),
+        Some(error) if of.is_none() => numbers::estimate(shown, error),
+        _ => numbers::bytes(shown),
     };
     let right = format!("{}{all} · {shown} in use", of.unwrap_or_default());
     panel(areas.list, buf, theme, "Call sites", Line::styled(right, theme.dim));
@@ -150,16 +150,16 @@ pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
     table(state).draw(areas.table, buf, theme, |row, column, width| {
         let Some(site) = model.sites.get(state.sites.order[row]) else { return Line::default() };
         match column {
-            0 => cell(format::bytes(site.in_use.bytes), theme.strong),
-            1 => cell(format::percent(site.in_use.bytes, model.live.bytes), theme.text),
-            2 => cell(format::count(site.in_use.objects), theme.text),
-            3 => cell(format::bytes(site.allocated.bytes), theme.text),
-            4 => cell(format::count(site.allocated.objects), theme.dim),
+            0 => cell(numbers::bytes(site.in_use.bytes), theme.strong),
+            1 => cell(numbers::percent(site.in_use.bytes, model.live.bytes), theme.text),
+            2 => cell(numbers::scaled(site.in_use.objects), theme.text),
+            3 => cell(numbers::bytes(site.allocated.bytes), theme.text),
+            4 => cell(numbers::scaled(site.allocated.objects), theme.dim),
             5 => match site.rate {
-                Some(rate) if rate > 0.0 => cell(format::byte_rate(rate), theme.alloc),
+                Some(rate) if rate > 0.0 => cell(numbers::byte_rate(rate), theme.alloc),
                 _ => cell("·", theme.faint),
             },
-            6 => cell(format::count(site.allocated.samples as f64), theme.dim),
+            6 => cell(numbers::scaled(site.allocated.samples as f64), theme.dim),
             _ => name_line(&site.text, usize::from(width), theme),
         }
     });
@@ -205,12 +205,12 @@ fn detail(state: &State, model: &Model, area: Rect, buf: &mut Buffer) {
     };
     let Some(site) = model.profile.sites.get(row.index) else { return };
     let mean = if row.in_use.objects > 0.0 {
-        format!(" · {} each", format::bytes(row.in_use.bytes / row.in_use.objects))
+        format!(" · {} each", numbers::bytes(row.in_use.bytes / row.in_use.objects))
     } else {
         String::new()
     };
     let right =
-        format!("{} in use in {} objects{mean}", format::bytes(row.in_use.bytes), format::count(row.in_use.objects));
+        format!("{} in use in {} objects{mean}", numbers::bytes(row.in_use.bytes), numbers::scaled(row.in_use.objects));
     let inner = panel(area, buf, theme, "Stack", Line::styled(right, theme.dim));
     let frames: Vec<_> = frames_of(&model.profile, site).collect();
     let room = usize::from(inner.height);

@@ -6,11 +6,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 
-use super::super::format;
 use super::super::model::{Model, ThreadRow};
 use super::super::state::State;
 use super::super::widgets::panel::{inside, panel};
 use super::super::widgets::table::{Column, Table, cell};
+use crate::words::{clip, numbers};
 
 /// Index of the column of allocations.
 pub(crate) const ALLOCS: usize = 3;
@@ -72,13 +72,13 @@ pub(crate) fn draw(state: &State, model: &Model, body: Rect, buf: &mut Buffer) {
         let s = &thread.stats;
         match column {
             0 => cell(s.tid.to_string(), theme.strong),
-            1 => cell(format::clip(thread.name.as_deref().unwrap_or("-"), usize::from(width)), theme.text),
+            1 => cell(clip(thread.name.as_deref().unwrap_or("-"), usize::from(width)), theme.text),
             2 => cell(if s.live { "live" } else { "ended" }, if s.live { theme.ok } else { theme.dim }),
-            3 => cell(format::count(s.allocs as f64), theme.text),
+            3 => cell(numbers::scaled(s.allocs as f64), theme.text),
             4 => super::classes::rate_cell(thread.rate, theme),
-            5 => cell(format::bytes(s.alloc_bytes as f64), theme.text),
-            6 => cell(format::count(s.samples as f64), theme.dim),
-            7 => cell(format::count(s.remote_frees as f64), theme.text),
+            5 => cell(numbers::bytes(s.alloc_bytes as f64), theme.text),
+            6 => cell(numbers::scaled(s.samples as f64), theme.dim),
+            7 => cell(numbers::scaled(s.remote_frees as f64), theme.text),
             _ => super::classes::hit_bar(thread.hit_rate(), width, theme),
         }
     });

@@ -9,10 +9,10 @@ use ratatui::layout::Rect;
 
 use crate::dashboard::find::Pattern;
 use crate::dashboard::flame_tree::{FlameTree, Node};
-use crate::dashboard::format::clip;
 use crate::dashboard::theme::Theme;
 
 use super::split::{Part, split};
+use crate::words::{clip, numbers};
 
 /// A cell: a node, or what was too thin below one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,10 +149,7 @@ impl FlameGraph<'_> {
             return clip("▏", width);
         }
         let name = short(&node.name);
-        let share = super::super::format::percent(
-            self.tree.value(at, self.metric),
-            self.tree.value(FlameTree::ROOT, self.metric),
-        );
+        let share = numbers::percent(self.tree.value(at, self.metric), self.tree.value(FlameTree::ROOT, self.metric));
         let mark = if node.inlined { "↳" } else { "" };
         let long = format!("▏{mark}{name}  {share}");
         if long.chars().count() <= width { long } else { clip(&format!("▏{mark}{name}"), width) }

@@ -8,8 +8,8 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use crate::dashboard::format;
 use crate::dashboard::theme::Theme;
+use crate::words::numbers;
 
 /// The states in the order of the legend.
 const STATES: [u8; 6] = [cell::LARGE, cell::SMALL, cell::GRAPH, cell::PENDING, cell::FREE, cell::UNMAPPED];
@@ -102,7 +102,7 @@ impl MemoryMap<'_> {
             if bytes == 0 {
                 continue;
             }
-            let text = format!(" {} {}", word(state), format::bytes(bytes as f64));
+            let text = format!(" {} {}", word(state), numbers::bytes(bytes as f64));
             let last = lines.last().map_or(0, Line::width);
             if last > 0 && last + 3 + 1 + text.chars().count() > width {
                 lines.push(Line::default());

@@ -6,8 +6,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use crate::dashboard::format;
 use crate::dashboard::theme::Theme;
+use crate::words::numbers;
 
 /// A series: points of (seconds, value), in order of time.
 pub(crate) struct Series<'a> {
@@ -98,7 +98,7 @@ impl TimeChart<'_> {
             let up = f64::from(tick) / ticks * f64::from(plot.height - 1);
             let y = plot.bottom() - 1 - up.round() as u16;
             let label =
-                format::bytes(step * f64::from(tick)).replace(".00 ", " ").replace(".50 ", ".5 ").replace(".0 ", " ");
+                numbers::bytes(step * f64::from(tick)).replace(".00 ", " ").replace(".50 ", ".5 ").replace(".0 ", " ");
             buf.set_string(area.x + LABELS.saturating_sub(label.len() as u16), y, &label, theme.dim);
             buf.set_string(plot.x - 1, y, "┤", theme.faint);
             if tick > 0 {
@@ -126,7 +126,7 @@ impl TimeChart<'_> {
             let label = if back == 0.0 {
                 "now".to_owned()
             } else {
-                format!("-{}", format::short_duration(Duration::from_secs_f64(back)).replace(' ', ""))
+                format!("-{}", numbers::short_duration(Duration::from_secs_f64(back)).replace(' ', ""))
             };
             let width = label.len() as u16;
             let left = (x.saturating_sub(width / 2)).clamp(plot.x, plot.right() - width);

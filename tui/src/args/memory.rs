@@ -1,4 +1,4 @@
-//! The figures of a call site by the names that pprof has for them.
+//! Which figure of a call site, by the names that pprof has for them, and of which memory.
 
 use clap::{Args, ValueEnum};
 use poolscope_profiler::model::memory::Place;

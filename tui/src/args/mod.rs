@@ -1,0 +1,7 @@
+//! Options that several commands share, and how their values are written.
+
+mod memory;
+mod values;
+
+pub(crate) use memory::{MemoryArgs, MetricName};
+pub(crate) use values::{parse_bytes, parse_period, parse_seconds, parse_size};

@@ -1,0 +1,11 @@
+//! How the command speaks: numbers, how a program ended, text that fits its place and is safe to show. Reports,
+//! messages and the dashboard use the same words.
+
+pub(crate) mod clip;
+pub(crate) mod ended;
+pub(crate) mod numbers;
+pub(crate) mod printable;
+
+pub(crate) use clip::clip;
+pub(crate) use ended::Ended;
+pub(crate) use printable::{file_name, printable};
