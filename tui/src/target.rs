@@ -25,6 +25,11 @@ pub(crate) fn find(argument: &str) -> Result<SegmentEntry, Failure> {
     discovery::find(argument).map_err(|e| Failure::usage(e.to_string()))
 }
 
+/// The segment of the running process that an argument means.
+pub(crate) fn find_running(argument: &str) -> Result<SegmentEntry, Failure> {
+    discovery::find_running(argument).map_err(|e| Failure::usage(e.to_string()))
+}
+
 /// The newest segment of a process that was not waited for, if it has one yet.
 pub(crate) fn newest_segment(pid: u32) -> Option<PathBuf> {
     discovery::newest_of(pid).map(|entry| entry.path)

@@ -187,10 +187,20 @@ pub fn list_in(dir: &Path) -> Result<Listing, FindError> {
     Ok(listing)
 }
 
-/// Finds the segment of a process by its number, or opens a path.
+/// Finds the segment of a process by its number, or opens a path. Numbers are given again: where the process that has
+/// this one now is not on the pool, it is the segment that an earlier one left.
 pub fn find(target: &str) -> Result<SegmentEntry, FindError> {
+    find_with(target, false)
+}
+
+/// The same for what only a running process can do: what an earlier one left is not taken for it.
+pub fn find_running(target: &str) -> Result<SegmentEntry, FindError> {
+    find_with(target, true)
+}
+
+fn find_with(target: &str, only_running: bool) -> Result<SegmentEntry, FindError> {
     match target.parse() {
-        Ok(pid) => find_process(pid),
+        Ok(pid) => find_process(pid, only_running),
         Err(_) => match entry(Path::new(target), PATIENCE) {
             Err(ReadError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 Err(FindError::NoSuchFile { target: target.to_owned() })
@@ -246,18 +256,13 @@ fn candidates(pid: u32, uid: Option<u32>) -> (Vec<SegmentEntry>, Option<FindErro
     (found, problem)
 }
 
-fn find_process(pid: u32) -> Result<SegmentEntry, FindError> {
+fn find_process(pid: u32, only_running: bool) -> Result<SegmentEntry, FindError> {
     let uid = process::effective_uid(pid);
-    let stat = ProcStat::of(pid).filter(|stat| !stat.is_zombie());
-    let runs = stat.is_some();
+    let runs = ProcStat::of(pid).is_some_and(|stat| !stat.is_zombie());
     let own_uid = rustix::process::geteuid().as_raw();
     let (found, problem) = candidates(pid, uid.filter(|_| runs));
-    // Numbers are given again: a segment that is left may be an earlier process's.
-    let is_earlier = |entry: &SegmentEntry| {
-        entry.state != ProcessState::Running && stat.is_some_and(|stat| stat.start_ticks != entry.start_ticks)
-    };
     let left = match best_of(found) {
-        Some(best) if is_earlier(&best) => Some(best.path),
+        Some(best) if only_running && runs && best.state != ProcessState::Running => Some(best.path),
         Some(best) => return Ok(best),
         None => None,
     };

@@ -176,7 +176,7 @@ impl Record {
     /// Records a command, or a process that runs: the exit code.
     fn record_target(&self, output: &Output, signals: &Signals) -> Result<u8> {
         let Some(target) = &self.target else { return self.run_command(output, signals) };
-        let entry = target::find(target)?;
+        let entry = target::find_running(target)?;
         let mut seen = None;
         let order = |_: &Progress| {
             let stopped = signals.latest.load(Ordering::Relaxed) != 0 || signals.interrupts.load(Ordering::Relaxed) > 0;

@@ -92,17 +92,20 @@ pub fn state(heap: &'static Heap) -> &'static ThreadState {
     unsafe { &(*heap.capture.get()).state }
 }
 
-/// Calls `f` with the thread's heap in place: what `f` allocates is served.
+/// Calls `f` with the thread's heap in place: what `f` allocates is served. A dying thread has the limbo's heap, and its
+/// lock: while its path is open, that heap is its home, or a detoured call would wait for the lock for ever.
 #[cold]
 #[inline(never)]
 fn with_open_path<R>(heap: &'static Heap, f: impl FnOnce() -> R) -> R {
-    let before = thread_pointer::get();
+    let (before, home) = (thread_pointer::get(), thread_pointer::home());
     heap.pinned.set(true);
+    thread_pointer::set_home((&raw const *heap).cast_mut());
     detour::leave(heap);
     heap.in_sampler.set(true);
     let result = f();
     heap.in_sampler.set(false);
     thread_pointer::set(before);
+    thread_pointer::set_home(home);
     heap.pinned.set(false);
     result
 }
