@@ -399,7 +399,14 @@ fn every_report_names_a_site_by_the_function_that_asked_for_memory() {
     );
     let check = |json: &[&str]| {
         let report = pool.files().join("check.txt");
-        let check = pool.poolscope().arg("check").args(json).arg("--output").arg(&report).arg("--").arg(&program);
+        let check = pool
+            .poolscope()
+            .args(["check", "--growth"])
+            .args(json)
+            .arg("--output")
+            .arg(&report)
+            .arg("--")
+            .arg(&program);
         assert_eq!(check.input("leak\n").run().code(), 23);
         std::fs::read_to_string(report).expect("was written")
     };
