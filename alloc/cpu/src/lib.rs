@@ -70,7 +70,7 @@ pub use calls::malloc::{malloc, malloc_aligned, malloc_fast, malloc_zeroed, mall
 pub use calls::realloc::{realloc, usable_size};
 pub use kernel::kernel_calls;
 pub use kernel::message::{Message, StandardError};
-pub use kernel::os::{map as map_pages, set_errno, unmap as unmap_pages};
+pub use kernel::os::{map as map_pages, set_errno, sleep_us, unmap as unmap_pages};
 pub use layout::size_class::{CLASSES, SizeClass};
 pub use process::exit::finish;
 pub use process::reservation::fit as fit_reservation;

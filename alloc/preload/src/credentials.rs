@@ -34,6 +34,10 @@ impl Next {
     }
 }
 
+/// For a moment after a thread is gone for everybody who looks, the kernel still counts it as one that shares the
+/// process's memory, and refuses as it refuses what is invalid. So that is asked for again, for a millisecond.
+const TRIES: u32 = 20;
+
 /// Declares functions that end the scavenger and go on to the C library's.
 macro_rules! change {
     ($($name:ident($($arg:ident: $type:ty),*), $from:literal;)*) => { $(
@@ -53,8 +57,19 @@ macro_rules! change {
                 return -1;
             }
             let _paused = pool::pause_scavenger();
-            // SAFETY: the C library's function of this name has this type; the caller's promise.
-            unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(next)($($arg),*) }
+            let mut tries = 0;
+            loop {
+                // SAFETY: the C library's function of this name has this type; the caller's promise.
+                let result = unsafe {
+                    core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(next)($($arg),*)
+                };
+                // SAFETY: the address of errno is the calling thread's.
+                if result == 0 || tries == TRIES || unsafe { *libc::__errno_location() } != libc::EINVAL {
+                    return result;
+                }
+                tries += 1;
+                pool::sleep_us(50);
+            }
         }
     )* };
 }
