@@ -1,19 +1,19 @@
 //! The scavenger: a thread that gives idle memory back to the system, and that watches what the program does
 //! ([`crate::census`]).
 //!
-//! Memory of free spans goes back smoothly over `POOLSCOPE_SCAVENGE_MS` ([`crate::pages::decay`]), and the caches of threads
-//! that sleep before that ([`crate::collector`]), also when the program makes no call any more.
+//! Memory of free spans goes back smoothly over `POOLSCOPE_SCAVENGE_MS` ([`crate::pages::decay`]), and the caches of
+//! threads that sleep before that ([`crate::collector`]), also when the program makes no call any more.
 //!
 //! The thread is started when there is something to do and ends when there is nothing left. It is the kernel's, not the
-//! C library's ([`crate::kernel::raw_thread`]): it starts inside `malloc`, whatever locks the program holds, the program stays
-//! single-threaded for the C library, and `pthread_exit` of the last thread still ends the process. It blocks all
-//! signals, and its only memory is static.
+//! C library's ([`crate::kernel::raw_thread`]): it starts inside `malloc`, whatever locks the program holds, the
+//! program stays single-threaded for the C library, and `pthread_exit` of the last thread still ends the process. It
+//! blocks all signals, and its only memory is static.
 //!
 //! The kernel keeps credentials by thread, and the C library's `setuid` and its like change them on the threads that
 //! the C library knows. So there is no such thread while they change ([`pause`]), and one that finds at a wake-up that
-//! the process has other credentials than itself ([`crate::kernel::credentials`]) ends. The next one is started by a thread of
-//! the program, and has that thread's. Nor is there one while the process enters namespaces,
-//! which takes a process with one thread.
+//! the process has other credentials than itself ([`crate::kernel::credentials`]) ends. The next one is started by a
+//! thread of the program, and has that thread's. Nor is there one while the process enters namespaces, which takes a
+//! process with one thread.
 
 use core::sync::atomic::Ordering;
 

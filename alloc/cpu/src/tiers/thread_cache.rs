@@ -80,9 +80,9 @@ pub struct ClassCount {
 
 /// A thread's heap: all that its `malloc` and `free` touch, and what others keep by the thread.
 ///
-/// There is one for each thread that allocates. It is never unmapped: after its thread's exit another takes it over, and
-/// blocks of its slabs that are freed later still find it. Zeroed memory is an empty heap, so that a new one costs one
-/// mapping, and the static ones cost nothing.
+/// There is one for each thread that allocates. It is never unmapped: after its thread's exit another takes it over,
+/// and blocks of its slabs that are freed later still find it. Zeroed memory is an empty heap, so that a new one costs
+/// one mapping, and the static ones cost nothing.
 ///
 /// Nearly all of it is its thread's alone, in plain cells: the thread is the only one that writes there, in its fast
 /// path or in the slow path. Others may read words that only grow or that are hints; then they read them once, as they
@@ -270,8 +270,8 @@ impl Heap {
         let _ = block;
     }
 
-    /// Makes blocks of `class` ready, or the next one due to be sampled. False without memory. What else is done at such a
-    /// moment hangs on its caller (`serve/heartbeat.rs`).
+    /// Makes blocks of `class` ready, or the next one due to be sampled. False without memory. What else is done at
+    /// such a moment hangs on its caller (`serve/heartbeat.rs`).
     pub fn refill(&'static self, slow: SlowPath, class: SizeClass) -> bool {
         self.visit();
         self.note_stocked();
@@ -489,8 +489,8 @@ impl Heap {
         self.visits.set(self.visits.get().wrapping_add(1));
     }
 
-    /// Takes back the visit of a call that is in the slow path because the fast path is closed, and that has nothing to do there:
-    /// a thread that makes no others is idle.
+    /// Takes back the visit of a call that is in the slow path because the fast path is closed, and that has nothing to
+    /// do there: a thread that makes no others is idle.
     pub fn unvisit(&self) {
         self.visits.set(self.visits.get().wrapping_sub(1));
     }

@@ -6,8 +6,9 @@
 //!
 //! Each device has a pool on a simulated device and a thread that trains on it: weights and the optimizer's state stay,
 //! activations live from the forward pass to the backward pass, and every eighth step evaluates on another stream with
-//! batches of another size. With `--trace`, the last device replays a recorded trace instead. With `--leak`, every step forgets
-//! so many bytes; with `--pinned`, batches come through so many bytes of pinned host memory. It says its process id, and runs until the steps are done or, without `--steps`, until its standard input ends.
+//! batches of another size. With `--trace`, the last device replays a recorded trace instead. With `--leak`, every step
+//! forgets so many bytes; with `--pinned`, batches come through so many bytes of pinned host memory. It says its
+//! process id, and runs until the steps are done or, without `--steps`, until its standard input ends.
 
 mod options;
 mod training;
