@@ -21,7 +21,7 @@ mod watch;
 
 pub use device::{
     Access, AsyncPool, Call, Cuda, CudaDevice, CudaError, Device, DeviceError, Driver, Event, Fault, GRANULE, Granule,
-    Graph, Kernel, MemoryInfo, Pinned, Progress, Properties, Result, Simulated, Stream, Violation,
+    Graph, Kernel, MemoryInfo, Pinned, Progress, Properties, Result, Sharing, Simulated, Slab, Stream, Violation,
 };
 pub use pool::{GraphPool, Holding, OpenError, OutOfMemory, Pool, PoolError, Pools, Step, refresh_sampling_period};
 pub use settings::{Change, Config, ConfigError, Range, SETTINGS, Setting};

@@ -2,8 +2,9 @@
 //! [`Driver`](super::Driver), and the devices that hand calls on to others.
 
 use std::fmt;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
-use super::{DeviceError, Fault, Properties, Result};
+use super::{DeviceError, Fault, Properties, Result, Slab, Stream};
 
 /// Hands the table to a macro: for each call its documentation, its name here, that of the driver's function, the
 /// method of [`Device`](crate::Device), what it takes and what it answers.
@@ -94,6 +95,8 @@ macro_rules! declare {
             $stream_method:ident($($stream_name:ident: $stream_type:ty),*) -> $stream_answer:ty;)* }
         optional { $($(#[$doc:meta])* $optional:ident $function:literal
             $method:ident($($name:ident: $type:ty),*) -> $answer:ty;)* }
+        sharing { $($(#[$sharing_doc:meta])* $sharing:ident $sharing_function:literal
+            $sharing_method:ident($($sharing_name:ident: $sharing_type:ty),*) -> $sharing_answer:ty;)* }
     ) => {
         /// The calls of the interface, for prices, counters, injected failures and messages.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,6 +104,7 @@ macro_rules! declare {
             $(#[doc = concat!("[`Device::", stringify!($memory_method), "`].")] $memory,)*
             $(#[doc = concat!("[`Device::", stringify!($stream_method), "`].")] $stream,)*
             $(#[doc = concat!("[`Device::", stringify!($method), "`].")] $optional,)*
+            $(#[doc = concat!("[`Sharing::", stringify!($sharing_method), "`].")] $sharing,)*
             /// [`Device::enable_peer`], which alone takes another device and is no row of the table therefore.
             EnablePeer,
         }
@@ -112,6 +116,7 @@ macro_rules! declare {
                     $(Call::$memory => $memory_function,)*
                     $(Call::$stream => $stream_function,)*
                     $(Call::$optional => $function,)*
+                    $(Call::$sharing => $sharing_function,)*
                     Call::EnablePeer => "cuCtxEnablePeerAccess",
                 }
             }
@@ -151,10 +156,64 @@ macro_rules! declare {
             where
                 Self: Sized;
         }
+
+        /// A device whose memory other processes can have, too.
+        ///
+        /// A pool needs none of it. A slab is physical memory that can be exported as a descriptor, which keeps the
+        /// memory for as long as anybody has it, whoever created it. Plain memory has a legacy handle instead: 64
+        /// bytes, which mean something for as long as the process lives that allocated it.
+        pub trait Sharing: Device {
+            $(
+                $(#[$sharing_doc])*
+                fn $sharing_method(&self, $($sharing_name: $sharing_type),*) -> Result<$sharing_answer>;
+            )*
+        }
     };
 }
 
-device_calls!(declare);
+/// Adds the calls of [`Sharing`] to the table. No other device hands them on.
+macro_rules! with_sharing {
+    ($($device:tt)*) => {
+        declare! {
+            $($device)*
+            sharing {
+                /// Creates physical memory that can be exported, a multiple of [`GRANULE`](crate::GRANULE) long.
+                CreateSlab "cuMemCreate" create_slab(bytes: u64) -> Slab;
+                /// Gives up a slab; its memory is free when it is mapped nowhere and nobody has a descriptor of it.
+                ReleaseSlab "cuMemRelease" release_slab(slab: Slab) -> ();
+                /// A descriptor of a slab, for other processes. It takes half a millisecond: once a slab.
+                ExportSlab "cuMemExportToShareableHandle" export_slab(slab: Slab) -> OwnedFd;
+                /// The slab behind a descriptor.
+                ImportSlab "cuMemImportFromShareableHandle" import_slab(descriptor: BorrowedFd<'_>) -> Slab;
+                /// Maps a slab of so many bytes at an address of the driver's choice, readable and writable.
+                MapSlab "cuMemMap" map_slab(slab: Slab, bytes: u64) -> u64;
+                /// Takes such a mapping away. The caller sees to it that no work that uses it is still under way.
+                UnmapSlab "cuMemUnmap" unmap_slab(address: u64, bytes: u64) -> ();
+                /// The physical memory that is mapped at an address, whoever mapped it, to be given up once more.
+                RetainSlab "cuMemRetainAllocationHandle" retain_slab(address: u64) -> Slab;
+                /// Where the allocation or mapping starts that an address lies in, and its bytes.
+                AddressRange "cuMemGetAddressRange" address_range(address: u64) -> (u64, u64);
+                /// The legacy handle of plain memory that starts at this address.
+                LegacyHandle "cuIpcGetMemHandle" legacy_handle(address: u64) -> [u8; 64];
+                /// Maps what a legacy handle of another process stands for. A process opens a handle once.
+                OpenLegacy "cuIpcOpenMemHandle" open_legacy(handle: [u8; 64]) -> u64;
+                /// Takes such a mapping away.
+                CloseLegacy "cuIpcCloseMemHandle" close_legacy(address: u64) -> ();
+                /// Copies bytes of the host to device memory, and waits for it.
+                CopyIn "cuMemcpyHtoD" copy_in(address: u64, from: &[u8]) -> ();
+                /// Copies device memory to the host, and waits for it.
+                CopyOut "cuMemcpyDtoH" copy_out(address: u64, to: &mut [u8]) -> ();
+                /// Writes a word of 8 bytes behind all work that the stream has now.
+                WriteWord "cuStreamWriteValue64" write_word(stream: Stream, address: u64, value: u64) -> ();
+                /// Lets the stream's later work wait until the word has at least this value. The order is invisible to
+                /// the driver: the write must be submitted already, or nothing else may wait for this stream.
+                WaitWord "cuStreamWaitValue64" wait_word(stream: Stream, address: u64, value: u64) -> ();
+            }
+        }
+    };
+}
+
+device_calls!(with_sharing);
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

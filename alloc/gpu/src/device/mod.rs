@@ -10,7 +10,7 @@ mod driver;
 mod pinned;
 mod simulated;
 
-pub use calls::{Call, Device};
+pub use calls::{Call, Device, Sharing};
 pub use cuda::{Cuda, CudaDevice, CudaError};
 pub use driver::Driver;
 pub use pinned::Pinned;
@@ -41,6 +41,10 @@ pub struct Event(pub u64);
 /// Physical memory of one granule, as the driver names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Granule(pub u64);
+
+/// Physical memory that can be exported to other processes, as the driver names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slab(pub u64);
 
 /// Whether the work before an event is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::{
-    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUmemAccessDesc, CUmemAllocationProp,
+    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUipcMemHandle, CUmemAccessDesc, CUmemAllocationProp,
     CUmemGenericAllocationHandle, CUmemoryPool, CUstream, CUuuid,
 };
 
@@ -107,6 +107,17 @@ functions! {
         cuMemAllocAsync(*mut CUdeviceptr, usize, CUstream);
         cuMemFreeAsync(CUdeviceptr, CUstream);
         cuMemGetAllocationGranularity(*mut usize, *const CUmemAllocationProp, c_uint);
+        cuMemExportToShareableHandle(*mut c_void, CUmemGenericAllocationHandle, c_uint, c_ulonglong);
+        cuMemImportFromShareableHandle(*mut CUmemGenericAllocationHandle, *mut c_void, c_uint);
+        cuMemRetainAllocationHandle(*mut CUmemGenericAllocationHandle, *mut c_void);
+        cuMemGetAddressRange_v2(*mut CUdeviceptr, *mut usize, CUdeviceptr);
+        cuIpcGetMemHandle(*mut CUipcMemHandle, CUdeviceptr);
+        cuIpcOpenMemHandle_v2(*mut CUdeviceptr, CUipcMemHandle, c_uint);
+        cuIpcCloseMemHandle(CUdeviceptr);
+        cuMemcpyHtoD_v2(CUdeviceptr, *const c_void, usize);
+        cuMemcpyDtoH_v2(*mut c_void, CUdeviceptr, usize);
+        cuStreamWriteValue64_v2(CUstream, CUdeviceptr, u64, c_uint);
+        cuStreamWaitValue64_v2(CUstream, CUdeviceptr, u64, c_uint);
     }
 }
 

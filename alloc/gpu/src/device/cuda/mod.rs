@@ -11,6 +11,7 @@
 //! it, is refused here instead, and so is the question for the stream's number.
 
 mod functions;
+mod sharing;
 mod streams;
 
 use std::ffi::{c_int, c_uint, c_ulonglong};

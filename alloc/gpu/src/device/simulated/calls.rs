@@ -125,6 +125,7 @@ impl Device for Simulated {
         let mut state = self.state();
         state.begin_outside_capture(Call::Free, GRANULE)?;
         state.memory.free(address).map_err(failed(Call::Free))?;
+        state.shared.forget_plain(address);
         let done = state.streams.synchronize_all();
         state.clock = state.clock.max(done);
         Ok(())

@@ -93,7 +93,7 @@ impl Memory {
         }
     }
 
-    fn charge(&mut self, bytes: u64) -> Result<(), Fault> {
+    pub fn charge(&mut self, bytes: u64) -> Result<(), Fault> {
         if bytes > self.limit.saturating_sub(self.used) {
             return Err(Fault::OutOfMemory);
         }
@@ -218,6 +218,12 @@ impl Memory {
         self.next_plain += held + GRANULE;
         self.plain.insert(address, held);
         Ok(address)
+    }
+
+    /// The plain memory in which an address lies: where it starts, and its bytes.
+    pub fn plain_at(&self, address: u64) -> Option<(u64, u64)> {
+        let (start, held) = self.plain.range(..=address).next_back()?;
+        (address < start + held).then_some((*start, *held))
     }
 
     pub fn free(&mut self, address: u64) -> Result<(), Fault> {

@@ -19,6 +19,7 @@ mod faults;
 mod memory;
 mod order;
 mod prices;
+mod sharing;
 mod streams;
 
 use std::collections::HashMap;
@@ -31,6 +32,7 @@ use crate::device::{Call, DeviceError, Fault, Result, Stream};
 use driver_pool::DriverPool;
 use faults::Faults;
 use memory::Memory;
+use sharing::Shared;
 use streams::Streams;
 
 /// A range that a kernel reads or writes.
@@ -120,6 +122,7 @@ struct State {
     virtual_memory: bool,
     /// Devices that were let in, by their numbers.
     peers: Vec<u64>,
+    shared: Shared,
 }
 
 /// The simulated device.
@@ -190,6 +193,7 @@ impl Simulated {
             graphs: Vec::new(),
             virtual_memory: true,
             peers: Vec::new(),
+            shared: Shared::default(),
         };
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         Simulated { state: Mutex::new(state), number: NUMBERS.fetch_add(1, Ordering::Relaxed), began: None }
@@ -216,6 +220,8 @@ impl Simulated {
         if let Some(began) = self.began {
             state.clock = state.clock.max(began.elapsed().as_nanos() as u64);
         }
+        let now = state.clock;
+        state.shared.write_due_words(now);
         state
     }
 

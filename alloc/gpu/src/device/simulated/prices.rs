@@ -34,6 +34,19 @@ fn row(call: Call) -> Row {
         Call::TrimAsync => [10_000; 3],
         Call::MemoryInfo => [10_000; 3],
         Call::Reserve | Call::Unreserve => [5_000; 3],
+        Call::CreateSlab => [18_300, 19_000, 40_000],
+        Call::ReleaseSlab => [15_000, 27_000, 136_000],
+        Call::ExportSlab => [566_000, 600_000, 750_000],
+        Call::ImportSlab => [63_000, 80_000, 105_000],
+        // With the addresses and the access.
+        Call::MapSlab => [70_000, 85_000, 130_000],
+        Call::UnmapSlab => [19_000, 21_000, 25_000],
+        Call::RetainSlab | Call::AddressRange => [1_000; 3],
+        Call::LegacyHandle => [8_000; 3],
+        Call::OpenLegacy => [100_000; 3],
+        Call::CloseLegacy => [17_000; 3],
+        Call::CopyIn | Call::CopyOut => [60_000, 400_000, 5_000_000],
+        Call::WriteWord | Call::WaitWord => [200; 3],
     }
 }
 
