@@ -35,12 +35,13 @@ impl Next {
 }
 
 /// For a moment after a thread is gone for everybody who looks, the kernel still counts it as one that shares the
-/// process's memory, and refuses as it refuses what is invalid. So that is asked for again, for a millisecond.
+/// process's memory, and refuses to enter a namespace as it refuses what is invalid (EINVAL). So that is asked for
+/// again, for a millisecond.
 const TRIES: u32 = 20;
 
-/// Declares functions that end the scavenger and go on to the C library's.
+/// Declares functions that end the scavenger and go on to the C library's, each with how often that is called again.
 macro_rules! change {
-    ($($name:ident($($arg:ident: $type:ty),*), $from:literal;)*) => { $(
+    ($($name:ident($($arg:ident: $type:ty),*), $from:literal, $again:expr;)*) => { $(
         #[doc = concat!("`", stringify!($name), "` (", $from, ").")]
         ///
         /// # Safety
@@ -57,17 +58,17 @@ macro_rules! change {
                 return -1;
             }
             let _paused = pool::pause_scavenger();
-            let mut tries = 0;
+            let mut again: u32 = $again;
             loop {
                 // SAFETY: the C library's function of this name has this type; the caller's promise.
                 let result = unsafe {
                     core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(next)($($arg),*)
                 };
                 // SAFETY: the address of errno is the calling thread's.
-                if result == 0 || tries == TRIES || unsafe { *libc::__errno_location() } != libc::EINVAL {
+                if result == 0 || again == 0 || unsafe { *libc::__errno_location() } != libc::EINVAL {
                     return result;
                 }
-                tries += 1;
+                again -= 1;
                 pool::sleep_us(50);
             }
         }
@@ -75,16 +76,16 @@ macro_rules! change {
 }
 
 change! {
-    setuid(uid: uid_t), "POSIX";
-    setgid(gid: gid_t), "POSIX";
-    seteuid(uid: uid_t), "POSIX";
-    setegid(gid: gid_t), "POSIX";
-    setreuid(real: uid_t, effective: uid_t), "POSIX";
-    setregid(real: gid_t, effective: gid_t), "POSIX";
-    setresuid(real: uid_t, effective: uid_t, saved: uid_t), "Linux";
-    setresgid(real: gid_t, effective: gid_t, saved: gid_t), "Linux";
-    setgroups(count: usize, groups: *const gid_t), "BSD";
-    initgroups(user: *const c_char, group: gid_t), "BSD";
-    unshare(flags: c_int), "Linux";
-    setns(namespace: c_int, kind: c_int), "Linux";
+    setuid(uid: uid_t), "POSIX", 0;
+    setgid(gid: gid_t), "POSIX", 0;
+    seteuid(uid: uid_t), "POSIX", 0;
+    setegid(gid: gid_t), "POSIX", 0;
+    setreuid(real: uid_t, effective: uid_t), "POSIX", 0;
+    setregid(real: gid_t, effective: gid_t), "POSIX", 0;
+    setresuid(real: uid_t, effective: uid_t, saved: uid_t), "Linux", 0;
+    setresgid(real: gid_t, effective: gid_t, saved: gid_t), "Linux", 0;
+    setgroups(count: usize, groups: *const gid_t), "BSD", 0;
+    initgroups(user: *const c_char, group: gid_t), "BSD", 0;
+    unshare(flags: c_int), "Linux", TRIES;
+    setns(namespace: c_int, kind: c_int), "Linux", TRIES;
 }

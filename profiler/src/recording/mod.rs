@@ -16,3 +16,5 @@ pub mod file;
 pub mod recorder;
 pub mod replay;
 pub mod tap;
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,6 @@ mod go_pprof;
 mod hostile;
 mod profiles;
 mod reader;
-mod recordings;
 mod reports;
 mod segment;
 mod symbols;

@@ -174,8 +174,8 @@ impl LiveTable {
     }
 
     /// The number of the block at an address.
-    #[inline]
-    pub fn get(&self, address: u64) -> Option<u32> {
+    #[cfg(test)]
+    fn get(&self, address: u64) -> Option<u32> {
         self.find(address).map(|(at, way)| self.buckets[at].number[way])
     }
 

@@ -1,8 +1,8 @@
 //! What a recording is made of: memory, sessions, threads, call paths and blocks in use.
 
-pub mod call_paths;
-pub mod lanes;
-pub mod live_table;
-pub mod place;
+pub(crate) mod call_paths;
+pub(crate) mod lanes;
+pub(crate) mod live_table;
+pub(crate) mod place;
 mod prefetch;
 pub mod session;

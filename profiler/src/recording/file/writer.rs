@@ -101,11 +101,6 @@ impl<W: Write> Writer<W> {
         self.head.is_none()
     }
 
-    /// Time of the last event, microseconds since the start of the first part.
-    pub fn time_us(&self) -> u64 {
-        self.last_us
-    }
-
     #[inline]
     fn op(&mut self, op: u8) {
         if self.columns.ops.is_empty() {

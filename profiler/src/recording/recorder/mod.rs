@@ -1,7 +1,7 @@
 //! Records a program: empties its rings, brings the events together, writes them down.
 
 pub mod alarm;
-pub mod matcher;
+pub(crate) mod matcher;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

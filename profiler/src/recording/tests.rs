@@ -2,19 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use poolscope_profiler::ProfileBuilder;
-use poolscope_profiler::model::memory::Memory;
-use poolscope_profiler::model::memory::Place;
-use poolscope_profiler::recording::events::call_paths::CallPaths;
-use poolscope_profiler::recording::events::lanes::Lanes;
-use poolscope_profiler::recording::events::session::{RecordedThread, RingLosses, Session, Summary};
-use poolscope_profiler::recording::faces::{json, page, text};
-use poolscope_profiler::recording::file::append::Continuation;
-use poolscope_profiler::recording::file::format::BLOCK_EVENTS;
-use poolscope_profiler::recording::file::reader::{RecordingError, RecordingReader, Tail};
-use poolscope_profiler::recording::file::writer::Writer;
-use poolscope_profiler::recording::recorder::matcher::{Matcher, Origin};
-use poolscope_profiler::recording::replay::analysis::{Analysis, Question};
+use crate::ProfileBuilder;
+use crate::model::memory::{Memory, Place};
+use crate::recording::events::call_paths::CallPaths;
+use crate::recording::events::lanes::Lanes;
+use crate::recording::events::session::{RecordedThread, RingLosses, Session, Summary};
+use crate::recording::faces::{json, page, text};
+use crate::recording::file::append::Continuation;
+use crate::recording::file::format::BLOCK_EVENTS;
+use crate::recording::file::reader::{RecordingError, RecordingReader, Tail};
+use crate::recording::file::writer::Writer;
+use crate::recording::recorder::matcher::{Matcher, Origin};
+use crate::recording::replay::analysis::{Analysis, Question};
 use poolscope_wire::kind;
 use poolscope_wire::trace::DeviceEvent;
 use proptest::prelude::*;
@@ -271,7 +270,7 @@ fn what_a_pool_of_a_device_allocates_on_the_host_does_not_make_a_block_of_the_de
 #[test]
 fn a_recording_of_the_version_before_is_read_and_gone_on_with() {
     // 1,000 blocks that are freed, 40 that are not, and one of the loader's.
-    let old = include_bytes!("../data/version-2.rec");
+    let old = include_bytes!("data/version-2.rec");
     let figures = |bytes: &[u8]| {
         let analysis = analysis(bytes, Question::default());
         let total = analysis.host().total;
@@ -331,7 +330,7 @@ fn lifetimes_and_sizes_are_counted_by_powers() {
         recording.free(recording.time_us + lifetime, 0, 0x1000);
     }
     let analysis = analysis(&recording.finish(0), Question::default());
-    let objects = |list: &[poolscope_profiler::recording::replay::analysis::Count]| {
+    let objects = |list: &[crate::recording::replay::analysis::Count]| {
         list.iter().map(|count| count.objects).collect::<Vec<u64>>()
     };
     assert_eq!(objects(&analysis.host().sizes), [0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 1]);
