@@ -27,9 +27,9 @@ part() {
 need_build_tools
 part "tools" scripts/install-test-tools.sh
 part "optimised build" build_release
-part "build of the tests" cargo test --workspace --no-run
+part "build of the tests" cargo test --workspace --features poolscope-tui/test-panic --no-run
 # Both kinds run, whatever the first finds. One that hangs is ended, and the output says which test had been running for long.
 failed=0
-part "unit tests" timeout --kill-after=10 1800 cargo test --workspace --exclude poolscope-e2e --no-fail-fast || failed=1
+part "unit tests" timeout --kill-after=10 1800 cargo test --workspace --exclude poolscope-e2e --features poolscope-tui/test-panic --no-fail-fast || failed=1
 part "end-to-end tests" timeout --kill-after=10 2400 cargo test -p poolscope-e2e --no-fail-fast || failed=1
 exit $failed

@@ -135,7 +135,7 @@ fn signals_restore_the_terminal() {
     }
 }
 
-#[cfg(debug_assertions)]
+#[cfg(feature = "test-panic")]
 #[test]
 fn a_panic_restores_the_terminal_and_can_be_read() {
     let folder = Folder::new("panic");

@@ -13,10 +13,11 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
         "k" | "kb" | "kib" => 10,
         "m" | "mb" | "mib" => 20,
         "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
         _ => return Err("not a number of bytes: write 4096, 512KiB, 1M or 1GiB".into()),
     };
     let number: u64 = number.parse().map_err(|_| "not a number of bytes: write 4096, 512KiB, 1M or 1GiB".to_owned())?;
-    number.checked_mul(1 << shift).filter(|&n| n <= 1 << 40).ok_or_else(|| "more than 1 TiB".into())
+    number.checked_mul(1 << shift).filter(|&n| n <= 1 << 46).ok_or_else(|| "more than 64 TiB".into())
 }
 
 /// The mean number of bytes between two samples; 0 and 1 both mean every allocation.

@@ -13,6 +13,7 @@ use poolscope_replay::{Trace, Trial, policies};
 use serde::Serialize;
 
 use super::gpu_trace;
+use crate::args::parse_bytes;
 use crate::failure::Failure;
 use crate::sink;
 use crate::words::numbers;
@@ -60,7 +61,7 @@ struct Gpu {
     #[arg(long, value_name = "N", default_value = "9", value_parser = clap::value_parser!(u16).range(1..=1000))]
     passes: u16,
     /// Memory of the simulated device; 140G if not given
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_memory)]
     memory: Option<u64>,
     /// Print JSON
     #[arg(long)]
@@ -92,24 +93,10 @@ fn parse_device(text: &str) -> Result<Place, String> {
     }
 }
 
-/// `80G`: bytes with a suffix K, M, G or T, in powers of 1024.
-pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
-    let wrong = || "not a number of bytes: write 85899345920 or 80G".to_owned();
-    let number = text.trim_end_matches("iB").trim_end_matches(['K', 'M', 'G', 'T', 'k', 'm', 'g', 't']);
-    let shift = match text[number.len()..].chars().next().map(|unit| unit.to_ascii_uppercase()) {
-        None => 0,
-        Some('K') => 10,
-        Some('M') => 20,
-        Some('G') => 30,
-        Some('T') => 40,
-        Some(_) => return Err(wrong()),
-    };
-    if text[number.len()..].trim_end_matches("iB").len() > 1 {
-        return Err(wrong());
-    }
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let bytes = number.checked_mul(1 << shift).filter(|bytes| (1 << 21..=1 << 46).contains(bytes));
-    bytes.ok_or_else(|| "between 2M and 64T".to_owned())
+/// The memory of a simulated device.
+pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text)?;
+    if (1 << 21..=1 << 46).contains(&bytes) { Ok(bytes) } else { Err("between 2M and 64T".to_owned()) }
 }
 
 /// One policy's figures.
@@ -325,11 +312,11 @@ mod tests {
 
     #[test]
     fn bytes_take_a_suffix() {
-        assert_eq!(parse_bytes("80G"), Ok(80 << 30));
-        assert_eq!(parse_bytes("512MiB"), Ok(512 << 20));
-        assert_eq!(parse_bytes("4194304"), Ok(4 << 20));
+        assert_eq!(parse_memory("80G"), Ok(80 << 30));
+        assert_eq!(parse_memory("512MiB"), Ok(512 << 20));
+        assert_eq!(parse_memory("4194304"), Ok(4 << 20));
         for wrong in ["", "G", "1", "80X", "80GG", "-1G", "99999999999T", "1.5G", "12iB"] {
-            assert!(parse_bytes(wrong).is_err(), "{wrong}");
+            assert!(parse_memory(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -15,8 +15,8 @@ use signal_hook::consts::SIGHUP;
 use super::top::need_terminal;
 use super::watch::Triggers;
 use crate::args::parse_period;
-use crate::dashboard::app::{self, Outcome, Setup};
-use crate::dashboard::feed::Watched;
+use crate::dashboard::control::run::{self, Outcome, Setup};
+use crate::dashboard::events::feed::Watched;
 use crate::dashboard::options::DashboardArgs;
 use crate::launch::child::{self, Program};
 use crate::launch::{library, preload};
@@ -94,7 +94,7 @@ impl Run {
         if let Err(error) = self.triggers.watch(program.pid(), messages.into()) {
             sink::say(&format!("{error:#}"));
         }
-        let outcome = app::run(Setup {
+        let outcome = run::run(Setup {
             watched: Watched::Started(program.pid()),
             label: name.clone(),
             theme: self.dashboard.theme(),

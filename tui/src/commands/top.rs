@@ -3,15 +3,16 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use color_eyre::eyre::{Result, WrapErr};
 use ratatui::layout::Size;
 
 use crate::args::parse_size;
-use crate::dashboard::app::{self, Outcome, Setup};
-use crate::dashboard::feed::Watched;
+use crate::dashboard::control::run::{self, Outcome, Setup};
+use crate::dashboard::events::feed::Watched;
 use crate::dashboard::options::DashboardArgs;
-use crate::dashboard::state::View;
+use crate::dashboard::panes::{Source, VIEWS, named};
 use crate::dashboard::{json, once};
 use crate::failure::Failure;
 use crate::words::ended;
@@ -35,34 +36,17 @@ pub(crate) struct Top {
     #[arg(long, value_name = "COLUMNSxROWS", default_value = "120x36", value_parser = parse_size)]
     size: Size,
     /// View of the frame of --once
-    #[arg(long, value_enum, default_value_t)]
-    view: ViewName,
+    #[arg(long, value_name = "VIEW", default_value = "overview", value_parser = view_parser())]
+    view: usize,
     #[command(flatten)]
     dashboard: DashboardArgs,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum ViewName {
-    #[default]
-    Overview,
-    Classes,
-    Sites,
-    Flame,
-    Threads,
-    Gpu,
-}
-
-impl ViewName {
-    fn view(self) -> View {
-        match self {
-            ViewName::Overview => View::Overview,
-            ViewName::Classes => View::Classes,
-            ViewName::Sites => View::Sites,
-            ViewName::Flame => View::Flame,
-            ViewName::Threads => View::Threads,
-            ViewName::Gpu => View::Gpu,
-        }
-    }
+/// Takes the name of a view that shows readings; gives its place in the table of views.
+fn view_parser() -> impl TypedValueParser<Value = usize> {
+    let readings = VIEWS.iter().filter(|view| view.source == Source::Readings);
+    let names = PossibleValuesParser::new(readings.map(|view| view.name));
+    names.try_map(|name| named(&name).ok_or_else(|| format!("there is no view {name}")))
 }
 
 impl Top {
@@ -75,13 +59,13 @@ impl Top {
             let text = if self.json {
                 serde_json::to_string_pretty(&json::to_json(&model)?)? + "\n"
             } else {
-                once::frame(model, self.view.view(), self.size, interval)
+                once::text(model, self.view, self.size, interval)
             };
             sink::print(&text)?;
             return Ok(0);
         }
         need_terminal("print one frame with --once, or the model with --json")?;
-        let outcome = app::run(Setup {
+        let outcome = run::run(Setup {
             watched,
             label: format!("process {}", entry.pid),
             theme: self.dashboard.theme(),

@@ -12,7 +12,7 @@ use poolscope_gpu::{Config, GRANULE, SETTINGS, Simulated};
 use poolscope_replay::{Trace, Trial};
 use serde::Serialize;
 
-use super::bench::{MEMORY, open_trace, parse_bytes};
+use super::bench::{MEMORY, open_trace, parse_memory};
 use crate::failure::Failure;
 use crate::sink;
 use crate::words::numbers;
@@ -33,7 +33,7 @@ pub(crate) struct Whatif {
     #[arg(long, value_name = "N")]
     of_device: Option<u32>,
     /// Memory of the device; 140G if not given
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_memory)]
     memory: Option<u64>,
     /// Print JSON
     #[arg(long)]

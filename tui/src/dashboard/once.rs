@@ -5,11 +5,12 @@ use std::time::Duration;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Rect, Size};
 
-use super::feed::{Read, Source, Watched};
+use super::events::feed::{Read, Source, Watched};
+use super::frame;
 use super::model::Model;
-use super::state::{State, View};
+use super::state::State;
 use super::theme::{Theme, ThemeChoice};
-use super::views;
+use super::widgets::plain::text_of;
 
 /// Reads twice, `interval` apart, so that rates exist; a dead process is read once.
 pub(crate) fn read(watched: Watched, interval: Duration) -> Result<Model, String> {
@@ -31,34 +32,12 @@ pub(crate) fn read(watched: Watched, interval: Duration) -> Result<Model, String
 }
 
 /// A frame of a view as lines of text.
-pub(crate) fn frame(model: Model, view: View, size: Size, interval: Duration) -> String {
+pub(crate) fn text(model: Model, view: usize, size: Size, interval: Duration) -> String {
     let theme = Theme::choose(ThemeChoice::Mono, |_| None);
     let mut state = State::new(String::new(), theme, size, interval);
-    state.view = view;
+    state.open(view);
     state.take_reading(std::sync::Arc::new(model));
     let mut buffer = Buffer::empty(Rect::new(0, 0, size.width, size.height));
-    views::draw(&state, &mut buffer);
+    frame::draw(&state, &mut buffer);
     text_of(&buffer)
-}
-
-/// The symbols of a buffer, line by line, without blanks at their ends.
-pub(crate) fn text_of(buffer: &Buffer) -> String {
-    let area = buffer.area;
-    let mut out = String::new();
-    for y in area.top()..area.bottom() {
-        let mut line = String::new();
-        let mut covered = 0;
-        for x in area.left()..area.right() {
-            let symbol = buffer[(x, y)].symbol();
-            // A wide character covers the cell after it.
-            if covered == 0 {
-                line.push_str(symbol);
-                covered = unicode_width::UnicodeWidthStr::width(symbol).max(1);
-            }
-            covered -= 1;
-        }
-        out.push_str(line.trim_end());
-        out.push('\n');
-    }
-    out
 }

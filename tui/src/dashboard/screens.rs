@@ -10,10 +10,14 @@ use ratatui::backend::TestBackend;
 use ratatui::layout::Size;
 use ratatui::style::Modifier;
 
-use super::state::{Overlay, State, View};
+use super::control::dispatch::{self, Effect};
+use super::control::mouse::mouse;
+use super::events::output::Tail;
+use super::frame;
+use super::model::fixture;
+use super::panes::VIEWS;
+use super::state::{Overlay, State};
 use super::theme::{Theme, ThemeChoice};
-use super::update::Effect;
-use super::{fixture, mouse, output::Tail, update, views};
 use crate::words::{Ended, numbers};
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 36), (200, 60)];
@@ -27,7 +31,7 @@ fn state(width: u16, height: u16) -> State {
 
 fn draw(state: &State) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(state.size.width, state.size.height)).unwrap();
-    terminal.draw(|frame| views::draw(state, frame.buffer_mut())).unwrap();
+    terminal.draw(|to| frame::draw(state, to.buffer_mut())).unwrap();
     terminal
 }
 
@@ -46,7 +50,7 @@ fn press(state: &mut State, keys: &str) -> Option<Effect> {
             '→' => KeyCode::Right,
             c => KeyCode::Char(c),
         };
-        effect = update::key(state, &KeyEvent::new(code, KeyModifiers::NONE));
+        effect = dispatch::key(state, &KeyEvent::new(code, KeyModifiers::NONE));
     }
     effect
 }
@@ -114,7 +118,7 @@ fn the_second_device_is_shown_when_it_is_selected() {
         modifiers: KeyModifiers::NONE,
     };
     let row = text.lines().position(|line| line.contains("First of two")).expect("is listed");
-    mouse::mouse(&mut state, &at(row as u16));
+    mouse(&mut state, &at(row as u16));
     assert!(screen(&state).contains("Memory of device 0"));
     press(&mut state, "G");
     assert!(screen(&state).contains("Memory of device 1 pinned"));
@@ -144,7 +148,7 @@ fn output() {
     at_every_size("output", |state| {
         state.owns_program = true;
         let lines = (1..=80).map(|i| format!("request {i} served")).collect();
-        state.output = Some(Tail { path: "/tmp/poolscope-kvserver-1.log".into(), lines });
+        state.take_output(&Tail { path: "/tmp/poolscope-kvserver-1.log".into(), lines });
         press(state, "7");
     });
 }
@@ -263,9 +267,9 @@ fn every_view_can_be_drawn_at_every_size() {
 fn drawing_into_a_buffer_of_another_size_does_not_panic() {
     let mut state = state(120, 36);
     let mut terminal = Terminal::new(TestBackend::new(70, 20)).unwrap();
-    for view in View::ALL {
-        state.view = view;
-        terminal.draw(|frame| views::draw(&state, frame.buffer_mut())).unwrap();
+    for view in 0..VIEWS.len() {
+        state.open(view);
+        terminal.draw(|to| frame::draw(&state, to.buffer_mut())).unwrap();
     }
 }
 
@@ -283,19 +287,35 @@ fn without_colours_the_selection_is_reversed_and_has_a_mark() {
     }
 }
 
+/// The rows of the view's table, as they can be seen: those between the titles and the end of the panel.
+fn rows(text: &str, title: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let titles = lines.iter().position(|line| line.contains(title)).expect("titles");
+    let rows = lines[titles + 1..].iter().take_while(|line| !line.contains('╰'));
+    let inner = |line: &str| line.split('│').nth(1).unwrap_or_default().trim().to_owned();
+    rows.map(|line| inner(line)).filter(|row| !row.is_empty()).collect()
+}
+
+fn left_click(state: &mut State, column: usize, row: usize) -> bool {
+    let (column, row) = (column as u16, row as u16);
+    let kind = MouseEventKind::Down(MouseButton::Left);
+    mouse(state, &MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE })
+}
+
 #[test]
 fn a_filter_keeps_what_matches_and_the_selection() {
     let mut state = state(120, 36);
     press(&mut state, "3↓");
-    let key = state.site_key;
+    let selected = |state: &State| rows(&screen(state), "Call site").into_iter().find(|row| row.contains('▶')).unwrap();
+    let before = selected(&state);
+    let all = rows(&screen(&state), "Call site").len();
     press(&mut state, "/session\n");
-    let model = state.model.clone().unwrap();
-    assert!(!state.sites.order.is_empty());
-    assert!(state.sites.order.iter().all(|&i| model.sites[i].text.haystack.contains("session")));
+    let filtered = rows(&screen(&state), "In use");
+    assert!(!filtered.is_empty() && filtered.len() < all, "{filtered:?}");
+    assert!(screen(&state).contains("of 37 sites"));
     press(&mut state, "\x1b");
-    assert_eq!(state.sites.order.len(), model.sites.len());
-    assert_eq!(state.site_key, key);
-    assert_eq!(model.sites[state.sites.current().unwrap()].key, key.unwrap());
+    assert_eq!(selected(&state), before);
+    assert_eq!(rows(&screen(&state), "Call site").len(), all);
 }
 
 #[test]
@@ -307,35 +327,72 @@ fn a_click_on_a_title_sorts_and_one_on_a_row_selects() {
     let (y, line) = lines.iter().enumerate().find(|(_, l)| l.contains("Allocated")).expect("titles");
     // TestBackend quotes each line.
     let x = line[..line.find("Allocated").unwrap()].chars().count() - 1;
-    let click = |state: &mut State, x: usize, y: usize| {
-        let event = MouseEvent {
-            kind: MouseEventKind::Down(MouseButton::Left),
-            column: x as u16,
-            row: y as u16,
-            modifiers: KeyModifiers::NONE,
-        };
-        mouse::mouse(state, &event)
-    };
-    click(&mut state, x, y);
-    assert_eq!(state.sites.sort.column, 3);
-    let model = state.model.clone().unwrap();
-    let allocated: Vec<f64> = state.sites.order.iter().map(|&i| model.sites[i].allocated.bytes).collect();
-    assert!(allocated.is_sorted_by(|a, b| a >= b));
-    click(&mut state, x, y + 3);
-    assert_eq!(state.sites.selected, 2);
-    let tabs = views::layout::Areas::of(&state).tabs;
-    click(&mut state, 3, tabs.y.into());
-    assert_eq!(state.view, View::Overview);
+    left_click(&mut state, x, y);
+    let text = screen(&state);
+    assert!(text.contains("Allocated▾"), "{text}");
+    let mut expected = fixture::model().sites;
+    expected.sort_by(|a, b| b.allocated.bytes.total_cmp(&a.allocated.bytes));
+    for (row, site) in rows(&text, "Allocated").iter().zip(&expected) {
+        assert!(row.contains(&numbers::bytes(site.allocated.bytes)), "{row}");
+    }
+    left_click(&mut state, x, y + 3);
+    assert!(rows(&screen(&state), "Allocated")[2].starts_with('▶'));
+    let tabs = frame::layout::Areas::of(&state).tabs;
+    left_click(&mut state, 3, tabs.y.into());
+    assert_eq!(VIEWS[state.view].title, "Overview");
 }
 
 #[test]
 fn a_call_site_leads_to_its_place_in_the_flamegraph() {
     let mut state = state(120, 36);
     press(&mut state, "3\n");
-    assert_eq!(state.view, View::Flame);
-    let model = state.model.clone().unwrap();
-    let selected = &model.flame.node(state.flame.selected).name;
-    assert!(selected.contains("RawVecInner"), "{selected}");
+    assert_eq!(VIEWS[state.view].title, "Flamegraph");
+    let text = screen(&state);
+    let foot = text.lines().skip_while(|line| !line.contains("────")).last();
+    assert!(text.contains("RawVecInner") && foot.is_some(), "{text}");
+}
+
+#[test]
+fn a_call_site_of_the_overview_leads_to_its_row() {
+    let mut state = state(120, 36);
+    press(&mut state, "↓\n");
+    assert_eq!(VIEWS[state.view].title, "Call sites");
+    let text = screen(&state);
+    let selected = rows(&text, "Call site").into_iter().find(|row| row.contains('▶')).expect("a selected row");
+    assert!(selected.contains("remember"), "{selected}");
+}
+
+#[test]
+fn the_arrows_scroll_the_help() {
+    let mut state = state(80, 24);
+    press(&mut state, "?");
+    let top = screen(&state);
+    press(&mut state, "↓");
+    let below = screen(&state);
+    assert!(top.contains("Everywhere") && !below.contains("Everywhere"), "{below}");
+    press(&mut state, "↑");
+    assert_eq!(screen(&state), top);
+    press(&mut state, "G");
+    let end = screen(&state);
+    assert!(end.contains("Close the help"), "{end}");
+    press(&mut state, "\x1b");
+    assert_eq!(state.overlay, Overlay::None);
+}
+
+#[test]
+fn a_click_on_a_tab_ends_the_typing() {
+    let mut state = state(120, 36);
+    press(&mut state, "4/put");
+    let tabs = frame::layout::Areas::of(&state).tabs;
+    left_click(&mut state, 3, tabs.y.into());
+    assert_eq!(VIEWS[state.view].title, "Overview");
+    // Keys are keys again, and the search is still there.
+    press(&mut state, "3");
+    assert_eq!(VIEWS[state.view].title, "Call sites");
+    let text = screen(&state);
+    assert!(text.contains("/ filter") && !text.contains("filter put"), "{text}");
+    press(&mut state, "4");
+    assert!(screen(&state).contains("search put"));
 }
 
 /// Every screen of the fixture at this size, with the keys that lead to it.
@@ -382,14 +439,14 @@ fn every_view_can_be_seen_and_clicked_at_any_width() {
     let mut state = state(60, 24);
     state.owns_program = true;
     let area = |width| ratatui::layout::Rect::new(0, 0, width, 1);
-    assert_eq!(state.views().len(), 7);
+    assert_eq!(state.views().count(), 7);
     for width in [60, 80, 120] {
-        for view in state.views().to_vec() {
-            state.view = view;
-            let places = super::views::tabs::places(&state, area(width));
-            assert_eq!(places.len(), state.views().len(), "{width} columns, {}", view.title());
+        for view in state.views().collect::<Vec<_>>() {
+            state.open(view);
+            let places = frame::tabs::places(&state, area(width));
+            assert_eq!(places.len(), state.views().count(), "{width} columns, {}", VIEWS[view].title);
             let (_, own) = places.iter().find(|(shown, _)| *shown == view).expect("its own");
-            assert_eq!(usize::from(own.width), view.title().chars().count() + 4);
+            assert_eq!(usize::from(own.width), VIEWS[view].title.chars().count() + 4);
         }
     }
 }

@@ -1,62 +1,16 @@
-//! What the dashboard is in the middle of: which view, what is selected, what is typed. Drawing only reads it.
+//! What the dashboard is in the middle of, beside what each view keeps for itself. Drawing only reads it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use poolscope_profiler::Metric;
 use poolscope_profiler::model::snapshot::ProcessState;
 use ratatui::layout::{Rect, Size};
 
-use super::find::Pattern;
-use super::flame_state::FlameState;
-use super::keys::Context;
-use super::line_edit::LineEdit;
+use super::events::output::Tail;
 use super::model::Model;
-use super::output::Tail;
-use super::sort::Sort;
+use super::panes::{Pane, Scene, Source, VIEWS};
 use super::theme::Theme;
-use super::views;
 use crate::words::Ended;
-
-/// A page of the dashboard.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum View {
-    /// Memory over time, tiers, largest call sites.
-    #[default]
-    Overview,
-    /// Size classes.
-    Classes,
-    /// Call sites with their stacks.
-    Sites,
-    /// Flamegraph.
-    Flame,
-    /// Threads.
-    Threads,
-    /// Device memory.
-    Gpu,
-    /// What the program wrote.
-    Output,
-}
-
-impl View {
-    /// All of them, in the order of the tabs.
-    pub(crate) const ALL: [View; 7] =
-        [View::Overview, View::Classes, View::Sites, View::Flame, View::Threads, View::Gpu, View::Output];
-
-    /// The tab's title.
-    pub(crate) fn title(self) -> &'static str {
-        match self {
-            View::Overview => "Overview",
-            View::Classes => "Classes",
-            View::Sites => "Call sites",
-            View::Flame => "Flamegraph",
-            View::Threads => "Threads",
-            View::Gpu => "GPU",
-            View::Output => "Output",
-        }
-    }
-}
 
 /// What lies over the view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,26 +26,17 @@ pub(crate) enum Overlay {
     Ending,
 }
 
-/// Where rows are chosen.
-#[derive(Clone, Debug)]
-pub(crate) struct TableState {
-    /// Its order.
-    pub(crate) sort: Sort,
-    /// Indices into the model's rows, in order.
-    pub(crate) order: Vec<usize>,
-    /// Place in `order`.
-    pub(crate) selected: usize,
-}
-
-impl TableState {
-    fn new(sort: Sort) -> Self {
-        TableState { sort, order: Vec::new(), selected: 0 }
-    }
-
-    /// The selected row's index in the model.
-    pub(crate) fn current(&self) -> Option<usize> {
-        self.order.get(self.selected).copied()
-    }
+/// Which keys hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Context {
+    /// Those of the view, with nothing over it.
+    View,
+    /// Those that edit a line.
+    Typing,
+    /// Those of the help.
+    Help,
+    /// Those that answer the question about a running program.
+    Leaving,
 }
 
 /// Everything that drawing depends on.
@@ -103,8 +48,10 @@ pub(crate) struct State {
     pub(crate) theme: Theme,
     /// What is watched, for the time before the first reading.
     pub(crate) label: String,
-    /// The tab.
-    pub(crate) view: View,
+    /// The views, in the order of [`VIEWS`].
+    pub(crate) panes: Vec<Box<dyn Pane>>,
+    /// The view that is shown: a place in them.
+    pub(crate) view: usize,
     /// What lies over it.
     pub(crate) overlay: Overlay,
     /// What is shown.
@@ -123,36 +70,8 @@ pub(crate) struct State {
     pub(crate) ended: Option<Ended>,
     /// `run` started the program: it has output, and quitting asks.
     pub(crate) owns_program: bool,
-    /// The filter or the search is being typed.
-    pub(crate) editing: bool,
-    /// Size classes.
-    pub(crate) classes: TableState,
-    /// Call sites.
-    pub(crate) sites: TableState,
-    /// Key of the selected call site, so that it stays selected when the order changes.
-    pub(crate) site_key: Option<u64>,
-    /// First frame of its stack that is shown; none shows the function that names the call site.
-    pub(crate) stack_scroll: Option<usize>,
-    /// What call sites are filtered by.
-    pub(crate) filter: LineEdit,
-    /// The same, compiled.
-    pub(crate) filter_pattern: Option<Pattern>,
-    /// Threads.
-    pub(crate) threads: TableState,
-    /// Flamegraph.
-    pub(crate) flame: FlameState,
-    /// All counters of the tiers are shown.
-    pub(crate) all_tiers: bool,
-    /// Row of the overview's list of call sites.
-    pub(crate) top_selected: usize,
-    /// Row of the list of devices.
-    pub(crate) device_selected: usize,
     /// First line of the help that is shown.
     pub(crate) help_scroll: u16,
-    /// What the program wrote.
-    pub(crate) output: Option<Tail>,
-    /// Lines above the end of the output; 0 follows it.
-    pub(crate) output_back: usize,
 }
 
 impl State {
@@ -162,7 +81,8 @@ impl State {
             size,
             theme,
             label,
-            view: View::Overview,
+            panes: VIEWS.iter().map(|view| (view.make)()).collect(),
+            view: 0,
             overlay: Overlay::None,
             model: None,
             latest: None,
@@ -172,21 +92,7 @@ impl State {
             note: None,
             ended: None,
             owns_program: false,
-            editing: false,
-            classes: TableState::new(Sort::rising(views::classes::BLOCK)),
-            sites: TableState::new(Sort::falling(views::sites::IN_USE)),
-            site_key: None,
-            stack_scroll: None,
-            filter: LineEdit::default(),
-            filter_pattern: None,
-            threads: TableState::new(Sort::falling(views::threads::ALLOCS)),
-            flame: FlameState::new(Metric::InUseBytes),
-            all_tiers: false,
-            top_selected: 0,
-            device_selected: 0,
             help_scroll: 0,
-            output: None,
-            output_back: 0,
         }
     }
 
@@ -195,18 +101,51 @@ impl State {
         Rect::new(0, 0, self.size.width, self.size.height)
     }
 
-    /// The views that there are: output only of a program that `run` started.
-    pub(crate) fn views(&self) -> &'static [View] {
-        if self.owns_program { &View::ALL } else { &View::ALL[..6] }
+    /// The views that there are, as places in [`VIEWS`]: output only of a program that `run` started.
+    pub(crate) fn views(&self) -> impl Iterator<Item = usize> {
+        let owns_program = self.owns_program;
+        (0..VIEWS.len()).filter(move |&view| owns_program || VIEWS[view].source == Source::Readings)
+    }
+
+    /// The view that is shown.
+    pub(crate) fn pane(&self) -> &dyn Pane {
+        &*self.panes[self.view]
+    }
+
+    /// What a view that lies in `body` sees.
+    pub(crate) fn scene(&self, body: Rect) -> Scene<'_> {
+        Scene { model: self.model.as_ref(), theme: &self.theme, body }
+    }
+
+    /// Lets a view that lies in `body` change.
+    pub(crate) fn change<T>(
+        &mut self,
+        view: usize,
+        body: Rect,
+        change: impl FnOnce(&mut dyn Pane, &Scene<'_>) -> T,
+    ) -> T {
+        let scene = Scene { model: self.model.as_ref(), theme: &self.theme, body };
+        change(&mut *self.panes[view], &scene)
     }
 
     /// Which keys hold now.
     pub(crate) fn context(&self) -> Context {
         match self.overlay {
             Overlay::Help => Context::Help,
-            Overlay::Confirm | Overlay::Ending => Context::Confirm,
-            Overlay::None if self.editing => Context::Edit,
-            Overlay::None => Context::View(self.view),
+            Overlay::Confirm | Overlay::Ending => Context::Leaving,
+            Overlay::None if self.pane().search().is_some_and(|search| search.editing) => Context::Typing,
+            Overlay::None => Context::View,
+        }
+    }
+
+    /// Opens a view. What is being typed in the one before is kept as it is.
+    pub(crate) fn open(&mut self, view: usize) {
+        if let Some(search) = self.panes[self.view].search_mut() {
+            search.editing = false;
+        }
+        self.view = view;
+        if let Some(model) = &self.model {
+            self.panes[view].follow(model);
         }
     }
 
@@ -229,48 +168,23 @@ impl State {
         }
     }
 
-    /// Shows a model.
-    pub(crate) fn show(&mut self, model: Arc<Model>) {
-        self.flame.replace(&model.flame);
-        self.model = Some(model);
-        self.reorder();
+    /// Takes what the program wrote.
+    pub(crate) fn take_output(&mut self, tail: &Tail) {
+        self.panes.iter_mut().for_each(|pane| pane.written(tail));
     }
 
-    /// Orders and filters the tables anew; what is selected stays selected where it can.
-    pub(crate) fn reorder(&mut self) {
-        let Some(model) = &self.model else { return };
-        let pattern = self.filter_pattern.as_ref();
-        self.sites.order = self.sites.sort.sorted(
-            &model.sites,
-            |row| pattern.is_none_or(|p| p.matches(&row.text.haystack)),
-            views::sites::compare,
-        );
-        if let Some(key) = self.site_key
-            && let Some(at) = self.sites.order.iter().position(|&i| model.sites[i].key == key)
+    /// Freezes or releases the picture.
+    pub(crate) fn pause(&mut self) {
+        self.paused = !self.paused;
+        if !self.paused
+            && let Some(latest) = self.latest.clone()
         {
-            self.sites.selected = at;
-        }
-        self.classes.order = self.classes.sort.sorted(&model.classes, |_| true, views::classes::compare);
-        self.threads.order = self.threads.sort.sorted(&model.threads, |_| true, views::threads::compare);
-        for table in [&mut self.sites, &mut self.classes, &mut self.threads] {
-            table.selected = table.selected.min(table.order.len().saturating_sub(1));
-        }
-        self.top_selected = self.top_selected.min(model.sites.len().saturating_sub(1));
-        self.device_selected = self.device_selected.min(model.devices.len().saturating_sub(1));
-    }
-
-    /// The table of the view, if it has one.
-    pub(crate) fn table(&mut self) -> Option<&mut TableState> {
-        match self.view {
-            View::Classes => Some(&mut self.classes),
-            View::Sites => Some(&mut self.sites),
-            View::Threads => Some(&mut self.threads),
-            _ => None,
+            self.show(latest);
         }
     }
 
-    /// Indices into the model's call sites, by bytes in use: the overview's list.
-    pub(crate) fn top_sites(model: &Model) -> Vec<usize> {
-        Sort::falling(views::sites::IN_USE).sorted(&model.sites, |s| s.in_use.bytes > 0.0, views::sites::compare)
+    fn show(&mut self, model: Arc<Model>) {
+        self.panes[self.view].follow(&model);
+        self.model = Some(model);
     }
 }

@@ -7,8 +7,8 @@ use poolscope_profiler::symbols::function_name::short;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::dashboard::find::Pattern;
-use crate::dashboard::flame_tree::{FlameTree, Node};
+use crate::dashboard::input::find::Pattern;
+use crate::dashboard::model::flame_tree::{FlameTree, Node};
 use crate::dashboard::theme::Theme;
 
 use super::split::{Part, split};
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn cells_of_a_row_do_not_overlap_and_lie_under_their_parents() {
-        let tree = FlameTree::of(&crate::dashboard::fixture::profile());
+        let tree = FlameTree::of(&crate::dashboard::model::fixture::profile());
         for width in [1, 7, 60, 116, 196] {
             let cells = lay_out(&tree, Metric::InUseBytes, FlameTree::ROOT, width);
             for cell in &cells {
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn zooming_gives_the_node_the_whole_width() {
-        let tree = FlameTree::of(&crate::dashboard::fixture::profile());
+        let tree = FlameTree::of(&crate::dashboard::model::fixture::profile());
         let zoom = tree.nodes().iter().position(|n| n.name == "kv::store::Store::put").unwrap();
         let cells = lay_out(&tree, Metric::InUseBytes, zoom, 100);
         let cell = cells.iter().find(|c| c.what == What::Node(zoom)).unwrap();

@@ -141,8 +141,8 @@ impl MemoryMap<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dashboard::once::text_of;
     use crate::dashboard::theme::ThemeChoice;
+    use crate::dashboard::widgets::plain::text_of;
 
     fn drawn(map: &MemoryMap<'_>, width: u16, height: u16) -> String {
         let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));

@@ -1,0 +1,196 @@
+//! What keys do. A view does what its own keys mean; what all views share is done here. What reaches beyond the state
+//! is returned as an effect for the loop.
+
+use std::time::Duration;
+
+use crossterm::event::{KeyEvent, KeyEventKind};
+use ratatui::layout::Rect;
+
+use crate::dashboard::frame::help;
+use crate::dashboard::frame::layout::Areas;
+use crate::dashboard::input::common::{COMMON, Common, HELP, LEAVING, Leaving, Motion, READING, TYPING, Typing};
+use crate::dashboard::input::key;
+use crate::dashboard::panes::{Pane, Reply, Scene, openers};
+use crate::dashboard::state::{Context, Overlay, State};
+
+/// What the loop has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Leave.
+    Quit,
+    /// Leave and let the program run.
+    Detach,
+    /// Stop like a job of the shell.
+    Suspend,
+    /// Draw every cell anew.
+    Redraw,
+    /// Tell the reading thread about the new interval.
+    Interval,
+    /// Send the program SIGTERM and leave once it has ended.
+    EndProgram,
+    /// Send the program SIGKILL and leave once it has ended.
+    KillProgram,
+    /// Don't leave when the program ends.
+    Stay,
+}
+
+/// Times between readings that `+` and `-` go through.
+const INTERVALS: [u64; 7] = [100, 250, 500, 1000, 2000, 5000, 10_000];
+
+/// Handles a key.
+pub(crate) fn key(state: &mut State, event: &KeyEvent) -> Option<Effect> {
+    if event.kind == KeyEventKind::Release {
+        return None;
+    }
+    state.note = None;
+    match state.context() {
+        Context::View => in_view(state, event),
+        Context::Typing => {
+            typing(state, event);
+            None
+        }
+        Context::Help => {
+            in_help(state, event);
+            None
+        }
+        Context::Leaving => key::action(LEAVING, event).and_then(|answer| leaving(state, answer)),
+    }
+}
+
+/// Lets the view that is shown change.
+pub(crate) fn in_pane<T>(state: &mut State, change: impl FnOnce(&mut dyn Pane, &Scene<'_>) -> T) -> T {
+    let body = Areas::of(state).body;
+    state.change(state.view, body, change)
+}
+
+fn in_view(state: &mut State, event: &KeyEvent) -> Option<Effect> {
+    if let Some(reply) = in_pane(state, |pane, scene| pane.press(event, scene)) {
+        answer(state, reply);
+        return None;
+    }
+    let opened = openers().find(|binding| key::action(&[*binding], event).is_some());
+    if let Some(opened) = opened {
+        open(state, opened.action);
+        return None;
+    }
+    key::action(COMMON, event).or_else(|| key::action(READING, event)).and_then(|action| common(state, action))
+}
+
+/// Does what a view answers.
+pub(crate) fn answer(state: &mut State, reply: Reply) {
+    match reply {
+        Reply::Done => {}
+        Reply::Note(note) => state.note = Some(note),
+        Reply::Show(subject) => {
+            let body: Rect = Areas::of(state).body;
+            let views: Vec<usize> = state.views().collect();
+            let shown =
+                views.into_iter().find(|&view| state.change(view, body, |pane, scene| pane.show(&subject, scene)));
+            if let Some(view) = shown {
+                state.open(view);
+            }
+        }
+    }
+}
+
+/// Opens a view, if there is one of that kind.
+pub(crate) fn open(state: &mut State, view: usize) {
+    if state.views().any(|known| known == view) {
+        state.open(view);
+    } else {
+        state.note = Some("output is shown of programs that poolscope run started".into());
+    }
+}
+
+fn common(state: &mut State, action: Common) -> Option<Effect> {
+    match action {
+        Common::Quit if state.program_runs() => state.overlay = Overlay::Confirm,
+        Common::Quit => return Some(Effect::Quit),
+        Common::Suspend => return Some(Effect::Suspend),
+        Common::Redraw => return Some(Effect::Redraw),
+        Common::Help => {
+            state.overlay = Overlay::Help;
+            state.help_scroll = 0;
+        }
+        Common::Pause => state.pause(),
+        Common::Move(motion) => in_pane(state, |pane, scene| pane.go(motion, scene)),
+        Common::NextView => turn(state, 1),
+        Common::PreviousView => turn(state, -1),
+        Common::Faster => return interval(state, false),
+        Common::Slower => return interval(state, true),
+    }
+    None
+}
+
+fn turn(state: &mut State, by: isize) {
+    let views: Vec<usize> = state.views().collect();
+    let at = views.iter().position(|view| *view == state.view).unwrap_or(0);
+    state.open(views[(at as isize + by).rem_euclid(views.len() as isize) as usize]);
+}
+
+fn in_help(state: &mut State, event: &KeyEvent) {
+    if key::action(HELP, event).is_some() {
+        state.overlay = Overlay::None;
+    } else if let Some(Common::Move(motion)) = key::action(COMMON, event) {
+        scroll_help(state, motion);
+    }
+}
+
+/// Scrolls the help.
+pub(crate) fn scroll_help(state: &mut State, motion: Motion) {
+    let most = help::lines(state).len().saturating_sub(usize::from(help::room(state.area())));
+    state.help_scroll = motion.from(state.help_scroll.into(), most + 1) as u16;
+}
+
+fn leaving(state: &mut State, answer: Leaving) -> Option<Effect> {
+    Some(match answer {
+        Leaving::Stay => {
+            state.overlay = Overlay::None;
+            Effect::Stay
+        }
+        Leaving::Detach => Effect::Detach,
+        Leaving::End => Effect::EndProgram,
+        Leaving::Kill => Effect::KillProgram,
+    })
+}
+
+fn typing(state: &mut State, event: &KeyEvent) {
+    let ends = key::action(TYPING, event);
+    in_pane(state, |pane, scene| {
+        let Some(search) = pane.search_mut() else { return };
+        let changed = match ends {
+            Some(Typing::Accept) => {
+                search.editing = false;
+                false
+            }
+            Some(Typing::Cancel) => {
+                search.editing = false;
+                search.clear();
+                true
+            }
+            None => search.key(event),
+        };
+        if changed {
+            pane.searched(scene);
+        }
+    });
+}
+
+/// Inserts pasted text into the line that is being typed.
+pub(crate) fn paste(state: &mut State, text: &str) {
+    if state.context() != Context::Typing {
+        return;
+    }
+    in_pane(state, |pane, scene| {
+        if pane.search_mut().is_some_and(|search| search.insert(text)) {
+            pane.searched(scene);
+        }
+    });
+}
+
+fn interval(state: &mut State, slower: bool) -> Option<Effect> {
+    let now = state.interval.as_millis() as u64;
+    let next = if slower { INTERVALS.iter().find(|&&i| i > now) } else { INTERVALS.iter().rev().find(|&&i| i < now) };
+    state.interval = Duration::from_millis(*next?);
+    Some(Effect::Interval)
+}

@@ -1,0 +1,208 @@
+//! The loop: takes what happened, changes the state, draws when something changed, at most thirty times a second.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::time::Duration;
+
+use signal_hook::consts::{SIGHUP, SIGKILL, SIGTERM, SIGTSTP};
+
+use super::dispatch::{self, Effect};
+use super::mouse;
+use super::screen::{Came, Events, Inbox, Screen};
+use super::terminal::Terminal;
+use crate::dashboard::events::feed::{self, Order, Watched};
+use crate::dashboard::events::{self, Event, output};
+use crate::dashboard::frame;
+use crate::dashboard::state::{Overlay, State};
+use crate::dashboard::theme::Theme;
+use crate::launch::child::Program;
+
+/// Between two frames.
+const FRAME: Duration = Duration::from_millis(33);
+
+/// What a dashboard is started with.
+pub(crate) struct Setup {
+    /// What is watched.
+    pub(crate) watched: Watched,
+    /// What it is called before the first reading.
+    pub(crate) label: String,
+    /// Colours.
+    pub(crate) theme: Theme,
+    /// The mouse is taken.
+    pub(crate) mouse: bool,
+    /// Between readings.
+    pub(crate) interval: Duration,
+    /// The program that `run` started, and the file with its output.
+    pub(crate) program: Option<(Arc<Program>, PathBuf)>,
+}
+
+/// How the dashboard was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// By the user.
+    Left,
+    /// By the user, and the program shall run on.
+    Detached,
+    /// By a signal.
+    Signal(i32),
+}
+
+/// Runs a dashboard on this terminal.
+pub(crate) fn run(setup: Setup) -> io::Result<Outcome> {
+    let (to, inbox) = mpsc::channel();
+    // Signals first: one that comes while the terminal is being taken must not be lost.
+    events::watch_signals(to.clone())?;
+    let mut screen = Terminal::take(setup.mouse)?;
+    events::watch_input(to.clone())?;
+    let orders = feed::start(setup.watched, setup.interval, to.clone())?;
+    let mut state = State::new(setup.label, setup.theme, screen.size(), setup.interval);
+    let mut program = None;
+    if let Some((started, file)) = setup.program {
+        state.owns_program = true;
+        output::watch(file, to.clone())?;
+        started.at_end(move |ended| drop(to.send(Event::Ended(ended))));
+        program = Some(started);
+    }
+    App { state, orders, program, leave_at_end: false }.run(&mut screen, &mut Inbox::new(inbox))
+}
+
+struct App {
+    state: State,
+    orders: Sender<Order>,
+    program: Option<Arc<Program>>,
+    /// The user wants to leave as soon as the program has ended.
+    leave_at_end: bool,
+}
+
+/// What handling an event leads to.
+enum Next {
+    /// Nothing changed.
+    Same,
+    /// Something changed.
+    Draw,
+    /// The terminal is in disorder: draw every cell.
+    DrawAll,
+    /// The process shall stop like a job of the shell.
+    Suspend,
+    /// Leave.
+    Leave(Outcome),
+}
+
+impl App {
+    fn run(mut self, screen: &mut impl Screen, events: &mut impl Events) -> io::Result<Outcome> {
+        let mut changed = true;
+        let mut next_frame = events.now();
+        loop {
+            let mut wait = if changed { next_frame.saturating_sub(events.now()) } else { Duration::from_secs(3600) };
+            loop {
+                let event = match events.next(wait) {
+                    Came::Event(event) => event,
+                    Came::Nothing => break,
+                    Came::Closed => return Ok(Outcome::Left),
+                };
+                match self.handle(event) {
+                    Next::Same => {}
+                    Next::Draw => changed = true,
+                    Next::DrawAll => {
+                        screen.forget()?;
+                        changed = true;
+                    }
+                    Next::Suspend => {
+                        screen.suspend()?;
+                        changed = true;
+                    }
+                    Next::Leave(outcome) => return Ok(outcome),
+                }
+                // What is there already is taken before a frame is drawn.
+                wait = Duration::ZERO;
+            }
+            if changed && events.now() >= next_frame {
+                if screen.is_resized()? {
+                    screen.forget()?;
+                }
+                self.state.size = screen.size();
+                screen.draw(&mut |buf| frame::draw(&self.state, buf))?;
+                #[cfg(feature = "test-panic")]
+                if std::env::var_os("POOLSCOPE_TEST_PANIC").is_some() {
+                    panic!("asked for by POOLSCOPE_TEST_PANIC");
+                }
+                changed = false;
+                next_frame = events.now() + FRAME;
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) -> Next {
+        let state = &mut self.state;
+        match event {
+            Event::Input(input) => return self.input(input),
+            Event::InputLost => return Next::Leave(Outcome::Signal(SIGHUP)),
+            Event::Reading(model) => state.take_reading(model),
+            Event::Trouble(why) => {
+                if state.trouble.as_ref() == Some(&why) {
+                    return Next::Same;
+                }
+                state.trouble = Some(why);
+            }
+            Event::Output(tail) => state.take_output(&tail),
+            Event::Ended(ended) => {
+                state.ended = Some(ended);
+                if self.leave_at_end {
+                    return Next::Leave(Outcome::Left);
+                }
+                if matches!(state.overlay, Overlay::Confirm | Overlay::Ending) {
+                    state.overlay = Overlay::None;
+                }
+            }
+            Event::Signal(SIGTSTP) => return Next::Suspend,
+            Event::Signal(signal) => return Next::Leave(Outcome::Signal(signal)),
+        }
+        Next::Draw
+    }
+
+    fn input(&mut self, input: crossterm::event::Event) -> Next {
+        use crossterm::event::Event as Input;
+        let effect = match input {
+            Input::Key(key) => dispatch::key(&mut self.state, &key),
+            Input::Mouse(event) => {
+                return if mouse::mouse(&mut self.state, &event) { Next::Draw } else { Next::Same };
+            }
+            Input::Paste(text) => {
+                dispatch::paste(&mut self.state, &text);
+                None
+            }
+            Input::Resize(..) => return Next::Draw,
+            Input::FocusGained | Input::FocusLost => return Next::Same,
+        };
+        effect.map_or(Next::Draw, |effect| self.effect(effect))
+    }
+
+    fn effect(&mut self, effect: Effect) -> Next {
+        match effect {
+            Effect::Quit => return Next::Leave(Outcome::Left),
+            Effect::Detach => return Next::Leave(Outcome::Detached),
+            Effect::Suspend => return Next::Suspend,
+            Effect::Redraw => return Next::DrawAll,
+            Effect::Interval => {
+                let _ = self.orders.send(Order::Interval(self.state.interval));
+            }
+            Effect::EndProgram => self.end(SIGTERM),
+            Effect::KillProgram => self.end(SIGKILL),
+            Effect::Stay => self.leave_at_end = false,
+        }
+        if self.leave_at_end && self.state.ended.is_some() { Next::Leave(Outcome::Left) } else { Next::Draw }
+    }
+
+    fn end(&mut self, signal: i32) {
+        if let Some(program) = &self.program {
+            program.signal(signal);
+            self.leave_at_end = true;
+            self.state.overlay = Overlay::Ending;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Reads the segment again and again, away from the thread that draws: reading, symbols and the call tree take as
+//! long as they take.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use poolscope_profiler::SegmentReader;
+use poolscope_profiler::model::snapshot::ProcessState;
+
+use super::Event;
+use crate::dashboard::model::{Model, Modeller, ThreadNames};
+use crate::target;
+use crate::words::printable;
+
+/// What is watched.
+#[derive(Clone, Debug)]
+pub(crate) enum Watched {
+    /// A segment; if its process starts another program, that one's.
+    Segment(PathBuf),
+    /// A process that has only just been started: its segment may not be there yet.
+    Started(u32),
+}
+
+/// Reads one segment after another of the same process.
+pub(crate) struct Source {
+    watched: Watched,
+    open: Option<(PathBuf, SegmentReader)>,
+    builder: poolscope_profiler::ProfileBuilder,
+    modeller: Modeller,
+}
+
+/// What a reading gave.
+pub(crate) enum Read {
+    /// A model.
+    Model(Box<Model>),
+    /// The process has no segment yet.
+    NotYet,
+}
+
+impl Source {
+    /// A source of readings.
+    pub(crate) fn new(watched: Watched) -> Source {
+        Source { watched, open: None, builder: crate::symbols::profile_builder(), modeller: Modeller::default() }
+    }
+
+    /// Reads once.
+    pub(crate) fn read(&mut self) -> Result<Read, String> {
+        if self.open.is_none() {
+            let path = match &self.watched {
+                Watched::Segment(path) => path.clone(),
+                Watched::Started(pid) => match target::newest_segment(*pid) {
+                    Some(path) => path,
+                    None => return Ok(Read::NotYet),
+                },
+            };
+            let reader = SegmentReader::open(&path).map_err(|e| e.to_string())?;
+            self.open = Some((path, reader));
+        }
+        let Some((path, reader)) = &mut self.open else { return Ok(Read::NotYet) };
+        let snapshot = reader.snapshot().map_err(|e| e.to_string())?;
+        if snapshot.process.state != ProcessState::Running
+            && let Some(newer) = target::newest_segment(snapshot.process.pid).filter(|newer| newer != path)
+            && let Ok(reader) = SegmentReader::open(&newer)
+        {
+            // The process replaced its program by exec: the new one has a segment of its own.
+            self.open = Some((newer, reader));
+            return self.read();
+        }
+        let names = thread_names(snapshot.process.pid, snapshot.process.state);
+        let profile = self.builder.build(&snapshot);
+        Ok(Read::Model(Box::new(self.modeller.next(snapshot, profile, &names))))
+    }
+}
+
+fn thread_names(pid: u32, state: ProcessState) -> ThreadNames {
+    let mut names = HashMap::new();
+    if state != ProcessState::Running {
+        return names;
+    }
+    for entry in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        let Some(tid) = entry.file_name().to_str().and_then(|t| t.parse().ok()) else { continue };
+        if let Ok(name) = fs::read_to_string(entry.path().join("comm")) {
+            names.insert(tid, printable(name.trim_end()));
+        }
+    }
+    names
+}
+
+/// What the reading thread is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Order {
+    /// Another time between readings, and one reading now.
+    Interval(Duration),
+}
+
+/// Starts the reading thread; it ends when the receiver of its events is gone.
+pub(crate) fn start(watched: Watched, interval: Duration, to: Sender<Event>) -> io::Result<Sender<Order>> {
+    let (orders, inbox) = mpsc::channel();
+    thread::Builder::new().name("feed".into()).spawn(move || feed(watched, interval, &to, &inbox))?;
+    Ok(orders)
+}
+
+/// Without a segment for so long, a started program is not on the pool.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Receiver<Order>) {
+    let mut source = Source::new(watched);
+    let begin = Instant::now();
+    let mut readings = 0u32;
+    let mut over = None;
+    loop {
+        let event = match source.read() {
+            Ok(Read::Model(model)) => {
+                readings += 1;
+                let key = (model.snapshot.process.state != ProcessState::Running)
+                    .then_some(model.snapshot.process.start_monotonic_ns);
+                // A dead process's segment doesn't change: one reading of it is enough.
+                let seen = key.is_some() && over == key;
+                over = key;
+                (!seen).then(|| Event::Reading(Arc::from(model)))
+            }
+            Ok(Read::NotYet) => (begin.elapsed() > PATIENCE).then(|| {
+                Event::Trouble(
+                    "no segment appeared: the program is static or setuid, unset LD_PRELOAD, or /dev/shm is full"
+                        .to_owned(),
+                )
+            }),
+            Err(why) => Some(Event::Trouble(why)),
+        };
+        if let Some(event) = event
+            && to.send(event).is_err()
+        {
+            return;
+        }
+        // A program that has only just started is looked at more often, so that a short one is seen at all.
+        let wait = match readings {
+            0 => Duration::from_millis(20),
+            1..4 => Duration::from_millis(200),
+            _ => interval,
+        };
+        match inbox.recv_timeout(wait.min(interval)) {
+            Ok(Order::Interval(new)) => interval = new,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Everything that can happen to the dashboard, and the threads that say so.
+
+pub(crate) mod feed;
+pub(crate) mod output;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use signal_hook::iterator::Signals;
+
+use crate::dashboard::model::Model;
+use crate::words::Ended;
+use output::Tail;
+
+/// What happened.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Keys, mouse, size, pasted text.
+    Input(crossterm::event::Event),
+    /// The terminal is gone.
+    InputLost,
+    /// The segment was read.
+    Reading(Arc<Model>),
+    /// It could not be read; why, for the user.
+    Trouble(String),
+    /// The program wrote something.
+    Output(Tail),
+    /// The program that `run` started has ended.
+    Ended(Ended),
+    /// A signal came.
+    Signal(i32),
+}
+
+/// Reads keys and the like until the receiver or the terminal is gone.
+pub(crate) fn watch_input(to: Sender<Event>) -> io::Result<()> {
+    thread::Builder::new().name("input".into()).spawn(move || {
+        loop {
+            let event = match crossterm::event::read() {
+                Ok(event) => Event::Input(event),
+                Err(_) => Event::InputLost,
+            };
+            let lost = matches!(event, Event::InputLost);
+            if to.send(event).is_err() || lost {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Takes the signals that would otherwise end or stop the process with the terminal in disorder.
+pub(crate) fn watch_signals(to: Sender<Event>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGTSTP])?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            if to.send(Event::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! The header: whose heap this is, and the figures that matter in every view. Below it the banners: what must not be
+//! missed.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Widget;
+
+use poolscope_profiler::model::snapshot::{Dropped, ProcessState};
+use poolscope_wire::TierCounter;
+
+use crate::dashboard::model::Model;
+use crate::dashboard::state::State;
+use crate::dashboard::theme::Theme;
+use crate::words::{clip, numbers};
+
+/// One line for the process, two for the figures, and some air on a screen of many rows.
+pub(crate) fn height(rows: u16) -> u16 {
+    if rows >= 30 { 5 } else { 3 }
+}
+
+/// Draws the header.
+pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
+    process_line(state, Rect { height: 1, ..area }, buf);
+    let air = u16::from(area.height > 3);
+    let top = area.y + 1 + air;
+    let cards = cards(state);
+    let mut x = area.x + 1;
+    let shown = widths(&cards, area.width.saturating_sub(1));
+    for ((label, value, style), width) in cards.into_iter().zip(shown) {
+        buf.set_string(x, top, label, state.theme.dim);
+        buf.set_string(x, top + 1, value, style);
+        x += width;
+    }
+}
+
+/// Between two cards.
+const GAP: u16 = 2;
+
+/// The columns of each card that there is room for, with the gap behind it. A figure is shown whole or not at all: the
+/// cards at the end go. What is left over is shared out.
+fn widths(cards: &[(String, String, Style)], room: u16) -> Vec<u16> {
+    const USUAL: [u16; 6] = [8, 8, 10, 7, 8, 8];
+    let width = |text: &str| unicode_width::UnicodeWidthStr::width(text) as u16;
+    let least = cards.iter().zip(USUAL).map(|((label, value, _), usual)| usual.max(width(label)).max(width(value)));
+    let mut widths: Vec<u16> = least.map(|width| width + GAP).collect();
+    while !widths.is_empty() && widths.iter().sum::<u16>() > room + GAP {
+        widths.pop();
+    }
+    let rest = (room + GAP).saturating_sub(widths.iter().sum()) / widths.len().max(1) as u16;
+    widths.into_iter().map(|width| (width + rest).min(24).max(width)).collect()
+}
+
+fn process_line(state: &State, area: Rect, buf: &mut Buffer) {
+    let theme = &state.theme;
+    let mut right = Vec::new();
+    let (name, rest) = match &state.model {
+        None => (state.label.clone(), String::new()),
+        Some(model) => {
+            let process = &model.snapshot.process;
+            right.push(Span::styled(format!("pid {}", process.pid), theme.dim));
+            if process.forked {
+                right.push(Span::styled(" forked", theme.dim));
+            }
+            right.push(Span::raw("  "));
+            right.push(state_word(state, model));
+            if let Some(uptime) = model.uptime {
+                right.push(Span::styled(format!("  up {}", numbers::duration(uptime)), theme.dim));
+            }
+            let command = model.command();
+            let name = model.program();
+            (name.clone(), command[name.len().min(command.len())..].to_owned())
+        }
+    };
+    let interval = format!("  every {} ", numbers::short_duration(state.interval));
+    right.push(Span::styled(interval, theme.dim));
+    // What does not fit beside the name goes, the least important first.
+    let name_width = unicode_width::UnicodeWidthStr::width(name.as_str()).min(16);
+    while right.len() > 1 && right.iter().map(Span::width).sum::<usize>() + name_width + 3 > usize::from(area.width) {
+        right.pop();
+    }
+    let right = Line::from(right);
+    let right_width = (right.width() as u16).min(area.width);
+    right.render(Rect { x: area.right() - right_width, width: right_width, ..area }, buf);
+    let left = usize::from(area.width.saturating_sub(right_width + 3));
+    buf.set_string(area.x + 1, area.y, clip(&name, left), theme.strong);
+    let used = unicode_width::UnicodeWidthStr::width(name.as_str()).min(left);
+    buf.set_string(area.x + 1 + used as u16, area.y, clip(&rest, left - used), theme.dim);
+}
+
+fn state_word(state: &State, model: &Model) -> Span<'static> {
+    let theme = &state.theme;
+    match (state.ended, model.snapshot.process.state) {
+        (Some(ended), _) => Span::styled(format!("■ {}", ended.to_string().trim_start_matches("was ")), theme.alert),
+        (None, ProcessState::Running) => Span::styled("● running", theme.ok),
+        (None, ProcessState::Exited) => Span::styled("■ exited", theme.alert),
+        (None, ProcessState::Killed) => Span::styled("■ gone", theme.alert),
+    }
+}
+
+/// Label, value and style of each figure.
+fn cards(state: &State) -> [(String, String, Style); 6] {
+    let theme = &state.theme;
+    let Some(model) = &state.model else {
+        return ["LIVE", "RSS", "ALLOCATING", "SAMPLES", "PERIOD", "DROPPED"]
+            .map(|label| (label.to_owned(), "-".to_owned(), theme.dim));
+    };
+    let bold = |style: Style| style.add_modifier(ratatui::style::Modifier::BOLD);
+    let live = match (model.in_use, model.live_error()) {
+        (None, Some(error)) => numbers::estimate(model.live.bytes, error),
+        _ => numbers::bytes(model.live_bytes()),
+    };
+    let rss = model.memory.map_or("-".to_owned(), |m| numbers::bytes(m.rss as f64));
+    let rate = model.rates.map_or("-".to_owned(), |r| numbers::byte_rate(r.alloc_bytes));
+    let period =
+        if model.snapshot.exact { "exact".to_owned() } else { numbers::bytes(model.snapshot.period_bytes as f64) };
+    let dropped = model.snapshot.dropped.total();
+    let drop_style = if dropped > 0 { theme.badge } else { theme.ok };
+    let drop_text = if dropped > 0 { format!(" {} ", numbers::scaled(dropped as f64)) } else { "0".to_owned() };
+    [
+        (if model.live_is_estimate() { "LIVE (EST.)" } else { "LIVE" }.to_owned(), live, bold(theme.live)),
+        ("RSS".to_owned(), rss, bold(theme.rss)),
+        ("ALLOCATING".to_owned(), rate, bold(theme.alloc)),
+        ("SAMPLES".to_owned(), numbers::scaled(model.tier(TierCounter::Samples) as f64), theme.strong),
+        ("PERIOD".to_owned(), period, theme.strong),
+        ("DROPPED".to_owned(), drop_text, drop_style),
+    ]
+}
+
+/// What must not be missed, most urgent first.
+pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
+    let theme: &Theme = &state.theme;
+    let mut out = Vec::new();
+    if let Some(model) = &state.model {
+        let name = model.program();
+        let last = "This is the last reading.";
+        match (state.ended, model.snapshot.process.state) {
+            (Some(ended), _) => out.push((format!(" ■ {name} {ended}. {last}"), theme.badge)),
+            (None, ProcessState::Exited) => out.push((format!(" ■ {name} exited. {last}"), theme.badge)),
+            (None, ProcessState::Killed) => {
+                let how = "is gone: killed, crashed, or it closed without a word";
+                out.push((format!(" ■ {name} {how}. {last}"), theme.badge));
+            }
+            (None, ProcessState::Running) => {}
+        }
+        if let Some(why) = drops(&model.snapshot.dropped) {
+            out.push((format!(" ▲ Figures are too low: {why}."), theme.badge));
+        }
+    }
+    match (&state.trouble, state.ended) {
+        (_, Some(ended)) if state.model.is_none() => {
+            let text = format!(" ■ {} {ended} before a first reading.", state.label);
+            out.push((text, theme.badge));
+        }
+        (Some(trouble), _) if !state.is_over() => out.push((format!(" ▲ Cannot read: {trouble}"), theme.badge)),
+        _ => {}
+    }
+    if state.paused {
+        let behind = match (&state.model, &state.latest) {
+            (Some(shown), Some(latest)) => latest.snapshot.taken_ns.saturating_sub(shown.snapshot.taken_ns),
+            _ => 0,
+        };
+        let behind = std::time::Duration::from_nanos(behind);
+        let text = format!(" ‖ Paused, {} behind. Recording goes on; space resumes.", numbers::duration(behind));
+        out.push((text, theme.tab));
+    }
+    out
+}
+
+fn drops(dropped: &Dropped) -> Option<String> {
+    let parts: Vec<String> = [
+        (dropped.live, "samples found no room in the live table"),
+        (dropped.stacks, "samples whose stack found no room"),
+        (dropped.torn, "records changed while they were read"),
+        (dropped.invalid, "damaged records"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, what)| format!("{} {what}", numbers::grouped(count)))
+    .collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Draws the banners, each over the whole width.
+pub(crate) fn draw_banners(state: &State, area: Rect, buf: &mut Buffer) {
+    for (line, (text, style)) in banners(state).into_iter().take(usize::from(area.height)).enumerate() {
+        let y = area.y + line as u16;
+        buf.set_style(Rect { y, height: 1, ..area }, style);
+        buf.set_string(area.x, y, clip(&text, usize::from(area.width)), style);
+    }
+}

@@ -1,0 +1,130 @@
+//! The keys that hold, from the tables of all who have keys: what the footer and the help show.
+
+use crate::dashboard::input::common::{COMMON, HELP, LEAVING, READING, TYPING};
+use crate::dashboard::input::key::{Binding, Section};
+use crate::dashboard::panes::{Pane, VIEWS, openers};
+use crate::dashboard::state::Context;
+
+fn rows<Action: Copy>(table: &[Binding<Action>]) -> impl Iterator<Item = Binding> {
+    table.iter().map(|binding| binding.row())
+}
+
+/// The keys of every view, in the order of the help.
+fn everywhere() -> Vec<Binding> {
+    rows(COMMON).chain(openers().map(|binding| binding.row())).chain(rows(READING)).collect()
+}
+
+/// The keys that hold in a context of a view.
+pub(crate) fn bindings(context: Context, pane: &dyn Pane) -> Vec<Binding> {
+    match context {
+        Context::View => everywhere().into_iter().chain(pane.bindings()).collect(),
+        Context::Typing => rows(TYPING).collect(),
+        Context::Help => HELP.to_vec(),
+        Context::Leaving => rows(LEAVING).collect(),
+    }
+}
+
+/// A part of the help: a title, and its keys.
+pub(crate) type HelpSection = (&'static str, Vec<Binding>);
+
+/// The parts of the help. What several views have stands there once.
+pub(crate) fn help(panes: &[Box<dyn Pane>]) -> Vec<HelpSection> {
+    let mut out: Vec<HelpSection> = Vec::new();
+    let of_views = panes.iter().zip(VIEWS).map(|(pane, view)| (view.title, pane.bindings()));
+    let all = [("", everywhere())].into_iter().chain(of_views);
+    let all = all.chain([("", rows(TYPING).chain(HELP.to_vec()).chain(rows(LEAVING)).collect())]);
+    for (view, bindings) in all {
+        for binding in bindings {
+            let title = match binding.section {
+                Section::Everywhere => "Everywhere",
+                Section::Tables => "Tables",
+                Section::View => view,
+                Section::Typing => "While typing",
+                Section::Help => "This help",
+                Section::Leaving => LEAVING_TITLE,
+            };
+            match out.iter_mut().find(|(known, _)| *known == title) {
+                None => out.push((title, vec![binding])),
+                Some((_, known)) if !known.contains(&binding) => known.push(binding),
+                Some(_) => {}
+            }
+        }
+    }
+    out
+}
+
+/// The title of the keys that only matter with a program of one's own.
+pub(crate) const LEAVING_TITLE: &str = "When a program still runs";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dashboard::input::key::Key;
+
+    const CONTEXTS: [Context; 4] = [Context::View, Context::Typing, Context::Help, Context::Leaving];
+
+    fn panes() -> Vec<Box<dyn Pane>> {
+        VIEWS.iter().map(|view| (view.make)()).collect()
+    }
+
+    fn in_each_context(mut check: impl FnMut(&str, Vec<Binding>)) {
+        for (pane, view) in panes().iter().zip(VIEWS) {
+            for context in CONTEXTS {
+                check(&format!("{}, {context:?}", view.name), bindings(context, &**pane));
+            }
+        }
+    }
+
+    #[test]
+    fn no_key_means_two_things_in_one_context() {
+        in_each_context(|context, bindings| {
+            let mut seen: Vec<(Key, &str)> = Vec::new();
+            for binding in bindings {
+                for &key in binding.keys {
+                    if let Some((_, other)) = seen.iter().find(|(known, _)| *known == key) {
+                        panic!("{} is both {other:?} and {:?} in {context}", key.label(), binding.label);
+                    }
+                    seen.push((key, binding.label));
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn the_help_has_every_binding_once() {
+        let listed: Vec<Binding> = help(&panes()).into_iter().flat_map(|(_, bindings)| bindings).collect();
+        in_each_context(|context, bindings| {
+            for binding in bindings {
+                let times = listed.iter().filter(|known| **known == binding).count();
+                assert_eq!(times, 1, "{}, {}", context, binding.help);
+            }
+        });
+    }
+
+    #[test]
+    fn every_context_has_a_way_out_in_its_footer() {
+        let out = ["quit", "close", "clear", "stay"];
+        in_each_context(|context, bindings| {
+            assert!(bindings.iter().any(|b| b.footer && out.contains(&b.label)), "{context}");
+        });
+    }
+
+    #[test]
+    fn a_held_modifier_is_another_key() {
+        use crate::dashboard::input::common::Common;
+        use crate::dashboard::input::key::action;
+        use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+        let pressed = |code, modifiers| action(COMMON, &KeyEvent::new(code, modifiers));
+        assert_eq!(pressed(KeyCode::Char('q'), KeyModifiers::NONE), Some(Common::Quit));
+        assert_eq!(pressed(KeyCode::Char('q'), KeyModifiers::ALT), None);
+        assert_eq!(pressed(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Common::Quit));
+        assert_eq!(pressed(KeyCode::Char('c'), KeyModifiers::NONE), None);
+    }
+
+    #[test]
+    fn every_view_has_a_name_of_its_own() {
+        for (at, view) in VIEWS.iter().enumerate() {
+            assert_eq!(crate::dashboard::panes::named(view.name), Some(at));
+        }
+    }
+}

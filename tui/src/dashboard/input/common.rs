@@ -1,0 +1,300 @@
+//! The keys that are no view's own.
+
+use crossterm::event::KeyCode;
+
+use super::key::{Binding, Section, control, named, plain};
+
+/// What is asked for in every view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Common {
+    /// Leave, or ask first.
+    Quit,
+    /// Show the help.
+    Help,
+    /// Freeze or release the picture.
+    Pause,
+    /// Move in the view.
+    Move(Motion),
+    /// The view to the right.
+    NextView,
+    /// The view to the left.
+    PreviousView,
+    /// Read more often.
+    Faster,
+    /// Read less often.
+    Slower,
+    /// Draw everything anew.
+    Redraw,
+    /// Stop like a job of the shell.
+    Suspend,
+}
+
+/// A move through rows, lines or cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Motion {
+    /// By one.
+    Up,
+    /// By one.
+    Down,
+    /// By a page.
+    PageUp,
+    /// By a page.
+    PageDown,
+    /// To the start.
+    First,
+    /// To the end.
+    Last,
+    /// By the wheel of the mouse.
+    WheelUp,
+    /// By the wheel of the mouse.
+    WheelDown,
+}
+
+/// Rows of a page.
+const PAGE: isize = 10;
+/// Rows that the wheel moves by.
+const WHEEL: isize = 3;
+
+impl Motion {
+    /// Rows, downwards.
+    pub(crate) fn rows(self) -> isize {
+        match self {
+            Motion::Up => -1,
+            Motion::Down => 1,
+            Motion::PageUp => -PAGE,
+            Motion::PageDown => PAGE,
+            Motion::First => isize::MIN,
+            Motion::Last => isize::MAX,
+            Motion::WheelUp => -WHEEL,
+            Motion::WheelDown => WHEEL,
+        }
+    }
+
+    /// A place among so many, moved.
+    pub(crate) fn from(self, at: usize, count: usize) -> usize {
+        moved(at, self.rows(), count)
+    }
+}
+
+/// A place among so many, moved by some.
+pub(crate) fn moved(at: usize, by: isize, count: usize) -> usize {
+    at.saturating_add_signed(by).min(count.saturating_sub(1))
+}
+
+const EVERYWHERE: Section = Section::Everywhere;
+
+/// The keys of every view. In the help, those that open a view stand behind them.
+pub(crate) const COMMON: &[Binding<Common>] = &[
+    Binding {
+        keys: &[plain('q'), control('c')],
+        action: Common::Quit,
+        label: "quit",
+        help: "Quit; asks first while a program started by run still runs",
+        section: EVERYWHERE,
+        footer: true,
+    },
+    Binding {
+        keys: &[plain('?'), named(KeyCode::F(1))],
+        action: Common::Help,
+        label: "help",
+        help: "Show or hide this help",
+        section: EVERYWHERE,
+        footer: true,
+    },
+    Binding {
+        keys: &[plain(' ')],
+        action: Common::Pause,
+        label: "pause",
+        help: "Freeze the picture; recording goes on",
+        section: EVERYWHERE,
+        footer: true,
+    },
+    Binding {
+        keys: &[named(KeyCode::Up), plain('k')],
+        action: Common::Move(Motion::Up),
+        label: "up",
+        help: "Up: the row before, the caller, older output",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
+        keys: &[named(KeyCode::Down), plain('j')],
+        action: Common::Move(Motion::Down),
+        label: "down",
+        help: "Down: the next row, the largest callee, newer output",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
+        keys: &[named(KeyCode::PageUp)],
+        action: Common::Move(Motion::PageUp),
+        label: "page up",
+        help: "Up by ten rows",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
+        keys: &[named(KeyCode::PageDown)],
+        action: Common::Move(Motion::PageDown),
+        label: "page down",
+        help: "Down by ten rows",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
+        keys: &[named(KeyCode::Home), plain('g')],
+        action: Common::Move(Motion::First),
+        label: "first",
+        help: "To the first row",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
+        keys: &[named(KeyCode::End), plain('G')],
+        action: Common::Move(Motion::Last),
+        label: "last",
+        help: "To the last row",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
+        keys: &[named(KeyCode::Tab)],
+        action: Common::NextView,
+        label: "next view",
+        help: "The next view",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
+        keys: &[named(KeyCode::BackTab)],
+        action: Common::PreviousView,
+        label: "previous view",
+        help: "The view before",
+        section: EVERYWHERE,
+        footer: false,
+    },
+];
+
+/// More keys of every view: how it is read and drawn.
+pub(crate) const READING: &[Binding<Common>] = &[
+    Binding {
+        keys: &[plain('+'), plain('=')],
+        action: Common::Faster,
+        label: "faster",
+        help: "Read the segment more often",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
+        keys: &[plain('-')],
+        action: Common::Slower,
+        label: "slower",
+        help: "Read the segment less often",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
+        keys: &[control('l')],
+        action: Common::Redraw,
+        label: "redraw",
+        help: "Draw everything anew",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
+        keys: &[control('z')],
+        action: Common::Suspend,
+        label: "suspend",
+        help: "Stop like a job of the shell; fg resumes",
+        section: EVERYWHERE,
+        footer: false,
+    },
+];
+
+/// What ends the typing of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Typing {
+    /// Keep the text.
+    Accept,
+    /// Give it up.
+    Cancel,
+}
+
+/// The keys while a line is typed.
+pub(crate) const TYPING: &[Binding<Typing>] = &[
+    Binding {
+        keys: &[named(KeyCode::Enter)],
+        action: Typing::Accept,
+        label: "keep",
+        help: "Keep the text",
+        section: Section::Typing,
+        footer: true,
+    },
+    Binding {
+        keys: &[named(KeyCode::Esc), control('c')],
+        action: Typing::Cancel,
+        label: "clear",
+        help: "Give it up and clear it",
+        section: Section::Typing,
+        footer: true,
+    },
+];
+
+/// Closes the help. The keys of [`Common::Move`] scroll it.
+pub(crate) const HELP: &[Binding] = &[Binding {
+    keys: &[named(KeyCode::Esc), plain('q'), plain('?'), control('c')],
+    action: (),
+    label: "close",
+    help: "Close the help",
+    section: Section::Help,
+    footer: true,
+}];
+
+/// An answer to the question what becomes of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// Don't leave.
+    Stay,
+    /// End the program, then leave.
+    End,
+    /// Leave, and let the program run.
+    Detach,
+    /// Kill the program, then leave.
+    Kill,
+}
+
+/// The keys while it is asked what becomes of the program.
+pub(crate) const LEAVING: &[Binding<Leaving>] = &[
+    Binding {
+        keys: &[named(KeyCode::Esc), plain('n')],
+        action: Leaving::Stay,
+        label: "stay",
+        help: "Stay in the dashboard",
+        section: Section::Leaving,
+        footer: true,
+    },
+    Binding {
+        keys: &[plain('q'), control('c')],
+        action: Leaving::End,
+        label: "end it and quit",
+        help: "Send the program SIGTERM, and quit when it has ended",
+        section: Section::Leaving,
+        footer: true,
+    },
+    Binding {
+        keys: &[plain('d')],
+        action: Leaving::Detach,
+        label: "leave it running and quit",
+        help: "Quit; the program runs on in the background",
+        section: Section::Leaving,
+        footer: true,
+    },
+    Binding {
+        keys: &[plain('K')],
+        action: Leaving::Kill,
+        label: "kill it and quit",
+        help: "Send the program SIGKILL, and quit",
+        section: Section::Leaving,
+        footer: true,
+    },
+];

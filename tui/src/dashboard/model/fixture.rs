@@ -1,0 +1,334 @@
+//! A made-up key-value server for the tests of views: the same at any time, on any machine.
+
+use poolscope_profiler::model::memory::Place;
+use poolscope_profiler::model::profile::{Frame, Held, Location, Profile, Site};
+use poolscope_profiler::model::snapshot::{
+    Amount, ClassStats, DevicePool, Module, ProcessInfo, ProcessMemory, ProcessState, Snapshot, ThreadStats, Tiers,
+};
+use poolscope_wire::{ClassCounter, ClassCounters, DEVICE_COUNTERS, DeviceCounter, cell};
+
+use super::{Model, Modeller, ThreadNames};
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+fn frame(name: &str, file: Option<(&str, u32)>, inlined: bool) -> Frame {
+    Frame { name: name.into(), file: file.map(|f| f.0.into()), line: file.map(|f| f.1), inlined, ..Frame::default() }
+}
+
+/// Locations: `(module, frames innermost first)`.
+fn locations() -> Vec<Location> {
+    let std = Some(("/rustc/alloc/src/raw_vec.rs", 671));
+    let rows: Vec<(Option<usize>, Vec<Frame>)> = vec![
+        (Some(1), vec![frame("__libc_start_call_main", None, false)]),
+        (Some(0), vec![frame("main", Some(("/src/kv/src/main.rs", 31)), false)]),
+        (Some(0), vec![frame("kv::server::worker", Some(("/src/kv/src/server.rs", 142)), false)]),
+        (Some(0), vec![frame("kv::server::handle", Some(("/src/kv/src/server.rs", 201)), false)]),
+        (
+            Some(0),
+            vec![
+                frame("alloc::raw_vec::RawVecInner<A>::with_capacity_in", std, true),
+                frame("alloc::vec::Vec<T>::with_capacity", Some(("/rustc/alloc/src/vec/mod.rs", 520)), true),
+                frame("kv::store::Store::put", Some(("/src/kv/src/store.rs", 87)), false),
+            ],
+        ),
+        (
+            Some(0),
+            vec![
+                frame("hashbrown::raw::RawTable<T,A>::reserve_rehash", Some(("/deps/hashbrown/src/raw.rs", 940)), true),
+                frame("kv::store::Index::insert", Some(("/src/kv/src/store.rs", 133)), false),
+            ],
+        ),
+        (Some(0), vec![frame("kv::session::Session::remember", Some(("/src/kv/src/session.rs", 58)), false)]),
+        (Some(0), vec![frame("kv::wire::read_frame", Some(("/src/kv/src/wire.rs", 44)), false)]),
+        (Some(2), vec![frame("SSL_CTX_new", None, false)]),
+        (Some(2), Vec::new()),
+        (Some(1), vec![frame("start_thread", None, false)]),
+        (
+            Some(0),
+            vec![frame("kv::log::Logger::line(char const*, unsigned long)", Some(("/src/kv/src/log.cc", 19)), false)],
+        ),
+        (None, Vec::new()),
+    ];
+    rows.into_iter()
+        .enumerate()
+        .map(|(i, (module, frames))| {
+            let address = 0x5555_0000_1000 + 0x40 * i as u64;
+            let module_of = module.map(|m| modules().swap_remove(m));
+            let frames =
+                if frames.is_empty() { vec![Location::placeholder(module_of.as_ref(), address)] } else { frames };
+            Location { address, module, frames }
+        })
+        .collect()
+}
+
+fn modules() -> Vec<Module> {
+    ["/src/kv/target/release/kvserver", "/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/libssl.so.3"]
+        .into_iter()
+        .enumerate()
+        .map(|(i, path)| Module {
+            start: 0x5555_0000_0000 + ((i as u64) << 32),
+            end: 0x5555_0100_0000 + ((i as u64) << 32),
+            load_bias: 0x5555_0000_0000,
+            build_id: vec![i as u8; 20],
+            file: 0,
+            path: path.into(),
+            stacks: 0..u32::MAX,
+        })
+        .collect()
+}
+
+fn amount(bytes: f64, each: f64) -> Amount {
+    Amount { objects: bytes / each, bytes, samples: (bytes / (512.0 * 1024.0)).ceil() as u64 }
+}
+
+/// Its profile `t` of 1: what grows with time has got that far.
+pub(crate) fn profile_at(t: f64) -> Profile {
+    let worker = [3, 2, 10];
+    let under = |inner: &[usize], outer: &[usize]| [inner, outer].concat();
+    let rows: Vec<(Vec<usize>, f64, f64, f64)> = vec![
+        (under(&[4], &worker), 96.0, 2900.0 * t, 1024.0),
+        (under(&[6], &worker), 41.0 * t, 41.0 * t, 208.0),
+        (under(&[5], &worker), 24.0, 48.0, 49_152.0),
+        (under(&[7], &worker), 3.5, 8800.0 * t, 65_536.0),
+        (under(&[9, 8], &[1, 0]), 2.25, 2.25, 4096.0),
+        (under(&[11], &worker), 0.5, 120.0 * t, 96.0),
+        (under(&[12], &[]), 0.75, 1.5, 32.0),
+    ];
+    let mut sites: Vec<Site> = rows
+        .into_iter()
+        .map(|(locations, in_use, allocated, each)| Site {
+            incomplete: locations == [12],
+            locations,
+            allocated: amount(allocated * MIB, each),
+            in_use: amount(in_use * MIB, each),
+            held: vec![Held { size: each as u64, tid: 100, amount: amount(in_use * MIB, each) }],
+            ..Site::default()
+        })
+        .collect();
+    for i in 0..30u32 {
+        let bytes = (0.4 - f64::from(i) * 0.012) * MIB;
+        sites.push(Site {
+            locations: under(&[if i % 2 == 0 { 8 } else { 7 }, 11], &[(i as usize) % 11, 1, 0]),
+            allocated: amount(bytes * 3.0, 48.0),
+            in_use: amount(bytes, 48.0),
+            ..Site::default()
+        });
+    }
+    Profile {
+        period_bytes: 512 * 1024,
+        exact: false,
+        time_realtime_ns: 1_790_000_000_000_000_000,
+        modules: modules(),
+        locations: locations(),
+        sites,
+        ..Profile::default()
+    }
+}
+
+/// Its profile at the end.
+pub(crate) fn profile() -> Profile {
+    profile_at(1.0)
+}
+
+fn snapshot_at(second: u64) -> Snapshot {
+    let t = second as f64 / 180.0;
+    let scaled = |at_end: u64| (at_end as f64 * t) as u64;
+    // What is in use at the end, but for one class, has been since the start.
+    let classes = [
+        (16, 9_800_000, 9_790_000),
+        (48, 4_100_000, 4_060_000),
+        (96, 1_310_000, 1_304_000),
+        (208, 214_000, 8_000),
+        (512, 90_000, 89_000),
+        (1024, 2_970_000, 2_871_696),
+        (4096, 61_000, 60_424),
+        (49_152, 1024, 512),
+        (65_536, 140_800, 140_744),
+        (262_144, 12, 4),
+    ];
+    let classes: Vec<ClassStats> = classes
+        .into_iter()
+        .enumerate()
+        .map(|(i, (block_bytes, allocs, frees))| {
+            let in_use = if block_bytes == 208 { scaled(allocs - frees) } else { allocs - frees };
+            let frees = scaled(frees);
+            let allocs = in_use + frees;
+            let slab_bytes = if block_bytes < 512 { 65_536 } else { 1 << 20 };
+            let slab_blocks = slab_bytes / block_bytes;
+            let refills = allocs / (400 >> i).max(2) as u64;
+            let mut class = ClassStats {
+                block_bytes,
+                slab_bytes,
+                slab_blocks,
+                threads: ClassCounters { allocs, frees, refills, ..ClassCounters::ZERO },
+                ..ClassStats::EMPTY
+            };
+            class.shared[ClassCounter::SlabsTaken as usize] = (allocs - frees).div_ceil(slab_blocks);
+            class
+        })
+        .collect();
+    let mib = |v: u64| v << 20;
+    let slabs: u64 = classes.iter().map(ClassStats::slabs).sum();
+    let slab_bytes: u64 = classes.iter().map(|class| class.slabs() * class.slab_bytes).sum();
+    let (large_bytes, large, free_bytes) = (mib(10), 4, mib(22));
+    let tiers = vec![
+        256 << 30,
+        slab_bytes + large_bytes + free_bytes,
+        mib(8),
+        4120,
+        free_bytes,
+        slabs + large + scaled(19_700),
+        scaled(19_700),
+        large_bytes,
+        large,
+        large + scaled(60),
+        scaled(60),
+        slab_bytes,
+        scaled(8123),
+        scaled(611),
+        37,
+        scaled(90_211),
+        scaled(5_900_422),
+        mib(3),
+        scaled(24_017),
+        6,
+        9,
+        mib(1),
+    ];
+    let threads = (0..7u32)
+        .map(|i| ThreadStats {
+            tid: 4242 + i,
+            live: i != 5,
+            allocs: scaled(18_700_000 >> i),
+            frees: scaled(18_600_000 >> i),
+            alloc_bytes: scaled((11_900 << 20) >> i),
+            refills: scaled((18_700_000 >> i) / (90 + u64::from(i) * 37)),
+            samples: scaled(24_017 >> (i + 1)),
+            remote_frees: scaled(if i == 0 { 12 } else { 902_117 >> i }),
+        })
+        .collect();
+    Snapshot {
+        process: ProcessInfo {
+            pid: 4242,
+            state: ProcessState::Running,
+            exe: "/src/kv/target/release/kvserver".into(),
+            args: ["kvserver", "--port", "7000", "--threads", "6"].map(String::from).to_vec(),
+            start_realtime_ns: 1_790_000_000_000_000_000,
+            start_monotonic_ns: 1_000_000_000,
+            forked: false,
+        },
+        taken_ns: (1 + second) * 1_000_000_000,
+        taken_realtime_ns: 1_790_000_000_000_000_000 + second * 1_000_000_000,
+        period_bytes: 512 * 1024,
+        page_bytes: 65_536,
+        tiers: Tiers::new(tiers),
+        classes,
+        threads,
+        modules: modules(),
+        memory: Some(ProcessMemory {
+            rss: ((176.0 + 41.0 * t + 9.0 * (f64::from(second as u32) / 11.0).sin()) * MIB) as u64,
+            peak_rss: (229.0 * MIB) as u64,
+        }),
+        ..Snapshot::default()
+    }
+}
+
+/// Device memory, `t` of 1 after its start: two devices, and memory pinned for the second.
+fn devices(t: f64) -> Vec<DevicePool> {
+    const GIB: u64 = 1 << 30;
+    let pool = |place, name: &str, memory_bytes: u64, in_use: f64, reserved: f64| {
+        let cell_bytes = 2 << 20;
+        let held = (reserved * memory_bytes as f64) as u64;
+        let used = (in_use * memory_bytes as f64) as u64;
+        let mut cells = Vec::new();
+        for at in 0..held / cell_bytes {
+            let share = at as f64 / (held / cell_bytes) as f64;
+            let gap = at % 61 > 52;
+            cells.push(match share {
+                _ if share > 0.96 => cell::SMALL,
+                _ if share > 0.9 => cell::GRAPH,
+                _ if gap && at % 3 == 0 => cell::PENDING,
+                _ if gap => cell::FREE,
+                _ => cell::LARGE,
+            });
+        }
+        let mut counters = vec![0; DEVICE_COUNTERS.len()];
+        for (counter, value) in [
+            (DeviceCounter::CurrentUsage, used),
+            (DeviceCounter::SamplePeriod, 4 << 20),
+            (DeviceCounter::PeakUsage, used + used / 20),
+            (DeviceCounter::Held, held),
+            (DeviceCounter::PeakHeld, held),
+            (DeviceCounter::Free, held - used.min(held)),
+            (DeviceCounter::LargestHole, (held - used.min(held)) / 2),
+            (DeviceCounter::FragmentationBytes, (held - used.min(held)) / 3),
+            (DeviceCounter::AllocationCount, (4_123_456.0 * t) as u64),
+            (DeviceCounter::ThreadHits, (4_000_000.0 * t) as u64),
+            (DeviceCounter::LargeHits, (120_000.0 * t) as u64),
+            (DeviceCounter::CacheMisses, 812),
+            (DeviceCounter::FromOtherStreams, 97),
+            (DeviceCounter::DriverCalls, 2000 + (1800.0 * t) as u64),
+        ] {
+            counters[counter as usize] = value;
+        }
+        if place == Place::Device(1) {
+            counters[DeviceCounter::LadderClimbed as usize] = 3;
+            counters[DeviceCounter::LadderAllCachesTried as usize] = 3;
+            counters[DeviceCounter::LadderPendingFreesTried as usize] = 2;
+        }
+        let name = name.into();
+        DevicePool { place, name, memory_bytes, time_ns: 0, counters, cells, cell_bytes }
+    };
+    let wave = (t * 40.0).sin() * 0.03;
+    vec![
+        pool(Place::Device(0), "First of two", 16 * GIB, 0.55 + wave, 0.62),
+        pool(Place::Device(1), "Second of two, with a long name", 8 * GIB, 0.2 + 0.5 * t, 0.3 + 0.55 * t),
+        pool(Place::Pinned(1), "Second of two, with a long name", 0, 0.0, 0.0),
+    ]
+}
+
+/// Three minutes of a server that has device memory, too.
+pub(crate) fn model_with_devices() -> Model {
+    let mut modeller = Modeller::default();
+    let mut model = None;
+    for second in (1..=180).step_by(3) {
+        let t = second as f64 / 180.0;
+        let snapshot = Snapshot { devices: devices(t), ..snapshot_at(second) };
+        let mut profile = profile_at(t);
+        for (at, (site, device)) in [(0, 0), (5, 0), (2, 1)].into_iter().enumerate() {
+            let mut site = profile.sites[site].clone();
+            site.place = Place::Device(device);
+            // Blocks that are as much larger.
+            site.in_use.bytes *= 64.0;
+            for held in &mut site.held {
+                held.size *= 64;
+                held.amount.bytes *= 64.0;
+            }
+            profile.sites.push(site);
+            if at == 2 {
+                profile.locations[5].frames[1].name = "kv::model::evaluate".into();
+            }
+        }
+        model = Some(modeller.next(snapshot, profile, &ThreadNames::default()));
+    }
+    model.expect("there were readings")
+}
+
+/// Three minutes of it.
+pub(crate) fn model() -> Model {
+    static MODEL: std::sync::OnceLock<Model> = std::sync::OnceLock::new();
+    MODEL.get_or_init(|| model_with(|_| {})).clone()
+}
+
+/// Three minutes of it; the last reading is changed by `edit`.
+pub(crate) fn model_with(edit: impl FnOnce(&mut Snapshot)) -> Model {
+    let names: ThreadNames =
+        (0..7).map(|i| (4242 + i, if i == 0 { "kvserver".into() } else { format!("worker-{i}") })).collect();
+    let mut modeller = Modeller::default();
+    for second in 1..180 {
+        modeller.next(snapshot_at(second), profile_at(second as f64 / 180.0), &names);
+    }
+    let mut last = snapshot_at(180);
+    edit(&mut last);
+    modeller.next(last, profile(), &names)
+}

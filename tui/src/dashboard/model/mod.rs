@@ -1,0 +1,364 @@
+//! What the dashboard shows: one reading of a segment with rates, history and call sites. `--json` prints the same.
+
+#[cfg(test)]
+pub(crate) mod fixture;
+pub(crate) mod flame_tree;
+pub(crate) mod history;
+pub(crate) mod site;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use poolscope_profiler::Memory;
+use poolscope_profiler::model::holders::{Held, Holders};
+use poolscope_profiler::model::memory::Place;
+use poolscope_profiler::model::profile::Profile;
+use poolscope_profiler::model::snapshot::{
+    Amount, ClassStats, DevicePool, ProcessMemory, ProcessState, Snapshot, ThreadStats,
+};
+use poolscope_wire::{CounterInfo, DeviceCounter, TIER_COUNTERS, TierCounter};
+
+use crate::words::{file_name, printable};
+use flame_tree::FlameTree;
+use history::{History, Point};
+use site::{SiteRow, SiteRows};
+
+/// One reading, ready to be drawn.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    /// What the segment said.
+    pub(crate) snapshot: Arc<Snapshot>,
+    /// Its call sites with symbols, of the memory that all views but that of devices show: the host's, unless the
+    /// process has only other memory on the pool.
+    pub(crate) profile: Arc<Profile>,
+    /// The call sites of all memory.
+    pub(crate) whole: Arc<Profile>,
+    /// The call tree.
+    pub(crate) flame: Arc<FlameTree>,
+    /// Between the start of the segment and this reading; none of a process that was dead when it was first read.
+    pub(crate) uptime: Option<Duration>,
+    /// Held now, over all sites: an estimate from the samples.
+    pub(crate) live: Amount,
+    /// Bytes in use by the pool's own counters, of the memory that the profile is of; none if nobody counts them.
+    pub(crate) in_use: Option<u64>,
+    /// Changes since the reading before; none in the first.
+    pub(crate) rates: Option<Rates>,
+    /// The kernel's view, the last one that was had.
+    pub(crate) memory: Option<ProcessMemory>,
+    /// Counters of the tiers.
+    pub(crate) tiers: Vec<TierRow>,
+    /// Size classes that were ever used.
+    pub(crate) classes: Vec<ClassRow>,
+    /// Thread heaps.
+    pub(crate) threads: Vec<ThreadRow>,
+    /// Call sites.
+    pub(crate) sites: Vec<SiteRow>,
+    /// Pools of device memory.
+    pub(crate) devices: Vec<DeviceRow>,
+    /// Totals over time.
+    pub(crate) history: History,
+}
+
+/// Changes per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Rates {
+    /// Bytes allocated, from the samples.
+    pub(crate) alloc_bytes: f64,
+    /// Blocks allocated, from the counters of the classes.
+    pub(crate) allocs: f64,
+    /// Samples taken.
+    pub(crate) samples: f64,
+}
+
+/// A counter of a tier.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TierRow {
+    /// Which.
+    pub(crate) info: &'static CounterInfo,
+    /// Its value.
+    pub(crate) value: u64,
+    /// Change per second; none in the first reading.
+    pub(crate) rate: Option<f64>,
+}
+
+/// A size class.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClassRow {
+    /// Its counters.
+    pub(crate) stats: ClassStats,
+    /// Allocations per second.
+    pub(crate) rate: Option<f64>,
+}
+
+/// A thread heap.
+#[derive(Clone, Debug)]
+pub(crate) struct ThreadRow {
+    /// Its counters.
+    pub(crate) stats: ThreadStats,
+    /// The thread's name, as the kernel knows it.
+    pub(crate) name: Option<String>,
+    /// Allocations per second.
+    pub(crate) rate: Option<f64>,
+}
+
+/// A pool of device memory.
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceRow {
+    /// What it published last.
+    pub(crate) pool: DevicePool,
+    /// Calls to the driver per second; none in the first reading.
+    pub(crate) calls_per_s: Option<f64>,
+    /// In use and held over time.
+    pub(crate) history: History,
+    /// Its call sites, the largest first.
+    pub(crate) sites: Vec<SiteRow>,
+    /// What each of them holds, in line with the pool's counter.
+    pub(crate) held: Vec<Held>,
+    /// Bytes in use that no call site accounts for.
+    pub(crate) unattributed: f64,
+}
+
+impl ThreadRow {
+    /// Share of allocations that the thread cache served.
+    pub(crate) fn hit_rate(&self) -> Option<f64> {
+        let s = &self.stats;
+        (s.allocs > 0).then(|| 1.0 - s.refills.min(s.allocs) as f64 / s.allocs as f64)
+    }
+}
+
+impl Model {
+    /// Bytes in use: by the counters, or else by the samples.
+    pub(crate) fn live_bytes(&self) -> f64 {
+        self.in_use.map_or(self.live.bytes, |bytes| bytes as f64)
+    }
+
+    /// Whether the bytes in use are an estimate.
+    pub(crate) fn live_is_estimate(&self) -> bool {
+        self.in_use.is_none() && !self.snapshot.exact
+    }
+
+    /// Standard error of what the call sites hold together, as a share of it; none when exact.
+    pub(crate) fn live_error(&self) -> Option<f64> {
+        (!self.snapshot.exact && self.live.samples > 0).then(|| 1.0 / (self.live.samples as f64).sqrt())
+    }
+
+    /// A counter of the tiers.
+    pub(crate) fn tier(&self, counter: TierCounter) -> u64 {
+        self.snapshot.tiers.get(counter)
+    }
+
+    /// The program's name: the file name of its first argument, as it was called, or of its executable. (Several
+    /// programs are links to one file: redis-server is redis-check-rdb on Debian.)
+    pub(crate) fn program(&self) -> String {
+        let process = &self.snapshot.process;
+        let path = process.args.first().filter(|called| !called.is_empty()).unwrap_or(&process.exe);
+        printable(file_name(path))
+    }
+
+    /// The command line: the program's name and its arguments.
+    pub(crate) fn command(&self) -> String {
+        let mut out = self.program();
+        for arg in self.snapshot.process.args.iter().skip(1) {
+            out.push(' ');
+            out.push_str(&printable(arg));
+        }
+        out
+    }
+}
+
+/// Turns readings into models and keeps what the next one needs.
+#[derive(Debug, Default)]
+pub(crate) struct Modeller {
+    rows: SiteRows,
+    history: History,
+    devices: Devices,
+    before: Option<Before>,
+    memory: Option<ProcessMemory>,
+}
+
+#[derive(Debug)]
+struct Before {
+    snapshot: Arc<Snapshot>,
+    allocated: f64,
+    rates: Option<Rates>,
+    uptime: Option<Duration>,
+}
+
+/// Names of threads, by their kernel id.
+pub(crate) type ThreadNames = std::collections::HashMap<u32, String>;
+
+impl Modeller {
+    /// The next model.
+    pub(crate) fn next(&mut self, snapshot: Snapshot, profile: Profile, names: &ThreadNames) -> Model {
+        let snapshot = Arc::new(snapshot);
+        // Another image of the process, or the same: only the same one's counters can be compared.
+        let same = |b: &&Before| b.snapshot.process.start_monotonic_ns == snapshot.process.start_monotonic_ns;
+        let before = self.before.as_ref().filter(same);
+        let seconds = before
+            .map(|b| snapshot.taken_ns.saturating_sub(b.snapshot.taken_ns) as f64 / 1e9)
+            .filter(|&seconds| seconds > 0.01);
+        let whole = Arc::new(profile);
+        let profile = if snapshot.devices.is_empty() && !whole.has(Memory::Device(None)) {
+            Arc::clone(&whole)
+        } else {
+            Arc::new(whole.only(whole.usual_memory()))
+        };
+        let in_use = counted(&snapshot, whole.usual_memory());
+        let sites = self.rows.next(&profile, seconds);
+        let sum = |of: fn(&SiteRow) -> Amount| {
+            sites.iter().map(of).fold(Amount::default(), |mut a, b| {
+                a += b;
+                a
+            })
+        };
+        let (live, allocated) = (sum(|s| s.in_use), sum(|s| s.allocated));
+        let old = before.map(|b| &*b.snapshot);
+        let rates = match (before, seconds) {
+            (Some(b), Some(seconds)) => Some(Rates {
+                alloc_bytes: (allocated.bytes - b.allocated).max(0.0) / seconds,
+                allocs: blocks(&snapshot).saturating_sub(blocks(&b.snapshot)) as f64 / seconds,
+                samples: grown(&snapshot, &b.snapshot, TierCounter::Samples) / seconds,
+            }),
+            (Some(b), None) => b.rates,
+            _ => None,
+        };
+        self.memory = snapshot.memory.or(self.memory);
+        let running = snapshot.process.state == ProcessState::Running;
+        if running || self.history.points().is_empty() {
+            self.history.push(Point {
+                at_s: snapshot.taken_ns as f64 / 1e9,
+                live_bytes: in_use.map_or(live.bytes, |bytes| bytes as f64),
+                rss_bytes: snapshot.memory.map(|m| m.rss as f64),
+                alloc_bytes_per_s: rates.map(|r| r.alloc_bytes),
+            });
+        }
+        let uptime = if running {
+            let nanos = snapshot.taken_ns.saturating_sub(snapshot.process.start_monotonic_ns);
+            Some(Duration::from_nanos(nanos))
+        } else {
+            before.and_then(|b| b.uptime)
+        };
+        let model = Model {
+            uptime,
+            live,
+            in_use,
+            rates,
+            memory: self.memory,
+            tiers: tier_rows(&snapshot, old, seconds),
+            classes: class_rows(&snapshot, old, seconds),
+            threads: thread_rows(&snapshot, old, seconds, names),
+            sites,
+            devices: device_rows(&mut self.devices, &snapshot, &whole, old, seconds),
+            history: self.history.clone(),
+            flame: Arc::new(FlameTree::of(&profile)),
+            profile,
+            whole,
+            snapshot: Arc::clone(&snapshot),
+        };
+        self.before = Some(Before { snapshot, allocated: allocated.bytes, rates, uptime });
+        model
+    }
+}
+
+/// Bytes in use of some memory, by the counters of the segment.
+fn counted(snapshot: &Snapshot, memory: Memory) -> Option<u64> {
+    if memory == Memory::Host {
+        return (!snapshot.classes.is_empty()).then(|| snapshot.stats().usage().in_use);
+    }
+    let pools = snapshot.devices.iter().filter(|pool| memory.has(pool.place));
+    pools.map(|pool| pool.get(DeviceCounter::CurrentUsage)).reduce(u64::saturating_add)
+}
+
+/// What is kept of devices from reading to reading, by memory.
+type Devices = HashMap<Place, (SiteRows, History)>;
+
+fn device_rows(
+    known: &mut Devices,
+    now: &Snapshot,
+    whole: &Profile,
+    before: Option<&Snapshot>,
+    seconds: Option<f64>,
+) -> Vec<DeviceRow> {
+    let row = |pool: &DevicePool| {
+        let key = pool.place;
+        let (rows, history) = known.entry(key).or_default();
+        let in_use = pool.get(DeviceCounter::CurrentUsage) as f64;
+        history.push(Point {
+            at_s: now.taken_ns as f64 / 1e9,
+            live_bytes: in_use,
+            rss_bytes: Some(pool.get(DeviceCounter::Held) as f64),
+            alloc_bytes_per_s: None,
+        });
+        let profile = whole.only(pool.place.memory());
+        let holders = Holders::of(&profile, pool);
+        let held = |site: SiteRow| (holders.held(&profile.sites[site.index]), site);
+        let mut sites: Vec<(Held, SiteRow)> = rows.next(&profile, seconds).into_iter().map(held).collect();
+        sites.retain(|(held, _)| held.bytes > 0.0);
+        sites.sort_by(|(a, _), (b, _)| b.bytes.total_cmp(&a.bytes));
+        let (held, sites) = sites.into_iter().unzip();
+        let old = before.and_then(|b| b.devices.iter().find(|old| old.place == key));
+        let calls = |pool: &DevicePool| pool.get(DeviceCounter::DriverCalls);
+        DeviceRow {
+            calls_per_s: rate(calls(pool), old.map(calls), seconds).map(|rate| rate.max(0.0)),
+            history: history.clone(),
+            sites,
+            held,
+            unattributed: holders.unattributed(),
+            pool: pool.clone(),
+        }
+    };
+    now.devices.iter().map(row).collect()
+}
+
+/// Blocks ever made ready, and large blocks.
+fn blocks(snapshot: &Snapshot) -> u64 {
+    snapshot
+        .classes
+        .iter()
+        .map(|c| c.allocs())
+        .sum::<u64>()
+        .saturating_add(snapshot.tiers.get(TierCounter::LargeAllocs))
+}
+
+fn grown(now: &Snapshot, before: &Snapshot, counter: TierCounter) -> f64 {
+    now.tiers.get(counter).saturating_sub(before.tiers.get(counter)) as f64
+}
+
+fn rate(now: u64, before: Option<u64>, seconds: Option<f64>) -> Option<f64> {
+    Some((now as f64 - before? as f64) / seconds?)
+}
+
+fn tier_rows(now: &Snapshot, before: Option<&Snapshot>, seconds: Option<f64>) -> Vec<TierRow> {
+    TierCounter::ALL
+        .iter()
+        .zip(TIER_COUNTERS)
+        .map(|(&counter, info)| {
+            let value = now.tiers.get(counter);
+            TierRow { info, value, rate: rate(value, before.map(|b| b.tiers.get(counter)), seconds) }
+        })
+        .collect()
+}
+
+fn class_rows(now: &Snapshot, before: Option<&Snapshot>, seconds: Option<f64>) -> Vec<ClassRow> {
+    let old = |i: usize| before.and_then(|b| b.classes.get(i)).map(|c| c.allocs());
+    now.classes
+        .iter()
+        .enumerate()
+        .filter(|(_, c)| c.allocs() > 0)
+        .map(|(i, &stats)| ClassRow { stats, rate: rate(stats.allocs(), old(i), seconds) })
+        .collect()
+}
+
+fn thread_rows(now: &Snapshot, before: Option<&Snapshot>, seconds: Option<f64>, names: &ThreadNames) -> Vec<ThreadRow> {
+    let old = |i: usize| before.and_then(|b| b.threads.get(i)).map(|t| t.allocs);
+    now.threads
+        .iter()
+        .enumerate()
+        .map(|(i, &stats)| ThreadRow {
+            stats,
+            name: if stats.live { names.get(&stats.tid).cloned() } else { None },
+            rate: rate(stats.allocs, old(i), seconds),
+        })
+        .collect()
+}

@@ -1,0 +1,147 @@
+//! A call site as a row: its name, its key across readings, and the text that a filter looks through.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use crate::words::{file_name, printable};
+use poolscope_profiler::build::site_name::SiteName;
+use poolscope_profiler::model::profile::{Frame, Profile, Site};
+use poolscope_profiler::model::snapshot::Amount;
+use poolscope_profiler::symbols::function_name::short;
+
+/// The text of a call site; the same for every reading, so it is made once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct SiteText {
+    /// The function that asked for memory: the innermost one that is no plumbing of a language's library.
+    pub(crate) function: String,
+    /// Its place in the stack, innermost first.
+    pub(crate) frame: usize,
+    /// Its file and line, the file without its folders.
+    pub(crate) place: Option<String>,
+    /// Its callers, nearest first.
+    pub(crate) callers: Vec<String>,
+    /// Names and files of all frames, one a line: what a filter looks through.
+    pub(crate) haystack: String,
+}
+
+/// A call site with its figures.
+#[derive(Clone, Debug)]
+pub(crate) struct SiteRow {
+    /// The same stack has the same key in every reading.
+    pub(crate) key: u64,
+    /// Index into [`Profile::sites`].
+    pub(crate) index: usize,
+    /// Its text.
+    pub(crate) text: Arc<SiteText>,
+    /// Held now.
+    pub(crate) in_use: Amount,
+    /// Ever allocated.
+    pub(crate) allocated: Amount,
+    /// Bytes allocated per second since the reading before.
+    pub(crate) rate: Option<f64>,
+}
+
+/// A stack's frames with what is inlined, innermost first.
+pub(crate) fn frames_of<'a>(profile: &'a Profile, site: &'a Site) -> impl DoubleEndedIterator<Item = FrameText<'a>> {
+    let mut out = Vec::with_capacity(site.locations.len());
+    for &location in &site.locations {
+        let Some(location) = profile.locations.get(location) else { continue };
+        let module = location.module.and_then(|m| profile.modules.get(m)).map(|m| m.path.as_str());
+        for frame in &location.frames {
+            out.push(FrameText { name: printable(&frame.name), frame, module });
+        }
+    }
+    out.into_iter()
+}
+
+/// One frame of a stack.
+pub(crate) struct FrameText<'a> {
+    /// Function, or module and offset if no symbol is known.
+    pub(crate) name: String,
+    /// What the symbols say about it.
+    pub(crate) frame: &'a Frame,
+    /// The file of its module.
+    pub(crate) module: Option<&'a str>,
+}
+
+impl FrameText<'_> {
+    /// The whole path and line, or the module when there is none.
+    pub(crate) fn place(&self) -> String {
+        let source = self.frame.source().map(|source| printable(&source));
+        source.or(self.module.map(|module| printable(file_name(module)))).unwrap_or_default()
+    }
+}
+
+/// The text of a site.
+pub(crate) fn text_of(profile: &Profile, site: &Site) -> SiteText {
+    let frames: Vec<FrameText<'_>> = frames_of(profile, site).collect();
+    let mut haystack = String::new();
+    for frame in &frames {
+        haystack.push_str(&frame.name);
+        haystack.push(' ');
+        haystack.push_str(&frame.place());
+        haystack.push('\n');
+    }
+    let Some(name) = SiteName::of(profile, site) else {
+        return SiteText { function: "(no stack)".into(), haystack: "(no stack)".into(), ..SiteText::default() };
+    };
+    SiteText {
+        function: short(&name.function.name),
+        frame: name.depth,
+        place: name.function.short_source(),
+        callers: name.callers.iter().map(|caller| short(&caller.name)).collect(),
+        haystack,
+    }
+}
+
+/// A key that is the same for the same stack in every reading.
+fn key_of(profile: &Profile, site: &Site) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    site.place.kind().hash(&mut hasher);
+    for &location in &site.locations {
+        profile.locations.get(location).map(|l| l.address).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Makes rows and remembers, from reading to reading, the text and the totals of each stack.
+#[derive(Debug, Default)]
+pub(crate) struct SiteRows {
+    known: HashMap<u64, (Arc<SiteText>, f64)>,
+}
+
+impl SiteRows {
+    /// The rows of a profile, in its order. `seconds` since the reading before, if there was one.
+    pub(crate) fn next(&mut self, profile: &Profile, seconds: Option<f64>) -> Vec<SiteRow> {
+        let mut known = HashMap::with_capacity(profile.sites.len());
+        let mut rows = Vec::with_capacity(profile.sites.len());
+        for (index, site) in profile.sites.iter().enumerate() {
+            let key = key_of(profile, site);
+            let (text, before) = match self.known.get(&key) {
+                Some((text, before)) => (Arc::clone(text), *before),
+                None => (Arc::new(text_of(profile, site)), 0.0),
+            };
+            known.insert(key, (Arc::clone(&text), site.allocated.bytes));
+            let rate = seconds.map(|s| (site.allocated.bytes - before).max(0.0) / s);
+            rows.push(SiteRow { key, index, text, in_use: site.in_use, allocated: site.allocated, rate });
+        }
+        self.known = known;
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_is_named_by_the_first_frame_that_is_no_plumbing() {
+        let profile = crate::dashboard::model::fixture::profile();
+        let site = &profile.sites[0];
+        let text = text_of(&profile, site);
+        assert_eq!(text.function, "kv::store::Store::put");
+        assert_eq!(text.place.as_deref(), Some("store.rs:87"));
+        assert!(text.haystack.contains("alloc::raw_vec"), "plumbing can still be searched for");
+    }
+}

@@ -1,0 +1,322 @@
+//! How the parts of the view are drawn.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+use poolscope_wire::{DEVICE_COUNTERS, DeviceCounter, Unit};
+
+use super::Gpu;
+use crate::dashboard::model::{DeviceRow, Model};
+use crate::dashboard::panes::Scene;
+use crate::dashboard::theme::Theme;
+use crate::dashboard::widgets::bar::bar;
+use crate::dashboard::widgets::memory_map::MemoryMap;
+use crate::dashboard::widgets::panel::{inside, panel};
+use crate::dashboard::widgets::site_name::{name_line, sites_count};
+use crate::dashboard::widgets::table::{Column, Table, cell};
+use crate::dashboard::widgets::time_chart::{Series, TimeChart, span_for};
+use crate::words::{clip, numbers, printable};
+
+const COLUMNS: &[Column] = &[
+    Column { title: "Device", width: 8, right: false, rank: 0 },
+    Column { title: "Name", width: 0, right: false, rank: 0 },
+    Column { title: "In use", width: 8, right: true, rank: 0 },
+    Column { title: "Held", width: 8, right: true, rank: 0 },
+    Column { title: "Total", width: 8, right: true, rank: 3 },
+    Column { title: "", width: 12, right: false, rank: 6 },
+    Column { title: "Frag", width: 6, right: true, rank: 1 },
+    Column { title: "Driver calls", width: 12, right: true, rank: 4 },
+    Column { title: "Per s", width: 8, right: true, rank: 5 },
+    Column { title: "OOM", width: 5, right: true, rank: 2 },
+];
+
+/// Counters that the list of them begins with.
+const FIRST: [DeviceCounter; 8] = [
+    DeviceCounter::PeakUsage,
+    DeviceCounter::PeakHeld,
+    DeviceCounter::LargestHole,
+    DeviceCounter::AllocationCount,
+    DeviceCounter::ThreadHits,
+    DeviceCounter::LargeHits,
+    DeviceCounter::CacheMisses,
+    DeviceCounter::FromOtherStreams,
+];
+
+/// Steps of the ladder that a pool climbs when its device is full.
+const LADDER: [DeviceCounter; 7] = [
+    DeviceCounter::LadderClimbed,
+    DeviceCounter::LadderAllCachesTried,
+    DeviceCounter::LadderPendingFreesTried,
+    DeviceCounter::LadderDefragmentTried,
+    DeviceCounter::LadderReleaseTried,
+    DeviceCounter::LadderPinnedHostServed,
+    DeviceCounter::LadderRefused,
+];
+
+/// Where the parts lie; those without room are empty.
+struct Parts {
+    devices: Rect,
+    chart: Rect,
+    map: Rect,
+    counters: Rect,
+    sites: Rect,
+}
+
+/// The list of devices, with its frame.
+pub(super) fn devices_area(body: Rect, devices: usize) -> Rect {
+    let rows = (devices as u16).clamp(1, (body.height / 4).max(1));
+    Rect { height: (rows + 3).min(body.height), ..body }
+}
+
+fn parts(body: Rect, devices: usize) -> Parts {
+    let list = devices_area(body, devices);
+    let rest = Rect { y: list.bottom(), height: body.height - list.height, ..body };
+    let nothing = Rect { width: 0, height: 0, ..body };
+    if rest.width >= 110 && rest.height >= 16 {
+        let right_width = if rest.width >= 160 { 64 } else { 48 };
+        let left = Rect { width: rest.width - right_width, ..rest };
+        let right = Rect { x: left.right(), width: right_width, ..rest };
+        let chart = Rect { height: (left.height / 2).max(8), ..left };
+        let sites = Rect { y: chart.bottom(), height: left.height - chart.height, ..left };
+        let map_height = if right.height >= 22 { right.height - 11 } else { right.height };
+        let map = Rect { height: map_height, ..right };
+        let counters = Rect { y: map.bottom(), height: right.height - map_height, ..right };
+        return Parts { devices: list, chart, map, counters, sites };
+    }
+    let lower = if rest.height >= 22 { 7 } else { 0 };
+    let sites = Rect { y: rest.bottom() - lower, height: lower, ..rest };
+    let upper = Rect { height: rest.height - lower, ..rest };
+    let map_height = if upper.height >= 12 { upper.height / 2 } else { upper.height };
+    let chart = Rect { height: upper.height - map_height, ..upper };
+    let map = Rect { y: chart.bottom(), height: map_height, ..upper };
+    Parts { devices: list, chart, map, counters: nothing, sites }
+}
+
+impl Gpu {
+    /// The table of devices, for drawing and hit-testing.
+    pub(super) fn devices_table(&self) -> Table<'static> {
+        let rows = self.devices;
+        let selected = (rows > 0).then_some(self.selected);
+        Table { columns: COLUMNS, fill_min: 12, sorted: None, selected, rows }
+    }
+
+    /// Draws the view.
+    pub(super) fn draw_in(&self, scene: &Scene<'_>, buf: &mut Buffer) {
+        let Some(model) = scene.model else { return };
+        let theme = scene.theme;
+        let Some(device) = model.devices.get(self.selected) else { return none(theme, scene.body, buf) };
+        let parts = parts(scene.body, model.devices.len());
+        self.draw_devices(theme, model, parts.devices, buf);
+        if parts.chart.height > 2 {
+            chart(theme, device, parts.chart, buf);
+        }
+        if parts.map.height > 2 {
+            map(theme, device, parts.map, buf);
+        }
+        if parts.counters.height > 2 {
+            counters(theme, device, parts.counters, buf);
+        }
+        if parts.sites.height > 2 {
+            sites(theme, device, parts.sites, buf);
+        }
+    }
+
+    fn draw_devices(&self, theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
+        let count = model.devices.len();
+        let dropped = model.snapshot.dropped.devices;
+        let right = match dropped {
+            0 => Line::styled(format!("{count} {}", if count == 1 { "pool" } else { "pools" }), theme.dim),
+            _ => Line::styled(format!("{count} pools, {dropped} more have no room here"), theme.warn),
+        };
+        let inner = panel(area, buf, theme, "Devices", right);
+        self.devices_table().draw(inner, buf, theme, |row, column, width| {
+            let device = &model.devices[row];
+            let get = |counter| device.pool.get(counter) as f64;
+            match column {
+                0 => cell(device.pool.label(), theme.strong),
+                1 => cell(clip(&printable(&device.pool.name), width.into()), theme.text),
+                2 => cell(numbers::bytes(get(DeviceCounter::CurrentUsage)), theme.strong),
+                3 => cell(numbers::bytes(get(DeviceCounter::Held)), theme.text),
+                4 => match device.pool.memory_bytes {
+                    0 => cell("-", theme.dim),
+                    bytes => cell(numbers::bytes(bytes as f64), theme.dim),
+                },
+                5 => filling(device, width, theme),
+                6 => {
+                    let share = device.pool.fragmentation();
+                    let style = if share >= 0.3 { theme.warn } else { theme.text };
+                    cell(format!("{:.1}%", 100.0 * share), style)
+                }
+                7 => cell(numbers::scaled(get(DeviceCounter::DriverCalls)), theme.text),
+                8 => cell(device.calls_per_s.map_or("·".into(), numbers::scaled), theme.dim),
+                _ => {
+                    let climbs = get(DeviceCounter::LadderClimbed);
+                    let style = if get(DeviceCounter::LadderRefused) > 0.0 {
+                        theme.alert
+                    } else if climbs > 0.0 {
+                        theme.warn
+                    } else {
+                        theme.dim
+                    };
+                    cell(numbers::scaled(climbs), style)
+                }
+            }
+        });
+    }
+}
+
+fn none(theme: &Theme, body: Rect, buf: &mut Buffer) {
+    let inner = panel(body, buf, theme, "Devices", Line::default());
+    let lines = [
+        Line::styled("This process has no pool of device memory.", theme.strong),
+        Line::default(),
+        Line::styled("A Rust program gets one by poolscope_alloc::gpu::pool (feature gpu),", theme.dim),
+        Line::styled("C, PyTorch and CuPy by libpoolscope_gpu.so.", theme.dim),
+    ];
+    for (line, y) in lines.iter().zip(inner.top()..inner.bottom()) {
+        buf.set_line(inner.x, y, line, inner.width);
+    }
+}
+
+/// In use and held as parts of all memory.
+fn filling(device: &DeviceRow, width: u16, theme: &Theme) -> Line<'static> {
+    let all = device.pool.memory_bytes.max(device.pool.get(DeviceCounter::Held));
+    if all == 0 {
+        return Line::default();
+    }
+    let share = |counter| device.pool.get(counter) as f64 / all as f64;
+    let used = bar(share(DeviceCounter::CurrentUsage), width.into()).trim_end().to_owned();
+    let held = bar(share(DeviceCounter::Held), width.into()).trim_end().chars().count();
+    let rest = "─".repeat(held.saturating_sub(used.chars().count()));
+    Line::from(vec![Span::styled(used, theme.live), Span::styled(rest, theme.rss)])
+}
+
+fn chart(theme: &Theme, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
+    let legend = Line::from(vec![
+        Span::styled("⣿ ", theme.live),
+        Span::styled("in use", theme.text),
+        Span::styled("   ⠒ ", theme.rss),
+        Span::styled("held", theme.text),
+    ]);
+    let inner = panel(area, buf, theme, &format!("Memory of device {}", device.pool.label()), legend);
+    let points = device.history.points();
+    let now = points.last().map_or(0.0, |p| p.at_s);
+    let age = points.first().map_or(0.0, |p| now - p.at_s);
+    let in_use: Vec<(f64, Option<f64>)> = points.iter().map(|p| (p.at_s, Some(p.live_bytes))).collect();
+    let held: Vec<(f64, Option<f64>)> = points.iter().map(|p| (p.at_s, p.rss_bytes)).collect();
+    let series = [
+        Series { points: &in_use, style: theme.live, filled: true },
+        Series { points: &held, style: theme.rss, filled: false },
+    ];
+    TimeChart { series: &series, now, span: span_for(age) }.draw(inner, buf, theme);
+}
+
+fn map(theme: &Theme, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
+    let pool = &device.pool;
+    let right = Line::styled(format!("{} a cell", numbers::bytes(pool.cell_bytes as f64)), theme.dim);
+    let inner = panel(area, buf, theme, "Map", right);
+    MemoryMap { cells: &pool.cells, cell_bytes: pool.cell_bytes, memory_bytes: pool.memory_bytes }
+        .draw(inner, buf, theme);
+}
+
+const COUNTER_COLUMNS: &[Column] = &[
+    Column { title: "Counter", width: 0, right: false, rank: 0 },
+    Column { title: "Value", width: 10, right: true, rank: 0 },
+];
+
+/// Which counters there is room for: those of the ladder that say something come before the rest.
+fn shown_counters(device: &DeviceRow, room: usize) -> Vec<DeviceCounter> {
+    let climbed = LADDER.into_iter().filter(|counter| device.pool.get(*counter) > 0);
+    let mut shown: Vec<DeviceCounter> = climbed.chain(FIRST).collect();
+    let rest = DeviceCounter::ALL.iter().filter(|counter| !shown.contains(counter)).copied().collect::<Vec<_>>();
+    shown.extend(rest);
+    shown.truncate(room);
+    shown
+}
+
+fn counters(theme: &Theme, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
+    let inner = inside(area);
+    let shown = shown_counters(device, usize::from(inner.height.saturating_sub(1)));
+    let right = Line::styled(format!("{} of {}", shown.len(), DEVICE_COUNTERS.len()), theme.dim);
+    panel(area, buf, theme, "Counters", right);
+    let text = Rect { x: inner.x.saturating_sub(2), width: inner.width + 2, ..inner };
+    let table = Table { columns: COUNTER_COLUMNS, fill_min: 12, sorted: None, selected: None, rows: shown.len() };
+    table.draw(text, buf, theme, |row, column, width| {
+        let info = &DEVICE_COUNTERS[shown[row] as usize];
+        let value = device.pool.get(shown[row]) as f64;
+        match (column, info.unit) {
+            (0, _) => cell(clip(&words(info.name), width.into()), theme.text),
+            (_, Unit::Bytes) => cell(numbers::bytes(value), theme.strong),
+            (_, Unit::Count) => cell(numbers::scaled(value), theme.strong),
+        }
+    });
+}
+
+/// `peak_usage` as `Peak usage`.
+fn words(name: &str) -> String {
+    let words = name.trim_end_matches("_bytes").replace('_', " ");
+    let mut chars = words.chars();
+    chars.next().map(|c| c.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+const SITE_COLUMNS: &[Column] = &[
+    Column { title: "In use", width: 8, right: true, rank: 0 },
+    Column { title: "±", width: 8, right: true, rank: 1 },
+    Column { title: "Share", width: 6, right: true, rank: 2 },
+    Column { title: "Blocks", width: 8, right: true, rank: 3 },
+    Column { title: "Call site", width: 0, right: false, rank: 0 },
+];
+
+/// How the samples of a device are: what the reader should know of the figures.
+fn sampling(device: &DeviceRow) -> String {
+    match device.pool.period_bytes() {
+        0 | 1 => sites_count(device.sites.len()),
+        period => format!("{}, a sample in {}", sites_count(device.sites.len()), numbers::bytes(period as f64)),
+    }
+}
+
+/// Bytes that nobody accounts for are spoken of from here on.
+const WORTH_A_ROW: f64 = 4096.0;
+
+/// The rows of the table: call sites by their places, and nobody's where that belongs by its size.
+fn site_rows(device: &DeviceRow) -> Vec<Option<usize>> {
+    let mut rows: Vec<Option<usize>> = (0..device.sites.len()).map(Some).collect();
+    if device.unattributed >= WORTH_A_ROW {
+        rows.insert(device.held.partition_point(|held| held.bytes >= device.unattributed), None);
+    }
+    rows
+}
+
+fn sites(theme: &Theme, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
+    let right = Line::styled(sampling(device), theme.dim);
+    let inner = panel(area, buf, theme, "Who holds it", right);
+    let shown = site_rows(device);
+    if shown.is_empty() {
+        buf.set_string(inner.x, inner.y, clip("Nothing sampled is in use yet.", inner.width.into()), theme.dim);
+        return;
+    }
+    let rows = shown.len();
+    let in_use = device.pool.get(DeviceCounter::CurrentUsage) as f64;
+    let text = Rect { x: inner.x.saturating_sub(2), width: inner.width + 2, ..inner };
+    let table = Table { columns: SITE_COLUMNS, fill_min: 24, sorted: None, selected: None, rows };
+    table.draw(text, buf, theme, |row, column, width| {
+        let Some(at) = shown[row] else {
+            return match column {
+                0 => cell(numbers::bytes(device.unattributed), theme.strong),
+                2 => cell(numbers::percent(device.unattributed, in_use), theme.text),
+                4 => cell(clip("(not attributed: no block was sampled)", width.into()), theme.dim),
+                _ => Line::default(),
+            };
+        };
+        let (site, held) = (&device.sites[at], device.held[at]);
+        match column {
+            0 => cell(numbers::bytes(held.bytes), theme.strong),
+            1 if held.error > 0.0 => cell(numbers::bytes(held.error), theme.dim),
+            1 => Line::default(),
+            2 => cell(numbers::percent(held.bytes, in_use), theme.text),
+            3 => cell(numbers::scaled(site.in_use.objects), theme.text),
+            _ => name_line(&site.text, usize::from(width), theme),
+        }
+    });
+}

@@ -1,0 +1,187 @@
+//! The views. Each folder has all of one view: what it is in the middle of, its keys and what they do, what a click
+//! does, and how it is drawn. A view knows no other; it asks for a [`Subject`] to be shown, and whoever can, shows it.
+
+mod classes;
+mod flame;
+mod gpu;
+mod output;
+mod overview;
+mod rows;
+mod sites;
+mod sort;
+mod threads;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use crossterm::event::{KeyEvent, MouseButton};
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+
+use super::events::output::Tail;
+use super::input::common::Motion;
+use super::input::key::{self, Binding, Key, Section, plain};
+use super::input::search::Search;
+use super::model::Model;
+use super::theme::Theme;
+
+/// The views, in the order of their tabs.
+pub(crate) const VIEWS: &[View] =
+    &[overview::VIEW, classes::VIEW, sites::VIEW, flame::VIEW, threads::VIEW, gpu::VIEW, output::VIEW];
+
+/// The keys that open a view: the numbers of the tabs.
+const NUMBERS: [[Key; 1]; 9] = [
+    [plain('1')],
+    [plain('2')],
+    [plain('3')],
+    [plain('4')],
+    [plain('5')],
+    [plain('6')],
+    [plain('7')],
+    [plain('8')],
+    [plain('9')],
+];
+
+/// The keys that open views, with the place of each in [`VIEWS`].
+pub(crate) fn openers() -> impl Iterator<Item = Binding<usize>> {
+    VIEWS.iter().zip(&NUMBERS).enumerate().map(|(action, (view, keys))| Binding {
+        keys,
+        action,
+        label: view.name,
+        help: view.help,
+        section: Section::Everywhere,
+        footer: false,
+    })
+}
+
+/// The place of a view in [`VIEWS`].
+pub(crate) fn named(name: &str) -> Option<usize> {
+    VIEWS.iter().position(|view| view.name == name)
+}
+
+/// What is known of a view before it is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    /// For `--view`.
+    pub(crate) name: &'static str,
+    /// The tab's.
+    pub(crate) title: &'static str,
+    /// A sentence, for the help.
+    pub(crate) help: &'static str,
+    /// What it shows.
+    pub(crate) source: Source,
+    /// Makes it.
+    pub(crate) make: fn() -> Box<dyn Pane>,
+}
+
+/// What a view shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Readings of the segment.
+    Readings,
+    /// What a program wrote that `run` started. Of others there is nothing.
+    OwnProgram,
+}
+
+/// What views see and don't own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scene<'a> {
+    /// The reading that is shown.
+    pub(crate) model: Option<&'a Arc<Model>>,
+    /// Colours.
+    pub(crate) theme: &'a Theme,
+    /// Where the view lies.
+    pub(crate) body: Rect,
+}
+
+/// What comes of a key or a click.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum Reply {
+    /// The view itself has changed.
+    #[default]
+    Done,
+    /// A remark for the footer.
+    Note(String),
+    /// Something that another view shows.
+    Show(Subject),
+}
+
+/// Something that a view can be asked to show.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Subject {
+    /// A call site, by its key.
+    Site(u64),
+    /// A function in the call tree, by the names on its path from the root.
+    Path(Vec<String>),
+}
+
+/// A view's own keys, and what they do.
+pub(crate) trait Keyed {
+    /// What a key can ask of it.
+    type Action: Copy + 'static;
+    /// Its keys, in the order of the footer and the help.
+    const KEYS: &'static [Binding<Self::Action>];
+
+    /// Does what a key asks for.
+    fn act(&mut self, action: Self::Action, scene: &Scene<'_>) -> Reply;
+}
+
+/// [`Keyed`], whatever the actions are.
+pub(crate) trait Keys {
+    /// Its keys, as the footer and the help read them.
+    fn bindings(&self) -> Vec<Binding>;
+
+    /// Does what a key means to the view; none if it means nothing to it.
+    fn press(&mut self, event: &KeyEvent, scene: &Scene<'_>) -> Option<Reply>;
+}
+
+impl<T: Keyed> Keys for T {
+    fn bindings(&self) -> Vec<Binding> {
+        T::KEYS.iter().map(|binding| binding.row()).collect()
+    }
+
+    fn press(&mut self, event: &KeyEvent, scene: &Scene<'_>) -> Option<Reply> {
+        key::action(T::KEYS, event).map(|action| self.act(action, scene))
+    }
+}
+
+/// A view.
+pub(crate) trait Pane: Keys + Debug {
+    /// Takes a reading that is to be shown from now on. It is called for a view that is not seen only once it is.
+    fn follow(&mut self, _model: &Arc<Model>) {}
+
+    /// Takes what the program wrote.
+    fn written(&mut self, _tail: &Tail) {}
+
+    /// What it is searched or filtered by.
+    fn search(&self) -> Option<&Search> {
+        None
+    }
+
+    /// The same, to be changed; [`Pane::searched`] is called after that.
+    fn search_mut(&mut self) -> Option<&mut Search> {
+        None
+    }
+
+    /// The text that it is searched by has changed.
+    fn searched(&mut self, _scene: &Scene<'_>) {}
+
+    /// Moves.
+    fn go(&mut self, motion: Motion, scene: &Scene<'_>);
+
+    /// The wheel was turned over a point of it.
+    fn wheel(&mut self, motion: Motion, _at: Position, scene: &Scene<'_>) {
+        self.go(motion, scene);
+    }
+
+    /// A button was pressed over a point of it; none if that means nothing.
+    fn click(&mut self, button: MouseButton, at: Position, scene: &Scene<'_>) -> Option<Reply>;
+
+    /// Shows something, if it is what the view shows.
+    fn show(&mut self, _subject: &Subject, _scene: &Scene<'_>) -> bool {
+        false
+    }
+
+    /// Draws it. It changes nothing and waits for nothing.
+    fn draw(&self, scene: &Scene<'_>, buf: &mut Buffer);
+}

@@ -1,0 +1,150 @@
+//! The rows of a table: their order, which one is selected, and the keys that all tables have.
+
+use std::cmp::Ordering;
+
+use ratatui::layout::{Position, Rect};
+
+use crate::dashboard::input::common::Motion;
+use crate::dashboard::input::key::{Binding, Section, plain};
+use crate::dashboard::widgets::table::{Column, Table};
+
+use super::sort::Sort;
+
+/// Another order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reorder {
+    /// By the next column.
+    Next,
+    /// By the column before.
+    Previous,
+    /// The other way round.
+    Reverse,
+}
+
+/// Orders by the next column.
+pub(crate) const NEXT: Binding<Reorder> = Binding {
+    keys: &[plain('s'), plain('>')],
+    action: Reorder::Next,
+    label: "sort",
+    help: "Order by the next column (or click its title)",
+    section: Section::Tables,
+    footer: true,
+};
+
+/// Orders by the column before.
+pub(crate) const PREVIOUS: Binding<Reorder> = Binding {
+    keys: &[plain('S'), plain('<')],
+    action: Reorder::Previous,
+    label: "sort back",
+    help: "Order by the column before",
+    section: Section::Tables,
+    footer: false,
+};
+
+/// Turns the order round.
+pub(crate) const REVERSE: Binding<Reorder> = Binding {
+    keys: &[plain('r')],
+    action: Reorder::Reverse,
+    label: "reverse",
+    help: "Turn the order round",
+    section: Section::Tables,
+    footer: true,
+};
+
+/// The keys of a table that has no others.
+pub(crate) const KEYS: &[Binding<Reorder>] = &[NEXT, PREVIOUS, REVERSE];
+
+/// Rows that can be ordered and selected.
+#[derive(Clone, Debug)]
+pub(crate) struct Rows {
+    /// Its columns.
+    pub(crate) columns: &'static [Column],
+    /// Which of them are text, whose natural order rises.
+    pub(crate) text: &'static [usize],
+    /// The least that the column without a width is left with.
+    pub(crate) fill_min: u16,
+    /// By which column.
+    pub(crate) sort: Sort,
+    /// Indices into the model's rows, in order.
+    pub(crate) order: Vec<usize>,
+    /// Place in `order`.
+    pub(crate) selected: usize,
+}
+
+/// What a click on a table did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clicked {
+    /// It has another order: it has to be sorted.
+    Title,
+    /// A row was selected.
+    Row,
+    /// A row that was selected already.
+    Again,
+}
+
+impl Rows {
+    /// No rows yet.
+    pub(crate) fn new(columns: &'static [Column], text: &'static [usize], fill_min: u16, sort: Sort) -> Rows {
+        Rows { columns, text, fill_min, sort, order: Vec::new(), selected: 0 }
+    }
+
+    /// The selected row's index in the model.
+    pub(crate) fn current(&self) -> Option<usize> {
+        self.order.get(self.selected).copied()
+    }
+
+    /// Orders and filters the rows anew.
+    pub(crate) fn follow<T>(
+        &mut self,
+        rows: &[T],
+        keep: impl Fn(&T) -> bool,
+        compare: impl Fn(&T, &T, usize) -> Ordering,
+    ) {
+        self.order = self.sort.sorted(rows, keep, compare);
+        self.selected = self.selected.min(self.order.len().saturating_sub(1));
+    }
+
+    /// Moves the selection.
+    pub(crate) fn go(&mut self, motion: Motion) {
+        self.selected = motion.from(self.selected, self.order.len());
+    }
+
+    /// Takes another order; the rows have to be sorted after that.
+    pub(crate) fn reorder(&mut self, by: Reorder) {
+        let columns = self.columns.len();
+        match by {
+            Reorder::Next => self.choose((self.sort.column + 1) % columns),
+            Reorder::Previous => self.choose((self.sort.column + columns - 1) % columns),
+            Reorder::Reverse => self.sort.falls = !self.sort.falls,
+        }
+    }
+
+    fn choose(&mut self, column: usize) {
+        self.sort.choose(column, !self.text.contains(&column));
+    }
+
+    /// The table, for drawing and hit-testing.
+    pub(crate) fn table(&self) -> Table<'static> {
+        let rows = self.order.len();
+        Table {
+            columns: self.columns,
+            fill_min: self.fill_min,
+            sorted: Some((self.sort.column, self.sort.falls)),
+            selected: (rows > 0).then_some(self.selected),
+            rows,
+        }
+    }
+
+    /// Handles a click on the table in an area.
+    pub(crate) fn click(&mut self, at: Position, area: Rect) -> Option<Clicked> {
+        let table = self.table();
+        if let Some(column) = table.title_at(area, at.x, at.y) {
+            self.choose(column);
+            return Some(Clicked::Title);
+        }
+        let row = table.row_at(area, at.x, at.y)?;
+        let again = self.selected == row;
+        self.selected = row;
+        Some(if again { Clicked::Again } else { Clicked::Row })
+    }
+}

@@ -1,0 +1,200 @@
+//! How the table and the stack are drawn.
+
+use std::cmp::Ordering;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Line;
+use unicode_width::UnicodeWidthStr;
+
+use super::Sites;
+use crate::dashboard::model::Model;
+use crate::dashboard::model::site::{SiteRow, frames_of};
+use crate::dashboard::panes::Scene;
+use crate::dashboard::theme::Theme;
+use crate::dashboard::widgets::panel::{inside, panel};
+use crate::dashboard::widgets::search_line::search_line;
+use crate::dashboard::widgets::site_name::{name_line, sites_count};
+use crate::dashboard::widgets::table::{Column, cell};
+use crate::words::{clip, numbers};
+
+/// Index of the column of bytes in use.
+pub(super) const IN_USE: usize = 0;
+/// Index of the only column of text.
+pub(super) const NAME: usize = 7;
+
+/// The columns.
+pub(super) const COLUMNS: &[Column] = &[
+    Column { title: "In use", width: 9, right: true, rank: 0 },
+    Column { title: "Share", width: 6, right: true, rank: 3 },
+    Column { title: "Objects", width: 8, right: true, rank: 2 },
+    Column { title: "Allocated", width: 10, right: true, rank: 1 },
+    Column { title: "Objects", width: 8, right: true, rank: 5 },
+    Column { title: "Rate", width: 10, right: true, rank: 4 },
+    Column { title: "Samples", width: 8, right: true, rank: 6 },
+    Column { title: "Call site", width: 0, right: false, rank: 0 },
+];
+
+/// Where the parts of the view lie.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SiteAreas {
+    list: Rect,
+    /// Titles and rows.
+    pub(super) table: Rect,
+    /// The filter line; no height without one.
+    filter: Rect,
+    /// The stack, with its frame.
+    pub(super) detail: Rect,
+}
+
+/// The natural order by a column.
+pub(super) fn compare(a: &SiteRow, b: &SiteRow, column: usize) -> Ordering {
+    match column {
+        0 | 1 => a.in_use.bytes.total_cmp(&b.in_use.bytes),
+        2 => a.in_use.objects.total_cmp(&b.in_use.objects),
+        3 => a.allocated.bytes.total_cmp(&b.allocated.bytes),
+        4 => a.allocated.objects.total_cmp(&b.allocated.objects),
+        5 => a.rate.unwrap_or(0.0).total_cmp(&b.rate.unwrap_or(0.0)),
+        6 => a.allocated.samples.cmp(&b.allocated.samples),
+        _ => a.text.function.cmp(&b.text.function),
+    }
+}
+
+impl Sites {
+    /// Divides the body: the stack beside the table where it is wide, else below it.
+    pub(super) fn areas(&self, body: Rect) -> SiteAreas {
+        let (list, detail) = if body.width >= 160 {
+            let width = body.width * 3 / 5;
+            (Rect { width, ..body }, Rect { x: body.x + width, width: body.width - width, ..body })
+        } else {
+            let height = (body.height * 2 / 5).clamp(4, 16);
+            let list = Rect { height: body.height - height, ..body };
+            (list, Rect { y: list.bottom(), height, ..body })
+        };
+        let inner = inside(list);
+        let line = u16::from(self.filter.is_shown() && inner.height > 2);
+        let table = Rect { y: inner.y + line, height: inner.height - line, ..inner };
+        SiteAreas { list, table, filter: Rect { height: line, ..inner }, detail }
+    }
+
+    /// Draws the view.
+    pub(super) fn draw_in(&self, scene: &Scene<'_>, buf: &mut Buffer) {
+        let Some(model) = scene.model else { return };
+        let (theme, areas, rows) = (scene.theme, self.areas(scene.body), &self.rows);
+        let shown: f64 = rows.order.iter().filter_map(|&i| model.sites.get(i)).map(|s| s.in_use.bytes).sum();
+        let all = sites_count(model.sites.len());
+        let of = self.filter.pattern().map(|_| format!("{} of ", numbers::grouped(rows.order.len() as u64)));
+        let shown = match model.live_error() {
+            Some(error) if of.is_none() => numbers::estimate(shown, error),
+            _ => numbers::bytes(shown),
+        };
+        let right = format!("{}{all} · {shown} in use", of.unwrap_or_default());
+        panel(areas.list, buf, theme, "Call sites", Line::styled(right, theme.dim));
+        if areas.filter.height > 0 {
+            search_line("filter", &self.filter, areas.filter, buf, theme);
+        }
+        rows.table().draw(areas.table, buf, theme, |row, column, width| {
+            let Some(site) = model.sites.get(rows.order[row]) else { return Line::default() };
+            match column {
+                0 => cell(numbers::bytes(site.in_use.bytes), theme.strong),
+                1 => cell(numbers::percent(site.in_use.bytes, model.live.bytes), theme.text),
+                2 => cell(numbers::scaled(site.in_use.objects), theme.text),
+                3 => cell(numbers::bytes(site.allocated.bytes), theme.text),
+                4 => cell(numbers::scaled(site.allocated.objects), theme.dim),
+                5 => match site.rate {
+                    Some(rate) if rate > 0.0 => cell(numbers::byte_rate(rate), theme.alloc),
+                    _ => cell("·", theme.faint),
+                },
+                6 => cell(numbers::scaled(site.allocated.samples as f64), theme.dim),
+                _ => name_line(&site.text, usize::from(width), theme),
+            }
+        });
+        if rows.order.is_empty() && areas.table.height > 1 {
+            let text = if self.filter.pattern().is_some() { "No call site matches." } else { "Nothing sampled yet." };
+            buf.set_string(areas.table.x + 2, areas.table.y + 1, text, theme.dim);
+        }
+        self.draw_stack(theme, model, areas.detail, buf);
+    }
+
+    fn draw_stack(&self, theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
+        let Some(row) = self.current(model) else {
+            panel(area, buf, theme, "Stack", Line::default());
+            return;
+        };
+        let Some(site) = model.profile.sites.get(row.index) else { return };
+        let mean = if row.in_use.objects > 0.0 {
+            format!(" · {} each", numbers::bytes(row.in_use.bytes / row.in_use.objects))
+        } else {
+            String::new()
+        };
+        let right = format!(
+            "{} in use in {} objects{mean}",
+            numbers::bytes(row.in_use.bytes),
+            numbers::scaled(row.in_use.objects)
+        );
+        let inner = panel(area, buf, theme, "Stack", Line::styled(right, theme.dim));
+        let frames: Vec<_> = frames_of(&model.profile, site).collect();
+        let room = usize::from(inner.height);
+        let cut = frames.len() > room;
+        let room = if cut { room.saturating_sub(1) } else { room };
+        let first = self.first_frame(row.text.frame, frames.len(), room);
+        let shown = frames.len().saturating_sub(first).min(room);
+        for (line, frame) in frames.iter().skip(first).take(room).enumerate() {
+            let y = inner.y + line as u16;
+            let width = usize::from(inner.width);
+            let inlined = frame.frame.inlined;
+            let mark = if inlined { "↳ " } else { "  " };
+            let place = if inlined { format!("{}  inlined", frame.place()) } else { frame.place() };
+            let name_width = clip(&frame.name, width).width();
+            let place_room = width.saturating_sub(6 + 2 + name_width).max(width / 2).min(place.width());
+            let name_room = width.saturating_sub(6 + place_room + 2);
+            let name_style = if first + line == row.text.frame {
+                theme.strong
+            } else if inlined {
+                theme.dim
+            } else {
+                theme.text
+            };
+            buf.set_string(inner.x, y, format!("{:>3} ", first + line), theme.faint);
+            buf.set_string(inner.x + 4, y, mark, theme.accent);
+            buf.set_string(inner.x + 6, y, clip(&frame.name, name_room), name_style);
+            let place = tail(&place, place_room);
+            let x = inner.right().saturating_sub(place.width() as u16);
+            buf.set_string(x, y, place, theme.dim);
+        }
+        let foot = if cut {
+            let (above, below) = (first, frames.len() - first - shown);
+            format!("    {above} frames above, {below} below: [ ] scroll")
+        } else if site.incomplete && shown < room {
+            "    … outer frames are missing".to_owned()
+        } else {
+            return;
+        };
+        if inner.height > 0 {
+            buf.set_string(inner.x, inner.y + shown as u16, clip(&foot, inner.width.into()), theme.dim);
+        }
+    }
+
+    /// Frames that the stack has room for, beside the line that says how many there are.
+    pub(super) fn stack_room(&self, body: Rect) -> usize {
+        usize::from(inside(self.areas(body).detail).height.saturating_sub(1))
+    }
+
+    /// The first frame that is shown: by the user's choice, else so that the one which names the call site can be seen with
+    /// some of its callers.
+    pub(super) fn first_frame(&self, names: usize, frames: usize, room: usize) -> usize {
+        let wanted = self.stack_scroll.unwrap_or(if names + 3 < room { 0 } else { names.saturating_sub(room / 3) });
+        wanted.min(frames.saturating_sub(room))
+    }
+}
+
+/// The end of a text that is too long: of a path, it says more than the start.
+fn tail(text: &str, width: usize) -> String {
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
+    }
+    let mut out = String::from("…");
+    out.extend(text.chars().skip(count - width.saturating_sub(1)));
+    out
+}

@@ -1,0 +1,225 @@
+//! Call sites: a table to sort and filter, and the whole stack of the selected one.
+
+mod draw;
+
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, MouseButton};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Position;
+
+use super::rows::{self, Clicked, Reorder, Rows};
+use super::sort::Sort;
+use super::{Keyed, Pane, Reply, Scene, Source, Subject, View};
+use crate::dashboard::input::common::{Motion, moved};
+use crate::dashboard::input::key::{Binding, Section, named, plain};
+use crate::dashboard::input::search::Search;
+use crate::dashboard::model::Model;
+use crate::dashboard::model::flame_tree::path_of;
+use crate::dashboard::model::site::{SiteRow, frames_of};
+
+/// Its line in the table of views.
+pub(crate) const VIEW: View = View {
+    name: "sites",
+    title: "Call sites",
+    help: "Call sites with their stacks",
+    source: Source::Readings,
+    make: || Box::new(Sites::new()),
+};
+
+#[derive(Debug)]
+struct Sites {
+    rows: Rows,
+    /// Key of the selected call site, so that it stays selected when the order changes.
+    key: Option<u64>,
+    /// First frame of its stack that is shown; none shows the function that names the call site.
+    stack_scroll: Option<usize>,
+    filter: Search,
+}
+
+/// What its keys ask for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Action {
+    /// Another order.
+    Reorder(Reorder),
+    /// Type the filter.
+    Filter,
+    /// Take the filter away.
+    Clear,
+    /// Show the call site in the flamegraph.
+    Open,
+    /// Scroll the stack by some frames.
+    Scroll(isize),
+}
+
+impl Keyed for Sites {
+    type Action = Action;
+    const KEYS: &'static [Binding<Action>] = &[
+        Binding {
+            keys: &[plain('/')],
+            action: Action::Filter,
+            label: "filter",
+            help: "Filter by function, file or module (regex, any case)",
+            section: Section::View,
+            footer: true,
+        },
+        rows::NEXT.with(Action::Reorder(Reorder::Next)),
+        rows::PREVIOUS.with(Action::Reorder(Reorder::Previous)),
+        rows::REVERSE.with(Action::Reorder(Reorder::Reverse)),
+        Binding {
+            keys: &[named(KeyCode::Enter)],
+            action: Action::Open,
+            label: "flamegraph",
+            help: "Show the selected call site in the flamegraph",
+            section: Section::View,
+            footer: true,
+        },
+        Binding {
+            keys: &[plain(']')],
+            action: Action::Scroll(5),
+            label: "stack",
+            help: "Scroll the stack towards its outermost frame",
+            section: Section::View,
+            footer: true,
+        },
+        Binding {
+            keys: &[plain('[')],
+            action: Action::Scroll(-5),
+            label: "stack back",
+            help: "Scroll the stack towards its innermost frame",
+            section: Section::View,
+            footer: false,
+        },
+        Binding {
+            keys: &[named(KeyCode::Esc)],
+            action: Action::Clear,
+            label: "clear",
+            help: "Clear the filter",
+            section: Section::View,
+            footer: false,
+        },
+    ];
+
+    fn act(&mut self, action: Action, scene: &Scene<'_>) -> Reply {
+        match action {
+            Action::Reorder(by) => {
+                self.rows.reorder(by);
+                if by != Reorder::Reverse {
+                    self.to_first();
+                }
+                self.order(scene);
+            }
+            Action::Filter => self.filter.editing = true,
+            Action::Clear => {
+                self.filter.clear();
+                self.order(scene);
+            }
+            Action::Open => {
+                let path = scene.model.and_then(|model| {
+                    let site = model.profile.sites.get(self.current(model)?.index)?;
+                    Some(path_of(&model.profile, site))
+                });
+                return path.map_or(Reply::Done, |path| Reply::Show(Subject::Path(path)));
+            }
+            Action::Scroll(by) => self.scroll(by, scene),
+        }
+        Reply::Done
+    }
+}
+
+impl Sites {
+    fn new() -> Sites {
+        let rows = Rows::new(draw::COLUMNS, &[draw::NAME], 44, Sort::falling(draw::IN_USE));
+        Sites { rows, key: None, stack_scroll: None, filter: Search::default() }
+    }
+
+    /// The selected call site.
+    fn current<'a>(&self, model: &'a Model) -> Option<&'a SiteRow> {
+        model.sites.get(self.rows.current()?)
+    }
+
+    fn order(&mut self, scene: &Scene<'_>) {
+        scene.model.into_iter().for_each(|model| self.follow(model));
+    }
+
+    /// Selects the first row, whichever call site comes to be there.
+    fn to_first(&mut self) {
+        self.key = None;
+        self.rows.selected = 0;
+    }
+
+    /// The selection has moved.
+    fn remember(&mut self, scene: &Scene<'_>) {
+        self.stack_scroll = None;
+        if let Some(row) = scene.model.and_then(|model| self.current(model)) {
+            self.key = Some(row.key);
+        }
+    }
+
+    fn scroll(&mut self, by: isize, scene: &Scene<'_>) {
+        let Some(model) = scene.model else { return };
+        let Some(row) = self.current(model) else { return };
+        let Some(site) = model.profile.sites.get(row.index) else { return };
+        let frames = frames_of(&model.profile, site).count();
+        let room = self.stack_room(scene.body);
+        let first = self.first_frame(row.text.frame, frames, room);
+        self.stack_scroll = Some(moved(first, by, frames.saturating_sub(room) + 1));
+    }
+}
+
+impl Pane for Sites {
+    fn follow(&mut self, model: &Arc<Model>) {
+        let pattern = self.filter.pattern();
+        let keep = |row: &SiteRow| pattern.is_none_or(|pattern| pattern.matches(&row.text.haystack));
+        self.rows.follow(&model.sites, keep, draw::compare);
+        if let Some(key) = self.key
+            && let Some(at) = self.rows.order.iter().position(|&at| model.sites[at].key == key)
+        {
+            self.rows.selected = at;
+        }
+    }
+
+    fn search(&self) -> Option<&Search> {
+        Some(&self.filter)
+    }
+
+    fn search_mut(&mut self) -> Option<&mut Search> {
+        Some(&mut self.filter)
+    }
+
+    fn searched(&mut self, scene: &Scene<'_>) {
+        self.order(scene);
+    }
+
+    fn go(&mut self, motion: Motion, scene: &Scene<'_>) {
+        self.rows.go(motion);
+        self.remember(scene);
+    }
+
+    fn click(&mut self, button: MouseButton, at: Position, scene: &Scene<'_>) -> Option<Reply> {
+        if button != MouseButton::Left {
+            return None;
+        }
+        let area = self.areas(scene.body).table;
+        match self.rows.click(at, area)? {
+            Clicked::Title => {
+                self.to_first();
+                self.order(scene);
+            }
+            Clicked::Row | Clicked::Again => self.remember(scene),
+        }
+        Some(Reply::Done)
+    }
+
+    fn show(&mut self, subject: &Subject, scene: &Scene<'_>) -> bool {
+        let Subject::Site(key) = subject else { return false };
+        self.filter.clear();
+        self.key = Some(*key);
+        self.order(scene);
+        true
+    }
+
+    fn draw(&self, scene: &Scene<'_>, buf: &mut Buffer) {
+        self.draw_in(scene, buf);
+    }
+}

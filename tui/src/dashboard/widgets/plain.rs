@@ -1,0 +1,26 @@
+//! A drawn buffer as text.
+
+use ratatui::buffer::Buffer;
+use unicode_width::UnicodeWidthStr;
+
+/// The symbols of a buffer, line by line, without blanks at their ends.
+pub(crate) fn text_of(buffer: &Buffer) -> String {
+    let area = buffer.area;
+    let mut out = String::new();
+    for y in area.top()..area.bottom() {
+        let mut line = String::new();
+        let mut covered = 0;
+        for x in area.left()..area.right() {
+            let symbol = buffer[(x, y)].symbol();
+            // A wide character covers the cell after it.
+            if covered == 0 {
+                line.push_str(symbol);
+                covered = symbol.width().max(1);
+            }
+            covered -= 1;
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}

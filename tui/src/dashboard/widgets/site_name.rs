@@ -1,0 +1,55 @@
+//! A call site in a line.
+
+use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr;
+
+use crate::dashboard::model::site::SiteText;
+use crate::dashboard::theme::Theme;
+use crate::words::{clip, numbers};
+
+/// `function file:line ‹ caller ‹ caller`, as much of it as there is room for. Rows of one function differ by its
+/// caller: that goes before the place, and loses the outer parts of its path before its name is cut.
+pub(crate) fn name_line(text: &SiteText, width: usize, theme: &Theme) -> Line<'static> {
+    let function = clip(fitting(&text.function, width), width);
+    let mut left = width.saturating_sub(function.width());
+    let mut spans = vec![Span::styled(function, theme.text)];
+    // A closure's name tells no row from another.
+    let caller = text.callers.first().map(|caller| fitting(caller, 0)).filter(|caller| !caller.starts_with('{'));
+    let caller = caller.map_or(0, |caller| CALLED_BY.width() + caller.width());
+    if let Some(place) = &text.place
+        && left > place.width()
+        && (left > place.width() + caller || caller > left)
+    {
+        left -= place.width() + 1;
+        spans.push(Span::styled(format!(" {place}"), theme.dim));
+    }
+    for caller in &text.callers {
+        if left < 8 {
+            break;
+        }
+        let part = clip(&format!("{CALLED_BY}{}", fitting(caller, left - CALLED_BY.width())), left);
+        left -= part.width();
+        spans.push(Span::styled(part, theme.dim));
+    }
+    Line::from(spans)
+}
+
+/// Between a function and its caller.
+const CALLED_BY: &str = " ‹ ";
+
+/// A function's path without its outermost parts, if it is too wide with them: `Session::remember`.
+fn fitting(function: &str, width: usize) -> &str {
+    let mut rest = function;
+    while rest.width() > width && !rest.starts_with('<') {
+        match rest.split_once("::") {
+            Some((outer, inner)) if !outer.contains(['<', '(']) => rest = inner,
+            _ => break,
+        }
+    }
+    rest
+}
+
+/// `1 site`, `1,234 sites`.
+pub(crate) fn sites_count(count: usize) -> String {
+    format!("{} {}", numbers::grouped(count as u64), if count == 1 { "site" } else { "sites" })
+}
