@@ -2,7 +2,9 @@
 //!
 //! A [`Snapshot`](snapshot::Snapshot) is what a segment said; a [`Profile`](profile::Profile) is what people look at.
 
+pub mod accounting;
 pub mod difference;
+pub mod growth;
 pub mod holders;
 pub mod memory;
 pub mod peak;

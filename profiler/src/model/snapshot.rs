@@ -50,6 +50,10 @@ pub struct Snapshot {
     pub devices: Vec<DevicePool>,
     /// Memory of the process as the kernel counts it; `None` when it is dead or may not be asked.
     pub memory: Option<ProcessMemory>,
+    /// The same by what it is for; `None` when it is dead or may not be asked.
+    pub residence: Option<Residence>,
+    /// Bytes of the segment that exist, touched by the process or not.
+    pub segment_bytes: u64,
 }
 
 impl Snapshot {
@@ -366,6 +370,21 @@ pub struct ProcessMemory {
     pub rss: u64,
     /// Its peak (VmHWM).
     pub peak_rss: u64,
+}
+
+/// Memory of a process by what it is for, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Residence {
+    /// Resident set.
+    pub rss: u64,
+    /// Swapped out.
+    pub swapped: u64,
+    /// In explicit huge pages, which the resident set does not count.
+    pub huge: u64,
+    /// Of the resident set, that of the segment's file.
+    pub segment: u64,
+    /// Of the resident set, that of other files: code, constants, what the program maps.
+    pub files: u64,
 }
 
 impl Module {

@@ -1,15 +1,14 @@
 //! What `/proc` says about the process of a segment: whether it still runs that program, and how much memory it has.
 
 pub mod ending;
+pub mod residence;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use poolscope_wire::{Ground, Header, state};
+use poolscope_wire::{Header, state};
 
 use crate::model::snapshot::{ProcessMemory, ProcessState};
 use crate::process::ending::Ending;
@@ -60,72 +59,6 @@ pub fn memory(pid: u32) -> Option<ProcessMemory> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let rss = status_bytes(&status, "VmRSS")?;
     Some(ProcessMemory { rss, peak_rss: status_bytes(&status, "VmHWM").unwrap_or(rss) })
-}
-
-/// Bytes of these addresses of a process that have memory, swapped out or not. `None` if the kernel does not say, if
-/// there may be more addresses than those, or if they are too many to ask about.
-///
-/// `/proc/PID/smaps` knows which pages are only the kernel's page of zeros, and which are not, but takes several times
-/// as long as `/proc/PID/pagemap`: that is asked about what is large, and about parts of mappings.
-pub fn resident(pid: u32, grounds: &[Ground]) -> Option<u64> {
-    /// It takes about a second to ask about these.
-    const MOST: u64 = 256 << 30;
-    const MOST_IN_SMAPS: u64 = 4 << 30;
-    let all = grounds.iter().map(|ground| ground.to.saturating_sub(ground.from)).fold(0, u64::saturating_add);
-    if all > MOST || grounds.last().is_none_or(|last| last.to != 0) || rustix::param::page_size() as u64 != PAGE {
-        return None;
-    }
-    let pagemap = File::open(format!("/proc/{pid}/pagemap")).ok()?;
-    let mappings = if all <= MOST_IN_SMAPS { mappings(pid)? } else { Vec::new() };
-    let mut bytes = 0;
-    for ground in grounds.iter().filter(|ground| ground.to > ground.from) {
-        let mut at = ground.from;
-        for &(from, to, memory) in mappings.iter().filter(|(from, to, _)| *from >= ground.from && *to <= ground.to) {
-            bytes += in_pagemap(&pagemap, at, from)? + memory;
-            at = to;
-        }
-        bytes += in_pagemap(&pagemap, at, ground.to)?;
-    }
-    Some(bytes)
-}
-
-const PAGE: u64 = 4096;
-
-/// The mappings of a process in the order of their addresses, from and to, each with its bytes of memory.
-fn mappings(pid: u32) -> Option<Vec<(u64, u64, u64)>> {
-    let mut mappings: Vec<(u64, u64, u64)> = Vec::new();
-    for line in std::fs::read(format!("/proc/{pid}/smaps")).ok()?.split(|&byte| byte == b'\n') {
-        let line = String::from_utf8_lossy(line);
-        let mut words = line.split_ascii_whitespace();
-        let first = words.next().unwrap_or_default();
-        if let Some((from, to)) = first.split_once('-') {
-            let address = |text| u64::from_str_radix(text, 16).ok();
-            mappings.push((address(from)?, address(to)?, 0));
-        } else if ["Rss:", "Swap:", "Private_Hugetlb:", "Shared_Hugetlb:"].contains(&first) {
-            mappings.last_mut()?.2 += words.next()?.parse::<u64>().ok()?.checked_mul(1024)?;
-        }
-    }
-    Some(mappings)
-}
-
-/// Bytes between two addresses that have memory.
-fn in_pagemap(pagemap: &File, from: u64, to: u64) -> Option<u64> {
-    /// Of the entry of each page, two bits say that it is there, or swapped out
-    /// (`Documentation/admin-guide/mm/pagemap.rst`).
-    const HAS_MEMORY: u64 = 0b11 << 62;
-    let mut buffer = [0; 1 << 15];
-    let (mut page, end, mut bytes) = (from / PAGE, to / PAGE, 0);
-    while page < end {
-        let wanted = buffer.len().min((end - page).saturating_mul(8) as usize);
-        let read = pagemap.read_at(&mut buffer[..wanted], page * 8).ok()? / 8;
-        if read == 0 {
-            return None;
-        }
-        let entries = buffer[..read * 8].as_chunks::<8>().0.iter().map(|entry| u64::from_le_bytes(*entry));
-        bytes += entries.filter(|entry| entry & HAS_MEMORY != 0).count() as u64 * PAGE;
-        page += read as u64;
-    }
-    Some(bytes)
 }
 
 /// Names of the threads of a process, by their kernel id; empty if it is gone.

@@ -7,21 +7,25 @@ use poolscope_wire::{
 };
 
 use super::{SegmentReader, words};
-use crate::model::snapshot::{ClassStats, Dropped, ProcessState, ThreadStats, Tiers};
-use crate::process;
+use crate::model::snapshot::{ClassStats, Dropped, ProcessState, Residence, ThreadStats, Tiers};
+use crate::process::residence::residence;
 use crate::segment::file::TORN_RETRIES;
 use crate::segment::read_error::ReadError;
 
 /// How long a census is waited for that is just being written.
 const CENSUS_WAIT: Duration = Duration::from_millis(1);
 
+/// The counters of one census, and the memory of the process then.
+pub(super) struct Counters {
+    pub(super) tiers: Tiers,
+    pub(super) classes: Vec<ClassStats>,
+    pub(super) threads: Vec<ThreadStats>,
+    pub(super) residence: Option<Residence>,
+}
+
 impl SegmentReader {
     /// The counters of one census, of the process, of its classes and of its threads.
-    pub(super) fn read_counters(
-        &mut self,
-        state: ProcessState,
-        dropped: &mut Dropped,
-    ) -> Result<(Tiers, Vec<ClassStats>, Vec<ThreadStats>), ReadError> {
+    pub(super) fn read_counters(&mut self, state: ProcessState, dropped: &mut Dropped) -> Result<Counters, ReadError> {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -35,12 +39,17 @@ impl SegmentReader {
                 before.census_seq.is_multiple_of(2) && self.read_same_header()?.census_seq == before.census_seq;
             if is_whole || tries > TORN_RETRIES || state != ProcessState::Running {
                 dropped.invalid += invalid.invalid;
-                let running = state == ProcessState::Running && before.census_ns > 0;
-                let resident = if running { process::resident(self.pid, &before.grounds) } else { None };
+                let (mut pages, mut of_process) = (None, None);
+                if state == ProcessState::Running {
+                    let file = self.file.path().file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                    (pages, of_process) = residence(self.pid, &before.grounds, file);
+                }
+                let resident = pages.filter(|_| before.census_ns > 0);
                 // A thread publishes each sample at once where no census does, and the total follows.
                 let samples = threads.iter().fold(0, |sum: u64, thread| sum.saturating_add(thread.samples));
                 let tiers = tiers.at_least(TierCounter::Samples, samples);
-                return Ok((tiers.with_memory(before.unbacked, resident), classes, threads));
+                let tiers = tiers.with_memory(before.unbacked, resident);
+                return Ok(Counters { tiers, classes, threads, residence: of_process });
             }
             std::thread::sleep(CENSUS_WAIT);
         }

@@ -14,9 +14,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use poolscope_wire::{
-    DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, Header, HeaderError, LiveRecord, MAGIC, MAP_CELLS, MAX_CLASSES,
-    MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, PeakRecord, Region, RegionEntry, StackRecord, flags, kind, stack_flags,
-    state,
+    DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, HEADER_LEN, Header, HeaderError, LiveRecord, MAGIC, MAP_CELLS,
+    MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, PeakRecord, Region, RegionEntry, StackRecord, flags, kind,
+    stack_flags, state,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -32,6 +32,7 @@ pub use crate::segment::outline::Outline;
 use crate::segment::outline::{FramePlaces, Places};
 pub use crate::segment::read_error::ReadError;
 use crate::words::printable::printable;
+use counters::Counters;
 
 /// How long [`SegmentReader::open`] waits for a program that is only just setting up its segment.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -227,7 +228,7 @@ impl SegmentReader {
             modules[..=main].rotate_right(1);
         }
         let process = self.process_in(header.state);
-        let (tiers, classes, threads) = self.read_counters(process.state, &mut dropped)?;
+        let Counters { tiers, classes, threads, residence } = self.read_counters(process.state, &mut dropped)?;
 
         let devices = self.read_devices(&header, &mut dropped)?;
 
@@ -252,6 +253,8 @@ impl SegmentReader {
             search: Search::of(&header.reach),
             devices,
             memory,
+            residence,
+            segment_bytes: HEADER_LEN as u64 + header.regions.iter().map(|entry| entry.committed).sum::<u64>(),
         };
         Ok((snapshot, FramePlaces { region: header.region(Region::Frames), of_stacks }))
     }

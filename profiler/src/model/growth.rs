@@ -1,0 +1,440 @@
+//! What grows, and how fast: for each call stack, and for all of them together, the slope of the bytes in use over a
+//! window of time, with its standard error.
+//!
+//! # The slope
+//!
+//! It is that of least squares through the readings `t₀ … tₙ` of the window: a sum of the bytes in use `Bᵢ`, each times
+//! `cᵢ = (tᵢ - mean) / Σ (t - mean)²`.
+//!
+//! # Its error
+//!
+//! `Bᵢ` is a sum over the sampled blocks that are in use at `tᵢ`; block `b` stands for `δ` bytes. Samples are
+//! independent of each other, so the variance of the slope is the sum of those of what each *block* adds to it:
+//! `δ²` times the square of the sum of the `cᵢ` of the readings at which the block was in use. What the readings say is
+//! not independent, because they have blocks in common; the usual error of least squares would call any slow walk
+//! growth.
+//!
+//! - A block that was there before the window, and still is, adds nothing: the `cᵢ` come to zero.
+//! - Of a block that was allocated in the window and still is in use, the time of its allocation is known.
+//! - Of those that were freed in the window, each reading tells how much was in use at the one before and still is.
+//!   Which blocks those were is not kept: of all that were in use at `tᵢ` and were freed later, the same share is taken
+//!   to have been freed by `tᵢ₊₁`, however old they were.
+//!
+//! So a stack whose blocks are all freed soon has the error of independent readings, and one that never frees has that
+//! of a count of samples: `1 / √n` of the slope, for `n` samples in the window.
+
+use crate::model::memory::{Memory, Place};
+use crate::model::snapshot::Snapshot;
+
+/// Readings that are kept of a window, at most.
+const READINGS: usize = 32;
+
+/// Points of a [`Growth::series`].
+pub const SERIES: usize = 16;
+
+/// The window that nobody chose: five minutes.
+pub const USUAL_WINDOW_NS: u64 = 300_000_000_000;
+
+/// The least time between two readings that count, nanoseconds.
+const NEXT_NS: u64 = 500_000_000;
+
+/// A slope with its standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Slope {
+    /// Bytes a minute.
+    pub per_minute: f64,
+    /// Its variance.
+    variance: f64,
+}
+
+impl Slope {
+    /// A slope and its standard error, both in bytes a minute.
+    pub fn new(per_minute: f64, error: f64) -> Slope {
+        Slope { per_minute, variance: error * error }
+    }
+
+    /// Its standard error, bytes a minute.
+    pub fn error(self) -> f64 {
+        self.variance.sqrt()
+    }
+
+    /// How many standard errors it is from none; 0 if nothing is known.
+    pub fn errors(self) -> f64 {
+        if self.variance > 0.0 { self.per_minute / self.error() } else { 0.0 }
+    }
+
+    /// It is a figure worth showing: more than two standard errors from none.
+    pub fn is_clear(self) -> bool {
+        self.errors().abs() > 2.0
+    }
+
+    /// It grows: by more than three standard errors.
+    pub fn grows(self) -> bool {
+        self.errors() > 3.0
+    }
+
+    /// The slope of both together.
+    #[must_use]
+    pub fn and(self, other: Slope) -> Slope {
+        Slope { per_minute: self.per_minute + other.per_minute, variance: self.variance + other.variance }
+    }
+}
+
+/// How the bytes in use of a call stack or a call site develop.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Growth {
+    /// Over the window, as far as it was watched.
+    pub slope: Slope,
+    /// Bytes in use at some moments of the window, equally far from each other, the last one now.
+    pub series: [f32; SERIES],
+}
+
+impl Growth {
+    fn join(&mut self, other: &Growth) {
+        self.slope = self.slope.and(other.slope);
+        self.series.iter_mut().zip(other.series).for_each(|(sum, part)| *sum += part);
+    }
+}
+
+/// What one reading says of one stack.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reading {
+    /// Bytes in use.
+    bytes: f32,
+    /// The variance of that: the sum of the squares of what each sample stands for.
+    variance: f32,
+    /// Of that variance, the part of blocks that are still in use at the next reading.
+    kept: f32,
+}
+
+/// The readings of one stack, in the order of [`Tracker::times`].
+#[derive(Clone, Debug)]
+struct Series {
+    stack: u32,
+    place: Place,
+    past: [Reading; READINGS],
+    /// Now.
+    bytes: f64,
+    variance: f64,
+    /// Of the variance now, the part of blocks that were allocated in the time before each reading, since the reading
+    /// before it; the last is the time since the last reading.
+    born: [f32; READINGS + 1],
+    growth: Growth,
+}
+
+/// Follows a process from reading to reading.
+#[derive(Debug)]
+pub struct Tracker {
+    window_ns: u64,
+    /// The start of the process's segment: another one is another process.
+    process: Option<(u32, u64)>,
+    /// When the readings were that are kept, ascending.
+    times: Vec<u64>,
+    /// The least time between two of them.
+    spacing_ns: u64,
+    /// When the latest reading was.
+    now_ns: u64,
+    /// In use by the pool's counter at each time, and now.
+    counted: Vec<u64>,
+    counted_now: u64,
+    series: Vec<Series>,
+    /// For each stack its place in `series`, plus one.
+    places: Vec<u32>,
+}
+
+impl Default for Tracker {
+    fn default() -> Self {
+        Tracker::new(USUAL_WINDOW_NS)
+    }
+}
+
+impl Tracker {
+    /// For a window of so many nanoseconds.
+    pub fn new(window_ns: u64) -> Tracker {
+        Tracker {
+            window_ns: window_ns.max(1),
+            process: None,
+            times: Vec::with_capacity(READINGS),
+            spacing_ns: NEXT_NS,
+            now_ns: 0,
+            counted: Vec::with_capacity(READINGS),
+            counted_now: 0,
+            series: Vec::new(),
+            places: Vec::new(),
+        }
+    }
+
+    /// Chooses another window. What was read stays, as far as it is in it.
+    pub fn set_window(&mut self, window_ns: u64) {
+        self.window_ns = window_ns.max(1);
+        self.spacing_ns = self.spacing_ns.min((self.window_ns / READINGS as u64).max(NEXT_NS));
+    }
+
+    /// The window.
+    pub fn window_ns(&self) -> u64 {
+        self.window_ns
+    }
+
+    /// The time that was watched, of the window.
+    pub fn watched_ns(&self) -> u64 {
+        self.times.first().map_or(0, |first| self.now_ns.saturating_sub(*first))
+    }
+
+    /// Takes a reading. One that comes soon after the last one changes nothing.
+    pub fn update(&mut self, snapshot: &Snapshot) {
+        let process = (snapshot.process.pid, snapshot.process.start_monotonic_ns);
+        if self.process != Some(process) {
+            *self = Tracker::new(self.window_ns);
+            self.process = Some(process);
+        }
+        if self.now_ns > 0 && snapshot.taken_ns < self.now_ns.saturating_add(NEXT_NS) {
+            return;
+        }
+        self.now_ns = snapshot.taken_ns;
+        self.leave_out_the_old();
+        self.counted_now = if snapshot.classes.is_empty() { 0 } else { snapshot.stats().usage().in_use };
+        self.look(snapshot);
+        self.find_slopes();
+        self.keep();
+    }
+
+    /// Leaves out readings that were before the window.
+    fn leave_out_the_old(&mut self) {
+        let from = self.now_ns.saturating_sub(self.window_ns);
+        let old = self.times.partition_point(|&time| time < from);
+        self.drop_first(old);
+    }
+
+    fn drop_first(&mut self, count: usize) {
+        let count = count.min(self.times.len());
+        self.times.drain(..count);
+        self.counted.drain(..count);
+        for series in &mut self.series {
+            let older: f32 = series.born[..count].iter().sum();
+            series.past.rotate_left(count);
+            series.born.rotate_left(count);
+            series.born[0] += older;
+        }
+    }
+
+    /// Takes in what is in use now.
+    fn look(&mut self, snapshot: &Snapshot) {
+        for series in &mut self.series {
+            (series.bytes, series.variance, series.born) = (0.0, 0.0, [0.0; READINGS + 1]);
+        }
+        self.places.resize(snapshot.stacks.len().max(self.places.len()), 0);
+        for block in &snapshot.live {
+            let Some(place) = self.places.get_mut(block.stack as usize) else { continue };
+            if *place == 0 {
+                self.series.push(Series {
+                    stack: block.stack,
+                    place: snapshot.stacks.get(block.stack as usize).map_or(block.place, |stack| stack.place),
+                    past: [Reading::default(); READINGS],
+                    bytes: 0.0,
+                    variance: 0.0,
+                    born: [0.0; READINGS + 1],
+                    growth: Growth::default(),
+                });
+                *place = self.series.len() as u32;
+            }
+            let series = &mut self.series[*place as usize - 1];
+            let bytes = block.weight * block.size as f64;
+            series.bytes += bytes;
+            series.variance += bytes * bytes;
+            let before = self.times.partition_point(|&time| time < block.time_ns);
+            series.born[before] += (bytes * bytes) as f32;
+        }
+    }
+
+    fn find_slopes(&mut self) {
+        let weights = Weights::of(&self.times, self.now_ns);
+        let moments = moments(&self.times, self.now_ns);
+        for series in &mut self.series {
+            let slope = weights.as_ref().map_or_else(Slope::default, |weights| series.slope(weights, self.times.len()));
+            series.growth = Growth { slope, series: series.at(&moments) };
+        }
+    }
+
+    /// Keeps this reading, if the last that was kept is long enough ago.
+    fn keep(&mut self) {
+        let is_due = self.times.last().is_none_or(|last| self.now_ns >= last.saturating_add(self.spacing_ns));
+        if !is_due {
+            return;
+        }
+        if self.times.len() == READINGS {
+            self.thin();
+        }
+        let at = self.times.len();
+        for series in &mut self.series {
+            let born_since = f64::from(series.born[at]);
+            if let Some(last) = at.checked_sub(1) {
+                series.past[last].kept = (series.variance - born_since).max(0.0) as f32;
+            }
+            let (bytes, variance) = (series.bytes as f32, series.variance as f32);
+            series.past[at] = Reading { bytes, variance, kept: 0.0 };
+        }
+        self.times.push(self.now_ns);
+        self.counted.push(self.counted_now);
+        // What was empty all the time is forgotten.
+        let (past, places) = (self.times.len(), &mut self.places);
+        self.series.retain(|series| {
+            let is_used = series.past[..past].iter().any(|reading| reading.bytes > 0.0);
+            if !is_used {
+                places[series.stack as usize] = 0;
+            }
+            is_used
+        });
+        self.series.iter().enumerate().for_each(|(at, series)| places[series.stack as usize] = at as u32 + 1);
+    }
+
+    /// Makes room for a reading: by leaving every second one out, while those that are kept are not a window apart.
+    fn thin(&mut self) {
+        let span = self.now_ns.saturating_sub(self.times[0]);
+        if span + self.spacing_ns > self.window_ns {
+            return self.drop_first(1);
+        }
+        let half = READINGS / 2;
+        for series in &mut self.series {
+            let alive = series.alive_since(READINGS);
+            for at in 0..half {
+                let (mut first, second) = (series.past[2 * at], series.past[2 * at + 1]);
+                let kept = |reading: Reading, alive: f64| (f64::from(reading.kept) - alive).max(0.0);
+                let of_second = freed_later(&second, alive[2 * at + 1]);
+                let share = if of_second > 0.0 { kept(second, alive[2 * at + 1]) / of_second } else { 0.0 };
+                first.kept = (alive[2 * at] + kept(first, alive[2 * at]) * share.min(1.0)) as f32;
+                series.past[at] = first;
+                series.born[at] = series.born[2 * at] + if at > 0 { series.born[2 * at - 1] } else { 0.0 };
+            }
+            // What was allocated since the last reading that stays.
+            series.born[half] = series.born[READINGS - 1] + series.born[READINGS];
+            series.past[half..].fill(Reading::default());
+        }
+        let mut at = 0;
+        self.times.retain(|_| {
+            at += 1;
+            at % 2 == 1
+        });
+        self.counted = self.counted.iter().copied().step_by(2).collect();
+        self.spacing_ns = self.spacing_ns.saturating_mul(2);
+    }
+
+    /// How a stack develops; `None` if it has had nothing in use in the window.
+    pub fn of_stack(&self, stack: u32) -> Option<&Growth> {
+        let place = *self.places.get(stack as usize)?;
+        self.series.get((place as usize).checked_sub(1)?).map(|series| &series.growth)
+    }
+
+    /// How each of `count` call sites develops; `sites` has the site of each stack.
+    pub fn of_sites(&self, sites: &[Option<usize>], count: usize) -> Vec<Growth> {
+        let mut growths = vec![Growth::default(); count];
+        for series in &self.series {
+            let site = sites.get(series.stack as usize).copied().flatten();
+            if let Some(growth) = site.and_then(|site| growths.get_mut(site)) {
+                growth.join(&series.growth);
+            }
+        }
+        growths
+    }
+
+    /// How some memory develops. That of the host has the slope of the pool's own counter, and the error that the
+    /// samples of what is in it have.
+    pub fn total(&self, memory: Memory) -> Slope {
+        let of_memory = self.series.iter().filter(|series| memory.has(series.place));
+        let sampled = of_memory.fold(Slope::default(), |sum, series| sum.and(series.growth.slope));
+        let weights = Weights::of(&self.times, self.now_ns).filter(|_| memory == Memory::Host && self.counted_now > 0);
+        let Some(weights) = weights else { return sampled };
+        let readings = self.counted.iter().copied().chain([self.counted_now]);
+        let now = self.counted_now as f64;
+        let slope: f64 = readings.zip(&weights.each).map(|(bytes, weight)| (bytes as f64 - now) * weight).sum();
+        Slope { per_minute: slope, ..sampled }
+    }
+}
+
+impl Series {
+    /// For each of `count` readings, the variance of what was in use then and still is.
+    fn alive_since(&self, count: usize) -> [f64; READINGS] {
+        let (mut alive, mut sum) = ([0.0; READINGS], 0.0);
+        for (at, born) in self.born.iter().take(count).enumerate() {
+            sum += f64::from(*born);
+            alive[at] = sum;
+        }
+        alive
+    }
+
+    fn slope(&self, weights: &Weights, count: usize) -> Slope {
+        let past = &self.past[..count];
+        let bytes = past.iter().map(|reading| f64::from(reading.bytes)).chain([self.bytes]);
+        // What is in use now is taken off, for the sake of rounding: the weights come to nothing.
+        let per_minute = bytes.zip(&weights.each).map(|(bytes, weight)| (bytes - self.bytes) * weight).sum();
+        // Blocks that are in use now.
+        let born = self.born.iter().take(count + 1).zip(&weights.since);
+        let of_present: f64 = born.map(|(born, since)| f64::from(*born) * since * since).sum();
+        // Blocks that were freed: of pairs of readings, what both have in common.
+        let alive = self.alive_since(count);
+        let (mut of_freed, mut common) = (0.0, 0.0);
+        for (at, reading) in past.iter().enumerate() {
+            let weight = weights.each[at];
+            let freed_later = freed_later(reading, alive[at]);
+            of_freed += weight * (weight * freed_later + 2.0 * common);
+            let kept = (f64::from(reading.kept) - alive[at]).clamp(0.0, freed_later);
+            // Those that were in use at the last reading, and are not now, were freed since.
+            let share = if freed_later > 0.0 { kept / freed_later } else { 0.0 };
+            common = share * (common + weight * freed_later);
+        }
+        Slope { per_minute, variance: of_present + of_freed.max(0.0) }
+    }
+
+    /// Bytes in use at some moments, each given by the reading before it.
+    fn at(&self, moments: &[Option<usize>; SERIES]) -> [f32; SERIES] {
+        moments.map(|reading| reading.map_or(self.bytes as f32, |reading| self.past[reading].bytes))
+    }
+}
+
+/// Of the variance of a reading, the part of blocks that were freed since, if `alive` are the others. Sums of several
+/// readings are rounded, and a millionth is nothing.
+fn freed_later(reading: &Reading, alive: f64) -> f64 {
+    let variance = f64::from(reading.variance);
+    if variance - alive > variance * 1e-6 { variance - alive } else { 0.0 }
+}
+
+/// For each point of a series the reading at that moment, or before it; `None` is now.
+fn moments(times: &[u64], now_ns: u64) -> [Option<usize>; SERIES] {
+    let first = times.first().copied().unwrap_or(now_ns);
+    std::array::from_fn(|point| {
+        let part = (now_ns - first) as f64 * point as f64 / (SERIES - 1) as f64;
+        let at = times.partition_point(|&time| time <= first + part as u64);
+        (point + 1 < SERIES).then(|| at.saturating_sub(1)).filter(|_| !times.is_empty())
+    })
+}
+
+/// What each reading counts for in the slope, bytes a minute for a byte; the last is now.
+struct Weights {
+    each: Vec<f64>,
+    /// The sum from a reading on.
+    since: Vec<f64>,
+}
+
+impl Weights {
+    fn of(times: &[u64], now_ns: u64) -> Option<Weights> {
+        const NS_PER_MINUTE: f64 = 60e9;
+        let first = *times.first()?;
+        let times = times.iter().copied().chain([now_ns]);
+        let minutes: Vec<f64> = times.map(|time| (time - first) as f64 / NS_PER_MINUTE).collect();
+        let mean = minutes.iter().sum::<f64>() / minutes.len() as f64;
+        let square: f64 = minutes.iter().map(|minute| (minute - mean) * (minute - mean)).sum();
+        if square <= 0.0 {
+            return None;
+        }
+        let each: Vec<f64> = minutes.iter().map(|minute| (minute - mean) / square).collect();
+        let mut since = each.clone();
+        for at in (0..since.len() - 1).rev() {
+            since[at] += since[at + 1];
+        }
+        since[0] = 0.0;
+        Some(Weights { each, since })
+    }
+}
+
+#[cfg(test)]
+#[path = "growth/tests.rs"]
+mod tests;

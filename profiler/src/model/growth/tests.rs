@@ -1,0 +1,207 @@
+//! Against programs whose growth is known: blocks come at random, as samples do, and live as long as the program says.
+
+use super::*;
+use crate::model::snapshot::{LiveBlock, ProcessInfo, Stack};
+
+/// Bytes that a sample stands for.
+const PERIOD: f64 = 65_536.0;
+const SECOND: u64 = 1_000_000_000;
+
+/// Marsaglia's xorshift64.
+struct Random(u64);
+
+impl Random {
+    fn unit(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn exponential(&mut self, mean: f64) -> f64 {
+        -mean * (1.0 - self.unit()).ln()
+    }
+}
+
+/// A call stack: so many samples a second, which live so many seconds on average; for ever if that is infinite.
+#[derive(Clone, Copy)]
+struct Site {
+    rate: f64,
+    lifetime: f64,
+}
+
+/// The blocks of a program over `seconds`, as (stack, from, to).
+fn run(random: &mut Random, sites: &[Site], seconds: f64) -> Vec<(u32, f64, f64)> {
+    let mut blocks = Vec::new();
+    for (stack, site) in sites.iter().enumerate() {
+        // It has run long enough before; what never frees begins now.
+        let before = if site.lifetime.is_finite() { 20.0 * site.lifetime } else { 0.0 };
+        let mut at = -before;
+        loop {
+            at += random.exponential(1.0 / site.rate);
+            if at > seconds {
+                break;
+            }
+            let lifetime = if site.lifetime.is_finite() { random.exponential(site.lifetime) } else { f64::INFINITY };
+            if at + lifetime > 0.0 {
+                blocks.push((stack as u32, at, at + lifetime));
+            }
+        }
+    }
+    blocks
+}
+
+const START: f64 = 10_000.0;
+
+fn snapshot(blocks: &[(u32, f64, f64)], stacks: usize, at: f64) -> Snapshot {
+    let in_use = blocks.iter().filter(|(_, from, to)| *from <= at && at < *to);
+    let live = in_use.map(|&(stack, from, _)| LiveBlock {
+        stack,
+        size: 64,
+        weight: PERIOD / 64.0,
+        time_ns: ((START + from) * 1e9) as u64,
+        ..LiveBlock::default()
+    });
+    Snapshot {
+        process: ProcessInfo { pid: 7, ..ProcessInfo::default() },
+        taken_ns: ((START + at) * 1e9) as u64,
+        stacks: vec![Stack::default(); stacks],
+        live: live.collect(),
+        ..Snapshot::default()
+    }
+}
+
+/// What is known after `seconds` of readings each second.
+fn watch(blocks: &[(u32, f64, f64)], stacks: usize, seconds: u32, window_ns: u64) -> Tracker {
+    let mut tracker = Tracker::new(window_ns);
+    for second in 0..=seconds {
+        tracker.update(&snapshot(blocks, stacks, f64::from(second)));
+    }
+    tracker
+}
+
+fn slope(tracker: &Tracker, stack: u32) -> Slope {
+    tracker.of_stack(stack).map_or_else(Slope::default, |growth| growth.slope)
+}
+
+/// Mean and variance of the slopes in standard errors.
+fn spread(slopes: &[Slope]) -> (f64, f64) {
+    let count = slopes.len() as f64;
+    let mean = slopes.iter().map(|slope| slope.errors()).sum::<f64>() / count;
+    (mean, slopes.iter().map(|slope| (slope.errors() - mean).powi(2)).sum::<f64>() / (count - 1.0))
+}
+
+#[test]
+fn what_is_level_is_not_called_growing_however_long_blocks_live() {
+    let mut random = Random(0x5eed);
+    for (rate, lifetime) in [(40.0, 0.3), (10.0, 4.0), (4.0, 20.0), (1.0, 100.0), (0.5, 300.0)] {
+        let slopes: Vec<Slope> = (0..150)
+            .map(|_| {
+                let blocks = run(&mut random, &[Site { rate, lifetime }], 60.0);
+                slope(&watch(&blocks, 1, 60, 60 * SECOND), 0)
+            })
+            .collect();
+        let (mean, variance) = spread(&slopes);
+        assert!(mean.abs() < 0.25, "lifetime {lifetime}: {mean} standard errors on average");
+        assert!((0.6..1.5).contains(&variance), "lifetime {lifetime}: a variance of {variance}");
+        let false_alarms = slopes.iter().filter(|slope| slope.grows()).count();
+        assert!(false_alarms <= 3, "lifetime {lifetime}: {false_alarms} of 150 grow");
+    }
+}
+
+#[test]
+fn a_leak_has_its_slope_and_an_error_that_holds() {
+    let mut random = Random(0xfeed);
+    let leak = Site { rate: 4.0, lifetime: f64::INFINITY };
+    let truth = 4.0 * PERIOD * 60.0;
+    let slopes: Vec<Slope> = (0..100)
+        .map(|_| {
+            let blocks = run(&mut random, &[leak], 60.0);
+            slope(&watch(&blocks, 1, 60, 60 * SECOND), 0)
+        })
+        .collect();
+    let mean = slopes.iter().map(|slope| slope.per_minute).sum::<f64>() / 100.0;
+    assert!((mean / truth - 1.0).abs() < 0.04, "{mean} of {truth}");
+    let within = slopes.iter().filter(|slope| (slope.per_minute - truth).abs() < 2.0 * slope.error()).count();
+    assert!((89..=100).contains(&within), "{within} of 100 within two standard errors");
+    assert!(slopes.iter().all(|slope| slope.grows()));
+}
+
+#[test]
+fn a_leak_is_seen_within_fifteen_seconds_beside_what_is_busy() {
+    let mut random = Random(0xbeef);
+    let (busy, leak) = (Site { rate: 60.0, lifetime: 0.8 }, Site { rate: 2.0, lifetime: f64::INFINITY });
+    let (mut seen, mut false_alarms) = (0, 0);
+    for _ in 0..60 {
+        let tracker = watch(&run(&mut random, &[busy, leak], 15.0), 2, 15, USUAL_WINDOW_NS);
+        seen += usize::from(slope(&tracker, 1).grows());
+        false_alarms += usize::from(slope(&tracker, 0).grows());
+    }
+    assert!(seen >= 57 && false_alarms <= 2, "{seen} seen, {false_alarms} false alarms");
+}
+
+/// A stack that does both: the leak is found beneath its own traffic.
+#[test]
+fn a_stack_that_leaks_a_part_of_what_it_allocates_grows() {
+    let mut random = Random(0xabcd);
+    let mut seen = 0;
+    for _ in 0..40 {
+        let sites = [Site { rate: 40.0, lifetime: 0.5 }, Site { rate: 3.0, lifetime: f64::INFINITY }];
+        let mut blocks = run(&mut random, &sites, 60.0);
+        blocks.iter_mut().for_each(|block| block.0 = 0);
+        seen += usize::from(slope(&watch(&blocks, 1, 60, 60 * SECOND), 0).grows());
+    }
+    assert!(seen >= 38, "{seen} of 40");
+}
+
+/// A window that is much longer than there are readings: those that are kept get further apart.
+#[test]
+fn a_long_window_keeps_few_readings_and_its_error() {
+    let mut random = Random(0x1234);
+    let mut slopes = Vec::new();
+    for _ in 0..24 {
+        let sites = [Site { rate: 2.0, lifetime: 60.0 }, Site { rate: 0.2, lifetime: f64::INFINITY }];
+        let tracker = watch(&run(&mut random, &sites, 900.0), 2, 900, 1800 * SECOND);
+        assert!(tracker.times.len() <= READINGS && tracker.watched_ns() > 890 * SECOND);
+        slopes.push(slope(&tracker, 0));
+        assert!(slope(&tracker, 1).grows());
+    }
+    let (mean, variance) = spread(&slopes);
+    assert!(mean.abs() < 0.7 && (0.3..2.2).contains(&variance), "{mean}, {variance}");
+}
+
+#[test]
+fn what_has_left_the_window_does_not_count() {
+    // It grows for a minute, and then is level for two.
+    let blocks: Vec<(u32, f64, f64)> = (0..600).map(|at| (0, f64::from(at) / 10.0, f64::INFINITY)).collect();
+    assert!(slope(&watch(&blocks, 1, 60, 60 * SECOND), 0).grows());
+    let later = watch(&blocks, 1, 180, 60 * SECOND);
+    assert_eq!(slope(&later, 0), Slope::default());
+    assert!(later.watched_ns() <= 60 * SECOND);
+}
+
+#[test]
+fn sites_and_totals_are_sums() {
+    let mut random = Random(0x77);
+    let leak = Site { rate: 2.0, lifetime: f64::INFINITY };
+    let tracker = watch(&run(&mut random, &[leak, leak, leak], 30.0), 3, 30, USUAL_WINDOW_NS);
+    let sites = tracker.of_sites(&[Some(0), Some(1), Some(0)], 2);
+    let both = slope(&tracker, 0).and(slope(&tracker, 2));
+    assert!((sites[0].slope.per_minute - both.per_minute).abs() < 1.0 && sites[1].slope == slope(&tracker, 1));
+    let all = tracker.total(Memory::Host);
+    assert!((all.per_minute - both.and(slope(&tracker, 1)).per_minute).abs() < 1.0 && all.grows());
+    let series = sites[1].series;
+    assert!(series[0] < series[SERIES / 2] && series[SERIES / 2] < series[SERIES - 1], "{series:?}");
+    assert_eq!(tracker.total(Memory::Device(None)), Slope::default());
+}
+
+#[test]
+fn another_process_begins_anew() {
+    let blocks: Vec<(u32, f64, f64)> = (0..300).map(|at| (0, f64::from(at) / 10.0, f64::INFINITY)).collect();
+    let mut tracker = watch(&blocks, 1, 30, USUAL_WINDOW_NS);
+    assert!(slope(&tracker, 0).grows());
+    let mut other = snapshot(&blocks, 1, 31.0);
+    other.process.pid = 8;
+    tracker.update(&other);
+    assert_eq!((slope(&tracker, 0), tracker.watched_ns()), (Slope::default(), 0));
+}
