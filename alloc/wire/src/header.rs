@@ -7,7 +7,7 @@ use crate::record::record;
 pub const MAGIC: [u8; 8] = *b"POOLSCOP";
 
 /// Version of the layout that this crate describes.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Bytes that the header takes at the start of the file.
 pub const HEADER_LEN: usize = 4096;
@@ -235,8 +235,9 @@ record! {
         256 regions: [RegionEntry; 10],
         /// The same of devices' memories, under [`peak_seq`](Self::peak_seq), too.
         656 device_peaks: [DevicePeak; 15],
-        /// Zero.
-        1016 reserved2: u64,
+        /// Where the totals since the start lie ([`history`](crate::history)), bytes from the start of the file; 0 if there
+        /// are none.
+        1016 history: u64,
         /// Bytes used of `exe`.
         1024 exe_len: u32,
         /// Bytes used of `cmdline`.

@@ -30,6 +30,9 @@
 //! | [`Region::DeviceMaps`] | [`MAP_CELLS`] bytes | what lies where in their memory: one [`cell`] each |
 //! | [`Region::Peaks`] | [`PeakRecord`] | what each stack had in use when most of its memory, the host's or a device's, was in use |
 //!
+//! Before the regions, where [`Header::history`] says, lie the totals of the process since its start: a [`HistoryHead`]
+//! and [`HISTORY_TOTALS`] [`Total`]s.
+//!
 //! A region's place is fixed; its committed part grows. Bytes past `committed` may not exist in the file: the
 //! writer allocates them (`posix_fallocate`) before it raises `committed`, so that a full file system is a
 //! refusal and never a SIGBUS.
@@ -46,6 +49,7 @@
 //!   in it. A reader copies the record twice; both copies equal and `seq` even means that the first one is whole.
 //! - [`Region::Peaks`] is rewritten as a whole, with [`Header::peak_seq`] odd meanwhile: a reader that finds the number
 //!   even and the same before and after it copied the region has it whole.
+//! - The history is changed with [`HistoryHead::seq`] odd meanwhile, in the same way.
 //! - Counters are single words, of which the last written value holds. [`Header::census_seq`] is odd while a census
 //!   writes those of all threads and of the process: a reader that finds the number even and the same before and after
 //!   it copied them has those of one moment.
@@ -58,6 +62,7 @@
 
 mod devices;
 mod header;
+pub mod history;
 pub mod holders;
 mod moment;
 pub mod own_code;
@@ -74,6 +79,7 @@ pub use header::{
     DEVICE_PEAKS, DevicePeak, GROUNDS, Ground, HEADER_LEN, Header, HeaderError, MAGIC, REGION_COUNT, Region,
     RegionEntry, VERSION, flags, state,
 };
+pub use history::{HISTORY_LEN, HISTORY_TOTALS, HistoryHead, Total};
 pub use moment::Moment;
 pub use reach::ReachRecord;
 pub use records::{

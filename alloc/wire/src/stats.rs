@@ -294,6 +294,73 @@ impl Usage {
     }
 }
 
+/// What the size classes come to, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    in_use: u64,
+    central: u64,
+    transfer: u64,
+    thread_caches: u64,
+    /// The same without the first page of each block: of a block that was cut and never handed out, only that one was
+    /// written to.
+    beyond: u64,
+}
+
+impl Sums {
+    /// Adds a class.
+    pub fn add(&mut self, class: &ClassStats) {
+        let free = class.thread_blocks();
+        let sum = |sum: &mut u64, bytes: u64| *sum = sum.saturating_add(bytes);
+        sum(&mut self.in_use, class.in_use_bytes());
+        sum(
+            &mut self.central,
+            class.bytes(class.shared(ClassCounter::CentralFree)).saturating_add(class.slack_bytes()),
+        );
+        sum(&mut self.transfer, class.bytes(class.in_transfer_blocks()));
+        sum(&mut self.thread_caches, class.bytes(free));
+        sum(&mut self.beyond, free.saturating_mul(class.block_bytes.saturating_sub(4096)));
+    }
+}
+
+/// What is known of the memory behind a pool's pages.
+#[derive(Clone, Copy, Debug)]
+pub struct Backing<'a> {
+    /// [`Stats::unbacked`].
+    pub unbacked: &'a [u64; Unbacked::COUNT],
+    /// [`Stats::resident`].
+    pub resident: Option<u64>,
+    /// [`Stats::page_bytes`].
+    pub page_bytes: u64,
+}
+
+impl Usage {
+    /// Where the bytes are, by the sums over the classes and the counters of the process.
+    pub fn of(sums: &Sums, tier: impl Fn(TierCounter) -> u64, backing: &Backing<'_>) -> Usage {
+        let unbacked = |part| backing.unbacked[part as usize] as i64;
+        let backed = |bytes: u64, part| bytes.saturating_add_signed(unbacked(part).wrapping_neg());
+        let free = tier(TierCounter::PageHeapFree);
+        let in_use = sums.in_use.saturating_add(tier(TierCounter::LargeBytes));
+        let mut usage = Usage {
+            in_use,
+            untouched: in_use - backed(in_use, Unbacked::InUse).min(in_use),
+            page_heap: backed(free - tier(TierCounter::SystemReleased).min(free), Unbacked::PageHeap),
+            central_cache: backed(sums.central, Unbacked::CentralCache),
+            transfer_cache: sums.transfer,
+            thread_caches: backed(sums.thread_caches, Unbacked::ThreadCaches),
+            metadata: backed(tier(TierCounter::MetadataBytes), Unbacked::Metadata),
+            unmapped: 0,
+        };
+        let used = tier(TierCounter::SystemUsed);
+        if let Some(resident) = backing.resident {
+            let descriptors = backed(used / backing.page_bytes.max(1) * DESCRIPTOR_BYTES, Unbacked::Metadata);
+            let known = unbacked(Unbacked::ThreadCaches).max(0) as u64;
+            usage.settle(resident.saturating_sub(descriptors), sums.beyond.saturating_sub(known));
+        }
+        usage.unmapped = used.saturating_sub(usage.pages());
+        usage
+    }
+}
+
 impl Stats {
     /// A pool that nobody used.
     pub const EMPTY: Stats = Stats {
@@ -324,33 +391,10 @@ impl Stats {
 
     /// Where the bytes are.
     pub fn usage(&self) -> Usage {
-        let backed =
-            |bytes: u64, part| bytes.saturating_add_signed((self.unbacked[part as usize] as i64).wrapping_neg());
-        let free = self.tier(TierCounter::PageHeapFree);
-        let central = self.sum(|class| class.bytes(class.shared(ClassCounter::CentralFree)));
-        let thread_caches = self.sum(|class| class.bytes(class.thread_blocks()));
-        let in_use = self.sum(ClassStats::in_use_bytes).saturating_add(self.tier(TierCounter::LargeBytes));
-        let mut usage = Usage {
-            in_use,
-            untouched: in_use - backed(in_use, Unbacked::InUse).min(in_use),
-            page_heap: backed(free - self.tier(TierCounter::SystemReleased).min(free), Unbacked::PageHeap),
-            central_cache: backed(central.saturating_add(self.sum(ClassStats::slack_bytes)), Unbacked::CentralCache),
-            transfer_cache: self.sum(|class| class.bytes(class.in_transfer_blocks())),
-            thread_caches: backed(thread_caches, Unbacked::ThreadCaches),
-            metadata: backed(self.tier(TierCounter::MetadataBytes), Unbacked::Metadata),
-            unmapped: 0,
-        };
-        let used = self.tier(TierCounter::SystemUsed);
-        if let Some(resident) = self.resident {
-            let descriptors = backed(used / self.page_bytes.max(1) * DESCRIPTOR_BYTES, Unbacked::Metadata);
-            // Of a block that was cut and never handed out, only the first page was written to.
-            let beyond =
-                |class: &ClassStats| class.thread_blocks().saturating_mul(class.block_bytes.saturating_sub(4096));
-            let known = (self.unbacked[Unbacked::ThreadCaches as usize] as i64).max(0) as u64;
-            usage.settle(resident.saturating_sub(descriptors), self.sum(beyond).saturating_sub(known));
-        }
-        usage.unmapped = used.saturating_sub(usage.pages());
-        usage
+        let mut sums = Sums::default();
+        self.classes().iter().for_each(|class| sums.add(class));
+        let backing = Backing { unbacked: &self.unbacked, resident: self.resident, page_bytes: self.page_bytes };
+        Usage::of(&sums, |counter| self.tier(counter), &backing)
     }
 
     /// Spans that the page heap has given out: slabs and large blocks.

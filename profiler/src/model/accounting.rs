@@ -131,13 +131,13 @@ impl Accounting {
         accounting.memory = Some(memory);
         accounting.rss = Some(residence.rss);
         // The kernel's figures and the pool's are not of the very same moment: it is the kernel's that hold.
-        let mut surplus = accounting.sum().saturating_sub(memory);
+        let mut surplus = accounting.sum_of(|_| true).saturating_sub(memory);
         for part in [Part::InUse, Part::ThreadCaches, Part::CentralCache, Part::Free, Part::Metadata] {
             let less = surplus.min(accounting.get(part));
             accounting.set(part, accounting.get(part) - less);
             surplus -= less;
         }
-        let outside = memory.saturating_sub(accounting.sum());
+        let outside = memory.saturating_sub(accounting.sum_of(|_| true));
         accounting.set(Part::Files, residence.files.min(outside));
         accounting.set(Part::Other, outside.saturating_sub(residence.files));
         accounting
@@ -160,21 +160,21 @@ impl Accounting {
 
     /// Free memory that the pool keeps in its three caches.
     pub fn caches(&self) -> u64 {
-        Part::ALL.into_iter().filter(|part| part.is_cache()).map(|part| self.get(part)).sum()
+        self.sum_of(Part::is_cache)
     }
 
     /// All memory of the pool.
     pub fn pool(&self) -> u64 {
-        Part::ALL.into_iter().filter(|part| !part.is_outside()).map(|part| self.get(part)).sum()
+        self.sum_of(|part| !part.is_outside())
     }
 
     /// Memory that is not the pool's; `None` if nobody knows.
     pub fn not_the_pool(&self) -> Option<u64> {
-        self.memory.map(|_| self.get(Part::Files) + self.get(Part::Other))
+        self.memory.map(|_| self.sum_of(Part::is_outside))
     }
 
-    fn sum(&self) -> u64 {
-        self.parts.iter().fold(0, |sum: u64, part| sum.saturating_add(*part))
+    fn sum_of(&self, is_meant: impl Fn(Part) -> bool) -> u64 {
+        Part::ALL.into_iter().filter(|part| is_meant(*part)).fold(0, |sum, part| sum.saturating_add(self.get(part)))
     }
 }
 

@@ -5,6 +5,7 @@
 pub mod accounting;
 pub mod difference;
 pub mod growth;
+pub mod history;
 pub mod holders;
 pub mod memory;
 pub mod peak;

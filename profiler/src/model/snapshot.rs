@@ -4,6 +4,7 @@ use poolscope_wire::stats::Unbacked;
 pub use poolscope_wire::{ClassStats, file_number};
 use poolscope_wire::{DeviceCounter, Stats, TierCounter};
 
+use crate::model::history::History;
 use crate::model::memory::Place;
 use crate::model::reach::{Search, Verdict};
 
@@ -52,6 +53,8 @@ pub struct Snapshot {
     pub memory: Option<ProcessMemory>,
     /// The same by what it is for; `None` when it is dead or may not be asked.
     pub residence: Option<Residence>,
+    /// Host memory since the start of the process; empty if the segment is of an older version.
+    pub history: History,
     /// Bytes of the segment that exist, touched by the process or not.
     pub segment_bytes: u64,
 }

@@ -89,6 +89,7 @@ impl Outline {
             classes: classes.clone(),
             device_peaks: device_peaks.clone(),
             tiers: self.snapshot.tiers.clone(),
+            history: self.snapshot.history.clone(),
             stacks: Vec::new(),
             live: Vec::new(),
             ..self.snapshot

@@ -5,6 +5,7 @@ use std::time::Duration;
 use poolscope_profiler::faces::{flamegraph, json, pprof, text};
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::leaks::suppressions::Suppressions;
+use poolscope_profiler::model::accounting::Accounting;
 use poolscope_profiler::{Metric, ProfileBuilder, SegmentReader};
 use poolscope_wire::{HEADER_LEN, Header, Region};
 use proptest::prelude::*;
@@ -15,6 +16,7 @@ use crate::segment::{self, Segment, TempSegment};
 fn sample_with_devices() -> Segment {
     let mut sample = segment::sample_with_devices();
     sample.peak(&[64, 600_000, 1 << 20, 70_000]);
+    (1..40).for_each(|second| sample.total(second, second << 20));
     sample
 }
 
@@ -37,6 +39,9 @@ fn read_with_everything(file: &TempSegment, builder: &mut ProfileBuilder) -> boo
         let profile = builder.build(&snapshot);
         let _ = profile.at_peak().map(|then| then.totals());
         let _ = (snapshot.dropped.total(), profile.totals());
+        let _ = (snapshot.history.most(), snapshot.history.trend(u64::MAX, snapshot.taken_ns));
+        let accounting = Accounting::of(&snapshot);
+        assert!(accounting.parts().all(|(part, bytes)| accounting.get(part) == bytes));
         let _: u64 = snapshot.classes.iter().map(|class| class.in_use_bytes() % 2).sum();
         pprof::write_pprof(&profile, Metric::InUseBytes, std::io::sink()).expect("is written");
         for metric in Metric::ALL {
@@ -60,7 +65,8 @@ fn read_bytes(bytes: &[u8]) -> bool {
 /// The bytes of the sample's segment that mean something: the header's used part and the regions' records.
 fn used_bytes() -> Vec<usize> {
     let header = Header::from_bytes(&sample_with_devices().build()).expect("is long enough");
-    let mut used: Vec<usize> = (0..HEADER_LEN).collect();
+    // The history follows the header.
+    let mut used: Vec<usize> = (0..HEADER_LEN + 64 * 40).collect();
     for region in Region::ALL {
         let entry = header.region(region);
         let len = entry.count as usize * region.record_len();

@@ -3,6 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
+use poolscope_profiler::model::history::{History, Most};
 use poolscope_profiler::model::memory::Place;
 use poolscope_profiler::model::snapshot::{Amount, Dropped, ProcessState, Snapshot};
 use poolscope_profiler::{ReadError, SegmentReader};
@@ -324,6 +325,46 @@ fn counts_beyond_all_reason_are_refused_before_memory_is_taken() {
         error.to_string().contains("region live counts 17179869184 records, and no more than 16777216 are read"),
         "{error}"
     );
+}
+
+#[test]
+fn who_comes_late_has_the_totals_since_the_start_and_the_peak() {
+    let mut segment = sample();
+    for second in 0..300 {
+        segment.total(second, if second == 77 { 900 << 20 } else { second << 20 });
+    }
+    let snapshot = read(&segment);
+    let start = segment.header.start_monotonic_ns;
+    let second = 1_000_000_000;
+    assert_eq!(snapshot.history.totals.len(), 300);
+    assert_eq!(snapshot.history.most(), Some(Most { bytes: 900 << 20, time_ns: start + 77 * second }));
+    let trend = snapshot.history.trend(60 * second, start + 299 * second);
+    assert!(trend.grows() && (trend.per_minute / f64::from(60 << 20) - 1.0).abs() < 0.05, "{trend:?}");
+    // A segment of before there was a history.
+    segment.totals.clear();
+    let snapshot = read(&segment);
+    assert_eq!((snapshot.history, snapshot.dropped.total()), (History::default(), 0));
+}
+
+#[test]
+fn a_history_that_cannot_be_is_left_out_and_said() {
+    let mut segment = sample();
+    segment.total(1, 1);
+    let bytes = segment.build();
+    for offset in [u64::MAX, bytes.len() as u64 - 8, 1 << 40] {
+        let mut header = Header::from_bytes(&bytes).expect("is long enough");
+        header.history = offset;
+        let bytes = [&header.to_bytes()[..], &bytes[HEADER_LEN..]].concat();
+        let file = TempSegment::from_bytes(&segment.name(), &bytes);
+        let snapshot = SegmentReader::open(&file.path).and_then(|mut reader| reader.snapshot()).expect("is read");
+        assert_eq!((snapshot.history, snapshot.dropped.invalid), (History::default(), 1), "{offset}");
+    }
+    // A program that was killed while it wrote.
+    let mut torn = bytes;
+    torn[HEADER_LEN] = 3;
+    let file = TempSegment::from_bytes(&segment.name(), &torn);
+    let snapshot = SegmentReader::open(&file.path).and_then(|mut reader| reader.snapshot()).expect("is read");
+    assert_eq!((snapshot.history, snapshot.dropped.torn), (History::default(), 1));
 }
 
 #[test]

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use poolscope_profiler::process::{self, ProcStat};
 use poolscope_wire::{
-    ClassCounters, ClassRecord, DEVICE_COUNTERS, DeviceCounter, DeviceRecord, HEADER_LEN, Header, LiveRecord, MAGIC,
-    MAP_CELLS, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, PeakRecord, Region, RegionEntry, StackRecord,
-    THREAD_RECORD_LEN, TIER_COUNTERS, ThreadRecord, TierCounter, VERSION, cell, kind, state, thread_state,
+    ClassCounters, ClassRecord, DEVICE_COUNTERS, DeviceCounter, DeviceRecord, HEADER_LEN, HISTORY_LEN, Header,
+    HistoryHead, LiveRecord, MAGIC, MAP_CELLS, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, PeakRecord, Region,
+    RegionEntry, StackRecord, THREAD_RECORD_LEN, TIER_COUNTERS, ThreadRecord, TierCounter, Total, VERSION, cell, kind,
+    state, thread_state,
 };
 
 /// Where the test program's module is mapped, and what is added to its addresses.
@@ -25,6 +26,8 @@ pub struct Segment {
     pub live: Vec<LiveRecord>,
     pub devices: Vec<(DeviceRecord, Vec<u8>)>,
     pub peaks: Vec<PeakRecord>,
+    /// What was in use over time; a segment without any has no room for it either.
+    pub totals: Vec<Total>,
 }
 
 impl Segment {
@@ -57,6 +60,7 @@ impl Segment {
             live: Vec::new(),
             devices: Vec::new(),
             peaks: Vec::new(),
+            totals: Vec::new(),
         }
     }
 
@@ -165,6 +169,12 @@ impl Segment {
         &mut self.devices.last_mut().expect("was just pushed").0
     }
 
+    /// Adds what was in use so many seconds after the start.
+    pub fn total(&mut self, seconds: u64, in_use: u64) {
+        let time_ns = self.header.start_monotonic_ns + seconds * 1_000_000_000;
+        self.totals.push(Total { time_ns, in_use, most: in_use, most_ns: time_ns, ..Total::ZERO });
+    }
+
     /// Sets a counter.
     pub fn tier(&mut self, counter: TierCounter, value: u64) {
         self.tiers[counter as usize] = value;
@@ -207,6 +217,14 @@ impl Segment {
     pub fn build(&self) -> Vec<u8> {
         let mut header = self.header;
         let mut bytes = vec![0; HEADER_LEN];
+        if !self.totals.is_empty() {
+            header.history = HEADER_LEN as u64;
+            let head =
+                HistoryHead { seq: 2, span_ns: 1_000_000_000, count: self.totals.len() as u64, ..HistoryHead::ZERO };
+            bytes.extend(head.to_bytes());
+            bytes.extend(self.totals.iter().flat_map(|total| total.to_bytes()));
+            bytes.resize(HEADER_LEN + HISTORY_LEN, 0);
+        }
         for region in Region::ALL {
             let records = self.region_bytes(region);
             let committed = records.len().next_multiple_of(4096) as u64;

@@ -208,13 +208,15 @@ pub fn take(slow: SlowPath) -> bool {
     let found = walk(&mut census.pieces);
     let mut changes = 0;
     let mut add = |part: u64| changes = part.wrapping_add(u64::wrapping_mul(changes, 31));
-    publish::publish_census(&found.unbacked(), found.grounds(), || {
+    let unbacked = found.unbacked();
+    publish::publish_census(&unbacked, found.grounds(), || {
         heaps::for_each_heap(|heap| add(publish_heap(heap)));
         [TierCounter::PageHeapAllocs, TierCounter::PageHeapFrees, TierCounter::Samples]
             .into_iter()
             .map(counters::get)
             .for_each(&mut add);
     });
+    publish::publish_total(&unbacked);
     core::mem::replace(&mut census.changes, changes) != changes
 }
 

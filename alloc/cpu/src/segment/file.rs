@@ -5,10 +5,8 @@
 
 use core::ffi::CStr;
 
-use poolscope_wire::HEADER_LEN;
-
-use super::blocks;
 use super::process_start::Start;
+use super::{HEAD_LEN, blocks};
 use crate::kernel::message::decimal;
 use crate::kernel::os;
 use crate::settings;
@@ -62,7 +60,7 @@ pub(super) unsafe fn create(generation: u64, place: *mut u8, len: usize) -> Resu
         if fd < 0 {
             return Err("its file can't be made");
         }
-        let allocated = blocks::allocate(fd, 0, HEADER_LEN as u64);
+        let allocated = blocks::allocate(fd, 0, HEAD_LEN as u64);
         let p = if allocated {
             let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
             libc::mmap(place.cast(), len, libc::PROT_NONE, flags, fd, 0)
@@ -70,7 +68,7 @@ pub(super) unsafe fn create(generation: u64, place: *mut u8, len: usize) -> Resu
             libc::MAP_FAILED
         };
         os::close(fd);
-        if p == libc::MAP_FAILED || !os::commit(place, HEADER_LEN) {
+        if p == libc::MAP_FAILED || !os::commit(place, HEAD_LEN) {
             libc::unlink(path.as_ptr());
             return Err(if allocated { "it can't be mapped" } else { NO_ROOM });
         }
@@ -347,7 +345,7 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         let ours = Start::of_this_process();
         let write = |name: &str, ticks: u64, boot_id: [u8; 16]| {
-            let mut bytes = std::vec![0; HEADER_LEN];
+            let mut bytes = std::vec![0; poolscope_wire::HEADER_LEN];
             bytes[40..48].copy_from_slice(&ticks.to_ne_bytes());
             bytes[48..64].copy_from_slice(&boot_id);
             std::fs::write(folder.join(name), bytes).unwrap();

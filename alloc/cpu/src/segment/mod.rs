@@ -7,6 +7,7 @@ mod blocks;
 pub mod bus_error;
 pub mod counters;
 mod file;
+pub mod history;
 mod loss;
 pub mod modules;
 pub mod ownership;
@@ -15,9 +16,11 @@ pub mod publish;
 pub mod request;
 pub mod sequence;
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use poolscope_wire::{HEADER_LEN, Header, MAGIC, REGION_COUNT, Region, RegionEntry, VERSION, flags, state};
+use poolscope_wire::{
+    HEADER_LEN, HISTORY_LEN, Header, MAGIC, REGION_COUNT, Region, RegionEntry, VERSION, flags, state,
+};
 
 use crate::kernel::message::Message;
 use crate::kernel::os;
@@ -30,6 +33,9 @@ use loss::Loss;
 pub use file::{create_beside, empty_beside, is_in_a_file, is_locked, map_beside, open_beside, remove_beside};
 pub use loss::{also_watch, heal, trace_was_lost};
 pub use process_start::Start;
+
+/// Bytes of what every segment begins with: the header and the history.
+const HEAD_LEN: usize = HEADER_LEN + HISTORY_LEN;
 
 /// Bytes that a region grows by at first; a quarter of what it has later on.
 const GROWTH_MIN: u64 = 16 * 1024;
@@ -74,6 +80,8 @@ struct Private {
     pid: u32,
     /// What became of its file.
     loss: Loss,
+    /// Nanoseconds of a span of its history; 0 before the first total.
+    span_ns: AtomicU64,
 }
 
 /// Bytes before the header.
@@ -136,7 +144,7 @@ impl Segment {
         let (regions, len) = layout(identity.exact);
         let segment = Segment::reserve(regions, len)?;
         // SAFETY: the header lies in what was just reserved.
-        let usable = unsafe { os::commit(segment.base, HEADER_LEN) };
+        let usable = unsafe { os::commit(segment.base, HEAD_LEN) };
         (usable && segment.begin(identity)).then_some(segment)
     }
 
@@ -147,7 +155,7 @@ impl Segment {
         if memory.is_null() || !unsafe { os::commit(memory, PRIVATE_LEN) } {
             return None;
         }
-        let private = Private { regions, pid: os::process_id(), loss: Loss::default() };
+        let private = Private { regions, pid: os::process_id(), loss: Loss::default(), span_ns: AtomicU64::new(0) };
         // SAFETY: the page is usable, aligned, and nobody else's.
         unsafe { memory.cast::<Private>().write(private) };
         // SAFETY: the segment follows the page.
@@ -194,14 +202,14 @@ impl Segment {
         (self.base as usize - PRIVATE_LEN, self.base as usize + self.len())
     }
 
-    /// The header and what exists of each region: address and bytes.
+    /// The header with the history, and what exists of each region: address and bytes.
     fn committed_parts(&self) -> impl Iterator<Item = (*mut u8, usize)> {
         let (base, regions) = (self.base, self.private().regions);
         let parts = regions.into_iter().map(move |entry| {
             // SAFETY: regions lie in the mapping.
             (unsafe { base.add(entry.offset as usize) }, entry.committed as usize)
         });
-        core::iter::once((base, HEADER_LEN)).chain(parts)
+        core::iter::once((base, HEAD_LEN)).chain(parts)
     }
 
     /// Makes this the segment that counters are published to.
@@ -402,7 +410,7 @@ fn halvings(exact: bool, limit: usize) -> u32 {
 
 fn layout_halved(exact: bool, halvings: u32) -> ([RegionEntry; REGION_COUNT], usize) {
     let mut entries = [RegionEntry::ZERO; REGION_COUNT];
-    let mut end = HEADER_LEN as u64;
+    let mut end = HEAD_LEN as u64;
     for (region, sampled, recorded) in CAPACITY {
         let records = if exact { recorded } else { sampled };
         let records = match region {
@@ -445,6 +453,7 @@ fn fill_header(header: &mut Header, identity: Identity, regions: [RegionEntry; R
     header.page_bytes = ARENA_PAGE as u64;
     header.period_bytes = settings::current().period().max(1);
     header.regions = regions;
+    header.history = HEADER_LEN as u64;
     if settings::current().plain() {
         return;
     }

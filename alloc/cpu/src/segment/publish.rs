@@ -6,10 +6,13 @@
 
 use core::sync::atomic::{AtomicBool, Ordering, fence};
 
-use poolscope_wire::stats::Unbacked;
-use poolscope_wire::{ClassCounters, ClassRecord, Ground, Region, TIER_COUNTERS, ThreadRecord, thread_state};
+use poolscope_wire::stats::{Backing, Sums, Unbacked, Usage};
+use poolscope_wire::{
+    ClassCounters, ClassRecord, ClassStats, Ground, Region, TIER_COUNTERS, ThreadRecord, Total, thread_state,
+};
 
 use crate::kernel::os;
+use crate::layout::arena::ARENA_PAGE;
 use crate::layout::size_class::CLASSES;
 use crate::segment::Segment;
 use crate::segment::counters::{self, ClassCounter, TierCounter};
@@ -81,6 +84,33 @@ pub fn unbacked() -> [u64; Unbacked::COUNT] {
     let Some(segment) = Segment::current() else { return [0; Unbacked::COUNT] };
     // SAFETY: as above.
     unsafe { (&raw const (*segment.raw_header()).unbacked).read_volatile() }
+}
+
+/// Adds what the last census has found to the history of the process. The caller holds the census's lock.
+pub fn publish_total(unbacked: &[u64; Unbacked::COUNT]) {
+    let Some(segment) = Segment::current().filter(|_| own_segment()) else { return };
+    let mut sums = Sums::default();
+    for class in 0..CLASSES {
+        let mut stats = ClassStats::new(&counters::class_record(class));
+        for thread in 0..segment.count(Region::Threads) {
+            let record = segment.record::<ThreadRecord>(Region::Threads, thread);
+            // SAFETY: records below the count are committed, and stay; their threads write them meanwhile, word by word.
+            stats.add_thread(&unsafe { record.add(1).cast::<ClassCounters>().add(class).read_volatile() });
+        }
+        sums.add(&stats);
+    }
+    let usage = Usage::of(&sums, counters::get, &Backing { unbacked, resident: None, page_bytes: ARENA_PAGE as u64 });
+    let time_ns = os::clock_ns(libc::CLOCK_MONOTONIC);
+    segment.note_total(Total {
+        time_ns,
+        in_use: usage.in_use,
+        most: usage.in_use,
+        most_ns: time_ns,
+        untouched: usage.untouched,
+        caches: usage.thread_caches.saturating_add(usage.transfer_cache).saturating_add(usage.central_cache),
+        free: usage.page_heap,
+        metadata: usage.metadata,
+    });
 }
 
 /// Publishes a counter of a class that is no thread's.

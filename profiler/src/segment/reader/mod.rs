@@ -8,15 +8,16 @@
 //! [`Dropped::invalid`], so that one flipped bit doesn't cost the profile of a process that was killed.
 
 mod counters;
+mod history;
 
 use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use poolscope_wire::{
-    DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, HEADER_LEN, Header, HeaderError, LiveRecord, MAGIC, MAP_CELLS,
-    MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, PeakRecord, Region, RegionEntry, StackRecord, flags, kind,
-    stack_flags, state,
+    DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, HEADER_LEN, HISTORY_LEN, Header, HeaderError, LiveRecord, MAGIC,
+    MAP_CELLS, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, PeakRecord, Region, RegionEntry, StackRecord,
+    flags, kind, stack_flags, state,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -231,12 +232,16 @@ impl SegmentReader {
         let Counters { tiers, classes, threads, residence } = self.read_counters(process.state, &mut dropped)?;
 
         let devices = self.read_devices(&header, &mut dropped)?;
+        let taken_ns = clock_ns(ClockId::Monotonic);
+        // A dead one may be of before a reboot.
+        let running = process.state == ProcessState::Running;
+        let history = self.read_history(&header, if running { taken_ns } else { u64::MAX }, &mut dropped);
 
         let memory = if process.state == ProcessState::Running { process::memory(self.pid) } else { None };
         let snapshot = Snapshot {
             former: Vec::new(),
             process,
-            taken_ns: clock_ns(ClockId::Monotonic),
+            taken_ns,
             taken_realtime_ns: clock_ns(ClockId::Realtime),
             period_bytes: header.period_bytes.max(1),
             exact: header.flags & flags::EXACT != 0,
@@ -254,7 +259,8 @@ impl SegmentReader {
             devices,
             memory,
             residence,
-            segment_bytes: HEADER_LEN as u64 + header.regions.iter().map(|entry| entry.committed).sum::<u64>(),
+            history,
+            segment_bytes: header_bytes(&header) + header.regions.iter().map(|entry| entry.committed).sum::<u64>(),
         };
         Ok((snapshot, FramePlaces { region: header.region(Region::Frames), of_stacks }))
     }
@@ -435,6 +441,11 @@ impl SegmentReader {
         dropped.torn += 1;
         Ok((None, Vec::new()))
     }
+}
+
+/// Bytes of what stands before the regions, as far as it exists.
+fn header_bytes(header: &Header) -> u64 {
+    HEADER_LEN as u64 + if header.history == 0 { 0 } else { HISTORY_LEN as u64 }
 }
 
 /// Reads and checks the header. It is read before the length of the file, which only grows.

@@ -1,0 +1,40 @@
+//! The totals of a process since its start.
+
+use poolscope_wire::{HISTORY_LEN, HISTORY_TOTALS, Header, HistoryHead, Total};
+
+use super::SegmentReader;
+use crate::model::history::History;
+use crate::model::snapshot::Dropped;
+use crate::segment::file::TORN_RETRIES;
+
+impl SegmentReader {
+    /// The history, which is changed as a whole: again while it is. A segment that was made before there was one has
+    /// none, and neither has one that says it lies where it can't.
+    pub(super) fn read_history(&mut self, header: &Header, now_ns: u64, dropped: &mut Dropped) -> History {
+        if header.history == 0 {
+            return History::default();
+        }
+        let Self { file, copies: [first, second], .. } = self;
+        for _ in 0..TORN_RETRIES {
+            for copy in [&mut *first, &mut *second] {
+                copy.resize(HISTORY_LEN, 0);
+                if header.history.checked_add(HISTORY_LEN as u64).is_none()
+                    || file.read_exact(copy, header.history).is_err()
+                {
+                    dropped.invalid += 1;
+                    return History::default();
+                }
+            }
+            let Some(head) = HistoryHead::from_bytes(first).filter(|head| head.seq.is_multiple_of(2)) else { continue };
+            if first != second {
+                continue;
+            }
+            let count = usize::try_from(head.count).unwrap_or(usize::MAX).min(HISTORY_TOTALS);
+            let totals = first[HistoryHead::LEN..].chunks_exact(Total::LEN).take(count).filter_map(Total::from_bytes);
+            return History::new(head.span_ns, totals.filter(|total| total.time_ns > 0), now_ns);
+        }
+        // The process was killed while it wrote.
+        dropped.torn += 1;
+        History::default()
+    }
+}
