@@ -1,57 +1,139 @@
-//! Scopes: a stretch of one thread's run in which every allocation is recorded with its stack.
+//! Scopes: a stretch of a program's run in which every allocation is recorded with its stack, on one thread or on
+//! several.
 
 use std::marker::PhantomData;
 
-pub use poolscope_capture::ModuleInfo;
-pub use poolscope_cpu::scope::LiveBlock;
+use poolscope_cpu::scope;
 
-/// While it lives, every allocation of this thread is recorded; nothing else gets slower. Scopes nest: the innermost
-/// one records.
+pub use poolscope_capture::ModuleInfo;
+pub use poolscope_cpu::scope::{Counts, LiveBlock};
+
+/// While it lives, every allocation of the threads that are in it is recorded; nothing else gets slower. Scopes nest:
+/// the innermost one records, and those around it count.
 #[derive(Debug)]
 pub struct Scope {
     id: u32,
-    outer: u32,
+    /// What this thread was in before; `None` if it did not enter.
+    outer: Option<u32>,
     dropped_before: u64,
     /// A scope is the thread's that began it.
     not_send: PhantomData<*const ()>,
 }
 
+/// A scope's name, for other threads that enter it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Handle(u32);
+
+/// This thread is in a scope while it lives.
+#[derive(Debug)]
+#[must_use = "the thread leaves the scope when this is dropped"]
+pub struct Entered {
+    outer: u32,
+    not_send: PhantomData<*const ()>,
+}
+
 impl Scope {
-    /// Begins a scope. `None` if the pool is not this program's allocator (no allocation would be seen) or there is
-    /// no memory for a heap.
+    /// Begins a scope, with this thread in it. `None` if the pool is not this program's allocator (no allocation would
+    /// be seen), if 256 scopes are open already, or if there is no memory for a heap.
     pub fn begin() -> Option<Scope> {
-        let (id, outer) = poolscope_cpu::scope::begin()?;
-        let dropped_before = poolscope_cpu::scope::dropped();
-        Some(Scope { id, outer, dropped_before, not_send: PhantomData })
+        let (id, outer) = scope::begin()?;
+        Some(Scope { id, outer: Some(outer), dropped_before: scope::dropped(), not_send: PhantomData })
+    }
+
+    /// The same without a thread in it: [`Handle::enter`] is for those.
+    pub fn open() -> Option<Scope> {
+        let id = scope::open()?;
+        Some(Scope { id, outer: None, dropped_before: scope::dropped(), not_send: PhantomData })
+    }
+
+    /// For other threads that enter it.
+    pub fn handle(&self) -> Handle {
+        Handle(self.id)
+    }
+
+    /// What was counted in it, and in scopes in it.
+    pub fn counts(&self) -> Counts {
+        scope::counts(self.id).unwrap_or_default()
+    }
+
+    /// Gives the blocks that are in use to the scope around this one: they are its from now on.
+    pub fn hand_over(&self) {
+        scope::hand_over(self.id);
     }
 
     /// Calls `f` with each block that was allocated in this scope and is not freed (by whichever thread), and with
     /// the return addresses of its stack, innermost first. `f` runs under a lock of the pool: it must not allocate
     /// or free.
     pub fn visit_live(&self, f: impl FnMut(LiveBlock, &[u64])) {
-        poolscope_cpu::scope::visit_live(self.id, f);
+        scope::visit_live(self.id, f);
     }
 
-    /// Stops recording, so that what a report needs is not part of it. The blocks recorded so far stay the scope's.
+    /// Stops recording on this thread, so that what a report needs is not part of it. The blocks recorded so far stay
+    /// the scope's.
     pub fn pause(&self) {
-        poolscope_cpu::scope::set(0);
+        scope::set(0);
     }
 
     /// Records again after [`Scope::pause`].
     pub fn resume(&self) {
-        poolscope_cpu::scope::set(self.id);
+        if self.outer.is_some() {
+            scope::set(self.id);
+        }
     }
 
     /// Blocks that could not be recorded since the scope began, because the table was full.
     pub fn dropped(&self) -> u64 {
-        poolscope_cpu::scope::dropped() - self.dropped_before
+        scope::dropped() - self.dropped_before
     }
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        poolscope_cpu::scope::set(self.outer);
+        if let Some(outer) = self.outer {
+            scope::set(outer);
+        }
+        scope::close(self.id);
     }
+}
+
+impl Handle {
+    /// The scope that this thread is in.
+    pub fn current() -> Option<Handle> {
+        match scope::current() {
+            0 => None,
+            id => Some(Handle(id)),
+        }
+    }
+
+    /// Whether its scope has not ended.
+    pub fn is_open(self) -> bool {
+        scope::counts(self.0).is_some()
+    }
+
+    /// Puts this thread into the scope, until what this returns is dropped. Into none if the scope has ended.
+    pub fn enter(self) -> Entered {
+        let outer = scope::current();
+        scope::set(if self.is_open() { self.0 } else { 0 });
+        Entered { outer, not_send: PhantomData }
+    }
+}
+
+/// Takes this thread out of every scope, until what this returns is dropped.
+pub fn leave() -> Entered {
+    let outer = scope::current();
+    scope::set(0);
+    Entered { outer, not_send: PhantomData }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        scope::set(self.outer);
+    }
+}
+
+/// Whether an address is one of the pool's memory.
+pub fn is_of_pool(address: usize) -> bool {
+    scope::is_of_pool(address)
 }
 
 /// The executables and libraries that frames of recorded stacks lie in.

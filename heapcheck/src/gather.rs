@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use poolscope_alloc::scope::{self, Scope};
-use poolscope_profiler::ProfileBuilder;
 use poolscope_profiler::leaks::suppressions::Suppressions;
-use poolscope_profiler::leaks::{Claim, LeakReport};
+use poolscope_profiler::leaks::{Claim, LeakReport, Suppressed};
 use poolscope_profiler::model::memory::Place;
 use poolscope_profiler::model::snapshot::{
     Dropped, LiveBlock, Module, ProcessInfo, ProcessState, Snapshot, Stack, file_number,
 };
+
+use crate::names;
+use crate::roots::{self, Block, Held};
 
 /// Blocks and frames, in memory that was allocated beforehand: the pool's lock is held while they are read.
 #[derive(Default)]
@@ -37,9 +39,38 @@ fn read(scope: &Scope) -> Records {
     records
 }
 
-/// What the scope allocated and nobody freed.
-pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
-    let records = read(scope);
+/// Why a block that is left is no leak.
+const KEPT: &str = "a static or a thread-local keeps it that held nothing before";
+
+/// What the scope allocated and nobody freed. What statics keep that held nothing before is told of apart.
+pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions, held: Option<&Held>) -> LeakReport {
+    let mut records = read(scope);
+    let kept = held.and_then(|held| take_kept(&mut records, held));
+    let mut report = of_records(scope, suppressions, &records);
+    report.suppressed.extend(kept);
+    report
+}
+
+/// Takes out of the records what statics keep that held nothing before.
+fn take_kept(records: &mut Records, held: &Held) -> Option<Suppressed> {
+    let block = |record: &scope::LiveBlock| match Place::of_record(record.kind, record.device) {
+        Place::Host => Block { address: record.address, size: record.size as usize },
+        // Nothing is read of the memory of devices.
+        _ => Block { address: record.address, size: 0 },
+    };
+    let blocks: Vec<Block> = records.blocks.iter().map(|(record, _)| block(record)).collect();
+    let mut retained = roots::retained(&blocks, held).into_iter();
+    let mut kept = Suppressed { reason: KEPT.into(), ..Suppressed::default() };
+    records.blocks.retain(|(record, _)| {
+        let is_kept = retained.next().unwrap_or(false);
+        kept.bytes += if is_kept { record.size } else { 0 };
+        kept.objects += u64::from(is_kept);
+        !is_kept
+    });
+    (kept.objects > 0).then_some(kept)
+}
+
+fn of_records(scope: &Scope, suppressions: &Suppressions, records: &Records) -> LeakReport {
     let missed = scope.dropped();
     if records.blocks.is_empty() && missed == 0 {
         return LeakReport { exact: true, ..LeakReport::default() };
@@ -75,7 +106,7 @@ pub(crate) fn leaks(scope: &Scope, suppressions: &Suppressions) -> LeakReport {
         live,
         ..Snapshot::default()
     };
-    let profile = ProfileBuilder::new().build(&snapshot);
+    let (snapshot, profile) = names::profile(snapshot);
     LeakReport::with_claim(&snapshot, &profile, suppressions, Claim::Leaked)
 }
 

@@ -4,27 +4,48 @@
 //! #[global_allocator]
 //! static POOL: poolscope_alloc::Poolscope = poolscope_alloc::Poolscope;
 //!
-//! # fn main() { frees_what_it_allocates() }
-//! // In a test:
-//! fn frees_what_it_allocates() {
-//!     let _scope = poolscope_heapcheck::scope();
-//!     drop(vec![0; 1000]);
+//! # fn parse(text: &str) -> Vec<&str> { text.split(' ').collect() }
+//! # fn main() { parsing_frees_everything() }
+//! // `#[poolscope_heapcheck::test]` above a test does the same for its whole body.
+//! fn parsing_frees_everything() {
+//!     let _scope = poolscope_heapcheck::scope().max_bytes(64 << 10);
+//!     parse("a text of some words");
 //! }
 //! ```
 //!
-//! Everything that *this thread* allocates between [`scope`] and the end of the block, and that nobody has freed by
-//! then, fails the test, with sizes and stacks. What other threads allocate meanwhile, such as tests that run in
-//! parallel, is not looked at; a block that another thread frees is freed.
+//! Everything that is allocated between [`scope`] and the end of the block, and that nobody has freed by then, fails
+//! the test, with sizes and stacks. A scope is a thread's. Threads that are started in it are in it, too, and so are
+//! futures that it watches ([`Scope::watch`]), whenever they are polled. What other threads allocate meanwhile, such as
+//! tests that run in parallel, is not looked at; a block that another thread frees is freed.
 //!
-//! Memory that the standard library keeps on purpose (the buffer of `stdout`, the output that the test harness
-//! captures) is suppressed by a table of rules. What a program itself keeps for good, such as a `OnceLock` that is
-//! filled inside the scope, is reported: fill it before, or name it in [`Scope::suppress`].
+//! Some of what is left at the end is no leak:
+//!
+//! - What a static or a thread-local keeps that held nothing when the scope began: a `OnceLock`, a lazily made table.
+//!   One that held something before and has grown is a leak.
+//! - What the standard library keeps on purpose (the buffer of `stdout`, the output that the test harness captures).
+//!   `poolscope check --list-rules` lists the rules.
+//! - What [`Scope::suppress`] names, and as many bytes as [`Scope::allow`] accepts.
 
 mod gather;
+mod macros;
+mod names;
+#[doc(hidden)]
+pub mod outcome;
+mod roots;
+mod threads;
+mod verdict;
+mod watch;
 
-use poolscope_alloc::scope::Scope as Recording;
+use std::panic::Location;
+
+use poolscope_alloc::scope::{self, Counts, Handle, Scope as Recording};
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::leaks::suppressions::Suppressions;
+
+pub use poolscope_heapcheck_macros::test;
+pub use watch::Watched;
+
+use verdict::Limits;
 
 /// A running check; its end is the check. Declare it first, so that it ends after what it watches.
 #[derive(Debug)]
@@ -32,66 +53,214 @@ use poolscope_profiler::leaks::suppressions::Suppressions;
 pub struct Scope {
     recording: Recording,
     suppressions: Suppressions,
+    /// What statics and thread-locals held before; `None` where leaks are not asked for.
+    held: Option<roots::Held>,
+    limits: Limits,
+    began_at: &'static Location<'static>,
+    process: u32,
     done: bool,
 }
 
-/// Begins a check of what this thread allocates.
+/// Begins a check of what this thread allocates, and the threads that it starts.
 ///
 /// # Panics
 ///
 /// If poolscope is not this program's global allocator, because no leak could then be seen.
+#[track_caller]
 pub fn scope() -> Scope {
-    let suppressions = Suppressions::defaults();
-    let Some(recording) = Recording::begin() else {
-        panic!(
-            "poolscope is not the allocator of this program, so no leak can be seen. Add to the test's crate:\n\
-             #[global_allocator]\n\
-             static POOL: poolscope_alloc::Poolscope = poolscope_alloc::Poolscope;"
-        );
-    };
-    Scope { recording, suppressions, done: false }
+    Scope::begin()
 }
 
 impl Scope {
+    /// As [`scope`].
+    ///
+    /// # Panics
+    ///
+    /// As [`scope`].
+    #[track_caller]
+    pub fn begin() -> Scope {
+        Scope::make(Recording::begin, true)
+    }
+
+    /// A check that this thread is not in: only of futures that it watches ([`Scope::watch`]), and of threads that
+    /// enter it.
+    ///
+    /// # Panics
+    ///
+    /// As [`scope`].
+    #[track_caller]
+    pub fn open() -> Scope {
+        Scope::make(Recording::open, true)
+    }
+
+    /// A check of limits alone: what is left at its end is no matter.
+    ///
+    /// # Panics
+    ///
+    /// As [`scope`].
+    #[track_caller]
+    pub fn counting() -> Scope {
+        Scope::make(Recording::begin, false)
+    }
+
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn counting_futures() -> Scope {
+        Scope::make(Recording::open, false)
+    }
+
+    #[track_caller]
+    fn make(begin: fn() -> Option<Recording>, leaks: bool) -> Scope {
+        let out = scope::leave();
+        assert!(is_seen(), "{}", verdict::NOT_THE_ALLOCATOR);
+        threads::are_followed();
+        threads::note_this_one();
+        let suppressions = Suppressions::defaults();
+        let held = leaks.then(roots::held);
+        let began_at = Location::caller();
+        drop(out);
+        let recording = begin().expect("at most 255 scopes are open at a time");
+        let process = std::process::id();
+        Scope { recording, suppressions, held, limits: Limits::default(), began_at, process, done: false }
+    }
+
     /// Accepts blocks whose stack has a function, file or module that `pattern` matches, as a line `leak:PATTERN` of
     /// LeakSanitizer does: `*` stands for anything, `^` and `$` for the ends.
     ///
     /// # Panics
     ///
     /// If the pattern is empty.
+    #[track_caller]
     pub fn suppress(mut self, pattern: &str) -> Self {
-        self.recording.pause();
+        let out = scope::leave();
         let added = self.suppressions.add(&format!("leak:{pattern}"), "suppress()");
-        self.recording.resume();
+        drop(out);
         if let Err(error) = added {
+            self.done = true;
             panic!("{error}");
         }
         self
     }
 
-    /// Ends the check with a report instead of a panic.
-    pub fn finish(mut self) -> LeakReport {
-        self.done = true;
-        self.report()
+    /// Accepts leaks of so many bytes together.
+    pub fn allow(mut self, bytes: u64) -> Self {
+        self.limits.allowed = bytes;
+        self
     }
 
-    fn report(&self) -> LeakReport {
-        self.recording.pause();
-        gather::leaks(&self.recording, &self.suppressions)
+    /// Fails if more bytes than this were in use at a time, of what was allocated in the scope and in those in it.
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.limits.max_bytes = Some(bytes);
+        self
     }
+
+    /// Fails if memory was asked for more often than this, in the scope and in those in it. A block whose size changes
+    /// was asked for again.
+    pub fn max_allocations(mut self, calls: u64) -> Self {
+        self.limits.max_allocations = Some(calls);
+        self
+    }
+
+    #[doc(hidden)]
+    pub fn exact_allocations(mut self, calls: u64) -> Self {
+        self.limits.exact_allocations = Some(calls);
+        self
+    }
+
+    /// A future that is in the scope whenever it is polled, on whichever thread. What other futures on the same thread
+    /// do between its polls is not.
+    pub fn watch<F: Future>(&self, future: F) -> Watched<F> {
+        Watched::new(future, self.recording.handle())
+    }
+
+    /// The scope's name, by which a thread that was there before enters it.
+    pub fn handle(&self) -> Handle {
+        self.recording.handle()
+    }
+
+    /// How often memory was asked for so far.
+    pub fn allocations(&self) -> u64 {
+        self.recording.counts().allocations
+    }
+
+    /// The most bytes that were in use at a time so far, of what was allocated in the scope.
+    pub fn peak_bytes(&self) -> u64 {
+        self.recording.counts().peak
+    }
+
+    /// Ends the check with a report of what was not freed instead of a panic. Limits are not looked at.
+    pub fn finish(mut self) -> LeakReport {
+        self.done = true;
+        let _out = scope::leave();
+        self.report().0
+    }
+
+    /// Ends the check here.
+    ///
+    /// # Panics
+    ///
+    /// As at the end of a block.
+    #[track_caller]
+    pub fn check(mut self) {
+        self.done = true;
+        let out = scope::leave();
+        let failure = self.failure();
+        drop(out);
+        if let Some(failure) = failure {
+            panic!("{failure}");
+        }
+    }
+
+    /// Ends it without a check.
+    pub fn abandon(mut self) {
+        self.done = true;
+    }
+
+    /// What is left, and how many threads that were started in the scope still run.
+    fn report(&self) -> (LeakReport, usize) {
+        let scope = self.recording.handle();
+        let running = if self.recording.counts().blocks > 0 { threads::running(scope) } else { 0 };
+        let report = gather::leaks(&self.recording, &self.suppressions, self.held.as_ref());
+        threads::forget(scope);
+        (report, running)
+    }
+
+    /// Why the test fails, if it does. The calling thread is in no scope.
+    fn failure(&self) -> Option<String> {
+        if self.process != std::process::id() {
+            return Some(verdict::in_a_child(self.began_at));
+        }
+        let Counts { allocations, peak, .. } = self.recording.counts();
+        let (report, running) = match self.held {
+            Some(_) => self.report(),
+            None => {
+                self.recording.hand_over();
+                (LeakReport { missed: self.recording.dropped(), ..LeakReport::default() }, 0)
+            }
+        };
+        self.limits.failure(&report, (allocations, peak), running, self.began_at)
+    }
+}
+
+/// Whether the pool serves this program: a block of Rust's is one of the pool's.
+fn is_seen() -> bool {
+    let probe = std::hint::black_box(Box::new(0u8));
+    scope::is_of_pool(std::ptr::from_ref::<u8>(&probe).addr())
 }
 
 impl Drop for Scope {
     /// # Panics
     ///
-    /// If something leaked, unless the test fails already.
+    /// If something leaked, or was over a limit, unless the test fails already.
     fn drop(&mut self) {
         if self.done || std::thread::panicking() {
             return;
         }
-        let report = self.report();
-        if report.has_leaks() || report.missed > 0 {
-            panic!("this scope leaked:\n{}", report.to_text());
+        let out = scope::leave();
+        let failure = self.failure();
+        drop(out);
+        if let Some(failure) = failure {
+            panic!("{failure}");
         }
     }
 }

@@ -1,14 +1,12 @@
 //! Scopes of the leak checker: a thread records every allocation while it is in one.
 
-use core::sync::atomic::{AtomicU32, Ordering};
-
 use crate::api::device;
 use crate::entry::{self, Entry};
+use crate::layout::arena;
 use crate::sampler;
 use crate::segment::counters::{self, TierCounter};
 
-/// Numbers of scopes; 0 stands for none.
-static NEXT: AtomicU32 = AtomicU32::new(1);
+pub use crate::sampler::scopes::Counts;
 
 /// A block that is allocated now and was allocated in a scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,24 +28,60 @@ pub fn pool_is_in_use() -> bool {
     counters::get(TierCounter::ThreadsStarted) > 0
 }
 
-/// Begins a scope of this thread: its number, and that of the scope it was in.
-pub fn begin() -> Option<(u32, u32)> {
+/// Opens a scope within the one that this thread is in, and does not enter it: its number. `None` if nothing was
+/// allocated from the pool yet, or too many scopes are open.
+pub fn open() -> Option<u32> {
     if !pool_is_in_use() {
         return None;
     }
     let Entry::Heap(entered) = entry::enter() else { return None };
-    let mut id = NEXT.fetch_add(1, Ordering::Relaxed);
-    if id == 0 {
-        id = NEXT.fetch_add(1, Ordering::Relaxed);
-    }
-    let outer = entered.heap.scope.replace(id);
-    entered.heap.begin_recording(entered.slow);
-    drop(entered);
-    device::scope_changed();
+    sampler::open_scope(entered.slow, entered.heap.scope.get())
+}
+
+/// Begins a scope of this thread: its number, and that of the scope it was in.
+pub fn begin() -> Option<(u32, u32)> {
+    let outer = current();
+    let id = open()?;
+    set(id);
     Some((id, outer))
 }
 
-/// Puts this thread into a scope that it began before, or into none (0).
+/// Closes a scope. Threads that are still in it leave it by themselves.
+pub fn close(scope: u32) {
+    if let Entry::Heap(entered) = entry::enter() {
+        sampler::close_scope(entered.slow, scope);
+    }
+}
+
+/// Gives the blocks of a scope that are in use to the scope around it, or to none.
+pub fn hand_over(scope: u32) {
+    if let Entry::Heap(entered) = entry::enter() {
+        sampler::hand_over_scope(entered.slow, scope);
+    }
+}
+
+/// The scope that this thread is in; 0 if it is in none.
+pub fn current() -> u32 {
+    match entry::enter() {
+        Entry::Heap(entered) => entered.heap.scope.get(),
+        _ => 0,
+    }
+}
+
+/// What was counted for a scope, and for those in it; `None` if it is closed.
+pub fn counts(scope: u32) -> Option<Counts> {
+    match entry::enter() {
+        Entry::Heap(entered) => sampler::scope_counts(entered.slow, scope),
+        _ => None,
+    }
+}
+
+/// Whether an address is one of the pool's memory.
+pub fn is_of_pool(address: usize) -> bool {
+    arena::is_of_arena(address)
+}
+
+/// Puts this thread into a scope that is open, or into none (0).
 pub fn set(scope: u32) {
     if let Entry::Heap(entered) = entry::enter() {
         entered.heap.scope.set(scope);

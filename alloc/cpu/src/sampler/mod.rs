@@ -11,6 +11,7 @@ mod live_table;
 mod peak;
 mod probes;
 mod sampled_slabs;
+pub mod scopes;
 pub mod search;
 mod slot_lists;
 mod stack_table;
@@ -48,6 +49,7 @@ use live_table::LiveTable;
 use peak::{HOST, Peaks};
 pub use sampled_slabs::UNRECORDED;
 use sampled_slabs::{FREE, SampledSlabs, slot};
+use scopes::{Counts, Scopes};
 use stack_table::{CapturedStack, StackTable, bytes, count_alloc, count_free, count_resize};
 
 /// So long the end of the process waits for another thread's sample.
@@ -59,6 +61,7 @@ struct Sampler {
     stacks: StackTable,
     live: LiveTable,
     peaks: Peaks,
+    scopes: Scopes,
     slabs: SampledSlabs,
     modules: modules::Published,
     /// Heaps that have a record in the segment.
@@ -76,6 +79,7 @@ static SAMPLER: SpinLock<Sampler> = SpinLock::new(Sampler {
     stacks: StackTable::new(),
     live: LiveTable::new(),
     peaks: Peaks::new(),
+    scopes: Scopes::new(),
     slabs: SampledSlabs::new(),
     modules: modules::Published::new(),
     threads: 0,
@@ -311,6 +315,40 @@ pub fn visit_scope(slow: SlowPath, scope: u32, mut f: impl FnMut(&LiveRecord, &[
     }
 }
 
+/// Opens a scope of the leak checker within another one, or within none (0). `None` if too many are open.
+pub fn open_scope(slow: SlowPath, outer: u32) -> Option<u32> {
+    SAMPLER.lock(slow).scopes.open(outer)
+}
+
+/// Closes a scope. What was recorded in it stays recorded.
+pub fn close_scope(slow: SlowPath, scope: u32) {
+    SAMPLER.lock(slow).scopes.close(scope);
+}
+
+/// Gives the blocks of a scope that are in use to the scope around it, or to none.
+pub fn hand_over_scope(slow: SlowPath, scope: u32) {
+    let mut sampler = SAMPLER.lock(slow);
+    let Sampler { live, scopes, segment, .. } = &mut *sampler;
+    let Some(segment) = segment.as_ref().filter(|_| scopes.counts(scope).is_some_and(|counts| counts.blocks > 0)) else {
+        return;
+    };
+    let outer = scopes.around(scope);
+    for slot in 0..live.len() {
+        live.change(segment, slot, |record: &mut LiveRecord| {
+            let is_of_it = record.kind != kind::NONE && record.scope == scope;
+            if is_of_it {
+                record.scope = outer;
+            }
+            is_of_it
+        });
+    }
+}
+
+/// What was counted for a scope; `None` if it is not open.
+pub fn scope_counts(slow: SlowPath, scope: u32) -> Option<Counts> {
+    SAMPLER.lock(slow).scopes.counts(scope)
+}
+
 /// Samples of this process that found no room in the live table.
 pub fn dropped(slow: SlowPath) -> u64 {
     SAMPLER.lock(slow).segment.map_or(0, |segment| segment.header().dropped_live)
@@ -413,6 +451,7 @@ impl Sampler {
             device: due.device,
             ..LiveRecord::ZERO
         };
+        self.scopes.took(record.scope, record.size);
         self.live.insert(&segment, record)
     }
 
@@ -422,6 +461,7 @@ impl Sampler {
             let memory = (record.kind, record.device);
             self.peaks.shrinks(&segment, self.stacks.len(), memory, bytes(record.size, record.weight));
             count_free(&segment, record.stack, record.size, record.weight);
+            self.scopes.gave(record.scope, record.size);
             probes::freed(record.address);
         }
     }
@@ -434,6 +474,7 @@ impl Sampler {
             let less = bytes(before.size.saturating_sub(after), before.weight);
             self.peaks.shrinks(&segment, self.stacks.len(), HOST, less);
             count_resize(&segment, before.stack, before.size, after, before.weight);
+            self.scopes.resized(before.scope, before.size, after);
         }
     }
 }

@@ -1,0 +1,168 @@
+//! What is counted for each scope of the leak checker that is open: calls that asked for memory, and bytes in use.
+//!
+//! A scope's number says where its counts are, so that finding them takes no search. An inner scope counts for those
+//! around it, too.
+
+/// Scopes that can be open at the same time, and be counted.
+const PLACES: usize = 1 << PLACE_BITS;
+const PLACE_BITS: u32 = 8;
+/// Scopes around each other that are counted.
+const DEPTH: usize = 32;
+
+/// What was counted for a scope.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls that asked for memory, those that changed a block's size among them.
+    pub allocations: u64,
+    /// Its blocks that are in use.
+    pub blocks: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// The most that they ever were.
+    pub peak: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    /// The scope's number; 0 if the place is free.
+    scope: u32,
+    /// The last scope that had the place.
+    last: u32,
+    outer: u32,
+    counts: Counts,
+}
+
+const FREE: Place = Place { scope: 0, last: 0, outer: 0, counts: Counts { allocations: 0, blocks: 0, bytes: 0, peak: 0 } };
+
+impl Counts {
+    fn grew(&mut self, bytes: u64) {
+        self.allocations += 1;
+        self.bytes += bytes;
+        self.peak = self.peak.max(self.bytes);
+    }
+}
+
+/// All scopes.
+pub struct Scopes {
+    places: [Place; PLACES],
+    next: usize,
+}
+
+impl Scopes {
+    pub const fn new() -> Self {
+        Scopes { places: [FREE; PLACES], next: 0 }
+    }
+
+    /// Opens a scope within another one, or within none (0). `None` if too many are open.
+    pub fn open(&mut self, outer: u32) -> Option<u32> {
+        for step in 0..PLACES {
+            let at = (self.next + step) % PLACES;
+            let Some(place) = self.places.get_mut(at).filter(|place| place.scope == 0) else { continue };
+            let turn = (place.last >> PLACE_BITS).wrapping_add(1) & (u32::MAX >> PLACE_BITS);
+            let scope = turn.max(1) << PLACE_BITS | at as u32;
+            *place = Place { scope, last: scope, outer, counts: Counts::default() };
+            self.next = at + 1;
+            return Some(scope);
+        }
+        None
+    }
+
+    /// Closes a scope: its number stands for nothing from now on.
+    pub fn close(&mut self, scope: u32) {
+        if let Some(place) = self.of(scope) {
+            place.scope = 0;
+        }
+    }
+
+    /// The counts of a scope that is open.
+    pub fn counts(&mut self, scope: u32) -> Option<Counts> {
+        self.of(scope).map(|place| place.counts)
+    }
+
+    /// Counts a new block.
+    pub fn took(&mut self, scope: u32, bytes: u64) {
+        self.change(scope, |counts| {
+            counts.blocks += 1;
+            counts.grew(bytes);
+        });
+    }
+
+    /// Counts a call that changed a block's size.
+    pub fn resized(&mut self, scope: u32, before: u64, after: u64) {
+        self.change(scope, |counts| {
+            counts.bytes = counts.bytes.saturating_sub(before);
+            counts.grew(after);
+        });
+    }
+
+    /// Counts a block that is in use no more.
+    pub fn gave(&mut self, scope: u32, bytes: u64) {
+        self.change(scope, |counts| {
+            counts.blocks = counts.blocks.saturating_sub(1);
+            counts.bytes = counts.bytes.saturating_sub(bytes);
+        });
+    }
+
+    /// The scope around an open one; 0 if there is none that is open.
+    pub fn around(&mut self, scope: u32) -> u32 {
+        let outer = self.of(scope).map_or(0, |place| place.outer);
+        self.of(outer).map_or(0, |place| place.scope)
+    }
+
+    fn of(&mut self, scope: u32) -> Option<&mut Place> {
+        self.places.get_mut(scope as usize % PLACES).filter(|place| scope != 0 && place.scope == scope)
+    }
+
+    fn change(&mut self, mut scope: u32, mut change: impl FnMut(&mut Counts)) {
+        for _ in 0..DEPTH {
+            let Some(place) = self.of(scope) else { return };
+            change(&mut place.counts);
+            scope = place.outer;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inner_scope_counts_for_those_around_it() {
+        let mut scopes = Scopes::new();
+        let outer = scopes.open(0).unwrap();
+        let inner = scopes.open(outer).unwrap();
+        scopes.took(outer, 10);
+        scopes.took(inner, 100);
+        scopes.resized(inner, 100, 40);
+        scopes.took(inner, 20);
+        scopes.gave(outer, 10);
+        assert_eq!(scopes.counts(inner), Some(Counts { allocations: 3, blocks: 2, bytes: 60, peak: 100 }));
+        assert_eq!(scopes.counts(outer), Some(Counts { allocations: 4, blocks: 2, bytes: 60, peak: 110 }));
+        assert_eq!((scopes.around(inner), scopes.around(outer)), (outer, 0));
+    }
+
+    #[test]
+    fn the_number_of_a_closed_scope_stands_for_nothing() {
+        let mut scopes = Scopes::new();
+        let first = scopes.open(0).unwrap();
+        scopes.close(first);
+        scopes.took(first, 1);
+        assert_eq!(scopes.counts(first), None);
+        for _ in 0..3 * PLACES {
+            let scope = scopes.open(0).unwrap();
+            assert_ne!(scope, first);
+            assert_eq!(scopes.counts(scope), Some(Counts::default()));
+            scopes.close(scope);
+        }
+        assert_eq!(scopes.counts(0), None);
+    }
+
+    #[test]
+    fn too_many_scopes_at_once_are_refused() {
+        let mut scopes = Scopes::new();
+        let mut open: Vec<u32> = std::iter::from_fn(|| scopes.open(0)).collect();
+        assert_eq!(open.len(), PLACES);
+        scopes.close(open.pop().unwrap());
+        assert!(scopes.open(0).is_some() && scopes.open(0).is_none());
+    }
+}
