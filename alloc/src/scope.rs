@@ -34,7 +34,7 @@ pub struct Entered {
 
 impl Scope {
     /// Begins a scope, with this thread in it. `None` if the pool is not this program's allocator (no allocation would
-    /// be seen), if 256 scopes are open already, or if there is no memory for a heap.
+    /// be seen) or there is no memory for a heap.
     pub fn begin() -> Option<Scope> {
         let (id, outer) = scope::begin()?;
         Some(Scope { id, outer: Some(outer), dropped_before: scope::dropped(), not_send: PhantomData })
@@ -51,9 +51,9 @@ impl Scope {
         Handle(self.id)
     }
 
-    /// What was counted in it, and in scopes in it.
-    pub fn counts(&self) -> Counts {
-        scope::counts(self.id).unwrap_or_default()
+    /// What was counted in it, and in scopes in it. `None` of one of more than 255 that are open.
+    pub fn counts(&self) -> Option<Counts> {
+        scope::counts(self.id)
     }
 
     /// Gives the blocks that are in use to the scope around this one: they are its from now on.
@@ -107,7 +107,7 @@ impl Handle {
 
     /// Whether its scope has not ended.
     pub fn is_open(self) -> bool {
-        scope::counts(self.0).is_some()
+        scope::is_open(self.0)
     }
 
     /// Puts this thread into the scope, until what this returns is dropped. Into none if the scope has ended.

@@ -38,10 +38,11 @@ mod watch;
 
 use std::panic::Location;
 
-use poolscope_alloc::scope::{self, Counts, Handle, Scope as Recording};
+use poolscope_alloc::scope::{self, Handle, Scope as Recording};
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::leaks::suppressions::Suppressions;
 
+pub use poolscope_alloc::scope::Counts;
 pub use poolscope_heapcheck_macros::test;
 pub use watch::Watched;
 
@@ -119,7 +120,7 @@ impl Scope {
         let held = leaks.then(roots::held);
         let began_at = Location::caller();
         drop(out);
-        let recording = begin().expect("at most 255 scopes are open at a time");
+        let recording = begin().expect("the pool has served this program before");
         let process = std::process::id();
         Scope { recording, suppressions, held, limits: Limits::default(), began_at, process, done: false }
     }
@@ -178,14 +179,9 @@ impl Scope {
         self.recording.handle()
     }
 
-    /// How often memory was asked for so far.
-    pub fn allocations(&self) -> u64 {
-        self.recording.counts().allocations
-    }
-
-    /// The most bytes that were in use at a time so far, of what was allocated in the scope.
-    pub fn peak_bytes(&self) -> u64 {
-        self.recording.counts().peak
+    /// How often memory was asked for so far, and so on. `None` if more than 255 scopes are open.
+    pub fn counts(&self) -> Option<Counts> {
+        self.recording.counts()
     }
 
     /// Ends the check with a report of what was not freed instead of a panic. Limits are not looked at.
@@ -219,7 +215,7 @@ impl Scope {
     /// What is left, and how many threads that were started in the scope still run.
     fn report(&self) -> (LeakReport, usize) {
         let scope = self.recording.handle();
-        let running = if self.recording.counts().blocks > 0 { threads::running(scope) } else { 0 };
+        let running = if self.recording.counts().is_none_or(|counts| counts.blocks > 0) { threads::running(scope) } else { 0 };
         let report = gather::leaks(&self.recording, &self.suppressions, self.held.as_ref());
         threads::forget(scope);
         (report, running)
@@ -230,7 +226,7 @@ impl Scope {
         if self.process != std::process::id() {
             return Some(verdict::in_a_child(self.began_at));
         }
-        let Counts { allocations, peak, .. } = self.recording.counts();
+        let counts = self.recording.counts();
         let (report, running) = match self.held {
             Some(_) => self.report(),
             None => {
@@ -238,7 +234,7 @@ impl Scope {
                 (LeakReport { missed: self.recording.dropped(), ..LeakReport::default() }, 0)
             }
         };
-        self.limits.failure(&report, (allocations, peak), running, self.began_at)
+        self.limits.failure(&report, counts, running, self.began_at)
     }
 }
 

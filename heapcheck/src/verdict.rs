@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::panic::Location;
 
+use poolscope_alloc::scope::Counts;
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::words::figures::{count, grouped};
 
@@ -22,16 +23,24 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Why a test fails with this report, with so many calls for memory and bytes at the peak, and with threads of the
-    /// scope that still run. `None` if it does not.
+    fn are_given(&self) -> bool {
+        [self.max_bytes, self.max_allocations, self.exact_allocations].iter().any(Option::is_some)
+    }
+
+    /// Why a test fails with this report, with these counts, and with threads of the scope that still run. `None` if it
+    /// does not.
     pub(crate) fn failure(
         &self,
         report: &LeakReport,
-        (calls, peak): (u64, u64),
+        counts: Option<Counts>,
         running: usize,
         began_at: &Location<'_>,
     ) -> Option<String> {
         let mut failure = String::new();
+        if counts.is_none() && self.are_given() {
+            failure.push_str("this scope was not counted: more than 255 were open at a time, so its limits hold nothing\n");
+        }
+        let Counts { allocations: calls, peak, .. } = counts.unwrap_or_default();
         if let Some(limit) = self.max_bytes.filter(|&limit| peak > limit) {
             let _ = writeln!(failure, "this scope had {} B in use at its peak, and may have {}", grouped(peak), grouped(limit));
         }
@@ -39,7 +48,7 @@ impl Limits {
             let calls = count(calls, "time");
             let _ = writeln!(failure, "this scope asked for memory {calls}, and may do so {}", count(limit, "time"));
         }
-        if let Some(expected) = self.exact_allocations.filter(|&expected| calls != expected) {
+        if let Some(expected) = self.exact_allocations.filter(|&expected| counts.is_some() && calls != expected) {
             let calls = count(calls, "time");
             let _ = writeln!(failure, "this scope asked for memory {calls}, and should do so {}", count(expected, "time"));
         }

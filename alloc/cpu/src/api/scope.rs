@@ -29,13 +29,13 @@ pub fn pool_is_in_use() -> bool {
 }
 
 /// Opens a scope within the one that this thread is in, and does not enter it: its number. `None` if nothing was
-/// allocated from the pool yet, or too many scopes are open.
+/// allocated from the pool yet.
 pub fn open() -> Option<u32> {
     if !pool_is_in_use() {
         return None;
     }
     let Entry::Heap(entered) = entry::enter() else { return None };
-    sampler::open_scope(entered.slow, entered.heap.scope.get())
+    Some(sampler::open_scope(entered.slow, entered.heap.scope.get()))
 }
 
 /// Begins a scope of this thread: its number, and that of the scope it was in.
@@ -68,7 +68,15 @@ pub fn current() -> u32 {
     }
 }
 
-/// What was counted for a scope, and for those in it; `None` if it is closed.
+/// Whether a scope has not been closed.
+pub fn is_open(scope: u32) -> bool {
+    match entry::enter() {
+        Entry::Heap(entered) => sampler::scope_is_open(entered.slow, scope),
+        _ => false,
+    }
+}
+
+/// What was counted for a scope, and for those in it; `None` if it is closed, or one of more than 255 that are open.
 pub fn counts(scope: u32) -> Option<Counts> {
     match entry::enter() {
         Entry::Heap(entered) => sampler::scope_counts(entered.slow, scope),

@@ -315,8 +315,8 @@ pub fn visit_scope(slow: SlowPath, scope: u32, mut f: impl FnMut(&LiveRecord, &[
     }
 }
 
-/// Opens a scope of the leak checker within another one, or within none (0). `None` if too many are open.
-pub fn open_scope(slow: SlowPath, outer: u32) -> Option<u32> {
+/// Opens a scope of the leak checker within another one, or within none (0).
+pub fn open_scope(slow: SlowPath, outer: u32) -> u32 {
     SAMPLER.lock(slow).scopes.open(outer)
 }
 
@@ -329,7 +329,7 @@ pub fn close_scope(slow: SlowPath, scope: u32) {
 pub fn hand_over_scope(slow: SlowPath, scope: u32) {
     let mut sampler = SAMPLER.lock(slow);
     let Sampler { live, scopes, segment, .. } = &mut *sampler;
-    let Some(segment) = segment.as_ref().filter(|_| scopes.counts(scope).is_some_and(|counts| counts.blocks > 0)) else {
+    let Some(segment) = segment.as_ref().filter(|_| scopes.counts(scope).is_none_or(|counts| counts.blocks > 0)) else {
         return;
     };
     let outer = scopes.around(scope);
@@ -344,7 +344,12 @@ pub fn hand_over_scope(slow: SlowPath, scope: u32) {
     }
 }
 
-/// What was counted for a scope; `None` if it is not open.
+/// Whether a scope has not been closed.
+pub fn scope_is_open(slow: SlowPath, scope: u32) -> bool {
+    SAMPLER.lock(slow).scopes.is_open(scope)
+}
+
+/// What was counted for a scope; `None` if it is not open, or not counted.
 pub fn scope_counts(slow: SlowPath, scope: u32) -> Option<Counts> {
     SAMPLER.lock(slow).scopes.counts(scope)
 }
