@@ -215,7 +215,8 @@ impl Scope {
     /// What is left, and how many threads that were started in the scope still run.
     fn report(&self) -> (LeakReport, usize) {
         let scope = self.recording.handle();
-        let running = if self.recording.counts().is_none_or(|counts| counts.blocks > 0) { threads::running(scope) } else { 0 };
+        let running =
+            if self.recording.counts().is_none_or(|counts| counts.blocks > 0) { threads::running(scope) } else { 0 };
         let report = gather::leaks(&self.recording, &self.suppressions, self.held.as_ref());
         threads::forget(scope);
         (report, running)

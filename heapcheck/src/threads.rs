@@ -127,12 +127,7 @@ mod start {
     use super::{Handle, PLACE, control_block, scope, threads};
 
     type Start = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
-    type Create = unsafe extern "C" fn(
-        *mut libc::pthread_t,
-        *const libc::pthread_attr_t,
-        Start,
-        *mut c_void,
-    ) -> c_int;
+    type Create = unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
 
     /// What a thread that is started in a scope begins with.
     struct Born {
@@ -146,7 +141,8 @@ mod start {
     fn original() -> Option<Create> {
         static ORIGINAL: OnceLock<usize> = OnceLock::new();
         // SAFETY: the name ends with a null byte.
-        let found = *ORIGINAL.get_or_init(|| unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()) } as usize);
+        let found =
+            *ORIGINAL.get_or_init(|| unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()) } as usize);
         // SAFETY: the C library's function of this name has this type.
         (found != 0).then(|| unsafe { std::mem::transmute::<usize, Create>(found) })
     }

@@ -7,8 +7,7 @@ use poolscope_alloc::scope::Counts;
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::words::figures::{count, grouped};
 
-pub(crate) const NOT_THE_ALLOCATOR: &str =
-    "poolscope is not the allocator of this program, so no leak can be seen. Add to the test's crate:\n\
+pub(crate) const NOT_THE_ALLOCATOR: &str = "poolscope is not the allocator of this program, so no leak can be seen. Add to the test's crate:\n\
      #[global_allocator]\n\
      static POOL: poolscope_alloc::Poolscope = poolscope_alloc::Poolscope;";
 
@@ -38,11 +37,18 @@ impl Limits {
     ) -> Option<String> {
         let mut failure = String::new();
         if counts.is_none() && self.are_given() {
-            failure.push_str("this scope was not counted: more than 255 were open at a time, so its limits hold nothing\n");
+            failure.push_str(
+                "this scope was not counted: more than 255 were open at a time, so its limits hold nothing\n",
+            );
         }
         let Counts { allocations: calls, peak, .. } = counts.unwrap_or_default();
         if let Some(limit) = self.max_bytes.filter(|&limit| peak > limit) {
-            let _ = writeln!(failure, "this scope had {} B in use at its peak, and may have {}", grouped(peak), grouped(limit));
+            let _ = writeln!(
+                failure,
+                "this scope had {} B in use at its peak, and may have {}",
+                grouped(peak),
+                grouped(limit)
+            );
         }
         if let Some(limit) = self.max_allocations.filter(|&limit| calls > limit) {
             let calls = count(calls, "time");
@@ -50,7 +56,8 @@ impl Limits {
         }
         if let Some(expected) = self.exact_allocations.filter(|&expected| counts.is_some() && calls != expected) {
             let calls = count(calls, "time");
-            let _ = writeln!(failure, "this scope asked for memory {calls}, and should do so {}", count(expected, "time"));
+            let _ =
+                writeln!(failure, "this scope asked for memory {calls}, and should do so {}", count(expected, "time"));
         }
         let is_over = !failure.is_empty();
         // A block of no bytes leaks, too.

@@ -27,7 +27,7 @@ fn settings_stand_in_brackets() {
     forget_a_vector(100);
 }
 
-#[poolscope_heapcheck::test(max_allocations = 2, suppress = "forget_a_vector",)]
+#[poolscope_heapcheck::test(max_allocations = 2, suppress = "forget_a_vector")]
 #[should_panic(expected = "asked for memory 3 times, and may do so 2 times")]
 fn a_limit_fails_a_test() {
     (0..3).for_each(forget_a_vector_of);

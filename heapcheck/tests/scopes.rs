@@ -288,7 +288,8 @@ fn what_a_static_or_a_thread_local_is_first_filled_with_is_no_leak() {
     forget_a_vector(55);
     let report = scope.finish();
     assert_eq!((report.bytes(), report.objects()), (55, 1), "{}", report.to_text());
-    let kept = report.suppressed.iter().find(|kept| kept.reason.contains("held nothing before")).expect("they are told of");
+    let kept =
+        report.suppressed.iter().find(|kept| kept.reason.contains("held nothing before")).expect("they are told of");
     assert!(kept.objects >= 6 + 10, "{}", report.to_text());
 }
 

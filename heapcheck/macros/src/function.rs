@@ -30,7 +30,8 @@ impl Function {
             Some(TokenTree::Group(body)) if body.delimiter() == Delimiter::Brace => body,
             other => return Err(not_a_function(other.map_or_else(Span::call_site, |token| token.span()))),
         };
-        let is_word = |token: &TokenTree, word: &str| matches!(token, TokenTree::Ident(name) if name.to_string() == word);
+        let is_word =
+            |token: &TokenTree, word: &str| matches!(token, TokenTree::Ident(name) if name.to_string() == word);
         let Some(keyword) = tokens.iter().position(|token| is_word(token, "fn")) else {
             return Err(not_a_function(tokens.first().map_or_else(Span::call_site, |token| token.span())));
         };

@@ -34,7 +34,8 @@ struct Place {
     counts: Counts,
 }
 
-const FREE: Place = Place { scope: 0, last: 0, outer: 0, counts: Counts { allocations: 0, blocks: 0, bytes: 0, peak: 0 } };
+const FREE: Place =
+    Place { scope: 0, last: 0, outer: 0, counts: Counts { allocations: 0, blocks: 0, bytes: 0, peak: 0 } };
 
 impl Counts {
     fn grew(&mut self, bytes: u64) {
