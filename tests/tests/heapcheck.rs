@@ -61,7 +61,7 @@ fn loses_a_block() {
 
 #[test]
 fn nextest_runs_every_test_under_the_checker_with_no_change_of_code() {
-    if !Program::new("cargo").args(["nextest", "--version"]).run().status().success() {
+    if !Program::new("cargo").args(["nextest", "--version"]).run().status.success() {
         skip("cargo-nextest is not installed");
         return;
     }
