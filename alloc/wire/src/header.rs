@@ -1,6 +1,6 @@
 //! The first page of a segment: what it is, whose it is, and where the regions lie.
 
-use crate::reach::ReachRecord;
+use crate::reach::{ReachRecord, ReachRequest};
 use crate::record::record;
 
 /// The first eight bytes of a segment.
@@ -243,7 +243,9 @@ record! {
         /// Bytes used of `cmdline`.
         1028 cmdline_len: u32,
         /// Path of the executable, cut to fit.
-        1032 exe: [u8; 888],
+        1032 exe: [u8; 824],
+        /// How another process asks for a search for unreachable blocks.
+        1856 reach_request: ReachRequest,
         /// What the last search for unreachable blocks looked at.
         1920 reach: ReachRecord,
         /// Arguments as in `/proc/PID/cmdline`, separated by zero bytes, cut to fit.

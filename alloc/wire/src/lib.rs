@@ -81,7 +81,7 @@ pub use header::{
 };
 pub use history::{HISTORY_LEN, HISTORY_TOTALS, HistoryHead, Total};
 pub use moment::Moment;
-pub use reach::ReachRecord;
+pub use reach::{ReachRecord, ReachRequest};
 pub use records::{
     ClassCounters, ClassRecord, LiveRecord, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, PeakRecord, StackRecord,
     THREAD_RECORD_LEN, ThreadRecord, file_number, kind, stack_flags, thread_state,

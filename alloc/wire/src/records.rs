@@ -256,7 +256,8 @@ record! {
         50 verdict: u16,
         /// Device number; 0 for host memory.
         52 device: u32,
-        /// The address of the leaked block that leads to this one, if it is leaked indirectly; 0 otherwise.
+        /// The address of the leaked block that leads to this one, if it is leaked indirectly. What holds it
+        /// ([`holder`](crate::reach::holder)), if it can be reached. 0 if neither is known.
         56 leader: u64,
     }
 }

@@ -110,6 +110,7 @@ pub fn counted_call(slow: SlowPath, heap: &'static Heap) {
         heap_publish::publish_classes(heap);
     }
     publish::publish_tiers();
+    keeper::listen(slow);
     let mut is_watched = CALLS.fetch_add(1, Ordering::Relaxed) >= CALLS_MAX;
     let is_child =
         INHERITED.load(Ordering::Relaxed) && ownership::own_segment() && INHERITED.swap(false, Ordering::Relaxed);

@@ -18,6 +18,15 @@ pub fn are_those_of_the_process() -> bool {
     are_the_same(&main[..main_len], &own[..own_len])
 }
 
+/// Filters of system calls that the calling thread has (seccomp). `None` where the kernel does not say.
+pub fn filters() -> Option<u32> {
+    let mut own = [0; 4096];
+    let len = os::read_file(c"/proc/thread-self/status", &mut own);
+    let line = line(&own[..len], b"Seccomp_filters:")?;
+    let digits = line.iter().filter(|byte| byte.is_ascii_digit());
+    Some(digits.fold(0u32, |number, digit| number.wrapping_mul(10).wrapping_add(u32::from(digit - b'0'))))
+}
+
 fn are_the_same(a: &[u8], b: &[u8]) -> bool {
     LINES.iter().all(|name| match (line(a, name), line(b, name)) {
         (Some(a), Some(b)) => a == b,

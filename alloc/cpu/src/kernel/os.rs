@@ -1,11 +1,13 @@
 //! The operating system: memory, clock, identity; what a thread sleeps on is in `waiting.rs`. Nothing here allocates or
 //! keeps a lock.
 
+mod copy;
 mod waiting;
 
 pub use super::plain::is_plain;
 use core::ffi::{CStr, c_char, c_int, c_void};
-pub use waiting::{give_way, sleep_on, sleep_on_shared, sleep_us, wake};
+pub use copy::{Copy, end_copy, map_shared};
+pub use waiting::{give_way, sleep_on, sleep_on_file, sleep_on_shared, sleep_us, wake, wake_shared};
 
 /// Runs `f` and restores errno.
 pub fn keep_errno<T>(f: impl FnOnce() -> T) -> T {

@@ -19,7 +19,7 @@ pub enum Started {
     Never,
 }
 
-pub use platform::{begin, forget, is_alive, is_of_another_process, is_this, start, wait_for_end, wait_until_gone};
+pub use platform::{begin, forget, is_alive, is_of_another_process, is_this, own_memory, start, wait_for_end, wait_until_gone};
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod platform {
@@ -170,6 +170,14 @@ mod platform {
         this_thread::address() == CONTROL.load(Ordering::Acquire)
     }
 
+    /// Where its stack and its thread-local block lie, if there was ever one.
+    pub fn own_memory() -> (usize, usize) {
+        match CONTROL.load(Ordering::Acquire) {
+            0 => (0, 0),
+            control => (STACK_TOP.load(Ordering::Relaxed) - STACK, control + CONTROL_BLOCK),
+        }
+    }
+
     /// Waits for its end, or a moment if it is not there yet.
     pub fn wait_for_end() {
         os::sleep_on_shared(&ALIVE, ALIVE.load(Ordering::Acquire), 1);
@@ -219,6 +227,10 @@ mod platform {
 
     pub fn is_this() -> bool {
         false
+    }
+
+    pub fn own_memory() -> (usize, usize) {
+        (0, 0)
     }
 
     pub fn wait_for_end() {}

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::kernel::os;
 use crate::kernel::raw_thread::{self, Started};
+use crate::segment::bell;
 use crate::settings;
 use crate::sync::spin_lock::SlowPath;
 
@@ -31,6 +32,8 @@ pub const RUNNING: u32 = 1;
 const REFUSED: u32 = 2;
 /// There is one that is to end.
 pub const ENDING: u32 = 3;
+/// There is one that has nothing to do, and sleeps until it is asked for.
+pub const LISTENING: u32 = 4;
 
 /// When there was no room for the thread the last time, and how long it is not tried again, in milliseconds: longer with each
 /// time. 0 where there was room.
@@ -68,7 +71,7 @@ pub fn notice(slow: SlowPath, free: usize) {
 /// Starts the thread if there is none. No lock may be held.
 #[inline]
 pub fn start(_: SlowPath) {
-    if STATE.load(Ordering::Relaxed) == NONE {
+    if matches!(STATE.load(Ordering::Relaxed), NONE | LISTENING) {
         start_cold();
     }
 }
@@ -80,6 +83,20 @@ fn start_cold() {
     if wanted && !settings.plain() {
         start_thread();
     }
+}
+
+/// To be called now and then: has a thread listen where other processes may ask for a search. No lock may be held.
+#[inline]
+pub fn listen(_: SlowPath) {
+    if STATE.load(Ordering::Relaxed) == NONE && bell::is_there() {
+        start_thread();
+    }
+}
+
+/// Wakes the thread.
+pub fn wake() {
+    os::wake(&STATE);
+    bell::ring();
 }
 
 /// What came of [`watch`].
@@ -97,13 +114,13 @@ pub fn watch(_: SlowPath) -> Watcher {
     if settings::current().plain() {
         return Watcher::Never;
     }
-    if STATE.load(Ordering::SeqCst) == NONE {
+    if matches!(STATE.load(Ordering::SeqCst), NONE | LISTENING) {
         start_thread();
     }
     match STATE.load(Ordering::SeqCst) {
         RUNNING => {
             // It may sleep longer than until the next census.
-            os::wake(&STATE);
+            wake();
             Watcher::Runs
         }
         REFUSED => Watcher::Never,
@@ -112,6 +129,9 @@ pub fn watch(_: SlowPath) -> Watcher {
 }
 
 fn start_thread() {
+    if STATE.compare_exchange(LISTENING, RUNNING, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+        return wake();
+    }
     // A child of `vfork` would leave the state to its parent, in whose memory it is.
     if raw_thread::is_of_another_process() {
         return;

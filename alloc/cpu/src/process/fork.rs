@@ -22,6 +22,7 @@ use crate::hardened;
 use crate::kernel::os;
 use crate::pages::keeper;
 use crate::pages::page_heap;
+use crate::reach;
 use crate::sampler;
 use crate::segment::ownership;
 use crate::sync::spin_lock::ForkLock;
@@ -169,6 +170,7 @@ unsafe extern "C" fn after_in_child() {
     ownership::disown_segment();
     heaps::forget_other_threads();
     keeper::forget();
+    reach::forget();
     census::begin_child();
     if took_locks() {
         unlock(unless_interrupted(poolscope_capture::fork_child));

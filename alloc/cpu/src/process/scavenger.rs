@@ -4,7 +4,8 @@
 //! Memory of free spans goes back smoothly over `POOLSCOPE_SCAVENGE_MS` ([`crate::pages::decay`]), and the caches of
 //! threads that sleep before that ([`crate::collector`]), also when the program makes no call any more.
 //!
-//! The thread is started when there is something to do and ends when there is nothing left. It is the kernel's, not the
+//! The thread is started when there is something to do and ends when there is nothing left. Where every allocation is
+//! recorded, it then sleeps until another process asks for a search for unreachable blocks. It is the kernel's, not the
 //! C library's ([`crate::kernel::raw_thread`]): it starts inside `malloc`, whatever locks the program holds, the
 //! program stays single-threaded for the C library, and `pthread_exit` of the last thread still ends the process. It
 //! blocks all signals, and its only memory is static.
@@ -24,9 +25,11 @@ use crate::hardened;
 use crate::kernel::credentials;
 use crate::kernel::os;
 use crate::kernel::raw_thread;
-use crate::pages::keeper::{ENDING, IDLE_MIN, NONE, PAUSES, RUNNING, STATE};
+use crate::pages::keeper::{self, ENDING, IDLE_MIN, LISTENING, NONE, PAUSES, RUNNING, STATE};
 use crate::pages::page_heap;
+use crate::reach;
 use crate::sampler;
+use crate::segment::bell;
 use crate::segment::publish;
 use crate::settings;
 use crate::sync::spin_lock::SlowPath;
@@ -43,6 +46,9 @@ const TICK_MAX: u64 = 1000;
 const GC_MIN: u64 = 100;
 /// Passes in a row without anything to do after which the thread may end.
 const QUIET: u32 = 2;
+/// Milliseconds that the thread sleeps at a time while it only listens.
+const LISTENING_MS: u64 = 3_600_000;
+
 /// What the thread runs. Returns when there is nothing left to do.
 pub extern "C" fn run() {
     // SAFETY: this thread's word is the busy heap from its start to its end, and no signal interrupts it.
@@ -50,9 +56,15 @@ pub extern "C" fn run() {
     // Passes in a row that found nothing to do; when the last one was, and when the next census is to be.
     let (mut quiet, mut passed_ms, mut look_ms) = (QUIET, 0, None);
     let now = || os::clock_ns(libc::CLOCK_MONOTONIC) / 1_000_000;
+    bell::listen(os::thread_id(), credentials::filters());
     loop {
+        let rung = bell::rung();
         if PAUSES.load(Ordering::SeqCst) != 0 {
             return end(slow);
+        }
+        if let Some(asked) = bell::take() {
+            reach::answer(slow, asked);
+            continue;
         }
         let settings = settings::current();
         let scavenge_ms = settings.scavenge_ms();
@@ -62,7 +74,10 @@ pub extern "C" fn run() {
         let steps = scavenge_ms.filter(|&ms| ms > 0).unwrap_or(u64::MAX) / STEPS;
         let tick = steps.min(gc_ms.unwrap_or(u64::MAX) / 2).clamp(TICK_MIN, TICK_MAX);
         look_ms = census::is_watching().then(|| look_ms.unwrap_or_else(|| now() + census::INTERVAL_MS));
-        os::sleep_on(&STATE, RUNNING, look_ms.map_or(tick, |at| at.saturating_sub(now()).min(tick)));
+        let rest_ms = look_ms.map_or(tick, |at| at.saturating_sub(now()).min(tick));
+        if !bell::is_there() || !bell::sleep(rung, rest_ms) {
+            os::sleep_on(&STATE, RUNNING, rest_ms);
+        }
         if PAUSES.load(Ordering::SeqCst) != 0 {
             continue;
         }
@@ -79,11 +94,22 @@ pub extern "C" fn run() {
             look_ms = census::look(slow).map(|rest| now() + rest);
         }
         if quiet >= QUIET && !census::is_watching() {
-            STATE.store(NONE, Ordering::SeqCst);
+            let idle = if bell::is_there() { LISTENING } else { NONE };
+            if STATE.compare_exchange(RUNNING, idle, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+                continue;
+            }
             // What came meanwhile found a thread running: look once more.
+            let rung = bell::rung();
             let gives_back = scavenge_ms.is_some_and(|ms| ms > 0);
             let is_needed = (gives_back && page_heap::resident_free(slow) >= IDLE_MIN) || census::is_watching();
-            if !is_needed || STATE.compare_exchange(NONE, RUNNING, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+            if idle == LISTENING {
+                let may_sleep = !is_needed && PAUSES.load(Ordering::SeqCst) == 0 && !bell::is_asked();
+                if may_sleep && STATE.load(Ordering::SeqCst) == LISTENING {
+                    bell::sleep(rung, LISTENING_MS);
+                }
+                let _ = STATE.compare_exchange(LISTENING, RUNNING, Ordering::SeqCst, Ordering::Relaxed);
+            } else if !is_needed || STATE.compare_exchange(NONE, RUNNING, Ordering::SeqCst, Ordering::Relaxed).is_err()
+            {
                 return;
             }
         }
@@ -125,10 +151,12 @@ pub fn pause() -> Paused {
     // A signal handler that interrupted the slow path may have interrupted the start: it can't wait. The thread then
     // ends by itself before it does anything.
     if thread_pointer::get().cast_const() != &raw const BUSY {
-        let is_there = |state| matches!(state, RUNNING | ENDING);
+        let is_there = |state| matches!(state, RUNNING | ENDING | LISTENING);
         while is_there(STATE.load(Ordering::SeqCst)) || raw_thread::is_alive() {
-            let _ = STATE.compare_exchange(RUNNING, ENDING, Ordering::SeqCst, Ordering::Relaxed);
-            os::wake(&STATE);
+            for state in [RUNNING, LISTENING] {
+                let _ = STATE.compare_exchange(state, ENDING, Ordering::SeqCst, Ordering::Relaxed);
+            }
+            keeper::wake();
             raw_thread::wait_for_end();
         }
         raw_thread::wait_until_gone();

@@ -79,9 +79,9 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// Calls `f` with each word of the blocks that are not recorded: what the pool allocates by itself while it
-    /// records.
-    pub fn unrecorded_words(&self, mut f: impl FnMut(usize)) {
+    /// Calls `f` with each word of the blocks that are not recorded, and where it lies: what the pool allocates by itself
+    /// while it records.
+    pub fn unrecorded_words(&self, mut f: impl FnMut(usize, usize)) {
         arena::for_each_used(|used| {
             let mut page = used.first;
             while page < used.end {
@@ -102,8 +102,8 @@ impl<'a> Heap<'a> {
         });
     }
 
-    /// Passes on the words of what can be read between two addresses.
-    pub fn words_between(&self, mut from: usize, to: usize, f: &mut impl FnMut(usize)) {
+    /// Passes on the words of what can be read between two addresses, and where each lies.
+    pub fn words_between(&self, mut from: usize, to: usize, f: &mut impl FnMut(usize, usize)) {
         let ranges = self.readable.as_slice();
         let first = ranges.partition_point(|range| range.1 <= from);
         for range in &ranges[first..] {
@@ -155,7 +155,7 @@ impl Blocks for Heap<'_> {
         (offset < block.size.max(1)).then_some(Hit { block: number, at_start: offset == 0 })
     }
 
-    fn words(&self, number: u32, mut f: impl FnMut(usize)) {
+    fn words(&self, number: u32, mut f: impl FnMut(usize, usize)) {
         if let Some(block) = self.records.get(number) {
             self.words_between(block.address, block.address + block.size, &mut f);
         }

@@ -1,11 +1,14 @@
-//! The mark: which blocks a pointer leads to, and which leaked block leads to which.
+//! The mark: which blocks a pointer leads to, by which one, and which leaked block leads to which.
 //!
 //! It is conservative. Each aligned word that could be an address of a block counts as a pointer to it, also one into
 //! its middle. A block is reachable if a chain of pointers to starts of blocks leads to it from a root, and possibly so
 //! if each chain has a pointer into the middle of one. Of the others, a block that leads to more is leaked directly,
 //! and what it leads to is leaked indirectly. A cycle has one leader.
+//!
+//! What can be reached is looked at in the order of its distance from the roots, so that what leads to a block is the
+//! last step of a shortest chain.
 
-use poolscope_wire::reach::verdict;
+use poolscope_wire::reach::{holder, verdict};
 
 use super::table::Table;
 
@@ -26,21 +29,21 @@ pub trait Blocks {
     fn has(&self, block: u32) -> bool;
     /// The block that an address lies in.
     fn find(&self, address: usize) -> Option<Hit>;
-    /// Calls `f` with each aligned word of a block that may be a pointer.
-    fn words(&self, block: u32, f: impl FnMut(usize));
+    /// Calls `f` with each aligned word of a block that may be a pointer: where it lies, and the word.
+    fn words(&self, block: u32, f: impl FnMut(usize, usize));
 }
 
 /// No block leads to another one.
 pub const NO_LEADER: u32 = u32::MAX;
 
-/// The state of a mark: for each block its verdict and its leader.
+/// A mark that goes on.
 pub struct Mark<'a, B> {
     blocks: &'a B,
-    verdicts: Table<u8>,
-    /// One more than the number of the block that leads to a leaked one; 0 for none.
-    leaders: Table<u32>,
-    /// Blocks whose words were not looked at yet. A block comes here once when it is found to be possibly reachable,
-    /// and once when it is found to be so for sure.
+    /// Bits of a word that may be part of an address.
+    address_bits: usize,
+    found: &'a mut Verdicts,
+    /// Blocks whose words are to be looked at, in this order. A block comes here once when it is found to be possibly
+    /// reachable, and once when it is found to be so for sure.
     waiting: Table<u32>,
 }
 
@@ -48,67 +51,85 @@ const REACHABLE: u8 = verdict::REACHABLE as u8;
 const POSSIBLE: u8 = verdict::POSSIBLE as u8;
 const DIRECT: u8 = verdict::DIRECT as u8;
 const INDIRECT: u8 = verdict::INDIRECT as u8;
+const IGNORED: u8 = verdict::IGNORED as u8;
 
 impl<'a, B: Blocks> Mark<'a, B> {
-    /// Nothing is marked yet. `None` without memory.
-    pub fn new(blocks: &'a B) -> Option<Self> {
-        let len = blocks.len() as usize;
-        // SAFETY: zeroes are numbers.
-        let (verdicts, leaders) = unsafe { (Table::zeroed(len)?, Table::zeroed(len)?) };
-        Some(Mark { blocks, verdicts, leaders, waiting: Table::new(2 * len)? })
+    /// Nothing is marked yet in `found`, which has room for the blocks. `tag_bits` of a word are no part of an address.
+    /// `None` without memory.
+    pub fn new(blocks: &'a B, found: &'a mut Verdicts, tag_bits: usize) -> Option<Self> {
+        let waiting = Table::new(2 * blocks.len() as usize)?;
+        Some(Mark { blocks, address_bits: !tag_bits, found, waiting })
     }
 
     /// Where its own memory lies, which is no root.
     pub fn own_memory(&self) -> [(usize, usize); 3] {
-        [self.verdicts.addresses(), self.leaders.addresses(), self.waiting.addresses()]
+        [self.found.verdicts.addresses(), self.found.holders.addresses(), self.waiting.addresses()]
     }
 
-    /// A word of a root.
+    /// A word of a root, and what holds what it points to.
     #[inline]
-    pub fn root(&mut self, word: usize) {
-        if let Some(hit) = self.blocks.find(word) {
-            self.reach(hit.block, if hit.at_start { REACHABLE } else { POSSIBLE });
-            self.follow();
+    pub fn root(&mut self, word: usize, held_by: u64) {
+        let Some(hit) = self.blocks.find(word & self.address_bits) else { return };
+        let verdict = if hit.at_start { REACHABLE } else { POSSIBLE };
+        self.reach(hit.block, verdict, held_by);
+        // A variable says more than what a thread has for the moment.
+        let is_variable = |held_by: u64| matches!(holder::split(held_by).0, holder::WORD | holder::REGION);
+        let known = &mut self.found.holders.as_mut_slice()[hit.block as usize];
+        if self.found.verdicts.as_slice()[hit.block as usize] == verdict && is_variable(held_by) && !is_variable(*known) {
+            *known = held_by;
         }
     }
 
     /// A block that is in use and of whose words the roots have those that count, such as a thread's stack.
     pub fn hold(&mut self, block: u32) {
-        self.verdicts.as_mut_slice()[block as usize] = REACHABLE;
+        self.found.verdicts.as_mut_slice()[block as usize] = REACHABLE;
+        self.found.holders.as_mut_slice()[block as usize] = holder::IN_USE;
     }
 
-    fn reach(&mut self, block: u32, verdict: u8) {
-        let known = &mut self.verdicts.as_mut_slice()[block as usize];
-        if *known == 0 || (*known == POSSIBLE && verdict == REACHABLE) {
+    /// A block that is no leak, and neither is what it leads to.
+    pub fn ignore(&mut self, block: u32) {
+        self.reach(block, IGNORED, 0);
+    }
+
+    fn reach(&mut self, block: u32, verdict: u8, held_by: u64) {
+        let known = &mut self.found.verdicts.as_mut_slice()[block as usize];
+        if *known == 0 || (*known == POSSIBLE && verdict != POSSIBLE) {
             *known = verdict;
+            self.found.holders.as_mut_slice()[block as usize] = held_by;
             self.waiting.push(block);
         }
     }
 
-    fn follow(&mut self) {
-        while let Some(block) = self.waiting.pop() {
-            let verdict = self.verdicts.as_slice()[block as usize];
-            let blocks = self.blocks;
-            blocks.words(block, |word| {
-                if let Some(hit) = blocks.find(word) {
-                    self.reach(hit.block, if hit.at_start { verdict } else { POSSIBLE });
+    /// To be called when all roots are known: follows what they lead to, and tells leaked blocks from those that they
+    /// lead to.
+    pub fn follow(&mut self) {
+        let mut next = 0;
+        while let Some(&block) = self.waiting.as_slice().get(next) {
+            next += 1;
+            let verdict = self.found.verdicts.as_slice()[block as usize];
+            let verdict = if verdict == POSSIBLE { POSSIBLE } else { REACHABLE };
+            let (blocks, bits) = (self.blocks, self.address_bits);
+            blocks.words(block, |place, word| {
+                if let Some(hit) = blocks.find(word & bits) {
+                    self.reach(hit.block, if hit.at_start { verdict } else { POSSIBLE }, place as u64);
                 }
             });
         }
+        self.waiting.clear();
+        self.sort_leaks();
     }
 
-    /// To be called when all roots are known: tells leaked blocks from those that they lead to.
-    pub fn sort_leaks(&mut self) {
-        let blocks = self.blocks;
+    fn sort_leaks(&mut self) {
+        let (blocks, bits) = (self.blocks, self.address_bits);
         for leader in 0..blocks.len() {
-            if self.verdicts.as_slice()[leader as usize] != 0 || !blocks.has(leader) {
+            if self.found.verdicts.as_slice()[leader as usize] != 0 || !blocks.has(leader) {
                 continue;
             }
-            self.verdicts.as_mut_slice()[leader as usize] = DIRECT;
+            self.found.verdicts.as_mut_slice()[leader as usize] = DIRECT;
             self.waiting.push(leader);
             while let Some(block) = self.waiting.pop() {
-                blocks.words(block, |word| {
-                    if let Some(hit) = blocks.find(word) {
+                blocks.words(block, |_, word| {
+                    if let Some(hit) = blocks.find(word & bits) {
                         self.lead(leader, hit.block);
                     }
                 });
@@ -120,7 +141,7 @@ impl<'a, B: Blocks> Mark<'a, B> {
         if block == leader {
             return;
         }
-        let known = &mut self.verdicts.as_mut_slice()[block as usize];
+        let known = &mut self.found.verdicts.as_mut_slice()[block as usize];
         match *known {
             0 => {
                 *known = INDIRECT;
@@ -130,34 +151,55 @@ impl<'a, B: Blocks> Mark<'a, B> {
             DIRECT => *known = INDIRECT,
             _ => return,
         }
-        self.leaders.as_mut_slice()[block as usize] = leader + 1;
-    }
-
-    /// What came of it, without the blocks.
-    pub fn into_verdicts(self) -> Verdicts {
-        Verdicts { verdicts: self.verdicts, leaders: self.leaders }
+        self.found.holders.as_mut_slice()[block as usize] = u64::from(leader) + 1;
     }
 }
 
-/// What came of a mark.
+/// What came of a mark: for each block its verdict, and what leads to it.
 pub struct Verdicts {
     verdicts: Table<u8>,
-    leaders: Table<u32>,
+    /// What leads to a block that is in use ([`holder`]). Of one that is leaked indirectly: one more than the number of
+    /// the block that leads to it.
+    holders: Table<u64>,
 }
 
 impl Verdicts {
+    /// Room for `len` blocks, in memory that a forked child shares if `is_shared`. `None` without memory.
+    pub fn new(len: u32, is_shared: bool) -> Option<Self> {
+        let len = len as usize;
+        // SAFETY: zeroes are numbers.
+        unsafe {
+            Some(if is_shared {
+                Verdicts { verdicts: Table::shared(len)?, holders: Table::shared(len)? }
+            } else {
+                Verdicts { verdicts: Table::zeroed(len)?, holders: Table::zeroed(len)? }
+            })
+        }
+    }
+
+    /// Numbers of blocks are below this.
+    pub fn len(&self) -> u32 {
+        self.verdicts.as_slice().len() as u32
+    }
+
     /// A block's verdict, one of [`verdict`].
     pub fn verdict(&self, block: u32) -> u16 {
         u16::from(self.verdicts.as_slice()[block as usize])
     }
 
+    /// What holds a block that can be reached; 0 for others.
+    pub fn holder(&self, block: u32) -> u64 {
+        let is_in_use = matches!(self.verdicts.as_slice()[block as usize], REACHABLE | POSSIBLE);
+        if is_in_use { self.holders.as_slice()[block as usize] } else { 0 }
+    }
+
     /// The block that leads to a leaked one, and that no other leads to; [`NO_LEADER`] for others.
     pub fn leader(&self, block: u32) -> u32 {
         let mut leader = NO_LEADER;
-        let mut next = self.leaders.as_slice()[block as usize];
-        while next != 0 {
-            leader = next - 1;
-            next = self.leaders.as_slice()[leader as usize];
+        let mut next = block;
+        while self.verdicts.as_slice()[next as usize] == INDIRECT {
+            leader = (self.holders.as_slice()[next as usize] - 1) as u32;
+            next = leader;
         }
         leader
     }
@@ -187,8 +229,9 @@ mod tests {
             self.0.get(block)?.as_ref()?;
             Some(Hit { block: block as u32, at_start: offset.is_multiple_of(SIZE) })
         }
-        fn words(&self, block: u32, f: impl FnMut(usize)) {
-            self.0[block as usize].iter().flatten().copied().for_each(f);
+        fn words(&self, block: u32, mut f: impl FnMut(usize, usize)) {
+            let words = self.0[block as usize].iter().flatten().enumerate();
+            words.for_each(|(n, &word)| f(at(block as usize) + n * 8, word));
         }
     }
 
@@ -196,14 +239,17 @@ mod tests {
         BASE + block * SIZE
     }
 
+    /// A variable.
+    const ROOT: u64 = 0x8000;
+
     /// Verdicts and leaders of blocks that hold these words, with these words in roots.
     fn judge(blocks: &[&[usize]], roots: &[usize]) -> Vec<(u16, u32)> {
         let heap = Heap(blocks.iter().map(|words| Some(words.to_vec())).collect());
-        let mut mark = Mark::new(&heap).expect("memory");
-        roots.iter().for_each(|&word| mark.root(word));
-        mark.sort_leaks();
-        let verdicts = mark.into_verdicts();
-        (0..heap.len()).map(|block| (verdicts.verdict(block), verdicts.leader(block))).collect()
+        let mut found = Verdicts::new(heap.len(), false).expect("memory");
+        let mut mark = Mark::new(&heap, &mut found, 0).expect("memory");
+        roots.iter().for_each(|&word| mark.root(word, ROOT));
+        mark.follow();
+        (0..heap.len()).map(|block| (found.verdict(block), found.leader(block))).collect()
     }
 
     fn verdicts(blocks: &[&[usize]], roots: &[usize]) -> Vec<u16> {
@@ -253,20 +299,69 @@ mod tests {
     #[test]
     fn a_free_place_is_no_leak() {
         let heap = Heap(vec![None, Some(vec![at(0)])]);
-        let mut mark = Mark::new(&heap).expect("memory");
-        mark.sort_leaks();
-        let mark = mark.into_verdicts();
-        assert_eq!([mark.verdict(0), mark.verdict(1)], [verdict::NONE, D]);
+        let mut found = Verdicts::new(heap.len(), false).expect("memory");
+        let mut mark = Mark::new(&heap, &mut found, 0).expect("memory");
+        mark.follow();
+        assert_eq!([found.verdict(0), found.verdict(1)], [verdict::NONE, D]);
     }
 
     #[test]
     fn a_held_block_is_in_use_and_its_words_are_the_roots_affair() {
         let heap = Heap(vec![Some(vec![at(1)]), Some(vec![])]);
-        let mut mark = Mark::new(&heap).expect("memory");
+        let mut found = Verdicts::new(heap.len(), false).expect("memory");
+        let mut mark = Mark::new(&heap, &mut found, 0).expect("memory");
         mark.hold(0);
-        mark.root(at(0));
-        mark.sort_leaks();
-        let mark = mark.into_verdicts();
-        assert_eq!([mark.verdict(0), mark.verdict(1)], [R, D]);
+        mark.root(at(0), ROOT);
+        mark.follow();
+        assert_eq!([found.verdict(0), found.verdict(1)], [R, D]);
+    }
+
+    /// What holds each block, with these words in roots.
+    fn holders(blocks: &[&[usize]], roots: &[(usize, u64)]) -> Vec<u64> {
+        let heap = Heap(blocks.iter().map(|words| Some(words.to_vec())).collect());
+        let mut found = Verdicts::new(heap.len(), false).expect("memory");
+        let mut mark = Mark::new(&heap, &mut found, 0).expect("memory");
+        roots.iter().for_each(|&(word, held_by)| mark.root(word, held_by));
+        mark.follow();
+        (0..heap.len()).map(|block| found.holder(block)).collect()
+    }
+
+    #[test]
+    fn the_last_step_of_a_shortest_chain_is_known_of_each_block() {
+        // By the first block the third is three steps away, by the fourth two.
+        let blocks: &[&[usize]] = &[&[at(1)], &[at(2)], &[], &[0, at(2)], &[]];
+        let found = holders(blocks, &[(at(0), ROOT), (at(3), ROOT + 8)]);
+        assert_eq!(found, [ROOT, at(0) as u64, (at(3) + 8) as u64, ROOT + 8, 0]);
+    }
+
+    #[test]
+    fn a_variable_says_more_than_a_register() {
+        let register = holder::of_thread(holder::REGISTER, 77);
+        assert_eq!(holders(&[&[]], &[(at(0), register)]), [register]);
+        assert_eq!(holders(&[&[]], &[(at(0), register), (at(0), ROOT), (at(0), register)]), [ROOT]);
+        // But a sure pointer says more than one into the middle.
+        assert_eq!(holders(&[&[]], &[(at(0) + 8, ROOT), (at(0), register)]), [register]);
+    }
+
+    #[test]
+    fn what_an_ignored_block_leads_to_is_in_use() {
+        let heap = Heap(vec![Some(vec![at(1)]), Some(vec![]), Some(vec![])]);
+        let mut found = Verdicts::new(heap.len(), false).expect("memory");
+        let mut mark = Mark::new(&heap, &mut found, 0).expect("memory");
+        mark.ignore(0);
+        mark.follow();
+        assert_eq!([0, 1, 2].map(|block| found.verdict(block)), [verdict::IGNORED, R, D]);
+    }
+
+    #[test]
+    fn bits_that_are_no_part_of_an_address_are_left_out() {
+        let heap = Heap(vec![Some(vec![at(1) | 0xab << 48]), Some(vec![])]);
+        for (tag_bits, expected) in [(0xff << 48, [R, R]), (0, [R, D])] {
+            let mut found = Verdicts::new(heap.len(), false).expect("memory");
+            let mut mark = Mark::new(&heap, &mut found, tag_bits).expect("memory");
+            mark.root(at(0), ROOT);
+            mark.follow();
+            assert_eq!([0, 1].map(|block| found.verdict(block)), expected);
+        }
     }
 }

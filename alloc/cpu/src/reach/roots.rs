@@ -9,6 +9,8 @@
 //! keeps at its upper end, the thread's control block (`tcbhead_t`). Stacks of threads that have ended stay mapped for
 //! later ones: of these, only the block itself counts.
 
+use poolscope_wire::reach::holder;
+
 use super::frame;
 use super::maps::{Content, Mapping, PAGE, Pages};
 use crate::kernel::os;
@@ -28,17 +30,42 @@ const WORD: usize = size_of::<usize>();
 /// A range of addresses, which ends with the second one.
 pub type Range = (usize, usize);
 
-/// What counts of a mapping.
+/// What counts of a mapping, and what holds what it points to.
 enum Part {
     /// The words between two addresses.
-    Range(usize, usize),
+    Range(usize, usize, Held),
     /// A pointer that no word there has as it is.
-    Word(usize),
+    Word(usize, u64),
+}
+
+/// What holds what the words of a range point to.
+#[derive(Clone, Copy)]
+enum Held {
+    /// Each word's own place.
+    Here,
+    /// A stack or what else a thread has ([`holder`]).
+    By(u64),
+}
+
+impl Held {
+    fn of_thread(kind: u64, tid: u32) -> Self {
+        Held::By(holder::of_thread(kind, tid))
+    }
+
+    #[inline]
+    fn at(self, place: usize) -> u64 {
+        match self {
+            Held::Here => place as u64,
+            Held::By(thread) => thread,
+        }
+    }
 }
 
 /// A thread whose registers are known.
 #[derive(Clone, Copy)]
 pub struct Thread {
+    /// Kernel id.
+    pub tid: u32,
     /// Its stack pointer.
     pub sp: usize,
     /// Its control block.
@@ -53,14 +80,16 @@ pub struct Roots<'a> {
     pub threads: &'a [Thread],
     /// There are threads of which nothing is known: no control block is known to be a dead thread's.
     pub all_known: bool,
+    /// Bytes below a control block that are thread-local storage, as far as that is known.
+    pub static_storage: usize,
     /// What is no root, ascending and without overlaps.
     pub excluded: &'a [Range],
 }
 
 impl Roots<'_> {
-    /// Calls `f` with each word of each root. Returns the bytes that were read; `None` if the kernel does not say what
-    /// was written.
-    pub fn read(&self, mut f: impl FnMut(usize)) -> Option<usize> {
+    /// Calls `f` with each word of each root, and with what holds what it points to. Returns the bytes that were read;
+    /// `None` if the kernel does not say what was written.
+    pub fn read(&self, mut f: impl FnMut(usize, u64)) -> Option<usize> {
         let pages = Pages::open()?;
         let (mut bytes, mut known) = (0, true);
         for at in 0..self.mappings.len() {
@@ -68,10 +97,11 @@ impl Roots<'_> {
                 continue;
             }
             self.for_each_live_part(at, &pages, &mut |part| {
-                let (from, to) = match part {
-                    Part::Range(from, to) => (from, to),
-                    Part::Word(word) => return f(word),
+                let (from, to, held) = match part {
+                    Part::Range(from, to, held) => (from, to, held),
+                    Part::Word(word, held_by) => return f(word, held_by),
                 };
+                let mut f = |place, word| f(word, held.at(place));
                 without(self.excluded, from, to, &mut |from, to| {
                     known &= pages.for_each_run(from, to, |first, end, content| {
                         let (from, to) = (first.max(from), end.min(to));
@@ -104,8 +134,11 @@ impl Roots<'_> {
         let mapping = &self.mappings[at];
         let mut from = mapping.start;
         if mapping.is_stack {
-            let owner = self.threads.iter().map(|thread| thread.sp).filter(|sp| (from..mapping.end).contains(sp)).min();
-            return f(Part::Range(owner.map_or(from, |sp| live_from(sp, from)), mapping.end));
+            let here = self.threads.iter().filter(|thread| (from..mapping.end).contains(&thread.sp));
+            let owner = here.min_by_key(|thread| thread.sp);
+            let live = owner.map_or(from, |owner| live_from(owner.sp, from));
+            let held = owner.map_or(Held::Here, |owner| Held::of_thread(holder::STACK, owner.tid));
+            return f(Part::Range(live, mapping.end, held));
         }
         let has_guard = at > 0 && {
             let below = &self.mappings[at - 1];
@@ -123,13 +156,25 @@ impl Roots<'_> {
                     (None, None) if !self.all_known => from,
                     (None, None) => control,
                 };
-                f(Part::Range(live, end));
-                f(Part::Word(read(control + VECTOR_WORD * WORD).wrapping_sub(VECTOR_OFFSET)));
+                let tid = owner.map_or(0, |owner| owner.tid);
+                let own = (control - self.static_storage.min(control - live)).max(live);
+                f(Part::Range(live, own, Held::of_thread(holder::STACK, tid)));
+                f(Part::Range(own, end, Held::of_thread(holder::THREAD, tid)));
+                let vector = read(control + VECTOR_WORD * WORD).wrapping_sub(VECTOR_OFFSET);
+                f(Part::Word(vector, holder::of_thread(holder::THREAD, tid)));
                 from = end;
             });
         }
+        // The first thread's control block lies elsewhere.
+        if let Some(thread) = self.threads.iter().find(|thread| (from..mapping.end).contains(&thread.control)) {
+            let own = thread.control - self.static_storage.min(thread.control - from);
+            let end = (thread.control + THREAD_RECORD).min(mapping.end);
+            f(Part::Range(from, own, Held::Here));
+            f(Part::Range(own, end, Held::of_thread(holder::THREAD, thread.tid)));
+            from = end;
+        }
         if from < mapping.end {
-            f(Part::Range(from, mapping.end));
+            f(Part::Range(from, mapping.end, Held::Here));
         }
     }
 }
@@ -173,23 +218,23 @@ fn read(address: usize) -> usize {
     unsafe { (address as *const usize).read_volatile() }
 }
 
-/// Passes on the words of readable memory between two addresses.
-pub fn words(from: usize, to: usize, f: &mut impl FnMut(usize)) {
+/// Passes on the words of readable memory between two addresses, and where each lies.
+pub fn words(from: usize, to: usize, f: &mut impl FnMut(usize, usize)) {
     let mut at = from.next_multiple_of(WORD);
     while at + WORD <= to {
-        f(read(at));
+        f(at, read(at));
         at += WORD;
     }
 }
 
 /// The same of memory that may be no more than a mark: the kernel reads it.
-fn careful_words(from: usize, to: usize, f: &mut impl FnMut(usize)) {
+pub fn careful_words(from: usize, to: usize, f: &mut impl FnMut(usize, usize)) {
     let mut buffer = [0usize; 64];
     let mut at = from.next_multiple_of(WORD);
     while at + WORD <= to {
         let want = ((to - at) / WORD).min(buffer.len());
         let got = os::read_own_memory(at, &mut buffer[..want]);
-        buffer[..got].iter().for_each(|&word| f(word));
+        buffer[..got].iter().enumerate().for_each(|(n, &word)| f(at + n * WORD, word));
         at += want * WORD;
     }
 }
@@ -246,8 +291,8 @@ mod tests {
 
     fn found(mappings: &[Mapping], threads: &[Thread], excluded: &[Range]) -> Vec<usize> {
         let mut found = Vec::new();
-        let roots = Roots { mappings, threads, all_known: true, excluded };
-        roots.read(|word| found.push(word)).expect("pages");
+        let roots = Roots { mappings, threads, all_known: true, static_storage: 0, excluded };
+        roots.read(|word, _| found.push(word)).expect("pages");
         found.retain(|&word| word != 0);
         found
     }
@@ -257,7 +302,7 @@ mod tests {
         let mut words = [0; 64];
         (words[10], words[20], words[40]) = (1, 2, 3);
         let stack = Mapping { is_stack: true, ..mapped(&words) };
-        let thread = Thread { sp: stack.start + 36 * WORD, control: 0 };
+        let thread = Thread { tid: 1, sp: stack.start + 36 * WORD, control: 0 };
         assert_eq!(found(&[stack], &[thread], &[]), [2, 3]);
         assert_eq!(found(&[stack], &[], &[]), [1, 2, 3], "nobody is known to run there");
     }

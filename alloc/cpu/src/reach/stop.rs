@@ -150,6 +150,11 @@ fn choose() -> Option<(c_int, Action)> {
     })
 }
 
+/// In a forked child: nobody stops its threads.
+pub fn forget() {
+    SESSION.store(0, Ordering::Release);
+}
+
 /// A thread that the signal was sent to.
 #[derive(Clone, Copy)]
 struct Asked {

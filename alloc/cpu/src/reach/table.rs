@@ -16,6 +16,15 @@ impl<T: Copy> Table<T> {
         (!first.is_null()).then_some(Table { first, len: 0, capacity })
     }
 
+    /// A list of `len` entries that are all zero bytes, in memory that a forked child shares.
+    ///
+    /// # Safety
+    /// Zero bytes are a `T`.
+    pub unsafe fn shared(len: usize) -> Option<Self> {
+        let first = os::map_shared(Self::bytes(len)).cast::<T>();
+        (!first.is_null()).then_some(Table { first, len, capacity: len })
+    }
+
     /// A list of `len` entries that are all zero bytes.
     ///
     /// # Safety
@@ -46,6 +55,11 @@ impl<T: Copy> Table<T> {
         self.len = self.len.checked_sub(1)?;
         // SAFETY: the entry was written.
         Some(unsafe { self.first.add(self.len).read() })
+    }
+
+    /// Takes all entries out.
+    pub fn clear(&mut self) {
+        self.len = 0;
     }
 
     /// All entries.

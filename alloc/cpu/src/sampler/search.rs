@@ -1,6 +1,6 @@
 //! The records of blocks for who looks for unreachable ones ([`crate::reach`]).
 
-use poolscope_wire::reach::outcome;
+use poolscope_wire::reach::{outcome, verdict};
 use poolscope_wire::{LiveRecord, ReachRecord, flags, kind};
 
 use super::sampled_slabs::{FREE, slot};
@@ -56,6 +56,16 @@ impl Records {
     pub fn get(&self, number: u32) -> Option<Recorded> {
         let record = self.sampler.live.get(number).filter(|record| record.kind == kind::HOST)?;
         Some(Recorded { address: record.address as usize, size: record.size as usize })
+    }
+
+    /// When a record's block was allocated, in nanoseconds of `CLOCK_MONOTONIC`; `None` if it is free.
+    pub fn time_ns(&self, number: u32) -> Option<u64> {
+        self.sampler.live.get(number).filter(|record| record.kind == kind::HOST).map(|record| record.time_ns)
+    }
+
+    /// Whether the program has said that a block is no leak.
+    pub fn is_ignored(&self, number: u32) -> bool {
+        self.sampler.live.get(number).is_some_and(|record| record.verdict == verdict::IGNORED)
     }
 
     /// The record of the block at `index` of a slab of recorded blocks. `None` if that is free, or not recorded.

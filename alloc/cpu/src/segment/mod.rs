@@ -3,6 +3,7 @@
 //! The layout is `poolscope_wire`'s. When no file can be had (no `/dev/shm`, full, read-only) the same layout lies
 //! in private memory: the pool works the same, only nobody else can look.
 
+pub mod bell;
 mod blocks;
 pub mod bus_error;
 pub mod counters;
@@ -216,6 +217,7 @@ impl Segment {
     pub fn publish(&self) {
         CURRENT.store(self.base, Ordering::Release);
         request::watch(self);
+        bell::watch(self);
     }
 
     /// The header. The caller holds the sampler's lock.

@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::AtomicU32;
 
-use super::{is_plain, keep_errno};
+use super::{errno, is_plain, keep_errno, set_errno};
 
 /// Sleeps for `us` microseconds, less than a second. No place where a thread is cancelled.
 pub fn sleep_us(us: u32) {
@@ -25,10 +25,23 @@ pub fn sleep_on_shared(word: &AtomicU32, value: u32, ms: u64) {
     futex_wait(word, libc::FUTEX_WAIT, value, ms);
 }
 
+/// Sleeps on a word of a file that others map. False if there is no such word: the file was cut off.
+pub fn sleep_on_file(word: &AtomicU32, value: u32, ms: u64) -> bool {
+    keep_errno(|| {
+        set_errno(0);
+        wait(word, libc::FUTEX_WAIT, value, ms);
+        errno() != libc::EFAULT
+    })
+}
+
 fn futex_wait(word: &AtomicU32, operation: c_int, value: u32, ms: u64) {
+    keep_errno(|| wait(word, operation, value, ms));
+}
+
+fn wait(word: &AtomicU32, operation: c_int, value: u32, ms: u64) {
     let time = libc::timespec { tv_sec: (ms / 1000) as i64, tv_nsec: (ms % 1000 * 1_000_000) as i64 };
     // SAFETY: the word is a static, and the kernel reads the time.
-    keep_errno(|| unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, &raw const time) });
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, &raw const time) };
 }
 
 /// Lets other threads go on.
@@ -46,4 +59,10 @@ pub fn wake(word: &AtomicU32) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the kernel only looks at the word's address.
     keep_errno(|| unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) });
+}
+
+/// Wakes who sleeps on `word` in whatever process ([`sleep_on_file`]).
+pub fn wake_shared(word: &AtomicU32) {
+    // SAFETY: as above.
+    keep_errno(|| unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) });
 }
