@@ -240,7 +240,7 @@ fn only_what_a_process_that_ended_by_exit_did_not_free_is_called_leaked() {
     let mut living = pool.program(&makers).env("POOLSCOPE_PERIOD", "1").start();
     living.wait_for_line("ready");
     let pid = living.pid().to_string();
-    let output = pool.poolscope().args(["leaks", &pid]).run();
+    let output = pool.poolscope().args(["leaks", "--growth", &pid]).run();
     assert!(
         output.code() == 0 && output.stderr.contains("in use now, leaked or not, the oldest first"),
         "{}",

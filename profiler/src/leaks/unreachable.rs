@@ -9,7 +9,7 @@ use super::{Claim, LeakReport};
 use crate::build::builder::ProfileBuilder;
 use crate::model::memory::Place;
 use crate::model::reach::{Search, Verdict};
-use crate::model::snapshot::{LiveBlock, Snapshot};
+use crate::model::snapshot::{LiveBlock, ProcessState, Snapshot};
 use crate::words::figures;
 
 /// What a search found, in blocks and bytes, and what became of it.
@@ -57,9 +57,10 @@ pub fn report(
         Some(search) => search,
         None => return Err("it ended before it looked for unreachable blocks".into()),
     };
+    let runs = snapshot.process.state == ProcessState::Running;
     let count = |verdict| snapshot.live.iter().filter(|block| block.verdict == verdict).count() as u64;
     let checked = Checked { search, reachable: count(Verdict::Reachable), possible: count(Verdict::Possible) };
-    snapshot.live.retain(is_leaked);
+    snapshot.live.retain(|block| is_leaked(block, runs));
     forget_other_stacks(&mut snapshot);
     let is_indirect = |block: &LiveBlock| matches!(block.verdict, Verdict::Indirect(_));
     let (indirect, direct) = snapshot.live.iter().copied().partition::<Vec<_>, _>(is_indirect);
@@ -95,12 +96,13 @@ pub fn report(
     Ok(report)
 }
 
-/// Whether nothing leads to a block. Of memory that no search looks at, everything that is left is leaked.
-fn is_leaked(block: &LiveBlock) -> bool {
+/// Whether nothing leads to a block. Of memory that no search looks at, everything is leaked that is left when the
+/// process ends.
+fn is_leaked(block: &LiveBlock, runs: bool) -> bool {
     match block.verdict {
         Verdict::Direct | Verdict::Indirect(_) => true,
-        Verdict::Unknown => block.place != Place::Host,
-        Verdict::Reachable | Verdict::Possible => false,
+        Verdict::Unknown => block.place != Place::Host && !runs,
+        Verdict::Reachable | Verdict::Possible | Verdict::Ignored => false,
     }
 }
 

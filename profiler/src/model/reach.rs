@@ -1,7 +1,7 @@
 //! What the process found out about blocks that nothing points to any more (`poolscope_wire::reach`).
 
 use poolscope_wire::ReachRecord;
-use poolscope_wire::reach::{outcome, verdict};
+use poolscope_wire::reach::{holder, outcome, verdict};
 
 /// What a search found of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +17,47 @@ pub enum Verdict {
     Direct,
     /// Only leaked blocks point to it; the address of the one that leads to it.
     Indirect(u64),
+    /// The program has said that it is no leak.
+    Ignored,
+}
+
+/// What holds a block that can be reached: the last step of a shortest chain of pointers to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// The word at this address: in another block, in a module's variable, in other memory.
+    Word(u64),
+    /// The stack of this thread.
+    Stack(u32),
+    /// A register of this thread.
+    Register(u32),
+    /// Thread-local storage of this thread, or what the C library keeps of it.
+    Thread(u32),
+    /// Nothing that is known: it was just being handed out, or is a thread's stack itself.
+    InUse,
+    /// The word at this address, in a region that the program has named as a root.
+    Region(u64),
+}
+
+impl Holder {
+    /// What the word of a record says.
+    fn of(word: u64) -> Option<Self> {
+        let (kind, rest) = holder::split(word);
+        match kind {
+            _ if word == 0 => None,
+            holder::WORD => Some(Holder::Word(rest)),
+            holder::STACK => Some(Holder::Stack(rest as u32)),
+            holder::REGISTER => Some(Holder::Register(rest as u32)),
+            holder::THREAD => Some(Holder::Thread(rest as u32)),
+            holder::IN_USE => Some(Holder::InUse),
+            holder::REGION => Some(Holder::Region(rest)),
+            _ => None,
+        }
+    }
+
+    /// What holds a block by a record's words.
+    pub fn of_record(number: u16, leader: u64) -> Option<Self> {
+        matches!(number, verdict::REACHABLE | verdict::POSSIBLE).then(|| Self::of(leader)).flatten()
+    }
 }
 
 impl Verdict {
@@ -27,6 +68,7 @@ impl Verdict {
             verdict::POSSIBLE => Verdict::Possible,
             verdict::DIRECT => Verdict::Direct,
             verdict::INDIRECT => Verdict::Indirect(leader),
+            verdict::IGNORED => Verdict::Ignored,
             _ => Verdict::Unknown,
         }
     }

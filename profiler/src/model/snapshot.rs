@@ -6,7 +6,7 @@ use poolscope_wire::{DeviceCounter, Stats, TierCounter};
 
 use crate::model::history::History;
 use crate::model::memory::Place;
-use crate::model::reach::{Search, Verdict};
+use crate::model::reach::{Holder, Search, Verdict};
 
 /// What a segment said at one moment.
 #[derive(Clone, Debug, Default)]
@@ -293,6 +293,8 @@ pub struct LiveBlock {
     pub place: Place,
     /// What the last search for unreachable blocks found.
     pub verdict: Verdict,
+    /// What holds it, if it can be reached.
+    pub holder: Option<Holder>,
 }
 
 impl LiveBlock {

@@ -74,6 +74,19 @@ pub fn thread_names(pid: u32) -> BTreeMap<u32, String> {
     named.collect()
 }
 
+/// Kernel ids of the threads of a process; none if it is gone.
+pub fn threads(pid: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let ids = tasks.into_iter().flatten().flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
+    ids.collect()
+}
+
+/// How many filters of system calls a thread has. `None` where the kernel does not say.
+pub fn filters(pid: u32, tid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"))?.trim().parse().ok()
+}
+
 /// The name of a thread; empty if it is gone, or has another id here than in its own pid namespace.
 pub fn thread_name(pid: u32, tid: u32) -> String {
     let name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();

@@ -47,6 +47,11 @@ pub(crate) struct MemoryArgs {
 }
 
 impl MemoryArgs {
+    /// Whether some memory is named.
+    pub(crate) fn is_given(self) -> bool {
+        self.kind.is_some() || self.device.is_some()
+    }
+
     /// Which memory of a profile is meant. Memory that somebody names must be there.
     pub(crate) fn memory(self, profile: &Profile) -> Result<Memory, Failure> {
         let memory = self.named(profile)?;

@@ -27,9 +27,9 @@ use crate::sink;
 use crate::words::{Ended, printable};
 
 /// The exit code for leaks, as LeakSanitizer has it.
-const LEAKED: u8 = 23;
+pub(crate) const LEAKED: u8 = 23;
 /// The exit code where nothing is known to have leaked, and not everything could be checked.
-const NOT_CHECKED: u8 = 24;
+pub(crate) const NOT_CHECKED: u8 = 24;
 
 /// Run a program with every allocation recorded, and report the blocks that it can't reach any more, by stack
 ///

@@ -1,30 +1,56 @@
-//! `poolscope leaks`: what a dead process never freed, and what a living one has in use.
+//! `poolscope leaks`: what a running process can't reach any more, or has in use, and what a dead one never freed.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use color_eyre::eyre::Result;
 use poolscope_profiler::SegmentReader;
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::leaks::suppressions::Suppressions;
+use poolscope_profiler::leaks::unreachable::{self, Checked};
 use poolscope_profiler::model::snapshot::ProcessState;
+use poolscope_profiler::segment::ask::{self, AskError, Wish};
+use poolscope_profiler::segment::discovery::SegmentEntry;
 
 use crate::args::MemoryArgs;
+use crate::commands::check::{LEAKED, NOT_CHECKED};
 use crate::failure::Failure;
 use crate::{sink, target};
 
-/// Report what a process that has ended never freed, or what one that runs has in use, by stack
+/// Report what a running process can't reach any more, or what one that has ended never freed, by stack
 ///
-/// A process leaves its segment if it was killed, or with POOLSCOPE_KEEP=1. What a killed one had in use it did not
-/// leak: it had no end at which it could free it. Of one that runs nobody knows yet what it will free: what it has in
-/// use stands there with its age, the oldest first. From samples the figures are estimates; `poolscope check` runs a
-/// program with every allocation recorded.
+/// A running process looks for blocks that no pointer leads to, and goes on: its threads wait meanwhile, or, with
+/// --snapshot, until a copy of the process is made that looks. Calls in which a thread waits (poll, nanosleep) may end
+/// early, as by any signal (EINTR). This takes a program with every allocation recorded (POOLSCOPE_PERIOD=1). The exit
+/// code is 23 if anything leaked, and 24 if nothing is known to have leaked but not everything could be checked.
+///
+/// With --growth, or of some memory by --kind and --device, the report has all that is in use, with its age, the oldest
+/// first. From samples these figures are estimates.
+///
+/// A process that has ended leaves its segment if it was killed, or with POOLSCOPE_KEEP=1. What a killed one had in use
+/// it did not leak: it had no end at which it could free it.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  POOLSCOPE_KEEP=1 poolscope run --headless -- ./server; poolscope leaks 1234")]
+#[command(
+    after_help = "Examples:\n  poolscope leaks 1234\n  poolscope leaks --snapshot --suppressions leaks.supp 1234\n  \
+    POOLSCOPE_KEEP=1 poolscope run --headless -- ./server; poolscope leaks 1234"
+)]
 pub(crate) struct Leaks {
     /// Process id, or the file of a segment
     #[arg(value_name = "PID|SEGMENT")]
     target: String,
+    /// Report all that is in use, whether or not the program can still reach it
+    #[arg(long)]
+    growth: bool,
+    /// Have a copy of the process look, so that its threads wait for the copy only
+    #[arg(long)]
+    snapshot: bool,
+    /// Bits that are no part of an address where the program keeps one, such as 0xff00000000000000
+    #[arg(long, value_name = "MASK", value_parser = mask)]
+    tag_mask: Option<u64>,
+    /// Seconds to wait for the process
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    timeout: u64,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -35,6 +61,12 @@ pub(crate) struct Leaks {
     memory: MemoryArgs,
 }
 
+/// A mask in hexadecimal digits, behind `0x` or not.
+fn mask(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u64::from_str_radix(digits, 16).map_err(|e| format!("write the bits as a hexadecimal number: {e}"))
+}
+
 impl Leaks {
     pub(crate) fn run(self) -> Result<u8> {
         let mut suppressions = Suppressions::defaults();
@@ -42,6 +74,9 @@ impl Leaks {
             suppressions.add_file(file).map_err(|e| Failure::usage(e.to_string()))?;
         }
         let entry = target::find(&self.target)?;
+        if entry.state == ProcessState::Running && !self.growth && !self.memory.is_given() {
+            return self.ask(&entry, &suppressions);
+        }
         let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
         let snapshot = SegmentReader::open(&entry.path).map_err(fail)?.snapshot().map_err(fail)?;
         match snapshot.process.state {
@@ -65,5 +100,37 @@ impl Leaks {
         let report = LeakReport::new(&snapshot, &profile, &suppressions);
         sink::print(&if self.json { report.to_json()? + "\n" } else { report.to_text() })?;
         Ok(0)
+    }
+
+    /// Has a running process look.
+    fn ask(&self, entry: &SegmentEntry, suppressions: &Suppressions) -> Result<u8> {
+        let wish = Wish {
+            snapshot: self.snapshot,
+            tag_mask: self.tag_mask.unwrap_or(0),
+            limit: Duration::from_secs(self.timeout),
+        };
+        let not_checked = |why: String| Failure::new(NOT_CHECKED, why);
+        ask::search(&entry.path, wish).map_err(|error| match error {
+            AskError::Refused { .. } => not_checked(format!("{error}. --growth lists what is in use.")),
+            error => Failure::usage(error.to_string()),
+        })?;
+        let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
+        let snapshot = SegmentReader::open(&entry.path).map_err(fail)?.snapshot().map_err(fail)?;
+        let mut builder = crate::symbols::profile_builder();
+        let report = unreachable::report(snapshot, &mut builder, suppressions)
+            .map_err(|why| not_checked(format!("process {}: {why}", entry.pid)))?;
+        for warning in builder.take_warnings() {
+            sink::say(&format!("{warning}"));
+        }
+        sink::print(&if self.json { report.to_json()? + "\n" } else { report.to_text() })?;
+        let doubt = report.checked.as_ref().and_then(Checked::doubt);
+        if let Some(why) = &doubt {
+            sink::say(&format!("Could not be checked: {why}."));
+        }
+        Ok(match (report.has_leaks(), doubt) {
+            (true, _) => LEAKED,
+            (false, Some(_)) => NOT_CHECKED,
+            (false, None) => 0,
+        })
     }
 }

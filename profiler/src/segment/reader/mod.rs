@@ -22,7 +22,7 @@ use poolscope_wire::{
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::model::memory::Place;
-use crate::model::reach::{Search, Verdict};
+use crate::model::reach::{Holder, Search, Verdict};
 use crate::model::snapshot::{
     Amount, DevicePeak, DevicePool, Dropped, LiveBlock, Module, PeakMoment, ProcessInfo, ProcessState, Snapshot, Stack,
 };
@@ -313,6 +313,7 @@ impl SegmentReader {
                 scope: record.scope,
                 place: Place::of_record(record.kind, record.device),
                 verdict: Verdict::of(record.verdict, record.leader),
+                holder: Holder::of_record(record.verdict, record.leader),
             });
         })?;
         Ok(live)
