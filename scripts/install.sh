@@ -22,7 +22,7 @@ install -m 755 "$built/libpoolscope.so" "$root/lib/libpoolscope.so"
 install -m 755 "$built/libpoolscope_gpu.so" "$root/lib/libpoolscope_gpu.so"
 install -m 644 alloc/plugin/include/poolscope_gpu.h "$root/include"
 install -m 644 alloc/preload/include/poolscope.h alloc/preload/include/poolscope_data_ptr.h \
-    alloc/preload/include/poolscope_memory_resource.hpp "$root/include"
+    alloc/preload/include/poolscope_heapcheck.h alloc/preload/include/poolscope_memory_resource.hpp "$root/include"
 cat >"$root/lib/pkgconfig/poolscope.pc" <<END
 prefix=$prefix
 libdir=\${prefix}/lib

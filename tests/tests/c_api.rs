@@ -16,10 +16,11 @@ fn exports() -> BTreeSet<String> {
     lines.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
 }
 
-/// Functions that `poolscope.h` declares: names before a parenthesis in what the preprocessor leaves of it.
+/// Functions that the headers declare: names before a parenthesis in what the preprocessor leaves of them.
 fn declared() -> BTreeSet<String> {
-    let header = compiler::headers().join("poolscope.h");
-    let text = Program::new("gcc").args(["-E", "-P"]).arg(header).run().silent_success().stdout;
+    let header = |name: &str| compiler::headers().join(name);
+    let headers = Program::new("gcc").args(["-E", "-P"]).arg(header("poolscope.h")).arg(header("poolscope_heapcheck.h"));
+    let text = headers.run().silent_success().stdout;
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut names = BTreeSet::new();
     for (at, _) in text.match_indices("poolscope_") {
@@ -99,6 +100,8 @@ fn the_headers_compile_without_a_warning_in_every_standard() {
         ("poolscope.h", "-x c -Wstrict-prototypes", "c99 c11 c17 gnu11"),
         ("poolscope.h", cpp, "c++11 c++14 c++17 c++20"),
         ("poolscope.h", &engine, "c++11 c++20"),
+        ("poolscope_heapcheck.h", "-x c -Wstrict-prototypes", "c99 c11 c17 gnu11"),
+        ("poolscope_heapcheck.h", cpp, "c++11 c++20"),
         ("poolscope_memory_resource.hpp", cpp, "c++17 c++20"),
         ("poolscope_memory_resource.hpp", &throwing, "c++17"),
     ];

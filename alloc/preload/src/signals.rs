@@ -1,5 +1,6 @@
-//! What the program does on `SIGBUS`, which it tells the C library, and the pool has to know: the handler is the
-//! pool's, so that files which are cut off don't end the program (`poolscope_cpu`'s `bus_error.rs`).
+//! What the program tells the C library of signals, and the pool has to know: what it does on `SIGBUS`, whose handler is
+//! the pool's, so that files which are cut off don't end the program (`poolscope_cpu`'s `bus_error.rs`); and how large the
+//! alternate stacks are, on which the signal that stops threads must have room.
 
 use core::ffi::c_int;
 
@@ -40,5 +41,22 @@ pub unsafe extern "C" fn signal(signal: c_int, handler: libc::sighandler_t) -> l
             0 => old.sa_sigaction,
             _ => libc::SIG_ERR,
         }
+    }
+}
+
+/// `sigaltstack` (POSIX).
+///
+/// # Safety
+/// As for the C library's: `new` is null or a stack, `old` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Some(new) = new.as_ref()
+            && new.ss_flags & libc::SS_DISABLE == 0
+        {
+            pool::leaks::note_alternate_stack(new.ss_size);
+        }
+        libc::syscall(libc::SYS_sigaltstack, new, old) as c_int
     }
 }

@@ -171,6 +171,14 @@ impl LeakReport {
         }
     }
 
+    /// Leaves out all leaks but those of most bytes. Returns how many it left out.
+    pub fn keep_largest(&mut self, most: usize) -> usize {
+        let left_out = self.leaks.len().saturating_sub(most);
+        self.leaks.sort_by_key(|leak| std::cmp::Reverse((leak.bytes, leak.objects)));
+        self.leaks.truncate(most);
+        left_out
+    }
+
     /// Something leaked.
     pub fn has_leaks(&self) -> bool {
         !self.leaks.is_empty()

@@ -61,6 +61,11 @@ impl Holder {
 }
 
 impl Verdict {
+    /// Nothing that the program can reach points to the block.
+    pub fn is_leaked(self) -> bool {
+        matches!(self, Verdict::Direct | Verdict::Indirect(_))
+    }
+
     /// The verdict of a record's words.
     pub fn of(number: u16, leader: u64) -> Self {
         match number {

@@ -9,7 +9,7 @@ use poolscope_profiler::SegmentReader;
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::leaks::suppressions::Suppressions;
 use poolscope_profiler::leaks::unreachable::{self, Checked};
-use poolscope_profiler::model::snapshot::ProcessState;
+use poolscope_profiler::model::snapshot::{LiveBlock, ProcessState};
 use poolscope_profiler::segment::ask::{self, AskError, Wish};
 use poolscope_profiler::segment::discovery::SegmentEntry;
 
@@ -42,6 +42,15 @@ pub(crate) struct Leaks {
     /// Report all that is in use, whether or not the program can still reach it
     #[arg(long)]
     growth: bool,
+    /// Report what the last search of the process found, without another one
+    #[arg(long)]
+    last: bool,
+    /// Write the addresses of the leaked blocks
+    #[arg(long)]
+    objects: bool,
+    /// Report this many stacks at most, those of most bytes
+    #[arg(long, value_name = "N")]
+    max_leaks: Option<usize>,
     /// Have a copy of the process look, so that its threads wait for the copy only
     #[arg(long)]
     snapshot: bool,
@@ -65,6 +74,11 @@ pub(crate) struct Leaks {
 fn mask(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     u64::from_str_radix(digits, 16).map_err(|e| format!("write the bits as a hexadecimal number: {e}"))
+}
+
+/// Where a block lies, and its bytes.
+fn place(block: &LiveBlock) -> (u64, u64) {
+    (block.address, block.size)
 }
 
 impl Leaks {
@@ -110,19 +124,30 @@ impl Leaks {
             limit: Duration::from_secs(self.timeout),
         };
         let not_checked = |why: String| Failure::new(NOT_CHECKED, why);
-        ask::search(&entry.path, wish).map_err(|error| match error {
-            AskError::Refused { .. } => not_checked(format!("{error}. --growth lists what is in use.")),
-            error => Failure::usage(error.to_string()),
-        })?;
+        if !self.last {
+            ask::search(&entry.path, wish).map_err(|error| match error {
+                AskError::Refused { .. } => not_checked(format!("{error}. --growth lists what is in use.")),
+                error => Failure::usage(error.to_string()),
+            })?;
+        }
         let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
         let snapshot = SegmentReader::open(&entry.path).map_err(fail)?.snapshot().map_err(fail)?;
         let mut builder = crate::symbols::profile_builder();
-        let report = unreachable::report(snapshot, &mut builder, suppressions)
+        let objects: Vec<(u64, u64)> = snapshot.live.iter().filter(|block| block.verdict.is_leaked()).map(place).collect();
+        let mut report = unreachable::report(snapshot, &mut builder, suppressions)
             .map_err(|why| not_checked(format!("process {}: {why}", entry.pid)))?;
+        let left_out = self.max_leaks.map_or(0, |most| report.keep_largest(most));
         for warning in builder.take_warnings() {
             sink::say(&format!("{warning}"));
         }
         sink::print(&if self.json { report.to_json()? + "\n" } else { report.to_text() })?;
+        if left_out > 0 {
+            sink::say(&format!("{left_out} more stacks have leaked, and are left out by --max-leaks"));
+        }
+        if self.objects && !self.json {
+            let lines = objects.into_iter().map(|(address, size)| format!("leaked: {size} bytes at {address:#x}\n"));
+            sink::print(&lines.collect::<String>())?;
+        }
         let doubt = report.checked.as_ref().and_then(Checked::doubt);
         if let Some(why) = &doubt {
             sink::say(&format!("Could not be checked: {why}."));

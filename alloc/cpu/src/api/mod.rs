@@ -2,5 +2,6 @@
 
 pub mod data_ptr;
 pub mod device;
+pub mod leaks;
 pub mod scope;
 pub mod statistics;

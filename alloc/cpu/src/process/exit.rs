@@ -38,7 +38,7 @@ pub fn finish() {
     if reach::is_asked_for() {
         // The scavenger's thread takes part in nothing that is stopped.
         let _paused = scavenger::pause();
-        reach::search();
+        reach::search_at_exit();
     }
     if let Entry::Heap(entered) = entry::enter() {
         tracer::session::finish(entered.slow);

@@ -43,6 +43,7 @@ pub fn start_thread() -> Option<&'static Heap> {
         return None;
     };
     heap.thread_id.set(os::thread_id());
+    heap.ignores.set(0);
     heap.began_in_child.set(raw_thread::is_of_another_process());
     heap.uses.set(heap.uses.get() + 1);
     heap.inbox.open();

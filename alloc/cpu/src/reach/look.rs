@@ -8,8 +8,9 @@ use poolscope_wire::reach::{holder, option, outcome, verdict};
 
 use super::frame;
 use super::heap::Heap;
-use super::maps;
+use super::maps::{self, Mapping};
 use super::mark::{Blocks, Mark, NO_LEADER, Verdicts};
+use super::regions;
 use super::roots::{self, Range, Roots, Thread};
 use super::stop::{self, World};
 use super::table::Table;
@@ -220,6 +221,7 @@ fn mark(
         excluded: excluded.as_slice(),
     };
     let mut root_bytes = roots.read(|word, held_by| mark.root(word, held_by)).ok_or(outcome::NO_MAPS)?;
+    root_bytes += named_regions(mappings.as_slice(), &mut mark);
     root_bytes += stacks_in_blocks(&heap, &mut mark, threads.as_slice());
     for thread in world.threads() {
         let held_by = holder::of_thread(holder::REGISTER, thread.tid);
@@ -241,6 +243,20 @@ fn mark(
     }
     mark.follow();
     Ok(root_bytes)
+}
+
+/// Regions that the program has named as roots, as far as they can be read. Returns the bytes.
+fn named_regions(mappings: &[Mapping], mark: &mut Mark<'_, Heap<'_>>) -> usize {
+    let mut bytes = 0;
+    regions::for_each(|(from, to)| {
+        for mapping in mappings.iter().filter(|mapping| mapping.readable && mapping.start < to && from < mapping.end) {
+            let (from, to) = (from.max(mapping.start), to.min(mapping.end));
+            bytes += to - from;
+            // What a file or another process has cut off is not there.
+            roots::careful_words(from, to, &mut |place, word| mark.root(word, place as u64 | holder::REGION));
+        }
+    });
+    bytes
 }
 
 /// Bytes of static thread-local storage below a thread's control block, as far as the C library's errno and the pool's

@@ -22,13 +22,15 @@ mod heap;
 mod look;
 mod maps;
 mod mark;
+mod regions;
 mod roots;
 mod stop;
 mod table;
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use poolscope_wire::ReachRecord;
+use poolscope_wire::reach::outcome;
 
 use crate::entry::{self, Entry};
 use crate::kernel::os;
@@ -38,11 +40,33 @@ use crate::settings;
 use crate::sync::spin_lock::SlowPath;
 
 use look::{Searcher, look};
+pub use regions::{add_root, remove_root};
+pub use stop::note_alternate_stack;
+
+/// The program wants no search at its end.
+static TURNED_OFF: AtomicBool = AtomicBool::new(false);
+
+/// To be called when the program has turned its leak check off.
+pub fn turn_off() {
+    TURNED_OFF.store(true, Ordering::Relaxed);
+}
 
 /// Whether the process is to search when it ends.
 pub fn is_asked_for() -> bool {
     let settings = settings::current();
     settings.leak_check() && !settings.plain()
+}
+
+/// Searches at the process's end, unless the program has turned that off. The pool's own thread does not run.
+pub fn search_at_exit() {
+    if !TURNED_OFF.load(Ordering::Relaxed) {
+        return search();
+    }
+    if let Entry::Heap(entered) = entry::enter()
+        && let Some(Ok(records)) = records(entered.slow)
+    {
+        records.report(ReachRecord { state: outcome::TURNED_OFF, ..ReachRecord::ZERO });
+    }
 }
 
 /// Looks for unreachable blocks. The pool's own thread does not run, and the caller holds nothing of the pool's.
@@ -97,7 +121,7 @@ fn look_and_report(slow: SlowPath, searcher: Searcher, asked: Asked) {
         Ok(report) => report,
         Err(state) => ReachRecord { state, ..ReachRecord::ZERO },
     };
-    if let Some(Ok(records)) = crate::sampler::search::records(slow) {
+    if let Some(Ok(records)) = self::records(slow) {
         records.report(ReachRecord {
             request: asked.request,
             options: asked.options,

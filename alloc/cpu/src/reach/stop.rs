@@ -47,6 +47,24 @@ static TAKEN: AtomicUsize = AtomicUsize::new(0);
 /// Handlers that have written their note. The thread that stops the others sleeps on it.
 static NOTED: AtomicU32 = AtomicU32::new(0);
 
+/// The fewest bytes of an alternate stack that the program has ever named (sigaltstack(2)).
+static SMALLEST_STACK: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Bytes of a stack that the handler takes, beside what the kernel writes there.
+const HANDLER_STACK: usize = 2048;
+
+/// To be called when a thread of the program's has named an alternate stack of `bytes`. The kernel ends a process for a
+/// signal that has no room there.
+pub fn note_alternate_stack(bytes: usize) {
+    SMALLEST_STACK.fetch_min(bytes, Ordering::Relaxed);
+}
+
+/// Whether the handler may run on all alternate stacks. Otherwise it runs on the threads' own.
+fn alternate_stacks_have_room() -> bool {
+    // SAFETY: looks a value up.
+    let frame = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
+    SMALLEST_STACK.load(Ordering::Relaxed) >= frame.max(libc::MINSIGSTKSZ) + HANDLER_STACK
+}
+
 /// The handler.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe extern "C" fn on_stop(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
@@ -128,7 +146,8 @@ fn action(signal: c_int, new: Option<&Action>, old: Option<&mut Action>) -> bool
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn handler() -> Option<Action> {
     const SA_RESTORER: u64 = 0x0400_0000;
-    let flags = (libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK) as u64;
+    let on_stack = if alternate_stacks_have_room() { libc::SA_ONSTACK } else { 0 };
+    let flags = (libc::SA_SIGINFO | libc::SA_RESTART | on_stack) as u64;
     let (handler, restorer) = (on_stop as *const () as usize, restore as *const () as usize);
     // No handler of the program's runs in a thread that is stopped; a fault there ends the process.
     Some(Action { handler, flags: flags | SA_RESTORER, restorer, mask: !0 })

@@ -19,6 +19,7 @@ mod stack_table;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use poolscope_capture::Caller;
+use poolscope_wire::reach::verdict;
 use poolscope_wire::{LiveRecord, OBJECT_ONE, Region, flags, kind, thread_state};
 
 use crate::census;
@@ -454,6 +455,7 @@ impl Sampler {
             scope: heap.scope.get(),
             kind: due.kind,
             device: due.device,
+            verdict: if heap.ignores.get() > 0 { verdict::IGNORED } else { verdict::NONE },
             ..LiveRecord::ZERO
         };
         self.scopes.took(record.scope, record.size);

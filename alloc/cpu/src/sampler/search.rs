@@ -1,12 +1,15 @@
 //! The records of blocks for who looks for unreachable ones ([`crate::reach`]).
 
+use core::sync::atomic::Ordering;
+
 use poolscope_wire::reach::{outcome, verdict};
 use poolscope_wire::{LiveRecord, ReachRecord, flags, kind};
 
 use super::sampled_slabs::{FREE, slot};
 use super::{SAMPLER, Sampler, period};
 use crate::kernel::os;
-use crate::layout::slab::Slab;
+use crate::layout::arena;
+use crate::layout::slab::{Slab, owner};
 use crate::segment::Segment;
 use crate::segment::ownership::own_segment;
 use crate::sync::spin_lock::{Guard, SlowPath};
@@ -43,6 +46,47 @@ pub fn records(slow: SlowPath) -> Option<Result<Records, u32>> {
     };
     records.report(ReachRecord { state: outcome, ..ReachRecord::ZERO });
     Some(Err(outcome))
+}
+
+/// What the last search of this process reported, and the leaked blocks with their bytes. `None` if the process has no
+/// segment of its own.
+pub fn last(slow: SlowPath) -> Option<(ReachRecord, (u64, u64))> {
+    let sampler = SAMPLER.lock(slow);
+    let segment = sampler.segment.filter(|segment| own_segment() && segment.is_of(os::process_id()))?;
+    let records = (0..sampler.live.len()).filter_map(|number| sampler.live.get(number));
+    let is_leaked = |record: &&LiveRecord| {
+        record.kind == kind::HOST && [verdict::DIRECT, verdict::INDIRECT].contains(&record.verdict)
+    };
+    let leaked = records.filter(is_leaked).fold((0, 0), |(blocks, bytes), record| (blocks + 1, bytes + record.size));
+    Some((segment.header().reach, leaked))
+}
+
+/// Says that the block that an address lies in is no leak. False if that was said before; `None` if there is no recorded
+/// block.
+pub fn ignore(slow: SlowPath, address: usize) -> Option<bool> {
+    let mut sampler = SAMPLER.lock(slow);
+    let segment = sampler.segment.filter(|segment| own_segment() && segment.is_of(os::process_id()))?;
+    let page = arena::page_of(address as *mut u8)?;
+    let number = match page.owner.load(Ordering::Relaxed) {
+        owner::LARGE => page.live_slot().get(),
+        owner::SAMPLED => {
+            let slab = page.head();
+            let (base, size) = (slab.address() as usize, slab.class.get().block());
+            let index = (address - base) / size;
+            if index >= usize::from(slab.carved.get()) {
+                return None;
+            }
+            slot(slab, (base + index * size) as *mut u8).get()
+        }
+        _ => return None,
+    };
+    let record = sampler.live.get(number).filter(|record| number < FREE && record.kind == kind::HOST)?;
+    let is_new = record.verdict != verdict::IGNORED;
+    sampler.live.change(&segment, number, |record| {
+        (record.verdict, record.leader) = (verdict::IGNORED, 0);
+        is_new
+    });
+    Some(is_new)
 }
 
 impl Records {

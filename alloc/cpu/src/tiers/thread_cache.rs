@@ -135,6 +135,8 @@ pub struct Heap {
     pub in_sampler: Cell<bool>,
     /// Scope of the leak checker that this thread is in; every allocation is recorded while it is not 0.
     pub scope: Cell<u32>,
+    /// How often this thread has said that what it allocates is no leak, and not taken it back.
+    pub ignores: Cell<u32>,
     /// Samples taken.
     pub samples: Cell<u64>,
 

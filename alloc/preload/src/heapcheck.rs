@@ -1,0 +1,119 @@
+//! Leak checks inside a program, as `include/poolscope_heapcheck.h` declares them.
+
+use core::ffi::{c_int, c_void};
+
+use poolscope_cpu as pool;
+use poolscope_cpu::leaks::{self, Ignored};
+
+use crate::judge::{self, Judgement};
+
+/// What is left, or was found.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct HeapcheckResult {
+    blocks: u64,
+    bytes: u64,
+    threads: u32,
+    stopped: u32,
+}
+
+/// What a scope may leave.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct HeapcheckLimits {
+    blocks: u64,
+    bytes: u64,
+}
+
+/// Begins a scope: its number, and above that the number of the one that the thread was in.
+#[unsafe(no_mangle)]
+pub extern "C" fn poolscope_heapcheck_begin() -> u64 {
+    pool::scope::begin().map_or(0, |(scope, outer)| u64::from(outer) << 32 | u64::from(scope))
+}
+
+/// Ends a scope.
+///
+/// # Safety
+/// `limits` is null or limits; `result` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poolscope_heapcheck_end(
+    scope: u64,
+    limits: *const HeapcheckLimits,
+    result: *mut HeapcheckResult,
+) -> c_int {
+    let mut left = HeapcheckResult::default();
+    if scope == 0 {
+        return -1;
+    }
+    pool::scope::visit_live(scope as u32, |block, _| {
+        left.blocks += 1;
+        left.bytes += block.size;
+    });
+    pool::scope::set((scope >> 32) as u32);
+    // SAFETY: the caller's promise.
+    let limits = unsafe {
+        if let Some(result) = result.as_mut() {
+            *result = left;
+        }
+        limits.as_ref().copied().unwrap_or_default()
+    };
+    match left.blocks > limits.blocks || left.bytes > limits.bytes {
+        true => 1,
+        false if pool::scope::dropped() > 0 => -1,
+        false => 0,
+    }
+}
+
+/// Looks for unreachable blocks, and reports them.
+///
+/// # Safety
+/// `result` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poolscope_heapcheck_check(result: *mut HeapcheckResult) -> c_int {
+    let (searched, judgement) = judge::check();
+    if let Some(found) = searched {
+        let (threads, stopped) = found.threads;
+        // SAFETY: the caller's promise.
+        if let Some(result) = unsafe { result.as_mut() } {
+            *result = HeapcheckResult { blocks: found.leaks, bytes: found.bytes, threads, stopped };
+        }
+    }
+    match judgement {
+        Judgement::Clean => 0,
+        Judgement::Leaked => 1,
+        Judgement::NotChecked => -1,
+    }
+}
+
+/// A block is no leak.
+#[unsafe(no_mangle)]
+pub extern "C" fn poolscope_heapcheck_ignore(block: *const c_void) -> c_int {
+    match leaks::ignore(block as usize) {
+        Ignored::Yes | Ignored::Already => 0,
+        Ignored::NoBlock => libc::ENOENT,
+    }
+}
+
+/// What the calling thread allocates is no leak.
+#[unsafe(no_mangle)]
+pub extern "C" fn poolscope_heapcheck_disable() {
+    leaks::disable();
+}
+
+/// It may be again.
+#[unsafe(no_mangle)]
+pub extern "C" fn poolscope_heapcheck_enable() {
+    leaks::enable();
+}
+
+/// Names a region of roots.
+#[unsafe(no_mangle)]
+pub extern "C" fn poolscope_heapcheck_add_root(begin: *const c_void, bytes: usize) -> c_int {
+    if leaks::add_root(begin as usize, bytes) { 0 } else { libc::ENOMEM }
+}
+
+/// Takes it back.
+#[unsafe(no_mangle)]
+pub extern "C" fn poolscope_heapcheck_remove_root(begin: *const c_void, bytes: usize) -> c_int {
+    if leaks::remove_root(begin as usize, bytes) { 0 } else { libc::ENOENT }
+}

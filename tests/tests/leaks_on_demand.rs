@@ -1,0 +1,145 @@
+//! `poolscope leaks PID` has a running program look for what it can't reach, and the program goes on.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use poolscope_e2e::{Output, Pool, Running, compiler};
+use serde_json::Value;
+
+fn program(pool: &Pool) -> PathBuf {
+    compiler::compile_with_headers(pool.files(), "tests/csrc/asked.c", "asked", &["-O1", "-g", "-fno-builtin", "-pthread"])
+}
+
+/// The program, which is ready.
+fn start(pool: &Pool, arguments: &[&str]) -> Running {
+    let mut running = pool.program(program(pool)).args(arguments).env("POOLSCOPE_PERIOD", "1").start();
+    running.wait_for_line("ready");
+    running
+}
+
+fn tell(running: &mut Running, line: &str) {
+    let said = running.stdout().lines().count();
+    running.send(&format!("{line}\n"));
+    running.wait_until("an answer", |running| (running.stdout().lines().count() > said).then_some(()));
+}
+
+fn ask(pool: &Pool, running: &Running, options: &[&str]) -> Output {
+    pool.poolscope().arg("leaks").args(options).arg(running.pid().to_string()).run()
+}
+
+/// Blocks of 1,337 bytes that are leaked, and what was checked.
+fn found(output: &Output) -> (u64, Value) {
+    let report: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", output.report()));
+    let leaks = report["leaks"].as_array().expect("leaks").iter();
+    let sizes = leaks.flat_map(|leak| leak["sizes"].as_array().expect("sizes").clone());
+    let ours = sizes.filter(|size| size["bytes"] == 1337).map(|size| size["objects"].as_u64().expect("a number"));
+    (ours.sum(), report["checked"].clone())
+}
+
+#[test]
+fn a_running_program_says_what_it_can_not_reach_any_number_of_times_and_goes_on() {
+    let pool = Pool::new();
+    let mut running = start(&pool, &[]);
+    for options in [&["--json"][..], &["--json", "--snapshot"]] {
+        let before = found(&ask(&pool, &running, options)).0;
+        tell(&mut running, "lose 3");
+        tell(&mut running, "hold 5");
+        let output = ask(&pool, &running, options);
+        let (leaked, checked) = found(&output);
+        assert_eq!((output.code(), leaked), (23, before + 3), "{}", output.report());
+        assert_eq!((checked["threads"].as_u64(), checked["stopped"].as_u64()), (Some(1), Some(1)), "{checked}");
+        // Asked again at once it says the same. What it has let go since is leaked, too.
+        assert_eq!(found(&ask(&pool, &running, options)).0, before + 3);
+        tell(&mut running, "drop");
+        assert_eq!(found(&ask(&pool, &running, options)).0, before + 8);
+    }
+    let text = ask(&pool, &running, &[]).stdout;
+    assert!(text.contains("asked.c:") && text.contains(" 1 of 1 threads stopped"), "{text}");
+    running.end_input();
+    assert_eq!(running.finish().code(), 0);
+}
+
+#[test]
+fn a_program_that_lost_nothing_is_clean() {
+    let pool = Pool::new();
+    let mut running = start(&pool, &[]);
+    tell(&mut running, "hold 100");
+    for options in [&[][..], &["--snapshot"]] {
+        let output = ask(&pool, &running, options);
+        assert_eq!(output.code(), 0, "{}", output.report());
+        assert!(output.stdout.starts_with("No leaks.\n"), "{}", output.report());
+    }
+}
+
+#[test]
+fn a_thousand_threads_stop_and_go_on() {
+    let pool = Pool::new();
+    let mut running = start(&pool, &["threads", "1000"]);
+    tell(&mut running, "lose 2");
+    let output = ask(&pool, &running, &["--json"]);
+    let (leaked, checked) = found(&output);
+    assert_eq!((output.code(), leaked), (23, 2), "{}", output.report());
+    assert_eq!((checked["threads"].as_u64(), checked["stopped"].as_u64()), (Some(1001), Some(1001)), "{checked}");
+    running.end_input();
+    assert_eq!(running.finish().code(), 0);
+}
+
+#[test]
+fn threads_on_alternate_stacks_are_stopped_also_where_a_signal_has_no_room_there() {
+    for kind in ["alternate_stack", "tiny_stack"] {
+        let pool = Pool::new();
+        let mut running = start(&pool, &[kind]);
+        let output = ask(&pool, &running, &[]);
+        assert_eq!(output.code(), 0, "{kind}: {}", output.report());
+        assert!(output.stdout.contains(" 2 of 2 threads stopped"), "{kind}: {}", output.report());
+        tell(&mut running, "hold 1");
+        running.end_input();
+        assert_eq!(running.finish().code(), 0, "{kind}");
+    }
+}
+
+/// Programs that can't be looked at: what kind, and a part of the reason.
+const REFUSALS: &[(&str, &str)] = &[
+    ("blocked", "1 thread could not be stopped, thread "),
+    ("handlers", "there is no signal to stop them with"),
+    ("confined", "has a filter of system calls (seccomp) that the program began without"),
+];
+
+#[test]
+fn a_program_that_can_not_be_looked_at_gives_the_reason_and_goes_on() {
+    for (kind, why) in REFUSALS {
+        let pool = Pool::new();
+        let mut running = start(&pool, &[kind]);
+        let output = ask(&pool, &running, &[]);
+        assert_eq!(output.code(), 24, "{kind}: {}", output.report());
+        assert!(output.stderr.contains(why), "{kind}: {}", output.report());
+        tell(&mut running, "hold 1");
+        running.end_input();
+        assert_eq!(running.finish().code(), 0, "{kind}");
+    }
+}
+
+#[test]
+fn a_program_that_does_not_answer_is_not_waited_for_for_ever() {
+    let pool = Pool::new();
+    let running = start(&pool, &[]);
+    running.signal(libc::SIGSTOP);
+    let begun = Instant::now();
+    let output = ask(&pool, &running, &["--timeout", "1"]);
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert_eq!(output.code(), 24, "{}", output.report());
+    assert!(output.stderr.contains("it has not answered for 1 s: it is stopped (kill -CONT "), "{}", output.report());
+    running.signal(libc::SIGCONT);
+    assert_eq!(ask(&pool, &running, &[]).code(), 0);
+}
+
+#[test]
+fn a_program_that_is_sampled_is_not_guessed_at() {
+    let pool = Pool::new();
+    let mut running = pool.program(program(&pool)).start();
+    running.wait_for_line("ready");
+    let output = ask(&pool, &running, &[]);
+    assert_eq!(output.code(), 24, "{}", output.report());
+    assert!(output.stderr.contains("not every allocation is recorded"), "{}", output.report());
+    assert!(output.stderr.contains("--growth"), "{}", output.report());
+}
