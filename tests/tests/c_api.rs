@@ -19,7 +19,8 @@ fn exports() -> BTreeSet<String> {
 /// Functions that the headers declare: names before a parenthesis in what the preprocessor leaves of them.
 fn declared() -> BTreeSet<String> {
     let header = |name: &str| compiler::headers().join(name);
-    let headers = Program::new("gcc").args(["-E", "-P"]).arg(header("poolscope.h")).arg(header("poolscope_heapcheck.h"));
+    let headers =
+        Program::new("gcc").args(["-E", "-P"]).arg(header("poolscope.h")).arg(header("poolscope_heapcheck.h"));
     let text = headers.run().silent_success().stdout;
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut names = BTreeSet::new();

@@ -7,7 +7,12 @@ use poolscope_e2e::{Output, Pool, Running, compiler};
 use serde_json::Value;
 
 fn program(pool: &Pool) -> PathBuf {
-    compiler::compile_with_headers(pool.files(), "tests/csrc/asked.c", "asked", &["-O1", "-g", "-fno-builtin", "-pthread"])
+    compiler::compile_with_headers(
+        pool.files(),
+        "tests/csrc/asked.c",
+        "asked",
+        &["-O1", "-g", "-fno-builtin", "-pthread"],
+    )
 }
 
 /// The program, which is ready.

@@ -261,8 +261,7 @@ pub fn leave_suppressions() {
     let Some(text) = lsan::suppressions() else { return };
     // SAFETY: the C library keeps the texts; the file is this function's.
     unsafe {
-        let (check, folder) =
-            (libc::getenv(c"POOLSCOPE_LEAK_CHECK".as_ptr()), libc::getenv(c"POOLSCOPE_DIR".as_ptr()));
+        let (check, folder) = (libc::getenv(c"POOLSCOPE_LEAK_CHECK".as_ptr()), libc::getenv(c"POOLSCOPE_DIR".as_ptr()));
         if check.is_null() || folder.is_null() {
             return;
         }

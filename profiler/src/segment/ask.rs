@@ -88,7 +88,8 @@ pub fn search(path: &Path, wish: Wish) -> Result<(), AskError> {
         )));
     }
     let request = next_request(&file).map_err(failed)?;
-    write(&file, offset_of!(ReachRequest, options), if wish.snapshot { option::SNAPSHOT } else { 0 }).map_err(failed)?;
+    write(&file, offset_of!(ReachRequest, options), if wish.snapshot { option::SNAPSHOT } else { 0 })
+        .map_err(failed)?;
     write(&file, offset_of!(ReachRequest, tag_mask), wish.tag_mask).map_err(failed)?;
     write(&file, offset_of!(ReachRequest, request), request).map_err(failed)?;
 

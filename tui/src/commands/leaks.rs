@@ -133,7 +133,8 @@ impl Leaks {
         let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
         let snapshot = SegmentReader::open(&entry.path).map_err(fail)?.snapshot().map_err(fail)?;
         let mut builder = crate::symbols::profile_builder();
-        let objects: Vec<(u64, u64)> = snapshot.live.iter().filter(|block| block.verdict.is_leaked()).map(place).collect();
+        let objects: Vec<(u64, u64)> =
+            snapshot.live.iter().filter(|block| block.verdict.is_leaked()).map(place).collect();
         let mut report = unreachable::report(snapshot, &mut builder, suppressions)
             .map_err(|why| not_checked(format!("process {}: {why}", entry.pid)))?;
         let left_out = self.max_leaks.map_or(0, |most| report.keep_largest(most));

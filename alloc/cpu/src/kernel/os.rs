@@ -5,8 +5,8 @@ mod copy;
 mod waiting;
 
 pub use super::plain::is_plain;
-use core::ffi::{CStr, c_char, c_int, c_void};
 pub use copy::{Copy, end_copy, map_shared};
+use core::ffi::{CStr, c_char, c_int, c_void};
 pub use waiting::{give_way, sleep_on, sleep_on_file, sleep_on_shared, sleep_us, wake, wake_shared};
 
 /// Runs `f` and restores errno.

@@ -19,7 +19,9 @@ pub enum Started {
     Never,
 }
 
-pub use platform::{begin, forget, is_alive, is_of_another_process, is_this, own_memory, start, wait_for_end, wait_until_gone};
+pub use platform::{
+    begin, forget, is_alive, is_of_another_process, is_this, own_memory, start, wait_for_end, wait_until_gone,
+};
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod platform {

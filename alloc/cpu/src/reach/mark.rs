@@ -75,7 +75,8 @@ impl<'a, B: Blocks> Mark<'a, B> {
         // A variable says more than what a thread has for the moment.
         let is_variable = |held_by: u64| matches!(holder::split(held_by).0, holder::WORD | holder::REGION);
         let known = &mut self.found.holders.as_mut_slice()[hit.block as usize];
-        if self.found.verdicts.as_slice()[hit.block as usize] == verdict && is_variable(held_by) && !is_variable(*known) {
+        if self.found.verdicts.as_slice()[hit.block as usize] == verdict && is_variable(held_by) && !is_variable(*known)
+        {
             *known = held_by;
         }
     }
