@@ -46,10 +46,19 @@ pub(crate) enum Replacement {
 
 /// Whether another segment is in the place of `path` by now.
 pub(crate) fn replacement(pid: u32, path: &Path) -> Option<Replacement> {
+    replacement_and_path(pid, path).map(|(replacement, _)| replacement)
+}
+
+/// The segment that is in the place of `path` by now, if another one is.
+pub(crate) fn replaced_by(pid: u32, path: &Path) -> Option<PathBuf> {
+    replacement_and_path(pid, path).map(|(_, newer)| newer)
+}
+
+fn replacement_and_path(pid: u32, path: &Path) -> Option<(Replacement, PathBuf)> {
     let newest = discovery::newest_of(pid).filter(|newest| newest.path != path)?;
     match (discovery::writes_to(pid, path), newest.in_executable) {
-        (false, _) => Some(Replacement::Exec),
-        (true, true) => Some(Replacement::OwnPool),
+        (false, _) => Some((Replacement::Exec, newest.path)),
+        (true, true) => Some((Replacement::OwnPool, newest.path)),
         // A library that was loaded has a pool, too.
         (true, false) => None,
     }

@@ -33,6 +33,8 @@ pub(crate) struct Source {
     open: Option<(PathBuf, SegmentReader)>,
     builder: poolscope_profiler::ProfileBuilder,
     modeller: Modeller,
+    /// When to look for another segment of the process again.
+    look_again: Option<Instant>,
 }
 
 /// What a reading gave.
@@ -46,7 +48,13 @@ pub(crate) enum Read {
 impl Source {
     /// A source of readings.
     pub(crate) fn new(watched: Watched) -> Source {
-        Source { watched, open: None, builder: crate::symbols::profile_builder(), modeller: Modeller::default() }
+        Source {
+            watched,
+            open: None,
+            builder: crate::symbols::profile_builder(),
+            modeller: Modeller::default(),
+            look_again: None,
+        }
     }
 
     /// Reads once.
@@ -64,13 +72,21 @@ impl Source {
         }
         let Some((path, reader)) = &mut self.open else { return Ok(Read::NotYet) };
         let snapshot = reader.snapshot().map_err(|e| e.to_string())?;
-        if snapshot.process.state != ProcessState::Running
-            && let Some(newer) = target::newest_segment(snapshot.process.pid).filter(|newer| newer != path)
-            && let Ok(reader) = SegmentReader::open(&newer)
-        {
-            // The process replaced its program by exec: the new one has a segment of its own.
-            self.open = Some((newer, reader));
-            return self.read();
+        let now = Instant::now();
+        if self.look_again.is_none_or(|at| at <= now) {
+            self.look_again = Some(now + LOOK_EVERY);
+            // A program that another one replaced by exec has a segment of its own. The old one's end shows later: its
+            // process lives.
+            let newer = match snapshot.process.state {
+                ProcessState::Running => target::replaced_by(snapshot.process.pid, path),
+                _ => target::newest_segment(snapshot.process.pid).filter(|newer| newer != path),
+            };
+            if let Some(newer) = newer
+                && let Ok(reader) = SegmentReader::open(&newer)
+            {
+                self.open = Some((newer, reader));
+                return self.read();
+            }
         }
         let names = thread_names(snapshot.process.pid, snapshot.process.state);
         let profile = self.builder.build(&snapshot);
@@ -105,6 +121,9 @@ pub(crate) fn start(watched: Watched, interval: Duration, to: Sender<Event>) -> 
     thread::Builder::new().name("feed".into()).spawn(move || feed(watched, interval, &to, &inbox))?;
     Ok(orders)
 }
+
+/// Between two looks for another segment of the same process: they read what it has mapped.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Without a segment for so long, a started program is not on the pool.
 const PATIENCE: Duration = Duration::from_secs(3);

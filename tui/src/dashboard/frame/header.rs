@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 
 use poolscope_profiler::model::snapshot::{Dropped, ProcessState};
-use poolscope_wire::TierCounter;
+use poolscope_wire::{DeviceCounter, TierCounter};
 
 use crate::dashboard::model::Model;
 use crate::dashboard::state::State;
@@ -41,9 +41,9 @@ const GAP: u16 = 2;
 /// The columns of each card that there is room for, with the gap behind it. A figure is shown whole or not at all: the
 /// cards at the end go. What is left over is shared out.
 fn widths(cards: &[(String, String, Style)], room: u16) -> Vec<u16> {
-    const USUAL: [u16; 6] = [8, 8, 10, 7, 8, 8];
+    const LEAST: u16 = 8;
     let width = |text: &str| unicode_width::UnicodeWidthStr::width(text) as u16;
-    let least = cards.iter().zip(USUAL).map(|((label, value, _), usual)| usual.max(width(label)).max(width(value)));
+    let least = cards.iter().map(|(label, value, _)| LEAST.max(width(label)).max(width(value)));
     let mut widths: Vec<u16> = least.map(|width| width + GAP).collect();
     while !widths.is_empty() && widths.iter().sum::<u16>() > room + GAP {
         widths.pop();
@@ -100,11 +100,12 @@ fn state_word(state: &State, model: &Model) -> Span<'static> {
 }
 
 /// Label, value and style of each figure.
-fn cards(state: &State) -> [(String, String, Style); 6] {
+fn cards(state: &State) -> Vec<(String, String, Style)> {
     let theme = &state.theme;
     let Some(model) = &state.model else {
         return ["LIVE", "RSS", "ALLOCATING", "SAMPLES", "PERIOD", "DROPPED"]
-            .map(|label| (label.to_owned(), "-".to_owned(), theme.dim));
+            .map(|label| (label.to_owned(), "-".to_owned(), theme.dim))
+            .to_vec();
     };
     let bold = |style: Style| style.add_modifier(ratatui::style::Modifier::BOLD);
     let live = match (model.in_use, model.live_error()) {
@@ -115,17 +116,31 @@ fn cards(state: &State) -> [(String, String, Style); 6] {
     let rate = model.rates.map_or("-".to_owned(), |r| numbers::byte_rate(r.alloc_bytes));
     let period =
         if model.snapshot.exact { "exact".to_owned() } else { numbers::bytes(model.snapshot.period_bytes as f64) };
+    // Every block is recorded: nothing is a sample.
+    let samples = match model.snapshot.exact {
+        true => "all".to_owned(),
+        false => numbers::scaled(model.tier(TierCounter::Samples) as f64),
+    };
     let dropped = model.snapshot.dropped.total();
     let drop_style = if dropped > 0 { theme.badge } else { theme.ok };
     let drop_text = if dropped > 0 { format!(" {} ", numbers::scaled(dropped as f64)) } else { "0".to_owned() };
-    [
+    let devices = model.devices.iter().map(|device| {
+        let in_use = device.pool.get(DeviceCounter::CurrentUsage) as f64;
+        let label = format!("DEVICE {}", device.pool.label().to_uppercase());
+        (label, numbers::bytes(in_use), bold(theme.live))
+    });
+    let mut cards = vec![
         (if model.live_is_estimate() { "LIVE (EST.)" } else { "LIVE" }.to_owned(), live, bold(theme.live)),
         ("RSS".to_owned(), rss, bold(theme.rss)),
+    ];
+    cards.extend(devices);
+    cards.extend([
         ("ALLOCATING".to_owned(), rate, bold(theme.alloc)),
-        ("SAMPLES".to_owned(), numbers::scaled(model.tier(TierCounter::Samples) as f64), theme.strong),
+        ("SAMPLES".to_owned(), samples, theme.strong),
         ("PERIOD".to_owned(), period, theme.strong),
         ("DROPPED".to_owned(), drop_text, drop_style),
-    ]
+    ]);
+    cards
 }
 
 /// What must not be missed, most urgent first.

@@ -144,6 +144,15 @@ impl FlameTree {
         self.node(at).total[metric as usize]
     }
 
+    /// Whether a node is another one, or lies below it.
+    pub(crate) fn is_within(&self, mut at: usize, above: usize) -> bool {
+        let depth = self.node(above).depth;
+        while self.node(at).depth > depth {
+            at = self.node(at).parent;
+        }
+        at == above
+    }
+
     /// Names from below the root to the node.
     pub(crate) fn path(&self, mut at: usize) -> Vec<String> {
         let mut path = Vec::new();

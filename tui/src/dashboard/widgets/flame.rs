@@ -67,6 +67,9 @@ pub(crate) fn lay_out(tree: &FlameTree, metric: Metric, zoom: usize, width: u16)
     cells
 }
 
+/// Rows above the zoom that are drawn.
+const ABOVE: u16 = 3;
+
 /// What a flamegraph shows.
 pub(crate) struct FlameGraph<'a> {
     /// The tree.
@@ -87,9 +90,12 @@ pub(crate) fn is_match(pattern: &Pattern, node: &Node) -> bool {
 }
 
 impl FlameGraph<'_> {
-    /// The first row that is drawn, so that the selected one is visible.
+    /// The first row that is drawn, so that the selected one is visible. Of what lies above the zoom, as many rows as
+    /// say where it is.
     pub(crate) fn first_row(&self, height: u16) -> u16 {
-        (self.tree.node(self.selected).depth as u16 + 2).saturating_sub(height)
+        let depth = |node| self.tree.node(node).depth as u16;
+        let zoomed = depth(self.zoom).saturating_sub(ABOVE).min(depth(self.selected));
+        zoomed.max((depth(self.selected) + 2).saturating_sub(height))
     }
 
     /// The node under a point.

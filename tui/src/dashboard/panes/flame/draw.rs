@@ -58,7 +58,7 @@ impl Flame {
         let value = tree.value(flame.selected, flame.metric);
         let zoomed = tree.value(flame.zoom, flame.metric);
         let mut figures = format!("{}  {} of all", format_value(flame.metric, value), numbers::percent(value, total));
-        if flame.zoom != FlameTree::ROOT {
+        if flame.zoom != FlameTree::ROOT && tree.is_within(flame.selected, flame.zoom) {
             figures += &format!("  {} of the zoom", numbers::percent(value, zoomed));
         }
         let width = usize::from(inner.width);
@@ -76,9 +76,15 @@ impl Flame {
         if self.search.is_shown() {
             let area = Rect { y: y + 2, height: 1, ..inner };
             search_line("search", &self.search, area, buf, theme);
-            if let Some((value, count)) = self.search.pattern().map(|pattern| flame.matched(tree, pattern)) {
+            if let Some(pattern) = self.search.pattern() {
+                let (value, count) = flame.matched(tree, pattern);
                 let text = match count {
-                    0 => "no match".to_owned(),
+                    0 => match flame.matched_anywhere(tree, pattern).1 {
+                        0 => "no match".to_owned(),
+                        others => {
+                            format!("none in the zoom, {} outside: n goes there", numbers::grouped(others as u64))
+                        }
+                    },
                     _ => format!(
                         "{} in {} {}: {}  n next",
                         format_value(flame.metric, value),

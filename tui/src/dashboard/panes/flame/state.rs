@@ -128,7 +128,8 @@ impl FlameState {
         let Some(found) = found else { return false };
         self.select(tree, found);
         let drawn = |zoom| lay_out(tree, self.metric, zoom, width).iter().any(|c| c.what == What::Node(found));
-        if !drawn(self.zoom) {
+        // What lies above the zoom is drawn, too, and is no part of it.
+        if !tree.is_within(found, self.zoom) || !drawn(self.zoom) {
             let mut zoom = FlameTree::ROOT;
             if !drawn(zoom) {
                 zoom = tree.node(found).parent;
@@ -144,8 +145,17 @@ impl FlameState {
 
     /// The value of all matches within the zoom, each path counted once, and how many functions match.
     pub(crate) fn matched(&self, tree: &FlameTree, pattern: &Pattern) -> (f64, usize) {
+        self.matched_below(tree, pattern, self.zoom)
+    }
+
+    /// The same of all there is.
+    pub(crate) fn matched_anywhere(&self, tree: &FlameTree, pattern: &Pattern) -> (f64, usize) {
+        self.matched_below(tree, pattern, FlameTree::ROOT)
+    }
+
+    fn matched_below(&self, tree: &FlameTree, pattern: &Pattern, from: usize) -> (f64, usize) {
         let (mut value, mut count) = (0.0, 0);
-        let mut stack = vec![(self.zoom, false)];
+        let mut stack = vec![(from, false)];
         while let Some((at, within)) = stack.pop() {
             let node = tree.node(at);
             let found = at != FlameTree::ROOT && is_match(pattern, node);
@@ -207,6 +217,19 @@ mod tests {
             let cells = lay_out(&tree, state.metric, state.zoom, 60);
             assert!(cells.iter().any(|c| c.what == What::Node(state.selected)));
         }
+    }
+
+    #[test]
+    fn a_match_outside_of_the_zoom_leaves_the_zoom() {
+        let tree = tree();
+        let mut state = FlameState::new(Metric::InUseBytes);
+        state.zoom_to(&tree, node(&tree, "kv::store::Store::put"));
+        let pattern = Pattern::new("kv::server::worker").unwrap();
+        assert_eq!(state.matched(&tree, &pattern).1, 0);
+        assert!(state.matched_anywhere(&tree, &pattern).1 > 0);
+        assert!(state.go_to_match(&tree, &pattern, 100, true));
+        assert_eq!(tree.node(state.selected).name, "kv::server::worker");
+        assert!(tree.is_within(state.selected, state.zoom));
     }
 
     #[test]

@@ -116,8 +116,11 @@ impl Keyed for Sites {
             }
             Action::Open => {
                 let path = scene.model.and_then(|model| {
-                    let site = model.profile.sites.get(self.current(model)?.index)?;
-                    Some(path_of(&model.profile, site))
+                    let row = self.current(model)?;
+                    let mut path = path_of(&model.profile, model.profile.sites.get(row.index)?);
+                    // Up to the function that names the call site: what lies within it says less.
+                    path.truncate(path.len().saturating_sub(row.text.frame).max(1));
+                    Some(path)
                 });
                 return path.map_or(Reply::Done, |path| Reply::Show(Subject::Path(path)));
             }
