@@ -149,7 +149,7 @@ fn output() {
         state.owns_program = true;
         let lines = (1..=80).map(|i| format!("request {i} served")).collect();
         state.take_output(&Tail { path: "/tmp/poolscope-kvserver-1.log".into(), lines });
-        press(state, "7");
+        press(state, "8");
     });
 }
 
@@ -175,10 +175,57 @@ fn a_search_in_the_zoomed_flamegraph() {
 }
 
 #[test]
-fn all_tiers_on_a_small_screen() {
+fn where_the_memory_is_on_a_small_screen() {
     let mut state = state(80, 24);
     press(&mut state, "t");
     insta::assert_snapshot!(screen(&state));
+}
+
+#[test]
+fn counters() {
+    at_every_size("counters", |state| {
+        press(state, "7↓");
+    });
+}
+
+/// What the panel says adds up to what the kernel says.
+#[test]
+fn the_parts_of_the_memory_come_to_the_resident_set() {
+    for (width, height, keys) in [(120, 36, ""), (200, 60, ""), (80, 24, "t"), (60, 24, "t")] {
+        let mut state = state(width, height);
+        press(&mut state, keys);
+        let text = screen(&state);
+        let lines: Vec<&str> = text.lines().collect();
+        let bytes = |line: &str| -> Option<f64> {
+            let (number, unit) = line.trim().split_once(' ')?;
+            let unit = unit.split_whitespace().next()?;
+            let power = ["B", "KiB", "MiB", "GiB"].iter().position(|known| *known == unit)?;
+            Some(number.parse::<f64>().ok()? * 1024f64.powi(power as i32))
+        };
+        let parts = ["in use", "thread caches", "transfer cache", "central cache", "free pages", "metadata", "files"];
+        let sum: f64 = parts
+            .iter()
+            .chain(&["not the pool"])
+            .map(|part| {
+                let found = lines.iter().find_map(|line| bytes(line.rsplit('│').nth(1)?.split_once(part)?.1));
+                found.unwrap_or_else(|| panic!("{part} is missing: {text}"))
+            })
+            .sum();
+        let rss = fixture::model().memory.expect("it runs").rss as f64;
+        assert!((sum / rss - 1.0).abs() < 0.01, "{sum} and {rss}: {text}");
+    }
+}
+
+#[test]
+fn the_header_has_the_peak_and_says_what_grows() {
+    let text = screen(&state(120, 36));
+    let lines: Vec<&str> = text.lines().collect();
+    let labels = lines.iter().position(|line| line.contains("GROWING")).expect("the labels");
+    assert!(lines[labels].contains("PEAK 1m 19s ago"), "{text}");
+    assert!(lines[labels + 1].contains("/min ▲"), "{text}");
+    assert!(text.contains("Growing call sites first"), "{text}");
+    // The one that grows, though another holds more.
+    assert!(rows(&text, "Growth/min")[0].contains("remember"), "{text}");
 }
 
 #[test]
@@ -229,7 +276,7 @@ fn before_the_first_reading() {
     let theme = Theme::choose(ThemeChoice::Dark, |_| None);
     let mut state = State::new("sleep".into(), theme, Size { width: 80, height: 24 }, Duration::from_secs(1));
     assert!(screen(&state).contains("Waiting for the first reading of sleep"));
-    for view in "123456".chars() {
+    for view in "1234567".chars() {
         press(&mut state, &view.to_string());
         press(&mut state, "↓\n\x1bs/x\nnN ");
         screen(&state);
@@ -254,7 +301,8 @@ fn every_view_can_be_drawn_at_every_size() {
         for height in (15..=64).step_by(12) {
             let mut state = state(width, height);
             state.owns_program = true;
-            for keys in ["1", "t", "2", "3", "/put\n", "[]", "\x1b", "4", "↓↓→\n", "/x\n", "5", "6↓", "7", "?", "↓"]
+            for keys in
+                ["1", "t", "2", "3", "/put\n", "[]", "\x1b", "4", "↓↓→\n", "/x\n", "5", "6↓", "7", "8", "?", "↓"]
             {
                 press(&mut state, keys);
                 screen(&state);
@@ -348,7 +396,12 @@ fn a_call_site_leads_to_its_place_in_the_flamegraph() {
     press(&mut state, "3\n");
     assert_eq!(VIEWS[state.view].title, "Flamegraph");
     let text = screen(&state);
-    // The function that names the row, not the plumbing that it calls.
+    // The function that names the row.
+    let foot = text.lines().find(|line| line.contains("41.0 MiB  23.5% of all")).expect("what is selected");
+    assert!(foot.contains("kv::session::Session::remember"), "{text}");
+    // Not the plumbing that a function calls.
+    press(&mut state, "3↓\n");
+    let text = screen(&state);
     let foot = text.lines().find(|line| line.contains("96.0 MiB  54.9% of all")).expect("what is selected");
     assert!(foot.contains("kv::store::Store::put"), "{text}");
 }
@@ -360,7 +413,7 @@ fn a_call_site_of_the_overview_leads_to_its_row() {
     assert_eq!(VIEWS[state.view].title, "Call sites");
     let text = screen(&state);
     let selected = rows(&text, "Call site").into_iter().find(|row| row.contains('▶')).expect("a selected row");
-    assert!(selected.contains("remember"), "{selected}");
+    assert!(selected.contains("Store::put"), "{selected}");
 }
 
 #[test]
@@ -405,7 +458,7 @@ fn all_screens(width: u16, height: u16) -> Vec<(String, String)> {
         if devices {
             state.take_reading(Arc::new(fixture::model_with_devices()));
         }
-        for keys in ["1", "t", "t", "2", "3", "↓", "/put\n", "\x1b", "4", "↓↓→\n", "/x\n", "5", "6", "↓", "7", "?"]
+        for keys in ["1", "t", "t", "2", "3", "↓", "/put\n", "\x1b", "4", "↓↓→\n", "/x\n", "5", "6", "↓", "7", "8", "?"]
         {
             press(&mut state, keys);
             out.push((format!("{width}x{height}, devices: {devices}, {keys:?}"), screen(&state)));
@@ -425,13 +478,13 @@ fn the_header_says_what_the_counters_say() {
         let text = screen(&state);
         let lines: Vec<&str> = text.lines().collect();
         let labels = lines.iter().position(|line| line.contains("LIVE")).expect("the labels");
-        assert!(lines[labels].starts_with("\" LIVE  "), "{text}");
+        assert!(lines[labels].starts_with("\" LIVE "), "{text}");
         let figure = numbers::bytes(counted as f64);
         assert!(lines[labels + 1].starts_with(&format!("\" {figure}  ")), "{figure}: {text}");
         assert!(!lines[labels + 1].contains('±'), "{text}");
         assert_eq!(model.history.points().last().expect("a point").live_bytes, counted as f64);
-        // All cards have room from 60 columns on.
-        assert!(lines[labels].contains("DROPPED"), "{text}");
+        // What grows and the peak have room from 60 columns on; what was dropped has a banner.
+        assert!(lines[labels].contains("GROWING") && lines[labels].contains("PEAK"), "{text}");
     }
 }
 
@@ -440,7 +493,7 @@ fn every_view_can_be_seen_and_clicked_at_any_width() {
     let mut state = state(60, 24);
     state.owns_program = true;
     let area = |width| ratatui::layout::Rect::new(0, 0, width, 1);
-    assert_eq!(state.views().count(), 7);
+    assert_eq!(state.views().count(), 8);
     for width in [60, 80, 120] {
         for view in state.views().collect::<Vec<_>>() {
             state.open(view);
@@ -460,7 +513,7 @@ fn without_a_counter_the_header_says_that_it_estimates() {
         state.take_reading(Arc::new(model));
         let text = screen(&state);
         assert!(text.contains("LIVE (EST.)") && text.contains(value), "{text}");
-        assert_eq!(text.contains("DROPPED"), width > 60, "the last card goes as a whole: {text}");
+        assert_eq!(text.contains("PERIOD"), width > 60, "the last card goes as a whole: {text}");
     }
 }
 
@@ -468,7 +521,7 @@ fn without_a_counter_the_header_says_that_it_estimates() {
 #[test]
 fn no_figure_is_ever_cut() {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let whole = |unit: &str| UNITS.contains(&unit.strip_suffix("/s").unwrap_or(unit));
+    let whole = |unit: &str| UNITS.contains(&unit.split('/').next().unwrap_or(unit));
     let mut figures = 0;
     for (width, height) in [(60, 24), (60, 36), (80, 24), (120, 36)] {
         for (name, text) in all_screens(width, height) {

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use poolscope_profiler::SegmentReader;
+use poolscope_profiler::model::growth::Tracker;
 use poolscope_profiler::model::snapshot::ProcessState;
 
 use super::Event;
@@ -33,6 +34,7 @@ pub(crate) struct Source {
     open: Option<(PathBuf, SegmentReader)>,
     builder: poolscope_profiler::ProfileBuilder,
     modeller: Modeller,
+    tracker: Tracker,
     /// When to look for another segment of the process again.
     look_again: Option<Instant>,
 }
@@ -53,6 +55,7 @@ impl Source {
             open: None,
             builder: crate::symbols::profile_builder(),
             modeller: Modeller::default(),
+            tracker: Tracker::default(),
             look_again: None,
         }
     }
@@ -89,8 +92,10 @@ impl Source {
             }
         }
         let names = thread_names(snapshot.process.pid, snapshot.process.state);
-        let profile = self.builder.build(&snapshot);
-        Ok(Read::Model(Box::new(self.modeller.next(snapshot, profile, &names))))
+        self.tracker.update(&snapshot);
+        let (profile, site_of_stacks) = self.builder.build_with_sites(&snapshot, |_| false);
+        let growths = self.tracker.of_sites(&site_of_stacks, profile.sites.len());
+        Ok(Read::Model(Box::new(self.modeller.next(snapshot, profile, &growths, &names))))
     }
 }
 

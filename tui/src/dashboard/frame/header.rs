@@ -1,6 +1,8 @@
 //! The header: whose heap this is, and the figures that matter in every view. Below it the banners: what must not be
 //! missed.
 
+use std::time::Duration;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -40,8 +42,8 @@ const GAP: u16 = 2;
 
 /// The columns of each card that there is room for, with the gap behind it. A figure is shown whole or not at all: the
 /// cards at the end go. What is left over is shared out.
-fn widths(cards: &[(String, String, Style)], room: u16) -> Vec<u16> {
-    const LEAST: u16 = 8;
+fn widths(cards: &[Card], room: u16) -> Vec<u16> {
+    const LEAST: u16 = 7;
     let width = |text: &str| unicode_width::UnicodeWidthStr::width(text) as u16;
     let least = cards.iter().map(|(label, value, _)| LEAST.max(width(label)).max(width(value)));
     let mut widths: Vec<u16> = least.map(|width| width + GAP).collect();
@@ -100,10 +102,10 @@ fn state_word(state: &State, model: &Model) -> Span<'static> {
 }
 
 /// Label, value and style of each figure.
-fn cards(state: &State) -> Vec<(String, String, Style)> {
+fn cards(state: &State) -> Vec<Card> {
     let theme = &state.theme;
     let Some(model) = &state.model else {
-        return ["LIVE", "RSS", "ALLOCATING", "SAMPLES", "PERIOD", "DROPPED"]
+        return ["LIVE", "RSS", "ALLOCATING", "DROPPED", "SAMPLES", "PERIOD"]
             .map(|label| (label.to_owned(), "-".to_owned(), theme.dim))
             .to_vec();
     };
@@ -113,34 +115,62 @@ fn cards(state: &State) -> Vec<(String, String, Style)> {
         _ => numbers::bytes(model.live_bytes()),
     };
     let rss = model.memory.map_or("-".to_owned(), |m| numbers::bytes(m.rss as f64));
-    let rate = model.rates.map_or("-".to_owned(), |r| numbers::byte_rate(r.alloc_bytes));
-    let period =
-        if model.snapshot.exact { "exact".to_owned() } else { numbers::bytes(model.snapshot.period_bytes as f64) };
-    // Every block is recorded: nothing is a sample.
-    let samples = match model.snapshot.exact {
-        true => "all".to_owned(),
-        false => numbers::scaled(model.tier(TierCounter::Samples) as f64),
-    };
-    let dropped = model.snapshot.dropped.total();
-    let drop_style = if dropped > 0 { theme.badge } else { theme.ok };
-    let drop_text = if dropped > 0 { format!(" {} ", numbers::scaled(dropped as f64)) } else { "0".to_owned() };
-    let devices = model.devices.iter().map(|device| {
-        let in_use = device.pool.get(DeviceCounter::CurrentUsage) as f64;
-        let label = format!("DEVICE {}", device.pool.label().to_uppercase());
-        (label, numbers::bytes(in_use), bold(theme.live))
-    });
     let mut cards = vec![
         (if model.live_is_estimate() { "LIVE (EST.)" } else { "LIVE" }.to_owned(), live, bold(theme.live)),
         ("RSS".to_owned(), rss, bold(theme.rss)),
     ];
-    cards.extend(devices);
-    cards.extend([
-        ("ALLOCATING".to_owned(), rate, bold(theme.alloc)),
-        ("SAMPLES".to_owned(), samples, theme.strong),
-        ("PERIOD".to_owned(), period, theme.strong),
-        ("DROPPED".to_owned(), drop_text, drop_style),
-    ]);
+    cards.extend(model.devices.iter().map(|device| {
+        let in_use = device.pool.get(DeviceCounter::CurrentUsage) as f64;
+        (format!("DEVICE {}", device.pool.label().to_uppercase()), numbers::bytes(in_use), bold(theme.live))
+    }));
+    cards.extend(growing(model, theme));
+    cards.extend(peak(model, theme));
+    let rate = model.rates.map_or("-".to_owned(), |r| numbers::byte_rate(r.alloc_bytes));
+    cards.push(("ALLOCATING".to_owned(), rate, bold(theme.alloc)));
+    let dropped = model.snapshot.dropped.total();
+    let drop_style = if dropped > 0 { theme.badge } else { theme.ok };
+    let drop_text = if dropped > 0 { format!(" {} ", numbers::scaled(dropped as f64)) } else { "0".to_owned() };
+    // Where every block is recorded, nothing is a sample.
+    let (samples, period) = match model.snapshot.exact {
+        true => ("all".to_owned(), "exact".to_owned()),
+        false => (
+            numbers::scaled(model.tier(TierCounter::Samples) as f64),
+            numbers::bytes(model.snapshot.period_bytes as f64),
+        ),
+    };
+    cards.push(("DROPPED".to_owned(), drop_text, drop_style));
+    cards.push(("SAMPLES".to_owned(), samples, theme.strong));
+    cards.push(("PERIOD".to_owned(), period, theme.strong));
     cards
+}
+
+type Card = (String, String, Style);
+
+/// How the bytes in use have developed in the last minutes, if the pool counts them.
+fn growing(model: &Model, theme: &Theme) -> Option<Card> {
+    model.most?;
+    let slope = model.trend;
+    let (text, style) = match (slope.grows(), slope.is_clear()) {
+        (true, _) => (format!("+{}/min ▲", numbers::bytes(slope.per_minute)), theme.alert),
+        (false, true) if slope.per_minute < 0.0 => (format!("{}/min", numbers::bytes(slope.per_minute)), theme.ok),
+        (false, true) => (format!("+{}/min", numbers::bytes(slope.per_minute)), theme.warn),
+        (false, false) => ("level".to_owned(), theme.text),
+    };
+    Some(("GROWING".to_owned(), text, style))
+}
+
+/// The most that was in use, and when that was.
+fn peak(model: &Model, theme: &Theme) -> Option<Card> {
+    let most = model.most?;
+    let start = model.snapshot.process.start_monotonic_ns;
+    let when = match model.snapshot.process.state {
+        ProcessState::Running => {
+            let ago = Duration::from_nanos(model.snapshot.taken_ns.saturating_sub(most.time_ns));
+            if ago < Duration::from_secs(1) { "now".to_owned() } else { format!("{} ago", numbers::duration(ago)) }
+        }
+        _ => format!("after {}", numbers::duration(Duration::from_nanos(most.time_ns.saturating_sub(start)))),
+    };
+    Some((format!("PEAK {when}"), numbers::bytes(most.bytes as f64), theme.strong))
 }
 
 /// What must not be missed, most urgent first.
@@ -176,7 +206,7 @@ pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
             (Some(shown), Some(latest)) => latest.snapshot.taken_ns.saturating_sub(shown.snapshot.taken_ns),
             _ => 0,
         };
-        let behind = std::time::Duration::from_nanos(behind);
+        let behind = Duration::from_nanos(behind);
         let text = format!(" ‖ Paused, {} behind. Recording goes on; space resumes.", numbers::duration(behind));
         out.push((text, theme.tab));
     }

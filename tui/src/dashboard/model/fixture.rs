@@ -1,11 +1,15 @@
 //! A made-up key-value server for the tests of views: the same at any time, on any machine.
 
+use poolscope_profiler::model::accounting::{Accounting, Part};
+use poolscope_profiler::model::growth::{Growth, SERIES, Slope};
+use poolscope_profiler::model::history::History;
 use poolscope_profiler::model::memory::Place;
 use poolscope_profiler::model::profile::{Frame, Held, Location, Profile, Site};
 use poolscope_profiler::model::snapshot::{
-    Amount, ClassStats, DevicePool, Module, ProcessInfo, ProcessMemory, ProcessState, Snapshot, ThreadStats, Tiers,
+    Amount, ClassStats, DevicePool, Module, ProcessInfo, ProcessMemory, ProcessState, Residence, Snapshot, ThreadStats,
+    Tiers,
 };
-use poolscope_wire::{ClassCounter, ClassCounters, DEVICE_COUNTERS, DeviceCounter, cell};
+use poolscope_wire::{ClassCounter, ClassCounters, DEVICE_COUNTERS, DeviceCounter, Total, cell};
 
 use super::{Model, Modeller, ThreadNames};
 
@@ -101,6 +105,7 @@ pub(crate) fn profile_at(t: f64) -> Profile {
             locations,
             allocated: amount(allocated * MIB, each),
             in_use: amount(in_use * MIB, each),
+            oldest_ns: 20_000_000_000,
             held: vec![Held { size: each as u64, tid: 100, amount: amount(in_use * MIB, each) }],
             ..Site::default()
         })
@@ -130,7 +135,49 @@ pub(crate) fn profile() -> Profile {
     profile_at(1.0)
 }
 
+/// A reading, with what the process kept of the time before it.
 fn snapshot_at(second: u64) -> Snapshot {
+    static TOTALS: std::sync::OnceLock<Vec<Total>> = std::sync::OnceLock::new();
+    let totals = TOTALS.get_or_init(|| {
+        let of = |second| {
+            let snapshot = moment(second);
+            let accounting = Accounting::of(&snapshot);
+            // What grows wobbles by a little.
+            let in_use = accounting.in_use + (second % 7) * 65_536;
+            Total {
+                time_ns: snapshot.taken_ns,
+                in_use,
+                most: in_use,
+                most_ns: snapshot.taken_ns,
+                untouched: accounting.untouched,
+                caches: accounting.caches(),
+                free: accounting.get(Part::Free),
+                metadata: accounting.get(Part::Metadata),
+            }
+        };
+        let mut totals: Vec<Total> = (1..=180).map(of).collect();
+        // Once there was more.
+        totals[100].most += 30 << 20;
+        totals
+    });
+    let now = moment(second);
+    let history = History::new(1_000_000_000, totals[..second as usize].iter().copied(), now.taken_ns);
+    Snapshot { history, ..now }
+}
+
+/// How each of its call sites develops: one grows.
+fn growths(profile: &Profile) -> Vec<Growth> {
+    let of = |(at, site): (usize, &Site)| {
+        let part = |point: usize| (site.in_use.bytes * point as f64 / (SERIES - 1) as f64) as f32;
+        match at {
+            1 => Growth { slope: Slope::new(13.7 * MIB, 1.5 * MIB), series: std::array::from_fn(part) },
+            _ => Growth { slope: Slope::new(0.1 * MIB, MIB), series: [site.in_use.bytes as f32; SERIES] },
+        }
+    };
+    profile.sites.iter().enumerate().map(of).collect()
+}
+
+fn moment(second: u64) -> Snapshot {
     let t = second as f64 / 180.0;
     let scaled = |at_end: u64| (at_end as f64 * t) as u64;
     // What is in use at the end, but for one class, has been since the start.
@@ -207,6 +254,7 @@ fn snapshot_at(second: u64) -> Snapshot {
             remote_frees: scaled(if i == 0 { 12 } else { 902_117 >> i }),
         })
         .collect();
+    let rss = ((206.0 + 41.0 * t + 9.0 * (f64::from(second as u32) / 11.0).sin()) * MIB) as u64;
     Snapshot {
         process: ProcessInfo {
             pid: 4242,
@@ -225,10 +273,9 @@ fn snapshot_at(second: u64) -> Snapshot {
         classes,
         threads,
         modules: modules(),
-        memory: Some(ProcessMemory {
-            rss: ((176.0 + 41.0 * t + 9.0 * (f64::from(second as u32) / 11.0).sin()) * MIB) as u64,
-            peak_rss: (229.0 * MIB) as u64,
-        }),
+        memory: Some(ProcessMemory { rss, peak_rss: (229.0 * MIB) as u64 }),
+        residence: Some(Residence { rss, segment: 1 << 20, files: 5 << 20, ..Residence::default() }),
+        segment_bytes: 1 << 20,
         ..Snapshot::default()
     }
 }
@@ -309,7 +356,8 @@ pub(crate) fn model_with_devices() -> Model {
                 profile.locations[5].frames[1].name = "kv::model::evaluate".into();
             }
         }
-        model = Some(modeller.next(snapshot, profile, &ThreadNames::default()));
+        let growths = growths(&profile);
+        model = Some(modeller.next(snapshot, profile, &growths, &ThreadNames::default()));
     }
     model.expect("there were readings")
 }
@@ -326,9 +374,13 @@ pub(crate) fn model_with(edit: impl FnOnce(&mut Snapshot)) -> Model {
         (0..7).map(|i| (4242 + i, if i == 0 { "kvserver".into() } else { format!("worker-{i}") })).collect();
     let mut modeller = Modeller::default();
     for second in 1..180 {
-        modeller.next(snapshot_at(second), profile_at(second as f64 / 180.0), &names);
+        let profile = profile_at(second as f64 / 180.0);
+        let growths = growths(&profile);
+        modeller.next(snapshot_at(second), profile, &growths, &names);
     }
     let mut last = snapshot_at(180);
     edit(&mut last);
-    modeller.next(last, profile(), &names)
+    let profile = profile();
+    let growths = growths(&profile);
+    modeller.next(last, profile, &growths, &names)
 }

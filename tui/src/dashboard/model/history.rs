@@ -2,6 +2,9 @@
 //!
 //! When it is full, every second point of its older half goes: the past gets coarser, never shorter.
 
+use poolscope_profiler::model::accounting::{Accounting, Part};
+use poolscope_wire::Total;
+
 /// Totals at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub(crate) struct Point {
@@ -13,6 +16,51 @@ pub(crate) struct Point {
     pub(crate) rss_bytes: Option<f64>,
     /// Bytes allocated per second since the point before.
     pub(crate) alloc_bytes_per_s: Option<f64>,
+    /// What the memory of the pool is for, as far as there is memory.
+    pub(crate) split: Option<Split>,
+}
+
+/// Memory of the pool, in bytes: none of it counts twice.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub(crate) struct Split {
+    /// In blocks that the program has and touched.
+    pub(crate) in_use: f64,
+    /// In free blocks that the caches keep.
+    pub(crate) caches: f64,
+    /// In free pages.
+    pub(crate) free: f64,
+    /// Of the pool's own.
+    pub(crate) metadata: f64,
+}
+
+impl Split {
+    /// The parts of a reading.
+    pub(crate) fn of(accounting: &Accounting) -> Split {
+        Split {
+            in_use: accounting.get(Part::InUse) as f64,
+            caches: accounting.caches() as f64,
+            free: accounting.get(Part::Free) as f64,
+            metadata: accounting.get(Part::Metadata) as f64,
+        }
+    }
+}
+
+impl From<&Total> for Point {
+    /// What the process kept of a moment before anybody looked.
+    fn from(total: &Total) -> Point {
+        Point {
+            at_s: total.time_ns as f64 / 1e9,
+            live_bytes: total.in_use as f64,
+            rss_bytes: None,
+            alloc_bytes_per_s: None,
+            split: Some(Split {
+                in_use: total.in_use.saturating_sub(total.untouched) as f64,
+                caches: total.caches as f64,
+                free: total.free as f64,
+                metadata: total.metadata as f64,
+            }),
+        }
+    }
 }
 
 /// Points in order of time.
@@ -51,7 +99,7 @@ mod tests {
     use super::*;
 
     fn point(at_s: f64) -> Point {
-        Point { at_s, live_bytes: at_s, rss_bytes: None, alloc_bytes_per_s: None }
+        Point { at_s, live_bytes: at_s, rss_bytes: None, alloc_bytes_per_s: None, split: None }
     }
 
     #[test]

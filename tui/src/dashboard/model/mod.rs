@@ -11,6 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use poolscope_profiler::Memory;
+use poolscope_profiler::model::accounting::Accounting;
+use poolscope_profiler::model::growth::{Growth, Slope, USUAL_WINDOW_NS};
+use poolscope_profiler::model::history::Most;
 use poolscope_profiler::model::holders::{Held, Holders};
 use poolscope_profiler::model::memory::Place;
 use poolscope_profiler::model::profile::Profile;
@@ -21,7 +24,7 @@ use poolscope_wire::{CounterInfo, DeviceCounter, TIER_COUNTERS, TierCounter};
 
 use crate::words::{file_name, printable};
 use flame_tree::FlameTree;
-use history::{History, Point};
+use history::{History, Point, Split};
 use site::{SiteRow, SiteRows};
 
 /// One reading, ready to be drawn.
@@ -42,6 +45,12 @@ pub(crate) struct Model {
     pub(crate) live: Amount,
     /// Bytes in use by the pool's own counters, of the memory that the profile is of; none if nobody counts them.
     pub(crate) in_use: Option<u64>,
+    /// Where the memory of the process is.
+    pub(crate) accounting: Accounting,
+    /// The most that was in use, and when; none if nobody counts.
+    pub(crate) most: Option<Most>,
+    /// How the bytes in use have developed in the last minutes.
+    pub(crate) trend: Slope,
     /// Changes since the reading before; none in the first.
     pub(crate) rates: Option<Rates>,
     /// The kernel's view, the last one that was had.
@@ -189,8 +198,14 @@ struct Before {
 pub(crate) type ThreadNames = std::collections::HashMap<u32, String>;
 
 impl Modeller {
-    /// The next model.
-    pub(crate) fn next(&mut self, snapshot: Snapshot, profile: Profile, names: &ThreadNames) -> Model {
+    /// The next model. `growths` are of the profile's call sites, in their order.
+    pub(crate) fn next(
+        &mut self,
+        snapshot: Snapshot,
+        profile: Profile,
+        growths: &[Growth],
+        names: &ThreadNames,
+    ) -> Model {
         let snapshot = Arc::new(snapshot);
         // Another image of the process, or the same: only the same one's counters can be compared.
         let same = |b: &&Before| b.snapshot.process.start_monotonic_ns == snapshot.process.start_monotonic_ns;
@@ -205,7 +220,13 @@ impl Modeller {
             Arc::new(whole.only(whole.usual_memory()))
         };
         let in_use = counted(&snapshot, whole.usual_memory());
-        let sites = self.rows.next(&profile, seconds);
+        let memory = whole.usual_memory();
+        let is_all = Arc::ptr_eq(&profile, &whole);
+        let shown = whole.sites.iter().zip(growths).filter(|(site, _)| is_all || memory.has(site.place));
+        let growths: Vec<Growth> = shown.map(|(_, growth)| *growth).collect();
+        let mut sites = self.rows.next(&profile, seconds);
+        sites.iter_mut().for_each(|row| row.growth = growths.get(row.index).copied());
+        let accounting = Accounting::of(&snapshot);
         let sum = |of: fn(&SiteRow) -> Amount| {
             sites.iter().map(of).fold(Amount::default(), |mut a, b| {
                 a += b;
@@ -225,12 +246,17 @@ impl Modeller {
         };
         self.memory = snapshot.memory.or(self.memory);
         let running = snapshot.process.state == ProcessState::Running;
+        if before.is_none() {
+            // What was before anybody looked, the process kept itself.
+            snapshot.history.totals.iter().for_each(|total| self.history.push(Point::from(total)));
+        }
         if running || self.history.points().is_empty() {
             self.history.push(Point {
                 at_s: snapshot.taken_ns as f64 / 1e9,
                 live_bytes: in_use.map_or(live.bytes, |bytes| bytes as f64),
                 rss_bytes: snapshot.memory.map(|m| m.rss as f64),
                 alloc_bytes_per_s: rates.map(|r| r.alloc_bytes),
+                split: (!snapshot.classes.is_empty()).then(|| Split::of(&accounting)),
             });
         }
         let uptime = if running {
@@ -243,6 +269,9 @@ impl Modeller {
             uptime,
             live,
             in_use,
+            most: snapshot.history.most(),
+            trend: snapshot.history.trend(USUAL_WINDOW_NS, snapshot.taken_ns),
+            accounting,
             rates,
             memory: self.memory,
             tiers: tier_rows(&snapshot, old, seconds),
@@ -289,6 +318,7 @@ fn device_rows(
             live_bytes: in_use,
             rss_bytes: Some(pool.get(DeviceCounter::Held) as f64),
             alloc_bytes_per_s: None,
+            split: None,
         });
         let profile = whole.only(pool.place.memory());
         let holders = Holders::of(&profile, pool);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::words::{file_name, printable};
 use poolscope_profiler::build::site_name::SiteName;
+use poolscope_profiler::model::growth::Growth;
 use poolscope_profiler::model::profile::{Frame, Profile, Site};
 use poolscope_profiler::model::snapshot::Amount;
 use poolscope_profiler::symbols::function_name::short;
@@ -38,8 +39,24 @@ pub(crate) struct SiteRow {
     pub(crate) in_use: Amount,
     /// Ever allocated.
     pub(crate) allocated: Amount,
-    /// Bytes allocated per second since the reading before.
+    /// Bytes allocated per second, over the last ten seconds or so.
     pub(crate) rate: Option<f64>,
+    /// How what it holds develops; none if that is not followed.
+    pub(crate) growth: Option<Growth>,
+    /// When the oldest sample that it holds was allocated: nanoseconds of `CLOCK_MONOTONIC`, 0 if there is none.
+    pub(crate) oldest_ns: u64,
+}
+
+impl SiteRow {
+    /// It grows: by more than three standard errors.
+    pub(crate) fn grows(&self) -> bool {
+        self.growth.is_some_and(|growth| growth.slope.grows())
+    }
+
+    /// Bytes a minute, if that is worth showing.
+    pub(crate) fn clear_slope(&self) -> Option<f64> {
+        self.growth.map(|growth| growth.slope).filter(|slope| slope.is_clear()).map(|slope| slope.per_minute)
+    }
 }
 
 /// A stack's frames with what is inlined, innermost first.
@@ -108,8 +125,20 @@ fn key_of(profile: &Profile, site: &Site) -> u64 {
 /// Makes rows and remembers, from reading to reading, the text and the totals of each stack.
 #[derive(Debug, Default)]
 pub(crate) struct SiteRows {
-    known: HashMap<u64, (Arc<SiteText>, f64)>,
+    known: HashMap<u64, Known>,
 }
+
+/// What is kept of a stack.
+#[derive(Clone, Debug)]
+struct Known {
+    text: Arc<SiteText>,
+    /// Bytes that it had allocated.
+    allocated: f64,
+    rate: Option<f64>,
+}
+
+/// Seconds in which a rate forgets most of what was: that of a second is one sample or none.
+const RATE_SECONDS: f64 = 10.0;
 
 impl SiteRows {
     /// The rows of a profile, in its order. `seconds` since the reading before, if there was one.
@@ -118,13 +147,26 @@ impl SiteRows {
         let mut rows = Vec::with_capacity(profile.sites.len());
         for (index, site) in profile.sites.iter().enumerate() {
             let key = key_of(profile, site);
-            let (text, before) = match self.known.get(&key) {
-                Some((text, before)) => (Arc::clone(text), *before),
-                None => (Arc::new(text_of(profile, site)), 0.0),
+            let (text, before, rate) = match self.known.get(&key) {
+                Some(known) => (Arc::clone(&known.text), known.allocated, known.rate),
+                None => (Arc::new(text_of(profile, site)), 0.0, None),
             };
-            known.insert(key, (Arc::clone(&text), site.allocated.bytes));
-            let rate = seconds.map(|s| (site.allocated.bytes - before).max(0.0) / s);
-            rows.push(SiteRow { key, index, text, in_use: site.in_use, allocated: site.allocated, rate });
+            let rate = seconds.map_or(rate, |seconds| {
+                let now = (site.allocated.bytes - before).max(0.0) / seconds;
+                let share = 1.0 - (-seconds / RATE_SECONDS).exp();
+                Some(rate.map_or(now, |rate| rate + share * (now - rate)))
+            });
+            known.insert(key, Known { text: Arc::clone(&text), allocated: site.allocated.bytes, rate });
+            rows.push(SiteRow {
+                key,
+                index,
+                text,
+                in_use: site.in_use,
+                allocated: site.allocated,
+                rate,
+                growth: None,
+                oldest_ns: site.oldest_ns,
+            });
         }
         self.known = known;
         rows

@@ -2,6 +2,7 @@
 //! does, and how it is drawn. A view knows no other; it asks for a [`Subject`] to be shown, and whoever can, shows it.
 
 mod classes;
+mod counters;
 mod flame;
 mod gpu;
 mod output;
@@ -27,7 +28,7 @@ use super::theme::Theme;
 
 /// The views, in the order of their tabs.
 pub(crate) const VIEWS: &[View] =
-    &[overview::VIEW, classes::VIEW, sites::VIEW, flame::VIEW, threads::VIEW, gpu::VIEW, output::VIEW];
+    &[overview::VIEW, classes::VIEW, sites::VIEW, flame::VIEW, threads::VIEW, gpu::VIEW, counters::VIEW, output::VIEW];
 
 /// The keys that open a view: the numbers of the tabs.
 const NUMBERS: [[Key; 1]; 9] = [

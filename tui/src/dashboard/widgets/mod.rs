@@ -2,6 +2,7 @@
 
 pub(crate) mod bar;
 pub(crate) mod flame;
+pub(crate) mod growth;
 pub(crate) mod memory_map;
 pub(crate) mod panel;
 pub(crate) mod plain;

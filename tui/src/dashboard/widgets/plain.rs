@@ -1,4 +1,4 @@
-//! A drawn buffer as text.
+//! Text: of a drawn buffer, and in lines.
 
 use ratatui::buffer::Buffer;
 use unicode_width::UnicodeWidthStr;
@@ -23,4 +23,19 @@ pub(crate) fn text_of(buffer: &Buffer) -> String {
         out.push('\n');
     }
     out
+}
+
+/// A text in lines of at most so many columns, cut between words.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.width() + 1 + word.width() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }

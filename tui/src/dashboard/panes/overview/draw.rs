@@ -2,18 +2,22 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use poolscope_wire::Unit;
+use poolscope_profiler::model::accounting::Part;
 
 use super::Overview;
-use crate::dashboard::model::{Model, TierRow};
+use crate::dashboard::model::Model;
+use crate::dashboard::model::history::{Point, Split};
 use crate::dashboard::panes::Scene;
 use crate::dashboard::theme::Theme;
 use crate::dashboard::widgets::bar::bar;
-use crate::dashboard::widgets::panel::{inside, panel};
+use crate::dashboard::widgets::growth::{slope_cell, sparkline};
+use crate::dashboard::widgets::panel::panel;
+use crate::dashboard::widgets::plain::wrapped;
 use crate::dashboard::widgets::site_name::{name_line, sites_count};
-use crate::dashboard::widgets::table::{Column, Table, cell};
+use crate::dashboard::widgets::table::{Column, Table, cell, put};
 use crate::dashboard::widgets::time_chart::{Series, TimeChart, span_for};
 use crate::words::{clip, numbers};
 
@@ -21,45 +25,34 @@ use crate::words::{clip, numbers};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     chart: Rect,
-    tiers: Rect,
+    memory: Rect,
     /// The list of call sites, with its frame.
     pub(super) sites: Rect,
 }
-
-/// Counters that come first when there is no room for all.
-const FIRST_TIERS: [&str; 9] = [
-    "slab_bytes",
-    "large_bytes",
-    "page_heap_free_bytes",
-    "system_used_bytes",
-    "system_released_bytes",
-    "central_hits",
-    "transfer_blocks",
-    "samples",
-    "threads_live",
-];
 
 impl Overview {
     /// Divides the body.
     pub(super) fn parts(&self, body: Rect) -> Parts {
         let nothing = Rect { width: 0, height: 0, ..body };
-        if self.all_tiers {
-            return Parts { chart: nothing, tiers: body, sites: nothing };
+        if self.only_memory {
+            return Parts { chart: nothing, memory: body, sites: nothing };
         }
         if body.width >= 110 && body.height >= 24 {
-            let tiers_width = if body.width >= 160 { 52 } else { 44 };
-            let left = body.width - tiers_width;
+            let memory_width = if body.width >= 160 { 60 } else { 44 };
+            let left = body.width - memory_width;
             let chart_height = (body.height * 9 / 20).max(10);
             let chart = Rect { width: left, height: chart_height, ..body };
             let sites = Rect { y: body.y + chart_height, width: left, height: body.height - chart_height, ..body };
-            return Parts { chart, tiers: Rect { x: body.x + left, width: tiers_width, ..body }, sites };
+            return Parts { chart, memory: Rect { x: body.x + left, width: memory_width, ..body }, sites };
         }
-        let lower = (body.height / 2).clamp(5, 11);
+        // Every part of the memory has its line, if the chart still has some.
+        let least = if body.height >= 18 { 10 } else { 5 };
+        let lower = (body.height / 2).clamp(least, 12);
         let chart = Rect { height: body.height - lower, ..body };
         let below = Rect { y: chart.bottom(), height: lower, ..body };
-        let tiers_width = if body.width >= 76 { 32 } else { 0 };
-        let sites = Rect { width: below.width - tiers_width, ..below };
-        Parts { chart, tiers: Rect { x: sites.right(), width: tiers_width, ..below }, sites }
+        let memory_width = if body.width >= 76 { 34 } else { 0 };
+        let sites = Rect { width: below.width - memory_width, ..below };
+        Parts { chart, memory: Rect { x: sites.right(), width: memory_width, ..below }, sites }
     }
 
     /// Draws the view.
@@ -69,8 +62,8 @@ impl Overview {
         if parts.chart.height > 0 {
             chart(theme, model, parts.chart, buf);
         }
-        if parts.tiers.width > 0 {
-            tiers(theme, model, parts.tiers, buf);
+        if parts.memory.width > 0 {
+            memory(theme, model, parts.memory, buf);
         }
         if parts.sites.height > 0 {
             self.draw_sites(theme, model, parts.sites, buf);
@@ -78,84 +71,114 @@ impl Overview {
     }
 }
 
+/// A layer of the chart: its word, its style, and where its upper edge lies.
+type Layer = (&'static str, Style, fn(&Split) -> f64);
+
+/// The layers, from the lowest to the highest.
+fn layers(theme: &Theme) -> [Layer; 4] {
+    [
+        ("in use", theme.live, |split| split.in_use),
+        ("caches", theme.alloc, |split| split.in_use + split.caches),
+        ("free", theme.accent, |split| split.in_use + split.caches + split.free),
+        ("metadata", theme.warn, |split| split.in_use + split.caches + split.free + split.metadata),
+    ]
+}
+
 fn chart(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
-    let live = if model.live_is_estimate() { "live (estimate)" } else { "live" };
-    let legend = Line::from(vec![
-        Span::styled("⣿ ", theme.live),
-        Span::styled(live, theme.text),
-        Span::styled("   ⠒ ", theme.rss),
-        Span::styled("RSS", theme.text),
-    ]);
-    let inner = panel(area, buf, theme, "Memory", legend);
     let points = model.history.points();
+    let is_split = points.last().is_some_and(|point| point.split.is_some());
+    let layers = layers(theme);
+    let mut legend = Vec::new();
+    if is_split {
+        for (name, style, _) in &layers {
+            legend.extend([Span::styled("⣿ ", *style), Span::styled(format!("{name}   "), theme.text)]);
+        }
+    } else {
+        let live = if model.live_is_estimate() { "live (estimate)   " } else { "live   " };
+        legend.extend([Span::styled("⣿ ", theme.live), Span::styled(live, theme.text)]);
+    }
+    legend.extend([Span::styled("⠒ ", theme.rss), Span::styled("RSS", theme.text)]);
+    let inner = panel(area, buf, theme, "Memory", Line::from(legend));
     let now = points.last().map_or(0.0, |p| p.at_s);
     let age = points.first().map_or(0.0, |p| now - p.at_s);
-    let live: Vec<(f64, Option<f64>)> = points.iter().map(|p| (p.at_s, Some(p.live_bytes))).collect();
-    let rss: Vec<(f64, Option<f64>)> = points.iter().map(|p| (p.at_s, p.rss_bytes)).collect();
-    let series = [
-        Series { points: &live, style: theme.live, filled: true },
-        Series { points: &rss, style: theme.rss, filled: false },
-    ];
+    let of = |value: &dyn Fn(&Point) -> Option<f64>| -> Vec<(f64, Option<f64>)> {
+        points.iter().map(|point| (point.at_s, value(point))).collect()
+    };
+    let rss = of(&|point| point.rss_bytes);
+    // The highest first: what is drawn later lies over it.
+    let filled: Vec<(Style, Vec<(f64, Option<f64>)>)> = if is_split {
+        let edge = |up_to: fn(&Split) -> f64| of(&|point| point.split.as_ref().map(up_to));
+        layers.iter().rev().map(|(_, style, up_to)| (*style, edge(*up_to))).collect()
+    } else {
+        vec![(theme.live, of(&|point| Some(point.live_bytes)))]
+    };
+    let mut series: Vec<Series<'_>> =
+        filled.iter().map(|(style, points)| Series { points, style: *style, filled: true }).collect();
+    series.push(Series { points: &rss, style: theme.rss, filled: false });
     TimeChart { series: &series, now, span: span_for(age) }.draw(inner, buf, theme);
 }
 
-const TIER_COLUMNS: &[Column] = &[
-    Column { title: "Counter", width: 0, right: false, rank: 0 },
-    Column { title: "Value", width: 8, right: true, rank: 0 },
-    Column { title: "Change", width: 11, right: true, rank: 1 },
-];
+/// The style of a part, that of its layer in the chart.
+fn part_style(part: Part, theme: &Theme) -> Style {
+    match part {
+        Part::InUse => theme.live,
+        Part::ThreadCaches | Part::TransferCache | Part::CentralCache => theme.alloc,
+        Part::Free => theme.accent,
+        Part::Metadata => theme.warn,
+        Part::Files | Part::Other => theme.rss,
+    }
+}
 
-fn tiers(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
-    let inner = inside(area);
-    let room = usize::from(inner.height.saturating_sub(1));
-    let all = model.tiers.len() <= room;
-    let rows: Vec<&TierRow> = if all {
-        model.tiers.iter().collect()
-    } else {
-        let first = FIRST_TIERS.iter().filter_map(|name| model.tiers.iter().find(|t| t.info.name == *name));
-        let others = model.tiers.iter().filter(|t| !FIRST_TIERS.contains(&t.info.name));
-        first.chain(others).take(room).collect()
+/// Where the memory is: each part, and what all of them come to. With room, a sentence for each.
+fn memory(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
+    const LABEL: usize = 14;
+    let accounting = &model.accounting;
+    let (title, right) = match accounting.memory {
+        Some(memory) => ("Where the memory is", format!("{} resident", numbers::bytes(memory as f64))),
+        None => ("Memory of the pool", numbers::bytes(accounting.pool() as f64)),
     };
-    let right =
-        if all { Line::default() } else { Line::styled(format!("{} of {}", rows.len(), model.tiers.len()), theme.dim) };
-    panel(area, buf, theme, "Tiers", right);
-    // No row is selected here: the column of the mark is given to the text.
-    let text = Rect { x: inner.x.saturating_sub(2), width: inner.width + 2, ..inner };
-    let table = Table { columns: TIER_COLUMNS, fill_min: 12, sorted: None, selected: None, rows: rows.len() };
-    table.draw(text, buf, theme, |row, column, width| {
-        let tier = rows[row];
-        match column {
-            0 => cell(clip(&tier_name(tier), usize::from(width)), theme.text),
-            1 => cell(tier_value(tier, tier.value as f64), theme.strong),
-            _ => match tier.rate {
-                Some(rate) if rate.abs() >= 0.05 => {
-                    let sign = if rate > 0.0 && !tier.info.monotonic { "+" } else { "" };
-                    cell(format!("{sign}{}/s", tier_value(tier, rate)), theme.dim)
-                }
-                _ => cell("·", theme.faint),
-            },
+    let inner = panel(area, buf, theme, title, Line::styled(right, theme.dim));
+    let whole = accounting.memory.unwrap_or(accounting.pool()) as f64;
+    let width = usize::from(inner.width);
+    let sentences: Vec<(Part, u64, Vec<String>)> = accounting
+        .parts()
+        .map(|(part, bytes)| (part, bytes, wrapped(part.sentence(), width.saturating_sub(2))))
+        .collect();
+    let lines: usize = sentences.iter().map(|(.., lines)| 1 + lines.len()).sum();
+    let explained = lines <= usize::from(inner.height);
+    let mut y = inner.y;
+    for (part, bytes, sentence) in sentences {
+        if y >= inner.bottom() {
+            return;
         }
-    });
-}
-
-/// `page_heap_free_bytes` as `Page heap free`.
-fn tier_name(tier: &TierRow) -> String {
-    let words = tier.info.name.trim_end_matches("_bytes").replace('_', " ");
-    let mut chars = words.chars();
-    chars.next().map(|c| c.to_uppercase().chain(chars).collect()).unwrap_or_default()
-}
-
-fn tier_value(tier: &TierRow, value: f64) -> String {
-    match tier.info.unit {
-        Unit::Bytes => numbers::bytes(value),
-        Unit::Count => numbers::scaled(value),
+        let style = part_style(part, theme);
+        let share = bytes as f64 / whole.max(1.0);
+        let figure = format!("{:>9} {:>6}", numbers::bytes(bytes as f64), numbers::percent(bytes as f64, whole));
+        let room = width.saturating_sub(LABEL + figure.len() + 2);
+        let mut spans = vec![Span::styled(format!("{:<LABEL$}", part.label()), theme.text)];
+        spans.push(Span::styled(figure, theme.strong));
+        if room >= 4 {
+            spans.push(Span::styled(format!("  {}", bar(share, room)), style));
+        }
+        put(buf, inner.x, y, inner.width, false, Line::from(spans));
+        y += 1;
+        for line in sentence.iter().filter(|_| explained) {
+            buf.set_string(inner.x + 2, y, line, theme.dim);
+            y += 1;
+        }
+    }
+    let untouched = accounting.untouched;
+    if untouched > 0 && y < inner.bottom() {
+        let text = format!("{} more are in use and were never touched", numbers::bytes(untouched as f64));
+        buf.set_string(inner.x, y, clip(&text, width), theme.dim);
     }
 }
 
 const SITE_COLUMNS: &[Column] = &[
     Column { title: "In use", width: 8, right: true, rank: 0 },
     Column { title: "Share", width: 6, right: true, rank: 1 },
-    Column { title: "", width: 8, right: false, rank: 2 },
+    Column { title: "Growth/min", width: 12, right: true, rank: 2 },
+    Column { title: "", width: 16, right: false, rank: 4 },
     Column { title: "Call site", width: 0, right: false, rank: 0 },
 ];
 
@@ -167,8 +190,9 @@ impl Overview {
     }
 
     fn draw_sites(&self, theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
-        let right = Line::styled(sites_count(model.sites.len()), theme.dim);
-        let inner = panel(area, buf, theme, "Largest call sites", right);
+        let right = Line::styled(sites_count(self.order.len()), theme.dim);
+        let title = if self.growing > 0 { "Growing call sites first" } else { "Largest call sites" };
+        let inner = panel(area, buf, theme, title, right);
         if self.order.is_empty() {
             buf.set_string(inner.x, inner.y, clip("Nothing sampled is in use yet.", inner.width.into()), theme.dim);
             return;
@@ -178,7 +202,8 @@ impl Overview {
             match column {
                 0 => cell(numbers::bytes(site.in_use.bytes), theme.strong),
                 1 => cell(numbers::percent(site.in_use.bytes, model.live.bytes), theme.text),
-                2 => cell(bar(site.in_use.bytes / model.live.bytes, usize::from(width)), theme.live),
+                2 => slope_cell(site, theme),
+                3 => cell(sparkline(site, usize::from(width)), theme.live),
                 _ => name_line(&site.text, usize::from(width), theme),
             }
         });

@@ -1,7 +1,8 @@
-//! The overview: memory over time, the tiers, and the call sites that hold the most.
+//! The overview: memory over time, where it is, and the call sites that grow or hold the most.
 
 mod draw;
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, MouseButton};
@@ -13,21 +14,24 @@ use super::{Keyed, Pane, Reply, Scene, Source, Subject, View};
 use crate::dashboard::input::common::Motion;
 use crate::dashboard::input::key::{Binding, Section, named, plain};
 use crate::dashboard::model::Model;
+use crate::dashboard::model::site::SiteRow;
 use crate::dashboard::widgets::panel::inside;
 
 /// Its line in the table of views.
 pub(crate) const VIEW: View = View {
     name: "overview",
     title: "Overview",
-    help: "Memory over time, tiers, largest call sites",
+    help: "Memory over time, where it is, largest call sites",
     source: Source::Readings,
     make: || Box::new(Overview::default()),
 };
 
 #[derive(Debug, Default)]
 struct Overview {
-    /// All counters of the tiers are shown.
-    all_tiers: bool,
+    /// Only where the memory is, with a sentence each.
+    only_memory: bool,
+    /// Call sites that grow; they come first.
+    growing: usize,
     /// The model's call sites that hold something, the largest first.
     order: Vec<usize>,
     /// Place in `order`.
@@ -39,8 +43,8 @@ struct Overview {
 pub(crate) enum Action {
     /// Open the selected call site.
     Open,
-    /// Show all counters of the tiers, or some.
-    Tiers,
+    /// Show only where the memory is, or all.
+    Memory,
 }
 
 impl Keyed for Overview {
@@ -56,9 +60,9 @@ impl Keyed for Overview {
         },
         Binding {
             keys: &[plain('t')],
-            action: Action::Tiers,
-            label: "tiers",
-            help: "Show all counters of the tiers, or the first ones only",
+            action: Action::Memory,
+            label: "memory",
+            help: "Show only where the memory is, with a sentence each, or all",
             section: Section::View,
             footer: true,
         },
@@ -70,19 +74,23 @@ impl Keyed for Overview {
                 let row = self.order.get(self.selected).and_then(|&at| scene.model?.sites.get(at));
                 return row.map_or(Reply::Done, |row| Reply::Show(Subject::Site(row.key)));
             }
-            Action::Tiers => self.all_tiers = !self.all_tiers,
+            Action::Memory => self.only_memory = !self.only_memory,
         }
         Reply::Done
     }
 }
 
+/// What grows goes before what does not, by how fast it does; the rest by what it holds.
+fn growing_first(a: &SiteRow, b: &SiteRow) -> Ordering {
+    let slope = |row: &SiteRow| row.growth.filter(|_| row.grows()).map_or(0.0, |growth| growth.slope.per_minute);
+    slope(a).total_cmp(&slope(b)).then(a.in_use.bytes.total_cmp(&b.in_use.bytes))
+}
+
 impl Pane for Overview {
     fn follow(&mut self, model: &Arc<Model>) {
-        self.order = Sort::falling(0).sorted(
-            &model.sites,
-            |site| site.in_use.bytes > 0.0,
-            |a, b, _| a.in_use.bytes.total_cmp(&b.in_use.bytes),
-        );
+        self.order =
+            Sort::falling(0).sorted(&model.sites, |site| site.in_use.bytes > 0.0, |a, b, _| growing_first(a, b));
+        self.growing = self.order.iter().filter(|&&at| model.sites[at].grows()).count();
         self.selected = self.selected.min(self.order.len().saturating_sub(1));
     }
 

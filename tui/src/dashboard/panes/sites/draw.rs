@@ -1,6 +1,7 @@
 //! How the table and the stack are drawn.
 
 use std::cmp::Ordering;
+use std::time::Duration;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -12,6 +13,7 @@ use crate::dashboard::model::Model;
 use crate::dashboard::model::site::{SiteRow, frames_of};
 use crate::dashboard::panes::Scene;
 use crate::dashboard::theme::Theme;
+use crate::dashboard::widgets::growth::{slope_cell, sparkline};
 use crate::dashboard::widgets::panel::{inside, panel};
 use crate::dashboard::widgets::search_line::search_line;
 use crate::dashboard::widgets::site_name::{name_line, sites_count};
@@ -20,18 +22,23 @@ use crate::words::{clip, numbers};
 
 /// Index of the column of bytes in use.
 pub(super) const IN_USE: usize = 0;
+/// Index of the column of growth.
+pub(super) const GROWTH: usize = 1;
 /// Index of the only column of text.
-pub(super) const NAME: usize = 7;
+pub(super) const NAME: usize = 10;
 
 /// The columns.
 pub(super) const COLUMNS: &[Column] = &[
     Column { title: "In use", width: 9, right: true, rank: 0 },
-    Column { title: "Share", width: 6, right: true, rank: 3 },
-    Column { title: "Objects", width: 8, right: true, rank: 2 },
-    Column { title: "Allocated", width: 10, right: true, rank: 1 },
-    Column { title: "Objects", width: 8, right: true, rank: 5 },
-    Column { title: "Rate", width: 10, right: true, rank: 4 },
-    Column { title: "Samples", width: 8, right: true, rank: 6 },
+    Column { title: "Growth/min", width: 12, right: true, rank: 1 },
+    Column { title: "5 min", width: 16, right: false, rank: 3 },
+    Column { title: "Oldest", width: 7, right: true, rank: 4 },
+    Column { title: "Share", width: 6, right: true, rank: 5 },
+    Column { title: "Objects", width: 8, right: true, rank: 6 },
+    Column { title: "Allocated", width: 10, right: true, rank: 2 },
+    Column { title: "Ever", width: 8, right: true, rank: 8 },
+    Column { title: "Rate", width: 10, right: true, rank: 7 },
+    Column { title: "Samples", width: 8, right: true, rank: 9 },
     Column { title: "Call site", width: 0, right: false, rank: 0 },
 ];
 
@@ -50,12 +57,18 @@ pub(super) struct SiteAreas {
 /// The natural order by a column.
 pub(super) fn compare(a: &SiteRow, b: &SiteRow, column: usize) -> Ordering {
     match column {
-        0 | 1 => a.in_use.bytes.total_cmp(&b.in_use.bytes),
-        2 => a.in_use.objects.total_cmp(&b.in_use.objects),
-        3 => a.allocated.bytes.total_cmp(&b.allocated.bytes),
-        4 => a.allocated.objects.total_cmp(&b.allocated.objects),
-        5 => a.rate.unwrap_or(0.0).total_cmp(&b.rate.unwrap_or(0.0)),
-        6 => a.allocated.samples.cmp(&b.allocated.samples),
+        0 | 2 | 4 => a.in_use.bytes.total_cmp(&b.in_use.bytes),
+        GROWTH => {
+            let slope = |row: &SiteRow| row.clear_slope().unwrap_or(0.0);
+            slope(a).total_cmp(&slope(b)).then(a.in_use.bytes.total_cmp(&b.in_use.bytes))
+        }
+        // The oldest was allocated first.
+        3 => b.oldest_ns.wrapping_sub(1).cmp(&a.oldest_ns.wrapping_sub(1)),
+        5 => a.in_use.objects.total_cmp(&b.in_use.objects),
+        6 => a.allocated.bytes.total_cmp(&b.allocated.bytes),
+        7 => a.allocated.objects.total_cmp(&b.allocated.objects),
+        8 => a.rate.unwrap_or(0.0).total_cmp(&b.rate.unwrap_or(0.0)),
+        9 => a.allocated.samples.cmp(&b.allocated.samples),
         _ => a.text.function.cmp(&b.text.function),
     }
 }
@@ -97,15 +110,18 @@ impl Sites {
             let Some(site) = model.sites.get(rows.order[row]) else { return Line::default() };
             match column {
                 0 => cell(numbers::bytes(site.in_use.bytes), theme.strong),
-                1 => cell(numbers::percent(site.in_use.bytes, model.live.bytes), theme.text),
-                2 => cell(numbers::scaled(site.in_use.objects), theme.text),
-                3 => cell(numbers::bytes(site.allocated.bytes), theme.text),
-                4 => cell(numbers::scaled(site.allocated.objects), theme.dim),
-                5 => match site.rate {
+                1 => slope_cell(site, theme),
+                2 => cell(sparkline(site, usize::from(width)), theme.live),
+                3 => age_cell(site, model, theme),
+                4 => cell(numbers::percent(site.in_use.bytes, model.live.bytes), theme.text),
+                5 => cell(numbers::scaled(site.in_use.objects), theme.text),
+                6 => cell(numbers::bytes(site.allocated.bytes), theme.text),
+                7 => cell(numbers::scaled(site.allocated.objects), theme.dim),
+                8 => match site.rate {
                     Some(rate) if rate > 0.0 => cell(numbers::byte_rate(rate), theme.alloc),
                     _ => cell("·", theme.faint),
                 },
-                6 => cell(numbers::scaled(site.allocated.samples as f64), theme.dim),
+                9 => cell(numbers::scaled(site.allocated.samples as f64), theme.dim),
                 _ => name_line(&site.text, usize::from(width), theme),
             }
         });
@@ -185,6 +201,17 @@ impl Sites {
     pub(super) fn first_frame(&self, names: usize, frames: usize, room: usize) -> usize {
         let wanted = self.stack_scroll.unwrap_or(if names + 3 < room { 0 } else { names.saturating_sub(room / 3) });
         wanted.min(frames.saturating_sub(room))
+    }
+}
+
+/// How long ago the oldest sample was allocated that the call site holds.
+fn age_cell(site: &SiteRow, model: &Model, theme: &Theme) -> Line<'static> {
+    match site.oldest_ns {
+        0 => cell("·", theme.faint),
+        oldest => {
+            let age = Duration::from_nanos(model.snapshot.taken_ns.saturating_sub(oldest));
+            cell(numbers::duration(age), theme.dim)
+        }
     }
 }
 

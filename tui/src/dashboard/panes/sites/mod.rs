@@ -30,6 +30,8 @@ pub(crate) const VIEW: View = View {
 #[derive(Debug)]
 struct Sites {
     rows: Rows,
+    /// Nobody chose an order: what grows comes first, if something does.
+    usual_order: bool,
     /// Key of the selected call site, so that it stays selected when the order changes.
     key: Option<u64>,
     /// First frame of its stack that is shown; none shows the function that names the call site.
@@ -104,6 +106,7 @@ impl Keyed for Sites {
         match action {
             Action::Reorder(by) => {
                 self.rows.reorder(by);
+                self.usual_order = false;
                 if by != Reorder::Reverse {
                     self.to_first();
                 }
@@ -133,7 +136,7 @@ impl Keyed for Sites {
 impl Sites {
     fn new() -> Sites {
         let rows = Rows::new(draw::COLUMNS, &[draw::NAME], 44, Sort::falling(draw::IN_USE));
-        Sites { rows, key: None, stack_scroll: None, filter: Search::default() }
+        Sites { rows, usual_order: true, key: None, stack_scroll: None, filter: Search::default() }
     }
 
     /// The selected call site.
@@ -172,6 +175,10 @@ impl Sites {
 
 impl Pane for Sites {
     fn follow(&mut self, model: &Arc<Model>) {
+        if self.usual_order {
+            let grows = model.sites.iter().any(SiteRow::grows);
+            self.rows.sort = Sort::falling(if grows { draw::GROWTH } else { draw::IN_USE });
+        }
         let pattern = self.filter.pattern();
         let keep = |row: &SiteRow| pattern.is_none_or(|pattern| pattern.matches(&row.text.haystack));
         self.rows.follow(&model.sites, keep, draw::compare);
@@ -206,6 +213,7 @@ impl Pane for Sites {
         let area = self.areas(scene.body).table;
         match self.rows.click(at, area)? {
             Clicked::Title => {
+                self.usual_order = false;
                 self.to_first();
                 self.order(scene);
             }

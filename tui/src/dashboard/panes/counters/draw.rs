@@ -1,0 +1,86 @@
+//! How the table, and the sentence of the selected counter, are drawn.
+
+use std::cmp::Ordering;
+
+use poolscope_wire::Unit;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Line;
+
+use super::Counters;
+use crate::dashboard::model::TierRow;
+use crate::dashboard::panes::Scene;
+use crate::dashboard::widgets::panel::panel;
+use crate::dashboard::widgets::plain::wrapped;
+use crate::dashboard::widgets::table::{Column, cell};
+use crate::words::{clip, numbers};
+
+/// Index of the column of names.
+pub(super) const NAME: usize = 0;
+
+/// The columns.
+pub(super) const COLUMNS: &[Column] = &[
+    Column { title: "Counter", width: 22, right: false, rank: 0 },
+    Column { title: "Value", width: 9, right: true, rank: 0 },
+    Column { title: "Change", width: 12, right: true, rank: 1 },
+    Column { title: "What it says", width: 0, right: false, rank: 0 },
+];
+
+/// Lines below the table for the whole sentence of the selected counter.
+const FOOT: u16 = 2;
+
+/// The natural order by a column.
+pub(super) fn compare(a: &TierRow, b: &TierRow, column: usize) -> Ordering {
+    match column {
+        1 => (a.info.unit == Unit::Bytes, a.value).cmp(&(b.info.unit == Unit::Bytes, b.value)),
+        2 => a.rate.unwrap_or(0.0).total_cmp(&b.rate.unwrap_or(0.0)),
+        3 => a.info.help.cmp(b.info.help),
+        _ => a.info.name.cmp(b.info.name),
+    }
+}
+
+impl Counters {
+    /// Draws the view.
+    pub(super) fn draw_in(&self, scene: &Scene<'_>, buf: &mut Buffer) {
+        let Some(model) = scene.model else { return };
+        let theme = scene.theme;
+        let right = Line::styled("raw figures; the overview adds them up", theme.dim);
+        let inner = panel(scene.body, buf, theme, "Counters", right);
+        let foot = FOOT.min(inner.height / 4);
+        let table = Rect { height: inner.height - foot, ..inner };
+        self.rows.table().draw(table, buf, theme, |row, column, width| {
+            let Some(tier) = model.tiers.get(self.rows.order[row]) else { return Line::default() };
+            match column {
+                0 => cell(clip(&name(tier), usize::from(width)), theme.text),
+                1 => cell(value(tier, tier.value as f64), theme.strong),
+                2 => match tier.rate {
+                    Some(rate) if rate.abs() >= 0.05 => {
+                        let sign = if rate > 0.0 && !tier.info.monotonic { "+" } else { "" };
+                        cell(format!("{sign}{}/s", value(tier, rate)), theme.dim)
+                    }
+                    _ => cell("·", theme.faint),
+                },
+                _ => cell(clip(tier.info.help, usize::from(width)), theme.dim),
+            }
+        });
+        let Some(tier) = self.rows.current().and_then(|at| model.tiers.get(at)) else { return };
+        let sentence = wrapped(tier.info.help, usize::from(inner.width));
+        for (line, y) in sentence.iter().zip(table.bottom()..inner.bottom()) {
+            buf.set_string(inner.x, y, line, theme.text);
+        }
+    }
+}
+
+/// `page_heap_free_bytes` as `Page heap free`.
+fn name(tier: &TierRow) -> String {
+    let words = tier.info.name.trim_end_matches("_bytes").replace('_', " ");
+    let mut chars = words.chars();
+    chars.next().map(|c| c.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+fn value(tier: &TierRow, value: f64) -> String {
+    match tier.info.unit {
+        Unit::Bytes => numbers::bytes(value),
+        Unit::Count => numbers::scaled(value),
+    }
+}

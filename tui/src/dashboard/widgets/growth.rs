@@ -1,0 +1,47 @@
+//! How what a call site holds develops, in a cell of a table.
+
+use ratatui::text::Line;
+
+use super::table::cell;
+use crate::dashboard::model::site::SiteRow;
+use crate::dashboard::theme::Theme;
+use crate::words::numbers;
+
+/// `+41.2 MiB ▲` a minute: a slope that is no clear one is not shown, and the mark says that it grows for certain.
+pub(crate) fn slope_cell(site: &SiteRow, theme: &Theme) -> Line<'static> {
+    let Some(slope) = site.clear_slope() else { return cell("·", theme.faint) };
+    let sign = if slope > 0.0 { "+" } else { "" };
+    match site.grows() {
+        true => cell(format!("{sign}{} ▲", numbers::bytes(slope)), theme.alert),
+        false => cell(format!("{sign}{}  ", numbers::bytes(slope)), theme.text),
+    }
+}
+
+/// The last minutes in a line of so many columns: as high as the most of them.
+pub(crate) fn sparkline(site: &SiteRow, width: usize) -> String {
+    const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let Some(growth) = &site.growth else { return String::new() };
+    let most = growth.series.iter().copied().fold(0.0f32, f32::max);
+    if most <= 0.0 {
+        return String::new();
+    }
+    let from = growth.series.len().saturating_sub(width);
+    growth.series[from..].iter().map(|bytes| HEIGHTS[((bytes / most * 7.0).round() as usize).min(7)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dashboard::model::fixture;
+
+    #[test]
+    fn what_grows_rises_and_what_is_level_does_not() {
+        let model = fixture::model();
+        let growing = model.sites.iter().find(|site| site.grows()).expect("one grows");
+        let line: Vec<char> = sparkline(growing, 16).chars().collect();
+        assert!(line.is_sorted() && line[0] == '▁' && line[15] == '█', "{line:?}");
+        let level = model.sites.iter().find(|site| !site.grows()).expect("others don't");
+        assert_eq!(sparkline(level, 4), "████");
+        assert_eq!(level.clear_slope(), None);
+    }
+}
