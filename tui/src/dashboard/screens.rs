@@ -537,8 +537,10 @@ fn no_figure_is_ever_cut() {
                     let unit = words.get(at + 1).copied().unwrap_or_default();
                     // Sizes have a unit; a word that begins like one is it.
                     if digits && UNITS.iter().any(|of| !unit.is_empty() && unit.starts_with(&of[..1])) {
-                        let looks =
-                            unit.len() <= 5 && (unit.ends_with('…') || unit.contains(['i', '/']) || unit == "B");
+                        // As far as it goes, it is a unit: `Mi…`, and not `Times`.
+                        let stem = unit.split(['/', '…']).next().unwrap_or_default();
+                        let looks = UNITS.iter().any(|of| of.starts_with(stem))
+                            && (unit.ends_with('…') || unit.contains(['i', '/']) || unit == "B");
                         assert!(
                             !looks || whole(unit) || ["k/s", "M/s", "G/s"].contains(&unit),
                             "{name}: {word} {unit}\n{text}"
