@@ -138,6 +138,8 @@ impl TimeChart<'_> {
     fn plot(&self, plot: Rect, buf: &mut Buffer, top: f64) {
         let (width, height) = (usize::from(plot.width), usize::from(plot.height));
         let (columns, rows) = (width * 2, height * 4);
+        // What filled series have drawn: where a lower one ends within a cell, the higher one goes on.
+        let mut under = vec![0u8; width * height];
         for series in self.series {
             let mut dots = Dots { width, cells: vec![(0, Style::new()); width * height] };
             let mut last: Option<usize> = None;
@@ -161,6 +163,8 @@ impl TimeChart<'_> {
             }
             for (index, &(bits, style)) in dots.cells.iter().enumerate() {
                 if bits > 0 {
+                    let bits = if series.filled { bits | under[index] } else { bits };
+                    under[index] |= bits;
                     let (x, y) = (plot.x + (index % width) as u16, plot.y + (index / width) as u16);
                     let symbol = char::from_u32(0x2800 + u32::from(bits)).unwrap_or(' ');
                     buf[(x, y)].set_char(symbol).set_style(style);
