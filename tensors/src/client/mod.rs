@@ -1,0 +1,10 @@
+//! What programs use: a store of names, and guards of tensors.
+
+mod devices;
+mod redis_reader;
+mod store;
+mod tensor;
+
+pub use redis_reader::RedisReader;
+pub use store::{Created, NewTensor, Store, StoreOptions, default_socket};
+pub use tensor::Tensor;
