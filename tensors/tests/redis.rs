@@ -160,7 +160,8 @@ fn an_owner_that_another_one_followed_ends_and_changes_nothing() {
     let _: () =
         redis::cmd("HSET").arg("tensor:owner").arg("epoch").arg(u64::MAX >> 12).query(&mut redis.connect()).unwrap();
     let before = redis.hash("X");
-    let _ = folder.store().get("X").unwrap();
+    let reply = folder.store().request(&json!({"op": "get", "name": "X"})).unwrap();
+    assert_eq!(reply["refcount"], 2);
     wait_until("it ended", || owner.is_stopping().then_some(()));
     assert_eq!(redis.hash("X"), before);
 }
