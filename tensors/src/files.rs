@@ -20,7 +20,8 @@ const NOTES_LIMIT: usize = 2048;
 fn of_file(dtype: FileDtype) -> Result<&'static Dtype, Refusal> {
     let name = serde_json::to_value(dtype).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default();
     let known = DTYPES.iter().find(|dtype| dtype.safetensors == name);
-    known.ok_or_else(|| Refusal::new(Code::BadDtype, format!("the file has elements of type {name}: no such are known")))
+    known
+        .ok_or_else(|| Refusal::new(Code::BadDtype, format!("the file has elements of type {name}: no such are known")))
 }
 
 /// Makes a tensor for each one of a file, under `prefix/`; all become visible at once. Gives their names, and whether
@@ -66,9 +67,8 @@ fn map(path: &Path) -> std::io::Result<Mapped> {
     }
     // SAFETY: a new mapping, read only. A file that is cut off while it is read ends this process, as with any reader
     // of a mapped file.
-    let address = unsafe {
-        libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0)
-    };
+    let address =
+        unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0) };
     if address == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(Mapped { address, length }) }
 }
 
@@ -118,9 +118,8 @@ pub fn get_file(store: &Store, prefix: &str, path: &Path) -> Result<usize, Refus
         views.push((name(tensor), view));
     }
     let notes = tensors.iter().find_map(|tensor| tensor.meta()[NOTES].as_object());
-    let notes: Option<HashMap<String, String>> = notes.map(|notes| {
-        notes.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
-    });
+    let notes: Option<HashMap<String, String>> = notes
+        .map(|notes| notes.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect());
     serialize_to_file(views, notes, path).map_err(|error| Refusal::system(&path.display().to_string(), error))?;
     let count = tensors.len();
     drop(contents);

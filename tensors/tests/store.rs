@@ -47,9 +47,7 @@ fn a_draft_is_nobodys_until_it_is_finished_and_goes_with_its_process() {
     assert_eq!(store.get("half").err().unwrap().code, Code::Unfinished);
     assert_eq!(store.create(&NewTensor::new("half", "u8", &[5])).err().unwrap().code, Code::Exists);
     other.kill();
-    wait_until("the draft was gone", || {
-        store.get("half").err().filter(|refusal| refusal.code == Code::NoName)
-    });
+    wait_until("the draft was gone", || store.get("half").err().filter(|refusal| refusal.code == Code::NoName));
     wait_until("its memory was free", || (stats(&store)["held_bytes"] == 0).then_some(()));
 }
 
@@ -102,9 +100,8 @@ fn a_thousand_names_cost_one_import_and_the_mapping_goes_with_the_last() {
     let folder = Folder::new();
     let _owner = owner(&folder);
     let store = folder.store();
-    let created: Vec<_> = (0..1000)
-        .map(|n| store.create(&NewTensor::new(&format!("model/{n:03}"), "f32", &[64, 4])).unwrap())
-        .collect();
+    let created: Vec<_> =
+        (0..1000).map(|n| store.create(&NewTensor::new(&format!("model/{n:03}"), "f32", &[64, 4])).unwrap()).collect();
     store.release(store.commit_all(created).unwrap());
     assert_eq!(mapped_slabs(), 0);
     let tensors = store.get_many("model/").unwrap();

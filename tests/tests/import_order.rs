@@ -50,10 +50,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("poolscope-alloc", &["poolscope-wire", "poolscope-capture", "poolscope-cpu", "poolscope-gpu"]),
     ("poolscope-preload", &["poolscope-wire", "poolscope-cpu"]),
     ("poolscope-plugin", &["poolscope-wire", "poolscope-gpu", "poolscope-alloc"]),
+    ("poolscope-tensors", &["poolscope-gpu"]),
     ("poolscope-profiler", &["poolscope-wire"]),
     ("poolscope-heapcheck-macros", &[]),
     ("poolscope-heapcheck", &["poolscope-alloc", "poolscope-profiler", "poolscope-heapcheck-macros"]),
-    ("poolscope-tui", &["poolscope-wire", "poolscope-profiler", "poolscope-gpu", "poolscope-replay"]),
+    (
+        "poolscope-tui",
+        &["poolscope-wire", "poolscope-profiler", "poolscope-gpu", "poolscope-replay", "poolscope-tensors"],
+    ),
     ("poolscope-samples", &["poolscope-alloc", "poolscope-replay"]),
     ("poolscope-bench", &["poolscope-gpu", "poolscope-replay", "poolscope-alloc"]),
     ("poolscope-e2e", &["poolscope-wire"]),
@@ -193,6 +197,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ),
     ("alloc/gpu/src", &["device", "settings", "streams", "watch", "large", "small", "pool"]),
     ("alloc/replay/src", &["trace", "playback", "policies", "trial"]),
+    ("tensors/src", &["words", "identity", "wire", "books", "keeper", "owner", "client", "files"]),
     (
         "profiler/src",
         &["words", "model", "process", "segment", "symbols", "build", "faces", "leaks", "recording", "http"],

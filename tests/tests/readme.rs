@@ -92,6 +92,7 @@ pages_that_run! {
     the_commands_of_the_guide_to_dead_processes_run_as_written: "docs/guide/dead-processes.md",
     the_commands_of_the_guide_to_embedding_run_as_written: "docs/guide/embedding.md",
     the_commands_of_the_guide_to_device_memory_run_as_written: "docs/guide/device-memory.md",
+    the_commands_of_the_guide_to_tensors_run_as_written: "docs/guide/tensors.md",
 }
 
 /// The Markdown files of a folder of the repository, by their paths from the root.

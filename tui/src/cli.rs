@@ -6,7 +6,8 @@ use clap::{Parser, Subcommand};
 use color_eyre::eyre::Result;
 
 use crate::commands::{
-    bench, check, diff, dump, flamegraph, gc, leaks, list, record, report, run, serve, stats, top, watch, whatif,
+    bench, check, diff, dump, flamegraph, gc, leaks, list, record, report, run, serve, stats, tensors, top, watch,
+    whatif,
 };
 
 /// An instrumented memory pool: run programs on it, watch their heap live, dump it, check it for leaks.
@@ -44,6 +45,7 @@ pub(crate) enum Command {
     Whatif(whatif::Whatif),
     Record(record::Record),
     Report(report::Report),
+    Tensors(tensors::Tensors),
 }
 
 impl Command {
@@ -66,6 +68,7 @@ impl Command {
             Command::Whatif(whatif) => whatif.run(),
             Command::Record(record) => record.run(),
             Command::Report(report) => report.run(),
+            Command::Tensors(tensors) => tensors.run(),
         }
     }
 }

@@ -49,9 +49,8 @@ impl RedisReader {
         let seconds = self.patience.as_secs_f64();
         let answer = redis::cmd("BLPOP").arg(format!("{REPLY}{id}")).arg(seconds).query(&mut self.connection);
         let answer: Option<(String, String)> = answer.map_err(failed)?;
-        let (_, text) = answer.ok_or_else(|| {
-            Refusal::new(Code::NoOwner, format!("no owner answered over Redis within {seconds} s"))
-        })?;
+        let (_, text) = answer
+            .ok_or_else(|| Refusal::new(Code::NoOwner, format!("no owner answered over Redis within {seconds} s")))?;
         let reply = serde_json::from_str(&text).map_err(|error| Refusal::system("a reply", error))?;
         Refusal::of_reply(&reply).map_or(Ok(reply), Err)
     }

@@ -43,9 +43,9 @@ pub fn default_socket() -> PathBuf {
         return PathBuf::from(named);
     }
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    let folder = runtime.map(|folder| folder.join("poolscope")).unwrap_or_else(|| {
-        PathBuf::from(format!("/tmp/poolscope-{}", rustix::process::geteuid().as_raw()))
-    });
+    let folder = runtime
+        .map(|folder| folder.join("poolscope"))
+        .unwrap_or_else(|| PathBuf::from(format!("/tmp/poolscope-{}", rustix::process::geteuid().as_raw())));
     folder.join("tensors.sock")
 }
 

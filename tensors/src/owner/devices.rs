@@ -43,8 +43,7 @@ impl Served {
     pub fn open(choice: DeviceChoice, number: usize) -> Result<Served, Refusal> {
         match choice {
             DeviceChoice::Cuda(ordinal) => {
-                let device =
-                    Cuda::open(ordinal).map_err(|error| Refusal::new(Code::NoDevice, error.to_string()))?;
+                let device = Cuda::open(ordinal).map_err(|error| Refusal::new(Code::NoDevice, error.to_string()))?;
                 let about = device.about().clone();
                 Ok(Served { uuid: uuid_text(about.uuid), memory: about.memory, device: Arc::new(device) })
             }

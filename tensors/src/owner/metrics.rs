@@ -51,7 +51,8 @@ fn answer(shared: &Shared, mut socket: TcpStream) -> std::io::Result<()> {
         }
     }
     let is_known = request.starts_with(b"GET /metrics ");
-    let (status, body) = if is_known { ("200 OK", text(&lock(&shared.stock).stats())) } else { ("404 Not Found", String::new()) };
+    let (status, body) =
+        if is_known { ("200 OK", text(&lock(&shared.stock).stats())) } else { ("404 Not Found", String::new()) };
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()

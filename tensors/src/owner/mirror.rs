@@ -190,7 +190,13 @@ pub fn refuse_second_owner(url: &str, about: &About) -> Result<(), Refusal> {
 }
 
 /// One line of a pipeline: the entry of a name as it is now, and a reply.
-fn write(pipeline: &mut Pipeline, shared: &Shared, scripts: &Scripts, name: Option<&str>, reply: Option<(&str, &Value)>) {
+fn write(
+    pipeline: &mut Pipeline,
+    shared: &Shared,
+    scripts: &Scripts,
+    name: Option<&str>,
+    reply: Option<(&str, &Value)>,
+) {
     let stock = lock(&shared.stock);
     let tensor = name.and_then(|name| stock.books.named(name)).filter(|tensor| tensor.draft_of.is_none());
     let hash = name.map(|name| format!("{HASH}{name}")).unwrap_or_default();

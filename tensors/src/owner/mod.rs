@@ -27,13 +27,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::words::{Code, Refusal};
-pub use devices::{DeviceChoice, SIMULATED, uuid_text};
+pub use commands::COMMANDS;
 use devices::Served;
-pub use mirror::{HASH, NAMES, OWNER as OWNER_KEY, REPLY, connect as connect_redis};
+pub use devices::{DeviceChoice, SIMULATED, uuid_text};
 use mirror::Replies;
+pub use mirror::{HASH, NAMES, OWNER as OWNER_KEY, REPLY, connect as connect_redis};
 use operations::About;
 use stock::Stock;
-pub use commands::COMMANDS;
 
 /// How long a slab stays that nothing is in.
 const EMPTY: Duration = Duration::from_secs(2);
@@ -183,9 +183,9 @@ impl Owner {
         }
         let open = |(number, choice): (usize, &DeviceChoice)| Served::open(*choice, number);
         let devices = options.devices.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
-        let metrics = options.metrics.map(|at| {
-            TcpListener::bind(at).map_err(|error| Refusal::system(&format!("metrics on {at}"), error))
-        });
+        let metrics = options
+            .metrics
+            .map(|at| TcpListener::bind(at).map_err(|error| Refusal::system(&format!("metrics on {at}"), error)));
         let metrics = metrics.transpose()?;
         let stock = Stock::take_over(&folder, options.keeper.clone(), devices)?;
         let listener = listen(&options.socket)?;
@@ -252,7 +252,8 @@ fn watch_ends(shared: &Arc<Shared>) {
         let limit = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
         // A signal is as good as the end of the time.
         let _ = poll(&mut waiting, Some(&limit));
-        let ended = waiting.iter().zip(&lives).filter(|(it, _)| it.revents().intersects(PollFlags::HUP | PollFlags::ERR));
+        let ended =
+            waiting.iter().zip(&lives).filter(|(it, _)| it.revents().intersects(PollFlags::HUP | PollFlags::ERR));
         let ended: Vec<u64> = ended.map(|(_, (client, _))| *client).collect();
         drop(waiting);
         let mut stock = lock(&shared.stock);

@@ -98,12 +98,7 @@ impl Stock {
         Ok(Some(id))
     }
 
-    fn hello(
-        &mut self,
-        caller: &mut Caller,
-        request: &Request,
-        life: Option<OwnedFd>,
-    ) -> Result<Answer, Refusal> {
+    fn hello(&mut self, caller: &mut Caller, request: &Request, life: Option<OwnedFd>) -> Result<Answer, Refusal> {
         let uid = caller.uid.ok_or_else(|| Refusal::new(Code::BadOp, "hello is for the socket".into()))?;
         if caller.client.is_some() {
             return Err(Refusal::new(Code::BadOp, "the connection has said hello".into()));
@@ -113,9 +108,9 @@ impl Stock {
             0 => request.who()?.unwrap_or_default(),
             pid => Identity::of(pid),
         };
-        let known = request.number("client")?.filter(|id| {
-            self.books.clients.get(id).is_some_and(|client| client.uid == uid && client.who == who)
-        });
+        let known = request
+            .number("client")?
+            .filter(|id| self.books.clients.get(id).is_some_and(|client| client.uid == uid && client.who == who));
         let id = match known {
             Some(id) => {
                 // What it says that it holds counts: the last owner may have died before it could answer.
@@ -129,9 +124,8 @@ impl Stock {
                 id
             }
             None => {
-                let life = life.ok_or_else(|| {
-                    Refusal::new(Code::BadField, "hello comes with the reading end of a pipe".into())
-                })?;
+                let life = life
+                    .ok_or_else(|| Refusal::new(Code::BadField, "hello comes with the reading end of a pipe".into()))?;
                 let id = self.books.next;
                 let program = std::fs::read_to_string(format!("/proc/{}/comm", caller.pid)).unwrap_or_default();
                 let program = program.trim().to_owned();

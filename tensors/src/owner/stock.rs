@@ -196,7 +196,8 @@ impl Stock {
     /// A place for so many bytes: the slab, and where in it.
     pub fn place(&mut self, device: u32, bytes: u64, transport: Transport) -> Result<(u64, u64), Refusal> {
         let served = self.devices.get(device as usize).ok_or_else(|| {
-            let words = format!("there is no device {device}: this owner serves {}, counted from 0", self.devices.len());
+            let words =
+                format!("there is no device {device}: this owner serves {}, counted from 0", self.devices.len());
             Refusal::new(Code::NoDevice, words)
         })?;
         let fits = self.books.slabs.values().filter(|slab| {

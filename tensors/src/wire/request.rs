@@ -112,7 +112,8 @@ impl Request {
 
     /// The tensor's name.
     pub fn name(&self) -> Result<&str, Refusal> {
-        let name = self.field("name").and_then(Value::as_str).ok_or_else(|| bad("name", "it is missing, or no text"))?;
+        let name =
+            self.field("name").and_then(Value::as_str).ok_or_else(|| bad("name", "it is missing, or no text"))?;
         check_name(name)?;
         Ok(name)
     }

@@ -195,7 +195,8 @@ pub fn play_a_part() {
     match part.as_str() {
         "keeper" => poolscope_tensors::keep(&folder, Duration::from_secs(20)).unwrap(),
         "owner" | "owner redis" | "owner standby" => {
-            let redis = (part == "owner redis").then(|| format!("redis+unix://{}", folder.join("redis.sock").display()));
+            let redis =
+                (part == "owner redis").then(|| format!("redis+unix://{}", folder.join("redis.sock").display()));
             let standby = part == "owner standby";
             let options = Options { keeper: keeper_command(&folder), standby, ..options(&folder, redis) };
             let owner = Owner::start(options).unwrap();

@@ -14,6 +14,7 @@ pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod stats;
+pub(crate) mod tensors;
 pub(crate) mod top;
 pub(crate) mod watch;
 pub(crate) mod whatif;
