@@ -17,6 +17,7 @@
 //! - [`segment`]: which segments there are, and what they say, checked
 //! - [`symbols`]: names for addresses
 //! - [`build`]: from a snapshot to a profile
+//! - [`findings`]: what a person should know of a process, in words
 //! - [`faces`]: what a profile is written as, one file a reporter
 //! - [`leaks`]: what was not freed, and what of it is known
 //! - `recording`: every allocation and free, in a file
@@ -39,6 +40,7 @@
 
 pub mod build;
 pub mod faces;
+pub mod findings;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod leaks;

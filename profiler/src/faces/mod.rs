@@ -8,4 +8,5 @@ pub mod flamegraph;
 pub mod json;
 #[cfg(feature = "pprof")]
 pub mod pprof;
+pub mod process;
 pub mod text;

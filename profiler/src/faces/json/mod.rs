@@ -13,15 +13,23 @@
 //! `period_bytes` is the mean distance of their samples now, `sampled_bytes` what the samples estimate to be in use, as
 //! the pool counts blocks. A site of a device has what it `held` in line with the pool's `current_usage`, and the
 //! standard error of that; what no site accounts for is the pool's `unattributed_bytes`.
+//!
+//! `accounting` says where the memory of the process is: its `parts` come to `memory_bytes`, the resident set with what
+//! is swapped out or in explicit huge pages. `peak` is the most that was in use, by the pool's own counter. `growth` is
+//! a slope with its standard error ([`crate::model::growth`]); `grows` says that it is more than three of these.
+//! `findings` are what a person should know, each with its `sentence`.
 
 pub mod devices;
 pub mod difference;
+pub mod facts;
 
 use poolscope_wire::{TIER_COUNTERS, TierCounter};
 use serde::Serialize;
 
 use crate::build::site_name::SiteName;
 use crate::faces::json::devices::PoolJson;
+use crate::faces::json::facts::{FactsJson, GrowthJson};
+use crate::findings::Facts;
 use crate::model::holders::Holders;
 use crate::model::memory::Memory;
 use crate::model::profile::{Frame, Profile, Site};
@@ -32,7 +40,12 @@ const JSON_VERSION: u32 = 1;
 
 /// A snapshot and its profile as JSON.
 pub fn to_json(snapshot: &Snapshot, profile: &Profile) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(&Report::new(snapshot, profile))
+    watched_to_json(&Facts::of(snapshot, Some(profile)), profile)
+}
+
+/// The same with what was learnt by watching the process: `facts` are of this profile.
+pub fn watched_to_json(facts: &Facts<'_>, profile: &Profile) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(&Report::new(facts, profile))
 }
 
 #[derive(Serialize)]
@@ -46,6 +59,8 @@ struct Report<'a> {
     in_use: AmountJson,
     allocated: AmountJson,
     memory: Option<MemoryJson>,
+    #[serde(flatten)]
+    facts: FactsJson,
     tiers: serde_json::Map<String, serde_json::Value>,
     classes: Vec<ClassJson>,
     threads: Vec<ThreadJson>,
@@ -147,6 +162,11 @@ struct SiteJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     held: Option<HeldJson>,
     incomplete: bool,
+    /// When the oldest of its samples in use was allocated, seconds ago; null if that is not known.
+    oldest_seconds: Option<f64>,
+    /// Only where somebody watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    growth: Option<GrowthJson>,
     #[serde(flatten)]
     stack: StackJson<'a>,
 }
@@ -204,7 +224,10 @@ impl From<Amount> for AmountJson {
 }
 
 impl<'a> Report<'a> {
-    fn new(snapshot: &'a Snapshot, profile: &'a Profile) -> Self {
+    fn new(facts: &Facts<'a>, profile: &'a Profile) -> Self {
+        let snapshot = facts.snapshot;
+        let age =
+            |site: &Site| (site.oldest_ns > 0).then(|| snapshot.taken_ns.saturating_sub(site.oldest_ns) as f64 / 1e9);
         let (process, dropped, totals) = (&snapshot.process, &snapshot.dropped, profile.totals_of(Memory::Host));
         let tiers = TIER_COUNTERS.iter().zip(TierCounter::ALL);
         let tiers = tiers.map(|(info, counter)| (info.name.to_owned(), snapshot.tiers.get(*counter).into())).collect();
@@ -239,6 +262,7 @@ impl<'a> Report<'a> {
             in_use: totals.in_use.into(),
             allocated: totals.allocated.into(),
             memory: snapshot.memory.map(|m| MemoryJson { rss_bytes: m.rss, peak_rss_bytes: m.peak_rss }),
+            facts: FactsJson::new(facts),
             tiers,
             classes: snapshot
                 .classes
@@ -270,13 +294,16 @@ impl<'a> Report<'a> {
             sites: profile
                 .sites
                 .iter()
-                .map(|site| SiteJson {
+                .enumerate()
+                .map(|(at, site)| SiteJson {
                     kind: site.place.kind().name(),
                     device: site.place.device(),
                     in_use: site.in_use.into(),
                     allocated: site.allocated.into(),
                     held: held(site),
                     incomplete: site.incomplete,
+                    oldest_seconds: age(site),
+                    growth: facts.growths.get(at).map(|growth| GrowthJson::new(growth, facts.watched_ns)),
                     stack: StackJson::new(profile, site),
                 })
                 .collect(),

@@ -1,0 +1,168 @@
+//! What grows.
+
+use std::time::Duration;
+
+use crate::build::site_name::SiteName;
+use crate::findings::{Facts, Finding, Severity, Subject};
+use crate::model::growth::Slope;
+use crate::symbols::function_name::short;
+use crate::words::figures::{bytes, duration};
+
+/// Nobody needs to know of less, a minute.
+const LEAST: f64 = 65_536.0;
+
+/// Sites that are named at most.
+const SITES: usize = 3;
+
+/// The standard errors that the largest of `count` slopes must have, so that it is no chance: of many, one is high.
+fn errors_needed(count: usize) -> f64 {
+    ((2.0 * (count.max(1) as f64).ln()).sqrt() + 1.0).max(3.0)
+}
+
+fn a_minute(slope: Slope) -> String {
+    format!("{} a minute (±{})", bytes(slope.per_minute), bytes(slope.error()))
+}
+
+/// Twice as much as now within ten minutes is an alarm.
+fn severity(slope: Slope, in_use: f64) -> Severity {
+    if slope.per_minute * 10.0 > in_use { Severity::Alarm } else { Severity::Warning }
+}
+
+/// Call sites whose memory grows.
+pub(super) fn sites_that_grow(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
+    let Some(profile) = facts.profile else { return };
+    let tested = facts.growths.iter().filter(|growth| growth.slope.error() > 0.0).count();
+    let needed = errors_needed(tested);
+    let mut growing: Vec<usize> = (0..profile.sites.len().min(facts.growths.len()))
+        .filter(|&site| {
+            let slope = facts.growths[site].slope;
+            slope.errors() > needed && slope.per_minute > LEAST
+        })
+        .collect();
+    let of = |site: usize| facts.growths[site].slope.per_minute;
+    growing.sort_by(|&a, &b| of(b).total_cmp(&of(a)));
+    for site in growing.into_iter().take(SITES) {
+        let (slope, figures) = (facts.growths[site].slope, &profile.sites[site]);
+        let name = SiteName::of(profile, figures);
+        let place = name.as_ref().and_then(|name| name.function.short_source()).map(|place| format!(" ({place})"));
+        let name = name.map_or_else(|| "[no frames]".to_owned(), |name| short(&name.function.name));
+        let memory = match figures.memory().describe() {
+            of if of.is_empty() => of,
+            of => format!(" {of}"),
+        };
+        let freed = figures.allocated.samples.saturating_sub(figures.in_use.samples);
+        let rest = if freed == 0 {
+            "nothing of it was ever freed".to_owned()
+        } else {
+            format!("{} of it are in use", bytes(figures.in_use.bytes))
+        };
+        let watched = duration(Duration::from_nanos(facts.watched_ns));
+        findings.push(Finding {
+            severity: severity(slope, figures.in_use.bytes),
+            rule: "site_grows",
+            sentence: format!(
+                "{name}{} grows by {}{memory}, watched for {watched}; {rest}.",
+                place.unwrap_or_default(),
+                a_minute(slope)
+            ),
+            evidence: vec![
+                ("growth_bytes_per_minute", slope.per_minute),
+                ("error_bytes_per_minute", slope.error()),
+                ("in_use_bytes", figures.in_use.bytes),
+                ("samples", figures.in_use.samples as f64),
+            ],
+            subject: Subject::Site(site),
+        });
+    }
+}
+
+/// Host memory that grows, where no call site can be blamed.
+pub(super) fn memory_that_grows(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
+    let slope = facts.total;
+    let is_explained = findings.iter().any(|finding| finding.rule == "site_grows");
+    if is_explained || !slope.grows() || slope.per_minute < LEAST {
+        return;
+    }
+    let watched = duration(Duration::from_nanos(facts.watched_ns));
+    let who = if facts.growths.is_empty() {
+        "watch it (`poolscope top`) to see who"
+    } else {
+        "no call site alone stands out yet"
+    };
+    let in_use = facts.accounting.in_use as f64;
+    findings.push(Finding {
+        severity: severity(slope, in_use),
+        rule: "memory_grows",
+        sentence: format!("Memory in use grows by {} over the last {watched}: {who}.", a_minute(slope)),
+        evidence: vec![
+            ("growth_bytes_per_minute", slope.per_minute),
+            ("error_bytes_per_minute", slope.error()),
+            ("in_use_bytes", in_use),
+        ],
+        subject: Subject::Memory,
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::testing::{MIB, calm, of_rule, profile};
+    use crate::model::growth::Growth;
+    use crate::model::profile::Profile;
+
+    fn growth(per_minute: f64, error: f64) -> Growth {
+        Growth { slope: Slope::new(per_minute * MIB, error * MIB), ..Growth::default() }
+    }
+
+    fn two_sites() -> Profile {
+        let mut profile = profile(&[("main;app::serve;alloc::vec::push", 4.0 * MIB), ("main;app::parse", 9.0 * MIB)]);
+        profile.sites[0].allocated = profile.sites[0].in_use;
+        profile
+    }
+
+    #[test]
+    fn a_site_that_grows_is_named_with_its_figures() {
+        let (snapshot, profile) = (calm(), two_sites());
+        let growths = [growth(41.0, 3.0), growth(0.5, 1.0)];
+        let facts = Facts {
+            profile: Some(&profile),
+            growths: &growths,
+            total: growths[0].slope,
+            watched_ns: 30_000_000_000,
+            ..Facts::of(&snapshot, None)
+        };
+        let findings = facts.findings();
+        let found = of_rule(&findings, "site_grows");
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            found[0].sentence,
+            "app::serve (app::serve.c:2) grows by 41.0 MiB a minute (±3.00 MiB), watched for 30 s; nothing of it was ever \
+             freed."
+        );
+        assert_eq!((found[0].subject, found[0].severity), (Subject::Site(0), Severity::Alarm));
+        assert!(of_rule(&findings, "memory_grows").is_empty(), "it is explained");
+    }
+
+    #[test]
+    fn chance_is_no_growth() {
+        let (snapshot, profile) = (calm(), two_sites());
+        for growths in [[growth(41.0, 20.0), growth(-9.0, 1.0)], [growth(0.01, 0.001), growth(0.0, 0.0)]] {
+            let facts = Facts { profile: Some(&profile), growths: &growths, ..Facts::of(&snapshot, None) };
+            assert!(of_rule(&facts.findings(), "site_grows").is_empty());
+        }
+        assert!(errors_needed(2) == 3.0 && errors_needed(20_000) > 5.0);
+    }
+
+    #[test]
+    fn memory_that_grows_without_a_site_is_said_and_what_is_level_is_not() {
+        let snapshot = calm();
+        let facts = Facts { total: Slope::new(2.0 * MIB, 0.1 * MIB), ..Facts::of(&snapshot, None) };
+        let findings = facts.findings();
+        let found = of_rule(&findings, "memory_grows");
+        assert!(found[0].sentence.contains("grows by 2.00 MiB a minute"), "{}", found[0].sentence);
+        for slope in [Slope::default(), Slope::new(2.0 * MIB, MIB), Slope::new(-MIB, 0.1)] {
+            let facts = Facts { total: slope, ..Facts::of(&snapshot, None) };
+            assert!(of_rule(&facts.findings(), "memory_grows").is_empty(), "{slope:?}");
+        }
+    }
+}
