@@ -200,7 +200,19 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("tensors/src", &["words", "identity", "wire", "books", "keeper", "owner", "client", "files"]),
     (
         "profiler/src",
-        &["words", "model", "process", "segment", "symbols", "build", "findings", "faces", "leaks", "recording", "http"],
+        &[
+            "words",
+            "model",
+            "process",
+            "segment",
+            "symbols",
+            "build",
+            "findings",
+            "faces",
+            "leaks",
+            "recording",
+            "http",
+        ],
     ),
     ("tui/src", &["words", "failure", "sink", "args", "symbols", "target", "launch", "dashboard", "commands", "cli"]),
 ];

@@ -10,6 +10,7 @@ use poolscope_profiler::build::python;
 use poolscope_profiler::faces::pprof::reader::read_pprof;
 use poolscope_profiler::leaks::Claim;
 use poolscope_profiler::model::snapshot::{ProcessInfo, ProcessState};
+use poolscope_profiler::process::family::{self, Child};
 use poolscope_profiler::recording::file::reader::{RecordingError, RecordingReader};
 use poolscope_profiler::recording::replay::analysis::{Analysis, Question};
 use poolscope_profiler::segment::discovery::{self, SegmentEntry};
@@ -77,6 +78,11 @@ pub(crate) fn read(reader: &mut SegmentReader, builder: &mut ProfileBuilder) -> 
 /// Names of a process's threads, as far as it runs.
 pub(crate) fn thread_names(process: &ProcessInfo) -> BTreeMap<u32, String> {
     if process.state == ProcessState::Running { process::thread_names(process.pid) } else { BTreeMap::new() }
+}
+
+/// The processes that one started, as far as it runs.
+pub(crate) fn children(process: &ProcessInfo) -> Vec<Child> {
+    if process.state == ProcessState::Running { family::children(process.pid) } else { Vec::new() }
 }
 
 /// Says what kept symbols from being found.

@@ -1,8 +1,11 @@
 //! The call sites of a profile as text.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use crate::build::site_name::site_text;
+use crate::findings::Facts;
+use crate::model::growth::Slope;
 use crate::model::memory::Memory;
 use crate::model::profile::{Frame, Metric, Profile, Site};
 use crate::model::snapshot::Amount;
@@ -36,6 +39,43 @@ pub fn sites_text(profile: &Profile, rows: usize) -> String {
         text += &top_text(&part, Metric::InUseBytes, rows);
         let _ = writeln!(text, "\nMemory{of} allocated since the start: {}", amount(totals.allocated));
         text += &top_text(&part, Metric::AllocatedBytes, rows);
+    }
+    text
+}
+
+/// The call sites of a process that was watched: those whose memory grows or shrinks by more than two standard errors,
+/// the fastest first.
+pub fn growth_text(facts: &Facts<'_>, profile: &Profile, rows: usize) -> String {
+    let watched = figures::duration(Duration::from_nanos(facts.watched_ns));
+    let mut sites: Vec<(&Site, Slope)> =
+        profile.sites.iter().zip(facts.growths).map(|(site, growth)| (site, growth.slope)).collect();
+    sites.retain(|(_, slope)| slope.is_clear());
+    sites.sort_by(|(_, a), (_, b)| b.per_minute.total_cmp(&a.per_minute));
+    let mut text = format!("\nGrowth, watched for {watched}\n");
+    if sites.is_empty() {
+        text += "No call site grows or shrinks by more than may be chance.\n";
+        return text;
+    }
+    let _ =
+        writeln!(text, "{:>12} {:>10} {:>10} {:>8}        site, bytes a minute", "a minute", "±", "in use", "oldest");
+    for (site, slope) in sites.iter().take(rows) {
+        let moment = facts.snapshot.moment_ns().filter(|_| site.oldest_ns > 0);
+        let age = moment.map_or_else(String::new, |moment| {
+            figures::duration(Duration::from_nanos(moment.saturating_sub(site.oldest_ns)))
+        });
+        let sign = if slope.per_minute > 0.0 { "+" } else { "" };
+        let _ = writeln!(
+            text,
+            "{:>12} {:>10} {:>10} {age:>8} {:<6} {}",
+            format!("{sign}{}", figures::bytes(slope.per_minute)),
+            figures::bytes(slope.error()),
+            figures::bytes(site.in_use.bytes),
+            if slope.grows() { "grows" } else { "" },
+            site_text(profile, site, CALLERS),
+        );
+    }
+    if sites.len() > rows {
+        let _ = writeln!(text, "and {}", figures::count((sites.len() - rows) as u64, "other site"));
     }
     text
 }

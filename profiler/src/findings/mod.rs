@@ -110,7 +110,7 @@ impl<'a> Facts<'a> {
     /// What one reading tells: host memory as the process itself noted it.
     pub fn of(snapshot: &'a Snapshot, profile: Option<&'a Profile>) -> Facts<'a> {
         let history = &snapshot.history;
-        let now_ns = history.totals.last().map_or(snapshot.taken_ns, |last| last.time_ns.max(snapshot.taken_ns));
+        let now_ns = snapshot.moment_ns().unwrap_or(0);
         let first_ns = history.totals.first().map_or(now_ns, |first| first.time_ns);
         Facts {
             snapshot,
@@ -118,7 +118,7 @@ impl<'a> Facts<'a> {
             profile,
             growths: &[],
             total: history.trend(USUAL_WINDOW_NS, now_ns),
-            watched_ns: USUAL_WINDOW_NS.min(now_ns - first_ns),
+            watched_ns: USUAL_WINDOW_NS.min(now_ns.saturating_sub(first_ns)),
             children: &[],
         }
     }

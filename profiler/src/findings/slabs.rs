@@ -35,7 +35,7 @@ pub(super) fn nearly_empty(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
         let smaller = at.checked_sub(1).map_or(0, |smaller| classes[smaller].block_bytes);
         let holder = facts.profile.and_then(|profile| holder(profile, smaller, class.block_bytes));
         let free = free_bytes(class);
-        let share = 100.0 * class.in_use_bytes() as f64 / (class.in_use_bytes() + free) as f64;
+        let share = 100.0 * class.in_use_bytes() as f64 / (class.in_use_bytes() as f64 + free as f64);
         findings.push(Finding {
             severity: Severity::Warning,
             rule: "nearly_empty_slabs",

@@ -16,6 +16,7 @@ use poolscope_wire::{
 
 use super::pages::Pool;
 use super::worker::Refusal;
+use crate::model::accounting::{Accounting, Part};
 use crate::model::snapshot::{DevicePool, ProcessState, Snapshot};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -119,6 +120,26 @@ fn families(snapshots: &[Snapshot]) -> Vec<Family> {
         "tier",
         snapshots,
         |snapshot| tiers(&snapshot.stats().usage()),
+    ));
+    families.push(family(
+        "poolscope_process_memory_bytes",
+        Kind::Gauge,
+        "Where the memory of the process is; the parts come to its resident set, with what is swapped out or in explicit \
+         huge pages.",
+        snapshots,
+        |snapshot, pid| {
+            let accounting = Accounting::of(snapshot);
+            let part = |(part, bytes): (Part, u64)| (labels(&[("pid", pid), ("part", part.name())]), bytes as f64);
+            // Of a process that is gone nobody knows the whole.
+            accounting.memory.map_or_else(Vec::new, |_| accounting.parts().map(part).collect())
+        },
+    ));
+    families.push(simple(
+        "poolscope_memory_in_use_peak_bytes",
+        Kind::Gauge,
+        "The most bytes of blocks that were in use at once.",
+        snapshots,
+        |snapshot| snapshot.history.most().map(|most| most.bytes as f64),
     ));
     for (info, counter) in TIER_COUNTERS.iter().zip(TierCounter::ALL) {
         let (name, kind) = metric(info, "");

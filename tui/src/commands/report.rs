@@ -1,15 +1,20 @@
 //! `poolscope report`: what a recording comes to, or the call sites of a process.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use color_eyre::eyre::Result;
-use poolscope_profiler::SegmentReader;
-use poolscope_profiler::recording::faces::{json, page, text};
+use poolscope_profiler::faces::json;
+use poolscope_profiler::faces::text::{growth_text, sites_text};
+use poolscope_profiler::findings::{self, Facts};
+use poolscope_profiler::model::growth::{Tracker, USUAL_WINDOW_NS};
+use poolscope_profiler::model::snapshot::{ProcessState, Snapshot};
+use poolscope_profiler::recording::faces::{json as recording_json, page, text};
 use poolscope_profiler::recording::file::reader::RecordingReader;
 use poolscope_profiler::recording::replay::analysis::{Analysis, Question};
 use poolscope_profiler::segment::discovery;
+use poolscope_profiler::{Memory, SegmentReader};
 
 use super::gpu_trace;
 use crate::failure::Failure;
@@ -18,12 +23,12 @@ use crate::{sink, target};
 /// Report on a recording, or on the call sites of a process
 ///
 /// For a process, or its segment: who has most in use, and who allocated most, of the host's memory and of each
-/// device's. For a recording: who had what at the peak, what was allocated and freed at once, how long blocks lived,
+/// device's; what a person should know, in words; and with --watch what grows. For a recording: who had what at the peak, what was allocated and freed at once, how long blocks lived,
 /// their sizes, what grew between two times, what each thread did, and who holds pages that are nearly empty.
 /// What was lost is said first.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  poolscope report 1234\n  poolscope report app.rec\n  poolscope report app.rec --html app.html --rows 50\n  \
+    after_help = "Examples:\n  poolscope report 1234\n  poolscope report 1234 --watch 30\n  poolscope report app.rec\n  poolscope report app.rec --html app.html --rows 50\n  \
     poolscope report app.rec --from 10 --to 60 --json"
 )]
 pub(crate) struct Report {
@@ -49,6 +54,9 @@ pub(crate) struct Report {
     /// A block is temporary if its thread freed it after at most so many other allocations of its own
     #[arg(long, value_name = "N", default_value = "0")]
     temporary: u64,
+    /// Watch a process for so many seconds, to see which of its call sites grow
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    watch: Option<u64>,
     /// Sites in each table
     #[arg(long, value_name = "N", default_value = "10")]
     rows: usize,
@@ -63,6 +71,9 @@ impl Report {
     pub(crate) fn run(self) -> Result<u8> {
         if let Some(target) = self.file.to_str().filter(|target| is_process(target)) {
             return self.of_process(target);
+        }
+        if self.watch.is_some() {
+            return Err(Failure::usage("--watch is for a process that runs: a recording has its whole time").into());
         }
         let question = Question {
             from_us: self.from.map_or(0, micros),
@@ -89,7 +100,7 @@ impl Report {
             sink::write(path, |out| page::write_page(&analysis, out))?;
         }
         if self.json {
-            sink::print(&(json::to_json(&analysis)? + "\n"))?;
+            sink::print(&(recording_json::to_json(&analysis)? + "\n"))?;
         } else if self.html.is_none() {
             sink::print(&text::to_text(&analysis, self.rows))?;
         }
@@ -115,17 +126,51 @@ impl Report {
             return Err(Failure::usage(format!("{what}: `poolscope record {argument}` makes one")).into());
         }
         let entry = target::find(argument)?;
-        let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
-        let snapshot = SegmentReader::open(&entry.path).map_err(fail)?.snapshot().map_err(fail)?;
+        let mut reader = SegmentReader::open(&entry.path).map_err(|e| Failure::usage(e.to_string()))?;
+        let window_ns = self.watch.unwrap_or(0).saturating_mul(1_000_000_000).max(USUAL_WINDOW_NS);
+        let mut tracker = Tracker::new(window_ns);
+        let snapshot = self.watch_process(&mut reader, &mut tracker)?;
         let mut builder = crate::symbols::profile_builder();
-        let profile = builder.build(&snapshot);
+        let (profile, sites) = builder.build_with_sites(&snapshot, |_| false);
         target::say_warnings(&mut builder);
-        sink::print(&if self.json {
-            poolscope_profiler::faces::json::to_json(&snapshot, &profile)? + "\n"
-        } else {
-            poolscope_profiler::faces::text::sites_text(&profile, self.rows)
-        })?;
+        let children = target::children(&snapshot.process);
+        let mut facts = Facts { children: &children, ..Facts::of(&snapshot, Some(&profile)) };
+        let growths = tracker.of_sites(&sites, profile.sites.len());
+        if self.watch.is_some() {
+            facts.growths = &growths;
+            (facts.total, facts.watched_ns) = (tracker.total(Memory::Host), tracker.watched_ns());
+        }
+        if self.json {
+            sink::print(&(json::watched_to_json(&facts, &profile)? + "\n"))?;
+            return Ok(0);
+        }
+        let mut out = sites_text(&profile, self.rows);
+        if self.watch.is_some() {
+            out += &growth_text(&facts, &profile, self.rows);
+        }
+        let findings = facts.findings();
+        if !findings.is_empty() {
+            out += &format!("\nWhat to know\n{}", findings::text(&findings));
+        }
+        sink::print(&out)?;
         Ok(0)
+    }
+
+    /// Reads a process once, or again and again for as long as it is to be watched and runs.
+    fn watch_process(&self, reader: &mut SegmentReader, tracker: &mut Tracker) -> Result<Snapshot, Failure> {
+        let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
+        let watch = Duration::from_secs(self.watch.unwrap_or(0));
+        let begun = Instant::now();
+        let step = (watch / 30).clamp(Duration::from_millis(500), Duration::from_secs(10));
+        loop {
+            let snapshot = reader.snapshot().map_err(fail)?;
+            tracker.update(&snapshot);
+            let left = watch.saturating_sub(begun.elapsed());
+            if left.is_zero() || snapshot.process.state != ProcessState::Running {
+                return Ok(snapshot);
+            }
+            std::thread::sleep(step.min(left));
+        }
     }
 }
 

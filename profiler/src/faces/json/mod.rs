@@ -226,8 +226,10 @@ impl From<Amount> for AmountJson {
 impl<'a> Report<'a> {
     fn new(facts: &Facts<'a>, profile: &'a Profile) -> Self {
         let snapshot = facts.snapshot;
-        let age =
-            |site: &Site| (site.oldest_ns > 0).then(|| snapshot.taken_ns.saturating_sub(site.oldest_ns) as f64 / 1e9);
+        let age = |site: &Site| {
+            let moment_ns = snapshot.moment_ns().filter(|_| site.oldest_ns > 0)?;
+            Some(moment_ns.saturating_sub(site.oldest_ns) as f64 / 1e9)
+        };
         let (process, dropped, totals) = (&snapshot.process, &snapshot.dropped, profile.totals_of(Memory::Host));
         let tiers = TIER_COUNTERS.iter().zip(TierCounter::ALL);
         let tiers = tiers.map(|(info, counter)| (info.name.to_owned(), snapshot.tiers.get(*counter).into())).collect();
