@@ -18,7 +18,7 @@ use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader, process};
 use poolscope_wire::MAGIC;
 
 use crate::failure::Failure;
-use crate::words::printable;
+use crate::words::{file_name, printable};
 use crate::{sink, symbols};
 
 /// The segment that an argument means.
@@ -34,6 +34,30 @@ pub(crate) fn find_running(argument: &str) -> Result<SegmentEntry, Failure> {
 /// The newest segment of a process that was not waited for, if it has one yet.
 pub(crate) fn newest_segment(pid: u32) -> Option<PathBuf> {
     discovery::newest_of(pid).map(|entry| entry.path)
+}
+
+/// Whether a process is called so: by its first argument, or by its executable.
+pub(crate) fn is_called(entry: &SegmentEntry, name: &str) -> bool {
+    let first = entry.args.first().map(String::as_str).unwrap_or_default();
+    [first, &entry.exe].into_iter().any(|path| file_name(path) == name)
+}
+
+/// The segments of the running processes of a name.
+pub(crate) fn running_called(name: &str) -> Result<Vec<SegmentEntry>, Failure> {
+    let listing = discovery::list().map_err(|e| Failure::usage(e.to_string()))?;
+    let running = |entry: &SegmentEntry| entry.state == ProcessState::Running && is_called(entry, name);
+    Ok(listing.entries.into_iter().filter(running).collect())
+}
+
+/// The segment of the running process of this name that was started last.
+pub(crate) fn newest_called(name: &str) -> Option<SegmentEntry> {
+    let running = |entry: &SegmentEntry| entry.state == ProcessState::Running && is_called(entry, name);
+    discovery::list().ok()?.entries.into_iter().filter(running).max_by_key(|entry| entry.start_realtime_ns)
+}
+
+/// Whether an argument can only be a program's name: it is no number, and no path.
+pub(crate) fn is_name(argument: &str) -> bool {
+    argument.parse::<u32>().is_err() && !argument.contains('/') && !Path::new(argument).exists()
 }
 
 /// Why another segment is in the place of one that a process had.

@@ -97,6 +97,7 @@ impl Run {
         let outcome = run::run(Setup {
             watched: Watched::Started(program.pid()),
             label: name.clone(),
+            wanted_name: None,
             theme: self.dashboard.theme(),
             mouse: !self.dashboard.no_mouse,
             interval: self.dashboard.interval,

@@ -17,15 +17,21 @@ use crate::dashboard::{json, once};
 use crate::failure::Failure;
 use crate::words::ended;
 use crate::{sink, target};
+use poolscope_profiler::segment::discovery::SegmentEntry;
 
 /// Open the dashboard on a process that already runs on the pool, or on what a dead one left behind
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  poolscope top 1234\n  poolscope top 1234 --once --view sites --size 160x50\n  \
-    poolscope top /dev/shm/poolscope-1000/1234.0123456789abcdef --json")]
+#[command(
+    after_help = "Examples:\n  poolscope top\n  poolscope top redis-server --follow-name\n  poolscope top 1234 --once --view sites --size 160x50\n  \
+    poolscope top /dev/shm/poolscope-1000/1234.0123456789abcdef --json"
+)]
 pub(crate) struct Top {
-    /// Process id, or the file of a segment
-    #[arg(value_name = "PID|SEGMENT")]
-    target: String,
+    /// Process id, name of a program, or the file of a segment; without one, you choose from those that run
+    #[arg(value_name = "PID|NAME|SEGMENT")]
+    target: Option<String>,
+    /// Wait for a process of this name, and go on with the next one when it has ended
+    #[arg(long, requires = "target", conflicts_with_all = ["once", "json"])]
+    follow_name: bool,
     /// Print one frame as text and leave
     #[arg(long, conflicts_with = "json")]
     once: bool,
@@ -51,10 +57,9 @@ fn view_parser() -> impl TypedValueParser<Value = usize> {
 
 impl Top {
     pub(crate) fn run(self) -> Result<u8> {
-        let entry = target::find(&self.target)?;
-        let watched = Watched::Segment(entry.path);
         let interval = self.dashboard.interval;
         if self.once || self.json {
+            let watched = Watched::Segment(self.one()?.path);
             let model = once::read(watched, interval.min(Duration::from_secs(1))).map_err(Failure::usage)?;
             let text = if self.json {
                 serde_json::to_string_pretty(&json::to_json(&model)?)? + "\n"
@@ -65,9 +70,11 @@ impl Top {
             return Ok(0);
         }
         need_terminal("print one frame with --once, or the model with --json")?;
+        let (watched, label, wanted_name) = self.watched()?;
         let outcome = run::run(Setup {
             watched,
-            label: format!("process {}", entry.pid),
+            label,
+            wanted_name,
             theme: self.dashboard.theme(),
             mouse: !self.dashboard.no_mouse,
             interval,
@@ -79,6 +86,52 @@ impl Top {
             Outcome::Left | Outcome::Detached => 0,
         })
     }
+
+    /// What the dashboard opens on: the process that is meant, or a choice of those that may be.
+    fn watched(&self) -> Result<(Watched, String, Option<String>), Failure> {
+        let Some(target) = &self.target else {
+            return Ok((Watched::Nothing, String::new(), None));
+        };
+        if !target::is_name(target) {
+            let entry = target::find(target)?;
+            return Ok((Watched::Segment(entry.path), format!("process {}", entry.pid), None));
+        }
+        if self.follow_name {
+            return Ok((Watched::Named(target.clone()), target.clone(), None));
+        }
+        match &target::running_called(target)?[..] {
+            [only] => Ok((Watched::Segment(only.path.clone()), format!("process {}", only.pid), None)),
+            [] => Err(none_called(target)),
+            _ => Ok((Watched::Nothing, String::new(), Some(target.clone()))),
+        }
+    }
+
+    /// The one process that is meant, where nobody can choose.
+    fn one(&self) -> Result<SegmentEntry, Failure> {
+        let Some(target) = &self.target else {
+            let why = "say which process: a process id, a name, or the file of a segment; `poolscope list` shows them";
+            return Err(Failure::usage(why.to_owned()));
+        };
+        if !target::is_name(target) {
+            return target::find(target);
+        }
+        let mut running = target::running_called(target)?;
+        if running.len() > 1 {
+            let pids: Vec<String> = running.iter().map(|entry| entry.pid.to_string()).collect();
+            return Err(Failure::usage(format!(
+                "{} processes are called {target}: say which, {}",
+                pids.len(),
+                pids.join(", ")
+            )));
+        }
+        running.pop().ok_or_else(|| none_called(target))
+    }
+}
+
+fn none_called(name: &str) -> Failure {
+    Failure::usage(format!(
+        "no process called {name} runs on the pool: `poolscope list` shows those that do, and --follow-name waits for one"
+    ))
 }
 
 /// The dashboard draws on standard output.

@@ -344,10 +344,10 @@ fn rows(text: &str, title: &str) -> Vec<String> {
     rows.map(|line| inner(line)).filter(|row| !row.is_empty()).collect()
 }
 
-fn left_click(state: &mut State, column: usize, row: usize) -> bool {
+fn left_click(state: &mut State, column: usize, row: usize) {
     let (column, row) = (column as u16, row as u16);
     let kind = MouseEventKind::Down(MouseButton::Left);
-    mouse(state, &MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE })
+    mouse(state, &MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE });
 }
 
 #[test]

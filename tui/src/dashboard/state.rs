@@ -1,5 +1,6 @@
 //! What the dashboard is in the middle of, beside what each view keeps for itself. Drawing only reads it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use poolscope_profiler::model::snapshot::ProcessState;
 use ratatui::layout::{Rect, Size};
 
 use super::events::output::Tail;
+use super::events::processes::Processes;
 use super::model::Model;
 use super::panes::{Pane, Scene, Source, VIEWS};
 use super::theme::Theme;
@@ -24,6 +26,8 @@ pub(crate) enum Overlay {
     Confirm,
     /// The program was told to end; the dashboard waits for it.
     Ending,
+    /// The processes to choose from.
+    Choose,
 }
 
 /// Which keys hold.
@@ -37,6 +41,8 @@ pub(crate) enum Context {
     Help,
     /// Those that answer the question about a running program.
     Leaving,
+    /// Those that choose a process.
+    Choosing,
 }
 
 /// Everything that drawing depends on.
@@ -72,6 +78,16 @@ pub(crate) struct State {
     pub(crate) owns_program: bool,
     /// First line of the help that is shown.
     pub(crate) help_scroll: u16,
+    /// The processes to choose from.
+    pub(crate) processes: Processes,
+    /// The selected one: a place among those that run.
+    pub(crate) process_selected: usize,
+    /// Only processes of this name are to choose from.
+    pub(crate) wanted_name: Option<String>,
+    /// The process that was chosen; readings of others are late ones.
+    pub(crate) chosen: Option<u32>,
+    /// Something is watched: the choice can be left.
+    pub(crate) watches: bool,
 }
 
 impl State {
@@ -93,6 +109,11 @@ impl State {
             ended: None,
             owns_program: false,
             help_scroll: 0,
+            processes: Processes::default(),
+            process_selected: 0,
+            wanted_name: None,
+            chosen: None,
+            watches: true,
         }
     }
 
@@ -133,6 +154,7 @@ impl State {
         match self.overlay {
             Overlay::Help => Context::Help,
             Overlay::Confirm | Overlay::Ending => Context::Leaving,
+            Overlay::Choose => Context::Choosing,
             Overlay::None if self.pane().search().is_some_and(|search| search.editing) => Context::Typing,
             Overlay::None => Context::View,
         }
@@ -161,11 +183,35 @@ impl State {
 
     /// Takes a new reading; shows it unless the picture is frozen.
     pub(crate) fn take_reading(&mut self, model: Arc<Model>) {
+        if self.chosen.is_some_and(|pid| pid != model.snapshot.process.pid) {
+            return;
+        }
         self.trouble = None;
         self.latest = Some(Arc::clone(&model));
         if !self.paused || self.model.is_none() {
             self.show(model);
         }
+    }
+
+    /// Takes the processes that there are; the selected one stays selected.
+    pub(crate) fn take_processes(&mut self, processes: Processes) {
+        let selected = self.processes.running.get(self.process_selected).map(|row| row.pid);
+        let place = processes.running.iter().position(|row| Some(row.pid) == selected);
+        let last = processes.running.len().saturating_sub(1);
+        self.process_selected = place.unwrap_or(self.process_selected).min(last);
+        self.processes = processes;
+    }
+
+    /// Watches the selected process from now on; gives its segment.
+    pub(crate) fn choose(&mut self) -> Option<PathBuf> {
+        let row = self.processes.running.get(self.process_selected)?;
+        self.label = format!("process {}", row.pid);
+        self.chosen = Some(row.pid);
+        self.overlay = Overlay::None;
+        self.watches = true;
+        let path = row.path.clone();
+        (self.model, self.latest, self.trouble, self.paused) = (None, None, None, false);
+        Some(path)
     }
 
     /// Takes what the program wrote.

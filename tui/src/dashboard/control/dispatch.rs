@@ -1,6 +1,7 @@
 //! What keys do. A view does what its own keys mean; what all views share is done here. What reaches beyond the state
 //! is returned as an effect for the loop.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crossterm::event::{KeyEvent, KeyEventKind};
@@ -8,13 +9,15 @@ use ratatui::layout::Rect;
 
 use crate::dashboard::frame::help;
 use crate::dashboard::frame::layout::Areas;
-use crate::dashboard::input::common::{COMMON, Common, HELP, LEAVING, Leaving, Motion, READING, TYPING, Typing};
+use crate::dashboard::input::common::{
+    CHOOSING, COMMON, Choosing, Common, HELP, LEAVING, Leaving, Motion, READING, TYPING, Typing,
+};
 use crate::dashboard::input::key;
 use crate::dashboard::panes::{Pane, Reply, Scene, openers};
 use crate::dashboard::state::{Context, Overlay, State};
 
 /// What the loop has to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Leave.
     Quit,
@@ -32,6 +35,10 @@ pub(crate) enum Effect {
     KillProgram,
     /// Don't leave when the program ends.
     Stay,
+    /// Tell the reading thread to say which processes there are, or no longer.
+    List(bool),
+    /// Tell it to watch this segment.
+    Watch(PathBuf),
 }
 
 /// Times between readings that `+` and `-` go through.
@@ -54,6 +61,7 @@ pub(crate) fn key(state: &mut State, event: &KeyEvent) -> Option<Effect> {
             None
         }
         Context::Leaving => key::action(LEAVING, event).and_then(|answer| leaving(state, answer)),
+        Context::Choosing => choosing(state, event),
     }
 }
 
@@ -116,6 +124,10 @@ fn common(state: &mut State, action: Common) -> Option<Effect> {
         Common::Move(motion) => in_pane(state, |pane, scene| pane.go(motion, scene)),
         Common::NextView => turn(state, 1),
         Common::PreviousView => turn(state, -1),
+        Common::Processes => {
+            state.overlay = Overlay::Choose;
+            return Some(Effect::List(true));
+        }
         Common::Faster => return interval(state, false),
         Common::Slower => return interval(state, true),
     }
@@ -140,6 +152,23 @@ fn in_help(state: &mut State, event: &KeyEvent) {
 pub(crate) fn scroll_help(state: &mut State, motion: Motion) {
     let most = help::lines(state).len().saturating_sub(usize::from(help::room(state.area())));
     state.help_scroll = motion.from(state.help_scroll.into(), most + 1) as u16;
+}
+
+fn choosing(state: &mut State, event: &KeyEvent) -> Option<Effect> {
+    match key::action(CHOOSING, event) {
+        Some(Choosing::Open) => state.choose().map(Effect::Watch),
+        Some(Choosing::Back) if state.watches => {
+            state.overlay = Overlay::None;
+            Some(Effect::List(false))
+        }
+        Some(Choosing::Back | Choosing::Quit) => common(state, Common::Quit),
+        None => {
+            if let Some(Common::Move(motion)) = key::action(COMMON, event) {
+                state.process_selected = motion.from(state.process_selected, state.processes.running.len());
+            }
+            None
+        }
+    }
 }
 
 fn leaving(state: &mut State, answer: Leaving) -> Option<Effect> {

@@ -3,14 +3,25 @@
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::Position;
 
-use super::dispatch::{answer, in_pane, open, scroll_help};
+use super::dispatch::{Effect, answer, in_pane, open, scroll_help};
 use crate::dashboard::frame::layout::Areas;
-use crate::dashboard::frame::tabs;
+use crate::dashboard::frame::{chooser, tabs};
 use crate::dashboard::input::common::Motion;
 use crate::dashboard::state::{Overlay, State};
+use crate::dashboard::widgets::panel::inside;
 
-/// Handles a click or the wheel; whether anything may have changed.
-pub(crate) fn mouse(state: &mut State, event: &MouseEvent) -> bool {
+/// What came of it.
+pub(crate) enum Moused {
+    /// Nothing that can be seen.
+    Nothing,
+    /// Something may have changed.
+    Changed,
+    /// Something for the loop to do.
+    Effect(Effect),
+}
+
+/// Handles a click or the wheel.
+pub(crate) fn mouse(state: &mut State, event: &MouseEvent) -> Moused {
     let at = Position::new(event.column, event.row);
     match event.kind {
         MouseEventKind::ScrollUp => wheel(state, Motion::WheelUp, at),
@@ -18,16 +29,31 @@ pub(crate) fn mouse(state: &mut State, event: &MouseEvent) -> bool {
         MouseEventKind::Down(button) => match state.overlay {
             Overlay::None => click(state, button, at),
             Overlay::Help if button == MouseButton::Left => state.overlay = Overlay::None,
-            _ => return false,
+            Overlay::Choose if button == MouseButton::Left => return choose(state, at),
+            _ => return Moused::Nothing,
         },
-        _ => return false,
+        _ => return Moused::Nothing,
     }
-    true
+    Moused::Changed
+}
+
+/// A click on a process selects it; one on the selected one watches it.
+fn choose(state: &mut State, at: Position) -> Moused {
+    let list = inside(chooser::place(state.area()));
+    let Some(row) = chooser::table(state).row_at(list, at.x, at.y) else { return Moused::Nothing };
+    if row == state.process_selected {
+        return state.choose().map_or(Moused::Changed, |path| Moused::Effect(Effect::Watch(path)));
+    }
+    state.process_selected = row;
+    Moused::Changed
 }
 
 fn wheel(state: &mut State, motion: Motion, at: Position) {
     match state.overlay {
         Overlay::Help => scroll_help(state, motion),
+        Overlay::Choose => {
+            state.process_selected = motion.from(state.process_selected, state.processes.running.len());
+        }
         _ => in_pane(state, |pane, scene| pane.wheel(motion, at, scene)),
     }
 }

@@ -9,10 +9,10 @@ use std::time::Duration;
 use signal_hook::consts::{SIGHUP, SIGKILL, SIGTERM, SIGTSTP};
 
 use super::dispatch::{self, Effect};
-use super::mouse;
+use super::mouse::{self, Moused};
 use super::screen::{Came, Events, Inbox, Screen};
 use super::terminal::Terminal;
-use crate::dashboard::events::feed::{self, Order, Watched};
+use crate::dashboard::events::feed::{self, Listed, Order, Watched};
 use crate::dashboard::events::{self, Event, output};
 use crate::dashboard::frame;
 use crate::dashboard::state::{Overlay, State};
@@ -28,6 +28,8 @@ pub(crate) struct Setup {
     pub(crate) watched: Watched,
     /// What it is called before the first reading.
     pub(crate) label: String,
+    /// Only processes of this name are to choose from, if nothing is watched yet.
+    pub(crate) wanted_name: Option<String>,
     /// Colours.
     pub(crate) theme: Theme,
     /// The mouse is taken.
@@ -56,8 +58,13 @@ pub(crate) fn run(setup: Setup) -> io::Result<Outcome> {
     events::watch_signals(to.clone())?;
     let mut screen = Terminal::take(setup.mouse)?;
     events::watch_input(to.clone())?;
+    let chooses = matches!(setup.watched, Watched::Nothing);
     let orders = feed::start(setup.watched, setup.interval, to.clone())?;
     let mut state = State::new(setup.label, setup.theme, screen.size(), setup.interval);
+    if chooses {
+        (state.overlay, state.watches, state.wanted_name) = (Overlay::Choose, false, setup.wanted_name.clone());
+        let _ = orders.send(Order::List(Some(Listed { name: setup.wanted_name })));
+    }
     let mut program = None;
     if let Some((started, file)) = setup.program {
         state.owns_program = true;
@@ -146,6 +153,7 @@ impl App {
                 }
                 state.trouble = Some(why);
             }
+            Event::Processes(processes) => state.take_processes(processes),
             Event::Output(tail) => state.take_output(&tail),
             Event::Ended(ended) => {
                 state.ended = Some(ended);
@@ -167,7 +175,11 @@ impl App {
         let effect = match input {
             Input::Key(key) => dispatch::key(&mut self.state, &key),
             Input::Mouse(event) => {
-                return if mouse::mouse(&mut self.state, &event) { Next::Draw } else { Next::Same };
+                return match mouse::mouse(&mut self.state, &event) {
+                    Moused::Nothing => Next::Same,
+                    Moused::Changed => Next::Draw,
+                    Moused::Effect(effect) => self.effect(effect),
+                };
             }
             Input::Paste(text) => {
                 dispatch::paste(&mut self.state, &text);
@@ -191,8 +203,18 @@ impl App {
             Effect::EndProgram => self.end(SIGTERM),
             Effect::KillProgram => self.end(SIGKILL),
             Effect::Stay => self.leave_at_end = false,
+            Effect::List(on) => self.list(on),
+            Effect::Watch(path) => {
+                self.list(false);
+                let _ = self.orders.send(Order::Watch(Watched::Segment(path)));
+            }
         }
         if self.leave_at_end && self.state.ended.is_some() { Next::Leave(Outcome::Left) } else { Next::Draw }
+    }
+
+    fn list(&mut self, on: bool) {
+        let listed = on.then(|| Listed { name: self.state.wanted_name.clone() });
+        let _ = self.orders.send(Order::List(listed));
     }
 
     fn end(&mut self, signal: i32) {

@@ -15,6 +15,7 @@ use poolscope_profiler::model::growth::Tracker;
 use poolscope_profiler::model::snapshot::ProcessState;
 
 use super::Event;
+use super::processes::Processes;
 use crate::dashboard::model::{Model, Modeller, ThreadNames};
 use crate::target;
 use crate::words::printable;
@@ -26,6 +27,10 @@ pub(crate) enum Watched {
     Segment(PathBuf),
     /// A process that has only just been started: its segment may not be there yet.
     Started(u32),
+    /// The newest process that is called so; after its end, the next one.
+    Named(String),
+    /// Nothing yet: it is to be chosen.
+    Nothing,
 }
 
 /// Reads one segment after another of the same process.
@@ -60,6 +65,11 @@ impl Source {
         }
     }
 
+    /// Its process was started, and has a segment or will have one.
+    fn is_started(&self) -> bool {
+        !matches!(self.watched, Watched::Named(_) | Watched::Nothing)
+    }
+
     /// Reads once.
     pub(crate) fn read(&mut self) -> Result<Read, String> {
         if self.open.is_none() {
@@ -69,6 +79,11 @@ impl Source {
                     Some(path) => path,
                     None => return Ok(Read::NotYet),
                 },
+                Watched::Named(name) => match target::newest_called(name) {
+                    Some(entry) => entry.path,
+                    None => return Ok(Read::NotYet),
+                },
+                Watched::Nothing => return Ok(Read::NotYet),
             };
             let reader = SegmentReader::open(&path).map_err(|e| e.to_string())?;
             self.open = Some((path, reader));
@@ -82,7 +97,10 @@ impl Source {
             // process lives.
             let newer = match snapshot.process.state {
                 ProcessState::Running => target::replaced_by(snapshot.process.pid, path),
-                _ => target::newest_segment(snapshot.process.pid).filter(|newer| newer != path),
+                _ => target::newest_segment(snapshot.process.pid).filter(|newer| newer != path).or_else(|| {
+                    let Watched::Named(name) = &self.watched else { return None };
+                    target::newest_called(name).map(|entry| entry.path).filter(|newer| newer != path)
+                }),
             };
             if let Some(newer) = newer
                 && let Ok(reader) = SegmentReader::open(&newer)
@@ -113,11 +131,22 @@ fn thread_names(pid: u32, state: ProcessState) -> ThreadNames {
     names
 }
 
+/// Which processes are to be listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// Only those that are called so.
+    pub(crate) name: Option<String>,
+}
+
 /// What the reading thread is told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Order {
     /// Another time between readings, and one reading now.
     Interval(Duration),
+    /// Something else is watched from now on.
+    Watch(Watched),
+    /// Say which processes there are, or no longer. With a name, only those that are called so.
+    List(Option<Listed>),
 }
 
 /// Starts the reading thread; it ends when the receiver of its events is gone.
@@ -135,10 +164,16 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Receiver<Order>) {
     let mut source = Source::new(watched);
-    let begin = Instant::now();
+    let mut begin = Instant::now();
     let mut readings = 0u32;
     let mut over = None;
+    let mut listed: Option<Listed> = None;
     loop {
+        if let Some(Listed { name }) = &listed
+            && to.send(Event::Processes(Processes::read(name.as_deref()))).is_err()
+        {
+            return;
+        }
         let event = match source.read() {
             Ok(Read::Model(model)) => {
                 readings += 1;
@@ -149,7 +184,7 @@ fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Re
                 over = key;
                 (!seen).then(|| Event::Reading(Arc::from(model)))
             }
-            Ok(Read::NotYet) => (begin.elapsed() > PATIENCE).then(|| {
+            Ok(Read::NotYet) => (begin.elapsed() > PATIENCE && source.is_started()).then(|| {
                 Event::Trouble(
                     "no segment appeared: the program is static or setuid, unset LD_PRELOAD, or /dev/shm is full"
                         .to_owned(),
@@ -164,12 +199,19 @@ fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Re
         }
         // A program that has only just started is looked at more often, so that a short one is seen at all.
         let wait = match readings {
+            // Nobody waits for what is not chosen yet.
+            0 if !source.is_started() => Duration::from_millis(500),
             0 => Duration::from_millis(20),
             1..4 => Duration::from_millis(200),
             _ => interval,
         };
         match inbox.recv_timeout(wait.min(interval)) {
             Ok(Order::Interval(new)) => interval = new,
+            Ok(Order::Watch(watched)) => {
+                source = Source::new(watched);
+                (begin, readings, over) = (Instant::now(), 0, None);
+            }
+            Ok(Order::List(new)) => listed = new,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod feed;
 pub(crate) mod output;
+pub(crate) mod processes;
 
 use std::io;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use signal_hook::iterator::Signals;
 use crate::dashboard::model::Model;
 use crate::words::Ended;
 use output::Tail;
+use processes::Processes;
 
 /// What happened.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub(crate) enum Event {
     Reading(Arc<Model>),
     /// It could not be read; why, for the user.
     Trouble(String),
+    /// Which processes there are, for as long as that is asked for.
+    Processes(Processes),
     /// The program wrote something.
     Output(Tail),
     /// The program that `run` started has ended.

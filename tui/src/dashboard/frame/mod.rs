@@ -1,6 +1,7 @@
 //! The screen: header, banner, tabs, one view, footer, and what lies over them. Every function draws a part of the
 //! state into a buffer and changes nothing.
 
+pub(crate) mod chooser;
 pub(crate) mod confirm;
 pub(crate) mod footer;
 pub(crate) mod header;
@@ -47,6 +48,7 @@ pub(crate) fn draw(state: &State, buf: &mut Buffer) {
         Overlay::None => {}
         Overlay::Help => help::draw(state, area, buf),
         Overlay::Confirm | Overlay::Ending => confirm::draw(state, area, buf),
+        Overlay::Choose => chooser::draw(state, area, buf),
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) enum Common {
     NextView,
     /// The view to the left.
     PreviousView,
+    /// Show the processes to choose from.
+    Processes,
     /// Read more often.
     Faster,
     /// Read less often.
@@ -175,8 +177,16 @@ pub(crate) const COMMON: &[Binding<Common>] = &[
     },
 ];
 
-/// More keys of every view: how it is read and drawn.
+/// More keys of every view: what is read, how it is read and drawn.
 pub(crate) const READING: &[Binding<Common>] = &[
+    Binding {
+        keys: &[plain('o')],
+        action: Common::Processes,
+        label: "processes",
+        help: "Choose another process",
+        section: EVERYWHERE,
+        footer: false,
+    },
     Binding {
         keys: &[plain('+'), plain('=')],
         action: Common::Faster,
@@ -249,6 +259,45 @@ pub(crate) const HELP: &[Binding] = &[Binding {
     section: Section::Help,
     footer: true,
 }];
+
+/// What is done with the processes to choose from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choosing {
+    /// Watch the selected one.
+    Open,
+    /// Watch what was watched before.
+    Back,
+    /// Leave.
+    Quit,
+}
+
+/// The keys of the processes to choose from. Those of [`Common::Move`] hold, too.
+pub(crate) const CHOOSING: &[Binding<Choosing>] = &[
+    Binding {
+        keys: &[named(KeyCode::Enter)],
+        action: Choosing::Open,
+        label: "watch",
+        help: "Watch the selected process",
+        section: Section::Choosing,
+        footer: true,
+    },
+    Binding {
+        keys: &[named(KeyCode::Esc), plain('o')],
+        action: Choosing::Back,
+        label: "back",
+        help: "Back to the process that was watched; quits if there is none",
+        section: Section::Choosing,
+        footer: true,
+    },
+    Binding {
+        keys: &[plain('q'), control('c')],
+        action: Choosing::Quit,
+        label: "quit",
+        help: "Quit",
+        section: Section::Choosing,
+        footer: true,
+    },
+];
 
 /// An answer to the question what becomes of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -121,4 +121,6 @@ pub(crate) enum Section {
     Help,
     /// In the question about a running program.
     Leaving,
+    /// Among the processes to choose from.
+    Choosing,
 }

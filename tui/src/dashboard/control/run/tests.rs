@@ -11,6 +11,9 @@ use ratatui::layout::{Rect, Size};
 use signal_hook::consts::SIGINT;
 
 use super::*;
+use poolscope_profiler::model::growth::Slope;
+
+use crate::dashboard::events::processes::{ProcessRow, Processes};
 use crate::dashboard::model::fixture;
 use crate::dashboard::theme::ThemeChoice;
 use crate::words::Ended;
@@ -220,10 +223,17 @@ fn a_redraw_draws_every_cell() {
     assert_eq!(ran.screen.frames[1], ran.screen.frames[2]);
 }
 
+fn interval_of(order: &Order) -> Option<u128> {
+    match order {
+        Order::Interval(interval) => Some(interval.as_millis()),
+        _ => None,
+    }
+}
+
 #[test]
 fn the_feed_is_told_of_another_interval() {
     let ran = run_on(vec![(100, typed('+')), (200, typed('-')), (300, typed('q'))]);
-    let intervals: Vec<u128> = ran.orders.iter().map(|Order::Interval(interval)| interval.as_millis()).collect();
+    let intervals: Vec<u128> = ran.orders.iter().filter_map(interval_of).collect();
     assert_eq!(intervals, [500, 1000]);
 }
 
@@ -249,4 +259,55 @@ fn quitting_asks_while_a_program_of_ours_runs_and_its_end_answers() {
 #[test]
 fn a_loop_without_events_to_come_ends() {
     assert_eq!(run_on(Vec::new()).outcome, Outcome::Left);
+}
+
+fn processes(names: &[&str]) -> Event {
+    let row = |(at, name): (usize, &&str)| ProcessRow {
+        pid: 100 + at as u32,
+        path: format!("/dev/shm/{name}").into(),
+        name: (*name).into(),
+        arguments: String::new(),
+        in_use: Some(5 << 20),
+        rss: Some(9 << 20),
+        trend: Slope::default(),
+        age: Duration::from_secs(70),
+    };
+    let running = names.iter().enumerate().map(row).collect();
+    Event::Processes(Processes { running, dead: 3, trouble: None })
+}
+
+#[test]
+fn another_process_is_chosen_from_a_list_that_is_kept_up_to_date() {
+    let ran = run_on(vec![
+        (100, reading(0)),
+        (200, typed('o')),
+        (300, processes(&["redis-server", "worker"])),
+        (400, typed('j')),
+        (500, processes(&["new", "redis-server", "worker"])),
+        (600, key(KeyCode::Enter, KeyModifiers::NONE)),
+        (700, reading(5)),
+        (800, typed('q')),
+    ]);
+    let frames = &ran.screen.frames;
+    assert!(frames[3].contains("redis-server") && frames[3].contains("and 3 that ended"), "{}", frames[3]);
+    let chosen = ran.orders.iter().find_map(|order| match order {
+        Order::Watch(Watched::Segment(path)) => Some(path.clone()),
+        _ => None,
+    });
+    // The second one, at whichever place it is.
+    assert_eq!(chosen.expect("one was chosen"), std::path::Path::new("/dev/shm/redis-server"));
+    let last = frames.last().expect("a frame");
+    assert!(last.contains("Waiting for the first reading of process 101"), "a late reading is of another: {last}");
+}
+
+#[test]
+fn the_choice_can_be_left_for_what_was_watched() {
+    let ran = run_on(vec![
+        (100, reading(0)),
+        (200, typed('o')),
+        (300, key(KeyCode::Esc, KeyModifiers::NONE)),
+        (400, typed('q')),
+    ]);
+    assert_eq!(ran.screen.frames[1], ran.screen.frames[3]);
+    assert!(matches!(ran.orders[..], [Order::List(Some(_)), Order::List(None)]), "{:?}", ran.orders);
 }

@@ -1,0 +1,77 @@
+//! The processes to choose from: what `top` shows that was told of none.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Line;
+use ratatui::widgets::{Clear, Widget};
+
+use crate::dashboard::state::State;
+use crate::dashboard::widgets::panel::panel;
+use crate::dashboard::widgets::plain::wrapped;
+use crate::dashboard::widgets::table::{Column, Table, cell};
+use crate::words::{clip, numbers};
+
+const COLUMNS: &[Column] = &[
+    Column { title: "Pid", width: 8, right: true, rank: 0 },
+    Column { title: "Program", width: 16, right: false, rank: 0 },
+    Column { title: "In use", width: 9, right: true, rank: 1 },
+    Column { title: "RSS", width: 9, right: true, rank: 0 },
+    Column { title: "Growth/min", width: 12, right: true, rank: 2 },
+    Column { title: "Up", width: 8, right: true, rank: 3 },
+    Column { title: "Arguments", width: 0, right: false, rank: 4 },
+];
+
+/// The table, for drawing and hit-testing.
+pub(crate) fn table(state: &State) -> Table<'static> {
+    let rows = state.processes.running.len();
+    let selected = (rows > 0).then_some(state.process_selected);
+    Table { columns: COLUMNS, fill_min: 8, sorted: None, selected, rows }
+}
+
+/// Where the list lies: everything but the footer.
+pub(crate) fn place(area: Rect) -> Rect {
+    Rect { height: area.height.saturating_sub(1), ..area }
+}
+
+/// Draws the list over the screen.
+pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
+    let theme = &state.theme;
+    let place = place(area);
+    Clear.render(place, buf);
+    let processes = &state.processes;
+    let right = match processes.dead {
+        0 => String::new(),
+        1 => "and one that ended: poolscope list".to_owned(),
+        dead => format!("and {} that ended: poolscope list", numbers::grouped(dead as u64)),
+    };
+    let inner = panel(place, buf, theme, "Processes on the pool", Line::styled(right, theme.dim));
+    if processes.running.is_empty() {
+        let text = match (&processes.trouble, &state.wanted_name) {
+            (Some(why), _) => why.clone(),
+            (None, Some(name)) => format!("No process called {name} runs on the pool. It is shown here once it does."),
+            (None, None) => "No process of yours runs on the pool. Start one in another terminal: \
+                poolscope run --headless -- COMMAND. It is shown here at once."
+                .to_owned(),
+        };
+        for (line, y) in wrapped(&text, usize::from(inner.width)).into_iter().zip(inner.top()..inner.bottom()) {
+            buf.set_string(inner.x, y, line, theme.text);
+        }
+        return;
+    }
+    table(state).draw(inner, buf, theme, |row, column, width| {
+        let process = &processes.running[row];
+        let bytes = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |bytes| numbers::bytes(bytes as f64));
+        match column {
+            0 => cell(process.pid.to_string(), theme.strong),
+            1 => cell(clip(&process.name, usize::from(width)), theme.text),
+            2 => cell(bytes(process.in_use), theme.live),
+            3 => cell(bytes(process.rss), theme.rss),
+            4 => match process.trend {
+                slope if slope.grows() => cell(format!("+{} ▲", numbers::bytes(slope.per_minute)), theme.alert),
+                _ => cell("·", theme.faint),
+            },
+            5 => cell(numbers::duration(process.age), theme.dim),
+            _ => cell(clip(&process.arguments, usize::from(width)), theme.dim),
+        }
+    });
+}
