@@ -1,7 +1,8 @@
 // A program that others ask for its leaks while it runs: asked KIND
 //
 // It says "ready" and then does what lines of its standard input say: "lose N" loses N blocks of 1,337 bytes, "hold N"
-// keeps N, "drop" lets go of those. It answers each with "done".
+// keeps N, "drop" lets go of those; "chain" keeps one by another one; "tag" keeps one by a pointer with a tag in its upper
+// bits. It answers each with "done".
 #define _GNU_SOURCE
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -34,6 +35,16 @@ __attribute__((noinline)) static void lose(int count) {
         (void)p;
     }
 }
+
+struct node {
+    uint64_t payload[3];
+    void *volatile next;
+};
+static struct node *volatile chain;
+static volatile uintptr_t tagged;
+
+__attribute__((noinline)) static void *make_node(void) { return malloc(sizeof(struct node)); }
+__attribute__((noinline)) static void *make_value(void) { return malloc(SIZE); }
 
 static void start(void *(*function)(void *), size_t stack) {
     pthread_t thread;
@@ -126,6 +137,11 @@ int main(int argc, char **argv) {
             lose(count);
         } else if (sscanf(line, "hold %d", &count) == 1) {
             for (int i = 0; i < count && i < MOST; i++) held[i] = malloc(SIZE);
+        } else if (strcmp(line, "chain\n") == 0) {
+            chain = make_node();
+            chain->next = make_value();
+        } else if (strcmp(line, "tag\n") == 0) {
+            tagged = (uintptr_t)make_value() | (uintptr_t)0xab << 56;
         } else if (strcmp(line, "drop\n") == 0) {
             for (int i = 0; i < MOST; i++) held[i] = NULL;
         }

@@ -67,7 +67,7 @@ static int disabled(void) {
     // What an ignored block leads to is none either, whenever it came.
     lose_on_purpose(100);
     __lsan_enable();
-    block[0] = malloc(666);
+    *(void *volatile *)block = malloc(666);
     block = NULL;
     printf("%d\n", check());
     lose_on_purpose(23);
@@ -77,7 +77,7 @@ static int disabled(void) {
 
 static int ignored(void) {
     void **volatile block = malloc(SIZE);
-    block[0] = malloc(666);
+    *(void *volatile *)block = malloc(666);
     __lsan_ignore_object((void *)block);
     block = NULL;
     printf("%d\n", check());

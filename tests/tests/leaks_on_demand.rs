@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use poolscope_e2e::{Output, Pool, Running, compiler};
+use poolscope_e2e::{Output, Pool, Program, Running, compiler, pprof};
 use serde_json::Value;
 
 fn program(pool: &Pool) -> PathBuf {
@@ -147,4 +147,56 @@ fn a_program_that_is_sampled_is_not_guessed_at() {
     assert_eq!(output.code(), 24, "{}", output.report());
     assert!(output.stderr.contains("not every allocation is recorded"), "{}", output.report());
     assert!(output.stderr.contains("--growth"), "{}", output.report());
+}
+
+#[test]
+fn what_holds_a_block_is_told_from_the_variable_on() {
+    let pool = Pool::new();
+    let mut running = start(&pool, &[]);
+    tell(&mut running, "chain");
+    tell(&mut running, "hold 3");
+    let output = ask(&pool, &running, &["--why", "make_value"]).success();
+    let line = output.stdout.lines().nth(1).expect("a chain").trim();
+    let line = line.replace(|c: char| c.is_ascii_digit(), "1");
+    assert_eq!(
+        line,
+        "static chain (asked) -> 11 B from make_node (asked.c:11) + 1x11 -> this (1,111 B from make_value (asked.c:11))",
+        "{}",
+        output.report()
+    );
+    let output = ask(&pool, &running, &["--why", "asked.c"]).success();
+    assert!(output.stdout.contains("4,011 B in 3 blocks held by static held (asked)\n"), "{}", output.report());
+    let nothing = ask(&pool, &running, &["--why", "no_such_function"]);
+    assert_eq!(nothing.code(), 2, "{}", nothing.report());
+    assert!(nothing.stderr.contains("has no block from a call site like \"no_such_function\""), "{}", nothing.report());
+}
+
+#[test]
+fn pointers_with_a_tag_are_known_where_their_bits_are_named() {
+    let pool = Pool::new();
+    let mut running = start(&pool, &[]);
+    tell(&mut running, "tag");
+    assert_eq!(found(&ask(&pool, &running, &["--json"])).0, 1);
+    assert_eq!(found(&ask(&pool, &running, &["--json", "--tag-mask", "0xff00000000000000"])).0, 0);
+}
+
+#[test]
+fn a_server_gives_the_leaks_of_a_program_as_pprof() {
+    let pool = Pool::new();
+    let mut running = start(&pool, &[]);
+    tell(&mut running, "lose 3");
+    tell(&mut running, "hold 7");
+    let mut server = pool.poolscope().args(["serve", "--listen", "127.0.0.1:0", &running.pid().to_string()]).start();
+    let url = server.wait_until("an address", |server| {
+        let text = server.stdout() + &server.stderr();
+        let at = text.find("http://")?;
+        Some(text[at..].split_whitespace().next()?.trim_end_matches('/').to_owned())
+    });
+    let profile = pool.files().join("leak.pb.gz");
+    let file = profile.to_str().expect("a path");
+    Program::new("curl").args(["-sf", "-o", file, &format!("{url}/debug/pprof/leak")]).run().success();
+    let rows = pprof::top(pool.files(), &profile);
+    let lost = rows.iter().find(|row| row.name == "lose").expect("the function that loses blocks");
+    assert_eq!(lost.flat, 3 * 1337.0, "{rows:?}");
+    assert!(!rows.iter().any(|row| row.name == "make_value"), "{rows:?}");
 }

@@ -70,18 +70,23 @@ pub unsafe extern "C" fn poolscope_heapcheck_end(
 /// `result` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poolscope_heapcheck_check(result: *mut HeapcheckResult) -> c_int {
-    let (searched, judgement) = judge::check();
+    // SAFETY: the function returns.
+    unsafe { leaks::with_callers(check, result as usize) as c_int }
+}
+
+extern "sysv64" fn check(frame: *const usize, result: usize) -> usize {
+    let (searched, judgement) = judge::check(frame);
     if let Some(found) = searched {
         let (threads, stopped) = found.threads;
-        // SAFETY: the caller's promise.
-        if let Some(result) = unsafe { result.as_mut() } {
+        // SAFETY: the program's promise of the function above.
+        if let Some(result) = unsafe { (result as *mut HeapcheckResult).as_mut() } {
             *result = HeapcheckResult { blocks: found.leaks, bytes: found.bytes, threads, stopped };
         }
     }
     match judgement {
         Judgement::Clean => 0,
         Judgement::Leaked => 1,
-        Judgement::NotChecked => -1,
+        Judgement::NotChecked => usize::MAX,
     }
 }
 

@@ -36,9 +36,10 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// Searches, and reports. What the search found, if it was made, and what is thought of it.
-pub fn check() -> (Option<Searched>, Judgement) {
-    let searched = leaks::search();
+/// Searches, and reports. What the search found, if it was made, and what is thought of it. `frame` is where the program's
+/// stack begins ([`leaks::with_callers`]).
+pub fn check(frame: *const usize) -> (Option<Searched>, Judgement) {
+    let searched = leaks::search(frame);
     let Some(found) = searched else {
         Message::new("no leak check: this process has no segment of its own").print();
         return (None, Judgement::NotChecked);

@@ -115,26 +115,34 @@ pub fn begin() {
 /// There are no checks at all.
 static OFF: AtomicBool = AtomicBool::new(false);
 
-fn check() -> Judgement {
-    if OFF.load(Ordering::Relaxed) {
-        return Judgement::Clean;
+fn leaked(frame: *const usize) -> bool {
+    !OFF.load(Ordering::Relaxed) && judge::check(frame).1 == Judgement::Leaked
+}
+
+extern "sysv64" fn check_and_end(frame: *const usize, _: usize) -> usize {
+    let code = number(b"exitcode").unwrap_or(EXIT_CODE);
+    if leaked(frame) && code != 0 {
+        life::_exit((code & 0xff) as c_int);
     }
-    judge::check().1
+    0
+}
+
+extern "sysv64" fn check(frame: *const usize, _: usize) -> usize {
+    usize::from(leaked(frame))
 }
 
 /// Checks, and ends the program if anything leaked.
 #[unsafe(no_mangle)]
 pub extern "C" fn __lsan_do_leak_check() {
-    let code = number(b"exitcode").unwrap_or(EXIT_CODE);
-    if check() == Judgement::Leaked && code != 0 {
-        life::_exit((code & 0xff) as c_int);
-    }
+    // SAFETY: the function returns, or the program ends.
+    unsafe { leaks::with_callers(check_and_end, 0) };
 }
 
 /// Checks: 1 if anything leaked.
 #[unsafe(no_mangle)]
 pub extern "C" fn __lsan_do_recoverable_leak_check() -> c_int {
-    c_int::from(check() == Judgement::Leaked)
+    // SAFETY: the function returns.
+    unsafe { leaks::with_callers(check, 0) as c_int }
 }
 
 /// A block is no leak.

@@ -17,6 +17,7 @@ const PAGES: &[(&str, &str)] = &[
         "what is in use, for go tool pprof; ?seconds=N for what changed in N seconds, ?at=peak for what was in use at the peak",
     ),
     ("debug/pprof/allocs", "the same with what was allocated in front; ?seconds=N"),
+    ("debug/pprof/leak", "what the program can't reach any more: it looks for that now, and waits meanwhile"),
     ("debug/pprof/profile", "processor time, of a program that serves this itself; ?seconds=N, 30 if none is given"),
     ("debug/pprof/cmdline", "the program and its arguments"),
     ("debug/pprof/symbol", "names of addresses: ?0x1234+0x5678"),

@@ -65,6 +65,7 @@ pub fn router_with(source: Source, options: Options) -> Router {
         .route("/debug/pprof", get(pages::index))
         .route("/debug/pprof/heap", get(pages::heap))
         .route("/debug/pprof/allocs", get(pages::allocs))
+        .route("/debug/pprof/leak", get(pages::leak))
         .route("/debug/pprof/profile", get(cpu::profile))
         .route("/debug/pprof/cmdline", get(pages::cmdline))
         .route("/debug/pprof/symbol", get(pages::symbol).post(pages::symbol_post))

@@ -75,7 +75,7 @@ impl IntoResponse for Refusal {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
             Refusal::Find(_) | Refusal::NoProcess | Refusal::NotServed { .. } => StatusCode::NOT_FOUND,
-            Refusal::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Busy | Refusal::NotChecked(_) | Refusal::NotSearched { .. } => StatusCode::SERVICE_UNAVAILABLE,
         };
         text(status, format!("{self}\n"))
     }
@@ -116,7 +116,6 @@ async fn written(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()> + Send + 'st
     task.await.map_err(io::Error::other)?
 }
 
-/// With the headers that Go sends.
 async fn profile(pool: &Worker, query: &ProfileQuery, name: &str, shown: Metric) -> Response {
     let mut reading = match pool.profile(query.pid).await {
         Ok(reading) => reading.profile,
@@ -140,7 +139,20 @@ async fn profile(pool: &Worker, query: &ProfileQuery, name: &str, shown: Metric)
         }
         name += "-delta";
     }
-    let body = match written(move |out| pprof::write_pprof(&reading, shown, out)).await {
+    as_pprof(reading, shown, &name).await
+}
+
+/// What the process can't reach any more: it looks for that now, and its threads wait meanwhile.
+pub(super) async fn leak(State(pool): Pool, Query(query): Query<ProfileQuery>) -> Response {
+    match pool.leaks(query.pid).await {
+        Ok(profile) => as_pprof(*profile, Metric::InUseBytes, "leak").await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// A profile in pprof's format, with the headers that Go sends.
+async fn as_pprof(profile: Profile, shown: Metric, name: &str) -> Response {
+    let body = match written(move |out| pprof::write_pprof(&profile, shown, out)).await {
         Ok(body) => body,
         Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot write the profile: {error}\n")),
     };

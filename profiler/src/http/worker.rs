@@ -7,20 +7,27 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::{Options, Source};
 use crate::build::builder::ProfileBuilder;
+use crate::leaks::LeakReport;
+use crate::leaks::suppressions::Suppressions;
 use crate::model::profile::Profile;
 use crate::model::snapshot::ProcessState;
 use crate::model::snapshot::Snapshot;
 use crate::process;
+use crate::segment::ask::{self, AskError, Wish};
 use crate::segment::discovery::{self, FindError, SegmentEntry};
 use crate::segment::reader::{ReadError, SegmentReader};
 
 /// Processes whose symbols are kept, while all are served.
 const KEPT_BUILDERS: usize = 32;
+
+/// Time that a process has to look for what it can't reach. Other requests wait meanwhile.
+const LEAKS_LIMIT: Duration = Duration::from_secs(10);
 
 /// Requests that may wait; more are refused.
 const WAITING: usize = 64;
@@ -38,6 +45,10 @@ pub(super) enum Refusal {
     NoProcess,
     #[error("process {asked} is not served here: only {served} is")]
     NotServed { asked: u32, served: u32 },
+    #[error(transparent)]
+    NotChecked(#[from] AskError),
+    #[error("process {pid} could not look for unreachable blocks: {why}")]
+    NotSearched { pid: u32, why: String },
     #[error("too many requests wait already: try again in a moment")]
     Busy,
 }
@@ -53,6 +64,7 @@ type Answer<T> = oneshot::Sender<Result<T, Refusal>>;
 
 enum Request {
     Profile(Option<u32>, Answer<Box<Reading>>),
+    Leaks(Option<u32>, Answer<Box<Profile>>),
     Snapshots(Answer<Vec<Snapshot>>),
     Entries(Answer<Vec<SegmentEntry>>),
 }
@@ -100,6 +112,11 @@ impl Worker {
         self.ask(|answer| Request::Profile(pid, answer)).await
     }
 
+    /// What a process can't reach any more, of which it looks for that now.
+    pub(super) async fn leaks(&self, pid: Option<u32>) -> Result<Box<Profile>, Refusal> {
+        self.ask(|answer| Request::Leaks(pid, answer)).await
+    }
+
     /// All processes that are served, without names.
     pub(super) async fn snapshots(&self) -> Result<Vec<Snapshot>, Refusal> {
         self.ask(Request::Snapshots).await
@@ -123,6 +140,7 @@ impl Files {
     fn answer(&mut self, request: Request) {
         match request {
             Request::Profile(pid, answer) => drop(answer.send(self.profile(pid).map(Box::new))),
+            Request::Leaks(pid, answer) => drop(answer.send(self.leaks(pid).map(Box::new))),
             Request::Snapshots(answer) => drop(answer.send(self.snapshots())),
             Request::Entries(answer) => drop(answer.send(self.entries())),
         }
@@ -192,6 +210,23 @@ impl Files {
         }
         profile.comments.extend(builder.take_warnings().iter().map(ToString::to_string));
         Ok(Reading { snapshot, profile })
+    }
+
+    fn leaks(&mut self, pid: Option<u32>) -> Result<Profile, Refusal> {
+        let entry = self.entry(pid)?;
+        ask::search(&entry.path, Wish { limit: LEAKS_LIMIT, ..Wish::default() })?;
+        let mut snapshot = self.snapshot(&entry)?;
+        let search = snapshot.search.unwrap_or_default();
+        if let Some(why) = search.failed {
+            return Err(Refusal::NotSearched { pid: entry.pid, why: why.to_owned() });
+        }
+        snapshot.live.retain(|block| block.verdict.is_leaked());
+        let (_, builder) = self.open(&entry)?;
+        let mut profile = LeakReport::leaked(&builder.build(&snapshot), &Suppressions::defaults());
+        profile.sites.retain(|site| site.in_use.objects > 0.0);
+        profile.comments.extend(builder.take_warnings().iter().map(ToString::to_string));
+        profile.comments.push(format!("unreachable blocks; {}", search.looked_at()));
+        Ok(profile)
     }
 
     fn snapshots(&mut self) -> Result<Vec<Snapshot>, Refusal> {

@@ -11,6 +11,7 @@ use crate::build::site_name::SiteName;
 use crate::model::memory::Place;
 use crate::model::reach::{Holder, Verdict};
 use crate::model::snapshot::{LiveBlock, Snapshot};
+use crate::symbols::function_name;
 use crate::symbols::variables::Variables;
 use crate::words::figures;
 use crate::words::pattern;
@@ -106,6 +107,8 @@ impl Asked {
 struct Held<'a> {
     blocks: u64,
     bytes: u64,
+    /// Bytes behind the variable's start, as text, where the chain begins.
+    offset: String,
     /// A shortest chain to one of them.
     chain: Chain<'a>,
 }
@@ -115,13 +118,13 @@ struct Held<'a> {
 pub fn explain(snapshot: &Snapshot, builder: &mut ProfileBuilder, asked: &Asked) -> Option<String> {
     let chains = Chains::new(snapshot);
     let (profile, sites) = builder.build_with_sites(snapshot, |_| false);
-    let names: Vec<String> = profile.sites.iter().map(|site| match SiteName::of(&profile, site) {
-        Some(name) => match name.function.short_source() {
-            Some(place) => format!("{} ({place})", crate::symbols::function_name::short(&name.function.name)),
-            None => crate::symbols::function_name::short(&name.function.name),
-        },
-        None => "[no frames]".to_owned(),
-    });
+    let short = |site| {
+        let function = SiteName::of(&profile, site)?.function;
+        let name = function_name::short(&function.name);
+        Some(function.short_source().map_or_else(|| name.clone(), |place| format!("{name} ({place})")))
+    };
+    let names: Vec<String> =
+        profile.sites.iter().map(|site| short(site).unwrap_or_else(|| "[no frames]".to_owned())).collect();
     let site_of = |block: &LiveBlock| sites.get(block.stack as usize).copied().flatten();
     let name_of = |block: &LiveBlock| site_of(block).and_then(|site| names.get(site)).map_or("[no frames]", String::as_str);
     let wanted: Vec<bool> = match asked {
@@ -156,16 +159,16 @@ pub fn explain(snapshot: &Snapshot, builder: &mut ProfileBuilder, asked: &Asked)
             *sum = (sum.0 + 1, sum.1 + block.size);
             continue;
         };
-        let root = root_text(chain.root, &mut variables);
+        let (root, offset) = root_text(chain.root, &mut variables);
         match by_root.get_mut(&root) {
             Some(held) => {
                 held.blocks += 1;
                 held.bytes += block.size;
                 if chain.blocks.len() < held.chain.blocks.len() {
-                    held.chain = chain;
+                    (held.chain, held.offset) = (chain, offset);
                 }
             }
-            None => _ = by_root.insert(root, Held { blocks: 1, bytes: block.size, chain }),
+            None => _ = by_root.insert(root, Held { blocks: 1, bytes: block.size, offset, chain }),
         }
     }
     let mut by_root: Vec<(String, Held<'_>)> = by_root.into_iter().collect();
@@ -174,7 +177,7 @@ pub fn explain(snapshot: &Snapshot, builder: &mut ProfileBuilder, asked: &Asked)
     let amount = |blocks, bytes| format!("{} B in {}", figures::grouped(bytes), figures::count(blocks, "block"));
     for (root, held) in by_root.iter().take(MOST_ROOTS) {
         let _ = writeln!(text, "{} held by {root}", amount(held.blocks, held.bytes));
-        let _ = writeln!(text, "    {root}{}", chain_text(&held.chain, name_of));
+        let _ = writeln!(text, "    {root}{}{}", held.offset, chain_text(&held.chain, name_of));
     }
     if by_root.len() > MOST_ROOTS {
         let _ = writeln!(text, "{} more hold the rest.", figures::count((by_root.len() - MOST_ROOTS) as u64, "root"));
@@ -188,9 +191,9 @@ pub fn explain(snapshot: &Snapshot, builder: &mut ProfileBuilder, asked: &Asked)
     Some(text)
 }
 
-/// `static CACHE (libfoo.so) + 0x18`, or whose stack, register or thread-local storage it is.
-fn root_text(root: Option<Holder>, variables: &mut Variables) -> String {
-    match root {
+/// `static CACHE (libfoo.so)`, or whose stack, register or thread-local storage it is; and ` + 0x18`.
+fn root_text(root: Option<Holder>, variables: &mut Variables) -> (String, String) {
+    let text = match root {
         None => "a chain that is too long".to_owned(),
         Some(Holder::Stack(tid)) => format!("stack of thread {tid}"),
         Some(Holder::Register(tid)) => format!("register of thread {tid}"),
@@ -202,12 +205,13 @@ fn root_text(root: Option<Holder>, variables: &mut Variables) -> String {
             let place = variables.find(address);
             let behind = if place.offset > 0 { format!(" + {:#x}", place.offset) } else { String::new() };
             match (place.variable.is_empty(), place.module.is_empty()) {
-                (false, _) => format!("static {} ({}){behind}", place.variable, place.module),
-                (true, false) => format!("variable of {}{behind}", place.module),
+                (false, _) => return (format!("static {} ({})", place.variable, place.module), behind),
+                (true, false) => return (format!("variable of {}", place.module), behind),
                 (true, true) => format!("memory at {address:#x}"),
             }
         }
-    }
+    };
+    (text, String::new())
 }
 
 /// ` -> 64 B from insert (map.rs:40) + 0x8 -> this`.

@@ -33,14 +33,12 @@ impl Checked {
 
     /// What was looked at, as the last lines of a report.
     pub(super) fn to_text(self) -> String {
-        let Search { blocks, bytes, threads, stopped, .. } = self.search;
         let mut text = String::new();
         if self.possible > 0 {
             let blocks = figures::count(self.possible, "block");
             text += &format!("Possibly reachable, by pointers into the middle of a block only: {blocks}.\n");
         }
-        let (blocks, bytes) = (figures::count(blocks, "block"), figures::grouped(bytes));
-        text + &format!("checked {blocks}, {bytes} bytes, {stopped} of {threads} threads stopped\n")
+        text + &self.search.looked_at() + "\n"
     }
 }
 

@@ -3,6 +3,8 @@
 use poolscope_wire::ReachRecord;
 use poolscope_wire::reach::{holder, outcome, verdict};
 
+use crate::words::figures;
+
 /// What a search found of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
@@ -103,6 +105,12 @@ pub struct Search {
 }
 
 impl Search {
+    /// What was looked at, in words.
+    pub fn looked_at(&self) -> String {
+        let (blocks, bytes) = (figures::count(self.blocks, "block"), figures::grouped(self.bytes));
+        format!("checked {blocks}, {bytes} bytes, {} of {} threads stopped", self.stopped, self.threads)
+    }
+
     /// The last search of a process; `None` if there was none.
     pub fn of(record: &ReachRecord) -> Option<Self> {
         (record.state != outcome::NONE).then(|| Search {

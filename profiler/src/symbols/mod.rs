@@ -5,4 +5,5 @@ pub mod function_name;
 mod perf_map;
 mod symbol_files;
 pub mod symbolize;
+pub mod variables;
 mod vdso;

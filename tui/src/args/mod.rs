@@ -1,5 +1,6 @@
 //! Options that several commands share, and how their values are written.
 
+pub(crate) mod lsan;
 mod memory;
 mod values;
 

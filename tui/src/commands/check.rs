@@ -21,6 +21,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
+use crate::args::lsan;
 use crate::failure::Failure;
 use crate::launch::{child, library, preload};
 use crate::sink;
@@ -74,6 +75,10 @@ impl Check {
         for file in &self.suppressions {
             suppressions.add_file(file).map_err(|e| Failure::usage(e.to_string()))?;
         }
+        let lsan = lsan::options();
+        for file in &lsan.suppressions {
+            suppressions.add_file(file).map_err(|e| Failure::usage(format!("LSAN_OPTIONS: {e}")))?;
+        }
         let library = library::find()?;
         let folder = Folder::new()?;
         let mut command = preload::command(&self.command, &library, Some(1));
@@ -94,7 +99,7 @@ impl Check {
         let leaked = processes.iter().any(Process::has_leaks);
         let in_doubt = !unreadable.is_empty() || processes.iter().any(|process| process.doubt().is_some());
         let code = match (leaked, in_doubt) {
-            (true, _) => LEAKED,
+            (true, _) => lsan.exit_code(LEAKED, ended.exit_code()),
             (false, true) => NOT_CHECKED,
             (false, false) => ended.exit_code(),
         };
@@ -213,9 +218,17 @@ fn judge_all(folder: &Path, own: u32, growth: bool, suppressions: &Suppressions)
         }
     }
     last.sort_by_key(|e| (e.pid != own, e.start_realtime_ns));
-    let processes =
-        last.into_iter().map(|entry| Process { verdict: judge(&entry, growth, suppressions), entry }).collect();
-    Ok(Judged { processes, unreadable: listing.unreadable })
+    let processes = last.into_iter().map(|entry| {
+        // What the program itself says of its leaks (__lsan_default_suppressions).
+        let own = folder.join(format!("suppressions-{}", entry.pid));
+        let mut all = suppressions.clone();
+        let verdict = match own.exists().then(|| all.add_file(&own)) {
+            Some(Err(error)) => Verdict::NotJudged(error.to_string()),
+            _ => judge(&entry, growth, &all),
+        };
+        Process { verdict, entry }
+    });
+    Ok(Judged { processes: processes.collect(), unreadable: listing.unreadable })
 }
 
 fn judge(entry: &SegmentEntry, growth: bool, suppressions: &Suppressions) -> Verdict {

@@ -7,6 +7,7 @@ use clap::Args;
 use color_eyre::eyre::Result;
 use poolscope_profiler::SegmentReader;
 use poolscope_profiler::leaks::LeakReport;
+use poolscope_profiler::leaks::retainers::{self, Asked};
 use poolscope_profiler::leaks::suppressions::Suppressions;
 use poolscope_profiler::leaks::unreachable::{self, Checked};
 use poolscope_profiler::model::snapshot::{LiveBlock, ProcessState};
@@ -33,6 +34,7 @@ use crate::{sink, target};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  poolscope leaks 1234\n  poolscope leaks --snapshot --suppressions leaks.supp 1234\n  \
+    poolscope leaks --why cache::insert 1234\n  \
     POOLSCOPE_KEEP=1 poolscope run --headless -- ./server; poolscope leaks 1234"
 )]
 pub(crate) struct Leaks {
@@ -45,6 +47,11 @@ pub(crate) struct Leaks {
     /// Report what the last search of the process found, without another one
     #[arg(long)]
     last: bool,
+    /// Say what holds the blocks of a call site: a chain of pointers from a variable, a stack or a register
+    ///
+    /// SITE is a part of a function's or source file's name, or the address of a block, as 0x7f0123456780.
+    #[arg(long, value_name = "SITE")]
+    why: Option<String>,
     /// Write the addresses of the leaked blocks
     #[arg(long)]
     objects: bool,
@@ -88,7 +95,8 @@ impl Leaks {
             suppressions.add_file(file).map_err(|e| Failure::usage(e.to_string()))?;
         }
         let entry = target::find(&self.target)?;
-        if entry.state == ProcessState::Running && !self.growth && !self.memory.is_given() {
+        let asks = self.why.is_some() || (!self.growth && !self.memory.is_given());
+        if entry.state == ProcessState::Running && asks {
             return self.ask(&entry, &suppressions);
         }
         let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
@@ -133,6 +141,16 @@ impl Leaks {
         let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
         let snapshot = SegmentReader::open(&entry.path).map_err(fail)?.snapshot().map_err(fail)?;
         let mut builder = crate::symbols::profile_builder();
+        if let Some(site) = &self.why {
+            if let Some(why) = snapshot.search.and_then(|search| search.failed) {
+                return Err(not_checked(format!("process {}: {why}", entry.pid)).into());
+            }
+            let text = retainers::explain(&snapshot, &mut builder, &Asked::of(site)).ok_or_else(|| {
+                Failure::usage(format!("process {} has no block from a call site like {site:?}", entry.pid))
+            })?;
+            sink::print(&text)?;
+            return Ok(0);
+        }
         let objects: Vec<(u64, u64)> =
             snapshot.live.iter().filter(|block| block.verdict.is_leaked()).map(place).collect();
         let mut report = unreachable::report(snapshot, &mut builder, suppressions)

@@ -8,7 +8,7 @@ use crate::process::scavenger;
 use crate::reach;
 use crate::sampler::search;
 
-pub use crate::reach::{add_root, note_alternate_stack, remove_root};
+pub use crate::reach::{add_root, note_alternate_stack, remove_root, with_callers};
 
 /// What came of [`search`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,13 +23,14 @@ pub struct Searched {
     pub threads: (u32, u32),
 }
 
-/// Looks for blocks that nothing points to, from the calling thread. Each block's verdict is in the segment then.
-/// `None` if there is no segment of this process's.
-pub fn search() -> Option<Searched> {
+/// Looks for blocks that nothing points to. Of the calling thread's stack counts what lies from `frame` on, which
+/// [`with_callers`] has passed on: the frames of who searches hold what is left there of earlier calls. Each block's
+/// verdict is in the segment then. `None` if there is no segment of this process's.
+pub fn search(frame: *const usize) -> Option<Searched> {
     {
         // The pool's thread takes part in nothing that is stopped.
         let _paused = scavenger::pause();
-        reach::search();
+        reach::search_from(frame);
     }
     let Entry::Heap(entered) = entry::enter() else { return None };
     let (report, (leaks, bytes)) = search::last(entered.slow)?;

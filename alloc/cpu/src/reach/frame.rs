@@ -1,13 +1,16 @@
 //! Where the caller's part of the stack begins, and what it has in registers.
 
-/// Calls `f` with the address of the registers that a function keeps for its caller. The caller's stack begins behind
-/// them, and nothing of the callee's lies there.
+/// Calls `f` with the address of the registers that a function keeps for its caller, and with `argument`. The caller's
+/// stack begins behind them, and nothing of the callee's lies there. Returns what `f` does.
 ///
 /// # Safety
 /// `f` returns.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[unsafe(naked)]
-pub unsafe extern "sysv64" fn with_callers(f: extern "sysv64" fn(*const usize)) {
+pub unsafe extern "sysv64" fn with_callers(
+    f: extern "sysv64" fn(*const usize, usize) -> usize,
+    argument: usize,
+) -> usize {
     core::arch::naked_asm!(
         "push rbp",
         "push rbx",
@@ -35,8 +38,8 @@ pub unsafe extern "sysv64" fn with_callers(f: extern "sysv64" fn(*const usize)) 
 /// # Safety
 /// `f` returns.
 #[cfg(any(not(target_arch = "x86_64"), miri))]
-pub unsafe extern "C" fn with_callers(f: extern "C" fn(*const usize)) {
-    f(core::ptr::null());
+pub unsafe fn with_callers(f: extern "sysv64" fn(*const usize, usize) -> usize, argument: usize) -> usize {
+    f(core::ptr::null(), argument)
 }
 
 /// The calling thread's pointer to its thread-local storage (ELF TLS, 3.4.6: the first word there is its own address).

@@ -39,6 +39,7 @@ use crate::segment::bell::{self, Asked};
 use crate::settings;
 use crate::sync::spin_lock::SlowPath;
 
+pub use frame::with_callers;
 use look::{Searcher, look};
 pub use regions::{add_root, remove_root};
 pub use stop::note_alternate_stack;
@@ -71,12 +72,16 @@ pub fn search_at_exit() {
 
 /// Looks for unreachable blocks. The pool's own thread does not run, and the caller holds nothing of the pool's.
 pub fn search() {
+    extern "sysv64" fn from_here(frame: *const usize, _: usize) -> usize {
+        search_from(frame);
+        0
+    }
     // SAFETY: the function returns.
-    unsafe { frame::with_callers(search_from) };
+    unsafe { with_callers(from_here, 0) };
 }
 
-/// Searches with what lies from `frame` on as the calling thread's live stack.
-extern "sysv64" fn search_from(frame: *const usize) {
+/// Searches with what lies from `frame` on as the calling thread's live stack: what [`with_callers`] has passed on.
+pub fn search_from(frame: *const usize) {
     alone(|| {
         if let Entry::Heap(entered) = entry::enter() {
             look_and_report(entered.slow, Searcher::OfTheProgram { frame: frame as usize }, Asked::default());
