@@ -25,6 +25,9 @@ bench-cpu: ## the pool beside its peers: time, memory and instructions, in one g
 bench-prof: ## what profilers cost: sampling and recording beside their peers, in one go (ARGS='--help')
 	@scripts/bench-prof.sh $(ARGS)
 
+bench-heapcheck: ## what a leak check costs beside LeakSanitizer, valgrind and gperftools, in one go (ARGS='--help')
+	@scripts/bench-heapcheck.sh $(ARGS)
+
 dist-bench-cpu: ## out/bench-cpu-dist, which runs the benchmark on a machine without Cargo and network
 	@scripts/bench-cpu.sh --pack out/bench-cpu-dist
 
@@ -46,4 +49,4 @@ lint: ## formatting, clippy, and cargo-deny on the dependencies (it says so if t
 clean: ## remove what was built
 	cargo clean
 
-.PHONY: help demo build install test bench-cpu bench-prof dist-bench-cpu gpu-check bench-gpu bench-gpu-sim dist-gpu lint clean
+.PHONY: help demo build install test bench-cpu bench-prof bench-heapcheck dist-bench-cpu gpu-check bench-gpu bench-gpu-sim dist-gpu lint clean

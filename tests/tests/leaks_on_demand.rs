@@ -196,7 +196,7 @@ fn a_server_gives_the_leaks_of_a_program_as_pprof() {
     let file = profile.to_str().expect("a path");
     Program::new("curl").args(["-sf", "-o", file, &format!("{url}/debug/pprof/leak")]).run().success();
     let rows = pprof::top(pool.files(), &profile);
-    let lost = rows.iter().find(|row| row.name == "lose").expect("the function that loses blocks");
-    assert_eq!(lost.flat, 3 * 1337.0, "{rows:?}");
-    assert!(!rows.iter().any(|row| row.name == "make_value"), "{rows:?}");
+    let lost = rows.iter().find(|row| row.function == "lose").expect("the function that loses blocks");
+    assert_eq!(lost.flat, 3 * 1337, "{rows:?}");
+    assert!(!rows.iter().any(|row| row.function == "make_value"), "{rows:?}");
 }

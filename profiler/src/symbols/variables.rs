@@ -103,7 +103,10 @@ fn is_at_fixed_addresses(path: &str) -> bool {
 /// The variables of a file, ascending; none if it can't be read.
 fn variables_of(path: &str) -> Vec<Symbol> {
     let mut symbols = Vec::new();
-    let source = Source::Elf(Elf::new(path));
+    // Of debug information, functions alone would be known.
+    let mut file = Elf::new(path);
+    file.debug_syms = false;
+    let source = Source::Elf(file);
     let _ = Inspector::new().for_each(&source, |symbol| {
         if symbol.sym_type == SymType::Variable
             && let Some(size) = symbol.size.filter(|&size| size > 0)
