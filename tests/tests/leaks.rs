@@ -221,7 +221,8 @@ fn real_programs_that_lose_nothing_exit_with_their_own_code() {
 
 /// Some of Debian's programs do lose blocks, by the thousand or one, when `main` returns. LeakSanitizer and valgrind
 /// report them, too.
-const LOSING: &[&[&str]] = &[&["date"], &["sort", "/etc/passwd"], &["perl", "-e", "1"], &["tar", "cf", "/dev/null", "/etc/passwd"]];
+const LOSING: &[&[&str]] =
+    &[&["date"], &["sort", "/etc/passwd"], &["perl", "-e", "1"], &["tar", "cf", "/dev/null", "/etc/passwd"]];
 
 #[test]
 fn of_real_programs_that_lose_blocks_valgrind_says_the_same() {

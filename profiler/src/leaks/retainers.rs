@@ -126,7 +126,8 @@ pub fn explain(snapshot: &Snapshot, builder: &mut ProfileBuilder, asked: &Asked)
     let names: Vec<String> =
         profile.sites.iter().map(|site| short(site).unwrap_or_else(|| "[no frames]".to_owned())).collect();
     let site_of = |block: &LiveBlock| sites.get(block.stack as usize).copied().flatten();
-    let name_of = |block: &LiveBlock| site_of(block).and_then(|site| names.get(site)).map_or("[no frames]", String::as_str);
+    let name_of =
+        |block: &LiveBlock| site_of(block).and_then(|site| names.get(site)).map_or("[no frames]", String::as_str);
     let wanted: Vec<bool> = match asked {
         Asked::Address(_) => Vec::new(),
         Asked::Site(text) => {
@@ -143,7 +144,8 @@ pub fn explain(snapshot: &Snapshot, builder: &mut ProfileBuilder, asked: &Asked)
     let blocks: Vec<&LiveBlock> = match asked {
         Asked::Address(address) => chains.block(*address).into_iter().collect(),
         Asked::Site(_) => {
-            let is_wanted = |block: &&&LiveBlock| site_of(block).and_then(|site| wanted.get(site)).copied() == Some(true);
+            let is_wanted =
+                |block: &&&LiveBlock| site_of(block).and_then(|site| wanted.get(site)).copied() == Some(true);
             chains.blocks.iter().filter(is_wanted).copied().collect()
         }
     };
@@ -186,7 +188,11 @@ pub fn explain(snapshot: &Snapshot, builder: &mut ProfileBuilder, asked: &Asked)
         let _ = writeln!(text, "{} held by nothing: leaked.", amount(leaked.0, leaked.1));
     }
     if others.0 > 0 {
-        let _ = writeln!(text, "{} of which nothing is known: allocated since the search, or ignored.", amount(others.0, others.1));
+        let _ = writeln!(
+            text,
+            "{} of which nothing is known: allocated since the search, or ignored.",
+            amount(others.0, others.1)
+        );
     }
     Some(text)
 }
@@ -264,7 +270,10 @@ mod tests {
         let steps: Vec<(u64, u64)> = chain.blocks.iter().map(|(block, offset)| (block.address, *offset)).collect();
         assert_eq!(steps, [(0x1000, 0x18), (0x2000, 0x8), (0x3000, 0)]);
         assert_eq!(chains.of(&snapshot.live[3]), None);
-        assert_eq!(chain_text(&chain, |_| "f (a.c:1)"), " -> 64 B from f (a.c:1) + 0x18 -> 64 B from f (a.c:1) + 0x8 -> this (64 B from f (a.c:1))");
+        assert_eq!(
+            chain_text(&chain, |_| "f (a.c:1)"),
+            " -> 64 B from f (a.c:1) + 0x18 -> 64 B from f (a.c:1) + 0x8 -> this (64 B from f (a.c:1))"
+        );
     }
 
     #[test]
@@ -287,7 +296,8 @@ mod tests {
         ];
         let snapshot = snapshot(&live);
         let chains = Chains::new(&snapshot);
-        let filled = |at: usize| chains.of(&snapshot.live[at]).expect("is held").was_filled_by(|block| block.time_ns >= 5);
+        let filled =
+            |at: usize| chains.of(&snapshot.live[at]).expect("is held").was_filled_by(|block| block.time_ns >= 5);
         assert_eq!([filled(1), filled(3), filled(4)], [true, false, false]);
     }
 

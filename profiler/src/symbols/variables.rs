@@ -123,7 +123,8 @@ fn variables_of(path: &str) -> Vec<Symbol> {
 mod tests {
     use super::*;
 
-    static VARIABLE_OF_THIS_TEST: [std::sync::atomic::AtomicU64; 4] = [const { std::sync::atomic::AtomicU64::new(7) }; 4];
+    static VARIABLE_OF_THIS_TEST: [std::sync::atomic::AtomicU64; 4] =
+        [const { std::sync::atomic::AtomicU64::new(7) }; 4];
 
     #[test]
     fn a_variable_of_this_program_is_found_by_an_address_in_it() {
