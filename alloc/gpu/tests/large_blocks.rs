@@ -413,3 +413,49 @@ fn what_is_free_of_a_stitch_in_use_serves_where_there_is_no_other_memory() {
     assert_eq!(program.pool.stats().held, 0);
     program.assert_in_order();
 }
+
+#[test]
+fn what_is_free_of_a_stitch_in_use_is_taken_before_the_pool_grows() {
+    let program = Program::new(256 * MIB);
+    let (one, other) = (program.device.non_blocking_stream(), program.device.non_blocking_stream());
+    let blocks: Vec<_> = (0..32).map(|_| program.alloc(4 * MIB, one)).collect();
+    blocks.iter().step_by(2).for_each(|block| program.free(*block, one));
+    // All that is free is put together, and then used by half.
+    program.churn(64 * MIB, one, MS);
+    let half = program.alloc(32 * MIB, one);
+    program.write(half, 32 * MIB, one, MS);
+    let held = program.pool.stats().held;
+    let rest = program.alloc(32 * MIB, other);
+    program.write(rest, 32 * MIB, other, MS);
+    program.write(half, 32 * MIB, one, MS);
+    assert_eq!(program.pool.stats().held, held, "{}", program.pool.stats());
+    program.free(half, one);
+    program.free(rest, other);
+    blocks.iter().skip(1).step_by(2).for_each(|block| program.free(*block, one));
+    program.pool.release_all();
+    assert_eq!(program.pool.stats().held, 0);
+    program.assert_in_order();
+}
+
+#[test]
+fn no_stream_waits_for_another_one_where_the_settings_say_so() {
+    for wait_for_streams in [true, false] {
+        let program = Program::with(256 * MIB, Config { wait_for_streams, ..Config::default() });
+        let (one, other) = (program.device.non_blocking_stream(), program.device.non_blocking_stream());
+        program.churn(32 * MIB, one, MS);
+        let block = program.alloc(32 * MIB, other);
+        program.write(block, 32 * MIB, other, MS);
+        let stats = program.pool.stats();
+        assert_eq!(stats.stream_waits, u64::from(wait_for_streams), "{stats}");
+        assert_eq!(stats.held, if wait_for_streams { 32 * MIB } else { 64 * MIB });
+        // Its own memory a stream has at once, and another's when the work is over.
+        program.free(block, other);
+        program.churn(32 * MIB, other, MS);
+        program.pool.synchronize().unwrap();
+        program.pool.defragment();
+        let both = program.alloc(64 * MIB, other);
+        assert_eq!(program.pool.stats().held, 64 * MIB);
+        program.free(both, other);
+        program.assert_in_order();
+    }
+}

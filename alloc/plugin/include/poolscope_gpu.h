@@ -147,6 +147,9 @@ int poolscope_gpu_reset_stats(int device);
  *     rounded up.
  * "memory_limit", bytes from 0 to 1024T; 0. Bytes of memory that the pool holds at most; 0 for as many as the device
  *     has. What it holds already it keeps until it is free.
+ * "wait_for_streams", 0 or 1; 1. 1 lets a request take memory that another stream has freed, behind an event, before
+ *     memory is created. With 0 it takes what that stream is known to be done with, and no stream waits for another
+ *     one.
  * "thread_cache_max_blocks", a number from 0 to 1048576; 64. Free blocks of a size class that a thread keeps for a
  *     stream, at most. Of large classes it begins with 1 MiB, and keeps more if that turns out to be too few.
  * "global_cache_max_blocks", a number from 0 to 1073741824; 1024. Free blocks of a size class that all threads together

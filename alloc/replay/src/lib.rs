@@ -4,15 +4,17 @@
 //! it. Layers, each of which knows only those before it:
 //!
 //! - `trace`: what a program allocated and freed, in a file
+//! - `synthetic`: traces that are made from the shapes of models
 //! - `playback`: a trace on a [`Policy`], and what a pass of it did
 //! - `policies`: the ways to place blocks
 //! - `trial`: one of them tried on a trace, cold and warm
 
 mod playback;
 pub mod policies;
+pub mod synthetic;
 mod trace;
 mod trial;
 
-pub use playback::{LoopCost, Pass, Playback, Policy, PolicyError, PolicyStats, Replay, ReplayError};
+pub use playback::{Latencies, LoopCost, Pass, Playback, Policy, PolicyError, PolicyStats, Replay, ReplayError};
 pub use trace::{Trace, TraceBuilder, TraceError};
 pub use trial::{Trial, TrialPass};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use poolscope_gpu::{Config, Pool, Simulated};
-use poolscope_replay::{Replay, Trace};
+use poolscope_replay::{Replay, Trace, synthetic};
 
 const GIB: u64 = 1 << 30;
 
@@ -62,4 +62,31 @@ fn gnn_holds_little_and_calls_the_driver_seldom() {
 #[test]
 fn resnet_mixed_holds_little_and_calls_the_driver_seldom() {
     holds_little_and_calls_seldom("resnet-mixed");
+}
+
+/// `1 - peak live / peak held` is at most 5% in every pass.
+fn holds_little_on_several_streams(name: &str, trace: &Trace) {
+    let device = Arc::new(Simulated::new(140 * GIB));
+    let pool = Pool::new(device.clone(), Config::default()).unwrap();
+    let streams = (0..trace.streams()).map(|_| device.non_blocking_stream()).collect();
+    let mut replay = Replay::new(trace, &pool, streams);
+    for number in 0..PASSES / 2 {
+        let fragmentation = replay.pass().unwrap().fragmentation(trace);
+        assert!(fragmentation <= 0.05, "{name}, pass {number}: {fragmentation}");
+    }
+    assert!(pool.stats().stream_waits > 0, "{}", pool.stats());
+    assert_eq!(device.violations(), []);
+}
+
+#[test]
+fn experts_on_streams_of_their_own_take_each_others_memory() {
+    holds_little_on_several_streams("experts-4streams", &trace("experts-4streams"));
+}
+
+#[test]
+fn generation_and_training_in_turns_take_each_others_memory() {
+    for seed in [17, 18] {
+        let text = synthetic::make("generate-and-train", seed).unwrap();
+        holds_little_on_several_streams("generate-and-train", &Trace::parse(&text).unwrap());
+    }
 }

@@ -10,6 +10,7 @@ mod contestants;
 mod cupy;
 mod goals;
 mod loader;
+mod made;
 mod peers;
 mod plot;
 mod plugin;
@@ -33,6 +34,7 @@ use poolscope_gpu::Cuda;
 
 use about::{About, Device, Results};
 use contestants::{Contestant, Kind, OUR_POLICY, OURS, Place};
+use made::Made;
 use processors::Processors;
 use rows::{Extent, Row};
 use worker::Handle;
@@ -52,13 +54,13 @@ struct Options {
     /// Numbers of threads in the rows that scale
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8,16")]
     threads: Vec<usize>,
-    /// Recorded traces; the three of the repository if none is given
+    /// Recorded traces; those of the repository, and made ones, if none is given
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
     trace: Vec<PathBuf>,
     /// Folder of the peers' libraries; `peers` beside this program if not given
     #[arg(long, value_name = "DIR")]
     peers: Option<PathBuf>,
-    /// End with 1 if a goal is missed that any machine can show: fragmentation and driver calls
+    /// End with 1 if a goal is missed that any machine can show: what is held, driver calls and what they cost
     #[arg(long)]
     check: bool,
     /// Measure as this contestant what standard input asks for
@@ -74,11 +76,14 @@ fn run(options: &Options) -> Result<bool> {
     let here = std::env::current_exe().map_err(|error| format!("this program has no path: {error}"))?;
     let here = here.parent().ok_or("this program is in no folder")?;
     let peers = options.peers.clone().unwrap_or_else(|| here.join("peers"));
-    let extent = Extent { threads: options.threads.clone(), traces: traces(options, here)?, place: options.device };
+    let extent = |traces| Extent { threads: options.threads.clone(), traces, place: options.device };
     if let Some(name) = &options.worker {
-        worker::serve(name, &extent, &peers)?;
+        worker::serve(name, &extent(options.trace.clone()), &peers)?;
         return Ok(true);
     }
+    // A worker is told where they are; they stay until all is measured.
+    let made = if options.trace.is_empty() { Some(Made::write()?) } else { None };
+    let extent = extent(traces(options, here, made.as_ref())?);
     let rows = options.common.rows(rows::all(&extent), Row::id)?;
     let contestants = choose(contestants::all(options.device), &options.contestants)?;
     if options.common.list {
@@ -109,17 +114,17 @@ fn run(options: &Options) -> Result<bool> {
     Ok(!(options.check && missed))
 }
 
-/// The traces that were named, or those of the repository, which lie beside this program's folder where it is packed.
-fn traces(options: &Options, here: &Path) -> Result<Vec<PathBuf>> {
-    if !options.trace.is_empty() {
-        return Ok(options.trace.clone());
-    }
+/// The traces that were named; or the made ones and those of the repository, which lie beside this program's folder
+/// where it is packed.
+fn traces(options: &Options, here: &Path, made: Option<&Made>) -> Result<Vec<PathBuf>> {
+    let Some(made) = made else { return Ok(options.trace.clone()) };
     let folders = [here.join("../traces"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../replay/traces")];
     let folder = folders.iter().find(|folder| folder.is_dir()).ok_or("no traces: name some by --trace")?;
     let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut traces: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     traces.retain(|path| path.to_string_lossy().contains(".trace"));
-    traces.sort();
+    traces.extend(made.files());
+    traces.sort_by_key(|path| path.file_name().map(std::ffi::OsStr::to_owned));
     Ok(traces)
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use poolscope_bench::Result;
 use poolscope_bench::results::Figures;
 use poolscope_gpu::Stream;
-use poolscope_replay::{Playback, Policy, PolicyError, Trace};
+use poolscope_replay::{Latencies, Playback, Policy, PolicyError, Trace};
 
 use crate::contestants::Place;
 
@@ -28,8 +28,12 @@ pub enum Row {
     Pair(u64),
     /// So many threads, each with a stream and 64 blocks of 256 B to 1 MiB, of which the oldest goes for the next.
     Threads(usize, Sizes),
-    /// A recorded trace.
+    /// So many threads as above, from the moment on at which the allocator has nothing: 100,000 pairs each.
+    FirstMoment(usize),
+    /// A recorded trace, or a made one.
     Trace(PathBuf),
+    /// The same, and each operation is timed by itself.
+    Tail(PathBuf),
     /// What allocations cost before and after rounds in which 40% of the blocks stay.
     Phases,
 }
@@ -53,8 +57,10 @@ pub fn all(extent: &Extent) -> Vec<Row> {
         rows.extend([256, 4 * KIB, 64 * KIB, MIB, 16 * MIB, 256 * MIB].map(Row::Pair));
         let threads = |sizes| extent.threads.iter().map(move |count| Row::Threads(*count, sizes));
         rows.extend(threads(Sizes::Even).chain(threads(Sizes::Doublings)));
+        rows.extend(extent.threads.iter().copied().map(Row::FirstMoment));
     }
     rows.extend(extent.traces.iter().cloned().map(Row::Trace));
+    rows.extend(extent.traces.iter().cloned().map(Row::Tail));
     rows.push(Row::Phases);
     rows
 }
@@ -66,7 +72,9 @@ impl Row {
             Row::Pair(size) => format!("pair/{}", size_name(*size)),
             Row::Threads(count, Sizes::Even) => format!("threads/{count}"),
             Row::Threads(count, Sizes::Doublings) => format!("threads-doublings/{count}"),
+            Row::FirstMoment(count) => format!("first-moment/{count}"),
             Row::Trace(path) => format!("trace/{}", trace_name(path)),
+            Row::Tail(path) => format!("tail/{}", trace_name(path)),
             Row::Phases => "phases".to_owned(),
         }
     }
@@ -77,13 +85,13 @@ impl Row {
         match self {
             Row::Pair(_) => 3,
             Row::Phases => 5,
-            Row::Threads(..) | Row::Trace(_) => 1,
+            Row::Threads(..) | Row::FirstMoment(_) | Row::Trace(_) | Row::Tail(_) => 1,
         }
     }
 
     /// Whether one thread alone is measured.
     pub fn is_of_one_thread(&self) -> bool {
-        !matches!(self, Row::Threads(2.., _))
+        !matches!(self, Row::Threads(2.., _) | Row::FirstMoment(2..))
     }
 }
 
@@ -124,7 +132,12 @@ pub fn measure<P: Policy + ?Sized>(row: &Row, policy: &P, ground: &Ground<'_>) -
             let streams: Result<Vec<Stream>> = (0..*count).map(|_| (ground.stream)()).collect();
             threads(policy, &streams?, *sizes, ground.attach).map_err(said)
         }
+        Row::FirstMoment(count) => {
+            let streams: Result<Vec<Stream>> = (0..*count).map(|_| (ground.stream)()).collect();
+            first_moment(policy, &streams?, ground.attach).map_err(said)
+        }
         Row::Trace(path) => trace(policy, path, ground),
+        Row::Tail(path) => tail(policy, path, ground),
         Row::Phases => phases(policy, ground),
     }
 }
@@ -253,6 +266,53 @@ fn threads<P: Policy + ?Sized>(
     Ok(Figures::from([("mpairs".to_owned(), pairs as f64 / seconds / 1e6)]))
 }
 
+/// Pairs of a thread from the first moment on.
+const FIRST_PAIRS: usize = 100_000;
+
+/// As [`threads`] with even sizes, on an allocator that has no memory: all threads do as many pairs.
+fn first_moment<P: Policy + ?Sized>(
+    policy: &P,
+    streams: &[Stream],
+    attach: &(dyn Fn() + Sync),
+) -> std::result::Result<Figures, PolicyError> {
+    let barrier = Barrier::new(streams.len() + 1);
+    let work = |seed: usize, stream: Stream| -> std::result::Result<(), PolicyError> {
+        attach();
+        let mut live = [(0u64, 0u64); LIVE];
+        let mut random = Random::new(seed as u64 + 1);
+        barrier.wait();
+        let mut replace = |place: &mut (u64, u64)| {
+            if place.1 != 0 {
+                policy.free_sized(place.0, std::mem::take(&mut place.1), stream)?;
+            }
+            let size = random.size(Sizes::Even);
+            *place = (policy.allocate(size, stream)?, size);
+            Ok(())
+        };
+        let done = (0..FIRST_PAIRS).try_for_each(|pair| replace(&mut live[pair % LIVE]));
+        for (address, size) in live.into_iter().filter(|block| block.1 != 0) {
+            policy.free_sized(address, size, stream)?;
+        }
+        done
+    };
+    let mut seconds = 0.0;
+    std::thread::scope(|scope| -> std::result::Result<(), PolicyError> {
+        let work = &work;
+        let running: Vec<_> =
+            streams.iter().enumerate().map(|(seed, stream)| scope.spawn(move || work(seed, *stream))).collect();
+        barrier.wait();
+        let start = Instant::now();
+        for thread in running {
+            // A thread that panics has ended the process.
+            thread.join().unwrap_or(Ok(()))?;
+        }
+        seconds = start.elapsed().as_secs_f64();
+        Ok(())
+    })?;
+    let pairs = (FIRST_PAIRS * streams.len()) as f64;
+    Ok(Figures::from([("mpairs".to_owned(), pairs / seconds / 1e6)]))
+}
+
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
@@ -276,6 +336,7 @@ fn trace<P: Policy + ?Sized>(policy: &P, path: &Path, ground: &Ground<'_>) -> Re
     let last = passes.last().ok_or("no pass")?;
     let mut figures = Figures::from([
         ("cold_ns".to_owned(), passes[0].per_operation()),
+        ("second_ns".to_owned(), passes[passes.len().min(2) - 1].per_operation()),
         ("warm_ns".to_owned(), median(warm.iter().map(|pass| pass.per_operation()).collect())),
         ("loop_ns".to_owned(), trace.loop_cost().per_operation()),
         ("peak_live".to_owned(), trace.peak() as f64),
@@ -294,10 +355,30 @@ fn trace<P: Policy + ?Sized>(policy: &P, path: &Path, ground: &Ground<'_>) -> Re
     }
     if ground.clock.is_some() {
         figures.insert("cold_driver_ns".to_owned(), priced[0]);
+        figures.insert("second_driver_ns".to_owned(), priced[passes.len().min(2) - 1]);
         let warm = &priced[passes.len() / 2..];
         figures.insert("warm_driver_ns".to_owned(), warm.iter().sum::<f64>() / warm.len() as f64);
     }
     Ok(figures)
+}
+
+/// Passes in which each operation is timed, the cold one among them.
+const TIMED_PASSES: usize = 3;
+
+/// How long single operations take: on a card by the host's clock, which is part of it; on the simulated device what
+/// an H200's driver charges.
+fn tail<P: Policy + ?Sized>(policy: &P, path: &Path, ground: &Ground<'_>) -> Result<Figures> {
+    let trace = Trace::open(path).map_err(|error| error.to_string())?;
+    let streams: Result<Vec<Stream>> = (0..trace.streams().max(1)).map(|_| (ground.stream)()).collect();
+    let mut playback = Playback::new(&trace, streams?);
+    let start = Instant::now();
+    let clock = || ground.clock.map_or_else(|| start.elapsed().as_nanos() as u64, |clock| clock());
+    let mut latencies = Latencies::default();
+    for _ in 0..TIMED_PASSES.min(ground.passes) {
+        playback.run_timed(policy, &clock, &mut latencies).map_err(|error| error.to_string())?;
+    }
+    let mut part = |(name, part): (&str, f64)| (name.to_owned(), latencies.part(part) as f64);
+    Ok([("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("longest", 1.0)].map(&mut part).into())
 }
 
 /// Blocks that are allocated in a row, and freed.
@@ -345,6 +426,7 @@ fn phases<P: Policy + ?Sized>(policy: &P, ground: &Ground<'_>) -> Result<Figures
             }
         }
         let allocations = (REPEATS * BLOCKS) as f64;
+        figures.insert(format!("{name}_mean_ns"), times.iter().sum::<f64>() / REPEATS as f64);
         figures.insert(format!("{name}_ns"), median(times));
         if ground.clock.is_some() {
             figures.insert(format!("{name}_driver_ns"), priced as f64 / allocations);

@@ -60,7 +60,10 @@ fn tables(results: &Results) -> Vec<Table> {
     family(&even, "threads/", "mpairs", 1.0, true);
     let doublings = format!("{threads}, each doubling as likely: million pairs/s in all");
     family(&doublings, "threads-doublings/", "mpairs", 1.0, true);
+    let first = "The same sizes from the first moment on, 100,000 pairs a thread: million pairs/s in all";
+    family(first, "first-moment/", "mpairs", 1.0, true);
     if card {
+        family("Traces, second pass: ns an operation", "trace/", "second_ns", 1.0, true);
         family("Traces, warm: ns an operation", "trace/", "warm_ns", 1.0, true);
         family("Traces, cold: ns an operation", "trace/", "cold_ns", 1.0, true);
     }
@@ -69,16 +72,30 @@ fn tables(results: &Results) -> Vec<Table> {
     family("Traces, cold: calls to the driver in 1,000 operations", "trace/", "cold_calls", 1.0, false);
     family("Traces, warm: calls to the driver in 1,000 operations", "trace/", "warm_calls", 1.0, false);
     family("Traces, cold: ns an operation that an H200's driver charges", "trace/", "cold_driver_ns", 1.0, false);
+    family("Traces, second pass: the same", "trace/", "second_driver_ns", 1.0, false);
     family("Traces, warm: ns an operation that an H200's driver charges", "trace/", "warm_driver_ns", 1.0, false);
+    let of = if card { "" } else { " that an H200's driver charges" };
+    for (figure, which) in [("p50", "half of the operations"), ("p99", "99 of 100"), ("p999", "999 of 1,000")] {
+        let title = format!("Three passes from the first moment on, {which}: at most so many us{of}");
+        family(&title, "tail/", figure, 1e-3, false);
+    }
+    family(&format!("The same, the longest operation: us{of}"), "tail/", "longest", 1e-3, false);
     let phases = |figure: &str, factor: f64| -> Vec<(String, &RowResult, String, f64)> {
         let row = results.family("phases").next();
         let columns =
             PHASES.iter().filter_map(|(key, name)| Some(((*name).to_owned(), row?, format!("{key}_{figure}"), factor)));
         columns.collect()
     };
+    let first = |figure: &str| {
+        let row = results.family("phases").next();
+        row.map(|row| vec![("first".to_owned(), row, figure.to_owned(), 1.0)]).unwrap_or_default()
+    };
     if card {
         tables.extend(table(results, "Four phases: ns an allocation", &phases("ns", 1.0), true));
+        tables.extend(table(results, "The first 21 times: ns an allocation, mean", &first("first_mean_ns"), true));
     }
+    let title = "The first 21 times: ns an allocation that an H200's driver charges";
+    tables.extend(table(results, title, &first("first_driver_ns"), false));
     let title = "Four phases: ns an allocation that an H200's driver charges";
     tables.extend(table(results, title, &phases("driver_ns", 1.0), false));
     tables.extend(table(results, "Four phases: calls to the driver in 1,000 operations", &phases("calls", 1.0), false));

@@ -130,8 +130,8 @@ impl Handle {
     /// one thread at a time.
     pub fn rounds_of(&self, row: &Row) -> usize {
         match (self.kind, row) {
-            (Kind::Malloc, Row::Trace(_)) => 1,
-            (Kind::Cupy, Row::Threads(2.., _)) => 0,
+            (Kind::Malloc, Row::Trace(_) | Row::Tail(_)) => 1,
+            (Kind::Cupy, Row::Threads(2.., _) | Row::FirstMoment(_) | Row::Tail(_)) => 0,
             _ => usize::MAX,
         }
     }

@@ -11,6 +11,10 @@ use super::{Large, Request};
 use crate::device::{Device, GRANULE, Result};
 use crate::streams::Pending;
 
+/// The part of what is held, as a divisor, that is free before large blocks' granules become chunks. With less, or on
+/// one stream, they would be missing where large blocks fit the next time, and stitches would be mapped anew.
+const LENDS: u64 = 5;
+
 /// Whether a tile has a whole granule.
 fn has_a_granule(tile: &Tile) -> bool {
     tile.address.next_multiple_of(GRANULE) + GRANULE <= tile.end()
@@ -54,6 +58,9 @@ impl<D: Device> Large<D> {
                 Err(error) => self.fit(request).ok_or(error),
             };
         }
+        if let Some(tile) = self.lend_chunk(request) {
+            return Ok(self.take_chunk(tile, request));
+        }
         let Ok(granules) = self.obtain(1) else {
             return match self.fit(request) {
                 Some(address) => Ok(address),
@@ -74,5 +81,29 @@ impl<D: Device> Large<D> {
         self.range.home[slot] = granules[0].0;
         self.tiles.set_free_apart(tile, CHUNKS, Pending::default(), self.upkeep.now);
         Ok(self.take_chunk(tile, request))
+    }
+
+    /// A granule that lies free among the large blocks, under a second address, where several streams have used the pool
+    /// and much lies free: what was another stream's. It goes home when the chunk is free.
+    fn lend_chunk(&mut self, request: &Request) -> Option<TileId> {
+        if self.lanes.count() < 2 || self.tiles.index().free_bytes() < self.held() / LENDS {
+            return None;
+        }
+        let mut donors = self.donors(request, 1);
+        if donors.granules() == 0 && self.split_stitches() {
+            donors = self.donors(request, 1);
+        }
+        if donors.granules() == 0 {
+            return None;
+        }
+        let tile = self.stitch(1, &donors).ok()?;
+        let pending = self.tiles.get(tile).pending.clone();
+        match self.lanes.order(request.lane, request.stream, &pending) {
+            Ok(()) => Some(tile),
+            Err(_) => {
+                self.dissolve(tile);
+                None
+            }
+        }
     }
 }

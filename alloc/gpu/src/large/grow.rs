@@ -179,7 +179,10 @@ impl<D: Device> Large<D> {
     /// Creates as little memory as will do. Returns the free tile that has the room.
     fn build(&mut self, room: u64, request: &Request) -> Result<TileId> {
         let granules = room.div_ceil(GRANULE) as usize;
-        let donors = self.donors(request, granules);
+        let mut donors = self.donors(request, granules);
+        if donors.granules() < granules && self.split_stitches() {
+            donors = self.donors(request, granules);
+        }
         let missing = granules.saturating_sub(donors.granules());
         if missing == 0 {
             return self.stitch(granules, &donors);
@@ -244,7 +247,7 @@ impl<D: Device> Large<D> {
     }
 
     /// Maps free granules side by side at the high end of the range.
-    fn stitch(&mut self, granules: usize, donors: &Donors) -> Result<TileId> {
+    pub(super) fn stitch(&mut self, granules: usize, donors: &Donors) -> Result<TileId> {
         let size = granules as u64 * GRANULE;
         let hole = self.tiles.index().unmapped_from(size).next().ok_or(NO_ADDRESSES)?;
         let to = self.tiles.get(hole).end();

@@ -124,6 +124,8 @@ pub struct Large<D: Device> {
     ended_pools: HashSet<PoolId>,
     /// What the background work remembers from round to round.
     upkeep: Upkeep,
+    /// Whether a stream is made to wait for another one's memory.
+    waits: bool,
     /// What is counted with the pool's lock held, by the names that it is shown by. The pool counts here, too; what can
     /// be looked up when somebody asks stays 0.
     pub counted: Stats,
@@ -150,6 +152,7 @@ impl<D: Device> Large<D> {
             shared: AddressMap::default(),
             ended_pools: HashSet::new(),
             upkeep: Upkeep::new(now),
+            waits: true,
             counted: Stats::default(),
         })
     }
@@ -220,6 +223,11 @@ impl<D: Device> Large<D> {
     /// Sets the bytes that the pool may have from the device; 0: as many as there are.
     pub fn set_limit(&mut self, bytes: u64) {
         self.holdings.limit = if bytes == 0 { u64::MAX } else { bytes };
+    }
+
+    /// Whether a request may take memory behind another stream's work.
+    pub fn set_waits(&mut self, waits: bool) {
+        self.waits = waits;
     }
 
     /// The most bytes that the pool may have from the device.
@@ -386,7 +394,8 @@ impl<D: Device> Large<D> {
     fn is_usable(&self, id: TileId, request: &Request) -> bool {
         let mut points = self.tiles.get(id).pending.points();
         match self.can_wait(request) {
-            true => points.all(|point| self.lanes.can_order(request.lane, point)),
+            true if self.waits => points.all(|point| self.lanes.can_order(request.lane, point)),
+            true => points.all(|point| self.lanes.is_ordered(request.lane, point)),
             false => points.all(|point| self.lanes.is_done(point)),
         }
     }
@@ -446,7 +455,7 @@ impl<D: Device> Large<D> {
             let allocated_on = if let Kind::Used(lane) = kind { lane } else { lane };
             shared.iter().chain([&lane, &allocated_on]).for_each(|&lane| pending.add(Point { lane, epoch: 0 }));
         } else {
-            pool = if pool == CHUNKS { CHUNKS } else { 0 };
+            pool = if pool == CHUNKS && !self.is_lent(id) { CHUNKS } else { 0 };
             pending.add(self.lanes.now(lane));
             if let Kind::Used(allocated_on) = kind {
                 pending.add(self.lanes.now(allocated_on));
@@ -454,6 +463,11 @@ impl<D: Device> Large<D> {
             shared.iter().for_each(|&lane| pending.add(self.lanes.now(lane)));
         }
         self.release(id, pool, pending);
+    }
+
+    /// Whether what is at a tile's address is at home elsewhere.
+    fn is_lent(&self, id: TileId) -> bool {
+        self.range.is_virtual && self.range.home[self.range.slot(self.tiles.get(id).address)] == 0
     }
 
     /// Makes a tile free whose memory waits for what the caller says.

@@ -187,19 +187,19 @@ impl<D: Device> Large<D> {
     }
 
     /// Makes the free ends and middles of stitches that are partly in use stitches of their own, whose granules can go
-    /// home. It takes no call to the driver; but a request that the whole stitch served will need another one.
-    /// Returns whether there were any.
+    /// home, and sends home what is whole. It takes no call to the driver; but a request that the whole stitch served
+    /// will need another one. Returns whether anything went home.
     pub(super) fn split_stitches(&mut self) -> bool {
         let free = self.tiles.index().free_from(GRANULE).into_iter().map(|id| self.tiles.get(id));
         let whole = free.map(|tile| [tile.address.next_multiple_of(GRANULE), tile.end() / GRANULE * GRANULE]);
         let cuts: Vec<u64> = whole.filter(|[from, to]| from < to).flatten().collect();
-        let before = self.stitches.in_use();
-        cuts.into_iter().for_each(|at| self.split_stitch(at));
-        let split = self.stitches.in_use() > before;
-        if split {
-            self.dissolve_all();
+        if self.stitches.in_use() == 0 {
+            return false;
         }
-        split
+        cuts.into_iter().for_each(|at| self.split_stitch(at));
+        let before = self.stitches.in_use();
+        self.dissolve_all();
+        self.stitches.in_use() < before
     }
 
     /// Cuts the stitch in use that an address lies in, if it does not begin there.

@@ -103,6 +103,10 @@ settings! {
     /// What it holds already it keeps until it is free.
     memory_limit: u64 = 0, "POOLSCOPE_GPU_MEMORY_LIMIT", Of(Bytes { min: 0, max: 1 << 50 }), Anytime;
 
+    /// 1 lets a request take memory that another stream has freed, behind an event, before memory is created. With 0 it
+    /// takes what that stream is known to be done with, and no stream waits for another one.
+    wait_for_streams: bool = 1, "POOLSCOPE_GPU_WAIT_FOR_STREAMS", Switch, Anytime;
+
     /// Free blocks of a size class that a thread keeps for a stream, at most. Of large classes it begins with 1 MiB,
     /// and keeps more if that turns out to be too few.
     thread_cache_max_blocks: usize = 64, "POOLSCOPE_GPU_THREAD_CACHE_MAX_BLOCKS",

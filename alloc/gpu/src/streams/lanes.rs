@@ -65,6 +65,8 @@ pub struct Lanes<D> {
     /// Streams that were found to be gone since somebody asked.
     newly_lost: Vec<LaneId>,
     times_lost: u64,
+    /// Times that a stream was made to wait for another one.
+    waits: u64,
 }
 
 /// Whether this names a default stream, which can't be destroyed.
@@ -85,6 +87,7 @@ impl<D: Device> Lanes<D> {
             round: 0,
             newly_lost: Vec::new(),
             times_lost: 0,
+            waits: 0,
         }
     }
 
@@ -260,6 +263,7 @@ impl<D: Device> Lanes<D> {
             let closed = self.lane(point.lane).closed.iter().find(|(epoch, _)| *epoch >= point.epoch).copied();
             if let Some((epoch, event)) = closed {
                 self.driver.wait(stream, event)?;
+                self.waits += 1;
                 self.lane_mut(taker).waited.insert(point.lane, epoch);
             }
         }
@@ -369,6 +373,16 @@ impl<D: Device> Lanes<D> {
         self.by_id.remove(&id);
         self.newly_lost.push(lane);
         self.times_lost += 1;
+    }
+
+    /// How many streams have used the pool, as many as there were at once.
+    pub fn count(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// How often a stream was made to wait for another one.
+    pub fn waits(&self) -> u64 {
+        self.waits
     }
 
     /// How often a stream was found to be gone.

@@ -4,6 +4,7 @@
 //! numbers, so that their table is as large as the most that are live at once.
 //! [`Trace::loop_cost`](crate::Trace::loop_cost) says how little.
 
+mod latencies;
 mod policy;
 
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use poolscope_gpu::Stream;
 
 use crate::trace::{FREE, Operation, Trace};
+pub use latencies::Latencies;
 pub(crate) use policy::Result as PolicyResult;
 pub use policy::{Policy, PolicyError, PolicyStats};
 
@@ -131,16 +133,41 @@ impl<'a> Playback<'a> {
 
     /// Runs the trace once, and frees at its end what is still allocated. Where the policy fails, all is freed, too.
     pub fn run<P: Policy + ?Sized>(&mut self, policy: &P) -> Result<Pass, ReplayError> {
+        self.run_with(policy, |playback, operation| playback.step(policy, operation))
+    }
+
+    /// The same, and notes how long each operation takes by a clock of nanoseconds.
+    pub fn run_timed<P: Policy + ?Sized>(
+        &mut self,
+        policy: &P,
+        clock: &dyn Fn() -> u64,
+        latencies: &mut Latencies,
+    ) -> Result<Pass, ReplayError> {
+        self.run_with(policy, |playback, operation| {
+            let begun = clock();
+            let done = playback.step(policy, operation);
+            latencies.add(clock().saturating_sub(begun));
+            done
+        })
+    }
+
+    #[inline]
+    fn run_with<P: Policy + ?Sized>(
+        &mut self,
+        policy: &P,
+        mut step: impl FnMut(&mut Self, &Operation) -> Result<(), PolicyError>,
+    ) -> Result<Pass, ReplayError> {
         let calls = policy.stats().driver_calls;
+        let trace = self.trace;
         let start = Instant::now();
-        for at in 0..self.trace.operations.len() {
-            if let Err(error) = self.step(policy, &self.trace.operations[at]) {
+        for (at, operation) in trace.operations.iter().enumerate() {
+            if let Err(error) = step(self, operation) {
                 return Err(self.give_up(policy, at, error));
             }
         }
-        for operation in &self.trace.left {
-            if let Err(error) = self.step(policy, operation) {
-                let line = self.trace.lines.last().map_or(0, |line| *line as usize);
+        for operation in &trace.left {
+            if let Err(error) = step(self, operation) {
+                let line = trace.lines.last().map_or(0, |line| *line as usize);
                 return Err(ReplayError { line, error });
             }
         }

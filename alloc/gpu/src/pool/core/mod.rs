@@ -47,6 +47,7 @@ impl<D: Device> Core<D> {
     pub fn new(mut large: Large<D>, slabs: Slabs, config: Config, now: u64, recorder: Arc<dyn Recorder>) -> Core<D> {
         let publisher = Publisher::new(recorder, large.device_memory());
         large.set_limit(config.memory_limit);
+        large.set_waits(config.wait_for_streams);
         Core {
             large,
             slabs,
@@ -251,6 +252,7 @@ impl<D: Device> Core<D> {
     pub fn set_config(&mut self, config: Config) {
         self.small.uncounted |= !config.enable_stats;
         self.large.set_limit(config.memory_limit);
+        self.large.set_waits(config.wait_for_streams);
         self.config = config;
     }
 }

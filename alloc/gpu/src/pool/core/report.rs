@@ -102,6 +102,7 @@ impl<D: Device> Core<D> {
             peak_held: self.large.peak_held(),
             free: self.large.free_bytes(),
             largest_hole: self.large.largest_free(),
+            stream_waits: self.large.lanes.waits(),
             driver_calls,
             sample_period: self.small.threads.iter().map(|thread| thread.counters.period()).max().unwrap_or(0),
             ..counted.clone()
