@@ -59,9 +59,15 @@ fn every_policy_is_measured_twice_with_the_same_figures() {
         assert_eq!(cells.len(), 6, "{row}");
         for (policy, cell) in cells {
             assert_eq!(cell.get("failure"), None, "{policy}");
-            for figure in
-                ["peak_reserved", "fragmentation", "warm_calls", "warm_driver_ns", "after_150_driver_ns", "p99", "longest"]
-            {
+            for figure in [
+                "peak_reserved",
+                "fragmentation",
+                "warm_calls",
+                "warm_driver_ns",
+                "after_150_driver_ns",
+                "p99",
+                "longest",
+            ] {
                 assert_eq!(cell[figure]["median"], again["cells"][policy][figure]["median"], "{policy}: {figure}");
             }
         }
