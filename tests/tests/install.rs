@@ -38,6 +38,7 @@ const INSTALLED: [&str; 8] = [
     "include/poolscope.h",
     "include/poolscope_data_ptr.h",
     "include/poolscope_gpu.h",
+    "include/poolscope_heapcheck.h",
     "include/poolscope_memory_resource.hpp",
     "lib/libpoolscope.so",
     "lib/libpoolscope_gpu.so",
