@@ -33,7 +33,7 @@ fn files(folder: &Path) -> BTreeSet<String> {
     found
 }
 
-const INSTALLED: [&str; 8] = [
+const INSTALLED: [&str; 9] = [
     "bin/poolscope",
     "include/poolscope.h",
     "include/poolscope_data_ptr.h",
