@@ -222,7 +222,7 @@ const INSIDE: &[(&str, &str, &[&str])] = &[(
     "tui/src",
     "dashboard",
     &[
-        "theme", "input", "model", "events", "widgets", "panes", "state", "frame", "control", "json", "once",
+        "theme", "input", "model", "events", "widgets", "panes", "state", "frame", "json", "export", "control", "once",
         "options", "screens",
     ],
 )];

@@ -23,9 +23,12 @@ pub(crate) mod state;
 
 pub(crate) mod frame;
 
+pub(crate) mod json;
+
+pub(crate) mod export;
+
 pub(crate) mod control;
 
-pub(crate) mod json;
 pub(crate) mod once;
 pub(crate) mod options;
 #[cfg(test)]

@@ -149,7 +149,7 @@ fn output() {
         state.owns_program = true;
         let lines = (1..=80).map(|i| format!("request {i} served")).collect();
         state.take_output(&Tail { path: "/tmp/poolscope-kvserver-1.log".into(), lines });
-        press(state, "8");
+        press(state, "9");
     });
 }
 
@@ -179,6 +179,31 @@ fn where_the_memory_is_on_a_small_screen() {
     let mut state = state(80, 24);
     press(&mut state, "t");
     insta::assert_snapshot!(screen(&state));
+}
+
+#[test]
+fn findings() {
+    at_every_size("findings", |state| {
+        press(state, "!");
+    });
+}
+
+#[test]
+fn the_most_important_finding_has_a_line_and_leads_to_what_it_is_of() {
+    let mut state = state(120, 36);
+    let model = state.model.clone().expect("a reading");
+    let first = model.findings.first().expect("something grows");
+    let start: String = first.sentence.chars().take(40).collect();
+    let text = screen(&state);
+    let line = text.lines().rev().nth(1).expect("a line above the footer");
+    assert!(line.contains(&start) && line.contains('!'), "{text}");
+    press(&mut state, "!");
+    assert_eq!(VIEWS[state.view].title, "Findings");
+    press(&mut state, "\n");
+    assert_eq!(VIEWS[state.view].title, "Call sites");
+    let text = screen(&state);
+    let selected = rows(&text, "Call site").into_iter().find(|row| row.contains('▶')).expect("a selected row");
+    assert!(selected.contains("remember"), "{selected}");
 }
 
 #[test]
@@ -276,7 +301,7 @@ fn before_the_first_reading() {
     let theme = Theme::choose(ThemeChoice::Dark, |_| None);
     let mut state = State::new("sleep".into(), theme, Size { width: 80, height: 24 }, Duration::from_secs(1));
     assert!(screen(&state).contains("Waiting for the first reading of sleep"));
-    for view in "1234567".chars() {
+    for view in "12345678".chars() {
         press(&mut state, &view.to_string());
         press(&mut state, "↓\n\x1bs/x\nnN ");
         screen(&state);
@@ -302,7 +327,7 @@ fn every_view_can_be_drawn_at_every_size() {
             let mut state = state(width, height);
             state.owns_program = true;
             for keys in
-                ["1", "t", "2", "3", "/put\n", "[]", "\x1b", "4", "↓↓→\n", "/x\n", "5", "6↓", "7", "8", "?", "↓"]
+                ["1", "t", "2", "3", "/put\n", "[]", "\x1b", "4", "↓↓→\n", "/x\n", "5", "6↓", "7", "8", "9", "?", "↓"]
             {
                 press(&mut state, keys);
                 screen(&state);
@@ -458,7 +483,8 @@ fn all_screens(width: u16, height: u16) -> Vec<(String, String)> {
         if devices {
             state.take_reading(Arc::new(fixture::model_with_devices()));
         }
-        for keys in ["1", "t", "t", "2", "3", "↓", "/put\n", "\x1b", "4", "↓↓→\n", "/x\n", "5", "6", "↓", "7", "8", "?"]
+        for keys in
+            ["1", "t", "t", "2", "3", "↓", "/put\n", "\x1b", "4", "↓↓→\n", "/x\n", "5", "6", "↓", "7", "8", "9", "?"]
         {
             press(&mut state, keys);
             out.push((format!("{width}x{height}, devices: {devices}, {keys:?}"), screen(&state)));
@@ -493,7 +519,7 @@ fn every_view_can_be_seen_and_clicked_at_any_width() {
     let mut state = state(60, 24);
     state.owns_program = true;
     let area = |width| ratatui::layout::Rect::new(0, 0, width, 1);
-    assert_eq!(state.views().count(), 8);
+    assert_eq!(state.views().count(), 9);
     for width in [60, 80, 120] {
         for view in state.views().collect::<Vec<_>>() {
             state.open(view);
@@ -535,6 +561,8 @@ fn no_figure_is_ever_cut() {
                     assert!(!number.ends_with('…') || number.contains(char::is_alphabetic), "{name}: {word}\n{text}");
                     let digits = number.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | ','));
                     let unit = words.get(at + 1).copied().unwrap_or_default();
+                    // In a sentence.
+                    let unit = unit.trim_end_matches([')', ',', ';', '.']);
                     // Sizes have a unit; a word that begins like one is it.
                     if digits && UNITS.iter().any(|of| !unit.is_empty() && unit.starts_with(&of[..1])) {
                         // As far as it goes, it is a unit: `Mi…`, and not `Times`.

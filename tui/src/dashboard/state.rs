@@ -28,6 +28,8 @@ pub(crate) enum Overlay {
     Ending,
     /// The processes to choose from.
     Choose,
+    /// The question what to write into a file, or what was written.
+    Export,
 }
 
 /// Which keys hold.
@@ -43,6 +45,8 @@ pub(crate) enum Context {
     Leaving,
     /// Those that choose a process.
     Choosing,
+    /// Those that choose what to write into a file.
+    Exporting,
 }
 
 /// Everything that drawing depends on.
@@ -78,6 +82,10 @@ pub(crate) struct State {
     pub(crate) owns_program: bool,
     /// First line of the help that is shown.
     pub(crate) help_scroll: u16,
+    /// What is said of what was written into a file.
+    pub(crate) exported: Option<Vec<String>>,
+    /// The mouse is taken.
+    pub(crate) mouse: bool,
     /// The processes to choose from.
     pub(crate) processes: Processes,
     /// The selected one: a place among those that run.
@@ -109,6 +117,8 @@ impl State {
             ended: None,
             owns_program: false,
             help_scroll: 0,
+            exported: None,
+            mouse: true,
             processes: Processes::default(),
             process_selected: 0,
             wanted_name: None,
@@ -155,6 +165,7 @@ impl State {
             Overlay::Help => Context::Help,
             Overlay::Confirm | Overlay::Ending => Context::Leaving,
             Overlay::Choose => Context::Choosing,
+            Overlay::Export => Context::Exporting,
             Overlay::None if self.pane().search().is_some_and(|search| search.editing) => Context::Typing,
             Overlay::None => Context::View,
         }

@@ -1,19 +1,20 @@
 //! What keys do. A view does what its own keys mean; what all views share is done here. What reaches beyond the state
 //! is returned as an effect for the loop.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crossterm::event::{KeyEvent, KeyEventKind};
 use ratatui::layout::Rect;
 
+use crate::dashboard::export;
 use crate::dashboard::frame::help;
 use crate::dashboard::frame::layout::Areas;
 use crate::dashboard::input::common::{
-    CHOOSING, COMMON, Choosing, Common, HELP, LEAVING, Leaving, Motion, READING, TYPING, Typing,
+    CHOOSING, COMMON, Choosing, Common, EXPORTING, HELP, LEAVING, Leaving, Motion, READING, TYPING, Typing,
 };
 use crate::dashboard::input::key;
-use crate::dashboard::panes::{Pane, Reply, Scene, openers};
+use crate::dashboard::panes::{Pane, Reply, Scene, Subject, named, openers};
 use crate::dashboard::state::{Context, Overlay, State};
 
 /// What the loop has to do.
@@ -39,6 +40,10 @@ pub(crate) enum Effect {
     List(bool),
     /// Tell it to watch this segment.
     Watch(PathBuf),
+    /// Copy this by the terminal.
+    Copy(String),
+    /// Take the mouse, or give it back.
+    Mouse(bool),
 }
 
 /// Times between readings that `+` and `-` go through.
@@ -62,6 +67,10 @@ pub(crate) fn key(state: &mut State, event: &KeyEvent) -> Option<Effect> {
         }
         Context::Leaving => key::action(LEAVING, event).and_then(|answer| leaving(state, answer)),
         Context::Choosing => choosing(state, event),
+        Context::Exporting => {
+            exporting(state, event, Path::new("."));
+            None
+        }
     }
 }
 
@@ -73,8 +82,7 @@ pub(crate) fn in_pane<T>(state: &mut State, change: impl FnOnce(&mut dyn Pane, &
 
 fn in_view(state: &mut State, event: &KeyEvent) -> Option<Effect> {
     if let Some(reply) = in_pane(state, |pane, scene| pane.press(event, scene)) {
-        answer(state, reply);
-        return None;
+        return answer(state, reply);
     }
     let opened = openers().find(|binding| key::action(&[*binding], event).is_some());
     if let Some(opened) = opened {
@@ -85,19 +93,32 @@ fn in_view(state: &mut State, event: &KeyEvent) -> Option<Effect> {
 }
 
 /// Does what a view answers.
-pub(crate) fn answer(state: &mut State, reply: Reply) {
+pub(crate) fn answer(state: &mut State, reply: Reply) -> Option<Effect> {
     match reply {
         Reply::Done => {}
         Reply::Note(note) => state.note = Some(note),
-        Reply::Show(subject) => {
-            let body: Rect = Areas::of(state).body;
-            let views: Vec<usize> = state.views().collect();
-            let shown =
-                views.into_iter().find(|&view| state.change(view, body, |pane, scene| pane.show(&subject, scene)));
-            if let Some(view) = shown {
-                state.open(view);
-            }
-        }
+        Reply::Show(Subject::Processes) => return Some(choose(state)),
+        Reply::Show(subject) => show(state, &subject),
+    }
+    None
+}
+
+/// Shows the processes to choose from.
+fn choose(state: &mut State) -> Effect {
+    state.overlay = Overlay::Choose;
+    Effect::List(true)
+}
+
+/// Opens the view that shows something.
+fn show(state: &mut State, subject: &Subject) {
+    let body: Rect = Areas::of(state).body;
+    let views: Vec<usize> = state.views().collect();
+    let shown = match subject {
+        Subject::View(name) => named(name),
+        _ => views.into_iter().find(|&view| state.change(view, body, |pane, scene| pane.show(subject, scene))),
+    };
+    if let Some(view) = shown {
+        state.open(view);
     }
 }
 
@@ -124,9 +145,21 @@ fn common(state: &mut State, action: Common) -> Option<Effect> {
         Common::Move(motion) => in_pane(state, |pane, scene| pane.go(motion, scene)),
         Common::NextView => turn(state, 1),
         Common::PreviousView => turn(state, -1),
-        Common::Processes => {
-            state.overlay = Overlay::Choose;
-            return Some(Effect::List(true));
+        Common::Findings => show(state, &Subject::View("findings")),
+        Common::Processes => return Some(choose(state)),
+        Common::Export => (state.overlay, state.exported) = (Overlay::Export, None),
+        Common::Copy => {
+            let text = in_pane(state, |pane, scene| pane.copied(scene));
+            state.note = Some(match &text {
+                Some(text) => format!("{} bytes went to the terminal's clipboard", text.len()),
+                None => "nothing is selected here".to_owned(),
+            });
+            return text.map(Effect::Copy);
+        }
+        Common::Mouse => {
+            state.mouse = !state.mouse;
+            state.note = Some(if state.mouse { "the mouse is taken" } else { "the mouse is the terminal's" }.into());
+            return Some(Effect::Mouse(state.mouse));
         }
         Common::Faster => return interval(state, false),
         Common::Slower => return interval(state, true),
@@ -152,6 +185,16 @@ fn in_help(state: &mut State, event: &KeyEvent) {
 pub(crate) fn scroll_help(state: &mut State, motion: Motion) {
     let most = help::lines(state).len().saturating_sub(usize::from(help::room(state.area())));
     state.help_scroll = motion.from(state.help_scroll.into(), most + 1) as u16;
+}
+
+/// Writes what is asked for into a folder.
+fn exporting(state: &mut State, event: &KeyEvent, folder: &Path) {
+    if key::action(HELP, event).is_some() {
+        state.overlay = Overlay::None;
+    } else if let Some(format) = key::action(EXPORTING, event) {
+        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+        state.exported = Some(export::lines(&export::export(state, format, &folder)));
+    }
 }
 
 fn choosing(state: &mut State, event: &KeyEvent) -> Option<Effect> {

@@ -7,6 +7,7 @@ use super::dispatch::{Effect, answer, in_pane, open, scroll_help};
 use crate::dashboard::frame::layout::Areas;
 use crate::dashboard::frame::{chooser, tabs};
 use crate::dashboard::input::common::Motion;
+use crate::dashboard::panes::{Reply, Subject};
 use crate::dashboard::state::{Overlay, State};
 use crate::dashboard::widgets::panel::inside;
 
@@ -27,7 +28,7 @@ pub(crate) fn mouse(state: &mut State, event: &MouseEvent) -> Moused {
         MouseEventKind::ScrollUp => wheel(state, Motion::WheelUp, at),
         MouseEventKind::ScrollDown => wheel(state, Motion::WheelDown, at),
         MouseEventKind::Down(button) => match state.overlay {
-            Overlay::None => click(state, button, at),
+            Overlay::None => return click(state, button, at),
             Overlay::Help if button == MouseButton::Left => state.overlay = Overlay::None,
             Overlay::Choose if button == MouseButton::Left => return choose(state, at),
             _ => return Moused::Nothing,
@@ -58,7 +59,7 @@ fn wheel(state: &mut State, motion: Motion, at: Position) {
     }
 }
 
-fn click(state: &mut State, button: MouseButton, at: Position) {
+fn click(state: &mut State, button: MouseButton, at: Position) -> Moused {
     state.note = None;
     let areas = Areas::of(state);
     if areas.tabs.contains(at) && button == MouseButton::Left {
@@ -66,9 +67,17 @@ fn click(state: &mut State, button: MouseButton, at: Position) {
         if let Some((view, _)) = tab {
             open(state, view);
         }
-        return;
+        return Moused::Changed;
     }
-    if let Some(reply) = in_pane(state, |pane, scene| pane.click(button, at, scene)) {
-        answer(state, reply);
+    if areas.finding.contains(at) {
+        return match answer(state, Reply::Show(Subject::View("findings"))) {
+            Some(effect) => Moused::Effect(effect),
+            None => Moused::Changed,
+        };
+    }
+    let reply = in_pane(state, |pane, scene| pane.click(button, at, scene));
+    match reply.and_then(|reply| answer(state, reply)) {
+        Some(effect) => Moused::Effect(effect),
+        None => Moused::Changed,
     }
 }

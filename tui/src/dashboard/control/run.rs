@@ -61,6 +61,7 @@ pub(crate) fn run(setup: Setup) -> io::Result<Outcome> {
     let chooses = matches!(setup.watched, Watched::Nothing);
     let orders = feed::start(setup.watched, setup.interval, to.clone())?;
     let mut state = State::new(setup.label, setup.theme, screen.size(), setup.interval);
+    state.mouse = setup.mouse;
     if chooses {
         (state.overlay, state.watches, state.wanted_name) = (Overlay::Choose, false, setup.wanted_name.clone());
         let _ = orders.send(Order::List(Some(Listed { name: setup.wanted_name })));
@@ -93,6 +94,10 @@ enum Next {
     DrawAll,
     /// The process shall stop like a job of the shell.
     Suspend,
+    /// Copy a text by the terminal.
+    Copy(String),
+    /// Take the mouse, or give it back.
+    Mouse(bool),
     /// Leave.
     Leave(Outcome),
 }
@@ -118,6 +123,14 @@ impl App {
                     }
                     Next::Suspend => {
                         screen.suspend()?;
+                        changed = true;
+                    }
+                    Next::Copy(text) => {
+                        screen.copy(&text)?;
+                        changed = true;
+                    }
+                    Next::Mouse(taken) => {
+                        screen.take_mouse(taken)?;
                         changed = true;
                     }
                     Next::Leave(outcome) => return Ok(outcome),
@@ -197,6 +210,8 @@ impl App {
             Effect::Detach => return Next::Leave(Outcome::Detached),
             Effect::Suspend => return Next::Suspend,
             Effect::Redraw => return Next::DrawAll,
+            Effect::Copy(text) => return Next::Copy(text),
+            Effect::Mouse(taken) => return Next::Mouse(taken),
             Effect::Interval => {
                 let _ = self.orders.send(Order::Interval(self.state.interval));
             }

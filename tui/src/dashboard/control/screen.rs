@@ -24,6 +24,12 @@ pub(crate) trait Screen {
     /// Takes the size as it is now, and makes the next frame draw every cell.
     fn forget(&mut self) -> io::Result<()>;
 
+    /// Puts a text on the clipboard of whoever looks at the screen.
+    fn copy(&mut self, text: &str) -> io::Result<()>;
+
+    /// Takes the mouse, or leaves it to the screen.
+    fn take_mouse(&mut self, taken: bool) -> io::Result<()>;
+
     /// Gives the screen back, stops this process as Ctrl-Z does, and takes the screen again once it goes on.
     fn suspend(&mut self) -> io::Result<()>;
 }

@@ -7,6 +7,7 @@ use std::io::{self, BufWriter, Stdout, Write, stdout};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crossterm::clipboard::CopyToClipboard;
 use crossterm::cursor::{Hide, Show};
 use crossterm::event::{DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture};
 use crossterm::terminal::{
@@ -77,6 +78,15 @@ impl Screen for Terminal {
     fn forget(&mut self) -> io::Result<()> {
         self.shown = Buffer::empty(Rect::from((Position::ORIGIN, terminal_size()?)));
         queue!(self.backend, Clear(ClearType::All))
+    }
+
+    fn copy(&mut self, text: &str) -> io::Result<()> {
+        execute!(self.backend, CopyToClipboard::to_clipboard_from(text))
+    }
+
+    fn take_mouse(&mut self, taken: bool) -> io::Result<()> {
+        self.mouse = taken;
+        if taken { execute!(self.backend, EnableMouseCapture) } else { execute!(self.backend, DisableMouseCapture) }
     }
 
     fn suspend(&mut self) -> io::Result<()> {

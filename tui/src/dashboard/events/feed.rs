@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use poolscope_profiler::SegmentReader;
 use poolscope_profiler::model::growth::Tracker;
 use poolscope_profiler::model::snapshot::ProcessState;
+use poolscope_profiler::process::family::{self, Child};
 
 use super::Event;
 use super::processes::Processes;
-use crate::dashboard::model::{Model, Modeller, ThreadNames};
+use crate::dashboard::model::{Model, Modeller, Observed, ThreadNames};
 use crate::target;
 use crate::words::printable;
 
@@ -40,6 +41,9 @@ pub(crate) struct Source {
     builder: poolscope_profiler::ProfileBuilder,
     modeller: Modeller,
     tracker: Tracker,
+    /// The processes that it started, and when to count them again.
+    children: Vec<Child>,
+    count_children: Option<Instant>,
     /// When to look for another segment of the process again.
     look_again: Option<Instant>,
 }
@@ -61,6 +65,8 @@ impl Source {
             builder: crate::symbols::profile_builder(),
             modeller: Modeller::default(),
             tracker: Tracker::default(),
+            children: Vec::new(),
+            count_children: None,
             look_again: None,
         }
     }
@@ -113,7 +119,16 @@ impl Source {
         self.tracker.update(&snapshot);
         let (profile, site_of_stacks) = self.builder.build_with_sites(&snapshot, |_| false);
         let growths = self.tracker.of_sites(&site_of_stacks, profile.sites.len());
-        Ok(Read::Model(Box::new(self.modeller.next(snapshot, profile, &growths, &names))))
+        if self.count_children.is_none_or(|at| at <= now) {
+            self.count_children = Some(now + COUNT_EVERY);
+            self.children = match snapshot.process.state {
+                ProcessState::Running => family::children(snapshot.process.pid),
+                _ => Vec::new(),
+            };
+        }
+        let watched_ns = self.tracker.watched_ns();
+        let observed = Observed { growths: &growths, watched_ns, children: &self.children };
+        Ok(Read::Model(Box::new(self.modeller.next(snapshot, profile, &observed, &names))))
     }
 }
 
@@ -158,6 +173,9 @@ pub(crate) fn start(watched: Watched, interval: Duration, to: Sender<Event>) -> 
 
 /// Between two looks for another segment of the same process: they read what it has mapped.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Between two looks for processes that it started: they read all of `/proc`.
+const COUNT_EVERY: Duration = Duration::from_secs(2);
 
 /// Without a segment for so long, a started program is not on the pool.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -1,6 +1,6 @@
 //! The keys that hold, from the tables of all who have keys: what the footer and the help show.
 
-use crate::dashboard::input::common::{CHOOSING, COMMON, HELP, LEAVING, READING, TYPING};
+use crate::dashboard::input::common::{CHOOSING, COMMON, EXPORTING, HELP, LEAVING, READING, TYPING};
 use crate::dashboard::input::key::{Binding, Section};
 use crate::dashboard::panes::{Pane, VIEWS, openers};
 use crate::dashboard::state::Context;
@@ -22,6 +22,7 @@ pub(crate) fn bindings(context: Context, pane: &dyn Pane) -> Vec<Binding> {
         Context::Help => HELP.to_vec(),
         Context::Leaving => rows(LEAVING).collect(),
         Context::Choosing => rows(CHOOSING).collect(),
+        Context::Exporting => rows(EXPORTING).chain(HELP.to_vec()).collect(),
     }
 }
 
@@ -33,7 +34,10 @@ pub(crate) fn help(panes: &[Box<dyn Pane>]) -> Vec<HelpSection> {
     let mut out: Vec<HelpSection> = Vec::new();
     let of_views = panes.iter().zip(VIEWS).map(|(pane, view)| (view.title, pane.bindings()));
     let all = [("", everywhere())].into_iter().chain(of_views);
-    let all = all.chain([("", rows(TYPING).chain(HELP.to_vec()).chain(rows(CHOOSING)).chain(rows(LEAVING)).collect())]);
+    let all = all.chain([(
+        "",
+        rows(TYPING).chain(HELP.to_vec()).chain(rows(EXPORTING)).chain(rows(CHOOSING)).chain(rows(LEAVING)).collect(),
+    )]);
     for (view, bindings) in all {
         for binding in bindings {
             let title = match binding.section {
@@ -44,6 +48,7 @@ pub(crate) fn help(panes: &[Box<dyn Pane>]) -> Vec<HelpSection> {
                 Section::Help => "This help",
                 Section::Leaving => LEAVING_TITLE,
                 Section::Choosing => "Processes",
+                Section::Exporting => "Export",
             };
             match out.iter_mut().find(|(known, _)| *known == title) {
                 None => out.push((title, vec![binding])),
@@ -63,7 +68,8 @@ mod tests {
     use super::*;
     use crate::dashboard::input::key::Key;
 
-    const CONTEXTS: [Context; 5] = [Context::View, Context::Typing, Context::Help, Context::Leaving, Context::Choosing];
+    const CONTEXTS: [Context; 6] =
+        [Context::View, Context::Typing, Context::Help, Context::Leaving, Context::Choosing, Context::Exporting];
 
     fn panes() -> Vec<Box<dyn Pane>> {
         VIEWS.iter().map(|view| (view.make)()).collect()

@@ -16,9 +16,14 @@ pub(crate) struct Areas {
     pub(crate) tabs: Rect,
     /// The view.
     pub(crate) body: Rect,
+    /// The most important finding; empty if there is none, or no room for it.
+    pub(crate) finding: Rect,
     /// Keys.
     pub(crate) footer: Rect,
 }
+
+/// Rows from which on a finding has a line of its own.
+const ROOMY: u16 = 20;
 
 impl Areas {
     /// For the state's size.
@@ -34,9 +39,12 @@ impl Areas {
         let header = take(header::height(area.height));
         let banner = take(header::banners(state).len() as u16);
         let tabs = take(1);
-        let left = area.height.saturating_sub(header.height + banner.height + tabs.height + 1);
+        let says = state.model.as_ref().is_some_and(|model| !model.findings.is_empty());
+        let finding = u16::from(says && area.height >= ROOMY);
+        let left = area.height.saturating_sub(header.height + banner.height + tabs.height + finding + 1);
         let body = take(left);
+        let finding = take(finding);
         let footer = take(1);
-        Areas { header, banner, tabs, body, footer }
+        Areas { header, banner, tabs, body, finding, footer }
     }
 }

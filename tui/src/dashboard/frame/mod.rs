@@ -3,6 +3,8 @@
 
 pub(crate) mod chooser;
 pub(crate) mod confirm;
+pub(crate) mod export;
+pub(crate) mod finding;
 pub(crate) mod footer;
 pub(crate) mod header;
 pub(crate) mod help;
@@ -43,12 +45,14 @@ pub(crate) fn draw(state: &State, buf: &mut Buffer) {
     } else {
         state.pane().draw(&state.scene(areas.body), buf);
     }
+    finding::draw(state, areas.finding, buf);
     footer::draw(state, areas.footer, buf);
     match state.overlay {
         Overlay::None => {}
         Overlay::Help => help::draw(state, area, buf),
         Overlay::Confirm | Overlay::Ending => confirm::draw(state, area, buf),
         Overlay::Choose => chooser::draw(state, area, buf),
+        Overlay::Export => export::draw(state, area, buf),
     }
 }
 

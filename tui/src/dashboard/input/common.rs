@@ -19,8 +19,16 @@ pub(crate) enum Common {
     NextView,
     /// The view to the left.
     PreviousView,
+    /// Show what a person should know.
+    Findings,
     /// Show the processes to choose from.
     Processes,
+    /// Write what is shown into a file.
+    Export,
+    /// Copy what is selected.
+    Copy,
+    /// Give the mouse to the terminal, or take it.
+    Mouse,
     /// Read more often.
     Faster,
     /// Read less often.
@@ -180,10 +188,42 @@ pub(crate) const COMMON: &[Binding<Common>] = &[
 /// More keys of every view: what is read, how it is read and drawn.
 pub(crate) const READING: &[Binding<Common>] = &[
     Binding {
+        keys: &[plain('!')],
+        action: Common::Findings,
+        label: "findings",
+        help: "Show what you should know, in words",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
         keys: &[plain('o')],
         action: Common::Processes,
         label: "processes",
         help: "Choose another process",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
+        keys: &[plain('e')],
+        action: Common::Export,
+        label: "export",
+        help: "Write what is shown into a file: text, SVG, pprof, JSON or CSV",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
+        keys: &[plain('y')],
+        action: Common::Copy,
+        label: "copy",
+        help: "Copy what is selected, by the terminal (OSC 52)",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
+        keys: &[plain('z')],
+        action: Common::Mouse,
+        label: "mouse",
+        help: "Give the mouse to the terminal for selecting text, or take it",
         section: EVERYWHERE,
         footer: false,
     },
@@ -295,6 +335,65 @@ pub(crate) const CHOOSING: &[Binding<Choosing>] = &[
         label: "quit",
         help: "Quit",
         section: Section::Choosing,
+        footer: true,
+    },
+];
+
+/// What is written into a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// The screen.
+    Text,
+    /// The flamegraph.
+    Svg,
+    /// The profile.
+    Pprof,
+    /// The model.
+    Json,
+    /// The call sites.
+    Csv,
+}
+
+/// The keys that choose what is written. Esc goes back.
+pub(crate) const EXPORTING: &[Binding<Format>] = &[
+    Binding {
+        keys: &[plain('t')],
+        action: Format::Text,
+        label: "text",
+        help: "this screen as text",
+        section: Section::Exporting,
+        footer: true,
+    },
+    Binding {
+        keys: &[plain('s')],
+        action: Format::Svg,
+        label: "SVG",
+        help: "a flamegraph of the memory in use, as SVG",
+        section: Section::Exporting,
+        footer: true,
+    },
+    Binding {
+        keys: &[plain('p')],
+        action: Format::Pprof,
+        label: "pprof",
+        help: "the profile, for go tool pprof",
+        section: Section::Exporting,
+        footer: true,
+    },
+    Binding {
+        keys: &[plain('j')],
+        action: Format::Json,
+        label: "JSON",
+        help: "all figures, as JSON",
+        section: Section::Exporting,
+        footer: true,
+    },
+    Binding {
+        keys: &[plain('c')],
+        action: Format::Csv,
+        label: "CSV",
+        help: "the call sites, as CSV",
+        section: Section::Exporting,
         footer: true,
     },
 ];

@@ -123,4 +123,6 @@ pub(crate) enum Section {
     Leaving,
     /// Among the processes to choose from.
     Choosing,
+    /// In the question what to write into a file.
+    Exporting,
 }

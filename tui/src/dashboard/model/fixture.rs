@@ -11,7 +11,7 @@ use poolscope_profiler::model::snapshot::{
 };
 use poolscope_wire::{ClassCounter, ClassCounters, DEVICE_COUNTERS, DeviceCounter, Total, cell};
 
-use super::{Model, Modeller, ThreadNames};
+use super::{Model, Modeller, Observed, ThreadNames};
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -175,6 +175,10 @@ fn growths(profile: &Profile) -> Vec<Growth> {
         }
     };
     profile.sites.iter().enumerate().map(of).collect()
+}
+
+fn observed(growths: &[Growth]) -> Observed<'_> {
+    Observed { growths, watched_ns: 180_000_000_000, children: &[] }
 }
 
 fn moment(second: u64) -> Snapshot {
@@ -357,7 +361,7 @@ pub(crate) fn model_with_devices() -> Model {
             }
         }
         let growths = growths(&profile);
-        model = Some(modeller.next(snapshot, profile, &growths, &ThreadNames::default()));
+        model = Some(modeller.next(snapshot, profile, &observed(&growths), &ThreadNames::default()));
     }
     model.expect("there were readings")
 }
@@ -376,11 +380,11 @@ pub(crate) fn model_with(edit: impl FnOnce(&mut Snapshot)) -> Model {
     for second in 1..180 {
         let profile = profile_at(second as f64 / 180.0);
         let growths = growths(&profile);
-        modeller.next(snapshot_at(second), profile, &growths, &names);
+        modeller.next(snapshot_at(second), profile, &observed(&growths), &names);
     }
     let mut last = snapshot_at(180);
     edit(&mut last);
     let profile = profile();
     let growths = growths(&profile);
-    modeller.next(last, profile, &growths, &names)
+    modeller.next(last, profile, &observed(&growths), &names)
 }

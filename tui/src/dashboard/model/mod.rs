@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use poolscope_profiler::Memory;
+use poolscope_profiler::findings::{Facts, Finding};
 use poolscope_profiler::model::accounting::Accounting;
 use poolscope_profiler::model::growth::{Growth, Slope, USUAL_WINDOW_NS};
 use poolscope_profiler::model::history::Most;
@@ -20,6 +21,7 @@ use poolscope_profiler::model::profile::Profile;
 use poolscope_profiler::model::snapshot::{
     Amount, ClassStats, DevicePool, ProcessMemory, ProcessState, Snapshot, ThreadStats,
 };
+use poolscope_profiler::process::family::Child;
 use poolscope_wire::{CounterInfo, DeviceCounter, TIER_COUNTERS, TierCounter};
 
 use crate::words::{file_name, printable};
@@ -51,6 +53,8 @@ pub(crate) struct Model {
     pub(crate) most: Option<Most>,
     /// How the bytes in use have developed in the last minutes.
     pub(crate) trend: Slope,
+    /// What a person should know, the most important first.
+    pub(crate) findings: Vec<Finding>,
     /// Changes since the reading before; none in the first.
     pub(crate) rates: Option<Rates>,
     /// The kernel's view, the last one that was had.
@@ -194,16 +198,27 @@ struct Before {
     uptime: Option<Duration>,
 }
 
+/// What only one who watches for some time knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Observed<'a> {
+    /// How each of the profile's call sites develops, in their order.
+    pub(crate) growths: &'a [Growth],
+    /// For how long that was watched.
+    pub(crate) watched_ns: u64,
+    /// The processes that this one started.
+    pub(crate) children: &'a [Child],
+}
+
 /// Names of threads, by their kernel id.
 pub(crate) type ThreadNames = std::collections::HashMap<u32, String>;
 
 impl Modeller {
-    /// The next model. `growths` are of the profile's call sites, in their order.
+    /// The next model.
     pub(crate) fn next(
         &mut self,
         snapshot: Snapshot,
         profile: Profile,
-        growths: &[Growth],
+        watched: &Observed<'_>,
         names: &ThreadNames,
     ) -> Model {
         let snapshot = Arc::new(snapshot);
@@ -222,11 +237,22 @@ impl Modeller {
         let in_use = counted(&snapshot, whole.usual_memory());
         let memory = whole.usual_memory();
         let is_all = Arc::ptr_eq(&profile, &whole);
-        let shown = whole.sites.iter().zip(growths).filter(|(site, _)| is_all || memory.has(site.place));
+        let shown = whole.sites.iter().zip(watched.growths).filter(|(site, _)| is_all || memory.has(site.place));
         let growths: Vec<Growth> = shown.map(|(_, growth)| *growth).collect();
         let mut sites = self.rows.next(&profile, seconds);
         sites.iter_mut().for_each(|row| row.growth = growths.get(row.index).copied());
         let accounting = Accounting::of(&snapshot);
+        let trend = snapshot.history.trend(USUAL_WINDOW_NS, snapshot.taken_ns);
+        let findings = Facts {
+            snapshot: &snapshot,
+            accounting,
+            profile: Some(&whole),
+            growths: watched.growths,
+            total: trend,
+            watched_ns: watched.watched_ns,
+            children: watched.children,
+        }
+        .findings();
         let sum = |of: fn(&SiteRow) -> Amount| {
             sites.iter().map(of).fold(Amount::default(), |mut a, b| {
                 a += b;
@@ -270,7 +296,8 @@ impl Modeller {
             live,
             in_use,
             most: snapshot.history.most(),
-            trend: snapshot.history.trend(USUAL_WINDOW_NS, snapshot.taken_ns),
+            trend,
+            findings,
             accounting,
             rates,
             memory: self.memory,

@@ -113,7 +113,7 @@ pub(crate) fn text_of(profile: &Profile, site: &Site) -> SiteText {
 }
 
 /// A key that is the same for the same stack in every reading.
-fn key_of(profile: &Profile, site: &Site) -> u64 {
+pub(crate) fn key_of(profile: &Profile, site: &Site) -> u64 {
     let mut hasher = DefaultHasher::new();
     site.place.kind().hash(&mut hasher);
     for &location in &site.locations {

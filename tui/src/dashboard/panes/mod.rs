@@ -3,6 +3,7 @@
 
 mod classes;
 mod counters;
+mod findings;
 mod flame;
 mod gpu;
 mod output;
@@ -27,8 +28,17 @@ use super::model::Model;
 use super::theme::Theme;
 
 /// The views, in the order of their tabs.
-pub(crate) const VIEWS: &[View] =
-    &[overview::VIEW, classes::VIEW, sites::VIEW, flame::VIEW, threads::VIEW, gpu::VIEW, counters::VIEW, output::VIEW];
+pub(crate) const VIEWS: &[View] = &[
+    overview::VIEW,
+    classes::VIEW,
+    sites::VIEW,
+    flame::VIEW,
+    threads::VIEW,
+    gpu::VIEW,
+    counters::VIEW,
+    findings::VIEW,
+    output::VIEW,
+];
 
 /// The keys that open a view: the numbers of the tabs.
 const NUMBERS: [[Key; 1]; 9] = [
@@ -114,6 +124,10 @@ pub(crate) enum Subject {
     Site(u64),
     /// A function in the call tree, by the names on its path from the root.
     Path(Vec<String>),
+    /// A view, by its name.
+    View(&'static str),
+    /// The processes to choose from.
+    Processes,
 }
 
 /// A view's own keys, and what they do.
@@ -181,6 +195,11 @@ pub(crate) trait Pane: Keys + Debug {
     /// Shows something, if it is what the view shows.
     fn show(&mut self, _subject: &Subject, _scene: &Scene<'_>) -> bool {
         false
+    }
+
+    /// What is selected, as text.
+    fn copied(&self, _scene: &Scene<'_>) -> Option<String> {
+        None
     }
 
     /// Draws it. It changes nothing and waits for nothing.

@@ -27,6 +27,8 @@ struct TestScreen {
     terminal: Rc<Cell<Size>>,
     frames: Vec<String>,
     suspended: usize,
+    copied: Vec<String>,
+    mouse: Vec<bool>,
 }
 
 impl TestScreen {
@@ -34,7 +36,7 @@ impl TestScreen {
         let size = terminal.get();
         let backend = TestBackend::new(size.width, size.height);
         let shown = Buffer::empty(Rect::new(0, 0, size.width, size.height));
-        TestScreen { backend, shown, terminal, frames: Vec::new(), suspended: 0 }
+        TestScreen { backend, shown, terminal, frames: Vec::new(), suspended: 0, copied: Vec::new(), mouse: Vec::new() }
     }
 }
 
@@ -61,6 +63,16 @@ impl Screen for TestScreen {
         self.backend.resize(size.width, size.height);
         self.backend.clear().expect("a test backend takes all");
         self.shown = Buffer::empty(Rect::new(0, 0, size.width, size.height));
+        Ok(())
+    }
+
+    fn copy(&mut self, text: &str) -> io::Result<()> {
+        self.copied.push(text.to_owned());
+        Ok(())
+    }
+
+    fn take_mouse(&mut self, taken: bool) -> io::Result<()> {
+        self.mouse.push(taken);
         Ok(())
     }
 
@@ -310,4 +322,23 @@ fn the_choice_can_be_left_for_what_was_watched() {
     ]);
     assert_eq!(ran.screen.frames[1], ran.screen.frames[3]);
     assert!(matches!(ran.orders[..], [Order::List(Some(_)), Order::List(None)]), "{:?}", ran.orders);
+}
+
+#[test]
+fn what_is_selected_can_be_copied_and_the_mouse_given_back() {
+    let ran = run_on(vec![
+        (100, reading(0)),
+        (200, typed('3')),
+        (300, typed('y')),
+        (400, typed('z')),
+        (500, typed('z')),
+        (600, typed('6')),
+        (700, typed('y')),
+        (800, typed('q')),
+    ]);
+    assert_eq!(ran.screen.mouse, [false, true]);
+    let [copied] = &ran.screen.copied[..] else { panic!("{:?}", ran.screen.copied) };
+    let lines: Vec<&str> = copied.lines().collect();
+    assert!(lines[0].contains("kv::session::Session::remember") && lines[0].contains("41.0 MiB"), "{copied}");
+    assert!(lines.len() > 3 && lines[1].contains("session.rs:58"), "the stack: {copied}");
 }

@@ -201,6 +201,16 @@ impl Pane for Flame {
         true
     }
 
+    fn copied(&self, scene: &Scene<'_>) -> Option<String> {
+        let tree = &scene.model?.flame;
+        // As folded stacks have it: the outermost function first.
+        Some(format!(
+            "{} {:.0}\n",
+            tree.path(self.state.selected).join(";"),
+            tree.value(self.state.selected, self.state.metric)
+        ))
+    }
+
     fn draw(&self, scene: &Scene<'_>, buf: &mut Buffer) {
         self.draw_in(scene, buf);
     }

@@ -9,6 +9,7 @@ use crossterm::event::{KeyCode, MouseButton};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Position;
 
+use super::sites::site_text;
 use super::sort::Sort;
 use super::{Keyed, Pane, Reply, Scene, Source, Subject, View};
 use crate::dashboard::input::common::Motion;
@@ -109,6 +110,11 @@ impl Pane for Overview {
         }
         self.selected = row;
         Some(Reply::Done)
+    }
+
+    fn copied(&self, scene: &Scene<'_>) -> Option<String> {
+        let model = scene.model?;
+        site_text(model, model.sites.get(*self.order.get(self.selected)?)?)
     }
 
     fn draw(&self, scene: &Scene<'_>, buf: &mut Buffer) {

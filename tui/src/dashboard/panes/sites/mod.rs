@@ -17,6 +17,7 @@ use crate::dashboard::input::search::Search;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::flame_tree::path_of;
 use crate::dashboard::model::site::{SiteRow, frames_of};
+use crate::words::numbers;
 
 /// Its line in the table of views.
 pub(crate) const VIEW: View = View {
@@ -173,6 +174,18 @@ impl Sites {
     }
 }
 
+/// A call site with its stack, innermost frame first.
+pub(super) fn site_text(model: &Model, row: &SiteRow) -> Option<String> {
+    let site = model.profile.sites.get(row.index)?;
+    let bytes = numbers::bytes(row.in_use.bytes);
+    let mut text =
+        format!("{}: {bytes} in use in {} objects\n", row.text.function, numbers::scaled(row.in_use.objects));
+    for frame in frames_of(&model.profile, site) {
+        text += &format!("  {}  {}\n", frame.name, frame.place());
+    }
+    Some(text)
+}
+
 impl Pane for Sites {
     fn follow(&mut self, model: &Arc<Model>) {
         if self.usual_order {
@@ -228,6 +241,11 @@ impl Pane for Sites {
         self.key = Some(*key);
         self.order(scene);
         true
+    }
+
+    fn copied(&self, scene: &Scene<'_>) -> Option<String> {
+        let model = scene.model?;
+        site_text(model, self.current(model)?)
     }
 
     fn draw(&self, scene: &Scene<'_>, buf: &mut Buffer) {

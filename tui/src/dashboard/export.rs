@@ -1,0 +1,201 @@
+//! What is on the screen, in a file, and the command that gives the same.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use poolscope_profiler::Metric;
+use poolscope_profiler::faces::{flamegraph, pprof};
+use ratatui::buffer::Buffer;
+
+use super::frame;
+use super::input::common::Format;
+use super::json;
+use super::model::Model;
+use super::panes::VIEWS;
+use super::state::{Overlay, State};
+use super::widgets::plain::text_of;
+use crate::words::file_name;
+
+/// The end of a file's name.
+fn extension(format: Format) -> &'static str {
+    match format {
+        Format::Text => "txt",
+        Format::Svg => "svg",
+        Format::Pprof => "pb.gz",
+        Format::Json => "json",
+        Format::Csv => "csv",
+    }
+}
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Exported {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// A command that gives the same; none of what only the dashboard has.
+    pub(crate) command: Option<String>,
+}
+
+/// Writes what the dashboard shows into a new file in a folder.
+pub(crate) fn export(state: &mut State, format: Format, folder: &Path) -> Result<Exported, String> {
+    let model = state.model.clone().ok_or("nothing was read yet")?;
+    let process = &model.snapshot.process;
+    let second = process.start_monotonic_ns.max(model.snapshot.taken_ns) / 1_000_000_000;
+    let name = format!("poolscope-{}-{}.{}", process.pid, second, extension(format));
+    let path = folder.join(&name);
+    let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
+    let content = content(state, &model, format).map_err(failed)?;
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&path).map_err(failed)?;
+    file.write_all(&content).map_err(failed)?;
+    let (pid, size) = (process.pid, state.size);
+    let command = match format {
+        Format::Text => {
+            let view = VIEWS[state.view].name;
+            Some(format!("poolscope top {pid} --once --view {view} --size {}x{}", size.width, size.height))
+        }
+        Format::Svg => Some(format!("poolscope flamegraph {pid} -o {name}")),
+        Format::Pprof => Some(format!("poolscope dump {pid} -o {name}")),
+        Format::Json => Some(format!("poolscope top {pid} --json > {name}")),
+        Format::Csv => None,
+    };
+    Ok(Exported { path, command })
+}
+
+fn content(state: &mut State, model: &Model, format: Format) -> io::Result<Vec<u8>> {
+    let mut out = BufWriter::new(Vec::new());
+    match format {
+        Format::Text => out.write_all(screen(state).as_bytes())?,
+        Format::Svg => {
+            let memory = model.whole.usual_memory();
+            let title = format!("{}: {} {}", model.program(), Metric::InUseBytes.describe(), memory.describe());
+            flamegraph::write_flamegraph(&model.profile, Metric::InUseBytes, title.trim_end(), &mut out)?;
+        }
+        Format::Pprof => pprof::write_pprof(&model.whole, Metric::InUseBytes, &mut out)?,
+        Format::Json => {
+            let value = json::to_json(model).map_err(io::Error::other)?;
+            serde_json::to_writer_pretty(&mut out, &value).map_err(io::Error::other)?;
+            out.write_all(b"\n")?;
+        }
+        Format::Csv => csv(model, &mut out)?,
+    }
+    out.into_inner().map_err(io::IntoInnerError::into_error)
+}
+
+/// The screen without what lies over it.
+fn screen(state: &mut State) -> String {
+    let overlay = std::mem::replace(&mut state.overlay, Overlay::None);
+    let mut buffer = Buffer::empty(state.area());
+    frame::draw(state, &mut buffer);
+    state.overlay = overlay;
+    text_of(&buffer)
+}
+
+/// A line for each call site, with the exact estimates.
+fn csv(model: &Model, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "in_use_bytes,in_use_objects,allocated_bytes,allocated_objects,samples,\
+         growth_bytes_per_minute,growth_error_bytes_per_minute,function,file"
+    )?;
+    for site in &model.sites {
+        let slope = site.growth.map(|growth| growth.slope).unwrap_or_default();
+        writeln!(
+            out,
+            "{:.0},{:.0},{:.0},{:.0},{},{:.0},{:.0},{},{}",
+            site.in_use.bytes,
+            site.in_use.objects,
+            site.allocated.bytes,
+            site.allocated.objects,
+            site.allocated.samples,
+            slope.per_minute,
+            slope.error(),
+            quoted(&site.text.function),
+            quoted(site.text.place.as_deref().unwrap_or_default()),
+        )?;
+    }
+    Ok(())
+}
+
+/// A field of RFC 4180.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\""))
+}
+
+/// What is said of what was written, a line each.
+pub(crate) fn lines(exported: &Result<Exported, String>) -> Vec<String> {
+    match exported {
+        Err(why) => vec![why.clone()],
+        Ok(Exported { path, command }) => {
+            let mut lines = vec![format!("Wrote {}.", path.display())];
+            if let Some(command) = command {
+                lines.push("The same later, from a shell:".to_owned());
+                lines.push(format!("  {command}"));
+            } else {
+                lines.push(format!("{} has what no command gives.", file_name(&path.to_string_lossy())));
+            }
+            lines
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use poolscope_profiler::faces::pprof::reader::read_pprof;
+    use ratatui::layout::Size;
+
+    use super::*;
+    use crate::dashboard::model::fixture;
+    use crate::dashboard::theme::{Theme, ThemeChoice};
+
+    fn state() -> State {
+        let theme = Theme::choose(ThemeChoice::Dark, |_| None);
+        let mut state = State::new("kv".into(), theme, Size::new(120, 36), Duration::from_secs(1));
+        state.take_reading(Arc::new(fixture::model()));
+        state
+    }
+
+    fn written(format: Format) -> (String, Vec<u8>) {
+        let folder = std::env::temp_dir().join(format!("poolscope-export-{}-{format:?}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut state = state();
+        state.overlay = Overlay::Export;
+        let exported = export(&mut state, format, &folder).unwrap();
+        assert_eq!(state.overlay, Overlay::Export);
+        let content = std::fs::read(&exported.path).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        (exported.command.unwrap_or_default(), content)
+    }
+
+    #[test]
+    fn the_text_is_the_screen_without_the_question() {
+        let (command, content) = written(Format::Text);
+        assert_eq!(command, "poolscope top 4242 --once --view overview --size 120x36");
+        let text = String::from_utf8(content).unwrap();
+        assert!(text.contains("Where the memory is") && !text.contains("this screen as text"), "{text}");
+        assert_eq!(text.lines().count(), 36);
+    }
+
+    #[test]
+    fn what_is_written_can_be_read_again() {
+        let total: f64 = fixture::model().sites.iter().map(|site| site.in_use.bytes).sum();
+        let profile = read_pprof(&written(Format::Pprof).1).unwrap();
+        let read: f64 = profile.sites.iter().map(|site| site.in_use.bytes).sum();
+        assert!((read / total - 1.0).abs() < 1e-3, "{read} and {total}");
+        let json: serde_json::Value = serde_json::from_slice(&written(Format::Json).1).unwrap();
+        assert!(json["history"].is_array());
+        assert!(String::from_utf8(written(Format::Svg).1).unwrap().contains("<svg"));
+        let csv = String::from_utf8(written(Format::Csv).1).unwrap();
+        let sum: f64 = csv.lines().skip(1).map(|line| line.split(',').next().unwrap().parse::<f64>().unwrap()).sum();
+        assert!((sum / total - 1.0).abs() < 1e-3, "{sum} and {total}");
+    }
+
+    #[test]
+    fn a_folder_that_takes_no_file_is_named() {
+        let why = export(&mut state(), Format::Text, Path::new("/proc/nowhere")).unwrap_err();
+        assert!(why.contains("/proc/nowhere/poolscope-4242-") && why.starts_with("cannot write"), "{why}");
+    }
+}
