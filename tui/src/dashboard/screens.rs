@@ -577,7 +577,7 @@ fn no_figure_is_ever_cut() {
                     }
                     // A count or a share with decimals and nothing behind it has lost its unit.
                     if digits && number.contains('.') {
-                        let scaled = ["k", "M", "G", "T", "k/s", "M/s", "G/s"].contains(&unit);
+                        let scaled = ["k", "M", "G", "T", "k/s", "M/s", "G/s", "times"].contains(&unit);
                         assert!(whole(unit) || scaled, "{name}: {word} {unit}\n{text}");
                     }
                     assert!(
