@@ -24,6 +24,13 @@ pub(crate) struct Cli {
     /// Look for separate debug information in this folder, too: DIR/.build-id/ab/cdef.debug
     #[arg(long, value_name = "DIR", global = true)]
     pub(crate) debug_dir: Vec<PathBuf>,
+    /// Name call sites by the caller of this function, as of malloc: `xmalloc`, `mem::tensor`, `fn:PATTERN`,
+    /// `file:PATTERN` or `module:PATTERN`
+    #[arg(long, value_name = "FUNCTION", global = true)]
+    pub(crate) by_caller: Vec<String>,
+    /// The same for each line of a file; # begins a comment
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) naming: Vec<PathBuf>,
 }
 
 /// The commands.

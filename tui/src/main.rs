@@ -20,7 +20,8 @@ fn main() -> ExitCode {
     let _ = color_eyre::config::HookBuilder::default().display_env_section(false).install();
     let cli = cli::Cli::parse();
     symbols::set_debug_dirs(cli.debug_dir);
-    match cli.command.run() {
+    let named = symbols::set_naming(&cli.by_caller, &cli.naming).map_err(color_eyre::Report::from);
+    match named.and_then(|()| cli.command.run()) {
         Ok(code) => ExitCode::from(code),
         Err(report) if sink::is_broken_pipe(&report) => ExitCode::SUCCESS,
         Err(report) => {

@@ -1,9 +1,12 @@
 //! Where names come from, as the command line says.
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use poolscope_profiler::ProfileBuilder;
+use poolscope_profiler::model::naming::Naming;
+
+use crate::failure::Failure;
 
 static DEBUG_DIRS: OnceLock<Vec<PathBuf>> = OnceLock::new();
 
@@ -18,7 +21,31 @@ pub(crate) fn debug_dirs() -> &'static [PathBuf] {
     DEBUG_DIRS.get().map_or(&[], Vec::as_slice)
 }
 
-/// A builder of profiles that looks there.
+static NAMING: OnceLock<Arc<Naming>> = OnceLock::new();
+
+/// Says by which functions call sites are not to be named: those of the command line, and the rules of files. Once,
+/// before any command runs.
+pub(crate) fn set_naming(functions: &[String], files: &[PathBuf]) -> Result<(), Failure> {
+    let mut naming = Naming::default();
+    for function in functions {
+        naming.add(function).map_err(|error| Failure::usage(error.to_string()))?;
+    }
+    for file in files {
+        let failed = |why: String| Failure::usage(format!("{}: {why}", file.display()));
+        let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
+        naming.add(&text).map_err(|error| failed(error.to_string()))?;
+    }
+    // A second call would come from nowhere.
+    let _ = NAMING.set(Arc::new(naming));
+    Ok(())
+}
+
+/// By which functions call sites are not to be named.
+pub(crate) fn naming() -> Arc<Naming> {
+    NAMING.get().cloned().unwrap_or_default()
+}
+
+/// A builder of profiles that looks there, and names call sites so.
 pub(crate) fn profile_builder() -> ProfileBuilder {
-    ProfileBuilder::with_debug_dirs(debug_dirs())
+    ProfileBuilder::with_debug_dirs(debug_dirs()).with_naming(naming())
 }

@@ -188,7 +188,8 @@ fn load_pprof(path: &str) -> Result<Option<Loaded>, Failure> {
         return Ok(None);
     }
     file.take(LARGEST_FILE).read_to_end(&mut bytes).map_err(|error| failed(error.to_string()))?;
-    let profile = read_pprof(&bytes).map_err(|error| failed(error.to_string()))?;
+    let mut profile = read_pprof(&bytes).map_err(|error| failed(error.to_string()))?;
+    profile.naming = symbols::naming();
     let label = path.rsplit('/').next().unwrap_or(path).to_owned();
     Ok(Some(Loaded { profile, label: printable(&label), claim: None }))
 }

@@ -60,6 +60,29 @@ fn a_frame_without_a_terminal_has_the_size_that_was_asked_for() {
 }
 
 #[test]
+fn a_site_is_named_by_the_caller_of_what_a_person_says() {
+    let folder = Folder::new("by-caller");
+    let segment = write_segment(&folder.0, NOBODY);
+    let rules = folder.0.join("rules");
+    fs::write(&rules, "# the wrapper\nfn:kvserver+0x1000]\n").unwrap();
+    let report = |args: &[&str]| {
+        let output = poolscope(&folder.0).arg("report").arg(&segment).args(args).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        let line = stdout(&output).lines().find(|line| line.contains("96.0 MiB")).expect("the largest site").to_owned();
+        line.split("%  ").nth(1).expect("its name").to_owned()
+    };
+    assert!(report(&[]).starts_with("[kvserver+0x1000]"), "{}", report(&[]));
+    let named = report(&["--by-caller", "fn:kvserver+0x1000]"]);
+    assert!(named.starts_with("[kvserver+0x2000]"), "{named}");
+    assert_eq!(report(&["--naming", rules.to_str().unwrap()]), named);
+    for (args, says) in [(["--by-caller", "fn:"], "is no rule for names"), (["--naming", "/nowhere"], "/nowhere: ")] {
+        let output = poolscope(&folder.0).args(["list"]).args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_process_is_found_by_the_pid_of_what_it_left_behind() {
     let folder = Folder::new("dead-pid");
     write_segment(&folder.0, NOBODY);

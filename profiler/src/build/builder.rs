@@ -6,11 +6,13 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use poolscope_wire::DeviceCounter;
 
 use crate::build::pool_frames;
 use crate::model::memory::Place;
+use crate::model::naming::Naming;
 use crate::model::peak::Peak;
 use crate::model::profile::{Frame, Held, Location, Profile, Site};
 use crate::model::snapshot::{Amount, Module, ProcessInfo, Snapshot, Stack};
@@ -28,6 +30,7 @@ const MAX_OVERLAPPING: usize = 64;
 pub struct ProfileBuilder {
     symbols: SymbolCache,
     known: KnownStacks,
+    naming: Arc<Naming>,
 }
 
 /// The stacks of one process that were seen already.
@@ -72,6 +75,12 @@ impl ProfileBuilder {
     /// A builder that looks for separate debug information in these folders, too ([`SymbolCache::with_debug_dirs`]).
     pub fn with_debug_dirs(debug_dirs: &[PathBuf]) -> Self {
         Self { symbols: SymbolCache::with_debug_dirs(debug_dirs), ..Self::default() }
+    }
+
+    /// Has call sites not be named by some functions, in every report of what is built from now on.
+    #[must_use]
+    pub fn with_naming(self, naming: Arc<Naming>) -> Self {
+        Self { naming, ..self }
     }
 
     /// Builds the profile of a snapshot.
@@ -145,6 +154,7 @@ impl ProfileBuilder {
             modules: self.known.modules.files.clone(),
             locations: self.known.locations.clone(),
             sites,
+            naming: Arc::clone(&self.naming),
             main: snapshot.process.exe.clone(),
             comments: comments(snapshot),
             ..Profile::default()

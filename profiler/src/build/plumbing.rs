@@ -1,6 +1,7 @@
 //! Functions that allocate on behalf of their caller: of a language's library, or wrappers of `malloc`. The function
 //! that asked for memory is the innermost one that is none of these; [`site_name`](crate::build::site_name) finds it.
 
+use crate::model::naming::Naming;
 use crate::model::profile::Frame;
 use crate::model::snapshot::Module;
 use crate::symbols::function_name::path;
@@ -132,8 +133,12 @@ const FILES: &[&str] = &[
 /// Files that are nothing but a language's library, by their names.
 const MODULES: &[&str] = &["^libc.so", "^libc-2", "^libstdc++.so", "^libc++.so", "^libc++abi.so", "^ld-linux"];
 
-/// Whether a function, in a module if that is known, is one.
-pub fn is_plumbing(frame: &Frame, module: Option<&Module>) -> bool {
+/// Whether a function, in a module if that is known, is one, or is called one by the rules of a person.
+pub fn is_plumbing(frame: &Frame, module: Option<&Module>, naming: &Naming) -> bool {
+    (!naming.is_empty() && naming.has(path(&frame.name), frame, module)) || is_plumbing_of_a_language(frame, module)
+}
+
+fn is_plumbing_of_a_language(frame: &Frame, module: Option<&Module>) -> bool {
     module.is_some_and(|module| MODULES.iter().any(|pattern| pattern::matches(pattern, module.name())))
         || frame.file.as_ref().is_some_and(|file| FILES.iter().any(|pattern| pattern::matches(pattern, file)))
         || is_plumbing_by_name(&frame.name)
@@ -199,7 +204,7 @@ mod tests {
             "at::detail::empty_strided_cuda(c10::ArrayRef<long>, c10::ArrayRef<long>, c10::TensorOptions const&)",
             "at::TensorBase at::detail::_empty_generic<long>(c10::ArrayRef<long>, c10::Allocator*)",
         ] {
-            assert!(is_plumbing(&frame(name, ""), None), "{name}");
+            assert!(is_plumbing_of_a_language(&frame(name, ""), None), "{name}");
         }
         for name in [
             "app::alloc::cache",
@@ -215,17 +220,23 @@ mod tests {
             "[app+0x1234]",
             "at::native::structured_sum_out::impl(at::Tensor const&, c10::ArrayRef<long>)",
         ] {
-            assert!(!is_plumbing(&frame(name, ""), None), "{name}");
+            assert!(!is_plumbing_of_a_language(&frame(name, ""), None), "{name}");
         }
     }
 
     #[test]
     fn a_function_is_plumbing_by_its_file_or_its_module() {
-        assert!(is_plumbing(&frame("grow_one", "/rustc/5980/library/alloc/src/raw_vec/mod.rs"), None));
-        assert!(is_plumbing(&frame("get", "/home/me/.cargo/registry/src/x/hashbrown-0.16.1/src/map.rs"), None));
+        assert!(is_plumbing_of_a_language(&frame("grow_one", "/rustc/5980/library/alloc/src/raw_vec/mod.rs"), None));
+        assert!(is_plumbing_of_a_language(
+            &frame("get", "/home/me/.cargo/registry/src/x/hashbrown-0.16.1/src/map.rs"),
+            None
+        ));
         // As cargo lays out what a manifest names by `git = "URL"`.
-        assert!(is_plumbing(&frame("get", "/root/.cargo/git/checkouts/hashbrown-1f2e3d/a1b2c3d/src/map.rs"), None));
-        assert!(!is_plumbing(&frame("cache", "/home/me/app/library/core/src/cache.rs"), None));
+        assert!(is_plumbing_of_a_language(
+            &frame("get", "/root/.cargo/git/checkouts/hashbrown-1f2e3d/a1b2c3d/src/map.rs"),
+            None
+        ));
+        assert!(!is_plumbing_of_a_language(&frame("cache", "/home/me/app/library/core/src/cache.rs"), None));
         let module = |path: &str| Module {
             start: 0,
             end: 1,
@@ -235,7 +246,10 @@ mod tests {
             path: path.to_owned(),
             stacks: 0..1,
         };
-        assert!(is_plumbing(&frame("[libstdc++.so.6+0x10]", ""), Some(&module("/usr/lib/libstdc++.so.6"))));
-        assert!(!is_plumbing(&frame("[libcache.so+0x10]", ""), Some(&module("/usr/lib/libcache.so"))));
+        assert!(is_plumbing_of_a_language(
+            &frame("[libstdc++.so.6+0x10]", ""),
+            Some(&module("/usr/lib/libstdc++.so.6"))
+        ));
+        assert!(!is_plumbing_of_a_language(&frame("[libcache.so+0x10]", ""), Some(&module("/usr/lib/libcache.so"))));
     }
 }

@@ -30,7 +30,8 @@ impl<'a> SiteName<'a> {
         let locations = site.locations.iter().filter_map(|&index| profile.locations.get(index));
         let frames =
             locations.flat_map(|location| location.frames.iter().map(|frame| (frame, profile.module(location))));
-        let asked = frames.clone().enumerate().filter(|&(_, (frame, module))| !is_plumbing(frame, module));
+        let asked =
+            frames.clone().enumerate().filter(|&(_, (frame, module))| !is_plumbing(frame, module, &profile.naming));
         let mut asked = asked.map(|(depth, (frame, _))| (depth, frame));
         let (depth, function) = asked.next().or_else(|| Some((0, frames.clone().next()?.0)))?;
         Some(Self { function, depth, callers: asked.map(|(_, frame)| frame).collect() })
@@ -57,7 +58,10 @@ pub(crate) fn site_text(profile: &Profile, site: &Site, callers: usize) -> Strin
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::model::naming::Naming;
     use crate::model::testing::profile;
 
     #[test]
@@ -71,5 +75,20 @@ mod tests {
         assert_eq!(name.text(9), "app::serve  app::serve.c:3 < main");
         assert_eq!(site_text(&profile, &profile.sites[1], 9), "alloc::raw_vec::grow  alloc::raw_vec::grow.c:1");
         assert_eq!(site_text(&profile, &Site::default(), 9), "[no frames]");
+    }
+
+    #[test]
+    fn what_a_person_calls_plumbing_names_no_site() {
+        let mut profile = profile(&[("main;app::serve;app::mem::tensor;app::mem::aligned", 1.0)]);
+        assert_eq!(site_text(&profile, &profile.sites[0], 0), "app::mem::aligned  app::mem::aligned.c:1");
+        let mut naming = Naming::default();
+        naming.add("tensor\nfn:::aligned$").expect("are rules");
+        profile.naming = Arc::new(naming);
+        assert_eq!(site_text(&profile, &profile.sites[0], 9), "app::serve  app::serve.c:3 < main");
+        // If nothing else is left, the innermost names it.
+        let mut naming = Naming::default();
+        naming.add("fn:*a*").expect("is a rule");
+        profile.naming = Arc::new(naming);
+        assert_eq!(site_text(&profile, &profile.sites[0], 9), "app::mem::aligned  app::mem::aligned.c:1");
     }
 }

@@ -30,6 +30,7 @@ use axum::routing::get;
 
 pub use access::{require_local_host, require_token};
 
+use crate::model::naming::Naming;
 use worker::Worker;
 
 /// Whose profiles are served.
@@ -50,6 +51,8 @@ pub struct Options {
     ///
     /// [`SymbolCache::with_debug_dirs`]: crate::symbols::symbolize::SymbolCache::with_debug_dirs
     pub debug_dirs: Vec<PathBuf>,
+    /// By which functions call sites are not to be named.
+    pub naming: Arc<Naming>,
 }
 
 /// The handlers, as they are by default.

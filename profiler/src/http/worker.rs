@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -184,7 +184,8 @@ impl Files {
             if self.open.len() >= KEPT_BUILDERS {
                 self.open.clear();
             }
-            let builder = ProfileBuilder::with_debug_dirs(&self.options.debug_dirs);
+            let builder =
+                ProfileBuilder::with_debug_dirs(&self.options.debug_dirs).with_naming(Arc::clone(&self.options.naming));
             self.open.insert(entry.path.clone(), (SegmentReader::open(&entry.path)?, builder));
         }
         // It was put there a moment ago.

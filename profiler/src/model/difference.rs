@@ -4,6 +4,7 @@
 //! never the same. So two lines of one function that allocate count as one path here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::model::memory::Place;
 use crate::model::profile::{Held, Location, Profile, Site, Totals};
@@ -86,6 +87,7 @@ impl<'a> Difference<'a> {
             thread_names: merged.thread_names,
             peak: None,
             device_peaks: Vec::new(),
+            naming: Arc::clone(&after.naming),
             main: after.main.clone(),
             modules: merged.modules,
             locations: merged.locations,

@@ -8,6 +8,7 @@ pub mod growth;
 pub mod history;
 pub mod holders;
 pub mod memory;
+pub mod naming;
 pub mod peak;
 pub mod profile;
 pub mod reach;

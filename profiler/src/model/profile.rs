@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::memory::{Memory, Place};
+use crate::model::naming::Naming;
 use crate::model::peak::Peak;
 use crate::model::snapshot::{Amount, Module};
 
@@ -28,6 +29,8 @@ pub struct Profile {
     pub peak: Option<Peak>,
     /// The same of each device's memory.
     pub device_peaks: Vec<(Memory, Peak)>,
+    /// By which functions call sites are not to be named, beside those that come with a language.
+    pub naming: Arc<Naming>,
     /// Path of the executable, empty if it is not known. It may be none of the modules: no frame was in it then.
     pub main: String,
     /// Modules; a [`Location`] points into it.

@@ -84,7 +84,10 @@ impl Serve {
                 "every user of this machine can read what is served: --token-file names a file with a token that they need",
             );
         }
-        let mut app = http::router_with(source, Options { debug_dirs: symbols::debug_dirs().to_vec() });
+        let mut app = http::router_with(
+            source,
+            Options { debug_dirs: symbols::debug_dirs().to_vec(), naming: symbols::naming() },
+        );
         app = match token {
             Some(token) => http::require_token(app, token),
             None => http::require_local_host(app, self.allow_host),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
+use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
 use prost::Message;
@@ -130,6 +131,7 @@ impl<'a> Reader<'a> {
             thread_names,
             peak: None,
             device_peaks: Vec::new(),
+            naming: Arc::default(),
             main: modules.first().map(|module| module.path.clone()).unwrap_or_default(),
             modules,
             locations,
