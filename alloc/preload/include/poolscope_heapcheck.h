@@ -55,7 +55,8 @@ struct poolscope_heapcheck_limits {
 };
 
 /* Begins a scope of the calling thread, inside the one that it is in: every allocation of the thread is recorded until
- * the end. Scopes of other threads are not concerned. 0 if there can be none (in a signal handler, or before anything was
+ * the end. Scopes of other threads are not concerned. What the C library allocates in it and keeps, such as the record of
+ * the first thread that is started, counts as well. 0 if there can be none (in a signal handler, or before anything was
  * allocated). */
 POOLSCOPE_API uint64_t poolscope_heapcheck_begin(void) POOLSCOPE_NOTHROW;
 

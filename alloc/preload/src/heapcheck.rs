@@ -76,12 +76,13 @@ pub unsafe extern "C" fn poolscope_heapcheck_check(result: *mut HeapcheckResult)
 
 extern "sysv64" fn check(frame: *const usize, result: usize) -> usize {
     let (searched, judgement) = judge::check(frame);
-    if let Some(found) = searched {
+    let found = searched.map_or_else(HeapcheckResult::default, |found| {
         let (threads, stopped) = found.threads;
-        // SAFETY: the program's promise of the function above.
-        if let Some(result) = unsafe { (result as *mut HeapcheckResult).as_mut() } {
-            *result = HeapcheckResult { blocks: found.leaks, bytes: found.bytes, threads, stopped };
-        }
+        HeapcheckResult { blocks: found.leaks, bytes: found.bytes, threads, stopped }
+    });
+    // SAFETY: the program's promise of the function above.
+    if let Some(result) = unsafe { (result as *mut HeapcheckResult).as_mut() } {
+        *result = found;
     }
     match judgement {
         Judgement::Clean => 0,

@@ -1,0 +1,97 @@
+// A program that checks itself by poolscope_heapcheck.h. Each line says what a call returned.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "poolscope_heapcheck.h"
+
+static void *volatile held[16];
+static int at;
+
+static void hold(size_t size) { held[at++] = malloc(size); }
+
+static void *elsewhere(void *unused) {
+    hold(5000);
+    return unused;
+}
+
+static void say(const char *what, int returned, const struct poolscope_heapcheck_result *result) {
+    printf("%s %d %llu %llu\n", what, returned, (unsigned long long)result->blocks, (unsigned long long)result->bytes);
+}
+
+__attribute__((noinline)) static void lose(void) {
+    void *volatile p = malloc(77);
+    p = NULL;
+    (void)p;
+}
+
+__attribute__((noinline)) static void scrub(void) {
+    volatile char bytes[16384];
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = 0;
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 512);
+    struct poolscope_heapcheck_result result;
+    // What the C library keeps for a thread's stack it keeps for the next one.
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, elsewhere, NULL) != 0 || pthread_join(thread, NULL) != 0) abort();
+
+    uint64_t scope = poolscope_heapcheck_begin();
+    free(malloc(100));
+    say("clean", poolscope_heapcheck_end(scope, NULL, &result), &result);
+
+    // An inner scope's blocks are its own, and those of other threads nobody's here.
+    uint64_t outer = poolscope_heapcheck_begin();
+    hold(10);
+    uint64_t inner = poolscope_heapcheck_begin();
+    hold(20);
+    hold(30);
+    if (pthread_create(&thread, NULL, elsewhere, NULL) != 0 || pthread_join(thread, NULL) != 0) abort();
+    say("inner", poolscope_heapcheck_end(inner, NULL, &result), &result);
+    hold(40);
+    say("outer", poolscope_heapcheck_end(outer, NULL, &result), &result);
+    hold(50);
+
+    struct poolscope_heapcheck_limits limits = {2, 100};
+    scope = poolscope_heapcheck_begin();
+    hold(60);
+    hold(40);
+    say("within", poolscope_heapcheck_end(scope, &limits, &result), &result);
+    scope = poolscope_heapcheck_begin();
+    hold(101);
+    say("over", poolscope_heapcheck_end(scope, &limits, &result), &result);
+    printf("none %d\n", poolscope_heapcheck_end(0, NULL, NULL));
+
+    scrub();
+    say("reachable", poolscope_heapcheck_check(&result), &result);
+    printf("threads %u of %u\n", result.stopped, result.threads);
+    // What is ignored may be lost, and so may what is allocated while leaks don't count.
+    int ignored = poolscope_heapcheck_ignore((char *)held[1] + 1);
+    int no_block = poolscope_heapcheck_ignore(&result);
+    held[1] = NULL;
+    poolscope_heapcheck_disable();
+    lose();
+    poolscope_heapcheck_enable();
+    scrub();
+    say("ignored", poolscope_heapcheck_check(&result), &result);
+    printf("ignore %d %d\n", ignored, no_block != 0);
+    lose();
+    scrub();
+    say("lost", poolscope_heapcheck_check(&result), &result);
+
+    void **shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) abort();
+    shared[3] = held[2];
+    held[2] = NULL;
+    int added = poolscope_heapcheck_add_root(shared, 4096);
+    scrub();
+    say("root", poolscope_heapcheck_check(&result), &result);
+    int removed = poolscope_heapcheck_remove_root(shared, 4096), again = poolscope_heapcheck_remove_root(shared, 4096);
+    scrub();
+    say("no_root", poolscope_heapcheck_check(&result), &result);
+    printf("roots %d %d %d\n", added, removed, again != 0);
+    return 0;
+}
