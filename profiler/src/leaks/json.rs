@@ -3,8 +3,9 @@
 use serde::Serialize;
 
 use crate::faces::json::StackJson;
-use crate::leaks::LeakReport;
+use crate::leaks::suppressions::Exceeded;
 use crate::leaks::unreachable::Checked;
+use crate::leaks::{Leak, LeakKind, LeakReport};
 
 impl LeakReport {
     /// The report as JSON, with stable field names.
@@ -16,26 +17,14 @@ impl LeakReport {
             missed: self.missed,
             bytes: self.bytes(),
             objects: self.objects(),
-            leaks: self
-                .leaks
-                .iter()
-                .map(|leak| LeakJson {
-                    bytes: leak.bytes,
-                    objects: leak.objects,
-                    sizes: leak.sizes.iter().map(|&(bytes, objects)| SizeJson { bytes, objects }).collect(),
-                    age_seconds: (leak.age_ns > 0).then_some(leak.age_ns as f64 / 1e9),
-                    incomplete: leak.incomplete,
-                    indirect: self.checked.map(|_| leak.indirect),
-                    kind: leak.place.kind().name(),
-                    device: leak.place.device(),
-                    stack: StackJson::of_frames(&leak.frames, leak.asked),
-                })
-                .collect(),
+            leaks: self.leaks.iter().map(LeakJson::of).collect(),
+            reachable: self.reachable.iter().map(LeakJson::of).collect(),
             suppressed: self
                 .suppressed
                 .iter()
                 .map(|kept| SuppressedJson { reason: &kept.reason, bytes: kept.bytes, objects: kept.objects })
                 .collect(),
+            exceeded: self.exceeded.iter().map(ExceededJson::of).collect(),
             checked: self.checked.as_ref().map(CheckedJson::of),
         })
     }
@@ -51,7 +40,13 @@ struct LeaksJson<'a> {
     bytes: u64,
     objects: u64,
     leaks: Vec<LeakJson<'a>>,
+    /// What the program could still reach, where that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reachable: Vec<LeakJson<'a>>,
     suppressed: Vec<SuppressedJson<'a>>,
+    /// Rules that would have suppressed more than they may.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    exceeded: Vec<ExceededJson<'a>>,
     /// The search that found the leaks. Not in a report of all that was not freed.
     #[serde(skip_serializing_if = "Option::is_none")]
     checked: Option<CheckedJson>,
@@ -101,11 +96,32 @@ struct LeakJson<'a> {
     /// Leaked blocks point to them. Only in a report of a search.
     #[serde(skip_serializing_if = "Option::is_none")]
     indirect: Option<bool>,
+    /// `direct`, `indirect`, `possible` or `reachable`. Only in a report of a search.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<&'static str>,
     kind: &'static str,
     /// Null for host memory.
     device: Option<u32>,
     #[serde(flatten)]
     stack: StackJson<'a>,
+}
+
+impl<'a> LeakJson<'a> {
+    fn of(leak: &'a Leak) -> Self {
+        let is_judged = leak.kind != LeakKind::Grew;
+        LeakJson {
+            bytes: leak.bytes,
+            objects: leak.objects,
+            sizes: leak.sizes.iter().map(|&(bytes, objects)| SizeJson { bytes, objects }).collect(),
+            age_seconds: (leak.age_ns > 0).then_some(leak.age_ns as f64 / 1e9),
+            incomplete: leak.incomplete,
+            indirect: is_judged.then_some(leak.kind == LeakKind::Indirect),
+            verdict: is_judged.then(|| leak.kind.name()),
+            kind: leak.place.kind().name(),
+            device: leak.place.device(),
+            stack: StackJson::of_frames(&leak.frames, leak.asked),
+        }
+    }
 }
 
 /// Blocks of one size.
@@ -120,4 +136,19 @@ struct SuppressedJson<'a> {
     reason: &'a str,
     bytes: u64,
     objects: u64,
+}
+
+#[derive(Serialize)]
+struct ExceededJson<'a> {
+    rule: &'a str,
+    max: &'a str,
+    bytes: u64,
+    objects: u64,
+}
+
+impl<'a> ExceededJson<'a> {
+    fn of(exceeded: &'a Exceeded) -> Self {
+        let Exceeded { rule, max, bytes, objects } = exceeded;
+        ExceededJson { rule, max, bytes: *bytes, objects: *objects }
+    }
 }

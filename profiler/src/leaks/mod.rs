@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::build::site_name::SiteName;
 use crate::faces::text::frame_text;
-use crate::leaks::suppressions::Suppressions;
+use crate::leaks::suppressions::{Exceeded, Judged, Suppressions};
 use crate::leaks::unreachable::Checked;
 use crate::model::memory::Place;
 use crate::model::profile::{Frame, Held, Profile};
@@ -71,6 +71,10 @@ pub struct LeakReport {
     pub leaks: Vec<Leak>,
     /// What was suppressed, by reason, most bytes first.
     pub suppressed: Vec<Suppressed>,
+    /// Rules that would have suppressed more than they may, and so nothing.
+    pub exceeded: Vec<Exceeded>,
+    /// What the program could still reach, most bytes first; only where that was asked for, beside the leaks.
+    pub reachable: Vec<Leak>,
     /// The search for unreachable blocks that it tells of; `None` if it tells of all that was not freed.
     pub checked: Option<Checked>,
 }
@@ -94,10 +98,39 @@ pub struct Leak {
     pub age_ns: u64,
     /// Outer frames are missing.
     pub incomplete: bool,
-    /// Leaked blocks point to them.
-    pub indirect: bool,
+    /// What is known of them.
+    pub kind: LeakKind,
     /// Which memory.
     pub place: Place,
+}
+
+/// What is known of blocks that were not freed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LeakKind {
+    /// Nobody has looked whether the program can reach them.
+    #[default]
+    Grew,
+    /// Nothing points to them.
+    Direct,
+    /// Leaked blocks point to them.
+    Indirect,
+    /// The program can reach them, if a pointer into the middle of a block is one.
+    Possible,
+    /// It can.
+    Reachable,
+}
+
+impl LeakKind {
+    /// The word for it in JSON and its kin.
+    pub fn name(self) -> &'static str {
+        match self {
+            LeakKind::Grew => "grew",
+            LeakKind::Direct => "direct",
+            LeakKind::Indirect => "indirect",
+            LeakKind::Possible => "possible",
+            LeakKind::Reachable => "reachable",
+        }
+    }
 }
 
 /// What was suppressed for one reason.
@@ -119,14 +152,20 @@ impl LeakReport {
 
     /// The same for who knows what may be said of the blocks.
     pub fn with_claim(snapshot: &Snapshot, profile: &Profile, suppressions: &Suppressions, claim: Claim) -> Self {
+        Self::judged(snapshot, profile, suppressions.judge(profile, LeakKind::Grew), claim, LeakKind::Grew)
+    }
+
+    /// The same of blocks of one kind, by what rules say of the sites.
+    fn judged(snapshot: &Snapshot, profile: &Profile, judged: Judged, claim: Claim, kind: LeakKind) -> Self {
         let mut report = Self { claim, exact: snapshot.exact, missed: snapshot.dropped.total(), ..Self::default() };
-        for site in &profile.sites {
+        report.exceeded = judged.exceeded;
+        for (site, reason) in profile.sites.iter().zip(judged.reasons) {
             let (bytes, objects) = (figures::whole(site.in_use.bytes), figures::whole(site.in_use.objects));
             // A block of no bytes leaks too.
             if bytes == 0 && objects == 0 {
                 continue;
             }
-            if let Some(reason) = suppressions.reason(profile, site) {
+            if let Some(reason) = reason {
                 report.suppress(reason, bytes, objects);
                 continue;
             }
@@ -144,7 +183,7 @@ impl LeakReport {
                     _ => 0,
                 },
                 incomplete: site.incomplete,
-                indirect: false,
+                kind,
                 place: site.place,
             });
         }
@@ -159,7 +198,7 @@ impl LeakReport {
     /// The sites of a profile that leaked, for a picture: what is suppressed is left out.
     pub fn leaked(profile: &Profile, suppressions: &Suppressions) -> Profile {
         let mut leaked = profile.clone();
-        leaked.sites.retain(|site| suppressions.reason(profile, site).is_none());
+        leaked.sites.retain(|site| suppressions.reason(profile, site, LeakKind::Grew).is_none());
         leaked
     }
 
@@ -178,6 +217,14 @@ impl LeakReport {
         self.leaks.sort_by_key(|leak| std::cmp::Reverse((leak.bytes, leak.objects)));
         self.leaks.truncate(most);
         left_out
+    }
+
+    /// Adds what another report suppressed.
+    fn take_suppressed(&mut self, other: Self) {
+        for kept in other.suppressed {
+            self.suppress(kept.reason, kept.bytes, kept.objects);
+        }
+        self.exceeded.extend(other.exceeded);
     }
 
     /// Something leaked.
@@ -201,32 +248,30 @@ impl LeakReport {
         if self.leaks.is_empty() {
             text.push_str(if self.claim == Claim::Leaked { "No leaks.\n" } else { "Nothing is known to be in use.\n" });
         }
-        let (heading, age): (_, fn(&Leak) -> String) = match self.claim {
-            Claim::Leaked => ("leak", |_| String::new()),
-            Claim::WasInUse => ("was in use", |_| String::new()),
-            Claim::InUse => ("in use", age),
+        let heading = match self.claim {
+            Claim::Leaked => "leak",
+            Claim::WasInUse => "was in use",
+            Claim::InUse => "in use",
         };
         for (index, leak) in self.leaks.iter().enumerate() {
-            let of = leak.place.memory().describe();
-            let of = if of.is_empty() { of } else { format!(", {of}") };
-            let of = format!("{}{of}{}", sizes(leak), age(leak));
-            let how = if leak.indirect { "indirect " } else { "" };
-            let _ = writeln!(text, "{how}{heading} {}: {}{of}", index + 1, amount(leak.bytes, leak.objects));
-            let _ = writeln!(text, "    {}", leak.name);
-            for (depth, frame) in leak.frames.iter().enumerate() {
-                let _ = writeln!(text, "    #{depth} {}", frame_text(frame));
-            }
-            if leak.incomplete {
-                text.push_str("    (outer frames are missing)\n");
-            }
-            text.push('\n');
+            let how = if leak.kind == LeakKind::Indirect { "indirect " } else { "" };
+            let _ = write!(text, "{how}{heading} {}: {}", index + 1, leak.to_text());
         }
         if !self.leaks.is_empty() {
             let stacks = figures::count(self.leaks.len() as u64, "stack");
             let _ = writeln!(text, "{} {}, from {stacks}.", amount(self.bytes(), self.objects()), self.claim.word());
         }
+        for (index, held) in self.reachable.iter().enumerate() {
+            let how = if held.kind == LeakKind::Possible { "possibly" } else { "still" };
+            let gap = if index == 0 { "\n" } else { "" };
+            let _ = write!(text, "{gap}{how} reachable {}: {}", index + 1, held.to_text());
+        }
         for kept in &self.suppressed {
             let _ = writeln!(text, "Suppressed: {}: {}", amount(kept.bytes, kept.objects), kept.reason);
+        }
+        for Exceeded { rule, max, bytes, objects } in &self.exceeded {
+            let found = amount(*bytes, *objects);
+            let _ = writeln!(text, "{rule} may hold {max}, and would hold {found}: these are reported.");
         }
         if !self.exact {
             text.push_str("These are estimates from samples, and small sites may be missing");
@@ -239,6 +284,24 @@ impl LeakReport {
         if let Some(checked) = &self.checked {
             text.push_str(&checked.to_text());
         }
+        text
+    }
+}
+
+impl Leak {
+    /// How much it is, and the stack, which ends with an empty line.
+    pub fn to_text(&self) -> String {
+        let of = self.place.memory().describe();
+        let of = if of.is_empty() { of } else { format!(", {of}") };
+        let mut text = format!("{}{}{of}{}\n", amount(self.bytes, self.objects), sizes(self), age(self));
+        let _ = writeln!(text, "    {}", self.name);
+        for (depth, frame) in self.frames.iter().enumerate() {
+            let _ = writeln!(text, "    #{depth} {}", frame_text(frame));
+        }
+        if self.incomplete {
+            text.push_str("    (outer frames are missing)\n");
+        }
+        text.push('\n');
         text
     }
 }

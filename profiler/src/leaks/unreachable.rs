@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use super::suppressions::Suppressions;
-use super::{Claim, LeakReport};
+use super::{Claim, LeakKind, LeakReport};
 use crate::build::builder::ProfileBuilder;
 use crate::model::memory::Place;
 use crate::model::reach::{Search, Verdict};
@@ -44,6 +44,36 @@ impl Checked {
 
 /// The report of a process that has looked for unreachable blocks. Or why there is none.
 pub fn report(
+    snapshot: Snapshot,
+    builder: &mut ProfileBuilder,
+    suppressions: &Suppressions,
+) -> Result<LeakReport, String> {
+    leaks_of(snapshot, builder, suppressions)
+}
+
+/// The same, with what the program can still reach.
+pub fn report_with_reachable(
+    snapshot: Snapshot,
+    builder: &mut ProfileBuilder,
+    suppressions: &Suppressions,
+) -> Result<LeakReport, String> {
+    let mut report = leaks_of(snapshot.clone(), builder, suppressions)?;
+    for (verdict, kind) in [(Verdict::Possible, LeakKind::Possible), (Verdict::Reachable, LeakKind::Reachable)] {
+        let mut held = snapshot.clone();
+        held.live.retain(|block| block.verdict == verdict);
+        forget_other_stacks(&mut held);
+        let profile = builder.build(&held);
+        let judged = suppressions.judge(&profile, kind);
+        let mut held = LeakReport::judged(&held, &profile, judged, Claim::InUse, kind);
+        held.leaks.iter_mut().for_each(|leak| leak.age_ns = 0);
+        held.leaks.sort_by_key(|leak| std::cmp::Reverse((leak.bytes, leak.objects)));
+        report.reachable.append(&mut held.leaks);
+        report.take_suppressed(held);
+    }
+    Ok(report)
+}
+
+fn leaks_of(
     mut snapshot: Snapshot,
     builder: &mut ProfileBuilder,
     suppressions: &Suppressions,
@@ -65,14 +95,14 @@ pub fn report(
 
     snapshot.live = direct;
     let (profile, sites) = builder.build_with_sites(&snapshot, |_| false);
-    let reasons: Vec<Option<String>> = profile.sites.iter().map(|site| suppressions.reason(&profile, site)).collect();
+    let judged = suppressions.judge(&profile, LeakKind::Direct);
     let reason = |block: &LiveBlock| {
         let site = sites.get(block.stack as usize).copied().flatten()?;
-        reasons.get(site)?.clone()
+        judged.reasons.get(site)?.clone()
     };
     let suppressed: HashMap<u64, String> =
         snapshot.live.iter().filter_map(|block| Some((block.address, reason(block)?))).collect();
-    let mut report = LeakReport::with_claim(&snapshot, &profile, suppressions, Claim::Leaked);
+    let mut report = LeakReport::judged(&snapshot, &profile, judged, Claim::Leaked, LeakKind::Direct);
 
     snapshot.live = Vec::new();
     for block in indirect {
@@ -84,12 +114,10 @@ pub fn report(
         }
     }
     let profile = builder.build(&snapshot);
-    let mut behind = LeakReport::with_claim(&snapshot, &profile, suppressions, Claim::Leaked);
-    behind.leaks.iter_mut().for_each(|leak| leak.indirect = true);
+    let judged = suppressions.judge(&profile, LeakKind::Indirect);
+    let mut behind = LeakReport::judged(&snapshot, &profile, judged, Claim::Leaked, LeakKind::Indirect);
     report.leaks.append(&mut behind.leaks);
-    for kept in behind.suppressed {
-        report.suppress(kept.reason, kept.bytes, kept.objects);
-    }
+    report.take_suppressed(behind);
     report.checked = Some(checked);
     Ok(report)
 }

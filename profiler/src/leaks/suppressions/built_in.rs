@@ -1,18 +1,14 @@
-//! Memory that is never freed and is no leak: what the C library and the runtimes keep on purpose, and what a user's
-//! file of suppressions names.
-//!
-//! The default rules are a table with a reason for each. They are narrow: a rule never holds for memory that the
-//! program's own code asked for, even if a runtime's function called that code (`main` itself is called by one).
+//! The built-in rules: what the C library and the runtimes keep on purpose. They are a table with a reason for each, and
+//! narrow: a rule never holds for memory that the program's own code asked for, even if a runtime's function called that
+//! code (`main` itself is called by one).
 
-use std::path::{Path, PathBuf};
-
+use super::frames::Call;
 use crate::build::plumbing::owner;
-use crate::model::profile::{Frame, Profile, Site};
 use crate::words::pattern;
 
 /// A function or the module that it lies in, as a pattern (`*`, `^`, `$`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum On {
+pub(super) enum On {
     Function(&'static str),
     Module(&'static str),
     /// Rust's library, wherever it is linked: by whose the function is, or by its source where it is only known by its
@@ -20,9 +16,9 @@ enum On {
     RustLibrary,
 }
 
-/// Which frames of a stack a default rule looks at.
+/// Which frames of a stack a rule looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rule {
+pub(super) enum Rule {
     /// The innermost frame.
     Innermost(On),
     /// Some frame matches the second, and all frames inside it match one of the first.
@@ -33,6 +29,8 @@ const LOADER: On = On::Module("^ld-linux");
 const LIBC: &[On] = &[On::Module("^libc.so"), On::Module("^libc-2")];
 const LIBSTDCXX: &[On] = &[On::Module("^libstdc++.so")];
 const RUST_LIBRARY: &[On] = &[On::RustLibrary];
+/// The interpreter, with its own library or without.
+const CPYTHON: &[On] = &[On::Module("^python3"), On::Module("^libpython3"), On::Module("^libc.so")];
 /// The crates of Rust's library, with those that it brings along for itself.
 const RUST_CRATES: &[&str] = &[
     "std::",
@@ -41,6 +39,9 @@ const RUST_CRATES: &[&str] = &[
     "hashbrown::",
     "__rustc",
     "__rust_",
+    // The test harness.
+    "test::",
+    "getopts::",
     // For backtraces.
     "addr2line::",
     "gimli::",
@@ -52,9 +53,9 @@ const RUST_CRATES: &[&str] = &[
 /// Where its source lies, as it was built, or as `rustup` installs it.
 const RUST_SOURCES: &[&str] = &["^/rustc/*/library/", "^/rust/deps/", "/rustlib/src/rust/library/"];
 
-/// The default rules. Some functions of the C library get to their work by a jump, which leaves no frame of their own,
-/// so the internal function is named too; its name is only known where the C library's symbols are installed.
-const DEFAULTS: &[(Rule, &str)] = &[
+/// The rules. Some functions of the C library get to their work by a jump, which leaves no frame of their own, so the
+/// internal function is named too; its name is only known where the C library's symbols are installed.
+pub(super) const RULES: &[(Rule, &str)] = &[
     (Rule::Innermost(LOADER), "the dynamic loader's lists of libraries and thread-local storage"),
     (Rule::Through(LIBSTDCXX, LOADER), "libstdc++'s emergency pool for exceptions and other start-up state"),
     (Rule::Innermost(On::Function("^_IO_file_doallocate$")), "buffers of standard streams"),
@@ -88,136 +89,60 @@ const DEFAULTS: &[(Rule, &str)] = &[
         Rule::Through(RUST_LIBRARY, On::Function("^std::sys::pal::unix::stack_overflow::")),
         "the Rust runtime's guard against stack overflow",
     ),
+    (Rule::Through(RUST_LIBRARY, On::Function("^test::")), "Rust's test harness"),
+    (Rule::Through(CPYTHON, On::Function("^PyUnicode_InternInPlace$")), "CPython's interned strings"),
+    (Rule::Through(CPYTHON, On::Function("^PyUnicode_InternFromString$")), "CPython's interned strings"),
+    (Rule::Through(CPYTHON, On::Function("^Py_InitializeFromConfig$")), "what CPython makes when it starts"),
 ];
 
-/// What is not reported as a leak.
-#[derive(Clone, Debug, Default)]
-pub struct Suppressions {
-    defaults: bool,
-    user: Vec<String>,
-}
-
-/// A line that is no suppression.
-#[derive(Debug, thiserror::Error)]
-pub enum SuppressionError {
-    /// The file cannot be read.
-    #[error("cannot read the suppressions {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        source: std::io::Error,
-    },
-    /// A line is of another kind.
-    #[error(
-        "{origin}:{line}: {text:?} is no suppression: write leak:PATTERN, with a part of a function's, module's or source file's name"
-    )]
-    Line {
-        /// The file.
-        origin: String,
-        /// Line number from 1.
-        line: usize,
-        /// The line.
-        text: String,
-    },
-}
-
-impl Suppressions {
-    /// None at all: everything that was not freed is reported.
-    pub fn none() -> Self {
-        Self::default()
-    }
-
-    /// What the C library and the runtimes keep on purpose.
-    pub fn defaults() -> Self {
-        Self { defaults: true, user: Vec::new() }
-    }
-
-    /// Adds suppressions in LeakSanitizer's form: `leak:PATTERN` lines, `#` for comments. The pattern is looked for in
-    /// the function, source file and module of every frame.
-    ///
-    /// `origin` is the file's name for messages.
-    pub fn add(&mut self, text: &str, origin: &str) -> Result<(), SuppressionError> {
-        for (index, line) in text.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            match line.strip_prefix("leak:").map(str::trim) {
-                Some(pattern) if !pattern.is_empty() => self.user.push(pattern.to_owned()),
-                _ => {
-                    let (origin, text) = (origin.to_owned(), line.to_owned());
-                    return Err(SuppressionError::Line { origin, line: index + 1, text });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds the suppressions in a file.
-    pub fn add_file(&mut self, path: &Path) -> Result<(), SuppressionError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| SuppressionError::Read { path: path.to_owned(), source })?;
-        self.add(&text, &path.display().to_string())
-    }
-
-    /// Why a site is no leak: the reason of a default rule, or the user's pattern.
-    pub fn reason(&self, profile: &Profile, site: &Site) -> Option<String> {
-        let frames: Vec<(&Frame, &str, &str)> = site
-            .locations
-            .iter()
-            .filter_map(|&index| profile.locations.get(index))
-            .flat_map(|location| {
-                let module = profile.module(location);
-                let names = module.map_or(("", ""), |module| (module.name(), module.path.as_str()));
-                location.frames.iter().map(move |frame| (frame, names.0, names.1))
-            })
-            .collect();
-        let user = self.user.iter().find(|pattern| {
-            frames.iter().any(|(frame, _, path)| {
-                pattern::matches(pattern, &frame.name)
-                    || pattern::matches(pattern, path)
-                    || frame.file.as_ref().is_some_and(|file| pattern::matches(pattern, file))
-            })
-        });
-        if let Some(pattern) = user {
-            return Some(format!("leak:{pattern}"));
-        }
-        let frames: Vec<(&Frame, &str)> = frames.iter().map(|&(frame, name, _)| (frame, name)).collect();
-        let defaults = if self.defaults { DEFAULTS } else { &[] };
-        defaults.iter().find(|(rule, _)| rule.matches(&frames)).map(|&(_, reason)| reason.to_owned())
-    }
-}
-
 impl On {
-    fn matches(self, (function, module): (&Frame, &str)) -> bool {
+    fn matches(self, call: Call<'_>) -> bool {
         match self {
-            On::Function(pattern) => pattern::matches(pattern, &function.name),
-            On::Module(pattern) => pattern::matches(pattern, module),
+            On::Function(pattern) => pattern::matches(pattern, &call.frame.name),
+            On::Module(pattern) => pattern::matches(pattern, call.module),
             On::RustLibrary => {
                 let is_source = |file: &String| RUST_SOURCES.iter().any(|pattern| pattern::matches(pattern, file));
-                RUST_CRATES.iter().any(|name| owner(&function.name).starts_with(name))
-                    || function.file.as_ref().is_some_and(is_source)
+                RUST_CRATES.iter().any(|name| owner(&call.frame.name).starts_with(name))
+                    || call.frame.file.as_ref().is_some_and(is_source)
             }
+        }
+    }
+
+    fn describe(self) -> String {
+        match self {
+            On::Function(pattern) => format!("function {pattern}"),
+            On::Module(pattern) => format!("module {pattern}"),
+            On::RustLibrary => "Rust's library".into(),
         }
     }
 }
 
 impl Rule {
-    /// `frames` are functions and the file names of their modules, innermost first.
-    fn matches(self, frames: &[(&Frame, &str)]) -> bool {
+    /// `calls` are innermost first.
+    pub(super) fn matches(self, calls: &[Call<'_>]) -> bool {
         match self {
-            Rule::Innermost(on) => frames.first().is_some_and(|&frame| on.matches(frame)),
+            Rule::Innermost(on) => calls.first().is_some_and(|&call| on.matches(call)),
             Rule::Through(inner, outer) => {
-                for &frame in frames {
-                    if outer.matches(frame) {
+                for &call in calls {
+                    if outer.matches(call) {
                         return true;
                     }
-                    if !inner.iter().any(|on| on.matches(frame)) {
+                    if !inner.iter().any(|on| on.matches(call)) {
                         return false;
                     }
                 }
                 false
+            }
+        }
+    }
+
+    /// What it matches, in words.
+    pub(super) fn describe(self) -> String {
+        match self {
+            Rule::Innermost(on) => format!("asked for in {}", on.describe()),
+            Rule::Through(inner, outer) => {
+                let inner: Vec<String> = inner.iter().map(|on| on.describe()).collect();
+                format!("{} in the stack, and inside it only {}", outer.describe(), inner.join(", "))
             }
         }
     }
@@ -226,6 +151,7 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::profile::Frame;
 
     /// `frames` are functions, with their files if they have one (`name /a/file.rs`), and modules.
     fn reason(frames: &[(&str, &str)]) -> Option<&'static str> {
@@ -235,8 +161,8 @@ mod tests {
             Frame { name: name.to_owned(), file, ..Frame::default() }
         };
         let named: Vec<(Frame, &str)> = frames.iter().map(|&(text, module)| (frame(text), module)).collect();
-        let frames: Vec<(&Frame, &str)> = named.iter().map(|(frame, module)| (frame, *module)).collect();
-        DEFAULTS.iter().find(|(rule, _)| rule.matches(&frames)).map(|&(_, reason)| reason)
+        let calls: Vec<Call<'_>> = named.iter().map(|(frame, module)| Call { frame, module, path: "" }).collect();
+        RULES.iter().find(|(rule, _)| rule.matches(&calls)).map(|&(_, reason)| reason)
     }
 
     #[test]
@@ -258,6 +184,8 @@ mod tests {
                 ("std::backtrace_rs::symbolize::gimli::resolve", "a"),
                 ("app::main", "a"),
             ],
+            &[("alloc::vec::Vec<T>::push", "a"), ("test::run_tests", "a"), ("test::test_main", "a")],
+            &[("PyUnicode_New", "python3.11"), ("PyUnicode_InternInPlace", "python3.11"), ("init", "spam.so")],
         ];
         for frames in kept {
             assert!(reason(frames).is_some(), "{frames:?}");
@@ -278,22 +206,12 @@ mod tests {
                 ("std::io::stdio::_print", "a"),
             ],
             &[("gimli::parse /home/me/app/src/gimli.rs", "a"), ("app::main", "a"), ("std::rt::lang_start", "a")],
+            &[("alloc::vec::Vec<T>::push", "a"), ("app::tests::works", "a"), ("test::run_test", "a")],
+            &[("spam_new", "spam.so"), ("_PyObject_MakeTpCall", "python3.11"), ("Py_InitializeFromConfig", "python3.11")],
             &[],
         ];
         for frames in leaks {
             assert_eq!(reason(frames), None, "{frames:?}");
         }
-    }
-
-    #[test]
-    fn a_bad_line_is_named_with_its_place() {
-        let mut suppressions = Suppressions::none();
-        suppressions.add("# known\n\nleak:^cache_*\n", "s.txt").expect("is fine");
-        assert_eq!(suppressions.user, ["^cache_*"]);
-        let error = suppressions.add("leak:a\nrace:b", "s.txt").expect_err("is not");
-        assert_eq!(
-            error.to_string(),
-            "s.txt:2: \"race:b\" is no suppression: write leak:PATTERN, with a part of a function's, module's or source file's name"
-        );
     }
 }
