@@ -7,6 +7,7 @@
 
 #[cfg(feature = "json")]
 mod json;
+pub mod outputs;
 pub mod retainers;
 pub mod suppressions;
 pub mod unreachable;

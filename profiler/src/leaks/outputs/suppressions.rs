@@ -1,0 +1,48 @@
+//! Rules that suppress just what was found, in valgrind's form, of several frames: narrower than a name alone.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use super::{Run, headline};
+use crate::leaks::{Leak, LeakKind};
+use crate::model::profile::Frame;
+
+/// Frames of a rule.
+const FRAMES: usize = 12;
+/// The function that allocates, which valgrind has in its stacks.
+const ALLOCATOR: &str = "   fun:*\n";
+
+impl Run<'_> {
+    /// A rule for each leak.
+    pub fn to_suppressions(&self) -> String {
+        let mut text = format!("# What `poolscope check` found in: {}\n", self.command.replace('\n', " "));
+        let mut known = HashSet::new();
+        for leak in self.outcomes.iter().flat_map(super::Outcome::leaks) {
+            let rule = rule(leak);
+            if !rule.is_empty() && known.insert(rule.clone()) {
+                let name = leak.frames.get(leak.asked).map_or("no name", |frame| frame.name.as_str());
+                let _ = write!(text, "\n# {}\n{{\n   {name}\n   Memcheck:Leak\n{rule}}}\n", headline(leak));
+            }
+        }
+        text
+    }
+}
+
+fn rule(leak: &Leak) -> String {
+    let kinds = match leak.kind {
+        LeakKind::Direct => "   match-leak-kinds: definite\n",
+        LeakKind::Indirect => "   match-leak-kinds: indirect\n",
+        _ => "",
+    };
+    let lines: String = leak.frames.iter().take(FRAMES).map(|frame| format!("   {}\n", line(frame))).collect();
+    if lines.is_empty() { lines } else { format!("{kinds}{ALLOCATOR}{lines}") }
+}
+
+/// A frame without a name is known by its module.
+fn line(frame: &Frame) -> String {
+    match frame.name.strip_prefix('[').and_then(|rest| rest.split_once('+')) {
+        Some((module, _)) => format!("obj:*/{module}"),
+        // The linker's name, which valgrind knows a function by.
+        None => format!("fun:{}", frame.symbol.as_deref().unwrap_or(&frame.name)),
+    }
+}
