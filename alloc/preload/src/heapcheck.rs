@@ -50,6 +50,7 @@ pub unsafe extern "C" fn poolscope_heapcheck_end(
         left.bytes += block.size;
     });
     pool::scope::set((scope >> 32) as u32);
+    pool::scope::close(scope as u32);
     // SAFETY: the caller's promise.
     let limits = unsafe {
         if let Some(result) = result.as_mut() {

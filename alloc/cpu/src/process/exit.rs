@@ -35,6 +35,9 @@ pub unsafe extern "C" fn on_thread_exit(heap: *mut c_void) {
 /// To be called by what ends the process without running its exit handlers (`_exit`): removes the segment, or marks it
 /// as ended if it is to be kept. A normal exit does this by itself.
 pub fn finish() {
+    if let bytes @ 1.. = settings::current().leak_plant() {
+        reach::plant(bytes as usize);
+    }
     if reach::is_asked_for() {
         // The scavenger's thread takes part in nothing that is stopped.
         let _paused = scavenger::pause();

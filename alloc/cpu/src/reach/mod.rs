@@ -22,6 +22,7 @@ mod heap;
 mod look;
 mod maps;
 mod mark;
+mod plant;
 mod regions;
 mod roots;
 mod stop;
@@ -41,6 +42,7 @@ use crate::sync::spin_lock::SlowPath;
 
 pub use frame::with_callers;
 use look::{Searcher, look};
+pub use plant::plant;
 pub use regions::{add_root, remove_root};
 pub use stop::note_alternate_stack;
 

@@ -75,6 +75,10 @@ declare::settings! {
     /// `poolscope check` sets it.
     leak_check: bool = 0, "POOLSCOPE_LEAK_CHECK", Switch, Anytime;
 
+    /// Bytes of a block that the process loses on purpose when it ends, as proof that a search finds it; 0 for none.
+    /// `poolscope check --prove` sets it.
+    leak_plant: u64 = 0, "POOLSCOPE_LEAK_PLANT", Of(Number { min: 0, max: 1 << 20 }), Anytime;
+
     /// Process id of a recorder that the program waits for at its start, if that is its parent:
     /// `poolscope record` sets it.
     recorder: u64 = 0, "POOLSCOPE_RECORDER", Of(Number { min: 0, max: u32::MAX as u64 }), AtStart;

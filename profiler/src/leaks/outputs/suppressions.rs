@@ -34,7 +34,9 @@ fn rule(leak: &Leak) -> String {
         LeakKind::Indirect => "   match-leak-kinds: indirect\n",
         _ => "",
     };
-    let lines: String = leak.frames.iter().take(FRAMES).map(|frame| format!("   {}\n", line(frame))).collect();
+    // What is below `main` has another name in each tool.
+    let above = leak.frames.iter().position(|frame| frame.name == "main").map_or(FRAMES, |at| FRAMES.min(at + 1));
+    let lines: String = leak.frames.iter().take(above).map(|frame| format!("   {}\n", line(frame))).collect();
     if lines.is_empty() { lines } else { format!("{kinds}{ALLOCATOR}{lines}") }
 }
 

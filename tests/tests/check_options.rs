@@ -1,0 +1,162 @@
+//! The options of `poolscope check`: what other tools read, suppressions, and proof that it looked.
+
+use std::path::{Path, PathBuf};
+
+use poolscope_e2e::compiler::{compile, compile_into};
+use poolscope_e2e::{Output, Pool, Program};
+use serde_json::Value;
+
+struct Check {
+    pool: Pool,
+    program: PathBuf,
+}
+
+impl Check {
+    fn new() -> Check {
+        let pool = Pool::new();
+        let program = compile(pool.files(), "leak.c", "leak", &["-O1", "-g", "-fno-inline"]);
+        Check { pool, program }
+    }
+
+    /// Runs a program that loses so many blocks of 1 KiB.
+    fn run(&self, options: &[&str], blocks: &str) -> Output {
+        self.pool.poolscope().arg("check").args(options).arg("--").arg(&self.program).arg(blocks).run()
+    }
+
+    fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.pool.files().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+    }
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", output.report()))
+}
+
+#[test]
+fn a_planted_leak_is_found_in_every_process() {
+    let check = Check::new();
+    let output = check.run(&["--prove"], "0");
+    assert_eq!(output.code(), 0, "{}", output.report());
+    assert!(output.stderr.contains("The leak that was planted in each process was found."), "{}", output.report());
+    let output = check.run(&["--prove", "--json"], "40");
+    assert_eq!((output.code(), json(&output)["bytes"].as_u64()), (23, Some(40 << 10)), "{}", output.report());
+    let output = check.run(&["--prove", "--growth"], "0");
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let pool = Pool::new();
+    let two = pool.poolscope().args(["check", "--prove", "--json", "--", "sh", "-c", "/bin/true; exit 5"]).run();
+    assert_eq!((two.code(), json(&two)["proved"].as_bool()), (5, Some(true)), "{}", two.report());
+    // Where nothing is looked for, nothing is found.
+    let command = ["check", "--prove", "--", "/bin/true"];
+    let blind = pool.poolscope().env("POOLSCOPE_HARDENED", "1").args(command).run();
+    assert_eq!(blind.code(), 24, "{}", blind.report());
+}
+
+#[test]
+fn what_is_reachable_is_told_of_apart() {
+    let pool = Pool::new();
+    let program = pool.files().join("leaks");
+    compile_into(&program, Path::new("tests/csrc/leaks.c"), &["-O1", "-g", "-fno-builtin"], &["-ldl"]);
+    let check = |question: &str, scenario: &str| {
+        let command = pool.poolscope().args(["check", question, "--json", "--"]).arg(&program).arg(scenario);
+        let output = command.run();
+        (output.code(), json(&output)["processes"][0]["report"].clone())
+    };
+    let sizes = |leaks: &Value| -> Vec<(u64, String)> {
+        let leaks = leaks.as_array().map(Vec::as_slice).unwrap_or_default().iter();
+        let facts = |leak: &Value| (leak["bytes"].as_u64().unwrap(), leak["verdict"].as_str().unwrap_or("-").to_owned());
+        leaks.map(facts).collect()
+    };
+    let (code, held) = check("--all", "use_globals_initialized");
+    assert_eq!((code, sizes(&held["leaks"]).len()), (0, 0), "{held:#}");
+    assert!(sizes(&held["reachable"]).contains(&(1337, "reachable".into())), "{held:#}");
+    let (_, interior) = check("--all", "interior");
+    assert!(sizes(&interior["reachable"]).iter().any(|(_, verdict)| verdict == "possible"), "{interior:#}");
+    let (code, lost) = check("--all", "lost");
+    assert_eq!((code, sizes(&lost["leaks"])), (23, vec![(1337, "direct".into())]), "{lost:#}");
+    let (code, grew) = check("--growth", "use_globals_initialized");
+    assert!(code == 23 && sizes(&grew["leaks"]).contains(&(1337, "-".into())), "{grew:#}");
+    let (code, leaks) = check("--leaks", "use_globals_initialized");
+    assert!(code == 0 && leaks["reachable"].is_null(), "{leaks:#}");
+}
+
+#[test]
+fn other_tools_read_the_report() {
+    let check = Check::new();
+    let files = ["--junit", "leaks.xml", "--sarif", "leaks.sarif", "--github"];
+    let output = check.run(&files, "40");
+    assert_eq!(output.code(), 23, "{}", output.report());
+    let annotation = output.stdout.lines().find(|line| line.starts_with("::error ")).expect("an annotation");
+    assert!(annotation.contains("leak.c,line=") && annotation.contains("title=Leak::40,960 B in 40 blocks"), "{annotation}");
+    let sarif: Value = serde_json::from_str(&check.read("leaks.sarif")).expect("JSON");
+    let result = &sarif["runs"][0]["results"][0];
+    let place = &result["locations"][0]["physicalLocation"];
+    assert!(place["artifactLocation"]["uri"].as_str().is_some_and(|uri| uri.ends_with("leak.c")), "{result:#}");
+    assert!(place["region"]["startLine"].as_u64().is_some() && result["ruleId"] == "leak-direct", "{result:#}");
+    // As Python's library reads XML.
+    let script = "import sys, xml.etree.ElementTree as t; s = t.parse('leaks.xml').getroot()[0]; \
+                  print(s.get('failures'), s[0][0].get('message'))";
+    let read = Program::new("/usr/bin/python3").args(["-c", script]).dir(check.pool.files().path()).run().success();
+    assert!(read.stdout.starts_with("1 40,960 B in 40 blocks from lose_blocks"), "{}", read.report());
+    let clean = check.run(&["--junit", "clean.xml", "--github"], "0");
+    assert!(clean.code() == 0 && !clean.stdout.contains("::error"), "{}", clean.report());
+    assert!(check.read("clean.xml").contains("failures=\"0\" errors=\"0\""));
+}
+
+#[test]
+fn suppressions_that_are_written_hold_what_was_found_here_and_in_valgrind() {
+    let check = Check::new();
+    assert_eq!(check.run(&["--write-suppressions", "found.supp"], "40").code(), 23);
+    let again = check.run(&["--suppressions", "found.supp"], "40");
+    assert_eq!(again.code(), 0, "{}", again.report());
+    assert!(again.stderr.contains("Suppressed: 40,960 B in 40 blocks: lose_blocks (found.supp:"), "{}", again.report());
+    let valgrind = Program::new("valgrind")
+        .args(["-q", "--leak-check=full", "--error-exitcode=9", "--suppressions=found.supp"])
+        .arg(&check.program)
+        .arg("40")
+        .dir(check.pool.files().path())
+        .run();
+    assert_eq!(valgrind.code(), 0, "{}", valgrind.report());
+}
+
+#[test]
+fn rules_have_a_count_and_a_maximum_and_those_that_hold_nothing_are_named() {
+    let check = Check::new();
+    check.pool.files().write("few.supp", "# poolscope: max=39\nleak:lose_blocks\nleak:nothing_like_it\n");
+    let few = check.run(&["--suppressions", "few.supp"], "40");
+    assert_eq!(few.code(), 23, "{}", few.report());
+    assert!(few.stderr.contains("leak:lose_blocks may hold 39 blocks, and would hold 40,960 B in 40 blocks"));
+    assert!(few.stderr.contains("This suppression held nothing: leak:nothing_like_it (few.supp:3)"), "{}", few.report());
+    let enough = check.run(&["--json", "--suppressions", "few.supp"], "39");
+    assert_eq!(enough.code(), 0, "{}", enough.report());
+    assert_eq!(json(&enough)["unused_suppressions"][0].as_str(), Some("leak:nothing_like_it (few.supp:3)"));
+    check.pool.files().write("wrong.supp", "{\n  a rule\n  Memcheck:Leak\n  func:f\n}\n");
+    let wrong = check.run(&["--suppressions", "wrong.supp"], "1");
+    assert!(wrong.stderr.contains("wrong.supp:4: \"func:f\" is no frame: write fun:NAME"), "{}", wrong.report());
+    assert!(![0, 23, 24].contains(&wrong.code()), "{}", wrong.report());
+}
+
+#[test]
+fn the_built_in_rules_are_listed_with_their_reasons() {
+    let output = Pool::new().poolscope().args(["check", "--list-rules"]).run().success();
+    for words in ["the C library's locales", "libstdc++", "Rust's test harness", "CPython's interned strings", "^setlocale$"] {
+        assert!(output.stdout.contains(words), "{words}: {}", output.report());
+    }
+}
+
+#[test]
+fn python_runs_on_malloc_unless_told_not_to() {
+    let script = "import os; print(os.environ.get('PYTHONMALLOC'))";
+    let run = |options: &[&str], own: Option<&str>| {
+        let pool = Pool::new();
+        let mut command = pool.poolscope().env_remove("PYTHONMALLOC");
+        if let Some(own) = own {
+            command = command.env("PYTHONMALLOC", own);
+        }
+        let output = command.arg("check").args(options).args(["--", "/usr/bin/python3", "-c", script]).run();
+        assert_eq!(output.code(), 0, "{}", output.report());
+        output.stdout.trim().to_owned()
+    };
+    assert_eq!(run(&[], None), "malloc");
+    assert_eq!(run(&["--pymalloc"], None), "None");
+    assert_eq!(run(&[], Some("pymalloc")), "pymalloc");
+}

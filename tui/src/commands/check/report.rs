@@ -1,0 +1,146 @@
+//! What a check says: text, JSON, and what other tools read.
+
+use std::path::{Path, PathBuf};
+
+use color_eyre::eyre::Result;
+use poolscope_profiler::leaks::LeakReport;
+use poolscope_profiler::leaks::outputs::{Outcome, Run};
+use poolscope_profiler::leaks::suppressions::Suppressions;
+use serde_json::{Value, json};
+
+use super::Question;
+use super::judge::{Process, Verdict};
+use crate::sink;
+use crate::words::Ended;
+
+/// Files and streams that other tools read.
+#[derive(Debug, clap::Args)]
+pub(super) struct Outputs {
+    /// File for a test report in JUnit's form: each process is a test
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// File for a report in SARIF 2.1.0, for code scanning
+    #[arg(long, value_name = "FILE")]
+    sarif: Option<PathBuf>,
+    /// Write annotations for a workflow at GitHub to standard output
+    #[arg(long, conflicts_with = "json")]
+    github: bool,
+    /// File for suppressions of just what was found, in valgrind's form
+    #[arg(long, value_name = "FILE")]
+    write_suppressions: Option<PathBuf>,
+}
+
+/// What came of a run.
+pub(super) struct Report<'a> {
+    pub(super) command: String,
+    pub(super) question: Question,
+    pub(super) proved: bool,
+    pub(super) processes: &'a [Process],
+    pub(super) suppressions: &'a Suppressions,
+    pub(super) ended: Ended,
+    pub(super) leaked: bool,
+    pub(super) code: u8,
+}
+
+impl Outputs {
+    /// Writes what was asked for.
+    pub(super) fn write(&self, report: &Report<'_>) -> Result<()> {
+        let outcomes = report.processes.iter().map(outcome).collect();
+        let run = Run { command: report.command.clone(), exit_code: report.code, outcomes };
+        let write = |path: &Path, text: String| sink::write(path, |out| out.write_all(text.as_bytes()));
+        if let Some(path) = &self.junit {
+            write(path, run.to_junit())?;
+        }
+        if let Some(path) = &self.sarif {
+            write(path, run.to_sarif()?)?;
+        }
+        if let Some(path) = &self.write_suppressions {
+            write(path, run.to_suppressions())?;
+        }
+        if self.github {
+            sink::print(&run.to_github(std::env::var("GITHUB_WORKSPACE").ok().as_deref()))?;
+        }
+        Ok(())
+    }
+}
+
+fn outcome(process: &Process) -> Outcome<'_> {
+    let report = match &process.verdict {
+        Verdict::Judged(report) => Some(report),
+        Verdict::NotJudged(_) => None,
+    };
+    Outcome { command: process.command(), pid: process.entry.pid, report, not_checked: process.doubt() }
+}
+
+impl Report<'_> {
+    fn reports(&self) -> impl Iterator<Item = &LeakReport> + Clone {
+        self.processes.iter().filter_map(|process| match &process.verdict {
+            Verdict::Judged(report) => Some(report),
+            Verdict::NotJudged(_) => None,
+        })
+    }
+
+    pub(super) fn to_text(&self) -> String {
+        let mut out = String::new();
+        let clean = self.reports().filter(|report| !report.has_leaks()).count();
+        for (i, process) in self.processes.iter().enumerate() {
+            // Of children only what has something to say is shown.
+            let is_quiet = !process.has_leaks() && process.doubt().is_none() && self.question != Question::All;
+            if i > 0 && is_quiet {
+                continue;
+            }
+            let forked = if process.entry.forked { ", a forked child" } else { "" };
+            out += &format!("\npoolscope check: {} (pid {}{forked})\n", process.command(), process.entry.pid);
+            if let Verdict::Judged(report) = &process.verdict {
+                out += &report.to_text();
+            }
+            if let Some(why) = process.doubt() {
+                out += &format!("Could not be checked: {why}.\n");
+            }
+        }
+        if self.processes.len() > 1 {
+            out += &format!("\n{} processes, {clean} without leaks.\n", self.processes.len());
+        }
+        for unused in self.suppressions.unused(self.reports()) {
+            out += &format!("This suppression held nothing: {unused}\n");
+        }
+        if self.proved {
+            out += "The leak that was planted in each process was found.\n";
+        }
+        if self.ended != Ended::Code(0) {
+            out += &format!("The program {}.\n", self.ended);
+        }
+        out
+    }
+
+    pub(super) fn to_json(&self) -> Result<String> {
+        let mut list = Vec::new();
+        for process in self.processes {
+            let report = match &process.verdict {
+                Verdict::Judged(report) => serde_json::from_str(&report.to_json()?)?,
+                Verdict::NotJudged(_) => Value::Null,
+            };
+            list.push(json!({
+                "pid": process.entry.pid,
+                "exe": process.entry.exe,
+                "args": process.entry.args,
+                "forked": process.entry.forked,
+                "not_checked": process.doubt(),
+                "report": report,
+            }));
+        }
+        let value = json!({
+            "version": 1,
+            "question": self.question.name(),
+            "leaked": self.leaked,
+            "bytes": self.reports().map(LeakReport::bytes).sum::<u64>(),
+            "objects": self.reports().map(LeakReport::objects).sum::<u64>(),
+            "proved": self.proved,
+            "unused_suppressions": self.suppressions.unused(self.reports()),
+            "exit_code": self.code,
+            "program_exit_code": self.ended.exit_code(),
+            "processes": list,
+        });
+        Ok(serde_json::to_string_pretty(&value)? + "\n")
+    }
+}
