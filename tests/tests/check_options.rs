@@ -63,7 +63,8 @@ fn what_is_reachable_is_told_of_apart() {
     };
     let sizes = |leaks: &Value| -> Vec<(u64, String)> {
         let leaks = leaks.as_array().map(Vec::as_slice).unwrap_or_default().iter();
-        let facts = |leak: &Value| (leak["bytes"].as_u64().unwrap(), leak["verdict"].as_str().unwrap_or("-").to_owned());
+        let facts =
+            |leak: &Value| (leak["bytes"].as_u64().unwrap(), leak["verdict"].as_str().unwrap_or("-").to_owned());
         leaks.map(facts).collect()
     };
     let (code, held) = check("--all", "use_globals_initialized");
@@ -86,7 +87,10 @@ fn other_tools_read_the_report() {
     let output = check.run(&files, "40");
     assert_eq!(output.code(), 23, "{}", output.report());
     let annotation = output.stdout.lines().find(|line| line.starts_with("::error ")).expect("an annotation");
-    assert!(annotation.contains("leak.c,line=") && annotation.contains("title=Leak::40,960 B in 40 blocks"), "{annotation}");
+    assert!(
+        annotation.contains("leak.c,line=") && annotation.contains("title=Leak::40,960 B in 40 blocks"),
+        "{annotation}"
+    );
     let sarif: Value = serde_json::from_str(&check.read("leaks.sarif")).expect("JSON");
     let result = &sarif["runs"][0]["results"][0];
     let place = &result["locations"][0]["physicalLocation"];
@@ -125,7 +129,11 @@ fn rules_have_a_count_and_a_maximum_and_those_that_hold_nothing_are_named() {
     let few = check.run(&["--suppressions", "few.supp"], "40");
     assert_eq!(few.code(), 23, "{}", few.report());
     assert!(few.stderr.contains("leak:lose_blocks may hold 39 blocks, and would hold 40,960 B in 40 blocks"));
-    assert!(few.stderr.contains("This suppression held nothing: leak:nothing_like_it (few.supp:3)"), "{}", few.report());
+    assert!(
+        few.stderr.contains("This suppression held nothing: leak:nothing_like_it (few.supp:3)"),
+        "{}",
+        few.report()
+    );
     let enough = check.run(&["--json", "--suppressions", "few.supp"], "39");
     assert_eq!(enough.code(), 0, "{}", enough.report());
     assert_eq!(json(&enough)["unused_suppressions"][0].as_str(), Some("leak:nothing_like_it (few.supp:3)"));
@@ -138,7 +146,9 @@ fn rules_have_a_count_and_a_maximum_and_those_that_hold_nothing_are_named() {
 #[test]
 fn the_built_in_rules_are_listed_with_their_reasons() {
     let output = Pool::new().poolscope().args(["check", "--list-rules"]).run().success();
-    for words in ["the C library's locales", "libstdc++", "Rust's test harness", "CPython's interned strings", "^setlocale$"] {
+    for words in
+        ["the C library's locales", "libstdc++", "Rust's test harness", "CPython's interned strings", "^setlocale$"]
+    {
         assert!(output.stdout.contains(words), "{words}: {}", output.report());
     }
 }

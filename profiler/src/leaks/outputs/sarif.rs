@@ -95,8 +95,7 @@ fn uri(path: &str) -> String {
 fn fingerprint(leak: &Leak) -> String {
     // FNV-1a.
     let names = leak.frames.iter().skip(leak.asked).flat_map(|frame| frame.name.bytes().chain([0]));
-    let hash = names.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash =
+        names.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     format!("{hash:016x}")
 }

@@ -207,7 +207,11 @@ mod tests {
             ],
             &[("gimli::parse /home/me/app/src/gimli.rs", "a"), ("app::main", "a"), ("std::rt::lang_start", "a")],
             &[("alloc::vec::Vec<T>::push", "a"), ("app::tests::works", "a"), ("test::run_test", "a")],
-            &[("spam_new", "spam.so"), ("_PyObject_MakeTpCall", "python3.11"), ("Py_InitializeFromConfig", "python3.11")],
+            &[
+                ("spam_new", "spam.so"),
+                ("_PyObject_MakeTpCall", "python3.11"),
+                ("Py_InitializeFromConfig", "python3.11"),
+            ],
             &[],
         ];
         for frames in leaks {

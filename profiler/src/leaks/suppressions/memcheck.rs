@@ -42,7 +42,8 @@ const ALLOCATORS: &[&str] = &[
 const ALLOCATORS_MODULE: &str = "/usr/libexec/valgrind/vgpreload_memcheck-amd64-linux.so";
 /// What valgrind calls everything outside `main`.
 const BELOW_MAIN: &str = "(below main)";
-const BELOW_MAIN_FUNCTIONS: &[&str] = &["__libc_start_main", "__libc_start_call_main", "_start", "__libc_start_main_impl"];
+const BELOW_MAIN_FUNCTIONS: &[&str] =
+    &["__libc_start_main", "__libc_start_call_main", "_start", "__libc_start_main_impl"];
 
 /// Kinds of leaks that a rule may be for.
 const KINDS: &[&str] = &["definite", "indirect", "possible", "reachable"];
@@ -231,8 +232,11 @@ mod tests {
     /// Whether a rule of these frames is for a stack of functions.
     fn matches(frames: &str, stack: &[&str], kind: LeakKind) -> bool {
         let rule = rule(&format!("name\nMemcheck:Leak\n{frames}"));
-        let named = |name: &&str| {
-            Frame { name: (*name).to_owned(), file: Some("/src/a.c".into()), line: Some(7), ..Frame::default() }
+        let named = |name: &&str| Frame {
+            name: (*name).to_owned(),
+            file: Some("/src/a.c".into()),
+            line: Some(7),
+            ..Frame::default()
         };
         let stack: Vec<Frame> = stack.iter().map(named).collect();
         let call = |frame| Call { frame, module: "liba.so", path: "/lib/liba.so" };
@@ -280,7 +284,8 @@ mod tests {
             ("none", false, false, false),
         ] {
             let frames = format!("match-leak-kinds: {kinds}\nfun:f");
-            let found = [LeakKind::Direct, LeakKind::Indirect, LeakKind::Grew].map(|kind| matches(&frames, &["f"], kind));
+            let found =
+                [LeakKind::Direct, LeakKind::Indirect, LeakKind::Grew].map(|kind| matches(&frames, &["f"], kind));
             assert_eq!(found, [direct, indirect, grew], "{kinds}");
         }
     }

@@ -202,10 +202,12 @@ impl Suppressions {
             })
         };
         let unused = self.rules.iter().filter(|rule| !is_used(rule));
-        unused.map(|rule| match &rule.what {
-            What::Pattern(pattern) => format!("leak:{pattern} ({})", rule.place),
-            What::Memcheck(_) => rule.name(),
-        }).collect()
+        unused
+            .map(|rule| match &rule.what {
+                What::Pattern(pattern) => format!("leak:{pattern} ({})", rule.place),
+                What::Memcheck(_) => rule.name(),
+            })
+            .collect()
     }
 }
 

@@ -127,9 +127,9 @@ fn judge(entry: &SegmentEntry, asked: Asked<'_>, builder: &mut ProfileBuilder) -
         Question::All => unreachable::report_with_reachable(snapshot, builder, asked.suppressions),
     };
     match report {
-        Ok(_) if !found && (looked || asked.question == Question::Growth) => Verdict::NotJudged(
-            "the leak that was planted in it was not found: what was looked at says nothing".into(),
-        ),
+        Ok(_) if !found && (looked || asked.question == Question::Growth) => {
+            Verdict::NotJudged("the leak that was planted in it was not found: what was looked at says nothing".into())
+        }
         Ok(report) => Verdict::Judged(report),
         Err(why) => Verdict::NotJudged(why),
     }
