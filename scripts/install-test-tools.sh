@@ -29,6 +29,11 @@ strip               binutils
 pkg-config          pkgconf
 ldd                 libc-bin
 unshare             util-linux
+/usr/bin/python3-config                         python3-dev
+/usr/lib/python3/dist-packages/pytest           python3-pytest
+/usr/include/gtest/gtest.h                      libgtest-dev
+/usr/include/catch2/catch.hpp                   catch2
+/usr/include/doctest/doctest.h                  doctest-dev
 setpriv             util-linux
 END
 [ ${#missing[@]} -gt 0 ] || exit 0
@@ -41,5 +46,5 @@ echo "Installing what the tests need: ${packages[*]}"
 install_packages "${packages[@]}" || die "apt-get failed." "$by_hand"
 
 for command in "${missing[@]}"; do
-    command -v "$command" >/dev/null || die "$command is still missing after the installation." "$by_hand"
+    [ -e "$command" ] || command -v "$command" >/dev/null || die "$command is still missing after the installation." "$by_hand"
 done

@@ -60,6 +60,35 @@ struct poolscope_heapcheck_limits {
  * allocated). */
 POOLSCOPE_API uint64_t poolscope_heapcheck_begin(void) POOLSCOPE_NOTHROW;
 
+/* Begins a scope of all threads that are in none. 0 if not every allocation is recorded (POOLSCOPE_PERIOD=1). There is one
+ * at a time. */
+POOLSCOPE_API uint64_t poolscope_heapcheck_begin_all(void) POOLSCOPE_NOTHROW;
+
+/* What was counted in a scope so far, and in those in it: calls that asked for memory, blocks that are in use, their bytes,
+ * and the most that these ever were. */
+struct poolscope_heapcheck_counts {
+    uint64_t allocations;
+    uint64_t blocks;
+    uint64_t bytes;
+    uint64_t peak;
+};
+
+/* 0, or -1 if the scope has ended or is not counted: 255 are at a time. */
+POOLSCOPE_API int poolscope_heapcheck_counts(uint64_t scope, struct poolscope_heapcheck_counts *counts) POOLSCOPE_NOTHROW;
+
+/* A block that is in use, with the return addresses of the stack that allocated it, innermost first. `depth` says how
+ * many there are, of which the first 32 are here. */
+struct poolscope_heapcheck_block {
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t depth;
+    uint64_t frames[32];
+};
+
+/* Writes down the blocks of a scope that are in use, `room` of them at most. Returns how many there are. */
+POOLSCOPE_API uint64_t poolscope_heapcheck_blocks(uint64_t scope, struct poolscope_heapcheck_block *blocks,
+                                                  uint64_t room) POOLSCOPE_NOTHROW;
+
 /* Ends a scope, in the thread that began it. 0 if it left nothing, or no more than `limits` allow; 1 if it left more;
  * -1 if that is not known, since records found no room. `limits` and `result` may be null. */
 POOLSCOPE_API int poolscope_heapcheck_end(uint64_t scope, const struct poolscope_heapcheck_limits *limits,

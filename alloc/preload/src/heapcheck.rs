@@ -31,6 +31,68 @@ pub extern "C" fn poolscope_heapcheck_begin() -> u64 {
     pool::scope::begin().map_or(0, |(scope, outer)| u64::from(outer) << 32 | u64::from(scope))
 }
 
+/// Begins a scope of all threads that are in none.
+#[unsafe(no_mangle)]
+pub extern "C" fn poolscope_heapcheck_begin_all() -> u64 {
+    pool::scope::begin_for_all().map_or(0, u64::from)
+}
+
+/// What was counted in a scope.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct HeapcheckCounts {
+    allocations: u64,
+    blocks: u64,
+    bytes: u64,
+    peak: u64,
+}
+
+/// Says what was counted in a scope so far.
+///
+/// # Safety
+/// `counts` may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poolscope_heapcheck_counts(scope: u64, counts: *mut HeapcheckCounts) -> c_int {
+    let Some(found) = pool::scope::counts(scope as u32) else { return -1 };
+    let pool::scope::Counts { allocations, blocks, bytes, peak } = found;
+    // SAFETY: the caller's promise.
+    unsafe { counts.write(HeapcheckCounts { allocations, blocks, bytes, peak }) };
+    0
+}
+
+/// Return addresses of a block's stack.
+const FRAMES: usize = 32;
+
+/// A block of a scope.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct HeapcheckBlock {
+    address: u64,
+    bytes: u64,
+    depth: u64,
+    frames: [u64; FRAMES],
+}
+
+/// Writes down the blocks of a scope that are in use, as many as there is room for. Returns how many there are.
+///
+/// # Safety
+/// `blocks` has room for `room` blocks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poolscope_heapcheck_blocks(scope: u64, blocks: *mut HeapcheckBlock, room: u64) -> u64 {
+    let mut found = 0;
+    pool::scope::visit_live(scope as u32, |block, stack| {
+        if found < room {
+            let mut frames = [0; FRAMES];
+            frames.iter_mut().zip(stack).for_each(|(to, from)| *to = *from);
+            let (address, bytes, depth) = (block.address as u64, block.size, stack.len() as u64);
+            // SAFETY: the caller's promise.
+            unsafe { blocks.add(found as usize).write(HeapcheckBlock { address, bytes, depth, frames }) };
+        }
+        found += 1;
+    });
+    found
+}
+
 /// Ends a scope.
 ///
 /// # Safety

@@ -46,6 +46,18 @@ pub fn begin() -> Option<(u32, u32)> {
     Some((id, outer))
 }
 
+/// Begins a scope of all threads that are in none. Every allocation has to be recorded; `None` if not.
+pub fn begin_for_all() -> Option<u32> {
+    if device::period() > 1 {
+        return None;
+    }
+    let id = open()?;
+    if let Entry::Heap(entered) = entry::enter() {
+        sampler::set_scope_of_all(entered.slow, id);
+    }
+    Some(id)
+}
+
 /// Closes a scope. Threads that are still in it leave it by themselves.
 pub fn close(scope: u32) {
     if let Entry::Heap(entered) = entry::enter() {

@@ -345,6 +345,11 @@ pub fn hand_over_scope(slow: SlowPath, scope: u32) {
     }
 }
 
+/// Has blocks of threads that are in no scope recorded in this one, as far as they are recorded; 0 ends that.
+pub fn set_scope_of_all(slow: SlowPath, scope: u32) {
+    SAMPLER.lock(slow).scopes.set_for_all(scope);
+}
+
 /// Whether a scope has not been closed.
 pub fn scope_is_open(slow: SlowPath, scope: u32) -> bool {
     SAMPLER.lock(slow).scopes.is_open(scope)
@@ -452,7 +457,7 @@ impl Sampler {
             // is the parent's.
             time_ns: due.time_ns.max(segment.header().start_monotonic_ns),
             tid: heap.thread_id.get(),
-            scope: heap.scope.get(),
+            scope: self.scopes.of_record(heap.scope.get()),
             kind: due.kind,
             device: due.device,
             verdict: if heap.ignores.get() > 0 { verdict::IGNORED } else { verdict::NONE },

@@ -57,11 +57,13 @@ pub struct Scopes {
     next: usize,
     /// Scopes that went uncounted.
     uncounted: u32,
+    /// The scope of threads that are in none; 0 if there is none.
+    for_all: u32,
 }
 
 impl Scopes {
     pub const fn new() -> Self {
-        Scopes { places: [FREE; PLACES], next: 0, uncounted: 0 }
+        Scopes { places: [FREE; PLACES], next: 0, uncounted: 0, for_all: 0 }
     }
 
     /// Opens a scope within another one, or within none (0).
@@ -86,9 +88,22 @@ impl Scopes {
 
     /// Closes a scope: its number stands for nothing from now on.
     pub fn close(&mut self, scope: u32) {
+        if self.for_all == scope {
+            self.for_all = 0;
+        }
         if let Some(place) = self.of(scope) {
             place.scope = 0;
         }
+    }
+
+    /// Sets the scope of threads that are in none.
+    pub fn set_for_all(&mut self, scope: u32) {
+        self.for_all = scope;
+    }
+
+    /// The scope that a block is recorded in, of a thread in this one.
+    pub fn of_record(&self, scope: u32) -> u32 {
+        if scope != 0 { scope } else { self.for_all }
     }
 
     /// The counts of a scope that is open, if it is counted.
@@ -156,6 +171,16 @@ mod tests {
         assert_eq!(scopes.counts(inner), Some(Counts { allocations: 3, blocks: 2, bytes: 60, peak: 100 }));
         assert_eq!(scopes.counts(outer), Some(Counts { allocations: 4, blocks: 2, bytes: 60, peak: 110 }));
         assert_eq!((scopes.around(inner), scopes.around(outer)), (outer, 0));
+    }
+
+    #[test]
+    fn threads_in_no_scope_may_be_in_that_of_all() {
+        let mut scopes = Scopes::new();
+        let all = scopes.open(0);
+        scopes.set_for_all(all);
+        assert_eq!((scopes.of_record(0), scopes.of_record(7)), (all, 7));
+        scopes.close(all);
+        assert_eq!(scopes.of_record(0), 0);
     }
 
     #[test]

@@ -1,0 +1,186 @@
+"""Marks for pytest that limit what a test takes and what it leaves, measured by poolscope's pool.
+
+The marks mean what those of pytest-memray mean:
+
+    @pytest.mark.limit_memory("24 MB")     the test has less in use at a time
+    @pytest.mark.limit_leaks("1 MB")       each call stack leaves less behind
+
+The window is the test function without its fixtures, and a test that fails is not looked at. A test may have one of the
+marks. Run the tests on the pool, with every allocation recorded and with Python's own allocator left out:
+
+    PYTHONMALLOC=malloc POOLSCOPE_PERIOD=1 poolscope run --headless -- python3 -m pytest -p pytest_poolscope
+"""
+
+import collections
+import ctypes
+import gc
+import re
+
+import pytest
+
+MARKS = ("limit_memory", "limit_leaks")
+UNITS = {unit: 1024**power for power, unit in enumerate(("B", "KB", "MB", "GB", "TB"))}
+FRAMES = 32
+
+StackElement = collections.namedtuple("StackElement", "function file lineno")
+Stack = collections.namedtuple("Stack", "frames")
+
+
+class Counts(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("allocations", "blocks", "bytes", "peak")]
+
+
+class Block(ctypes.Structure):
+    _fields_ = [
+        ("address", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("depth", ctypes.c_uint64),
+        ("frames", ctypes.c_uint64 * FRAMES),
+    ]
+
+
+class Module(ctypes.Structure):
+    _fields_ = [
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    ]
+
+
+def pool():
+    """The pool's functions, if this process is on it."""
+    library = ctypes.CDLL(None)
+    try:
+        library.poolscope_heapcheck_begin.restype = ctypes.c_uint64
+        library.poolscope_heapcheck_begin_all.restype = ctypes.c_uint64
+        library.poolscope_heapcheck_blocks.restype = ctypes.c_uint64
+    except AttributeError:
+        return None
+    library.dladdr.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    return library
+
+
+def bytes_of(text):
+    """`24 MB` as a number. Units are powers of 1,024, as memray has them."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)I?(B)\s*", str(text).upper())
+    if found is None:
+        raise ValueError(f"{text!r} is no amount of memory: write a number and one of {', '.join(UNITS)}")
+    return float(found[1]) * UNITS[found[2] + found[3]]
+
+
+def words(size):
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.1f}{unit}"
+        size /= 1024
+    return None
+
+
+class Window:
+    """What is allocated from its beginning to its end."""
+
+    def __init__(self, library, current_thread_only):
+        begin = library.poolscope_heapcheck_begin if current_thread_only else library.poolscope_heapcheck_begin_all
+        self.library = library
+        self.scope = begin()
+        if self.scope == 0:
+            raise pytest.UsageError("not every allocation is recorded: set POOLSCOPE_PERIOD=1")
+
+    def end(self, leaks):
+        """The most bytes in use at a time, and what is left."""
+        counts = Counts()
+        scope = ctypes.c_uint64(self.scope)
+        counted = self.library.poolscope_heapcheck_counts(scope, ctypes.byref(counts))
+        left = []
+        if leaks:
+            gc.collect()
+            # What this takes itself comes on top.
+            room = self.library.poolscope_heapcheck_blocks(scope, None, ctypes.c_uint64(0)) + 1024
+            blocks = (Block * room)()
+            found = self.library.poolscope_heapcheck_blocks(scope, blocks, ctypes.c_uint64(room))
+            own = ctypes.addressof(blocks)
+            left = [block for block in blocks[: min(found, room)] if block.address != own]
+        self.library.poolscope_heapcheck_end(scope, None, None)
+        if counted != 0:
+            raise pytest.UsageError("too many scopes are open, so this one was not counted")
+        return counts.peak, left
+
+    def element(self, address):
+        module = Module()
+        if self.library.dladdr(ctypes.c_void_p(address - 1), ctypes.byref(module)) == 0:
+            return StackElement(f"[{address:#x}]", "", 0)
+        file = (module.file or b"").decode(errors="replace")
+        symbol = module.symbol.decode(errors="replace") if module.symbol else f"[+{address - (module.base or 0):#x}]"
+        return StackElement(symbol, file, 0)
+
+
+def too_much(limit, took):
+    return f"Test was limited to {words(limit)} but allocated {words(took)}"
+
+
+def limit_memory(window, limit, filter_fn):
+    peak, _ = window.end(leaks=False)
+    return too_much(limit, peak) if peak >= limit else None
+
+
+def limit_leaks(window, limit, filter_fn):
+    _, left = window.end(leaks=True)
+    stacks = collections.Counter()
+    for block in left:
+        stacks[tuple(block.frames[: min(block.depth, FRAMES)])] += block.bytes
+    over = []
+    for addresses, size in stacks.most_common():
+        if size < limit:
+            break
+        stack = Stack(tuple(window.element(address) for address in addresses))
+        if filter_fn is None or filter_fn(stack):
+            over.append((size, stack))
+    if not over:
+        return None
+    lines = [f"Test was allowed to leak {words(limit)} from each call stack, and leaked more:"]
+    for size, stack in over:
+        lines.append(f"  {words(size)}:")
+        lines += [f"    {frame.function} ({frame.file})" for frame in stack.frames[:8]]
+    return "\n".join(lines)
+
+
+CHECKS = {"limit_memory": limit_memory, "limit_leaks": limit_leaks}
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "limit_memory(amount, current_thread_only=False): bytes in use at a time")
+    config.addinivalue_line(
+        "markers", "limit_leaks(amount, filter_fn=None, current_thread_only=False): bytes that a call stack leaves"
+    )
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_pyfunc_call(pyfuncitem):
+    marks = [mark for mark in pyfuncitem.iter_markers() if mark.name in MARKS]
+    if not marks:
+        yield
+        return
+    if len(marks) > 1:
+        raise ValueError("a test may have one of the marks " + ", ".join(MARKS))
+    mark = marks[0]
+    options = dict(mark.kwargs)
+    limit = bytes_of(mark.args[0] if mark.args else options.pop("memory_limit"))
+    filter_fn = mark.args[1] if len(mark.args) > 1 else options.pop("filter_fn", None)
+    library = pool()
+    if library is None:
+        raise pytest.UsageError(
+            f"{mark.name} needs the pool: run PYTHONMALLOC=malloc POOLSCOPE_PERIOD=1 poolscope run --headless -- "
+            "python3 -m pytest"
+        )
+    gc.collect()
+    window = Window(library, options.pop("current_thread_only", False))
+    if options:
+        raise ValueError(f"{mark.name} has no option {', '.join(options)}")
+    outcome = yield
+    if outcome.excinfo is not None:
+        window.end(leaks=False)
+        return
+    failure = CHECKS[mark.name](window, limit, filter_fn)
+    if failure is not None:
+        pytest.fail(failure, pytrace=False)

@@ -1,0 +1,42 @@
+// Fails each test case of doctest that does not free what it allocates.
+//
+//     g++ -o tests leaks_in_doctest.cpp -lpoolscope
+//
+// Blocks that grew are those that the thread allocated in the test case and that are still there at its end.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>
+#include <poolscope_heapcheck.h>
+
+class LeakCheck {
+  public:
+    LeakCheck() : scope_(poolscope_heapcheck_begin()) {}
+    LeakCheck(const LeakCheck &) = delete;
+
+    ~LeakCheck() noexcept(false) {
+        poolscope_heapcheck_result left{};
+        int result = poolscope_heapcheck_end(scope_, nullptr, &left);
+        // A test case that ends by an exception has its own reason.
+        if (std::uncaught_exceptions() == 0 && result != 0)
+            FAIL("Leaked " << left.bytes << " bytes in " << left.blocks << " blocks.");
+    }
+
+  private:
+    uint64_t scope_;
+};
+
+TEST_CASE("a test that frees") {
+    LeakCheck check;
+    delete[] new int[100];
+}
+
+int *lost;
+
+TEST_CASE("a test that leaks") {
+    LeakCheck check;
+    lost = new int[100];
+}
+
+TEST_CASE("the next test") {
+    LeakCheck check;
+    delete new int(1);
+}
