@@ -136,6 +136,10 @@ fn none_called(name: &str) -> Failure {
 
 /// The dashboard draws on standard output.
 pub(crate) fn need_terminal(instead: &str) -> Result<(), Failure> {
+    if std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
+        let why = "the dashboard needs a terminal that moves its cursor, and this one can't (TERM=dumb)";
+        return Err(Failure::usage(format!("{why}: {instead}")));
+    }
     if io::stdout().is_terminal() {
         Ok(())
     } else {

@@ -416,6 +416,24 @@ fn a_click_on_a_title_sorts_and_one_on_a_row_selects() {
 }
 
 #[test]
+fn the_wheel_moves_what_is_under_it() {
+    let mut state = state(120, 24);
+    press(&mut state, "3");
+    let turn = |state: &mut State, row: u16| {
+        let kind = MouseEventKind::ScrollDown;
+        mouse(state, &MouseEvent { kind, column: 20, row, modifiers: KeyModifiers::NONE });
+    };
+    let before = screen(&state);
+    let stack = before.lines().position(|line| line.contains("╭ Stack")).expect("a stack") as u16;
+    turn(&mut state, stack + 1);
+    let scrolled = screen(&state);
+    let table = |text: &str| text.lines().take(usize::from(stack)).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(table(&scrolled), table(&before), "the table stays");
+    turn(&mut state, stack - 3);
+    assert_ne!(table(&screen(&state)), table(&before));
+}
+
+#[test]
 fn a_call_site_leads_to_its_place_in_the_flamegraph() {
     let mut state = state(120, 36);
     press(&mut state, "3\n");

@@ -219,6 +219,14 @@ impl Pane for Sites {
         self.remember(scene);
     }
 
+    fn wheel(&mut self, motion: Motion, at: Position, scene: &Scene<'_>) {
+        if self.areas(scene.body).detail.contains(at) {
+            self.scroll(motion.rows(), scene);
+        } else {
+            self.go(motion, scene);
+        }
+    }
+
     fn click(&mut self, button: MouseButton, at: Position, scene: &Scene<'_>) -> Option<Reply> {
         if button != MouseButton::Left {
             return None;
