@@ -3,4 +3,4 @@
 . "$(dirname "$0")/common.sh"
 
 build_release
-echo "Built in $target_dir/release: poolscope, libpoolscope.so, libpoolscope_gpu.so and the samples."
+echo "Built in $target_dir/release: poolscope, libpoolscope.so, libpoolscope_gpu.so, libpoolscope_tensors.so and the samples."

@@ -22,7 +22,7 @@ need_build_tools() {
     command -v cc >/dev/null || die "A C compiler is missing; Rust needs its linker. On Debian: apt-get install gcc"
 }
 
-released=(-p poolscope-tui -p poolscope-preload -p poolscope-plugin -p poolscope-samples)
+released=(-p poolscope-tui -p poolscope-preload -p poolscope-plugin -p poolscope-tensors-c -p poolscope-samples)
 
 build_release() {
     need_build_tools

@@ -23,8 +23,8 @@ mod owner;
 mod wire;
 mod words;
 
-pub use books::{Books, ClientEntry, Journal, Record, SlabEntry, Tensor as TensorEntry};
-pub use client::{Created, NewTensor, RedisReader, Store, StoreOptions, Tensor, default_socket};
+pub use books::{Books, ClientEntry, Journal, Ready, Record, SlabEntry, Tensor as TensorEntry};
+pub use client::{Created, NewTensor, RedisReader, Store, StoreOptions, Tensor, default_socket, gpu_uuid, ordinal};
 pub use files::{get_file, put_file};
 pub use identity::{Identity, Life};
 pub use keeper::keep;

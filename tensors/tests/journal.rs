@@ -22,6 +22,7 @@ fn tensor(generation: u64, slab: u64, offset: u64) -> TensorEntry {
         ctime: 1,
         mtime: 1,
         draft_of: None,
+        ready: None,
         freed_at: None,
     }
 }
@@ -42,7 +43,7 @@ fn record() -> impl Strategy<Value = Record> {
         (small.clone(), 0u64..5).prop_map(|(generation, refcount)| Record::Count { generation, refcount, mtime: 2 }),
         small.clone().prop_map(|generation| Record::Freed { generation, at: 3 }),
         small.clone().prop_map(|generation| Record::Gone { generation }),
-        small.clone().prop_map(|generation| Record::Committed { generation, mtime: 4 }),
+        small.clone().prop_map(|generation| Record::Committed { generation, mtime: 4, ready: None }),
         small.clone().prop_map(|id| Record::Client(ClientEntry {
             id,
             who: Identity::default(),

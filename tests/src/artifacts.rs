@@ -38,6 +38,11 @@ pub fn gpu_library() -> PathBuf {
     built("libpoolscope_gpu.so")
 }
 
+/// The library of named tensors, for C and Python.
+pub fn tensors_library() -> PathBuf {
+    built("libpoolscope_tensors.so")
+}
+
 /// A program of `samples/`.
 pub fn sample(name: &str) -> PathBuf {
     built(name)

@@ -51,6 +51,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("poolscope-preload", &["poolscope-wire", "poolscope-cpu"]),
     ("poolscope-plugin", &["poolscope-wire", "poolscope-gpu", "poolscope-alloc"]),
     ("poolscope-tensors", &["poolscope-gpu"]),
+    ("poolscope-tensors-c", &["poolscope-tensors"]),
     ("poolscope-profiler", &["poolscope-wire"]),
     ("poolscope-heapcheck-macros", &[]),
     ("poolscope-heapcheck", &["poolscope-alloc", "poolscope-profiler", "poolscope-heapcheck-macros"]),

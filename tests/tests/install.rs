@@ -33,15 +33,17 @@ fn files(folder: &Path) -> BTreeSet<String> {
     found
 }
 
-const INSTALLED: [&str; 9] = [
+const INSTALLED: [&str; 11] = [
     "bin/poolscope",
     "include/poolscope.h",
     "include/poolscope_data_ptr.h",
     "include/poolscope_gpu.h",
     "include/poolscope_heapcheck.h",
     "include/poolscope_memory_resource.hpp",
+    "include/poolscope_tensors.h",
     "lib/libpoolscope.so",
     "lib/libpoolscope_gpu.so",
+    "lib/libpoolscope_tensors.so",
     "lib/pkgconfig/poolscope.pc",
 ];
 

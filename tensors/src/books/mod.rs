@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 
 pub use journal::Journal;
 pub use placement::Placement;
-pub use record::{ClientEntry, Record, SlabEntry, Tensor};
+pub use record::{ClientEntry, HIDDEN, Ready, Record, SlabEntry, Tensor};
 
 /// A slab, and what of it is free.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,9 +70,9 @@ impl Books {
                     (tensor.refcount, tensor.mtime) = (*refcount, *mtime);
                 }
             }
-            Record::Committed { generation, mtime } => {
+            Record::Committed { generation, mtime, ready } => {
                 if let Some(tensor) = self.tensors.get_mut(generation) {
-                    (tensor.draft_of, tensor.mtime) = (None, *mtime);
+                    (tensor.draft_of, tensor.mtime, tensor.ready) = (None, *mtime, *ready);
                 }
             }
             Record::Freed { generation, at } => {
@@ -132,7 +132,8 @@ impl Books {
     /// The tensors that have names which begin so.
     pub fn named_like<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Tensor> {
         let from = self.names.range::<str, _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
-        from.take_while(move |(name, _)| name.starts_with(prefix)).filter_map(|(_, it)| self.tensors.get(it))
+        let all = from.take_while(move |(name, _)| name.starts_with(prefix)).filter_map(|(_, it)| self.tensors.get(it));
+        all.filter(|tensor| !tensor.is_hidden())
     }
 
     /// How often each client holds a tensor.

@@ -56,8 +56,21 @@ pub struct Tensor {
     pub mtime: u64,
     /// The client that is still writing it.
     pub draft_of: Option<u64>,
+    /// The word that says when its contents are written, if a stream still writes them.
+    pub ready: Option<Ready>,
     /// When it lost its name. Its memory stays for as long as anybody holds it.
     pub freed_at: Option<u64>,
+}
+
+/// A word in shared device memory, and the value from which on something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// The word's number among those of the device.
+    pub word: u64,
+    /// What it has at least when it is done.
+    pub value: u64,
+    /// The client whose stream writes it.
+    pub client: u64,
 }
 
 /// A process that holds references.
@@ -76,6 +89,16 @@ pub struct ClientEntry {
     /// When it came, in milliseconds since 1970.
     pub since: u64,
 }
+
+impl Tensor {
+    /// Whether it is the owner's own, which nobody gets by name.
+    pub fn is_hidden(&self) -> bool {
+        self.name.starts_with(HIDDEN)
+    }
+}
+
+/// What names begin with that are the owner's own: no request may name such.
+pub const HIDDEN: char = '\u{1}';
 
 /// A change of the books.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +135,8 @@ pub enum Record {
         generation: u64,
         /// When.
         mtime: u64,
+        /// What its readers' streams have to wait for.
+        ready: Option<Ready>,
     },
     /// A tensor lost its name.
     Freed {

@@ -32,7 +32,31 @@ fn open(uuid: &str) -> Result<Arc<dyn Sharing>, Refusal> {
     Ok(Arc::new(device))
 }
 
+/// The identifier of a CUDA device of this process.
+pub fn gpu_uuid(ordinal: u32) -> Result<String, Refusal> {
+    let failed = |error: poolscope_gpu::CudaError| Refusal::new(Code::NoDevice, error.to_string());
+    let devices = Cuda::devices().map_err(failed)?;
+    let found = devices.into_iter().find(|device| device.ordinal == ordinal);
+    let words = || Refusal::new(Code::NoDevice, format!("the CUDA driver shows no device {ordinal}"));
+    found.map(|device| uuid_text(device.uuid)).ok_or_else(words)
+}
+
+/// The number of a CUDA device in this process.
+pub fn ordinal(gpu_uuid: &str) -> Result<u32, Refusal> {
+    let failed = |error: poolscope_gpu::CudaError| Refusal::new(Code::NoDevice, error.to_string());
+    let devices = Cuda::devices().map_err(failed)?;
+    let found = devices.into_iter().find(|device| uuid_text(device.uuid) == gpu_uuid);
+    let words = || Refusal::new(Code::NoDevice, format!("the CUDA driver does not show {gpu_uuid}"));
+    found.map(|device| device.ordinal).ok_or_else(words)
+}
+
 impl Devices {
+    /// Uses a device that is open already.
+    pub fn insert(&self, uuid: &str, device: Arc<dyn Sharing>) {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.insert(uuid.to_owned(), device);
+    }
+
     /// The device with this identifier.
     pub fn get(&self, uuid: &str) -> Result<Arc<dyn Sharing>, Refusal> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,7 +4,9 @@ mod devices;
 mod redis_reader;
 mod store;
 mod tensor;
+mod timeline;
 
+pub use devices::{gpu_uuid, ordinal};
 pub use redis_reader::RedisReader;
 pub use store::{Created, NewTensor, Store, StoreOptions, default_socket};
 pub use tensor::Tensor;

@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use poolscope_gpu::{GRANULE, Sharing};
+use poolscope_gpu::{GRANULE, Sharing, Stream};
 use serde_json::{Map, Value, json};
 
 use super::devices::Devices;
 use super::tensor::Tensor;
+use super::timeline::Timeline;
 use crate::identity::Identity;
 use crate::wire::{Transport, frame};
 use crate::words::{Code, Refusal};
@@ -97,6 +98,23 @@ impl Created {
         self.0.store.ask(&json!({"op": "commit", "generations": [generation]}), None)?;
         Ok(self.0)
     }
+
+    /// Finishes it while a stream still writes it: readers, or their streams, wait for the work that it has now.
+    pub fn commit_on(self, stream: Stream) -> Result<Tensor, Refusal> {
+        let (generation, device) = (self.0.generation(), self.0.device());
+        let store = Arc::clone(&self.0.store);
+        let mut state = store.state();
+        let ready = store.mark(&mut state, device, &[stream])?;
+        let request = json!({"op": "commit", "generations": [generation], "ready": ready});
+        let committed = store.ask_with(&mut state, &request, None);
+        drop(state);
+        committed.map(|_| self.0)
+    }
+
+    /// The tensor while it is not finished, for who finishes it by a request.
+    pub fn into_draft(self) -> Tensor {
+        self.0
+    }
 }
 
 struct Slab {
@@ -115,6 +133,8 @@ pub(super) struct State {
     life: (OwnedFd, OwnedFd),
     holds: BTreeMap<u64, u64>,
     slabs: HashMap<u64, Slab>,
+    /// By the owner's number of the device.
+    timelines: HashMap<u32, Timeline>,
 }
 
 pub(crate) struct Inner {
@@ -155,6 +175,8 @@ impl State {
         let link = UnixStream::connect(&options.socket).map_err(failed)?;
         link.set_read_timeout(Some(options.patience)).map_err(failed)?;
         link.set_write_timeout(Some(options.patience)).map_err(failed)?;
+        // An owner that comes back takes what is not held any more for done.
+        self.timelines.values().try_for_each(|timeline| timeline.wait(options.patience))?;
         let holds: Vec<(u64, u64)> = self.holds.iter().map(|(generation, count)| (*generation, *count)).collect();
         let hello = json!({"op": "hello", "client": self.client, "holds": holds, "who": Identity::own()});
         let (reply, _) = exchange(&link, &hello, Some(self.life.0.as_fd())).map_err(failed)?;
@@ -234,6 +256,37 @@ impl Inner {
         }
     }
 
+    /// The words of a device, in this process.
+    fn timeline<'a>(&self, state: &'a mut State, device: u32) -> Result<&'a mut Timeline, Refusal> {
+        if !state.timelines.contains_key(&device) {
+            let (entry, _) = self.ask_with(state, &json!({"op": "words", "device": device}), None)?;
+            *state.holds.entry(entry["generation"].as_u64().unwrap_or(0)).or_default() += 1;
+            let (of, words) = self.mapped(state, &entry)?;
+            let word = entry["word"].as_u64().unwrap_or(0);
+            state.timelines.insert(device, Timeline::new(of, words, word)?);
+        }
+        state.timelines.get_mut(&device).ok_or_else(|| Refusal::new(Code::Device, "no words".into()))
+    }
+
+    /// Waits, on the host or by a stream, until a tensor's contents are written.
+    fn wait_ready(&self, state: &mut State, entry: &Value, stream: Option<Stream>) -> Result<(), Refusal> {
+        let number = |value: &Value| value.as_u64().unwrap_or(0);
+        if entry["ready"].is_null() {
+            return Ok(());
+        }
+        let (word, value) = (number(&entry["ready"]["word"]), number(&entry["ready"]["value"]));
+        let timeline = self.timeline(state, number(&entry["device"]) as u32)?;
+        match stream {
+            Some(stream) => timeline.wait_by(stream, word, value),
+            None => timeline.wait_for(word, value, self.options.patience),
+        }
+    }
+
+    /// Puts a mark behind all work that these streams have now; its value.
+    fn mark(&self, state: &mut State, device: u32, streams: &[Stream]) -> Result<u64, Refusal> {
+        self.timeline(state, device)?.mark(streams)
+    }
+
     fn forget(&self, state: &mut State, generation: u64) {
         if let Some(count) = state.holds.get_mut(&generation) {
             *count -= 1;
@@ -279,6 +332,38 @@ impl Inner {
         Ok((device, address + offset))
     }
 
+    /// The end of a guard that streams still use: the reference comes back when they are done.
+    pub(super) fn give_back_after(&self, (generation, slab): (u64, u64), device: u32, streams: &[Stream]) {
+        if self.pid != std::process::id() {
+            return;
+        }
+        let mut state = self.state();
+        let marked = self.mark(&mut state, device, streams);
+        let is_last = state.slabs.get(&slab).is_some_and(|slab| slab.guards == 1);
+        let Ok(value) = marked else {
+            // A stream that can't be marked can't be waited for: the memory stays with this process.
+            return;
+        };
+        if is_last {
+            // The mapping must outlast the work. One that takes too long keeps it until the process ends.
+            let timeline = state.timelines.get(&device);
+            if timeline.is_some_and(|timeline| timeline.wait(self.options.patience).is_ok()) {
+                drop(state);
+                self.give_back(&[(generation, slab)]);
+            }
+            return;
+        }
+        if let Some(slab) = state.slabs.get_mut(&slab) {
+            slab.guards -= 1;
+        }
+        self.forget(&mut state, generation);
+        let request = json!({"op": "release", "generations": [generation], "device": device, "after": value});
+        let Some(link) = &state.link else { return };
+        if exchange(link, &request, None).is_err() {
+            state.link = None;
+        }
+    }
+
     /// A guard's end: the mapping goes with the last one, then the reference.
     pub(super) fn give_back(&self, tensors: &[(u64, u64)]) {
         // After a fork the child's copy means nothing.
@@ -319,7 +404,8 @@ impl Store {
     pub fn open(options: StoreOptions) -> Result<Store, Refusal> {
         let life = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
         let life = life.map_err(|error| Refusal::system("a pipe", error))?;
-        let mut state = State { link: None, client: None, life, holds: BTreeMap::new(), slabs: HashMap::new() };
+        let (holds, slabs, timelines) = (BTreeMap::new(), HashMap::new(), HashMap::new());
+        let mut state = State { link: None, client: None, life, holds, slabs, timelines };
         state.connect(&options)?;
         let (pid, devices) = (std::process::id(), Devices::default());
         Ok(Store(Arc::new(Inner { options, pid, devices, state: Mutex::new(state) })))
@@ -338,7 +424,27 @@ impl Store {
             request["expect"] = Value::Object(expect.clone());
         }
         let (entry, _) = self.0.ask_with(&mut state, &request, None)?;
-        self.0.guard(&mut state, entry)
+        let tensor = self.0.guard(&mut state, entry)?;
+        let waited = self.0.wait_ready(&mut state, tensor.entry(), None);
+        // A guard that goes needs the state.
+        drop(state);
+        waited.map(|()| tensor)
+    }
+
+    /// A tensor whose contents are there for the work that the stream is given from now on. The host does not wait.
+    pub fn get_on(&self, name: &str, stream: Stream) -> Result<Tensor, Refusal> {
+        let mut state = self.0.state();
+        let (entry, _) = self.0.ask_with(&mut state, &json!({"op": "get", "name": name}), None)?;
+        let tensor = self.0.guard(&mut state, entry)?;
+        let waits = self.0.wait_ready(&mut state, tensor.entry(), Some(stream));
+        drop(state);
+        waits.map(|()| tensor)
+    }
+
+    /// The store, with a device that the program has opened already, by its identifier (`GPU-...`).
+    pub fn with_device(self, gpu_uuid: &str, device: Arc<dyn Sharing>) -> Store {
+        self.0.devices.insert(gpu_uuid, device);
+        self
     }
 
     /// All tensors whose names begin so, by one question and one import for each slab.
@@ -347,9 +453,10 @@ impl Store {
         let (mut reply, _) = self.0.ask_with(&mut state, &json!({"op": "get_many", "prefix": prefix}), None)?;
         let Value::Array(entries) = reply["tensors"].take() else { return Ok(Vec::new()) };
         let guards: Vec<_> = entries.into_iter().map(|entry| self.0.guard(&mut state, entry)).collect();
+        let waited = guards.iter().flatten().try_for_each(|it| self.0.wait_ready(&mut state, it.entry(), None));
         // Guards that are dropped for another's failure need the state.
         drop(state);
-        guards.into_iter().collect()
+        waited.and_then(|()| guards.into_iter().collect())
     }
 
     /// Makes a tensor. Others get it when it is finished ([`Created::commit`]); until then it goes with this process.
@@ -416,14 +523,25 @@ impl Store {
 
     /// Gives several tensors back at once.
     pub fn release(&self, tensors: Vec<Tensor>) {
-        let held: Vec<(u64, u64)> = tensors.into_iter().map(Tensor::into_held).collect();
+        // Those that streams use go one by one.
+        let plain = tensors.into_iter().filter(|tensor| !tensor.has_streams());
+        let held: Vec<(u64, u64)> = plain.map(Tensor::into_held).collect();
         self.0.give_back(&held);
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            return;
+        }
+        // Guards keep the store: what is mapped still are the words.
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        debug_assert!(state.slabs.is_empty() || self.pid != std::process::id(), "guards keep the store");
+        let words = state.timelines.values().map(Timeline::words);
+        let words: Vec<u64> = words.collect();
+        for slab in state.slabs.values().filter(|slab| words.contains(&slab.address)) {
+            // A driver that is shutting down has taken it away already.
+            let _ = slab.device.unmap_slab(slab.address, slab.bytes);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use poolscope_gpu::Sharing;
+use poolscope_gpu::{Sharing, Stream};
 use serde_json::Value;
 
 use super::store::Inner;
@@ -17,6 +17,8 @@ pub struct Tensor {
     strides: Vec<u64>,
     device: Arc<dyn Sharing>,
     address: u64,
+    /// Streams whose work uses it.
+    streams: Vec<Stream>,
     is_given_back: bool,
 }
 
@@ -27,7 +29,7 @@ fn numbers(value: &Value) -> Vec<u64> {
 impl Tensor {
     pub(super) fn new(store: Arc<Inner>, entry: Value, device: Arc<dyn Sharing>, address: u64) -> Tensor {
         let (shape, strides) = (numbers(&entry["shape"]), numbers(&entry["strides"]));
-        Tensor { store, entry, shape, strides, device, address, is_given_back: false }
+        Tensor { store, entry, shape, strides, device, address, streams: Vec::new(), is_given_back: false }
     }
 
     fn number(&self, field: &str) -> u64 {
@@ -98,6 +100,13 @@ impl Tensor {
         self.gpu_uuid().starts_with(SIMULATED)
     }
 
+    /// Says that work of a stream uses it: its memory is not used again before that is done, also after the guard's end.
+    pub fn record_stream(&mut self, stream: Stream) {
+        if !self.streams.contains(&stream) {
+            self.streams.push(stream);
+        }
+    }
+
     fn check(&self, offset: u64, bytes: usize) -> Result<(), Refusal> {
         if offset.checked_add(bytes as u64).is_some_and(|end| end <= self.bytes()) {
             return Ok(());
@@ -127,6 +136,11 @@ impl Tensor {
         Ok(bytes)
     }
 
+    /// Whether work of streams uses it.
+    pub(super) fn has_streams(&self) -> bool {
+        !self.streams.is_empty()
+    }
+
     /// What the guard stands for: tensor and slab. The caller gives it back.
     pub(super) fn into_held(mut self) -> (u64, u64) {
         self.is_given_back = true;
@@ -136,8 +150,11 @@ impl Tensor {
 
 impl Drop for Tensor {
     fn drop(&mut self) {
-        if !self.is_given_back {
-            self.store.give_back(&[(self.generation(), self.number("slab"))]);
+        let held = (self.generation(), self.number("slab"));
+        match &self.streams[..] {
+            _ if self.is_given_back => {}
+            [] => self.store.give_back(&[held]),
+            streams => self.store.give_back_after(held, self.device(), streams),
         }
     }
 }

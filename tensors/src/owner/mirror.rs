@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::operations::About;
 use super::{Shared, lock};
+use crate::books::HIDDEN;
 use crate::identity::{Identity, Life};
 use crate::words::{Code, Refusal};
 
@@ -254,14 +255,15 @@ fn write_on(shared: &Shared, connection: &mut Connection) -> Result<(), Broken> 
     let (mut claimed, mut is_swept) = (Instant::now(), false);
     {
         let mut stock = lock(&shared.stock);
-        let all: Vec<String> = stock.books.names.keys().cloned().collect();
+        let all: Vec<String> = stock.books.named_like("").map(|tensor| tensor.name.clone()).collect();
         stock.dirty.extend(all);
     }
     while !shared.is_stopping() {
         let replies = shared.replies.take(if is_swept { Duration::from_millis(100) } else { Duration::ZERO });
         let mut names: Vec<String> = {
             // All of them: what a reply speaks of was noted before the reply was.
-            std::mem::take(&mut lock(&shared.stock).dirty).into_iter().collect()
+            let dirty = std::mem::take(&mut lock(&shared.stock).dirty);
+            dirty.into_iter().filter(|name| !name.starts_with(HIDDEN)).collect()
         };
         if names.is_empty() && replies.is_empty() {
             if !is_swept {

@@ -11,6 +11,7 @@ mod mirror;
 mod operations;
 mod sockets;
 mod stock;
+mod words;
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, Metadata};
@@ -94,6 +95,7 @@ pub struct Owner {
     /// Held for as long as the owner lives; the kernel opens it at its end.
     _lock: File,
     threads: Vec<std::thread::JoinHandle<()>>,
+    metrics_at: Option<SocketAddr>,
 }
 
 fn refuse_others(path: &Path, metadata: &Metadata) -> Result<(), Refusal> {
@@ -187,6 +189,7 @@ impl Owner {
             .metrics
             .map(|at| TcpListener::bind(at).map_err(|error| Refusal::system(&format!("metrics on {at}"), error)));
         let metrics = metrics.transpose()?;
+        let metrics_at = metrics.as_ref().and_then(|listener| listener.local_addr().ok());
         let stock = Stock::take_over(&folder, options.keeper.clone(), devices)?;
         let listener = listen(&options.socket)?;
         let stopping = AtomicBool::new(false);
@@ -210,12 +213,17 @@ impl Owner {
             let own = Arc::clone(&shared);
             start("tensor metrics", Box::new(move || metrics::run(&own, &listener)))?;
         }
-        Ok(Owner { shared, options, _lock: lock, threads })
+        Ok(Owner { shared, options, _lock: lock, threads, metrics_at })
     }
 
     /// Whether it has ended itself, because another owner followed it.
     pub fn is_stopping(&self) -> bool {
         self.shared.is_stopping()
+    }
+
+    /// Where Prometheus may ask.
+    pub fn metrics_at(&self) -> Option<SocketAddr> {
+        self.metrics_at
     }
 
     /// How many tensors it took over from the owner before.
@@ -262,6 +270,7 @@ fn watch_ends(shared: &Arc<Shared>) {
             swept = Instant::now();
             result = result.and_then(|()| stock.sweep().map(drop)).and_then(|()| stock.mend_keeper());
         }
+        result = result.and_then(|()| stock.look_at_words());
         let old = Instant::now().checked_sub(EMPTY);
         result = result.and_then(|()| old.map_or(Ok(()), |old| stock.give_back_empty(old)));
         drop(stock);

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::devices::Held;
 use super::stock::{Stock, now};
-use crate::books::{ClientEntry, Record, Tensor};
+use super::words::word_of;
+use crate::books::{ClientEntry, Ready, Record, Tensor};
 use crate::identity::{Identity, Life};
 use crate::wire::{Op, Request, Transport};
 use crate::words::{Code, Refusal};
@@ -64,6 +65,7 @@ impl Stock {
             Op::Delete => self.delete(about, caller, request).map(Answer::from),
             Op::Release => self.release(caller, request).map(Answer::from),
             Op::Commit => self.commit(caller, request).map(Answer::from),
+            Op::Words => self.words_for(about, caller, request).map(Answer::from),
             Op::Slab => self.slab(caller, request),
             Op::List => self.list(about, request).map(Answer::from),
             Op::Show => self.show(about, request).map(Answer::from),
@@ -175,6 +177,7 @@ impl Stock {
             ctime: now(),
             mtime: now(),
             draft_of: client.filter(|_| is_draft),
+            ready: None,
             freed_at: None,
         };
         self.enter(about, client, tensor)
@@ -247,6 +250,7 @@ impl Stock {
             ctime: now(),
             mtime: now(),
             draft_of: None,
+            ready: None,
             freed_at: None,
         };
         self.enter(about, None, tensor)
@@ -334,9 +338,16 @@ impl Stock {
         let Some(client) = self.client(caller, request)? else {
             return Err(Refusal::new(Code::BadField, "who: release over Redis needs it".into()));
         };
+        let after = request.number("after")?;
+        let device = request.device()?;
         for generation in request.generations()? {
-            self.let_go(client, generation, 1)?;
+            match after {
+                // The reference stays until the client's streams are done.
+                Some(value) => self.let_go_after(client, generation, device, value),
+                None => self.let_go(client, generation, 1)?,
+            }
         }
+        self.look_at_words()?;
         Ok(json!({"ok": true}))
     }
 
@@ -351,11 +362,24 @@ impl Stock {
         if let Some(other) = generations.iter().find(|it| !is_own(it)) {
             return Err(Refusal::new(Code::Denied, format!("generation {other} is no draft of this client")));
         }
+        let ready = request.number("ready")?.zip(caller.client);
+        let ready = ready.map(|(value, client)| Ready { word: word_of(client), value, client });
         for generation in generations {
-            self.record(&Record::Committed { generation, mtime: now() })?;
+            self.record(&Record::Committed { generation, mtime: now(), ready })?;
             self.dirty.insert(self.books.tensors[&generation].name.clone());
         }
         Ok(json!({"ok": true}))
+    }
+
+    /// The memory of the words, and which one is the caller's.
+    fn words_for(&mut self, about: &About, caller: &Caller, request: &Request) -> Result<Value, Refusal> {
+        let client = self.client(caller, request)?.filter(|_| caller.uid.is_some());
+        let client = client.ok_or_else(|| Refusal::new(Code::BadOp, "words is for the socket".into()))?;
+        let generation = self.words_on(request.device()?)?;
+        self.hold(client, generation)?;
+        let mut reply = self.entry(about, &self.books.tensors[&generation]);
+        reply["word"] = word_of(client).into();
+        Ok(reply)
     }
 
     /// The descriptor of a slab, for those who hold something in it.
@@ -413,6 +437,7 @@ impl Stock {
             "ctime": tensor.ctime,
             "mtime": tensor.mtime,
             "draft": tensor.draft_of.is_some(),
+            "ready": tensor.ready,
         })
     }
 
@@ -448,7 +473,7 @@ impl Stock {
             "ok": true,
             "epoch": self.books.epoch,
             "owner_pid": self.identity.pid,
-            "names": self.books.names.len(),
+            "names": self.books.named_like("").count(),
             "slabs": self.books.slabs.len(),
             "held_bytes": held,
             "in_use_bytes": in_use,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::devices::{Held, Served, Slabs};
+use super::words::Words;
 use crate::books::{Books, ClientEntry, Journal, Record, SlabEntry};
 use crate::identity::{Identity, Life};
 use crate::keeper::{Keeper, Kept};
@@ -56,6 +57,7 @@ pub struct Stock {
     /// Slabs with nothing in them, since when.
     empty: HashMap<u64, Instant>,
     lives: BTreeMap<u64, Arc<OwnedFd>>,
+    pub words: Words,
     keeper: Option<Keeper>,
     keeper_command: Vec<OsString>,
     folder: PathBuf,
@@ -95,6 +97,7 @@ impl Stock {
             slabs: Slabs::new(),
             empty: HashMap::new(),
             lives: BTreeMap::new(),
+            words: Words::default(),
             keeper,
             keeper_command,
             folder: folder.to_owned(),
@@ -145,7 +148,7 @@ impl Stock {
                 self.end_client(client.id)?;
             }
         }
-        self.counts.adopted = self.books.names.len() as u64;
+        self.counts.adopted = self.books.named_like("").count() as u64;
         self.dirty.extend(self.books.names.keys().cloned());
         let unsettled: Vec<u64> = self.books.tensors.keys().copied().collect();
         unsettled.into_iter().try_for_each(|generation| self.settle(generation))?;
@@ -352,6 +355,7 @@ impl Stock {
             self.counts.references_returned += count;
             self.let_go(client, generation, count)?;
         }
+        self.end_words_of(client)?;
         let drafts = self.books.tensors.values().filter(|tensor| tensor.draft_of == Some(client));
         let drafts: Vec<u64> = drafts.map(|tensor| tensor.generation).collect();
         for generation in drafts {
@@ -383,6 +387,7 @@ impl Stock {
 
     /// Frees everything, and ends the keeper.
     pub fn give_up_all(&mut self) -> Result<(), Refusal> {
+        self.unmap_words();
         let all: Vec<u64> = self.books.slabs.keys().copied().collect();
         all.into_iter().try_for_each(|id| self.lose_slab(id))?;
         self.tell_keeper(|keeper, _| keeper.end());

@@ -38,6 +38,8 @@ operations! {
     Publish "publish",
     /// The descriptor of a slab.
     Slab "slab",
+    /// The words by which a client's streams say how far they are.
+    Words "words",
     /// Who a client is, and what it holds.
     Hello "hello",
     /// All tensors.

@@ -232,6 +232,20 @@ fn client(folder: &Path) {
                     "created".to_owned()
                 })
             }
+            // A stream writes it for an hour.
+            ["create-busy", name, bytes] => {
+                let device = std::sync::Arc::new(poolscope_gpu::Simulated::in_process(256 * MIB, 0));
+                let store = store.clone().with_device("GPU-simulated-0", device.clone());
+                let stream = device.non_blocking_stream();
+                let work = poolscope_gpu::Kernel { duration: 3_600_000_000_000, accesses: Vec::new() };
+                device.launch(stream, work);
+                let shape = [bytes.parse().unwrap()];
+                let created = store.create(&NewTensor::new(name, "u8", &shape));
+                created.and_then(|created| created.commit_on(stream)).map(|tensor| {
+                    held.push(tensor);
+                    "created".to_owned()
+                })
+            }
             ["create", name, bytes, fill] => {
                 let shape = [bytes.parse().unwrap()];
                 let created = store.create(&NewTensor::new(name, "u8", &shape)).and_then(|created| {

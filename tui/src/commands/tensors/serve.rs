@@ -55,7 +55,7 @@ pub(super) struct Serve {
     /// File with the token that requests over Redis must have to delete
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Serve /metrics for Prometheus here
+    /// Serve /metrics for Prometheus here; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
     /// How long memory and names stay after the owner's end
@@ -109,6 +109,9 @@ impl Serve {
             count => format!(", with {} of the owner before", super::tables::tensors(count as usize)),
         };
         sink::say(&format!("serving tensors at {}{adopted}", socket.display()));
+        if let Some(at) = owner.metrics_at() {
+            sink::say(&format!("metrics at http://{at}/metrics"));
+        }
         while !frees.load(Ordering::Relaxed) && !ends.load(Ordering::Relaxed) && !owner.is_stopping() {
             sleep(Duration::from_millis(50));
         }

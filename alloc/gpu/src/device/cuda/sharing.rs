@@ -3,9 +3,11 @@
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
 
 use cudarc::driver::sys::{CUipcMemHandle, CUmemAllocationHandleType};
 
+use super::streams::NON_BLOCKING;
 use super::{Cuda, allocation_properties, check, handle, unsupported};
 use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Result, Sharing, Slab, Stream};
 
@@ -145,6 +147,15 @@ impl Sharing for Cuda {
         let _entered = self.enter(Call::CopyOut)?;
         // SAFETY: see above.
         check(Call::CopyOut, unsafe { function(to.as_mut_ptr().cast(), address, to.len()) })
+    }
+
+    fn private_stream(&self) -> Result<Stream> {
+        let function = self.functions.cuStreamCreate.ok_or(unsupported(Call::PrivateStream))?;
+        let _entered = self.enter(Call::PrivateStream)?;
+        let mut stream = ptr::null_mut();
+        // SAFETY: see above.
+        check(Call::PrivateStream, unsafe { function(&mut stream, NON_BLOCKING) })?;
+        Ok(Stream(stream as u64))
     }
 
     fn write_word(&self, stream: Stream, address: u64, value: u64) -> Result<()> {

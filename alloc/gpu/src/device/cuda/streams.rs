@@ -7,7 +7,7 @@ use super::{Cuda, CudaError, handle};
 use crate::device::{Call, Fault, Stream};
 
 /// `CU_STREAM_NON_BLOCKING`: nothing to do with the legacy default stream.
-const NON_BLOCKING: c_uint = 1;
+pub(super) const NON_BLOCKING: c_uint = 1;
 
 impl Cuda {
     /// A new stream that has nothing to do with the legacy default stream.

@@ -47,6 +47,7 @@ fn row(call: Call) -> Row {
         Call::CloseLegacy => [17_000; 3],
         Call::CopyIn | Call::CopyOut => [60_000, 400_000, 5_000_000],
         Call::WriteWord | Call::WaitWord => [200; 3],
+        Call::PrivateStream => [5_000; 3],
     }
 }
 

@@ -320,6 +320,11 @@ impl Sharing for Simulated {
         file.read_exact_at(to, offset).map_err(refused(Call::CopyOut))
     }
 
+    fn private_stream(&self) -> Result<Stream> {
+        self.state().begin(Call::PrivateStream, 0)?;
+        Ok(self.non_blocking_stream())
+    }
+
     fn write_word(&self, stream: Stream, address: u64, value: u64) -> Result<()> {
         let mut state = self.state();
         state.begin(Call::WriteWord, 0)?;
