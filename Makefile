@@ -43,10 +43,13 @@ bench-gpu-sim: ## placement policies on the simulated device: what they hold, ca
 dist-gpu: ## out/gpu-dist: benchmarks, device tests, plug-in and samples for a machine with a GPU and without Cargo and network
 	@scripts/dist-gpu.sh out/gpu-dist
 
+dist-tensors: ## out/tensors-dist: named tensors beside the driver and PyTorch, for a machine with a GPU and without Cargo
+	@scripts/dist-tensors.sh out/tensors-dist
+
 lint: ## formatting, clippy, and cargo-deny on the dependencies (it says so if that is not installed)
 	@scripts/lint.sh
 
 clean: ## remove what was built
 	cargo clean
 
-.PHONY: help demo build install test bench-cpu bench-prof bench-heapcheck dist-bench-cpu gpu-check bench-gpu bench-gpu-sim dist-gpu lint clean
+.PHONY: help demo build install test bench-cpu bench-prof bench-heapcheck dist-bench-cpu gpu-check bench-gpu bench-gpu-sim dist-gpu dist-tensors lint clean
