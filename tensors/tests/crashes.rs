@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use poolscope_tensors::{NewTensor, Store, Tensor};
 use serde_json::json;
-use support::{Folder, Process, Redis, list, owner_process, processes_of, slabs_of, stats, wait_until};
+use support::{
+    Folder, Process, Redis, is_whole_keeper, list, owner_process, processes_of, slabs_of, stats, wait_until,
+};
 
 #[test]
 #[ignore = "what other tests start"]
@@ -74,7 +76,7 @@ fn a_keeper_that_was_killed_is_replaced_and_has_everything_again() {
     let first = keeper().unwrap();
     // SAFETY: plain numbers; the process is this test's.
     unsafe { libc::kill(first as i32, libc::SIGKILL) };
-    wait_until("there was another", || keeper().filter(|pid| *pid != first && slabs_of(*pid) == 1));
+    wait_until("there was another", || keeper().filter(|pid| *pid != first && is_whole_keeper(*pid)));
     owner.kill();
     let _owner = owner_process(&folder, false);
     assert_eq!(store.get("w").unwrap().to_vec().unwrap(), [9; 100]);
@@ -175,10 +177,14 @@ fn kill_loop(rounds: u64) {
                 }
                 wait_until("there was another keeper", || {
                     let other = processes_of(&folder).into_iter().find(|pid| !known.contains(pid));
-                    other.filter(|pid| Some(*pid) != keeper && slabs_of(*pid) > 0)
+                    other.filter(|pid| Some(*pid) != keeper && is_whole_keeper(*pid))
                 });
             }
         }
+        let named = list(&store);
+        let named = named["tensors"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap());
+        let named = named.filter(|name| name.starts_with("weights/")).count();
+        assert_eq!(named, 5, "round {round}: {}, {:?}", stats(&store), processes_of(&folder));
         for (n, tensor) in weights.iter().enumerate() {
             assert_eq!(tensor.to_vec().unwrap(), [n as u8; 3000], "round {round}");
         }
@@ -229,5 +235,5 @@ fn nothing_is_lost_or_left_when_anybody_is_killed_at_any_moment() {
 #[test]
 #[ignore = "a measurement that takes minutes"]
 fn nothing_is_lost_or_left_after_a_thousand_kills() {
-    kill_loop(1000);
+    kill_loop(std::env::var("KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(1000));
 }

@@ -400,13 +400,20 @@ impl Store {
         Store::open(StoreOptions::default())
     }
 
-    /// A store; fails if no owner answers.
+    /// A store; fails if no owner answers for so long as the options say.
     pub fn open(options: StoreOptions) -> Result<Store, Refusal> {
         let life = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
         let life = life.map_err(|error| Refusal::system("a pipe", error))?;
         let (holds, slabs, timelines) = (BTreeMap::new(), HashMap::new(), HashMap::new());
         let mut state = State { link: None, client: None, life, holds, slabs, timelines };
-        state.connect(&options)?;
+        let until = Instant::now() + options.patience;
+        // One that is just starting, or that follows another one, is as good as there.
+        while let Err(refusal) = state.connect(&options) {
+            if refusal.code != Code::NoOwner || Instant::now() > until {
+                return Err(refusal);
+            }
+            sleep(Duration::from_millis(10));
+        }
         let (pid, devices) = (std::process::id(), Devices::default());
         Ok(Store(Arc::new(Inner { options, pid, devices, state: Mutex::new(state) })))
     }

@@ -82,7 +82,9 @@ impl Stock {
     fn client(&mut self, caller: &Caller, request: &Request) -> Result<Option<u64>, Refusal> {
         if caller.uid.is_some() {
             return match caller.client {
-                Some(client) => Ok(Some(client)),
+                Some(client) if self.books.clients.contains_key(&client) => Ok(Some(client)),
+                // It had asked before it ended, and the end was noticed first.
+                Some(_) => Err(Refusal::new(Code::Denied, "the client has ended".into())),
                 None => Err(Refusal::new(Code::Denied, "the connection has not said hello".into())),
             };
         }

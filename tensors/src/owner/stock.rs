@@ -148,6 +148,10 @@ impl Stock {
                 self.end_client(client.id)?;
             }
         }
+        let tensors = self.books.tensors.values();
+        let orphans = tensors.filter(|it| it.draft_of.is_some_and(|of| !self.books.clients.contains_key(&of)));
+        let orphans: Vec<u64> = orphans.map(|it| it.generation).collect();
+        orphans.into_iter().try_for_each(|generation| self.count(generation, |_| 0))?;
         self.counts.adopted = self.books.named_like("").count() as u64;
         self.dirty.extend(self.books.names.keys().cloned());
         let unsettled: Vec<u64> = self.books.tensors.keys().copied().collect();
@@ -183,7 +187,6 @@ impl Stock {
         }
         let failed = |error: std::io::Error| Refusal::system("the keeper can't be started again", error);
         let (keeper, _) = Keeper::find(&self.folder, &self.keeper_command).map_err(failed)?;
-        keeper.keep(Kept::Journal, self.journal.as_fd()).map_err(failed)?;
         for (id, held) in &self.slabs {
             if let Held::Posix { descriptor, .. } = held {
                 keeper.keep(Kept::Slab(*id), descriptor.as_fd()).map_err(failed)?;
@@ -192,6 +195,8 @@ impl Stock {
         for (id, life) in &self.lives {
             keeper.keep(Kept::Life(*id), life.as_fd()).map_err(failed)?;
         }
+        // Last: who has the books has all that they speak of.
+        keeper.keep(Kept::Journal, self.journal.as_fd()).map_err(failed)?;
         self.keeper = Some(keeper);
         Ok(())
     }

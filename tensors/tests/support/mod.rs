@@ -213,7 +213,8 @@ pub fn play_a_part() {
 
 fn client(folder: &Path) {
     let options = StoreOptions { socket: folder.join("tensors.sock"), patience: Duration::from_secs(20) };
-    let store = Store::open(options).unwrap();
+    // The owner may have been killed a moment ago.
+    let store = wait_until("an owner answered", || Store::open(options.clone()).ok());
     let mut held: Vec<Tensor> = Vec::new();
     let mut drafts = Vec::new();
     for line in std::io::stdin().lines() {
@@ -386,6 +387,15 @@ pub fn processes_of(folder: &Folder) -> Vec<u32> {
         environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
     };
     pids.filter(is_ours).collect()
+}
+
+/// Whether a process is a keeper that has everything: the journal comes last.
+pub fn is_whole_keeper(pid: u32) -> bool {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let is_keeper = environment.split(|byte| *byte == 0).any(|it| it == format!("{PART}=keeper").as_bytes());
+    let links = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut links = links.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    is_keeper && links.any(|link| link.to_string_lossy().contains("memfd:poolscope-tensors-journal"))
 }
 
 pub fn stats(store: &Store) -> Value {

@@ -4,6 +4,7 @@
 //! A legacy handle names its process and the descriptor there, so that it opens where that process can be seen, and
 //! ends with it.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
@@ -257,11 +258,10 @@ impl Sharing for Simulated {
         let plain = state.memory.plain_at(address).filter(|(start, _)| *start == address);
         let fault = Fault::Invalid("not the start of plain memory");
         let (_, bytes) = plain.ok_or(fault).map_err(failed(Call::LegacyHandle))?;
-        if !state.shared.plain.contains_key(&address) {
-            let file = new_file(bytes).map_err(refused(Call::LegacyHandle))?;
-            state.shared.plain.insert(address, file);
-        }
-        let file = &state.shared.plain[&address];
+        let file = match state.shared.plain.entry(address) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(new_file(bytes).map_err(refused(Call::LegacyHandle))?),
+        };
         let inode = file.metadata().map_err(refused(Call::LegacyHandle))?.ino();
         let mut handle = [0; 64];
         handle[..8].copy_from_slice(&MAGIC);
