@@ -56,7 +56,9 @@ impl Owner {
 
 /// A file of safetensors, written by hand: two tensors, with notes.
 fn model() -> Vec<u8> {
-    let header = r#"{"__metadata__":{"format":"pt"},"a.weight":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]},"b":{"dtype":"BF16","shape":[4],"data_offsets":[24,32]}}"#;
+    let a = r#""a.weight":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]}"#;
+    let b = r#""b":{"dtype":"BF16","shape":[4],"data_offsets":[24,32]}"#;
+    let header = format!(r#"{{"__metadata__":{{"format":"pt"}},{a},{b}}}"#);
     // The format's data begin at a multiple of 8.
     let header = format!("{header:<width$}", width = header.len().next_multiple_of(8));
     let data = 100..132u8;

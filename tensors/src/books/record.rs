@@ -157,8 +157,8 @@ pub enum Record {
         /// Which.
         id: u64,
     },
-    /// How often a client holds a tensor. One record with the count of references: an owner that is killed leaves both or
-    /// neither.
+    /// How often a client holds a tensor. One record with the count of references: an owner that is killed leaves both
+    /// or neither.
     Held {
         /// Which client.
         client: u64,

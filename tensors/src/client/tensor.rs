@@ -100,7 +100,7 @@ impl Tensor {
         self.gpu_uuid().starts_with(SIMULATED)
     }
 
-    /// Says that work of a stream uses it: its memory is not used again before that is done, also after the guard's end.
+    /// Says that work of a stream uses it: its memory is not used again before that is done, guard or not.
     pub fn record_stream(&mut self, stream: Stream) {
         if !self.streams.contains(&stream) {
             self.streams.push(stream);

@@ -2,7 +2,7 @@
 //! that end with clients, and the journal. It has no device, makes no decision, and never reads what it keeps.
 //!
 //! It listens on a socket beside the owner's. An owner that connects gets everything that is kept, and says from then
-//! on what to keep. When the owner is gone, the keeper waits for the next one for as long as it was told, and then ends.
+//! on what to keep. When the owner is gone, the keeper waits for the next one as long as it was told, and then ends.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

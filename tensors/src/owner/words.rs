@@ -1,4 +1,4 @@
-//! How far the streams of clients are: a word of 8 bytes for each client, in memory of the device that all of them share.
+//! How far the streams of clients are: a word of 8 bytes for each client, in memory of the device that all share.
 //!
 //! A client's stream writes a greater number into its word behind its work (cuStreamWriteValue64). So a reader's stream
 //! waits for the writer's (cuStreamWaitValue64), and a reference comes back when the work that uses it is done. Nobody

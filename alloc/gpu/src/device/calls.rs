@@ -203,7 +203,7 @@ macro_rules! with_sharing {
                 CopyIn "cuMemcpyHtoD" copy_in(address: u64, from: &[u8]) -> ();
                 /// Copies device memory to the host, and waits for it.
                 CopyOut "cuMemcpyDtoH" copy_out(address: u64, to: &mut [u8]) -> ();
-                /// A new stream that has nothing to do with the legacy default stream, for as long as the device is used.
+                /// A new stream that has nothing to do with the legacy default stream; it lasts as long as the device.
                 PrivateStream "cuStreamCreate" private_stream() -> Stream;
                 /// Writes a word of 8 bytes behind all work that the stream has now.
                 WriteWord "cuStreamWriteValue64" write_word(stream: Stream, address: u64, value: u64) -> ();
