@@ -15,7 +15,7 @@ fn what_is_wrong_with_an_attribute_is_said_where_it_stands() {
     let pool = Pool::new();
     let source = repository().join("heapcheck/macros/src/lib.rs");
     let built = Program::new("rustc")
-        .args(["--edition=2024", "--crate-type=proc-macro", "--crate-name=macros"])
+        .args(["--edition=2024", "--crate-type=proc-macro", "--extern=proc_macro", "--crate-name=macros"])
         .arg("--out-dir")
         .arg(pool.files().path())
         .arg(source)
