@@ -24,9 +24,15 @@ need_build_tools() {
 
 released=(-p poolscope-tui -p poolscope-preload -p poolscope-plugin -p poolscope-tensors-c -p poolscope-samples)
 
+# The commit that is built, with a plus if there are changes on top of it; nothing outside a repository.
+commit() {
+    git describe --always --abbrev=12 --exclude='*' --dirty=+ 2>/dev/null || true
+}
+
 build_release() {
     need_build_tools
-    cargo build --release "$@" "${released[@]}"
+    # For cargo alone: a program on the pool would not know the variable.
+    POOLSCOPE_COMMIT=$(commit) cargo build --release "$@" "${released[@]}"
 }
 
 # How many crates `build_release` compiles where there is nothing yet.

@@ -35,6 +35,8 @@ unshare             util-linux
 /usr/include/catch2/catch.hpp                   catch2
 /usr/include/doctest/doctest.h                  doctest-dev
 setpriv             util-linux
+man                 man-db
+/usr/lib/python3/dist-packages/jsonschema  python3-jsonschema
 END
 [ ${#missing[@]} -gt 0 ] || exit 0
 

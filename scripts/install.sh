@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the command, the library, the headers and a pkg-config file below PREFIX (/usr/local); with DESTDIR, below that
-# folder, for packagers. Installs what `make build` has built, so that root needs no cargo; builds it if it is missing.
+# Installs the command, the libraries, the headers, a pkg-config file, completions, manual pages and the schemas below PREFIX
+# (/usr/local); with DESTDIR, below that folder, for packagers. Installs what `make build` has built, so that root needs no cargo; builds it if it is missing.
 . "$(dirname "$0")/common.sh"
 
 prefix=${PREFIX:-/usr/local}
@@ -36,4 +36,21 @@ Version: $version
 Libs: -L\${libdir} -lpoolscope
 Cflags: -I\${includedir}
 END
-echo "Installed below $root: bin/poolscope, lib/libpoolscope.so, lib/libpoolscope_gpu.so, lib/libpoolscope_tensors.so, lib/pkgconfig/poolscope.pc and the headers in include."
+# Made by the command itself, of the table that its help is made of.
+command=$root/bin/poolscope
+install -d "$root/share/bash-completion/completions" "$root/share/zsh/site-functions" "$root/share/fish/vendor_completions.d"
+"$command" completions bash >"$root/share/bash-completion/completions/poolscope"
+"$command" completions zsh >"$root/share/zsh/site-functions/_poolscope"
+"$command" completions fish >"$root/share/fish/vendor_completions.d/poolscope.fish"
+for section in 1 7; do
+    install -d "$root/share/man/man$section"
+done
+pages=$(mktemp -d)
+trap 'rm -rf "$pages"' EXIT
+"$command" man "$pages"
+install -m 644 "$pages"/*.1 "$root/share/man/man1"
+install -m 644 "$pages"/*.7 "$root/share/man/man7"
+install -d "$root/share/doc/poolscope/schemas"
+install -m 644 docs/schemas/*.json "$root/share/doc/poolscope/schemas"
+echo "Installed below $root: bin/poolscope, lib/libpoolscope.so, lib/libpoolscope_gpu.so, lib/libpoolscope_tensors.so, lib/pkgconfig/poolscope.pc, the headers
+in include, and in share completions, manual pages and the schemas of JSON."

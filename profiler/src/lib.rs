@@ -19,6 +19,7 @@
 //! - [`build`]: from a snapshot to a profile
 //! - [`findings`]: what a person should know of a process, in words
 //! - [`faces`]: what a profile is written as, one file a reporter
+//! - `imports`: profiles that other tools wrote
 //! - [`leaks`]: what was not freed, and what of it is known
 //! - `recording`: every allocation and free, in a file
 //! - `http`: profiles for those that ask over the network
@@ -43,6 +44,8 @@ pub mod faces;
 pub mod findings;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "convert")]
+pub mod imports;
 pub mod leaks;
 pub mod model;
 pub mod process;

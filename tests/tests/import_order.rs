@@ -210,12 +210,29 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "build",
             "findings",
             "faces",
+            "imports",
             "leaks",
             "recording",
             "http",
         ],
     ),
-    ("tui/src", &["words", "failure", "sink", "args", "symbols", "target", "launch", "dashboard", "commands", "cli"]),
+    (
+        "tui/src",
+        &[
+            "words",
+            "failure",
+            "sink",
+            "args",
+            "symbols",
+            "target",
+            "launch",
+            "version",
+            "dashboard",
+            "commands",
+            "schemas",
+            "cli",
+        ],
+    ),
 ];
 
 /// The order inside of a folder that has folders of its own: the crate's sources, the folder, and what lies in it.

@@ -33,6 +33,7 @@ fn files(folder: &Path) -> BTreeSet<String> {
     found
 }
 
+/// What is installed beside completions, manual pages and schemas.
 const INSTALLED: [&str; 11] = [
     "bin/poolscope",
     "include/poolscope.h",
@@ -74,12 +75,45 @@ fn compile(prefix: &Path, compiler: &[&str], source: &str, output: PathBuf) -> P
     output
 }
 
+fn programs_and_headers(prefix: &Path) -> BTreeSet<String> {
+    files(prefix).into_iter().filter(|file| !file.starts_with("share/")).collect()
+}
+
+#[test]
+fn completions_manual_pages_and_schemas_are_installed() {
+    let pool = Pool::new();
+    let prefix = pool.files().join("usr");
+    install(&prefix, "");
+    let files = files(&prefix);
+    for file in [
+        "share/bash-completion/completions/poolscope",
+        "share/zsh/site-functions/_poolscope",
+        "share/fish/vendor_completions.d/poolscope.fish",
+        "share/man/man1/poolscope.1",
+        "share/man/man1/poolscope-record.1",
+        "share/man/man7/poolscope-memory.7",
+        "share/doc/poolscope/schemas/list.json",
+    ] {
+        assert!(files.contains(file), "{file} is not in {files:#?}");
+    }
+    // man(1) shows a page of each kind, and its formatter has nothing to warn of.
+    for page in ["man1/poolscope-record.1", "man1/poolscope.1", "man7/poolscope-hunting.7"] {
+        let page = prefix.join("share/man").join(page);
+        let shown =
+            Program::new("man").args(["--warnings", "-l"]).arg(&page).env("MANPAGER", "cat").env("MANWIDTH", "80");
+        let shown = shown.run().silent_success().stdout;
+        assert!(shown.contains("poolscope") && shown.contains("DESCRIPTION") || shown.contains("NAME"), "{shown}");
+    }
+    let script = prefix.join("share/bash-completion/completions/poolscope");
+    Program::new("bash").arg("-n").arg(script).run().silent_success();
+}
+
 #[test]
 fn a_c_and_a_cpp_program_are_built_and_run_against_an_installed_tree() {
     let pool = Pool::new();
     let prefix = pool.files().join("usr");
     install(&prefix, "");
-    assert_eq!(files(&prefix), INSTALLED.map(str::to_owned).into());
+    assert_eq!(programs_and_headers(&prefix), INSTALLED.map(str::to_owned).into());
     assert_eq!(pkg_config(&prefix, &["--modversion"]), env!("CARGO_PKG_VERSION"));
 
     let tensors = compile(&prefix, &["gcc"], "tensors.c", pool.files().join("tensors"));
@@ -113,7 +147,8 @@ fn a_packager_installs_below_a_folder_that_the_files_do_not_name() {
     let scratch = Scratch::new();
     let stage = scratch.join("stage");
     install(Path::new("/opt/pool"), stage.to_str().expect("the path is text"));
-    assert_eq!(files(&stage), INSTALLED.map(|file| format!("opt/pool/{file}")).into());
+    assert_eq!(programs_and_headers(&stage.join("opt/pool")), INSTALLED.map(str::to_owned).into());
+    assert!(files(&stage).iter().all(|file| file.starts_with("opt/pool/")));
     let package = std::fs::read_to_string(stage.join("opt/pool/lib/pkgconfig/poolscope.pc")).expect("it is there");
     assert!(package.contains("prefix=/opt/pool\n") && !package.contains("stage"), "{package}");
 }

@@ -83,6 +83,7 @@ macro_rules! pages_that_run {
 }
 
 pages_that_run! {
+    the_commands_of_the_guide_to_installing_run_as_written: "docs/guide/installing.md",
     the_commands_of_the_readme_run_as_written: "README.md",
     the_commands_of_the_dashboards_guide_run_as_written: "docs/guide/dashboard.md",
     the_commands_of_the_guide_to_profiles_run_as_written: "docs/guide/profiles.md",

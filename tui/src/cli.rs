@@ -2,20 +2,24 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 use color_eyre::eyre::Result;
 
 use crate::commands::{
-    bench, check, diff, dump, flamegraph, gc, leaks, list, record, report, run, serve, stats, tensors, top, watch,
-    whatif,
+    bench, check, completions, convert, diff, dump, flamegraph, gc, help, leaks, list, man, record, report, run, serve,
+    stats, tensors, top, watch, whatif,
 };
+use crate::{sink, version};
 
 /// An instrumented memory pool: run programs on it, watch their heap live, dump it, check it for leaks.
 #[derive(Debug, Parser)]
 #[command(
+    name = "poolscope",
     version,
+    disable_help_subcommand = true,
     max_term_width = 100,
-    after_help = "Exit codes: 2 for poolscope's own failures; run, record and check \
+    after_help = "Topics: poolscope help memory, poolscope help reading, poolscope help hunting\n\nExit codes: 2 for poolscope's own failures; run, record and check \
     pass the program's code on; check exits with 23 if anything leaked, with 24 if that could not be said."
 )]
 pub(crate) struct Cli {
@@ -42,6 +46,7 @@ pub(crate) enum Command {
     Stats(stats::Stats),
     Dump(dump::Dump),
     Diff(diff::Diff),
+    Convert(convert::Convert),
     Flamegraph(flamegraph::Flamegraph),
     Check(check::Check),
     Gc(gc::Gc),
@@ -53,6 +58,20 @@ pub(crate) enum Command {
     Record(record::Record),
     Report(report::Report),
     Tensors(tensors::Tensors),
+    Help(help::Help),
+    Completions(completions::Completions),
+    Man(man::Man),
+}
+
+/// Reads the command line. What is wrong with it, help and the version are said here, and end the process.
+pub(crate) fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|error| {
+        if error.kind() == ErrorKind::DisplayVersion {
+            let said = sink::print(&version::text());
+            std::process::exit(if said.is_ok() { 0 } else { 2 });
+        }
+        error.exit()
+    })
 }
 
 impl Command {
@@ -65,6 +84,7 @@ impl Command {
             Command::Stats(stats) => stats.run(),
             Command::Dump(dump) => dump.run(),
             Command::Diff(diff) => diff.run(),
+            Command::Convert(convert) => convert.run(),
             Command::Flamegraph(flamegraph) => flamegraph.run(),
             Command::Check(check) => check.run(),
             Command::Gc(gc) => gc.run(),
@@ -76,6 +96,9 @@ impl Command {
             Command::Record(record) => record.run(),
             Command::Report(report) => report.run(),
             Command::Tensors(tensors) => tensors.run(),
+            Command::Help(help) => help.run(Cli::command()),
+            Command::Completions(completions) => completions.run(Cli::command()),
+            Command::Man(man) => man.run(Cli::command()),
         }
     }
 }
@@ -83,7 +106,6 @@ impl Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

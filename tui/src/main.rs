@@ -6,19 +6,20 @@ mod commands;
 mod dashboard;
 mod failure;
 mod launch;
+#[cfg(test)]
+mod schemas;
 mod sink;
 mod symbols;
 mod target;
+mod version;
 mod words;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
     // A panic is the only thing that color-eyre's own report is for; what the user can mend is said in one line.
     let _ = color_eyre::config::HookBuilder::default().display_env_section(false).install();
-    let cli = cli::Cli::parse();
+    let cli = cli::parse();
     symbols::set_debug_dirs(cli.debug_dir);
     let named = symbols::set_naming(&cli.by_caller, &cli.naming).map_err(color_eyre::Report::from);
     match named.and_then(|()| cli.command.run()) {

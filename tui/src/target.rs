@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use color_eyre::eyre::Result;
 use poolscope_profiler::build::python;
-use poolscope_profiler::faces::pprof::reader::read_pprof;
+use poolscope_profiler::imports;
 use poolscope_profiler::leaks::Claim;
 use poolscope_profiler::model::snapshot::{ProcessInfo, ProcessState};
 use poolscope_profiler::process::family::{self, Child};
@@ -17,6 +17,7 @@ use poolscope_profiler::segment::discovery::{self, SegmentEntry};
 use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader, process};
 use poolscope_wire::MAGIC;
 
+use crate::args::Origin;
 use crate::failure::Failure;
 use crate::words::{file_name, printable};
 use crate::{sink, symbols};
@@ -133,22 +134,30 @@ pub(crate) struct Loaded {
     pub(crate) label: String,
     /// What may be said of blocks that are in use: nothing is known of a process by a pprof file.
     pub(crate) claim: Option<Claim>,
+    pub(crate) origin: Origin,
 }
 
-/// Reads what an argument means: a process id, the file of a segment or of a recording, or a pprof file.
+/// Reads what an argument means: a process id, the file of a segment or of a recording, or a profile that this or another
+/// tool wrote.
 pub(crate) fn load(argument: &str) -> Result<Loaded, Failure> {
     let is_process = argument.parse::<u32>().is_ok();
     if is_recording(argument) {
         return load_recording(argument);
     }
-    if !is_process && let Some(loaded) = load_pprof(argument)? {
+    if !is_process && let Some(loaded) = load_profile(argument)? {
         return Ok(loaded);
     }
     let entry = find(argument)?;
     let mut reader = SegmentReader::open(&entry.path).map_err(|e| Failure::usage(e.to_string()))?;
     let profile = read(&mut reader, &mut symbols::profile_builder())?;
     let program = entry.exe.rsplit('/').next().unwrap_or_default();
-    Ok(Loaded { profile, label: format!("{program} (pid {})", entry.pid), claim: Some(Claim::of(entry.state)) })
+    let origin = Origin { pid: entry.pid, command: command_of(&entry.args, &entry.exe) };
+    Ok(Loaded { profile, label: format!("{program} (pid {})", entry.pid), claim: Some(Claim::of(entry.state)), origin })
+}
+
+/// How a program was called.
+pub(crate) fn command_of(args: &[String], exe: &str) -> String {
+    printable(&if args.is_empty() { exe.to_owned() } else { args.join(" ") })
 }
 
 /// Whether an argument is the file of a recording.
@@ -170,29 +179,30 @@ fn load_recording(path: &str) -> Result<Loaded, Failure> {
     }
     let program = analysis.session.exe.rsplit('/').next().unwrap_or_default();
     let label = format!("{program} (pid {}, recorded)", analysis.session.pid);
-    Ok(Loaded { label, profile: analysis.profile, claim: Some(Claim::WasInUse) })
+    let session = &analysis.session;
+    let origin = Origin { pid: session.pid, command: command_of(&session.args, &session.exe) };
+    Ok(Loaded { label, profile: analysis.profile, claim: Some(Claim::WasInUse), origin })
 }
 
-/// `None` for what is a segment, or is not there.
-fn load_pprof(path: &str) -> Result<Option<Loaded>, Failure> {
+/// A profile that this or another tool wrote. `None` for what is a segment, or is not there.
+fn load_profile(path: &str) -> Result<Option<Loaded>, Failure> {
     let failed = |why: String| Failure::usage(format!("cannot read {path}: {why}"));
     let mut file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other.map_err(|error| failed(error.to_string()))?,
     };
-    let mut bytes = vec![0; MAGIC.len()];
-    let have = file.read(&mut bytes).map_err(|error| failed(error.to_string()))?;
-    bytes.truncate(have);
+    let mut begin = [0; MAGIC.len()];
+    let have = file.read(&mut begin).map_err(|error| failed(error.to_string()))?;
     let is_segment_name = discovery::is_segment_name(Path::new(path), None);
-    if bytes == MAGIC || is_segment_name {
+    if begin[..have] == MAGIC || is_segment_name {
         return Ok(None);
     }
-    file.take(LARGEST_FILE).read_to_end(&mut bytes).map_err(|error| failed(error.to_string()))?;
-    let mut profile = read_pprof(&bytes).map_err(|error| failed(error.to_string()))?;
-    profile.naming = symbols::naming();
-    let label = path.rsplit('/').next().unwrap_or(path).to_owned();
-    Ok(Some(Loaded { profile, label: printable(&label), claim: None }))
+    let imported = imports::read(Path::new(path)).map_err(|error| failed(error.to_string()))?;
+    if let Some(lacks) = imported.lacks {
+        sink::say(&format!("{path} is a {}, which does not have {lacks}", imported.format));
+    }
+    let label = printable(path.rsplit('/').next().unwrap_or(path));
+    let origin = Origin { pid: 0, command: label.clone() };
+    let profile = Profile { naming: symbols::naming(), ..imported.profile };
+    Ok(Some(Loaded { profile, label, claim: None, origin }))
 }
-
-/// No profile is larger, packed.
-const LARGEST_FILE: u64 = 1 << 30;

@@ -371,3 +371,105 @@ fn what_if_ends_with_a_recommendation_and_its_settings() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("no device of 2.00 MiB"), "{}", stderr(&output));
 }
+
+/// A library of another build than the command: its segment is there, and of a version that nobody here reads.
+#[test]
+fn recording_a_program_whose_segment_is_of_another_version_names_the_version() {
+    let folder = Folder::new("other-version");
+    let program = "import mmap, os, time\n\
+        path = os.environ['POOLSCOPE_DIR'] + '/%d.%016x' % (os.getpid(), 7)\n\
+        file = open(path + '.new', 'wb+')\n\
+        file.write(b'POOLSCOP' + (99).to_bytes(4, 'little') + bytes(8180))\n\
+        file.flush()\n\
+        held = mmap.mmap(file.fileno(), 0)\n\
+        os.rename(path + '.new', path)\n\
+        time.sleep(0.5)\n";
+    let mut command = poolscope(&folder.0);
+    command.env("POOLSCOPE_LIB", some_library()).arg("record").arg("-o").arg(folder.0.join("app.rec"));
+    let output = command.args(["--", "python3", "-c", program]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("segment of version 99, this poolscope reads version"), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("not on the pool"), "{}", stderr(&output));
+    assert!(!folder.0.join("app.rec").exists());
+}
+
+/// A library that says what it writes is refused before the program starts.
+#[test]
+fn a_library_that_writes_other_segments_is_refused_before_the_program_runs() {
+    let folder = Folder::new("other-library");
+    let library = folder.0.join("libpoolscope.so");
+    fs::write(&library, b"\x7fELF @(#)libpoolscope.so 9.9.9 commit 0123abcd segment 99\0").unwrap();
+    for command in ["record", "check"] {
+        let output =
+            poolscope(&folder.0).env("POOLSCOPE_LIB", &library).args([command, "--", "echo", "ran"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{command}");
+        for words in ["9.9.9, commit 0123abcd", "segments of version 99"] {
+            assert!(stderr(&output).contains(words), "{command}: {}", stderr(&output));
+        }
+        assert_eq!(stdout(&output), "", "{command}");
+    }
+    let output = poolscope(&folder.0).env("POOLSCOPE_LIB", &library).arg("--version").output().unwrap();
+    let said = stdout(&output);
+    assert!(said.contains("libpoolscope.so: 9.9.9, commit 0123abcd, writes segments of version 99"), "{said}");
+    assert!(said.contains(&format!("poolscope {}", env!("CARGO_PKG_VERSION"))), "{said}");
+    assert!(said.contains(&format!("version {}", poolscope_wire::VERSION)), "{said}");
+}
+
+#[test]
+fn help_has_commands_and_topics_and_says_what_there_is() {
+    let folder = Folder::new("help");
+    let said = |arguments: &[&str]| stdout(&poolscope(&folder.0).arg("help").args(arguments).output().unwrap());
+    assert!(said(&[]).contains("Commands:") && said(&[]).contains("poolscope help hunting"));
+    assert!(said(&["dump"]).contains("--seconds <N>"));
+    for (topic, words) in [("memory", "resident set"), ("reading", "as wide as"), ("hunting", "poolscope check")] {
+        assert!(said(&[topic]).contains(words), "{topic}");
+    }
+    // `sites` is neither.
+    let output = poolscope(&folder.0).args(["help", "sites"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("dump") && stderr(&output).contains("flamegraph"), "{}", stderr(&output));
+}
+
+/// By each shell's own parser; bash's completes as well.
+#[test]
+fn bash_completes_commands_options_and_topics() {
+    let folder = Folder::new("completions");
+    let script = folder.0.join("poolscope.bash");
+    let output = poolscope(&folder.0).args(["completions", "bash"]).output().unwrap();
+    fs::write(&script, &output.stdout).unwrap();
+    let complete = |words: &str, last: usize| {
+        let ask = format!(
+            "source {}; COMP_WORDS=({words}); COMP_CWORD={last}; _poolscope poolscope \"${{COMP_WORDS[$COMP_CWORD]}}\"; \
+             printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            script.display()
+        );
+        let output = Command::new("bash").args(["-c", &ask]).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    assert_eq!(complete("poolscope fl", 1), "flamegraph\n");
+    assert!(complete("poolscope flamegraph --me", 2).contains("--metric"));
+    assert_eq!(complete("poolscope help hu", 2), "hunting\n");
+    for shell in ["zsh", "fish", "elvish", "powershell"] {
+        let output = poolscope(&folder.0).args(["completions", shell]).output().unwrap();
+        assert!(output.status.success() && stdout(&output).contains("flamegraph"), "{shell}");
+    }
+}
+
+/// Every command and every topic has a page that `man` shows without a warning.
+#[test]
+fn the_manual_pages_are_whole() {
+    let folder = Folder::new("man");
+    let pages = folder.0.join("pages");
+    let output = poolscope(&folder.0).arg("man").arg(&pages).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let names: Vec<String> =
+        fs::read_dir(&pages).unwrap().map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
+    for page in ["poolscope.1", "poolscope-dump.1", "poolscope-record.1", "poolscope-memory.7", "poolscope-hunting.7"] {
+        assert!(names.iter().any(|name| name == page), "{page} of {names:?}");
+    }
+    let text = fs::read_to_string(pages.join("poolscope-hunting.7")).unwrap();
+    assert!(text.contains(".SH \"A PROGRAM THAT RUNS\"") && text.contains(".nf\n"), "{text}");
+    let dump = fs::read_to_string(pages.join("poolscope-dump.1")).unwrap();
+    assert!(dump.contains(r"\-\-seconds") && dump.contains("poolscope"), "{dump}");
+}

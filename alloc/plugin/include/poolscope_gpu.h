@@ -30,6 +30,10 @@ extern "C" {
 /* The words of the calling thread's last refusal, until its next one; null without any. */
 const char *poolscope_gpu_error(void);
 
+/* Which build of the library this is, such as "libpoolscope_gpu.so 0.1.0 commit 15d0db6 segment 8": the last number is the
+ * version of the segments that it writes. */
+const char *poolscope_gpu_build(void);
+
 /* Devices that there are; -1 if there is no driver to ask. */
 int poolscope_gpu_device_count(void);
 

@@ -8,7 +8,7 @@ use poolscope_alloc::data_ptr::{DataPtr, RawDataPtr};
 use poolscope_alloc::gpu;
 use poolscope_gpu::Stream;
 use poolscope_gpu::hooks::{self, Event};
-use poolscope_wire::kind;
+use poolscope_wire::{build_note, kind};
 
 use crate::devices::{Opened, count, device};
 use crate::refusal::{self, Refusal, status, value};
@@ -20,6 +20,18 @@ fn stream(handle: *mut c_void) -> Stream {
 /// Does something with a device.
 fn with<T>(ordinal: c_int, work: impl FnOnce(&Opened) -> Result<T, Refusal>) -> Result<T, Refusal> {
     work(device(ordinal)?)
+}
+
+/// What the file says of itself to those that look into it without running it.
+static NOTE: [u8; build_note::LEN] = build_note::note(
+    "libpoolscope_gpu.so",
+    env!("CARGO_PKG_VERSION"),
+    build_note::commit(option_env!("POOLSCOPE_COMMIT")),
+);
+
+#[unsafe(no_mangle)]
+extern "C" fn poolscope_gpu_build() -> *const c_char {
+    NOTE[build_note::MARK.len()..].as_ptr().cast()
 }
 
 #[unsafe(no_mangle)]

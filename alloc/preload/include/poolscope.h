@@ -41,6 +41,10 @@ extern "C" {
 /* The library's version, such as "0.1.0". */
 POOLSCOPE_API const char *poolscope_version(void) POOLSCOPE_NOTHROW;
 
+/* The same with the commit that it was built from and the version of the segments that it writes, such as
+ * "libpoolscope.so 0.1.0 commit 15d0db6 segment 8". */
+POOLSCOPE_API const char *poolscope_build(void) POOLSCOPE_NOTHROW;
+
 /* -- Blocks --
  *
  * The malloc family by names that are the pool's in every program, also where malloc is another allocator's (the

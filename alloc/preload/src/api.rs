@@ -12,6 +12,7 @@ use core::ffi::{c_char, c_int, c_void};
 
 use poolscope_cpu as pool;
 use poolscope_cpu::hooks::{Hook, HookId};
+use poolscope_wire::build_note;
 
 use crate::c;
 
@@ -20,6 +21,16 @@ use crate::c;
 pub extern "C" fn poolscope_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     VERSION.as_ptr().cast()
+}
+
+/// What the file says of itself to those that look into it without running it.
+static NOTE: [u8; build_note::LEN] =
+    build_note::note("libpoolscope.so", env!("CARGO_PKG_VERSION"), build_note::commit(option_env!("POOLSCOPE_COMMIT")));
+
+/// The library's name, version and commit, and the version of the segments that it writes.
+#[unsafe(no_mangle)]
+pub extern "C" fn poolscope_build() -> *const c_char {
+    NOTE[build_note::MARK.len()..].as_ptr().cast()
 }
 
 /// `malloc` from the pool.

@@ -9,6 +9,9 @@ pub const MAGIC: [u8; 8] = *b"POOLSCOP";
 /// Version of the layout that this crate describes.
 pub const VERSION: u32 = 9;
 
+/// The oldest version that readers take.
+pub const OLDEST_VERSION: u32 = 9;
+
 /// Bytes that the header takes at the start of the file.
 pub const HEADER_LEN: usize = 4096;
 

@@ -60,6 +60,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod build_note;
 mod devices;
 mod header;
 pub mod history;
@@ -76,8 +77,8 @@ pub mod trace;
 
 pub use devices::{DEVICE_COUNTERS_MAX, DEVICE_NAME_MAX, DeviceRecord, MAP_CELLS, cell};
 pub use header::{
-    DEVICE_PEAKS, DevicePeak, GROUNDS, Ground, HEADER_LEN, Header, HeaderError, MAGIC, REGION_COUNT, Region,
-    RegionEntry, VERSION, flags, state,
+    DEVICE_PEAKS, DevicePeak, GROUNDS, Ground, HEADER_LEN, Header, HeaderError, MAGIC, OLDEST_VERSION, REGION_COUNT,
+    Region, RegionEntry, VERSION, flags, state,
 };
 pub use history::{HISTORY_LEN, HISTORY_TOTALS, HistoryHead, Total};
 pub use moment::Moment;

@@ -10,7 +10,12 @@ use crate::leaks::{Leak, LeakKind, LeakReport};
 impl LeakReport {
     /// The report as JSON, with stable field names.
     pub fn to_json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(&LeaksJson {
+        serde_json::to_string_pretty(&self.json())
+    }
+
+    /// What is written, for those that write more beside it.
+    pub fn json(&self) -> LeaksJson<'_> {
+        LeaksJson {
             version: 1,
             claim: self.claim.word(),
             exact: self.exact,
@@ -26,12 +31,14 @@ impl LeakReport {
                 .collect(),
             exceeded: self.exceeded.iter().map(ExceededJson::of).collect(),
             checked: self.checked.as_ref().map(CheckedJson::of),
-        })
+        }
     }
 }
 
+/// What is written of the leaks of a process.
 #[derive(Serialize)]
-struct LeaksJson<'a> {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LeaksJson<'a> {
     version: u32,
     /// `leaked`, `was in use` of a process that was killed, or `in use` of one that runs.
     claim: &'static str,
@@ -54,6 +61,7 @@ struct LeaksJson<'a> {
 
 /// What a search looked at.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct CheckedJson {
     blocks: u64,
     bytes: u64,
@@ -86,6 +94,7 @@ impl CheckedJson {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct LeakJson<'a> {
     bytes: u64,
     objects: u64,
@@ -126,12 +135,14 @@ impl<'a> LeakJson<'a> {
 
 /// Blocks of one size.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct SizeJson {
     bytes: u64,
     objects: u64,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct SuppressedJson<'a> {
     reason: &'a str,
     bytes: u64,

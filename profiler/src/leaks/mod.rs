@@ -6,7 +6,7 @@
 //! run; one from samples says so.
 
 #[cfg(feature = "json")]
-mod json;
+pub mod json;
 pub mod outputs;
 pub mod retainers;
 pub mod suppressions;

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use poolscope_wire::flags;
+use poolscope_wire::{HeaderError, flags};
 
 use crate::model::snapshot::ProcessState;
 use crate::process::{self, ProcStat};
@@ -216,6 +216,16 @@ pub fn newest_of(pid: u32) -> Option<SegmentEntry> {
     let start_ticks = ProcStat::of(pid)?.start_ticks;
     let uid = process::effective_uid(pid);
     best_of(candidates(pid, uid).0.into_iter().filter(|entry| entry.start_ticks == start_ticks).collect())
+}
+
+/// What to say of the segment that a running process writes to, if it is of a version that can't be read.
+pub fn other_version_of(pid: u32) -> Option<FindError> {
+    let is_its_own = |error: &FindError| match error {
+        // An earlier process of this number may have left one, too.
+        FindError::Unreadable(ReadError::Header { path, source: HeaderError::Version { .. } }) => writes_to(pid, path),
+        _ => false,
+    };
+    candidates(pid, process::effective_uid(pid)).1.filter(is_its_own)
 }
 
 /// Of two pools of one process the program's own goes first: it serves what the program allocates.

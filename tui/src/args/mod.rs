@@ -1,8 +1,10 @@
 //! Options that several commands share, and how their values are written.
 
+mod format;
 pub(crate) mod lsan;
 mod memory;
 mod values;
 
+pub(crate) use format::{Format, Origin};
 pub(crate) use memory::{MemoryArgs, MetricName};
 pub(crate) use values::{parse_bytes, parse_period, parse_seconds, parse_size};

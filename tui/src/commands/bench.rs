@@ -101,6 +101,7 @@ pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
 
 /// One policy's figures.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Line {
     policy: &'static str,
     /// Why there are no figures.
@@ -111,6 +112,7 @@ struct Line {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Figures {
     cold: Half,
     warm: Half,
@@ -122,6 +124,7 @@ struct Figures {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Half {
     ns_per_operation: f64,
     /// On the simulated device: what the driver would charge.
@@ -130,6 +133,7 @@ struct Half {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct One {
     ns_per_operation: f64,
     driver_calls: u64,
@@ -138,7 +142,8 @@ struct One {
 
 /// What was compared, on what.
 #[derive(Debug, Serialize)]
-struct Report {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Report {
     trace: String,
     operations: u64,
     streams: usize,

@@ -1,4 +1,4 @@
-//! `poolscope dump`: a pprof heap profile.
+//! `poolscope dump`: a heap profile, pprof's or of another format.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use clap::Args;
 use color_eyre::eyre::Result;
-use poolscope_profiler::faces::pprof::{self, PprofWriter};
+use poolscope_profiler::faces::pprof::PprofWriter;
 use poolscope_profiler::model::difference::Difference;
 use poolscope_profiler::{Metric, Profile, SegmentReader, Site};
 
-use crate::args::MemoryArgs;
+use crate::args::{Format, MemoryArgs, Origin};
 use crate::failure::Failure;
 use crate::{sink, target};
 
-/// Write a heap profile that `go tool pprof` reads
+/// Write a heap profile: for `go tool pprof`, or for other tools by --format
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  poolscope dump 1234 -o heap.pb.gz && go tool pprof -top heap.pb.gz\n  \
-    poolscope dump 1234 --seconds 30 --allocs -o allocs.pb.gz")]
+    poolscope dump 1234 --seconds 30 --allocs -o allocs.pb.gz\n  \
+    poolscope dump 1234 -o heap.pftrace    # for ui.perfetto.dev")]
 pub(crate) struct Dump {
     /// Process id, or the file of a segment or of a recording
     #[arg(value_name = "PID|FILE")]
@@ -25,6 +26,9 @@ pub(crate) struct Dump {
     /// Where to; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "heap.pb.gz")]
     output: PathBuf,
+    /// The format; without it what the file's name says, else pprof
+    #[arg(long, value_enum)]
+    format: Option<Format>,
     /// Write what changed in so many seconds: figures may be negative
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
@@ -46,13 +50,18 @@ const PART: usize = 8192;
 
 impl Dump {
     pub(crate) fn run(self) -> Result<u8> {
-        if self.seconds.is_none() && !self.python && !target::is_recording(&self.target) {
+        let format = self.format.or_else(|| Format::of(&self.output)).unwrap_or(Format::Pprof);
+        if format == Format::Pprof && self.seconds.is_none() && !self.python && !target::is_recording(&self.target) {
             return self.run_in_parts();
         }
-        let profile = self.profile()?;
-        self.memory.memory(&profile)?;
-        let profile = self.shown(profile)?;
-        sink::write(&self.output, |out| pprof::write_pprof(&profile, self.metric(), out))?;
+        let (profile, origin) = self.profile()?;
+        let memory = self.memory.memory(&profile)?;
+        let mut profile = self.shown(profile)?;
+        if format == Format::Collapsed {
+            // Its lines have one number: bytes of different memories don't add up.
+            profile = profile.only(memory);
+        }
+        sink::write(&self.output, |out| format.write(&profile, &origin, self.metric(), out))?;
         Ok(0)
     }
 
@@ -113,7 +122,7 @@ impl Dump {
         Ok(self.memory.part(profile)?)
     }
 
-    fn profile(&self) -> Result<Profile> {
+    fn profile(&self) -> Result<(Profile, Origin)> {
         if target::is_recording(&self.target) {
             if self.seconds.is_some() {
                 return Err(Failure::usage(
@@ -121,16 +130,18 @@ impl Dump {
                 )
                 .into());
             }
-            return Ok(target::load(&self.target)?.profile);
+            let loaded = target::load(&self.target)?;
+            return Ok((loaded.profile, loaded.origin));
         }
         let entry = target::find(&self.target)?;
         let fail = |e: poolscope_profiler::ReadError| Failure::usage(e.to_string());
         let mut reader = SegmentReader::open(&entry.path).map_err(fail)?;
         let mut builder = crate::symbols::profile_builder();
         let profile = target::read(&mut reader, &mut builder)?;
-        let Some(seconds) = self.seconds else { return Ok(profile) };
+        let origin = Origin { pid: entry.pid, command: target::command_of(&entry.args, &entry.exe) };
+        let Some(seconds) = self.seconds else { return Ok((profile, origin)) };
         std::thread::sleep(Duration::from_secs(seconds));
         let after = target::read(&mut reader, &mut builder)?;
-        Ok(Difference::new(&profile, &after).to_profile())
+        Ok((Difference::new(&profile, &after).to_profile(), origin))
     }
 }

@@ -83,7 +83,7 @@ impl Flamegraph {
 
     /// The profile to draw, and of what it is.
     fn shown(&self, loaded: Loaded, memory: Memory) -> Result<(Profile, String), Failure> {
-        let Loaded { profile, label, claim } = loaded;
+        let Loaded { profile, label, claim, .. } = loaded;
         if self.peak {
             let unknown =
                 || Failure::usage(format!("{label} does not say when most was in use: name a process or a segment"));

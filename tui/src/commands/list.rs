@@ -1,6 +1,7 @@
 //! `poolscope list`: what there is to look at.
 
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
@@ -10,7 +11,7 @@ use poolscope_profiler::process::ending::{Ending, KernelLog};
 use poolscope_profiler::segment::discovery::{self, SegmentEntry};
 use poolscope_profiler::words::figures;
 use poolscope_profiler::{Memory, SegmentReader, Snapshot};
-use serde_json::json;
+use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::sink;
@@ -122,32 +123,74 @@ impl List {
     }
 }
 
+/// What `list --json` writes.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ListJson<'a> {
+    version: u32,
+    /// Running processes first, the latest first.
+    processes: Vec<ProcessJson<'a>>,
+}
+
+/// One process, or what it left. Sizes are in bytes, times in nanoseconds since 1970.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ProcessJson<'a> {
+    pid: u32,
+    /// `running`; of a dead one `exited`, `replaced`, `rebooted`, `oom`, `fault` or `gone`.
+    state: &'static str,
+    started_realtime_ns: u64,
+    age_seconds: f64,
+    /// The last time at which it was alive for certain.
+    alive_realtime_ns: u64,
+    /// When it ended, if the kernel says so.
+    ended_realtime_ns: Option<u64>,
+    /// The line of the kernel's log about its end.
+    kernel: Option<&'a str>,
+    /// Null for a process that is gone, as the next ones where the segment can't be read.
+    rss_bytes: Option<u64>,
+    live_bytes: Option<f64>,
+    device_live_bytes: Option<f64>,
+    /// Every allocation is recorded, and no record was lost.
+    exact: bool,
+    lost_samples: u64,
+    /// Mean bytes between two samples.
+    period_bytes: Option<u64>,
+    /// A forked child that did not become another program.
+    forked: bool,
+    exe: &'a str,
+    args: &'a [String],
+    /// Path of the file.
+    segment: &'a Path,
+}
+
+impl<'a> From<&'a Row> for ProcessJson<'a> {
+    fn from(row: &'a Row) -> Self {
+        ProcessJson {
+            pid: row.entry.pid,
+            state: row.state(),
+            started_realtime_ns: row.entry.start_realtime_ns,
+            age_seconds: row.since(row.entry.start_realtime_ns).as_secs_f64(),
+            alive_realtime_ns: row.alive_realtime_ns(),
+            ended_realtime_ns: row.ended_realtime_ns(),
+            kernel: row.ending.as_ref().and_then(Ending::kernel).map(|word| word.line.as_str()),
+            rss_bytes: row.rss(),
+            live_bytes: row.live_bytes(Memory::Host),
+            device_live_bytes: row.live_bytes(Memory::Device(None)),
+            exact: row.entry.exact && row.lost() == 0,
+            lost_samples: row.lost(),
+            period_bytes: row.snapshot.as_ref().map(|s| s.period_bytes),
+            forked: row.entry.forked,
+            exe: &row.entry.exe,
+            args: &row.entry.args,
+            segment: &row.entry.path,
+        }
+    }
+}
+
 fn to_json(rows: &[Row]) -> Result<String> {
-    let processes: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            json!({
-                "pid": row.entry.pid,
-                "state": row.state(),
-                "started_realtime_ns": row.entry.start_realtime_ns,
-                "age_seconds": row.since(row.entry.start_realtime_ns).as_secs_f64(),
-                "alive_realtime_ns": row.alive_realtime_ns(),
-                "ended_realtime_ns": row.ended_realtime_ns(),
-                "kernel": row.ending.as_ref().and_then(Ending::kernel).map(|word| &word.line),
-                "rss_bytes": row.rss(),
-                "live_bytes": row.live_bytes(Memory::Host),
-                "device_live_bytes": row.live_bytes(Memory::Device(None)),
-                "exact": row.entry.exact && row.lost() == 0,
-                "lost_samples": row.lost(),
-                "period_bytes": row.snapshot.as_ref().map(|s| s.period_bytes),
-                "forked": row.entry.forked,
-                "exe": row.entry.exe,
-                "args": row.entry.args,
-                "segment": row.entry.path,
-            })
-        })
-        .collect();
-    Ok(serde_json::to_string_pretty(&json!({ "version": 1, "processes": processes }))? + "\n")
+    let list = ListJson { version: 1, processes: rows.iter().map(ProcessJson::from).collect() };
+    Ok(serde_json::to_string_pretty(&list)? + "\n")
 }
 
 /// Lines are cut at the terminal's width, and not cut in a file or a pipe.

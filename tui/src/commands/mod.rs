@@ -2,13 +2,17 @@
 
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod convert;
 pub(crate) mod diff;
 pub(crate) mod dump;
 pub(crate) mod flamegraph;
 pub(crate) mod gc;
 mod gpu_trace;
+pub(crate) mod help;
 pub(crate) mod leaks;
 pub(crate) mod list;
+pub(crate) mod man;
 pub(crate) mod record;
 pub(crate) mod report;
 pub(crate) mod run;

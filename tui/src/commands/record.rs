@@ -29,7 +29,7 @@ use crate::failure::Failure;
 use crate::launch::{child, library, preload};
 use crate::target::Replacement;
 use crate::words::Ended;
-use crate::{sink, target};
+use crate::{sink, target, version};
 
 use output::{LEAST_LIMIT, Output};
 
@@ -194,6 +194,7 @@ impl Record {
     /// Starts the command, and records it from its first allocation on.
     fn run_command(&self, output: &Output, signals: &Signals) -> Result<u8> {
         let library = library::find()?;
+        version::check_library(&library)?;
         let mut command = preload::command(&self.command, &library, None);
         command.env("POOLSCOPE_RECORDER", std::process::id().to_string());
         if output.is_standard_output() {
@@ -289,6 +290,10 @@ impl Record {
         loop {
             if let Some(path) = target::newest_segment(child.id()).filter(|path| Some(path.as_path()) != previous) {
                 return Ok(Some(path));
+            }
+            // The library may be another build than this command, or the program may bring the pool along.
+            if let Some(other) = discovery::other_version_of(child.id()) {
+                return Err(Failure::usage(format!("nothing is recorded: {other}")).into());
             }
             if child.try_wait()?.is_some() {
                 return Ok(None);

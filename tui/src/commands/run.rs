@@ -20,8 +20,8 @@ use crate::dashboard::events::feed::Watched;
 use crate::dashboard::options::DashboardArgs;
 use crate::launch::child::{self, Program};
 use crate::launch::{library, preload};
-use crate::sink;
 use crate::words::{Ended, ended, file_name};
+use crate::{sink, version};
 
 /// Start a program on the pool and open the dashboard on it
 ///
@@ -63,6 +63,10 @@ impl Run {
     pub(crate) fn run(self) -> Result<u8> {
         self.triggers.check()?;
         let library = library::find()?;
+        if let Err(other) = version::check_library(&library) {
+            // The program is served all the same.
+            sink::say(&other.message);
+        }
         let mut command = preload::command(&self.command, &library, self.period);
         if self.headless {
             if let Some(path) = &self.output {

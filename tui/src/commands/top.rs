@@ -13,7 +13,8 @@ use crate::dashboard::control::run::{self, Outcome, Setup};
 use crate::dashboard::events::feed::Watched;
 use crate::dashboard::options::DashboardArgs;
 use crate::dashboard::panes::{Source, VIEWS, named};
-use crate::dashboard::{json, once};
+use crate::dashboard::json::TopJson;
+use crate::dashboard::once;
 use crate::failure::Failure;
 use crate::words::ended;
 use crate::{sink, target};
@@ -62,7 +63,7 @@ impl Top {
             let watched = Watched::Segment(self.one()?.path);
             let model = once::read(watched, interval.min(Duration::from_secs(1))).map_err(Failure::usage)?;
             let text = if self.json {
-                serde_json::to_string_pretty(&json::to_json(&model)?)? + "\n"
+                serde_json::to_string_pretty(&TopJson::from(&model))? + "\n"
             } else {
                 once::text(model, self.view, self.size, interval)
             };

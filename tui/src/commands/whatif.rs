@@ -109,6 +109,7 @@ impl Candidate {
 
 /// What a candidate would take. Bytes and nanoseconds.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Outcome {
     policy: &'static str,
     label: String,
@@ -122,6 +123,7 @@ struct Outcome {
 }
 
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Figures {
     peak_reserved: u64,
     /// `1 - peak live / peak reserved`.
@@ -135,6 +137,7 @@ struct Figures {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Recommendation {
     policy: &'static str,
     label: String,
@@ -144,7 +147,8 @@ struct Recommendation {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Report {
     trace: String,
     operations: u64,
     streams: usize,

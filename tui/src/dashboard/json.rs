@@ -1,25 +1,45 @@
 //! The model as JSON: the report of the profiler, and what only two readings can tell.
 
-use color_eyre::eyre::Result;
-use serde_json::{Value, json};
+use poolscope_profiler::faces::json::ProcessReport;
+use serde::Serialize;
 
+use super::history::Point;
 use super::model::Model;
 
-/// The report's fields, with `uptime_seconds`, `rates` and `history`.
-pub(crate) fn to_json(model: &Model) -> Result<Value> {
-    let report = poolscope_profiler::faces::json::to_json(&model.snapshot, &model.whole)?;
-    let mut value: Value = serde_json::from_str(&report)?;
-    if let Some(object) = value.as_object_mut() {
-        object.insert("uptime_seconds".into(), json!(model.uptime.map(|u| u.as_secs_f64())));
-        let rates = model.rates.map(|r| {
-            json!({
-                "allocated_bytes_per_second": r.alloc_bytes,
-                "allocations_per_second": r.allocs,
-                "samples_per_second": r.samples,
-            })
-        });
-        object.insert("rates".into(), json!(rates));
-        object.insert("history".into(), json!(model.history.points()));
+/// The report's fields, and those of the dashboard.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct TopJson<'a> {
+    #[serde(flatten)]
+    report: ProcessReport<'a>,
+    /// Null for a process that had ended when it was first looked at.
+    uptime_seconds: Option<f64>,
+    /// Null at the first reading.
+    rates: Option<RatesJson>,
+    /// In order of time.
+    history: &'a [Point],
+}
+
+/// Between the last two readings.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct RatesJson {
+    allocated_bytes_per_second: f64,
+    allocations_per_second: f64,
+    samples_per_second: f64,
+}
+
+impl<'a> From<&'a Model> for TopJson<'a> {
+    fn from(model: &'a Model) -> Self {
+        TopJson {
+            report: ProcessReport::new(&model.snapshot, &model.whole),
+            uptime_seconds: model.uptime.map(|uptime| uptime.as_secs_f64()),
+            rates: model.rates.map(|rates| RatesJson {
+                allocated_bytes_per_second: rates.alloc_bytes,
+                allocations_per_second: rates.allocs,
+                samples_per_second: rates.samples,
+            }),
+            history: model.history.points(),
+        }
     }
-    Ok(value)
 }

@@ -12,11 +12,13 @@ pub fn devices_json(devices: &[DevicePool]) -> serde_json::Result<String> {
 
 /// What a pool says of itself.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct PoolJson<'a> {
     device: u32,
     kind: &'static str,
     name: &'a str,
     memory_bytes: u64,
+    #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::device_counters"))]
     counters: serde_json::Map<String, serde_json::Value>,
 }
 

@@ -32,8 +32,10 @@ pub fn difference_json(difference: &Difference<'_>) -> serde_json::Result<String
     serde_json::to_string_pretty(&json)
 }
 
+/// What is written of two profiles.
 #[derive(Serialize)]
-struct DifferenceJson<'a> {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DifferenceJson<'a> {
     version: u32,
     before: FiguresJson,
     after: FiguresJson,
@@ -41,6 +43,7 @@ struct DifferenceJson<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct FiguresJson {
     in_use: AmountJson,
     allocated: AmountJson,
@@ -53,6 +56,7 @@ impl FiguresJson {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct SiteJson<'a> {
     before: FiguresJson,
     after: FiguresJson,

@@ -14,6 +14,7 @@ pub fn facts_json(facts: &Facts<'_>) -> serde_json::Result<Value> {
 
 /// Fields of the report.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(super) struct FactsJson {
     /// Bytes by [`Part`](crate::model::accounting::Part): they come to `memory_bytes`, which is null for a process that
     /// is gone.
@@ -25,6 +26,7 @@ pub(super) struct FactsJson {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct AccountingJson {
     memory_bytes: Option<u64>,
     rss_bytes: Option<u64>,
@@ -34,6 +36,7 @@ struct AccountingJson {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct PeakJson {
     in_use_bytes: u64,
     after_seconds: f64,
@@ -41,6 +44,7 @@ struct PeakJson {
 
 /// A slope. It is null where nobody watched for long enough.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(super) struct SlopeJson {
     bytes_per_minute: Option<f64>,
     error_bytes_per_minute: Option<f64>,
@@ -62,6 +66,7 @@ impl SlopeJson {
 
 /// How a call site develops.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(super) struct GrowthJson {
     #[serde(flatten)]
     slope: SlopeJson,
@@ -76,6 +81,7 @@ impl GrowthJson {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct FindingJson {
     severity: &'static str,
     rule: &'static str,
@@ -85,6 +91,7 @@ struct FindingJson {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct SubjectJson {
     kind: &'static str,
     /// Of a site its place in `sites`, of a class in `classes`.

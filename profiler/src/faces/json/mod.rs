@@ -22,6 +22,8 @@
 pub mod devices;
 pub mod difference;
 pub mod facts;
+#[cfg(feature = "schema")]
+pub mod schema;
 
 use poolscope_wire::{TIER_COUNTERS, TierCounter};
 use serde::Serialize;
@@ -45,11 +47,13 @@ pub fn to_json(snapshot: &Snapshot, profile: &Profile) -> serde_json::Result<Str
 
 /// The same with what was learnt by watching the process: `facts` are of this profile.
 pub fn watched_to_json(facts: &Facts<'_>, profile: &Profile) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(&Report::new(facts, profile))
+    serde_json::to_string_pretty(&ProcessReport::new(facts, profile))
 }
 
+/// What is written of a process, for those that write more beside it.
 #[derive(Serialize)]
-struct Report<'a> {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ProcessReport<'a> {
     version: u32,
     process: ProcessJson<'a>,
     time_realtime_ns: u64,
@@ -61,6 +65,7 @@ struct Report<'a> {
     memory: Option<MemoryJson>,
     #[serde(flatten)]
     facts: FactsJson,
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::tier_counters"))]
     tiers: serde_json::Map<String, serde_json::Value>,
     classes: Vec<ClassJson>,
     threads: Vec<ThreadJson>,
@@ -69,6 +74,7 @@ struct Report<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct DeviceJson<'a> {
     #[serde(flatten)]
     pool: PoolJson<'a>,
@@ -97,6 +103,7 @@ impl<'a> DeviceJson<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct ProcessJson<'a> {
     pid: u32,
     state: &'static str,
@@ -107,6 +114,7 @@ struct ProcessJson<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct DroppedJson {
     live: u64,
     stacks: u64,
@@ -117,12 +125,14 @@ struct DroppedJson {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct MemoryJson {
     rss_bytes: u64,
     peak_rss_bytes: u64,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct AmountJson {
     bytes: f64,
     objects: f64,
@@ -130,6 +140,7 @@ pub(crate) struct AmountJson {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct ClassJson {
     block_bytes: u64,
     slab_bytes: u64,
@@ -140,6 +151,7 @@ struct ClassJson {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct ThreadJson {
     tid: u32,
     live: bool,
@@ -152,6 +164,7 @@ struct ThreadJson {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct SiteJson<'a> {
     kind: &'static str,
     /// Null for host memory.
@@ -172,6 +185,7 @@ struct SiteJson<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct HeldJson {
     bytes: f64,
     error_bytes: f64,
@@ -179,6 +193,7 @@ struct HeldJson {
 
 /// A stack in every JSON.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct StackJson<'a> {
     /// The function that asked for memory, as tables name the site.
     function: Option<&'a str>,
@@ -204,6 +219,7 @@ impl<'a> StackJson<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct FrameJson<'a> {
     function: &'a str,
     file: Option<&'a str>,
@@ -223,8 +239,9 @@ impl From<Amount> for AmountJson {
     }
 }
 
-impl<'a> Report<'a> {
-    fn new(facts: &Facts<'a>, profile: &'a Profile) -> Self {
+impl<'a> ProcessReport<'a> {
+    /// Of what is known of a process and its profile.
+    pub fn new(facts: &Facts<'a>, profile: &'a Profile) -> Self {
         let snapshot = facts.snapshot;
         let age = |site: &Site| {
             let moment_ns = snapshot.moment_ns().filter(|_| site.oldest_ns > 0)?;

@@ -116,6 +116,7 @@ pub struct RecordedThread {
 
 /// What a ring could not hold: it is the threads' that had the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RingLosses {
     /// The ring.
     pub ring: u32,

@@ -24,6 +24,7 @@ pub fn to_json(analysis: &Analysis) -> serde_json::Result<String> {
 }
 
 #[derive(Clone, Copy, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct CountJson {
     objects: u64,
     bytes: u64,
@@ -35,8 +36,10 @@ impl From<Count> for CountJson {
     }
 }
 
+/// What is written of a recording.
 #[derive(Serialize)]
-struct Report<'a> {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Report<'a> {
     version: u32,
     pid: u32,
     exe: &'a str,
@@ -63,6 +66,7 @@ struct Report<'a> {
 
 /// What was done with one memory.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct MemoryJson<'a> {
     allocated: CountJson,
     freed: CountJson,
@@ -78,6 +82,7 @@ struct MemoryJson<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct DeviceJson<'a> {
     kind: &'static str,
     device: u32,
@@ -91,6 +96,7 @@ struct DeviceJson<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct StreamJson {
     handle: u64,
     allocated: CountJson,
@@ -98,6 +104,7 @@ struct StreamJson {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct PartJson<'a> {
     pid: u32,
     exe: &'a str,
@@ -136,6 +143,7 @@ impl<'a> From<&'a PartFigures> for PartJson<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct LostJson<'a> {
     events: u64,
     without_ring: u64,
@@ -147,6 +155,7 @@ struct LostJson<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct PeakJson {
     #[serde(flatten)]
     count: CountJson,
@@ -154,6 +163,7 @@ struct PeakJson {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct SizeJson {
     from: u64,
     #[serde(flatten)]
@@ -161,12 +171,14 @@ struct SizeJson {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct CommonJson {
     size: u64,
     objects: u64,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct LifetimeJson {
     below_us: u64,
     #[serde(flatten)]
@@ -174,6 +186,7 @@ struct LifetimeJson {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct TimelineJson {
     span_us: u64,
     most_bytes: Vec<u64>,
@@ -183,6 +196,7 @@ struct TimelineJson {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct ThreadJson<'a> {
     tid: u32,
     name: &'a str,
@@ -194,6 +208,7 @@ struct ThreadJson<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct PagesJson {
     page_bytes: u64,
     pages: u64,
@@ -204,6 +219,7 @@ struct PagesJson {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct SiteJson<'a> {
     #[serde(flatten)]
     stack: StackJson<'a>,

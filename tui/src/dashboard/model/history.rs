@@ -7,6 +7,7 @@ use poolscope_wire::Total;
 
 /// Totals at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Point {
     /// Seconds of `CLOCK_MONOTONIC`.
     pub(crate) at_s: f64,
