@@ -102,7 +102,10 @@ fn a_profile_for_firefox_has_what_is_retained_as_allocations_without_frees() {
         list.iter().map(|value| value.as_i64().unwrap_or_default()).collect()
     };
     let (weights, addresses, stacks) = (numbers("weight"), numbers("memoryAddress"), numbers("stack"));
-    assert_eq!((weights.len(), addresses.len()), (stacks.len(), allocations["length"].as_u64().expect("a number") as usize));
+    assert_eq!(
+        (weights.len(), addresses.len()),
+        (stacks.len(), allocations["length"].as_u64().expect("a number") as usize)
+    );
     let sum: i64 = weights.iter().sum();
     assert!((HELD..HELD + 8192).contains(&(sum as u64)), "{sum}");
     let mut retained: BTreeMap<i64, i64> = BTreeMap::new();

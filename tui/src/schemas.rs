@@ -14,8 +14,8 @@ use serde_json::{Map, Value};
 use crate::commands::check::CheckJson;
 use crate::commands::list::ListJson;
 use crate::commands::{bench, whatif};
-use crate::dashboard::fixture;
 use crate::dashboard::json::TopJson;
+use crate::dashboard::model::fixture;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas")

@@ -15,7 +15,7 @@ use poolscope_profiler::recording::file::reader::{RecordingError, RecordingReade
 use poolscope_profiler::recording::replay::analysis::{Analysis, Question};
 use poolscope_profiler::segment::discovery::{self, SegmentEntry};
 use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader, process};
-use poolscope_wire::MAGIC;
+use poolscope_wire::{MAGIC, older};
 
 use crate::args::Origin;
 use crate::failure::Failure;
@@ -24,12 +24,28 @@ use crate::{sink, symbols};
 
 /// The segment that an argument means.
 pub(crate) fn find(argument: &str) -> Result<SegmentEntry, Failure> {
-    discovery::find(argument).map_err(|e| Failure::usage(e.to_string()))
+    let entry = discovery::find(argument).map_err(|e| Failure::usage(e.to_string()))?;
+    say_older(&entry);
+    Ok(entry)
+}
+
+/// Says what a segment of an older version can't show.
+fn say_older(entry: &SegmentEntry) {
+    let lacks: Vec<&str> = older::lacks(entry.version).collect();
+    if !lacks.is_empty() {
+        sink::say(&format!(
+            "the segment is of version {}, which does not have {}",
+            entry.version,
+            lacks.join(", nor ")
+        ));
+    }
 }
 
 /// The segment of the running process that an argument means.
 pub(crate) fn find_running(argument: &str) -> Result<SegmentEntry, Failure> {
-    discovery::find_running(argument).map_err(|e| Failure::usage(e.to_string()))
+    let entry = discovery::find_running(argument).map_err(|e| Failure::usage(e.to_string()))?;
+    say_older(&entry);
+    Ok(entry)
 }
 
 /// The newest segment of a process that was not waited for, if it has one yet.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use poolscope_profiler::recording::file::format as recording;
+use poolscope_profiler::recording::file as recording;
 use poolscope_wire::build_note;
 
 use crate::failure::Failure;

@@ -1,5 +1,6 @@
 //! The first page of a segment: what it is, whose it is, and where the regions lie.
 
+use crate::older;
 use crate::reach::{ReachRecord, ReachRequest};
 use crate::record::record;
 
@@ -9,8 +10,8 @@ pub const MAGIC: [u8; 8] = *b"POOLSCOP";
 /// Version of the layout that this crate describes.
 pub const VERSION: u32 = 9;
 
-/// The oldest version that readers take.
-pub const OLDEST_VERSION: u32 = 9;
+/// The oldest version that readers take ([`older`](crate::older)).
+pub const OLDEST_VERSION: u32 = 7;
 
 /// Bytes that the header takes at the start of the file.
 pub const HEADER_LEN: usize = 4096;
@@ -292,7 +293,7 @@ impl core::fmt::Display for HeaderError {
             HeaderError::NotASegment => f.write_str("not a poolscope segment (its first bytes are others)"),
             HeaderError::Version { found } => write!(
                 f,
-                "segment of version {found}, this poolscope reads version {VERSION}: use the poolscope that came with the library"
+                "segment of version {found}, this poolscope reads versions {OLDEST_VERSION} to {VERSION}: use the poolscope that came with the library"
             ),
             HeaderError::Region { region, why } => write!(f, "damaged segment: region {}: {why}", region.name()),
         }
@@ -312,13 +313,14 @@ impl Header {
     /// After this, every region's used records (`count * record_len`) lie inside its committed part, which lies
     /// inside the file and inside the region's capacity; regions don't overlap the header or each other.
     pub fn parse(bytes: &[u8], file_len: u64) -> Result<Header, HeaderError> {
-        let header = Header::from_bytes(bytes).ok_or(HeaderError::TooShort { len: bytes.len() as u64 })?;
+        let mut header = Header::from_bytes(bytes).ok_or(HeaderError::TooShort { len: bytes.len() as u64 })?;
         if header.magic != MAGIC {
             return Err(HeaderError::NotASegment);
         }
-        if header.version != VERSION {
+        if !(OLDEST_VERSION..=VERSION).contains(&header.version) {
             return Err(HeaderError::Version { found: header.version });
         }
+        older::upgrade(&mut header);
         let mut end_of_last = HEADER_LEN as u64;
         for region in Region::ALL {
             let entry = header.region(region);

@@ -56,7 +56,8 @@
 //!
 //! # Versions
 //!
-//! [`VERSION`] changes with any change of this layout. A reader that meets another version says so and stops.
+//! [`VERSION`] changes with any change of this layout. Readers take the two versions before their own ([`older`]). A
+//! reader that meets any other version says so and stops.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -66,6 +67,7 @@ mod header;
 pub mod history;
 pub mod holders;
 mod moment;
+pub mod older;
 pub mod own_code;
 pub mod quantity;
 pub mod reach;

@@ -39,6 +39,8 @@ pub struct SegmentEntry {
     pub path: PathBuf,
     /// Process id as this process sees it.
     pub pid: u32,
+    /// The version of the segment's layout.
+    pub version: u32,
     /// Tells the segments of one process apart: each `exec` begins a new one.
     pub generation: u64,
     /// Start of the process, in ticks since the system's: tells it from others that have its number later.
@@ -343,6 +345,7 @@ fn entry(path: &Path, patience: Duration) -> Result<SegmentEntry, ReadError> {
     Ok(SegmentEntry {
         path: path.to_owned(),
         pid: process.pid,
+        version: header.version,
         generation: header.generation,
         start_ticks: header.start_ticks,
         state: process.state,

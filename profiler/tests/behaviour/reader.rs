@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use poolscope_profiler::model::history::{History, Most};
 use poolscope_profiler::model::memory::Place;
 use poolscope_profiler::model::snapshot::{Amount, Dropped, ProcessState, Snapshot};
-use poolscope_profiler::{ReadError, SegmentReader};
+use poolscope_profiler::{ProfileBuilder, ReadError, SegmentReader};
 use poolscope_wire::{
-    DeviceCounter, HEADER_LEN, Header, LiveRecord, Region, StackRecord, TierCounter, VERSION, cell, flags, state,
+    DeviceCounter, HEADER_LEN, Header, LiveRecord, OLDEST_VERSION, Region, StackRecord, TierCounter, VERSION, cell,
+    flags, state,
 };
 
 use crate::segment::{Segment, TempSegment, sample, sample_with_devices};
@@ -159,7 +160,7 @@ fn another_version_says_so() {
     assert_eq!(
         error_of(&segment.build()),
         format!(
-            "cannot read the segment FILE: segment of version {}, this poolscope reads version {VERSION}: use the poolscope that came with the library",
+            "cannot read the segment FILE: segment of version {}, this poolscope reads versions {OLDEST_VERSION} to {VERSION}: use the poolscope that came with the library",
             VERSION + 1
         )
     );
@@ -405,4 +406,31 @@ fn escape_sequences_in_names_do_not_reach_the_terminal() {
     let snapshot = read(&segment);
     assert_eq!(snapshot.modules[0].path, "/lib/\u{fffd}]0;x\u{fffd}.so");
     assert_eq!(snapshot.process.args, ["a\u{fffd}[2J"]);
+}
+
+/// What the libraries of the two versions before wrote of `samples/csrc/leak.c 40`, with every allocation recorded: 40
+/// blocks of 1,024 bytes are left, and 1,000 blocks of 100 to 1,099 bytes were freed. Version 7 knows no search for leaks,
+/// and version 8 no history.
+#[test]
+fn segments_of_the_two_versions_before_are_read() {
+    for version in [VERSION - 2, VERSION - 1] {
+        let folder = tempfile::tempdir().unwrap();
+        let packed = format!("{}/tests/data/segment-version-{version}.tar.gz", env!("CARGO_MANIFEST_DIR"));
+        let unpacked = std::process::Command::new("tar").arg("-xzf").arg(packed).arg("-C").arg(folder.path()).status();
+        assert!(unpacked.unwrap().success());
+        let path = folder.path().join(format!("{version}.{version:016x}"));
+        let mut reader = SegmentReader::open(&path).unwrap();
+        assert_eq!(reader.header().version, version);
+        let snapshot = reader.snapshot().unwrap();
+        assert_eq!(snapshot.dropped.total(), 0, "{:?}", snapshot.dropped);
+        assert!(snapshot.process.exe.ends_with("/leaky"), "{}", snapshot.process.exe);
+        assert_eq!(snapshot.search, None);
+        let profile = ProfileBuilder::new().build(&snapshot);
+        let left: Vec<_> = profile.sites.iter().filter(|site| site.in_use.bytes == 40.0 * 1024.0).collect();
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].in_use.objects, 40.0);
+        let freed = |site: &&poolscope_profiler::Site| site.allocated.objects == 1000.0 && site.in_use.objects == 0.0;
+        assert_eq!(profile.sites.iter().filter(freed).count(), 1);
+        assert!(snapshot.stats().usage().in_use >= 40 * 1024);
+    }
 }

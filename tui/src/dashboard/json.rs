@@ -3,8 +3,8 @@
 use poolscope_profiler::faces::json::ProcessReport;
 use serde::Serialize;
 
-use super::history::Point;
 use super::model::Model;
+use super::model::history::Point;
 
 /// The report's fields, and those of the dashboard.
 #[derive(Serialize)]

@@ -4,3 +4,5 @@ pub mod append;
 pub(crate) mod format;
 pub mod reader;
 pub(crate) mod writer;
+
+pub use format::{OLDEST_VERSION, VERSION};

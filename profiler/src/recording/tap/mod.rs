@@ -223,7 +223,7 @@ impl Tap {
         let Some(header) = TraceHeader::from_bytes(&bytes).filter(|header| header.magic == TRACE_MAGIC) else {
             return refuse("its first bytes are others");
         };
-        if header.version != poolscope_wire::VERSION {
+        if !(poolscope_wire::OLDEST_VERSION..=poolscope_wire::VERSION).contains(&header.version) {
             return refuse("it is of another version");
         }
         let expected = Request::from_word(self.word).map_or(0, |request| request.ring_bytes + TRACE_PAGE as u64);
