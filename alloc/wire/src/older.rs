@@ -6,8 +6,8 @@
 //! | 8 | what the last search for unreachable blocks found: [`Header::reach`], the verdicts of the live table |
 //! | 9 | the totals since the start: [`Header::history`]; searches that others ask for: [`Header::reach_request`] |
 //!
-//! What came later was zero before, or the end of the executable's path, which is shorter by that. Where a version changes more than that,
-//! [`OLDEST_VERSION`](crate::OLDEST_VERSION) is raised past it.
+//! What came later was zero before, or the end of the executable's path, which is shorter by that. Where a version changes
+//! more than that, [`OLDEST_VERSION`](crate::OLDEST_VERSION) is raised past it.
 
 use crate::Header;
 use crate::reach::{ReachRecord, ReachRequest};
@@ -44,7 +44,8 @@ mod tests {
 
     /// The regions are empty and lie one behind the other.
     fn header(version: u32) -> Header {
-        let mut header = Header { magic: MAGIC, version, history: 7, exe_len: if version < 9 { 1016 } else { 824 }, ..Header::ZERO };
+        let mut header =
+            Header { magic: MAGIC, version, history: 7, exe_len: if version < 9 { 1016 } else { 824 }, ..Header::ZERO };
         header.reach.state = 1;
         header.exe.fill(b'x');
         for region in Region::ALL {
