@@ -16,6 +16,10 @@ build: ## the command, the library and the sample programs, optimised
 install: ## command, library and headers below PREFIX (/usr/local), or DESTDIR/PREFIX for packagers
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh
 
+dist: ## out/dist: Debian packages, a wheel for pip and a tarball, installed and tried
+	@scripts/dist.sh out/dist
+	@scripts/dist-test.sh out/dist
+
 test: ## install what the tests need, build, run every test
 	@scripts/test.sh
 
@@ -52,4 +56,4 @@ lint: ## formatting, clippy, and cargo-deny on the dependencies (it says so if t
 clean: ## remove what was built
 	cargo clean
 
-.PHONY: help demo build install test bench-cpu bench-prof bench-heapcheck dist-bench-cpu gpu-check bench-gpu bench-gpu-sim dist-gpu dist-tensors lint clean
+.PHONY: help demo build install dist test bench-cpu bench-prof bench-heapcheck dist-bench-cpu gpu-check bench-gpu bench-gpu-sim dist-gpu dist-tensors lint clean

@@ -20,6 +20,7 @@
 mod allocator;
 pub mod config;
 pub mod data_ptr;
+mod dump;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod hooks;
@@ -29,6 +30,7 @@ pub mod stats;
 pub use allocator::Pool;
 pub use config::{Configured, config};
 pub use data_ptr::DataPtr;
+pub use dump::dump;
 pub use poolscope_cpu::{release_unused, reset};
 pub use stats::{stats, stats_json, stats_text};
 

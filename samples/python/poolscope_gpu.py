@@ -1,6 +1,6 @@
 """poolscope's device pool from Python: where the library is, PyTorch's allocator on it, and the pool's counters.
 
-The library is found beside the built programs (target/release), in the dynamic linker's folders, or where
+The library is found in the package that pip installs, beside the built programs (target/release), in the dynamic linker's folders, or where
 POOLSCOPE_GPU_LIB says.
 """
 
@@ -15,6 +15,13 @@ def library_path():
     named = os.environ.get("POOLSCOPE_GPU_LIB")
     if named:
         return named
+    try:
+        # The package that pip installs knows where its own libraries are.
+        import poolscope
+
+        return poolscope.library("libpoolscope_gpu.so")
+    except (ImportError, AttributeError, FileNotFoundError):
+        pass
     root = pathlib.Path(__file__).resolve().parents[2]
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
     built = target / "release" / "libpoolscope_gpu.so"

@@ -63,6 +63,7 @@ mod threads;
 mod tiers;
 mod tracer;
 
+pub use api::dump::dump;
 pub use api::statistics::{read as read_stats, with_stats};
 pub use api::{data_ptr, device, leaks, scope};
 pub use calls::free::{free, free_aligned, free_aligned_sized, free_sized};

@@ -8,7 +8,7 @@
 //! `poolscope_malloc`: valgrind puts its own in the place of `malloc` by the address,
 //! and must not catch a part of these.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 
 use poolscope_cpu as pool;
 use poolscope_cpu::hooks::{Hook, HookId};
@@ -31,6 +31,16 @@ static NOTE: [u8; build_note::LEN] =
 #[unsafe(no_mangle)]
 pub extern "C" fn poolscope_build() -> *const c_char {
     NOTE[build_note::MARK.len()..].as_ptr().cast()
+}
+
+/// Writes a copy of the segment to a file: 0, or the error's number.
+///
+/// # Safety
+/// `path` is a text that ends with zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poolscope_dump(path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    pool::dump(unsafe { CStr::from_ptr(path) }).err().unwrap_or(0)
 }
 
 /// `malloc` from the pool.

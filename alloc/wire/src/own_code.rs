@@ -46,6 +46,7 @@ pub const OWN_CODE: &[OwnCode] = &[
             "alloc/src/allocator.rs",
             "alloc/src/config.rs",
             "alloc/src/data_ptr.rs",
+            "alloc/src/dump.rs",
             "alloc/src/hooks.rs",
             "alloc/src/scope.rs",
             "alloc/src/stats.rs",

@@ -1,5 +1,6 @@
 //! Starting programs on the pool: where the library is, what the environment says, how the program ends.
 
 pub(crate) mod child;
+pub(crate) mod embedded;
 pub(crate) mod library;
 pub(crate) mod preload;

@@ -2,6 +2,7 @@
 
 pub mod data_ptr;
 pub mod device;
+pub mod dump;
 pub mod leaks;
 pub mod scope;
 pub mod statistics;

@@ -76,6 +76,11 @@ pub static KERNEL_CALLS: &[Calls] = &[
         when: UnlessPlain,
         purpose: "`POOLSCOPE_LEAK_CHECK`",
     },
+    Calls {
+        names: &["openat", "pwrite64", "close"],
+        when: UnlessPlain,
+        purpose: "`POOLSCOPE_DUMP_AT_EXIT`, and a program that asks for a copy of its segment",
+    },
     Calls { names: &["mbind", "get_mempolicy", "getcpu"], when: UnlessPlain, purpose: "`POOLSCOPE_NUMA`" },
     Calls { names: &["sigaltstack", "rt_sigaction"], when: UnlessPlain, purpose: "`POOLSCOPE_HARDENED`" },
 ];

@@ -45,7 +45,7 @@ pub fn finish() {
     }
     if let Entry::Heap(entered) = entry::enter() {
         tracer::session::finish(entered.slow);
-        if settings::current().keep() {
+        if settings::current().keep() || settings::current().dump_at_exit().is_some() {
             census::take(entered.slow);
         }
         sampler::finish(entered.slow);

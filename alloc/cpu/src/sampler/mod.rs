@@ -16,6 +16,7 @@ pub mod search;
 mod slot_lists;
 mod stack_table;
 
+use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use poolscope_capture::Caller;
@@ -26,6 +27,7 @@ use crate::census;
 use crate::entry::capture::{self, Stack};
 use crate::entry::{self, Entry};
 use crate::kernel::aside::aside;
+use crate::kernel::message::Message;
 use crate::kernel::os;
 use crate::layout::block::BlockPtr;
 use crate::layout::misuse;
@@ -125,6 +127,13 @@ pub fn period_changed() {
     }
 }
 
+/// Copies the segment to a file ([`segment::copy`](crate::segment::copy)).
+pub fn copy_segment(slow: SlowPath, path: &CStr) -> Result<(), c_int> {
+    let sampler = SAMPLER.lock(slow);
+    let segment = sampler.segment.filter(|segment| own_segment() && segment.is_of(os::process_id()));
+    segment.map_or(Err(libc::ENODATA), |segment| crate::segment::copy(&segment, path))
+}
+
 /// At a normal exit of the process.
 pub fn finish(slow: SlowPath) {
     // Another thread may have the lock for a moment. In a child of the bare `clone` nobody lets it go: then the segment
@@ -141,6 +150,14 @@ pub fn finish(slow: SlowPath) {
     if let Some(segment) = sampler.segment.filter(|_| own_segment())
         && segment.is_of(os::process_id())
     {
+        if let Some(path) = settings::current().dump_at_exit() {
+            // To those that read the copy the process has ended.
+            segment.header().state = poolscope_wire::state::EXITED;
+            if let Err(error) = crate::segment::copy(&segment, path) {
+                let message = Message::new("no copy of the segment was written to ").bytes(path.to_bytes());
+                message.text(" (POOLSCOPE_DUMP_AT_EXIT): error ").number(error as u64).print();
+            }
+        }
         crate::segment::finish();
     }
 }

@@ -6,6 +6,7 @@
 pub mod bell;
 mod blocks;
 pub mod bus_error;
+mod copy;
 pub mod counters;
 mod file;
 pub mod history;
@@ -31,6 +32,7 @@ use crate::settings;
 use counters::TierCounter;
 use loss::Loss;
 
+pub use copy::copy;
 pub use file::{create_beside, empty_beside, is_in_a_file, is_locked, map_beside, open_beside, remove_beside};
 pub use loss::{also_watch, heal, trace_was_lost};
 pub use process_start::Start;

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Installs what scripts/dist.sh has built, each package as its users do, and tries it: dist-test.sh [FOLDER]
+#
+# The tarball is unpacked, the wheel goes into a virtual environment, and the Debian packages are installed by dpkg below a
+# folder that has no other packages. What is tried is the same each time: the version, a program on the pool by the library
+# of this package, a C program by this package's headers, the manual pages and completions.
+. "$(dirname "$0")/common.sh"
+
+folder=$(cd "${1:-out/dist}" && pwd)
+source=$PWD/samples/csrc/tensors.c
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export POOLSCOPE_DIR=$work/segments
+mkdir -m 700 "$POOLSCOPE_DIR"
+unset POOLSCOPE_LIB LD_PRELOAD
+
+fail() {
+    die "dist-test: $*"
+}
+
+# The command says its version and its library, and starts programs on that one.
+try_command() {
+    local command=$1 library=$2
+    # Not through a pipe: grep would close it early.
+    "$command" --version >"$work/version"
+    grep -q "^library     $library: .*writes segments" "$work/version" || fail "$command: $(cat "$work/version")"
+    grep -q '^commit      unknown' "$work/version" && fail "$command does not know its commit"
+    "$command" run --headless -- cat /proc/self/maps >"$work/maps"
+    grep -qF "$library" "$work/maps" || fail "$command starts programs without $library"
+    "$command" check -- true || fail "$command check"
+    "$command" help memory >/dev/null
+}
+
+# A C program by the headers and the pkg-config file.
+try_headers() {
+    local pkgconfig=$1 library=$2
+    shift 2
+    local flags
+    flags=$(PKG_CONFIG_PATH=$pkgconfig pkg-config "$@" --cflags --libs poolscope)
+    # shellcheck disable=SC2086 # these are words
+    cc -O2 -pthread -o "$work/tensors" "$source" $flags -Wl,-rpath,"$library"
+    "$work/tensors" "$source" >"$work/out" || fail "tensors: $(cat "$work/out")"
+    grep -q '^tensors: poolscope' "$work/out" || fail "tensors: $(cat "$work/out")"
+}
+
+try_pages() {
+    local share=$1
+    [ -n "$(find "$share/man" -name 'poolscope-record.1*')" ] || fail "no manual pages below $share"
+    bash -n "$share/bash-completion/completions/poolscope"
+}
+
+echo "== tarball"
+mkdir "$work/tar"
+tar -C "$work/tar" -xzf "$folder"/poolscope-*.tar.gz
+prefix=$(echo "$work"/tar/poolscope-*)
+try_command "$prefix/bin/poolscope" "$prefix/lib/libpoolscope.so"
+try_headers "$prefix/lib/pkgconfig" "$prefix/lib"
+try_pages "$prefix/share"
+
+echo "== wheel"
+wheel=$(echo "$folder"/poolscope-*.whl)
+python3 -m venv "$work/venv"
+"$work/venv/bin/pip" --quiet --disable-pip-version-check install --no-index "$wheel"
+try_command "$work/venv/bin/poolscope" "$work/venv/lib/poolscope/libpoolscope.so"
+try_pages "$work/venv/share"
+"$work/venv/bin/python" - <<END
+import poolscope, poolscope_gpu
+assert poolscope.library() == "$work/venv/lib/poolscope/libpoolscope.so", poolscope.library()
+assert poolscope_gpu.library_path() == "$work/venv/lib/poolscope/libpoolscope_gpu.so", poolscope_gpu.library_path()
+poolscope_gpu.load()
+END
+"$work/venv/bin/pip" --quiet uninstall --yes poolscope
+[ ! -e "$work/venv/bin/poolscope" ] || fail "pip leaves the command behind"
+
+if ! command -v dpkg >/dev/null; then
+    echo "Not tried: Debian packages, because dpkg is not here."
+    exit 0
+fi
+echo "== Debian packages"
+# dpkg demands to be root, or to be told that it need not be. The packages of the system are not below the folder, so that
+# only the order among these counts.
+root=$work/root
+mkdir -p "$root/var/lib/dpkg/updates" "$root/var/lib/dpkg/info"
+touch "$root/var/lib/dpkg/status" "$root/var/lib/dpkg/available"
+for package in libc6 libgcc-s1; do
+    printf 'Package: %s\nStatus: install ok installed\nArchitecture: %s\nVersion: %s\nMaintainer: x\nDescription: x\n\n' \
+        "$package" "$(dpkg --print-architecture)" "$(dpkg-query -W -f '${Version}' "$package")" >>"$root/var/lib/dpkg/status"
+done
+dpkg --root="$root" --force-not-root --force-script-chrootless --force-bad-path --log=/dev/null --install "$folder"/*.deb >"$work/dpkg" ||
+    fail "dpkg: $(cat "$work/dpkg")"
+libraries=$root/usr/lib/$(cc -print-multiarch)/poolscope
+try_command "$root/usr/bin/poolscope" "$libraries/libpoolscope.so"
+try_headers "$root/usr/lib/$(cc -print-multiarch)/pkgconfig" "$libraries" --define-variable=prefix="$root/usr"
+try_pages "$root/usr/share"
+if command -v lintian >/dev/null; then
+    lintian --fail-on error "$folder"/*.deb
+fi
+dpkg --root="$root" --force-not-root --force-script-chrootless --force-bad-path --log=/dev/null --purge libpoolscope-dev poolscope libpoolscope >/dev/null
+left=$(find "$root/usr" -name '*poolscope*' 2>/dev/null)
+[ -z "$left" ] || fail "dpkg leaves behind: $left"
+echo "All packages install, run and go."
