@@ -38,7 +38,7 @@ python3 packaging/wheel.py "$tree" "$version" "$folder" >/dev/null
 # Crates, in the order in which each finds those before it. The command's carries the library.
 trap 'rm -rf "$work" tui/embedded' EXIT
 install -D -m 644 "$tree/lib/libpoolscope.so" tui/embedded/libpoolscope.so
-crates=(wire capture cpu gpu replay alloc profiler heapcheck-macros heapcheck tui)
+crates=(wire capture cpu gpu replay alloc tensors profiler heapcheck-macros heapcheck tui)
 cargo package --quiet --no-verify --allow-dirty --target-dir "$work/crates" "${crates[@]/#/-ppoolscope-}"
 rm -r tui/embedded
 cp "$work"/crates/package/*.crate "$folder"
