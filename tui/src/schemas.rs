@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use poolscope_profiler::faces::json::ProcessReport;
 use poolscope_profiler::faces::json::devices::devices_json;
 use poolscope_profiler::faces::json::difference::DifferenceJson;
+use poolscope_profiler::faces::json::facts::FactsJson;
 use poolscope_profiler::faces::json::schema::schema_of;
 use poolscope_profiler::leaks::json::LeaksJson;
 use poolscope_profiler::recording::faces::json::Report;
@@ -49,6 +50,13 @@ fn stats() -> Value {
     let devices = devices_json(&snapshot.devices).expect("is JSON");
     example["devices"] = serde_json::from_str(&devices).expect("is JSON");
     let Value::Object(mut schema) = of_example(&example) else { unreachable!("an object's schema is one") };
+    // What is known beside the counters has a type. References lead from the root.
+    let mut process = schema_of::<FactsJson>("process");
+    let process = process.as_object_mut().expect("an object's schema is one");
+    process.remove("$schema");
+    schema.insert("$defs".to_owned(), process.remove("$defs").expect("it has parts"));
+    schema["properties"]["process"] = Value::Object(process.clone());
+    schema["required"].as_array_mut().expect("a list").push("process".into());
     let required = schema["required"].as_array_mut().expect("a list");
     required.retain(|field| field != "devices");
     schema.insert("$schema".to_owned(), "https://json-schema.org/draft/2020-12/schema".into());

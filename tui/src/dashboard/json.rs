@@ -1,6 +1,7 @@
 //! The model as JSON: the report of the profiler, and what only two readings can tell.
 
 use poolscope_profiler::faces::json::ProcessReport;
+use poolscope_profiler::findings::Facts;
 use serde::Serialize;
 
 use super::model::Model;
@@ -32,7 +33,7 @@ struct RatesJson {
 impl<'a> From<&'a Model> for TopJson<'a> {
     fn from(model: &'a Model) -> Self {
         TopJson {
-            report: ProcessReport::new(&model.snapshot, &model.whole),
+            report: ProcessReport::new(&Facts::of(&model.snapshot, Some(&model.whole)), &model.whole),
             uptime_seconds: model.uptime.map(|uptime| uptime.as_secs_f64()),
             rates: model.rates.map(|rates| RatesJson {
                 allocated_bytes_per_second: rates.alloc_bytes,

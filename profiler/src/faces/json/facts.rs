@@ -15,7 +15,7 @@ pub fn facts_json(facts: &Facts<'_>) -> serde_json::Result<Value> {
 /// Fields of the report.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub(super) struct FactsJson {
+pub struct FactsJson {
     /// Bytes by [`Part`](crate::model::accounting::Part): they come to `memory_bytes`, which is null for a process that
     /// is gone.
     accounting: AccountingJson,
@@ -119,7 +119,8 @@ impl From<Finding> for FindingJson {
 }
 
 impl FactsJson {
-    pub(super) fn new(facts: &Facts<'_>) -> Self {
+    /// Of what is known of a process.
+    pub fn new(facts: &Facts<'_>) -> Self {
         let accounting = &facts.accounting;
         let start_ns = facts.snapshot.process.start_monotonic_ns;
         Self {
