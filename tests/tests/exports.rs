@@ -62,7 +62,7 @@ fn collapsed_stacks_and_csv_have_the_truth() {
 const DH_VIEW: &str = r#"
 const fs = require("fs"), vm = require("vm");
 const source = fs.readFileSync("/usr/libexec/valgrind/dh_view.js", "utf8");
-const context = { document: {}, performance: { now: () => 0 }, console, FileReader: class {}, window: {} };
+const context = { result: null, document: {}, performance: { now: () => 0 }, console, FileReader: class {}, window: {} };
 vm.createContext(context);
 vm.runInContext(source + `
 gData = JSON.parse(input);
@@ -131,7 +131,6 @@ trace = pb.Trace()
 trace.ParseFromString(open(sys.argv[1], "rb").read())
 names, frames, stacks = {}, {}, {}
 for packet in trace.packet:
-    assert not packet.UnknownFields() if hasattr(packet, "UnknownFields") else True
     data = packet.interned_data
     names.update((it.iid, it.str.decode()) for it in data.function_names)
     frames.update((it.iid, names[it.function_name_id]) for it in data.frames)

@@ -4,6 +4,7 @@
 
 pub mod dhat;
 pub mod heaptrack;
+mod pickle;
 mod sites;
 pub mod torch;
 
