@@ -190,15 +190,15 @@ fn pprof_reads_a_profile_that_heaptrack_recorded() {
     let pool = Pool::new();
     let from = scratch.join(&recorded[0]);
     let profile = converted(&pool, from.to_str().expect("is text"), "app.pb.gz");
-    let top = |figure: &str| {
-        let arguments = ["tool", "pprof", "-top", "-unit=B", figure];
+    let top = |figures: &[&str]| {
+        let arguments = ["tool", "pprof", "-top"].iter().chain(figures);
         Program::new("go").args(arguments).arg(&profile).run().success().stdout
     };
     // The sample loses 40 blocks of 1,024 bytes, and frees 1,000.
-    let in_use = top("-sample_index=inuse_space");
+    let in_use = top(&["-sample_index=inuse_space", "-unit=B"]);
     let lost = in_use.lines().find(|line| line.ends_with(" lose_blocks")).unwrap_or_else(|| panic!("{in_use}"));
     assert!(lost.trim_start().starts_with("40960B "), "{lost}");
-    let objects = top("-sample_index=alloc_objects");
+    let objects = top(&["-sample_index=alloc_objects"]);
     let freed = objects.lines().find(|line| line.ends_with(" use_and_free")).unwrap_or_else(|| panic!("{objects}"));
     assert!(freed.trim_start().starts_with("1000 "), "{freed}");
 }

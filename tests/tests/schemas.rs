@@ -58,7 +58,7 @@ fn what_is_written_of_a_process_is_what_the_schemas_say() {
     check("top", &written(&pool, &["top", &pid, "--json"]));
     check("stats", &written(&pool, &["stats", &pid, "--json"]));
     check("report-process", &written(&pool, &["report", &pid, "--json"]));
-    check("leaks", &written(&pool, &["leaks", &pid, "--json"]));
+    check("leaks", &written(&pool, &["leaks", &pid, "--growth", "--json"]));
     check("diff", &written(&pool, &["diff", profile, &pid, "--json"]));
 
     pool.poolscope().args(["record", &pid, "--duration", "0.5", "-o", "app.rec"]).run().success();

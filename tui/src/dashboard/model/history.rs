@@ -23,6 +23,7 @@ pub(crate) struct Point {
 
 /// Memory of the pool, in bytes: none of it counts twice.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Split {
     /// In blocks that the program has and touched.
     pub(crate) in_use: f64,
