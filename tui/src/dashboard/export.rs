@@ -10,7 +10,7 @@ use ratatui::buffer::Buffer;
 
 use super::frame;
 use super::input::common::Format;
-use super::json;
+use super::json::TopJson;
 use super::model::Model;
 use super::panes::VIEWS;
 use super::state::{Overlay, State};
@@ -73,7 +73,7 @@ fn content(state: &mut State, model: &Model, format: Format) -> io::Result<Vec<u
         }
         Format::Pprof => pprof::write_pprof(&model.whole, Metric::InUseBytes, &mut out)?,
         Format::Json => {
-            let value = json::to_json(model).map_err(io::Error::other)?;
+            let value = TopJson::from(model);
             serde_json::to_writer_pretty(&mut out, &value).map_err(io::Error::other)?;
             out.write_all(b"\n")?;
         }
