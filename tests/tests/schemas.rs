@@ -75,20 +75,6 @@ fn what_is_written_of_a_process_is_what_the_schemas_say() {
     check("list", &written(&pool, &["list", "--json"]));
 }
 
-#[test]
-fn what_a_check_writes_is_what_its_schema_says() {
-    let pool = Pool::new();
-    let source = repository().join("samples/csrc/leak.c");
-    let leaky = pool.files().join("leaky");
-    Program::new("gcc").args(["-g", "-o"]).arg(&leaky).arg(source).run().silent_success();
-    let leaky = leaky.to_str().expect("is text");
-    for (arguments, code) in [(&["40"][..], 23), (&["0"], 0)] {
-        let run = pool.poolscope().args(["check", "--json", "--", leaky]).args(arguments).run();
-        assert_eq!(run.code(), code, "{}", run.report());
-        check("check", &run.stdout);
-    }
-}
-
 /// The validator finds what is wrong: a field that is missing, one of another type, one that nobody named.
 #[test]
 fn a_text_that_differs_from_its_schema_is_found() {

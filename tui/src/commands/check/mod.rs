@@ -23,8 +23,8 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use crate::args::lsan;
 use crate::failure::Failure;
 use crate::launch::{child, library, preload};
-use crate::sink;
 use crate::words::Ended;
+use crate::{sink, version};
 
 use judge::{Asked, Judged, Process, judge_all};
 use report::{Outputs, Report};
@@ -136,6 +136,7 @@ impl Check {
             _ => Question::Leaks,
         };
         let library = library::find()?;
+        version::check_library(&library)?;
         let folder = Folder::new()?;
         let mut command = preload::command(&self.command, &library, Some(1));
         command.env("POOLSCOPE_KEEP", "1").env(discovery::DIR_VARIABLE, &folder.0);
