@@ -150,6 +150,7 @@ struct SuppressedJson<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct ExceededJson<'a> {
     rule: &'a str,
     max: &'a str,
