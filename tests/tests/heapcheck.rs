@@ -23,14 +23,15 @@ fn what_is_wrong_with_an_attribute_is_said_where_it_stands() {
     built.silent_success();
     let macros = pool.files().join("libmacros.so").display().to_string();
     let cases = [
-        ("(sum = 1)\nfn f() {}", "there is no setting `sum`: there are allow = VALUE", "wrong.rs:1:28"),
-        ("(allow)\nfn f() {}", "`allow` needs a value: write allow = VALUE", "wrong.rs:1:28"),
+        ("(sum = 1)\nfn f() {}", "there is no setting `sum`: there are allow = VALUE", "wrong.rs:1:29"),
+        ("(allow)\nfn f() {}", "`allow` needs a value: write allow = VALUE", "wrong.rs:1:29"),
         ("\nasync fn f() {}", "an async test needs a runtime", "wrong.rs:2:10"),
         ("\nstruct S;", "stands above functions only", "wrong.rs:2:9"),
         ("\nconst N: u8 = { 1 };", "stands above functions only", "wrong.rs:2"),
     ];
     for (rest, words, place) in cases {
-        let output = compile(&pool, &macros, &format!("#[poolscope_heapcheck::test{rest}\n"));
+        let source = format!("#[poolscope_heapcheck::test{}\n", rest.replacen('\n', "]\n", 1));
+        let output = compile(&pool, &macros, &source);
         let said = &output.stderr;
         assert!(output.code() != 0 && said.contains(words) && said.contains(place), "{rest}: {}", output.report());
         assert_eq!(said.matches("error:").count(), 2, "one error and the sum of them: {}", output.report());
