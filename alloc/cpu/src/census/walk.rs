@@ -18,7 +18,7 @@ use crate::tiers::thread_cache::heap_of;
 /// Pages of the kernel's. Where they are larger, nobody is asked.
 const KERNEL_PAGE: usize = 4096;
 /// Bytes that the kernel is asked about at once.
-const PIECE: usize = 256 * ARENA_PAGE;
+const PIECE: usize = 16 << 20;
 
 /// What the kernel says, piece by piece.
 pub struct Pieces {

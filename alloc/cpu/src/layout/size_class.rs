@@ -15,6 +15,8 @@ pub const MEDIUM_MAX: usize = 256 * 1024;
 pub const SMALL_CLASSES: usize = SMALL_MAX / 16 + 1;
 /// The most blocks that a slab has.
 pub const CAPACITY_MAX: usize = ARENA_PAGE / 16;
+/// Blocks that a slab of medium ones has at least.
+const MEDIUM_BLOCKS: usize = 4;
 /// Number of size classes.
 pub const CLASSES: usize = SMALL_CLASSES + 8 * 8;
 
@@ -48,10 +50,15 @@ const fn block_of(class: usize) -> usize {
     }
 }
 
-/// Pages for a slab: at least 32 blocks up to 32 KiB, at least 8 above, and at most 1/16 left over at its end.
+/// Pages for a slab: one for small blocks, of which `free` finds the slab by its page; for medium ones at least four
+/// blocks, and at most 1/16 left over at its end.
+///
+/// A slab is as small as its refills allow: one block keeps all of it, whatever sizes the program goes on to.
 const fn slab_pages(block: usize) -> usize {
-    let blocks = if block <= 32 * 1024 { 32 } else { 8 };
-    let mut pages = (block * blocks).div_ceil(ARENA_PAGE);
+    if block <= SMALL_MAX {
+        return 1;
+    }
+    let mut pages = (block * MEDIUM_BLOCKS).div_ceil(ARENA_PAGE);
     while (pages * ARENA_PAGE) % block > pages * ARENA_PAGE / 16 {
         pages += 1;
     }
@@ -178,8 +185,10 @@ mod tests {
     fn a_slab_holds_enough_blocks_and_wastes_little() {
         for info in &TABLE {
             let bytes = info.slab_pages as usize * ARENA_PAGE;
-            assert!(info.capacity >= if info.block <= 32 * 1024 { 32 } else { 8 });
-            assert!(info.capacity <= 4096 && info.capacity as usize * info.block as usize <= bytes);
+            assert!(info.capacity as usize >= if info.block <= 1024 { ARENA_PAGE / 1024 } else { MEDIUM_BLOCKS });
+            // `free` finds the slab of a small block by its page alone.
+            assert!(info.block > 1024 || info.slab_pages == 1);
+            assert!(info.capacity <= CAPACITY_MAX as u32 && info.capacity as usize * info.block as usize <= bytes);
             assert!(bytes - info.capacity as usize * info.block as usize <= bytes / 16);
         }
     }

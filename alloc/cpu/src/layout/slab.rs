@@ -56,6 +56,8 @@ pub enum Place {
     Partial = 3,
     /// In the list of slabs with no block handed out.
     Empty = 4,
+    /// In the queue of slabs of which few blocks are handed out.
+    Sparse = 5,
 }
 
 /// No entry in the live table.
@@ -139,14 +141,22 @@ impl Slab {
         self.countdown.set(countdown);
     }
 
-    /// Arms a slab in the full list: its owner looks when a part of it is free, so that a refill is worth it. Of small
-    /// blocks that is a quarter; of medium ones, whose memory counts for more, an eighth.
-    pub fn arm_full(&self) {
+    /// Arms a slab in the full list: its owner looks when so many blocks are free that a refill is worth it.
+    pub fn arm_full(&self, wanted: u32) {
         let live = self.in_use();
         let free = self.capacity() - live;
-        let part = if self.class.get().is_medium() { 8 } else { 4 };
-        let wanted = (self.capacity() / part).max(1);
         self.arm(live, wanted.saturating_sub(free).max(1).min(live.max(1)));
+    }
+
+    /// Whether less than half of it is in use.
+    pub fn is_sparse(&self) -> bool {
+        self.in_use() * 2 < self.capacity()
+    }
+
+    /// Arms a slab that is not sparse, for when it will be.
+    pub fn arm_sparse(&self) {
+        let live = self.in_use();
+        self.arm(live, (live + 1 - self.capacity().div_ceil(2)).max(1));
     }
 
     /// Arms a slab whose owner only wants to know when it is empty.
@@ -164,6 +174,11 @@ impl Slab {
     #[inline(always)]
     fn arm_quiet(&self, live: u32) {
         self.arm(live, 0);
+    }
+
+    /// Blocks that it has to give.
+    pub fn free_blocks(&self) -> u32 {
+        self.capacity() - self.in_use()
     }
 
     /// Whether it has blocks to give.

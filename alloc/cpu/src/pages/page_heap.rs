@@ -31,6 +31,14 @@ mod tests;
 use free_spans::{EXACT_BINS, mark, mark_used, split};
 use lanes::{Lane, Lanes};
 
+/// Idle memory that stays however little is in use.
+const IDLE_MIN: usize = 1 << 20;
+/// The part of what is in use that may lie idle, and what part of it in pieces of up to so many pages: of these there
+/// are always more, and what needs more pages has no use for them.
+const IDLE_PART: usize = 8;
+const IDLE_PART_IN_PIECES: usize = 32;
+const PIECE: usize = (256 << 10) / ARENA_PAGE;
+
 /// The page heap, on a system.
 pub struct PageHeap<S: System = Kernel> {
     ground: Ground<S>,
@@ -53,13 +61,18 @@ pub fn own_memory() -> (usize, usize) {
 
 /// Takes a span of `pages` pages whose first page number is a multiple of `align` pages. `None`: out of memory.
 pub fn alloc(slow: SlowPath, pages: usize, align: usize) -> Option<&'static Slab> {
-    let (span, refusals) = {
+    let (span, refusals, grown) = {
         let mut heap = PAGE_HEAP.lock(slow);
-        (heap.alloc(pages, align), heap.ground.take_refusals())
+        let span = heap.alloc(pages, align);
+        let grown = span.filter(|span| span.is_zero() && heap.idle_beyond(IDLE_PART_IN_PIECES));
+        (span, heap.ground.take_refusals(), grown.map_or(0, |span| span.bytes()))
     };
     refusals.say();
     let span = span?;
     counters::add(TierCounter::PageHeapAllocs, 1);
+    if grown > 0 {
+        release_excess(slow, grown);
+    }
     Some(span)
 }
 
@@ -172,6 +185,24 @@ pub fn release(slow: SlowPath, wanted: usize) -> usize {
         }
     }
     bytes
+}
+
+/// Gives memory back of which more lies idle than is to: `wanted` bytes or a little more, the shortest spans first. What
+/// has room for least is used least. To be called by who has allocated as much: what a program frees to allocate it again
+/// is in use by then.
+#[cold]
+pub fn release_excess(slow: SlowPath, wanted: usize) {
+    if settings::current().scavenge_ms().is_none() {
+        return;
+    }
+    let mut bytes = 0;
+    while bytes < wanted {
+        let Some(span) = PAGE_HEAP.lock(slow).take_excess() else { break };
+        bytes += span.bytes();
+        if !release_span(slow, span) {
+            break;
+        }
+    }
 }
 
 /// Bytes of free spans that have memory behind them.
@@ -347,6 +378,11 @@ impl<S: System> PageHeap<S> {
         true
     }
 
+    /// Whether more lies idle than this part of what is in use.
+    fn idle_beyond(&self, part: usize) -> bool {
+        self.resident_free() > IDLE_MIN.max(self.used / part)
+    }
+
     /// Takes a span back that was in use.
     fn free(&mut self, span: &'static Slab) {
         self.used -= span.bytes();
@@ -362,6 +398,21 @@ impl<S: System> PageHeap<S> {
             Some(_) if keeper::is_running() || self.resident_free() <= keeper::RETAIN_MIN.max(self.used / 4) => None,
             Some(_) => self.take_resident(EXACT_BINS / 4, usize::MAX),
         }
+    }
+
+    /// Takes the shortest free span with memory behind it, if more of such lies idle than is to. It counts as used until
+    /// it is freed again.
+    fn take_excess(&mut self) -> Option<&'static Slab> {
+        let most = match (self.idle_beyond(IDLE_PART), self.idle_beyond(IDLE_PART_IN_PIECES)) {
+            // The kernel would have to split huge pages.
+            _ if self.ground.has_huge => return None,
+            (true, _) => usize::MAX,
+            (_, true) => PIECE,
+            _ => return None,
+        };
+        let span = self.lanes.iter_mut().take(self.used_lanes).find_map(|lane| lane.free.take_shortest(most))?;
+        self.used += span.bytes();
+        Some(span)
     }
 
     /// Takes a free span of at least `least` pages that has memory behind it, and about `most` pages of it. It counts

@@ -94,7 +94,7 @@ fn settle(shelf: &Shelf, slab: &'static Slab) {
         shelf.slabs.push_front(slab);
         counters::add(TierCounter::CentralSlabs, 1);
     } else {
-        slab.arm_full();
+        slab.arm_full(slab.capacity() / 8);
         slab.place.set(Place::None);
     }
 }

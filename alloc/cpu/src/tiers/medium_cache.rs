@@ -58,6 +58,13 @@ pub struct MediumCache {
     reserved: Cell<usize>,
 }
 
+impl Stack {
+    /// Blocks in it.
+    pub fn blocks(&self) -> u64 {
+        self.cached.get().into()
+    }
+}
+
 impl MediumCache {
     /// A class's stack.
     #[inline(always)]
@@ -167,18 +174,26 @@ impl Heap {
         if class.is_medium() { left <= class.block() as i64 } else { left <= 0 }
     }
 
-    /// Puts blocks of a slab onto an empty stack. False if the slab has none.
-    pub fn stock_medium(&'static self, slow: SlowPath, slab: &'static Slab, thread_cache: usize) -> bool {
-        let class = slab.class.get();
-        let limit = self.medium.raise_limit(class, thread_cache).unwrap_or_else(|| {
+    /// Raises the bound of a stack that is empty, if it may.
+    pub fn begin_refill(&'static self, slow: SlowPath, class: SizeClass, thread_cache: usize) {
+        if self.medium.raise_limit(class, thread_cache).is_none() {
             self.make_way(slow, class);
-            self.medium.stack(class).limit.get()
-        });
-        let (first, count) = slab.take_some((limit / 2).clamp(1, REFILL_MAX));
-        let stack = self.medium.stack(class);
-        stack.head.set(first);
-        stack.cached.set(count);
-        count > 0
+        }
+    }
+
+    /// Puts blocks of a slab onto a stack that lacks some. False if it still does.
+    pub fn stock_medium(&self, slab: &'static Slab) -> bool {
+        let stack = self.medium.stack(slab.class.get());
+        let cached = stack.cached.get();
+        let wanted = (stack.limit.get() / 2).clamp(1, REFILL_MAX);
+        let (first, count) = slab.take_some(wanted.saturating_sub(cached));
+        if count > 0 {
+            // SAFETY: the list has `count` blocks, all ours.
+            unsafe { first.nth(count as usize - 1).set_next(stack.head.get()) };
+            stack.head.set(first);
+            stack.cached.set(cached + count);
+        }
+        cached + count >= wanted
     }
 
     /// Halves the bounds of the classes that had no miss while this one had many.

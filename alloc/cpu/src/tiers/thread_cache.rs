@@ -7,9 +7,10 @@
 //!
 //! A heap's slabs are in one of three places. The *active* slab of a class is the one that the list came from. A
 //! slab whose blocks are all handed out is *full*; when a part of it has been freed it queues as *partial*, and
-//! the refill takes the one that has waited longest, because it has gathered the most. A partial slab that empties
-//! waits on for its next use, as long as the heap has few of them; then it goes back to the page heap. A partial one
-//! too many goes to the central cache.
+//! the refill takes the one that has waited longest, because it has gathered the most. One of which less than half is in
+//! use is *sparse*: it is used when there is no other, so that it can empty. A slab that empties waits on for its next
+//! use, as long as the heap has few of them; then it goes back to the page heap. A partial one too many goes to the
+//! central cache.
 //!
 //! Medium blocks are pushed to a stack of the heap instead, see [`crate::tiers::medium_cache`].
 
@@ -41,18 +42,29 @@ use lists::Order;
 
 /// Partial slabs of one class that a heap keeps before it gives one to the central cache:
 /// who frees into those takes a lock.
-const PARTIAL_MAX: u32 = 1024;
+const PARTIAL_MAX: u32 = 8192;
 /// Partial slabs of medium blocks that are looked at for the fullest one.
 const PARTIAL_LOOK: usize = 16;
-/// Bytes of empty slabs that a new heap keeps; each miss doubles it, up to `POOLSCOPE_THREAD_CACHE`.
+/// Bytes of empty slabs that a new heap keeps; each miss doubles it, up to half of [`thread_cache`].
 const EMPTY_MIN: usize = 128 << 10;
 
+/// Slabs of a class that are few, and that are some.
+const FEW: u32 = 4;
+const SOME: u32 = 16;
+/// Bytes of refills after which the page heap is told.
+const TURNOVER_MIN: usize = 256 << 10;
+
 /// What a thread has of [`thread_cache`] however many there are.
-const SHARE_MIN: usize = 4 << 20;
+const SHARE_MIN: usize = 1 << 20;
+/// What all caches together may hold however little is in use, and the part of what is in use that they may hold.
+const CACHE_MIN: usize = 4 << 20;
+const CACHE_SHARE: usize = 32;
 
 /// Bytes that a thread's cache may hold beyond what is in use.
 fn thread_cache() -> usize {
-    let all = settings::current().thread_cache() as usize;
+    let in_use = counters::get(TierCounter::SlabBytes) + counters::get(TierCounter::LargeBytes);
+    let share = (in_use as usize / CACHE_SHARE).max(CACHE_MIN);
+    let all = share.min(settings::current().thread_cache() as usize);
     if all <= SHARE_MIN {
         return all;
     }
@@ -97,9 +109,13 @@ pub struct Heap {
     head: [Cell<BlockPtr>; SMALL_CLASSES],
     /// The slab of each class that the list came from.
     active: [Cell<Option<&'static Slab>>; CLASSES],
-    /// Slabs with free blocks, the one that has waited longest first.
+    /// Slabs with free blocks of which at least half is in use, the one that has waited longest first.
     partial: [SlabList; CLASSES],
-    /// How many these are.
+    /// Slabs of which less is in use.
+    sparse: [SlabList; CLASSES],
+    /// How many slabs of each class there are, in whatever place.
+    slabs: [Cell<u32>; CLASSES],
+    /// How many are partial or sparse.
     partial_slabs: [Cell<u32>; CLASSES],
     /// Slabs without a block in use, the one that emptied last first.
     empty: [SlabList; CLASSES],
@@ -119,6 +135,8 @@ pub struct Heap {
     empty_bytes: Cell<usize>,
     /// Bytes of them that may wait.
     empty_max: Cell<usize>,
+    /// Bytes that refills have brought since the page heap was told.
+    turned_over: Cell<usize>,
     /// Counters, for each class.
     pub counts: [ClassCount; CLASSES],
 
@@ -279,23 +297,62 @@ impl Heap {
         self.note_stocked();
         let count = &self.counts[class.index()];
         count.refills.set(count.refills.get() + 1);
+        if class.is_medium() {
+            self.begin_refill(slow, class, thread_cache());
+        }
+        // A slab that has been in use is left when it has little; a new one is used to its end.
+        let mut least = self.worth_it(class);
         loop {
             if let Some(slab) = self.active[class.index()].get() {
                 let untouched = slab.untouched();
-                let stocked =
-                    if class.is_medium() { self.stock_medium(slow, slab, thread_cache()) } else { self.stock(slab) };
+                let stocked = if class.is_medium() { self.stock_medium(slab) } else { self.stock(slab, least) };
                 self.count_untouched(class, untouched, slab.untouched());
                 if stocked {
+                    self.turn_over(slow, class);
                     return true;
                 }
                 slab.place.set(Place::Full);
-                slab.arm_full();
+                slab.arm_full(self.worth_it(class));
                 self.full.push_back(slab);
                 self.active[class.index()].set(None);
             }
-            let Some(slab) = self.next_slab(slow, class) else { return false };
+            // A stack that has got some blocks takes what partial slabs have, and no others.
+            let some = class.is_medium() && self.medium.stack(class).blocks() > 0;
+            let next = if some { self.partial_slab(class) } else { self.next_slab(slow, class) };
+            let Some(slab) = next.inspect(|slab| self.dequeue(slab)) else {
+                if some {
+                    self.turn_over(slow, class);
+                }
+                return some;
+            };
             slab.place.set(Place::Active);
             self.active[class.index()].set(Some(slab));
+            least = 1;
+        }
+    }
+
+    /// Free blocks of a slab that are worth a refill. The fewer slabs the class has, the less memory lies in them, and
+    /// the longer they may wait.
+    #[inline]
+    fn worth_it(&self, class: SizeClass) -> u32 {
+        let part = match self.slabs[class.index()].get() {
+            ..=FEW => 2,
+            ..=SOME => 4,
+            _ => 8,
+        };
+        (class.info().capacity / part).max(1)
+    }
+
+    /// Counts the bytes that a refill has brought, and tells the page heap now and then.
+    #[inline]
+    fn turn_over(&self, slow: SlowPath, class: SizeClass) {
+        let blocks =
+            if class.is_medium() { self.medium.stack(class).blocks() } else { self.counts[class.index()].cached.get() };
+        let bytes = self.turned_over.get() + blocks as usize * class.block();
+        self.turned_over.set(bytes);
+        if bytes >= TURNOVER_MIN {
+            self.turned_over.set(0);
+            page_heap::release_excess(slow, bytes);
         }
     }
 
@@ -306,13 +363,12 @@ impl Heap {
 
     /// The next slab to allocate from: the longest waiting partial one, one from the central cache, or a new one.
     fn next_slab(&'static self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
-        // Partial ones first, so that empty ones can go; of these the one whose memory is still in the processor's
-        // caches.
-        if let Some(slab) = self.partial_slab(class).or(self.empty[class.index()].first()) {
-            self.dequeue(slab);
-            return Some(slab);
-        }
-        self.take_slab(slow, class)
+        // Partial ones first, then sparse ones, so that these and empty ones can go; of empty ones that whose memory
+        // is still in the processor's caches.
+        let index = class.index();
+        let sparse = || self.sparse[index].first().or(self.empty[index].first());
+        let waiting = self.partial_slab(class).or_else(sparse);
+        waiting.or_else(|| self.take_slab(slow, class))
     }
 
     /// The partial slab to go on with. Of small blocks the one that has waited longest, because it has gathered the
@@ -334,6 +390,7 @@ impl Heap {
         if let Some(slab) = central_cache::take(slow, class, self.tag_for(class)) {
             counters::add(TierCounter::CentralHits, 1);
             counters::class_add(class, ClassCounter::CentralHits, 1);
+            self.count_slab(class, 1);
             return Some(slab);
         }
         counters::add(TierCounter::CentralMisses, 1);
@@ -344,21 +401,27 @@ impl Heap {
         counters::add(TierCounter::SlabBytes, slab.bytes() as u64);
         counters::class_add(class, ClassCounter::SlabsTaken, 1);
         slab.begin(class, self.tag_for(class));
+        self.count_slab(class, 1);
         self.count_untouched(class, 0, slab.untouched());
-        self.empty_max.set((self.empty_max.get() * 2).clamp(EMPTY_MIN.min(thread_cache()), thread_cache()));
+        let most = thread_cache() / 2;
+        self.empty_max.set((self.empty_max.get() * 2).clamp(EMPTY_MIN.min(most), most));
         Some(slab)
     }
 
-    /// Takes a partial or an empty slab out of its list.
+    /// Takes a slab out of the queue that it waits in, if it does.
     fn dequeue(&self, slab: &'static Slab) {
         let index = slab.class.get().index();
-        if slab.place.replace(Place::None) == Place::Empty {
-            self.empty[index].remove(slab);
-            self.empty_bytes.set(self.empty_bytes.get() - slab.bytes());
-        } else {
-            self.partial[index].remove(slab);
-            self.partial_slabs[index].set(self.partial_slabs[index].get() - 1);
-        }
+        let queue = match slab.place.replace(Place::None) {
+            Place::Empty => {
+                self.empty_bytes.set(self.empty_bytes.get() - slab.bytes());
+                return self.empty[index].remove(slab);
+            }
+            Place::Partial => &self.partial,
+            Place::Sparse => &self.sparse,
+            Place::None | Place::Active | Place::Full => return,
+        };
+        queue[index].remove(slab);
+        self.partial_slabs[index].set(self.partial_slabs[index].get() - 1);
     }
 
     /// Queues a slab with free blocks, or gives it away if there are too many.
@@ -376,13 +439,18 @@ impl Heap {
             slab.arm_never();
             self.empty[index].push_front(slab);
         } else if self.partial_slabs[index].get() >= PARTIAL_MAX {
-            self.credit_frees(slab);
-            central_cache::give(slow, slab);
+            self.give_to_others(slow, slab);
         } else {
             self.partial_slabs[index].set(self.partial_slabs[index].get() + 1);
-            slab.place.set(Place::Partial);
-            slab.arm_empty();
-            self.partial[index].push_back(slab);
+            if slab.is_sparse() {
+                slab.place.set(Place::Sparse);
+                slab.arm_empty();
+                self.sparse[index].push_back(slab);
+            } else {
+                slab.place.set(Place::Partial);
+                slab.arm_sparse();
+                self.partial[index].push_back(slab);
+            }
         }
     }
 
@@ -398,8 +466,8 @@ impl Heap {
                 self.full.remove(slab);
                 self.queue(slow, slab);
             }
-            Place::Partial if slab.in_use() > 0 => slab.arm_empty(),
-            Place::Partial => {
+            Place::Sparse if slab.in_use() > 0 => slab.arm_empty(),
+            Place::Partial | Place::Sparse => {
                 self.dequeue(slab);
                 self.queue(slow, slab);
             }
@@ -408,9 +476,23 @@ impl Heap {
         }
     }
 
+    /// Counts slabs that come (1) or go (-1).
+    fn count_slab(&self, class: SizeClass, change: i32) {
+        let slabs = &self.slabs[class.index()];
+        slabs.set(slabs.get().wrapping_add_signed(change));
+    }
+
+    /// Gives a slab with blocks in use to the central cache.
+    fn give_to_others(&self, slow: SlowPath, slab: &'static Slab) {
+        self.credit_frees(slab);
+        self.count_slab(slab.class.get(), -1);
+        central_cache::give(slow, slab);
+    }
+
     /// Gives an empty slab back to the page heap.
     fn retire(&self, slow: SlowPath, slab: &'static Slab) {
         self.credit_frees(slab);
+        self.count_slab(slab.class.get(), -1);
         heap_publish::publish_class(self, slab.class.get());
         counters::sub(TierCounter::SlabBytes, slab.bytes() as u64);
         counters::class_add(slab.class.get(), ClassCounter::SlabsReturned, 1);
@@ -469,8 +551,10 @@ impl Heap {
             if let Some(slab) = self.active[index].take() {
                 self.leave(slow, slab);
             }
-            while let Some(slab) = self.partial[index].pop_front().or_else(|| self.empty[index].pop_front()) {
-                self.leave(slow, slab);
+            for queue in [&self.partial, &self.sparse, &self.empty] {
+                while let Some(slab) = queue[index].pop_front() {
+                    self.leave(slow, slab);
+                }
             }
             self.partial_slabs[index].set(0);
             self.carve_shift[index].set(0);
@@ -521,8 +605,7 @@ impl Heap {
         if slab.in_use() == 0 {
             self.retire(slow, slab);
         } else {
-            self.credit_frees(slab);
-            central_cache::give(slow, slab);
+            self.give_to_others(slow, slab);
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Free spans of one lane, by length.
 //!
-//! There is a bin for each length up to 64 pages, then eight for each doubling. A request takes the smallest span that
-//! fits, from the first bin that has one; freed spans merge with free neighbours, found through the descriptors of the
-//! pages beside them.
+//! There is a bin for each length up to 64 pages, then eight for each doubling, and that twice: for spans that have
+//! memory behind them, and for those that were given back to the kernel. A request takes the smallest span with memory
+//! that fits, then the smallest without, so that what lies idle is used before the program becomes larger. Freed spans
+//! merge with free neighbours of the same state, found through the descriptors of the pages beside them.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
@@ -15,12 +16,21 @@ use crate::segment::counters::{self, TierCounter};
 pub const EXACT_BINS: usize = 64;
 const BINS: usize = EXACT_BINS + 8 * 24;
 
+/// Spans of a bin that are compared. There may be thousands of one length.
+const LOOK: usize = 8;
+
 /// The free spans.
 pub struct FreeSpans {
-    bins: [SlabList; BINS],
-    occupied: [Cell<u64>; BINS.div_ceil(64)],
+    /// Those with memory behind them, and those without.
+    states: [Bins; 2],
     /// Bytes in them that have memory behind them which the kernel would take back.
     resident: usize,
+}
+
+/// Spans of one state, by length.
+struct Bins {
+    lists: [SlabList; BINS],
+    occupied: [Cell<u64>; BINS.div_ceil(64)],
 }
 
 /// The bin that a free span of `pages` pages waits in.
@@ -33,14 +43,67 @@ fn bin_of(pages: usize) -> usize {
     (EXACT_BINS + (log as usize - 6) * 8 + eighth).min(BINS - 1)
 }
 
+impl Bins {
+    const fn new() -> Self {
+        Bins { lists: [const { SlabList::new() }; BINS], occupied: [const { Cell::new(0) }; BINS.div_ceil(64)] }
+    }
+
+    fn insert(&self, span: &'static Slab) {
+        let bin = bin_of(span.pages.get() as usize);
+        self.lists[bin].push_back(span);
+        self.occupied[bin / 64].set(self.occupied[bin / 64].get() | 1 << (bin % 64));
+    }
+
+    fn remove(&self, span: &'static Slab) {
+        let bin = bin_of(span.pages.get() as usize);
+        self.lists[bin].remove(span);
+        if self.lists[bin].first().is_none() {
+            self.occupied[bin / 64].set(self.occupied[bin / 64].get() & !(1 << (bin % 64)));
+        }
+    }
+
+    /// The first bin from `first` on that has a span.
+    fn next_occupied(&self, first: usize) -> Option<usize> {
+        let mut word = first / 64;
+        let mut bits = self.occupied.get(word)?.get() & (!0 << (first % 64));
+        while bits == 0 {
+            word += 1;
+            bits = self.occupied.get(word)?.get();
+        }
+        Some(word * 64 + bits.trailing_zeros() as usize)
+    }
+
+    /// The smallest span of at least `pages` pages; of equal ones that have waited longest, the lowest address.
+    fn best_fit(&self, pages: usize) -> Option<&'static Slab> {
+        let mut from = bin_of(pages);
+        loop {
+            let bin = self.next_occupied(from)?;
+            // Spans of one bin are of one length, up to [`EXACT_BINS`] pages; only the first of a request's may be too
+            // short.
+            let fits = self.lists[bin].iter().filter(|span| span.pages.get() as usize >= pages).take(LOOK);
+            if let Some(best) = fits.min_by_key(|span| (span.pages.get(), &raw const **span)) {
+                return Some(best);
+            }
+            from = bin + 1;
+        }
+    }
+
+    /// A span of the last bin that has one.
+    fn largest(&self) -> Option<&'static Slab> {
+        let (word, bits) = self.occupied.iter().enumerate().rfind(|(_, bits)| bits.get() != 0)?;
+        self.lists[word * 64 + 63 - bits.get().leading_zeros() as usize].first()
+    }
+}
+
 impl FreeSpans {
     /// None.
     pub const fn new() -> Self {
-        FreeSpans {
-            bins: [const { SlabList::new() }; BINS],
-            occupied: [const { Cell::new(0) }; BINS.div_ceil(64)],
-            resident: 0,
-        }
+        FreeSpans { states: [const { Bins::new() }; 2], resident: 0 }
+    }
+
+    /// The bins for a span of this state.
+    fn bins(&self, span: &Slab) -> &Bins {
+        &self.states[usize::from(span.is_zero())]
     }
 
     /// Bytes in them that have memory behind them which the kernel would take back.
@@ -65,19 +128,13 @@ impl FreeSpans {
             span.pages.set(span.pages.get() + after.pages.get());
         }
         mark(span, Kind::Free);
-        let bin = bin_of(span.pages.get() as usize);
-        self.bins[bin].push_back(span);
-        self.occupied[bin / 64].set(self.occupied[bin / 64].get() | 1 << (bin % 64));
+        self.bins(span).insert(span);
         self.account(span, true);
     }
 
     /// Takes a span out of its bin.
     pub fn remove(&mut self, span: &'static Slab) {
-        let bin = bin_of(span.pages.get() as usize);
-        self.bins[bin].remove(span);
-        if self.bins[bin].first().is_none() {
-            self.occupied[bin / 64].set(self.occupied[bin / 64].get() & !(1 << (bin % 64)));
-        }
+        self.bins(span).remove(span);
         self.account(span, false);
     }
 
@@ -95,39 +152,14 @@ impl FreeSpans {
         }
     }
 
-    /// The smallest free span of at least `pages` pages; of equal ones the lowest address.
+    /// The smallest free span of at least `pages` pages that has memory behind it, else the smallest without.
     pub fn best_fit(&self, pages: usize) -> Option<&'static Slab> {
-        let first = bin_of(pages);
-        let mut word = first / 64;
-        let mut bits = self.occupied[word].get() & (!0 << (first % 64));
-        loop {
-            while bits != 0 {
-                let bin = word * 64 + bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                let mut best: Option<&'static Slab> = None;
-                let mut at = self.bins[bin].first();
-                while let Some(span) = at {
-                    let fits = span.pages.get() as usize >= pages;
-                    let better = best
-                        .is_none_or(|best| (span.pages.get(), &raw const *span) < (best.pages.get(), &raw const *best));
-                    if fits && better {
-                        best = Some(span);
-                    }
-                    at = span.next.get();
-                }
-                if best.is_some() {
-                    return best;
-                }
-            }
-            word += 1;
-            bits = self.occupied.get(word)?.get();
-        }
+        self.states.iter().find_map(|bins| bins.best_fit(pages))
     }
 
-    /// A span of the last bin that has one.
+    /// One of the longest.
     pub fn largest(&self) -> Option<&'static Slab> {
-        let (word, bits) = self.occupied.iter().enumerate().rfind(|(_, bits)| bits.get() != 0)?;
-        self.bins[word * 64 + 63 - bits.get().leading_zeros() as usize].first()
+        self.states.iter().filter_map(Bins::largest).max_by_key(|span| span.pages.get())
     }
 
     /// Takes pages out of a free span of at least `least` pages that has memory behind it, the largest bin first: about
@@ -135,9 +167,9 @@ impl FreeSpans {
     pub fn take_resident(&mut self, least: usize, most: usize, whole: bool) -> Option<&'static Slab> {
         let least = if whole { least.max(HUGE_PAGES) } else { least };
         for bin in (bin_of(least)..BINS).rev() {
-            let mut at = self.bins[bin].first();
+            let mut at = self.states[0].lists[bin].first();
             while let Some(span) = at {
-                if !span.is_zero() && !arena::is_pinned(span) {
+                if !arena::is_pinned(span) {
                     let pages = span.pages.get() as usize;
                     let (from, to) = if whole { huge_pages(span) } else { (0, pages) };
                     if from < to {
@@ -152,15 +184,29 @@ impl FreeSpans {
         None
     }
 
+    /// Takes the shortest free span that has memory behind it, of equal ones that which has waited longest; none of more
+    /// than `most` pages.
+    pub fn take_shortest(&mut self, most: usize) -> Option<&'static Slab> {
+        let bins = &self.states[0];
+        let occupied = core::iter::successors(bins.next_occupied(0), |bin| bins.next_occupied(bin + 1));
+        let span = occupied.flat_map(|bin| bins.lists[bin].iter()).find(|span| !arena::is_pinned(span))?;
+        if span.pages.get() as usize > most {
+            return None;
+        }
+        self.remove(span);
+        mark(span, Kind::Used);
+        Some(span)
+    }
+
     /// Calls `f` with each span, and whether it is in the bin of its length.
     #[cfg(test)]
     pub fn for_each(&self, mut f: impl FnMut(bool, &'static Slab)) {
-        for (bin, spans) in self.bins.iter().enumerate() {
-            let mut at = spans.first();
-            assert_eq!(at.is_some(), self.occupied[bin / 64].get() >> (bin % 64) & 1 != 0);
-            while let Some(span) = at {
-                f(bin_of(span.pages.get() as usize) == bin, span);
-                at = span.next.get();
+        for (state, bins) in self.states.iter().enumerate() {
+            for (bin, spans) in bins.lists.iter().enumerate() {
+                assert_eq!(spans.first().is_some(), bins.occupied[bin / 64].get() >> (bin % 64) & 1 != 0);
+                for span in spans.iter() {
+                    f(bin_of(span.pages.get() as usize) == bin && state == usize::from(span.is_zero()), span);
+                }
             }
         }
     }

@@ -21,6 +21,7 @@ enum Step {
     FreeZeroed { which: usize },
     Resize { which: usize, pages: usize },
     Release { pages: usize, works: bool },
+    ReleaseShortest { works: bool },
     RunOn { node: usize },
     Memory { pages: Option<usize> },
 }
@@ -34,6 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<usize>().prop_map(|which| Step::FreeZeroed { which }),
         3 => (any::<usize>(), pages()).prop_map(|(which, pages)| Step::Resize { which, pages }),
         1 => (pages(), prop::bool::weighted(0.8)).prop_map(|(pages, works)| Step::Release { pages, works }),
+        1 => prop::bool::weighted(0.8).prop_map(|works| Step::ReleaseShortest { works }),
         1 => (0..3usize).prop_map(|node| Step::RunOn { node }),
         1 => prop_oneof![(0..400usize).prop_map(Some), Just(None)].prop_map(|pages| Step::Memory { pages }),
     ]
@@ -140,7 +142,8 @@ impl Model {
                 let before = self.free_spans();
                 let own = if self.heap.used_lanes == 1 { 0 } else { self.heap.machine.node.get() };
                 let fits = before.iter().filter(|span| span.lane == own && span.pages >= pages);
-                let smallest = fits.min_by_key(|span| (span.pages, span.address)).copied();
+                // What has memory behind it comes first.
+                let smallest = fits.min_by_key(|span| (span.zero, span.pages)).copied();
                 let Some(span) = self.heap.alloc(pages, 1 << align_log) else {
                     assert!(align_log > 0 || smallest.is_none(), "{pages} pages were free");
                     let far = before.iter().any(|span| span.pages >= pages);
@@ -149,7 +152,9 @@ impl Model {
                 };
                 assert!((span.address() as usize).is_multiple_of(ARENA_PAGE << align_log));
                 if let (0, Some(smallest)) = (align_log, smallest) {
-                    assert_eq!(span.address() as usize, smallest.address, "{smallest:x?} is the best fit");
+                    let taken = before.iter().find(|free| free.address == span.address() as usize);
+                    let taken = taken.map(|free| (free.zero, free.pages));
+                    assert_eq!(taken, Some((smallest.zero, smallest.pages)), "{smallest:x?} is a best fit");
                 }
                 self.enter(span, pages);
             }
@@ -179,6 +184,25 @@ impl Model {
                     soil(address, before.min(pages), pages);
                     self.live.insert(address, (pages, span));
                 }
+            }
+            Step::ReleaseShortest { works } => {
+                self.heap.machine.takes_back.set(works);
+                let before = self.free_spans();
+                let resident = || before.iter().filter(|span| !span.zero && !span.pinned);
+                let beyond = self.heap.idle_beyond(super::IDLE_PART_IN_PIECES) && !self.heap.ground.has_huge;
+                let Some(span) = self.heap.take_excess() else {
+                    let has_pieces = resident().any(|span| span.pages <= super::PIECE);
+                    assert!(!(beyond && has_pieces), "{before:?} has pieces that lie idle");
+                    return;
+                };
+                let lane = arena::lane_of(span);
+                let shortest = resident().filter(|span| span.lane == lane).map(|span| span.pages).min();
+                assert!(beyond && shortest == Some(span.pages.get() as usize), "{shortest:?} pages are the shortest");
+                // SAFETY: the span is free, and out of the bins.
+                let released =
+                    unsafe { crate::pages::system::System::decommit(&self.heap.machine, span.address(), span.bytes()) };
+                span.set_zero(released);
+                self.heap.free(span);
             }
             Step::Release { pages, works } => {
                 self.heap.machine.takes_back.set(works);

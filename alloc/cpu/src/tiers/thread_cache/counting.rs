@@ -75,7 +75,8 @@ impl Heap {
     /// in the slabs of this heap that were freed.
     pub fn count_all(&self) {
         let active = self.active.iter().filter_map(Cell::get);
-        let queued = self.partial.iter().chain(&self.empty).chain([&self.full]).flat_map(SlabList::iter);
+        let queued =
+            self.partial.iter().chain(&self.sparse).chain(&self.empty).chain([&self.full]).flat_map(SlabList::iter);
         active.chain(queued).for_each(|slab| self.credit_frees(slab));
         for (head, count) in self.head.iter().zip(&self.counts) {
             let (mut block, mut blocks) = (head.get(), 0);

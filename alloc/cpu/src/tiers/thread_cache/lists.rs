@@ -116,9 +116,13 @@ impl Heap {
         Some(first.address())
     }
 
-    /// Makes the freed blocks of the active slab the list that `malloc` pops, or new ones. False if it has none.
-    pub(super) fn stock(&self, slab: &'static Slab) -> bool {
+    /// Makes the freed blocks of the active slab the list that `malloc` pops, or new ones. False if it has less than
+    /// `least`.
+    pub(super) fn stock(&self, slab: &'static Slab, least: u32) -> bool {
         let class = slab.class.get();
+        if slab.free_blocks() < least {
+            return false;
+        }
         let list_min = self.list_min(class);
         let (mut list, mut blocks) = slab.take_free(list_min);
         if blocks >= ORDERED_MIN && self.order.is_due(slab, list) {
