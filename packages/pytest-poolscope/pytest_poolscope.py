@@ -91,7 +91,7 @@ class Window:
         """The most bytes in use at a time, and what is left."""
         counts = Counts()
         scope = ctypes.c_uint64(self.scope)
-        counted = self.library.poolscope_heapcheck_counts(scope, ctypes.byref(counts))
+        counted = self.library.poolscope_heapcheck_count(scope, ctypes.byref(counts))
         left = []
         if leaks:
             gc.collect()

@@ -286,6 +286,7 @@ const FILES: &[(&str, &[&str])] = &[
     (
         "alloc/bench/src/gpu",
         &[
+            "made",
             "contestants",
             "rows",
             "processors",

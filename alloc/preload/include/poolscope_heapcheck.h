@@ -74,7 +74,7 @@ struct poolscope_heapcheck_counts {
 };
 
 /* 0, or -1 if the scope has ended or is not counted: 255 are at a time. */
-POOLSCOPE_API int poolscope_heapcheck_counts(uint64_t scope, struct poolscope_heapcheck_counts *counts) POOLSCOPE_NOTHROW;
+POOLSCOPE_API int poolscope_heapcheck_count(uint64_t scope, struct poolscope_heapcheck_counts *counts) POOLSCOPE_NOTHROW;
 
 /* A block that is in use, with the return addresses of the stack that allocated it, innermost first. `depth` says how
  * many there are, of which the first 32 are here. */

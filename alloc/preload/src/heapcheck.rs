@@ -52,7 +52,7 @@ pub struct HeapcheckCounts {
 /// # Safety
 /// `counts` may be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn poolscope_heapcheck_counts(scope: u64, counts: *mut HeapcheckCounts) -> c_int {
+pub unsafe extern "C" fn poolscope_heapcheck_count(scope: u64, counts: *mut HeapcheckCounts) -> c_int {
     let Some(found) = pool::scope::counts(scope as u32) else { return -1 };
     let pool::scope::Counts { allocations, blocks, bytes, peak } = found;
     // SAFETY: the caller's promise.

@@ -222,7 +222,7 @@ fn small_generation(seed: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::{NAMES, make};
-    use crate::Trace;
+    use crate::trace::Trace;
 
     #[test]
     fn a_made_trace_is_one_and_the_same_for_the_same_seed() {

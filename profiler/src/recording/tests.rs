@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::ProfileBuilder;
+use crate::build::builder::ProfileBuilder;
 use crate::model::memory::{Memory, Place};
 use crate::recording::events::call_paths::CallPaths;
 use crate::recording::events::lanes::Lanes;

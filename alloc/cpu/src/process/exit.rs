@@ -34,15 +34,33 @@ pub unsafe extern "C" fn on_thread_exit(heap: *mut c_void) {
 
 /// To be called by what ends the process without running its exit handlers (`_exit`): removes the segment, or marks it
 /// as ended if it is to be kept. A normal exit does this by itself.
+///
+/// Each step has a frame of its own. The frames below the search are live stack to it, and a large one has words in it that
+/// earlier calls left there: pointers to lost blocks among them.
 pub fn finish() {
+    plant();
+    look_for_leaks();
+    end();
+}
+
+#[inline(never)]
+fn plant() {
     if let bytes @ 1.. = settings::current().leak_plant() {
         reach::plant(bytes as usize);
     }
+}
+
+#[inline(never)]
+fn look_for_leaks() {
     if reach::is_asked_for() {
         // The scavenger's thread takes part in nothing that is stopped.
         let _paused = scavenger::pause();
         reach::search_at_exit();
     }
+}
+
+#[inline(never)]
+fn end() {
     if let Entry::Heap(entered) = entry::enter() {
         tracer::session::finish(entered.slow);
         if settings::current().keep() || settings::current().dump_at_exit().is_some() {
