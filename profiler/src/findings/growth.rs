@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::build::site_name::SiteName;
 use crate::findings::{Facts, Finding, Severity, Subject};
 use crate::model::growth::Slope;
+use crate::model::snapshot::ProcessState;
 use crate::symbols::function_name::short;
 use crate::words::figures::{bytes, duration};
 
@@ -84,16 +85,19 @@ pub(super) fn memory_that_grows(facts: &Facts<'_>, findings: &mut Vec<Finding>) 
         return;
     }
     let watched = duration(Duration::from_nanos(facts.watched_ns));
-    let who = if facts.growths.is_empty() {
-        "watch it (`poolscope top`) to see who"
+    let rate = a_minute(slope);
+    let sentence = if facts.snapshot.process.state != ProcessState::Running {
+        format!("Memory in use grew by {rate} over the last {watched} before the end.")
+    } else if facts.growths.is_empty() {
+        format!("Memory in use grows by {rate} over the last {watched}: watch it (`poolscope top`) to see who.")
     } else {
-        "no call site alone stands out yet"
+        format!("Memory in use grows by {rate} over the last {watched}: no call site alone stands out yet.")
     };
     let in_use = facts.accounting.in_use as f64;
     findings.push(Finding {
         severity: severity(slope, in_use),
         rule: "memory_grows",
-        sentence: format!("Memory in use grows by {} over the last {watched}: {who}.", a_minute(slope)),
+        sentence,
         evidence: vec![
             ("growth_bytes_per_minute", slope.per_minute),
             ("error_bytes_per_minute", slope.error()),
@@ -164,5 +168,15 @@ mod tests {
             let facts = Facts { total: slope, ..Facts::of(&snapshot, None) };
             assert!(of_rule(&facts.findings(), "memory_grows").is_empty(), "{slope:?}");
         }
+    }
+
+    #[test]
+    fn who_is_gone_is_not_to_be_watched() {
+        let mut snapshot = calm();
+        snapshot.process.state = ProcessState::Killed;
+        let facts = Facts { total: Slope::new(2.0 * MIB, 0.1 * MIB), ..Facts::of(&snapshot, None) };
+        let findings = facts.findings();
+        let sentence = &of_rule(&findings, "memory_grows")[0].sentence;
+        assert!(sentence.contains("grew by 2.00 MiB a minute") && sentence.ends_with("before the end."), "{sentence}");
     }
 }
