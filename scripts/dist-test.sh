@@ -96,6 +96,6 @@ if command -v lintian >/dev/null; then
     lintian --fail-on error "$folder"/*.deb
 fi
 dpkg --root="$root" --force-not-root --force-script-chrootless --force-bad-path --log=/dev/null --purge libpoolscope-dev poolscope libpoolscope >/dev/null
-left=$(find "$root/usr" -name '*poolscope*' 2>/dev/null)
+left=$(find "$root" -path '*/usr/*poolscope*')
 [ -z "$left" ] || fail "dpkg leaves behind: $left"
 echo "All packages install, run and go."
