@@ -13,7 +13,7 @@
 //! }
 //! ```
 //!
-//! Everything that is allocated between [`scope`] and the end of the block, and that nobody has freed by then, fails
+//! Everything that is allocated between [`scope()`] and the end of the block, and that nobody has freed by then, fails
 //! the test, with sizes and stacks. A scope is a thread's. Threads that are started in it are in it, too, and so are
 //! futures that it watches ([`Scope::watch`]), whenever they are polled. What other threads allocate meanwhile, such as
 //! tests that run in parallel, is not looked at; a block that another thread frees is freed.
@@ -73,11 +73,11 @@ pub fn scope() -> Scope {
 }
 
 impl Scope {
-    /// As [`scope`].
+    /// As [`scope()`].
     ///
     /// # Panics
     ///
-    /// As [`scope`].
+    /// As [`scope()`].
     #[track_caller]
     pub fn begin() -> Scope {
         Scope::make(Recording::begin, true)
@@ -88,7 +88,7 @@ impl Scope {
     ///
     /// # Panics
     ///
-    /// As [`scope`].
+    /// As [`scope()`].
     #[track_caller]
     pub fn open() -> Scope {
         Scope::make(Recording::open, true)
@@ -98,7 +98,7 @@ impl Scope {
     ///
     /// # Panics
     ///
-    /// As [`scope`].
+    /// As [`scope()`].
     #[track_caller]
     pub fn counting() -> Scope {
         Scope::make(Recording::begin, false)

@@ -252,7 +252,7 @@ fn assert_no_wake_ups(program: &mut Running) {
     panic!("it wakes up for ever: {last:?}");
 }
 
-/// What caches may leave behind in a whole process. One thread's cache alone has 3 MiB.
+/// What caches may leave behind in a whole process. One thread's cache alone has more.
 const LEAVINGS: u64 = 1024;
 
 #[test]
@@ -284,7 +284,7 @@ fn threads_that_end_by_the_bare_system_call_leave_no_cache_and_no_word_behind() 
             pool.poolscope().args(["record", &pid.to_string(), "--duration", "0.2", "-o"]).arg(recording).run();
         let ended = program.wait_for_line("ENDED");
         let before: u64 = ended.trim_start_matches("ENDED ").parse().expect("a number");
-        // Eight caches of 3 MiB.
+        // Sixteen caches of at least a mebibyte.
         let left = falls_to(pid, before / 5, 5 * DELAY);
         println!("{whose}: {left} of {before} KiB are left");
         program.assert_runs(&record.report());
@@ -300,7 +300,8 @@ fn threads_that_sleep_lose_their_caches() {
     let (empty, _) = settles(soon_idle(&pool, idle(&pool), "empty-threads"), u64::MAX);
     let (left, before) = settles(soon_idle(&pool, idle(&pool), "threads"), empty + LEAVINGS);
     println!("{left} of {before} KiB are left, without caches {empty}");
-    assert!(before > empty + (60 << 10), "{before} KiB: there was nothing to collect");
+    // A cache may have a mebibyte, however many threads there are.
+    assert!(before > empty + (32 << 10), "{before} KiB: there was nothing to collect");
     assert!(left <= empty + LEAVINGS, "{left} of {before} KiB are left, without caches {empty}");
 }
 
@@ -311,7 +312,7 @@ fn a_cache_is_collected_however_its_thread_sleeps() {
     let (empty, _) = settles(soon_idle(&pool, sleepers.clone(), "empty"), u64::MAX);
     let (left, before) = settles(soon_idle(&pool, sleepers, "full"), empty + LEAVINGS);
     println!("{left} of {before} KiB are left, without caches {empty}");
-    assert!(before > empty + (15 << 10), "{before} KiB: there was nothing to collect");
+    assert!(before > empty + (8 << 10), "{before} KiB: there was nothing to collect");
     assert!(left <= empty + LEAVINGS, "{left} of {before} KiB are left, without caches {empty}");
 }
 

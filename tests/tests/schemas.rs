@@ -33,7 +33,9 @@ fn check(name: &str, json: &str) {
 
 #[track_caller]
 fn written(pool: &Pool, arguments: &[&str]) -> String {
-    pool.poolscope().args(arguments).run().success().stdout
+    let output = pool.poolscope().args(arguments).run();
+    assert_eq!(output.code(), 0, "{arguments:?}: {}", output.report());
+    output.stdout
 }
 
 /// A program with host and device memory.
@@ -61,7 +63,7 @@ fn what_is_written_of_a_process_is_what_the_schemas_say() {
     check("leaks", &written(&pool, &["leaks", &pid, "--growth", "--json"]));
     check("diff", &written(&pool, &["diff", profile, &pid, "--json"]));
 
-    pool.poolscope().args(["record", &pid, "--duration", "0.5", "-o", "app.rec"]).run().success();
+    written(&pool, &["record", &pid, "--duration", "0.5", "-o", "app.rec"]);
     check("report", &written(&pool, &["report", "app.rec", "--json"]));
     check(
         "bench",

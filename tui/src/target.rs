@@ -200,6 +200,13 @@ fn load_recording(path: &str) -> Result<Loaded, Failure> {
     Ok(Loaded { label, profile: analysis.profile, claim: Some(Claim::WasInUse), origin })
 }
 
+/// Whether a file is a segment, or has the name of one.
+pub(crate) fn is_segment(path: &Path) -> bool {
+    let mut begin = [0; MAGIC.len()];
+    let reads = File::open(path).and_then(|mut file| file.read_exact(&mut begin));
+    discovery::is_segment_name(path, None) || reads.is_ok() && begin == MAGIC
+}
+
 /// A profile that this or another tool wrote. `None` for what is a segment, or is not there.
 fn load_profile(path: &str) -> Result<Option<Loaded>, Failure> {
     let failed = |why: String| Failure::usage(format!("cannot read {path}: {why}"));
@@ -209,8 +216,7 @@ fn load_profile(path: &str) -> Result<Option<Loaded>, Failure> {
     };
     let mut begin = [0; MAGIC.len()];
     let have = file.read(&mut begin).map_err(|error| failed(error.to_string()))?;
-    let is_segment_name = discovery::is_segment_name(Path::new(path), None);
-    if begin[..have] == MAGIC || is_segment_name {
+    if begin[..have] == MAGIC || discovery::is_segment_name(Path::new(path), None) {
         return Ok(None);
     }
     let imported = imports::read(Path::new(path)).map_err(|error| failed(error.to_string()))?;

@@ -13,7 +13,6 @@ use poolscope_profiler::model::snapshot::{ProcessState, Snapshot};
 use poolscope_profiler::recording::faces::{json as recording_json, page, text};
 use poolscope_profiler::recording::file::reader::RecordingReader;
 use poolscope_profiler::recording::replay::analysis::{Analysis, Question};
-use poolscope_profiler::segment::discovery;
 use poolscope_profiler::{Memory, SegmentReader};
 
 use super::gpu_trace;
@@ -110,7 +109,7 @@ impl Report {
 
 /// Whether an argument is a process's number or segment, and not a recording.
 fn is_process(argument: &str) -> bool {
-    argument.parse::<u32>().is_ok() || discovery::is_segment_name(Path::new(argument), None)
+    argument.parse::<u32>().is_ok() || target::is_segment(Path::new(argument))
 }
 
 impl Report {

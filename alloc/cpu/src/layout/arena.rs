@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use crate::layout::slab::Slab;
 
 /// Logarithm of the page size.
-pub const PAGE_SHIFT: u32 = 14;
+pub const PAGE_SHIFT: u32 = 15;
 /// Bytes of an arena page: the unit of spans (not the kernel's page).
 pub const ARENA_PAGE: usize = 1 << PAGE_SHIFT;
 /// A descriptor has seven bits for the number.

@@ -336,8 +336,8 @@ impl Heap {
     #[inline]
     fn worth_it(&self, class: SizeClass) -> u32 {
         let part = match self.slabs[class.index()].get() {
-            ..=FEW => 2,
-            ..=SOME => 4,
+            0..=FEW => 2,
+            slabs if slabs <= SOME => 4,
             _ => 8,
         };
         (class.info().capacity / part).max(1)

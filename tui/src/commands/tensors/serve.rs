@@ -43,7 +43,7 @@ pub(super) struct Serve {
     /// Take commands from this Redis, and keep an entry for each tensor there
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
-    /// A CUDA device by its number, or sim[:BYTES]; several are numbered from 0 in their order
+    /// A CUDA device by its number, or sim:BYTES for a simulated one; several are numbered from 0 in their order
     #[arg(long, value_name = "DEVICE", value_parser = parse_device, default_value = "0")]
     device: Vec<DeviceChoice>,
     /// The socket to listen on
