@@ -8,7 +8,7 @@ use std::thread;
 use poolscope_profiler::{Profile, ProfileBuilder, Snapshot};
 
 /// A snapshot, and where its profile goes.
-type Question = (Snapshot, Sender<(Snapshot, Profile)>);
+type Question = Box<(Snapshot, Sender<(Snapshot, Profile)>)>;
 
 /// The thread, by what it is asked through, and the process that it is of.
 static THREAD: Mutex<Option<(u32, Sender<Question>)>> = Mutex::new(None);
@@ -17,9 +17,10 @@ static THREAD: Mutex<Option<(u32, Sender<Question>)>> = Mutex::new(None);
 pub(crate) fn profile(snapshot: Snapshot) -> (Snapshot, Profile) {
     let (ask, answer) = channel();
     // Without a thread the question comes back.
-    if let Err(question) = send((snapshot, ask)) {
-        let profile = ProfileBuilder::new().build(&question.0);
-        return (question.0, profile);
+    if let Err(question) = send(Box::new((snapshot, ask))) {
+        let (snapshot, _) = *question;
+        let profile = ProfileBuilder::new().build(&snapshot);
+        return (snapshot, profile);
     }
     answer.recv().expect("the thread has not panicked")
 }
@@ -41,7 +42,8 @@ fn send(question: Question) -> Result<(), Question> {
 
 fn answer(questions: Receiver<Question>) {
     let mut builder = ProfileBuilder::new();
-    for (snapshot, asked) in questions {
+    for question in questions {
+        let (snapshot, asked) = *question;
         let profile = builder.build(&snapshot);
         // Who asked may be gone.
         let _ = asked.send((snapshot, profile));

@@ -75,7 +75,7 @@ fn a_test_that_gives_back_an_error_fails_by_that() {
 #[poolscope_heapcheck::test]
 #[tokio::test]
 async fn an_async_test_passes() {
-    let block = vec![1u8; 100];
+    let block = black_box(vec![1u8; 100]);
     tokio::task::yield_now().await;
     let sum = tokio::spawn(async { black_box(vec![1u8; 50]).len() }).await.expect("it ends");
     assert_eq!(sum + block.len(), 150);

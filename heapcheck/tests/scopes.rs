@@ -276,13 +276,13 @@ fn a_clean_future_passes() {
 fn what_a_static_or_a_thread_local_is_first_filled_with_is_no_leak() {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     thread_local! {
-        static CACHE: RefCell<Vec<Box<u64>>> = const { RefCell::new(Vec::new()) };
+        static CACHE: RefCell<Vec<Vec<u64>>> = const { RefCell::new(Vec::new()) };
     }
     let scope = scope();
     NAMES.get_or_init(|| (0..5).map(|n| format!("a longer name of number {n}")).collect());
-    CACHE.with_borrow_mut(|cache| cache.extend((0..9).map(Box::new)));
+    CACHE.with_borrow_mut(|cache| cache.extend((0..9).map(|n| vec![n])));
     let kept = thread::spawn(|| {
-        CACHE.with_borrow_mut(|cache| cache.push(Box::new(1)));
+        CACHE.with_borrow_mut(|cache| cache.push(vec![1]));
     });
     kept.join().unwrap();
     forget_a_vector(55);

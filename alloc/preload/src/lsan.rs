@@ -75,8 +75,8 @@ pub fn option(name: &[u8]) -> Option<&'static [u8]> {
 
 fn value<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let is_separator = |byte: &u8| matches!(byte, b':' | b',' | b' ' | b'\t' | b'\n' | b'\r');
-    let values = text.split(is_separator).filter_map(|word| word.strip_prefix(name)?.strip_prefix(b"="));
-    let last = values.last()?;
+    let mut values = text.split(is_separator).filter_map(|word| word.strip_prefix(name)?.strip_prefix(b"="));
+    let last = values.next_back()?;
     let unquoted = last.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
     Some(unquoted.unwrap_or(last))
 }

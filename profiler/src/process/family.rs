@@ -70,9 +70,13 @@ mod tests {
             .expect("there is a shell");
         let mut line = [0; 8];
         std::io::Read::read_exact(&mut shell.stdout.take().expect("is piped"), &mut line).expect("says so");
-        let found = children(std::process::id());
-        let sleep = children(shell.id()).into_iter().find(|child| child.name == "sleep");
+        // The shell's child is a shell until it is sleep.
+        let sleep = (0..1000).find_map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            children(shell.id()).into_iter().find(|child| child.name == "sleep")
+        });
         let sleep = sleep.expect("the shell's child");
+        let found = children(std::process::id());
         assert!(found.contains(&sleep) || found.iter().any(|child| child.pid == sleep.pid), "{found:?}");
         assert!(found.iter().any(|child| child.pid == shell.id() && child.rss > 0), "{found:?}");
         let _ = rustix::process::Pid::from_raw(sleep.pid as i32)

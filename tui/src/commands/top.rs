@@ -70,8 +70,9 @@ impl Top {
             sink::print(&text)?;
             return Ok(0);
         }
-        need_terminal("print one frame with --once, or the model with --json")?;
+        // Who is not there is said first: no terminal helps.
         let (watched, label, wanted_name) = self.watched()?;
+        need_terminal("print one frame with --once, or the model with --json")?;
         let outcome = run::run(Setup {
             watched,
             label,

@@ -74,7 +74,12 @@ pub static KERNEL_CALLS: &[Calls] = &[
     Calls {
         names: &["openat", "close", "read", "pread64", "getdents64", "rt_sigaction", "rt_sigprocmask", "tgkill"],
         when: UnlessPlain,
-        purpose: "`POOLSCOPE_LEAK_CHECK`",
+        purpose: "a search for leaks: `POOLSCOPE_LEAK_CHECK`, `poolscope leaks PID`",
+    },
+    Calls {
+        names: &["clone", "wait4", "kill"],
+        when: UnlessPlain,
+        purpose: "a search in a copy: `poolscope leaks --snapshot PID`",
     },
     Calls {
         names: &["openat", "pwrite64", "close"],

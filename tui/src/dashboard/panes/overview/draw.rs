@@ -101,12 +101,12 @@ fn chart(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
     let inner = panel(area, buf, theme, "Memory", Line::from(legend));
     let now = points.last().map_or(0.0, |p| p.at_s);
     let age = points.first().map_or(0.0, |p| now - p.at_s);
-    let of = |value: &dyn Fn(&Point) -> Option<f64>| -> Vec<(f64, Option<f64>)> {
+    let of = |value: &dyn Fn(&Point) -> Option<f64>| -> Curve {
         points.iter().map(|point| (point.at_s, value(point))).collect()
     };
     let rss = of(&|point| point.rss_bytes);
     // The highest first: what is drawn later lies over it.
-    let filled: Vec<(Style, Vec<(f64, Option<f64>)>)> = if is_split {
+    let filled: Vec<(Style, Curve)> = if is_split {
         let edge = |up_to: fn(&Split) -> f64| of(&|point| point.split.as_ref().map(up_to));
         layers.iter().rev().map(|(_, style, up_to)| (*style, edge(*up_to))).collect()
     } else {
@@ -117,6 +117,9 @@ fn chart(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
     series.push(Series { points: &rss, style: theme.rss, filled: false });
     TimeChart { series: &series, now, span: span_for(age) }.draw(inner, buf, theme);
 }
+
+/// Values at their times, in seconds; `None` where it is not known.
+type Curve = Vec<(f64, Option<f64>)>;
 
 /// The style of a part, that of its layer in the chart.
 fn part_style(part: Part, theme: &Theme) -> Style {

@@ -109,7 +109,7 @@ impl Keyed for Sites {
                 self.rows.reorder(by);
                 self.usual_order = false;
                 if by != Reorder::Reverse {
-                    self.to_first();
+                    self.select_first();
                 }
                 self.order(scene);
             }
@@ -150,7 +150,7 @@ impl Sites {
     }
 
     /// Selects the first row, whichever call site comes to be there.
-    fn to_first(&mut self) {
+    fn select_first(&mut self) {
         self.key = None;
         self.rows.selected = 0;
     }
@@ -235,7 +235,7 @@ impl Pane for Sites {
         match self.rows.click(at, area)? {
             Clicked::Title => {
                 self.usual_order = false;
-                self.to_first();
+                self.select_first();
                 self.order(scene);
             }
             Clicked::Row | Clicked::Again => self.remember(scene),
