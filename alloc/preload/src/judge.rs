@@ -181,7 +181,7 @@ fn own_suppressions() -> Option<c_int> {
         if fd < 0 {
             return None;
         }
-        let written = libc::pwrite(fd, text.as_ptr().cast(), text.len(), 0);
+        let written = libc::pwrite64(fd, text.as_ptr().cast(), text.len(), 0);
         if written != text.len() as isize {
             libc::close(fd);
             return None;
@@ -270,7 +270,7 @@ pub fn leave_suppressions() {
         let pid = decimal(libc::getpid() as u64, &mut digits);
         let Some(path) = Text::of(&[CStr::from_ptr(folder).to_bytes(), b"/suppressions-", pid]) else { return };
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC | libc::O_NOFOLLOW;
-        let fd = libc::open(path.as_ptr(), flags, 0o600);
+        let fd = libc::openat(libc::AT_FDCWD, path.as_ptr(), flags, 0o600);
         if fd >= 0 {
             let text = text.to_bytes();
             libc::write(fd, text.as_ptr().cast(), text.len());

@@ -10,7 +10,7 @@ pub const MAGIC: [u8; 8] = *b"POOLSCOP";
 /// Version of the layout that this crate describes.
 pub const VERSION: u32 = 9;
 
-/// The oldest version that readers take ([`older`](crate::older)).
+/// The oldest version that readers take ([`older`]).
 pub const OLDEST_VERSION: u32 = 7;
 
 /// Bytes that the header takes at the start of the file.

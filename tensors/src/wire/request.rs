@@ -148,7 +148,7 @@ impl Request {
         Ok(self.field(name).map(flag).transpose()?.unwrap_or(false))
     }
 
-    /// The type and shape. A shape may also be text, as hashes have it: "[2,3]".
+    /// The type and shape. A shape may also be text, as hashes have it: `"[2,3]"`.
     pub fn layout(&self) -> Result<Layout, Refusal> {
         let dtype = self.text("dtype")?.ok_or_else(|| bad("dtype", "it is missing"))?;
         let dtype = Dtype::named(dtype)?;

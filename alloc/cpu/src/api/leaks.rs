@@ -10,7 +10,7 @@ use crate::sampler::search;
 
 pub use crate::reach::{add_root, note_alternate_stack, remove_root, with_callers};
 
-/// What came of [`search`].
+/// What came of [`search()`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Searched {
     /// Why there are no verdicts.

@@ -82,6 +82,11 @@ pub static KERNEL_CALLS: &[Calls] = &[
         purpose: "a search in a copy: `poolscope leaks --snapshot PID`",
     },
     Calls {
+        names: &["memfd_create", "pwrite64", "openat", "write", "close", "access", "clone", "execve", "wait4"],
+        when: UnlessPlain,
+        purpose: "a check that the program asks for, of which the command writes the report",
+    },
+    Calls {
         names: &["openat", "pwrite64", "close"],
         when: UnlessPlain,
         purpose: "`POOLSCOPE_DUMP_AT_EXIT`, and a program that asks for a copy of its segment",

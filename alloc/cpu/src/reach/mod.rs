@@ -8,7 +8,7 @@
 //! 3. The mark follows what they point to ([`mark`]), over the pool's own page descriptors ([`heap`]).
 //! 4. The threads go on, and each block's verdict is written to its record, with what holds it.
 //!
-//! Steps 2 and 3 can be made in a copy of the process ([`look`]): then the threads wait for the copy only.
+//! Steps 2 and 3 can be made in a copy of the process ([`look()`]): then the threads wait for the copy only.
 //!
 //! A thread of the program searches when the process ends, or when the program asks ([`search`]). The pool's own thread
 //! does when another process asks ([`answer`]).
