@@ -65,10 +65,10 @@ fn map(path: &Path) -> std::io::Result<Mapped> {
     if length == 0 {
         return Ok(Mapped { address: std::ptr::null_mut(), length });
     }
+    let (anywhere, fd) = (std::ptr::null_mut(), file.as_raw_fd());
     // SAFETY: a new mapping, read only. A file that is cut off while it is read ends this process, as with any reader
     // of a mapped file.
-    let address =
-        unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0) };
+    let address = unsafe { libc::mmap(anywhere, length, libc::PROT_READ, libc::MAP_PRIVATE, fd, 0) };
     if address == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(Mapped { address, length }) }
 }
 

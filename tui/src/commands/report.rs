@@ -22,12 +22,13 @@ use crate::{sink, target};
 /// Report on a recording, or on the call sites of a process
 ///
 /// For a process, or its segment: who has most in use, and who allocated most, of the host's memory and of each
-/// device's; what a person should know, in words; and with --watch what grows. For a recording: who had what at the peak, what was allocated and freed at once, how long blocks lived,
-/// their sizes, what grew between two times, what each thread did, and who holds pages that are nearly empty.
-/// What was lost is said first.
+/// device's; what a person should know, in words; and with --watch what grows. For a recording: who had what at the
+/// peak, what was allocated and freed at once, how long blocks lived, their sizes, what grew between two times, what
+/// each thread did, and who holds pages that are nearly empty. What was lost is said first.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  poolscope report 1234\n  poolscope report 1234 --watch 30\n  poolscope report app.rec\n  poolscope report app.rec --html app.html --rows 50\n  \
+    after_help = "Examples:\n  poolscope report 1234\n  poolscope report 1234 --watch 30\n  poolscope report app.rec\n  \
+    poolscope report app.rec --html app.html --rows 50\n  \
     poolscope report app.rec --from 10 --to 60 --json"
 )]
 pub(crate) struct Report {
