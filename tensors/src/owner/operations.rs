@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::devices::Held;
 use super::stock::{Stock, now};
@@ -10,7 +10,7 @@ use super::words::word_of;
 use crate::books::{ClientEntry, Ready, Record, Tensor};
 use crate::identity::{Identity, Life};
 use crate::wire::{Op, Request, Transport};
-use crate::words::{Code, Refusal};
+use crate::words::{Code, Layout, Refusal};
 
 /// Who asks.
 #[derive(Debug)]
@@ -164,7 +164,30 @@ impl Stock {
         }
         self.refuse_if_there(&name)?;
         let (slab, offset) = self.place(device, layout.bytes, transport)?;
-        let tensor = Tensor {
+        let draft_of = client.filter(|_| is_draft);
+        let tensor = Tensor { draft_of, ..self.new_tensor(name, layout, (slab, offset), meta, caller) };
+        self.enter(about, client, tensor)
+    }
+
+    fn refuse_if_there(&self, name: &str) -> Result<(), Refusal> {
+        let Some(there) = self.books.named(name) else { return Ok(()) };
+        let words = format!(
+            "there is a tensor {name:?} already (generation {}, {} {:?}): delete it, or take another name",
+            there.generation, there.dtype, there.shape
+        );
+        Err(Refusal::new(Code::Exists, words))
+    }
+
+    /// A tensor that is new at its place, with one user.
+    fn new_tensor(
+        &self,
+        name: String,
+        layout: Layout,
+        (slab, offset): (u64, u64),
+        meta: Map<String, Value>,
+        caller: &Caller,
+    ) -> Tensor {
+        Tensor {
             generation: self.books.next,
             name,
             dtype: layout.dtype.name.to_owned(),
@@ -178,20 +201,10 @@ impl Stock {
             uid: caller.uid.unwrap_or(0),
             ctime: now(),
             mtime: now(),
-            draft_of: client.filter(|_| is_draft),
+            draft_of: None,
             ready: None,
             freed_at: None,
-        };
-        self.enter(about, client, tensor)
-    }
-
-    fn refuse_if_there(&self, name: &str) -> Result<(), Refusal> {
-        let Some(there) = self.books.named(name) else { return Ok(()) };
-        let words = format!(
-            "there is a tensor {name:?} already (generation {}, {} {:?}): delete it, or take another name",
-            there.generation, there.dtype, there.shape
-        );
-        Err(Refusal::new(Code::Exists, words))
+        }
     }
 
     fn enter(&mut self, about: &About, client: Option<u64>, tensor: Tensor) -> Result<Value, Refusal> {
@@ -237,24 +250,7 @@ impl Stock {
                 self.add_slab(device, (bytes, Held::Foreign, handle), Transport::Legacy, Some(client))?
             }
         };
-        let tensor = Tensor {
-            generation: self.books.next,
-            name,
-            dtype: layout.dtype.name.to_owned(),
-            strides: layout.strides(),
-            bytes: layout.bytes,
-            shape: layout.shape,
-            slab,
-            offset,
-            refcount: 1,
-            meta,
-            uid: caller.uid.unwrap_or(0),
-            ctime: now(),
-            mtime: now(),
-            draft_of: None,
-            ready: None,
-            freed_at: None,
-        };
+        let tensor = self.new_tensor(name, layout, (slab, offset), meta, caller);
         self.enter(about, None, tensor)
     }
 
