@@ -143,13 +143,12 @@ pub fn move_to_larger(slow: SlowPath, span: &'static Slab, size: usize) -> Optio
     }
 }
 
-/// Frees a block whose memory was moved away.
+/// Frees a block whose memory was moved away. One that memory was moved to before becomes like what lies around it at
+/// once: it is empty, so that this costs no memory, and nothing would do so later.
 pub fn end_moved(slow: SlowPath, span: &'static Slab) {
     end(span);
     match span.moved().replace(0) {
-        mappings if mappings > 0 && remap::is_crowded() => {
-            keeper::notice(slow, page_heap::free_renewed(slow, span, mappings));
-        }
-        _ => page_heap::free_zeroed(slow, span),
+        0 => page_heap::free_zeroed(slow, span),
+        mappings => keeper::notice(slow, page_heap::free_renewed(slow, span, mappings)),
     }
 }
