@@ -29,7 +29,7 @@ use std::sync::atomic::AtomicU64;
 
 pub use buffers::buffer;
 use poolscope_cpu::device::{
-    Block, Holder, Sampled, State, StateParts, TABLE, TABLE_VERSION, Table, Told, UNRECORDED, kind,
+    Block, Holder, Sampled, State, StateParts, TABLE, TABLE_VERSION, Table, TracedBlock, UNRECORDED, kind,
 };
 pub use poolscope_gpu::*;
 use poolscope_wire::holders::Settlement;
@@ -94,8 +94,8 @@ impl SegmentRecorder {
         SegmentRecorder { table, device, kind, name: name.to_owned(), place: (table.attach)() }
     }
 
-    fn told(&self, address: u64, size: u64, stream: Stream) -> Told {
-        Told { address, size, stream: stream.0, device: self.device, kind: self.kind }
+    fn traced(&self, address: u64, size: u64, stream: Stream) -> TracedBlock {
+        TracedBlock { address, size, stream: stream.0, device: self.device, kind: self.kind }
     }
 }
 
@@ -187,11 +187,11 @@ impl Recorder for SegmentRecorder {
     }
 
     fn told_allocated(&self, address: u64, size: u64, stream: Stream) {
-        (self.table.trace_allocated)(&self.told(address, size, stream));
+        (self.table.trace_allocated)(&self.traced(address, size, stream));
     }
 
     fn told_freed(&self, address: u64, stream: Stream) {
-        (self.table.trace_freed)(&self.told(address, 0, stream));
+        (self.table.trace_freed)(&self.traced(address, 0, stream));
     }
 
     fn for_pinned(&self) -> Arc<dyn Recorder> {

@@ -23,7 +23,7 @@
 //! | `census` | counters that are right when a reader looks |
 //! | `entry` | how a thread enters the slow path; stacks that are captured there |
 //! | `sampler` | sampled blocks and their records |
-//! | `tracer` | what a recorder is told |
+//! | `tracer` | every event, for a recorder |
 //! | `collector` | caches of threads that sleep, and of those that have ended |
 //! | `serve` | requests of the slow path: where tiers and sampler meet, and the heartbeat |
 //! | `hardened` | checked blocks |

@@ -58,9 +58,9 @@ pub const STACK_SLOTS: usize = 1 << 14;
 /// Events after which a thread notes the time.
 pub const BATCH: u32 = 64;
 
-/// Set in the version word of each pool of device memory while its blocks are told: threads that know the version
+/// Set in the version word of each pool of device memory while its blocks are traced: threads that know the version
 /// without it take the slow path then.
-pub const TOLD: u64 = 1 << 63;
+pub const TRACED: u64 = 1 << 63;
 
 /// Least and most bytes of a ring, as powers of two.
 pub const RING_BYTES_LOG2: core::ops::RangeInclusive<u32> = 16..=28;

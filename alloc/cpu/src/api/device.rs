@@ -17,10 +17,10 @@ pub use poolscope_wire::kind;
 pub use sampler::UNRECORDED;
 pub use sampler::device_records::{Block, HOLDER_FRAMES, Holder, State};
 
-/// A block of device memory of which a trace is told.
+/// A block of device memory that is traced.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Told {
+pub struct TracedBlock {
     /// Where it lies, as the device knows it.
     pub address: u64,
     /// Bytes that the program asks for; nothing where it is freed.
@@ -33,9 +33,9 @@ pub struct Told {
     pub kind: u16,
 }
 
-impl Told {
+impl TracedBlock {
     fn event(&self, size: Option<u64>) -> DeviceEvent {
-        let Told { address, stream, device, kind, .. } = *self;
+        let TracedBlock { address, stream, device, kind, .. } = *self;
         DeviceEvent { kind, device, address, stream, size, slot: 0 }
     }
 }
@@ -112,7 +112,7 @@ pub fn holders(device: u32, kind: u16, all: &mut Sampled, into: &mut [Holder]) -
     }
 }
 
-/// Has the bit [`TOLD`](poolscope_wire::trace::TOLD) set in a pool's word while its blocks are to be told, by
+/// Has the bit [`TRACED`](poolscope_wire::trace::TRACED) set in a pool's word while its blocks are to be traced, by
 /// [`trace_allocated`] and [`trace_freed`]. False if there are too many pools.
 ///
 /// # Safety
@@ -132,17 +132,17 @@ pub fn unwatch(word: *const AtomicU64) {
     }
 }
 
-/// Tells of a block that was allocated, with the calling thread's stack, if a recorder listens.
+/// Traces a block that was allocated, with the calling thread's stack, if a recorder listens.
 #[inline(never)]
-pub fn trace_allocated(block: &Told) {
+pub fn trace_allocated(block: &TracedBlock) {
     if let Entry::Heap(entered) = entry::enter() {
         tracer::device(entered.heap, entered.slow, block.event(Some(block.size)));
     }
 }
 
-/// Tells of a block that is about to be freed, if a recorder listens.
+/// Traces a block that is about to be freed, if a recorder listens.
 #[inline(never)]
-pub fn trace_freed(block: &Told) {
+pub fn trace_freed(block: &TracedBlock) {
     if let Entry::Heap(entered) = entry::enter() {
         tracer::device(entered.heap, entered.slow, block.event(None));
     }
@@ -165,7 +165,7 @@ pub(crate) fn scope_changed() {
     }
 }
 
-/// What [`Table`] looks like: a change of it, of [`Block`], of [`Told`] or of [`Holder`] is a new version.
+/// What [`Table`] looks like: a change of it, of [`Block`], of [`TracedBlock`] or of [`Holder`] is a new version.
 pub const TABLE_VERSION: u32 = 4;
 
 /// The functions above for another library of the process, which then records in this one's segment. `libpoolscope.so`
@@ -197,9 +197,9 @@ pub struct Table {
     /// [`unwatch`].
     pub unwatch: extern "C" fn(*const AtomicU64),
     /// [`trace_allocated`].
-    pub trace_allocated: extern "C" fn(&Told),
+    pub trace_allocated: extern "C" fn(&TracedBlock),
     /// [`trace_freed`].
-    pub trace_freed: extern "C" fn(&Told),
+    pub trace_freed: extern "C" fn(&TracedBlock),
     /// [`count`].
     pub count: extern "C" fn(u32, u64),
 }
@@ -277,7 +277,7 @@ pub static TABLE: Table = Table {
 mod table {
     use core::sync::atomic::AtomicU64;
 
-    use super::{Block, Holder, Sampled, StateParts, Told};
+    use super::{Block, Holder, Sampled, StateParts, TracedBlock};
 
     pub(super) extern "C" fn period() -> u64 {
         super::period()
@@ -335,11 +335,11 @@ mod table {
         super::unwatch(word);
     }
 
-    pub(super) extern "C" fn trace_allocated(block: &Told) {
+    pub(super) extern "C" fn trace_allocated(block: &TracedBlock) {
         super::trace_allocated(block);
     }
 
-    pub(super) extern "C" fn trace_freed(block: &Told) {
+    pub(super) extern "C" fn trace_freed(block: &TracedBlock) {
         super::trace_freed(block);
     }
 }

@@ -67,15 +67,15 @@ pub fn ignore(address: usize) -> Ignored {
 /// as often as this.
 pub fn disable() {
     if let Entry::Heap(entered) = entry::enter() {
-        entered.heap.ignores.set(entered.heap.ignores.get().saturating_add(1));
+        entered.heap.sampling.ignores.set(entered.heap.sampling.ignores.get().saturating_add(1));
     }
 }
 
 /// Takes one [`disable`] back. False if there was none.
 pub fn enable() -> bool {
     let Entry::Heap(entered) = entry::enter() else { return true };
-    let depth = entered.heap.ignores.get();
-    entered.heap.ignores.set(depth.saturating_sub(1));
+    let depth = entered.heap.sampling.ignores.get();
+    entered.heap.sampling.ignores.set(depth.saturating_sub(1));
     depth > 0
 }
 

@@ -35,7 +35,7 @@ pub fn open() -> Option<u32> {
         return None;
     }
     let Entry::Heap(entered) = entry::enter() else { return None };
-    Some(sampler::open_scope(entered.slow, entered.heap.scope.get()))
+    Some(sampler::open_scope(entered.slow, entered.heap.sampling.scope.get()))
 }
 
 /// Begins a scope of this thread: its number, and that of the scope it was in.
@@ -75,7 +75,7 @@ pub fn hand_over(scope: u32) {
 /// The scope that this thread is in; 0 if it is in none.
 pub fn current() -> u32 {
     match entry::enter() {
-        Entry::Heap(entered) => entered.heap.scope.get(),
+        Entry::Heap(entered) => entered.heap.sampling.scope.get(),
         _ => 0,
     }
 }
@@ -104,7 +104,7 @@ pub fn is_of_pool(address: usize) -> bool {
 /// Puts this thread into a scope that is open, or into none (0).
 pub fn set(scope: u32) {
     if let Entry::Heap(entered) = entry::enter() {
-        entered.heap.scope.set(scope);
+        entered.heap.sampling.scope.set(scope);
         if entered.heap.records_all() {
             entered.heap.begin_recording(entered.slow);
         } else {

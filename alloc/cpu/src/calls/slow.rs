@@ -1,6 +1,6 @@
 //! The slow path: one `allocate` and one `free`, whoever looks at the call.
 //!
-//! Hooks see a call from outside, a recorder is told of it where it is served, and in the hardened mode it is served by
+//! Hooks see a call from outside, it is traced where it is served, and in the hardened mode it is served by
 //! that. While nobody looks, the tiers serve it.
 
 use poolscope_capture::Caller;
@@ -38,7 +38,7 @@ fn allocate_seen(size: usize, align: usize, caller: &Caller) -> (*mut u8, bool) 
     if hooks::are_on() { hooks::around_alloc(size, align, allocate, |got| got.0) } else { allocate() }
 }
 
-/// An allocation of which no recorder is told.
+/// An allocation that is not traced.
 pub fn allocate_untraced(size: usize, align: usize, caller: &Caller) -> (*mut u8, bool) {
     let got = match entry::enter() {
         Entry::Heap(entered) => allocate_entered(entered.slow, entered.heap, size, align, caller),
@@ -89,7 +89,7 @@ pub fn free(p: *mut u8, usable_size: impl FnOnce() -> usize) {
     if hooks::are_on() { hooks::around_free(p, usable_size, free) } else { free() }
 }
 
-/// A free of which no recorder is told.
+/// A free that is not traced.
 pub fn free_untraced(p: *mut u8) {
     let entry = entry::enter();
     let (slow, heap) = match &entry {

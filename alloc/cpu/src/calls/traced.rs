@@ -1,4 +1,4 @@
-//! Calls that a recorder is told of, served from the thread's own lists as the fast path would.
+//! Traced calls, served from the thread's own lists as the fast path would.
 
 use core::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ use crate::sync::spin_lock::SlowPath;
 use crate::tiers::thread_cache::Heap;
 use crate::tracer::{is_on, is_traced, thread};
 
-/// An allocation of the slow path, which is told, for the program's call with these registers ([`Caller`]; word by
+/// A traced allocation of the slow path, for the program's call with these registers ([`Caller`]; word by
 /// word, since a structure would go through memory, and its words be waited for). The block, and whether it is known to
 /// read as zero.
 #[inline(never)]
@@ -33,7 +33,7 @@ pub fn allocate(size: usize, align: usize, pc: usize, sp: usize, fp: usize) -> (
     slow::or_no_memory(got)
 }
 
-/// A block from the thread's own lists, if they have one, which is told.
+/// A block from the thread's own lists, if they have one, which is traced.
 #[inline(always)]
 fn pop(heap: &'static Heap, slow: SlowPath, size: usize, align: usize, caller: Caller) -> Option<*mut u8> {
     if align > 16 || hardened::is_on() || !is_traced(heap) {
@@ -86,7 +86,7 @@ fn is_own(heap: &Heap, p: *mut u8) -> bool {
     tag.is_some_and(|tag| tag & !owner::MEDIUM == heap.tag())
 }
 
-/// A free of the slow path, which is told. `p` is not null.
+/// A traced free of the slow path. `p` is not null.
 #[inline(never)]
 pub fn free(p: *mut u8) {
     if let Some(own) = entry::enter_detoured() {
@@ -119,19 +119,19 @@ fn free_from(heap: &'static Heap, slow: SlowPath, p: *mut u8) {
     thread::note_taken_in(heap);
 }
 
-/// A `realloc` of a block that holds `held` bytes, which is told.
+/// A traced `realloc` of a block that holds `held` bytes.
 #[inline(never)]
 pub fn realloc(p: *mut u8, size: usize, resize: impl FnOnce() -> *mut u8) -> *mut u8 {
     let quiet = match entry::enter() {
         Entry::Heap(entered) if is_traced(entered.heap) => {
-            entered.heap.in_realloc.set(true);
+            entered.heap.calls.in_realloc.set(true);
             Some(entered.heap)
         }
         _ => None,
     };
     let new = resize();
     let Some(heap) = quiet else { return new };
-    heap.in_realloc.set(false);
+    heap.calls.in_realloc.set(false);
     if !new.is_null()
         && let Entry::Heap(entered) = entry::enter()
         && is_on()

@@ -22,7 +22,7 @@ struct Arena {
     base: AtomicUsize,
     /// Bytes whose pages have descriptors that can be read; 0 where another number says it of the same arena.
     len: AtomicUsize,
-    /// Lane of the page heap, times two, plus one if the memory is pinned.
+    /// Lane of the page heap, times two, plus one if the memory is permanent.
     ground: AtomicUsize,
     /// The first page that was ever handed to the page heap under this number, and the one behind the last.
     first_used: AtomicUsize,
@@ -219,30 +219,30 @@ pub fn lane_of(span: &Slab) -> usize {
 }
 
 /// Whether the kernel is never given a span's memory back.
-pub fn is_pinned(span: &Slab) -> bool {
+pub fn is_permanent(span: &Slab) -> bool {
     of(span).ground.load(Ordering::Relaxed) & 1 != 0
 }
 
-/// The number of an arena, or of a part of one that is not joined with others.
+/// Which arena a span belongs to, or which part of one that is not joined with others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Number(u8);
+pub struct ArenaId(u8);
 
-impl Number {
+impl ArenaId {
     /// Before there is one.
-    pub const NONE: Number = Number(0);
+    pub const NONE: ArenaId = ArenaId(0);
 
-    /// Takes a number for memory of the arena at `base`. `None` if all are taken.
-    pub fn take(base: usize, lane: usize, pinned: bool) -> Option<Number> {
+    /// Takes an id for memory of the arena at `base`. `None` if all are taken.
+    pub fn take(base: usize, lane: usize, permanent: bool) -> Option<ArenaId> {
         let mut at = 0;
         while at < MAX_ARENAS {
             let free = ARENAS[at].base.compare_exchange(0, base, Ordering::AcqRel, Ordering::Relaxed);
             if free.is_ok() {
-                ARENAS[at].ground.store(lane << 1 | usize::from(pinned), Ordering::Relaxed);
+                ARENAS[at].ground.store(lane << 1 | usize::from(permanent), Ordering::Relaxed);
                 NUMBERS.fetch_max(at + 1, Ordering::AcqRel);
                 if at == 0 {
                     fast::words().base.store(base, Ordering::Relaxed);
                 }
-                return Some(Number(at as u8));
+                return Some(ArenaId(at as u8));
             }
             at += 1;
         }
@@ -313,7 +313,7 @@ pub fn for_each(mut f: impl FnMut(usize, usize)) {
 pub fn release_between(from: usize, to: usize) {
     for (at, arena) in ARENAS.iter().enumerate() {
         if (from..to).contains(&arena.base.load(Ordering::Relaxed)) {
-            Number(at as u8).release();
+            ArenaId(at as u8).release();
         }
     }
 }

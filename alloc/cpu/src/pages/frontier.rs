@@ -11,12 +11,12 @@
 //!   that it never touches: one at its end, and those in slabs that are not cut up yet, about a twentieth of what lies
 //!   in huge pages. A small heap is spared both.
 //! - **Explicit huge pages** take the place of reserved pages from the arena's start on, until the system has no more.
-//!   They are pinned: were they given back, nobody would promise that there is one when they are touched again, and the
-//!   program would end by `SIGBUS`. So they have a number of their own ([`Number`]), and are joined with nothing else.
+//!   They are permanent: were they given back, nobody would promise that there is one when they are touched again, and the
+//!   program would end by `SIGBUS`. So they have an id of their own ([`ArenaId`]), and are joined with nothing else.
 //! - **NUMA nodes** that memory is taken from by the thread that asks have a lane each. The lanes' ends are parts of
 //!   one arena, so that the fast path's one compare finds the blocks of all.
 
-use crate::layout::arena::{ARENA_PAGE, Number};
+use crate::layout::arena::{ARENA_PAGE, ArenaId};
 use crate::layout::lean;
 use crate::layout::slab::Slab;
 use crate::pages::placement::Ground;
@@ -46,15 +46,15 @@ const COMMIT_SHARE: usize = 32;
 
 /// The unused end of an arena, or of a lane's part of one. Of two ends the larger is kept.
 pub struct Frontier {
-    number: Number,
-    /// The number of its explicit huge pages; that of the arena as long as there are none.
-    pinned_number: Number,
+    id: ArenaId,
+    /// The id of its explicit huge pages; that of the arena as long as there are none.
+    permanent_id: ArenaId,
     lane: usize,
     /// The first page that is neither of the table nor of a lane before this one.
     first: usize,
     next_page: usize,
     /// Pages before this one are explicit huge pages; `first` if there are none.
-    pinned: usize,
+    permanent: usize,
     /// Pages before this one may be touched; so may their descriptors, and one more.
     committed: usize,
     /// Pages before this one have been advised on.
@@ -159,12 +159,12 @@ impl Frontier {
     /// Before the first arena.
     pub const fn new() -> Self {
         Frontier {
-            number: Number::NONE,
-            pinned_number: Number::NONE,
+            id: ArenaId::NONE,
+            permanent_id: ArenaId::NONE,
             lane: 0,
             first: 0,
             next_page: 0,
-            pinned: 0,
+            permanent: 0,
             committed: 0,
             advised: 0,
             pages: 0,
@@ -180,8 +180,8 @@ impl Frontier {
             if self.pin(ground, pages) {
                 return Taken { span: Some(self.cut(pages)), free: None };
             }
-            if self.next_page < self.pinned {
-                return Taken { span: None, free: Some(self.cut(self.pinned - self.next_page)) };
+            if self.next_page < self.permanent {
+                return Taken { span: None, free: Some(self.cut(self.permanent - self.next_page)) };
             }
             // Unless the arena has come to its end there.
             if pages <= self.left() {
@@ -199,7 +199,7 @@ impl Frontier {
             core::mem::swap(&mut new, self);
         }
         // What is left of the smaller end is free, as far as it can be made usable.
-        let usable = if new.next_page < new.pinned { new.pinned - new.next_page } else { new.left() };
+        let usable = if new.next_page < new.permanent { new.permanent - new.next_page } else { new.left() };
         let free = (usable > 0 && new.commit(ground, usable)).then(|| new.cut(usable));
         Taken { span: Some(span), free }
     }
@@ -209,11 +209,11 @@ impl Frontier {
         if pages > self.left() || span.address() as usize + span.bytes() != self.address(self.next_page) as usize {
             return false;
         }
-        // One number goes on, or the span would be of two kinds of memory.
+        // One id goes on, or the span would be of two kinds of memory.
         let fits = if self.pin(ground, pages) {
-            self.pinned_number.has(span)
+            self.permanent_id.has(span)
         } else {
-            self.next_page >= self.pinned && self.number.has(span) && self.commit(ground, pages)
+            self.next_page >= self.permanent && self.id.has(span) && self.commit(ground, pages)
         };
         if fits {
             let behind = self.cut(pages);
@@ -238,13 +238,13 @@ impl Frontier {
         let ahead = if ground.huge == Huge::Explicit { 2 * HUGE_PAGE } else { 0 };
         let need = pages.checked_mul(ARENA_PAGE + size_of::<Slab>())?.checked_add(3 * ARENA_PAGE + ahead)?;
         let reserved = Reserved::new(ground, need)?;
-        let Some(number) = Number::take(reserved.base, lane, false) else {
+        let Some(id) = ArenaId::take(reserved.base, lane, false) else {
             reserved.give_back(ground);
             return None;
         };
         // SAFETY: the range is the arena's.
         unsafe { ground.bind(reserved.base as *mut u8, reserved.len, lane) };
-        let frontier = Frontier::of(ground, &reserved, number, lane, reserved.table(), reserved.len / ARENA_PAGE);
+        let frontier = Frontier::of(ground, &reserved, id, lane, reserved.table(), reserved.len / ARENA_PAGE);
         let front = frontier.front();
         counters::add(TierCounter::SystemCalls, 1);
         // SAFETY: the table is the arena's, and nobody has written to it.
@@ -280,13 +280,13 @@ impl Frontier {
         let start = table.next_multiple_of(HUGE_PAGES);
         for (lane, frontier) in frontiers.take(lanes).enumerate() {
             let from = start + lane * part;
-            let Some(number) = Number::take(reserved.base, lane, false) else { return false };
+            let Some(id) = ArenaId::take(reserved.base, lane, false) else { return false };
             // SAFETY: the range is the arena's.
             unsafe { ground.bind((reserved.base + from * ARENA_PAGE) as *mut u8, part * ARENA_PAGE, lane) };
-            *frontier = Frontier::of(ground, &reserved, number, lane, from, (from + part).min(end));
+            *frontier = Frontier::of(ground, &reserved, id, lane, from, (from + part).min(end));
             frontier.shared = true;
             if lane == 0 {
-                number.set_len(reserved.len);
+                id.set_len(reserved.len);
             }
         }
         true
@@ -296,7 +296,7 @@ impl Frontier {
     fn of<S: System>(
         ground: &Ground<S>,
         arena: &Reserved,
-        number: Number,
+        id: ArenaId,
         lane: usize,
         first: usize,
         reserved: usize,
@@ -304,12 +304,12 @@ impl Frontier {
         let explicit = ground.huge == Huge::Explicit && arena.len >= ALIGNED_FROM;
         let first = if explicit { first.next_multiple_of(HUGE_PAGES) } else { first };
         Frontier {
-            number,
-            pinned_number: number,
+            id,
+            permanent_id: id,
             lane,
             first,
             next_page: first,
-            pinned: first,
+            permanent: first,
             committed: first,
             advised: first,
             // The last page stays unused: the page behind a span always has a descriptor.
@@ -328,16 +328,16 @@ impl Frontier {
 
     /// Gives an arena back of which nothing was taken.
     fn give_back<S: System>(self, ground: &mut Ground<S>) {
-        let arena = Reserved { base: self.number.base(), len: self.reserved * ARENA_PAGE };
-        if self.pinned_number != self.number {
-            self.pinned_number.release();
+        let arena = Reserved { base: self.id.base(), len: self.reserved * ARENA_PAGE };
+        if self.permanent_id != self.id {
+            self.permanent_id.release();
         }
-        self.number.release();
+        self.id.release();
         arena.give_back(ground);
     }
 
     fn address(&self, page: usize) -> *mut u8 {
-        (self.number.base() + page * ARENA_PAGE) as *mut u8
+        (self.id.base() + page * ARENA_PAGE) as *mut u8
     }
 
     /// Pages in it.
@@ -349,23 +349,23 @@ impl Frontier {
     #[inline]
     fn pin<S: System>(&mut self, ground: &mut Ground<S>, pages: usize) -> bool {
         let need = self.next_page + pages;
-        need <= self.pinned || (ground.huge == Huge::Explicit && self.pin_more(ground, need))
+        need <= self.permanent || (ground.huge == Huge::Explicit && self.grow_permanent(ground, need))
     }
 
     #[cold]
-    fn pin_more<S: System>(&mut self, ground: &mut Ground<S>, need: usize) -> bool {
+    fn grow_permanent<S: System>(&mut self, ground: &mut Ground<S>, need: usize) -> bool {
         let last = self.pages / HUGE_PAGES * HUGE_PAGES;
         let exact = need.next_multiple_of(HUGE_PAGES);
         // Behind what is usable already, there is no room for others; nor in an arena that does not begin with one.
-        if self.pinned != self.committed || !self.pinned.is_multiple_of(HUGE_PAGES) || exact > last {
+        if self.permanent != self.committed || !self.permanent.is_multiple_of(HUGE_PAGES) || exact > last {
             return false;
         }
-        if self.pinned_number == self.number {
-            let Some(number) = Number::take(self.number.base(), self.lane, true) else { return false };
-            self.pinned_number = number;
+        if self.permanent_id == self.id {
+            let Some(id) = ArenaId::take(self.id.base(), self.lane, true) else { return false };
+            self.permanent_id = id;
         }
-        let step = (self.pinned - self.first).clamp(HUGE_PAGES, COMMIT_MAX);
-        let generous = exact.max((self.pinned + step).min(last));
+        let step = (self.permanent - self.first).clamp(HUGE_PAGES, COMMIT_MAX);
+        let generous = exact.max((self.permanent + step).min(last));
         for wanted in [generous, exact] {
             match self.pin_up_to(ground, wanted) {
                 Explicit::Mapped => return true,
@@ -376,8 +376,8 @@ impl Frontier {
                 Explicit::Refused(_) => {}
                 Explicit::Lost(error) => {
                     // The arena ends here, and these addresses are not touched again.
-                    counters::sub(TierCounter::SystemReserved, ((self.reserved - self.pinned) * ARENA_PAGE) as u64);
-                    (self.pages, self.reserved) = (self.pinned, self.pinned);
+                    counters::sub(TierCounter::SystemReserved, ((self.reserved - self.permanent) * ARENA_PAGE) as u64);
+                    (self.pages, self.reserved) = (self.permanent, self.permanent);
                     ground.refuse_explicit(error);
                     return false;
                 }
@@ -390,7 +390,7 @@ impl Frontier {
         if !self.commit_table(ground, wanted) {
             return Explicit::Refused(libc::ENOMEM);
         }
-        let (from, len) = (self.address(self.pinned), (wanted - self.pinned) * ARENA_PAGE);
+        let (from, len) = (self.address(self.permanent), (wanted - self.permanent) * ARENA_PAGE);
         counters::add(TierCounter::SystemCalls, 2);
         // SAFETY: the pages are this arena's, nobody has them yet, and both ends are where a huge page begins.
         let result = unsafe { ground.system.map_huge(from, len) };
@@ -399,7 +399,7 @@ impl Frontier {
             // SAFETY: as above.
             unsafe { ground.bind(from, len, self.lane) };
             counters::add(TierCounter::HugeExplicit, len as u64);
-            (self.pinned, self.committed, self.advised) = (wanted, wanted, wanted);
+            (self.permanent, self.committed, self.advised) = (wanted, wanted, wanted);
             self.publish();
         }
         result
@@ -440,7 +440,7 @@ impl Frontier {
     /// Lets blocks of the usable pages be found.
     fn publish(&self) {
         if !self.shared {
-            self.number.set_len(self.committed * ARENA_PAGE);
+            self.id.set_len(self.committed * ARENA_PAGE);
         }
     }
 
@@ -470,7 +470,7 @@ impl Frontier {
         let from = self.front();
         let len = self.table_bytes(pages) - from;
         // SAFETY: the table is this arena's; what is usable already stays as it is.
-        unsafe { ground.system.commit((self.number.base() + from) as *mut u8, len) }
+        unsafe { ground.system.commit((self.id.base() + from) as *mut u8, len) }
     }
 
     fn table_bytes(&self, pages: usize) -> usize {
@@ -479,15 +479,15 @@ impl Frontier {
 
     /// The next `pages` pages, which are usable, and of one kind.
     fn cut(&mut self, pages: usize) -> &'static Slab {
-        let number = if self.next_page < self.pinned { self.pinned_number } else { self.number };
+        let id = if self.next_page < self.permanent { self.permanent_id } else { self.id };
         // SAFETY: the descriptors are usable, and so far nobody's.
         let span = unsafe {
-            number.descriptor(self.next_page + pages - 1);
-            number.descriptor(self.next_page)
+            id.descriptor(self.next_page + pages - 1);
+            id.descriptor(self.next_page)
         };
         span.pages.set(pages as u32);
         self.next_page += pages;
-        self.number.set_used(self.first, self.next_page, self.committed);
+        self.id.set_used(self.first, self.next_page, self.committed);
         counters::add(TierCounter::SystemUsed, (pages * ARENA_PAGE) as u64);
         counters::add(TierCounter::MetadataBytes, (pages * size_of::<Slab>()) as u64);
         span
@@ -495,7 +495,7 @@ impl Frontier {
 
     /// Gives back what is reserved and nobody has: also what was made usable ahead.
     fn close<S: System>(&mut self, ground: &mut Ground<S>) {
-        let end = self.next_page.max(self.pinned);
+        let end = self.next_page.max(self.permanent);
         let table = self.table_bytes(end);
         let behind = (self.reserved - end) * ARENA_PAGE;
         // SAFETY: the pages behind the last one that was taken and, where no other lane has them, the descriptors
@@ -503,7 +503,7 @@ impl Frontier {
         unsafe {
             ground.system.unmap(self.address(end), behind);
             if !self.shared && self.table * ARENA_PAGE > table {
-                ground.system.unmap((self.number.base() + table) as *mut u8, self.table * ARENA_PAGE - table);
+                ground.system.unmap((self.id.base() + table) as *mut u8, self.table * ARENA_PAGE - table);
             }
         }
         (self.pages, self.reserved, self.committed, self.advised) = (end, end, end, self.advised.min(end));

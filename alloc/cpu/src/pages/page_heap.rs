@@ -165,7 +165,7 @@ pub fn can_move(slow: SlowPath, from: &Slab, to: &Slab) -> bool {
 }
 
 fn may_move(from: &Slab, to: &Slab) -> bool {
-    arena::lane_of(from) == arena::lane_of(to) && !arena::is_pinned(from) && !arena::is_pinned(to)
+    arena::lane_of(from) == arena::lane_of(to) && !arena::is_permanent(from) && !arena::is_permanent(to)
 }
 
 /// Gives the memory of all free spans back to the kernel. Returns the bytes.

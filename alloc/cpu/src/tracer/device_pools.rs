@@ -1,11 +1,11 @@
-//! Pools of device memory, whose calls are told as well: they hear of a trace by a bit of a word that their fast paths
+//! Pools of device memory, whose calls are traced as well: they hear of a trace by a bit of a word that their fast paths
 //! read anyway, and leave these while it is set.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use poolscope_wire::trace::TOLD;
+use poolscope_wire::trace::TRACED;
 
-/// Pools that can be told at a time: twice as many as the segment has room for.
+/// Pools that can be traced at a time: twice as many as the segment has room for.
 const MOST: usize = 64;
 
 /// The words. Behind the session's lock.
@@ -24,12 +24,12 @@ impl DevicePools {
     ///
     /// # Safety
     /// The word stays where it is until it was taken out again.
-    pub unsafe fn add(&mut self, word: *const AtomicU64, told: bool) -> bool {
+    pub unsafe fn add(&mut self, word: *const AtomicU64, traced: bool) -> bool {
         let Some(place) = self.0.iter_mut().find(|place| place.is_null()) else { return false };
         *place = word;
-        if told {
+        if traced {
             // SAFETY: the caller's.
-            unsafe { &*word }.fetch_or(TOLD, Ordering::Relaxed);
+            unsafe { &*word }.fetch_or(TRACED, Ordering::Relaxed);
         }
         true
     }
@@ -40,14 +40,14 @@ impl DevicePools {
     }
 
     /// Sets the bit in every word, or clears it.
-    pub fn tell(&self, told: bool) {
+    pub fn set_traced(&self, traced: bool) {
         for word in self.0 {
             // SAFETY: by the promise of who put it in.
             let Some(word) = (unsafe { word.as_ref() }) else { continue };
-            if told {
-                word.fetch_or(TOLD, Ordering::Relaxed);
+            if traced {
+                word.fetch_or(TRACED, Ordering::Relaxed);
             } else {
-                word.fetch_and(!TOLD, Ordering::Relaxed);
+                word.fetch_and(!TRACED, Ordering::Relaxed);
             }
         }
     }
@@ -65,13 +65,13 @@ mod tests {
         let added = words.each_ref().map(|word| unsafe { pools.add(word, false) });
         assert_eq!(added.iter().filter(|added| **added).count(), MOST);
         let value = |at: usize| words[at].load(Ordering::Relaxed);
-        pools.tell(true);
-        assert_eq!((value(3), value(MOST)), (TOLD | 3, MOST as u64));
+        pools.set_traced(true);
+        assert_eq!((value(3), value(MOST)), (TRACED | 3, MOST as u64));
         pools.remove(&words[3]);
-        pools.tell(false);
-        assert_eq!((value(3), value(4)), (TOLD | 3, 4));
+        pools.set_traced(false);
+        assert_eq!((value(3), value(4)), (TRACED | 3, 4));
         // SAFETY: as above.
         assert!(unsafe { pools.add(&words[MOST], true) });
-        assert_eq!(value(MOST), TOLD | MOST as u64);
+        assert_eq!(value(MOST), TRACED | MOST as u64);
     }
 }

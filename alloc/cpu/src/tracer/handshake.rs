@@ -29,7 +29,7 @@ pub struct Handshake<'a, W: Word = AtomicUsize> {
 pub trait Recording {
     /// Makes what the recorder is to find; the state to answer with.
     fn prepare(&mut self, request: usize) -> u32;
-    /// From now on events are told.
+    /// From now on events are traced.
     fn begin(&mut self);
     /// From now on they are not. `state` is to be shown then.
     fn end(&mut self, state: u32);
@@ -53,7 +53,7 @@ impl<W: Word> Handshake<'_, W> {
     /// Answers a new request, if there is one. The caller holds the session's lock.
     pub fn answer(&self, recording: &mut impl Recording) {
         let Some(request) = self.take() else { return };
-        // The end of the one before is told by this answer alone.
+        // The end of the one before is said by this answer alone.
         if self.current.swap(0, Ordering::Release) != 0 {
             recording.end(trace_state::ENDED);
         }

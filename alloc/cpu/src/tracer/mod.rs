@@ -1,4 +1,4 @@
-//! The full trace: every allocation and every free, told to one recorder in another process.
+//! The full trace: every allocation and every free, for one recorder in another process.
 //!
 //! A recorder asks for it by a word in the segment's header. Whoever is in the slow path and sees the word changed
 //! ([`poll`]) answers it: it makes the trace's file ([`session`]) and closes the fast path of all threads
@@ -9,10 +9,10 @@
 //! Threads share nothing: a stack is known by a slot of the thread's own table ([`thread`]), and its return addresses
 //! are sent through the ring when the slot gets a new one.
 //!
-//! A free is told before the block is free, an allocation after it was made: what another thread does with the block in
-//! between can't come first. A `realloc` is told as the allocation of the new block and the free of the old one, after
+//! A free is traced before the block is free, an allocation after it was made: what another thread does with the block in
+//! between can't come first. A `realloc` is traced as the allocation of the new block and the free of the old one, after
 //! it happened. Blocks of a device's memory come from pools of their own, which hear of a trace by [`add_pool`] and
-//! tell of their blocks by [`device`]. Not told is what the pool allocates for its own captures, what a signal handler
+//! tell of their blocks by [`device`]. Not traced is what the pool allocates for its own captures, what a signal handler
 //! does that interrupted the pool, and what a forked child does, which is not recorded: it has its own segment,
 //! and may be recorded by itself.
 //!
@@ -35,16 +35,16 @@ use crate::tiers::thread_cache::Heap;
 
 pub use session::{add_pool, forget, fork_lock, poll, remove_pool, wait_for_recorder};
 
-/// Whether calls are to be told.
+/// Whether calls are to be traced.
 #[inline(always)]
 pub fn is_on() -> bool {
     reasons::is_on_for(Reason::Trace)
 }
 
-/// Whether a call of the thread that has `heap` is told: not what capture allocates, nor the parts of a `realloc`.
+/// Whether a call of the thread that has `heap` is traced: not what capture allocates, nor the parts of a `realloc`.
 #[inline(always)]
 pub fn is_traced(heap: &Heap) -> bool {
-    !heap.in_sampler.get() && !heap.in_realloc.get()
+    !heap.sampling.in_sampler.get() && !heap.calls.in_realloc.get()
 }
 
 /// A block of a device's memory is allocated or freed by another pool of the process.

@@ -144,7 +144,7 @@ impl Recording for Open<'_> {
         // Traced calls are served from the threads' lists, and count nothing.
         census::watch(self.slow);
         detour::turn_on(self.slow, Reason::Trace);
-        self.session.pools.tell(true);
+        self.session.pools.set_traced(true);
     }
 
     fn end(&mut self, state: u32) {
@@ -204,7 +204,7 @@ fn prepare(session: &mut Session, word: u64, request: Request) -> u32 {
 /// recorder that comes for the file removes it.
 fn end(session: &mut Session, comes_for_file: bool) {
     detour::turn_off(Reason::Trace);
-    session.pools.tell(false);
+    session.pools.set_traced(false);
     if !comes_for_file || is_opened(session) {
         segment::remove_beside(TRACE_SUFFIX);
     }
@@ -371,20 +371,20 @@ pub fn forget(slow: SlowPath) {
         session.request = None;
         session.header = core::ptr::null_mut();
         session.first = core::ptr::null_mut();
-        session.pools.tell(false);
+        session.pools.set_traced(false);
     }
 }
 
-/// Tells a pool of device memory of traces, now and later, by the bit [`TOLD`](poolscope_wire::trace::TOLD) of a word.
+/// Tells a pool of device memory of traces, now and later, by the bit [`TRACED`](poolscope_wire::trace::TRACED) of a word.
 /// False if there are too many such pools.
 ///
 /// # Safety
 /// The word stays where it is until [`remove_pool`].
 pub unsafe fn add_pool(slow: SlowPath, word: *const AtomicU64) -> bool {
     let mut session = SESSION.lock(slow);
-    let told = session.request.is_some();
+    let traced = session.request.is_some();
     // SAFETY: the caller's.
-    unsafe { session.pools.add(word, told) }
+    unsafe { session.pools.add(word, traced) }
 }
 
 /// Ends it: the word is not touched after that.

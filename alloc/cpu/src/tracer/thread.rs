@@ -110,7 +110,7 @@ impl ThreadTrace {
 /// What the tracer keeps of the thread that has a heap: the heap knows nothing of it but where it lies.
 #[inline(always)]
 fn trace_word(heap: &Heap) -> *mut ThreadTrace {
-    heap.trace.get().cast()
+    heap.calls.trace.get().cast()
 }
 
 /// The trace of the thread that is in the slow path with this heap, with a ring of the session that is on. `None` if
@@ -123,22 +123,22 @@ fn trace_of(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTr
     if let Some(trace) = unsafe { trace.as_mut() }
         && trace.request == session::current()
         && trace.request != 0
-        && trace.tid == heap.thread_id.get()
+        && trace.tid == heap.registration.thread_id.get()
     {
         return Some(trace);
     }
     attach(heap, slow)
 }
 
-/// An allocation that is to be told.
+/// An allocation that is to be traced.
 pub struct Alloc {
     trace: &'static mut ThreadTrace,
     /// `None` if there will be no room for it.
     slot: Option<u32>,
 }
 
-/// Looks at the stack of an allocation that is about to be told, which begins at `caller`.
-/// Nothing else is told before it.
+/// Looks at the stack of an allocation that is about to be traced, which begins at `caller`.
+/// Nothing else is traced before it.
 #[inline(always)]
 pub fn begin_alloc(heap: &'static Heap, slow: SlowPath, caller: Caller) -> Option<Alloc> {
     let trace = trace_of(heap, slow)?;
@@ -147,7 +147,7 @@ pub fn begin_alloc(heap: &'static Heap, slow: SlowPath, caller: Caller) -> Optio
     Some(Alloc { trace, slot })
 }
 
-/// Tells of a block of `size` bytes at `p`.
+/// Traces a block of `size` bytes at `p`.
 #[inline(always)]
 pub fn note_alloc(event: Option<Alloc>, slow: SlowPath, p: *mut u8, size: usize) {
     let Some(Alloc { trace, slot }) = event else { return };
@@ -161,7 +161,7 @@ pub fn note_alloc(event: Option<Alloc>, slow: SlowPath, p: *mut u8, size: usize)
     ring.publish(&trace.cursor);
 }
 
-/// Tells of the block at `p`, which is about to be free. The time is noted anew if the block may be another thread's
+/// Traces the free of the block at `p`, which is about to be free. The time is noted anew if the block may be another thread's
 /// (`of_others`): the order of events is only certain within a thread, and within a batch.
 #[inline(always)]
 pub fn note_free(heap: &'static Heap, slow: SlowPath, p: *mut u8, of_others: bool) {
@@ -181,7 +181,7 @@ pub fn note_free(heap: &'static Heap, slow: SlowPath, p: *mut u8, of_others: boo
     ring.publish(&trace.cursor);
 }
 
-/// Tells of a block of a device's memory, with the stack that leads to `caller`. A thread may be the only one that uses
+/// Traces a block of a device's memory, with the stack that leads to `caller`. A thread may be the only one that uses
 /// the device, and come by seldom: each event has its own time.
 /// It is also what keeps the frees of others' blocks in order.
 #[inline(never)]
@@ -255,7 +255,7 @@ fn make_room(slow: SlowPath, trace: &mut ThreadTrace, words: usize) -> bool {
 }
 
 /// The slot of the stack that begins at `caller`; the ring gets its frames if they are not there yet. 0 if the stack
-/// could not be told.
+/// could not be traced.
 #[inline(always)]
 fn stack_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> u32 {
     let mut attempts = 0;
@@ -351,7 +351,7 @@ fn attach(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTrac
             session::count_without_ring(slow);
             return None;
         }
-        heap.trace.set(memory.cast());
+        heap.calls.trace.set(memory.cast());
     }
     // SAFETY: as in `trace_of`; zeroed memory is a trace without a ring.
     let trace = unsafe { &mut *trace_word(heap) };
@@ -376,7 +376,7 @@ fn attach(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTrac
         session::show_ring(slow);
     }
     trace.events = 0;
-    trace.tid = heap.thread_id.get();
+    trace.tid = heap.registration.thread_id.get();
     // SAFETY: the ring is mapped, and these are this thread's.
     unsafe {
         (*trace.ring).tid = trace.tid;
@@ -425,7 +425,7 @@ pub fn note_time(heap: &Heap) {
 /// The same, if the heap has taken in blocks that other threads freed: it allocates them after that.
 #[inline]
 pub fn note_taken_in(heap: &Heap) {
-    if heap.took_in.take() {
+    if heap.calls.took_in.take() {
         note_time(heap);
     }
 }

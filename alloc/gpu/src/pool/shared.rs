@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
-use poolscope_wire::trace::TOLD;
+use poolscope_wire::trace::TRACED;
 
 use super::Pool;
 use super::core::Core;
@@ -32,7 +32,7 @@ type Global = Mutex<HashMap<LaneId, Vec<u64>>>;
 pub(super) struct ReadByAll {
     pub(super) id: u64,
     pub(super) pages: Arc<Pages>,
-    /// Changes with streams, captures and settings, under the core's lock; and has the bit [`TOLD`] while every block
+    /// Changes with streams, captures and settings, under the core's lock; and has the bit [`TRACED`] while every block
     /// is told, [`HOOKED`] while there are hooks, and [`HARDENED`] for good.
     pub(super) version: AtomicU64,
 }
@@ -41,7 +41,7 @@ impl ReadByAll {
     /// The version without the bits: what a thread learns. As long as one is set, no thread finds the word as it knows
     /// it, and each call takes the slow path.
     pub(super) fn resolved_version(&self) -> u64 {
-        self.version.load(Ordering::Relaxed) & !(TOLD | HOOKED | HARDENED)
+        self.version.load(Ordering::Relaxed) & !(TRACED | HOOKED | HARDENED)
     }
 
     /// Whether there are hooks.
@@ -56,7 +56,7 @@ impl ReadByAll {
 
     /// Whether every block is to be told.
     pub(super) fn is_told(&self) -> bool {
-        self.version.load(Ordering::Relaxed) & TOLD != 0
+        self.version.load(Ordering::Relaxed) & TRACED != 0
     }
 }
 

@@ -83,7 +83,7 @@ pub trait Recorder: Send + Sync {
         Vec::new()
     }
 
-    /// Has the bit [`TOLD`](poolscope_wire::trace::TOLD) set in the pool's word while somebody wants to be told of
+    /// Has the bit [`TRACED`](poolscope_wire::trace::TRACED) set in the pool's word while somebody wants to be told of
     /// every block, from now until [`unwatch`](Self::unwatch). The word stays where it is.
     fn watch(&self, word: &AtomicU64) {
         let _ = word;
@@ -94,7 +94,7 @@ pub trait Recorder: Send + Sync {
         let _ = word;
     }
 
-    /// A block was allocated, and nobody has it yet. Told of every one while the bit is set.
+    /// A block was allocated, and nobody has it yet. Called for every one while the bit is set.
     fn told_allocated(&self, address: u64, size: u64, stream: Stream) {
         let _ = (address, size, stream);
     }

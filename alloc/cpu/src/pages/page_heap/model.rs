@@ -62,7 +62,7 @@ struct Free {
     lane: usize,
     /// Its memory reads as zero, or the kernel is never given it back.
     zero: bool,
-    pinned: bool,
+    permanent: bool,
 }
 
 impl Model {
@@ -83,7 +83,7 @@ impl Model {
                     pages: span.pages.get() as usize,
                     lane,
                     zero: span.is_zero(),
-                    pinned: arena::is_pinned(span),
+                    permanent: arena::is_permanent(span),
                 });
             });
         }
@@ -101,7 +101,8 @@ impl Model {
         }
         for pair in free.windows(2) {
             let touch = pair[0].address + pair[0].pages * ARENA_PAGE == pair[1].address;
-            let alike = (pair[0].zero, pair[0].pinned, pair[0].lane) == (pair[1].zero, pair[1].pinned, pair[1].lane);
+            let alike =
+                (pair[0].zero, pair[0].permanent, pair[0].lane) == (pair[1].zero, pair[1].permanent, pair[1].lane);
             assert!(!(touch && alike), "{pair:x?} are not one");
         }
         let taken: usize = (0..self.heap.used_lanes).map(|lane| self.heap.lanes[lane].frontier.taken_pages()).sum();
@@ -114,7 +115,7 @@ impl Model {
             }
         }
         let resident: usize =
-            free.iter().filter(|span| !span.zero && !span.pinned).map(|span| span.pages * ARENA_PAGE).sum();
+            free.iter().filter(|span| !span.zero && !span.permanent).map(|span| span.pages * ARENA_PAGE).sum();
         assert_eq!(self.heap.resident_free(), resident);
         let used: usize = self.live.values().map(|&(pages, _)| pages * ARENA_PAGE).sum();
         assert_eq!(self.heap.used, used);
@@ -188,7 +189,7 @@ impl Model {
             Step::ReleaseShortest { works } => {
                 self.heap.machine.takes_back.set(works);
                 let before = self.free_spans();
-                let resident = || before.iter().filter(|span| !span.zero && !span.pinned);
+                let resident = || before.iter().filter(|span| !span.zero && !span.permanent);
                 let beyond = self.heap.idle_beyond(super::IDLE_PART_IN_PIECES) && !self.heap.ground.has_huge;
                 let Some(span) = self.heap.take_excess() else {
                     let has_pieces = resident().any(|span| span.pages <= super::PIECE);
