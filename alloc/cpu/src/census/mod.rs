@@ -102,11 +102,11 @@ pub fn is_watching() -> bool {
 #[cold]
 pub fn counted_call(slow: SlowPath, heap: &'static Heap) {
     let epoch = EPOCH.load(Ordering::Acquire);
-    if heap.notes.epoch.get() != epoch {
+    if heap.watch.notes.epoch.get() != epoch {
         heap.empty_outbox(slow);
         heap.count_all();
         // Before it is published: a census that runs meanwhile keeps its hands off.
-        heap.notes.epoch.set(epoch);
+        heap.watch.notes.epoch.set(epoch);
         heap_publish::publish_classes(heap);
     }
     publish::publish_tiers();
@@ -197,7 +197,7 @@ pub fn note_child() {
 
 /// A heap that another thread takes over counts anew.
 pub fn forget(heap: &Heap) {
-    heap.notes.epoch.set(0);
+    heap.watch.notes.epoch.set(0);
 }
 
 /// Takes a census and publishes it. Whether anything has changed since the last one.
@@ -205,7 +205,7 @@ pub fn take(slow: SlowPath) -> bool {
     let mut census = CENSUS.lock(slow);
     USED.store(counters::get(TierCounter::SystemUsed), Ordering::Relaxed);
     CALLS_SEEN.store(calls(), Ordering::Relaxed);
-    heaps::for_each_heap(|heap| heap.notes.begin(heap));
+    heaps::for_each_heap(|heap| heap.watch.notes.begin(heap));
     let found = walk(&mut census.pieces);
     let mut changes = 0;
     let mut add = |part: u64| changes = part.wrapping_add(u64::wrapping_mul(changes, 31));
@@ -223,7 +223,7 @@ pub fn take(slow: SlowPath) -> bool {
 
 /// Publishes what a heap's thread has and has done; a sum over it.
 fn publish_heap(heap: &'static Heap) -> u64 {
-    let notes = &heap.notes;
+    let notes = &heap.watch.notes;
     let visits = heap.visits();
     let same_visits = notes.visits.replace(visits) == visits;
     heap.outbox.for_each_open(|class, blocks| {
@@ -258,7 +258,7 @@ fn publish_heap(heap: &'static Heap) -> u64 {
 
 fn publish_class(heap: &'static Heap, class: SizeClass, counters: ClassCounters) {
     // Its thread has counted everything, and does so with each call.
-    let counts_itself = is_counting() && heap.notes.epoch.get() == EPOCH.load(Ordering::Acquire);
+    let counts_itself = is_counting() && heap.watch.notes.epoch.get() == EPOCH.load(Ordering::Acquire);
     if !counts_itself {
         heap_publish::publish_found(heap, class, counters);
     }

@@ -19,17 +19,17 @@ use crate::tracer;
 /// Does what a thread does at its exit, for one that ended without: by the bare system call. False if it is there, or
 /// ends by itself. The caller holds [`Heap::closing`].
 pub fn end_if_gone(slow: SlowPath, heap: &'static Heap) -> bool {
-    if raw_thread::is_of_another_process() || os::thread_exists(os::process_id(), heap.thread_id.get()) {
+    if raw_thread::is_of_another_process() || os::thread_exists(os::process_id(), heap.registration.thread_id.get()) {
         return false;
     }
-    let word = heap.thread_word.swap(core::ptr::null_mut(), Ordering::Relaxed);
+    let word = heap.path.thread_word.swap(core::ptr::null_mut(), Ordering::Relaxed);
     if word.is_null() {
         return false;
     }
     let mut last = [0];
     let was_busy = os::read_own_memory(word.addr(), &mut last) == 1 && last == [(&raw const BUSY).addr()];
     // A handler may have ended it in the middle of the slow path: then nobody knows what its heap is like.
-    if !was_busy && !heap.pinned.get() {
+    if !was_busy && !heap.path.held_open.get() {
         end_thread(slow, heap);
     }
     true
@@ -37,9 +37,9 @@ pub fn end_if_gone(slow: SlowPath, heap: &'static Heap) -> bool {
 
 /// Gives up what a thread had, whose word is nobody's any more.
 pub fn end_thread(slow: SlowPath, heap: &'static Heap) {
-    heap.in_hook.set(false);
-    heap.in_realloc.set(false);
-    heap.scope.set(0);
+    heap.calls.in_hook.set(false);
+    heap.calls.in_realloc.set(false);
+    heap.sampling.scope.set(0);
     heap.retire_all(slow);
     transfer_cache::take_in(slow, Some(heap), heap.inbox.close());
     heap.empty_outbox(slow);

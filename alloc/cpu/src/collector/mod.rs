@@ -12,7 +12,7 @@
 //!    searched for registers that lead back into the pool ([`signal_frames`]), and the kernel is asked once more: the
 //!    thread must not have been awake since.
 //! 4. The word must still say that the path is closed (a thread in the slow path has another one there) and the heap
-//!    must not be pinned. Then its cache goes back, and the path stays closed: the thread opens it itself.
+//!    must not be held open. Then its cache goes back, and the path stays closed: the thread opens it itself.
 //!
 //! Threads are asked after only if they have not been in the slow path between two looks, `POOLSCOPE_GC_MS` apart:
 //! whoever allocates is there every few dozen blocks. One of which the kernel can't say enough is asked after a few
@@ -70,7 +70,7 @@ pub fn collect(slow: SlowPath, now_ms: u64, after_ms: u64) -> bool {
 /// Takes a heap's cache by `take`, if its thread has not been in the slow path for long enough.
 /// Whether there is one left.
 fn look_after(heap: &Heap, now_ms: u64, after_ms: u64, take: impl FnOnce() -> Taking) -> bool {
-    let idle = &heap.idle;
+    let idle = &heap.watch.idle;
     let is_worth_it = heap.idle_bytes() >= IDLE_MIN;
     let visits = heap.visits();
     if idle.visits.replace(visits) != visits {
@@ -117,11 +117,11 @@ pub fn collect_sleeping(slow: SlowPath) {
 }
 
 fn collect_heap(slow: SlowPath, heap: &'static Heap) -> Taking {
-    let Some(_closing) = heap.closing.try_lock(slow) else { return Taking::Awake };
+    let Some(_closing) = heap.path.closing.try_lock(slow) else { return Taking::Awake };
     if exit::end_if_gone(slow, heap) {
         return Taking::Taken;
     }
-    let tid = heap.thread_id.get();
+    let tid = heap.registration.thread_id.get();
     // One that is awake need not find its fast path closed.
     match sleep::look(tid) {
         State::Asleep(_) => {}
@@ -130,12 +130,12 @@ fn collect_heap(slow: SlowPath, heap: &'static Heap) -> Taking {
     }
     let sleeps_outside_of_the_pool = || {
         let State::Asleep(sleep) = sleep::look(tid) else { return false };
-        let word = heap.thread_word.load(Ordering::Relaxed).addr();
+        let word = heap.path.thread_word.load(Ordering::Relaxed).addr();
         !signal_frames::may_lead_into_the_pool(sleep.sp, word)
             && matches!(sleep::look(tid), State::Asleep(still) if still == sleep)
     };
     let retire = || {
-        let may_be_taken = !heap.pinned.get();
+        let may_be_taken = !heap.path.held_open.get();
         if may_be_taken {
             heap.retire_all(slow);
         }

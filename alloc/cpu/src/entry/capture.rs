@@ -2,7 +2,7 @@
 //!
 //! A capture of frames that were all seen before allocates nothing. Any other one may: for a module that it meets for
 //! the first time, say. Then the thread's own heap is put in place, so that this is served as any allocation is; but it
-//! is not sampled, not checked and not told, however short the period. No lock is held meanwhile.
+//! is not sampled, not checked and not traced, however short the period. No lock is held meanwhile.
 
 use poolscope_capture::{Caller, Captured, MAX_DEPTH, ThreadState, capture, capture_anew, capture_known};
 use poolscope_wire::stack_flags;
@@ -22,7 +22,7 @@ impl Stack {
     /// Return addresses, innermost first.
     pub fn frames(&self) -> &[u64] {
         // SAFETY: the frames are this thread's, which captures nothing else meanwhile, see `of`.
-        let frames = unsafe { &(*self.heap.capture.get()).frames };
+        let frames = unsafe { &(*self.heap.sampling.capture.get()).frames };
         frames.get(..self.captured.depth).unwrap_or(frames)
     }
 
@@ -44,7 +44,7 @@ pub fn flags(captured: &Captured) -> u16 {
 #[inline]
 pub fn of(heap: &'static Heap, caller: &Caller) -> Stack {
     // SAFETY: what captures need belongs to this thread, and nested ones are ruled out by `in_sampler`.
-    let Capture { state, frames } = unsafe { &mut *heap.capture.get() };
+    let Capture { state, frames } = unsafe { &mut *heap.sampling.capture.get() };
     let captured = match capture_known(state, caller, frames) {
         Some(captured) => captured,
         None => with_open_path(heap, || capture(state, caller, frames)),
@@ -58,14 +58,14 @@ pub fn of(heap: &'static Heap, caller: &Caller) -> Stack {
 #[inline(never)]
 pub fn anew(heap: &'static Heap, caller: &Caller, frames: &mut [u64; MAX_DEPTH]) -> Captured {
     // SAFETY: as in `of`.
-    let state = unsafe { &mut (*heap.capture.get()).state };
+    let state = unsafe { &mut (*heap.sampling.capture.get()).state };
     with_open_path(heap, || capture_anew(state, caller, frames))
 }
 
 /// Gives back what captures have learned, where half a mebibyte is much of a limit, and nobody else captures.
 pub fn fit(heap: &Heap, limit: usize) {
     const WORTH_IT: usize = 64 << 20;
-    if limit < WORTH_IT && is_single_threaded() && !heap.in_sampler.get() && !heap.pinned.get() {
+    if limit < WORTH_IT && is_single_threaded() && !heap.sampling.in_sampler.get() && !heap.path.held_open.get() {
         // SAFETY: the C library knows of no other thread, and the pool's own captures nothing; this one is not in the
         // middle of a capture.
         unsafe { poolscope_capture::forget_rules() };
@@ -89,7 +89,7 @@ fn is_single_threaded() -> bool {
 /// What a thread's captures have found of its stack so far.
 pub fn state(heap: &'static Heap) -> &'static ThreadState {
     // SAFETY: as in `of`.
-    unsafe { &(*heap.capture.get()).state }
+    unsafe { &(*heap.sampling.capture.get()).state }
 }
 
 /// Calls `f` with the thread's heap in place: what `f` allocates is served. A dying thread has the limbo's heap, and its
@@ -98,20 +98,20 @@ pub fn state(heap: &'static Heap) -> &'static ThreadState {
 #[inline(never)]
 fn with_open_path<R>(heap: &'static Heap, f: impl FnOnce() -> R) -> R {
     let (before, home) = (thread_pointer::get(), thread_pointer::home());
-    heap.pinned.set(true);
+    heap.path.held_open.set(true);
     thread_pointer::set_home((&raw const *heap).cast_mut());
     detour::leave(heap);
-    heap.in_sampler.set(true);
+    heap.sampling.in_sampler.set(true);
     let result = f();
-    heap.in_sampler.set(false);
+    heap.sampling.in_sampler.set(false);
     thread_pointer::set(before);
     thread_pointer::set_home(home);
-    heap.pinned.set(false);
+    heap.path.held_open.set(false);
     result
 }
 
 /// Forgets what is known of the thread's stack, at its end.
 pub fn release(heap: &'static Heap) {
     // SAFETY: as in `of`; no capture runs.
-    poolscope_capture::release(unsafe { &mut (*heap.capture.get()).state });
+    poolscope_capture::release(unsafe { &mut (*heap.sampling.capture.get()).state });
 }

@@ -133,7 +133,7 @@ fn leave_counted(slow: SlowPath, heap: &'static Heap) {
 pub fn enter_own() -> Option<Own> {
     // SAFETY: the thread pointer is always a heap.
     let heap = unsafe { &*thread_pointer::get() };
-    if !heap.belongs_to_a_thread.get() {
+    if !heap.path.belongs_to_a_thread.get() {
         return None;
     }
     heap.visit();
@@ -159,7 +159,7 @@ pub fn enter_detoured() -> Option<Own> {
     let heap = unsafe { &*thread_pointer::home().cast_const() };
     // Until the garbage collector has done with it. One that begins after this asks the kernel whether the thread
     // sleeps, and sees then that it is in the slow path.
-    heap.closing.pass(slow);
+    heap.path.closing.pass(slow);
     heap.visit();
     Some(Own { heap, slow })
 }
@@ -197,7 +197,7 @@ fn enter_otherwise() -> Entry {
             limbo.0 = new_heap(slow);
         }
         let Some(heap) = limbo.0 else { return Entry::NoMemory(Homeless { slow, leave_with: &DYING }) };
-        heap.thread_id.set(os::thread_id());
+        heap.registration.thread_id.set(os::thread_id());
         heap.visit();
         return Entry::Heap(Entered { heap, slow, leave_with: &DYING, limbo: Some(limbo) });
     }

@@ -109,7 +109,7 @@ fn try_allocate(
     caller: &Caller,
 ) -> Option<(*mut u8, bool)> {
     let due = heap.large_is_due(size.max(16));
-    let allocated = Call { stack: 0, thread: heap.thread_id.get() };
+    let allocated = Call { stack: 0, thread: heap.registration.thread_id.get() };
     let mut record = Record::live(core::ptr::null_mut(), size, align, allocated);
     let zero = if (due || size >= GUARD_MIN) && guarded::map(&mut record) {
         true
@@ -140,9 +140,9 @@ fn map_plain(slow: SlowPath, heap: &'static Heap, record: &mut Record, caller: &
     let bytes = record.size.checked_add(front + zones::MARGIN)?;
     let units = u32::try_from(front / 16).ok()?;
     // The tiers are not to sample what is sampled here.
-    let nested = heap.in_sampler.replace(true);
+    let nested = heap.sampling.in_sampler.replace(true);
     let got = serve::allocate::allocate(slow, heap, bytes, record.align(), caller);
-    heap.in_sampler.set(nested);
+    heap.sampling.in_sampler.set(nested);
     let (base, zero) = got?;
     record.address = base as usize + front;
     record.front = units;

@@ -47,7 +47,7 @@ impl Stack {
 #[inline(never)]
 pub fn of_caller(heap: &'static Heap, caller: &Caller) -> Stack {
     let mut stack = Stack::NONE;
-    if heap.in_sampler.get() {
+    if heap.sampling.in_sampler.get() {
         return stack;
     }
     let captured = capture::of(heap, caller);

@@ -105,7 +105,7 @@ pub fn remove_hook(id: HookId) -> bool {
             detour::turn_off(Reason::Hooks);
         }
     }
-    let in_hook = this_heap().is_some_and(|heap| heap.in_hook.get());
+    let in_hook = this_heap().is_some_and(|heap| heap.calls.in_hook.get());
     while !in_hook && place.is_in_use() {
         // SAFETY: a system call without arguments.
         unsafe { libc::sched_yield() };
@@ -141,7 +141,7 @@ impl Quiet {
                 this_heap()?
             }
         };
-        (!heap.in_hook.replace(true)).then(|| Quiet(&heap.in_hook))
+        (!heap.calls.in_hook.replace(true)).then(|| Quiet(&heap.calls.in_hook))
     }
 }
 

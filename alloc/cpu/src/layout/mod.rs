@@ -8,3 +8,4 @@ pub mod mailbox;
 pub mod misuse;
 pub mod size_class;
 pub mod slab;
+pub mod slab_list;

@@ -24,8 +24,8 @@ pub unsafe extern "C" fn on_thread_exit(heap: *mut c_void) {
     let heap = unsafe { &*heap.cast::<Heap>() };
     {
         // Who closes threads looks at their words under this lock; this thread's goes away.
-        let _closing = heap.closing.lock(slow);
-        heap.thread_word.store(core::ptr::null_mut(), Ordering::Release);
+        let _closing = heap.path.closing.lock(slow);
+        heap.path.thread_word.store(core::ptr::null_mut(), Ordering::Release);
     }
     end_thread(slow, heap);
     thread_pointer::set_home((&raw const DYING).cast_mut());

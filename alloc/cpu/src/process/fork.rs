@@ -179,7 +179,7 @@ unsafe extern "C" fn after_in_child() {
         streams::forget();
         // SAFETY: a thread's word is always a heap, and heaps are never unmapped.
         let heap = unsafe { &*HEAP.load(Ordering::Relaxed) };
-        if heap.belongs_to_a_thread.get() {
+        if heap.path.belongs_to_a_thread.get() {
             // The word of the heap's own thread, which is the one that forked.
             detour::leave(heap);
         } else {

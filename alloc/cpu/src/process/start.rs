@@ -42,10 +42,10 @@ pub fn start_thread() -> Option<&'static Heap> {
         set_thread(&EMPTY);
         return None;
     };
-    heap.thread_id.set(os::thread_id());
-    heap.ignores.set(0);
-    heap.began_in_child.set(raw_thread::is_of_another_process());
-    heap.uses.set(heap.uses.get() + 1);
+    heap.registration.thread_id.set(os::thread_id());
+    heap.sampling.ignores.set(0);
+    heap.registration.began_in_child.set(raw_thread::is_of_another_process());
+    heap.registration.uses.set(heap.registration.uses.get() + 1);
     heap.inbox.open();
     census::forget(heap);
     counters::add(TierCounter::ThreadsLive, 1);
@@ -54,8 +54,8 @@ pub fn start_thread() -> Option<&'static Heap> {
     publish::publish_tiers();
     thread_pointer::set_home((&raw const *heap).cast_mut());
     // From here on the thread can allocate; the calls below do.
-    heap.pinned.set(true);
-    heap.thread_word.store(thread_pointer::address().cast(), Ordering::Release);
+    heap.path.held_open.set(true);
+    heap.path.thread_word.store(thread_pointer::address().cast(), Ordering::Release);
     set_thread(heap);
     os::keep_errno(|| {
         if first {
@@ -76,7 +76,7 @@ pub fn start_thread() -> Option<&'static Heap> {
             unsafe { libc::pthread_setspecific(key, (&raw const *heap).cast::<c_void>()) };
         }
     });
-    heap.pinned.set(false);
+    heap.path.held_open.set(false);
     Some(heap)
 }
 

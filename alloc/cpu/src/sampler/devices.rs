@@ -20,7 +20,7 @@ use crate::segment::sequence;
 /// Records a block of another pool, with the calling thread's stack. [`UNRECORDED`] if there is no room.
 pub fn record_foreign(entered: &Entered, block: &Block) -> u32 {
     let heap = entered.heap;
-    if heap.in_sampler.get() || !(kind::DEVICE..=kind::PINNED).contains(&block.kind) {
+    if heap.sampling.in_sampler.get() || !(kind::DEVICE..=kind::PINNED).contains(&block.kind) {
         return UNRECORDED;
     }
     let time_ns = os::clock_ns(libc::CLOCK_MONOTONIC);

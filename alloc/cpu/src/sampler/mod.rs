@@ -178,7 +178,7 @@ fn take_due(heap: &Heap, budget: &Budget, size: usize, bytes: usize) -> Due {
         return Due { size, weight: OBJECT_ONE, time_ns, kind: kind::HOST, device: 0 };
     }
     let weight = budget.weight(bytes);
-    heap.governor.sampled(budget, time_ns);
+    heap.sampling.governor.sampled(budget, time_ns);
     heap.note_stocked();
     heap.begin_budget(budget);
     Due { size, weight, time_ns, kind: kind::HOST, device: 0 }
@@ -224,7 +224,7 @@ pub fn sample_large(
     block: usize,
     caller: &Caller,
 ) -> u32 {
-    let due = take_due(heap, &heap.large_budget, size, block);
+    let due = take_due(heap, &heap.sampling.large_budget, size, block);
     let stack = capture_stack(slow, heap, caller);
     SAMPLER.lock(slow).record(heap, &stack, p as u64, &due)
 }
@@ -451,7 +451,7 @@ impl Sampler {
     }
 
     fn record(&mut self, heap: &Heap, stack: &Stack, address: u64, due: &Due) -> u32 {
-        heap.samples.set(heap.samples.get() + 1);
+        heap.sampling.samples.set(heap.sampling.samples.get() + 1);
         counters::add(TierCounter::Samples, 1);
         let Some(segment) = self.own_segment() else { return UNRECORDED };
         publish_samples(&segment, heap);
@@ -473,11 +473,11 @@ impl Sampler {
             // A forked child's first sample makes the segment after its time was taken. What is older than the segment
             // is the parent's.
             time_ns: due.time_ns.max(segment.header().start_monotonic_ns),
-            tid: heap.thread_id.get(),
-            scope: self.scopes.of_record(heap.scope.get()),
+            tid: heap.registration.thread_id.get(),
+            scope: self.scopes.of_record(heap.sampling.scope.get()),
             kind: due.kind,
             device: due.device,
-            verdict: if heap.ignores.get() > 0 { verdict::IGNORED } else { verdict::NONE },
+            verdict: if heap.sampling.ignores.get() > 0 { verdict::IGNORED } else { verdict::NONE },
             ..LiveRecord::ZERO
         };
         self.scopes.took(record.scope, record.size);
@@ -525,11 +525,11 @@ pub fn publish_modules(slow: SlowPath) {
 pub fn add_thread(slow: SlowPath, heap: &Heap) {
     {
         let mut sampler = SAMPLER.lock(slow);
-        sampler.threads = sampler.threads.max(heap.index.get() + 1);
+        sampler.threads = sampler.threads.max(heap.registration.index.get() + 1);
         if let Some(segment) = sampler.segment.filter(|_| own_segment())
-            && segment.commit(Region::Threads, heap.index.get() + 1)
+            && segment.commit(Region::Threads, heap.registration.index.get() + 1)
         {
-            segment.raise_count(Region::Threads, heap.index.get() + 1);
+            segment.raise_count(Region::Threads, heap.registration.index.get() + 1);
         }
     }
     publish_thread(heap, thread_state::LIVE);

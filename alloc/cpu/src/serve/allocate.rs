@@ -61,7 +61,7 @@ fn allocate_block(
     caller: &Caller,
 ) -> Option<*mut u8> {
     // What has no memory for a slab of sampled blocks may still have an ordinary block.
-    let mut may_sample = !heap.in_sampler.get();
+    let mut may_sample = !heap.sampling.in_sampler.get();
     loop {
         if may_sample && heap.records_all() {
             if let Some(p) = sampler::sample_block(slow, heap, class, size, caller) {

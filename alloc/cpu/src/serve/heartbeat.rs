@@ -24,7 +24,7 @@ pub fn poll(slow: SlowPath) {
 pub fn refill(slow: SlowPath, heap: &'static Heap, class: SizeClass) -> bool {
     heap.drain(slow);
     let refilled = heap.refill(slow, class);
-    if heap.took_slab.take() {
+    if heap.calls.took_slab.take() {
         tracer::thread::note_time(heap);
         publish_tiers();
     }

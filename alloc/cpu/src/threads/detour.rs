@@ -30,7 +30,7 @@ pub fn turn_on(slow: SlowPath, reason: Reason) {
         return;
     }
     for_each_heap(|heap| {
-        let _closing = heap.closing.lock(slow);
+        let _closing = heap.path.closing.lock(slow);
         if let Some(gate) = gate_of(heap) {
             gate.close();
         }
@@ -54,7 +54,7 @@ pub fn take_from_sleeper(heap: &'static Heap, sleeps: impl FnOnce() -> bool, tak
 }
 
 fn gate_of(heap: &'static Heap) -> Option<Gate<'static>> {
-    let word = heap.thread_word.load(Ordering::Acquire);
+    let word = heap.path.thread_word.load(Ordering::Acquire);
     // A thread that ended by the bare system call cleared nothing, and its stack may be gone.
     if word.is_null() || !os::is_readable(word.addr()) {
         return None;

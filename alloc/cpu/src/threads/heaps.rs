@@ -11,7 +11,7 @@ use crate::tiers::thread_cache::Heap;
 
 /// Heaps without a thread.
 pub struct Registry {
-    /// Linked through [`Heap::next_unused`].
+    /// Linked through [`Registration::next_unused`](crate::tiers::notes::Registration).
     unused: Cell<Option<&'static Heap>>,
     count: Cell<u32>,
 }
@@ -22,7 +22,7 @@ unsafe impl Send for Registry {}
 /// Held while a heap is made, taken over or left.
 pub static REGISTRY: SpinLock<Registry> = SpinLock::new(Registry { unused: Cell::new(None), count: Cell::new(0) });
 
-/// The newest heap; the others follow through [`Heap::next_heap`].
+/// The newest heap; the others follow through [`Registration::next_heap`](crate::tiers::notes::Registration).
 static ALL: AtomicPtr<Heap> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Calls `f` with every heap that there ever was.
@@ -31,7 +31,7 @@ pub fn for_each_heap(mut f: impl FnMut(&'static Heap)) {
     let mut next = unsafe { ALL.load(Ordering::Acquire).as_ref() };
     while let Some(heap) = next {
         f(heap);
-        next = heap.next_heap.get();
+        next = heap.registration.next_heap.get();
     }
 }
 
@@ -43,14 +43,16 @@ pub fn has_no_thread(heap: &Heap) -> bool {
 /// Whether a thread of this process has the heap for its own, which the kernel can be asked after. Others wait for one,
 /// are the limbo's, or were those of threads that a forked child does not have.
 pub fn is_a_threads_own(heap: &Heap) -> bool {
-    !has_no_thread(heap) && !heap.thread_word.load(Ordering::Relaxed).is_null() && !heap.began_in_child.get()
+    !has_no_thread(heap)
+        && !heap.path.thread_word.load(Ordering::Relaxed).is_null()
+        && !heap.registration.began_in_child.get()
 }
 
 /// A heap that waited for a thread.
 pub fn adopt_heap(slow: SlowPath) -> Option<&'static Heap> {
     let registry = REGISTRY.lock(slow);
     let heap = registry.unused.get()?;
-    registry.unused.set(heap.next_unused.take());
+    registry.unused.set(heap.registration.next_unused.take());
     Some(heap)
 }
 
@@ -63,14 +65,14 @@ pub fn new_heap(slow: SlowPath) -> Option<&'static Heap> {
     // SAFETY: zeroed memory of the right size, aligned to a page, is an empty heap; it is never unmapped.
     let heap = unsafe { &*memory.cast::<Heap>() };
     heap.inbox.open();
-    heap.belongs_to_a_thread.set(true);
+    heap.path.belongs_to_a_thread.set(true);
     counters::add(TierCounter::MetadataBytes, size_of::<Heap>() as u64);
     {
         let registry = REGISTRY.lock(slow);
-        heap.index.set(registry.count.get());
+        heap.registration.index.set(registry.count.get());
         registry.count.set(registry.count.get() + 1);
         // SAFETY: as in `for_each_heap`.
-        heap.next_heap.set(unsafe { ALL.load(Ordering::Relaxed).as_ref() });
+        heap.registration.next_heap.set(unsafe { ALL.load(Ordering::Relaxed).as_ref() });
         ALL.store((&raw const *heap).cast_mut(), Ordering::Release);
     }
     heap.start_budgets();
@@ -80,7 +82,7 @@ pub fn new_heap(slow: SlowPath) -> Option<&'static Heap> {
 /// Leaves a heap to the next thread.
 pub fn leave_heap(slow: SlowPath, heap: &'static Heap) {
     let registry = REGISTRY.lock(slow);
-    heap.next_unused.set(registry.unused.replace(Some(heap)));
+    heap.registration.next_unused.set(registry.unused.replace(Some(heap)));
 }
 
 /// In a forked child: the other threads are not there. Their heaps stay as they were in the middle of whatever they
@@ -89,12 +91,12 @@ pub fn forget_other_threads() {
     let home = thread_pointer::home().cast_const();
     for_each_heap(|heap| {
         if &raw const *heap == home {
-            heap.thread_id.set(os::thread_id());
-            heap.began_in_child.set(false);
-        } else if !heap.thread_word.swap(core::ptr::null_mut(), Ordering::Relaxed).is_null() {
+            heap.registration.thread_id.set(os::thread_id());
+            heap.registration.began_in_child.set(false);
+        } else if !heap.path.thread_word.swap(core::ptr::null_mut(), Ordering::Relaxed).is_null() {
             counters::sub(TierCounter::ThreadsLive, 1);
         }
         // Who held it is not there any more.
-        heap.closing.unlock_raw();
+        heap.path.closing.unlock_raw();
     });
 }

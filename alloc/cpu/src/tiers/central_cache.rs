@@ -8,7 +8,8 @@ use core::sync::atomic::Ordering;
 
 use crate::layout::block::Batch;
 use crate::layout::size_class::{CLASSES, SizeClass};
-use crate::layout::slab::{Place, Slab, SlabList, owner};
+use crate::layout::slab::{Place, Slab, owner};
+use crate::layout::slab_list::SlabList;
 use crate::segment::counters::{self, ClassCounter, TierCounter};
 use crate::sync::spin_lock::{ForkLock, SlowPath, SpinLock};
 use crate::tiers::give_back;

@@ -156,7 +156,7 @@ impl Heap {
     /// Where the stack was left only because a part of the class's budget has ended: begins the next part.
     pub fn begin_next_part(&self, class: SizeClass) -> bool {
         let budget = self.budget(class);
-        class.is_medium() && budget.left.get() <= class.block() as i64 && budget.next_part(&self.random)
+        class.is_medium() && budget.left.get() <= class.block() as i64 && budget.next_part(&self.sampling.random)
     }
 
     /// Frees a block of this heap's as the fast path would, while calls are counted.

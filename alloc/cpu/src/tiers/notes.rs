@@ -1,10 +1,99 @@
-//! What others note on a thread's heap, and nobody here looks at: the census, the collector, and captures of stacks.
+//! What others keep by a thread's heap, a struct for each owner: the sampler, the registry, who closes the fast path,
+//! who sees every call, and who looks on from outside.
+//!
+//! Zeroed memory is a valid value of each, and says that nothing happened yet.
 
-use core::cell::Cell;
+use core::cell::{Cell, UnsafeCell};
+use core::sync::atomic::AtomicPtr;
 
 use poolscope_capture::{MAX_DEPTH, ThreadState};
 
 use crate::layout::size_class::{CLASSES, SMALL_CLASSES};
+use crate::sampling::budget::Budget;
+use crate::sampling::governor::Governor;
+use crate::sync::spin_lock::SpinLock;
+use crate::tiers::thread_cache::Heap;
+
+/// The sampler's part of a heap (`thread_cache/budgets.rs`, `sampler/`).
+///
+/// A budget is counted down by what is allocated, and a sample is due where it ends. All is the heap's thread's alone,
+/// but for `samples`, which readers of the segment are shown.
+pub struct Sampling {
+    /// Bytes until the next sample, for each small class. Medium ones have theirs with their stack.
+    pub budget: [Budget; SMALL_CLASSES],
+    /// Bytes until the next sample among large blocks.
+    pub large_budget: Budget,
+    /// Holds the samples to a rate.
+    pub governor: Governor,
+    /// State of the random number generator.
+    pub random: Cell<u64>,
+    /// The thread is taking a sample: what it allocates meanwhile is not sampled.
+    pub in_sampler: Cell<bool>,
+    /// The leak checker's scope that the thread is in; every allocation is recorded while it is not 0.
+    pub scope: Cell<u32>,
+    /// How often the thread has said that what it allocates is no leak, and not taken it back.
+    pub ignores: Cell<u32>,
+    /// Samples taken.
+    pub samples: Cell<u64>,
+    /// What captures of the thread's stack need (`entry/capture.rs`): one at a time.
+    pub capture: UnsafeCell<Capture>,
+}
+
+/// The registry's part of a heap (`threads/heaps.rs`, `process/start.rs`): whose it is. Written by the heap's thread when it
+/// begins, and with the registry's lock.
+pub struct Registration {
+    /// Kernel id of the thread.
+    pub thread_id: Cell<u32>,
+    /// Its thread began in a child that had this memory (`vfork`): the id is another process's.
+    pub began_in_child: Cell<bool>,
+    /// Index of the heap in the segment, and in the order of creation.
+    pub index: Cell<u32>,
+    /// Threads that have had it.
+    pub uses: Cell<u64>,
+    /// Next in the list of heaps that wait for a thread.
+    pub next_unused: Cell<Option<&'static Heap>>,
+    /// Next in the list of all heaps; written once.
+    pub next_heap: Cell<Option<&'static Heap>>,
+}
+
+/// How a heap's fast path is closed (`threads/detour.rs`).
+///
+/// A thread's first word says which heap its fast path uses. Another thread closes the path by changing that word, with
+/// `closing` held; `held_open` says that it must not be taken for idle all the same.
+pub struct Path {
+    /// Where its thread's first word lies; null without a thread. Any thread's.
+    pub thread_word: AtomicPtr<*mut Heap>,
+    /// It is none of the static heaps.
+    pub belongs_to_a_thread: Cell<bool>,
+    /// Held by who closes its thread's fast path, for as long as the thread must not go on.
+    pub closing: SpinLock<()>,
+    /// Its thread is in the slow path although its word doesn't say so: a capture runs with an open fast path.
+    pub held_open: Cell<bool>,
+}
+
+/// A heap's part of those who see every call: hooks, and recordings (`hooks/`, `tracer/`). The heap's thread's alone.
+pub struct Calls {
+    /// The thread is in a hook: what it does there is reported to nobody.
+    pub in_hook: Cell<bool>,
+    /// It is in a `realloc` that is reported as a whole.
+    pub in_realloc: Cell<bool>,
+    /// It has taken over a slab since the last refill, whose blocks were another thread's.
+    pub took_slab: Cell<bool>,
+    /// It has taken in blocks that other threads freed: the next event of a trace is to have a new time.
+    pub took_in: Cell<bool>,
+    /// What the thread needs to trace; null before it did so. Only the tracer knows its type.
+    pub trace: Cell<*mut ()>,
+}
+
+/// A heap's part of those who look on from outside: the collector and the census.
+pub struct Watch {
+    /// Times that its thread was in the slow path; wraps. The thread's; the others read it.
+    pub visits: Cell<u64>,
+    /// The collector's notes.
+    pub idle: Idle,
+    /// The census's.
+    pub notes: Notes,
+}
 
 /// What the census knows of a heap. Zeroed memory is nothing.
 pub struct Notes {
@@ -24,7 +113,7 @@ pub struct Notes {
 /// What the collector knows of a heap. Zeroed memory is nothing.
 #[derive(Default)]
 pub struct Idle {
-    /// What `Heap::visits` was at the last look.
+    /// What [`Watch::visits`] was at the last look.
     pub visits: Cell<u64>,
     /// When that was, in milliseconds of the monotonic clock.
     pub since: Cell<u64>,

@@ -14,7 +14,7 @@ use crate::tiers::thread_cache::Heap;
 /// A heap's record in the segment, if there is one to write to.
 fn thread_record(heap: &Heap) -> Option<*mut ThreadRecord> {
     let segment = Segment::current().filter(|_| own_segment())?;
-    let index = heap.index.get();
+    let index = heap.registration.index.get();
     segment.is_committed(Region::Threads, index + 1).then(|| segment.record(Region::Threads, index))
 }
 
@@ -33,11 +33,11 @@ pub fn publish_heap(heap: &Heap) {
     // SAFETY: words of a heap, which is never unmapped, and of a record that is committed: of the words there, the last
     // one written holds.
     unsafe {
-        (&raw mut (*record).tid).write_volatile(heap.thread_id.as_ptr().read_volatile());
+        (&raw mut (*record).tid).write_volatile(heap.registration.thread_id.as_ptr().read_volatile());
         let outbox = &heap.outbox;
         for (word, cell) in [
-            (&raw mut (*record).uses, &heap.uses),
-            (&raw mut (*record).samples, &heap.samples),
+            (&raw mut (*record).uses, &heap.registration.uses),
+            (&raw mut (*record).samples, &heap.sampling.samples),
             (&raw mut (*record).remote_frees, &outbox.blocks),
             (&raw mut (*record).remote_batches, &outbox.batches),
             (&raw mut (*record).remote_returns, &outbox.returned),
@@ -49,11 +49,11 @@ pub fn publish_heap(heap: &Heap) {
 
 /// Publishes to the process's own segment how many samples a heap's thread has taken, unless the census does.
 pub fn publish_samples(segment: &Segment, heap: &Heap) {
-    let index = heap.index.get();
+    let index = heap.registration.index.get();
     if threads_publish() && segment.is_committed(Region::Threads, index + 1) {
         let record = segment.record::<ThreadRecord>(Region::Threads, index);
         // SAFETY: the record is committed, and this thread is its writer.
-        unsafe { (&raw mut (*record).samples).write_volatile(heap.samples.get()) };
+        unsafe { (&raw mut (*record).samples).write_volatile(heap.sampling.samples.get()) };
     }
 }
 

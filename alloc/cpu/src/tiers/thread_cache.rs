@@ -16,60 +16,28 @@
 
 mod budgets;
 mod counting;
+mod limit;
 mod lists;
+mod queues;
 
-use core::cell::{Cell, UnsafeCell};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::cell::Cell;
 
 use crate::layout::block::BlockPtr;
 use crate::layout::inbox::Inbox;
 use crate::layout::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
-use crate::layout::slab::{Place, Slab, SlabList, owner};
-use crate::pages::keeper;
+use crate::layout::slab::{Place, Slab, owner};
+use crate::layout::slab_list::SlabList;
 use crate::pages::page_heap;
 use crate::sampling::budget::Budget;
-use crate::sampling::governor::Governor;
-use crate::segment::counters::{self, ClassCounter, TierCounter};
-use crate::settings;
-use crate::sync::spin_lock::{SlowPath, SpinLock};
-use crate::tiers::central_cache;
-use crate::tiers::give_back;
+use crate::sync::spin_lock::SlowPath;
 use crate::tiers::medium_cache::MediumCache;
-use crate::tiers::notes::{Capture, Idle, Notes};
+use crate::tiers::notes::{Calls, Path, Registration, Sampling, Watch};
 use crate::tiers::publish as heap_publish;
 use crate::tiers::transfer_cache::{self, Outbox};
 use lists::Order;
 
-/// Partial slabs of one class that a heap keeps before it gives one to the central cache:
-/// who frees into those takes a lock.
-const PARTIAL_MAX: u32 = 8192;
-/// Partial slabs of medium blocks that are looked at for the fullest one.
-const PARTIAL_LOOK: usize = 16;
-/// Bytes of empty slabs that a new heap keeps; each miss doubles it, up to half of [`thread_cache`].
-const EMPTY_MIN: usize = 128 << 10;
-
-/// Slabs of a class that are few, and that are some.
-const FEW: u32 = 4;
-const SOME: u32 = 16;
 /// Bytes of refills after which the page heap is told.
 const TURNOVER_MIN: usize = 256 << 10;
-
-/// What a thread has of [`thread_cache`] however many there are.
-const SHARE_MIN: usize = 1 << 20;
-/// What all caches together may hold however little is in use, and the part of what is in use that they may hold.
-const CACHE_MIN: usize = 4 << 20;
-const CACHE_SHARE: usize = 32;
-
-/// Bytes that a thread's cache may hold beyond what is in use.
-fn thread_cache() -> usize {
-    let in_use = counters::get(TierCounter::SlabBytes) + counters::get(TierCounter::LargeBytes);
-    let share = (in_use as usize / CACHE_SHARE).max(CACHE_MIN);
-    let all = share.min(settings::current().thread_cache() as usize);
-    if all <= SHARE_MIN {
-        return all;
-    }
-    (all / counters::get(TierCounter::ThreadsLive).max(1) as usize).max(SHARE_MIN)
-}
 
 /// Counters of one class.
 #[derive(Default)]
@@ -101,10 +69,10 @@ pub struct ClassCount {
 /// are (the census, the collector). What other threads write is atomic or behind a lock of its own: the inbox, and the
 /// words by which a fast path is closed.
 ///
-/// The fields stand in the order of their owners, and the fast path's come first.
+/// The first fields are the fast path's and the refill's (`thread_cache.rs`, `thread_cache/lists.rs`). Every other owner
+/// has a struct of its own here, see [`crate::tiers::notes`].
 #[repr(C, align(64))]
 pub struct Heap {
-    // The fast path's, and the refill's (`thread_cache.rs`, `thread_cache/lists.rs`).
     /// What `malloc` pops, for each small class: the first block of a list of the active slab's.
     head: [Cell<BlockPtr>; SMALL_CLASSES],
     /// The slab of each class that the list came from.
@@ -140,82 +108,25 @@ pub struct Heap {
     /// Counters, for each class.
     pub counts: [ClassCount; CLASSES],
 
-    // The sampler's (`thread_cache/budgets.rs`, `sampler/`).
-    /// Bytes until the next sample, for each small class.
-    budget: [Budget; SMALL_CLASSES],
-    /// Bytes until the next sample among large blocks.
-    pub large_budget: Budget,
-    /// Holds the samples to a rate.
-    pub governor: Governor,
-    /// State of the random number generator.
-    pub random: Cell<u64>,
-    /// This thread is taking a sample: what it allocates meanwhile is not sampled.
-    pub in_sampler: Cell<bool>,
-    /// Scope of the leak checker that this thread is in; every allocation is recorded while it is not 0.
-    pub scope: Cell<u32>,
-    /// How often this thread has said that what it allocates is no leak, and not taken it back.
-    pub ignores: Cell<u32>,
-    /// Samples taken.
-    pub samples: Cell<u64>,
-
-    // The registry's: whose the heap is (`threads/heaps.rs`, `process/start.rs`).
-    /// Kernel id of the thread.
-    pub thread_id: Cell<u32>,
-    /// Its thread began in a child that had this memory (`vfork`): the id is another process's.
-    pub began_in_child: Cell<bool>,
-    /// Index of the heap in the segment, and in the order of creation.
-    pub index: Cell<u32>,
-    /// Threads that have had it.
-    pub uses: Cell<u64>,
-
-    // What captures of the thread's stack need (`entry/capture.rs`).
-    /// Only touched by its thread, one capture at a time.
-    pub capture: UnsafeCell<Capture>,
-
-    // What comes and goes between heaps (`transfer_cache.rs`).
+    /// The sampler's: when the next sample is due, and what one needs.
+    pub sampling: Sampling,
+    /// The registry's: whose the heap is.
+    pub registration: Registration,
     /// Blocks that its threads freed for others.
     pub outbox: Outbox,
-    /// Next in the list of heaps that wait for a thread. The registry's.
-    pub next_unused: Cell<Option<&'static Heap>>,
     /// Blocks that other threads freed, and whether a thread has the heap. Any thread's.
     pub inbox: Inbox,
-
-    // How its fast path is closed (`threads/detour.rs`).
-    /// Where its thread's first word lies; null without a thread. Any thread's.
-    pub thread_word: AtomicPtr<*mut Heap>,
-    /// It is none of the static ones.
-    pub belongs_to_a_thread: Cell<bool>,
-    /// Held by who closes its thread's fast path, for as long as the thread must not go on.
-    pub closing: SpinLock<()>,
-    /// Its thread is in the slow path although its word doesn't say so: capture runs with an open fast path.
-    pub pinned: Cell<bool>,
-
-    // Those who see every call: hooks, and recordings (`hooks/`, `tracer/`).
-    /// Its thread is in a hook: what it does there is reported to nobody.
-    pub in_hook: Cell<bool>,
-    /// Its thread is in a `realloc` that is told as a whole.
-    pub in_realloc: Cell<bool>,
-    /// It has taken over a slab since the last refill, whose blocks were another thread's.
-    pub took_slab: Cell<bool>,
-    /// It has taken in blocks that other threads freed: the next event of a trace is to have a new time.
-    pub took_in: Cell<bool>,
-    /// What the thread needs to trace; null before it did so. Only the tracer knows its type.
-    pub trace: Cell<*mut ()>,
-
-    // Those who look on from outside: the collector and the census.
-    /// Times that its thread was in the slow path; wraps.
-    visits: Cell<u64>,
-    /// The garbage collector's notes on it.
-    pub idle: Idle,
-    /// The census's.
-    pub notes: Notes,
-    /// Next in the registry's list of all heaps; written once.
-    pub next_heap: Cell<Option<&'static Heap>>,
+    /// How its fast path is closed, by itself and from outside.
+    pub path: Path,
+    /// Of those who see every call: hooks, and recordings.
+    pub calls: Calls,
+    /// Of those who look on from outside: the collector and the census.
+    pub watch: Watch,
 }
 
-// SAFETY: everything but the atomics, `inbox` and `closing` belongs to the thread that has the heap, to the registry
+// SAFETY: everything but the atomics, `inbox` and `path.closing` belongs to the thread that has the heap, to the registry
 // between two threads, and to the garbage collector while it has closed the thread's fast path and the thread sleeps;
-// `idle` is the collector's, `next_heap` is written once. The static heaps are never written.
+// `watch.idle` is the collector's, `registration.next_heap` is written once. The static heaps are never written.
 unsafe impl Sync for Heap {}
 
 /// The heap of a thread that has not allocated yet: all lists empty.
@@ -253,12 +164,12 @@ impl Heap {
     /// The budget of a class.
     #[inline]
     pub fn budget(&self, class: SizeClass) -> &Budget {
-        if class.is_medium() { &self.medium.stack(class).budget } else { &self.budget[class.index()] }
+        if class.is_medium() { &self.medium.stack(class).budget } else { &self.sampling.budget[class.index()] }
     }
 
     /// The budgets of all classes.
     pub fn budgets(&self) -> impl Iterator<Item = &Budget> {
-        self.budget.iter().chain(self.medium.budgets())
+        self.sampling.budget.iter().chain(self.medium.budgets())
     }
 
     /// Pops a block of a small `class`, if the list has one.
@@ -298,7 +209,7 @@ impl Heap {
         let count = &self.counts[class.index()];
         count.refills.set(count.refills.get() + 1);
         if class.is_medium() {
-            self.begin_refill(slow, class, thread_cache());
+            self.begin_refill(slow, class, limit::cache_limit());
         }
         // A slab that has been in use is left when it has little; a new one is used to its end.
         let mut least = self.worth_it(class);
@@ -331,18 +242,6 @@ impl Heap {
         }
     }
 
-    /// Free blocks of a slab that are worth a refill. The fewer slabs the class has, the less memory lies in them, and
-    /// the longer they may wait.
-    #[inline]
-    fn worth_it(&self, class: SizeClass) -> u32 {
-        let part = match self.slabs[class.index()].get() {
-            0..=FEW => 2,
-            slabs if slabs <= SOME => 4,
-            _ => 8,
-        };
-        (class.info().capacity / part).max(1)
-    }
-
     /// Counts the bytes that a refill has brought, and tells the page heap now and then.
     #[inline]
     fn turn_over(&self, slow: SlowPath, class: SizeClass) {
@@ -354,151 +253,6 @@ impl Heap {
             self.turned_over.set(0);
             page_heap::release_excess(slow, bytes);
         }
-    }
-
-    /// The value of [`Slab::owner`] for this heap's slabs of a class.
-    fn tag_for(&self, class: SizeClass) -> usize {
-        if class.is_medium() { self.tag() + owner::MEDIUM } else { self.tag() }
-    }
-
-    /// The next slab to allocate from: the longest waiting partial one, one from the central cache, or a new one.
-    fn next_slab(&'static self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
-        // Partial ones first, then sparse ones, so that these and empty ones can go; of empty ones that whose memory
-        // is still in the processor's caches.
-        let index = class.index();
-        let sparse = || self.sparse[index].first().or(self.empty[index].first());
-        let waiting = self.partial_slab(class).or_else(sparse);
-        waiting.or_else(|| self.take_slab(slow, class))
-    }
-
-    /// The partial slab to go on with. Of small blocks the one that has waited longest, because it has gathered the
-    /// most; of medium ones, whose memory counts for more than the time, the fullest of a few,
-    /// so that the others can empty.
-    fn partial_slab(&self, class: SizeClass) -> Option<&'static Slab> {
-        let partial = &self.partial[class.index()];
-        if class.is_medium() {
-            partial.iter().take(PARTIAL_LOOK).max_by_key(|slab| slab.in_use())
-        } else {
-            partial.first()
-        }
-    }
-
-    /// A slab from the central cache, or a new one.
-    fn take_slab(&'static self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
-        // From here on its blocks are this thread's own.
-        self.took_slab.set(true);
-        if let Some(slab) = central_cache::take(slow, class, self.tag_for(class)) {
-            counters::add(TierCounter::CentralHits, 1);
-            counters::class_add(class, ClassCounter::CentralHits, 1);
-            self.count_slab(class, 1);
-            return Some(slab);
-        }
-        counters::add(TierCounter::CentralMisses, 1);
-        counters::class_add(class, ClassCounter::CentralMisses, 1);
-        // Before more memory is taken, others get what is theirs.
-        self.outbox.flush(slow, self);
-        let slab = page_heap::alloc_slab(slow, class)?;
-        counters::add(TierCounter::SlabBytes, slab.bytes() as u64);
-        counters::class_add(class, ClassCounter::SlabsTaken, 1);
-        slab.begin(class, self.tag_for(class));
-        self.count_slab(class, 1);
-        self.count_untouched(class, 0, slab.untouched());
-        let most = thread_cache() / 2;
-        self.empty_max.set((self.empty_max.get() * 2).clamp(EMPTY_MIN.min(most), most));
-        Some(slab)
-    }
-
-    /// Takes a slab out of the queue that it waits in, if it does.
-    fn dequeue(&self, slab: &'static Slab) {
-        let index = slab.class.get().index();
-        let queue = match slab.place.replace(Place::None) {
-            Place::Empty => {
-                self.empty_bytes.set(self.empty_bytes.get() - slab.bytes());
-                return self.empty[index].remove(slab);
-            }
-            Place::Partial => &self.partial,
-            Place::Sparse => &self.sparse,
-            Place::None | Place::Active | Place::Full => return,
-        };
-        queue[index].remove(slab);
-        self.partial_slabs[index].set(self.partial_slabs[index].get() - 1);
-    }
-
-    /// Queues a slab with free blocks, or gives it away if there are too many.
-    fn queue(&self, slow: SlowPath, slab: &'static Slab) {
-        let index = slab.class.get().index();
-        slab.place.set(Place::None);
-        if slab.in_use() == 0 {
-            let bytes = self.empty_bytes.get() + slab.bytes();
-            if bytes > self.empty_max.get() {
-                return self.retire(slow, slab);
-            }
-            self.empty_bytes.set(bytes);
-            keeper::notice(slow, bytes);
-            slab.place.set(Place::Empty);
-            slab.arm_never();
-            self.empty[index].push_front(slab);
-        } else if self.partial_slabs[index].get() >= PARTIAL_MAX {
-            self.give_to_others(slow, slab);
-        } else {
-            self.partial_slabs[index].set(self.partial_slabs[index].get() + 1);
-            if slab.is_sparse() {
-                slab.place.set(Place::Sparse);
-                slab.arm_empty();
-                self.sparse[index].push_back(slab);
-            } else {
-                slab.place.set(Place::Partial);
-                slab.arm_sparse();
-                self.partial[index].push_back(slab);
-            }
-        }
-    }
-
-    /// Looks at a slab of this heap whose countdown ran out.
-    pub fn on_countdown(&'static self, slow: SlowPath, slab: &'static Slab) {
-        self.visit();
-        // A signal handler that came between the countdown and this call may have retired the slab.
-        if slab.owner.load(Ordering::Relaxed) & !owner::MEDIUM != self.tag() {
-            return;
-        }
-        match slab.place.get() {
-            Place::Full => {
-                self.full.remove(slab);
-                self.queue(slow, slab);
-            }
-            Place::Sparse if slab.in_use() > 0 => slab.arm_empty(),
-            Place::Partial | Place::Sparse => {
-                self.dequeue(slab);
-                self.queue(slow, slab);
-            }
-            // The list that came from it has run out and all its blocks are back: the next refill takes them.
-            Place::Active | Place::None | Place::Empty => {}
-        }
-    }
-
-    /// Counts slabs that come (1) or go (-1).
-    fn count_slab(&self, class: SizeClass, change: i32) {
-        let slabs = &self.slabs[class.index()];
-        slabs.set(slabs.get().wrapping_add_signed(change));
-    }
-
-    /// Gives a slab with blocks in use to the central cache.
-    fn give_to_others(&self, slow: SlowPath, slab: &'static Slab) {
-        self.credit_frees(slab);
-        self.count_slab(slab.class.get(), -1);
-        central_cache::give(slow, slab);
-    }
-
-    /// Gives an empty slab back to the page heap.
-    fn retire(&self, slow: SlowPath, slab: &'static Slab) {
-        self.credit_frees(slab);
-        self.count_slab(slab.class.get(), -1);
-        heap_publish::publish_class(self, slab.class.get());
-        counters::sub(TierCounter::SlabBytes, slab.bytes() as u64);
-        counters::class_add(slab.class.get(), ClassCounter::SlabsReturned, 1);
-        self.count_untouched(slab.class.get(), slab.untouched(), 0);
-        slab.end();
-        give_back::span(slow, slab);
     }
 
     /// Frees a block of another heap's slab, if that takes no call. False if it takes one.
@@ -572,19 +326,19 @@ impl Heap {
     /// Counts a visit to the slow path.
     #[inline(always)]
     pub fn visit(&self) {
-        self.visits.set(self.visits.get().wrapping_add(1));
+        self.watch.visits.set(self.watch.visits.get().wrapping_add(1));
     }
 
     /// Takes back the visit of a call that is in the slow path because the fast path is closed, and that has nothing to
     /// do there: a thread that makes no others is idle.
     pub fn unvisit(&self) {
-        self.visits.set(self.visits.get().wrapping_sub(1));
+        self.watch.visits.set(self.watch.visits.get().wrapping_sub(1));
     }
 
     /// Times that the thread was in the slow path, about: other threads may ask, while this one changes it.
     pub fn visits(&self) -> u64 {
         // SAFETY: a word of a heap, which is never unmapped; only whether it has changed counts.
-        unsafe { self.visits.as_ptr().read_volatile() }
+        unsafe { self.watch.visits.as_ptr().read_volatile() }
     }
 
     /// Bytes in the stacks of medium blocks and in empty slabs, about: other threads may ask,
@@ -598,14 +352,5 @@ impl Heap {
     /// Sends what this thread freed for others.
     pub fn empty_outbox(&'static self, slow: SlowPath) {
         self.outbox.flush(slow, self);
-    }
-
-    fn leave(&self, slow: SlowPath, slab: &'static Slab) {
-        slab.place.set(Place::None);
-        if slab.in_use() == 0 {
-            self.retire(slow, slab);
-        } else {
-            self.give_to_others(slow, slab);
-        }
     }
 }

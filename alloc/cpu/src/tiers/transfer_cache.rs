@@ -59,7 +59,7 @@ fn class_of(batch: Batch) -> Option<SizeClass> {
 pub fn take_in(slow: SlowPath, heap: Option<&'static Heap>, batches: Batches) {
     for batch in batches {
         if let Some(heap) = heap {
-            heap.took_in.set(true);
+            heap.calls.took_in.set(true);
         }
         count_returned(heap, batch);
         free(slow, heap, batch);

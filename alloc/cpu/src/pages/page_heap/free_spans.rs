@@ -9,7 +9,8 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 use crate::layout::arena::{self, ARENA_PAGE};
-use crate::layout::slab::{Kind, Slab, SlabList, owner};
+use crate::layout::slab::{Kind, Slab, owner};
+use crate::layout::slab_list::SlabList;
 use crate::pages::frontier::HUGE_PAGES;
 use crate::segment::counters::{self, TierCounter};
 
@@ -144,7 +145,7 @@ impl FreeSpans {
         change(TierCounter::PageHeapFree, bytes);
         if span.is_zero() {
             change(TierCounter::SystemReleased, bytes);
-        } else if arena::is_pinned(span) {
+        } else if arena::is_permanent(span) {
         } else if entering {
             self.resident += bytes as usize;
         } else {
@@ -169,7 +170,7 @@ impl FreeSpans {
         for bin in (bin_of(least)..BINS).rev() {
             let mut at = self.states[0].lists[bin].first();
             while let Some(span) = at {
-                if !arena::is_pinned(span) {
+                if !arena::is_permanent(span) {
                     let pages = span.pages.get() as usize;
                     let (from, to) = if whole { huge_pages(span) } else { (0, pages) };
                     if from < to {
@@ -189,7 +190,7 @@ impl FreeSpans {
     pub fn take_shortest(&mut self, most: usize) -> Option<&'static Slab> {
         let bins = &self.states[0];
         let occupied = core::iter::successors(bins.next_occupied(0), |bin| bins.next_occupied(bin + 1));
-        let span = occupied.flat_map(|bin| bins.lists[bin].iter()).find(|span| !arena::is_pinned(span))?;
+        let span = occupied.flat_map(|bin| bins.lists[bin].iter()).find(|span| !arena::is_permanent(span))?;
         if span.pages.get() as usize > most {
             return None;
         }

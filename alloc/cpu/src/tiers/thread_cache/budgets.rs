@@ -14,43 +14,43 @@ impl Heap {
     /// Whether every allocation of this heap is to be recorded.
     #[inline]
     pub fn records_all(&self) -> bool {
-        self.scope.get() != 0 || period() <= 1
+        self.sampling.scope.get() != 0 || period() <= 1
     }
 
     /// Starts the budgets of a new heap.
     pub fn start_budgets(&self) {
-        self.random.set((os::random_seed() ^ self.tag() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        self.sampling.random.set((os::random_seed() ^ self.tag() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         self.medium.budgets().for_each(Budget::divide);
-        self.budgets().chain([&self.large_budget]).for_each(|budget| self.begin_budget(budget));
+        self.budgets().chain([&self.sampling.large_budget]).for_each(|budget| self.begin_budget(budget));
     }
 
     /// Starts a budget.
     pub fn begin_budget(&self, budget: &Budget) {
-        budget.draw(&self.random, period());
+        budget.draw(&self.sampling.random, period());
     }
 
     /// Follows a change of the period, in a class of which no sample is due.
     #[inline]
     pub fn follow_period(&self, class: SizeClass) {
-        self.budget(class).follow(&self.random, period());
+        self.budget(class).follow(&self.sampling.random, period());
     }
 
     /// Lets a due sample of a class go: what capture allocates is not sampled, however short the period.
     pub fn skip_sample(&self, class: SizeClass) {
         let budget = self.budget(class);
         self.note_stocked();
-        budget.draw(&self.random, period());
+        budget.draw(&self.sampling.random, period());
         budget.left.set(budget.left.get().max(2 * class.block() as i64));
     }
 
     /// Whether the large block of `bytes` bytes that this heap allocates now is to be sampled.
     pub fn large_is_due(&self, bytes: usize) -> bool {
-        if self.in_sampler.get() {
+        if self.sampling.in_sampler.get() {
             return false;
         }
-        let budget = &self.large_budget;
+        let budget = &self.sampling.large_budget;
         if !self.records_all() && !budget.is_due() {
-            budget.follow(&self.random, period());
+            budget.follow(&self.sampling.random, period());
             budget.left.set(budget.left.get() - bytes as i64);
         }
         self.records_all() || budget.is_due()

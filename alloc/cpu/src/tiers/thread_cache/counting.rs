@@ -5,7 +5,8 @@ use core::cell::Cell;
 use poolscope_wire::ClassCounters;
 
 use crate::layout::size_class::SizeClass;
-use crate::layout::slab::{Slab, SlabList};
+use crate::layout::slab::Slab;
+use crate::layout::slab_list::SlabList;
 use crate::sync::reasons;
 use crate::tiers::publish as heap_publish;
 use crate::tiers::thread_cache::Heap;

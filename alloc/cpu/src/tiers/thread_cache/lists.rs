@@ -98,7 +98,7 @@ impl Heap {
         let is_plain = !count.refills.get().is_multiple_of(GENERAL_EVERY)
             && budget.is_of(settings::current().period())
             && !is_asked();
-        if blocks < self.list_min(class) || left <= 0 || !is_plain || self.scope.get() != 0 {
+        if blocks < self.list_min(class) || left <= 0 || !is_plain || self.sampling.scope.get() != 0 {
             return None;
         }
         self.latest.set(class);

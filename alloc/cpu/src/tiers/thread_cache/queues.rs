@@ -1,0 +1,197 @@
+//! Where the slabs of a heap wait, and which one a refill takes.
+//!
+//! Partial slabs come before sparse ones, those before empty ones, and the central cache before a new slab.
+
+use core::sync::atomic::Ordering;
+
+use super::Heap;
+use super::limit::cache_limit;
+use crate::layout::size_class::SizeClass;
+use crate::layout::slab::{Place, Slab, owner};
+use crate::pages::keeper;
+use crate::pages::page_heap;
+use crate::segment::counters::{self, ClassCounter, TierCounter};
+use crate::sync::spin_lock::SlowPath;
+use crate::tiers::central_cache;
+use crate::tiers::give_back;
+use crate::tiers::publish as heap_publish;
+
+/// Partial slabs of one class that a heap keeps before it gives one to the central cache:
+/// who frees into those takes a lock.
+const PARTIAL_MAX: u32 = 8192;
+/// Partial slabs of medium blocks that are looked at for the fullest one.
+const PARTIAL_LOOK: usize = 16;
+/// Bytes of empty slabs that a new heap keeps; each miss doubles it, up to half of [`cache_limit`].
+const EMPTY_MIN: usize = 128 << 10;
+
+/// Slabs of a class that are few, and that are some.
+const FEW: u32 = 4;
+const SOME: u32 = 16;
+
+impl Heap {
+    /// Free blocks of a slab that are worth a refill. The fewer slabs the class has, the less memory lies in them, and
+    /// the longer they may wait.
+    #[inline]
+    pub(super) fn worth_it(&self, class: SizeClass) -> u32 {
+        let part = match self.slabs[class.index()].get() {
+            0..=FEW => 2,
+            slabs if slabs <= SOME => 4,
+            _ => 8,
+        };
+        (class.info().capacity / part).max(1)
+    }
+
+    /// The value of [`Slab::owner`] for this heap's slabs of a class.
+    fn tag_for(&self, class: SizeClass) -> usize {
+        if class.is_medium() { self.tag() + owner::MEDIUM } else { self.tag() }
+    }
+
+    /// The next slab to allocate from: the longest waiting partial one, one from the central cache, or a new one.
+    pub(super) fn next_slab(&'static self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
+        // Partial ones first, then sparse ones, so that these and empty ones can go; of empty ones that whose memory
+        // is still in the processor's caches.
+        let index = class.index();
+        let sparse = || self.sparse[index].first().or(self.empty[index].first());
+        let waiting = self.partial_slab(class).or_else(sparse);
+        waiting.or_else(|| self.take_slab(slow, class))
+    }
+
+    /// The partial slab to go on with. Of small blocks the one that has waited longest, because it has gathered the
+    /// most; of medium ones, whose memory counts for more than the time, the fullest of a few,
+    /// so that the others can empty.
+    pub(super) fn partial_slab(&self, class: SizeClass) -> Option<&'static Slab> {
+        let partial = &self.partial[class.index()];
+        if class.is_medium() {
+            partial.iter().take(PARTIAL_LOOK).max_by_key(|slab| slab.in_use())
+        } else {
+            partial.first()
+        }
+    }
+
+    /// A slab from the central cache, or a new one.
+    fn take_slab(&'static self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
+        // From here on its blocks are this thread's own.
+        self.calls.took_slab.set(true);
+        if let Some(slab) = central_cache::take(slow, class, self.tag_for(class)) {
+            counters::add(TierCounter::CentralHits, 1);
+            counters::class_add(class, ClassCounter::CentralHits, 1);
+            self.count_slab(class, 1);
+            return Some(slab);
+        }
+        counters::add(TierCounter::CentralMisses, 1);
+        counters::class_add(class, ClassCounter::CentralMisses, 1);
+        // Before more memory is taken, others get what is theirs.
+        self.outbox.flush(slow, self);
+        let slab = page_heap::alloc_slab(slow, class)?;
+        counters::add(TierCounter::SlabBytes, slab.bytes() as u64);
+        counters::class_add(class, ClassCounter::SlabsTaken, 1);
+        slab.begin(class, self.tag_for(class));
+        self.count_slab(class, 1);
+        self.count_untouched(class, 0, slab.untouched());
+        let most = cache_limit() / 2;
+        self.empty_max.set((self.empty_max.get() * 2).clamp(EMPTY_MIN.min(most), most));
+        Some(slab)
+    }
+
+    /// Takes a slab out of the queue that it waits in, if it does.
+    pub(super) fn dequeue(&self, slab: &'static Slab) {
+        let index = slab.class.get().index();
+        let queue = match slab.place.replace(Place::None) {
+            Place::Empty => {
+                self.empty_bytes.set(self.empty_bytes.get() - slab.bytes());
+                return self.empty[index].remove(slab);
+            }
+            Place::Partial => &self.partial,
+            Place::Sparse => &self.sparse,
+            Place::None | Place::Active | Place::Full => return,
+        };
+        queue[index].remove(slab);
+        self.partial_slabs[index].set(self.partial_slabs[index].get() - 1);
+    }
+
+    /// Queues a slab with free blocks, or gives it away if there are too many.
+    fn queue(&self, slow: SlowPath, slab: &'static Slab) {
+        let index = slab.class.get().index();
+        slab.place.set(Place::None);
+        if slab.in_use() == 0 {
+            let bytes = self.empty_bytes.get() + slab.bytes();
+            if bytes > self.empty_max.get() {
+                return self.retire(slow, slab);
+            }
+            self.empty_bytes.set(bytes);
+            keeper::notice(slow, bytes);
+            slab.place.set(Place::Empty);
+            slab.arm_never();
+            self.empty[index].push_front(slab);
+        } else if self.partial_slabs[index].get() >= PARTIAL_MAX {
+            self.give_to_others(slow, slab);
+        } else {
+            self.partial_slabs[index].set(self.partial_slabs[index].get() + 1);
+            if slab.is_sparse() {
+                slab.place.set(Place::Sparse);
+                slab.arm_empty();
+                self.sparse[index].push_back(slab);
+            } else {
+                slab.place.set(Place::Partial);
+                slab.arm_sparse();
+                self.partial[index].push_back(slab);
+            }
+        }
+    }
+
+    /// Looks at a slab of this heap whose countdown ran out.
+    pub fn on_countdown(&'static self, slow: SlowPath, slab: &'static Slab) {
+        self.visit();
+        // A signal handler that came between the countdown and this call may have retired the slab.
+        if slab.owner.load(Ordering::Relaxed) & !owner::MEDIUM != self.tag() {
+            return;
+        }
+        match slab.place.get() {
+            Place::Full => {
+                self.full.remove(slab);
+                self.queue(slow, slab);
+            }
+            Place::Sparse if slab.in_use() > 0 => slab.arm_empty(),
+            Place::Partial | Place::Sparse => {
+                self.dequeue(slab);
+                self.queue(slow, slab);
+            }
+            // The list that came from it has run out and all its blocks are back: the next refill takes them.
+            Place::Active | Place::None | Place::Empty => {}
+        }
+    }
+
+    /// Counts slabs that come (1) or go (-1).
+    fn count_slab(&self, class: SizeClass, change: i32) {
+        let slabs = &self.slabs[class.index()];
+        slabs.set(slabs.get().wrapping_add_signed(change));
+    }
+
+    /// Gives a slab with blocks in use to the central cache.
+    fn give_to_others(&self, slow: SlowPath, slab: &'static Slab) {
+        self.credit_frees(slab);
+        self.count_slab(slab.class.get(), -1);
+        central_cache::give(slow, slab);
+    }
+
+    /// Gives an empty slab back to the page heap.
+    fn retire(&self, slow: SlowPath, slab: &'static Slab) {
+        self.credit_frees(slab);
+        self.count_slab(slab.class.get(), -1);
+        heap_publish::publish_class(self, slab.class.get());
+        counters::sub(TierCounter::SlabBytes, slab.bytes() as u64);
+        counters::class_add(slab.class.get(), ClassCounter::SlabsReturned, 1);
+        self.count_untouched(slab.class.get(), slab.untouched(), 0);
+        slab.end();
+        give_back::span(slow, slab);
+    }
+
+    pub(super) fn leave(&self, slow: SlowPath, slab: &'static Slab) {
+        slab.place.set(Place::None);
+        if slab.in_use() == 0 {
+            self.retire(slow, slab);
+        } else {
+            self.give_to_others(slow, slab);
+        }
+    }
+}
