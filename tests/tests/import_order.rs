@@ -240,7 +240,7 @@ const INSIDE: &[(&str, &str, &[&str])] = &[(
     "tui/src",
     "dashboard",
     &[
-        "theme", "input", "model", "events", "widgets", "panes", "state", "frame", "json", "export", "control", "once",
+        "theme", "input", "model", "lens", "events", "widgets", "panes", "state", "frame", "json", "export", "control", "once",
         "options", "screens",
     ],
 )];

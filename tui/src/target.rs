@@ -207,6 +207,15 @@ pub(crate) fn is_segment(path: &Path) -> bool {
     discovery::is_segment_name(path, None) || reads.is_ok() && begin == MAGIC
 }
 
+/// A profile that this or another tool wrote, where nothing can be said on standard error.
+pub(crate) fn read_profile(path: &Path) -> Result<Profile, String> {
+    if is_segment(path) || RecordingReader::is_recording(path) {
+        return Err(format!("{} is no profile: poolscope dump makes one of it", path.display()));
+    }
+    let imported = imports::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    Ok(Profile { naming: symbols::naming(), ..imported.profile })
+}
+
 /// A profile that this or another tool wrote. `None` for what is a segment, or is not there.
 fn load_profile(path: &str) -> Result<Option<Loaded>, Failure> {
     let failed = |why: String| Failure::usage(format!("cannot read {path}: {why}"));

@@ -13,6 +13,8 @@ pub(crate) mod input;
 
 pub(crate) mod model;
 
+pub(crate) mod lens;
+
 pub(crate) mod events;
 
 pub(crate) mod widgets;

@@ -326,9 +326,10 @@ fn every_view_can_be_drawn_at_every_size() {
         for height in (15..=64).step_by(12) {
             let mut state = state(width, height);
             state.owns_program = true;
-            for keys in
-                ["1", "t", "2", "3", "/put\n", "[]", "\x1b", "4", "↓↓→\n", "/x\n", "5", "6↓", "7", "8", "9", "?", "↓"]
-            {
+            for keys in [
+                "1", "t", "2", "3", "/put\n", "[]", "\x1b", "4", "↓↓→\n", "/x\n", "icct", "x", "X", "5", "6↓", "7", "8",
+                "9", "M", "D", "m", "3", "4", "1", "P", "?", "↓",
+            ] {
                 press(&mut state, keys);
                 screen(&state);
             }
@@ -471,7 +472,7 @@ fn the_arrows_scroll_the_help() {
     assert_eq!(screen(&state), top);
     press(&mut state, "G");
     let end = screen(&state);
-    assert!(end.contains("Close the help"), "{end}");
+    assert!(end.contains("quits if there is no"), "{end}");
     press(&mut state, "\x1b");
     assert_eq!(state.overlay, Overlay::None);
 }
@@ -487,7 +488,7 @@ fn a_click_on_a_tab_ends_the_typing() {
     press(&mut state, "3");
     assert_eq!(VIEWS[state.view].title, "Call sites");
     let text = screen(&state);
-    assert!(text.contains("/ filter") && !text.contains("filter put"), "{text}");
+    assert!(text.contains("f filter") && !text.contains("filter put"), "{text}");
     press(&mut state, "4");
     assert!(screen(&state).contains("search put"));
 }
@@ -501,9 +502,10 @@ fn all_screens(width: u16, height: u16) -> Vec<(String, String)> {
         if devices {
             state.take_reading(Arc::new(fixture::model_with_devices()));
         }
-        for keys in
-            ["1", "t", "t", "2", "3", "↓", "/put\n", "\x1b", "4", "↓↓→\n", "/x\n", "5", "6", "↓", "7", "8", "9", "?"]
-        {
+        for keys in [
+            "1", "t", "t", "2", "3", "↓", "/put\n", "\x1b", "4", "↓↓→\n", "/x\n", "5", "6", "↓", "7", "8", "9", "M", "D",
+            "p", "1", "3", "4", "i", "cc", "t", "?",
+        ] {
             press(&mut state, keys);
             out.push((format!("{width}x{height}, devices: {devices}, {keys:?}"), screen(&state)));
         }
@@ -607,4 +609,86 @@ fn no_figure_is_ever_cut() {
         }
     }
     assert!(figures > 1000, "{figures} figures were seen");
+}
+
+#[test]
+fn a_moment_is_marked_and_what_changed_since_is_shown_in_every_view() {
+    let mut state = state(120, 36);
+    press(&mut state, "Dm");
+    assert!(screen(&state).contains("nothing is marked yet"));
+    press(&mut state, "MDm");
+    assert!(screen(&state).contains("Δ Compared with the mark, 0.0 s ago"), "{}", screen(&state));
+    let mut later = fixture::model();
+    Arc::make_mut(&mut later.snapshot).taken_ns += 60_000_000_000;
+    later.sites[1].in_use.bytes += 12.0 * 1048576.0;
+    later.in_use = later.in_use.map(|bytes| bytes + (12 << 20));
+    state.take_reading(Arc::new(later));
+    let text = screen(&state);
+    assert!(text.contains("Compared with the mark, 1m 00s ago: +12.0 MiB in use."), "{text}");
+    assert!(text.contains("Call sites that changed most"), "{text}");
+    press(&mut state, "3");
+    let text = screen(&state);
+    assert!(text.contains("Change▾") && rows(&text, "Change")[0].contains("+12.0 MiB"), "{text}");
+    press(&mut state, "4");
+    let text = screen(&state);
+    assert!(text.contains("change of bytes in use · +12.0 MiB"), "{text}");
+    assert!(text.contains("kv::session::Session::remember  +12.0 MiB") && !text.contains("Store::put"), "{text}");
+    press(&mut state, "\x1b");
+    assert!(!screen(&state).contains("Compared with"));
+}
+
+#[test]
+fn the_peak_is_shown_in_every_view_and_a_process_that_is_gone_opens_there() {
+    use poolscope_profiler::model::peak::Peak;
+    use poolscope_profiler::model::profile::Profile;
+    let mut model = fixture::model();
+    let mut profile = Profile::clone(&model.whole);
+    profile.peak = Some(Peak { bytes: 30e6, after_ns: Some(101_000_000_000) });
+    for (at, site) in profile.sites.iter_mut().enumerate() {
+        site.peak = site.in_use;
+        site.peak.bytes = if at == 3 { 30.0 * 1048576.0 } else { 0.0 };
+    }
+    (model.whole, model.profile) = (Arc::new(profile.clone()), Arc::new(profile));
+    let mut state = state(120, 36);
+    state.take_reading(Arc::new(model.clone()));
+    press(&mut state, "P");
+    let text = screen(&state);
+    assert!(text.contains("At the peak, 1m 41s after the start."), "{text}");
+    assert!(text.contains("194 MiB") && text.contains("Memory of the pool then"), "{text}");
+    press(&mut state, "3");
+    let text = screen(&state);
+    assert!(rows(&text, "In use")[0].contains("30.0 MiB") && rows(&text, "In use").len() == 1, "{text}");
+    press(&mut state, "5");
+    assert!(screen(&state).contains("is not kept of it, and is as it is now"));
+    press(&mut state, "P");
+    assert!(!screen(&state).contains("At the peak"));
+    // One that is gone.
+    let theme = Theme::choose(ThemeChoice::Dark, |_| None);
+    let mut state = State::new("kv".into(), theme, Size { width: 120, height: 36 }, Duration::from_secs(1));
+    state.opens_at_peak = true;
+    Arc::make_mut(&mut model.snapshot).process.state = ProcessState::Killed;
+    state.take_reading(Arc::new(model));
+    assert!(screen(&state).contains("At the peak, 1m 41s after the start."));
+}
+
+#[test]
+fn a_thread_leads_to_its_call_sites_and_a_class_to_those_of_its_blocks() {
+    use poolscope_profiler::model::snapshot::LiveBlock;
+    let mut model = fixture::model();
+    let block = |stack, tid, size| LiveBlock { stack, tid, size, weight: 100.0, time_ns: 1, ..LiveBlock::default() };
+    Arc::make_mut(&mut model.snapshot).live = vec![block(0, 4242, 1000), block(1, 4243, 200)];
+    model.site_of_stacks = vec![Some(0), Some(1)].into();
+    let mut state = state(120, 36);
+    state.take_reading(Arc::new(model));
+    press(&mut state, "5↓\n");
+    assert_eq!(VIEWS[state.view].title, "Call sites");
+    let text = screen(&state);
+    assert!(text.contains("filter thread:^4243$") && text.contains("1 of 37 sites"), "{text}");
+    assert!(rows(&text, "In use")[0].contains("remember"), "{text}");
+    press(&mut state, "\x1b2");
+    let class = rows(&screen(&state), "Block").iter().position(|row| row.contains("1,024") || row.contains("1.00 KiB"));
+    (0..class.expect("a class of 1024")).for_each(|_| drop(press(&mut state, "↓")));
+    press(&mut state, "\n");
+    let text = screen(&state);
+    assert!(text.contains("class:1024") && rows(&text, "In use")[0].contains("Store::put"), "{text}");
 }

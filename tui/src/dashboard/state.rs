@@ -9,6 +9,11 @@ use ratatui::layout::{Rect, Size};
 
 use super::events::output::Tail;
 use super::events::processes::Processes;
+use super::input::filter::Filter;
+use super::input::line_edit::LineEdit;
+use super::input::search::Search;
+use super::lens::kept::Kept;
+use super::lens::{Base, Lens};
 use super::model::Model;
 use super::panes::{Pane, Scene, Source, VIEWS};
 use super::theme::Theme;
@@ -30,6 +35,10 @@ pub(crate) enum Overlay {
     Choose,
     /// The question what to write into a file, or what was written.
     Export,
+    /// The moments that the present can be compared with.
+    Base,
+    /// The file that it is to be compared with is typed.
+    BaseFile,
 }
 
 /// Which keys hold.
@@ -47,6 +56,8 @@ pub(crate) enum Context {
     Choosing,
     /// Those that choose what to write into a file.
     Exporting,
+    /// Those that choose what the present is compared with.
+    Comparing,
 }
 
 /// Everything that drawing depends on.
@@ -64,9 +75,23 @@ pub(crate) struct State {
     pub(crate) view: usize,
     /// What lies over it.
     pub(crate) overlay: Overlay,
-    /// What is shown.
+    /// What is shown: the reading through the lens.
     pub(crate) model: Option<Arc<Model>>,
-    /// What was read last; differs from `model` while the picture is frozen.
+    /// The reading that is shown, as it was read.
+    pub(crate) read: Option<Arc<Model>>,
+    /// What of it is looked at.
+    pub(crate) lens: Lens,
+    /// What it can be compared with.
+    pub(crate) kept: Kept,
+    /// The line that the views are filtered by.
+    pub(crate) filter: Search,
+    /// Why it is no filter.
+    pub(crate) filter_trouble: Option<String>,
+    /// The name of the file to compare with, while it is typed.
+    pub(crate) base_file: LineEdit,
+    /// A process that is gone is shown as it was when most was in use.
+    pub(crate) opens_at_peak: bool,
+    /// What was read last; differs from `read` while the picture is frozen.
     pub(crate) latest: Option<Arc<Model>>,
     /// The picture is frozen.
     pub(crate) paused: bool,
@@ -109,6 +134,13 @@ impl State {
             view: 0,
             overlay: Overlay::None,
             model: None,
+            read: None,
+            lens: Lens::default(),
+            kept: Kept::default(),
+            filter: Search::default(),
+            filter_trouble: None,
+            base_file: LineEdit::default(),
+            opens_at_peak: false,
             latest: None,
             paused: false,
             interval,
@@ -145,7 +177,7 @@ impl State {
 
     /// What a view that lies in `body` sees.
     pub(crate) fn scene(&self, body: Rect) -> Scene<'_> {
-        Scene { model: self.model.as_ref(), theme: &self.theme, body }
+        Scene { model: self.model.as_ref(), lens: &self.lens, theme: &self.theme, body }
     }
 
     /// Lets a view that lies in `body` change.
@@ -155,7 +187,7 @@ impl State {
         body: Rect,
         change: impl FnOnce(&mut dyn Pane, &Scene<'_>) -> T,
     ) -> T {
-        let scene = Scene { model: self.model.as_ref(), theme: &self.theme, body };
+        let scene = Scene { model: self.model.as_ref(), lens: &self.lens, theme: &self.theme, body };
         change(&mut *self.panes[view], &scene)
     }
 
@@ -166,6 +198,9 @@ impl State {
             Overlay::Confirm | Overlay::Ending => Context::Leaving,
             Overlay::Choose => Context::Choosing,
             Overlay::Export => Context::Exporting,
+            Overlay::Base => Context::Comparing,
+            Overlay::BaseFile => Context::Typing,
+            Overlay::None if self.filter.editing => Context::Typing,
             Overlay::None if self.pane().search().is_some_and(|search| search.editing) => Context::Typing,
             Overlay::None => Context::View,
         }
@@ -176,6 +211,7 @@ impl State {
         if let Some(search) = self.panes[self.view].search_mut() {
             search.editing = false;
         }
+        self.filter.editing = false;
         self.view = view;
         if let Some(model) = &self.model {
             self.panes[view].follow(model);
@@ -199,6 +235,11 @@ impl State {
         }
         self.trouble = None;
         self.latest = Some(Arc::clone(&model));
+        self.kept.take(&model);
+        let is_gone = model.snapshot.process.state != ProcessState::Running;
+        if self.opens_at_peak && self.model.is_none() && is_gone && Lens::has_past_peak(&model) {
+            self.lens.at_peak = true;
+        }
         if !self.paused || self.model.is_none() {
             self.show(model);
         }
@@ -221,7 +262,8 @@ impl State {
         self.overlay = Overlay::None;
         self.watches = true;
         let path = row.path.clone();
-        (self.model, self.latest, self.trouble, self.paused) = (None, None, None, false);
+        (self.model, self.read, self.latest, self.trouble, self.paused) = (None, None, None, None, false);
+        self.clear_lens();
         Some(path)
     }
 
@@ -241,7 +283,56 @@ impl State {
     }
 
     fn show(&mut self, model: Arc<Model>) {
+        self.read = Some(model);
+        self.look();
+    }
+
+    /// Looks at the reading that is shown through the lens, which has changed.
+    pub(crate) fn look(&mut self) {
+        let Some(read) = &self.read else { return };
+        let model =
+            if self.lens.is_clear() { Arc::clone(read) } else { Arc::new(self.lens.through(read, &self.kept)) };
         self.panes[self.view].follow(&model);
         self.model = Some(model);
+    }
+
+    /// Takes the text of the filter as it is now. One that is none yet leaves the last that was.
+    pub(crate) fn filtered(&mut self) {
+        match Filter::parse(&self.filter.line().text()) {
+            Ok(filter) => {
+                (self.lens.filter, self.filter_trouble) = (Arc::new(filter), None);
+                self.look();
+            }
+            Err(why) => self.filter_trouble = Some(why),
+        }
+    }
+
+    /// Filters by a text.
+    pub(crate) fn filter_by(&mut self, text: &str) {
+        self.filter.clear();
+        self.filter.insert(text);
+        self.filtered();
+    }
+
+    /// Takes away the last that was laid over the reading; whether there was anything.
+    pub(crate) fn step_back(&mut self) -> bool {
+        if self.filter.is_shown() {
+            self.filter.clear();
+            self.filtered();
+        } else if self.lens.range.is_some() {
+            self.lens.range = None;
+        } else if !matches!(self.lens.base, Base::None) {
+            self.lens.base = Base::None;
+        } else if self.lens.at_peak {
+            self.lens.at_peak = false;
+        } else {
+            return false;
+        }
+        self.look();
+        true
+    }
+
+    fn clear_lens(&mut self) {
+        while self.step_back() {}
     }
 }

@@ -58,6 +58,12 @@ pub(crate) struct Theme {
     pub(crate) flame: Vec<Style>,
     /// The ancestors of the zoomed cell.
     pub(crate) flame_above: Style,
+    /// Cells of what grew: by little, and by much.
+    pub(crate) grew: [Style; 2],
+    /// Cells of what shrank.
+    pub(crate) shrank: [Style; 2],
+    /// Cells of what stayed as it was.
+    pub(crate) level: Style,
 }
 
 /// How many colours the terminal has.
@@ -84,6 +90,9 @@ struct Palette {
     flame_text: u32,
     flame_above: u32,
     flame: [u32; 9],
+    grew: [u32; 2],
+    shrank: [u32; 2],
+    level: u32,
 }
 
 const DARK: Palette = Palette {
@@ -103,6 +112,9 @@ const DARK: Palette = Palette {
     flame_text: 0x11151f,
     flame_above: 0x5b6479,
     flame: [0x4fd6be, 0x45c0ad, 0x63d8a4, 0x7dcf7b, 0x9ccf6a, 0x5cc7d6, 0x6fb8e8, 0x83a8f0, 0x52cf92],
+    grew: [0xf4b19a, 0xff757f],
+    shrank: [0x9fb8e8, 0x6f97f5],
+    level: 0xa9b2c3,
 };
 
 const LIGHT: Palette = Palette {
@@ -122,6 +134,9 @@ const LIGHT: Palette = Palette {
     flame_text: 0x0b1a18,
     flame_above: 0xc4cad6,
     flame: [0x8fd8cc, 0x7fcbbd, 0x9adfb8, 0xacd9a0, 0xc0dc9a, 0x93d3dd, 0xa3cdea, 0xb1c2f0, 0x8ed6b0],
+    grew: [0xf6c7b5, 0xf08a80],
+    shrank: [0xbfd2f5, 0x86aef0],
+    level: 0xd3d8e0,
 };
 
 impl Theme {
@@ -174,6 +189,9 @@ impl Theme {
             found: bold(p.on_accent).bg(color(p.warn)),
             flame: p.flame.iter().map(|&bg| fg(p.flame_text).bg(color(bg))).collect(),
             flame_above: fg(p.text).bg(color(p.flame_above)),
+            grew: p.grew.map(|bg| fg(p.flame_text).bg(color(bg))),
+            shrank: p.shrank.map(|bg| fg(p.flame_text).bg(color(bg))),
+            level: fg(p.flame_text).bg(color(p.level)),
         }
     }
 
@@ -198,6 +216,9 @@ impl Theme {
             found: bold.fg(Color::Black).bg(Color::Yellow),
             flame: [Color::Cyan, Color::Green, Color::Blue].map(|bg| plain.fg(Color::Black).bg(bg)).to_vec(),
             flame_above: plain.fg(Color::Black).bg(Color::Gray),
+            grew: [Color::Yellow, Color::Red].map(|bg| plain.fg(Color::Black).bg(bg)),
+            shrank: [Color::Cyan, Color::Blue].map(|bg| plain.fg(Color::Black).bg(bg)),
+            level: plain.fg(Color::Black).bg(Color::Gray),
         }
     }
 
@@ -223,6 +244,9 @@ impl Theme {
             found: bold.add_modifier(Modifier::UNDERLINED),
             flame: vec![plain],
             flame_above: dim,
+            grew: [plain, bold],
+            shrank: [plain; 2],
+            level: plain,
         }
     }
 }

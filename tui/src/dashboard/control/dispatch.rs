@@ -2,18 +2,21 @@
 //! is returned as an effect for the loop.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{KeyEvent, KeyEventKind};
+use poolscope_profiler::Profile;
 use ratatui::layout::Rect;
 
 use crate::dashboard::export;
 use crate::dashboard::frame::help;
 use crate::dashboard::frame::layout::Areas;
 use crate::dashboard::input::common::{
-    CHOOSING, COMMON, Choosing, Common, EXPORTING, HELP, LEAVING, Leaving, Motion, READING, TYPING, Typing,
+    CHOOSING, COMMON, COMPARING, Choosing, Common, Compared, EXPORTING, HELP, LEAVING, Leaving, Motion, READING, TYPING, Typing,
 };
 use crate::dashboard::input::key;
+use crate::dashboard::lens::{Base, Lens};
 use crate::dashboard::panes::{Pane, Reply, Scene, Subject, named, openers};
 use crate::dashboard::state::{Context, Overlay, State};
 
@@ -44,6 +47,8 @@ pub(crate) enum Effect {
     Copy(String),
     /// Take the mouse, or give it back.
     Mouse(bool),
+    /// Read the profile in this file, to compare with it.
+    Base(PathBuf),
 }
 
 /// Times between readings that `+` and `-` go through.
@@ -57,10 +62,7 @@ pub(crate) fn key(state: &mut State, event: &KeyEvent) -> Option<Effect> {
     state.note = None;
     match state.context() {
         Context::View => in_view(state, event),
-        Context::Typing => {
-            typing(state, event);
-            None
-        }
+        Context::Typing => typing(state, event),
         Context::Help => {
             in_help(state, event);
             None
@@ -69,6 +71,10 @@ pub(crate) fn key(state: &mut State, event: &KeyEvent) -> Option<Effect> {
         Context::Choosing => choosing(state, event),
         Context::Exporting => {
             exporting(state, event, Path::new("."));
+            None
+        }
+        Context::Comparing => {
+            comparing(state, event);
             None
         }
     }
@@ -97,6 +103,15 @@ pub(crate) fn answer(state: &mut State, reply: Reply) -> Option<Effect> {
     match reply {
         Reply::Done => {}
         Reply::Note(note) => state.note = Some(note),
+        Reply::Filter => state.filter.editing = true,
+        Reply::FilterBy(text) => {
+            state.filter_by(&text);
+            show(state, &Subject::View("sites"));
+        }
+        Reply::Range(range) => {
+            (state.lens.range, state.lens.at_peak) = (range, false);
+            state.look();
+        }
         Reply::Show(Subject::Processes) => return Some(choose(state)),
         Reply::Show(subject) => show(state, &subject),
     }
@@ -145,6 +160,15 @@ fn common(state: &mut State, action: Common) -> Option<Effect> {
         Common::Move(motion) => in_pane(state, |pane, scene| pane.go(motion, scene)),
         Common::NextView => turn(state, 1),
         Common::PreviousView => turn(state, -1),
+        Common::Filter => state.filter.editing = true,
+        Common::Back => {
+            if !in_pane(state, |pane, scene| pane.back(scene)) {
+                state.step_back();
+            }
+        }
+        Common::Mark => mark(state),
+        Common::Compare => state.overlay = Overlay::Base,
+        Common::Peak => peak(state),
         Common::Findings => show(state, &Subject::View("findings")),
         Common::Processes => return Some(choose(state)),
         Common::Export => (state.overlay, state.exported) = (Overlay::Export, None),
@@ -214,6 +238,68 @@ fn choosing(state: &mut State, event: &KeyEvent) -> Option<Effect> {
     }
 }
 
+fn mark(state: &mut State) {
+    let Some(read) = state.read.clone() else { return };
+    state.kept.mark(&read);
+    state.note = Some("marked: D m compares with it".into());
+    state.look();
+}
+
+fn peak(state: &mut State) {
+    let Some(read) = &state.read else { return };
+    if state.lens.at_peak {
+        state.lens.at_peak = false;
+    } else {
+        match Lens::peak_of(read) {
+            Ok(_) => (state.lens.at_peak, state.lens.range) = (true, None),
+            Err(why) => state.note = Some(why),
+        }
+    }
+    state.look();
+}
+
+fn comparing(state: &mut State, event: &KeyEvent) {
+    let Some(with) = key::action(COMPARING, event) else {
+        if key::action(HELP, event).is_some() {
+            state.overlay = Overlay::None;
+        }
+        return;
+    };
+    compare(state, with);
+}
+
+/// Compares with something from now on, or asks for the file.
+pub(crate) fn compare(state: &mut State, with: Compared) {
+    state.overlay = Overlay::None;
+    state.lens.base = match with {
+        Compared::Nothing => Base::None,
+        Compared::Mark if state.kept.mark.is_none() => {
+            state.note = Some("nothing is marked yet: M marks this moment".into());
+            return;
+        }
+        Compared::Mark => Base::Mark,
+        Compared::Ago(seconds) => Base::Ago(seconds),
+        Compared::First => Base::First,
+        Compared::Peak => Base::Peak,
+        Compared::File => {
+            state.overlay = Overlay::BaseFile;
+            return;
+        }
+    };
+    state.look();
+}
+
+/// Compares with a profile that was read from a file.
+pub(crate) fn compare_with(state: &mut State, read: Result<(String, Arc<Profile>), String>) {
+    match read {
+        Ok((name, profile)) => {
+            state.lens.base = Base::File(name, profile);
+            state.look();
+        }
+        Err(why) => state.note = Some(why),
+    }
+}
+
 fn leaving(state: &mut State, answer: Leaving) -> Option<Effect> {
     Some(match answer {
         Leaving::Stay => {
@@ -226,8 +312,27 @@ fn leaving(state: &mut State, answer: Leaving) -> Option<Effect> {
     })
 }
 
-fn typing(state: &mut State, event: &KeyEvent) {
+fn typing(state: &mut State, event: &KeyEvent) -> Option<Effect> {
     let ends = key::action(TYPING, event);
+    if state.overlay == Overlay::BaseFile {
+        return typing_file(state, event, ends);
+    }
+    if state.filter.editing {
+        match ends {
+            Some(Typing::Accept) => state.filter.editing = false,
+            Some(Typing::Cancel) => {
+                state.filter.editing = false;
+                state.filter.clear();
+                state.filtered();
+            }
+            None => {
+                if state.filter.key(event) {
+                    state.filtered();
+                }
+            }
+        }
+        return None;
+    }
     in_pane(state, |pane, scene| {
         let Some(search) = pane.search_mut() else { return };
         let changed = match ends {
@@ -246,12 +351,34 @@ fn typing(state: &mut State, event: &KeyEvent) {
             pane.searched(scene);
         }
     });
+    None
+}
+
+fn typing_file(state: &mut State, event: &KeyEvent, ends: Option<Typing>) -> Option<Effect> {
+    match ends {
+        Some(Typing::Accept) => {
+            state.overlay = Overlay::None;
+            let path = PathBuf::from(state.base_file.text());
+            state.note = Some(format!("reading {} …", path.display()));
+            return Some(Effect::Base(path));
+        }
+        Some(Typing::Cancel) => state.overlay = Overlay::None,
+        None => drop(state.base_file.key(event)),
+    }
+    None
 }
 
 /// Inserts pasted text into the line that is being typed.
 pub(crate) fn paste(state: &mut State, text: &str) {
     if state.context() != Context::Typing {
         return;
+    }
+    if state.overlay == Overlay::BaseFile {
+        return state.base_file.insert(text);
+    }
+    if state.filter.editing {
+        state.filter.insert(text);
+        return state.filtered();
     }
     in_pane(state, |pane, scene| {
         if pane.search_mut().is_some_and(|search| search.insert(text)) {

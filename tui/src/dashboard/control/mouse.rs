@@ -3,10 +3,10 @@
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::Position;
 
-use super::dispatch::{Effect, answer, in_pane, open, scroll_help};
+use super::dispatch::{Effect, answer, compare, in_pane, open, scroll_help};
 use crate::dashboard::frame::layout::Areas;
-use crate::dashboard::frame::{chooser, tabs};
-use crate::dashboard::input::common::Motion;
+use crate::dashboard::frame::{base, chooser, tabs};
+use crate::dashboard::input::common::{COMPARING, Motion};
 use crate::dashboard::panes::{Reply, Subject};
 use crate::dashboard::state::{Overlay, State};
 use crate::dashboard::widgets::panel::inside;
@@ -31,6 +31,10 @@ pub(crate) fn mouse(state: &mut State, event: &MouseEvent) -> Moused {
             Overlay::None => return click(state, button, at),
             Overlay::Help if button == MouseButton::Left => state.overlay = Overlay::None,
             Overlay::Choose if button == MouseButton::Left => return choose(state, at),
+            Overlay::Base if button == MouseButton::Left => match base::row_at(state.area(), at.x, at.y) {
+                Some(row) => compare(state, COMPARING[row].action),
+                None => state.overlay = Overlay::None,
+            },
             _ => return Moused::Nothing,
         },
         _ => return Moused::Nothing,

@@ -18,6 +18,7 @@ use crate::dashboard::frame;
 use crate::dashboard::state::{Overlay, State};
 use crate::dashboard::theme::Theme;
 use crate::launch::child::Program;
+use crate::target;
 
 /// Between two frames.
 const FRAME: Duration = Duration::from_millis(33);
@@ -62,6 +63,7 @@ pub(crate) fn run(setup: Setup) -> io::Result<Outcome> {
     let orders = feed::start(setup.watched, setup.interval, to.clone())?;
     let mut state = State::new(setup.label, setup.theme, screen.size(), setup.interval);
     state.mouse = setup.mouse;
+    state.opens_at_peak = true;
     if chooses {
         (state.overlay, state.watches, state.wanted_name) = (Overlay::Choose, false, setup.wanted_name.clone());
         let _ = orders.send(Order::List(Some(Listed { name: setup.wanted_name })));
@@ -70,10 +72,11 @@ pub(crate) fn run(setup: Setup) -> io::Result<Outcome> {
     if let Some((started, file)) = setup.program {
         state.owns_program = true;
         output::watch(file, to.clone())?;
-        started.at_end(move |ended| drop(to.send(Event::Ended(ended))));
+        let ends = to.clone();
+        started.at_end(move |ended| drop(ends.send(Event::Ended(ended))));
         program = Some(started);
     }
-    App { state, orders, program, leave_at_end: false }.run(&mut screen, &mut Inbox::new(inbox))
+    App { state, orders, program, leave_at_end: false, to }.run(&mut screen, &mut Inbox::new(inbox))
 }
 
 struct App {
@@ -82,6 +85,8 @@ struct App {
     program: Option<Arc<Program>>,
     /// The user wants to leave as soon as the program has ended.
     leave_at_end: bool,
+    /// Where events go.
+    to: Sender<Event>,
 }
 
 /// What handling an event leads to.
@@ -166,6 +171,7 @@ impl App {
                 }
                 state.trouble = Some(why);
             }
+            Event::Base(read) => dispatch::compare_with(state, read),
             Event::Processes(processes) => state.take_processes(processes),
             Event::Output(tail) => state.take_output(&tail),
             Event::Ended(ended) => {
@@ -212,6 +218,7 @@ impl App {
             Effect::Redraw => return Next::DrawAll,
             Effect::Copy(text) => return Next::Copy(text),
             Effect::Mouse(taken) => return Next::Mouse(taken),
+            Effect::Base(path) => self.read_base(path),
             Effect::Interval => {
                 let _ = self.orders.send(Order::Interval(self.state.interval));
             }
@@ -225,6 +232,19 @@ impl App {
             }
         }
         if self.leave_at_end && self.state.ended.is_some() { Next::Leave(Outcome::Left) } else { Next::Draw }
+    }
+
+    /// Reads a profile away from the thread that draws.
+    fn read_base(&mut self, path: PathBuf) {
+        let to = self.to.clone();
+        let name = path.display().to_string();
+        let read = move || {
+            let read = target::read_profile(&path).map(|profile| (name, Arc::new(profile)));
+            let _ = to.send(Event::Base(read));
+        };
+        if let Err(error) = std::thread::Builder::new().name("base".into()).spawn(read) {
+            self.state.note = Some(format!("no thread reads the file: {error}"));
+        }
     }
 
     fn list(&mut self, on: bool) {

@@ -127,7 +127,8 @@ impl Source {
             };
         }
         let watched_ns = self.tracker.watched_ns();
-        let observed = Observed { growths: &growths, watched_ns, children: &self.children };
+        let (children, site_of_stacks) = (&self.children[..], &site_of_stacks[..]);
+        let observed = Observed { growths: &growths, watched_ns, children, site_of_stacks };
         Ok(Read::Model(Box::new(self.modeller.next(snapshot, profile, &observed, &names))))
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread;
 
+use poolscope_profiler::Profile;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 
@@ -36,6 +37,8 @@ pub(crate) enum Event {
     Ended(Ended),
     /// A signal came.
     Signal(i32),
+    /// A profile was read from a file, with its name; or why not.
+    Base(Result<(String, Arc<Profile>), String>),
 }
 
 /// Reads keys and the like until the receiver or the terminal is gone.

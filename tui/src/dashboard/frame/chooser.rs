@@ -8,7 +8,7 @@ use ratatui::widgets::{Clear, Widget};
 use crate::dashboard::state::State;
 use crate::dashboard::widgets::panel::panel;
 use crate::dashboard::widgets::plain::wrapped;
-use crate::dashboard::widgets::table::{Column, Table, cell};
+use crate::dashboard::widgets::table::{Column, Hidden, Table, cell};
 use crate::words::{clip, numbers};
 
 const COLUMNS: &[Column] = &[
@@ -25,7 +25,7 @@ const COLUMNS: &[Column] = &[
 pub(crate) fn table(state: &State) -> Table<'static> {
     let rows = state.processes.running.len();
     let selected = (rows > 0).then_some(state.process_selected);
-    Table { columns: COLUMNS, fill_min: 8, sorted: None, selected, rows }
+    Table { columns: COLUMNS, hidden: Hidden::default(), fill_min: 8, sorted: None, selected, rows }
 }
 
 /// Where the list lies: everything but the footer.

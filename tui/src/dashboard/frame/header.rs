@@ -9,10 +9,14 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 
+use poolscope_profiler::Metric;
 use poolscope_profiler::model::snapshot::{Dropped, ProcessState};
 use poolscope_wire::{DeviceCounter, TierCounter};
 
+use crate::dashboard::lens::Lens;
 use crate::dashboard::model::Model;
+use crate::dashboard::model::flame_tree::format_change;
+use crate::dashboard::panes::VIEWS;
 use crate::dashboard::state::State;
 use crate::dashboard::theme::Theme;
 use crate::words::{clip, numbers};
@@ -201,6 +205,7 @@ pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
         (Some(trouble), _) if !state.is_over() => out.push((format!(" ▲ Cannot read: {trouble}"), theme.badge)),
         _ => {}
     }
+    out.extend(lens_banners(state));
     if state.paused {
         let behind = match (&state.model, &state.latest) {
             (Some(shown), Some(latest)) => latest.snapshot.taken_ns.saturating_sub(shown.snapshot.taken_ns),
@@ -209,6 +214,37 @@ pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
         let behind = Duration::from_nanos(behind);
         let text = format!(" ‖ Paused, {} behind. Recording goes on; space resumes.", numbers::duration(behind));
         out.push((text, theme.tab));
+    }
+    out
+}
+
+/// What is shown is not all, or not now.
+fn lens_banners(state: &State) -> Vec<(String, Style)> {
+    let (Some(read), Some(model), lens) = (&state.read, &state.model, &state.lens) else { return Vec::new() };
+    let mut out = Vec::new();
+    if lens.at_peak {
+        let when = Lens::peak_of(read).unwrap_or_default();
+        let not_kept = match VIEWS[state.view].name {
+            "overview" | "sites" | "flame" | "gpu" => "",
+            _ => " What this view shows is not kept of it, and is as it is now.",
+        };
+        out.push((format!(" ▲ At the peak, {when}. P shows now.{not_kept}"), state.theme.tab));
+    }
+    if let Some((words, changed)) = lens.compared(read, &state.kept) {
+        let changed = changed.map(|bytes| format!(": {} in use", format_change(Metric::InUseBytes, bytes)));
+        let text = format!(" Δ Compared with {words}{}. D chooses another, Esc none.", changed.unwrap_or_default());
+        out.push((text, state.theme.tab));
+    }
+    if let Some((from, to)) = lens.range {
+        let now = read.snapshot.taken_ns as f64 / 1e9;
+        let ago = |at: f64| numbers::duration(Duration::from_secs_f64((now - at).max(0.0)));
+        let sum = match (model.live.samples, read.snapshot.exact) {
+            (0, _) => "nothing sampled".to_owned(),
+            (_, true) => numbers::bytes(model.live.bytes),
+            (samples, false) => numbers::estimate(model.live.bytes, 1.0 / (samples as f64).sqrt()),
+        };
+        let text = format!(" ↔ Allocated from {} to {} ago and still in use: {sum}. Esc shows all.", ago(from), ago(to));
+        out.push((text, state.theme.tab));
     }
     out
 }

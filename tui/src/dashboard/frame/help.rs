@@ -46,7 +46,8 @@ pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
     let width = area.width.saturating_sub(4).min(90);
     let height = (lines.len() as u16 + 2).min(area.height.saturating_sub(2));
     let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
-    Clear.render(place, buf);
+    // Beside it, figures would be cut.
+    Clear.render(Rect { x: area.x, width: area.width, ..place }, buf);
     let last = lines.len() as u16 + 2;
     let right = if last > height { "↑ ↓ scroll · Esc close" } else { "Esc close" };
     let inner = panel(place, buf, theme, "Keys", Line::styled(right, theme.dim));

@@ -1,6 +1,6 @@
 //! The keys that hold, from the tables of all who have keys: what the footer and the help show.
 
-use crate::dashboard::input::common::{CHOOSING, COMMON, EXPORTING, HELP, LEAVING, READING, TYPING};
+use crate::dashboard::input::common::{CHOOSING, COMMON, COMPARING, EXPORTING, HELP, LEAVING, READING, TYPING};
 use crate::dashboard::input::key::{Binding, Section};
 use crate::dashboard::panes::{Pane, VIEWS, openers};
 use crate::dashboard::state::Context;
@@ -23,6 +23,7 @@ pub(crate) fn bindings(context: Context, pane: &dyn Pane) -> Vec<Binding> {
         Context::Leaving => rows(LEAVING).collect(),
         Context::Choosing => rows(CHOOSING).collect(),
         Context::Exporting => rows(EXPORTING).chain(HELP.to_vec()).collect(),
+        Context::Comparing => rows(COMPARING).chain(HELP.to_vec()).collect(),
     }
 }
 
@@ -36,7 +37,7 @@ pub(crate) fn help(panes: &[Box<dyn Pane>]) -> Vec<HelpSection> {
     let all = [("", everywhere())].into_iter().chain(of_views);
     let all = all.chain([(
         "",
-        rows(TYPING).chain(HELP.to_vec()).chain(rows(EXPORTING)).chain(rows(CHOOSING)).chain(rows(LEAVING)).collect(),
+        rows(TYPING).chain(HELP.to_vec()).chain(rows(COMPARING)).chain(rows(EXPORTING)).chain(rows(CHOOSING)).chain(rows(LEAVING)).collect(),
     )]);
     for (view, bindings) in all {
         for binding in bindings {
@@ -49,6 +50,7 @@ pub(crate) fn help(panes: &[Box<dyn Pane>]) -> Vec<HelpSection> {
                 Section::Leaving => LEAVING_TITLE,
                 Section::Choosing => "Processes",
                 Section::Exporting => "Export",
+                Section::Comparing => "Compare",
             };
             match out.iter_mut().find(|(known, _)| *known == title) {
                 None => out.push((title, vec![binding])),
@@ -68,8 +70,15 @@ mod tests {
     use super::*;
     use crate::dashboard::input::key::Key;
 
-    const CONTEXTS: [Context; 6] =
-        [Context::View, Context::Typing, Context::Help, Context::Leaving, Context::Choosing, Context::Exporting];
+    const CONTEXTS: [Context; 7] = [
+        Context::View,
+        Context::Typing,
+        Context::Help,
+        Context::Leaving,
+        Context::Choosing,
+        Context::Exporting,
+        Context::Comparing,
+    ];
 
     fn panes() -> Vec<Box<dyn Pane>> {
         VIEWS.iter().map(|view| (view.make)()).collect()

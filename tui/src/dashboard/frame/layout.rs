@@ -14,6 +14,8 @@ pub(crate) struct Areas {
     pub(crate) banner: Rect,
     /// Titles of the views.
     pub(crate) tabs: Rect,
+    /// The filter; empty if there is none.
+    pub(crate) filter: Rect,
     /// The view.
     pub(crate) body: Rect,
     /// The most important finding; empty if there is none, or no room for it.
@@ -39,12 +41,13 @@ impl Areas {
         let header = take(header::height(area.height));
         let banner = take(header::banners(state).len() as u16);
         let tabs = take(1);
+        let filter = take(u16::from(state.filter.is_shown()));
         let says = state.model.as_ref().is_some_and(|model| !model.findings.is_empty());
         let finding = u16::from(says && area.height >= ROOMY);
-        let left = area.height.saturating_sub(header.height + banner.height + tabs.height + finding + 1);
+        let left = area.height.saturating_sub(header.height + banner.height + tabs.height + filter.height + finding + 1);
         let body = take(left);
         let finding = take(finding);
         let footer = take(1);
-        Areas { header, banner, tabs, body, finding, footer }
+        Areas { header, banner, tabs, filter, body, finding, footer }
     }
 }

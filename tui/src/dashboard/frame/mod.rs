@@ -1,9 +1,11 @@
 //! The screen: header, banner, tabs, one view, footer, and what lies over them. Every function draws a part of the
 //! state into a buffer and changes nothing.
 
+pub(crate) mod base;
 pub(crate) mod chooser;
 pub(crate) mod confirm;
 pub(crate) mod export;
+pub(crate) mod filter;
 pub(crate) mod finding;
 pub(crate) mod footer;
 pub(crate) mod header;
@@ -40,6 +42,7 @@ pub(crate) fn draw(state: &State, buf: &mut Buffer) {
     header::draw(state, areas.header, buf);
     header::draw_banners(state, areas.banner, buf);
     tabs::draw(state, areas.tabs, buf);
+    filter::draw(state, areas.filter, buf);
     if state.model.is_none() && VIEWS[state.view].source == Source::Readings {
         waiting(state, areas.body, buf);
     } else {
@@ -53,6 +56,7 @@ pub(crate) fn draw(state: &State, buf: &mut Buffer) {
         Overlay::Confirm | Overlay::Ending => confirm::draw(state, area, buf),
         Overlay::Choose => chooser::draw(state, area, buf),
         Overlay::Export => export::draw(state, area, buf),
+        Overlay::Base | Overlay::BaseFile => base::draw(state, area, buf),
     }
 }
 

@@ -37,6 +37,16 @@ pub(crate) enum Common {
     Redraw,
     /// Stop like a job of the shell.
     Suspend,
+    /// Type the filter.
+    Filter,
+    /// Take back what was chosen last.
+    Back,
+    /// Mark this moment.
+    Mark,
+    /// Choose what the present is compared with.
+    Compare,
+    /// Show the moment when most was in use, or now.
+    Peak,
 }
 
 /// A move through rows, lines or cells.
@@ -187,6 +197,46 @@ pub(crate) const COMMON: &[Binding<Common>] = &[
 
 /// More keys of every view: what is read, how it is read and drawn.
 pub(crate) const READING: &[Binding<Common>] = &[
+    Binding {
+        keys: &[plain('f')],
+        action: Common::Filter,
+        label: "filter",
+        help: "Filter every view: words, fn: file: module: thread: class: size> grow> age> (- for not)",
+        section: EVERYWHERE,
+        footer: true,
+    },
+    Binding {
+        keys: &[named(KeyCode::Esc)],
+        action: Common::Back,
+        label: "back",
+        help: "Back: out of the zoom, then without filter, range, comparison, peak",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
+        keys: &[plain('M')],
+        action: Common::Mark,
+        label: "mark",
+        help: "Mark this moment, to compare with it later",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
+        keys: &[plain('D')],
+        action: Common::Compare,
+        label: "compare",
+        help: "Compare with the mark, an earlier moment, the peak, or a file",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
+        keys: &[plain('P')],
+        action: Common::Peak,
+        label: "peak",
+        help: "Show the moment when most was in use, or now again",
+        section: EVERYWHERE,
+        footer: false,
+    },
     Binding {
         keys: &[plain('!')],
         action: Common::Findings,
@@ -396,6 +446,40 @@ pub(crate) const EXPORTING: &[Binding<Format>] = &[
         section: Section::Exporting,
         footer: true,
     },
+];
+
+/// What the present is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compared {
+    /// Nothing.
+    Nothing,
+    /// What was marked.
+    Mark,
+    /// So many seconds ago.
+    Ago(u32),
+    /// The first reading.
+    First,
+    /// The peak.
+    Peak,
+    /// A file.
+    File,
+}
+
+/// A row of [`COMPARING`].
+const fn compared(keys: &'static [super::key::Key], with: Compared, label: &'static str, help: &'static str) -> Binding<Compared> {
+    Binding { keys, action: with, label, help, section: Section::Comparing, footer: false }
+}
+
+/// The keys that choose what the present is compared with. Esc goes back.
+pub(crate) const COMPARING: &[Binding<Compared>] = &[
+    compared(&[plain('m')], Compared::Mark, "mark", "with what M marked"),
+    compared(&[plain('1')], Compared::Ago(60), "a minute", "with a minute ago"),
+    compared(&[plain('5')], Compared::Ago(300), "5 minutes", "with five minutes ago"),
+    compared(&[plain('3')], Compared::Ago(1800), "30 minutes", "with thirty minutes ago"),
+    compared(&[plain('s')], Compared::First, "start", "with the start of the watch, the first reading"),
+    compared(&[plain('p')], Compared::Peak, "peak", "with the peak"),
+    compared(&[plain('f')], Compared::File, "file", "with a profile in a file: pprof, heaptrack, DHAT, collapsed"),
+    compared(&[plain('0'), plain('D')], Compared::Nothing, "nothing", "with nothing"),
 ];
 
 /// An answer to the question what becomes of the program.

@@ -125,4 +125,6 @@ pub(crate) enum Section {
     Choosing,
     /// In the question what to write into a file.
     Exporting,
+    /// In the question what the present is compared with.
+    Comparing,
 }

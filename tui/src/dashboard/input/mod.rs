@@ -1,6 +1,7 @@
 //! What a person does: keys, and lines that are typed. Nothing here knows what a key is for.
 
 pub(crate) mod common;
+pub(crate) mod filter;
 pub(crate) mod find;
 pub(crate) mod key;
 pub(crate) mod line_edit;

@@ -112,8 +112,11 @@ pub(crate) fn profile_at(t: f64) -> Profile {
         .collect();
     for i in 0..30u32 {
         let bytes = (0.4 - f64::from(i) * 0.012) * MIB;
+        // No two have the same stack.
+        let outer: &[usize] = if i < 22 { &[1, 0] } else { &[2, 1, 0] };
+        let callers = under(&[(i as usize) % 11], outer);
         sites.push(Site {
-            locations: under(&[if i % 2 == 0 { 8 } else { 7 }, 11], &[(i as usize) % 11, 1, 0]),
+            locations: under(&[if i % 2 == 0 { 8 } else { 7 }, 11], &callers),
             allocated: amount(bytes * 3.0, 48.0),
             in_use: amount(bytes, 48.0),
             ..Site::default()
@@ -178,7 +181,7 @@ fn growths(profile: &Profile) -> Vec<Growth> {
 }
 
 fn observed(growths: &[Growth]) -> Observed<'_> {
-    Observed { growths, watched_ns: 180_000_000_000, children: &[] }
+    Observed { growths, watched_ns: 180_000_000_000, children: &[], site_of_stacks: &[] }
 }
 
 fn moment(second: u64) -> Snapshot {

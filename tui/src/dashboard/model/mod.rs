@@ -4,6 +4,7 @@
 pub(crate) mod fixture;
 pub(crate) mod flame_tree;
 pub(crate) mod history;
+pub(crate) mod runtime;
 pub(crate) mod site;
 
 use std::collections::HashMap;
@@ -24,9 +25,11 @@ use poolscope_profiler::model::snapshot::{
 use poolscope_profiler::process::family::Child;
 use poolscope_wire::{CounterInfo, DeviceCounter, TIER_COUNTERS, TierCounter};
 
+use crate::dashboard::input::filter::Filter;
 use crate::words::{file_name, printable};
-use flame_tree::FlameTree;
+use flame_tree::{FlameTree, USUAL};
 use history::{History, Point, Split};
+use runtime::Runtime;
 use site::{SiteRow, SiteRows};
 
 /// One reading, ready to be drawn.
@@ -39,8 +42,12 @@ pub(crate) struct Model {
     pub(crate) profile: Arc<Profile>,
     /// The call sites of all memory.
     pub(crate) whole: Arc<Profile>,
-    /// The call tree.
-    pub(crate) flame: Arc<FlameTree>,
+    /// The call tree, as it is drawn at first; none of sites that were chosen or compared since.
+    pub(crate) flame: Option<Arc<FlameTree>>,
+    /// Which functions are a language's runtime.
+    pub(crate) runtime: Arc<Runtime>,
+    /// The call site of each stack, as a place in the profile of all memory.
+    pub(crate) site_of_stacks: Arc<[Option<usize>]>,
     /// Between the start of the segment and this reading; none of a process that was dead when it was first read.
     pub(crate) uptime: Option<Duration>,
     /// Held now, over all sites: an estimate from the samples.
@@ -71,6 +78,10 @@ pub(crate) struct Model {
     pub(crate) devices: Vec<DeviceRow>,
     /// Totals over time.
     pub(crate) history: History,
+    /// By what the sites were chosen; empty if they are all there.
+    pub(crate) filter: Arc<Filter>,
+    /// It is as it was when most was in use.
+    pub(crate) at_peak: bool,
 }
 
 /// Changes per second.
@@ -188,6 +199,7 @@ pub(crate) struct Modeller {
     devices: Devices,
     before: Option<Before>,
     memory: Option<ProcessMemory>,
+    runtime: Arc<Runtime>,
 }
 
 #[derive(Debug)]
@@ -207,6 +219,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) watched_ns: u64,
     /// The processes that this one started.
     pub(crate) children: &'a [Child],
+    /// The call site of each stack.
+    pub(crate) site_of_stacks: &'a [Option<usize>],
 }
 
 /// Names of threads, by their kernel id.
@@ -291,6 +305,11 @@ impl Modeller {
         } else {
             before.and_then(|b| b.uptime)
         };
+        if before.is_none() || self.runtime.len() != profile.locations.len() {
+            let mut runtime = if before.is_none() { Runtime::default() } else { Runtime::clone(&self.runtime) };
+            runtime.extend(&profile);
+            self.runtime = Arc::new(runtime);
+        }
         let model = Model {
             uptime,
             live,
@@ -302,12 +321,16 @@ impl Modeller {
             rates,
             memory: self.memory,
             tiers: tier_rows(&snapshot, old, seconds),
+            flame: Some(Arc::new(FlameTree::of(&profile, &sites, &self.runtime, USUAL))),
+            runtime: Arc::clone(&self.runtime),
+            site_of_stacks: watched.site_of_stacks.into(),
             classes: class_rows(&snapshot, old, seconds),
             threads: thread_rows(&snapshot, old, seconds, names),
             sites,
             devices: device_rows(&mut self.devices, &snapshot, &whole, old, seconds),
             history: self.history.clone(),
-            flame: Arc::new(FlameTree::of(&profile)),
+            filter: Arc::default(),
+            at_peak: false,
             profile,
             whole,
             snapshot: Arc::clone(&snapshot),

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use crate::words::{file_name, printable};
 use poolscope_profiler::build::site_name::SiteName;
 use poolscope_profiler::model::growth::Growth;
-use poolscope_profiler::model::profile::{Frame, Profile, Site};
+use poolscope_profiler::model::profile::{Frame, Metric, Profile, Site};
 use poolscope_profiler::model::snapshot::Amount;
 use poolscope_profiler::symbols::function_name::short;
 
-/// The text of a call site; the same for every reading, so it is made once.
+/// The name of a call site; the same for every reading, so it is made once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct SiteText {
     /// The function that asked for memory: the innermost one that is no plumbing of a language's library.
@@ -22,8 +22,6 @@ pub(crate) struct SiteText {
     pub(crate) place: Option<String>,
     /// Its callers, nearest first.
     pub(crate) callers: Vec<String>,
-    /// Names and files of all frames, one a line: what a filter looks through.
-    pub(crate) haystack: String,
 }
 
 /// A call site with its figures.
@@ -45,9 +43,27 @@ pub(crate) struct SiteRow {
     pub(crate) growth: Option<Growth>,
     /// When the oldest sample that it holds was allocated: nanoseconds of `CLOCK_MONOTONIC`, 0 if there is none.
     pub(crate) oldest_ns: u64,
+    /// How its figures differ from those that it is compared with, indexed by [`Metric`]; none if it is not compared.
+    pub(crate) change: Option<[f64; 4]>,
 }
 
 impl SiteRow {
+    /// Its figures, indexed by [`Metric`].
+    pub(crate) fn figures(&self) -> [f64; 4] {
+        let (in_use, allocated) = (&self.in_use, &self.allocated);
+        [in_use.bytes, in_use.objects, allocated.bytes, allocated.objects].map(|figure| figure.max(0.0))
+    }
+
+    /// Bytes that were allocated and freed again.
+    pub(crate) fn freed(&self) -> f64 {
+        (self.allocated.bytes - self.in_use.bytes).max(0.0)
+    }
+
+    /// How what it holds differs in bytes, if it is compared.
+    pub(crate) fn changed(&self) -> Option<f64> {
+        self.change.map(|change| change[Metric::InUseBytes as usize])
+    }
+
     /// It grows: by more than three standard errors.
     pub(crate) fn grows(&self) -> bool {
         self.growth.is_some_and(|growth| growth.slope.grows())
@@ -92,23 +108,14 @@ impl FrameText<'_> {
 
 /// The text of a site.
 pub(crate) fn text_of(profile: &Profile, site: &Site) -> SiteText {
-    let frames: Vec<FrameText<'_>> = frames_of(profile, site).collect();
-    let mut haystack = String::new();
-    for frame in &frames {
-        haystack.push_str(&frame.name);
-        haystack.push(' ');
-        haystack.push_str(&frame.place());
-        haystack.push('\n');
-    }
     let Some(name) = SiteName::of(profile, site) else {
-        return SiteText { function: "(no stack)".into(), haystack: "(no stack)".into(), ..SiteText::default() };
+        return SiteText { function: "(no stack)".into(), ..SiteText::default() };
     };
     SiteText {
         function: short(&name.function.name),
         frame: name.depth,
         place: name.function.short_source(),
         callers: name.callers.iter().map(|caller| short(&caller.name)).collect(),
-        haystack,
     }
 }
 
@@ -166,6 +173,7 @@ impl SiteRows {
                 rate,
                 growth: None,
                 oldest_ns: site.oldest_ns,
+                change: None,
             });
         }
         self.known = known;
@@ -184,6 +192,5 @@ mod tests {
         let text = text_of(&profile, site);
         assert_eq!(text.function, "kv::store::Store::put");
         assert_eq!(text.place.as_deref(), Some("store.rs:87"));
-        assert!(text.haystack.contains("alloc::raw_vec"), "plumbing can still be searched for");
     }
 }

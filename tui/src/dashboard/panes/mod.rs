@@ -24,6 +24,7 @@ use super::events::output::Tail;
 use super::input::common::Motion;
 use super::input::key::{self, Binding, Key, Section, plain};
 use super::input::search::Search;
+use super::lens::Lens;
 use super::model::Model;
 use super::theme::Theme;
 
@@ -97,8 +98,10 @@ pub(crate) enum Source {
 /// What views see and don't own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scene<'a> {
-    /// The reading that is shown.
+    /// What is shown: the reading through the lens.
     pub(crate) model: Option<&'a Arc<Model>>,
+    /// What of the reading that is.
+    pub(crate) lens: &'a Lens,
     /// Colours.
     pub(crate) theme: &'a Theme,
     /// Where the view lies.
@@ -115,6 +118,12 @@ pub(crate) enum Reply {
     Note(String),
     /// Something that another view shows.
     Show(Subject),
+    /// The filter is to be typed.
+    Filter,
+    /// The call sites that a filter is about are to be shown.
+    FilterBy(String),
+    /// Only what was allocated in a time is to be shown, in seconds of `CLOCK_MONOTONIC`; or all.
+    Range(Option<(f64, f64)>),
 }
 
 /// Something that a view can be asked to show.
@@ -124,6 +133,8 @@ pub(crate) enum Subject {
     Site(u64),
     /// A function in the call tree, by the names on its path from the root.
     Path(Vec<String>),
+    /// A function in the stack of a call site, by the site's key and its place, innermost first.
+    Frame { site: u64, depth: usize },
     /// A view, by its name.
     View(&'static str),
     /// The processes to choose from.
@@ -191,6 +202,11 @@ pub(crate) trait Pane: Keys + Debug {
 
     /// A button was pressed over a point of it; none if that means nothing.
     fn click(&mut self, button: MouseButton, at: Position, scene: &Scene<'_>) -> Option<Reply>;
+
+    /// Goes back by a step, if there is one.
+    fn back(&mut self, _scene: &Scene<'_>) -> bool {
+        false
+    }
 
     /// Shows something, if it is what the view shows.
     fn show(&mut self, _subject: &Subject, _scene: &Scene<'_>) -> bool {

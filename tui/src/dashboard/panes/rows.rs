@@ -2,11 +2,12 @@
 
 use std::cmp::Ordering;
 
+use crossterm::event::KeyCode;
 use ratatui::layout::{Position, Rect};
 
 use crate::dashboard::input::common::Motion;
-use crate::dashboard::input::key::{Binding, Section, plain};
-use crate::dashboard::widgets::table::{Column, Table};
+use crate::dashboard::input::key::{Binding, Section, named, plain};
+use crate::dashboard::widgets::table::{Column, Hidden, Table};
 
 use super::sort::Sort;
 
@@ -51,8 +52,32 @@ pub(crate) const REVERSE: Binding<Reorder> = Binding {
     footer: true,
 };
 
+/// What the keys of a table ask for whose rows have call sites.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OfSites {
+    /// Another order.
+    Reorder(Reorder),
+    /// Show the call sites of the selected row.
+    Open,
+}
+
 /// The keys of a table that has no others.
 pub(crate) const KEYS: &[Binding<Reorder>] = &[NEXT, PREVIOUS, REVERSE];
+
+/// The keys of a table whose rows have call sites.
+pub(crate) const OPENING: &[Binding<OfSites>] = &[
+    NEXT.with(OfSites::Reorder(Reorder::Next)),
+    PREVIOUS.with(OfSites::Reorder(Reorder::Previous)),
+    REVERSE.with(OfSites::Reorder(Reorder::Reverse)),
+    Binding {
+        keys: &[named(KeyCode::Enter)],
+        action: OfSites::Open,
+        label: "call sites",
+        help: "Show who has what the selected row is about",
+        section: Section::Tables,
+        footer: true,
+    },
+];
 
 /// Rows that can be ordered and selected.
 #[derive(Clone, Debug)]
@@ -61,6 +86,10 @@ pub(crate) struct Rows {
     pub(crate) columns: &'static [Column],
     /// Which of them are text, whose natural order rises.
     pub(crate) text: &'static [usize],
+    /// Those of them that the user does not want to see.
+    pub(crate) hidden: Hidden,
+    /// Those that there is nothing to be shown in.
+    pub(crate) absent: Hidden,
     /// The least that the column without a width is left with.
     pub(crate) fill_min: u16,
     /// By which column.
@@ -85,7 +114,8 @@ pub(crate) enum Clicked {
 impl Rows {
     /// No rows yet.
     pub(crate) fn new(columns: &'static [Column], text: &'static [usize], fill_min: u16, sort: Sort) -> Rows {
-        Rows { columns, text, fill_min, sort, order: Vec::new(), selected: 0 }
+        let (hidden, absent) = (Hidden::default(), Hidden::default());
+        Rows { columns, text, hidden, absent, fill_min, sort, order: Vec::new(), selected: 0 }
     }
 
     /// The selected row's index in the model.
@@ -112,11 +142,20 @@ impl Rows {
     /// Takes another order; the rows have to be sorted after that.
     pub(crate) fn reorder(&mut self, by: Reorder) {
         let columns = self.columns.len();
-        match by {
-            Reorder::Next => self.choose((self.sort.column + 1) % columns),
-            Reorder::Previous => self.choose((self.sort.column + columns - 1) % columns),
-            Reorder::Reverse => self.sort.falls = !self.sort.falls,
+        let step = match by {
+            Reorder::Next => 1,
+            Reorder::Previous => columns - 1,
+            Reorder::Reverse => return self.sort.falls = !self.sort.falls,
+        };
+        let mut column = (self.sort.column + step) % columns;
+        while self.not_shown().has(column) && column != self.sort.column {
+            column = (column + step) % columns;
         }
+        self.choose(column);
+    }
+
+    fn not_shown(&self) -> Hidden {
+        Hidden(self.hidden.0 | self.absent.0)
     }
 
     fn choose(&mut self, column: usize) {
@@ -128,6 +167,7 @@ impl Rows {
         let rows = self.order.len();
         Table {
             columns: self.columns,
+            hidden: self.not_shown(),
             fill_min: self.fill_min,
             sorted: Some((self.sort.column, self.sort.falls)),
             selected: (rows > 0).then_some(self.selected),

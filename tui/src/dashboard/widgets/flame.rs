@@ -6,9 +6,10 @@ use poolscope_profiler::Metric;
 use poolscope_profiler::symbols::function_name::short;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 
 use crate::dashboard::input::find::Pattern;
-use crate::dashboard::model::flame_tree::{FlameTree, Node};
+use crate::dashboard::model::flame_tree::{FlameTree, Label, RUNTIME, format_change};
 use crate::dashboard::theme::Theme;
 
 use super::split::{Part, split};
@@ -52,9 +53,9 @@ pub(crate) fn lay_out(tree: &FlameTree, metric: Metric, zoom: usize, width: u16)
         }
         let node = tree.node(at);
         cells.push(Cell { row: node.depth as u16, x, width, what: What::Node(at) });
-        let values: Vec<f64> = node.children.iter().map(|&c| tree.value(c, metric)).collect();
+        let values: Vec<f64> = node.children.iter().map(|&c| tree.width(c, metric)).collect();
         let mut left = x;
-        for (part, columns) in split(&values, tree.value(at, metric), width) {
+        for (part, columns) in split(&values, tree.width(at, metric), width) {
             match part {
                 Part::Child(index) => queue.push_back((node.children[index], left, columns)),
                 Part::More(count) => {
@@ -70,6 +71,29 @@ pub(crate) fn lay_out(tree: &FlameTree, metric: Metric, zoom: usize, width: u16)
 /// Rows above the zoom that are drawn.
 const ABOVE: u16 = 3;
 
+/// What the colours of cells mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Colour {
+    /// Each function keeps one, and it means nothing else.
+    #[default]
+    Function,
+    /// The executable or library that the function is in.
+    Module,
+    /// What grows.
+    Growth,
+}
+
+impl Colour {
+    /// The one after this in the switch.
+    pub(crate) fn next(self) -> Colour {
+        match self {
+            Colour::Function => Colour::Module,
+            Colour::Module => Colour::Growth,
+            Colour::Growth => Colour::Function,
+        }
+    }
+}
+
 /// What a flamegraph shows.
 pub(crate) struct FlameGraph<'a> {
     /// The tree.
@@ -82,11 +106,15 @@ pub(crate) struct FlameGraph<'a> {
     pub(crate) selected: usize,
     /// What is searched for.
     pub(crate) pattern: Option<&'a Pattern>,
+    /// What the colours mean; of changes they always say what grew and what shrank.
+    pub(crate) colour: Colour,
+    /// The modules there are, the largest first: each has a colour.
+    pub(crate) modules: &'a [String],
 }
 
-/// Whether a search finds a node.
-pub(crate) fn is_match(pattern: &Pattern, node: &Node) -> bool {
-    pattern.matches(&node.name) || pattern.matches(&node.place) || pattern.matches(&node.module)
+/// Whether a search finds a function.
+pub(crate) fn is_match(pattern: &Pattern, label: &Label) -> bool {
+    pattern.matches(&label.name) || pattern.matches(&label.place) || pattern.matches(&label.module)
 }
 
 impl FlameGraph<'_> {
@@ -122,7 +150,7 @@ impl FlameGraph<'_> {
                 What::More(count) => (clip(&format!("┆{count} more"), width), theme.dim),
                 What::Node(at) => {
                     let node = self.tree.node(at);
-                    let found = self.pattern.is_some_and(|p| is_match(p, node));
+                    let found = self.pattern.is_some_and(|p| is_match(p, self.tree.label(at)));
                     let style = if at == self.selected {
                         theme.strong.patch(theme.selected).add_modifier(ratatui::style::Modifier::REVERSED)
                     } else if found {
@@ -130,9 +158,9 @@ impl FlameGraph<'_> {
                     } else if node.depth < self.tree.node(self.zoom).depth {
                         theme.flame_above
                     } else {
-                        colour(theme, node)
+                        self.style(theme, at)
                     };
-                    (self.label(at, node, width), style)
+                    (self.label(at, width), style)
                 }
             };
             buf.set_string(x, y, format!("{text:<width$}"), style);
@@ -150,26 +178,69 @@ impl FlameGraph<'_> {
     }
 
     /// `▏name 12.3%`: the left edge keeps neighbours apart whatever their colours.
-    fn label(&self, at: usize, node: &Node, width: usize) -> String {
+    fn label(&self, at: usize, width: usize) -> String {
         if width < 4 {
             return clip("▏", width);
         }
-        let name = short(&node.name);
-        let share = numbers::percent(self.tree.value(at, self.metric), self.tree.value(FlameTree::ROOT, self.metric));
-        let mark = if node.inlined { "↳" } else { "" };
-        let long = format!("▏{mark}{name}  {share}");
+        let name = short(self.tree.name(at));
+        let value = self.tree.value(at, self.metric);
+        let figure = if self.tree.is_change {
+            format_change(self.metric, value)
+        } else {
+            numbers::percent(value, self.tree.value(FlameTree::ROOT, self.metric))
+        };
+        let mark = if self.tree.node(at).inlined { "↳" } else { "" };
+        let long = format!("▏{mark}{name}  {figure}");
         if long.chars().count() <= width { long } else { clip(&format!("▏{mark}{name}"), width) }
+    }
+
+    /// The colour of a cell.
+    fn style(&self, theme: &Theme, at: usize) -> Style {
+        let label = self.tree.label(at);
+        if self.tree.is_change {
+            let (value, moved) = (self.tree.value(at, self.metric), self.tree.width(at, self.metric));
+            return of_change(theme, value / moved.max(f64::MIN_POSITIVE));
+        }
+        match self.colour {
+            _ if label.name == RUNTIME => theme.flame_above,
+            Colour::Growth => {
+                let slope = self.tree.node(at).slope;
+                let whole = self.tree.node(FlameTree::ROOT).slope.per_minute;
+                match (slope.grows(), slope.is_clear()) {
+                    (true, _) if slope.per_minute * 2.0 > whole => theme.grew[1],
+                    (true, _) => theme.grew[0],
+                    (false, true) if slope.per_minute < 0.0 => theme.shrank[0],
+                    _ => theme.level,
+                }
+            }
+            Colour::Module => {
+                let place = self.modules.iter().position(|module| *module == label.module);
+                place.map_or(theme.level, |place| module_style(theme, place))
+            }
+            Colour::Function => {
+                let mut hasher = DefaultHasher::new();
+                label.name.hash(&mut hasher);
+                theme.flame[hasher.finish() as usize % theme.flame.len()]
+            }
+        }
     }
 }
 
-/// A colour that a function keeps: near the one of its module.
-fn colour(theme: &Theme, node: &Node) -> ratatui::style::Style {
-    let hash = |text: &str| {
-        let mut hasher = DefaultHasher::new();
-        text.hash(&mut hasher);
-        hasher.finish() as usize
-    };
-    theme.flame[hash(&node.name) % theme.flame.len()]
+/// The colour of a module, by its place among them.
+pub(crate) fn module_style(theme: &Theme, place: usize) -> Style {
+    // Neighbours in the list are far apart among the colours.
+    theme.flame[place * 5 % theme.flame.len()]
+}
+
+/// The colour of a change, which is such a share of all that grew and shrank.
+fn of_change(theme: &Theme, share: f64) -> Style {
+    match share {
+        share if share > 0.5 => theme.grew[1],
+        share if share > 0.0 => theme.grew[0],
+        share if share < -0.5 => theme.shrank[1],
+        share if share < 0.0 => theme.shrank[0],
+        _ => theme.level,
+    }
 }
 
 #[cfg(test)]
@@ -178,7 +249,7 @@ mod tests {
 
     #[test]
     fn cells_of_a_row_do_not_overlap_and_lie_under_their_parents() {
-        let tree = FlameTree::of(&crate::dashboard::model::fixture::profile());
+        let tree = FlameTree::clone(crate::dashboard::model::fixture::model().flame.as_ref().expect("a tree"));
         for width in [1, 7, 60, 116, 196] {
             let cells = lay_out(&tree, Metric::InUseBytes, FlameTree::ROOT, width);
             for cell in &cells {
@@ -199,8 +270,8 @@ mod tests {
 
     #[test]
     fn zooming_gives_the_node_the_whole_width() {
-        let tree = FlameTree::of(&crate::dashboard::model::fixture::profile());
-        let zoom = tree.nodes().iter().position(|n| n.name == "kv::store::Store::put").unwrap();
+        let tree = FlameTree::clone(crate::dashboard::model::fixture::model().flame.as_ref().expect("a tree"));
+        let zoom = (0..tree.len()).find(|&at| tree.name(at) == "kv::store::Store::put").unwrap();
         let cells = lay_out(&tree, Metric::InUseBytes, zoom, 100);
         let cell = cells.iter().find(|c| c.what == What::Node(zoom)).unwrap();
         assert_eq!((cell.x, cell.width), (0, 100));

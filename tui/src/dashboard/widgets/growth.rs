@@ -1,8 +1,10 @@
 //! How what a call site holds develops, in a cell of a table.
 
+use poolscope_profiler::Metric;
 use ratatui::text::Line;
 
 use super::table::cell;
+use crate::dashboard::model::flame_tree::format_change;
 use crate::dashboard::model::site::SiteRow;
 use crate::dashboard::theme::Theme;
 use crate::words::numbers;
@@ -14,6 +16,17 @@ pub(crate) fn slope_cell(site: &SiteRow, theme: &Theme) -> Line<'static> {
     match site.grows() {
         true => cell(format!("{sign}{} ▲", numbers::bytes(slope)), theme.alert),
         false => cell(format!("{sign}{}  ", numbers::bytes(slope)), theme.text),
+    }
+}
+
+/// How a figure differs from that of the base.
+pub(crate) fn change_cell(site: &SiteRow, metric: Metric, theme: &Theme) -> Line<'static> {
+    match site.change.map_or(0.0, |change| change[metric as usize]) {
+        0.0 => cell("·", theme.faint),
+        change => {
+            let style = if change > 0.0 { theme.alert } else { theme.ok };
+            cell(format_change(metric, change), style)
+        }
     }
 }
 

@@ -11,6 +11,19 @@ use crate::dashboard::theme::Theme;
 
 /// Draws the line, with its cursor while it is typed.
 pub(crate) fn search_line(label: &str, search: &Search, area: Rect, buf: &mut Buffer, theme: &Theme) {
+    let mut spans = typed(label, search, theme);
+    if search.is_literal() {
+        spans.push(Span::styled("  (no regex: taken as it stands)", theme.warn));
+    }
+    put(buf, area.x, area.y, area.width, false, Line::from(spans));
+}
+
+/// The same of the filter of all views.
+pub(crate) fn filter_line(search: &Search, area: Rect, buf: &mut Buffer, theme: &Theme) {
+    put(buf, area.x, area.y, area.width, false, Line::from(typed("filter", search, theme)));
+}
+
+fn typed(label: &str, search: &Search, theme: &Theme) -> Vec<Span<'static>> {
     let (before, after) = search.line().parts();
     let mut spans = vec![Span::styled(format!("{label} "), theme.dim), Span::styled(before, theme.strong)];
     if search.editing {
@@ -21,8 +34,5 @@ pub(crate) fn search_line(label: &str, search: &Search, area: Rect, buf: &mut Bu
     } else {
         spans.push(Span::styled(after, theme.strong));
     }
-    if search.is_literal() {
-        spans.push(Span::styled("  (no regex: taken as it stands)", theme.warn));
-    }
-    put(buf, area.x, area.y, area.width, false, Line::from(spans));
+    spans
 }

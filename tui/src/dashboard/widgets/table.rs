@@ -24,14 +24,36 @@ pub(crate) struct Column {
     pub(crate) rank: u8,
 }
 
+/// Columns that are not shown, a bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hidden(pub(crate) u32);
+
+impl Hidden {
+    /// Whether a column is.
+    pub(crate) fn has(self, column: usize) -> bool {
+        self.0 >> column & 1 == 1
+    }
+
+    /// With a column hidden, or shown.
+    pub(crate) fn with(self, column: usize, hidden: bool) -> Hidden {
+        Hidden(if hidden { self.0 | 1 << column } else { self.0 & !(1 << column) })
+    }
+}
+
 /// Between columns.
 const GAP: u16 = 2;
 /// For the mark of the selected row.
 const MARK: u16 = 2;
 
 /// Where the columns lie: `(index, x from the area's left, width)`. `keep` stays whatever its rank.
-pub(crate) fn place(columns: &[Column], fill_min: u16, width: u16, keep: Option<usize>) -> Vec<(usize, u16, u16)> {
-    let mut shown: Vec<usize> = (0..columns.len()).collect();
+pub(crate) fn place(
+    columns: &[Column],
+    hidden: Hidden,
+    fill_min: u16,
+    width: u16,
+    keep: Option<usize>,
+) -> Vec<(usize, u16, u16)> {
+    let mut shown: Vec<usize> = (0..columns.len()).filter(|&at| !hidden.has(at)).collect();
     let need = |shown: &[usize]| -> u16 {
         let fixed: u16 = shown.iter().map(|&i| if columns[i].width == 0 { fill_min } else { columns[i].width }).sum();
         MARK + fixed + GAP * (shown.len().saturating_sub(1)) as u16
@@ -66,6 +88,8 @@ pub(crate) fn first_visible(selected: usize, rows: usize, height: usize) -> usiz
 pub(crate) struct Table<'a> {
     /// Its columns.
     pub(crate) columns: &'a [Column],
+    /// Those of them that are not shown.
+    pub(crate) hidden: Hidden,
     /// The least that the column without a width is left with, before others have to go.
     pub(crate) fill_min: u16,
     /// The column that orders it, and whether it falls.
@@ -92,7 +116,7 @@ impl Table<'_> {
         if area.height == 0 || area.width < 4 {
             return;
         }
-        let placed = place(self.columns, self.fill_min, area.width, self.keep());
+        let placed = place(self.columns, self.hidden, self.fill_min, area.width, self.keep());
         for &(index, x, width) in &placed {
             let column = &self.columns[index];
             let (title, style) = match self.sorted {
@@ -153,7 +177,7 @@ impl Table<'_> {
             return None;
         }
         let x = x - area.x;
-        place(self.columns, self.fill_min, area.width, self.keep())
+        place(self.columns, self.hidden, self.fill_min, area.width, self.keep())
             .into_iter()
             .find(|&(_, left, width)| (left..left + width).contains(&x))
             .map(|c| c.0)
@@ -185,7 +209,7 @@ mod tests {
 
     #[test]
     fn the_least_important_column_goes_first_but_not_the_sorted_one() {
-        let shown = |width, keep| place(COLUMNS, 26, width, keep).iter().map(|c| c.0).collect::<Vec<_>>();
+        let shown = |width, keep| place(COLUMNS, Hidden::default(), 26, width, keep).iter().map(|c| c.0).collect::<Vec<_>>();
         assert_eq!(shown(80, None), [0, 1, 2, 3]);
         assert_eq!(shown(60, None), [0, 2, 3]);
         assert_eq!(shown(60, Some(1)), [0, 1, 3]);
@@ -195,7 +219,7 @@ mod tests {
     #[test]
     fn columns_fill_the_width_exactly() {
         for width in 40..200 {
-            let placed = place(COLUMNS, 26, width, None);
+            let placed = place(COLUMNS, Hidden::default(), 26, width, None);
             let (_, x, w) = placed[placed.len() - 1];
             assert_eq!(x + w, width);
         }

@@ -8,7 +8,7 @@ use crossterm::event::MouseButton;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Position;
 
-use super::rows::{self, Clicked, Reorder, Rows};
+use super::rows::{self, Clicked, OfSites, Rows};
 use super::sort::Sort;
 use super::{Keyed, Pane, Reply, Scene, Source, View};
 use crate::dashboard::input::common::Motion;
@@ -31,11 +31,17 @@ struct Classes {
 }
 
 impl Keyed for Classes {
-    type Action = Reorder;
-    const KEYS: &'static [Binding<Reorder>] = rows::KEYS;
+    type Action = OfSites;
+    const KEYS: &'static [Binding<OfSites>] = rows::OPENING;
 
-    fn act(&mut self, by: Reorder, scene: &Scene<'_>) -> Reply {
-        self.rows.reorder(by);
+    fn act(&mut self, asked: OfSites, scene: &Scene<'_>) -> Reply {
+        match asked {
+            OfSites::Reorder(by) => self.rows.reorder(by),
+            OfSites::Open => {
+                let class = self.rows.current().and_then(|at| scene.model?.classes.get(at));
+                return class.map_or(Reply::Done, |class| Reply::FilterBy(format!("class:{}", class.stats.block_bytes)));
+            }
+        }
         scene.model.into_iter().for_each(|model| self.follow(model));
         Reply::Done
     }
@@ -43,7 +49,7 @@ impl Keyed for Classes {
 
 impl Pane for Classes {
     fn follow(&mut self, model: &Arc<Model>) {
-        self.rows.follow(&model.classes, |_| true, draw::compare);
+        self.rows.follow(&model.classes, |class| model.filter.has_class(class.stats.block_bytes), draw::compare);
     }
 
     fn go(&mut self, motion: Motion, _scene: &Scene<'_>) {
@@ -55,8 +61,10 @@ impl Pane for Classes {
             return None;
         }
         let clicked = self.rows.click(at, inside(scene.body))?;
-        if clicked == Clicked::Title {
-            scene.model.into_iter().for_each(|model| self.follow(model));
+        match clicked {
+            Clicked::Title => scene.model.into_iter().for_each(|model| self.follow(model)),
+            Clicked::Again => return Some(self.act(OfSites::Open, scene)),
+            Clicked::Row => {}
         }
         Some(Reply::Done)
     }

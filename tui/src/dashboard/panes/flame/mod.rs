@@ -15,7 +15,9 @@ use crate::dashboard::input::common::Motion;
 use crate::dashboard::input::key::{Binding, Section, named, plain};
 use crate::dashboard::input::search::Search;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::flame_tree::FlameTree;
+use crate::dashboard::model::flame_tree::{FlameTree, RUNTIME, Shape, USUAL, path_to};
+use crate::dashboard::model::site::{SiteRow, frames_of};
+use crate::dashboard::widgets::flame::Colour;
 use state::{FlameState, Step};
 
 /// Its line in the table of views.
@@ -24,13 +26,21 @@ pub(crate) const VIEW: View = View {
     title: "Flamegraph",
     help: "Flamegraph",
     source: Source::Readings,
-    make: || Box::new(Flame { state: FlameState::new(Metric::InUseBytes), search: Search::default() }),
+    make: || Box::new(Flame::new()),
 };
 
 #[derive(Debug)]
 struct Flame {
     state: FlameState,
     search: Search,
+    shape: Shape,
+    colour: Colour,
+    /// Functions whose call sites are left out.
+    hidden: Vec<String>,
+    /// What is drawn.
+    tree: Arc<FlameTree>,
+    /// The modules in it, the largest first.
+    modules: Vec<String>,
 }
 
 /// What its keys ask for.
@@ -48,75 +58,62 @@ pub(crate) enum Action {
     Match { forward: bool },
     /// To a neighbour.
     Step(Step),
+    /// Functions of the runtime as one, or each.
+    Fold,
+    /// From the innermost function, or from the outermost.
+    Invert,
+    /// Leave the selected function out.
+    Hide,
+    /// Show what was left out.
+    Unhide,
+    /// The next meaning of the colours.
+    Colour,
+}
+
+const fn key(
+    keys: &'static [crate::dashboard::input::key::Key],
+    action: Action,
+    label: &'static str,
+    help: &'static str,
+    footer: bool,
+) -> Binding<Action> {
+    Binding { keys, action, label, help, section: Section::View, footer }
 }
 
 impl Keyed for Flame {
     type Action = Action;
     const KEYS: &'static [Binding<Action>] = &[
-        Binding {
-            keys: &[named(KeyCode::Enter)],
-            action: Action::Zoom,
-            label: "zoom",
-            help: "Zoom into the selected function",
-            section: Section::View,
-            footer: true,
-        },
-        Binding {
-            keys: &[named(KeyCode::Esc), named(KeyCode::Backspace)],
-            action: Action::Back,
-            label: "zoom out",
-            help: "Zoom out by one function, then clear the search",
-            section: Section::View,
-            footer: true,
-        },
-        Binding {
-            keys: &[plain('m')],
-            action: Action::Metric,
-            label: "metric",
-            help: "Switch between bytes and objects, in use and allocated",
-            section: Section::View,
-            footer: true,
-        },
-        Binding {
-            keys: &[plain('/')],
-            action: Action::Search,
-            label: "search",
-            help: "Search for functions, files, modules (regex, any case)",
-            section: Section::View,
-            footer: true,
-        },
-        Binding {
-            keys: &[plain('n')],
-            action: Action::Match { forward: true },
-            label: "next",
-            help: "Select the next match",
-            section: Section::View,
-            footer: false,
-        },
-        Binding {
-            keys: &[plain('N')],
-            action: Action::Match { forward: false },
-            label: "previous",
-            help: "Select the match before",
-            section: Section::View,
-            footer: false,
-        },
-        Binding {
-            keys: &[named(KeyCode::Left), plain('h')],
-            action: Action::Step(Step::Left),
-            label: "left",
-            help: "The neighbour to the left",
-            section: Section::View,
-            footer: false,
-        },
-        Binding {
-            keys: &[named(KeyCode::Right), plain('l')],
-            action: Action::Step(Step::Right),
-            label: "right",
-            help: "The neighbour to the right",
-            section: Section::View,
-            footer: false,
-        },
+        key(&[named(KeyCode::Enter)], Action::Zoom, "zoom", "Zoom into the selected function", true),
+        key(
+            &[named(KeyCode::Backspace)],
+            Action::Back,
+            "zoom out",
+            "Zoom out by one function, then clear the search; Esc does so, too",
+            true,
+        ),
+        key(&[plain('m')], Action::Metric, "metric", "Switch between bytes and objects, in use and allocated", true),
+        key(&[plain('/')], Action::Search, "search", "Search for functions, files, modules (regex, any case)", true),
+        key(&[plain('i')], Action::Invert, "invert", "Begin with the function that asked for memory, or with main", true),
+        key(&[plain('c')], Action::Colour, "colour", "Colour by function, by module, or by what grows", true),
+        key(&[plain('t')], Action::Fold, "runtime", "Fold functions of a language's runtime into one, or show each", true),
+        key(&[plain('x')], Action::Hide, "hide", "Leave out the selected function, with its call sites", false),
+        key(&[plain('X')], Action::Unhide, "show all", "Show what was left out", false),
+        key(&[plain('n')], Action::Match { forward: true }, "next", "Select the next match", false),
+        key(&[plain('N')], Action::Match { forward: false }, "previous", "Select the match before", false),
+        key(
+            &[named(KeyCode::Left), plain('h')],
+            Action::Step(Step::Left),
+            "left",
+            "The neighbour to the left",
+            false,
+        ),
+        key(
+            &[named(KeyCode::Right), plain('l')],
+            Action::Step(Step::Right),
+            "right",
+            "The neighbour to the right",
+            false,
+        ),
     ];
 
     fn act(&mut self, action: Action, scene: &Scene<'_>) -> Reply {
@@ -124,45 +121,120 @@ impl Keyed for Flame {
             Action::Search => self.search.editing = true,
             Action::Metric => self.state.switch_metric(),
             Action::Step(step) => self.step(step, scene),
-            Action::Zoom => {
-                if let Some(model) = scene.model {
-                    self.state.zoom_to(&model.flame, self.state.selected);
-                }
-            }
-            Action::Back => {
-                if !scene.model.is_some_and(|model| self.state.zoom_out(&model.flame)) {
-                    self.search.clear();
-                }
-            }
+            Action::Zoom => self.state.zoom_to(&self.tree, self.state.selected),
+            Action::Back => drop(self.back(scene)),
             Action::Match { forward } => return self.find(forward, scene),
+            Action::Colour => {
+                self.colour = self.colour.next();
+                self.modules = modules_of(&self.tree);
+            }
+            Action::Fold => self.reshape(Shape { folded: !self.shape.folded, ..self.shape }, scene),
+            Action::Invert => self.reshape(Shape { inverted: !self.shape.inverted, ..self.shape }, scene),
+            Action::Hide => return self.hide(scene),
+            Action::Unhide => {
+                self.hidden.clear();
+                scene.model.into_iter().for_each(|model| self.follow(model));
+            }
         }
         Reply::Done
     }
 }
 
 impl Flame {
-    fn step(&mut self, step: Step, scene: &Scene<'_>) {
-        if let Some(model) = scene.model {
-            self.state.step(&model.flame, draw::cells_area(scene.body).width, step);
+    fn new() -> Flame {
+        Flame {
+            state: FlameState::new(Metric::InUseBytes),
+            search: Search::default(),
+            shape: USUAL,
+            colour: Colour::default(),
+            hidden: Vec::new(),
+            tree: Arc::default(),
+            modules: Vec::new(),
         }
     }
 
+    fn step(&mut self, step: Step, scene: &Scene<'_>) {
+        self.state.step(&self.tree, draw::cells_area(scene.body).width, step);
+    }
+
     fn find(&mut self, forward: bool, scene: &Scene<'_>) -> Reply {
-        let Some(model) = scene.model else { return Reply::Done };
         let Some(pattern) = self.search.pattern() else {
             return Reply::Note("nothing is searched for: / searches".into());
         };
         let width = draw::cells_area(scene.body).width;
-        match self.state.go_to_match(&model.flame, pattern, width, forward) {
+        match self.state.go_to_match(&self.tree, pattern, width, forward) {
             true => Reply::Done,
             false => Reply::Note("no match".into()),
         }
     }
+
+    /// Takes another shape; what is selected is so by its name, if it is still there.
+    fn reshape(&mut self, shape: Shape, scene: &Scene<'_>) {
+        let turned = shape.inverted != self.shape.inverted;
+        let name = self.tree.name(self.state.selected).to_owned();
+        self.shape = shape;
+        if turned {
+            // Paths run the other way.
+            self.state.zoom_to(&self.tree, FlameTree::ROOT);
+        }
+        scene.model.into_iter().for_each(|model| self.follow(model));
+        let largest = (1..self.tree.len())
+            .filter(|&at| self.tree.name(at) == name)
+            .max_by(|&a, &b| self.tree.width(a, self.state.metric).total_cmp(&self.tree.width(b, self.state.metric)));
+        if let Some(node) = largest.filter(|_| self.tree.name(self.state.selected) != name) {
+            self.state.select(&self.tree, node);
+        }
+    }
+
+    fn hide(&mut self, scene: &Scene<'_>) -> Reply {
+        let name = self.tree.name(self.state.selected).to_owned();
+        if self.state.selected == FlameTree::ROOT || name == RUNTIME {
+            return Reply::Note("select a function first".into());
+        }
+        self.hidden.push(name);
+        self.state.zoom_to(&self.tree, FlameTree::ROOT);
+        scene.model.into_iter().for_each(|model| self.follow(model));
+        Reply::Done
+    }
+
+    fn build(&self, model: &Model) -> FlameTree {
+        let is_hidden = |row: &&SiteRow| {
+            let Some(site) = model.profile.sites.get(row.index) else { return true };
+            frames_of(&model.profile, site).any(|frame| self.hidden.contains(&frame.name))
+        };
+        if self.hidden.is_empty() {
+            return FlameTree::of(&model.profile, &model.sites, &model.runtime, self.shape);
+        }
+        let sites: Vec<SiteRow> = model.sites.iter().filter(|row| !is_hidden(row)).cloned().collect();
+        FlameTree::of(&model.profile, &sites, &model.runtime, self.shape)
+    }
+}
+
+/// The modules of a tree by what their functions hold themselves, the largest first.
+fn modules_of(tree: &FlameTree) -> Vec<String> {
+    let mut sums: Vec<(&str, f64)> = Vec::new();
+    for at in 1..tree.len() {
+        let below: f64 = tree.node(at).children.iter().map(|&c| tree.width(c, Metric::InUseBytes)).sum();
+        let own = (tree.width(at, Metric::InUseBytes) - below).max(0.0);
+        let module = tree.label(at).module.as_str();
+        match sums.iter_mut().find(|(known, _)| *known == module) {
+            Some((_, sum)) => *sum += own,
+            None => sums.push((module, own)),
+        }
+    }
+    sums.retain(|(module, _)| !module.is_empty());
+    sums.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    sums.into_iter().map(|(module, _)| module.to_owned()).collect()
 }
 
 impl Pane for Flame {
     fn follow(&mut self, model: &Arc<Model>) {
-        self.state.replace(&model.flame);
+        self.tree = match &model.flame {
+            Some(tree) if self.shape == USUAL && self.hidden.is_empty() => Arc::clone(tree),
+            _ => Arc::new(self.build(model)),
+        };
+        self.modules = if self.colour == Colour::Module { modules_of(&self.tree) } else { Vec::new() };
+        self.state.replace(&self.tree);
     }
 
     fn search(&self) -> Option<&Search> {
@@ -184,31 +256,51 @@ impl Pane for Flame {
         if button == MouseButton::Right {
             return Some(self.act(Action::Back, scene));
         }
-        let model = scene.model.filter(|_| button == MouseButton::Left)?;
-        let node = self.graph(model).node_at(draw::cells_area(scene.body), at.x, at.y)?;
+        if button != MouseButton::Left {
+            return None;
+        }
+        let node = self.graph().node_at(draw::cells_area(scene.body), at.x, at.y)?;
         if self.state.selected == node {
             return Some(self.act(Action::Zoom, scene));
         }
-        self.state.select(&model.flame, node);
+        self.state.select(&self.tree, node);
         Some(Reply::Done)
     }
 
+    fn back(&mut self, _scene: &Scene<'_>) -> bool {
+        if self.state.zoom_out(&self.tree) {
+            return true;
+        }
+        let searched = self.search.is_shown();
+        self.search.clear();
+        searched
+    }
+
     fn show(&mut self, subject: &Subject, scene: &Scene<'_>) -> bool {
-        let (Subject::Path(path), Some(model)) = (subject, scene.model) else { return false };
-        let node = model.flame.find(path);
-        self.state.zoom_to(&model.flame, FlameTree::ROOT);
-        self.state.select(&model.flame, node);
+        let Some(model) = scene.model else { return false };
+        let path = match subject {
+            Subject::Path(path) => path.clone(),
+            Subject::Frame { site, depth } => {
+                let Some(row) = model.sites.iter().find(|row| row.key == *site) else { return false };
+                let Some(site) = model.profile.sites.get(row.index) else { return false };
+                path_to(&model.profile, site, &model.runtime, self.shape, *depth)
+            }
+            _ => return false,
+        };
+        self.follow(model);
+        let node = self.tree.find(&path);
+        self.state.zoom_to(&self.tree, FlameTree::ROOT);
+        self.state.select(&self.tree, node);
         true
     }
 
-    fn copied(&self, scene: &Scene<'_>) -> Option<String> {
-        let tree = &scene.model?.flame;
+    fn copied(&self, _scene: &Scene<'_>) -> Option<String> {
         // As folded stacks have it: the outermost function first.
-        Some(format!(
-            "{} {:.0}\n",
-            tree.path(self.state.selected).join(";"),
-            tree.value(self.state.selected, self.state.metric)
-        ))
+        let mut path = self.tree.path(self.state.selected);
+        if self.shape.inverted {
+            path.reverse();
+        }
+        Some(format!("{} {:.0}\n", path.join(";"), self.tree.value(self.state.selected, self.state.metric)))
     }
 
     fn draw(&self, scene: &Scene<'_>, buf: &mut Buffer) {

@@ -114,7 +114,7 @@ impl FlameState {
         let mut order = Vec::new();
         let mut stack = vec![FlameTree::ROOT];
         while let Some(at) = stack.pop() {
-            if tree.value(at, self.metric) > 0.0 {
+            if tree.width(at, self.metric) > 0.0 {
                 order.push(at);
                 stack.extend(tree.node(at).children.iter().rev());
             }
@@ -124,7 +124,7 @@ impl FlameState {
         let found = (1..=count)
             .map(|by| if forward { (here + by) % count } else { (here + count - by) % count })
             .map(|place| order[place])
-            .find(|&at| at != FlameTree::ROOT && is_match(pattern, tree.node(at)));
+            .find(|&at| at != FlameTree::ROOT && is_match(pattern, tree.label(at)));
         let Some(found) = found else { return false };
         self.select(tree, found);
         let drawn = |zoom| lay_out(tree, self.metric, zoom, width).iter().any(|c| c.what == What::Node(found));
@@ -158,7 +158,7 @@ impl FlameState {
         let mut stack = vec![(from, false)];
         while let Some((at, within)) = stack.pop() {
             let node = tree.node(at);
-            let found = at != FlameTree::ROOT && is_match(pattern, node);
+            let found = at != FlameTree::ROOT && is_match(pattern, tree.label(at));
             if found {
                 count += 1;
                 if !within {
@@ -175,13 +175,14 @@ impl FlameState {
 mod tests {
     use super::*;
     use crate::dashboard::model::fixture;
+    use crate::dashboard::model::flame_tree::USUAL;
 
     fn tree() -> FlameTree {
-        FlameTree::of(&fixture::profile())
+        FlameTree::clone(fixture::model().flame.as_ref().expect("a tree"))
     }
 
     fn node(tree: &FlameTree, name: &str) -> usize {
-        tree.nodes().iter().position(|n| n.name == name).unwrap()
+        (0..tree.len()).find(|&at| tree.name(at) == name).unwrap()
     }
 
     #[test]
@@ -190,12 +191,13 @@ mod tests {
         let mut state = FlameState::new(Metric::InUseBytes);
         state.zoom_to(&tree, node(&tree, "kv::server::handle"));
         state.select(&tree, node(&tree, "kv::store::Store::put"));
-        let mut profile = fixture::profile();
-        profile.sites.reverse();
-        let next = FlameTree::of(&profile);
+        let model = fixture::model();
+        let mut sites = model.sites.clone();
+        sites.reverse();
+        let next = FlameTree::of(&model.profile, &sites, &model.runtime, USUAL);
         state.replace(&next);
-        assert_eq!(next.node(state.zoom).name, "kv::server::handle");
-        assert_eq!(next.node(state.selected).name, "kv::store::Store::put");
+        assert_eq!(next.name(state.zoom), "kv::server::handle");
+        assert_eq!(next.name(state.selected), "kv::store::Store::put");
     }
 
     #[test]
@@ -228,7 +230,7 @@ mod tests {
         assert_eq!(state.matched(&tree, &pattern).1, 0);
         assert!(state.matched_anywhere(&tree, &pattern).1 > 0);
         assert!(state.go_to_match(&tree, &pattern, 100, true));
-        assert_eq!(tree.node(state.selected).name, "kv::server::worker");
+        assert_eq!(tree.name(state.selected), "kv::server::worker");
         assert!(tree.is_within(state.selected, state.zoom));
     }
 

@@ -14,7 +14,7 @@ use crate::dashboard::widgets::bar::bar;
 use crate::dashboard::widgets::memory_map::MemoryMap;
 use crate::dashboard::widgets::panel::{inside, panel};
 use crate::dashboard::widgets::site_name::{name_line, sites_count};
-use crate::dashboard::widgets::table::{Column, Table, cell};
+use crate::dashboard::widgets::table::{Column, Hidden, Table, cell};
 use crate::dashboard::widgets::time_chart::{Series, TimeChart, span_for};
 use crate::words::{clip, numbers, printable};
 
@@ -98,7 +98,7 @@ impl Gpu {
     pub(super) fn devices_table(&self) -> Table<'static> {
         let rows = self.devices;
         let selected = (rows > 0).then_some(self.selected);
-        Table { columns: COLUMNS, fill_min: 12, sorted: None, selected, rows }
+        Table { columns: COLUMNS, hidden: Hidden::default(), fill_min: 12, sorted: None, selected, rows }
     }
 
     /// Draws the view.
@@ -241,7 +241,8 @@ fn counters(theme: &Theme, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
     let right = Line::styled(format!("{} of {}", shown.len(), DEVICE_COUNTERS.len()), theme.dim);
     panel(area, buf, theme, "Counters", right);
     let text = Rect { x: inner.x.saturating_sub(2), width: inner.width + 2, ..inner };
-    let table = Table { columns: COUNTER_COLUMNS, fill_min: 12, sorted: None, selected: None, rows: shown.len() };
+    let (hidden, rows) = (Hidden::default(), shown.len());
+    let table = Table { columns: COUNTER_COLUMNS, hidden, fill_min: 12, sorted: None, selected: None, rows };
     table.draw(text, buf, theme, |row, column, width| {
         let info = &DEVICE_COUNTERS[shown[row] as usize];
         let value = device.pool.get(shown[row]) as f64;
@@ -299,7 +300,8 @@ fn sites(theme: &Theme, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
     let rows = shown.len();
     let in_use = device.pool.get(DeviceCounter::CurrentUsage) as f64;
     let text = Rect { x: inner.x.saturating_sub(2), width: inner.width + 2, ..inner };
-    let table = Table { columns: SITE_COLUMNS, fill_min: 24, sorted: None, selected: None, rows };
+    let hidden = Hidden::default();
+    let table = Table { columns: SITE_COLUMNS, hidden, fill_min: 24, sorted: None, selected: None, rows };
     table.draw(text, buf, theme, |row, column, width| {
         let Some(at) = shown[row] else {
             return match column {

@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
+use poolscope_profiler::Metric;
 use poolscope_profiler::model::accounting::Part;
 
 use super::Overview;
@@ -13,11 +14,11 @@ use crate::dashboard::model::history::{Point, Split};
 use crate::dashboard::panes::Scene;
 use crate::dashboard::theme::Theme;
 use crate::dashboard::widgets::bar::bar;
-use crate::dashboard::widgets::growth::{slope_cell, sparkline};
+use crate::dashboard::widgets::growth::{change_cell, slope_cell, sparkline};
 use crate::dashboard::widgets::panel::panel;
 use crate::dashboard::widgets::plain::wrapped;
 use crate::dashboard::widgets::site_name::{name_line, sites_count};
-use crate::dashboard::widgets::table::{Column, Table, cell, put};
+use crate::dashboard::widgets::table::{Column, Hidden, Table, cell, put};
 use crate::dashboard::widgets::time_chart::{Series, TimeChart, span_for};
 use crate::words::{clip, numbers};
 
@@ -135,6 +136,9 @@ fn part_style(part: Part, theme: &Theme) -> Style {
 /// Where the memory is: each part, and what all of them come to. With room, a sentence for each.
 fn memory(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
     const LABEL: usize = 14;
+    if model.at_peak {
+        return memory_then(theme, model, area, buf);
+    }
     let accounting = &model.accounting;
     let (title, right) = match accounting.memory {
         Some(memory) => ("Where the memory is", format!("{} resident", numbers::bytes(memory as f64))),
@@ -177,8 +181,34 @@ fn memory(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
     }
 }
 
+/// The same at the peak, as far as the process kept it.
+fn memory_then(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
+    let history = &model.snapshot.history;
+    let Some(most) = history.most() else { return };
+    let after = history.totals.partition_point(|total| total.time_ns < most.time_ns);
+    let split = history.totals.get(after).or(history.totals.last()).and_then(|total| Point::from(total).split);
+    let Some(split) = split else { return };
+    let parts = [
+        ("in use", split.in_use, theme.live),
+        ("caches", split.caches, theme.alloc),
+        ("free pages", split.free, theme.accent),
+        ("metadata", split.metadata, theme.warn),
+    ];
+    let whole: f64 = parts.iter().map(|(_, bytes, _)| bytes).sum();
+    let right = Line::styled(numbers::bytes(whole), theme.dim);
+    let inner = panel(area, buf, theme, "Memory of the pool then", right);
+    for ((label, bytes, style), y) in parts.into_iter().zip(inner.top()..inner.bottom()) {
+        let figure = format!("{label:<14}{:>9} {:>6}", numbers::bytes(bytes), numbers::percent(bytes, whole));
+        let room = usize::from(inner.width).saturating_sub(figure.len() + 2);
+        let bar = if room >= 4 { format!("  {}", bar(bytes / whole.max(1.0), room)) } else { String::new() };
+        let line = Line::from(vec![Span::styled(figure, theme.text), Span::styled(bar, style)]);
+        put(buf, inner.x, y, inner.width, false, line);
+    }
+}
+
 const SITE_COLUMNS: &[Column] = &[
     Column { title: "In use", width: 8, right: true, rank: 0 },
+    Column { title: "Change", width: 10, right: true, rank: 0 },
     Column { title: "Share", width: 6, right: true, rank: 1 },
     Column { title: "Growth/min", width: 12, right: true, rank: 2 },
     Column { title: "", width: 16, right: false, rank: 4 },
@@ -189,12 +219,18 @@ impl Overview {
     /// The list of call sites as a table, for drawing and hit-testing.
     pub(super) fn sites_table(&self) -> Table<'static> {
         let rows = self.order.len();
-        Table { columns: SITE_COLUMNS, fill_min: 24, sorted: None, selected: (rows > 0).then_some(self.selected), rows }
+        let selected = (rows > 0).then_some(self.selected);
+        let hidden = Hidden::default().with(1, !self.compared);
+        Table { columns: SITE_COLUMNS, hidden, fill_min: 24, sorted: None, selected, rows }
     }
 
     fn draw_sites(&self, theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
         let right = Line::styled(sites_count(self.order.len()), theme.dim);
-        let title = if self.growing > 0 { "Growing call sites first" } else { "Largest call sites" };
+        let title = match (self.compared, self.growing) {
+            (true, _) => "Call sites that changed most",
+            (false, 0) => "Largest call sites",
+            (false, _) => "Growing call sites first",
+        };
         let inner = panel(area, buf, theme, title, right);
         if self.order.is_empty() {
             buf.set_string(inner.x, inner.y, clip("Nothing sampled is in use yet.", inner.width.into()), theme.dim);
@@ -204,9 +240,10 @@ impl Overview {
             let Some(site) = model.sites.get(self.order[row]) else { return Line::default() };
             match column {
                 0 => cell(numbers::bytes(site.in_use.bytes), theme.strong),
-                1 => cell(numbers::percent(site.in_use.bytes, model.live.bytes), theme.text),
-                2 => slope_cell(site, theme),
-                3 => cell(sparkline(site, usize::from(width)), theme.live),
+                1 => change_cell(site, Metric::InUseBytes, theme),
+                2 => cell(numbers::percent(site.in_use.bytes, model.live.bytes), theme.text),
+                3 => slope_cell(site, theme),
+                4 => cell(sparkline(site, usize::from(width)), theme.live),
                 _ => name_line(&site.text, usize::from(width), theme),
             }
         });

@@ -33,6 +33,8 @@ struct Overview {
     only_memory: bool,
     /// Call sites that grow; they come first.
     growing: usize,
+    /// They are compared with a base.
+    compared: bool,
     /// The model's call sites that hold something, the largest first.
     order: Vec<usize>,
     /// Place in `order`.
@@ -89,8 +91,13 @@ fn growing_first(a: &SiteRow, b: &SiteRow) -> Ordering {
 
 impl Pane for Overview {
     fn follow(&mut self, model: &Arc<Model>) {
-        self.order =
-            Sort::falling(0).sorted(&model.sites, |site| site.in_use.bytes > 0.0, |a, b, _| growing_first(a, b));
+        self.compared = model.sites.iter().any(|site| site.change.is_some());
+        let is_shown = |site: &SiteRow| site.in_use.bytes > 0.0 || site.changed().is_some_and(|bytes| bytes != 0.0);
+        let compared = self.compared;
+        self.order = Sort::falling(0).sorted(&model.sites, is_shown, |a, b, _| {
+            let changed = |site: &SiteRow| site.changed().unwrap_or(0.0).abs();
+            if compared { changed(a).total_cmp(&changed(b)) } else { growing_first(a, b) }
+        });
         self.growing = self.order.iter().filter(|&&at| model.sites[at].grows()).count();
         self.selected = self.selected.min(self.order.len().saturating_sub(1));
     }

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
+use poolscope_profiler::Metric;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
@@ -13,34 +14,51 @@ use crate::dashboard::model::Model;
 use crate::dashboard::model::site::{SiteRow, frames_of};
 use crate::dashboard::panes::Scene;
 use crate::dashboard::theme::Theme;
-use crate::dashboard::widgets::growth::{slope_cell, sparkline};
+use crate::dashboard::widgets::growth::{change_cell, slope_cell, sparkline};
 use crate::dashboard::widgets::panel::{inside, panel};
-use crate::dashboard::widgets::search_line::search_line;
 use crate::dashboard::widgets::site_name::{name_line, sites_count};
-use crate::dashboard::widgets::table::{Column, cell};
+use crate::dashboard::widgets::table::{Column, Hidden, cell};
 use crate::words::{clip, numbers};
 
 /// Index of the column of bytes in use.
 pub(super) const IN_USE: usize = 0;
+/// Index of the column of what changed since the base.
+pub(super) const CHANGE: usize = 1;
+/// Index of the same of objects.
+const CHANGED_OBJECTS: usize = 2;
 /// Index of the column of growth.
-pub(super) const GROWTH: usize = 1;
+pub(super) const GROWTH: usize = 3;
 /// Index of the only column of text.
-pub(super) const NAME: usize = 10;
+pub(super) const NAME: usize = 13;
 
 /// The columns.
 pub(super) const COLUMNS: &[Column] = &[
     Column { title: "In use", width: 9, right: true, rank: 0 },
+    Column { title: "Change", width: 10, right: true, rank: 0 },
+    Column { title: "Objects ±", width: 9, right: true, rank: 4 },
     Column { title: "Growth/min", width: 12, right: true, rank: 1 },
     Column { title: "5 min", width: 16, right: false, rank: 3 },
-    Column { title: "Oldest", width: 7, right: true, rank: 4 },
-    Column { title: "Share", width: 6, right: true, rank: 5 },
-    Column { title: "Objects", width: 8, right: true, rank: 6 },
+    Column { title: "Oldest", width: 7, right: true, rank: 5 },
+    Column { title: "Share", width: 6, right: true, rank: 6 },
+    Column { title: "Objects", width: 8, right: true, rank: 7 },
     Column { title: "Allocated", width: 10, right: true, rank: 2 },
-    Column { title: "Ever", width: 8, right: true, rank: 8 },
-    Column { title: "Rate", width: 10, right: true, rank: 7 },
-    Column { title: "Samples", width: 8, right: true, rank: 9 },
+    Column { title: "Freed", width: 10, right: true, rank: 8 },
+    Column { title: "Ever", width: 8, right: true, rank: 10 },
+    Column { title: "Rate", width: 10, right: true, rank: 9 },
+    Column { title: "Samples", width: 8, right: true, rank: 11 },
     Column { title: "Call site", width: 0, right: false, rank: 0 },
 ];
+
+/// Columns that there is nothing to be shown in: those of changes, if nothing is compared, and at the peak those of
+/// what goes on.
+pub(super) fn absent(model: &Model) -> Hidden {
+    let compared = model.sites.iter().any(|row| row.change.is_some());
+    let mut absent = Hidden::default();
+    for (columns, gone) in [(&[CHANGE, CHANGED_OBJECTS][..], !compared), (&[GROWTH, 4, 5, 9, 11][..], model.at_peak)] {
+        absent = columns.iter().fold(absent, |absent, &column| absent.with(column, absent.has(column) || gone));
+    }
+    absent
+}
 
 /// Where the parts of the view lie.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +66,6 @@ pub(super) struct SiteAreas {
     list: Rect,
     /// Titles and rows.
     pub(super) table: Rect,
-    /// The filter line; no height without one.
-    filter: Rect,
     /// The stack, with its frame.
     pub(super) detail: Rect,
 }
@@ -57,18 +73,23 @@ pub(super) struct SiteAreas {
 /// The natural order by a column.
 pub(super) fn compare(a: &SiteRow, b: &SiteRow, column: usize) -> Ordering {
     match column {
-        0 | 2 | 4 => a.in_use.bytes.total_cmp(&b.in_use.bytes),
+        CHANGE | CHANGED_OBJECTS => {
+            let figure = |row: &SiteRow| row.change.map_or(0.0, |change| change[column - CHANGE]);
+            figure(a).total_cmp(&figure(b)).then(a.in_use.bytes.total_cmp(&b.in_use.bytes))
+        }
+        0 | 4 | 6 => a.in_use.bytes.total_cmp(&b.in_use.bytes),
         GROWTH => {
             let slope = |row: &SiteRow| row.clear_slope().unwrap_or(0.0);
             slope(a).total_cmp(&slope(b)).then(a.in_use.bytes.total_cmp(&b.in_use.bytes))
         }
         // The oldest was allocated first.
-        3 => b.oldest_ns.wrapping_sub(1).cmp(&a.oldest_ns.wrapping_sub(1)),
-        5 => a.in_use.objects.total_cmp(&b.in_use.objects),
-        6 => a.allocated.bytes.total_cmp(&b.allocated.bytes),
-        7 => a.allocated.objects.total_cmp(&b.allocated.objects),
-        8 => a.rate.unwrap_or(0.0).total_cmp(&b.rate.unwrap_or(0.0)),
-        9 => a.allocated.samples.cmp(&b.allocated.samples),
+        5 => b.oldest_ns.wrapping_sub(1).cmp(&a.oldest_ns.wrapping_sub(1)),
+        7 => a.in_use.objects.total_cmp(&b.in_use.objects),
+        8 => a.allocated.bytes.total_cmp(&b.allocated.bytes),
+        9 => a.freed().total_cmp(&b.freed()),
+        10 => a.allocated.objects.total_cmp(&b.allocated.objects),
+        11 => a.rate.unwrap_or(0.0).total_cmp(&b.rate.unwrap_or(0.0)),
+        12 => a.allocated.samples.cmp(&b.allocated.samples),
         _ => a.text.function.cmp(&b.text.function),
     }
 }
@@ -84,10 +105,7 @@ impl Sites {
             let list = Rect { height: body.height - height, ..body };
             (list, Rect { y: list.bottom(), height, ..body })
         };
-        let inner = inside(list);
-        let line = u16::from(self.filter.is_shown() && inner.height > 2);
-        let table = Rect { y: inner.y + line, height: inner.height - line, ..inner };
-        SiteAreas { list, table, filter: Rect { height: line, ..inner }, detail }
+        SiteAreas { list, table: inside(list), detail }
     }
 
     /// Draws the view.
@@ -96,37 +114,36 @@ impl Sites {
         let (theme, areas, rows) = (scene.theme, self.areas(scene.body), &self.rows);
         let shown: f64 = rows.order.iter().filter_map(|&i| model.sites.get(i)).map(|s| s.in_use.bytes).sum();
         let all = sites_count(model.sites.len());
-        let of = self.filter.pattern().map(|_| format!("{} of ", numbers::grouped(rows.order.len() as u64)));
         let shown = match model.live_error() {
-            Some(error) if of.is_none() => numbers::estimate(shown, error),
+            Some(error) => numbers::estimate(shown, error),
             _ => numbers::bytes(shown),
         };
-        let right = format!("{}{all} · {shown} in use", of.unwrap_or_default());
+        let right = format!("{all} · {shown} in use");
         panel(areas.list, buf, theme, "Call sites", Line::styled(right, theme.dim));
-        if areas.filter.height > 0 {
-            search_line("filter", &self.filter, areas.filter, buf, theme);
-        }
         rows.table().draw(areas.table, buf, theme, |row, column, width| {
             let Some(site) = model.sites.get(rows.order[row]) else { return Line::default() };
             match column {
                 0 => cell(numbers::bytes(site.in_use.bytes), theme.strong),
-                1 => slope_cell(site, theme),
-                2 => cell(sparkline(site, usize::from(width)), theme.live),
-                3 => age_cell(site, model, theme),
-                4 => cell(numbers::percent(site.in_use.bytes, model.live.bytes), theme.text),
-                5 => cell(numbers::scaled(site.in_use.objects), theme.text),
-                6 => cell(numbers::bytes(site.allocated.bytes), theme.text),
-                7 => cell(numbers::scaled(site.allocated.objects), theme.dim),
-                8 => match site.rate {
+                CHANGE => change_cell(site, Metric::InUseBytes, theme),
+                CHANGED_OBJECTS => change_cell(site, Metric::InUseObjects, theme),
+                GROWTH => slope_cell(site, theme),
+                4 => cell(sparkline(site, usize::from(width)), theme.live),
+                5 => age_cell(site, model, theme),
+                6 => cell(numbers::percent(site.in_use.bytes, model.live.bytes), theme.text),
+                7 => cell(numbers::scaled(site.in_use.objects), theme.text),
+                8 => cell(numbers::bytes(site.allocated.bytes), theme.text),
+                9 => cell(numbers::bytes(site.freed()), theme.text),
+                10 => cell(numbers::scaled(site.allocated.objects), theme.dim),
+                11 => match site.rate {
                     Some(rate) if rate > 0.0 => cell(numbers::byte_rate(rate), theme.alloc),
                     _ => cell("·", theme.faint),
                 },
-                9 => cell(numbers::scaled(site.allocated.samples as f64), theme.dim),
+                12 => cell(numbers::scaled(site.allocated.samples as f64), theme.dim),
                 _ => name_line(&site.text, usize::from(width), theme),
             }
         });
         if rows.order.is_empty() && areas.table.height > 1 {
-            let text = if self.filter.pattern().is_some() { "No call site matches." } else { "Nothing sampled yet." };
+            let text = if !model.filter.is_empty() { "No call site matches." } else { "Nothing sampled yet." };
             buf.set_string(areas.table.x + 2, areas.table.y + 1, text, theme.dim);
         }
         self.draw_stack(theme, model, areas.detail, buf);

@@ -13,9 +13,7 @@ use super::sort::Sort;
 use super::{Keyed, Pane, Reply, Scene, Source, Subject, View};
 use crate::dashboard::input::common::{Motion, moved};
 use crate::dashboard::input::key::{Binding, Section, named, plain};
-use crate::dashboard::input::search::Search;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::flame_tree::path_of;
 use crate::dashboard::model::site::{SiteRow, frames_of};
 use crate::words::numbers;
 
@@ -37,7 +35,6 @@ struct Sites {
     key: Option<u64>,
     /// First frame of its stack that is shown; none shows the function that names the call site.
     stack_scroll: Option<usize>,
-    filter: Search,
 }
 
 /// What its keys ask for.
@@ -47,8 +44,6 @@ pub(crate) enum Action {
     Reorder(Reorder),
     /// Type the filter.
     Filter,
-    /// Take the filter away.
-    Clear,
     /// Show the call site in the flamegraph.
     Open,
     /// Scroll the stack by some frames.
@@ -62,9 +57,9 @@ impl Keyed for Sites {
             keys: &[plain('/')],
             action: Action::Filter,
             label: "filter",
-            help: "Filter by function, file or module (regex, any case)",
+            help: "Filter, as f does",
             section: Section::View,
-            footer: true,
+            footer: false,
         },
         rows::NEXT.with(Action::Reorder(Reorder::Next)),
         rows::PREVIOUS.with(Action::Reorder(Reorder::Previous)),
@@ -93,14 +88,6 @@ impl Keyed for Sites {
             section: Section::View,
             footer: false,
         },
-        Binding {
-            keys: &[named(KeyCode::Esc)],
-            action: Action::Clear,
-            label: "clear",
-            help: "Clear the filter",
-            section: Section::View,
-            footer: false,
-        },
     ];
 
     fn act(&mut self, action: Action, scene: &Scene<'_>) -> Reply {
@@ -113,20 +100,12 @@ impl Keyed for Sites {
                 }
                 self.order(scene);
             }
-            Action::Filter => self.filter.editing = true,
-            Action::Clear => {
-                self.filter.clear();
-                self.order(scene);
-            }
+            Action::Filter => return Reply::Filter,
+            // The function that names the call site: what lies within it says less.
             Action::Open => {
-                let path = scene.model.and_then(|model| {
-                    let row = self.current(model)?;
-                    let mut path = path_of(&model.profile, model.profile.sites.get(row.index)?);
-                    // Up to the function that names the call site: what lies within it says less.
-                    path.truncate(path.len().saturating_sub(row.text.frame).max(1));
-                    Some(path)
-                });
-                return path.map_or(Reply::Done, |path| Reply::Show(Subject::Path(path)));
+                let row = scene.model.and_then(|model| self.current(model));
+                let frame = row.map(|row| Subject::Frame { site: row.key, depth: row.text.frame });
+                return frame.map_or(Reply::Done, Reply::Show);
             }
             Action::Scroll(by) => self.scroll(by, scene),
         }
@@ -137,7 +116,7 @@ impl Keyed for Sites {
 impl Sites {
     fn new() -> Sites {
         let rows = Rows::new(draw::COLUMNS, &[draw::NAME], 44, Sort::falling(draw::IN_USE));
-        Sites { rows, usual_order: true, key: None, stack_scroll: None, filter: Search::default() }
+        Sites { rows, usual_order: true, key: None, stack_scroll: None }
     }
 
     /// The selected call site.
@@ -190,28 +169,20 @@ impl Pane for Sites {
     fn follow(&mut self, model: &Arc<Model>) {
         if self.usual_order {
             let grows = model.sites.iter().any(SiteRow::grows);
-            self.rows.sort = Sort::falling(if grows { draw::GROWTH } else { draw::IN_USE });
+            let compared = model.sites.iter().any(|row| row.change.is_some());
+            self.rows.sort = Sort::falling(match (compared, grows) {
+                (true, _) => draw::CHANGE,
+                (false, true) => draw::GROWTH,
+                (false, false) => draw::IN_USE,
+            });
         }
-        let pattern = self.filter.pattern();
-        let keep = |row: &SiteRow| pattern.is_none_or(|pattern| pattern.matches(&row.text.haystack));
-        self.rows.follow(&model.sites, keep, draw::compare);
+        self.rows.absent = draw::absent(model);
+        self.rows.follow(&model.sites, |_| true, draw::compare);
         if let Some(key) = self.key
             && let Some(at) = self.rows.order.iter().position(|&at| model.sites[at].key == key)
         {
             self.rows.selected = at;
         }
-    }
-
-    fn search(&self) -> Option<&Search> {
-        Some(&self.filter)
-    }
-
-    fn search_mut(&mut self) -> Option<&mut Search> {
-        Some(&mut self.filter)
-    }
-
-    fn searched(&mut self, scene: &Scene<'_>) {
-        self.order(scene);
     }
 
     fn go(&mut self, motion: Motion, scene: &Scene<'_>) {
@@ -245,7 +216,9 @@ impl Pane for Sites {
 
     fn show(&mut self, subject: &Subject, scene: &Scene<'_>) -> bool {
         let Subject::Site(key) = subject else { return false };
-        self.filter.clear();
+        if !scene.model.is_some_and(|model| model.sites.iter().any(|row| row.key == *key)) {
+            return false;
+        }
         self.key = Some(*key);
         self.order(scene);
         true

@@ -8,12 +8,12 @@ use crossterm::event::MouseButton;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Position;
 
-use super::rows::{self, Clicked, Reorder, Rows};
+use super::rows::{self, Clicked, OfSites, Rows};
 use super::sort::Sort;
 use super::{Keyed, Pane, Reply, Scene, Source, View};
 use crate::dashboard::input::common::Motion;
 use crate::dashboard::input::key::Binding;
-use crate::dashboard::model::Model;
+use crate::dashboard::model::{Model, ThreadRow};
 use crate::dashboard::widgets::panel::inside;
 
 /// Its line in the table of views.
@@ -31,11 +31,19 @@ struct Threads {
 }
 
 impl Keyed for Threads {
-    type Action = Reorder;
-    const KEYS: &'static [Binding<Reorder>] = rows::KEYS;
+    type Action = OfSites;
+    const KEYS: &'static [Binding<OfSites>] = rows::OPENING;
 
-    fn act(&mut self, by: Reorder, scene: &Scene<'_>) -> Reply {
-        self.rows.reorder(by);
+    fn act(&mut self, asked: OfSites, scene: &Scene<'_>) -> Reply {
+        match asked {
+            OfSites::Reorder(by) => self.rows.reorder(by),
+            OfSites::Open => {
+                let thread = self.rows.current().and_then(|at| scene.model?.threads.get(at));
+                return thread.map_or(Reply::Done, |thread| {
+                    Reply::FilterBy(format!("thread:^{}$", thread.stats.tid))
+                });
+            }
+        }
         scene.model.into_iter().for_each(|model| self.follow(model));
         Reply::Done
     }
@@ -43,7 +51,12 @@ impl Keyed for Threads {
 
 impl Pane for Threads {
     fn follow(&mut self, model: &Arc<Model>) {
-        self.rows.follow(&model.threads, |_| true, draw::compare);
+        let keep = |thread: &ThreadRow| {
+            let name = thread.name.as_deref();
+            let text = format!("{} {}", thread.stats.tid, name.unwrap_or_default());
+            model.filter.has_thread(name, thread.stats.tid) && model.filter.has_words(&text)
+        };
+        self.rows.follow(&model.threads, keep, draw::compare);
     }
 
     fn go(&mut self, motion: Motion, _scene: &Scene<'_>) {
@@ -55,8 +68,10 @@ impl Pane for Threads {
             return None;
         }
         let clicked = self.rows.click(at, inside(scene.body))?;
-        if clicked == Clicked::Title {
-            scene.model.into_iter().for_each(|model| self.follow(model));
+        match clicked {
+            Clicked::Title => scene.model.into_iter().for_each(|model| self.follow(model)),
+            Clicked::Again => return Some(self.act(OfSites::Open, scene)),
+            Clicked::Row => {}
         }
         Some(Reply::Done)
     }
