@@ -240,8 +240,8 @@ const INSIDE: &[(&str, &str, &[&str])] = &[(
     "tui/src",
     "dashboard",
     &[
-        "theme", "input", "model", "lens", "events", "widgets", "panes", "state", "frame", "json", "export", "control", "once",
-        "options", "screens",
+        "theme", "input", "model", "lens", "events", "widgets", "panes", "state", "frame", "json", "export", "control",
+        "once", "options", "screens",
     ],
 )];
 

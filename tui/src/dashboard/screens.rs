@@ -327,8 +327,33 @@ fn every_view_can_be_drawn_at_every_size() {
             let mut state = state(width, height);
             state.owns_program = true;
             for keys in [
-                "1", "t", "2", "3", "/put\n", "[]", "\x1b", "4", "↓↓→\n", "/x\n", "icct", "x", "X", "5", "6↓", "7", "8",
-                "9", "M", "D", "m", "3", "4", "1", "P", "?", "↓",
+                "1",
+                "t",
+                "2",
+                "3",
+                "/put\n",
+                "[]",
+                "\x1b",
+                "4",
+                "↓↓→\n",
+                "/x\n",
+                "icct",
+                "x",
+                "X",
+                "5",
+                "6↓",
+                "7",
+                "8",
+                "9",
+                "M",
+                "D",
+                "m",
+                "3",
+                "4",
+                "1",
+                "P",
+                "?",
+                "↓",
             ] {
                 press(&mut state, keys);
                 screen(&state);
@@ -503,8 +528,33 @@ fn all_screens(width: u16, height: u16) -> Vec<(String, String)> {
             state.take_reading(Arc::new(fixture::model_with_devices()));
         }
         for keys in [
-            "1", "t", "t", "2", "3", "↓", "/put\n", "\x1b", "4", "↓↓→\n", "/x\n", "5", "6", "↓", "7", "8", "9", "M", "D",
-            "p", "1", "3", "4", "i", "cc", "t", "?",
+            "1",
+            "t",
+            "t",
+            "2",
+            "3",
+            "↓",
+            "/put\n",
+            "\x1b",
+            "4",
+            "↓↓→\n",
+            "/x\n",
+            "5",
+            "6",
+            "↓",
+            "7",
+            "8",
+            "9",
+            "M",
+            "D",
+            "p",
+            "1",
+            "3",
+            "4",
+            "i",
+            "cc",
+            "t",
+            "?",
         ] {
             press(&mut state, keys);
             out.push((format!("{width}x{height}, devices: {devices}, {keys:?}"), screen(&state)));

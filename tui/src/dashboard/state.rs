@@ -290,8 +290,7 @@ impl State {
     /// Looks at the reading that is shown through the lens, which has changed.
     pub(crate) fn look(&mut self) {
         let Some(read) = &self.read else { return };
-        let model =
-            if self.lens.is_clear() { Arc::clone(read) } else { Arc::new(self.lens.through(read, &self.kept)) };
+        let model = if self.lens.is_clear() { Arc::clone(read) } else { Arc::new(self.lens.through(read, &self.kept)) };
         self.panes[self.view].follow(&model);
         self.model = Some(model);
     }

@@ -243,7 +243,8 @@ fn lens_banners(state: &State) -> Vec<(String, Style)> {
             (_, true) => numbers::bytes(model.live.bytes),
             (samples, false) => numbers::estimate(model.live.bytes, 1.0 / (samples as f64).sqrt()),
         };
-        let text = format!(" ↔ Allocated from {} to {} ago and still in use: {sum}. Esc shows all.", ago(from), ago(to));
+        let text =
+            format!(" ↔ Allocated from {} to {} ago and still in use: {sum}. Esc shows all.", ago(from), ago(to));
         out.push((text, state.theme.tab));
     }
     out

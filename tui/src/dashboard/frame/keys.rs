@@ -37,7 +37,13 @@ pub(crate) fn help(panes: &[Box<dyn Pane>]) -> Vec<HelpSection> {
     let all = [("", everywhere())].into_iter().chain(of_views);
     let all = all.chain([(
         "",
-        rows(TYPING).chain(HELP.to_vec()).chain(rows(COMPARING)).chain(rows(EXPORTING)).chain(rows(CHOOSING)).chain(rows(LEAVING)).collect(),
+        rows(TYPING)
+            .chain(HELP.to_vec())
+            .chain(rows(COMPARING))
+            .chain(rows(EXPORTING))
+            .chain(rows(CHOOSING))
+            .chain(rows(LEAVING))
+            .collect(),
     )]);
     for (view, bindings) in all {
         for binding in bindings {

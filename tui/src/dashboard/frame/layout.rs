@@ -44,7 +44,8 @@ impl Areas {
         let filter = take(u16::from(state.filter.is_shown()));
         let says = state.model.as_ref().is_some_and(|model| !model.findings.is_empty());
         let finding = u16::from(says && area.height >= ROOMY);
-        let left = area.height.saturating_sub(header.height + banner.height + tabs.height + filter.height + finding + 1);
+        let left =
+            area.height.saturating_sub(header.height + banner.height + tabs.height + filter.height + finding + 1);
         let body = take(left);
         let finding = take(finding);
         let footer = take(1);

@@ -466,7 +466,12 @@ pub(crate) enum Compared {
 }
 
 /// A row of [`COMPARING`].
-const fn compared(keys: &'static [super::key::Key], with: Compared, label: &'static str, help: &'static str) -> Binding<Compared> {
+const fn compared(
+    keys: &'static [super::key::Key],
+    with: Compared,
+    label: &'static str,
+    help: &'static str,
+) -> Binding<Compared> {
     Binding { keys, action: with, label, help, section: Section::Comparing, footer: false }
 }
 

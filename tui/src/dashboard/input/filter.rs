@@ -224,9 +224,7 @@ fn marks(test: &Test, profile: &Profile) -> Option<Vec<bool>> {
         module.is_some_and(|module| pattern.matches(&printable(file_name(&module.path))))
     };
     match test {
-        Test::Word(pattern) => {
-            by(&|at| function(at, pattern) || file(at, pattern) || module(at, pattern))
-        }
+        Test::Word(pattern) => by(&|at| function(at, pattern) || file(at, pattern) || module(at, pattern)),
         Test::Function(pattern) => by(&|at| function(at, pattern)),
         Test::File(pattern) => by(&|at| file(at, pattern)),
         Test::Module(pattern) => by(&|at| module(at, pattern)),
@@ -302,8 +300,14 @@ mod tests {
         assert_eq!(Filter::parse("fn:a size>x").unwrap_err(), "size>x has no figure: write size>1M");
         assert_eq!(Filter::parse("file:").unwrap_err(), "nothing stands behind file:");
         assert!(Filter::parse("kv::store::put size operator(").is_ok());
-        assert_eq!((bytes("1.5K"), bytes("2MiB"), bytes("-1"), bytes("1x")), (Some(1536.0), Some(2097152.0), Some(-1.0), None));
-        assert_eq!((seconds("5m"), seconds("2h"), seconds("7"), seconds("x")), (Some(300.0), Some(7200.0), Some(7.0), None));
+        assert_eq!(
+            (bytes("1.5K"), bytes("2MiB"), bytes("-1"), bytes("1x")),
+            (Some(1536.0), Some(2097152.0), Some(-1.0), None)
+        );
+        assert_eq!(
+            (seconds("5m"), seconds("2h"), seconds("7"), seconds("x")),
+            (Some(300.0), Some(7200.0), Some(7.0), None)
+        );
     }
 
     #[test]

@@ -136,9 +136,8 @@ impl Lens {
     /// Leaves the blocks in use that were allocated in the range, by the threads and of the classes that are meant.
     fn only_blocks(&self, out: &mut Model) {
         let tids: Option<HashSet<u32>> = self.filter.names_threads().then(|| {
-            let named = out.threads.iter().filter(|thread| {
-                self.filter.has_thread(thread.name.as_deref(), thread.stats.tid)
-            });
+            let named =
+                out.threads.iter().filter(|thread| self.filter.has_thread(thread.name.as_deref(), thread.stats.tid));
             named.map(|thread| thread.stats.tid).collect()
         });
         let class_of = |size: u64| {

@@ -123,7 +123,9 @@ impl Labels {
                 out.push(Step { label, inlined, runtime: runtime.has(at, frame), depth: out.len() });
             }
         }
-        if shape.folded && let Some(own) = out.iter().position(|step| !step.runtime) {
+        if shape.folded
+            && let Some(own) = out.iter().position(|step| !step.runtime)
+        {
             out.drain(..own);
             let folded = self.number(RUNTIME, |_| {});
             for step in out.iter_mut().filter(|step| step.runtime) {
@@ -133,7 +135,12 @@ impl Labels {
         }
         if let Some(stand_in) = stand_in(site) {
             let label = self.number(stand_in, |_| {});
-            out.push(Step { label, inlined: false, runtime: false, depth: out.last().map_or(0, |last| last.depth + 1) });
+            out.push(Step {
+                label,
+                inlined: false,
+                runtime: false,
+                depth: out.last().map_or(0, |last| last.depth + 1),
+            });
         }
         if !shape.inverted {
             out.reverse();

@@ -209,7 +209,8 @@ mod tests {
 
     #[test]
     fn the_least_important_column_goes_first_but_not_the_sorted_one() {
-        let shown = |width, keep| place(COLUMNS, Hidden::default(), 26, width, keep).iter().map(|c| c.0).collect::<Vec<_>>();
+        let shown =
+            |width, keep| place(COLUMNS, Hidden::default(), 26, width, keep).iter().map(|c| c.0).collect::<Vec<_>>();
         assert_eq!(shown(80, None), [0, 1, 2, 3]);
         assert_eq!(shown(60, None), [0, 2, 3]);
         assert_eq!(shown(60, Some(1)), [0, 1, 3]);

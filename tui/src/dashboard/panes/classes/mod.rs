@@ -39,7 +39,8 @@ impl Keyed for Classes {
             OfSites::Reorder(by) => self.rows.reorder(by),
             OfSites::Open => {
                 let class = self.rows.current().and_then(|at| scene.model?.classes.get(at));
-                return class.map_or(Reply::Done, |class| Reply::FilterBy(format!("class:{}", class.stats.block_bytes)));
+                return class
+                    .map_or(Reply::Done, |class| Reply::FilterBy(format!("class:{}", class.stats.block_bytes)));
             }
         }
         scene.model.into_iter().for_each(|model| self.follow(model));

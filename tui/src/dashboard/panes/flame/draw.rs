@@ -48,10 +48,8 @@ impl Flame {
             true => (format!("change of {}", flame.metric.describe()), format_change(flame.metric, total)),
             false => (flame.metric.describe().to_owned(), format_value(flame.metric, total)),
         };
-        let right = Line::from(vec![
-            Span::styled(what, theme.text),
-            Span::styled(format!(" · {figure}"), theme.strong),
-        ]);
+        let right =
+            Line::from(vec![Span::styled(what, theme.text), Span::styled(format!(" · {figure}"), theme.strong)]);
         let title = if self.shape.inverted { "Flamegraph, inverted" } else { "Flamegraph" };
         let inner = panel(scene.body, buf, theme, title, right);
         let cells = cells_area(scene.body);

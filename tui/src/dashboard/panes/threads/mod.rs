@@ -39,9 +39,7 @@ impl Keyed for Threads {
             OfSites::Reorder(by) => self.rows.reorder(by),
             OfSites::Open => {
                 let thread = self.rows.current().and_then(|at| scene.model?.threads.get(at));
-                return thread.map_or(Reply::Done, |thread| {
-                    Reply::FilterBy(format!("thread:^{}$", thread.stats.tid))
-                });
+                return thread.map_or(Reply::Done, |thread| Reply::FilterBy(format!("thread:^{}$", thread.stats.tid)));
             }
         }
         scene.model.into_iter().for_each(|model| self.follow(model));
