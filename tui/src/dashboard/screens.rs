@@ -48,6 +48,7 @@ fn press(state: &mut State, keys: &str) -> Option<Effect> {
             '↓' => KeyCode::Down,
             '↑' => KeyCode::Up,
             '→' => KeyCode::Right,
+            '←' => KeyCode::Left,
             c => KeyCode::Char(c),
         };
         effect = dispatch::key(state, &KeyEvent::new(code, KeyModifiers::NONE));
@@ -741,4 +742,40 @@ fn a_thread_leads_to_its_call_sites_and_a_class_to_those_of_its_blocks() {
     press(&mut state, "\n");
     let text = screen(&state);
     assert!(text.contains("class:1024") && rows(&text, "In use")[0].contains("Store::put"), "{text}");
+}
+
+#[test]
+fn a_range_of_the_chart_is_selected_by_keys_or_by_dragging() {
+    use poolscope_profiler::model::snapshot::LiveBlock;
+    let mut model = fixture::model();
+    let block = |stack, second: u64| LiveBlock {
+        stack,
+        size: 1 << 20,
+        weight: 1.0,
+        time_ns: second * 1_000_000_000,
+        ..LiveBlock::default()
+    };
+    Arc::make_mut(&mut model.snapshot).live = vec![block(0, 30), block(1, 100), block(1, 101)];
+    model.site_of_stacks = vec![Some(0), Some(1)].into();
+    let mut state = state(120, 36);
+    state.take_reading(Arc::new(model));
+    press(&mut state, "←←←←");
+    assert!(screen(&state).contains("ago: ") && screen(&state).contains("v begins a range"), "{}", screen(&state));
+    // The chart is 60 columns wide and three minutes long: from 6 s ago to 2 minutes ago.
+    press(&mut state, "vHHHHv");
+    let text = screen(&state);
+    assert!(text.contains("and still in use: 2.00 MiB"), "{text}");
+    assert!(rows(&text, "In use")[0].contains("remember"), "{text}");
+    press(&mut state, "\x1b\x1b");
+    assert!(!screen(&state).contains("and still in use"));
+    // By the mouse: the left third.
+    let at = |state: &mut State, kind, column| {
+        mouse(state, &MouseEvent { kind, column, row: 12, modifiers: KeyModifiers::NONE });
+    };
+    at(&mut state, MouseEventKind::Down(MouseButton::Left), 14);
+    at(&mut state, MouseEventKind::Drag(MouseButton::Left), 24);
+    at(&mut state, MouseEventKind::Up(MouseButton::Left), 28);
+    let text = screen(&state);
+    assert!(text.contains("and still in use: 1.00 MiB"), "{text}");
+    assert!(rows(&text, "In use")[0].contains("Store::put"), "{text}");
 }

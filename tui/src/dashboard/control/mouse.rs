@@ -37,6 +37,17 @@ pub(crate) fn mouse(state: &mut State, event: &MouseEvent) -> Moused {
             },
             _ => return Moused::Nothing,
         },
+        MouseEventKind::Drag(MouseButton::Left) | MouseEventKind::Up(MouseButton::Left)
+            if state.overlay == Overlay::None =>
+        {
+            let ends = matches!(event.kind, MouseEventKind::Up(_));
+            let reply = in_pane(state, |pane, scene| pane.drag(at, ends, scene));
+            return match reply.map(|reply| answer(state, reply)) {
+                Some(Some(effect)) => Moused::Effect(effect),
+                Some(None) => Moused::Changed,
+                None => Moused::Nothing,
+            };
+        }
         _ => return Moused::Nothing,
     }
     Moused::Changed

@@ -203,6 +203,11 @@ pub(crate) trait Pane: Keys + Debug {
     /// A button was pressed over a point of it; none if that means nothing.
     fn click(&mut self, button: MouseButton, at: Position, scene: &Scene<'_>) -> Option<Reply>;
 
+    /// The mouse was moved with its left button held, or let go.
+    fn drag(&mut self, _at: Position, _ends: bool, _scene: &Scene<'_>) -> Option<Reply> {
+        None
+    }
+
     /// Goes back by a step, if there is one.
     fn back(&mut self, _scene: &Scene<'_>) -> bool {
         false

@@ -23,10 +23,31 @@ pub(crate) struct Series<'a> {
 pub(crate) struct TimeChart<'a> {
     /// In the order of drawing: the last is on top.
     pub(crate) series: &'a [Series<'a>],
-    /// Seconds at the right edge.
+    /// Seconds of now, from which the labels count.
     pub(crate) now: f64,
+    /// Seconds at the right edge.
+    pub(crate) end: f64,
     /// Seconds from the left edge to the right one.
     pub(crate) span: f64,
+    /// What is marked in it.
+    pub(crate) marks: Marks,
+}
+
+/// Moments that are marked in a chart, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Marks {
+    /// Where the cursor stands.
+    pub(crate) cursor: Option<f64>,
+    /// What is selected.
+    pub(crate) range: Option<(f64, f64)>,
+    /// When most was in use.
+    pub(crate) peak: Option<f64>,
+}
+
+/// Where the values are drawn in the area of a chart, beside its axes.
+pub(crate) fn plot_of(area: Rect) -> Rect {
+    let left = (LABELS + 1).min(area.width);
+    Rect { x: area.x + left, y: area.y, width: area.width - left, height: area.height.saturating_sub(1) }
 }
 
 /// Columns that the labels of the vertical axis take.
@@ -80,14 +101,61 @@ impl Dots {
     }
 }
 
-impl TimeChart<'_> {
+impl<'a> TimeChart<'a> {
+    /// A chart that ends now, with nothing marked.
+    pub(crate) fn until_now(series: &'a [Series<'a>], now: f64, span: f64) -> TimeChart<'a> {
+        TimeChart { series, now, end: now, span, marks: Marks::default() }
+    }
+
+    /// The moment at a column of the screen; none outside of the plot.
+    pub(crate) fn time_at(&self, area: Rect, x: u16) -> Option<f64> {
+        let plot = plot_of(area);
+        let columns = f64::from(plot.width.checked_sub(1)?.max(1));
+        let at = x.checked_sub(plot.x).filter(|&at| at < plot.width)?;
+        Some(self.end - self.span + f64::from(at) / columns * self.span)
+    }
+
+    /// The column of a moment, if it is shown.
+    fn column_of(&self, plot: Rect, at: f64) -> Option<u16> {
+        let share = (at - (self.end - self.span)) / self.span;
+        let within = (-1e-9..=1.0 + 1e-9).contains(&share);
+        within.then(|| plot.x + (share * f64::from(plot.width - 1)).round() as u16)
+    }
+
+    fn draw_marks(&self, plot: Rect, buf: &mut Buffer, theme: &Theme) {
+        if let Some((from, to)) = self.marks.range {
+            let left = self.column_of(plot, from.max(self.end - self.span));
+            let right = self.column_of(plot, to.min(self.end));
+            if let (Some(left), Some(right)) = (left, right)
+                && left <= right
+            {
+                buf.set_style(Rect { x: left, width: right - left + 1, ..plot }, theme.selected);
+            }
+        }
+        if let Some(x) = self.marks.cursor.and_then(|at| self.column_of(plot, at)) {
+            for y in plot.top()..plot.bottom() {
+                if matches!(buf[(x, y)].symbol(), " " | "┈") {
+                    buf.set_string(x, y, "│", theme.accent);
+                }
+            }
+            buf.set_style(Rect { x, width: 1, ..plot }, theme.accent);
+            buf.set_string(x, plot.bottom(), "▲", theme.accent);
+        }
+        if let Some(x) = self.marks.peak.and_then(|at| self.column_of(plot, at)) {
+            let text = if x + 6 < plot.right() { "▼ peak" } else { "▼" };
+            buf.set_string(x, plot.top(), text, theme.strong);
+        }
+    }
+
     /// Draws the chart with its axes.
     pub(crate) fn draw(&self, area: Rect, buf: &mut Buffer, theme: &Theme) {
         if area.width <= LABELS + 8 || area.height < 3 {
             return;
         }
-        let plot = Rect { x: area.x + LABELS + 1, y: area.y, width: area.width - LABELS - 1, height: area.height - 1 };
-        let max = self.series.iter().flat_map(|s| s.points).filter_map(|p| p.1).fold(0.0, f64::max);
+        let plot = plot_of(area);
+        let is_shown = |at: f64| (self.end - self.span..=self.end).contains(&at);
+        let shown = self.series.iter().flat_map(|s| s.points).filter(|(at, _)| is_shown(*at));
+        let max = shown.filter_map(|p| p.1).fold(0.0, f64::max);
         // A tick on every second row at most; the topmost tick is at or above the largest value.
         let steps = (plot.height / 2).clamp(1, 6);
         let step = value_step(max, steps);
@@ -114,14 +182,16 @@ impl TimeChart<'_> {
         }
         self.time_axis(plot, buf, theme);
         self.plot(plot, buf, top);
+        self.draw_marks(plot, buf, theme);
     }
 
     fn time_axis(&self, plot: Rect, buf: &mut Buffer, theme: &Theme) {
         let y = plot.bottom();
         let step = time_step(self.span, plot.width, 12);
-        let mut back = 0.0;
-        while back <= self.span {
-            let share = 1.0 - back / self.span;
+        // The labels are whole steps before now, wherever the chart ends.
+        let mut back = ((self.now - self.end) / step).ceil() * step;
+        while back <= self.now - self.end + self.span {
+            let share = 1.0 - (back - (self.now - self.end)) / self.span;
             let x = plot.x + (share * f64::from(plot.width - 1)).round() as u16;
             let label = if back == 0.0 {
                 "now".to_owned()
@@ -175,7 +245,7 @@ impl TimeChart<'_> {
 
     /// The value of each column of dots: the largest that falls into it, else between its neighbours in time.
     fn columns(&self, points: &[(f64, Option<f64>)], columns: usize) -> Vec<Option<f64>> {
-        let start = self.now - self.span;
+        let start = self.end - self.span;
         let per_second = (columns - 1) as f64 / self.span;
         let mut out: Vec<Option<f64>> = vec![None; columns];
         for &(at, value) in points {
@@ -224,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_gap_in_the_values_is_a_gap_in_the_line() {
-        let chart = TimeChart { series: &[], now: 60.0, span: 60.0 };
+        let chart = TimeChart::until_now(&[], 60.0, 60.0);
         let points = [(0.0, Some(1.0)), (20.0, Some(3.0)), (30.0, None), (40.0, Some(5.0))];
         let columns = chart.columns(&points, 61);
         assert_eq!(columns[10], Some(2.0));
@@ -232,6 +302,19 @@ mod tests {
         assert_eq!(columns[35], None);
         assert_eq!(columns[40], Some(5.0));
         assert_eq!(columns[50], None);
+    }
+
+    #[test]
+    fn a_column_and_its_moment_are_each_others() {
+        let chart = TimeChart { end: 50.0, ..TimeChart::until_now(&[], 60.0, 40.0) };
+        let area = Rect::new(3, 0, 91, 10);
+        let plot = plot_of(area);
+        for x in plot.left()..plot.right() {
+            let at = chart.time_at(area, x).expect("is in the plot");
+            assert!((10.0..=50.0).contains(&at));
+            assert_eq!(chart.column_of(plot, at), Some(x));
+        }
+        assert_eq!((chart.time_at(area, plot.x - 1), chart.column_of(plot, 55.0)), (None, None));
     }
 
     #[test]

@@ -209,7 +209,7 @@ fn chart(theme: &Theme, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
         Series { points: &in_use, style: theme.live, filled: true },
         Series { points: &held, style: theme.rss, filled: false },
     ];
-    TimeChart { series: &series, now, span: span_for(age) }.draw(inner, buf, theme);
+    TimeChart::until_now(&series, now, span_for(age)).draw(inner, buf, theme);
 }
 
 fn map(theme: &Theme, device: &DeviceRow, area: Rect, buf: &mut Buffer) {

@@ -1,5 +1,7 @@
 //! How the overview is drawn.
 
+use std::time::Duration;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -9,6 +11,7 @@ use poolscope_profiler::Metric;
 use poolscope_profiler::model::accounting::Part;
 
 use super::Overview;
+use super::time::Window;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::history::{Point, Split};
 use crate::dashboard::panes::Scene;
@@ -19,13 +22,13 @@ use crate::dashboard::widgets::panel::panel;
 use crate::dashboard::widgets::plain::wrapped;
 use crate::dashboard::widgets::site_name::{name_line, sites_count};
 use crate::dashboard::widgets::table::{Column, Hidden, Table, cell, put};
-use crate::dashboard::widgets::time_chart::{Series, TimeChart, span_for};
+use crate::dashboard::widgets::time_chart::{Marks, Series, TimeChart};
 use crate::words::{clip, numbers};
 
 /// Where the three parts lie.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
-    chart: Rect,
+    pub(super) chart: Rect,
     memory: Rect,
     /// The list of call sites, with its frame.
     pub(super) sites: Rect,
@@ -61,7 +64,7 @@ impl Overview {
         let Some(model) = scene.model else { return };
         let (theme, parts) = (scene.theme, self.parts(scene.body));
         if parts.chart.height > 0 {
-            chart(theme, model, parts.chart, buf);
+            self.draw_chart(scene, model, parts.chart, buf);
         }
         if parts.memory.width > 0 {
             memory(theme, model, parts.memory, buf);
@@ -85,7 +88,52 @@ fn layers(theme: &Theme) -> [Layer; 4] {
     ]
 }
 
-fn chart(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
+impl Overview {
+    /// The chart without what is drawn in it, for hit-testing.
+    pub(super) fn frame_of_chart(&self, model: &Model) -> TimeChart<'static> {
+        let window = self.time.window(model.history.points());
+        TimeChart { end: window.end, ..TimeChart::until_now(&[], window.now, window.span) }
+    }
+
+    fn draw_chart(&self, scene: &Scene<'_>, model: &Model, area: Rect, buf: &mut Buffer) {
+        let marks = Marks {
+            cursor: self.time.cursor,
+            range: self.time.range().or(scene.lens.range),
+            peak: model.snapshot.history.most().map(|most| most.time_ns as f64 / 1e9),
+        };
+        let at_cursor = self.time.cursor.map(|at| cursor_line(scene.theme, model, at, self.time.anchor.is_some()));
+        chart(scene.theme, model, &self.time.window(model.history.points()), marks, at_cursor, area, buf);
+    }
+}
+
+/// What there was at the cursor.
+fn cursor_line(theme: &Theme, model: &Model, at: f64, selects: bool) -> Line<'static> {
+    let points = model.history.points();
+    let now = points.last().map_or(0.0, |point| point.at_s);
+    let after = points.partition_point(|point| point.at_s <= at);
+    let Some(point) = points.get(after.saturating_sub(1)) else { return Line::default() };
+    let ago = numbers::duration(Duration::from_secs_f64((now - at).max(0.0)));
+    let mut spans = vec![
+        Span::styled(format!("{ago} ago: "), theme.text),
+        Span::styled(format!("{} in use", numbers::bytes(point.live_bytes)), theme.live),
+    ];
+    if let Some(rss) = point.rss_bytes {
+        spans.push(Span::styled(format!(", {} RSS", numbers::bytes(rss)), theme.rss));
+    }
+    let does = if selects { " · v selects up to here" } else { " · v begins a range" };
+    spans.push(Span::styled(does, theme.dim));
+    Line::from(spans)
+}
+
+fn chart(
+    theme: &Theme,
+    model: &Model,
+    window: &Window,
+    marks: Marks,
+    at_cursor: Option<Line<'static>>,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let points = model.history.points();
     let is_split = points.last().is_some_and(|point| point.split.is_some());
     let layers = layers(theme);
@@ -99,9 +147,7 @@ fn chart(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
         legend.extend([Span::styled("⣿ ", theme.live), Span::styled(live, theme.text)]);
     }
     legend.extend([Span::styled("⠒ ", theme.rss), Span::styled("RSS", theme.text)]);
-    let inner = panel(area, buf, theme, "Memory", Line::from(legend));
-    let now = points.last().map_or(0.0, |p| p.at_s);
-    let age = points.first().map_or(0.0, |p| now - p.at_s);
+    let inner = panel(area, buf, theme, "Memory", at_cursor.unwrap_or_else(|| Line::from(legend)));
     let of = |value: &dyn Fn(&Point) -> Option<f64>| -> Curve {
         points.iter().map(|point| (point.at_s, value(point))).collect()
     };
@@ -116,7 +162,8 @@ fn chart(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
     let mut series: Vec<Series<'_>> =
         filled.iter().map(|(style, points)| Series { points, style: *style, filled: true }).collect();
     series.push(Series { points: &rss, style: theme.rss, filled: false });
-    TimeChart { series: &series, now, span: span_for(age) }.draw(inner, buf, theme);
+    let Window { now, end, span, .. } = *window;
+    TimeChart { series: &series, now, end, span, marks }.draw(inner, buf, theme);
 }
 
 /// Values at their times, in seconds; `None` where it is not known.

@@ -1,6 +1,7 @@
 //! The overview: memory over time, where it is, and the call sites that grow or hold the most.
 
 mod draw;
+mod time;
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -13,10 +14,12 @@ use super::sites::site_text;
 use super::sort::Sort;
 use super::{Keyed, Pane, Reply, Scene, Source, Subject, View};
 use crate::dashboard::input::common::Motion;
-use crate::dashboard::input::key::{Binding, Section, named, plain};
+use crate::dashboard::input::key::{Binding, Key, Section, named, plain};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::site::SiteRow;
 use crate::dashboard::widgets::panel::inside;
+use crate::dashboard::widgets::time_chart::plot_of;
+use time::TimeView;
 
 /// Its line in the table of views.
 pub(crate) const VIEW: View = View {
@@ -31,6 +34,8 @@ pub(crate) const VIEW: View = View {
 struct Overview {
     /// Only where the memory is, with a sentence each.
     only_memory: bool,
+    /// What the chart shows.
+    time: TimeView,
     /// Call sites that grow; they come first.
     growing: usize,
     /// They are compared with a base.
@@ -48,6 +53,18 @@ pub(crate) enum Action {
     Open,
     /// Show only where the memory is, or all.
     Memory,
+    /// Move the cursor in the chart by so many columns.
+    Cursor(i8),
+    /// Show less of the time, or more.
+    Zoom { closer: bool },
+    /// Move what is shown of the time.
+    Pan { later: bool },
+    /// Begin a range at the cursor, or end it.
+    Range,
+}
+
+const fn of_time(keys: &'static [Key], action: Action, label: &'static str, help: &'static str) -> Binding<Action> {
+    Binding { keys, action, label, help, section: Section::View, footer: false }
 }
 
 impl Keyed for Overview {
@@ -69,6 +86,20 @@ impl Keyed for Overview {
             section: Section::View,
             footer: true,
         },
+        of_time(&[named(KeyCode::Left), plain('h')], Action::Cursor(-1), "earlier", "Move the cursor in the chart back"),
+        of_time(&[named(KeyCode::Right), plain('l')], Action::Cursor(1), "later", "Move the cursor in the chart on"),
+        of_time(&[plain('H')], Action::Cursor(-10), "much earlier", "The same by ten columns"),
+        of_time(&[plain('L')], Action::Cursor(10), "much later", "The same by ten columns"),
+        of_time(&[plain(']')], Action::Zoom { closer: true }, "zoom in", "Show half of the time, around the cursor"),
+        of_time(&[plain('[')], Action::Zoom { closer: false }, "zoom out", "Show twice the time"),
+        of_time(&[plain(',')], Action::Pan { later: false }, "pan back", "Show earlier time"),
+        of_time(&[plain('.')], Action::Pan { later: true }, "pan on", "Show later time"),
+        of_time(
+            &[plain('v')],
+            Action::Range,
+            "range",
+            "Begin a range at the cursor, then end it: what was allocated in it and is in use (or drag)",
+        ),
     ];
 
     fn act(&mut self, action: Action, scene: &Scene<'_>) -> Reply {
@@ -78,8 +109,44 @@ impl Keyed for Overview {
                 return row.map_or(Reply::Done, |row| Reply::Show(Subject::Site(row.key)));
             }
             Action::Memory => self.only_memory = !self.only_memory,
+            _ => return self.in_time(action, scene),
         }
         Reply::Done
+    }
+}
+
+impl Overview {
+    /// What the keys of the chart ask for.
+    fn in_time(&mut self, action: Action, scene: &Scene<'_>) -> Reply {
+        let Some(model) = scene.model else { return Reply::Done };
+        let (points, width) = (model.history.points(), plot_of(inside(self.parts(scene.body).chart)).width);
+        match action {
+            Action::Cursor(by) => self.time.step(points, f64::from(by), width),
+            Action::Zoom { closer } => self.time.zoom(points, None, closer),
+            Action::Pan { later } => self.time.pan(points, if later { 0.5 } else { -0.5 }),
+            _ if self.time.cursor.is_none() => {
+                self.time.step(points, 0.0, width);
+                self.time.anchor = self.time.cursor;
+            }
+            _ if self.time.anchor.is_none() => self.time.anchor = self.time.cursor,
+            _ => return self.selected_range(),
+        }
+        Reply::Done
+    }
+
+    fn selected_range(&mut self) -> Reply {
+        let range = self.time.range();
+        self.time.anchor = None;
+        Reply::Range(range)
+    }
+
+    /// The moment under a point of the chart.
+    fn time_at(&self, at: Position, scene: &Scene<'_>) -> Option<f64> {
+        let area = inside(self.parts(scene.body).chart);
+        if !area.contains(at) {
+            return None;
+        }
+        self.frame_of_chart(scene.model?).time_at(area, at.x)
     }
 }
 
@@ -110,6 +177,10 @@ impl Pane for Overview {
         if button != MouseButton::Left {
             return None;
         }
+        if let Some(time) = self.time_at(at, scene) {
+            (self.time.cursor, self.time.anchor) = (Some(time), Some(time));
+            return Some(Reply::Done);
+        }
         let list = inside(self.parts(scene.body).sites);
         let row = self.sites_table().row_at(list, at.x, at.y)?;
         if self.selected == row {
@@ -117,6 +188,35 @@ impl Pane for Overview {
         }
         self.selected = row;
         Some(Reply::Done)
+    }
+
+    fn drag(&mut self, at: Position, ends: bool, scene: &Scene<'_>) -> Option<Reply> {
+        let anchor = self.time.anchor?;
+        if let Some(time) = self.time_at(at, scene) {
+            self.time.cursor = Some(time);
+        }
+        if !ends {
+            return Some(Reply::Done);
+        }
+        if self.time.cursor == Some(anchor) {
+            // A click, which only sets the cursor.
+            self.time.anchor = None;
+            return Some(Reply::Done);
+        }
+        Some(self.selected_range())
+    }
+
+    fn wheel(&mut self, motion: Motion, at: Position, scene: &Scene<'_>) {
+        match (self.time_at(at, scene), scene.model) {
+            (Some(time), Some(model)) => {
+                self.time.zoom(model.history.points(), Some(time), motion == Motion::WheelUp);
+            }
+            _ => self.go(motion, scene),
+        }
+    }
+
+    fn back(&mut self, _scene: &Scene<'_>) -> bool {
+        self.time.back()
     }
 
     fn copied(&self, scene: &Scene<'_>) -> Option<String> {
