@@ -86,7 +86,12 @@ impl Keyed for Overview {
             section: Section::View,
             footer: true,
         },
-        of_time(&[named(KeyCode::Left), plain('h')], Action::Cursor(-1), "earlier", "Move the cursor in the chart back"),
+        of_time(
+            &[named(KeyCode::Left), plain('h')],
+            Action::Cursor(-1),
+            "earlier",
+            "Move the cursor in the chart back",
+        ),
         of_time(&[named(KeyCode::Right), plain('l')], Action::Cursor(1), "later", "Move the cursor in the chart on"),
         of_time(&[plain('H')], Action::Cursor(-10), "much earlier", "The same by ten columns"),
         of_time(&[plain('L')], Action::Cursor(10), "much later", "The same by ten columns"),
