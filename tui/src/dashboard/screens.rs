@@ -779,3 +779,61 @@ fn a_range_of_the_chart_is_selected_by_keys_or_by_dragging() {
     assert!(text.contains("and still in use: 1.00 MiB"), "{text}");
     assert!(rows(&text, "In use")[0].contains("Store::put"), "{text}");
 }
+
+#[test]
+fn functions() {
+    at_every_size("functions", |state| {
+        press(state, "3v↓");
+    });
+}
+
+#[test]
+fn tree_of_callees() {
+    at_every_size("callees", |state| {
+        press(state, "3vvvvvv");
+    });
+}
+
+#[test]
+fn groups_hold_together_what_their_call_sites_hold() {
+    let model = fixture::model();
+    let total = numbers::bytes(model.live.bytes);
+    let mut state = state(200, 60);
+    press(&mut state, "3v");
+    let text = screen(&state);
+    let main = rows(&text, "+ callees").into_iter().find(|row| row.ends_with(" kv::server::worker")).expect("a caller");
+    let of_worker = |row: &&crate::dashboard::model::site::SiteRow| row.text.callers.iter().any(|name| name == "kv::server::worker");
+    let bytes: f64 = model.sites.iter().filter(of_worker).map(|row| row.in_use.bytes).sum();
+    assert!(main.contains(&numbers::bytes(bytes)), "{main}: {}", numbers::bytes(bytes));
+    // By module, all come to all.
+    press(&mut state, "vv");
+    let text = screen(&state);
+    let shares: f64 = rows(&text, "Share")
+        .iter()
+        .filter_map(|row| row.split_whitespace().find_map(|word| word.strip_suffix('%')?.parse::<f64>().ok()))
+        .sum();
+    assert!((99.5..100.5).contains(&shares), "{shares} of {total}: {text}");
+    // A module leads to its call sites.
+    press(&mut state, "↓\n");
+    let text = screen(&state);
+    assert!(text.contains("filter module:") && text.contains("of 37 sites"), "{text}");
+}
+
+#[test]
+fn a_tree_opens_and_leads_to_the_flamegraph() {
+    let mut state = state(120, 36);
+    press(&mut state, "3vvvvvv");
+    let count = |state: &State| rows(&screen(state), "In use").len();
+    let open = count(&state);
+    press(&mut state, "←");
+    assert!(count(&state) < open, "{}", screen(&state));
+    press(&mut state, "→");
+    assert_eq!(count(&state), open);
+    press(&mut state, "↓↓↓\n");
+    assert_eq!(VIEWS[state.view].title, "Flamegraph");
+    press(&mut state, "3v");
+    assert!(rows(&screen(&state), "In use")[0].contains("kv::store::Store::put"), "{}", screen(&state));
+    press(&mut state, "\n");
+    let text = screen(&state);
+    assert!(text.contains("96.0 MiB  54.9% of all"), "{text}");
+}

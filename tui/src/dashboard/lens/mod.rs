@@ -151,11 +151,13 @@ impl Lens {
                 && (!self.filter.names_classes() || self.filter.has_class(class_of(block.size)))
         };
         let mut in_use = vec![Amount::default(); out.whole.sites.len()];
-        for block in out.snapshot.live.iter().filter(|block| is_meant(block)) {
+        let meant: Arc<[bool]> = out.snapshot.live.iter().map(is_meant).collect();
+        for (block, _) in out.snapshot.live.iter().zip(meant.iter()).filter(|(_, is_meant)| **is_meant) {
             if let Some(&Some(site)) = out.site_of_stacks.get(block.stack as usize) {
                 in_use[site] += block.amount();
             }
         }
+        out.blocks = Some(meant);
         let memory = out.whole.usual_memory();
         let is_all = out.profile.sites.len() == out.whole.sites.len();
         let shown: Vec<Amount> = out

@@ -80,6 +80,8 @@ pub(crate) struct Model {
     pub(crate) history: History,
     /// By what the sites were chosen; empty if they are all there.
     pub(crate) filter: Arc<Filter>,
+    /// Which of the snapshot's live blocks are meant; none if all are.
+    pub(crate) blocks: Option<Arc<[bool]>>,
     /// It is as it was when most was in use.
     pub(crate) at_peak: bool,
 }
@@ -330,6 +332,7 @@ impl Modeller {
             devices: device_rows(&mut self.devices, &snapshot, &whole, old, seconds),
             history: self.history.clone(),
             filter: Arc::default(),
+            blocks: None,
             at_peak: false,
             profile,
             whole,

@@ -135,6 +135,8 @@ pub(crate) enum Subject {
     Path(Vec<String>),
     /// A function in the stack of a call site, by the site's key and its place, innermost first.
     Frame { site: u64, depth: usize },
+    /// A function, where it holds most of what is shown.
+    Function(String),
     /// A view, by its name.
     View(&'static str),
     /// The processes to choose from.

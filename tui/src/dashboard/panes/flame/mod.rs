@@ -184,12 +184,28 @@ impl Flame {
             self.state.zoom_to(&self.tree, FlameTree::ROOT);
         }
         scene.model.into_iter().for_each(|model| self.follow(model));
-        let largest = (1..self.tree.len())
-            .filter(|&at| self.tree.name(at) == name)
-            .max_by(|&a, &b| self.tree.width(a, self.state.metric).total_cmp(&self.tree.width(b, self.state.metric)));
-        if let Some(node) = largest.filter(|_| self.tree.name(self.state.selected) != name) {
+        if let Some(node) = self.widest(&name).filter(|_| self.tree.name(self.state.selected) != name) {
             self.state.select(&self.tree, node);
         }
+    }
+
+    /// Selects a function where it is widest; from the other end if it is only there.
+    fn show_function(&mut self, name: &str, model: &Arc<Model>) -> bool {
+        for shape in [self.shape, USUAL, Shape { folded: false, inverted: false }] {
+            self.shape = shape;
+            self.follow(model);
+            if let Some(node) = self.widest(name) {
+                self.state.zoom_to(&self.tree, FlameTree::ROOT);
+                self.state.select(&self.tree, node);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn widest(&self, name: &str) -> Option<usize> {
+        let width = |at: &usize| self.tree.width(*at, self.state.metric);
+        (1..self.tree.len()).filter(|&at| self.tree.name(at) == name).max_by(|a, b| width(a).total_cmp(&width(b)))
     }
 
     fn hide(&mut self, scene: &Scene<'_>) -> Reply {
@@ -286,6 +302,7 @@ impl Pane for Flame {
         let Some(model) = scene.model else { return false };
         let path = match subject {
             Subject::Path(path) => path.clone(),
+            Subject::Function(name) => return self.show_function(name, model),
             Subject::Frame { site, depth } => {
                 let Some(row) = model.sites.iter().find(|row| row.key == *site) else { return false };
                 let Some(site) = model.profile.sites.get(row.index) else { return false };

@@ -10,6 +10,7 @@ use ratatui::text::Line;
 use unicode_width::UnicodeWidthStr;
 
 use super::Sites;
+use super::groups::By;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::site::{SiteRow, frames_of};
 use crate::dashboard::panes::Scene;
@@ -63,7 +64,7 @@ pub(super) fn absent(model: &Model) -> Hidden {
 /// Where the parts of the view lie.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SiteAreas {
-    list: Rect,
+    pub(super) list: Rect,
     /// Titles and rows.
     pub(super) table: Rect,
     /// The stack, with its frame.
@@ -111,6 +112,9 @@ impl Sites {
     /// Draws the view.
     pub(super) fn draw_in(&self, scene: &Scene<'_>, buf: &mut Buffer) {
         let Some(model) = scene.model else { return };
+        if self.by != By::Stack {
+            return self.draw_groups(scene, model, buf);
+        }
         let (theme, areas, rows) = (scene.theme, self.areas(scene.body), &self.rows);
         let shown: f64 = rows.order.iter().filter_map(|&i| model.sites.get(i)).map(|s| s.in_use.bytes).sum();
         let all = sites_count(model.sites.len());

@@ -1,6 +1,10 @@
-//! Call sites: a table to sort and filter, and the whole stack of the selected one.
+//! Call sites: a table to sort and filter, and the whole stack of the selected one; or what they have in common, by
+//! function, file, module, thread or size class, or as a tree.
 
 mod draw;
+mod draw_groups;
+mod groups;
+mod tree;
 
 use std::sync::Arc;
 
@@ -16,6 +20,8 @@ use crate::dashboard::input::key::{Binding, Section, named, plain};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::site::{SiteRow, frames_of};
 use crate::words::numbers;
+use groups::{By, Group};
+use tree::SiteTree;
 
 /// Its line in the table of views.
 pub(crate) const VIEW: View = View {
@@ -35,6 +41,16 @@ struct Sites {
     key: Option<u64>,
     /// First frame of its stack that is shown; none shows the function that names the call site.
     stack_scroll: Option<usize>,
+    /// What the rows are.
+    by: By,
+    /// The rows, if they are no call sites.
+    groups: Vec<Group>,
+    group_rows: Rows,
+    /// Name of the selected one, and its place in the tree.
+    group_key: Option<Vec<String>>,
+    tree: SiteTree,
+    /// The call sites of the selected group, the largest first.
+    members: Vec<usize>,
 }
 
 /// What its keys ask for.
@@ -48,6 +64,10 @@ pub(crate) enum Action {
     Open,
     /// Scroll the stack by some frames.
     Scroll(isize),
+    /// Show rows of another kind.
+    Group { forward: bool },
+    /// Open the selected row of the tree, or close it.
+    Unfold(bool),
 }
 
 impl Keyed for Sites {
@@ -73,6 +93,38 @@ impl Keyed for Sites {
             footer: true,
         },
         Binding {
+            keys: &[plain('v')],
+            action: Action::Group { forward: true },
+            label: "group",
+            help: "By function, file, module, thread, size class, as a tree of callees or callers",
+            section: Section::View,
+            footer: true,
+        },
+        Binding {
+            keys: &[plain('V')],
+            action: Action::Group { forward: false },
+            label: "group back",
+            help: "The same the other way round",
+            section: Section::View,
+            footer: false,
+        },
+        Binding {
+            keys: &[named(KeyCode::Right), plain('l')],
+            action: Action::Unfold(true),
+            label: "open",
+            help: "Open the selected row of a tree",
+            section: Section::View,
+            footer: false,
+        },
+        Binding {
+            keys: &[named(KeyCode::Left), plain('h')],
+            action: Action::Unfold(false),
+            label: "close",
+            help: "Close the selected row of a tree, or go to the row above it",
+            section: Section::View,
+            footer: false,
+        },
+        Binding {
             keys: &[plain(']')],
             action: Action::Scroll(5),
             label: "stack",
@@ -93,6 +145,11 @@ impl Keyed for Sites {
     fn act(&mut self, action: Action, scene: &Scene<'_>) -> Reply {
         match action {
             Action::Reorder(by) => {
+                if self.by != By::Stack {
+                    self.group_rows.reorder(by);
+                    self.order(scene);
+                    return Reply::Done;
+                }
                 self.rows.reorder(by);
                 self.usual_order = false;
                 if by != Reorder::Reverse {
@@ -102,12 +159,20 @@ impl Keyed for Sites {
             }
             Action::Filter => return Reply::Filter,
             // The function that names the call site: what lies within it says less.
+            Action::Open if self.by != By::Stack => return self.open_group(),
             Action::Open => {
                 let row = scene.model.and_then(|model| self.current(model));
                 let frame = row.map(|row| Subject::Frame { site: row.key, depth: row.text.frame });
                 return frame.map_or(Reply::Done, Reply::Show);
             }
             Action::Scroll(by) => self.scroll(by, scene),
+            Action::Group { forward } => {
+                (self.by, self.group_key) = (self.by.next(forward), None);
+                self.group_rows.selected = 0;
+                self.group_rows.sort = Sort::falling(draw_groups::IN_USE);
+                self.order(scene);
+            }
+            Action::Unfold(open) => self.unfold(open, scene),
         }
         Reply::Done
     }
@@ -116,7 +181,20 @@ impl Keyed for Sites {
 impl Sites {
     fn new() -> Sites {
         let rows = Rows::new(draw::COLUMNS, &[draw::NAME], 44, Sort::falling(draw::IN_USE));
-        Sites { rows, usual_order: true, key: None, stack_scroll: None }
+        let group_rows =
+            Rows::new(draw_groups::COLUMNS, &[draw_groups::NAME], 30, Sort::falling(draw_groups::IN_USE));
+        Sites {
+            rows,
+            usual_order: true,
+            key: None,
+            stack_scroll: None,
+            by: By::default(),
+            groups: Vec::new(),
+            group_rows,
+            group_key: None,
+            tree: SiteTree::default(),
+            members: Vec::new(),
+        }
     }
 
     /// The selected call site.
@@ -126,6 +204,74 @@ impl Sites {
 
     fn order(&mut self, scene: &Scene<'_>) {
         scene.model.into_iter().for_each(|model| self.follow(model));
+    }
+
+    /// The selected group.
+    fn group(&self) -> Option<&Group> {
+        self.groups.get(self.group_rows.current()?)
+    }
+
+    fn key_of(&self, group: &Group) -> Vec<String> {
+        if self.by.is_tree() { self.tree.path(group) } else { vec![group.name.clone()] }
+    }
+
+    /// Shows what the selected group is made of: a function in the flamegraph, else its call sites.
+    fn open_group(&mut self) -> Reply {
+        let Some(group) = self.group() else { return Reply::Done };
+        match self.by {
+            By::Function | By::Callers => Reply::Show(Subject::Function(group.name.clone())),
+            By::Callees => Reply::Show(Subject::Path(self.tree.path(group))),
+            _ if group.filter.is_empty() => Reply::Note("nothing more is known of it".into()),
+            _ => {
+                let filter = group.filter.clone();
+                self.by = By::Stack;
+                Reply::FilterBy(filter)
+            }
+        }
+    }
+
+    fn unfold(&mut self, open: bool, scene: &Scene<'_>) {
+        let Some(group) = self.group().cloned().filter(|_| self.by.is_tree()) else { return };
+        if !self.tree.set_open(&group, open) && !open {
+            // What is closed already leads to its parent.
+            let path = self.tree.path(&group);
+            self.group_key = Some(path[..path.len().saturating_sub(1)].to_vec());
+        }
+        self.order(scene);
+    }
+
+    fn follow_groups(&mut self, model: &Model) {
+        self.groups = match self.by {
+            By::Callees | By::Callers => self.tree.follow(model, self.by == By::Callers),
+            by => groups::groups(model, by),
+        };
+        self.group_rows.absent = draw_groups::absent(model, self.by);
+        if self.by.is_tree() {
+            // The order is that of the tree.
+            self.group_rows.order = (0..self.groups.len()).collect();
+        } else {
+            let is_shown = |group: &Group| group.with_callees > 0.0 || group.figures[2] > 0.0 || group.change.is_some();
+            self.group_rows.follow(&self.groups, is_shown, draw_groups::compare);
+        }
+        let last = self.group_rows.order.len().saturating_sub(1);
+        self.group_rows.selected = self.group_rows.selected.min(last);
+        let key = self.group_key.clone();
+        let place = self.group_rows.order.iter().position(|&at| Some(self.key_of(&self.groups[at])) == key);
+        self.group_rows.selected = place.unwrap_or(self.group_rows.selected);
+        self.find_members(model);
+    }
+
+    /// Another group is selected.
+    fn group_selected(&mut self, scene: &Scene<'_>) {
+        self.group_key = self.group().map(|group| self.key_of(group));
+        scene.model.into_iter().for_each(|model| self.find_members(model));
+    }
+
+    fn find_members(&mut self, model: &Model) {
+        self.members = match self.group() {
+            Some(group) if !self.by.is_of_blocks() => groups::members(model, group),
+            _ => Vec::new(),
+        };
     }
 
     /// Selects the first row, whichever call site comes to be there.
@@ -167,6 +313,9 @@ pub(super) fn site_text(model: &Model, row: &SiteRow) -> Option<String> {
 
 impl Pane for Sites {
     fn follow(&mut self, model: &Arc<Model>) {
+        if self.by != By::Stack {
+            return self.follow_groups(model);
+        }
         if self.usual_order {
             let grows = model.sites.iter().any(SiteRow::grows);
             let compared = model.sites.iter().any(|row| row.change.is_some());
@@ -186,6 +335,11 @@ impl Pane for Sites {
     }
 
     fn go(&mut self, motion: Motion, scene: &Scene<'_>) {
+        if self.by != By::Stack {
+            self.group_rows.go(motion);
+            self.group_selected(scene);
+            return;
+        }
         self.rows.go(motion);
         self.remember(scene);
     }
@@ -203,13 +357,22 @@ impl Pane for Sites {
             return None;
         }
         let area = self.areas(scene.body).table;
+        if self.by != By::Stack {
+            match self.group_rows.click(at, area)? {
+                Clicked::Title => self.order(scene),
+                Clicked::Row => self.group_selected(scene),
+                Clicked::Again => return Some(self.open_group()),
+            }
+            return Some(Reply::Done);
+        }
         match self.rows.click(at, area)? {
             Clicked::Title => {
                 self.usual_order = false;
                 self.select_first();
                 self.order(scene);
             }
-            Clicked::Row | Clicked::Again => self.remember(scene),
+            Clicked::Row => self.remember(scene),
+            Clicked::Again => return Some(self.act(Action::Open, scene)),
         }
         Some(Reply::Done)
     }
@@ -219,12 +382,15 @@ impl Pane for Sites {
         if !scene.model.is_some_and(|model| model.sites.iter().any(|row| row.key == *key)) {
             return false;
         }
-        self.key = Some(*key);
+        (self.by, self.key) = (By::Stack, Some(*key));
         self.order(scene);
         true
     }
 
     fn copied(&self, scene: &Scene<'_>) -> Option<String> {
+        if self.by != By::Stack {
+            return self.group().map(|group| format!("{}  {}\n", numbers::bytes(group.figures[0]), group.name));
+        }
         let model = scene.model?;
         site_text(model, self.current(model)?)
     }
