@@ -33,8 +33,7 @@ pub(super) enum By {
     Callers,
 }
 
-const ALL: [By; 8] =
-    [By::Stack, By::Function, By::File, By::Module, By::Thread, By::Class, By::Callees, By::Callers];
+const ALL: [By; 8] = [By::Stack, By::Function, By::File, By::Module, By::Thread, By::Class, By::Callees, By::Callers];
 
 impl By {
     /// The one after this, or before it.
@@ -275,7 +274,8 @@ fn classes(model: &Model) -> Vec<Group> {
         group.sites += 1;
     }
     let named = groups.into_iter().map(|(class, group)| {
-        let name = if class == 0 { "large blocks".to_owned() } else { format!("up to {}", numbers::bytes(class as f64)) };
+        let name =
+            if class == 0 { "large blocks".to_owned() } else { format!("up to {}", numbers::bytes(class as f64)) };
         Group { name, with_callees: group.figures[0], filter: format!("class:{class}"), node: class as usize, ..group }
     });
     named.collect()

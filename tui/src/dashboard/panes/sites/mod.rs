@@ -181,8 +181,7 @@ impl Keyed for Sites {
 impl Sites {
     fn new() -> Sites {
         let rows = Rows::new(draw::COLUMNS, &[draw::NAME], 44, Sort::falling(draw::IN_USE));
-        let group_rows =
-            Rows::new(draw_groups::COLUMNS, &[draw_groups::NAME], 30, Sort::falling(draw_groups::IN_USE));
+        let group_rows = Rows::new(draw_groups::COLUMNS, &[draw_groups::NAME], 30, Sort::falling(draw_groups::IN_USE));
         Sites {
             rows,
             usual_order: true,
