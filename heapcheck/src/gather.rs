@@ -82,7 +82,7 @@ fn of_records(scope: &Scope, suppressions: &Suppressions, records: &Records) -> 
         let frames = &records.frames[range.clone()];
         let place = Place::of_record(block.kind, block.device);
         let id = *ids.entry((frames, place)).or_insert_with(|| {
-            stacks.push(Stack { frames: frames.to_vec(), place, ..Stack::default() });
+            stacks.push(Stack { frames: frames.into(), place, ..Stack::default() });
             stacks.len() as u32 - 1
         });
         live.push(LiveBlock {

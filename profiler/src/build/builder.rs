@@ -39,7 +39,7 @@ struct KnownStacks {
     owner: Option<(u32, u64, u64)>,
     former: Vec<(u32, ProcessInfo)>,
     modules: ModuleIndex,
-    locations: Vec<Location>,
+    locations: Arc<Vec<Location>>,
     location_index: HashMap<CalledFrom, usize>,
     /// Locations of generated code without a name, with whose they are.
     nameless: Vec<(usize, (u32, u64))>,
@@ -47,6 +47,8 @@ struct KnownStacks {
     site_index: HashMap<Rc<SiteKey>, usize>,
     /// For each stack its length and its site.
     stacks: Vec<(usize, usize)>,
+    /// The sites in the order of the last profile: the next one's is nearly the same.
+    order: Vec<u32>,
 }
 
 /// An address that was called from, in which module or which process's generated code, and how many of the innermost
@@ -61,7 +63,7 @@ struct CalledFrom {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SiteKey {
-    locations: Box<[u32]>,
+    locations: Arc<[usize]>,
     place: Place,
     incomplete: bool,
 }
@@ -132,19 +134,28 @@ impl ProfileBuilder {
         let (peak, device_peaks) = Peak::find(snapshot, &mut sites);
         let mut kept = vec![false; sites.len()];
         self.known.stacks.iter().enumerate().for_each(|(stack, &(_, site))| kept[site] |= wanted(stack));
-        let mut sites: Vec<(usize, Site)> = sites.into_iter().enumerate().collect();
-        sites.retain(|(at, site)| kept[*at] || site.in_use != Amount::default() || site.allocated != Amount::default());
-        sites.sort_by(|(_, a), (_, b)| {
+        let first_new = self.known.order.len() as u32;
+        self.known.order.extend(first_new..sites.len() as u32);
+        self.known.order.sort_by(|&a, &b| {
+            let (a, b) = (&sites[a as usize], &sites[b as usize]);
             let key = |site: &Site| (site.in_use.bytes, site.allocated.bytes);
             let ((a_use, a_all), (b_use, b_all)) = (key(a), key(b));
             b_use.total_cmp(&a_use).then(b_all.total_cmp(&a_all)).then_with(|| a.locations.cmp(&b.locations))
         });
 
-        let mut places = vec![None; self.known.sites.len()];
-        sites.iter().enumerate().for_each(|(place, &(site, _))| places[site] = Some(place));
+        let mut places = vec![None; sites.len()];
+        let mut ordered = Vec::with_capacity(sites.len());
+        for &at in &self.known.order {
+            let site = std::mem::take(&mut sites[at as usize]);
+            let is_used = site.in_use != Amount::default() || site.allocated != Amount::default();
+            if is_used || kept[at as usize] {
+                places[at as usize] = Some(ordered.len());
+                ordered.push(site);
+            }
+        }
         let stacks = self.known.stacks.iter().take(snapshot.stacks.len());
         let site_of_stacks = stacks.map(|&(_, site)| places[site]).collect();
-        let sites = sites.into_iter().map(|(_, site)| site).collect();
+        let sites = ordered;
         let profile = Profile {
             period_bytes: snapshot.period_bytes,
             exact: snapshot.exact,
@@ -152,7 +163,7 @@ impl ProfileBuilder {
             peak: Some(peak),
             device_peaks,
             modules: self.known.modules.files.clone(),
-            locations: self.known.locations.clone(),
+            locations: Arc::clone(&self.known.locations),
             sites,
             naming: Arc::clone(&self.naming),
             main: snapshot.process.exe.clone(),
@@ -199,7 +210,7 @@ fn comments(snapshot: &Snapshot) -> Vec<String> {
 impl SiteKey {
     fn empty_site(&self) -> Site {
         Site {
-            locations: self.locations.iter().map(|&location| location as usize).collect(),
+            locations: Arc::clone(&self.locations),
             place: self.place,
             incomplete: self.incomplete,
             ..Site::default()
@@ -269,9 +280,7 @@ impl KnownStacks {
         if locations.is_empty() {
             locations.push(self.unknown_stack());
         }
-        // There are fewer than there are frames, which the reader bounds.
-        let locations = locations.into_iter().map(|location| location as u32).collect();
-        let key = SiteKey { locations, place: stack.place, incomplete: stack.incomplete };
+        let key = SiteKey { locations: locations.into(), place: stack.place, incomplete: stack.incomplete };
         *self.site_index.entry(Rc::new(key)).or_insert_with_key(|key| {
             self.sites.push(Rc::clone(key));
             self.sites.len() - 1
@@ -280,7 +289,7 @@ impl KnownStacks {
 
     /// Names the generated code that had no name when it was seen first.
     fn name_generated(&mut self, symbols: &SymbolCache) {
-        let locations = &mut self.locations;
+        let locations = Arc::make_mut(&mut self.locations);
         self.nameless.retain(|(at, process)| {
             let location = &mut locations[*at];
             let name = symbols.generated(*process, location.address);
@@ -331,7 +340,7 @@ impl KnownStacks {
                     Location::placeholder(None, address)
                 })],
             };
-            self.locations.push(Location { address, module, frames });
+            Arc::make_mut(&mut self.locations).push(Location { address, module, frames });
             self.locations.len() - 1
         })
     }
@@ -342,7 +351,7 @@ impl KnownStacks {
             .entry(CalledFrom { address: 0, module: None, owner: (0, 0), skip: usize::MAX })
             .or_insert_with(|| {
                 let frame = Frame { name: UNKNOWN_STACK.to_owned(), ..Frame::default() };
-                self.locations.push(Location { address: 0, module: None, frames: vec![frame] });
+                Arc::make_mut(&mut self.locations).push(Location { address: 0, module: None, frames: vec![frame] });
                 self.locations.len() - 1
             })
     }

@@ -7,6 +7,7 @@
 //! and a stack that was captured can't be asked later.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::model::memory::Place;
 use crate::model::profile::{Held, Location, Profile, Site};
@@ -22,14 +23,15 @@ pub fn hide_interpreter(profile: &mut Profile) -> usize {
         site.locations.iter().filter_map(|&index| locations.get(index)).any(is)
     };
     let mut merged: Vec<Site> = Vec::with_capacity(profile.sites.len());
-    let mut index: HashMap<(Vec<usize>, Place, bool), usize> = HashMap::new();
+    let mut index: HashMap<(Arc<[usize]>, Place, bool), usize> = HashMap::new();
     let mut found = 0;
     for mut site in std::mem::take(&mut profile.sites) {
         if with(&site, &is_python) {
             found += 1;
-            site.locations.retain(|&index| locations.get(index).is_some_and(|location| !hidden(location)));
+            let shown = |index: &usize| locations.get(*index).is_some_and(|location| !hidden(location));
+            site.locations = site.locations.iter().copied().filter(shown).collect();
         }
-        let key = (site.locations.clone(), site.place, site.incomplete);
+        let key = (Arc::clone(&site.locations), site.place, site.incomplete);
         match index.get(&key) {
             Some(&known) => add(&mut merged[known], site),
             None => {
@@ -88,7 +90,7 @@ mod tests {
         let mut profile =
             testing::profile(&[("main;eval;f;eval;malloc_of_a", 10.0), ("main;eval;f;eval", 5.0), ("main;eval", 3.0)]);
         profile.modules[0].path = "/usr/bin/python3.12".to_owned();
-        for location in &mut profile.locations {
+        for location in Arc::make_mut(&mut profile.locations) {
             if location.frames[0].name == "f" {
                 location.module = None;
                 location.frames = vec![Frame { file: Some("/srv/f.py".to_owned()), ..location.frames[0].clone() }];

@@ -1,6 +1,7 @@
 //! Sites of a profile that is made of names: equal frames are one location, equal stacks of one memory one site.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::model::memory::Place;
 use crate::model::profile::{Frame, Location, Profile, Site};
@@ -21,7 +22,7 @@ impl Sites {
             let at = profile.locations.len();
             // No address is known; reports tell locations apart by it.
             let location = Location { address: at as u64 + 1, module: None, frames: vec![frame.clone()] };
-            profile.locations.push(location);
+            Arc::make_mut(&mut profile.locations).push(location);
             at
         })
     }
@@ -30,7 +31,7 @@ impl Sites {
     pub(super) fn site(&mut self, locations: Vec<usize>, place: Place) -> usize {
         let Self { profile, sites, .. } = self;
         *sites.entry((locations, place)).or_insert_with_key(|(locations, place)| {
-            profile.sites.push(Site { locations: locations.clone(), place: *place, ..Site::default() });
+            profile.sites.push(Site { locations: locations.as_slice().into(), place: *place, ..Site::default() });
             profile.sites.len() - 1
         })
     }

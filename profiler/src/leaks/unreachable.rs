@@ -3,6 +3,7 @@
 //! A block that is leaked indirectly goes with the one that leads to it: if that is suppressed, so is what it leads to.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::suppressions::Suppressions;
 use super::{Claim, LeakKind, LeakReport};
@@ -141,6 +142,6 @@ fn forget_other_stacks(snapshot: &mut Snapshot) {
         }
     }
     for (stack, _) in snapshot.stacks.iter_mut().zip(used).filter(|(_, used)| !used) {
-        stack.frames.clear();
+        stack.frames = Arc::default();
     }
 }

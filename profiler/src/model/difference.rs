@@ -90,7 +90,7 @@ impl<'a> Difference<'a> {
             naming: Arc::clone(&after.naming),
             main: after.main.clone(),
             modules: merged.modules,
-            locations: merged.locations,
+            locations: Arc::new(merged.locations),
             sites,
         }
     }
@@ -132,7 +132,7 @@ impl Merged {
                 })
             })
             .collect();
-        let mut locations = after.locations.clone();
+        let mut locations = Vec::clone(&after.locations);
         let moved = |location: &Location| Location {
             module: location.module.and_then(|module| places.get(module).copied()),
             ..location.clone()

@@ -35,8 +35,8 @@ pub struct Profile {
     pub main: String,
     /// Modules; a [`Location`] points into it.
     pub modules: Vec<Module>,
-    /// Distinct code addresses with their symbols.
-    pub locations: Vec<Location>,
+    /// Distinct code addresses with their symbols. Profiles of one kept builder share them.
+    pub locations: Arc<Vec<Location>>,
     /// Call stacks, largest in-use first.
     pub sites: Vec<Site>,
 }
@@ -72,7 +72,7 @@ pub struct Frame {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Site {
     /// Indices into [`Profile::locations`], innermost first; the pool's own frames are not in it.
-    pub locations: Vec<usize>,
+    pub locations: Arc<[usize]>,
     /// Which memory.
     pub place: Place,
     /// Outer frames are missing.

@@ -1,5 +1,7 @@
 //! One consistent reading of a segment: plain data, checked, with no symbols yet.
 
+use std::sync::Arc;
+
 use poolscope_wire::stats::Unbacked;
 pub use poolscope_wire::{ClassStats, file_number};
 use poolscope_wire::{DeviceCounter, Stats, TierCounter};
@@ -227,8 +229,8 @@ pub struct ThreadStats {
 /// A distinct call stack with totals, scaled from the samples to all allocations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stack {
-    /// Return addresses, innermost first, as captured.
-    pub frames: Vec<u64>,
+    /// Return addresses, innermost first, as captured. Readings of one process share them.
+    pub frames: Arc<[u64]>,
     /// Which memory.
     pub place: Place,
     /// Outer frames are missing: cut at the depth limit, or no unwind information.

@@ -1,5 +1,7 @@
 //! Profiles and segments made by hand, for the tests of this crate.
 
+use std::sync::Arc;
+
 use crate::model::profile::{Frame, Held, Location, Profile, Site};
 use crate::model::snapshot::{Amount, Module};
 
@@ -37,6 +39,10 @@ fn location(profile: &mut Profile, name: &str) -> usize {
     let line = profile.locations.len() as u32 + 1;
     let file = Some(format!("/src/{name}.c"));
     let frame = Frame { name: name.to_owned(), file, line: Some(line), ..Frame::default() };
-    profile.locations.push(Location { address: 0x2000 + u64::from(line), module: Some(0), frames: vec![frame] });
+    Arc::make_mut(&mut profile.locations).push(Location {
+        address: 0x2000 + u64::from(line),
+        module: Some(0),
+        frames: vec![frame],
+    });
     profile.locations.len() - 1
 }

@@ -64,7 +64,7 @@ impl Outline {
             let entry = RegionEntry { count: u64::from(first) + u64::from(depth), ..self.places.region };
             let mut frames = Vec::with_capacity(depth.into());
             read(entry, first.into(), &mut frames)?;
-            part.stacks.push(Stack { frames, ..stack.clone() });
+            part.stacks.push(Stack { frames: frames.into(), ..stack.clone() });
         }
         let first = stacks.start as u32;
         let from = whole.live.partition_point(|block| (block.stack as usize) < stacks.start);

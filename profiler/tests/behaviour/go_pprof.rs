@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use poolscope_profiler::faces::pprof;
 use poolscope_profiler::{Metric, Profile, ProfileBuilder};
@@ -39,7 +40,7 @@ pub fn go_pprof_on(path: &Path, arguments: &[&str]) -> String {
 fn named() -> Profile {
     let mut profile = ProfileBuilder::new().build(&snapshot(&sample()));
     let name = |profile: &mut Profile, address: &str, name: &str, line| {
-        let frame = profile.locations.iter_mut().flat_map(|location| &mut location.frames);
+        let frame = Arc::make_mut(&mut profile.locations).iter_mut().flat_map(|location| &mut location.frames);
         for frame in frame.filter(|frame| frame.name == format!("[sample+{address}]")) {
             frame.name = name.to_owned();
             frame.file = Some("/src/sample.c".to_owned());
@@ -49,7 +50,7 @@ fn named() -> Profile {
     name(&mut profile, "0x2004", "parse", 20);
     name(&mut profile, "0x3004", "cache_insert", 30);
     name(&mut profile, "0x1004", "main", 10);
-    for location in &mut profile.locations {
+    for location in Arc::make_mut(&mut profile.locations) {
         if location.frames[0].name == "parse" {
             let mut inlined = location.frames[0].clone();
             inlined.name = "grow".to_owned();
@@ -115,7 +116,7 @@ fn a_profile_without_symbols_modules_or_samples_is_accepted_too() {
     let unnamed = ProfileBuilder::new().build(&snapshot(&sample()));
     let mut without_modules = unnamed.clone();
     without_modules.modules.clear();
-    without_modules.locations.iter_mut().for_each(|location| location.module = None);
+    Arc::make_mut(&mut without_modules.locations).iter_mut().for_each(|location| location.module = None);
     for profile in [unnamed, without_modules] {
         assert!(go_pprof(&profile, &["-top"]).contains("[sample+0x3004]"));
         go_pprof(&profile, &["-raw"]);
@@ -132,14 +133,14 @@ fn frames_of_the_pool_that_are_in_a_profile_all_the_same_are_hidden_with_what_th
         let mut location = profile.locations[0].clone();
         location.frames.truncate(1);
         location.frames[0].name = name.to_owned();
-        profile.locations.push(location);
+        Arc::make_mut(&mut profile.locations).push(location);
         profile.locations.len() - 1
     };
     let (inside, malloc) = (add(&mut profile, "refill"), add(&mut profile, "operator new(unsigned long)"));
     let caller = profile.locations.iter().position(|location| location.frames[0].name == "cache_insert");
     let caller = caller.expect("is there");
     for site in profile.sites.iter_mut().filter(|site| site.locations[0] == caller) {
-        site.locations.splice(0..0, [inside, malloc]);
+        site.locations = [inside, malloc].into_iter().chain(site.locations.iter().copied()).collect();
     }
     let top = go_pprof(&profile, &["-top", "-unit=B", "-nodefraction=0"]);
     assert!(!top.contains("operator new") && !top.contains("refill"), "{top}");

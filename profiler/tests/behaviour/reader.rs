@@ -37,7 +37,7 @@ fn a_whole_segment_is_read_as_it_was_written() {
     assert_eq!(snapshot.process.args, ["sample", "--port", "8080"]);
     assert_eq!((snapshot.period_bytes, snapshot.exact), (524_288, false));
     assert_eq!(snapshot.stacks.len(), 4);
-    assert_eq!(snapshot.stacks[0].frames, [0u64; 0]);
+    assert_eq!(*snapshot.stacks[0].frames, [0u64; 0]);
     assert_eq!(snapshot.stacks[2].frames.len(), 4);
     assert_eq!(snapshot.stacks[2].allocated, Amount { objects: 12.0, bytes: 528_384.0, samples: 2 });
     assert_eq!(snapshot.stacks[2].freed, Amount { objects: 4.0, bytes: 4096.0, samples: 1 });
@@ -108,7 +108,7 @@ fn a_second_reading_sees_what_was_added() {
     segment.block(1, 10, 1);
     std::fs::write(&file.path, segment.build()).expect("is written");
     let snapshot = reader.snapshot().expect("reads");
-    assert_eq!(snapshot.stacks[4].frames, [1, 2, 3]);
+    assert_eq!(*snapshot.stacks[4].frames, [1, 2, 3]);
     assert_eq!(snapshot.stacks[1].allocated.samples, 3);
     assert_eq!(snapshot.live.len(), 7);
 }
@@ -226,7 +226,7 @@ fn a_stack_whose_frames_lie_outside_keeps_its_totals() {
     segment.stacks[2].depth = u16::MAX;
     let snapshot = read(&segment);
     assert_eq!(snapshot.dropped.invalid, 2);
-    assert_eq!(snapshot.stacks[1].frames, [0u64; 0]);
+    assert_eq!(*snapshot.stacks[1].frames, [0u64; 0]);
     assert_eq!(snapshot.stacks[1].allocated.samples, 2);
 }
 

@@ -1,5 +1,7 @@
 //! Reports as people and programs read them, kept as reviewed snapshots.
 
+use std::sync::Arc;
+
 use poolscope_profiler::faces::{json, text};
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::leaks::suppressions::Suppressions;
@@ -13,7 +15,7 @@ fn named(segment: &Segment) -> (poolscope_profiler::Snapshot, Profile) {
     let mut snapshot = snapshot(segment);
     snapshot.taken_realtime_ns = 1_700_000_100_000_000_000;
     let mut profile = ProfileBuilder::new().build(&snapshot);
-    for location in &mut profile.locations {
+    for location in Arc::make_mut(&mut profile.locations) {
         for frame in &mut location.frames {
             let (name, line) = match frame.name.as_str() {
                 "[sample+0x1004]" => ("main", Some(10)),

@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(folded(&profile, Metric::InUseBytes), ["main;a 150", "main;b 7"]);
         assert_eq!(folded(&profile, Metric::AllocatedObjects), ["main;a 30", "main;b 1"]);
         let mut profile = testing::profile(&[("f", 1.0)]);
-        profile.locations[0].frames[0].name = "a;b c".to_owned();
+        std::sync::Arc::make_mut(&mut profile.locations)[0].frames[0].name = "a;b c".to_owned();
         assert_eq!(folded(&profile, Metric::InUseBytes), ["a:b c 1"]);
     }
 

@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
             naming: Arc::default(),
             main: modules.first().map(|module| module.path.clone()).unwrap_or_default(),
             modules,
-            locations,
+            locations: Arc::new(locations),
             sites,
         })
     }
@@ -169,7 +169,7 @@ impl<'a> Reader<'a> {
                 Some(&at) => at,
                 None => {
                     let find = |id: &u64| index.get(id).copied();
-                    let locations: Option<Vec<usize>> = sample.location_id.iter().map(find).collect();
+                    let locations: Option<Arc<[usize]>> = sample.location_id.iter().map(find).collect();
                     let locations =
                         locations.ok_or_else(|| PprofError::Decode("a sample has no such location".to_owned()))?;
                     sites.push(Site { locations, place, ..Site::default() });

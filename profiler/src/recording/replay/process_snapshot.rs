@@ -31,7 +31,7 @@ pub(crate) fn snapshot(
     let stacks = replay.paths.iter().enumerate().map(|(at, path)| {
         let figures = figures.get(at).copied().unwrap_or_default();
         Stack {
-            frames: frames(&replay.nodes, path.node),
+            frames: frames(&replay.nodes, path.node).into(),
             place: path.place,
             incomplete: path.flags & (stack_flags::TRUNCATED | stack_flags::INCOMPLETE) != 0,
             allocated: amount(figures.allocated),

@@ -1,6 +1,6 @@
 //! The counters of the process, of its classes and of its threads, as of one census.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use poolscope_wire::{
     ClassCounters, ClassRecord, Region, RegionEntry, TIER_COUNTERS, ThreadRecord, TierCounter, thread_state,
@@ -40,9 +40,11 @@ impl SegmentReader {
             if is_whole || tries > TORN_RETRIES || state != ProcessState::Running {
                 dropped.invalid += invalid.invalid;
                 let (mut pages, mut of_process) = (None, None);
-                if state == ProcessState::Running {
+                if state == ProcessState::Running && self.asks.is_due() {
                     let file = self.file.path().file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                    let begun = Instant::now();
                     (pages, of_process) = residence(self.pid, &before.grounds, file);
+                    self.asks.asked(begun);
                 }
                 let resident = pages.filter(|_| before.census_ns > 0);
                 // A thread publishes each sample at once where no census does, and the total follows.

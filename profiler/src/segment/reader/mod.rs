@@ -7,11 +7,13 @@
 //! What contradicts the layout as a whole is an error; a single record that makes no sense is left out and counted in
 //! [`Dropped::invalid`], so that one flipped bit doesn't cost the profile of a process that was killed.
 
+mod asks;
 mod counters;
 mod history;
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use poolscope_wire::{
@@ -33,6 +35,7 @@ pub use crate::segment::outline::Outline;
 use crate::segment::outline::{FramePlaces, Places};
 pub use crate::segment::read_error::ReadError;
 use crate::words::printable::printable;
+use asks::Asks;
 use counters::Counters;
 
 /// How long [`SegmentReader::open`] waits for a program that is only just setting up its segment.
@@ -72,7 +75,10 @@ pub struct SegmentReader {
     args: Vec<String>,
     /// All frames read so far: they are only ever added to.
     frames: Vec<u64>,
+    /// Those of each stack: all readings share them.
+    known: Vec<Arc<[u64]>>,
     copies: [Vec<u8>; 2],
+    asks: Asks,
 }
 
 /// The peak of host memory, and those of devices' memories.
@@ -114,7 +120,16 @@ impl SegmentReader {
         let args = if cmdline.is_empty() { Vec::new() } else { cmdline.split(|&b| b == 0).map(printable).collect() };
         let watch = ProcessWatch::new(pid, &header);
         let pid = watch.pid();
-        Ok(Self { file, first: header, watch, pid, exe, args, frames: Vec::new(), copies: [Vec::new(), Vec::new()] })
+        let (frames, known, copies) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
+        let asks = Asks::default();
+        Ok(Self { file, first: header, watch, pid, exe, args, frames, known, copies, asks })
+    }
+
+    /// Has the kernel be asked which pages of the process have memory at most once in so long, and for no more than a
+    /// fiftieth of the time: it takes longer the larger the process is, and the process may have to wait meanwhile.
+    /// Between two such times a snapshot has no [`Snapshot::residence`], and its figures are those of the last census.
+    pub fn ask_for_memory_every(&mut self, interval: Duration) {
+        self.asks.every(interval);
     }
 
     /// The file.
@@ -354,7 +369,7 @@ impl SegmentReader {
     ) -> Result<(Vec<Stack>, Places), ReadError> {
         let entry = header.region(Region::Stacks);
         let frames_in_all = header.region(Region::Frames).count as usize;
-        let Self { file, frames, copies: [buffer, _], .. } = self;
+        let Self { file, frames, known, copies: [buffer, _], .. } = self;
         // Stacks don't share frames; stacks of a hostile file that all point at the same ones must not multiply them.
         let mut frames_left = frames_in_all.saturating_mul(2) + 65_536;
         let mut stacks = Vec::with_capacity(entry.count as usize);
@@ -374,7 +389,7 @@ impl SegmentReader {
                     places.push((record.first_frame, depth as u16));
                 }
                 stacks.push(Stack {
-                    frames: range.unwrap_or_default().to_vec(),
+                    frames: range.map_or_else(Arc::default, |range| shared(known, stacks.len(), range)),
                     place: Place::of_record(record.kind(), record.device()),
                     incomplete: record.flags() & (stack_flags::TRUNCATED | stack_flags::INCOMPLETE) != 0,
                     allocated: amount(record.alloc_samples, record.alloc_objects, record.alloc_bytes),
@@ -442,6 +457,18 @@ impl SegmentReader {
         dropped.torn += 1;
         Ok((None, Vec::new()))
     }
+}
+
+/// The frames of a stack, as the readings before have them: they never change.
+fn shared(known: &mut Vec<Arc<[u64]>>, stack: usize, frames: &[u64]) -> Arc<[u64]> {
+    if known.len() <= stack {
+        known.resize_with(stack + 1, Arc::default);
+    }
+    // A damaged file may say something else each time.
+    if *known[stack] != *frames {
+        known[stack] = frames.into();
+    }
+    Arc::clone(&known[stack])
 }
 
 /// Bytes of what stands before the regions, as far as it exists.

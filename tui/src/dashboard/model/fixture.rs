@@ -1,5 +1,7 @@
 //! A made-up key-value server for the tests of views: the same at any time, on any machine.
 
+use std::sync::Arc;
+
 use poolscope_profiler::model::accounting::{Accounting, Part};
 use poolscope_profiler::model::growth::{Growth, SERIES, Slope};
 use poolscope_profiler::model::history::History;
@@ -102,7 +104,7 @@ pub(crate) fn profile_at(t: f64) -> Profile {
         .into_iter()
         .map(|(locations, in_use, allocated, each)| Site {
             incomplete: locations == [12],
-            locations,
+            locations: locations.into(),
             allocated: amount(allocated * MIB, each),
             in_use: amount(in_use * MIB, each),
             oldest_ns: 20_000_000_000,
@@ -116,7 +118,7 @@ pub(crate) fn profile_at(t: f64) -> Profile {
         let outer: &[usize] = if i < 22 { &[1, 0] } else { &[2, 1, 0] };
         let callers = under(&[(i as usize) % 11], outer);
         sites.push(Site {
-            locations: under(&[if i % 2 == 0 { 8 } else { 7 }, 11], &callers),
+            locations: under(&[if i % 2 == 0 { 8 } else { 7 }, 11], &callers).into(),
             allocated: amount(bytes * 3.0, 48.0),
             in_use: amount(bytes, 48.0),
             ..Site::default()
@@ -127,7 +129,7 @@ pub(crate) fn profile_at(t: f64) -> Profile {
         exact: false,
         time_realtime_ns: 1_790_000_000_000_000_000,
         modules: modules(),
-        locations: locations(),
+        locations: Arc::new(locations()),
         sites,
         ..Profile::default()
     }
@@ -360,7 +362,7 @@ pub(crate) fn model_with_devices() -> Model {
             }
             profile.sites.push(site);
             if at == 2 {
-                profile.locations[5].frames[1].name = "kv::model::evaluate".into();
+                Arc::make_mut(&mut profile.locations)[5].frames[1].name = "kv::model::evaluate".into();
             }
         }
         let growths = growths(&profile);

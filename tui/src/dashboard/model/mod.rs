@@ -208,6 +208,7 @@ pub(crate) struct Modeller {
 struct Before {
     snapshot: Arc<Snapshot>,
     allocated: f64,
+    accounting: Accounting,
     rates: Option<Rates>,
     uptime: Option<Duration>,
 }
@@ -257,7 +258,10 @@ impl Modeller {
         let growths: Vec<Growth> = shown.map(|(_, growth)| *growth).collect();
         let mut sites = self.rows.next(&profile, seconds);
         sites.iter_mut().for_each(|row| row.growth = growths.get(row.index).copied());
-        let accounting = Accounting::of(&snapshot);
+        // The kernel is not asked at each reading where the memory is.
+        let is_asked = snapshot.residence.is_some() || snapshot.process.state != ProcessState::Running;
+        let known = before.map(|before| before.accounting).filter(|known| !is_asked && known.memory.is_some());
+        let accounting = known.unwrap_or_else(|| Accounting::of(&snapshot));
         let trend = snapshot.history.trend(USUAL_WINDOW_NS, snapshot.taken_ns);
         let findings = Facts {
             snapshot: &snapshot,
@@ -338,7 +342,7 @@ impl Modeller {
             whole,
             snapshot: Arc::clone(&snapshot),
         };
-        self.before = Some(Before { snapshot, allocated: allocated.bytes, rates, uptime });
+        self.before = Some(Before { snapshot, allocated: allocated.bytes, accounting, rates, uptime });
         model
     }
 }

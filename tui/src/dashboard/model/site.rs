@@ -1,13 +1,14 @@
 //! A call site as a row: its name, its key across readings, and the text that a filter looks through.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crate::words::{file_name, printable};
 use poolscope_profiler::build::site_name::SiteName;
 use poolscope_profiler::model::growth::Growth;
-use poolscope_profiler::model::profile::{Frame, Metric, Profile, Site};
+use poolscope_profiler::model::naming::Naming;
+use poolscope_profiler::model::profile::{Frame, Location, Metric, Profile, Site};
 use poolscope_profiler::model::snapshot::Amount;
 use poolscope_profiler::symbols::function_name::short;
 
@@ -78,7 +79,7 @@ impl SiteRow {
 /// A stack's frames with what is inlined, innermost first.
 pub(crate) fn frames_of<'a>(profile: &'a Profile, site: &'a Site) -> impl DoubleEndedIterator<Item = FrameText<'a>> {
     let mut out = Vec::with_capacity(site.locations.len());
-    for &location in &site.locations {
+    for &location in site.locations.iter() {
         let Some(location) = profile.locations.get(location) else { continue };
         let module = location.module.and_then(|m| profile.modules.get(m)).map(|m| m.path.as_str());
         for frame in &location.frames {
@@ -122,8 +123,8 @@ pub(crate) fn text_of(profile: &Profile, site: &Site) -> SiteText {
 /// A key that is the same for the same stack in every reading.
 pub(crate) fn key_of(profile: &Profile, site: &Site) -> u64 {
     let mut hasher = DefaultHasher::new();
-    site.place.kind().hash(&mut hasher);
-    for &location in &site.locations {
+    (site.place, site.incomplete).hash(&mut hasher);
+    for &location in site.locations.iter() {
         profile.locations.get(location).map(|l| l.address).hash(&mut hasher);
     }
     hasher.finish()
@@ -132,12 +133,21 @@ pub(crate) fn key_of(profile: &Profile, site: &Site) -> u64 {
 /// Makes rows and remembers, from reading to reading, the text and the totals of each stack.
 #[derive(Debug, Default)]
 pub(crate) struct SiteRows {
-    known: HashMap<u64, Known>,
+    known: Vec<Known>,
+    /// The place in `known` of a stack by where its locations lie: readings of one builder share them.
+    by_place: HashMap<usize, u32>,
+    /// The same by its key: those of another builder, or of one that began anew, lie elsewhere.
+    by_key: HashMap<u64, u32>,
+    /// What the names are of: other ones give other texts.
+    named: Option<(Arc<Vec<Location>>, Arc<Naming>)>,
 }
 
 /// What is kept of a stack.
 #[derive(Clone, Debug)]
 struct Known {
+    key: u64,
+    /// As long as this is kept, nothing else lies there.
+    locations: Arc<[usize]>,
     text: Arc<SiteText>,
     /// Bytes that it had allocated.
     allocated: f64,
@@ -147,37 +157,89 @@ struct Known {
 /// Seconds in which a rate forgets most of what was: that of a second is one sample or none.
 const RATE_SECONDS: f64 = 10.0;
 
+/// So many stacks that are gone are kept beside those that there are.
+const GONE_MAX: usize = 1024;
+
 impl SiteRows {
     /// The rows of a profile, in its order. `seconds` since the reading before, if there was one.
     pub(crate) fn next(&mut self, profile: &Profile, seconds: Option<f64>) -> Vec<SiteRow> {
-        let mut known = HashMap::with_capacity(profile.sites.len());
-        let mut rows = Vec::with_capacity(profile.sites.len());
-        for (index, site) in profile.sites.iter().enumerate() {
-            let key = key_of(profile, site);
-            let (text, before, rate) = match self.known.get(&key) {
-                Some(known) => (Arc::clone(&known.text), known.allocated, known.rate),
-                None => (Arc::new(text_of(profile, site)), 0.0, None),
-            };
-            let rate = seconds.map_or(rate, |seconds| {
-                let now = (site.allocated.bytes - before).max(0.0) / seconds;
-                let share = 1.0 - (-seconds / RATE_SECONDS).exp();
-                Some(rate.map_or(now, |rate| rate + share * (now - rate)))
-            });
-            known.insert(key, Known { text: Arc::clone(&text), allocated: site.allocated.bytes, rate });
-            rows.push(SiteRow {
-                key,
+        if !self.has_the_names_of(profile) {
+            self.known.iter_mut().for_each(|known| known.text = Arc::default());
+        }
+        self.named = Some((Arc::clone(&profile.locations), Arc::clone(&profile.naming)));
+        if self.known.len() > profile.sites.len() * 2 + GONE_MAX {
+            self.forget_all_but(profile);
+        }
+        let share = seconds.map(|seconds| 1.0 - (-seconds / RATE_SECONDS).exp());
+        let row = |(index, site): (usize, &Site)| {
+            let known = self.known(profile, site);
+            if let (Some(seconds), Some(share)) = (seconds, share) {
+                let now = (site.allocated.bytes - known.allocated).max(0.0) / seconds;
+                known.rate = Some(known.rate.map_or(now, |rate| rate + share * (now - rate)));
+            }
+            known.allocated = site.allocated.bytes;
+            SiteRow {
+                key: known.key,
                 index,
-                text,
+                text: Arc::clone(&known.text),
                 in_use: site.in_use,
                 allocated: site.allocated,
-                rate,
+                rate: known.rate,
                 growth: None,
                 oldest_ns: site.oldest_ns,
                 change: None,
-            });
+            }
+        };
+        profile.sites.iter().enumerate().map(row).collect()
+    }
+
+    /// Whether the locations that were known have the same names still.
+    fn has_the_names_of(&self, profile: &Profile) -> bool {
+        let Some((locations, naming)) = &self.named else { return true };
+        let same_names = || {
+            let pairs = locations.iter().zip(profile.locations.iter());
+            locations.len() <= profile.locations.len() && pairs.into_iter().all(|(a, b)| a.frames == b.frames)
+        };
+        Arc::ptr_eq(naming, &profile.naming) && (Arc::ptr_eq(locations, &profile.locations) || same_names())
+    }
+
+    /// What is kept of a stack.
+    fn known(&mut self, profile: &Profile, site: &Site) -> &mut Known {
+        let place = site.locations.as_ptr() as usize;
+        let at = self.by_place.get(&place).map_or(self.known.len(), |&at| at as usize);
+        // All empty stacks may lie in one place.
+        let is_it = self.known.get(at).is_some_and(|known| !known.locations.is_empty());
+        let at = if is_it { at } else { self.find(profile, site, place) };
+        let known = &mut self.known[at];
+        if known.text.function.is_empty() {
+            known.text = Arc::new(text_of(profile, site));
         }
-        self.known = known;
-        rows
+        known
+    }
+
+    /// The same where it lies elsewhere, or is new.
+    fn find(&mut self, profile: &Profile, site: &Site, place: usize) -> usize {
+        let key = key_of(profile, site);
+        let new = self.known.len();
+        let at = *self.by_key.entry(key).or_insert(new as u32) as usize;
+        if at == new {
+            let (locations, text) = (Arc::clone(&site.locations), Arc::default());
+            self.known.push(Known { key, locations, text, allocated: 0.0, rate: None });
+        } else {
+            let old = std::mem::replace(&mut self.known[at].locations, Arc::clone(&site.locations));
+            self.by_place.remove(&(old.as_ptr() as usize));
+        }
+        self.by_place.insert(place, at as u32);
+        at
+    }
+
+    /// Forgets the stacks that a profile has not.
+    fn forget_all_but(&mut self, profile: &Profile) {
+        let there: HashSet<u64> = profile.sites.iter().map(|site| key_of(profile, site)).collect();
+        self.known.retain(|known| there.contains(&known.key));
+        let numbers = || (0u32..).zip(&self.known);
+        self.by_key = numbers().map(|(at, known)| (known.key, at)).collect();
+        self.by_place = numbers().map(|(at, known)| (known.locations.as_ptr() as usize, at)).collect();
     }
 }
 
