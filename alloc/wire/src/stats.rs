@@ -270,10 +270,13 @@ impl Usage {
     }
 
     /// Counts `now` bytes of pages as having memory, and not [`Usage::pages`]: more or less of the blocks in use, as
-    /// far as that can be. Before those, `fresh` bytes of free blocks in thread caches may be what has none.
+    /// far as that can be. Before those, `fresh` bytes of free blocks in thread caches may be what has none. What has
+    /// memory beyond all blocks was a free page without any at the last census, and counts as one with memory.
     fn settle(&mut self, now: u64, fresh: u64) {
-        let missing = now.saturating_sub(self.pages()).min(self.untouched);
-        self.untouched -= missing;
+        let missing = now.saturating_sub(self.pages());
+        let of_blocks = missing.min(self.untouched);
+        self.untouched -= of_blocks;
+        self.page_heap = self.page_heap.saturating_add(missing - of_blocks);
         let mut surplus = self.pages().saturating_sub(now);
         let of_fresh = surplus.min(fresh).min(self.thread_caches);
         self.thread_caches -= of_fresh;

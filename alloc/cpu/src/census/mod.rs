@@ -51,6 +51,8 @@ const OWN_MAX: u64 = 16 << 20;
 pub const INTERVAL_MS: u64 = 80;
 /// Between two censuses, the thread rests this many times as long as one took.
 const REST: u64 = 100;
+/// So often the pages are walked for one census while spans come and go meanwhile.
+const WALKS_MAX: u32 = 3;
 
 /// Calls counted since the fast path was closed.
 static CALLS: AtomicU32 = AtomicU32::new(0);
@@ -130,6 +132,11 @@ fn calls() -> u64 {
     [TierCounter::SystemCalls, TierCounter::LargeAllocs, TierCounter::LargeFrees].map(counters::get).iter().sum()
 }
 
+/// Spans that were taken from the page heap or came back to it, and calls to the system, which give memory and take it.
+fn spans_moved() -> u64 {
+    [TierCounter::PageHeapAllocs, TierCounter::PageHeapFrees, TierCounter::SystemCalls].map(counters::get).iter().sum()
+}
+
 /// Whether the pool has got so much memory since the last census that the next one will find others with and without.
 fn has_grown() -> bool {
     let used = counters::get(TierCounter::SystemUsed);
@@ -166,8 +173,21 @@ pub fn look(slow: SlowPath) -> Option<u64> {
         stop_watching(slow);
         return None;
     }
-    let took_ms = os::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(begun) / 1_000_000;
-    Some((took_ms * REST).max(INTERVAL_MS))
+    Some(rest_ms(begun).max(INTERVAL_MS))
+}
+
+/// What the pool's thread does after it has given memory back: what the last census found is not so any more. Returns
+/// the milliseconds until it may be done again.
+pub fn look_again(slow: SlowPath) -> u64 {
+    let begun = os::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    take(slow);
+    rest_ms(begun)
+}
+
+/// How long to rest after a census that was begun at this time of the thread's.
+fn rest_ms(begun: u64) -> u64 {
+    let took_ns = os::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(begun);
+    took_ns * REST / 1_000_000
 }
 
 /// Before the watcher ends: calls are counted, and what was not counted before is published.
@@ -203,10 +223,19 @@ pub fn forget(heap: &Heap) {
 /// Takes a census and publishes it. Whether anything has changed since the last one.
 pub fn take(slow: SlowPath) -> bool {
     let mut census = CENSUS.lock(slow);
-    USED.store(counters::get(TierCounter::SystemUsed), Ordering::Relaxed);
-    CALLS_SEEN.store(calls(), Ordering::Relaxed);
-    heaps::for_each_heap(|heap| heap.watch.notes.begin(heap));
-    let found = walk(&mut census.pieces);
+    let mut walks = 0;
+    let found = loop {
+        let moved = spans_moved();
+        USED.store(counters::get(TierCounter::SystemUsed), Ordering::Relaxed);
+        CALLS_SEEN.store(calls(), Ordering::Relaxed);
+        heaps::for_each_heap(|heap| heap.watch.notes.begin(heap));
+        let found = walk(&mut census.pieces);
+        walks += 1;
+        // A span that changed hands was counted as what it was, and the counters say what it is.
+        if walks == WALKS_MAX || spans_moved() == moved {
+            break found;
+        }
+    };
     let mut changes = 0;
     let mut add = |part: u64| changes = part.wrapping_add(u64::wrapping_mul(changes, 31));
     let unbacked = found.unbacked();

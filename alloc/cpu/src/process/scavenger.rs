@@ -30,6 +30,7 @@ use crate::pages::page_heap;
 use crate::reach;
 use crate::sampler;
 use crate::segment::bell;
+use crate::segment::counters::{self, TierCounter};
 use crate::segment::publish;
 use crate::settings;
 use crate::sync::spin_lock::SlowPath;
@@ -55,6 +56,8 @@ pub extern "C" fn run() {
     let slow = unsafe { SlowPath::own_thread() };
     // Passes in a row that found nothing to do; when the last one was, and when the next census is to be.
     let (mut quiet, mut passed_ms, mut look_ms) = (QUIET, 0, None);
+    // Memory was given back since the last census; until when no other is taken for its sake.
+    let (mut is_stale, mut rests_until) = (false, 0);
     let now = || os::clock_ns(libc::CLOCK_MONOTONIC) / 1_000_000;
     bell::listen(os::thread_id(), credentials::filters());
     loop {
@@ -87,11 +90,18 @@ pub extern "C" fn run() {
         let now_ms = now();
         if now_ms - passed_ms >= tick {
             passed_ms = now_ms;
+            let given_back = memory_moved();
             let busy = pass(slow, now_ms, scavenge_ms, gc_ms, quiet < QUIET);
+            is_stale |= memory_moved() != given_back;
             quiet = if busy { 0 } else { (quiet + 1).min(QUIET) };
         }
         if look_ms.is_some_and(|at| at <= now_ms) && census::is_watching() {
+            is_stale = false;
             look_ms = census::look(slow).map(|rest| now() + rest);
+        }
+        if is_stale && (rests_until <= now_ms || quiet >= QUIET) {
+            is_stale = false;
+            rests_until = now() + census::look_again(slow);
         }
         if quiet >= QUIET && !census::is_watching() {
             let idle = if bell::is_there() { LISTENING } else { NONE };
@@ -162,6 +172,11 @@ pub fn pause() -> Paused {
         raw_thread::wait_until_gone();
     }
     Paused(true)
+}
+
+/// Changes when a pass gives memory back: a cache to the page heap, or pages to the system.
+fn memory_moved() -> (u64, u64) {
+    (counters::get(TierCounter::PageHeapFrees), counters::get(TierCounter::SystemReleased))
 }
 
 /// One pass. Whether there is more to do, or, after one without, anything worth it.
