@@ -1,4 +1,4 @@
-//! `poolscope bench gpu`: a recorded trace on placement policies, side by side.
+//! `poolscope bench`: a recorded trace on placement policies, side by side, and what the dashboard costs.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -12,13 +12,14 @@ use poolscope_profiler::recording::file::reader::RecordingReader;
 use poolscope_replay::{Trace, Trial, policies};
 use serde::Serialize;
 
+use super::dashboard_cost::Dashboard;
 use super::gpu_trace;
 use crate::args::parse_bytes;
 use crate::failure::Failure;
 use crate::sink;
 use crate::words::numbers;
 
-/// Compare ways of placing memory, on a program's own trace
+/// Compare ways of placing memory, on a program's own trace; measure what the dashboard costs
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
@@ -32,6 +33,7 @@ pub(crate) struct Bench {
 #[derive(Debug, Subcommand)]
 enum What {
     Gpu(Gpu),
+    Dashboard(Dashboard),
 }
 
 /// Replay a trace of device memory on placement policies
@@ -161,6 +163,7 @@ impl Bench {
     pub(crate) fn run(self) -> Result<u8> {
         match self.what {
             What::Gpu(gpu) => gpu.run(),
+            What::Dashboard(dashboard) => dashboard.run(),
         }
     }
 }

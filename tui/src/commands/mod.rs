@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod convert;
+mod dashboard_cost;
 pub(crate) mod diff;
 pub(crate) mod dump;
 pub(crate) mod flamegraph;

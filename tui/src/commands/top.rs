@@ -50,7 +50,7 @@ pub(crate) struct Top {
 }
 
 /// Takes the name of a view that shows readings; gives its place in the table of views.
-fn view_parser() -> impl TypedValueParser<Value = usize> {
+pub(crate) fn view_parser() -> impl TypedValueParser<Value = usize> {
     let readings = VIEWS.iter().filter(|view| view.source == Source::Readings);
     let names = PossibleValuesParser::new(readings.map(|view| view.name));
     names.try_map(|name| named(&name).ok_or_else(|| format!("there is no view {name}")))

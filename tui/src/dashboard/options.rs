@@ -20,7 +20,7 @@ pub(crate) struct DashboardArgs {
     pub(crate) no_mouse: bool,
 }
 
-fn parse_interval(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds: write 1 or 0.5".to_owned())?;
     if (0.05..=3600.0).contains(&seconds) {
         Ok(Duration::from_secs_f64(seconds))

@@ -8,6 +8,7 @@ use poolscope_profiler::model::snapshot::ProcessState;
 use ratatui::layout::{Rect, Size};
 
 use super::events::output::Tail;
+use super::events::own::OwnCost;
 use super::events::processes::Processes;
 use super::input::filter::Filter;
 use super::input::line_edit::LineEdit;
@@ -121,6 +122,8 @@ pub(crate) struct State {
     pub(crate) chosen: Option<u32>,
     /// Something is watched: the choice can be left.
     pub(crate) watches: bool,
+    /// What the dashboard itself costs.
+    pub(crate) own: Option<OwnCost>,
 }
 
 impl State {
@@ -156,6 +159,7 @@ impl State {
             wanted_name: None,
             chosen: None,
             watches: true,
+            own: None,
         }
     }
 

@@ -79,6 +79,21 @@ pub(crate) fn run(setup: Setup) -> io::Result<Outcome> {
     App { state, orders, program, leave_at_end: false, to }.run(&mut screen, &mut Inbox::new(inbox))
 }
 
+/// Runs a dashboard that nobody looks at, until there are no more events. `ended` is called while it still has all that
+/// it has read.
+pub(crate) fn run_on(
+    state: State,
+    orders: Sender<Order>,
+    screen: &mut impl Screen,
+    events: &mut impl Events,
+    ended: impl FnOnce(),
+) -> io::Result<()> {
+    let mut app = App { state, orders, program: None, leave_at_end: false };
+    app.turn(screen, events)?;
+    ended();
+    Ok(())
+}
+
 struct App {
     state: State,
     orders: Sender<Order>,
@@ -109,6 +124,10 @@ enum Next {
 
 impl App {
     fn run(mut self, screen: &mut impl Screen, events: &mut impl Events) -> io::Result<Outcome> {
+        self.turn(screen, events)
+    }
+
+    fn turn(&mut self, screen: &mut impl Screen, events: &mut impl Events) -> io::Result<Outcome> {
         let mut changed = true;
         let mut next_frame = events.now();
         loop {
@@ -165,6 +184,7 @@ impl App {
             Event::Input(input) => return self.input(input),
             Event::InputLost => return Next::Leave(Outcome::Signal(SIGHUP)),
             Event::Reading(model) => state.take_reading(model),
+            Event::Own(cost) => state.own = Some(cost),
             Event::Trouble(why) => {
                 if state.trouble.as_ref() == Some(&why) {
                     return Next::Same;

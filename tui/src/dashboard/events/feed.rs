@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -16,6 +16,7 @@ use poolscope_profiler::model::snapshot::ProcessState;
 use poolscope_profiler::process::family::{self, Child};
 
 use super::Event;
+use super::own::Meter;
 use super::processes::Processes;
 use crate::dashboard::model::{Model, Modeller, Observed, ThreadNames};
 use crate::target;
@@ -44,6 +45,9 @@ pub(crate) struct Source {
     /// The processes that it started, and when to count them again.
     children: Vec<Child>,
     count_children: Option<Instant>,
+    /// The names of its threads, and when to read them again.
+    names: ThreadNames,
+    name_threads: Option<Instant>,
     /// When to look for another segment of the process again.
     look_again: Option<Instant>,
 }
@@ -67,6 +71,8 @@ impl Source {
             tracker: Tracker::default(),
             children: Vec::new(),
             count_children: None,
+            names: ThreadNames::default(),
+            name_threads: None,
             look_again: None,
         }
     }
@@ -91,8 +97,7 @@ impl Source {
                 },
                 Watched::Nothing => return Ok(Read::NotYet),
             };
-            let reader = SegmentReader::open(&path).map_err(|e| e.to_string())?;
-            self.open = Some((path, reader));
+            self.open = Some((path.clone(), opened(&path)?));
         }
         let Some((path, reader)) = &mut self.open else { return Ok(Read::NotYet) };
         let snapshot = reader.snapshot().map_err(|e| e.to_string())?;
@@ -109,13 +114,17 @@ impl Source {
                 }),
             };
             if let Some(newer) = newer
-                && let Ok(reader) = SegmentReader::open(&newer)
+                && let Ok(reader) = opened(&newer)
             {
                 self.open = Some((newer, reader));
+                self.name_threads = None;
                 return self.read();
             }
         }
-        let names = thread_names(snapshot.process.pid, snapshot.process.state);
+        if self.name_threads.is_none_or(|at| at <= now) {
+            self.name_threads = Some(now + NAME_EVERY);
+            self.names = thread_names(snapshot.process.pid, snapshot.process.state);
+        }
         self.tracker.update(&snapshot);
         let (profile, site_of_stacks) = self.builder.build_with_sites(&snapshot, |_| false);
         let growths = self.tracker.of_sites(&site_of_stacks, profile.sites.len());
@@ -129,8 +138,15 @@ impl Source {
         let watched_ns = self.tracker.watched_ns();
         let (children, site_of_stacks) = (&self.children[..], &site_of_stacks[..]);
         let observed = Observed { growths: &growths, watched_ns, children, site_of_stacks };
-        Ok(Read::Model(Box::new(self.modeller.next(snapshot, profile, &observed, &names))))
+        Ok(Read::Model(Box::new(self.modeller.next(snapshot, profile, &observed, &self.names))))
     }
+}
+
+/// A reader that looks at the process's pages no more often than a person can follow.
+fn opened(path: &Path) -> Result<SegmentReader, String> {
+    let mut reader = SegmentReader::open(path).map_err(|e| e.to_string())?;
+    reader.ask_for_memory_every(MEMORY_EVERY);
+    Ok(reader)
 }
 
 fn thread_names(pid: u32, state: ProcessState) -> ThreadNames {
@@ -175,6 +191,12 @@ pub(crate) fn start(watched: Watched, interval: Duration, to: Sender<Event>) -> 
 /// Between two looks for another segment of the same process: they read what it has mapped.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
+/// Between two looks at which of its pages have memory.
+const MEMORY_EVERY: Duration = Duration::from_millis(900);
+
+/// Between two looks at the names of its threads.
+const NAME_EVERY: Duration = Duration::from_millis(900);
+
 /// Between two looks for processes that it started: they read all of `/proc`.
 const COUNT_EVERY: Duration = Duration::from_secs(2);
 
@@ -183,6 +205,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Receiver<Order>) {
     let mut source = Source::new(watched);
+    let mut meter = Meter::new();
     let mut begin = Instant::now();
     let mut readings = 0u32;
     let mut over = None;
@@ -213,6 +236,11 @@ fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Re
         };
         if let Some(event) = event
             && to.send(event).is_err()
+        {
+            return;
+        }
+        if let Some(cost) = meter.look()
+            && to.send(Event::Own(cost)).is_err()
         {
             return;
         }

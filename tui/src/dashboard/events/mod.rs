@@ -2,6 +2,7 @@
 
 pub(crate) mod feed;
 pub(crate) mod output;
+pub(crate) mod own;
 pub(crate) mod processes;
 
 use std::io;
@@ -16,6 +17,7 @@ use signal_hook::iterator::Signals;
 use crate::dashboard::model::Model;
 use crate::words::Ended;
 use output::Tail;
+use own::OwnCost;
 use processes::Processes;
 
 /// What happened.
@@ -27,6 +29,8 @@ pub(crate) enum Event {
     InputLost,
     /// The segment was read.
     Reading(Arc<Model>),
+    /// What the dashboard itself costs.
+    Own(OwnCost),
     /// It could not be read; why, for the user.
     Trouble(String),
     /// Which processes there are, for as long as that is asked for.

@@ -81,6 +81,10 @@ fn process_line(state: &State, area: Rect, buf: &mut Buffer) {
     };
     let interval = format!("  every {} ", numbers::short_duration(state.interval));
     right.push(Span::styled(interval, theme.dim));
+    if let Some(own) = state.own {
+        let cost = format!(" dashboard {:.1}% {} ", own.cpu * 100.0, numbers::bytes(own.rss as f64));
+        right.push(Span::styled(cost, theme.faint));
+    }
     // What does not fit beside the name goes, the least important first.
     let name_width = unicode_width::UnicodeWidthStr::width(name.as_str()).min(16);
     while right.len() > 1 && right.iter().map(Span::width).sum::<usize>() + name_width + 3 > usize::from(area.width) {
