@@ -243,7 +243,7 @@ fn run_for(
     log: &Rc<Log>,
 ) -> io::Result<u64> {
     let (to, inbox) = mpsc::channel();
-    let orders = feed::start(watched.clone(), interval, to)?;
+    let orders = feed::start(watched.clone(), interval, to.clone())?;
     let theme = Theme::choose(ThemeChoice::Dark, |_| None);
     let mut state = State::new(String::new(), theme, size, interval);
     state.open(view);
@@ -256,6 +256,6 @@ fn run_for(
     let (next_key, ends) = (start + Duration::from_millis(500), start + time);
     let mut script = Script { inbox, start, keys, pressed: 0, next_key, ends, log: Rc::clone(log) };
     let mut rss = 0;
-    run::run_on(state, orders, &mut screen, &mut script, || rss = own::rss())?;
+    run::run_on(state, (orders, to), &mut screen, &mut script, || rss = own::rss())?;
     Ok(rss)
 }

@@ -22,6 +22,7 @@ use crate::layout::slab::Slab;
 use crate::pages::placement::Ground;
 use crate::pages::system::{Explicit, HUGE_PAGE, System};
 use crate::segment::counters::{self, TierCounter};
+use crate::segment::publish;
 use crate::settings::Huge;
 
 const GIB: usize = 1 << 30;
@@ -433,6 +434,9 @@ impl Frontier {
         }
         self.committed = wanted;
         self.publish();
+        publish::extend_ground(self.address(self.first) as usize, self.address(wanted) as usize);
+        let table = |bytes: usize| self.id.base() + bytes;
+        publish::extend_ground(table(self.front()), table(self.table_bytes(wanted)));
         self.advise(ground);
         true
     }

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, Ordering, fence};
 
 use poolscope_wire::stats::{Backing, Sums, Unbacked, Usage};
 use poolscope_wire::{
-    ClassCounters, ClassRecord, ClassStats, Ground, Region, TIER_COUNTERS, ThreadRecord, Total, thread_state,
+    ClassCounters, ClassRecord, ClassStats, GROUNDS, Ground, Region, TIER_COUNTERS, ThreadRecord, Total, thread_state,
 };
 
 use crate::kernel::os;
@@ -76,6 +76,23 @@ pub fn publish_census(unbacked: &[u64; Unbacked::COUNT], grounds: &[Ground], hea
         (&raw mut (*header).census_ns).write_volatile(os::clock_ns(libc::CLOCK_MONOTONIC));
         fence(Ordering::SeqCst);
         seq.write_volatile(seq.read_volatile().wrapping_add(1));
+    }
+}
+
+/// Says that addresses which begin where a ground does may be touched up to `to` from now on: the next census may be long
+/// after they are.
+pub fn extend_ground(from: usize, to: usize) {
+    let Some(segment) = Segment::current().filter(|_| own_segment()) else { return };
+    // SAFETY: fields of the header, which is mapped; single words. A census that runs meanwhile writes the same or less,
+    // and the next one what is so.
+    unsafe {
+        let grounds = (&raw mut (*segment.raw_header()).grounds).cast::<Ground>();
+        for ground in (0..GROUNDS).map(|at| grounds.add(at)) {
+            let end = &raw mut (*ground).to;
+            if (&raw const (*ground).from).read_volatile() == from as u64 && end.read_volatile() < to as u64 {
+                end.write_volatile(to as u64);
+            }
+        }
     }
 }
 

@@ -83,12 +83,12 @@ pub(crate) fn run(setup: Setup) -> io::Result<Outcome> {
 /// it has read.
 pub(crate) fn run_on(
     state: State,
-    orders: Sender<Order>,
+    (orders, to): (Sender<Order>, Sender<Event>),
     screen: &mut impl Screen,
     events: &mut impl Events,
     ended: impl FnOnce(),
 ) -> io::Result<()> {
-    let mut app = App { state, orders, program: None, leave_at_end: false };
+    let mut app = App { state, orders, program: None, leave_at_end: false, to };
     app.turn(screen, events)?;
     ended();
     Ok(())
