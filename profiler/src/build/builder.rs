@@ -13,10 +13,10 @@ use poolscope_wire::DeviceCounter;
 use crate::build::pool_frames;
 use crate::model::memory::Place;
 use crate::model::naming::Naming;
-use crate::model::peak::Peak;
-use crate::model::profile::{Frame, Held, Location, Profile, Site};
+use crate::model::profile::{Frame, Held, Location, Peak, Profile, Site};
 use crate::model::snapshot::{Amount, Module, ProcessInfo, Snapshot, Stack};
-use crate::symbols::symbolize::{SymbolCache, SymbolWarning};
+use crate::symbols::symbolize::SymbolCache;
+use crate::symbols::warning::SymbolWarning;
 use crate::words::figures;
 
 /// The name under which blocks count whose stack the segment could not hold.

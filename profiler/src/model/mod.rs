@@ -9,6 +9,7 @@ pub mod history;
 pub mod holders;
 pub mod memory;
 pub mod naming;
+pub mod of_memory;
 pub mod peak;
 pub mod profile;
 pub mod reach;

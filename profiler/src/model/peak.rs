@@ -6,18 +6,8 @@
 use std::collections::BTreeSet;
 
 use crate::model::memory::{Memory, Place};
-use crate::model::profile::{Profile, Site};
+use crate::model::profile::{Peak, Profile, Site};
 use crate::model::snapshot::{PeakMoment, Snapshot};
-
-/// When a process had most of a memory in use.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Peak {
-    /// Bytes in use, estimated from samples unless the profile is exact. The true peak is higher by a 32nd at most,
-    /// beside the error of the samples.
-    pub bytes: f64,
-    /// Nanoseconds after the start of the process's segment; `None` if it is now.
-    pub after_ns: Option<u64>,
-}
 
 impl Peak {
     /// Finds the peaks of a snapshot, in which `sites` have what the process wrote down: that of host memory, and those
@@ -47,14 +37,6 @@ impl Peak {
         let of_memory = sites.iter_mut().filter(|site| memory.has(site.place));
         of_memory.for_each(|site| site.peak = site.in_use);
         Peak { bytes: now, after_ns: None }
-    }
-
-    /// `12.5 s after the start`, or `now`.
-    pub fn when(&self) -> String {
-        match self.after_ns {
-            Some(ns) => format!("{:.1} s after the start", ns as f64 / 1e9),
-            None => "now".to_owned(),
-        }
     }
 }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use crate::model::memory::{Memory, Place};
 use crate::model::naming::Naming;
-use crate::model::peak::Peak;
 use crate::model::snapshot::{Amount, Module};
 
 /// A heap profile: every call stack with what it allocated and what it holds.
@@ -39,6 +38,26 @@ pub struct Profile {
     pub locations: Arc<Vec<Location>>,
     /// Call stacks, largest in-use first.
     pub sites: Vec<Site>,
+}
+
+/// When a process had most of a memory in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Peak {
+    /// Bytes in use, estimated from samples unless the profile is exact. The true peak is higher by a 32nd at most,
+    /// beside the error of the samples.
+    pub bytes: f64,
+    /// Nanoseconds after the start of the process's segment; `None` if it is now.
+    pub after_ns: Option<u64>,
+}
+
+impl Peak {
+    /// `12.5 s after the start`, or `now`.
+    pub fn when(&self) -> String {
+        match self.after_ns {
+            Some(ns) => format!("{:.1} s after the start", ns as f64 / 1e9),
+            None => "now".to_owned(),
+        }
+    }
 }
 
 /// A code address and what it is called.

@@ -7,3 +7,4 @@ mod symbol_files;
 pub mod symbolize;
 pub mod variables;
 mod vdso;
+pub mod warning;

@@ -16,7 +16,7 @@ use poolscope_wire::file_number;
 
 use crate::model::snapshot::{Module, ProcessInfo, ProcessState};
 use crate::symbols::build_id::BuildIds;
-use crate::symbols::symbolize::SymbolWarning;
+use crate::symbols::warning::SymbolWarning;
 
 /// How the kernel marks the path of a file that is no longer there.
 const DELETED: &str = " (deleted)";

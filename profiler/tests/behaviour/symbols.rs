@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use poolscope_profiler::model::snapshot::{Module, ProcessInfo, ProcessState, file_number};
-use poolscope_profiler::symbols::symbolize::{SymbolCache, SymbolWarning};
+use poolscope_profiler::symbols::symbolize::SymbolCache;
+use poolscope_profiler::symbols::warning::SymbolWarning;
 use poolscope_profiler::{Frame, ProfileBuilder, SegmentReader};
 
 use crate::segment::{BIAS, Segment, TempSegment};

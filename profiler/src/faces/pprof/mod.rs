@@ -26,7 +26,8 @@ use flate2::write::GzEncoder;
 use prost::Message;
 
 use crate::build::pool_frames;
-use crate::model::memory::{Kind, pprof_name};
+use crate::model::memory::Kind;
+use crate::model::of_memory::pprof_name;
 use crate::model::profile::{Held, Location, Metric, Profile, Site};
 use crate::model::snapshot::Amount;
 

@@ -8,7 +8,8 @@ use flate2::read::MultiGzDecoder;
 use prost::Message;
 
 use crate::faces::pprof::messages;
-use crate::model::memory::{Kind, Place, pprof_name};
+use crate::model::memory::{Kind, Place};
+use crate::model::of_memory::pprof_name;
 use crate::model::profile::{Frame, Held, Location, Metric, Profile, Site};
 use crate::model::snapshot::{Amount, Module};
 use crate::symbols::function_name::is_mangled;
