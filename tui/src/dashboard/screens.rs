@@ -690,7 +690,7 @@ fn a_moment_is_marked_and_what_changed_since_is_shown_in_every_view() {
 
 #[test]
 fn the_peak_is_shown_in_every_view_and_a_process_that_is_gone_opens_there() {
-    use poolscope_profiler::model::peak::Peak;
+    use poolscope_profiler::model::profile::Peak;
     use poolscope_profiler::model::profile::Profile;
     let mut model = fixture::model();
     let mut profile = Profile::clone(&model.whole);
