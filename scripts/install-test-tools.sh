@@ -31,6 +31,8 @@ ldd                 libc-bin
 unshare             util-linux
 /usr/bin/python3-config                         python3-dev
 /usr/lib/python3/dist-packages/pytest           python3-pytest
+/usr/lib/python3/dist-packages/xdist            python3-pytest-xdist
+/usr/lib/python3/dist-packages/pytest_asyncio   python3-pytest-asyncio
 /usr/include/gtest/gtest.h                      libgtest-dev
 /usr/include/catch2/catch.hpp                   catch2
 /usr/include/doctest/doctest.h                  doctest-dev

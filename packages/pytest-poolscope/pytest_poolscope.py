@@ -5,15 +5,19 @@ The marks mean what those of pytest-memray mean:
     @pytest.mark.limit_memory("24 MB")     the test has less in use at a time
     @pytest.mark.limit_leaks("1 MB")       each call stack leaves less behind
 
-The window is the test function without its fixtures, and a test that fails is not looked at. A test may have one of the
-marks. Run the tests on the pool, with every allocation recorded and with Python's own allocator left out:
+The window is the test function without its fixtures, also that of an asynchronous test, and a test that fails by itself
+is not looked at. A test may have one of the marks. A test that is over its limit is shown as M, MEMORY PROBLEMS. Workers
+of pytest-xdist run on the pool as the process does that starts them. Run the tests on the pool, with every allocation
+recorded and with Python's own allocator left out:
 
     PYTHONMALLOC=malloc POOLSCOPE_PERIOD=1 poolscope run --headless -- python3 -m pytest -p pytest_poolscope
 """
 
 import collections
 import ctypes
+import functools
 import gc
+import inspect
 import re
 
 import pytest
@@ -155,6 +159,69 @@ def pytest_configure(config):
     )
 
 
+class Check:
+    """What a mark asks for, and the window of the test that has it."""
+
+    def __init__(self, mark):
+        options = dict(mark.kwargs)
+        given = list(mark.args)
+        name = "memory_limit" if mark.name == "limit_memory" else "location_limit"
+        self.mark = mark.name
+        self.limit = bytes_of(given.pop(0) if given else options.pop(name))
+        self.filter_fn = None
+        if mark.name == "limit_leaks":
+            self.filter_fn = given.pop(0) if given else options.pop("filter_fn", None)
+        self.current_thread_only = given.pop(0) if given else options.pop("current_thread_only", False)
+        if options or given:
+            raise ValueError(f"{mark.name} has no option {', '.join([*options, *map(repr, given)])}")
+        self.library = pool()
+        if self.library is None:
+            raise pytest.UsageError(
+                f"{mark.name} needs the pool: run PYTHONMALLOC=malloc POOLSCOPE_PERIOD=1 poolscope run --headless -- "
+                "python3 -m pytest"
+            )
+        self.failure = None
+
+    def begin(self):
+        gc.collect()
+        self.window = Window(self.library, self.current_thread_only)
+
+    def end(self, passed):
+        if passed:
+            self.failure = CHECKS[self.mark](self.window, self.limit, self.filter_fn)
+        else:
+            self.window.end(leaks=False)
+
+    def around(self, function):
+        """The test function, with the window around it."""
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def watched(*args, **kwargs):
+                self.begin()
+                try:
+                    await function(*args, **kwargs)
+                except BaseException:
+                    self.end(passed=False)
+                    raise
+                self.end(passed=True)
+
+        else:
+
+            @functools.wraps(function)
+            def watched(*args, **kwargs):
+                self.begin()
+                try:
+                    result = function(*args, **kwargs)
+                except BaseException:
+                    self.end(passed=False)
+                    raise
+                self.end(passed=True)
+                return result
+
+        return watched
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_pyfunc_call(pyfuncitem):
     marks = [mark for mark in pyfuncitem.iter_markers() if mark.name in MARKS]
@@ -163,24 +230,24 @@ def pytest_pyfunc_call(pyfuncitem):
         return
     if len(marks) > 1:
         raise ValueError("a test may have one of the marks " + ", ".join(MARKS))
-    mark = marks[0]
-    options = dict(mark.kwargs)
-    limit = bytes_of(mark.args[0] if mark.args else options.pop("memory_limit"))
-    filter_fn = mark.args[1] if len(mark.args) > 1 else options.pop("filter_fn", None)
-    library = pool()
-    if library is None:
-        raise pytest.UsageError(
-            f"{mark.name} needs the pool: run PYTHONMALLOC=malloc POOLSCOPE_PERIOD=1 poolscope run --headless -- "
-            "python3 -m pytest"
-        )
-    gc.collect()
-    window = Window(library, options.pop("current_thread_only", False))
-    if options:
-        raise ValueError(f"{mark.name} has no option {', '.join(options)}")
+    check = Check(marks[0])
+    function = pyfuncitem.obj
+    pyfuncitem.obj = check.around(function)
     outcome = yield
-    if outcome.excinfo is not None:
-        window.end(leaks=False)
-        return
-    failure = CHECKS[mark.name](window, limit, filter_fn)
-    if failure is not None:
-        pytest.fail(failure, pytrace=False)
+    pyfuncitem.obj = function
+    if outcome.excinfo is None and check.failure is not None:
+        pyfuncitem.is_over_its_limit = True
+        pytest.fail(check.failure, pytrace=False)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    if call.when == "call" and getattr(item, "is_over_its_limit", False):
+        outcome.get_result().is_over_its_limit = True
+
+
+def pytest_report_teststatus(report):
+    if report.when == "call" and report.failed and getattr(report, "is_over_its_limit", False):
+        return "failed", "M", "MEMORY PROBLEMS"
+    return None

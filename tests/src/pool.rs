@@ -48,7 +48,10 @@ impl Pool {
 
     /// The command, which looks into the same folder. It does not run on the pool itself.
     pub fn poolscope(&self) -> Program {
-        Program::new(poolscope()).env("POOLSCOPE_DIR", self.segment_dir()).dir(self.scratch.path())
+        Program::new(poolscope())
+            .env("POOLSCOPE_DIR", self.segment_dir())
+            .env("XDG_CACHE_HOME", self.scratch.path().join("cache"))
+            .dir(self.scratch.path())
     }
 
     /// All segments that lie in the folder.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use poolscope_e2e::compiler::{compile, compile_into};
+use poolscope_e2e::compiler::{compile, compile_into, compile_with_headers};
 use poolscope_e2e::{Output, Pool, Program};
 use serde_json::Value;
 
@@ -69,7 +69,11 @@ fn what_is_reachable_is_told_of_apart() {
     };
     let (code, held) = check("--all", "use_globals_initialized");
     assert_eq!((code, sizes(&held["leaks"]).len()), (0, 0), "{held:#}");
-    assert!(sizes(&held["reachable"]).contains(&(1337, "reachable".into())), "{held:#}");
+    assert!(sizes(&held["reachable"]).contains(&(1337, "retained".into())), "{held:#}");
+    for (scenario, verdict) in [("use_tls_static", "retained"), ("use_stacks", "reachable"), ("mapped", "reachable")] {
+        let (code, held) = check("--all", scenario);
+        assert!(code == 0 && sizes(&held["reachable"]).contains(&(1337, verdict.into())), "{scenario}: {held:#}");
+    }
     let (_, interior) = check("--all", "interior");
     assert!(sizes(&interior["reachable"]).iter().any(|(_, verdict)| verdict == "possible"), "{interior:#}");
     let (code, lost) = check("--all", "lost");
@@ -78,6 +82,24 @@ fn what_is_reachable_is_told_of_apart() {
     assert!(code == 23 && sizes(&grew["leaks"]).contains(&(1337, "-".into())), "{grew:#}");
     let (code, leaks) = check("--leaks", "use_globals_initialized");
     assert!(code == 0 && leaks["reachable"].is_null(), "{leaks:#}");
+}
+
+#[test]
+fn a_copy_of_each_process_can_look_and_tags_in_pointers_can_be_named() {
+    let pool = Pool::new();
+    let flags = ["-O1", "-g", "-fno-builtin", "-pthread"];
+    let program = compile_with_headers(pool.files(), "tests/csrc/asked.c", "asked", &flags);
+    let check = |options: &[&str], input: &str| {
+        let command = pool.poolscope().args(["check", "--json"]).args(options).arg("--").arg(&program);
+        let output = command.input(input).run();
+        (output.code(), json(&output)["bytes"].as_u64())
+    };
+    assert_eq!(check(&["--snapshot"], "lose 3\nhold 2\n"), (23, Some(3 * 1337)));
+    assert_eq!(check(&["--snapshot", "--prove"], "hold 2\n"), (0, Some(0)));
+    assert_eq!(check(&[], "tag\n"), (23, Some(1337)));
+    for options in [&["--tag-mask", "0xff00000000000000"][..], &["--tag-mask", "0xff00000000000000", "--snapshot"]] {
+        assert_eq!(check(options, "tag\n"), (0, Some(0)), "{options:?}");
+    }
 }
 
 #[test]

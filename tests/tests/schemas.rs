@@ -2,7 +2,7 @@
 //!
 //! The schemas allow fields that they do not name. Here there must be none: what a command writes today is named.
 
-use poolscope_e2e::{Pool, Program, repository, sample};
+use poolscope_e2e::{Pool, Program, compiler, repository, sample};
 
 /// Checks a text against a schema that was closed against unknown fields.
 const CHECK: &str = r#"
@@ -61,6 +61,11 @@ fn what_is_written_of_a_process_is_what_the_schemas_say() {
     check("stats", &written(&pool, &["stats", &pid, "--json"]));
     check("report-process", &written(&pool, &["report", &pid, "--json"]));
     check("leaks", &written(&pool, &["leaks", &pid, "--growth", "--json"]));
+    let leaky = compiler::compile(pool.files(), "leak.c", "leak", &["-O1", "-g", "-fno-inline"]);
+    for question in ["--all", "--growth"] {
+        let command = pool.poolscope().args(["check", "--json", question, "--"]).arg(&leaky).arg("40");
+        check("check", &command.run().stdout);
+    }
     check("diff", &written(&pool, &["diff", profile, &pid, "--json"]));
 
     written(&pool, &["record", &pid, "--duration", "0.5", "-o", "app.rec"]);

@@ -12,6 +12,7 @@ use poolscope_profiler::recording::faces::json::Report;
 use poolscope_wire::stats::json;
 use serde_json::{Map, Value};
 
+use crate::commands::check::CheckJson;
 use crate::commands::list::ListJson;
 use crate::commands::{bench, whatif};
 use crate::dashboard::json::TopJson;
@@ -25,6 +26,7 @@ fn folder() -> PathBuf {
 fn files() -> Vec<(PathBuf, String)> {
     let all = [
         ("bench", schema_of::<bench::Report>("poolscope bench gpu --json")),
+        ("check", schema_of::<CheckJson<'_>>("poolscope check --json")),
         ("diff", schema_of::<DifferenceJson<'_>>("poolscope diff --json")),
         ("leaks", schema_of::<LeaksJson<'_>>("poolscope leaks --json")),
         ("list", schema_of::<ListJson<'_>>("poolscope list --json")),

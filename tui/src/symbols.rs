@@ -45,7 +45,25 @@ pub(crate) fn naming() -> Arc<Naming> {
     NAMING.get().cloned().unwrap_or_default()
 }
 
+/// Names the folder in which names of functions are kept from one run to the next; nothing for none.
+const KEPT_IN: &str = "POOLSCOPE_SYMBOL_CACHE";
+
+/// That folder: as the environment says, or that of the user's caches (XDG Base Directory Specification).
+fn kept_in() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    if let Some(folder) = variable(KEPT_IN) {
+        return Some(folder).filter(|folder| !folder.as_os_str().is_empty());
+    }
+    let caches = variable("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
+    let caches = caches.or_else(|| Some(variable("HOME").filter(|home| home.is_absolute())?.join(".cache")))?;
+    Some(caches.join("poolscope/symbols"))
+}
+
 /// A builder of profiles that looks there, and names call sites so.
 pub(crate) fn profile_builder() -> ProfileBuilder {
-    ProfileBuilder::with_debug_dirs(debug_dirs()).with_naming(naming())
+    let builder = ProfileBuilder::with_debug_dirs(debug_dirs()).with_naming(naming());
+    match kept_in() {
+        Some(folder) => builder.with_names_kept_in(&folder),
+        None => builder,
+    }
 }

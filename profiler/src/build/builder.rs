@@ -4,7 +4,7 @@
 //! the stacks that are new since its last profile.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -77,6 +77,12 @@ impl ProfileBuilder {
     /// A builder that looks for separate debug information in these folders, too ([`SymbolCache::with_debug_dirs`]).
     pub fn with_debug_dirs(debug_dirs: &[PathBuf]) -> Self {
         Self { symbols: SymbolCache::with_debug_dirs(debug_dirs), ..Self::default() }
+    }
+
+    /// Has names of functions kept in a folder from one run to the next ([`SymbolCache::kept_in`]).
+    #[must_use]
+    pub fn with_names_kept_in(self, folder: &Path) -> Self {
+        Self { symbols: self.symbols.kept_in(folder), ..self }
     }
 
     /// Has call sites not be named by some functions, in every report of what is built from now on.

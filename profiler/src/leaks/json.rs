@@ -105,7 +105,7 @@ struct LeakJson<'a> {
     /// Leaked blocks point to them. Only in a report of a search.
     #[serde(skip_serializing_if = "Option::is_none")]
     indirect: Option<bool>,
-    /// `direct`, `indirect`, `possible` or `reachable`. Only in a report of a search.
+    /// `direct`, `indirect`, `possible`, `retained` or `reachable`. Only in a report of a search.
     #[serde(skip_serializing_if = "Option::is_none")]
     verdict: Option<&'static str>,
     kind: &'static str,

@@ -8,6 +8,7 @@
 #[cfg(feature = "json")]
 pub mod json;
 pub mod outputs;
+pub mod retained;
 pub mod retainers;
 pub mod suppressions;
 pub mod unreachable;
@@ -117,7 +118,9 @@ pub enum LeakKind {
     Indirect,
     /// The program can reach them, if a pointer into the middle of a block is one.
     Possible,
-    /// It can.
+    /// A static or a thread-local keeps them that the program filled.
+    Retained,
+    /// It can reach them from elsewhere: a stack, a register, memory that it has mapped.
     Reachable,
 }
 
@@ -129,6 +132,7 @@ impl LeakKind {
             LeakKind::Direct => "direct",
             LeakKind::Indirect => "indirect",
             LeakKind::Possible => "possible",
+            LeakKind::Retained => "retained",
             LeakKind::Reachable => "reachable",
         }
     }
@@ -263,9 +267,13 @@ impl LeakReport {
             let _ = writeln!(text, "{} {}, from {stacks}.", amount(self.bytes(), self.objects()), self.claim.word());
         }
         for (index, held) in self.reachable.iter().enumerate() {
-            let how = if held.kind == LeakKind::Possible { "possibly" } else { "still" };
+            let how = match held.kind {
+                LeakKind::Possible => "possibly reachable",
+                LeakKind::Retained => "kept by a static or thread-local",
+                _ => "still reachable",
+            };
             let gap = if index == 0 { "\n" } else { "" };
-            let _ = write!(text, "{gap}{how} reachable {}: {}", index + 1, held.to_text());
+            let _ = write!(text, "{gap}{how} {}: {}", index + 1, held.to_text());
         }
         for kept in &self.suppressed {
             let _ = writeln!(text, "Suppressed: {}: {}", amount(kept.bytes, kept.objects), kept.reason);

@@ -76,15 +76,6 @@ impl<'a> Chains<'a> {
     }
 }
 
-impl Chain<'_> {
-    /// Whether a variable, or thread-local storage, holds it by blocks that all satisfy `in_scope`: the scope has filled
-    /// what was empty before, as a value does that is made when it is first used.
-    pub fn was_filled_by(&self, in_scope: impl Fn(&LiveBlock) -> bool) -> bool {
-        let is_variable = matches!(self.root, Some(Holder::Word(_) | Holder::Thread(_) | Holder::Region(_)));
-        is_variable && self.blocks.iter().all(|(block, _)| in_scope(block))
-    }
-}
-
 /// Which blocks are asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
@@ -282,23 +273,6 @@ mod tests {
         let snapshot = snapshot(&live);
         let chain = Chains::new(&snapshot).of(&snapshot.live[0]).expect("is held");
         assert_eq!(chain.root, None);
-    }
-
-    #[test]
-    fn a_variable_that_the_scope_filled_is_told_from_one_that_grew_in_it() {
-        let of = |time_ns, block: LiveBlock| LiveBlock { time_ns, ..block };
-        let live = [
-            of(5, block(0x1000, 64, Some(Holder::Word(0x50)))),
-            of(6, block(0x2000, 64, Some(Holder::Word(0x1000)))),
-            of(1, block(0x3000, 64, Some(Holder::Word(0x58)))),
-            of(6, block(0x4000, 64, Some(Holder::Word(0x3000)))),
-            of(6, block(0x5000, 64, Some(Holder::Stack(7)))),
-        ];
-        let snapshot = snapshot(&live);
-        let chains = Chains::new(&snapshot);
-        let filled =
-            |at: usize| chains.of(&snapshot.live[at]).expect("is held").was_filled_by(|block| block.time_ns >= 5);
-        assert_eq!([filled(1), filled(3), filled(4)], [true, false, false]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::retained::retained_addresses;
 use super::suppressions::Suppressions;
 use super::{Claim, LeakKind, LeakReport};
 use crate::build::builder::ProfileBuilder;
@@ -59,9 +60,16 @@ pub fn report_with_reachable(
     suppressions: &Suppressions,
 ) -> Result<LeakReport, String> {
     let mut report = leaks_of(snapshot.clone(), builder, suppressions)?;
-    for (verdict, kind) in [(Verdict::Possible, LeakKind::Possible), (Verdict::Reachable, LeakKind::Reachable)] {
+    let retained = retained_addresses(&snapshot);
+    let kind_of = |block: &LiveBlock| match block.verdict {
+        Verdict::Possible => Some(LeakKind::Possible),
+        Verdict::Reachable if retained.contains(&block.address) => Some(LeakKind::Retained),
+        Verdict::Reachable => Some(LeakKind::Reachable),
+        _ => None,
+    };
+    for kind in [LeakKind::Possible, LeakKind::Retained, LeakKind::Reachable] {
         let mut held = snapshot.clone();
-        held.live.retain(|block| block.verdict == verdict);
+        held.live.retain(|block| kind_of(block) == Some(kind));
         forget_other_stacks(&mut held);
         let profile = builder.build(&held);
         let judged = suppressions.judge(&profile, kind);

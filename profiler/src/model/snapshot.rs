@@ -377,6 +377,11 @@ pub struct Module {
     pub stacks: std::ops::Range<u32>,
 }
 
+/// Bytes as hexadecimal digits.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Memory of a process as the kernel counts it, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessMemory {
@@ -409,6 +414,6 @@ impl Module {
 
     /// The build id as it is written: hexadecimal, two digits a byte.
     pub fn build_id_hex(&self) -> String {
-        self.build_id.iter().map(|byte| format!("{byte:02x}")).collect()
+        hexadecimal(&self.build_id)
     }
 }

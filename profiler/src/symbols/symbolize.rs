@@ -11,7 +11,7 @@
 //!
 //! A [`SymbolCache`] cannot be sent to another thread (the parsed files can't); build it where it is used.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
 use crate::model::profile::{Frame, Location};
-use crate::model::snapshot::{Module, ProcessInfo};
+use crate::model::snapshot::{Module, ProcessInfo, hexadecimal};
+use crate::symbols::disk_cache::{DiskCache, is_name};
 use crate::symbols::function_name::{demangle, is_mangled, with_path};
 use crate::symbols::perf_map::PerfMap;
 use crate::symbols::symbol_files;
@@ -33,6 +34,8 @@ pub struct SymbolCache {
     modules: HashMap<ModuleKey, ModuleSymbols>,
     /// Folders of separate debug information, those of the user first.
     debug_dirs: Vec<PathBuf>,
+    /// Names that were found before.
+    disk: Option<DiskCache>,
     /// The kernel's library, once it was asked for.
     vdso: Option<Option<Vdso>>,
     /// By [`ProcessInfo::identity`].
@@ -53,6 +56,8 @@ struct ModuleSymbols {
     /// The files that hold the symbols, and their parsed contents; the best first.
     files: Vec<(PathBuf, Symbolizer)>,
     names: HashMap<u64, Arc<[Frame]>>,
+    /// Addresses whose names have been looked up, and are in no file.
+    new: HashSet<u64>,
 }
 
 impl Default for SymbolCache {
@@ -71,7 +76,16 @@ impl SymbolCache {
     /// under `.build-id`, and under the names that debug links have.
     pub fn with_debug_dirs(debug_dirs: &[PathBuf]) -> Self {
         let debug_dirs = debug_dirs.iter().cloned().chain(symbol_files::DEBUG_DIRS.map(PathBuf::from)).collect();
-        Self { modules: HashMap::new(), debug_dirs, vdso: None, generated: HashMap::new(), warnings: Vec::new() }
+        let (modules, generated) = (HashMap::new(), HashMap::new());
+        Self { modules, debug_dirs, disk: None, vdso: None, generated, warnings: Vec::new() }
+    }
+
+    /// The same, with the names that were found before in a folder of the user's, by build ids. New ones are written there
+    /// when the cache goes.
+    #[must_use]
+    pub fn kept_in(mut self, folder: &Path) -> Self {
+        self.disk = Some(DiskCache::new(folder.to_owned()));
+        self
     }
 
     /// The functions at `address` (already less one for a return address) in a module of a process, innermost first;
@@ -79,16 +93,23 @@ impl SymbolCache {
     pub fn frames(&mut self, process: &ProcessInfo, module: &Module, address: u64) -> Arc<[Frame]> {
         let Module { path, build_id, file, .. } = module;
         let key = ModuleKey { path: path.clone(), build_id: build_id.clone(), file: *file };
-        let Self { modules, debug_dirs, vdso, warnings, .. } = self;
-        let symbols = modules.entry(key).or_insert_with(|| {
+        let Self { modules, debug_dirs, disk, vdso, warnings, .. } = self;
+        let symbols = modules.entry(key.clone()).or_insert_with(|| {
             let vdso = if Vdso::is(&module.path) { vdso.get_or_insert_with(Vdso::copy).as_ref() } else { None };
-            ModuleSymbols::open(process, module, debug_dirs, vdso, warnings)
+            let mut symbols = ModuleSymbols::open(process, module, debug_dirs, vdso, warnings);
+            if let Some(disk) = disk.as_ref().filter(|_| is_kept(&key)) {
+                symbols.names.extend(disk.load(&module.build_id_hex(), &symbols.sources()));
+            }
+            symbols
         });
         // Virtual address in the file, as `objdump` shows it.
         let virtual_address = address.wrapping_sub(module.load_bias);
-        let ModuleSymbols { files, names } = symbols;
+        let ModuleSymbols { files, names, new } = symbols;
         let frames = names.entry(virtual_address).or_insert_with(|| {
             let found = files.iter().find_map(|(path, symbolizer)| lookup(symbolizer, path, virtual_address));
+            if found.is_some() {
+                new.insert(virtual_address);
+            }
             found.unwrap_or_else(|| vec![Location::placeholder(Some(module), address)]).into()
         });
         Arc::clone(frames)
@@ -111,6 +132,30 @@ impl SymbolCache {
     }
 }
 
+impl Drop for SymbolCache {
+    /// Keeps what was looked up.
+    fn drop(&mut self) {
+        let Some(disk) = &self.disk else { return };
+        for (module, symbols) in &self.modules {
+            if symbols.new.is_empty() || !is_kept(module) {
+                continue;
+            }
+            let (build_id, sources) = (hexadecimal(&module.build_id), symbols.sources());
+            // Another process may have written since.
+            let mut entries = disk.load(&build_id, &sources);
+            entries.retain(|(address, _)| !symbols.new.contains(address));
+            let found = symbols.new.iter().filter_map(|address| Some((*address, symbols.names.get(address)?.clone())));
+            entries.extend(found);
+            disk.save(&build_id, &sources, &entries);
+        }
+    }
+}
+
+/// Whether a module's names can be kept: a build id tells it from all others, and it lies in a file.
+fn is_kept(module: &ModuleKey) -> bool {
+    is_name(&module.build_id) && !Vdso::is(&module.path)
+}
+
 impl ModuleSymbols {
     fn open(
         process: &ProcessInfo,
@@ -129,7 +174,12 @@ impl ModuleSymbols {
             }),
         };
         let files = found.into_iter().map(|path| (path, symbolizer(debug_dirs))).collect();
-        Self { files, names: HashMap::new() }
+        Self { files, names: HashMap::new(), new: HashSet::new() }
+    }
+
+    /// The files that the names come from.
+    fn sources(&self) -> Vec<PathBuf> {
+        self.files.iter().map(|(path, _)| path.clone()).collect()
     }
 }
 

@@ -35,6 +35,12 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A mask in hexadecimal digits, behind `0x` or not.
+pub(crate) fn parse_mask(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u64::from_str_radix(digits, 16).map_err(|e| format!("write the bits as a hexadecimal number: {e}"))
+}
+
 /// `120x36`.
 pub(crate) fn parse_size(text: &str) -> Result<Size, String> {
     let wrong = || "not a size: write COLUMNSxROWS, as 120x36".to_owned();

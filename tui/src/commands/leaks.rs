@@ -14,7 +14,7 @@ use poolscope_profiler::model::snapshot::{LiveBlock, ProcessState};
 use poolscope_profiler::segment::ask::{self, AskError, Wish};
 use poolscope_profiler::segment::discovery::SegmentEntry;
 
-use crate::args::MemoryArgs;
+use crate::args::{MemoryArgs, parse_mask};
 use crate::commands::check::{LEAKED, NOT_CHECKED};
 use crate::failure::Failure;
 use crate::{sink, target};
@@ -62,7 +62,7 @@ pub(crate) struct Leaks {
     #[arg(long)]
     snapshot: bool,
     /// Bits that are no part of an address where the program keeps one, such as 0xff00000000000000
-    #[arg(long, value_name = "MASK", value_parser = mask)]
+    #[arg(long, value_name = "MASK", value_parser = parse_mask)]
     tag_mask: Option<u64>,
     /// Seconds to wait for the process
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
@@ -75,12 +75,6 @@ pub(crate) struct Leaks {
     suppressions: Vec<PathBuf>,
     #[command(flatten)]
     memory: MemoryArgs,
-}
-
-/// A mask in hexadecimal digits, behind `0x` or not.
-fn mask(text: &str) -> Result<u64, String> {
-    let digits = text.strip_prefix("0x").unwrap_or(text);
-    u64::from_str_radix(digits, 16).map_err(|e| format!("write the bits as a hexadecimal number: {e}"))
 }
 
 /// Where a block lies, and its bytes.

@@ -31,7 +31,7 @@ mod table;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use poolscope_wire::ReachRecord;
-use poolscope_wire::reach::outcome;
+use poolscope_wire::reach::{option, outcome};
 
 use crate::entry::{self, Entry};
 use crate::kernel::os;
@@ -86,9 +86,16 @@ pub fn search() {
 pub fn search_from(frame: *const usize) {
     alone(|| {
         if let Entry::Heap(entered) = entry::enter() {
-            look_and_report(entered.slow, Searcher::OfTheProgram { frame: frame as usize }, Asked::default());
+            look_and_report(entered.slow, Searcher::OfTheProgram { frame: frame as usize }, asked_by_settings());
         }
     });
+}
+
+/// What the settings ask of each search that the program makes.
+fn asked_by_settings() -> Asked {
+    let settings = settings::current();
+    let options = if settings.leak_snapshot() { option::SNAPSHOT } else { 0 };
+    Asked { request: 0, options, tag_mask: settings.leak_tag_mask() }
 }
 
 /// Does what another process asks for. The caller is the pool's thread, and holds nothing.

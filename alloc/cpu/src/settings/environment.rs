@@ -10,7 +10,7 @@ use crate::kernel::message::Message;
 
 /// Variables that the `poolscope` command and the library for devices read and the pool does not, each with
 /// what it takes and what it is for.
-pub const COMMAND_VARIABLES: [(&str, &str, &str); 4] = [
+pub const COMMAND_VARIABLES: [(&str, &str, &str); 5] = [
     (
         "POOLSCOPE_LIB",
         "a path",
@@ -23,6 +23,12 @@ pub const COMMAND_VARIABLES: [(&str, &str, &str); 4] = [
         "The devices of `libpoolscope_gpu.so`: CUDA's by default, or some that are simulated.",
     ),
     ("POOLSCOPE_GPU_LIB", "a path", "Path of `libpoolscope_gpu.so`, for the programs in `samples/python`."),
+    (
+        "POOLSCOPE_SYMBOL_CACHE",
+        "a path, or nothing",
+        "Folder in which `poolscope` keeps names of functions from one run to the next, by build ids; nothing for none. \
+         `~/.cache/poolscope/symbols` if it is not set.",
+    ),
     ("POOLSCOPE_COMMAND", "a path", "Path of the command `poolscope`, for programs that check themselves for leaks."),
 ];
 

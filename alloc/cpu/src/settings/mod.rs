@@ -83,6 +83,14 @@ declare::settings! {
     /// `poolscope check --prove` sets it.
     leak_plant: u64 = 0, "POOLSCOPE_LEAK_PLANT", Of(Number { min: 0, max: 1 << 20 }), Anytime;
 
+    /// 1 has a copy of the process look for such blocks, so that its threads wait for the copy only.
+    /// `poolscope check --snapshot` sets it.
+    leak_snapshot: bool = 0, "POOLSCOPE_LEAK_SNAPSHOT", Switch, Anytime;
+
+    /// Bits that are no part of an address where the program keeps tags in its pointers, as a decimal number.
+    /// `poolscope check --tag-mask` sets it.
+    leak_tag_mask: u64 = 0, "POOLSCOPE_LEAK_TAG_MASK", Of(Number { min: 0, max: u64::MAX }), Anytime;
+
     /// Process id of a recorder that the program waits for at its start, if that is its parent:
     /// `poolscope record` sets it.
     recorder: u64 = 0, "POOLSCOPE_RECORDER", Of(Number { min: 0, max: u32::MAX as u64 }), AtStart;

@@ -128,7 +128,7 @@ impl Rule {
             LeakKind::Direct => has("definite"),
             LeakKind::Indirect => has("indirect"),
             LeakKind::Possible => has("possible"),
-            LeakKind::Reachable => has("reachable"),
+            LeakKind::Reachable | LeakKind::Retained => has("reachable"),
             // Nobody has looked whether it can be reached.
             LeakKind::Grew => has("definite") || has("reachable"),
         };

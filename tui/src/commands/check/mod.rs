@@ -20,13 +20,15 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
-use crate::args::lsan;
+use crate::args::{lsan, parse_mask};
 use crate::failure::Failure;
 use crate::launch::{child, library, preload};
 use crate::words::Ended;
 use crate::{sink, version};
 
 use judge::{Asked, Judged, Process, judge_all};
+#[cfg(test)]
+pub(crate) use report::CheckJson;
 use report::{Outputs, Report};
 
 /// The exit code for leaks, as LeakSanitizer has it.
@@ -72,6 +74,12 @@ pub(crate) struct Check {
     /// Have each process lose a block on purpose, and fail unless it is found
     #[arg(long)]
     prove: bool,
+    /// Have a copy of each process look, so that its threads wait for the copy only
+    #[arg(long)]
+    snapshot: bool,
+    /// Bits that are no part of an address where the program keeps one, such as 0xff00000000000000
+    #[arg(long, value_name = "MASK", value_parser = parse_mask)]
+    tag_mask: Option<u64>,
     /// Write the report as JSON
     #[arg(long)]
     json: bool,
@@ -142,6 +150,12 @@ impl Check {
         command.env("POOLSCOPE_KEEP", "1").env(discovery::DIR_VARIABLE, &folder.0);
         if question != Question::Growth {
             command.env("POOLSCOPE_LEAK_CHECK", "1");
+        }
+        if self.snapshot {
+            command.env("POOLSCOPE_LEAK_SNAPSHOT", "1");
+        }
+        if let Some(mask) = self.tag_mask {
+            command.env("POOLSCOPE_LEAK_TAG_MASK", mask.to_string());
         }
         let planted = self.prove.then(size_to_plant);
         if let Some(bytes) = planted {

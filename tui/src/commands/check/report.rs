@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 
 use color_eyre::eyre::Result;
 use poolscope_profiler::leaks::LeakReport;
+use poolscope_profiler::leaks::json::LeaksJson;
 use poolscope_profiler::leaks::outputs::{Outcome, Run};
 use poolscope_profiler::leaks::suppressions::Suppressions;
-use serde_json::{Value, json};
+use poolscope_profiler::segment::discovery::SegmentEntry;
+use serde::Serialize;
 
 use super::Question;
 use super::judge::{Process, Verdict};
@@ -114,33 +116,60 @@ impl Report<'_> {
     }
 
     pub(super) fn to_json(&self) -> Result<String> {
-        let mut list = Vec::new();
-        for process in self.processes {
+        let processes = self.processes.iter().map(|process| {
             let report = match &process.verdict {
-                Verdict::Judged(report) => serde_json::from_str(&report.to_json()?)?,
-                Verdict::NotJudged(_) => Value::Null,
+                Verdict::Judged(report) => Some(report.json()),
+                Verdict::NotJudged(_) => None,
             };
-            list.push(json!({
-                "pid": process.entry.pid,
-                "exe": process.entry.exe,
-                "args": process.entry.args,
-                "forked": process.entry.forked,
-                "not_checked": process.doubt(),
-                "report": report,
-            }));
-        }
-        let value = json!({
-            "version": 1,
-            "question": self.question.name(),
-            "leaked": self.leaked,
-            "bytes": self.reports().map(LeakReport::bytes).sum::<u64>(),
-            "objects": self.reports().map(LeakReport::objects).sum::<u64>(),
-            "proved": self.proved,
-            "unused_suppressions": self.suppressions.unused(self.reports()),
-            "exit_code": self.code,
-            "program_exit_code": self.ended.exit_code(),
-            "processes": list,
+            let SegmentEntry { pid, exe, args, forked, .. } = &process.entry;
+            ProcessJson { pid: *pid, exe, args, forked: *forked, not_checked: process.doubt(), report }
         });
-        Ok(serde_json::to_string_pretty(&value)? + "\n")
+        let json = CheckJson {
+            version: 1,
+            question: self.question.name(),
+            leaked: self.leaked,
+            bytes: self.reports().map(LeakReport::bytes).sum::<u64>(),
+            objects: self.reports().map(LeakReport::objects).sum::<u64>(),
+            proved: self.proved,
+            unused_suppressions: self.suppressions.unused(self.reports()),
+            exit_code: self.code,
+            program_exit_code: self.ended.exit_code(),
+            processes: processes.collect(),
+        };
+        Ok(serde_json::to_string_pretty(&json)? + "\n")
     }
+}
+
+/// What is written of a run.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct CheckJson<'a> {
+    version: u32,
+    /// `leaks`, `growth` or `all`.
+    question: &'static str,
+    leaked: bool,
+    /// Of all processes.
+    bytes: u64,
+    objects: u64,
+    /// The leak that was planted in each process was found.
+    proved: bool,
+    /// Suppressions that held nothing.
+    unused_suppressions: Vec<String>,
+    exit_code: u8,
+    program_exit_code: u8,
+    /// The program's own first.
+    processes: Vec<ProcessJson<'a>>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ProcessJson<'a> {
+    pid: u32,
+    exe: &'a str,
+    args: &'a [String],
+    forked: bool,
+    /// Why leaks may be missing.
+    not_checked: Option<String>,
+    /// Null if nothing can be said of it.
+    report: Option<LeaksJson<'a>>,
 }
