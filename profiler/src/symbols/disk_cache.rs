@@ -51,7 +51,11 @@ impl DiskCache {
     /// What is known of a module whose names come from `sources`; nothing if the files have changed since.
     pub(super) fn load(&self, build_id: &str, sources: &[PathBuf]) -> Vec<Entry> {
         let read = || -> Option<Vec<Entry>> {
-            let file = OpenOptions::new().read(true).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(self.file(build_id)).ok()?;
+            let file = OpenOptions::new()
+                .read(true)
+                .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+                .open(self.file(build_id))
+                .ok()?;
             let metadata = file.metadata().ok()?;
             let is_sound = metadata.is_file() && metadata.len() <= LARGEST && metadata.uid() == own_user();
             if !is_sound {
