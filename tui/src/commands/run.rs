@@ -77,6 +77,7 @@ impl Run {
             self.triggers.watch(std::process::id(), Stdio::inherit())?;
             return Err(child::exec(&mut command).into());
         }
+        self.dashboard.choose_keys()?;
         need_terminal("start the program with --headless, and attach with poolscope top from a terminal")?;
         let name = file_name(&self.command[0].to_string_lossy()).to_owned();
         let (path, file) = match self.output {
@@ -105,6 +106,7 @@ impl Run {
             theme: self.dashboard.theme(),
             mouse: !self.dashboard.no_mouse,
             interval: self.dashboard.interval,
+            filter: self.dashboard.filter,
             program: Some((Arc::clone(&program), path.clone())),
         })
         .wrap_err("the terminal failed");

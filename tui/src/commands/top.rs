@@ -1,6 +1,7 @@
 //! `poolscope top`: the dashboard on a process that already runs.
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -62,16 +63,20 @@ impl Top {
         if self.once || self.json {
             let watched = Watched::Segment(self.one()?.path);
             let model = once::read(watched, interval.min(Duration::from_secs(1))).map_err(Failure::usage)?;
+            let filter = self.dashboard.filter.as_deref();
             let text = if self.json {
-                serde_json::to_string_pretty(&TopJson::from(&model))? + "\n"
+                let model = once::filtered(model, filter);
+                let profile = if filter.is_some() { Arc::new(model.shown()) } else { Arc::clone(&model.whole) };
+                serde_json::to_string_pretty(&TopJson::of(&model, &profile))? + "\n"
             } else {
-                once::text(model, self.view, self.size, interval)
+                once::text(model, self.view, self.size, interval, filter)
             };
             sink::print(&text)?;
             return Ok(0);
         }
         // Who is not there is said first: no terminal helps.
         let (watched, label, wanted_name) = self.watched()?;
+        self.dashboard.choose_keys()?;
         need_terminal("print one frame with --once, or the model with --json")?;
         let outcome = run::run(Setup {
             watched,
@@ -80,6 +85,7 @@ impl Top {
             theme: self.dashboard.theme(),
             mouse: !self.dashboard.no_mouse,
             interval,
+            filter: self.dashboard.filter,
             program: None,
         })
         .wrap_err("the terminal failed")?;

@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use poolscope_profiler::Metric;
 use poolscope_profiler::faces::{flamegraph, pprof};
@@ -11,6 +12,7 @@ use ratatui::buffer::Buffer;
 use super::frame;
 use super::input::common::Format;
 use super::json::TopJson;
+use super::lens::Lens;
 use super::model::Model;
 use super::panes::VIEWS;
 use super::state::{Overlay, State};
@@ -49,16 +51,20 @@ pub(crate) fn export(state: &mut State, format: Format, folder: &Path) -> Result
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&path).map_err(failed)?;
     file.write_all(&content).map_err(failed)?;
     let (pid, size) = (process.pid, state.size);
+    let text = state.filter.line().text();
+    let filter = if text.is_empty() { String::new() } else { format!(" --filter '{}'", text.replace('\'', "'\\''")) };
+    let only_filtered = Lens { filter: Arc::default(), ..state.lens.clone() }.is_clear();
     let command = match format {
         Format::Text => {
             let view = VIEWS[state.view].name;
-            Some(format!("poolscope top {pid} --once --view {view} --size {}x{}", size.width, size.height))
+            Some(format!("poolscope top {pid} --once --view {view} --size {}x{}{filter}", size.width, size.height))
         }
-        Format::Svg => Some(format!("poolscope flamegraph {pid} -o {name}")),
-        Format::Pprof => Some(format!("poolscope dump {pid} -o {name}")),
-        Format::Json => Some(format!("poolscope top {pid} --json > {name}")),
-        Format::Csv => None,
+        Format::Svg if filter.is_empty() => Some(format!("poolscope flamegraph {pid} -o {name}")),
+        Format::Pprof if filter.is_empty() => Some(format!("poolscope dump {pid} -o {name}")),
+        Format::Json => Some(format!("poolscope top {pid} --json{filter} > {name}")),
+        Format::Svg | Format::Pprof | Format::Csv => None,
     };
+    let command = command.filter(|_| only_filtered);
     Ok(Exported { path, command })
 }
 
@@ -69,11 +75,13 @@ fn content(state: &mut State, model: &Model, format: Format) -> io::Result<Vec<u
         Format::Svg => {
             let memory = model.whole.usual_memory();
             let title = format!("{}: {} {}", model.program(), Metric::InUseBytes.describe(), memory.describe());
-            flamegraph::write_flamegraph(&model.profile, Metric::InUseBytes, title.trim_end(), &mut out)?;
+            let shown = model.shown().only(memory);
+            flamegraph::write_flamegraph(&shown, Metric::InUseBytes, title.trim_end(), &mut out)?;
         }
-        Format::Pprof => pprof::write_pprof(&model.whole, Metric::InUseBytes, &mut out)?,
+        Format::Pprof => pprof::write_pprof(&model.shown(), Metric::InUseBytes, &mut out)?,
         Format::Json => {
-            let value = TopJson::from(model);
+            let shown = model.shown();
+            let value = TopJson::of(model, &shown);
             serde_json::to_writer_pretty(&mut out, &value).map_err(io::Error::other)?;
             out.write_all(b"\n")?;
         }
@@ -141,7 +149,6 @@ pub(crate) fn lines(exported: &Result<Exported, String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use poolscope_profiler::faces::pprof::reader::read_pprof;

@@ -4,6 +4,8 @@ use poolscope_profiler::faces::json::ProcessReport;
 use poolscope_profiler::findings::Facts;
 use serde::Serialize;
 
+use poolscope_profiler::Profile;
+
 use super::model::Model;
 use super::model::history::Point;
 
@@ -32,8 +34,15 @@ struct RatesJson {
 
 impl<'a> From<&'a Model> for TopJson<'a> {
     fn from(model: &'a Model) -> Self {
+        TopJson::of(model, &model.whole)
+    }
+}
+
+impl<'a> TopJson<'a> {
+    /// The same with the call sites of a part of the profile.
+    pub(crate) fn of(model: &'a Model, profile: &'a Profile) -> Self {
         TopJson {
-            report: ProcessReport::new(&Facts::of(&model.snapshot, Some(&model.whole)), &model.whole),
+            report: ProcessReport::new(&Facts::of(&model.snapshot, Some(&model.whole)), profile),
             uptime_seconds: model.uptime.map(|uptime| uptime.as_secs_f64()),
             rates: model.rates.map(|rates| RatesJson {
                 allocated_bytes_per_second: rates.alloc_bytes,

@@ -1,5 +1,6 @@
 //! One frame as text, without a terminal.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ratatui::buffer::Buffer;
@@ -7,6 +8,9 @@ use ratatui::layout::{Rect, Size};
 
 use super::events::feed::{Read, Source, Watched};
 use super::frame;
+use super::input::filter::Filter;
+use super::lens::Lens;
+use super::lens::kept::Kept;
 use super::model::Model;
 use super::state::State;
 use super::theme::{Theme, ThemeChoice};
@@ -31,12 +35,21 @@ pub(crate) fn read(watched: Watched, interval: Duration) -> Result<Model, String
     }
 }
 
+/// What a filter leaves of a model.
+pub(crate) fn filtered(model: Model, filter: Option<&str>) -> Model {
+    match filter.map(Filter::parse) {
+        Some(Ok(filter)) => Lens { filter: Arc::new(filter), ..Lens::default() }.through(&model, &Kept::default()),
+        _ => model,
+    }
+}
+
 /// A frame of a view as lines of text.
-pub(crate) fn text(model: Model, view: usize, size: Size, interval: Duration) -> String {
+pub(crate) fn text(model: Model, view: usize, size: Size, interval: Duration, filter: Option<&str>) -> String {
     let theme = Theme::choose(ThemeChoice::Mono, |_| None);
     let mut state = State::new(String::new(), theme, size, interval);
     state.open(view);
-    state.take_reading(std::sync::Arc::new(model));
+    state.take_reading(Arc::new(model));
+    filter.into_iter().for_each(|filter| state.filter_by(filter));
     let mut buffer = Buffer::empty(Rect::new(0, 0, size.width, size.height));
     frame::draw(&state, &mut buffer);
     text_of(&buffer)

@@ -1,13 +1,18 @@
 //! The options of the commands that show the dashboard.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
+use super::frame::keys;
+use super::input::filter::Filter;
+use super::input::keymap;
 use super::theme::{Theme, ThemeChoice};
+use crate::failure::Failure;
 
 /// How the dashboard looks and behaves.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct DashboardArgs {
     /// Time between two readings, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
@@ -18,6 +23,16 @@ pub(crate) struct DashboardArgs {
     /// Leave the mouse to the terminal, for selecting text
     #[arg(long)]
     pub(crate) no_mouse: bool,
+    /// Only call sites that this is about: words, fn:NAME file: module: thread: class:64 size>1M grow>1M age>5m; - for not
+    #[arg(long, value_name = "FILTER", value_parser = parse_filter, allow_hyphen_values = true)]
+    pub(crate) filter: Option<String>,
+    /// The keys of the dashboard, a line for each action: `quit = Q`; else those of ~/.config/poolscope/keys
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
+}
+
+fn parse_filter(text: &str) -> Result<String, String> {
+    Filter::parse(text).map(|_| text.to_owned())
 }
 
 pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
@@ -31,8 +46,19 @@ pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
 
 impl DashboardArgs {
     /// The colours, by the option and the environment.
-    pub(crate) fn theme(self) -> Theme {
+    pub(crate) fn theme(&self) -> Theme {
         Theme::choose(self.theme, |name| std::env::var(name).ok())
+    }
+}
+
+impl DashboardArgs {
+    /// Takes the keys that the user chose.
+    pub(crate) fn choose_keys(&self) -> Result<(), Failure> {
+        let usual = || keymap::usual_path(|name| std::env::var(name).ok()).filter(|path| path.exists());
+        let Some(path) = self.keys.clone().or_else(usual) else { return Ok(()) };
+        let failed = |why: String| Failure::usage(format!("{}: {why}", path.display()));
+        let text = std::fs::read_to_string(&path).map_err(|error| failed(error.to_string()))?;
+        keys::choose(&text).map_err(failed)
     }
 }
 

@@ -839,3 +839,42 @@ fn a_tree_opens_and_leads_to_the_flamegraph() {
     let text = screen(&state);
     assert!(text.contains("96.0 MiB  54.9% of all"), "{text}");
 }
+
+#[test]
+fn a_click_on_a_key_of_the_footer_presses_it() {
+    let mut state = state(120, 36);
+    let text = screen(&state);
+    let footer = text.lines().last().expect("a footer");
+    let x = footer.chars().position(|c| c == '?').expect("help") - 1;
+    left_click(&mut state, x, 35);
+    assert_eq!(state.overlay, Overlay::Help);
+}
+
+#[test]
+fn columns_are_chosen() {
+    let mut state = state(120, 36);
+    press(&mut state, "1C");
+    assert!(screen(&state).contains("no table here"));
+    press(&mut state, "3C");
+    assert!(screen(&state).contains("[x] Allocated"), "{}", screen(&state));
+    press(&mut state, "↓↓↓↓↓↓↓↓\n\x1b");
+    let text = screen(&state);
+    assert!(!text.contains("Allocated") && text.contains("Share"), "its room is another's: {text}");
+}
+
+#[test]
+fn the_filter_is_kept_over_views_and_says_what_it_does_not_understand() {
+    let mut state = state(120, 36);
+    press(&mut state, "ffn:remember size>30M\n");
+    for view in ["1", "3", "4"] {
+        press(&mut state, view);
+        let text = screen(&state);
+        assert!(text.contains("filter fn:remember size>30M") && text.contains("1 of 37 sites"), "{text}");
+        assert!(text.contains("remember") && !text.contains("Store::put"), "{text}");
+    }
+    press(&mut state, "f");
+    press(&mut state, " size>x");
+    assert!(screen(&state).contains("size>x has no figure: write size>1M"));
+    press(&mut state, "\x1b");
+    assert!(!screen(&state).contains("filter fn"));
+}

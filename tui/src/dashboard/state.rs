@@ -40,6 +40,8 @@ pub(crate) enum Overlay {
     Base,
     /// The file that it is to be compared with is typed.
     BaseFile,
+    /// The columns of the table.
+    Columns,
 }
 
 /// Which keys hold.
@@ -59,6 +61,8 @@ pub(crate) enum Context {
     Exporting,
     /// Those that choose what the present is compared with.
     Comparing,
+    /// Those that choose columns.
+    Columns,
 }
 
 /// Everything that drawing depends on.
@@ -108,6 +112,8 @@ pub(crate) struct State {
     pub(crate) owns_program: bool,
     /// First line of the help that is shown.
     pub(crate) help_scroll: u16,
+    /// The selected one of the columns of a table.
+    pub(crate) column_selected: usize,
     /// What is said of what was written into a file.
     pub(crate) exported: Option<Vec<String>>,
     /// The mouse is taken.
@@ -152,6 +158,7 @@ impl State {
             ended: None,
             owns_program: false,
             help_scroll: 0,
+            column_selected: 0,
             exported: None,
             mouse: true,
             processes: Processes::default(),
@@ -203,6 +210,7 @@ impl State {
             Overlay::Choose => Context::Choosing,
             Overlay::Export => Context::Exporting,
             Overlay::Base => Context::Comparing,
+            Overlay::Columns => Context::Columns,
             Overlay::BaseFile => Context::Typing,
             Overlay::None if self.filter.editing => Context::Typing,
             Overlay::None if self.pane().search().is_some_and(|search| search.editing) => Context::Typing,

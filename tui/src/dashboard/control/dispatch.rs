@@ -13,7 +13,7 @@ use crate::dashboard::export;
 use crate::dashboard::frame::help;
 use crate::dashboard::frame::layout::Areas;
 use crate::dashboard::input::common::{
-    CHOOSING, COMMON, COMPARING, Choosing, Common, Compared, EXPORTING, HELP, LEAVING, Leaving, Motion, READING,
+    CHOOSING, COLUMNS, COMMON, COMPARING, Choosing, Common, Compared, EXPORTING, HELP, LEAVING, Leaving, Motion, READING,
     TYPING, Typing,
 };
 use crate::dashboard::input::key;
@@ -72,6 +72,10 @@ pub(crate) fn key(state: &mut State, event: &KeyEvent) -> Option<Effect> {
         Context::Choosing => choosing(state, event),
         Context::Exporting => {
             exporting(state, event, Path::new("."));
+            None
+        }
+        Context::Columns => {
+            columns(state, event);
             None
         }
         Context::Comparing => {
@@ -167,6 +171,10 @@ fn common(state: &mut State, action: Common) -> Option<Effect> {
                 state.step_back();
             }
         }
+        Common::Columns if state.pane().rows().is_some() => {
+            (state.overlay, state.column_selected) = (Overlay::Columns, 0);
+        }
+        Common::Columns => state.note = Some("there is no table here whose columns can be chosen".into()),
         Common::Mark => mark(state),
         Common::Compare => state.overlay = Overlay::Base,
         Common::Peak => peak(state),
@@ -237,6 +245,29 @@ fn choosing(state: &mut State, event: &KeyEvent) -> Option<Effect> {
             None
         }
     }
+}
+
+fn columns(state: &mut State, event: &KeyEvent) {
+    let count = state.pane().rows().map_or(0, |rows| rows.columns.len());
+    if key::action(COLUMNS, event).is_some() {
+        toggle_column(state);
+    } else if key::action(HELP, event).is_some() {
+        state.overlay = Overlay::None;
+    } else if let Some(Common::Move(motion)) = key::action(COMMON, event) {
+        state.column_selected = motion.from(state.column_selected, count);
+    }
+}
+
+/// Shows the selected column, or hides it. The one with the names stays.
+pub(crate) fn toggle_column(state: &mut State) {
+    let at = state.column_selected;
+    in_pane(state, |pane, _| {
+        if let Some(rows) = pane.rows_mut()
+            && rows.columns.get(at).is_some_and(|column| column.width > 0)
+        {
+            rows.hidden = rows.hidden.with(at, !rows.hidden.has(at));
+        }
+    });
 }
 
 fn mark(state: &mut State) {

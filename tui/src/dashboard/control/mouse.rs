@@ -3,9 +3,9 @@
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::Position;
 
-use super::dispatch::{Effect, answer, compare, in_pane, open, scroll_help};
+use super::dispatch::{Effect, answer, compare, key, in_pane, open, scroll_help, toggle_column};
 use crate::dashboard::frame::layout::Areas;
-use crate::dashboard::frame::{base, chooser, tabs};
+use crate::dashboard::frame::{base, chooser, columns, footer, tabs};
 use crate::dashboard::input::common::{COMPARING, Motion};
 use crate::dashboard::panes::{Reply, Subject};
 use crate::dashboard::state::{Overlay, State};
@@ -21,16 +21,34 @@ pub(crate) enum Moused {
     Effect(Effect),
 }
 
+/// A click on a key of the footer is as if it were pressed.
+fn press(state: &mut State, at: Position) -> Option<Moused> {
+    let footer = Areas::of(state).footer;
+    let pressed = footer::places(state, footer).into_iter().find(|(_, place)| place.contains(at));
+    let event = pressed?.0.keys().first()?.event();
+    Some(key(state, &event).map_or(Moused::Changed, Moused::Effect))
+}
+
 /// Handles a click or the wheel.
 pub(crate) fn mouse(state: &mut State, event: &MouseEvent) -> Moused {
     let at = Position::new(event.column, event.row);
     match event.kind {
         MouseEventKind::ScrollUp => wheel(state, Motion::WheelUp, at),
         MouseEventKind::ScrollDown => wheel(state, Motion::WheelDown, at),
+        MouseEventKind::Down(MouseButton::Left) if Areas::of(state).footer.contains(at) => {
+            return press(state, at).unwrap_or(Moused::Nothing);
+        }
         MouseEventKind::Down(button) => match state.overlay {
             Overlay::None => return click(state, button, at),
             Overlay::Help if button == MouseButton::Left => state.overlay = Overlay::None,
             Overlay::Choose if button == MouseButton::Left => return choose(state, at),
+            Overlay::Columns if button == MouseButton::Left => match columns::row_at(state, at) {
+                Some(row) => {
+                    state.column_selected = row;
+                    toggle_column(state);
+                }
+                None => state.overlay = Overlay::None,
+            },
             Overlay::Base if button == MouseButton::Left => match base::row_at(state.area(), at.x, at.y) {
                 Some(row) => compare(state, COMPARING[row].action),
                 None => state.overlay = Overlay::None,

@@ -37,6 +37,8 @@ pub(crate) struct Setup {
     pub(crate) mouse: bool,
     /// Between readings.
     pub(crate) interval: Duration,
+    /// What the views are filtered by.
+    pub(crate) filter: Option<String>,
     /// The program that `run` started, and the file with its output.
     pub(crate) program: Option<(Arc<Program>, PathBuf)>,
 }
@@ -64,6 +66,7 @@ pub(crate) fn run(setup: Setup) -> io::Result<Outcome> {
     let mut state = State::new(setup.label, setup.theme, screen.size(), setup.interval);
     state.mouse = setup.mouse;
     state.opens_at_peak = true;
+    setup.filter.iter().for_each(|filter| state.filter_by(filter));
     if chooses {
         (state.overlay, state.watches, state.wanted_name) = (Overlay::Choose, false, setup.wanted_name.clone());
         let _ = orders.send(Order::List(Some(Listed { name: setup.wanted_name })));

@@ -1,7 +1,8 @@
 //! The keys that hold, from the tables of all who have keys: what the footer and the help show.
 
-use crate::dashboard::input::common::{CHOOSING, COMMON, COMPARING, EXPORTING, HELP, LEAVING, READING, TYPING};
-use crate::dashboard::input::key::{Binding, Section};
+use crate::dashboard::input::common::{CHOOSING, COLUMNS, COMMON, COMPARING, EXPORTING, HELP, LEAVING, READING, TYPING};
+use crate::dashboard::input::key::{Binding, Key, Section};
+use crate::dashboard::input::keymap;
 use crate::dashboard::panes::{Pane, VIEWS, openers};
 use crate::dashboard::state::Context;
 
@@ -23,6 +24,7 @@ pub(crate) fn bindings(context: Context, pane: &dyn Pane) -> Vec<Binding> {
         Context::Leaving => rows(LEAVING).collect(),
         Context::Choosing => rows(CHOOSING).collect(),
         Context::Exporting => rows(EXPORTING).chain(HELP.to_vec()).collect(),
+        Context::Columns => rows(COLUMNS).chain(HELP.to_vec()).collect(),
         Context::Comparing => rows(COMPARING).chain(HELP.to_vec()).collect(),
     }
 }
@@ -39,7 +41,7 @@ pub(crate) fn help(panes: &[Box<dyn Pane>]) -> Vec<HelpSection> {
         "",
         rows(TYPING)
             .chain(HELP.to_vec())
-            .chain(rows(COMPARING))
+            .chain(rows(COMPARING)).chain(rows(COLUMNS))
             .chain(rows(EXPORTING))
             .chain(rows(CHOOSING))
             .chain(rows(LEAVING))
@@ -57,6 +59,7 @@ pub(crate) fn help(panes: &[Box<dyn Pane>]) -> Vec<HelpSection> {
                 Section::Choosing => "Processes",
                 Section::Exporting => "Export",
                 Section::Comparing => "Compare",
+                Section::Columns => "Columns",
             };
             match out.iter_mut().find(|(known, _)| *known == title) {
                 None => out.push((title, vec![binding])),
@@ -71,12 +74,59 @@ pub(crate) fn help(panes: &[Box<dyn Pane>]) -> Vec<HelpSection> {
 /// The title of the keys that only matter with a program of one's own.
 pub(crate) const LEAVING_TITLE: &str = "When a program still runs";
 
+/// Every key that there is, with the context in which it holds, and a word for that.
+fn all(panes: &[Box<dyn Pane>]) -> Vec<(String, Vec<Binding>)> {
+    let mut out = Vec::new();
+    for (pane, view) in panes.iter().zip(VIEWS) {
+        out.push((view.title.to_owned(), bindings(Context::View, &**pane)));
+    }
+    for (name, context) in OVERLAYS {
+        out.push(((*name).to_owned(), panes.first().map(|pane| bindings(*context, &**pane)).unwrap_or_default()));
+    }
+    out
+}
+
+/// The contexts that are the same in every view.
+const OVERLAYS: &[(&str, Context)] = &[
+    ("typing", Context::Typing),
+    ("the help", Context::Help),
+    ("leaving", Context::Leaving),
+    ("the choice of a process", Context::Choosing),
+    ("the export", Context::Exporting),
+    ("the comparison", Context::Comparing),
+    ("the columns", Context::Columns),
+];
+
+/// Takes the keys that the user chose; says what is wrong with them.
+pub(crate) fn choose(text: &str) -> Result<(), String> {
+    let panes: Vec<Box<dyn Pane>> = VIEWS.iter().map(|view| (view.make)()).collect();
+    let all = all(&panes);
+    let mut actions: Vec<String> =
+        all.iter().flat_map(|(_, bindings)| bindings).map(|binding| keymap::named_so(binding.label)).collect();
+    actions.sort();
+    actions.dedup();
+    let chosen = keymap::parse(text, &actions)?;
+    for (context, bindings) in all {
+        let mut seen: Vec<(Key, &str)> = Vec::new();
+        for binding in bindings {
+            for &key in chosen.get(&keymap::named_so(binding.label)).copied().unwrap_or(binding.keys) {
+                if let Some((_, other)) = seen.iter().find(|(known, _)| *known == key) {
+                    let key = key.label();
+                    return Err(format!("{key} would be both {other} and {} in {context}", binding.label));
+                }
+                seen.push((key, binding.label));
+            }
+        }
+    }
+    keymap::set(chosen);
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dashboard::input::key::Key;
 
-    const CONTEXTS: [Context; 7] = [
+    const CONTEXTS: [Context; 8] = [
         Context::View,
         Context::Typing,
         Context::Help,
@@ -84,6 +134,7 @@ mod tests {
         Context::Choosing,
         Context::Exporting,
         Context::Comparing,
+        Context::Columns,
     ];
 
     fn panes() -> Vec<Box<dyn Pane>> {
@@ -103,7 +154,7 @@ mod tests {
         in_each_context(|context, bindings| {
             let mut seen: Vec<(Key, &str)> = Vec::new();
             for binding in bindings {
-                for &key in binding.keys {
+                for &key in binding.keys() {
                     if let Some((_, other)) = seen.iter().find(|(known, _)| *known == key) {
                         panic!("{} is both {other:?} and {:?} in {context}", key.label(), binding.label);
                     }
@@ -142,6 +193,13 @@ mod tests {
         assert_eq!(pressed(KeyCode::Char('q'), KeyModifiers::ALT), None);
         assert_eq!(pressed(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Common::Quit));
         assert_eq!(pressed(KeyCode::Char('c'), KeyModifiers::NONE), None);
+    }
+
+    #[test]
+    fn a_key_that_would_mean_two_things_is_refused() {
+        assert_eq!(choose("quit = ?").unwrap_err(), "? would be both quit and help in Overview");
+        assert_eq!(choose("zoom = x").unwrap_err(), "x would be both zoom and hide in Flamegraph");
+        assert!(choose("zom = x").unwrap_err().starts_with("line 1: there is no action zom"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 pub(crate) mod base;
 pub(crate) mod chooser;
+pub(crate) mod columns;
 pub(crate) mod confirm;
 pub(crate) mod export;
 pub(crate) mod filter;
@@ -56,6 +57,7 @@ pub(crate) fn draw(state: &State, buf: &mut Buffer) {
         Overlay::Confirm | Overlay::Ending => confirm::draw(state, area, buf),
         Overlay::Choose => chooser::draw(state, area, buf),
         Overlay::Export => export::draw(state, area, buf),
+        Overlay::Columns => columns::draw(state, area, buf),
         Overlay::Base | Overlay::BaseFile => base::draw(state, area, buf),
     }
 }

@@ -47,6 +47,8 @@ pub(crate) enum Common {
     Compare,
     /// Show the moment when most was in use, or now.
     Peak,
+    /// Choose the columns of the table.
+    Columns,
 }
 
 /// A move through rows, lines or cells.
@@ -234,6 +236,14 @@ pub(crate) const READING: &[Binding<Common>] = &[
         action: Common::Peak,
         label: "peak",
         help: "Show the moment when most was in use, or now again",
+        section: EVERYWHERE,
+        footer: false,
+    },
+    Binding {
+        keys: &[plain('C')],
+        action: Common::Columns,
+        label: "columns",
+        help: "Choose the columns of the table",
         section: EVERYWHERE,
         footer: false,
     },
@@ -486,6 +496,16 @@ pub(crate) const COMPARING: &[Binding<Compared>] = &[
     compared(&[plain('f')], Compared::File, "file", "with a profile in a file: pprof, heaptrack, DHAT, collapsed"),
     compared(&[plain('0'), plain('D')], Compared::Nothing, "nothing", "with nothing"),
 ];
+
+/// Shows a column, or hides it. The keys of [`Common::Move`] choose one, and those of [`HELP`] close the list.
+pub(crate) const COLUMNS: &[Binding] = &[Binding {
+    keys: &[named(KeyCode::Enter), plain(' ')],
+    action: (),
+    label: "show or hide",
+    help: "Show the selected column, or hide it",
+    section: Section::Columns,
+    footer: true,
+}];
 
 /// An answer to the question what becomes of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! A key, and what a key is bound to. Dispatch, the footer and the help read the same rows.
 
+use super::keymap;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// A key with its modifier.
@@ -29,6 +30,11 @@ impl Key {
         let held = event.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
         let control = event.modifiers.contains(KeyModifiers::CONTROL);
         self.code == event.code && self.control == control && (held == control)
+    }
+
+    /// As if it were pressed.
+    pub(crate) fn event(self) -> KeyEvent {
+        KeyEvent::new(self.code, if self.control { KeyModifiers::CONTROL } else { KeyModifiers::NONE })
     }
 
     /// How it is written.
@@ -90,20 +96,25 @@ impl<Action: Copy> Binding<Action> {
         self.with(())
     }
 
+    /// The keys, as the user may have chosen them.
+    pub(crate) fn keys(&self) -> &'static [Key] {
+        keymap::chosen(self.label).unwrap_or(self.keys)
+    }
+
     /// How the first key is written.
     pub(crate) fn first_label(&self) -> String {
-        self.keys.first().map(|key| key.label()).unwrap_or_default()
+        self.keys().first().map(|key| key.label()).unwrap_or_default()
     }
 
     /// How the keys are written, all of them.
     pub(crate) fn key_labels(&self) -> String {
-        self.keys.iter().map(|key| key.label()).collect::<Vec<_>>().join(" ")
+        self.keys().iter().map(|key| key.label()).collect::<Vec<_>>().join(" ")
     }
 }
 
 /// What a key means in a table.
 pub(crate) fn action<Action: Copy>(table: &[Binding<Action>], event: &KeyEvent) -> Option<Action> {
-    table.iter().find(|binding| binding.keys.iter().any(|key| key.matches(event))).map(|binding| binding.action)
+    table.iter().find(|binding| binding.keys().iter().any(|key| key.matches(event))).map(|binding| binding.action)
 }
 
 /// A part of the help, in the order in which it has them.
@@ -127,4 +138,6 @@ pub(crate) enum Section {
     Exporting,
     /// In the question what the present is compared with.
     Comparing,
+    /// Among the columns of a table.
+    Columns,
 }

@@ -4,5 +4,6 @@ pub(crate) mod common;
 pub(crate) mod filter;
 pub(crate) mod find;
 pub(crate) mod key;
+pub(crate) mod keymap;
 pub(crate) mod line_edit;
 pub(crate) mod search;

@@ -25,7 +25,7 @@ use poolscope_profiler::model::snapshot::{
 use poolscope_profiler::process::family::Child;
 use poolscope_wire::{CounterInfo, DeviceCounter, TIER_COUNTERS, TierCounter};
 
-use crate::dashboard::input::filter::Filter;
+use crate::dashboard::input::filter::{Figures, Filter};
 use crate::words::{file_name, printable};
 use flame_tree::{FlameTree, USUAL};
 use history::{History, Point, Split};
@@ -167,6 +167,28 @@ impl Model {
     /// Standard error of what the call sites hold together, as a share of it; none when exact.
     pub(crate) fn live_error(&self) -> Option<f64> {
         (!self.snapshot.exact && self.live.samples > 0).then(|| 1.0 / (self.live.samples as f64).sqrt())
+    }
+
+    /// The call sites of all memory that are shown, with the figures that they are shown with. Of devices, those that the
+    /// filter is about.
+    pub(crate) fn shown(&self) -> Profile {
+        let rows: HashMap<u64, &SiteRow> = self.sites.iter().map(|row| (row.key, row)).collect();
+        let memory = self.whole.usual_memory();
+        let by_name = self.filter.of(&self.whole);
+        let mut shown = Profile::clone(&self.whole);
+        let mut at = 0;
+        shown.sites.retain_mut(|site| {
+            at += 1;
+            if !memory.has(site.place) {
+                return by_name.has(at - 1, &Figures { size: site.in_use.bytes, ..Figures::default() });
+            }
+            let row = rows.get(&site::key_of(&self.whole, site));
+            row.is_some_and(|row| {
+                site.in_use = row.in_use;
+                true
+            })
+        });
+        shown
     }
 
     /// A counter of the tiers.

@@ -27,6 +27,7 @@ use super::input::search::Search;
 use super::lens::Lens;
 use super::model::Model;
 use super::theme::Theme;
+use rows::Rows;
 
 /// The views, in the order of their tabs.
 pub(crate) const VIEWS: &[View] = &[
@@ -204,6 +205,16 @@ pub(crate) trait Pane: Keys + Debug {
 
     /// A button was pressed over a point of it; none if that means nothing.
     fn click(&mut self, button: MouseButton, at: Position, scene: &Scene<'_>) -> Option<Reply>;
+
+    /// Its table, if the columns can be chosen.
+    fn rows(&self) -> Option<&Rows> {
+        None
+    }
+
+    /// The same, to be changed.
+    fn rows_mut(&mut self) -> Option<&mut Rows> {
+        None
+    }
 
     /// The mouse was moved with its left button held, or let go.
     fn drag(&mut self, _at: Position, _ends: bool, _scene: &Scene<'_>) -> Option<Reply> {

@@ -53,6 +53,14 @@ impl Pane for Classes {
         self.rows.follow(&model.classes, |class| model.filter.has_class(class.stats.block_bytes), draw::compare);
     }
 
+    fn rows(&self) -> Option<&Rows> {
+        Some(&self.rows)
+    }
+
+    fn rows_mut(&mut self) -> Option<&mut Rows> {
+        Some(&mut self.rows)
+    }
+
     fn go(&mut self, motion: Motion, _scene: &Scene<'_>) {
         self.rows.go(motion);
     }

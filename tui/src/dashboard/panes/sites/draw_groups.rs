@@ -50,7 +50,7 @@ pub(super) fn absent(model: &Model, by: By) -> Hidden {
         (GROWTH, by.is_of_blocks() || model.at_peak),
         (6, by.is_of_blocks()),
         (7, by.is_of_blocks() || model.at_peak),
-        (8, by.is_tree()),
+        (8, by.is_tree() || by.is_of_blocks()),
     ];
     gone.into_iter().fold(Hidden::default(), |hidden, (column, gone)| hidden.with(column, gone))
 }

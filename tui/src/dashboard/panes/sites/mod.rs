@@ -333,6 +333,14 @@ impl Pane for Sites {
         }
     }
 
+    fn rows(&self) -> Option<&Rows> {
+        Some(if self.by == By::Stack { &self.rows } else { &self.group_rows })
+    }
+
+    fn rows_mut(&mut self) -> Option<&mut Rows> {
+        Some(if self.by == By::Stack { &mut self.rows } else { &mut self.group_rows })
+    }
+
     fn go(&mut self, motion: Motion, scene: &Scene<'_>) {
         if self.by != By::Stack {
             self.group_rows.go(motion);

@@ -57,6 +57,14 @@ impl Pane for Threads {
         self.rows.follow(&model.threads, keep, draw::compare);
     }
 
+    fn rows(&self) -> Option<&Rows> {
+        Some(&self.rows)
+    }
+
+    fn rows_mut(&mut self) -> Option<&mut Rows> {
+        Some(&mut self.rows)
+    }
+
     fn go(&mut self, motion: Motion, _scene: &Scene<'_>) {
         self.rows.go(motion);
     }
