@@ -13,8 +13,8 @@ use crate::dashboard::export;
 use crate::dashboard::frame::help;
 use crate::dashboard::frame::layout::Areas;
 use crate::dashboard::input::common::{
-    CHOOSING, COLUMNS, COMMON, COMPARING, Choosing, Common, Compared, EXPORTING, HELP, LEAVING, Leaving, Motion, READING,
-    TYPING, Typing,
+    CHOOSING, COLUMNS, COMMON, COMPARING, Choosing, Common, Compared, EXPORTING, HELP, LEAVING, Leaving, Motion,
+    READING, TYPING, Typing,
 };
 use crate::dashboard::input::key;
 use crate::dashboard::lens::{Base, Lens};

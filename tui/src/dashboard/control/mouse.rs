@@ -3,7 +3,7 @@
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::Position;
 
-use super::dispatch::{Effect, answer, compare, key, in_pane, open, scroll_help, toggle_column};
+use super::dispatch::{Effect, answer, compare, in_pane, key, open, scroll_help, toggle_column};
 use crate::dashboard::frame::layout::Areas;
 use crate::dashboard::frame::{base, chooser, columns, footer, tabs};
 use crate::dashboard::input::common::{COMPARING, Motion};

@@ -1,6 +1,8 @@
 //! The keys that hold, from the tables of all who have keys: what the footer and the help show.
 
-use crate::dashboard::input::common::{CHOOSING, COLUMNS, COMMON, COMPARING, EXPORTING, HELP, LEAVING, READING, TYPING};
+use crate::dashboard::input::common::{
+    CHOOSING, COLUMNS, COMMON, COMPARING, EXPORTING, HELP, LEAVING, READING, TYPING,
+};
 use crate::dashboard::input::key::{Binding, Key, Section};
 use crate::dashboard::input::keymap;
 use crate::dashboard::panes::{Pane, VIEWS, openers};
@@ -41,7 +43,8 @@ pub(crate) fn help(panes: &[Box<dyn Pane>]) -> Vec<HelpSection> {
         "",
         rows(TYPING)
             .chain(HELP.to_vec())
-            .chain(rows(COMPARING)).chain(rows(COLUMNS))
+            .chain(rows(COMPARING))
+            .chain(rows(COLUMNS))
             .chain(rows(EXPORTING))
             .chain(rows(CHOOSING))
             .chain(rows(LEAVING))
