@@ -49,10 +49,10 @@ fn blocks_that_realloc_moves_keep_their_bytes_and_leave_no_mappings_behind() {
     let pool = Pool::new();
     let program = compile_with_headers(pool.files(), "tests/csrc/moves.c", "moves", &["-O1"]);
     for (arguments, bounds) in [
-        ("1 2000", [200, 200, 100]),
-        ("20 300", [1500, 1500, 100]),
-        ("300 10", [2500, 1500, 150]),
-        ("9000 1", [17_000, 1500, 150]),
+        ("1 2000", [200, 200, 80]),
+        ("20 300", [1500, 300, 80]),
+        ("300 10", [2500, 1500, 80]),
+        ("9000 1", [17_000, 1500, 80]),
     ] {
         let arguments: Vec<&str> = arguments.split(' ').collect();
         let output = pool.program(&program).args(&arguments).run().silent_success();

@@ -122,18 +122,27 @@ pub fn free_zeroed(slow: SlowPath, span: &'static Slab) {
     PAGE_HEAP.lock(slow).free(span);
 }
 
-/// Gives back a span that memory was moved to, in so many mappings, and makes it like those around it. The kernel call
-/// runs without the lock. Returns what [`free`] does, or nothing.
+/// Gives back a span that memory was moved to, in so many mappings, and makes it like those around it. Returns what
+/// [`free`] does, or nothing.
 #[must_use]
 pub fn free_renewed(slow: SlowPath, span: &'static Slab, mappings: u16) -> usize {
     counters::add(TierCounter::SystemCalls, 1);
-    // SAFETY: the span is nobody's, and in no bin.
-    if unsafe { remap::renew(&Kernel, span.address(), span.bytes(), mappings) } {
+    let (span, renewed) = renew(slow, span, mappings);
+    if renewed {
         free_zeroed(slow, span);
         0
     } else {
         free(slow, span)
     }
+}
+
+/// Makes a span that is nobody's and in no bin one mapping with the empty spans beside it, which come along: renewed
+/// alone it would lie between theirs. The kernel call runs without the lock. Returns the longer span, and whether it
+/// worked.
+fn renew(slow: SlowPath, span: &'static Slab, mappings: u16) -> (&'static Slab, bool) {
+    let span = PAGE_HEAP.lock(slow).join_empty(span);
+    // SAFETY: the span is nobody's, and in no bin.
+    (span, unsafe { remap::renew(&Kernel, span.address(), span.bytes(), mappings) })
 }
 
 /// Cuts off what a span that is in use has behind its first `pages` pages; the rest is in use, too. `None` if there is
@@ -220,12 +229,10 @@ pub fn fit_reservation(slow: SlowPath, limit: usize) {
 fn release_span(slow: SlowPath, span: &'static Slab) -> bool {
     counters::add(TierCounter::SystemCalls, 1);
     // What memory was moved to, once, gets rid of its mappings.
-    let renew = remap::has_moved() && PAGE_HEAP.lock(slow).ground.is_as_the_system_has_it();
+    let may_renew = remap::has_moved() && PAGE_HEAP.lock(slow).ground.is_as_the_system_has_it();
+    let (span, renewed) = if may_renew { renew(slow, span, 0) } else { (span, false) };
     // SAFETY: the span is free and was taken out of the bins: nothing else refers to its memory.
-    let released = unsafe {
-        (renew && remap::renew(&Kernel, span.address(), span.bytes(), 0))
-            || Kernel.decommit(span.address(), span.bytes())
-    };
+    let released = renewed || unsafe { Kernel.decommit(span.address(), span.bytes()) };
     span.set_zero(released);
     PAGE_HEAP.lock(slow).free(span);
     released
@@ -381,6 +388,16 @@ impl<S: System> PageHeap<S> {
     /// Whether more lies idle than this part of what is in use.
     fn idle_beyond(&self, part: usize) -> bool {
         self.resident_free() > IDLE_MIN.max(self.used / part)
+    }
+
+    /// A span that counts as used, made longer by free neighbours without memory, which count as used then.
+    fn join_empty(&mut self, span: &'static Slab) -> &'static Slab {
+        let bytes = span.bytes();
+        span.set_zero(true);
+        let span = self.lane_of(span).free.join(span);
+        mark(span, Kind::Used);
+        self.used += span.bytes() - bytes;
+        span
     }
 
     /// Takes a span back that was in use.

@@ -114,7 +114,15 @@ impl FreeSpans {
 
     /// Puts a span into its bin, merged with free neighbours that are in the same state (both with memory behind
     /// them, or both without).
-    pub fn insert(&mut self, mut span: &'static Slab) {
+    pub fn insert(&mut self, span: &'static Slab) {
+        let span = self.join(span);
+        mark(span, Kind::Free);
+        self.bins(span).insert(span);
+        self.account(span, true);
+    }
+
+    /// A span that is in no bin, made longer by free neighbours in the same state, which are in none then.
+    pub fn join(&mut self, mut span: &'static Slab) -> &'static Slab {
         let left = span.page_before();
         if joins(left, span) {
             // The last page of a free span knows the span's length.
@@ -128,9 +136,7 @@ impl FreeSpans {
             self.remove(after);
             span.pages.set(span.pages.get() + after.pages.get());
         }
-        mark(span, Kind::Free);
-        self.bins(span).insert(span);
-        self.account(span, true);
+        span
     }
 
     /// Takes a span out of its bin.
