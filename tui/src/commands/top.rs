@@ -37,6 +37,9 @@ pub(crate) struct Top {
     /// Print one frame as text and leave
     #[arg(long, conflicts_with = "json")]
     once: bool,
+    /// Print it in ASCII and without frames, for screen readers and logs
+    #[arg(long, requires = "once")]
+    plain: bool,
     /// Print the model as JSON and leave
     #[arg(long)]
     json: bool,
@@ -69,7 +72,8 @@ impl Top {
                 let profile = if filter.is_some() { Arc::new(model.shown()) } else { Arc::clone(&model.whole) };
                 serde_json::to_string_pretty(&TopJson::of(&model, &profile))? + "\n"
             } else {
-                once::text(model, self.view, self.size, interval, filter)
+                let text = once::text(model, self.view, self.size, interval, filter);
+                if self.plain { once::plain(&text) } else { text }
             };
             sink::print(&text)?;
             return Ok(0);
@@ -77,7 +81,7 @@ impl Top {
         // Who is not there is said first: no terminal helps.
         let (watched, label, wanted_name) = self.watched()?;
         self.dashboard.choose_keys()?;
-        need_terminal("print one frame with --once, or the model with --json")?;
+        need_terminal("print one frame with --once --plain, or the model with --json")?;
         let outcome = run::run(Setup {
             watched,
             label,

@@ -14,6 +14,7 @@ use super::lens::kept::Kept;
 use super::model::Model;
 use super::state::State;
 use super::theme::{Theme, ThemeChoice};
+use super::widgets::ascii::nearest;
 use super::widgets::plain::text_of;
 
 /// Reads twice, `interval` apart, so that rates exist; a dead process is read once.
@@ -53,4 +54,15 @@ pub(crate) fn text(model: Model, view: usize, size: Size, interval: Duration, fi
     let mut buffer = Buffer::empty(Rect::new(0, 0, size.width, size.height));
     frame::draw(&state, &mut buffer);
     text_of(&buffer)
+}
+
+/// The same for those to whom frames say nothing: in ASCII, without frames and empty lines.
+pub(crate) fn plain(text: &str) -> String {
+    let is_frame = |c: char| ('\u{2500}'..='\u{257f}').contains(&c);
+    let line = |line: &str| {
+        let kept: String = line.chars().map(|c| if is_frame(c) { ' ' } else { nearest(c) }).collect();
+        kept.trim().to_owned()
+    };
+    let lines: Vec<String> = text.lines().map(line).filter(|line| !line.is_empty()).collect();
+    lines.join("\n") + "\n"
 }

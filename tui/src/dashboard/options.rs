@@ -9,6 +9,7 @@ use super::frame::keys;
 use super::input::filter::Filter;
 use super::input::keymap;
 use super::theme::{Theme, ThemeChoice};
+use super::widgets::ascii;
 use crate::failure::Failure;
 
 /// How the dashboard looks and behaves.
@@ -20,6 +21,9 @@ pub(crate) struct DashboardArgs {
     /// Colours
     #[arg(long, value_enum, default_value_t)]
     theme: ThemeChoice,
+    /// Draw with ASCII alone, as it is done where LANG or TERM have no more
+    #[arg(long)]
+    ascii: bool,
     /// Leave the mouse to the terminal, for selecting text
     #[arg(long)]
     pub(crate) no_mouse: bool,
@@ -47,7 +51,8 @@ pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
 impl DashboardArgs {
     /// The colours, by the option and the environment.
     pub(crate) fn theme(&self) -> Theme {
-        Theme::choose(self.theme, |name| std::env::var(name).ok())
+        let env = |name: &str| std::env::var(name).ok();
+        Theme { ascii: self.ascii || ascii::is_wanted(env), ..Theme::choose(self.theme, env) }
     }
 }
 

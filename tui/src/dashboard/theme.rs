@@ -64,6 +64,8 @@ pub(crate) struct Theme {
     pub(crate) shrank: [Style; 2],
     /// Cells of what stayed as it was.
     pub(crate) level: Style,
+    /// There is nothing but ASCII.
+    pub(crate) ascii: bool,
 }
 
 /// How many colours the terminal has.
@@ -192,6 +194,7 @@ impl Theme {
             grew: p.grew.map(|bg| fg(p.flame_text).bg(color(bg))),
             shrank: p.shrank.map(|bg| fg(p.flame_text).bg(color(bg))),
             level: fg(p.flame_text).bg(color(p.level)),
+            ascii: false,
         }
     }
 
@@ -219,6 +222,7 @@ impl Theme {
             grew: [Color::Yellow, Color::Red].map(|bg| plain.fg(Color::Black).bg(bg)),
             shrank: [Color::Cyan, Color::Blue].map(|bg| plain.fg(Color::Black).bg(bg)),
             level: plain.fg(Color::Black).bg(Color::Gray),
+            ascii: false,
         }
     }
 
@@ -247,6 +251,7 @@ impl Theme {
             grew: [plain, bold],
             shrank: [plain; 2],
             level: plain,
+            ascii: false,
         }
     }
 }

@@ -22,6 +22,7 @@ use ratatui::widgets::{Paragraph, Widget};
 
 use super::panes::{Source, VIEWS};
 use super::state::{Overlay, State};
+use super::widgets::ascii::to_ascii;
 use layout::Areas;
 
 /// The least columns that the dashboard is drawn in.
@@ -31,6 +32,13 @@ pub(crate) const MIN_HEIGHT: u16 = 15;
 
 /// Draws the whole screen.
 pub(crate) fn draw(state: &State, buf: &mut Buffer) {
+    draw_all(state, buf);
+    if state.theme.ascii {
+        to_ascii(buf);
+    }
+}
+
+fn draw_all(state: &State, buf: &mut Buffer) {
     let area = state.area();
     if area != buf.area {
         // The terminal has another size by now: its event is on the way, and the next frame fits.

@@ -1,5 +1,6 @@
 //! Pieces that views are made of; none knows the state.
 
+pub(crate) mod ascii;
 pub(crate) mod bar;
 pub(crate) mod flame;
 pub(crate) mod growth;

@@ -1,0 +1,120 @@
+//! What keys and the mouse do, as it can be seen.
+
+use super::*;
+
+#[test]
+fn a_filter_keeps_what_matches_and_the_selection() {
+    let mut state = state(120, 36);
+    press(&mut state, "3↓");
+    let selected = |state: &State| rows(&screen(state), "Call site").into_iter().find(|row| row.contains('▶')).unwrap();
+    let before = selected(&state);
+    let all = rows(&screen(&state), "Call site").len();
+    press(&mut state, "/session\n");
+    let filtered = rows(&screen(&state), "In use");
+    assert!(!filtered.is_empty() && filtered.len() < all, "{filtered:?}");
+    assert!(screen(&state).contains("of 37 sites"));
+    press(&mut state, "\x1b");
+    assert_eq!(selected(&state), before);
+    assert_eq!(rows(&screen(&state), "Call site").len(), all);
+}
+
+#[test]
+fn a_click_on_a_title_sorts_and_one_on_a_row_selects() {
+    let mut state = state(120, 36);
+    press(&mut state, "3");
+    let text = screen(&state);
+    let lines: Vec<&str> = text.lines().collect();
+    let (y, line) = lines.iter().enumerate().find(|(_, l)| l.contains("Allocated")).expect("titles");
+    // TestBackend quotes each line.
+    let x = line[..line.find("Allocated").unwrap()].chars().count() - 1;
+    left_click(&mut state, x, y);
+    let text = screen(&state);
+    assert!(text.contains("Allocated▾"), "{text}");
+    let mut expected = fixture::model().sites;
+    expected.sort_by(|a, b| b.allocated.bytes.total_cmp(&a.allocated.bytes));
+    for (row, site) in rows(&text, "Allocated").iter().zip(&expected) {
+        assert!(row.contains(&numbers::bytes(site.allocated.bytes)), "{row}");
+    }
+    left_click(&mut state, x, y + 3);
+    assert!(rows(&screen(&state), "Allocated")[2].starts_with('▶'));
+    let tabs = frame::layout::Areas::of(&state).tabs;
+    left_click(&mut state, 3, tabs.y.into());
+    assert_eq!(VIEWS[state.view].title, "Overview");
+}
+
+#[test]
+fn the_wheel_moves_what_is_under_it() {
+    let mut state = state(120, 24);
+    press(&mut state, "3");
+    let turn = |state: &mut State, row: u16| {
+        let kind = MouseEventKind::ScrollDown;
+        mouse(state, &MouseEvent { kind, column: 20, row, modifiers: KeyModifiers::NONE });
+    };
+    let before = screen(&state);
+    let stack = before.lines().position(|line| line.contains("╭ Stack")).expect("a stack") as u16;
+    turn(&mut state, stack + 1);
+    let scrolled = screen(&state);
+    let table = |text: &str| text.lines().take(usize::from(stack)).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(table(&scrolled), table(&before), "the table stays");
+    turn(&mut state, stack - 3);
+    assert_ne!(table(&screen(&state)), table(&before));
+}
+
+#[test]
+fn a_call_site_leads_to_its_place_in_the_flamegraph() {
+    let mut state = state(120, 36);
+    press(&mut state, "3\n");
+    assert_eq!(VIEWS[state.view].title, "Flamegraph");
+    let text = screen(&state);
+    // The function that names the row.
+    let foot = text.lines().find(|line| line.contains("41.0 MiB  23.5% of all")).expect("what is selected");
+    assert!(foot.contains("kv::session::Session::remember"), "{text}");
+    // Not the plumbing that a function calls.
+    press(&mut state, "3↓\n");
+    let text = screen(&state);
+    let foot = text.lines().find(|line| line.contains("96.0 MiB  54.9% of all")).expect("what is selected");
+    assert!(foot.contains("kv::store::Store::put"), "{text}");
+}
+
+#[test]
+fn a_call_site_of_the_overview_leads_to_its_row() {
+    let mut state = state(120, 36);
+    press(&mut state, "↓\n");
+    assert_eq!(VIEWS[state.view].title, "Call sites");
+    let text = screen(&state);
+    let selected = rows(&text, "Call site").into_iter().find(|row| row.contains('▶')).expect("a selected row");
+    assert!(selected.contains("Store::put"), "{selected}");
+}
+
+#[test]
+fn the_arrows_scroll_the_help() {
+    let mut state = state(80, 24);
+    press(&mut state, "?");
+    let top = screen(&state);
+    press(&mut state, "↓");
+    let below = screen(&state);
+    assert!(top.contains("Everywhere") && !below.contains("Everywhere"), "{below}");
+    press(&mut state, "↑");
+    assert_eq!(screen(&state), top);
+    press(&mut state, "G");
+    let end = screen(&state);
+    assert!(end.contains("quits if there is no"), "{end}");
+    press(&mut state, "\x1b");
+    assert_eq!(state.overlay, Overlay::None);
+}
+
+#[test]
+fn a_click_on_a_tab_ends_the_typing() {
+    let mut state = state(120, 36);
+    press(&mut state, "4/put");
+    let tabs = frame::layout::Areas::of(&state).tabs;
+    left_click(&mut state, 3, tabs.y.into());
+    assert_eq!(VIEWS[state.view].title, "Overview");
+    // Keys are keys again, and the search is still there.
+    press(&mut state, "3");
+    assert_eq!(VIEWS[state.view].title, "Call sites");
+    let text = screen(&state);
+    assert!(text.contains("f filter") && !text.contains("filter put"), "{text}");
+    press(&mut state, "4");
+    assert!(screen(&state).contains("search put"));
+}
