@@ -16,6 +16,7 @@ use super::lens::Lens;
 use super::model::Model;
 use super::panes::VIEWS;
 use super::state::{Overlay, State};
+use super::widgets::picture::svg;
 use super::widgets::plain::text_of;
 use crate::words::file_name;
 
@@ -23,7 +24,7 @@ use crate::words::file_name;
 fn extension(format: Format) -> &'static str {
     match format {
         Format::Text => "txt",
-        Format::Svg => "svg",
+        Format::Svg | Format::Picture => "svg",
         Format::Pprof => "pb.gz",
         Format::Json => "json",
         Format::Csv => "csv",
@@ -44,7 +45,9 @@ pub(crate) fn export(state: &mut State, format: Format, folder: &Path) -> Result
     let model = state.model.clone().ok_or("nothing was read yet")?;
     let process = &model.snapshot.process;
     let second = process.start_monotonic_ns.max(model.snapshot.taken_ns) / 1_000_000_000;
-    let name = format!("poolscope-{}-{}.{}", process.pid, second, extension(format));
+    // A picture and a flamegraph of one second are two files.
+    let view = if format == Format::Picture { format!("-{}", VIEWS[state.view].name) } else { String::new() };
+    let name = format!("poolscope-{}-{}{view}.{}", process.pid, second, extension(format));
     let path = folder.join(&name);
     let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
     let content = content(state, &model, format).map_err(failed)?;
@@ -62,7 +65,7 @@ pub(crate) fn export(state: &mut State, format: Format, folder: &Path) -> Result
         Format::Svg if filter.is_empty() => Some(format!("poolscope flamegraph {pid} -o {name}")),
         Format::Pprof if filter.is_empty() => Some(format!("poolscope dump {pid} -o {name}")),
         Format::Json => Some(format!("poolscope top {pid} --json{filter} > {name}")),
-        Format::Svg | Format::Pprof | Format::Csv => None,
+        Format::Picture | Format::Svg | Format::Pprof | Format::Csv => None,
     };
     let command = command.filter(|_| only_filtered);
     Ok(Exported { path, command })
@@ -71,7 +74,8 @@ pub(crate) fn export(state: &mut State, format: Format, folder: &Path) -> Result
 fn content(state: &mut State, model: &Model, format: Format) -> io::Result<Vec<u8>> {
     let mut out = BufWriter::new(Vec::new());
     match format {
-        Format::Text => out.write_all(screen(state).as_bytes())?,
+        Format::Text => out.write_all(text_of(&screen(state)).as_bytes())?,
+        Format::Picture => out.write_all(svg(&screen(state)).as_bytes())?,
         Format::Svg => {
             let memory = model.whole.usual_memory();
             let title = format!("{}: {} {}", model.program(), Metric::InUseBytes.describe(), memory.describe());
@@ -91,12 +95,12 @@ fn content(state: &mut State, model: &Model, format: Format) -> io::Result<Vec<u
 }
 
 /// The screen without what lies over it.
-fn screen(state: &mut State) -> String {
+fn screen(state: &mut State) -> Buffer {
     let overlay = std::mem::replace(&mut state.overlay, Overlay::None);
     let mut buffer = Buffer::empty(state.area());
     frame::draw(state, &mut buffer);
     state.overlay = overlay;
-    text_of(&buffer)
+    buffer
 }
 
 /// A line for each call site, with the exact estimates.

@@ -404,6 +404,8 @@ pub(crate) const CHOOSING: &[Binding<Choosing>] = &[
 pub(crate) enum Format {
     /// The screen.
     Text,
+    /// The screen as a picture.
+    Picture,
     /// The flamegraph.
     Svg,
     /// The profile.
@@ -421,6 +423,14 @@ pub(crate) const EXPORTING: &[Binding<Format>] = &[
         action: Format::Text,
         label: "text",
         help: "this screen as text",
+        section: Section::Exporting,
+        footer: true,
+    },
+    Binding {
+        keys: &[plain('i')],
+        action: Format::Picture,
+        label: "picture",
+        help: "this screen as a picture, as SVG",
         section: Section::Exporting,
         footer: true,
     },

@@ -2,6 +2,7 @@
 
 mod figures;
 mod lens;
+mod pictures;
 mod pressed;
 
 use std::sync::Arc;

@@ -6,6 +6,7 @@ pub(crate) mod flame;
 pub(crate) mod growth;
 pub(crate) mod memory_map;
 pub(crate) mod panel;
+pub(crate) mod picture;
 pub(crate) mod plain;
 pub(crate) mod rates;
 pub(crate) mod search_line;
