@@ -14,7 +14,8 @@ fi
 build_release
 
 if [ -z "${ONCE:-}" ]; then
-    exec "$poolscope" run -- "$server" --clients 8 --seconds 0
+    echo "This server leaks on purpose: see what has a ▲ in the list of call sites, and press Enter there." >&2
+    exec "$poolscope" run --period 64K -- "$server" --clients 8 --seconds 0
 fi
 
 echo "Starting the sample server; its leak shows after a few seconds." >&2

@@ -112,21 +112,80 @@ fn run(out: &mut String, (from, count, top): (f64, f64, f64), text: &str, style:
             "<rect x=\"{x:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{CELL_HEIGHT:.1}\" fill=\"{bg}\"/>"
         );
     }
-    let shown = text.trim();
-    if shown.is_empty() {
-        return;
-    }
-    // Blanks at the ends take no glyph.
-    let before = (text.chars().count() - text.trim_start().chars().count()) as f64;
-    let length = shown.chars().count() as f64 * CELL_WIDTH;
-    let escaped = shown.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let mut shapes = String::new();
     let weight = if *bold { " font-weight=\"bold\"" } else { "" };
-    let _ = writeln!(
-        out,
-        "<text x=\"{:.1}\" y=\"{:.1}\" textLength=\"{length:.1}\" fill=\"{fg}\"{weight}>{escaped}</text>",
-        x + before * CELL_WIDTH,
-        top + 0.75 * CELL_HEIGHT,
-    );
+    let mut word = String::new();
+    let mut begin = 0.0;
+    // Words with one blank between them are one text; frames, charts and bars are drawn.
+    for (at, c) in text.chars().chain("  ".chars()).enumerate() {
+        let left = x + at as f64 * CELL_WIDTH;
+        let drawn = shape(c, left, top);
+        let ends = drawn.is_some() || (c == ' ' && word.ends_with(' '));
+        if ends && !word.trim().is_empty() {
+            let shown = word.trim_end();
+            let length = shown.chars().count() as f64 * CELL_WIDTH;
+            let escaped = shown.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+            let y = top + 0.75 * CELL_HEIGHT;
+            let _ = writeln!(
+                out,
+                "<text x=\"{begin:.1}\" y=\"{y:.1}\" textLength=\"{length:.1}\" fill=\"{fg}\"{weight}>{escaped}</text>"
+            );
+        }
+        if ends {
+            word.clear();
+        }
+        match drawn {
+            Some(drawn) => shapes += &drawn,
+            None if word.is_empty() && c == ' ' => {}
+            None => {
+                if word.is_empty() {
+                    begin = left;
+                }
+                word.push(c);
+            }
+        }
+    }
+    if !shapes.is_empty() {
+        let _ = writeln!(out, "<path fill=\"{fg}\" d=\"{shapes}\"/>");
+    }
+}
+
+/// The path of a character of frames, charts and bars in a cell; none of others, for which there are fonts.
+fn shape(c: char, x: f64, y: f64) -> Option<String> {
+    let (w, h) = (CELL_WIDTH, CELL_HEIGHT);
+    let (middle_x, middle_y) = (w / 2.0, h / 2.0);
+    let part = |left: f64, top: f64, width: f64, height: f64| {
+        format!("M{:.1} {:.1}h{width:.1}v{height:.1}h-{width:.1}z", x + left, y + top)
+    };
+    let across = |left: f64, right: f64| part(left, middle_y - 0.5, right - left, 1.0);
+    let down = |top: f64, bottom: f64| part(middle_x - 0.5, top, 1.0, bottom - top);
+    Some(match c {
+        '─' => across(0.0, w),
+        '│' => down(0.0, h),
+        '╭' => across(middle_x, w) + &down(middle_y, h),
+        '╮' => across(0.0, middle_x) + &down(middle_y, h),
+        '╰' => across(middle_x, w) + &down(0.0, middle_y),
+        '╯' => across(0.0, middle_x) + &down(0.0, middle_y),
+        '┤' => across(0.0, middle_x) + &down(0.0, h),
+        '┈' => part(1.0, middle_y - 0.5, 2.0, 1.0) + &part(5.2, middle_y - 0.5, 2.0, 1.0),
+        '┃' => part(middle_x - 1.0, 0.0, 2.0, h),
+        '━' => part(0.0, middle_y - 1.5, w, 3.0),
+        '╸' => part(0.0, middle_y - 1.5, middle_x, 3.0),
+        '▏' => part(0.0, 0.0, 1.0, h),
+        '▁'..='█' => {
+            let high = f64::from(c as u32 - 0x2580) / 8.0 * h;
+            part(0.0, h - high, w, high)
+        }
+        '\u{28ff}' => part(0.0, 0.0, w, h),
+        '\u{2801}'..='\u{28fe}' => {
+            const DOTS: [(f64, f64); 8] =
+                [(0., 0.), (0., 1.), (0., 2.), (1., 0.), (1., 1.), (1., 2.), (0., 3.), (1., 3.)];
+            let bits = c as u32 - 0x2800;
+            let dots = DOTS.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1);
+            dots.map(|(_, (column, row))| part(column * w / 2.0, row * h / 4.0, w / 2.0, h / 4.0)).collect()
+        }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
