@@ -18,6 +18,7 @@ pub enum Family {
     AlignedLifo,
     AlignedBatch,
     Fragmentation,
+    Phases,
     Redis,
     Python,
     Small,
@@ -38,6 +39,7 @@ impl Family {
             "memalign-lifo" => Family::AlignedLifo,
             "memalign-batch" => Family::AlignedBatch,
             "churn" => Family::Fragmentation,
+            "phases" => Family::Phases,
             "redis" => Family::Redis,
             "python" => Family::Python,
             // What is left: other programs.
@@ -70,6 +72,7 @@ impl Family {
             Family::AlignedLifo => "posix_memalign, one at a time, by size and alignment",
             Family::AlignedBatch => "posix_memalign, a thousand at a time, by size and alignment",
             Family::Fragmentation => "64 MiB in random blocks, replaced for long",
+            Family::Phases => "200 MiB in six phases of lognormal sizes, down to a tenth between them",
             Family::Redis => "redis-server under redis-benchmark",
             Family::Python => "Python, working on JSON and text",
             Family::Small => "Small programs",
@@ -96,6 +99,8 @@ pub enum How {
     Workload { args: Vec<String>, duration: Duration },
     /// The program `workloads`, with that kind of churn.
     Churn(&'static str),
+    /// The program `workloads`, whose sizes change.
+    Phases,
     /// redis-server, with that test of redis-benchmark.
     Redis(&'static str),
     /// A program in Python.
@@ -120,7 +125,7 @@ impl Row {
     /// The programs that the machine must have.
     pub fn needs(&self) -> Vec<&'static str> {
         match self.how {
-            How::Workload { .. } | How::Churn(_) => Vec::new(),
+            How::Workload { .. } | How::Churn(_) | How::Phases => Vec::new(),
             How::Redis(_) => vec![redis::SERVER, redis::BENCHMARK],
             How::Python => vec![PYTHON],
             How::Memory(program) => vec![program[0]],
@@ -192,6 +197,7 @@ pub fn rows(extent: &Extent) -> Vec<Row> {
         }
     }
     rows.extend(["steady", "shifting"].map(|kind| Row { id: format!("churn/{kind}"), how: How::Churn(kind) }));
+    rows.push(Row { id: "phases/lognormal".to_owned(), how: How::Phases });
     rows.extend(["set", "get", "lpush", "zadd"].map(|test| Row { id: format!("redis/{test}"), how: How::Redis(test) }));
     rows.push(Row { id: "python".to_owned(), how: How::Python });
     rows.extend(SMALL.map(|(name, program)| Row { id: format!("small/{name}"), how: How::Memory(program) }));
@@ -238,6 +244,7 @@ mod tests {
             AlignedLifo,
             AlignedBatch,
             Fragmentation,
+            Phases,
             Redis,
             Python,
             Small,

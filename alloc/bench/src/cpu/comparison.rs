@@ -36,12 +36,15 @@ pub enum Figure {
     Time,
     Peak,
     Waste,
+    Mean,
+    Worst,
     Instructions,
 }
 
 impl Figure {
     /// In the order of the tables.
-    pub const ALL: [Figure; 4] = [Figure::Time, Figure::Peak, Figure::Waste, Figure::Instructions];
+    pub const ALL: [Figure; 6] =
+        [Figure::Time, Figure::Peak, Figure::Waste, Figure::Mean, Figure::Worst, Figure::Instructions];
 
     /// As a cell names it.
     pub fn name(self) -> &'static str {
@@ -49,6 +52,8 @@ impl Figure {
             Figure::Time => "ns",
             Figure::Peak => "peak",
             Figure::Waste => "waste",
+            Figure::Mean => "mean",
+            Figure::Worst => "worst",
             Figure::Instructions => "instructions",
         }
     }
@@ -59,6 +64,8 @@ impl Figure {
             Figure::Time => format!("{} {}", family.unit().0, family.operation()),
             Figure::Peak => "largest resident memory in MiB".to_owned(),
             Figure::Waste => "per cent of the resident memory that the program did not ask for, at the end".to_owned(),
+            Figure::Mean => "resident memory to live bytes at the end of a phase, the mean".to_owned(),
+            Figure::Worst => "resident memory to live bytes at the end of a phase, the largest".to_owned(),
             Figure::Instructions => "instructions inside the allocator, per operation".to_owned(),
         }
     }

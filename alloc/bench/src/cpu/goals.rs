@@ -8,6 +8,8 @@ use crate::comparison::{self, Figure, Results};
 
 /// The churn that the goal for fragmentation is about.
 const STEADY: &str = "churn/steady";
+/// The row that the goals for resident memory to live bytes are about.
+const PHASES: &str = "phases/lognormal";
 
 /// The largest ratio to the best peer that a row's goal allows, if it has one.
 fn limit(row: &RowResult, figure: Figure) -> Option<f64> {
@@ -48,6 +50,7 @@ fn to_glibc(results: &Results, row: &RowResult) -> Option<f64> {
 
 /// All goals, in the order of the project's own list.
 pub fn all(results: &Results) -> Vec<Goal> {
+    let [mean_of_phases, worst_of_phases] = phases(results);
     let to_peer = |row: &RowResult| results.about.ratio(row, Figure::Time);
     let family = |what, limit: f64, families: &'static [Family]| {
         let rows = results
@@ -75,6 +78,8 @@ pub fn all(results: &Results) -> Vec<Goal> {
         sampling(results),
         sample(results),
         fragmentation(results),
+        mean_of_phases,
+        worst_of_phases,
         dashboard(results),
     ]
 }
@@ -140,6 +145,18 @@ fn sample(results: &Results) -> Goal {
     let words: Vec<String> = samples.iter().map(ToString::to_string).collect();
     let best = best.map(|sample| sample.nanoseconds);
     Goal::of_one("one sample", "at most 1000 ns", best, |it| it <= 1000.0, |_| words.join("; "))
+}
+
+/// Resident memory to live bytes at the end of a phase: the mean, then the largest.
+fn phases(results: &Results) -> [Goal; 2] {
+    let of = |figure: Figure| results.row(PHASES)?.get(results.about.ours()?, figure.name());
+    [
+        ("resident to live over six phases, the mean", "at most 1.35", Figure::Mean, 1.35),
+        ("resident to live over six phases, the largest", "at most 1.5", Figure::Worst, 1.5),
+    ]
+    .map(|(what, limit, figure, most)| {
+        Goal::of_one(what, limit, of(figure), move |it| it <= most, |it| format!("{it:.2}"))
+    })
 }
 
 fn fragmentation(results: &Results) -> Goal {

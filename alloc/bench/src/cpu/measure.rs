@@ -37,6 +37,11 @@ impl Programs {
                 command.args(["churn", kind]);
                 figures(&output(command)?)
             }
+            How::Phases => {
+                let mut command = on(allocator, &self.workloads);
+                command.arg("phases");
+                figures(&output(command)?)
+            }
             How::Redis(test) => redis::measure(test, allocator),
             How::Python => {
                 let mut command = self.program(allocator, &[catalogue::PYTHON, "-c", PYTHON]);

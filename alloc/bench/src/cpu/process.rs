@@ -56,12 +56,12 @@ pub fn output(mut command: Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Reads lines of a name and a number: `ns` for an operation, `peak` of the resident memory in bytes, and `waste`, the
-/// part of it that the program did not ask for.
+/// Reads lines of a name and a number: `ns` for an operation, `peak` of the resident memory in bytes, `waste`, the part
+/// of it that the program did not ask for, `mean` and `worst`, its ratio to what is live.
 pub fn figures(text: &str) -> Result<Figures> {
     let figure = |line: &str| {
         let (name, value) = line.split_once(' ')?;
-        let known = ["ns", "peak", "waste"].contains(&name);
+        let known = ["ns", "peak", "waste", "mean", "worst"].contains(&name);
         Some((name.to_owned(), value.parse().ok().filter(|_| known)?))
     };
     text.lines().map(|line| figure(line).ok_or(format!("not a figure: {line}"))).collect()

@@ -101,6 +101,7 @@ fn shown(cell: &Cell, family: Family, figure: Figure) -> String {
         (Some(bytes), Figure::Peak) => return format!("{:.1}", bytes / f64::from(1 << 20)),
         (Some(part), Figure::Waste) => return format!("{:.1}", part * 100.0),
         (Some(count), Figure::Instructions) => count,
+        (Some(ratio), Figure::Mean | Figure::Worst) => ratio,
     };
     match value {
         ..100.0 => format!("{value:.2}"),

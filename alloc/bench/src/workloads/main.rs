@@ -3,7 +3,8 @@
 //! largest resident memory in bytes; `waste`, the part of the resident memory that the program did not ask for.
 //!
 //! usage: `workloads time WARM-UP DURATION NAME ARGS...`, in milliseconds; [`time`] lists the names.
-//! `workloads churn steady|shifting` measures fragmentation.
+//! `workloads churn steady|shifting` measures fragmentation, `workloads phases` a program whose sizes change; it prints
+//! `mean` and `worst`, the resident memory to the live bytes.
 //! `workloads count OPERATIONS 'NAME ARGS...'...` is for callgrind.
 //! `workloads program LIBRARY PROGRAM ARGS...` measures another program.
 //! `workloads busy MILLISECONDS` runs beside a dashboard.
@@ -22,6 +23,7 @@ mod large;
 mod numbers;
 mod other_program;
 mod pairs;
+mod phases;
 mod random;
 mod resident;
 mod single;
@@ -36,6 +38,7 @@ use fixed::{Aligned, Batch, Lifo, Plain};
 use fragmentation::Churned;
 use growing::{Growing, Growth};
 use large::{Large, Touch};
+use phases::Phased;
 use random::Replacement;
 use single::Workload;
 
@@ -59,6 +62,10 @@ fn run(args: &[&str]) -> Option<()> {
         ["churn", kind] => {
             let Churned { nanoseconds, peak, waste } = fragmentation::measure(kind)?;
             println!("ns {nanoseconds:.4}\npeak {peak}\nwaste {waste:.4}");
+        }
+        ["phases"] => {
+            let Phased { nanoseconds, peak, mean, worst } = phases::measure();
+            println!("ns {nanoseconds:.4}\npeak {peak}\nmean {mean:.4}\nworst {worst:.4}");
         }
         #[cfg(target_arch = "x86_64")]
         ["count", operations, ref workloads @ ..] => counted::run(operations.parse().ok()?, workloads)?,

@@ -23,10 +23,20 @@ impl Numbers {
         (((self.next() >> 32) * bound as u64) >> 32) as usize
     }
 
+    /// Even in `0.0..1.0`.
+    fn even(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Normal, of mean 0 and deviation 1 (Box and Muller 1958).
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (self.even() + f64::MIN_POSITIVE).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.even()).cos()
+    }
+
     /// A size whose logarithm is even between those of `least` and `most`.
     pub fn logarithmic(&mut self, least: usize, most: usize) -> usize {
-        let even = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
-        let size = least as f64 * (most as f64 / least as f64).powf(even);
+        let size = least as f64 * (most as f64 / least as f64).powf(self.even());
         (size as usize).clamp(least, most)
     }
 }
