@@ -113,3 +113,34 @@ fn samples_leave_the_blocks_of_a_passing_thread_in_order() {
         assert!(jumps <= 180, "period {period}: {jumps} of 1000 blocks are not beside the one before");
     }
 }
+
+/// What the kernel says that a process has of its own, in KiB: private memory, and its segment.
+fn own_memory(pid: u32) -> u64 {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("the program runs");
+    let of = |name: &str| {
+        let line = rollup.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel says it");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
+    };
+    of("Pss_Anon:") + of("Pss_Shmem:")
+}
+
+/// Tables of samples are as large as what there is in them. Tables for 65,536 stacks and 32,768 return addresses had a
+/// page for nearly each of the first ones.
+#[test]
+fn samples_take_a_small_program_little_memory() {
+    let pool = Pool::new();
+    let program = compile(pool.files(), "../../tests/csrc/few_samples.c", "few_samples", &["-O2", "-fno-builtin"]);
+    let memory = |period: &str| {
+        let program = pool.program(&program).arg("4000").env("POOLSCOPE_PERIOD", period);
+        let mut running = program.start();
+        running.wait_for_line("READY");
+        let (memory, segment) = (own_memory(running.pid()), pool.segment(running.pid()).expect("it has its segment"));
+        let samples = segment.samples();
+        running.finish().silent_success();
+        (memory, samples)
+    };
+    let ((without, none), (with, samples)) = (memory("1T"), memory("512K"));
+    println!("{without} KiB without samples, {with} KiB with {samples}");
+    assert!(none == 0 && samples >= 30, "{none} and {samples} samples");
+    assert!(with <= without + 320, "{without} KiB without samples, {with} KiB with {samples}");
+}

@@ -17,7 +17,7 @@
 //! would go astray and read no byte that it may not.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crate::Caller;
 use crate::stack::Window;
@@ -155,8 +155,11 @@ pub(crate) fn caller(base: Base, cfa: u32, fp: u32, from: Caller, stack: &mut Wi
     Some(Caller { pc, sp, fp })
 }
 
-/// Entries of the table: half a mebibyte of addresses, of which costs nothing what is not touched.
-const ENTRIES: usize = 1 << 15;
+/// Entries of the first table, and of the largest one. Each address has a place of its own in a large table, mostly in a
+/// page of its own: a program of which few stacks are captured has a small one.
+const ENTRIES: core::ops::RangeInclusive<usize> = 1 << 9..=1 << 15;
+/// How many times as many entries the next larger table has.
+const GROWTH: usize = 8;
 
 struct Entry {
     rule: AtomicU64,
@@ -164,10 +167,22 @@ struct Entry {
     check: AtomicU64,
 }
 
-/// The table. Zeroed memory is an empty one.
-pub(crate) struct Table([Entry; ENTRIES]);
+/// A table. Its entries lie behind it; zeroed ones are free.
+pub(crate) struct Table {
+    entries: *const Entry,
+    /// One less than the number of entries, which is a power of two.
+    mask: usize,
+    /// Rules that were put into places that were free, about.
+    taken: AtomicUsize,
+    /// The one before it, which captures may still read.
+    smaller: *mut Table,
+}
 
-/// Null before the first rule. Unmapped by [`forget`] alone.
+/// Bytes before a table's entries.
+const FIRST_ENTRY: usize = 64;
+const _: () = assert!(size_of::<Table>() <= FIRST_ENTRY);
+
+/// Null before the first rule; later the largest table. Unmapped by [`forget`] alone.
 static RULES: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 
 #[inline(always)]
@@ -182,6 +197,11 @@ const ADDRESS_BITS: u32 = 48;
 #[inline(always)]
 fn tag(pc: usize, epoch: u64) -> u64 {
     pc as u64 ^ epoch << ADDRESS_BITS
+}
+
+/// The address of a tag.
+fn address(tag: u64) -> usize {
+    (tag & ((1 << ADDRESS_BITS) - 1)) as usize
 }
 
 impl Entry {
@@ -205,16 +225,38 @@ impl Entry {
 }
 
 impl Table {
+    /// Bytes of a table with so many entries.
+    const fn bytes(entries: usize) -> usize {
+        FIRST_ENTRY.wrapping_add(entries.wrapping_mul(size_of::<Entry>()))
+    }
+
+    /// An empty table. `None` without memory.
+    fn make(entries: usize, smaller: *mut Table) -> Option<*mut Table> {
+        let table: *mut Table = system::map(Table::bytes(entries))?.cast();
+        let mask = entries.wrapping_sub(1);
+        let entries = table.wrapping_byte_add(FIRST_ENTRY).cast_const().cast();
+        // SAFETY: the mapping has room for it, and is nobody else's yet.
+        unsafe { table.write(Table { entries, mask, taken: AtomicUsize::new(0), smaller }) };
+        Some(table)
+    }
+
+    fn len(&self) -> usize {
+        self.mask.wrapping_add(1)
+    }
+
+    #[inline(always)]
+    fn entry(&self, at: usize) -> &Entry {
+        // SAFETY: `make` has mapped as many as the mask lets pass; zeroed memory is entries, and they are atomics.
+        unsafe { &*self.entries.add(at & self.mask) }
+    }
+
     #[inline(always)]
     fn first_place(&self, pc: usize) -> &Entry {
-        // SAFETY: the remainder is less than `ENTRIES`.
-        unsafe { self.0.get_unchecked(pc % ENTRIES) }
+        self.entry(pc)
     }
 
     fn second_place(&self, pc: usize) -> &Entry {
-        let hash = (pc as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - ENTRIES.trailing_zeros());
-        // SAFETY: the shift leaves less than `ENTRIES`.
-        unsafe { self.0.get_unchecked(hash as usize) }
+        self.entry(((pc as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize)
     }
 
     /// The word of the rule for a return address; 0 if none was learned in this epoch.
@@ -239,23 +281,43 @@ impl Table {
         (word != 0).then(|| Rule::from_word(word))
     }
 
+    /// Keeps a rule's word for a return address.
     fn keep(&self, pc: usize, epoch: u64, word: u64) {
-        if pc as u64 >> ADDRESS_BITS != 0 {
-            return;
+        if pc as u64 >> ADDRESS_BITS == 0 {
+            self.put(pc, tag(pc, epoch), word);
         }
-        let tag = tag(pc, epoch);
+    }
+
+    fn put(&self, pc: usize, tag: u64, word: u64) {
         // Rules of modules as they were before are of no use any more.
         let is_free = |entry: &&Entry| {
             let (known, held) = entry.content();
             held == 0 || known == tag || (known ^ tag) >> ADDRESS_BITS != 0
         };
         let (first, second) = (self.first_place(pc), self.second_place(pc));
+        self.taken.fetch_add(1, Ordering::Relaxed);
         if let Some(place) = [first, second].into_iter().find(is_free) {
             return place.set(tag, word);
         }
         let (old, moved) = first.content();
-        self.second_place((old & ((1 << ADDRESS_BITS) - 1)) as usize).set(old, moved);
+        self.second_place(address(old)).set(old, moved);
         first.set(tag, word);
+    }
+
+    /// Whether there is to be a larger one: half of it may be taken.
+    fn is_full(&self) -> bool {
+        self.len() < *ENTRIES.end() && self.taken.load(Ordering::Relaxed) > self.len() / 2
+    }
+
+    /// Puts the rules of an epoch into another one.
+    fn copy_to(&self, other: &Table, epoch: u64) {
+        for at in 0..self.len() {
+            let (known, word) = self.entry(at).content();
+            let pc = address(known);
+            if word != 0 && known == tag(pc, epoch) {
+                other.put(pc, known, word);
+            }
+        }
     }
 }
 
@@ -266,31 +328,40 @@ pub(crate) fn table() -> Option<&'static Table> {
     unsafe { RULES.load(Ordering::Acquire).as_ref() }
 }
 
-/// Memory for the rules: a table that another thread may just be making as well. None under a narrow limit of data:
-/// there, every capture asks anew.
+/// Makes the first table, or one that is larger than `full` and holds what that holds, which another thread may just be
+/// making as well. None under a narrow limit of data: there, every capture asks anew. Returns the table that there is.
 #[cold]
-fn make_table() -> Option<&'static Table> {
+fn make_table(full: Option<&'static Table>, epoch: u64) -> Option<&'static Table> {
     if system::data_limit() < system::NARROW_DATA {
-        return None;
+        return full;
     }
-    let new: *mut Table = system::map(size_of::<Table>())?.cast();
-    if RULES.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+    let entries = full.map_or(*ENTRIES.start(), |full| full.len().wrapping_mul(GROWTH).min(*ENTRIES.end()));
+    let before = full.map_or(ptr::null_mut(), |full| (&raw const *full).cast_mut());
+    let Some(new) = Table::make(entries, before) else { return full };
+    if let Some(full) = full {
+        // SAFETY: just made.
+        full.copy_to(unsafe { &*new }, epoch);
+    }
+    if RULES.compare_exchange(before, new, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         // SAFETY: nobody knows of it.
-        unsafe { system::unmap(new.addr(), size_of::<Table>()) };
+        unsafe { system::unmap(new.addr(), Table::bytes(entries)) };
     }
     table()
 }
 
-/// Gives the table back. What is met from here on is learned anew.
+/// Gives the tables back. What is met from here on is learned anew.
 ///
 /// # Safety
 ///
 /// No other thread captures, and this one is not in the middle of it.
 pub(crate) unsafe fn forget() {
-    let table = RULES.swap(ptr::null_mut(), Ordering::AcqRel);
-    if !table.is_null() {
-        // SAFETY: the caller's promise: nobody has it.
-        unsafe { system::unmap(table.addr(), size_of::<Table>()) };
+    let mut table = RULES.swap(ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: null, or a table; the caller's promise: nobody has it.
+    while let Some(unused) = unsafe { table.as_ref() } {
+        let (start, len) = (table.addr(), Table::bytes(unused.len()));
+        table = unused.smaller;
+        // SAFETY: as above.
+        unsafe { system::unmap(start, len) };
     }
 }
 
@@ -302,7 +373,9 @@ pub(crate) fn find(pc: usize, epoch: u64) -> Option<Rule> {
 /// Keeps a rule, of a module that `stays` or does not: in a place that is free, or in the first one, whose rule then
 /// moves to its second. Without memory it is not kept.
 pub(crate) fn keep(pc: usize, epoch: u64, rule: Rule, stays: bool) {
-    if let Some(table) = table().or_else(make_table) {
+    let known = table();
+    let table = if known.is_none_or(Table::is_full) { make_table(known, epoch) } else { known };
+    if let Some(table) = table {
         table.keep(pc, epoch, rule.to_word() | if stays { word::STAYS } else { 0 });
     }
 }
@@ -311,15 +384,17 @@ pub(crate) fn keep(pc: usize, epoch: u64, rule: Rule, stays: bool) {
 mod tests {
     use super::*;
 
-    impl Table {
-        const fn new() -> Self {
-            Self([const { Entry { rule: AtomicU64::new(0), check: AtomicU64::new(0) } }; ENTRIES])
-        }
+    /// The largest table.
+    const MOST: usize = *ENTRIES.end();
+
+    fn large() -> &'static Table {
+        // SAFETY: it is never unmapped.
+        unsafe { &*Table::make(MOST, ptr::null_mut()).unwrap() }
     }
 
     #[test]
     fn a_rule_is_found_again_as_it_was_while_the_modules_are_the_same() {
-        static TABLE: Table = Table::new();
+        let table = large();
         let rules = [
             Rule::Other,
             Rule::End,
@@ -334,11 +409,11 @@ mod tests {
         ];
         for (at, rule) in rules.into_iter().enumerate() {
             let pc = 0x7fff_1234_5678 + at;
-            assert_eq!(TABLE.find(pc, 7), None);
-            TABLE.keep(pc, 7, rule.to_word() | if at % 2 == 0 { word::STAYS } else { 0 });
-            assert_eq!(TABLE.find(pc, 7), Some(rule));
-            assert_eq!(TABLE.find_word(pc, 7) & word::STAYS != 0, at % 2 == 0);
-            assert_eq!(TABLE.find(pc, 8), None, "a module was replaced");
+            assert_eq!(table.find(pc, 7), None);
+            table.keep(pc, 7, rule.to_word() | if at % 2 == 0 { word::STAYS } else { 0 });
+            assert_eq!(table.find(pc, 7), Some(rule));
+            assert_eq!(table.find_word(pc, 7) & word::STAYS != 0, at % 2 == 0);
+            assert_eq!(table.find(pc, 8), None, "a module was replaced");
         }
     }
 
@@ -364,28 +439,48 @@ mod tests {
 
     #[test]
     fn addresses_that_share_a_place_do_not_drive_each_other_out() {
-        static TABLE: Table = Table::new();
-        let pcs: [usize; 3] = core::array::from_fn(|at| 0x5566_0000_1234 + at * ENTRIES);
+        let table = large();
+        let pcs: [usize; 3] = core::array::from_fn(|at| 0x5566_0000_1234 + at * MOST);
         let rule = |at: usize| Rule::offset(Base::Sp, 8 + 8 * at as u64, 0);
         for (at, &pc) in pcs.iter().enumerate() {
-            TABLE.keep(pc, 9, rule(at).to_word());
+            table.keep(pc, 9, rule(at).to_word());
         }
         for (at, &pc) in pcs.iter().enumerate() {
-            assert_eq!(TABLE.find(pc, 9), Some(rule(at)));
+            assert_eq!(table.find(pc, 9), Some(rule(at)));
         }
     }
 
     #[test]
     fn more_rules_than_places_drive_old_ones_out_and_mix_none_up() {
-        static TABLE: Table = Table::new();
+        let table = large();
         let pc = |at: usize| 0x5555_0000_0000 + at * 5;
         let rule = |at: usize| Rule::offset(Base::Sp, 8 + 8 * at as u64, 8 * (at as u64 % 3));
-        for at in 0..2 * ENTRIES {
-            TABLE.keep(pc(at), 11, rule(at).to_word());
-            assert_eq!(TABLE.find(pc(at), 11), Some(rule(at)));
+        for at in 0..2 * MOST {
+            table.keep(pc(at), 11, rule(at).to_word());
+            assert_eq!(table.find(pc(at), 11), Some(rule(at)));
         }
-        let known = (0..2 * ENTRIES)
-            .filter(|&at| TABLE.find(pc(at), 11).inspect(|found| assert_eq!(*found, rule(at))).is_some());
-        assert!(known.count() > ENTRIES / 2);
+        let known = (0..2 * MOST)
+            .filter(|&at| table.find(pc(at), 11).inspect(|found| assert_eq!(*found, rule(at))).is_some());
+        assert!(known.count() > MOST / 2);
+    }
+
+    #[test]
+    fn a_larger_table_has_the_rules_of_the_smaller_one() {
+        let table = |entries: usize| {
+            // SAFETY: it is never unmapped.
+            unsafe { &*Table::make(entries, ptr::null_mut()).unwrap() }
+        };
+        let (small, large) = (table(*ENTRIES.start()), table(*ENTRIES.start() * GROWTH));
+        let pc = |at: usize| 0x5555_0000_0000 + at * 5;
+        let rule = |at: usize| Rule::offset(Base::Sp, 8 + 8 * at as u64, 0);
+        let kept = (0..).take_while(|_| !small.is_full()).inspect(|&at| small.keep(pc(at), 3, rule(at).to_word())).count();
+        assert!(kept > small.len() / 2 && !large.is_full());
+        let known: std::vec::Vec<usize> = (0..kept).filter(|&at| small.find(pc(at), 3).is_some()).collect();
+        assert!(known.len() > kept * 9 / 10, "{} of {kept}", known.len());
+        small.copy_to(large, 3);
+        for at in known {
+            assert_eq!(large.find(pc(at), 3), Some(rule(at)));
+        }
+        assert!(!large.is_full());
     }
 }

@@ -317,7 +317,6 @@ pub fn fit(slow: SlowPath, limit: usize) {
     if let Some(segment) = sampler.segment.filter(|_| own_segment()) {
         segment.fit(limit);
         sampler.live.fit(&segment);
-        sampler.stacks.fit(&segment);
     }
 }
 

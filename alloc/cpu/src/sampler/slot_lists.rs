@@ -10,9 +10,11 @@ use crate::kernel::os;
 use crate::layout::size_class::{CLASSES, SizeClass};
 use crate::segment::counters::{self, TierCounter};
 
-/// Bytes of a chunk. The first one of a class has room for one list at least, and no page more than that takes: most
-/// programs have few samples, and some have a limit of data.
+/// Bytes of a chunk. The first one of a class has room for one list, and shares its pages with those of other classes:
+/// most programs have few samples, each of another class, and some have a limit of data.
 const CHUNK: usize = 64 * 1024;
+/// Bytes that first chunks are cut from. Those of more than a page have a mapping of their own.
+const SHARED: usize = 16 * 1024;
 const KERNEL_PAGE: usize = 4096;
 
 /// The start of a chunk.
@@ -35,8 +37,12 @@ fn bytes_of(class: SizeClass) -> usize {
 
 impl Chunk {
     fn map(bytes: usize) -> Option<&'static Chunk> {
-        let memory = os::map(bytes);
-        // SAFETY: zeroed memory is a chunk, and it is never unmapped.
+        Self::at(os::map(bytes), bytes)
+    }
+
+    /// A chunk in zeroed memory that is never unmapped, or null.
+    fn at(memory: *mut u8, bytes: usize) -> Option<&'static Chunk> {
+        // SAFETY: zeroed memory is a chunk, and the caller says that it stays.
         let chunk = unsafe { memory.cast::<Chunk>().as_ref() }?;
         chunk.bytes.set(bytes);
         Some(chunk)
@@ -76,8 +82,8 @@ impl Chunk {
             self.unused.set(null_mut());
             let start = (&raw const *self).cast_mut().cast::<u8>();
             if self.bytes.get() > KERNEL_PAGE {
-                // SAFETY: behind the first page there are lists alone, of which none is in use. Were the kernel to
-                // refuse, they would only stay.
+                // SAFETY: such a chunk has a mapping of its own, and behind the first page there are lists alone, of
+                // which none is in use. Were the kernel to refuse, they would only stay.
                 let _ = unsafe { os::decommit(start.add(KERNEL_PAGE), self.bytes.get() - KERNEL_PAGE) };
             }
         }
@@ -87,6 +93,8 @@ impl Chunk {
 /// The chunks. Guarded by the sampler's lock.
 pub struct SlotLists {
     of_classes: [OfClass; CLASSES],
+    /// What is left of the pages that first chunks are cut from: where, and how much.
+    shared: Cell<(*mut u8, usize)>,
 }
 
 /// The chunks of a class that have room.
@@ -122,8 +130,8 @@ impl OfClass {
         }
     }
 
-    /// A chunk with room, in the list of partial ones.
-    fn chunk(&self, class: SizeClass) -> Option<&'static Chunk> {
+    /// A chunk with room, in the list of partial ones. The class's first one is `first`'s to make.
+    fn chunk(&self, first: impl FnOnce() -> Option<&'static Chunk>) -> Option<&'static Chunk> {
         // SAFETY: as above.
         let (partial, empty) = unsafe { (self.partial.get().as_ref(), self.empty.get().as_ref()) };
         if partial.is_some() {
@@ -134,10 +142,8 @@ impl OfClass {
                 self.empty.set(chunk.next.get());
                 chunk
             }
-            None => {
-                let least = (size_of::<Chunk>() + bytes_of(class)).next_multiple_of(KERNEL_PAGE);
-                Chunk::map(if self.began.replace(true) { CHUNK } else { least })?
-            }
+            None if self.began.replace(true) => Chunk::map(CHUNK)?,
+            None => first()?,
         };
         self.link(chunk);
         Some(chunk)
@@ -147,13 +153,30 @@ impl OfClass {
 impl SlotLists {
     /// None yet.
     pub const fn new() -> Self {
-        SlotLists { of_classes: [const { OfClass::new() }; CLASSES] }
+        SlotLists { of_classes: [const { OfClass::new() }; CLASSES], shared: Cell::new((null_mut(), 0)) }
+    }
+
+    /// The first chunk of a class.
+    fn first(&self, class: SizeClass) -> Option<&'static Chunk> {
+        let bytes = size_of::<Chunk>() + bytes_of(class);
+        if bytes > KERNEL_PAGE {
+            return Chunk::map(bytes.next_multiple_of(KERNEL_PAGE));
+        }
+        let (mut at, mut left) = self.shared.get();
+        if left < bytes {
+            (at, left) = (os::map(SHARED), SHARED);
+            if at.is_null() {
+                return None;
+            }
+        }
+        self.shared.set((at.wrapping_add(bytes), left - bytes));
+        Chunk::at(at, bytes)
     }
 
     /// A list for a slab of `class`; `None` without memory.
     pub fn take(&self, class: SizeClass) -> Option<*mut u32> {
         let chunks = &self.of_classes[class.index()];
-        let chunk = chunks.chunk(class)?;
+        let chunk = chunks.chunk(|| self.first(class))?;
         let list = chunk.take(class);
         if chunk.used.get() == chunk.room(class) {
             chunks.unlink(chunk);

@@ -8,9 +8,13 @@ use crate::segment::Segment;
 /// The stack of samples for which the table had no room: it has no frames.
 pub const UNKNOWN: u32 = 0;
 
+/// Entries of the index at first: a page.
+const FIRST: usize = 1 << 10;
+
 /// Finds a stack's record by its frames. The records and frames are the segment's; the index is private.
 pub struct StackTable {
-    /// Open addressing; each entry is a stack's index plus 1, 0 if free. Twice as many as there can be stacks.
+    /// Open addressing; each entry is a stack's index plus 1, 0 if free. A power of two, of which half is taken at most
+    /// while there is memory for more: most programs have few stacks, and each is in a page of its own in a large index.
     index: *mut u32,
     index_len: usize,
     stacks: u32,
@@ -44,10 +48,7 @@ impl StackTable {
 
     /// Begins an empty table for `segment`. False if there is no memory for it.
     pub fn start(&mut self, segment: &Segment) -> bool {
-        let capacity = segment.capacity(Region::Stacks);
-        self.index_len = (2 * capacity).next_power_of_two();
-        self.index = os::map(self.index_len * size_of::<u32>()).cast();
-        if self.index.is_null() || !segment.commit(Region::Stacks, 1) {
+        if !segment.commit(Region::Stacks, 1) || !self.make_index(segment, FIRST) {
             return false;
         }
         self.stacks = 1;
@@ -58,32 +59,44 @@ impl StackTable {
         true
     }
 
-    /// Makes the index smaller, as the segment has become.
-    pub fn fit(&mut self, segment: &Segment) {
-        let len = (2 * segment.capacity(Region::Stacks)).next_power_of_two();
-        if len >= self.index_len || self.index.is_null() {
-            return;
-        }
+    /// Puts an index of `len` entries in the place of the one that there is. False without memory: then that one stays.
+    #[cold]
+    fn make_index(&mut self, segment: &Segment, len: usize) -> bool {
         let index: *mut u32 = os::map(len * size_of::<u32>()).cast();
         if index.is_null() {
-            return;
+            return false;
         }
-        // SAFETY: the old index is nobody's any more.
-        unsafe { os::unmap(self.index.cast(), self.index_len * size_of::<u32>()) };
+        if !self.index.is_null() {
+            // SAFETY: the old index is nobody's any more.
+            unsafe { os::unmap(self.index.cast(), self.index_len * size_of::<u32>()) };
+        }
         (self.index, self.index_len) = (index, len);
         // The unknown one is not looked up.
         for id in 1..self.stacks {
             // SAFETY: records below the number of stacks are committed.
             let hash = unsafe { (*segment.record::<StackRecord>(Region::Stacks, id)).hash };
-            let mut at = hash as usize & (len - 1);
-            // SAFETY: `at` is below the index's length, which is twice what the segment has room for.
-            unsafe {
-                while *index.add(at) != 0 {
-                    at = (at + 1) & (len - 1);
-                }
-                *index.add(at) = id + 1;
-            }
+            let place = self.free_place(hash);
+            // SAFETY: a place of the index.
+            unsafe { *self.index.add(place) = id + 1 };
         }
+        true
+    }
+
+    /// The first free place for a stack that is not in the index, which has free ones.
+    fn free_place(&self, hash: u64) -> usize {
+        let mut at = hash as usize & (self.index_len - 1);
+        // SAFETY: `at` is below the index's length.
+        while unsafe { *self.index.add(at) } != 0 {
+            at = (at + 1) & (self.index_len - 1);
+        }
+        at
+    }
+
+    /// Whether the index has room for one more stack, made if need be. One entry stays free: searches end there.
+    #[inline]
+    fn has_room(&mut self, segment: &Segment) -> bool {
+        let stacks = self.stacks as usize + 1;
+        2 * stacks <= self.index_len || self.make_index(segment, 2 * self.index_len) || stacks < self.index_len
     }
 
     /// The index of a stack, added if it is new; [`UNKNOWN`] if there is no room.
@@ -103,12 +116,14 @@ impl StackTable {
             }
             at = (at + 1) & (self.index_len - 1);
         }
-        let Some(id) = self.add(segment, stack, hash) else {
+        let added = if self.has_room(segment) { self.add(segment, stack, hash) } else { None };
+        let Some(id) = added else {
             segment.header().dropped_stacks += 1;
             return UNKNOWN;
         };
-        // SAFETY: as above.
-        unsafe { *self.index.add(at) = id + 1 };
+        let place = self.free_place(hash);
+        // SAFETY: a place of the index.
+        unsafe { *self.index.add(place) = id + 1 };
         id
     }
 
