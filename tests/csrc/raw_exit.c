@@ -15,7 +15,7 @@
 #define POOLSCOPE_WEAK
 #include "poolscope.h"
 
-#define THREADS 16
+#define THREADS 8
 #define STACK (256 << 10)
 
 static char *stacks[THREADS];

@@ -98,8 +98,8 @@ declare::settings! {
     /// 1 says on standard error when the pool has to do without something, such as its segment.
     verbose: bool = 0, "POOLSCOPE_VERBOSE", Switch, Anytime;
 
-    /// Bytes that thread caches may hold beyond what the threads have in use, and at most a 32nd of that or 4M: each its
-    /// share, but at least 1M or, if that is less, all of it.
+    /// Bytes that thread caches may hold beyond what the threads have in use: each its share, but at least 1M or, if
+    /// that is less, all of it. If it is not set, they hold at most a 32nd of what is in use, or 4M.
     thread_cache: u64 = 32 << 20, "POOLSCOPE_THREAD_CACHE", Of(Bytes { min: 64 << 10, max: 1 << 30 }), Anytime;
 
     /// Time over which idle memory goes back to the system.

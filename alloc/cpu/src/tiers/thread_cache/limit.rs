@@ -5,15 +5,19 @@ use crate::settings;
 
 /// What a thread has of [`cache_limit`] however many there are.
 const SHARE_MIN: usize = 1 << 20;
-/// What all caches together may hold however little is in use, and the part of what is in use that they may hold.
+/// What all caches together may hold however little is in use, and the part of what is in use that they may hold, if
+/// nobody has said how much.
 const CACHE_MIN: usize = 4 << 20;
 const CACHE_SHARE: usize = 32;
 
-/// Bytes that a thread's cache may hold beyond what is in use.
+/// Bytes that a thread's cache may hold beyond what is in use: its share of what was asked for, or else of what the
+/// program's size allows.
 pub fn cache_limit() -> usize {
+    let settings = settings::current();
+    let most = settings.thread_cache() as usize;
     let in_use = counters::get(TierCounter::SlabBytes) + counters::get(TierCounter::LargeBytes);
     let share = (in_use as usize / CACHE_SHARE).max(CACHE_MIN);
-    let all = share.min(settings::current().thread_cache() as usize);
+    let all = if settings.thread_cache_is_said() { most } else { share.min(most) };
     if all <= SHARE_MIN {
         return all;
     }
