@@ -312,6 +312,12 @@ pub const fn block_of(word: u64) -> u64 {
     (word >> 3 & ((1 << ADDRESS_BITS) - 1)) << 4
 }
 
+/// The slot of the stack of the event that begins with this word, if it is one of a block.
+#[inline]
+pub const fn slot_of(word: u64) -> u32 {
+    (word >> SLOT_SHIFT & SLOT_MASK) as u32
+}
+
 /// An event of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
@@ -365,7 +371,7 @@ impl<'a> Event<'a> {
     pub fn read(words: &'a [u64]) -> Result<(Event<'a>, usize), NoEvent> {
         let Some(&word) = words.first() else { return Err(NoEvent::Cut) };
         let address = block_of(word);
-        let slot = (word >> SLOT_SHIFT & SLOT_MASK) as u32;
+        let slot = slot_of(word);
         match word & tag::MASK {
             tag::ALLOC => match words.get(1) {
                 Some(&size) => Ok((Event::Alloc { address, size, slot }, 2)),

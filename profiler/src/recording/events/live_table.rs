@@ -3,93 +3,81 @@
 //! Numbers are handed out like a stack hands them out: the one given back last comes first. A recording then needs no
 //! number with an allocation, and few bits with a free.
 
-use crate::recording::events::prefetch::prefetch;
+use std::collections::HashMap;
 
-/// Most blocks that are followed: 13 bytes each, times what hashing leaves empty, keep the recorder small.
+use crate::recording::events::processor::{equal, prefetch};
+
+/// Most blocks that are followed: 9 bytes each, times what hashing leaves empty, keep the recorder small.
 pub const MAX_BLOCKS: usize = 7 << 20;
 
-const FIRST_BUCKETS: usize = 1 << 10;
-/// Tables of fewer buckets are half full at most, so that nearly every block is found in its own bucket; larger ones,
-/// of which the processor's caches hold only parts anyway, up to four fifths.
-const ROOMY_BUCKETS: usize = 1 << 18;
-/// Blocks of a bucket.
-const WAYS: usize = 5;
-/// Both halves of a free way's address. No block has such an upper half: there are too few memories.
-const FREE: u32 = u32::MAX;
+/// Bits of an address that a bucket tells apart: those of host memory, in steps of 16 bytes.
+const ADDRESS_BITS: u32 = 44;
+const STEP_BITS: u32 = 4;
+/// The least number of buckets leaves 32 bits of an address to its key.
+const FIRST_BUCKETS: usize = 1 << (ADDRESS_BITS - u32::BITS);
+/// Blocks of a bucket. On average it has half of them, so that one in a hundred blocks finds its bucket full.
+const WAYS: u32 = 7;
+/// The bits of all ways.
+const ALL: u32 = (1 << WAYS) - 1;
+/// Where a bucket's keys end: the bits of its ways that are taken, and above them how many of its blocks lie elsewhere.
+const STATE: usize = WAYS as usize;
 
 /// A line of the processor's caches. All of its blocks are compared at once: which one it is can't be foreseen, so that
 /// looking at one after the other costs more for wrong guesses than for the comparisons.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Bucket {
-    /// The halves of the blocks' addresses.
-    low: [u32; WAYS],
-    high: [u32; WAYS],
-    number: [u32; WAYS],
-    /// Blocks that found this bucket full, and lie in a later one.
-    passed: u32,
+    /// A key for each way, and [`STATE`].
+    keys: [u32; 8],
+    numbers: [u32; 8],
 }
 
 const _: () = assert!(size_of::<Bucket>() == 64);
 
 impl Bucket {
-    const EMPTY: Bucket = Bucket { low: [FREE; WAYS], high: [FREE; WAYS], number: [0; WAYS], passed: 0 };
+    const EMPTY: Bucket = Bucket { keys: [0; 8], numbers: [0; 8] };
 
-    /// The way that has this address.
+    /// The ways that are taken, as bits.
     #[inline(always)]
-    fn way_of(&self, Halves { low, high }: Halves) -> Option<usize> {
-        let mut candidates = equal(&self.low, low);
-        while candidates != 0 {
-            let way = candidates.trailing_zeros() as usize;
-            if self.high.get(way) == Some(&high) {
-                return Some(way);
-            }
-            candidates &= candidates - 1;
-        }
-        None
+    fn taken(&self) -> u32 {
+        self.keys[STATE] & ALL
     }
 
-    /// A way that has no block.
+    /// The bit of the way that has this key; 0 if there is none.
     #[inline(always)]
-    fn free_way(&self) -> Option<usize> {
-        let free = equal(&self.high, FREE);
-        (free != 0).then(|| free.trailing_zeros() as usize)
+    fn way_of(&self, key: u32) -> u32 {
+        equal(&self.keys, key) & self.taken()
     }
 
-    /// Its blocks: address and number.
-    fn blocks(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
-        let used = (0..WAYS).filter(|&way| self.high[way] != FREE);
-        used.map(|way| (u64::from(self.low[way]) | u64::from(self.high[way]) << 32, self.number[way]))
+    /// How many of its blocks lie elsewhere.
+    #[inline(always)]
+    fn passed(&self) -> u32 {
+        self.keys[STATE] >> WAYS
+    }
+
+    /// Counts a block that lies elsewhere, or one that does so no more.
+    fn pass(&mut self, more: bool) {
+        self.keys[STATE] = self.keys[STATE].wrapping_add(if more { ALL + 1 } else { 0u32.wrapping_sub(ALL + 1) });
     }
 }
 
-/// A bit for each word that is equal to `word`, without a branch.
-#[inline(always)]
-fn equal(words: &[u32; WAYS], word: u32) -> u32 {
-    words.iter().enumerate().fold(0, |bits, (way, &known)| bits | u32::from(known == word) << way)
-}
-
-/// An address, as buckets have it.
+/// Where a block is looked for.
 #[derive(Clone, Copy)]
-struct Halves {
-    low: u32,
-    high: u32,
+struct Home {
+    bucket: usize,
+    key: u32,
 }
 
-impl Halves {
-    #[inline(always)]
-    fn of(address: u64) -> Halves {
-        Halves { low: address as u32, high: (address >> 32) as u32 }
-    }
-}
-
-/// Address to number, by hashing to buckets.
+/// Address to number, by hashing to buckets. The hash can be undone: bucket and key together are the address, so that
+/// equal keys of a bucket are one block.
 #[derive(Debug)]
 pub struct LiveTable {
     /// A power of two.
     buckets: Vec<Bucket>,
-    /// What leaves a bucket's index of a hash.
-    shift: u32,
+    /// Bits of a hash below those of the bucket.
+    key_bits: u32,
+    /// Blocks that found their bucket full, and those whose address no bucket can tell: a device's.
+    elsewhere: HashMap<u64, u32>,
     len: usize,
     given_back: Vec<u32>,
     next: u32,
@@ -97,29 +85,53 @@ pub struct LiveTable {
 
 impl Default for LiveTable {
     fn default() -> Self {
-        let shift = u64::BITS - FIRST_BUCKETS.trailing_zeros();
-        Self { buckets: vec![Bucket::EMPTY; FIRST_BUCKETS], shift, len: 0, given_back: Vec::new(), next: 0 }
+        let key_bits = ADDRESS_BITS - FIRST_BUCKETS.trailing_zeros();
+        Self {
+            buckets: vec![Bucket::EMPTY; FIRST_BUCKETS],
+            key_bits,
+            elsewhere: HashMap::new(),
+            len: 0,
+            given_back: Vec::new(),
+            next: 0,
+        }
     }
+}
+
+const HASH_MASK: u64 = (1 << ADDRESS_BITS) - 1;
+/// The golden ratio's digits, and the number that undoes the multiplication by them: see `hashes_can_be_undone`.
+const FACTOR: u64 = 0x9e3_779b_97f5;
+const INVERSE: u64 = inverse(FACTOR);
+
+/// The number of which the product with an odd one is 1, modulo any power of two up to 2^64.
+const fn inverse(odd: u64) -> u64 {
+    // Newton's method: each step doubles the bits that are right, of which there are three at first.
+    let (mut inverse, mut step) = (odd, 0);
+    while step < 5 {
+        inverse = inverse.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(inverse)));
+        step += 1;
+    }
+    inverse
 }
 
 impl LiveTable {
     /// Blocks in it.
     pub fn count(&self) -> usize {
-        self.len
+        self.len + self.elsewhere.len()
     }
 
     /// It holds no more.
-    #[inline]
+    #[inline(always)]
     pub fn is_full(&self) -> bool {
         self.numbers_in_use() >= MAX_BLOCKS
     }
 
+    #[inline(always)]
     fn numbers_in_use(&self) -> usize {
         self.next as usize - self.given_back.len()
     }
 
     /// The number that the next block gets.
-    #[inline]
+    #[inline(always)]
     pub fn take_number(&mut self) -> u32 {
         self.given_back.pop().unwrap_or_else(|| {
             self.next += 1;
@@ -128,116 +140,158 @@ impl LiveTable {
     }
 
     /// Gives a number back.
-    #[inline]
+    #[inline(always)]
     pub fn give_number(&mut self, number: u32) {
         self.given_back.push(number);
     }
 
-    /// Blocks that it holds before it grows.
-    #[inline]
-    fn most(&self) -> usize {
-        let buckets = self.buckets.len();
-        if buckets < ROOMY_BUCKETS { buckets * WAYS / 2 } else { buckets * (WAYS - 1) }
+    /// Where a block of host memory is looked for, as are others that look like one.
+    #[inline(always)]
+    fn home(&self, address: u64) -> Home {
+        let hash = (address >> STEP_BITS).wrapping_mul(FACTOR) & HASH_MASK;
+        // The mask says nothing new: the length is a power of two, of which the hash has no bit more.
+        let bucket = (hash >> self.key_bits) as usize & (self.buckets.len() - 1);
+        Home { bucket, key: (hash & ((1 << self.key_bits) - 1)) as u32 }
     }
 
-    /// The bucket of an address, unless that was full.
-    #[inline(always)]
-    fn home(&self, address: u64) -> usize {
-        ((address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+    /// The address of a block by where it is looked for.
+    fn address(&self, Home { bucket, key }: Home) -> u64 {
+        let hash = (bucket as u64) << self.key_bits | u64::from(key);
+        (hash.wrapping_mul(INVERSE) & HASH_MASK) << STEP_BITS
     }
 
+    /// Whether buckets tell the address from all others.
     #[inline(always)]
-    fn after(&self, at: usize) -> usize {
-        (at + 1) & (self.buckets.len() - 1)
+    fn is_told(address: u64) -> bool {
+        address & !(HASH_MASK << STEP_BITS) == 0
     }
 
     /// Says that an address is about to be asked for.
     #[inline(always)]
     pub fn prefetch(&self, address: u64) {
-        prefetch(&self.buckets[self.home(address)]);
-    }
-
-    /// The bucket and the way that has an address.
-    #[inline(always)]
-    fn find(&self, address: u64) -> Option<(usize, usize)> {
-        let mut at = self.home(address);
-        loop {
-            let bucket = &self.buckets[at];
-            if let Some(way) = bucket.way_of(Halves::of(address)) {
-                return Some((at, way));
-            }
-            if bucket.passed == 0 {
-                return None;
-            }
-            at = self.after(at);
-        }
+        prefetch(&self.buckets[self.home(address).bucket]);
     }
 
     /// The number of the block at an address.
     #[cfg(test)]
     fn get(&self, address: u64) -> Option<u32> {
-        self.find(address).map(|(at, way)| self.buckets[at].number[way])
+        let Home { bucket, key } = self.home(address);
+        let (bucket, way) = (&self.buckets[bucket], self.buckets[bucket].way_of(key));
+        let found = Self::is_told(address) && way != 0;
+        if found { Some(bucket.numbers[way.trailing_zeros() as usize]) } else { self.elsewhere.get(&address).copied() }
     }
 
     /// Puts a block there, in the place of one that may be there: that one's number.
-    #[inline]
+    #[inline(always)]
     pub fn insert(&mut self, address: u64, number: u32) -> Option<u32> {
-        if let Some((at, way)) = self.find(address) {
-            return Some(std::mem::replace(&mut self.buckets[at].number[way], number));
+        let Home { bucket, key } = self.home(address);
+        let bucket = &mut self.buckets[bucket];
+        let taken = bucket.taken();
+        if Self::is_told(address) && bucket.way_of(key) == 0 && bucket.passed() == 0 && taken != ALL {
+            let way = (!taken).trailing_zeros() as usize & 7;
+            (bucket.keys[way], bucket.numbers[way]) = (key, number);
+            bucket.keys[STATE] |= 1 << way;
+            self.len += 1;
+            return None;
         }
-        if self.len >= self.most() {
+        self.insert_slowly(address, number)
+    }
+
+    /// The same, where the address is taken, or its bucket full or told of as full.
+    #[cold]
+    #[inline(never)]
+    fn insert_slowly(&mut self, address: u64, number: u32) -> Option<u32> {
+        if !Self::is_told(address) {
+            return self.elsewhere.insert(address, number);
+        }
+        if self.len >= self.buckets.len() / 2 * WAYS as usize {
             self.grow();
+        }
+        let Home { bucket, key } = self.home(address);
+        let bucket = &mut self.buckets[bucket];
+        let way = bucket.way_of(key);
+        if way != 0 {
+            return Some(std::mem::replace(&mut bucket.numbers[way.trailing_zeros() as usize], number));
+        }
+        if bucket.passed() != 0
+            && let Some(known) = self.elsewhere.get_mut(&address)
+        {
+            return Some(std::mem::replace(known, number));
         }
         self.put(address, number);
         None
     }
 
-    /// Puts a block there that is not in it.
-    #[inline(always)]
+    /// Puts a block there that is not in it, and that buckets can tell.
     fn put(&mut self, address: u64, number: u32) {
-        let mut at = self.home(address);
-        loop {
-            let bucket = &mut self.buckets[at];
-            if let Some(way) = bucket.free_way() {
-                let Halves { low, high } = Halves::of(address);
-                (bucket.low[way], bucket.high[way], bucket.number[way]) = (low, high, number);
-                self.len += 1;
-                return;
-            }
-            bucket.passed += 1;
-            at = self.after(at);
+        let Home { bucket, key } = self.home(address);
+        let bucket = &mut self.buckets[bucket];
+        let free = !bucket.taken() & ALL;
+        if free == 0 {
+            bucket.pass(true);
+            self.elsewhere.insert(address, number);
+            return;
         }
+        let way = free.trailing_zeros() as usize;
+        (bucket.keys[way], bucket.numbers[way]) = (key, number);
+        bucket.keys[STATE] |= 1 << way;
+        self.len += 1;
     }
 
     /// Takes a block out: its number.
-    #[inline]
+    #[inline(always)]
     pub fn remove(&mut self, address: u64) -> Option<u32> {
-        let (at, way) = self.find(address)?;
-        let bucket = &mut self.buckets[at];
-        (bucket.low[way], bucket.high[way]) = (FREE, FREE);
-        let number = bucket.number[way];
-        self.len -= 1;
-        let mut passed = self.home(address);
-        while passed != at {
-            self.buckets[passed].passed -= 1;
-            passed = self.after(passed);
+        let Home { bucket, key } = self.home(address);
+        let bucket = &mut self.buckets[bucket];
+        let way = bucket.way_of(key);
+        if way != 0 && Self::is_told(address) {
+            bucket.keys[STATE] &= !way;
+            self.len -= 1;
+            return Some(bucket.numbers[way.trailing_zeros() as usize & 7]);
+        }
+        self.remove_elsewhere(address)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn remove_elsewhere(&mut self, address: u64) -> Option<u32> {
+        let number = self.elsewhere.remove(&address)?;
+        if Self::is_told(address) {
+            let home = self.home(address);
+            self.buckets[home.bucket].pass(false);
         }
         Some(number)
     }
 
-    #[cold]
+    /// Doubles the number of buckets.
     fn grow(&mut self) {
-        let more = self.buckets.len() * 2;
-        let buckets = std::mem::replace(&mut self.buckets, vec![Bucket::EMPTY; more]);
-        (self.len, self.shift) = (0, self.shift - 1);
-        for bucket in buckets {
-            bucket.blocks().for_each(|(address, number)| self.put(address, number));
+        let more = Self {
+            buckets: vec![Bucket::EMPTY; self.buckets.len() * 2],
+            key_bits: self.key_bits - 1,
+            given_back: std::mem::take(&mut self.given_back),
+            next: self.next,
+            elsewhere: HashMap::new(),
+            len: 0,
+        };
+        let before = std::mem::replace(self, more);
+        for (address, number) in before.iter() {
+            if Self::is_told(address) {
+                self.put(address, number);
+            } else {
+                self.elsewhere.insert(address, number);
+            }
         }
     }
 
     /// Every block: address and number.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
-        self.buckets.iter().flat_map(Bucket::blocks)
+        let of_bucket = move |(at, bucket): (usize, &Bucket)| {
+            let (bucket, taken) = (*bucket, bucket.taken());
+            let used = (0..WAYS as usize).filter(move |way| taken >> way & 1 != 0);
+            used.map(move |way| (self.address(Home { bucket: at, key: bucket.keys[way] }), bucket.numbers[way]))
+        };
+        let elsewhere = self.elsewhere.iter().map(|(&address, &number)| (address, number));
+        self.buckets.iter().enumerate().flat_map(of_bucket).chain(elsewhere)
     }
 }
 
@@ -253,7 +307,8 @@ mod tests {
             let mut table = LiveTable::default();
             let mut model = BTreeMap::new();
             for (step, (insert, at)) in steps.into_iter().enumerate() {
-                let address = at * 16 + 0x7f00_0000_0000;
+                // Some are a device's, which need be no multiple of anything.
+                let address = if at % 5 == 0 { at << 57 | at } else { at * 16 + 0x7f00_0000_0000 };
                 if insert {
                     prop_assert_eq!(table.insert(address, step as u32), model.insert(address, step as u32));
                 } else {
@@ -273,6 +328,36 @@ mod tests {
             table.insert(u64::from(n) * 48, n);
         }
         assert!((0..100_000u32).all(|n| table.get(u64::from(n) * 48) == Some(n)));
+    }
+
+    #[test]
+    fn hashes_can_be_undone() {
+        let table = LiveTable::default();
+        for address in [16, 0x5555_5555_5550, 0x7fff_ffff_fff0, HASH_MASK << STEP_BITS] {
+            assert!(LiveTable::is_told(address));
+            assert_eq!(table.address(table.home(address)), address);
+        }
+        assert!(!LiveTable::is_told(8) && !LiveTable::is_told(1 << 48));
+    }
+
+    #[test]
+    fn blocks_of_a_full_bucket_are_found_elsewhere() {
+        let mut table = LiveTable::default();
+        let addresses: Vec<u64> = (0..20).map(|key| table.address(Home { bucket: 77, key })).collect();
+        for (number, &address) in (0..).zip(&addresses) {
+            assert_eq!(table.insert(address, number), None);
+        }
+        assert_eq!((table.len, table.elsewhere.len(), table.count()), (7, 13, 20));
+        for (number, &address) in (0..).zip(&addresses) {
+            assert_eq!(table.insert(address, number + 100), Some(number));
+        }
+        assert_eq!(table.iter().count(), 20);
+        // What is elsewhere is found also when the bucket has room again.
+        for (number, &address) in (100..).zip(&addresses) {
+            assert_eq!(table.remove(address), Some(number));
+        }
+        assert!(table.iter().next().is_none() && table.elsewhere.is_empty());
+        assert_eq!(table.buckets[77].passed(), 0);
     }
 
     #[test]

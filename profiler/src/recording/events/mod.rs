@@ -4,5 +4,5 @@ pub(crate) mod call_paths;
 pub(crate) mod lanes;
 pub(crate) mod live_table;
 pub(crate) mod place;
-mod prefetch;
+mod processor;
 pub mod session;

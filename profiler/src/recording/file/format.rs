@@ -18,6 +18,7 @@
 use std::io::{self, Read, Write};
 
 use poolscope_wire::trace::check_word;
+use zstd::zstd_safe::CParameter;
 
 /// The first eight bytes of a recording.
 pub const MAGIC: [u8; 8] = *b"POOLRECO";
@@ -211,13 +212,19 @@ impl std::fmt::Debug for Packer {
     }
 }
 
-/// How much time is spent on packing: what is left after the planes are cut has few repetitions.
+/// How much time is spent on packing: what is left after the planes are cut has few repetitions. Short ones are there
+/// by chance, and take more time and room than they are worth.
 const LEVEL: i32 = 1;
+const SHORTEST_REPETITION: u32 = 7;
+/// Repetitions are found by a table of as many places as a power of two: a small one stays in the nearest caches.
+const PLACES_LOG2: u32 = 12;
 
 impl Packer {
     /// An empty one.
     pub fn new() -> io::Result<Self> {
-        let zstd = zstd::bulk::Compressor::new(LEVEL)?;
+        let mut zstd = zstd::bulk::Compressor::new(LEVEL)?;
+        zstd.set_parameter(CParameter::MinMatch(SHORTEST_REPETITION))?;
+        zstd.set_parameter(CParameter::HashLog(PLACES_LOG2))?;
         Ok(Self { zstd, plane: Vec::new(), packed: Vec::new(), out: Vec::new() })
     }
 

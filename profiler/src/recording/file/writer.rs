@@ -24,6 +24,7 @@ pub struct Writer<W> {
     head: Option<Vec<u8>>,
     packer: Packer,
     columns: EventColumns,
+    /// Of the block of events that is next, and of the latest event: the same as long as it has none.
     first_us: u64,
     last_us: u64,
     /// Time of the parts before this one.
@@ -101,11 +102,8 @@ impl<W: Write> Writer<W> {
         self.head.is_none()
     }
 
-    #[inline]
+    #[inline(always)]
     fn op(&mut self, op: u8) {
-        if self.columns.ops.is_empty() {
-            self.first_us = self.last_us;
-        }
         self.columns.ops.push(op);
     }
 
@@ -141,7 +139,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// A block is allocated; if it is not followed, it gets no number. Its stack says which memory it is of.
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&mut self, size: u64, stack: u32, followed: bool, lane: Option<Lane>) {
         self.lane(lane);
         self.op(if followed { op::ALLOC } else { op::ALLOC_UNFOLLOWED });
@@ -151,12 +149,14 @@ impl<W: Write> Writer<W> {
     }
 
     /// The block with this number is freed, from a stack if stacks of frees were asked for.
-    #[inline]
+    #[inline(always)]
     pub fn free(&mut self, number: u32, stack: Option<u32>, lane: Option<Lane>) {
         self.lane(lane);
         self.op(op::FREE);
         self.columns.numbers.push(number);
-        self.columns.free_stacks.extend(stack);
+        if let Some(stack) = stack {
+            self.columns.free_stacks.push(stack);
+        }
         self.frees += 1;
     }
 

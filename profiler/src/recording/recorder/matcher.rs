@@ -73,7 +73,7 @@ pub struct Matcher {
 
 impl Matcher {
     /// A block was allocated.
-    #[inline]
+    #[inline(always)]
     pub fn alloc<W: Write>(&mut self, writer: &mut Writer<W>, address: u64, size: u64, stack: u32, origin: Origin) {
         if self.live.is_full() {
             self.unfollowed += 1;
@@ -85,14 +85,22 @@ impl Matcher {
             return;
         }
         if let Some(first) = self.live.insert(address, number) {
-            self.live.insert(address, first);
-            let second = Second { ring: origin.ring, number, reading: self.reading };
-            self.seconds.entry(address).or_default().push(second);
+            self.wait_behind(first, address, number, origin);
         }
+    }
+
+    /// There is a block already where one was allocated.
+    #[cold]
+    #[inline(never)]
+    fn wait_behind(&mut self, first: u32, address: u64, number: u32, origin: Origin) {
+        self.live.insert(address, first);
+        let second = Second { ring: origin.ring, number, reading: self.reading };
+        self.seconds.entry(address).or_default().push(second);
     }
 
     /// Whether another thread's free that came before is of this block.
     #[cold]
+    #[inline(never)]
     fn is_freed_early<W: Write>(&mut self, writer: &mut Writer<W>, address: u64, number: u32, origin: Origin) -> bool {
         let Some(waiting) = self.early.get_mut(&address) else { return false };
         let fits = |early: &Early| early.ring != origin.ring && origin.from_ns <= early.until_ns;
@@ -107,7 +115,7 @@ impl Matcher {
     }
 
     /// A block is freed.
-    #[inline]
+    #[inline(always)]
     pub fn free<W: Write>(&mut self, writer: &mut Writer<W>, address: u64, stack: Option<u32>, origin: Origin) {
         if !self.seconds.is_empty() && self.free_one_of_several(writer, address, stack, origin) {
             return;
@@ -117,13 +125,18 @@ impl Matcher {
                 writer.free(number, stack, origin.lane);
                 self.live.give_number(number);
             }
-            None => {
-                let Origin { ring, lane, .. } = origin;
-                let early = Early { ring, until_ns: u64::MAX, reading: self.reading, stack, lane };
-                self.early.entry(address).or_default().push(early);
-                self.early_of_batch.push(address);
-            }
+            None => self.wait_for_block(address, stack, origin),
         }
+    }
+
+    /// There is no block where one is freed.
+    #[cold]
+    #[inline(never)]
+    fn wait_for_block(&mut self, address: u64, stack: Option<u32>, origin: Origin) {
+        let Origin { ring, lane, .. } = origin;
+        let early = Early { ring, until_ns: u64::MAX, reading: self.reading, stack, lane };
+        self.early.entry(address).or_default().push(early);
+        self.early_of_batch.push(address);
     }
 
     /// The batch has ended, at `until_ns` at the latest.
@@ -137,6 +150,7 @@ impl Matcher {
     }
 
     #[cold]
+    #[inline(never)]
     fn free_one_of_several<W: Write>(
         &mut self,
         writer: &mut Writer<W>,

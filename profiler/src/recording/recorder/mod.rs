@@ -8,7 +8,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use poolscope_wire::trace::{BATCH, DeviceEvent, Event, NoEvent, block_of};
+use poolscope_wire::trace::{BATCH, DeviceEvent, Event, NoEvent, block_of, slot_of, tag};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::model::snapshot::ProcessState;
@@ -476,6 +476,14 @@ impl<W: Write> Recorder<W> {
                 soon.iter().for_each(|&word| self.matcher.live.prefetch(block_of(word)));
                 announced = to;
             }
+            let from = at;
+            at = self.record_blocks(index, &words, at, announced.saturating_sub(AHEAD), origin);
+            if self.writer.is_due() {
+                self.write_out()?;
+            }
+            if at != from {
+                continue;
+            }
             let ring = &mut self.rings[index as usize];
             let (event, len) = match Event::read(&words[at..]) {
                 Ok((Event::Time(_), _)) | Err(NoEvent::Cut) => break,
@@ -488,14 +496,6 @@ impl<W: Write> Recorder<W> {
             };
             at += len;
             match event {
-                Event::Alloc { address, size, slot } => {
-                    let stack = ring.slots.get(slot as usize).copied().unwrap_or(UNKNOWN);
-                    self.matcher.alloc(&mut self.writer, address, size, stack, origin);
-                }
-                Event::Free { address, slot } => {
-                    let stack = self.free_stacks.then(|| ring.slots.get(slot as usize).copied().unwrap_or(UNKNOWN));
-                    self.matcher.free(&mut self.writer, address, stack, origin);
-                }
                 Event::Device(event) => {
                     let stack = ring.slots.get(event.slot as usize).copied().unwrap_or(UNKNOWN);
                     self.device(&event, stack, origin);
@@ -511,16 +511,42 @@ impl<W: Write> Recorder<W> {
                     self.rings[index as usize].thread = Some(thread);
                     self.writer.thread(thread);
                 }
-                Event::Time(_) | Event::Lost(_) => {}
-            }
-            if self.writer.is_due() {
-                self.write_out()?;
+                // Those of blocks were recorded above.
+                Event::Alloc { .. } | Event::Free { .. } | Event::Time(_) | Event::Lost(_) => {}
             }
         }
         let ring = &mut self.rings[index as usize];
         (ring.words, ring.at, ring.announced) = (words, at, announced);
         self.matcher.end_batch(ring.end_of_batch(self.start_ns, from_ns));
         Ok((at - first) as u64)
+    }
+
+    /// Records events of blocks of host memory, which nearly all are: the one at `at`, and those behind it up to
+    /// `until`, to another event, or to where the block of events is full. Returns where the next event is, which is
+    /// `at` if the one there is another.
+    #[inline(always)]
+    fn record_blocks(&mut self, index: u32, words: &[u64], mut at: usize, until: usize, origin: Origin) -> usize {
+        let origin = Origin { lane: None, ..origin };
+        let slots = self.rings[index as usize].slots.as_slice();
+        let stack_of = |word: u64| slots.get(slot_of(word) as usize).copied().unwrap_or(UNKNOWN);
+        loop {
+            let Some(&word) = words.get(at) else { return at };
+            if word & tag::MASK == tag::FREE {
+                let stack = self.free_stacks.then(|| stack_of(word));
+                self.matcher.free(&mut self.writer, block_of(word), stack, origin);
+                at += 1;
+            } else if word & tag::MASK == tag::ALLOC
+                && let Some(&size) = words.get(at + 1)
+            {
+                self.matcher.alloc(&mut self.writer, block_of(word), size, stack_of(word), origin);
+                at += 2;
+            } else {
+                return at;
+            }
+            if at >= until || self.writer.is_due() {
+                return at;
+            }
+        }
     }
 
     /// Writes out the block of events, and now and then where the blocks lie.

@@ -25,6 +25,8 @@ use crate::segment::reader::{ReadError, SegmentReader};
 
 /// Attempts to get the lock, which the program itself may hold for a moment.
 const LOCK_TRIES: u32 = 20;
+/// Bytes that are copied at once: they are in the processor's nearest caches when they are looked at.
+const COPIED: u64 = 32 << 10;
 /// Copies of a word that must be the same.
 const TORN_RETRIES: u32 = 100;
 
@@ -288,7 +290,7 @@ impl Tap {
         let mut at = from;
         while at < to {
             let place = at % ring_words;
-            let len = (to - at).min(ring_words - place);
+            let len = (to - at).min(ring_words - place).min(COPIED / 8);
             if bytes.len() < len as usize * 8 {
                 bytes.resize(len as usize * 8, 0);
             }
