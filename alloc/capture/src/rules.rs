@@ -459,8 +459,8 @@ mod tests {
             table.keep(pc(at), 11, rule(at).to_word());
             assert_eq!(table.find(pc(at), 11), Some(rule(at)));
         }
-        let known = (0..2 * MOST)
-            .filter(|&at| table.find(pc(at), 11).inspect(|found| assert_eq!(*found, rule(at))).is_some());
+        let known =
+            (0..2 * MOST).filter(|&at| table.find(pc(at), 11).inspect(|found| assert_eq!(*found, rule(at))).is_some());
         assert!(known.count() > MOST / 2);
     }
 
@@ -473,7 +473,8 @@ mod tests {
         let (small, large) = (table(*ENTRIES.start()), table(*ENTRIES.start() * GROWTH));
         let pc = |at: usize| 0x5555_0000_0000 + at * 5;
         let rule = |at: usize| Rule::offset(Base::Sp, 8 + 8 * at as u64, 0);
-        let kept = (0..).take_while(|_| !small.is_full()).inspect(|&at| small.keep(pc(at), 3, rule(at).to_word())).count();
+        let kept =
+            (0..).take_while(|_| !small.is_full()).inspect(|&at| small.keep(pc(at), 3, rule(at).to_word())).count();
         assert!(kept > small.len() / 2 && !large.is_full());
         let known: std::vec::Vec<usize> = (0..kept).filter(|&at| small.find(pc(at), 3).is_some()).collect();
         assert!(known.len() > kept * 9 / 10, "{} of {kept}", known.len());
