@@ -15,6 +15,7 @@ use super::terminal::Terminal;
 use crate::dashboard::events::feed::{self, Listed, Order, Watched};
 use crate::dashboard::events::{self, Event, output};
 use crate::dashboard::frame;
+use crate::dashboard::panes::{FLAME, VIEWS};
 use crate::dashboard::state::{Overlay, State};
 use crate::dashboard::theme::Theme;
 use crate::launch::child::Program;
@@ -79,7 +80,7 @@ pub(crate) fn run(setup: Setup) -> io::Result<Outcome> {
         started.at_end(move |ended| drop(ends.send(Event::Ended(ended))));
         program = Some(started);
     }
-    App { state, orders, program, leave_at_end: false, to }.run(&mut screen, &mut Inbox::new(inbox))
+    App { state, orders, program, leave_at_end: false, to, with_trees: false }.run(&mut screen, &mut Inbox::new(inbox))
 }
 
 /// Runs a dashboard that nobody looks at, until there are no more events. `ended` is called while it still has all that
@@ -91,7 +92,7 @@ pub(crate) fn run_on(
     events: &mut impl Events,
     ended: impl FnOnce(),
 ) -> io::Result<()> {
-    let mut app = App { state, orders, program: None, leave_at_end: false, to };
+    let mut app = App { state, orders, program: None, leave_at_end: false, to, with_trees: false };
     app.turn(screen, events)?;
     ended();
     Ok(())
@@ -105,6 +106,8 @@ struct App {
     leave_at_end: bool,
     /// Where events go.
     to: Sender<Event>,
+    /// The feed was told to make call trees.
+    with_trees: bool,
 }
 
 /// What handling an event leads to.
@@ -162,6 +165,7 @@ impl App {
                     }
                     Next::Leave(outcome) => return Ok(outcome),
                 }
+                self.ask_for_trees();
                 // What is there already is taken before a frame is drawn.
                 wait = Duration::ZERO;
             }
@@ -267,6 +271,14 @@ impl App {
         };
         if let Err(error) = std::thread::Builder::new().name("base".into()).spawn(read) {
             self.state.note = Some(format!("no thread reads the file: {error}"));
+        }
+    }
+
+    /// Has the feed make call trees while somebody looks at them.
+    fn ask_for_trees(&mut self) {
+        let wanted = VIEWS[self.state.view].name == FLAME;
+        if std::mem::replace(&mut self.with_trees, wanted) != wanted {
+            let _ = self.orders.send(Order::Trees(wanted));
         }
     }
 

@@ -177,6 +177,8 @@ pub(crate) enum Order {
     Interval(Duration),
     /// Something else is watched from now on.
     Watch(Watched),
+    /// Make call trees, or no longer: nobody looks at them.
+    Trees(bool),
     /// Say which processes there are, or no longer. With a name, only those that are called so.
     List(Option<Listed>),
 }
@@ -205,6 +207,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Receiver<Order>) {
     let mut source = Source::new(watched);
+    source.modeller.without_tree = true;
     let mut meter = Meter::new();
     let mut begin = Instant::now();
     let mut readings = 0u32;
@@ -255,9 +258,12 @@ fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Re
         match inbox.recv_timeout(wait.min(interval)) {
             Ok(Order::Interval(new)) => interval = new,
             Ok(Order::Watch(watched)) => {
+                let without_tree = source.modeller.without_tree;
                 source = Source::new(watched);
+                source.modeller.without_tree = without_tree;
                 (begin, readings, over) = (Instant::now(), 0, None);
             }
+            Ok(Order::Trees(wanted)) => source.modeller.without_tree = !wanted,
             Ok(Order::List(new)) => listed = new,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,

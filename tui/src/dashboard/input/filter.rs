@@ -278,7 +278,7 @@ mod tests {
             age: None,
         };
         let rows = model.sites.iter().take(7).filter(|row| sites.has(row.index, &figures(row)));
-        rows.map(|row| row.text.function.clone()).collect()
+        rows.map(|row| row.text.function.to_string()).collect()
     }
 
     #[test]

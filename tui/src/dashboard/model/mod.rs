@@ -42,7 +42,8 @@ pub(crate) struct Model {
     pub(crate) profile: Arc<Profile>,
     /// The call sites of all memory.
     pub(crate) whole: Arc<Profile>,
-    /// The call tree, as it is drawn at first; none of sites that were chosen or compared since.
+    /// The call tree, as it is drawn at first; none where nobody looks at it, nor of sites that were chosen or compared
+    /// since.
     pub(crate) flame: Option<Arc<FlameTree>>,
     /// Which functions are a language's runtime.
     pub(crate) runtime: Arc<Runtime>,
@@ -224,6 +225,8 @@ pub(crate) struct Modeller {
     before: Option<Before>,
     memory: Option<ProcessMemory>,
     runtime: Arc<Runtime>,
+    /// Nobody looks at the call tree.
+    pub(crate) without_tree: bool,
 }
 
 #[derive(Debug)]
@@ -349,7 +352,7 @@ impl Modeller {
             rates,
             memory: self.memory,
             tiers: tier_rows(&snapshot, old, seconds),
-            flame: Some(Arc::new(FlameTree::of(&profile, &sites, &self.runtime, USUAL))),
+            flame: (!self.without_tree).then(|| Arc::new(FlameTree::of(&profile, &sites, &self.runtime, USUAL))),
             runtime: Arc::clone(&self.runtime),
             site_of_stacks: watched.site_of_stacks.into(),
             classes: class_rows(&snapshot, old, seconds),

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crate::words::{file_name, printable};
-use poolscope_profiler::build::site_name::SiteName;
+use poolscope_profiler::build::plumbing::is_plumbing;
 use poolscope_profiler::model::growth::Growth;
 use poolscope_profiler::model::naming::Naming;
 use poolscope_profiler::model::profile::{Frame, Location, Metric, Profile, Site};
@@ -16,13 +16,13 @@ use poolscope_profiler::symbols::function_name::short;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct SiteText {
     /// The function that asked for memory: the innermost one that is no plumbing of a language's library.
-    pub(crate) function: String,
+    pub(crate) function: Arc<str>,
     /// Its place in the stack, innermost first.
     pub(crate) frame: usize,
     /// Its file and line, the file without its folders.
     pub(crate) place: Option<String>,
-    /// Its callers, nearest first.
-    pub(crate) callers: Vec<String>,
+    /// Its callers, nearest first, as many as a line may have room for.
+    pub(crate) callers: Vec<Arc<str>>,
 }
 
 /// A call site with its figures.
@@ -107,17 +107,57 @@ impl FrameText<'_> {
     }
 }
 
-/// The text of a site.
-pub(crate) fn text_of(profile: &Profile, site: &Site) -> SiteText {
-    let Some(name) = SiteName::of(profile, site) else {
-        return SiteText { function: "(no stack)".into(), ..SiteText::default() };
-    };
-    SiteText {
-        function: short(&name.function.name),
-        frame: name.depth,
-        place: name.function.short_source(),
-        callers: name.callers.iter().map(|caller| short(&caller.name)).collect(),
+/// Callers that a text has at most: no line has room for more.
+const CALLERS: usize = 8;
+
+/// What functions are called in tables, found once for each location.
+#[derive(Debug, Default)]
+pub(crate) struct ShortNames {
+    of: Vec<Option<Box<[ShortName]>>>,
+}
+
+#[derive(Clone, Debug)]
+struct ShortName {
+    name: Arc<str>,
+    /// It allocates on behalf of its caller.
+    is_plumbing: bool,
+}
+
+impl ShortNames {
+    fn of_location(&mut self, profile: &Profile, at: usize) -> &[ShortName] {
+        if self.of.len() <= at {
+            self.of.resize(profile.locations.len().max(at + 1), None);
+        }
+        self.of[at].get_or_insert_with(|| {
+            let Some(location) = profile.locations.get(at) else { return Box::default() };
+            let module = profile.module(location);
+            let name = |frame: &Frame| ShortName {
+                name: short(&frame.name).into(),
+                is_plumbing: is_plumbing(frame, module, &profile.naming),
+            };
+            location.frames.iter().map(name).collect()
+        })
     }
+}
+
+/// The text of a site, as [`SiteName`](poolscope_profiler::build::site_name::SiteName) has it.
+pub(crate) fn text_of(profile: &Profile, site: &Site, names: &mut ShortNames) -> SiteText {
+    let mut text = SiteText { function: "(no stack)".into(), ..SiteText::default() };
+    let (mut is_named, mut depth) = (false, 0);
+    for &at in site.locations.iter() {
+        for (frame, name) in names.of_location(profile, at).iter().enumerate() {
+            // All of them may be plumbing: the innermost it is, then.
+            if depth == 0 || !name.is_plumbing && !is_named {
+                let place = profile.locations[at].frames[frame].short_source();
+                (text.function, text.frame, text.place) = (Arc::clone(&name.name), depth, place);
+                is_named = !name.is_plumbing;
+            } else if !name.is_plumbing && text.callers.len() < CALLERS {
+                text.callers.push(Arc::clone(&name.name));
+            }
+            depth += 1;
+        }
+    }
+    text
 }
 
 /// A key that is the same for the same stack in every reading.
@@ -140,6 +180,7 @@ pub(crate) struct SiteRows {
     by_key: HashMap<u64, u32>,
     /// What the names are of: other ones give other texts.
     named: Option<(Arc<Vec<Location>>, Arc<Naming>)>,
+    names: ShortNames,
 }
 
 /// What is kept of a stack.
@@ -165,6 +206,7 @@ impl SiteRows {
     pub(crate) fn next(&mut self, profile: &Profile, seconds: Option<f64>) -> Vec<SiteRow> {
         if !self.has_the_names_of(profile) {
             self.known.iter_mut().for_each(|known| known.text = Arc::default());
+            self.names = ShortNames::default();
         }
         self.named = Some((Arc::clone(&profile.locations), Arc::clone(&profile.naming)));
         if self.known.len() > profile.sites.len() * 2 + GONE_MAX {
@@ -212,7 +254,7 @@ impl SiteRows {
         let at = if is_it { at } else { self.find(profile, site, place) };
         let known = &mut self.known[at];
         if known.text.function.is_empty() {
-            known.text = Arc::new(text_of(profile, site));
+            known.text = Arc::new(text_of(profile, site, &mut self.names));
         }
         known
     }
@@ -251,8 +293,8 @@ mod tests {
     fn a_site_is_named_by_the_first_frame_that_is_no_plumbing() {
         let profile = crate::dashboard::model::fixture::profile();
         let site = &profile.sites[0];
-        let text = text_of(&profile, site);
-        assert_eq!(text.function, "kv::store::Store::put");
+        let text = text_of(&profile, site, &mut ShortNames::default());
+        assert_eq!(&*text.function, "kv::store::Store::put");
         assert_eq!(text.place.as_deref(), Some("store.rs:87"));
     }
 }

@@ -67,6 +67,9 @@ pub(crate) fn openers() -> impl Iterator<Item = Binding<usize>> {
     })
 }
 
+/// The name of the view that shows the call tree.
+pub(crate) const FLAME: &str = "flame";
+
 /// The place of a view in [`VIEWS`].
 pub(crate) fn named(name: &str) -> Option<usize> {
     VIEWS.iter().position(|view| view.name == name)

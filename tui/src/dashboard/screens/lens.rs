@@ -129,7 +129,7 @@ fn groups_hold_together_what_their_call_sites_hold() {
     let text = screen(&state);
     let main = rows(&text, "+ callees").into_iter().find(|row| row.ends_with(" kv::server::worker")).expect("a caller");
     let of_worker = |row: &&crate::dashboard::model::site::SiteRow| {
-        row.text.callers.iter().any(|name| name == "kv::server::worker")
+        row.text.callers.iter().any(|name| &**name == "kv::server::worker")
     };
     let bytes: f64 = model.sites.iter().filter(of_worker).map(|row| row.in_use.bytes).sum();
     assert!(main.contains(&numbers::bytes(bytes)), "{main}: {}", numbers::bytes(bytes));

@@ -22,7 +22,7 @@ use state::{FlameState, Step};
 
 /// Its line in the table of views.
 pub(crate) const VIEW: View = View {
-    name: "flame",
+    name: super::FLAME,
     title: "Flamegraph",
     help: "Flamegraph",
     source: Source::Readings,
