@@ -142,7 +142,7 @@ fn the_heap_of_a_process_that_the_out_of_memory_killer_took_is_read_and_the_kern
     let line = dead["kernel"].as_str().expect("the kernel is quoted");
     assert!(line.contains("out of memory") && line.contains(&pid.to_string()), "{line}");
     assert!(dead["ended_realtime_ns"].as_u64() >= dead["started_realtime_ns"].as_u64(), "{dead:#}");
-    let text = pool.poolscope().arg("list").run().success().stdout;
+    let text = pool.poolscope().args(["list", "--all"]).run().success().stdout;
     assert!(text.contains(" oom ") && text.contains("kernel: "), "{text}");
 }
 

@@ -95,13 +95,19 @@ fn a_process_is_found_by_the_pid_of_what_it_left_behind() {
 }
 
 #[test]
-fn list_shows_the_dead_and_an_empty_folder_says_what_to_do() {
+fn list_counts_the_dead_and_an_empty_folder_says_what_to_do() {
     let folder = Folder::new("list");
     let output = poolscope(&folder.0).arg("list").output().unwrap();
     assert!(output.status.success());
     assert!(stdout(&output).contains("poolscope run"));
     write_segment(&folder.0, NOBODY);
     let text = stdout(&poolscope(&folder.0).arg("list").output().unwrap());
+    assert!(text.contains("No process runs") && text.contains("One dead process left a segment of "), "{text}");
+    assert!(!text.contains("kvserver"), "{text}");
+    write_segment(&folder.0, NOBODY - 1);
+    let text = stdout(&poolscope(&folder.0).arg("list").output().unwrap());
+    assert!(text.contains("2 dead processes left segments of ") && text.contains("list --all"), "{text}");
+    let text = stdout(&poolscope(&folder.0).args(["list", "--all"]).output().unwrap());
     assert!(text.contains("exited") && text.contains("100 MiB") && text.contains("kvserver --port 7000"), "{text}");
     let json: serde_json::Value =
         serde_json::from_slice(&poolscope(&folder.0).args(["list", "--json"]).output().unwrap().stdout).unwrap();
@@ -120,7 +126,7 @@ fn list_calls_no_figure_exact_that_misses_samples() {
         let mut header = Header::parse(&bytes, bytes.len() as u64).unwrap();
         (header.flags, header.dropped_live) = (flags::EXACT, dropped);
         fs::write(&segment, [&header.to_bytes()[..], &bytes[HEADER_LEN..]].concat()).unwrap();
-        let text = stdout(&poolscope(&folder.0).arg("list").output().unwrap());
+        let text = stdout(&poolscope(&folder.0).args(["list", "--all"]).output().unwrap());
         let line = text.lines().find(|line| line.contains("kvserver")).unwrap();
         assert!(line.contains(&format!("{period}  kvserver")), "{text}");
         let json = poolscope(&folder.0).args(["list", "--json"]).output().unwrap();

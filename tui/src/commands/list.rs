@@ -17,9 +17,9 @@ use crate::failure::Failure;
 use crate::sink;
 use crate::words::{clip, numbers, printable};
 
-/// List your processes that run on the pool, and what dead ones left behind
+/// List your processes that run on the pool, and say how many dead ones left something behind
 ///
-/// STATE of a dead process: exited (by exit, with POOLSCOPE_KEEP=1), replaced (by exec, while the new program runs),
+/// The dead are listed with --all, and in JSON. STATE of a dead process: exited (by exit, with POOLSCOPE_KEEP=1), replaced (by exec, while the new program runs),
 /// rebooted (the machine was started again since), oom (the kernel killed it for want of memory), fault (a signal that
 /// it did not handle), gone (killed, aborted or left by _exit; nothing tells which). What the kernel did is read from
 /// its log, which users other than root may read where kernel.dmesg_restrict is 0.
@@ -27,8 +27,13 @@ use crate::words::{clip, numbers, printable};
 /// PERIOD is exact if every allocation is recorded, and "too low" if some records were lost: LIVE is then too low.
 /// ENDED is how long ago; <3m means that it still lived 3 minutes ago.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  poolscope list --json | jq '.processes[] | select(.state == \"running\") | .pid'")]
+#[command(
+    after_help = "Examples:\n  poolscope list --all\n  poolscope list --json | jq '.processes[] | select(.state == \"running\") | .pid'"
+)]
 pub(crate) struct List {
+    /// List the dead as well: when and how each ended, and what it had in use
+    #[arg(long)]
+    all: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -115,10 +120,14 @@ impl List {
         for error in &listing.unreadable {
             sink::say(&format!("{error}"));
         }
-        let dead = listing.entries.iter().any(|entry| entry.state != ProcessState::Running);
-        let log = if dead { KernelLog::read() } else { KernelLog::default() };
-        let rows: Vec<Row> = listing.entries.into_iter().map(|entry| Row::new(entry, &log)).collect();
-        sink::print(&if self.json { to_json(&rows)? } else { to_text(&rows) })?;
+        let (running, dead): (Vec<SegmentEntry>, Vec<SegmentEntry>) =
+            listing.entries.into_iter().partition(|entry| entry.state == ProcessState::Running);
+        let left = Left { processes: dead.len(), bytes: dead.iter().map(|entry| entry.file_bytes).sum() };
+        // After a run of tests there may be hundreds.
+        let listed = if self.all || self.json { dead } else { Vec::new() };
+        let log = if listed.is_empty() { KernelLog::default() } else { KernelLog::read() };
+        let rows: Vec<Row> = running.into_iter().chain(listed).map(|entry| Row::new(entry, &log)).collect();
+        sink::print(&if self.json { to_json(&rows)? } else { to_text(&rows, &left, self.all) })?;
         Ok(0)
     }
 }
@@ -201,12 +210,32 @@ fn terminal_width() -> usize {
     crossterm::terminal::size().map_or(usize::MAX, |(width, _)| width.into())
 }
 
-fn to_text(rows: &[Row]) -> String {
+/// What dead processes left.
+struct Left {
+    processes: usize,
+    bytes: u64,
+}
+
+impl Left {
+    /// A line about it; none if there is nothing.
+    fn line(&self, are_listed: bool) -> String {
+        let (who, left) = match self.processes {
+            0 => return String::new(),
+            1 => ("One dead process".to_owned(), "a segment"),
+            count => (format!("{} dead processes", numbers::grouped(count as u64)), "segments"),
+        };
+        let list = if are_listed { "" } else { "poolscope list --all shows what is known, " };
+        let what = if self.processes == 1 { "it" } else { "them" };
+        format!("\n{who} left {left} of {}: {list}poolscope gc removes {what}.\n", numbers::bytes(self.bytes as f64))
+    }
+}
+
+fn to_text(rows: &[Row], left: &Left, all: bool) -> String {
     if rows.is_empty() {
         return format!(
             "No process runs on the pool (looked in {}).\nStart one: poolscope run -- COMMAND\n",
             discovery::segment_dir().display()
-        );
+        ) + &left.line(all);
     }
     let mut out = format!(
         "{:>8}  {:<9} {:>8} {:>9} {:>10} {:>10} {:>8}  {}\n",
@@ -242,14 +271,5 @@ fn to_text(rows: &[Row]) -> String {
             out.push('\n');
         }
     }
-    let dead: Vec<&Row> = rows.iter().filter(|row| row.ending.is_some()).collect();
-    if !dead.is_empty() {
-        let bytes: u64 = dead.iter().map(|row| row.entry.file_bytes).sum();
-        let processes = if dead.len() == 1 { "process".to_owned() } else { format!("{} processes", dead.len()) };
-        out += &format!(
-            "\nWhat the dead {processes} left takes {}; poolscope gc removes it.\n",
-            numbers::bytes(bytes as f64)
-        );
-    }
-    out
+    out + &left.line(all)
 }

@@ -12,6 +12,7 @@ use ratatui::layout::Size;
 use crate::args::parse_size;
 use crate::dashboard::control::run::{self, Outcome, Setup};
 use crate::dashboard::events::feed::Watched;
+use crate::dashboard::everybody::Everybody;
 use crate::dashboard::json::TopJson;
 use crate::dashboard::once;
 use crate::dashboard::options::DashboardArgs;
@@ -24,7 +25,7 @@ use poolscope_profiler::segment::discovery::SegmentEntry;
 /// Open the dashboard on a process that already runs on the pool, or on what a dead one left behind
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  poolscope top\n  poolscope top redis-server --follow-name\n  poolscope top 1234 --once --view sites --size 160x50\n  \
+    after_help = "Examples:\n  poolscope top\n  poolscope top redis-server --follow-name\n  poolscope top --all --once\n  poolscope top 1234 --once --view sites --size 160x50\n  \
     poolscope top /dev/shm/poolscope-1000/1234.0123456789abcdef --json"
 )]
 pub(crate) struct Top {
@@ -34,6 +35,10 @@ pub(crate) struct Top {
     /// Wait for a process of this name, and go on with the next one when it has ended
     #[arg(long, requires = "target", conflicts_with_all = ["once", "json"])]
     follow_name: bool,
+    /// All processes together: a row for each, and call sites by name over all of them; with NAME, those that are called
+    /// so
+    #[arg(long, conflicts_with_all = ["follow_name", "view"])]
+    all: bool,
     /// Print one frame as text and leave
     #[arg(long, conflicts_with = "json")]
     once: bool,
@@ -63,6 +68,9 @@ pub(crate) fn view_parser() -> impl TypedValueParser<Value = usize> {
 impl Top {
     pub(crate) fn run(self) -> Result<u8> {
         let interval = self.dashboard.interval;
+        if self.all {
+            return self.everybody();
+        }
         if self.once || self.json {
             let watched = Watched::Segment(self.one()?.path);
             let model = once::read(watched, interval.min(Duration::from_secs(1))).map_err(Failure::usage)?;
@@ -97,6 +105,30 @@ impl Top {
             Outcome::Signal(signal) => ended::of_signal(signal),
             Outcome::Left | Outcome::Detached => 0,
         })
+    }
+
+    /// All processes together, once, or again and again where a person looks.
+    fn everybody(&self) -> Result<u8> {
+        let name = self.target.as_deref();
+        if let Some(target) = name.filter(|target| !target::is_name(target)) {
+            return Err(Failure::usage(format!("--all takes the name of a program, and {target} is none")).into());
+        }
+        let read = || Everybody::read(name).map_err(Failure::usage);
+        if self.json {
+            sink::print(&(serde_json::to_string_pretty(&read()?)? + "\n"))?;
+            return Ok(0);
+        }
+        if self.once || !io::stdout().is_terminal() {
+            sink::print(&read()?.text(self.size.width.into(), self.size.height.into()))?;
+            return Ok(0);
+        }
+        loop {
+            let (columns, rows) = crossterm::terminal::size().unwrap_or((self.size.width, self.size.height));
+            let text = read()?.text(columns.into(), usize::from(rows).saturating_sub(1));
+            // From the first cell on, each line to its end, and what is below.
+            sink::print(&format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n")))?;
+            std::thread::sleep(self.dashboard.interval);
+        }
     }
 
     /// What the dashboard opens on: the process that is meant, or a choice of those that may be.

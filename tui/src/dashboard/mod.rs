@@ -31,6 +31,7 @@ pub(crate) mod export;
 
 pub(crate) mod control;
 
+pub(crate) mod everybody;
 pub(crate) mod measure;
 pub(crate) mod once;
 pub(crate) mod options;

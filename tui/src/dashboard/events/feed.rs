@@ -18,7 +18,7 @@ use poolscope_profiler::process::family::{self, Child};
 use super::Event;
 use super::own::Meter;
 use super::processes::Processes;
-use crate::dashboard::model::{Model, Modeller, Observed, ThreadNames};
+use crate::dashboard::model::{Kin, Model, Modeller, Observed, ThreadNames};
 use crate::target;
 use crate::words::printable;
 
@@ -44,6 +44,7 @@ pub(crate) struct Source {
     tracker: Tracker,
     /// The processes that it started, and when to count them again.
     children: Vec<Child>,
+    family: Vec<Kin>,
     count_children: Option<Instant>,
     /// The names of its threads, and when to read them again.
     names: ThreadNames,
@@ -70,6 +71,7 @@ impl Source {
             modeller: Modeller::default(),
             tracker: Tracker::default(),
             children: Vec::new(),
+            family: Vec::new(),
             count_children: None,
             names: ThreadNames::default(),
             name_threads: None,
@@ -134,10 +136,12 @@ impl Source {
                 ProcessState::Running => family::children(snapshot.process.pid),
                 _ => Vec::new(),
             };
+            self.family = family_of(&self.children);
         }
         let watched_ns = self.tracker.watched_ns();
         let (children, site_of_stacks) = (&self.children[..], &site_of_stacks[..]);
-        let observed = Observed { growths: &growths, watched_ns, children, site_of_stacks };
+        let family = &self.family[..];
+        let observed = Observed { growths: &growths, watched_ns, children, family, site_of_stacks };
         Ok(Read::Model(Box::new(self.modeller.next(snapshot, profile, &observed, &self.names))))
     }
 }
@@ -147,6 +151,17 @@ fn opened(path: &Path) -> Result<SegmentReader, String> {
     let mut reader = SegmentReader::open(path).map_err(|e| e.to_string())?;
     reader.ask_for_memory_every(MEMORY_EVERY);
     Ok(reader)
+}
+
+/// So many of its processes are looked at.
+const FAMILY: usize = 8;
+
+/// The largest of the processes that it started, and which of them run on the pool.
+fn family_of(children: &[Child]) -> Vec<Kin> {
+    let mut largest: Vec<&Child> = children.iter().collect();
+    largest.sort_by_key(|child| (std::cmp::Reverse(child.rss), child.pid));
+    let kin = |child: &Child| Kin { child: child.clone(), on_pool: target::newest_segment(child.pid).is_some() };
+    largest.into_iter().take(FAMILY).map(kin).collect()
 }
 
 fn thread_names(pid: u32, state: ProcessState) -> ThreadNames {

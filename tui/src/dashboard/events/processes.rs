@@ -42,6 +42,14 @@ pub(crate) struct Processes {
     pub(crate) trouble: Option<String>,
 }
 
+impl ProcessRow {
+    /// Its call sites, with names; none if its segment can't be read.
+    pub(crate) fn profile(&self) -> Option<poolscope_profiler::Profile> {
+        let snapshot = SegmentReader::open(&self.path).ok()?.snapshot().ok()?;
+        Some(crate::symbols::profile_builder().build(&snapshot))
+    }
+}
+
 impl Processes {
     /// Looks for them. With a name, only those that are called so.
     pub(crate) fn read(name: Option<&str>) -> Processes {

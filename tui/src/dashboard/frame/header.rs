@@ -14,12 +14,12 @@ use poolscope_profiler::model::snapshot::{Dropped, ProcessState};
 use poolscope_wire::{DeviceCounter, TierCounter};
 
 use crate::dashboard::lens::Lens;
-use crate::dashboard::model::Model;
 use crate::dashboard::model::flame_tree::format_change;
+use crate::dashboard::model::{Kin, Model};
 use crate::dashboard::panes::VIEWS;
 use crate::dashboard::state::State;
 use crate::dashboard::theme::Theme;
-use crate::words::{clip, numbers};
+use crate::words::{clip, numbers, printable};
 
 /// One line for the process, two for the figures, and some air on a screen of many rows.
 pub(crate) fn height(rows: u16) -> u16 {
@@ -201,6 +201,9 @@ pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
             out.push((format!(" ▲ Figures are too low: {why}."), theme.badge));
         }
     }
+    if let Some(line) = state.model.as_ref().and_then(|model| family(model)) {
+        out.push((line, theme.tab));
+    }
     match (&state.trouble, state.ended) {
         (_, Some(ended)) if state.model.is_none() => {
             let text = format!(" ■ {} {ended} before a first reading.", state.label);
@@ -252,6 +255,18 @@ fn lens_banners(state: &State) -> Vec<(String, Style)> {
         out.push((text, state.theme.tab));
     }
     out
+}
+
+/// The processes that it started, the largest first: a person who looks at a shell or a compiler's driver means those.
+fn family(model: &Model) -> Option<String> {
+    model.family.first()?;
+    let each = |kin: &Kin| {
+        let mark = if kin.on_pool { "●" } else { "○" };
+        format!("{mark} {} {} {}", printable(&kin.child.name), kin.child.pid, numbers::bytes(kin.child.rss as f64))
+    };
+    let all: Vec<String> = model.family.iter().map(each).collect();
+    let key = if model.family.iter().any(|kin| kin.on_pool) { "  o watches one" } else { "" };
+    Some(format!(" ▸ It started {}{key}", all.join("  ")))
 }
 
 fn drops(dropped: &Dropped) -> Option<String> {

@@ -63,6 +63,8 @@ pub(crate) struct Model {
     pub(crate) trend: Slope,
     /// What a person should know, the most important first.
     pub(crate) findings: Vec<Finding>,
+    /// The processes that it started and that run, the largest first.
+    pub(crate) family: Vec<Kin>,
     /// Changes since the reading before; none in the first.
     pub(crate) rates: Option<Rates>,
     /// The kernel's view, the last one that was had.
@@ -238,6 +240,15 @@ struct Before {
     uptime: Option<Duration>,
 }
 
+/// A process that the watched one started, or one of those.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Kin {
+    /// What the kernel says of it.
+    pub(crate) child: Child,
+    /// It runs on the pool: it can be watched.
+    pub(crate) on_pool: bool,
+}
+
 /// What only one who watches for some time knows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Observed<'a> {
@@ -247,6 +258,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) watched_ns: u64,
     /// The processes that this one started.
     pub(crate) children: &'a [Child],
+    /// Those of them that are worth a line, the largest first.
+    pub(crate) family: &'a [Kin],
     /// The call site of each stack.
     pub(crate) site_of_stacks: &'a [Option<usize>],
 }
@@ -349,6 +362,7 @@ impl Modeller {
             trend,
             findings,
             accounting,
+            family: watched.family.to_vec(),
             rates,
             memory: self.memory,
             tiers: tier_rows(&snapshot, old, seconds),

@@ -1,0 +1,121 @@
+//! Which process the dashboard is on: what a program becomes by exec, what it started, and the next one of its name.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use poolscope_e2e::{Pool, Program, Running, artifacts, sample};
+
+/// The command in a terminal of its own, under tmux.
+struct Dashboard {
+    socket: String,
+}
+
+impl Dashboard {
+    fn start(pool: &Pool, name: &str, arguments: &str) -> Dashboard {
+        let dashboard = Dashboard { socket: format!("poolscope-watched-{}-{name}", std::process::id()) };
+        let run = format!(
+            "env -u NO_COLOR LANG=C.UTF-8 POOLSCOPE_DIR='{}' '{}' {arguments}; sleep 60",
+            pool.segment_dir().display(),
+            artifacts::poolscope().display()
+        );
+        let size = ["-f", "/dev/null", "new-session", "-d", "-x", "160", "-y", "40"];
+        dashboard.tmux(&[&size[..], &[&run]].concat());
+        dashboard
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new("tmux");
+        let output = command.args(["-L", &self.socket, "-u"]).args(arguments).env("LANG", "C.UTF-8").output();
+        String::from_utf8_lossy(&output.expect("tmux (make test installs it)").stdout).into_owned()
+    }
+
+    /// Waits until a text is on the screen; gives the line that it is in.
+    #[track_caller]
+    fn wait_for(&self, text: &str) -> String {
+        let begun = Instant::now();
+        loop {
+            let screen = self.tmux(&["capture-pane", "-p"]);
+            if let Some(line) = screen.lines().find(|line| line.contains(text)) {
+                return line.to_owned();
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "no {text:?} on:\n{screen}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Dashboard {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"]);
+    }
+}
+
+fn server(pool: &Pool) -> Running {
+    let mut server = pool.program(sample("kv-server")).args(["--clients", "2", "--seconds", "100"]).start();
+    server.wait_for_line("kv-server: pid");
+    server
+}
+
+fn end(running: Running) {
+    running.signal(libc::SIGKILL);
+    running.finish();
+}
+
+#[test]
+fn a_server_that_is_restarted_is_followed_by_its_name() {
+    let pool = Pool::new();
+    let dashboard = Dashboard::start(&pool, "name", "top kv-server --follow-name --interval 0.2");
+    for _ in 0..2 {
+        let server = server(&pool);
+        let line = dashboard.wait_for(&format!("pid {}", server.pid()));
+        assert!(line.contains("kv-server") && line.contains("running"), "{line}");
+        end(server);
+    }
+    dashboard.wait_for("This is the last reading");
+}
+
+/// A shell that becomes the server: the header says what runs, and not what was started.
+#[test]
+fn what_a_program_becomes_is_what_is_watched() {
+    let pool = Pool::new();
+    let server = sample("kv-server");
+    let script = format!("exec {} --clients 2 --seconds 100", server.display());
+    let dashboard = Dashboard::start(&pool, "exec", &format!("run --interval 0.2 -- bash -c '{script}'"));
+    let line = dashboard.wait_for("kv-server --clients 2");
+    assert!(line.contains("running") && !line.contains("bash"), "{line}");
+    let process = pool.segments().into_iter().find(|segment| segment.executable().ends_with("kv-server"));
+    let pid = process.expect("its segment").header.pid;
+    Program::new("kill").args(["-9", &pid.to_string()]).run().success();
+}
+
+/// A shell with two servers: what they have is not the shell's, and it is said where it is.
+#[test]
+fn processes_that_a_program_started_stand_under_its_name() {
+    let pool = Pool::new();
+    let server = sample("kv-server").display().to_string();
+    let script = format!("{server} --seconds 100 & {server} --seconds 100 & echo started; wait");
+    let mut shell = pool.program("bash").args(["-c", &script]).start();
+    shell.wait_for_line("started");
+    let servers: Vec<u32> = shell.wait_until("both are on the pool", |_| {
+        let segments = pool.segments().into_iter().filter(|segment| segment.executable().ends_with("kv-server"));
+        let pids: Vec<u32> = segments.map(|segment| segment.header.pid).collect();
+        (pids.len() == 2).then_some(pids)
+    });
+    let once = pool.poolscope().args(["top", &shell.pid().to_string(), "--once", "--size", "160x40"]).run();
+    let screen = once.silent_success().stdout;
+    let line = screen.lines().find(|line| line.contains("It started")).unwrap_or_else(|| panic!("{screen}"));
+    for pid in &servers {
+        assert!(line.contains(&format!("● kv-server {pid} ")), "{line}");
+    }
+    let all = pool.poolscope().args(["top", "--all", "--once"]).run().silent_success().stdout;
+    for pid in servers.iter().chain([&shell.pid()]) {
+        assert!(all.lines().any(|line| line.trim_start().starts_with(&format!("{pid} "))), "{pid}: {all}");
+    }
+    // One row for a site of both, with how many have it.
+    let site = all.lines().filter(|line| line.contains("remember_watch")).collect::<Vec<_>>();
+    assert!(site.len() == 1 && site[0].contains(" 2 "), "{all}");
+    for pid in &servers {
+        Program::new("kill").args(["-9", &pid.to_string()]).run().success();
+    }
+    shell.finish();
+}

@@ -1,0 +1,128 @@
+//! All processes together: a row for each, and call sites by name over all of them.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use poolscope_profiler::model::snapshot::Amount;
+use serde::Serialize;
+
+use super::events::processes::{ProcessRow, Processes};
+use super::model::site::{ShortNames, text_of};
+use crate::words::{clip, numbers};
+
+/// All that run.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Everybody {
+    version: u32,
+    /// The largest resident set first.
+    processes: Vec<OneProcess>,
+    /// Call sites of one name, of all processes together, the largest first.
+    sites: Vec<NamedSite>,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct OneProcess {
+    pid: u32,
+    name: String,
+    arguments: String,
+    /// By the pool's counter.
+    in_use_bytes: Option<u64>,
+    rss_bytes: Option<u64>,
+    /// Over the last minutes; null where it is not clear of none.
+    growth_bytes_per_minute: Option<f64>,
+    age_seconds: f64,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct NamedSite {
+    function: String,
+    /// File and line.
+    place: Option<String>,
+    /// How many processes have it.
+    processes: usize,
+    in_use_bytes: f64,
+    in_use_objects: f64,
+    samples: u64,
+}
+
+impl From<&ProcessRow> for OneProcess {
+    fn from(row: &ProcessRow) -> Self {
+        OneProcess {
+            pid: row.pid,
+            name: row.name.clone(),
+            arguments: row.arguments.clone(),
+            in_use_bytes: row.in_use,
+            rss_bytes: row.rss,
+            growth_bytes_per_minute: Some(row.trend).filter(|trend| trend.is_clear()).map(|trend| trend.per_minute),
+            age_seconds: row.age.as_secs_f64(),
+        }
+    }
+}
+
+impl Everybody {
+    /// Reads all that run; with a name, those that are called so. Whose segment can't be read has a row and no sites.
+    pub(crate) fn read(name: Option<&str>) -> Result<Everybody, String> {
+        let processes = Processes::read(name);
+        if let Some(trouble) = processes.trouble {
+            return Err(trouble);
+        }
+        let mut sites: HashMap<(String, Option<String>), (usize, Amount)> = HashMap::new();
+        for row in &processes.running {
+            let Some(profile) = row.profile() else { continue };
+            let mut of_process: HashMap<(String, Option<String>), Amount> = HashMap::new();
+            let (memory, mut names) = (profile.usual_memory(), ShortNames::default());
+            for site in profile.sites.iter().filter(|site| memory.has(site.place) && site.in_use.samples > 0) {
+                let text = text_of(&profile, site, &mut names);
+                *of_process.entry((text.function.to_string(), text.place)).or_default() += site.in_use;
+            }
+            for (key, amount) in of_process {
+                let (processes, sum) = sites.entry(key).or_default();
+                *processes += 1;
+                *sum += amount;
+            }
+        }
+        let named = |((function, place), (processes, amount)): (_, (usize, Amount))| NamedSite {
+            function,
+            place,
+            processes,
+            in_use_bytes: amount.bytes,
+            in_use_objects: amount.objects,
+            samples: amount.samples,
+        };
+        let mut sites: Vec<NamedSite> = sites.into_iter().map(named).collect();
+        sites.sort_by(|a, b| b.in_use_bytes.total_cmp(&a.in_use_bytes).then_with(|| a.function.cmp(&b.function)));
+        Ok(Everybody { version: 1, processes: processes.running.iter().map(OneProcess::from).collect(), sites })
+    }
+
+    /// As lines of so many columns and rows.
+    pub(crate) fn text(&self, columns: usize, rows: usize) -> String {
+        let bytes = |bytes: Option<f64>| bytes.map_or("-".to_owned(), numbers::bytes);
+        let mut out = String::new();
+        let mut line = |text: &str| {
+            out += clip(text, columns).trim_end();
+            out.push('\n');
+        };
+        line(&format!("{:>8} {:>10} {:>10} {:>14}  COMMAND", "PID", "RSS", "LIVE", "GROWTH/MIN"));
+        for process in &self.processes {
+            let growth = process.growth_bytes_per_minute.map_or("level".to_owned(), |slope| {
+                format!("{}{}", if slope > 0.0 { "+" } else { "" }, numbers::bytes(slope))
+            });
+            let (rss, live) = (process.rss_bytes.map(|b| b as f64), process.in_use_bytes.map(|b| b as f64));
+            let (rss, live) = (bytes(rss), bytes(live));
+            let mut text = format!("{:>8} {rss:>10} {live:>10} {growth:>14}  ", process.pid);
+            let _ = write!(text, "{} {}", process.name, process.arguments);
+            line(&text);
+        }
+        line("");
+        line(&format!("{:>10} {:>10} {:>9}  CALL SITE", "IN USE", "OBJECTS", "PROCESSES"));
+        for site in self.sites.iter().take(rows.saturating_sub(self.processes.len() + 3).max(3)) {
+            let (in_use, objects) = (numbers::bytes(site.in_use_bytes), numbers::scaled(site.in_use_objects));
+            let place = site.place.as_deref().unwrap_or_default();
+            line(&format!("{in_use:>10} {objects:>10} {:>9}  {} {place}", site.processes, site.function));
+        }
+        out
+    }
+}
