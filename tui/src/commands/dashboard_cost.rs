@@ -64,8 +64,9 @@ fn to_text(cost: &Cost) -> String {
     );
     let _ = writeln!(
         out,
-        "{:.1} % of a core in {} readings, {} resident",
+        "{:.1} % of a core, {:.1} ms for each of {} readings, {} resident",
         cost.cpu * 100.0,
+        cost.cpu_ms_per_reading,
         cost.readings,
         numbers::bytes(cost.rss_bytes as f64)
     );

@@ -62,6 +62,8 @@ pub(crate) struct Cost {
     pub(crate) readings: usize,
     /// Share of a core meanwhile.
     pub(crate) cpu: f64,
+    /// Processor time of a reading with its frame: as many as there should be do not come on a busy machine.
+    pub(crate) cpu_ms_per_reading: f64,
     /// Resident bytes after that.
     pub(crate) rss_bytes: u64,
     /// Building a frame, by view.
@@ -138,8 +140,10 @@ struct Script {
     start: Instant,
     keys: Vec<(&'static str, KeyEvent)>,
     pressed: usize,
+    /// From the first reading on.
+    time: Duration,
+    begun: Option<Begun>,
     next_key: Instant,
-    ends: Instant,
     log: Rc<Log>,
 }
 
@@ -153,7 +157,9 @@ impl Events for Script {
 
     fn next(&mut self, wait: Duration) -> Came {
         let now = Instant::now();
-        if now >= self.ends {
+        let Some(begun) = &self.begun else { return self.receive(wait) };
+        let ends = begun.at + self.time;
+        if now >= ends {
             return Came::Closed;
         }
         if now >= self.next_key && !self.keys.is_empty() && self.log.pressed.get().is_none() {
@@ -164,10 +170,24 @@ impl Events for Script {
             self.log.pressed.set(Some(now));
             return Came::Event(Event::Input(crossterm::event::Event::Key(key)));
         }
-        let until = if self.keys.is_empty() { self.ends } else { self.next_key.min(self.ends) };
-        match self.inbox.recv_timeout(wait.min(until.saturating_duration_since(now))) {
+        let until = if self.keys.is_empty() { ends } else { self.next_key.min(ends) };
+        self.receive(wait.min(until.saturating_duration_since(now)))
+    }
+}
+
+/// When the first reading came, and the processor time until then.
+struct Begun {
+    at: Instant,
+    cpu: Duration,
+}
+
+impl Script {
+    fn receive(&mut self, wait: Duration) -> Came {
+        match self.inbox.recv_timeout(wait) {
             Ok(event) => {
                 if let Event::Reading(model) = &event {
+                    let begun = self.begun.get_or_insert_with(|| Begun { at: Instant::now(), cpu: own::cpu_time() });
+                    self.next_key = self.next_key.max(begun.at + KEY_EVERY);
                     self.log.readings.set(self.log.readings.get() + 1);
                     self.log.sites.set((model.sites.len(), model.snapshot.live.len()));
                 }
@@ -205,11 +225,8 @@ pub(crate) fn measure(
 ) -> io::Result<Cost> {
     let quiet = Rc::new(Log::default());
     quiet.view.set(VIEWS[view].name);
-    // What happens once at the start is not what it costs to go on.
-    run_for(watched, view, size, interval, time.min(Duration::from_secs(2)), Vec::new(), &Rc::new(Log::default()))?;
-    let (begun, cpu) = (Instant::now(), own::cpu_time());
-    let rss = run_for(watched, view, size, interval, time, Vec::new(), &quiet)?;
-    let cpu = (own::cpu_time() - cpu).as_secs_f64() / begun.elapsed().as_secs_f64();
+    let (cpu, rss) = run_for(watched, view, size, interval, time, Vec::new(), &quiet)?;
+    let readings = quiet.readings.get().saturating_sub(1);
     let busy = Rc::new(Log::default());
     busy.view.set(VIEWS[view].name);
     run_for(watched, view, size, interval, time, keys(), &busy)?;
@@ -224,15 +241,17 @@ pub(crate) fn measure(
         columns: size.width,
         rows: size.height,
         interval_seconds: interval.as_secs_f64(),
-        readings: quiet.readings.get(),
-        cpu,
+        readings,
+        cpu: cpu.as_secs_f64() / time.as_secs_f64(),
+        cpu_ms_per_reading: cpu.as_secs_f64() * 1e3 / readings.max(1) as f64,
         rss_bytes: rss,
         frames: times(&busy.frames),
         keys: times(&busy.keys),
     })
 }
 
-/// Runs a dashboard for so long; gives the memory that it has at the end.
+/// Runs a dashboard for so long after its first reading; gives the processor time since then, and the memory at the
+/// end.
 fn run_for(
     watched: &Watched,
     view: usize,
@@ -241,7 +260,7 @@ fn run_for(
     time: Duration,
     keys: Vec<(&'static str, KeyEvent)>,
     log: &Rc<Log>,
-) -> io::Result<u64> {
+) -> io::Result<(Duration, u64)> {
     let (to, inbox) = mpsc::channel();
     let orders = feed::start(watched.clone(), interval, to.clone())?;
     let theme = Theme::choose(ThemeChoice::Dark, |_| None);
@@ -253,9 +272,10 @@ fn run_for(
         log: Rc::clone(log),
     };
     let start = Instant::now();
-    let (next_key, ends) = (start + Duration::from_millis(500), start + time);
-    let mut script = Script { inbox, start, keys, pressed: 0, next_key, ends, log: Rc::clone(log) };
+    let log = Rc::clone(log);
+    let mut script = Script { inbox, start, keys, pressed: 0, time, begun: None, next_key: start, log };
     let mut rss = 0;
     run::run_on(state, (orders, to), &mut screen, &mut script, || rss = own::rss())?;
-    Ok(rss)
+    let cpu = script.begun.map_or(Duration::ZERO, |begun| own::cpu_time().saturating_sub(begun.cpu));
+    Ok((cpu, rss))
 }
