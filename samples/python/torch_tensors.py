@@ -1,8 +1,8 @@
 """Named tensors with PyTorch on both sides, on a machine with a GPU: each line says what holds, and what it took.
 
 It starts an owner (`poolscope tensors serve --device 0`), makes a model of named tensors with PyTorch, reads it in other
-processes, also in another pid namespace, kills the owner, and reads on. Beside it: the same tensors by
-torch.multiprocessing.
+processes, in eight at once, and in another pid namespace, kills the owner, and reads on; then it kills ten owners and readers in turn,
+and looks for memory that is left at the end. Beside it: the same tensors by torch.multiprocessing.
 
     POOLSCOPE=target/release/poolscope PYTHONPATH=tensors/python python3 samples/python/torch_tensors.py
 """
@@ -64,9 +64,13 @@ def reader():
     print(json.dumps({"later": float(poolscope_tensors.get("marker")[0]), "kept": float(model["model/0003"][0, 0])}))
 
 
-def read_in(prefix, words):
-    child = subprocess.Popen([*prefix, sys.executable, __file__, "reader"], stdin=subprocess.PIPE,
-                             stdout=subprocess.PIPE, text=True)
+def start_reader(prefix=()):
+    return subprocess.Popen([*prefix, sys.executable, __file__, "reader"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            text=True)
+
+
+def read_in(prefix, words, child=None):
+    child = child or start_reader(prefix)
     line = child.stdout.readline()
     if not line:
         check(False, f"a reader {words} ended")
@@ -105,8 +109,9 @@ def main():
 
     folder = tempfile.mkdtemp(prefix="poolscope-tensors-")
     os.environ["POOLSCOPE_TENSORS"] = str(pathlib.Path(folder) / "own" / "tensors.sock")
+    torch.full((1,), 7.0, device="cuda").item()
+    free_before = torch.cuda.mem_get_info()[0]
     owner = serve()
-    torch.zeros(1, device="cuda").item()
     store = poolscope_tensors.default()
     marker = store.create("marker", "f32", [4])
     marker.torch().fill_(7)
@@ -116,6 +121,12 @@ def main():
     check(True, f"{TENSORS} tensors were made and written in {took:.0f} ms")
 
     child, _ = read_in([], "in another process")
+    eight = [start_reader() for _ in range(8)]
+    for number, one in enumerate(eight):
+        read_in([], f"of eight at once, number {number}", one)
+    for one in eight:
+        finish(one)
+
     unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
     if subprocess.run([*unshare, "true"], stderr=subprocess.DEVNULL).returncode == 0:
         apart, _ = read_in(unshare, "in another pid namespace")
@@ -135,6 +146,15 @@ def main():
     child, said = read_in([], "that came after it")
     if child:
         finish(child)
+
+    for number in range(10):
+        victim = start_reader()
+        victim.stdout.readline()
+        for one in (victim, owner):
+            one.send_signal(signal.SIGKILL)
+            one.wait()
+        owner = serve()
+    check(float(poolscope_tensors.get("marker")[0]) == 8.0, "ten owners and ten readers were killed, and the names are there")
 
     plain = torch.full((1024, 1024), 5.0, device="cuda")
     poolscope_tensors.publish("published", plain)
@@ -166,10 +186,14 @@ def main():
     if said:
         print(f"      torch.multiprocessing, the same tensors: {peer:.1f} ms; named tensors took "
               f"{(said['cold_ms'] + said['torch_ms']) / peer:.3f} of it")
-    del tensors
+    del tensors, plain, marker, store
 
     owner.send_signal(signal.SIGINT)
-    check(owner.wait() == 0, "the owner ended and freed everything")
+    check(owner.wait() == 0, "the owner ended")
+    torch.cuda.empty_cache()
+    left = free_before - torch.cuda.mem_get_info()[0]
+    # What libraries of this process have loaded since is a part of it.
+    check(left < 256 << 20, f"{TENSORS * SIDE * SIDE * 8 >> 20} MiB of tensors are free again: {left >> 20} MiB less is free than at first")
     return failed
 
 
