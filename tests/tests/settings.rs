@@ -70,6 +70,8 @@ fn good_values_of_every_setting_are_silent() {
         ("POOLSCOPE_ARENA", "1G"),
         // The command's own, which the programs that it starts inherit.
         ("POOLSCOPE_LIB", "/nowhere/libpoolscope.so"),
+        ("POOLSCOPE_TENSORS", "/nowhere/tensors.sock"),
+        ("POOLSCOPE_TENSORS_LIB", "/nowhere/libpoolscope_tensors.so"),
     ] {
         assert_eq!(said(variable, good), "", "{variable}={good}");
     }

@@ -20,8 +20,8 @@ mod streams;
 mod watch;
 
 pub use device::{
-    Access, AsyncPool, Call, Cuda, CudaDevice, CudaError, Device, DeviceError, Driver, Event, Fault, GRANULE, Granule,
-    Graph, Kernel, MemoryInfo, Pinned, Progress, Properties, Result, Sharing, Simulated, Slab, Stream, Violation,
+    Access, AsyncPool, Call, Cuda, CudaDevice, CudaError, Device, DeviceError, Driver, Event, Fault, GRANULE, Graph,
+    Kernel, MemoryInfo, Piece, Pinned, Progress, Properties, Result, Sharing, Simulated, Slab, Stream, Violation,
 };
 pub use pool::{GraphPool, Holding, OpenError, OutOfMemory, Pool, PoolError, Pools, Step, refresh_sampling_period};
 pub use settings::{Change, Config, ConfigError, Range, SETTINGS, Setting};

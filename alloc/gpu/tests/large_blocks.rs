@@ -459,3 +459,45 @@ fn no_stream_waits_for_another_one_where_the_settings_say_so() {
         program.assert_in_order();
     }
 }
+
+#[test]
+fn a_pool_that_holds_more_grows_by_larger_pieces() {
+    let calls_of_a_growth = |piece_divisor| {
+        let program = Program::with(1024 * MIB, Config { piece_divisor, ..Config::default() });
+        let stream = program.device.non_blocking_stream();
+        let _held: Vec<_> = (0..4).map(|_| program.alloc(64 * MIB, stream)).collect();
+        let before = program.pool.stats().driver_calls;
+        let block = program.alloc(64 * MIB, stream);
+        let calls = program.pool.stats().driver_calls - before;
+        program.write(block, 64 * MIB, stream, US);
+        program.assert_in_order();
+        calls
+    };
+    // 32 granules: each created and mapped, and all opened at once; or two pieces of 32 MiB.
+    assert_eq!([calls_of_a_growth(0), calls_of_a_growth(8)], [65, 5]);
+}
+
+#[test]
+fn a_piece_is_cut_where_a_part_of_it_is_wanted() {
+    let program = Program::with(1024 * MIB, Config { piece_divisor: 1, ..Config::default() });
+    let stream = program.device.non_blocking_stream();
+    let [first, between, last] = [64 * MIB; 3].map(|size| program.alloc(size, stream));
+    for block in [first, last] {
+        program.write(block, 64 * MIB, stream, US);
+        program.free(block, stream);
+    }
+    program.device.advance(MS);
+    program.pool.maintain();
+    // All of the first block's memory and three granules of a piece of the last one's; then all the rest.
+    let sizes = [70 * MIB, 58 * MIB];
+    let blocks = sizes.map(|size| program.alloc(size, stream));
+    assert_eq!(program.pool.stats().peak_held, 192 * MIB);
+    for (block, size) in blocks.into_iter().zip(sizes) {
+        program.write(block, size, stream, US);
+        program.free(block, stream);
+    }
+    program.free(between, stream);
+    program.pool.release_all();
+    assert_eq!(program.pool.stats().held, 0);
+    program.assert_in_order();
+}

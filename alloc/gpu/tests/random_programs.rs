@@ -43,6 +43,11 @@ fn period() -> impl Strategy<Value = u64> {
     prop_oneof![1 => Just(1), 2 => Just(64 * KIB), 2 => Just(1 << 50)]
 }
 
+/// From pieces of one granule to such as are half of what is held.
+fn piece_divisor() -> impl Strategy<Value = u64> {
+    prop_oneof![1 => Just(0), 2 => Just(1), 1 => Just(4)]
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let stream = || 0..5usize;
     prop_oneof![
@@ -93,9 +98,9 @@ struct Run {
 }
 
 impl Run {
-    fn new(device: Simulated, period: u64, hardened: bool) -> Run {
+    fn new(device: Simulated, period: u64, hardened: bool, piece_divisor: u64) -> Run {
         let book = Book::new(period);
-        let config = Config { idle_release_ms: 20, hardened, ..Config::default() };
+        let config = Config { idle_release_ms: 20, hardened, piece_divisor, ..Config::default() };
         let program = Program::recorded(device, config, book.clone());
         let mut streams: Vec<_> = (0..3).map(|_| program.device.non_blocking_stream()).collect();
         streams.push(program.device.stream());
@@ -252,9 +257,10 @@ proptest! {
     #[test]
     fn what_a_program_in_order_does_is_in_order_on_the_device(
         period in period(),
+        divisor in piece_divisor(),
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let mut run = Run::new(Simulated::new(128 * MIB), period, false);
+        let mut run = Run::new(Simulated::new(128 * MIB), period, false, divisor);
         for step in steps {
             run.step(step);
         }
@@ -269,7 +275,7 @@ proptest! {
     ) {
         let device =
             if virtual_memory { Simulated::new(128 * MIB) } else { Simulated::without_virtual_memory(256 * MIB) };
-        let mut run = Run::new(device, period, true);
+        let mut run = Run::new(device, period, true, 1);
         for step in steps {
             run.step(step);
         }
@@ -278,7 +284,7 @@ proptest! {
 
     #[test]
     fn so_it_is_without_virtual_memory(period in period(), steps in prop::collection::vec(step(), 1..120)) {
-        let mut run = Run::new(Simulated::without_virtual_memory(256 * MIB), period, false);
+        let mut run = Run::new(Simulated::without_virtual_memory(256 * MIB), period, false, 0);
         for step in steps {
             run.step(step);
         }

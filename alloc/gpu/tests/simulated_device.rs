@@ -9,7 +9,7 @@ const US: u64 = 1_000;
 fn device_with_a_granule() -> (Simulated, u64) {
     let device = Simulated::new(64 * MIB);
     let address = device.reserve(8 * GRANULE).unwrap();
-    let granule = device.create().unwrap();
+    let granule = device.create(GRANULE).unwrap();
     device.map(address, granule).unwrap();
     device.set_access(address, GRANULE).unwrap();
     device.lend(address, GRANULE);
@@ -87,7 +87,7 @@ fn work_on_memory_that_is_not_mapped_or_not_lent_is_found() {
 fn one_granule_under_two_addresses_is_one_memory() {
     let device = Simulated::new(64 * MIB);
     let address = device.reserve(4 * GRANULE).unwrap();
-    let granule = device.create().unwrap();
+    let granule = device.create(GRANULE).unwrap();
     for at in [address, address + GRANULE] {
         device.map(at, granule).unwrap();
         device.set_access(at, GRANULE).unwrap();
@@ -120,10 +120,10 @@ fn unmapping_under_work_is_found_until_the_host_knows_that_it_is_over() {
 #[test]
 fn memory_ends_at_the_limit_and_comes_back_when_it_is_released() {
     let device = Simulated::new(2 * GRANULE);
-    let first = device.create().unwrap();
+    let first = device.create(GRANULE).unwrap();
     let plain = device.allocate(MIB).unwrap();
     let full = DeviceError { call: Call::Create, fault: Fault::OutOfMemory };
-    assert_eq!(device.create(), Err(full));
+    assert_eq!(device.create(GRANULE), Err(full));
     assert_eq!(device.memory_info().unwrap().free, 0);
     device.free(plain).unwrap();
     device.release(first).unwrap();
@@ -135,21 +135,21 @@ fn memory_ends_at_the_limit_and_comes_back_when_it_is_released() {
 fn a_released_granule_is_freed_with_its_last_mapping() {
     let device = Simulated::new(GRANULE);
     let address = device.reserve(GRANULE).unwrap();
-    let granule = device.create().unwrap();
+    let granule = device.create(GRANULE).unwrap();
     device.map(address, granule).unwrap();
     device.release(granule).unwrap();
-    assert!(device.create().is_err());
+    assert!(device.create(GRANULE).is_err());
     device.unmap(address, GRANULE).unwrap();
-    assert!(device.create().is_ok());
+    assert!(device.create(GRANULE).is_ok());
 }
 
 #[test]
 fn a_planned_call_fails_and_changes_nothing() {
     let device = Simulated::new(64 * MIB);
     device.fail(Some(Call::Create), 2, Fault::Driver(700));
-    assert!(device.create().is_ok());
-    assert_eq!(device.create(), Err(DeviceError { call: Call::Create, fault: Fault::Driver(700) }));
-    assert!(device.create().is_ok());
+    assert!(device.create(GRANULE).is_ok());
+    assert_eq!(device.create(GRANULE), Err(DeviceError { call: Call::Create, fault: Fault::Driver(700) }));
+    assert!(device.create(GRANULE).is_ok());
     assert_eq!(device.memory_info().unwrap().free, 60 * MIB);
     assert_eq!(device.calls(Call::Create), 3);
 }
@@ -159,7 +159,7 @@ fn random_failures_are_the_same_for_the_same_seed() {
     let run = |seed| {
         let device = Simulated::new(1 << 30);
         device.fail_at_random(0.3, seed);
-        (0..100).map(|_| device.create().is_ok()).collect::<Vec<_>>()
+        (0..100).map(|_| device.create(GRANULE).is_ok()).collect::<Vec<_>>()
     };
     assert_eq!(run(7), run(7));
     assert_ne!(run(7), run(8));
@@ -200,4 +200,20 @@ fn calls_cost_what_they_do_on_an_h200() {
     let address = device.allocate(2 * MIB).unwrap();
     device.free(address).unwrap();
     assert_eq!(device.now() - start, 77 * US);
+}
+
+#[test]
+fn a_piece_is_mapped_and_given_up_as_a_whole() {
+    let device = Simulated::new(64 * MIB);
+    let address = device.reserve(8 * GRANULE).unwrap();
+    let piece = device.create(4 * GRANULE).unwrap();
+    device.map(address, piece).unwrap();
+    device.set_access(address, 4 * GRANULE).unwrap();
+    assert!(device.unmap(address, GRANULE).is_err() && device.unmap(address + GRANULE, 3 * GRANULE).is_err());
+    assert!(device.map(address + 3 * GRANULE, device.create(GRANULE).unwrap()).is_err());
+    device.map(address + 4 * GRANULE, piece).unwrap();
+    device.unmap(address, 8 * GRANULE).unwrap();
+    assert_eq!(device.memory_info().unwrap().free, 64 * MIB - 5 * GRANULE);
+    device.release(piece).unwrap();
+    assert_eq!(device.memory_info().unwrap().free, 64 * MIB - GRANULE);
 }

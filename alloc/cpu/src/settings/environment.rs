@@ -8,9 +8,9 @@ use super::range::Printable;
 use super::{SETTINGS, Setting, store};
 use crate::kernel::message::Message;
 
-/// Variables that the `poolscope` command and the library for devices read and the pool does not, each with
-/// what it takes and what it is for.
-pub const COMMAND_VARIABLES: [(&str, &str, &str); 5] = [
+/// Variables that the `poolscope` command and the libraries for devices and tensors read and the pool does not, each
+/// with what it takes and what it is for.
+pub const COMMAND_VARIABLES: [(&str, &str, &str); 7] = [
     (
         "POOLSCOPE_LIB",
         "a path",
@@ -29,6 +29,12 @@ pub const COMMAND_VARIABLES: [(&str, &str, &str); 5] = [
         "Folder in which `poolscope` keeps names of functions from one run to the next, by build ids; nothing for none. \
          `~/.cache/poolscope/symbols` if it is not set.",
     ),
+    (
+        "POOLSCOPE_TENSORS",
+        "a path",
+        "The socket of the owner of named tensors, for `poolscope tensors` and its clients.",
+    ),
+    ("POOLSCOPE_TENSORS_LIB", "a path", "Path of `libpoolscope_tensors.so`, for `poolscope_tensors.py`."),
     ("POOLSCOPE_COMMAND", "a path", "Path of the command `poolscope`, for programs that check themselves for leaks."),
 ];
 

@@ -57,15 +57,15 @@ macro_rules! device_calls {
                 Reserve "cuMemAddressReserve" reserve(bytes: u64) -> u64;
                 /// Gives a reserved range back, in which nothing is mapped.
                 Unreserve "cuMemAddressFree" unreserve(address: u64, bytes: u64) -> ();
-                /// Creates the physical memory of a granule, mapped nowhere.
-                Create "cuMemCreate" create() -> $crate::Granule;
-                /// Gives up a granule; its memory is free when it is mapped nowhere any more.
-                Release "cuMemRelease" release(granule: $crate::Granule) -> ();
-                /// Maps a granule at an address in a reserved range, at which nothing is mapped.
-                /// A granule may be mapped at several.
-                Map "cuMemMap" map(address: u64, granule: $crate::Granule) -> ();
-                /// Takes the mappings of a range away, each granule of which is mapped. The caller sees to it that no
-                /// work that uses these addresses is still under way.
+                /// Creates physical memory in one piece, a multiple of a granule long and mapped nowhere.
+                Create "cuMemCreate" create(bytes: u64) -> $crate::Piece;
+                /// Gives up a piece; its memory is free when it is mapped nowhere any more.
+                Release "cuMemRelease" release(piece: $crate::Piece) -> ();
+                /// Maps a piece at an address in a reserved range, from which on nothing is mapped.
+                /// A piece may be mapped at several.
+                Map "cuMemMap" map(address: u64, piece: $crate::Piece) -> ();
+                /// Takes the mappings of a range away, all of which is mapped, and no piece in part. The caller sees to
+                /// it that no work that uses these addresses is still under way.
                 Unmap "cuMemUnmap" unmap(address: u64, bytes: u64) -> ();
                 /// Makes a mapped range readable and writable, for the device and for those that
                 /// [`enable_peer`](crate::Device::enable_peer) let in.

@@ -38,9 +38,16 @@ impl Stream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Event(pub u64);
 
-/// Physical memory of one granule, as the driver names it.
+/// Physical memory that was created in one piece, a multiple of a granule long.
+///
+/// The driver charges for pieces, whatever their length; but a piece is mapped, unmapped and given up as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Granule(pub u64);
+pub struct Piece {
+    /// As the driver names it.
+    pub handle: u64,
+    /// Its bytes.
+    pub bytes: u64,
+}
 
 /// Physical memory that can be exported to other processes, as the driver names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

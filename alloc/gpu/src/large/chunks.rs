@@ -61,24 +61,23 @@ impl<D: Device> Large<D> {
         if let Some(tile) = self.lend_chunk(request) {
             return Ok(self.take_chunk(tile, request));
         }
-        let Ok(granules) = self.obtain(1) else {
+        let Ok(pieces) = self.obtain(1, 1) else {
             return match self.fit(request) {
                 Some(address) => Ok(address),
                 None => self.grow(request),
             };
         };
         let Some(hole) = self.tiles.index().unmapped_from(GRANULE).next() else {
-            self.holdings.spare.extend(granules);
+            self.holdings.spare.extend(pieces);
             return Err(super::grow::NO_ADDRESSES);
         };
         let to = self.tiles.get(hole).end();
         let tile = self.tiles.carve(hole, to - GRANULE, to);
-        if let Err(error) = self.map_all(tile, &granules) {
-            self.holdings.spare.extend(granules);
+        if let Err(error) = self.map_all(tile, &pieces) {
+            self.holdings.spare.extend(pieces);
             return Err(error);
         }
-        let slot = self.range.slot(to - GRANULE);
-        self.range.home[slot] = granules[0].0;
+        self.settle_at(to - GRANULE, &pieces);
         self.tiles.set_free_apart(tile, CHUNKS, Pending::default(), self.upkeep.now);
         Ok(self.take_chunk(tile, request))
     }

@@ -30,7 +30,7 @@ impl Donors {
     pub fn tile_of(&self, wanted: Run) -> Option<TileId> {
         let at = self.runs.partition_point(|(run, _)| run.slot <= wanted.slot).checked_sub(1)?;
         let (run, tile) = self.runs[at];
-        (wanted.slot + wanted.granules <= run.slot + run.granules).then_some(tile)
+        (wanted.end() <= run.end()).then_some(tile)
     }
 }
 
@@ -56,17 +56,14 @@ impl<D: Device> Large<D> {
         donors
     }
 
-    /// Adds the whole granules of a tile that are at home.
+    /// Adds the pieces of a tile that are at home there as a whole.
     fn add_runs(&self, id: TileId, runs: &mut Vec<(Run, TileId)>) {
-        let tile = self.tiles.get(id);
-        let mut slot = self.range.slot(tile.address.next_multiple_of(GRANULE));
-        let end = self.range.slot(tile.end());
-        while slot < end {
-            let granules = self.range.home[slot..end].iter().take_while(|home| **home != 0).count();
-            if granules > 0 {
-                runs.push((Run { slot, granules }, id));
+        let from = runs.len();
+        for piece in self.range.pieces(self.slots_of(id)) {
+            match runs[from..].last_mut() {
+                Some((run, _)) if run.end() == piece.slot => run.granules += piece.granules,
+                _ => runs.push((piece, id)),
             }
-            slot += granules + 1;
         }
     }
 
@@ -77,7 +74,7 @@ impl<D: Device> Large<D> {
         let mut near = FIRST;
         let mut home = |run: Run| {
             let id = self.donor_at(run.slot, request, &mut near)?;
-            let end = self.range.address_of_slot(run.slot + run.granules);
+            let end = self.range.address_of_slot(run.end());
             (end <= self.tiles.get(id).end()).then_some((run, id))
         };
         Some(Donors { runs: runs.into_iter().map(&mut home).collect::<Option<_>>()? })
@@ -101,7 +98,7 @@ impl<D: Device> Large<D> {
         let mut last = None;
         for (slot, tile) in slots.iter().zip(self.donors_at(slots, request)) {
             match runs.last_mut() {
-                Some(run) if run.slot + run.granules == *slot && tile == last => run.granules += 1,
+                Some(run) if run.end() == *slot && tile == last => run.granules += 1,
                 _ => runs.push(Run { slot: *slot, granules: 1 }),
             }
             last = tile;
@@ -129,28 +126,46 @@ impl<D: Device> Large<D> {
         *near = id;
         let tile = self.tiles.get(id);
         let free = tile.kind == Kind::Free && (tile.pool == 0 || tile.pool == CHUNKS);
-        let whole = tile.address <= address && address + GRANULE <= tile.end();
+        let piece = self.range.run_of(slot);
+        let (from, to) = (self.range.address_of_slot(piece.slot), self.range.address_of_slot(piece.end()));
+        let whole = self.range.home[slot] != 0 && tile.address <= from && to <= tile.end();
         (free && whole && self.is_usable(id, request)).then_some(id)
     }
 
-    /// Whole granules from the largest tiles first, and there from the high end. Those of chunks come last: small
-    /// blocks will want them again.
+    /// At least so many granules, in whole pieces, and as few more as may be: from the largest tiles first, and there from
+    /// the high end. Those of chunks come last: small blocks will want them again.
     pub(super) fn choose(&self, granules: usize, donors: &Donors) -> Vec<Run> {
         let mut runs = donors.runs.clone();
         runs.sort_by_cached_key(|(run, tile)| {
             let tile = self.tiles.get(*tile);
             (tile.pool, Reverse(tile.size), run.slot)
         });
-        let mut chosen = Vec::new();
-        let mut missing = granules;
+        let (mut chosen, mut missing) = (Vec::<Run>::new(), granules);
+        // The least of those that are more than what is missing, should all others not do.
+        let mut rest: Option<Run> = None;
         for (run, _) in runs {
-            let take = run.granules.min(missing);
-            if take == 0 {
+            if missing == 0 {
                 break;
             }
-            chosen.push(Run { slot: run.slot + run.granules - take, granules: take });
-            missing -= take;
+            let from = chosen.len();
+            let mut end = run.end();
+            while end > run.slot && missing > 0 {
+                let piece = self.range.run_of(end - 1);
+                end = piece.slot;
+                if piece.granules > missing {
+                    rest = rest.filter(|rest| rest.granules <= piece.granules).or(Some(piece));
+                    continue;
+                }
+                missing -= piece.granules;
+                match chosen[from..].last_mut() {
+                    Some(last) if piece.end() == last.slot => {
+                        *last = Run { slot: piece.slot, granules: last.granules + piece.granules };
+                    }
+                    _ => chosen.push(piece),
+                }
+            }
         }
+        chosen.extend(rest.filter(|_| missing > 0));
         chosen
     }
 }

@@ -11,10 +11,11 @@
 use std::collections::HashSet;
 
 use super::donors::Donors;
-use super::stitches::{Stitch, runs_of};
+use super::range::LARGEST_PIECE;
+use super::stitches::{Run, Stitch, runs_of};
 use super::tiles::{Kind, TileId};
 use super::{Large, Request};
-use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Granule, Result};
+use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Piece, Result};
 use crate::streams::Pending;
 
 /// Unmapped ranges that are looked at.
@@ -22,6 +23,9 @@ const PLACES: usize = 64;
 
 /// Granules of a stitch that may be replaced before a new one is mapped, in per cent.
 const MENDED: usize = 45;
+
+/// Granules of a piece at most: 32 MiB. More would not be cheaper by much.
+const MOST_IN_A_PIECE: u64 = 16;
 
 /// So many new granules are only created after the device was asked whether it has them.
 const MANY: u64 = 64;
@@ -38,6 +42,20 @@ struct Place {
     /// The free tiles before and after it that are to be part of the room.
     joins: [Option<TileId>; 2],
     granules: usize,
+}
+
+/// Takes pieces out that have so many granules together, if there are such.
+fn take_exactly(pieces: &mut Vec<Run>, granules: usize) -> Option<Vec<Run>> {
+    let (mut taken, mut missing) = (Vec::new(), granules);
+    pieces.retain(|piece| {
+        let fits = piece.granules <= missing;
+        if fits {
+            missing -= piece.granules;
+            taken.push(*piece);
+        }
+        !fits
+    });
+    (missing == 0).then_some(taken)
 }
 
 impl<D: Device> Large<D> {
@@ -114,30 +132,32 @@ impl<D: Device> Large<D> {
             }
         }
         let (missing, at) = best?;
-        let mut stitch = self.stitches.kept.swap_remove(at);
-        let mut slots = stitch.slots();
+        let mut slots = self.stitches.kept[at].slots();
         let own: HashSet<usize> = slots.iter().copied().collect();
         // The largest tiles first, as for a new one.
         let others = self.choose(missing + slots.len(), &donors);
-        let mut others =
-            others.into_iter().flat_map(|run| run.slot..run.slot + run.granules).filter(|slot| !own.contains(slot));
+        let pieces = others.into_iter().flat_map(|run| self.range.pieces(run.slot..run.end()));
+        let mut others: Vec<Run> = pieces.filter(|piece| !own.contains(&piece.slot)).collect();
         let free = self.donors_at(&slots, request);
-        let mut mapped = vec![true; slots.len()];
+        let mut holes = Vec::new();
         let mut from = 0;
-        while from < slots.len() {
-            if free[from].is_some() {
-                from += 1;
-                continue;
+        for side_by_side in free.chunk_by(|one, next| one.is_some() == next.is_some()) {
+            if side_by_side[0].is_none() {
+                holes.push((from, take_exactly(&mut others, side_by_side.len())?));
             }
-            let to = (from..slots.len()).find(|at| free[*at].is_some()).unwrap_or(slots.len());
-            let new: Vec<usize> = others.by_ref().take(to - from).collect();
+            from += side_by_side.len();
+        }
+        let mut stitch = self.stitches.kept.swap_remove(at);
+        let mut mapped = vec![true; slots.len()];
+        for (from, new) in holes {
             let address = stitch.address + from as u64 * GRANULE;
-            if new.len() < to - from || !self.remap(address, &new, &mut mapped[from..to]) {
+            let new_slots: Vec<usize> = new.iter().flat_map(|piece| piece.slot..piece.end()).collect();
+            let to = from + new_slots.len();
+            if !self.remap(address, &new, &mut mapped[from..to]) {
                 self.abandon(&stitch, &mapped);
                 return None;
             }
-            slots[from..to].copy_from_slice(&new);
-            from = to;
+            slots[from..to].copy_from_slice(&new_slots);
         }
         self.counted.granules_remapped += missing as u64;
         stitch.runs = self.runs_in_tiles(&slots, request);
@@ -147,18 +167,20 @@ impl<D: Device> Large<D> {
         Some(self.use_stitch(stitch, |run| homes.as_ref()?.tile_of(run)))
     }
 
-    /// Maps the granules of these homes in the place of others. What is mapped afterwards is noted.
-    fn remap(&self, address: u64, homes: &[usize], mapped: &mut [bool]) -> bool {
-        let bytes = homes.len() as u64 * GRANULE;
+    /// Maps the pieces of these homes in the place of others. What is mapped afterwards is noted.
+    fn remap(&self, address: u64, homes: &[Run], mapped: &mut [bool]) -> bool {
+        let bytes = mapped.len() as u64 * GRANULE;
         if self.driver.unmap(address, bytes).is_err() {
             return false;
         }
         mapped.fill(false);
-        for (at, slot) in homes.iter().enumerate() {
-            if self.driver.map(address + at as u64 * GRANULE, Granule(self.range.home[*slot])).is_err() {
+        let mut at = 0;
+        for piece in homes {
+            if self.driver.map(address + at as u64 * GRANULE, self.range.piece_at(piece.slot)).is_err() {
                 return false;
             }
-            mapped[at] = true;
+            mapped[at..at + piece.granules].fill(true);
+            at += piece.granules;
         }
         self.driver.set_access(address, bytes).is_ok()
     }
@@ -227,17 +249,14 @@ impl<D: Device> Large<D> {
 
     /// Maps new granules at a place, which is their home from now on. Returns the free tile that they are in.
     fn extend(&mut self, place: Place) -> Result<TileId> {
-        let new = self.obtain(place.granules)?;
+        let new = self.obtain(place.granules, self.largest_piece())?;
         let from = self.tiles.get(place.tile).address;
-        let tile = self.tiles.carve(place.tile, from, from + new.len() as u64 * GRANULE);
+        let tile = self.tiles.carve(place.tile, from, from + place.granules as u64 * GRANULE);
         if let Err(error) = self.map_all(tile, &new) {
             self.holdings.spare.extend(new);
             return Err(error);
         }
-        let first = self.range.slot(from);
-        for (home, granule) in self.range.home[first..].iter_mut().zip(&new) {
-            *home = granule.0;
-        }
+        self.settle_at(from, &new);
         self.tiles.set_free_apart(tile, 0, Pending::default(), self.upkeep.now);
         let tile = match place.joins {
             [Some(before), _] => self.tiles.merge(before),
@@ -246,42 +265,143 @@ impl<D: Device> Large<D> {
         Ok(if place.joins[1].is_some() { self.tiles.merge(tile) } else { tile })
     }
 
-    /// Maps free granules side by side at the high end of the range.
+    /// Makes the addresses from here on the home of pieces, side by side.
+    pub(super) fn settle_at(&mut self, address: u64, pieces: &[Piece]) {
+        let mut slot = self.range.slot(address);
+        for piece in pieces {
+            self.range.set_home(slot, *piece);
+            slot += (piece.bytes / GRANULE) as usize;
+        }
+    }
+
+    /// Maps free pieces side by side at the high end of the range: so many granules, or a few more.
     pub(super) fn stitch(&mut self, granules: usize, donors: &Donors) -> Result<TileId> {
-        let size = granules as u64 * GRANULE;
+        let mut runs = self.choose(granules, donors);
+        self.cut_to(granules, &mut runs, donors)?;
+        let size = runs.iter().map(|run| run.granules as u64 * GRANULE).sum();
         let hole = self.tiles.index().unmapped_from(size).next().ok_or(NO_ADDRESSES)?;
         let to = self.tiles.get(hole).end();
         let tile = self.tiles.carve(hole, to - size, to);
-        let runs = self.choose(granules, donors);
-        let homes = runs.iter().flat_map(|run| run.slot..run.slot + run.granules);
-        let granules: Vec<_> = homes.map(|slot| Granule(self.range.home[slot])).collect();
-        self.map_all(tile, &granules)?;
-        self.counted.granules_remapped += granules.len() as u64;
+        let homes = runs.iter().flat_map(|run| self.range.pieces(run.slot..run.end()));
+        let pieces: Vec<_> = homes.map(|piece| self.range.piece_at(piece.slot)).collect();
+        self.map_all(tile, &pieces)?;
+        self.counted.granules_remapped += size / GRANULE;
         let stitch = self.new_stitch(tile, runs);
         Ok(self.use_stitch(stitch, |run| donors.tile_of(run)))
     }
 
-    /// New granules, spare ones first.
-    pub(super) fn obtain(&mut self, granules: usize) -> Result<Vec<Granule>> {
-        let before = self.holdings.spare.len();
-        let missing = granules.saturating_sub(before) as u64;
+    /// Cuts the last piece of what was chosen where that is more than was wanted, if its work is over.
+    fn cut_to(&mut self, granules: usize, runs: &mut [Run], donors: &Donors) -> Result<()> {
+        let beyond = runs.iter().map(|run| run.granules).sum::<usize>().saturating_sub(granules);
+        let Some(last) = runs.last_mut().filter(|last| beyond > 0 && last.granules > beyond) else { return Ok(()) };
+        let Some(tile) = donors.tile_of(*last) else { return Ok(()) };
+        let lanes: Vec<_> = self.tiles.get(tile).pending.points().map(|point| point.lane).collect();
+        if !self.lanes.is_any_capturing() {
+            lanes.into_iter().for_each(|lane| self.lanes.poll(lane));
+        }
+        let is_over = self.tiles.get(tile).pending.points().all(|point| self.lanes.is_done(point));
+        if is_over && self.cut_piece(tile, *last, last.granules - beyond)? {
+            last.granules -= beyond;
+        }
+        Ok(())
+    }
+
+    /// Puts several pieces in the place of one that lies in a free tile, so that one begins after so many granules: what
+    /// was made in one piece to be cheap serves by parts. Returns whether it did. It has the device's memory twice at no
+    /// moment.
+    fn cut_piece(&mut self, tile: TileId, run: Run, granules: usize) -> Result<bool> {
+        let (address, old) = (self.range.address_of_slot(run.slot), self.range.piece_at(run.slot));
+        let can = !self.lanes.is_any_capturing() && self.unmap_stitches_of(run.slot..run.end());
+        if !can || self.driver.unmap(address, old.bytes).is_err() {
+            return Ok(false);
+        }
+        self.range.clear_home(run.slot);
+        let mut new = vec![old];
+        let mut made = self.driver.release(old).inspect(|()| new.clear());
+        if made.is_ok() {
+            self.holdings.granules -= run.granules as u64;
+            self.counted.granules_released += run.granules as u64;
+            let parts = [granules, run.granules - granules];
+            made = parts.into_iter().try_for_each(|part| self.create_all(part as u64, LARGEST_PIECE as u64, &mut new));
+        }
+        let mut to = address;
+        let mapped = made.and_then(|()| {
+            new.iter().try_for_each(|piece| {
+                self.driver.map(to, *piece)?;
+                to += piece.bytes;
+                Ok(())
+            })
+        });
+        match mapped.and_then(|()| self.driver.set_access(address, old.bytes)) {
+            Ok(()) => {
+                self.settle_at(address, &new);
+                Ok(true)
+            }
+            Err(error) => {
+                let tile = self.tiles.carve(tile, address, address + old.bytes);
+                match to == address || self.driver.unmap(address, to - address).is_ok() {
+                    true => self.tiles.set_unmapped(tile),
+                    false => self.tiles.set(tile, Kind::Broken, 0),
+                }
+                self.holdings.spare.append(&mut new);
+                Err(error)
+            }
+        }
+    }
+
+    /// New pieces that are so many granules together, none of them larger than `most`, spare ones first.
+    pub(super) fn obtain(&mut self, granules: usize, most: u64) -> Result<Vec<Piece>> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut missing = granules as u64;
+        self.holdings.spare.retain(|piece| {
+            let fits = piece.bytes / GRANULE <= missing;
+            if fits {
+                missing -= piece.bytes / GRANULE;
+                pieces.push(*piece);
+            }
+            !fits
+        });
+        match self.create_all(missing, most, &mut pieces) {
+            Ok(()) => Ok(pieces),
+            Err(error) => {
+                self.holdings.spare.append(&mut pieces);
+                self.release_spare(u64::MAX);
+                Err(error)
+            }
+        }
+    }
+
+    /// Creates so many granules, in as large pieces as suit.
+    fn create_all(&mut self, mut missing: u64, mut most: u64, pieces: &mut Vec<Piece>) -> Result<()> {
         self.check_limit(missing)?;
         // To ask first is cheaper than to create much and give it back.
         let ask = missing >= MANY && !self.lanes.is_any_capturing();
         if ask && self.device_free().is_some_and(|info| info.free < missing * GRANULE) {
             return Err(DeviceError { call: Call::Create, fault: Fault::OutOfMemory });
         }
-        while self.holdings.spare.len() < granules {
-            match self.driver.create() {
-                Ok(granule) => self.holdings.spare.push(granule),
-                Err(error) => {
-                    self.release_spare((self.holdings.spare.len() - before) as u64);
-                    return Err(error);
+        while missing > 0 {
+            let granules = most.min(1 << missing.ilog2());
+            match self.driver.create(granules * GRANULE) {
+                Ok(piece) => pieces.push(piece),
+                // What there is may lie in smaller pieces.
+                Err(error) if error.fault == Fault::OutOfMemory && granules > 1 => {
+                    most = granules / 2;
+                    continue;
                 }
+                Err(error) => return Err(error),
             }
-            self.count_created(1);
+            missing -= granules;
+            self.count_created(granules);
         }
-        Ok(self.holdings.spare.split_off(self.holdings.spare.len() - granules))
+        Ok(())
+    }
+
+    /// Granules of the largest piece that is made now. The driver charges for pieces, whatever their length; but a block
+    /// anywhere in a piece keeps all of it from being stitched. So a pool that holds more grows by larger pieces, and what
+    /// is lost to them stays a small part. Several streams break more pieces.
+    fn largest_piece(&self) -> u64 {
+        let divisor = self.piece_divisor.saturating_mul(if self.lanes.count() < 2 { 1 } else { 2 });
+        self.holdings.granules.checked_div(divisor).map_or(1, |granules| granules.clamp(1, MOST_IN_A_PIECE))
     }
 
     /// Whether the pool may hold so many granules more.
@@ -297,17 +417,17 @@ impl<D: Device> Large<D> {
         self.holdings.peak = self.holdings.peak.max(self.holdings.granules);
     }
 
-    /// Maps granules side by side at an unmapped tile and makes them accessible, or none of them.
-    pub(super) fn map_all(&mut self, tile: TileId, granules: &[Granule]) -> Result<()> {
+    /// Maps pieces side by side at an unmapped tile and makes them accessible, or none of them.
+    pub(super) fn map_all(&mut self, tile: TileId, pieces: &[Piece]) -> Result<()> {
         let address = self.tiles.get(tile).address;
         let mut mapped = 0;
         let mut result = Ok(());
-        for granule in granules {
-            result = self.driver.map(address + mapped, *granule);
+        for piece in pieces {
+            result = self.driver.map(address + mapped, *piece);
             if result.is_err() {
                 break;
             }
-            mapped += GRANULE;
+            mapped += piece.bytes;
         }
         let result = result.and_then(|()| self.driver.set_access(address, mapped));
         if result.is_err() {

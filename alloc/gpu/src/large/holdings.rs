@@ -1,7 +1,7 @@
 //! What the pool has from the device.
 
 use super::segments::Segments;
-use crate::device::Granule;
+use crate::device::Piece;
 
 /// The memory that the pool holds, and how much it may.
 pub struct Holdings {
@@ -11,10 +11,17 @@ pub struct Holdings {
     pub peak: u64,
     /// Bytes that the pool may hold.
     pub limit: u64,
-    /// Granules that are mapped nowhere.
-    pub spare: Vec<Granule>,
+    /// Pieces that are mapped nowhere.
+    pub spare: Vec<Piece>,
     /// Memory in pieces, where there is no virtual memory.
     pub segments: Segments,
+}
+
+impl Holdings {
+    /// Bytes that are mapped nowhere.
+    pub fn spare_bytes(&self) -> u64 {
+        self.spare.iter().map(|piece| piece.bytes).sum()
+    }
 }
 
 impl Default for Holdings {

@@ -3,8 +3,9 @@
 use super::Large;
 use super::coalesce::Sweeping;
 use super::owner::CHUNKS;
+use super::stitches::Run;
 use super::tiles::TileId;
-use crate::device::{Device, GRANULE, Granule};
+use crate::device::{Device, GRANULE, Piece};
 
 /// When something may be idle next: a round that would find nothing does not look at all free tiles.
 #[derive(Debug, Default)]
@@ -53,21 +54,17 @@ impl<D: Device> Large<D> {
         let left = |large: &Self| budget.saturating_sub(large.driver.calls() - start);
         self.release_spare(left(self));
         for id in self.idle_tiles(delay) {
-            let tile = self.tiles.get(id);
-            let from = self.range.slot(tile.address.next_multiple_of(GRANULE));
-            let to = ((tile.end() - self.range.base) / GRANULE) as usize;
+            let pieces: Vec<Run> = self.range.pieces(self.slots_of(id)).collect();
             // From the high end down, so that what is cut off does not take the tile's number.
-            let mut end = to;
-            while end > from {
-                let homes = self.range.home[from..end].iter().rev().take_while(|home| **home != 0).count();
-                let granules = homes.min(left(self).saturating_sub(1) as usize);
-                if granules > 0 && !self.give_back(id, end - granules, end) {
+            for side_by_side in pieces.chunk_by(|one, next| one.end() == next.slot).rev() {
+                let count = side_by_side.len().min(left(self).saturating_sub(1) as usize);
+                let go = &side_by_side[side_by_side.len() - count..];
+                if count > 0 && !self.give_back(id, go[0].slot, go[count - 1].end()) {
                     return self.driver.calls() - start;
                 }
-                if granules < homes {
+                if count < side_by_side.len() {
                     return self.driver.calls() - start;
                 }
-                end -= homes + 1.min(end - from - homes);
             }
         }
         self.driver.calls() - start
@@ -93,27 +90,34 @@ impl<D: Device> Large<D> {
         idle
     }
 
-    /// Gives granules back that are mapped nowhere, at most so many.
+    /// The slots of the whole granules of a tile.
+    pub(super) fn slots_of(&self, id: TileId) -> std::ops::Range<usize> {
+        let tile = self.tiles.get(id);
+        let from = self.range.slot(tile.address.next_multiple_of(GRANULE));
+        from..self.range.slot(tile.end()).max(from)
+    }
+
+    /// Gives pieces back that are mapped nowhere, at most so many.
     pub(super) fn release_spare(&mut self, budget: u64) {
         for _ in 0..budget.min(self.holdings.spare.len() as u64) {
-            let Some(granule) = self.holdings.spare.pop() else { return };
-            if !self.release_granule(granule) {
+            let Some(piece) = self.holdings.spare.pop() else { return };
+            if !self.release_piece(piece) {
                 return;
             }
         }
     }
 
-    fn release_granule(&mut self, granule: Granule) -> bool {
-        if self.driver.release(granule).is_err() {
-            self.holdings.spare.push(granule);
+    fn release_piece(&mut self, piece: Piece) -> bool {
+        if self.driver.release(piece).is_err() {
+            self.holdings.spare.push(piece);
             return false;
         }
-        self.holdings.granules -= 1;
-        self.counted.granules_released += 1;
+        self.holdings.granules -= piece.bytes / GRANULE;
+        self.counted.granules_released += piece.bytes / GRANULE;
         true
     }
 
-    /// Gives the granules of some slots of a free tile back, whose work is over.
+    /// Gives the pieces in some slots of a free tile back, whose work is over.
     fn give_back(&mut self, id: TileId, from: usize, to: usize) -> bool {
         let (start, end) = (self.range.address_of_slot(from), self.range.address_of_slot(to));
         if !self.unmap_stitches_of(from..to) || self.driver.unmap(start, end - start).is_err() {
@@ -121,9 +125,10 @@ impl<D: Device> Large<D> {
         }
         let tile = self.tiles.carve(id, start, end);
         self.tiles.set_unmapped(tile);
-        for slot in from..to {
-            let granule = Granule(std::mem::take(&mut self.range.home[slot]));
-            self.release_granule(granule);
+        let pieces: Vec<Run> = self.range.pieces(from..to).collect();
+        for run in pieces {
+            let piece = self.range.clear_home(run.slot);
+            self.release_piece(piece);
         }
         true
     }

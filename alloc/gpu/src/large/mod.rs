@@ -126,6 +126,8 @@ pub struct Large<D: Device> {
     upkeep: Upkeep,
     /// Whether a stream is made to wait for another one's memory.
     waits: bool,
+    /// Which part of what is held a new piece has at most, as a divisor.
+    piece_divisor: u64,
     /// What is counted with the pool's lock held, by the names that it is shown by. The pool counts here, too; what can
     /// be looked up when somebody asks stays 0.
     pub counted: Stats,
@@ -153,6 +155,7 @@ impl<D: Device> Large<D> {
             ended_pools: HashSet::new(),
             upkeep: Upkeep::new(now),
             waits: true,
+            piece_divisor: 0,
             counted: Stats::default(),
         })
     }
@@ -211,7 +214,7 @@ impl<D: Device> Large<D> {
             };
             cells.add(state, tile.size);
         }
-        cells.add(cell::FREE, self.holdings.spare.len() as u64 * GRANULE);
+        cells.add(cell::FREE, self.holdings.spare_bytes());
         cells.end()
     }
 
@@ -228,6 +231,11 @@ impl<D: Device> Large<D> {
     /// Whether a request may take memory behind another stream's work.
     pub fn set_waits(&mut self, waits: bool) {
         self.waits = waits;
+    }
+
+    /// Sets which part of what is held the largest new piece has at most, as a divisor; 0: one granule.
+    pub fn set_piece_divisor(&mut self, divisor: u64) {
+        self.piece_divisor = divisor;
     }
 
     /// The most bytes that the pool may have from the device.
@@ -263,14 +271,14 @@ impl<D: Device> Large<D> {
         if !self.range.is_virtual || from >= to {
             return 0;
         }
-        let homes = &self.range.home[self.range.slot(from)..self.range.slot(to)];
-        homes.iter().filter(|home| **home != 0).count() as u64 * GRANULE
+        let slots = self.range.slot(from)..self.range.slot(to);
+        self.range.pieces(slots).map(|piece| piece.granules as u64 * GRANULE).sum()
     }
 
     /// Bytes of all free whole granules, those that are mapped nowhere included.
     pub fn whole_granules(&self) -> u64 {
         let pieces: u64 = self.free_pieces().map(|piece| self.whole_granules_of(piece)).sum();
-        pieces + self.holdings.spare.len() as u64 * GRANULE
+        pieces + self.holdings.spare_bytes()
     }
 
     /// Free bytes in pieces smaller than this.

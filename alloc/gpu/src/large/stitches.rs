@@ -17,12 +17,19 @@ use crate::streams::Pending;
 /// Mapped stitches that are not in use, at most; the one used longest ago goes first.
 const KEPT: usize = 256;
 
-/// Granules at home side by side.
+/// Granules at home side by side: of whole pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The first one's slot.
     pub slot: usize,
     pub granules: usize,
+}
+
+impl Run {
+    /// The slot after the last one's.
+    pub fn end(self) -> usize {
+        self.slot + self.granules
+    }
 }
 
 #[derive(Debug)]
@@ -190,16 +197,45 @@ impl<D: Device> Large<D> {
     /// home, and sends home what is whole. It takes no call to the driver; but a request that the whole stitch served
     /// will need another one. Returns whether anything went home.
     pub(super) fn split_stitches(&mut self) -> bool {
-        let free = self.tiles.index().free_from(GRANULE).into_iter().map(|id| self.tiles.get(id));
-        let whole = free.map(|tile| [tile.address.next_multiple_of(GRANULE), tile.end() / GRANULE * GRANULE]);
-        let cuts: Vec<u64> = whole.filter(|[from, to]| from < to).flatten().collect();
         if self.stitches.in_use() == 0 {
             return false;
         }
+        let free = self.tiles.index().free_from(GRANULE).into_iter().map(|id| self.tiles.get(id));
+        let whole = free.map(|tile| [self.piece_from(tile.address), self.piece_to(tile.end())]);
+        let cuts: Vec<u64> = whole.filter(|[from, to]| from < to).flatten().collect();
         cuts.into_iter().for_each(|at| self.split_stitch(at));
         let before = self.stitches.in_use();
         self.dissolve_all();
         self.stitches.in_use() < before
+    }
+
+    /// Where the granule at an address is at home, if that is in a stitch in use: the address of its piece there, and the
+    /// piece's end.
+    fn piece_around(&self, address: u64) -> Option<(u64, u64)> {
+        let (&start, stitch) = self.stitches.used.range(..=address).next_back()?;
+        if address >= start + stitch.size() {
+            return None;
+        }
+        let granule = ((address - start) / GRANULE) as usize;
+        let slot = stitch.slots()[granule];
+        let piece = self.range.run_of(slot);
+        let begins = start + (granule - (slot - piece.slot)) as u64 * GRANULE;
+        Some((begins, begins + piece.granules as u64 * GRANULE))
+    }
+
+    /// The first address from this one on at which a piece of a stitch may begin.
+    fn piece_from(&self, address: u64) -> u64 {
+        let at = address.next_multiple_of(GRANULE);
+        match self.piece_around(at) {
+            Some((from, to)) if from < at => to,
+            _ => at,
+        }
+    }
+
+    /// The last address up to this one at which a piece of a stitch may end.
+    fn piece_to(&self, address: u64) -> u64 {
+        let at = address / GRANULE * GRANULE;
+        self.piece_around(at).map_or(at, |(from, _)| from)
     }
 
     /// Cuts the stitch in use that an address lies in, if it does not begin there.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::locked::{Books, Locked, Placement};
 use super::owners::Owner;
 use crate::playback::{PolicyError, PolicyResult as Result};
-use poolscope_gpu::{Call, Device, DeviceError, Driver, Fault, GRANULE, Granule, Stream};
+use poolscope_gpu::{Call, Device, DeviceError, Driver, Fault, GRANULE, Piece, Stream};
 
 const ALIGNMENT: u64 = 256;
 /// The largest block of a superblock.
@@ -32,7 +32,7 @@ pub struct FirstFit {
     bytes: u64,
     end: u64,
     /// What is mapped, from the start; empty where the range is plain memory.
-    granules: Vec<Granule>,
+    granules: Vec<Piece>,
     grows: bool,
     /// Free pieces of the range by address: bytes, and whose they are.
     free: BTreeMap<u64, (u64, Owner)>,
@@ -166,7 +166,7 @@ impl FirstFit {
         }
         let mut granules = Vec::new();
         let mapped = (0..missing / GRANULE).try_for_each(|at| {
-            let granule = driver.create()?;
+            let granule = driver.create(GRANULE)?;
             driver.map(self.end + at * GRANULE, granule).inspect_err(|_| {
                 let _ = driver.release(granule);
             })?;

@@ -10,7 +10,7 @@ use crate::gpu::{Gpu, Random, Result};
 pub fn two_addresses(gpu: &Gpu, _: &Settings) -> Result<String> {
     let (cuda, stream) = (&gpu.cuda, gpu.stream()?);
     let base = cuda.reserve(2 * GRANULE)?;
-    let granule = cuda.create()?;
+    let granule = cuda.create(GRANULE)?;
     cuda.map(base, granule)?;
     cuda.map(base + GRANULE, granule)?;
     cuda.set_access(base, 2 * GRANULE)?;

@@ -25,7 +25,7 @@ use cudarc::driver::sys::{
 };
 
 use crate::device::{
-    AsyncPool, Call, Device, DeviceError, Event, Fault, GRANULE, Granule, MemoryInfo, Progress, Properties, Result,
+    AsyncPool, Call, Device, DeviceError, Event, Fault, GRANULE, MemoryInfo, Piece, Progress, Properties, Result,
     Stream, error_name,
 };
 use functions::{Code, Functions, functions};
@@ -391,28 +391,28 @@ impl Device for Cuda {
         check(Call::Unreserve, unsafe { function(address, bytes as usize) })
     }
 
-    fn create(&self) -> Result<Granule> {
+    fn create(&self, bytes: u64) -> Result<Piece> {
         let function = self.functions.cuMemCreate.ok_or(unsupported(Call::Create))?;
         let _entered = self.enter(Call::Create)?;
-        let mut granule = 0;
+        let mut handle = 0;
         let properties = allocation_properties(self.device);
         // SAFETY: see above.
-        check(Call::Create, unsafe { function(&mut granule, GRANULE as usize, &properties, 0) })?;
-        Ok(Granule(granule))
+        check(Call::Create, unsafe { function(&mut handle, bytes as usize, &properties, 0) })?;
+        Ok(Piece { handle, bytes })
     }
 
-    fn release(&self, granule: Granule) -> Result<()> {
+    fn release(&self, piece: Piece) -> Result<()> {
         let function = self.functions.cuMemRelease.ok_or(unsupported(Call::Release))?;
         let _entered = self.enter(Call::Release)?;
         // SAFETY: see above.
-        check(Call::Release, unsafe { function(granule.0) })
+        check(Call::Release, unsafe { function(piece.handle) })
     }
 
-    fn map(&self, address: u64, granule: Granule) -> Result<()> {
+    fn map(&self, address: u64, piece: Piece) -> Result<()> {
         let function = self.functions.cuMemMap.ok_or(unsupported(Call::Map))?;
         let _entered = self.enter(Call::Map)?;
         // SAFETY: see above.
-        check(Call::Map, unsafe { function(address, GRANULE as usize, 0, granule.0, 0) })
+        check(Call::Map, unsafe { function(address, piece.bytes as usize, 0, piece.handle, 0) })
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<()> {

@@ -2,9 +2,10 @@
 //! that the driver would refuse.
 
 use super::memory::Memory;
+use super::prices;
 use super::{Simulated, State, Violation};
 use crate::device::{
-    AsyncPool, Call, Device, DeviceError, Event, Fault, GRANULE, Granule, MemoryInfo, Progress, Properties, Result,
+    AsyncPool, Call, Device, DeviceError, Event, Fault, GRANULE, MemoryInfo, Piece, Progress, Properties, Result,
     Stream,
 };
 
@@ -49,22 +50,22 @@ impl Device for Simulated {
         state.memory.unreserve(address, bytes).map_err(failed(Call::Unreserve))
     }
 
-    fn create(&self) -> Result<Granule> {
+    fn create(&self, bytes: u64) -> Result<Piece> {
         let mut state = self.state();
-        state.begin(Call::Create, GRANULE)?;
-        state.memory.create().map_err(failed(Call::Create))
+        state.begin(Call::Create, bytes)?;
+        state.memory.create(bytes).map_err(failed(Call::Create))
     }
 
-    fn release(&self, granule: Granule) -> Result<()> {
+    fn release(&self, piece: Piece) -> Result<()> {
         let mut state = self.state();
-        state.begin(Call::Release, GRANULE)?;
-        state.memory.release(granule).map_err(failed(Call::Release))
+        state.begin(Call::Release, piece.bytes)?;
+        state.memory.release(piece).map_err(failed(Call::Release))
     }
 
-    fn map(&self, address: u64, granule: Granule) -> Result<()> {
+    fn map(&self, address: u64, piece: Piece) -> Result<()> {
         let mut state = self.state();
-        state.begin(Call::Map, GRANULE)?;
-        state.memory.map(address, granule).map_err(failed(Call::Map))
+        state.begin(Call::Map, piece.bytes)?;
+        state.memory.map(address, piece).map_err(failed(Call::Map))
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
@@ -74,12 +75,15 @@ impl Device for Simulated {
         if let Some(at) = busy.or(state.memory.lent_in(address, bytes)) {
             state.violations.push(Violation::UnmappedInUse(at));
         }
+        state.clock += prices::beyond_the_first(Call::Unmap) * state.memory.pieces_in(address, bytes).saturating_sub(1);
         state.memory.unmap(address, bytes).map_err(failed(Call::Unmap))
     }
 
     fn set_access(&self, address: u64, bytes: u64) -> Result<()> {
         let mut state = self.state();
         state.begin(Call::SetAccess, bytes)?;
+        state.clock +=
+            prices::beyond_the_first(Call::SetAccess) * state.memory.pieces_in(address, bytes).saturating_sub(1);
         let readers = 1 + state.peers.len();
         state.memory.set_access(address, bytes, readers).map_err(failed(Call::SetAccess))
     }

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::order::Order;
-use crate::device::{Fault, GRANULE, Granule};
+use crate::device::{Fault, GRANULE, Piece};
 
 /// A piece of physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Physical {
-    /// A granule.
-    Granule(u64),
+    /// A granule of a piece, by the piece's handle and its place there.
+    Granule(u64, u64),
     /// Plain memory, by its address.
     Plain(u64),
 }
@@ -34,14 +34,19 @@ struct Content {
 
 #[derive(Clone, Copy, Debug)]
 struct Mapping {
-    granule: u64,
+    piece: u64,
+    /// Which granule of the piece, and of how many.
+    at: u64,
+    of: u64,
     /// Devices that may use it, this one first.
     readers: usize,
 }
 
 #[derive(Debug, Default)]
-struct GranuleState {
-    mappings: usize,
+struct PieceState {
+    bytes: u64,
+    /// Granules that are mapped, each as often as it is.
+    mappings: u64,
     released: bool,
 }
 
@@ -54,8 +59,8 @@ pub struct Memory {
     reservations: BTreeMap<u64, u64>,
     next_reservation: u64,
     next_plain: u64,
-    next_granule: u64,
-    granules: HashMap<u64, GranuleState>,
+    next_piece: u64,
+    made: HashMap<u64, PieceState>,
     mappings: BTreeMap<u64, Mapping>,
     plain: BTreeMap<u64, u64>,
     /// Locked host memory, which is none of the device's.
@@ -69,7 +74,7 @@ pub struct Memory {
 }
 
 /// A part of a range: what lies behind it.
-type Piece = (Physical, u64, u64);
+type Part = (Physical, u64, u64);
 
 impl Memory {
     pub fn new(limit: u64) -> Memory {
@@ -80,8 +85,8 @@ impl Memory {
             reservations: BTreeMap::new(),
             next_reservation: 0x7000_0000_0000,
             next_plain: 0x2000_0000_0000,
-            next_granule: 1,
-            granules: HashMap::new(),
+            next_piece: 1,
+            made: HashMap::new(),
             mappings: BTreeMap::new(),
             plain: BTreeMap::new(),
             host: BTreeMap::new(),
@@ -123,28 +128,38 @@ impl Memory {
         Ok(())
     }
 
-    pub fn create(&mut self) -> Result<Granule, Fault> {
-        self.charge(GRANULE)?;
-        let id = self.next_granule;
-        self.next_granule += 1;
-        self.granules.insert(id, GranuleState::default());
-        Ok(Granule(id))
+    pub fn create(&mut self, bytes: u64) -> Result<Piece, Fault> {
+        if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
+            return Err(Fault::Invalid("a piece is whole granules"));
+        }
+        self.charge(bytes)?;
+        let handle = self.next_piece;
+        self.next_piece += 1;
+        self.made.insert(handle, PieceState { bytes, ..PieceState::default() });
+        Ok(Piece { handle, bytes })
     }
 
-    pub fn release(&mut self, granule: Granule) -> Result<(), Fault> {
-        let state = self.granules.get_mut(&granule.0).filter(|state| !state.released);
-        let state = state.ok_or(Fault::Invalid("not a granule"))?;
+    pub fn release(&mut self, piece: Piece) -> Result<(), Fault> {
+        let state = self.made.get_mut(&piece.handle).filter(|state| !state.released && state.bytes == piece.bytes);
+        let state = state.ok_or(Fault::Invalid("not a piece"))?;
         state.released = true;
-        self.drop_if_unused(granule.0);
+        self.drop_if_unused(piece.handle);
         Ok(())
     }
 
-    fn drop_if_unused(&mut self, id: u64) {
-        if self.granules.get(&id).is_some_and(|state| state.released && state.mappings == 0) {
-            self.granules.remove(&id);
-            self.contents.remove(&Physical::Granule(id));
-            self.used -= GRANULE;
+    fn drop_if_unused(&mut self, handle: u64) {
+        let Some(state) = self.made.get(&handle).filter(|state| state.released && state.mappings == 0) else { return };
+        let bytes = state.bytes;
+        self.made.remove(&handle);
+        for at in 0..bytes / GRANULE {
+            self.contents.remove(&Physical::Granule(handle, at));
         }
+        self.used -= bytes;
+    }
+
+    /// How many pieces are mapped in a range.
+    pub fn pieces_in(&self, address: u64, bytes: u64) -> u64 {
+        self.mappings.range(address..address + bytes).filter(|(_, mapping)| mapping.at == 0).count() as u64
     }
 
     fn reserved(&self, address: u64, bytes: u64) -> bool {
@@ -152,23 +167,33 @@ impl Memory {
         range.is_some_and(|(&start, &length)| address + bytes <= start + length)
     }
 
-    pub fn map(&mut self, address: u64, granule: Granule) -> Result<(), Fault> {
-        if !address.is_multiple_of(GRANULE) || !self.reserved(address, GRANULE) {
-            return Err(Fault::Invalid("not a granule of a reservation"));
+    pub fn map(&mut self, address: u64, piece: Piece) -> Result<(), Fault> {
+        if !address.is_multiple_of(GRANULE) || !self.reserved(address, piece.bytes) {
+            return Err(Fault::Invalid("not granules of a reservation"));
         }
-        if self.mappings.contains_key(&address) {
+        if self.mappings.range(address..address + piece.bytes).next().is_some() {
             return Err(Fault::Invalid("something is mapped here"));
         }
-        let state = self.granules.get_mut(&granule.0).filter(|state| !state.released);
-        state.ok_or(Fault::Invalid("not a granule"))?.mappings += 1;
-        self.mappings.insert(address, Mapping { granule: granule.0, readers: 0 });
+        let state = self.made.get_mut(&piece.handle).filter(|state| !state.released && state.bytes == piece.bytes);
+        let of = piece.bytes / GRANULE;
+        state.ok_or(Fault::Invalid("not a piece"))?.mappings += of;
+        for at in 0..of {
+            self.mappings.insert(address + at * GRANULE, Mapping { piece: piece.handle, at, of, readers: 0 });
+        }
         Ok(())
+    }
+
+    /// Whether a range begins and ends with pieces.
+    fn cuts_no_piece(&self, address: u64, bytes: u64) -> bool {
+        let begins = self.mappings.get(&address).is_some_and(|mapping| mapping.at == 0);
+        begins && self.mappings.get(&(address + bytes - GRANULE)).is_some_and(|mapping| mapping.at + 1 == mapping.of)
     }
 
     /// What the host does not know to be over among the accesses to a mapped range under these addresses.
     pub fn busy(&self, address: u64, bytes: u64, host: &Order) -> Option<u64> {
         for mapping in self.mappings.range(address..address + bytes).map(|(_, mapping)| mapping) {
-            let touches = self.contents.get(&Physical::Granule(mapping.granule)).map_or(&[][..], |it| &it.touches[..]);
+            let granule = Physical::Granule(mapping.piece, mapping.at);
+            let touches = self.contents.get(&granule).map_or(&[][..], |it| &it.touches[..]);
             let pending = |touch: &&Touch| touch.number > host.of(touch.stream);
             let here = |touch: &&Touch| (address..address + bytes).contains(&touch.address);
             if let Some(touch) = touches.iter().filter(pending).find(here) {
@@ -191,12 +216,15 @@ impl Memory {
         if self.mappings.range(address..address + bytes).count() as u64 != bytes / GRANULE {
             return Err(Fault::Invalid("not all of it is mapped"));
         }
+        if !self.cuts_no_piece(address, bytes) {
+            return Err(Fault::Invalid("a piece can't be unmapped in part"));
+        }
         for at in (address..address + bytes).step_by(GRANULE as usize) {
             let Some(mapping) = self.mappings.remove(&at) else { continue };
-            if let Some(state) = self.granules.get_mut(&mapping.granule) {
+            if let Some(state) = self.made.get_mut(&mapping.piece) {
                 state.mappings -= 1;
             }
-            self.drop_if_unused(mapping.granule);
+            self.drop_if_unused(mapping.piece);
         }
         Ok(())
     }
@@ -204,6 +232,9 @@ impl Memory {
     pub fn set_access(&mut self, address: u64, bytes: u64, readers: usize) -> Result<(), Fault> {
         if self.mappings.range(address..address + bytes).count() as u64 != bytes / GRANULE {
             return Err(Fault::Invalid("not all of it is mapped"));
+        }
+        if !self.cuts_no_piece(address, bytes) {
+            return Err(Fault::Invalid("a piece is opened as a whole"));
         }
         for (_, mapping) in self.mappings.range_mut(address..address + bytes) {
             mapping.readers = readers;
@@ -274,7 +305,7 @@ impl Memory {
     }
 
     /// What lies behind a range; `None` where nothing, or nothing accessible, does.
-    fn pieces(&self, address: u64, bytes: u64) -> Option<Vec<Piece>> {
+    fn pieces(&self, address: u64, bytes: u64) -> Option<Vec<Part>> {
         let plain = [&self.plain, &self.host].into_iter().filter_map(|memory| memory.range(..=address).next_back());
         if let Some((start, _)) =
             plain.map(|(start, length)| (*start, *length)).find(|(start, length)| address + bytes <= start + length)
@@ -287,7 +318,7 @@ impl Memory {
             let base = at / GRANULE * GRANULE;
             let mapping = self.mappings.get(&base).filter(|mapping| mapping.readers > 0)?;
             let end = (base + GRANULE).min(address + bytes);
-            pieces.push((Physical::Granule(mapping.granule), at - base, end - base));
+            pieces.push((Physical::Granule(mapping.piece, mapping.at), at - base, end - base));
             at = end;
         }
         Some(pieces)

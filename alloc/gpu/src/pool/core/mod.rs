@@ -48,6 +48,7 @@ impl<D: Device> Core<D> {
         let publisher = Publisher::new(recorder, large.device_memory());
         large.set_limit(config.memory_limit);
         large.set_waits(config.wait_for_streams);
+        large.set_piece_divisor(config.piece_divisor);
         Core {
             large,
             slabs,
@@ -253,6 +254,7 @@ impl<D: Device> Core<D> {
         self.small.uncounted |= !config.enable_stats;
         self.large.set_limit(config.memory_limit);
         self.large.set_waits(config.wait_for_streams);
+        self.large.set_piece_divisor(config.piece_divisor);
         self.config = config;
     }
 }
