@@ -7,8 +7,11 @@
 
 #include "poolscope_heapcheck.h"
 
-static void *volatile held[16];
+// What it points to was there before the scopes.
+static void *volatile *held;
 static int at;
+static char *volatile cache;
+static __thread char *volatile local;
 
 static void hold(size_t size) { held[at++] = malloc(size); }
 
@@ -35,6 +38,7 @@ __attribute__((noinline)) static void scrub(void) {
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 512);
     struct poolscope_heapcheck_result result;
+    held = calloc(16, sizeof *held);
     // What the C library keeps for a thread's stack it keeps for the next one.
     pthread_t thread;
     if (pthread_create(&thread, NULL, elsewhere, NULL) != 0 || pthread_join(thread, NULL) != 0) abort();
@@ -63,6 +67,15 @@ int main(void) {
     scope = poolscope_heapcheck_begin();
     hold(101);
     say("over", poolscope_heapcheck_end(scope, &limits, &result), &result);
+    // What is made when it is first needed, and what it points to, is no leak; what has grown is one.
+    scope = poolscope_heapcheck_begin();
+    cache = malloc(70);
+    *(void **)cache = malloc(30);
+    local = malloc(20);
+    say("lazy", poolscope_heapcheck_end(scope, NULL, &result), &result);
+    scope = poolscope_heapcheck_begin();
+    cache = realloc(cache, 5000);
+    say("grown", poolscope_heapcheck_end(scope, NULL, &result), &result);
     printf("none %d\n", poolscope_heapcheck_end(0, NULL, NULL));
 
     scrub();

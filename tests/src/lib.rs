@@ -8,6 +8,7 @@
 pub mod artifacts;
 pub mod compiler;
 pub mod imports;
+pub mod leak_scenarios;
 pub mod pool;
 pub mod pprof;
 pub mod pprof_rules;

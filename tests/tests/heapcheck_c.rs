@@ -17,6 +17,8 @@ fn a_c_program_learns_what_its_scopes_left_and_what_it_can_not_reach() {
         "outer 1 2 50",
         "within 0 2 100",
         "over 1 1 101",
+        "lazy 0 0 0",
+        "grown 1 1 5000",
         "none -1",
         "reachable 0 0 0",
         "threads 1 of 1",

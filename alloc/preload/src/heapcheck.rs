@@ -28,7 +28,9 @@ pub struct HeapcheckLimits {
 /// Begins a scope: its number, and above that the number of the one that the thread was in.
 #[unsafe(no_mangle)]
 pub extern "C" fn poolscope_heapcheck_begin() -> u64 {
-    pool::scope::begin().map_or(0, |(scope, outer)| u64::from(outer) << 32 | u64::from(scope))
+    let Some((scope, outer)) = pool::scope::begin() else { return 0 };
+    pool::scope::note_statics(scope);
+    u64::from(outer) << 32 | u64::from(scope)
 }
 
 /// Begins a scope of all threads that are in none.
@@ -107,10 +109,7 @@ pub unsafe extern "C" fn poolscope_heapcheck_end(
     if scope == 0 {
         return -1;
     }
-    pool::scope::visit_live(scope as u32, |block, _| {
-        left.blocks += 1;
-        left.bytes += block.size;
-    });
+    (left.blocks, left.bytes) = pool::scope::left(scope as u32);
     pool::scope::set((scope >> 32) as u32);
     pool::scope::close(scope as u32);
     // SAFETY: the caller's promise.

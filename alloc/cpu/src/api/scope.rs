@@ -3,6 +3,7 @@
 use crate::api::device;
 use crate::entry::{self, Entry};
 use crate::layout::arena;
+use crate::reach::{Table, kept};
 use crate::sampler;
 use crate::segment::counters::{self, TierCounter};
 
@@ -128,6 +129,29 @@ pub fn visit_live(scope: u32, mut f: impl FnMut(LiveBlock, &[u64])) {
         };
         f(block, frames);
     });
+}
+
+/// Notes what statics and this thread's locals hold, for [`left`] at the scope's end.
+pub fn note_statics(scope: u32) {
+    kept::note(scope);
+}
+
+/// The blocks of a scope that are in use, and their bytes, but for those that a static or a thread-local keeps which held
+/// nothing when [`note_statics`] was called.
+pub fn left(scope: u32) -> (u64, u64) {
+    let (mut blocks, mut bytes) = (0usize, 0);
+    visit_live(scope, |block, _| {
+        blocks += 1;
+        bytes += block.size;
+    });
+    let all = (blocks as u64, bytes);
+    let Some(mut table) = Table::new(blocks).filter(|_| blocks > 0) else { return all };
+    let mut fits = true;
+    visit_live(scope, |block, _| {
+        let size = if block.kind == device::kind::HOST { block.size as usize } else { 0 };
+        fits &= table.push(kept::Block { address: block.address, size, bytes: block.size });
+    });
+    if fits { kept::left(scope, &mut table) } else { all }
 }
 
 /// Samples of this process that found no room in the live table.

@@ -261,7 +261,7 @@ fn named_regions(mappings: &[Mapping], mark: &mut Mark<'_, Heap<'_>>) -> usize {
 
 /// Bytes of static thread-local storage below a thread's control block, as far as the C library's errno and the pool's
 /// own words show.
-fn static_storage() -> usize {
+pub(super) fn static_storage() -> usize {
     let here = frame::thread_pointer();
     // SAFETY: errno is this thread's.
     let errno = unsafe { libc::__errno_location() } as usize;

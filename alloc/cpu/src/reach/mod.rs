@@ -19,6 +19,7 @@
 
 mod frame;
 mod heap;
+pub mod kept;
 mod look;
 mod maps;
 mod mark;
@@ -45,6 +46,7 @@ use look::{Searcher, look};
 pub use plant::plant;
 pub use regions::{add_root, remove_root};
 pub use stop::note_alternate_stack;
+pub use table::Table;
 
 /// The program wants no search at its end.
 static TURNED_OFF: AtomicBool = AtomicBool::new(false);

@@ -35,6 +35,14 @@ impl<T: Copy> Table<T> {
         Some(table)
     }
 
+    /// A list that was taken apart.
+    ///
+    /// # Safety
+    /// `first` is that of a list which was made for `capacity` entries, of which `len` are written, and which nobody has.
+    pub unsafe fn from_parts(first: *mut T, len: usize, capacity: usize) -> Self {
+        Table { first, len, capacity }
+    }
+
     fn bytes(capacity: usize) -> usize {
         (capacity * size_of::<T>()).max(1).next_multiple_of(4096)
     }
