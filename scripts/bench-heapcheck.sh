@@ -6,8 +6,10 @@
 #   snapshot  the same, by a copy of the process: the program waits for the copy only
 #   fork      what a bare fork of the same process takes
 #   stacks    a check that finds STACKS blocks (10,000), each lost on another call stack, and names these
+#   armed     the same program where nobody asks: to walk over its blocks, and to make them
 #
-# ROUNDS (5) rounds, of which the fastest counts: others on the machine only add. Usage: bench-heapcheck.sh [BLOCKS [STACKS]]
+# The median of ROUNDS (5) rounds, with the least and the most. Usage: bench-heapcheck.sh [--markdown FILE] [BLOCKS [STACKS]]
+# With --markdown the tables go into FILE, between <!-- figures --> and <!-- end -->, too.
 . "$(dirname "$0")/common.sh"
 
 case ${1:-} in
@@ -16,6 +18,11 @@ case ${1:-} in
     exit
     ;;
 esac
+page=
+if [ "${1:-}" = --markdown ]; then
+    page=${2:?which file?}
+    shift 2
+fi
 libraries=/usr/lib/$(uname -m)-linux-gnu
 install_for_benchmark <<END
 $libraries/libtcmalloc.so.4     libgoogle-perftools4
@@ -38,10 +45,13 @@ compile=(gcc -O1 -g -fno-omit-frame-pointer samples/csrc/heapcheck_bench.c)
 "${compile[@]}" -o "$scratch/plain"
 "${compile[@]}" -fsanitize=leak -o "$scratch/lsan"
 export POOLSCOPE_DIR=$scratch/segments
+# Names that were kept from an earlier run would be found sooner.
+export POOLSCOPE_SYMBOL_CACHE=
 
-# The least of the numbers that a command writes in so many rounds.
-least() {
-    for _ in $(seq "$rounds"); do "$@"; done | sort -g | head -n 1
+# The median of the numbers that a command writes in so many rounds, the least and the most.
+measure() {
+    for _ in $(seq "$rounds"); do "$@"; done | sort -g |
+        awk '{ at[NR] = $1 } END { if (NR) print at[int((NR + 1) / 2)], at[1] "-" at[NR] }'
 }
 
 check_ms() { sed -n 's/^check_ms \([0-9.]*\) .*/\1/p'; }
@@ -100,33 +110,61 @@ os.waitpid(child, 0)
 END
 }
 
-row() { printf '%-34s %12s %10s\n' "$1" "${2:--}" "$3"; }
+row() { printf '| %s | %s | %s | %s |\n' "$1" "${2:--}" "${3:--}" "$4"; }
+head_of() { printf '\n%s\n\n| | ms | least and most | x ours |\n|---|---:|---:|---:|\n' "$1"; }
 ratio() { echo "$1 $2" | awk '{ if ($1 > 0 && $2 > 0) printf "%.2f", $1 / $2; else print "-" }'; }
+# A row of what a command measures, beside a median.
+line() {
+    local what=$1 ours=$2 got spread
+    shift 2
+    read -r got spread < <(measure "$@")
+    row "$what" "$got" "$spread" "$(ratio "${got:-0}" "${ours:-${got:-0}}")"
+    last=$got
+}
+phase_ms() { sed -n "s/.*$1_ms \([0-9.]*\).*/\1/p"; }
+armed() { LD_PRELOAD=$built/libpoolscope.so POOLSCOPE_PERIOD=1 "$scratch/plain" "$blocks" 0 2>/dev/null | phase_ms "$1"; }
+on_pool() { LD_PRELOAD=$built/libpoolscope.so "$scratch/plain" "$blocks" 0 2>/dev/null | phase_ms "$1"; }
+without() { "$scratch/plain" "$blocks" 0 2>/dev/null | phase_ms "$1"; }
 
-echo "$blocks blocks in use; the least of $rounds rounds"
-row "" "ms" "x ours"
-mine=$(least ours "$blocks" 0)
-row "poolscope, the whole check" "$mine" 1.00
-theirs=$(least lsan "$blocks" 0)
-row "LeakSanitizer (gcc)" "$theirs" "$(ratio "$theirs" "$mine")"
-rounds=1
-theirs=$(least valgrind_ "$blocks" 0)
-row "valgrind (one round)" "$theirs" "$(ratio "$theirs" "$mine")"
-theirs=$(least gperftools "$blocks" 0)
-row "gperftools HEAPCHECK=normal" "$theirs" "$(ratio "$theirs" "$mine")"
-rounds=${ROUNDS:-5}
-pause=$(least asked pause "$blocks" 0)
-row "poolscope, threads wait" "$pause" "$(ratio "$pause" "$mine")"
-row "poolscope, of that the scan" "$(least asked scan "$blocks" 0)" ""
-pause=$(least asked pause "$blocks" 0 --snapshot)
-row "poolscope --snapshot, threads wait" "$pause" "$(ratio "$pause" "$mine")"
-row "a fork of as much memory" "$(least fork_ms "$blocks")" ""
-echo
-echo "$stacks blocks lost on as many stacks, with names"
-row "" "ms" "x ours"
-mine=$(least asked whole 1000 "$stacks")
-row "poolscope leaks PID" "$mine" 1.00
-theirs=$(least lsan 1000 "$stacks")
-row "LeakSanitizer (gcc)" "$theirs" "$(ratio "$theirs" "$mine")"
-theirs=$(least valgrind_ 1000 "$stacks")
-row "valgrind" "$theirs" "$(ratio "$theirs" "$mine")"
+figures() {
+    head_of "$blocks blocks in use, none lost. $rounds rounds; of valgrind and gperftools one."
+    line "poolscope, the whole check" "" ours "$blocks" 0
+    mine=$last
+    line "LeakSanitizer (gcc)" "$mine" lsan "$blocks" 0
+    all=$rounds rounds=1
+    line "valgrind" "$mine" valgrind_ "$blocks" 0
+    line "gperftools, HEAPCHECK=normal" "$mine" gperftools "$blocks" 0
+    rounds=$all
+    line "poolscope leaks PID, threads wait" "$mine" asked pause "$blocks" 0
+    line "of that the scan" "$mine" asked scan "$blocks" 0
+    line "poolscope leaks PID --snapshot, threads wait" "$mine" asked pause "$blocks" 0 --snapshot
+    line "a fork of as much memory" "$mine" fork_ms "$blocks"
+
+    head_of "$stacks blocks lost on as many stacks, with names."
+    line "poolscope leaks PID" "" asked whole 1000 "$stacks"
+    mine=$last
+    line "LeakSanitizer (gcc)" "$mine" lsan 1000 "$stacks"
+    line "valgrind" "$mine" valgrind_ 1000 "$stacks"
+    POOLSCOPE_SYMBOL_CACHE=$scratch/names
+    asked whole 1000 "$stacks" >/dev/null
+    line "poolscope leaks PID, names kept" "$mine" asked whole 1000 "$stacks"
+    POOLSCOPE_SYMBOL_CACHE=
+
+    head_of "Armed, and nobody asks. To walk over the blocks five times:"
+    line "poolscope, every allocation recorded" "" armed walk
+    mine=$last
+    line "poolscope, sampling" "$mine" on_pool walk
+    line "without poolscope" "$mine" without walk
+    head_of "To make them:"
+    line "poolscope, every allocation recorded" "" armed grow
+    mine=$last
+    line "poolscope, sampling" "$mine" on_pool grow
+    line "without poolscope" "$mine" without grow
+}
+figures | tee "$scratch/figures"
+[ -n "$page" ] || exit 0
+awk -v figures="$scratch/figures" '
+    /^<!-- figures -->/ { print; while ((getline text < figures) > 0) print text; skip = 1; next }
+    /^<!-- end -->/ { skip = 0 }
+    !skip' "$page" >"$scratch/page"
+cat "$scratch/page" >"$page"

@@ -1,8 +1,9 @@
 // What a leak check costs: heapcheck_bench BLOCKS STACKS [wait]
 //
 // Makes so many blocks that are all in use, and loses one block on each of so many different call stacks. Then it checks
-// itself by LeakSanitizer's function, where something in the process has that, and says how long it took. With "wait" it
-// says "ready" instead, and waits for the end of its standard input. scripts/bench-heapcheck.sh runs it.
+// itself by LeakSanitizer's function, where something in the process has that, and says how long it took, and how long it
+// took before to make the blocks, and to walk over them without an allocation. With "wait" it says "ready" instead, and
+// waits for the end of its standard input. scripts/bench-heapcheck.sh runs it.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,10 @@ static void grow(size_t blocks) {
     free(nodes);
 }
 
+static size_t count(const struct node *node) {
+    return node == NULL ? 0 : 1 + count(node->left) + count(node->right);
+}
+
 // Another stack for each number.
 __attribute__((noinline)) static void lose(unsigned number, int depth) {
     if (depth == 0) {
@@ -68,7 +73,9 @@ __attribute__((noinline)) static void scrub(void) {
 int main(int argc, char **argv) {
     size_t blocks = argc > 1 ? strtoul(argv[1], NULL, 10) : 1000000;
     unsigned stacks = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 0;
+    double at = now();
     grow(blocks);
+    double grow_ms = now() - at;
     for (unsigned i = 0; i < stacks; i++) lose(i, 14);
     scrub();
     if (argc > 3 && strcmp(argv[3], "wait") == 0) {
@@ -78,6 +85,10 @@ int main(int argc, char **argv) {
         while (read(0, &byte, 1) > 0) {}
         return tree == NULL;
     }
+    at = now();
+    size_t counted = 0;
+    for (int round = 0; round < 5; round++) counted += count(tree);
+    printf("grow_ms %.1f walk_ms %.1f of %zu\n", grow_ms, now() - at, counted);
     double begun = now();
     int leaked = -1;
     if (RUNNING_ON_VALGRIND) {

@@ -6,6 +6,7 @@
 mod children;
 mod devices;
 mod growth;
+mod leaks;
 mod memory;
 mod samples;
 mod slabs;
@@ -141,6 +142,7 @@ type Rule = fn(&Facts<'_>, &mut Vec<Finding>);
 const RULES: &[Rule] = &[
     growth::sites_that_grow,
     growth::memory_that_grows,
+    leaks::lost,
     devices::requests_refused,
     devices::free_in_pieces,
     devices::pending,

@@ -62,8 +62,8 @@ fn is_in_a_module(modules: &[Module], address: u64) -> bool {
 /// The addresses of those that are kept so in the whole run of a process, for who looks at a part of the snapshot.
 pub(super) fn retained_addresses(snapshot: &Snapshot) -> HashSet<u64> {
     let kept = retained(snapshot, |_| true);
-    let blocks = snapshot.live.iter().zip(kept).filter(|(block, is_kept)| *is_kept && block.place == Place::Host);
-    blocks.map(|(block, _)| block.address).collect()
+    let kept = snapshot.live.iter().zip(kept).filter(|(_, is_kept)| *is_kept);
+    kept.map(|(block, _)| block.address).collect()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use poolscope_wire::trace::DeviceEvent;
 
 use crate::entry::{self, Entry};
+use crate::reach;
 use crate::sampler;
 use crate::settings;
 use crate::tracer;
@@ -153,6 +154,8 @@ static ON_SCOPE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 /// Has `f` called in every thread that enters or leaves a scope of the leak checker: its [`period`] changes.
 pub fn on_scope(f: extern "C" fn()) {
     ON_SCOPE.store(f as *mut (), Ordering::Release);
+    // What that library has of device addresses is the pools' own.
+    reach::note_device_library(f as usize);
 }
 
 /// The calling thread has entered or left a scope.

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use super::device_library;
 use super::maps::Mapping;
 use super::mark::{Blocks, Hit};
 use super::roots::{self, Range};
@@ -27,6 +28,10 @@ pub struct Heap<'a> {
     readable: Table<Range>,
     /// All arenas lie between these.
     bounds: Range,
+    /// Blocks of devices' memory, ascending; none where the pools' own words can't be told from the program's.
+    of_devices: Table<Large>,
+    /// Where the library of these pools lies.
+    library: Range,
 }
 
 impl<'a> Heap<'a> {
@@ -54,12 +59,27 @@ impl<'a> Heap<'a> {
             large.push(Large { start: block.address, end: block.address + block.size.max(1), number });
         }
         large.as_mut_slice().sort_unstable();
-        Some(Heap { records, large, readable, bounds })
+        let library = device_library::range(mappings);
+        let devices = || (0..records.len()).filter_map(|number| Some((number, records.get_of_device(number)?.0)));
+        let is_followed = library.is_some();
+        let mut of_devices = Table::new(if is_followed { devices().count() } else { 0 })?;
+        for (number, block) in devices().filter(|_| is_followed) {
+            of_devices.push(Large { start: block.address, end: block.address + block.size.max(1), number });
+        }
+        of_devices.as_mut_slice().sort_unstable();
+        Some(Heap { records, large, readable, bounds, of_devices, library: library.unwrap_or_default() })
+    }
+
+    fn find_of_device(&self, address: usize) -> Option<Hit> {
+        let blocks = self.of_devices.as_slice();
+        let behind = blocks.partition_point(|block| block.start <= address);
+        let block = blocks[..behind].last().filter(|block| address < block.end)?;
+        Some(Hit { block: block.number, at_start: address == block.start, of_device: true })
     }
 
     /// Where its own memory lies, which is no root.
-    pub fn own_memory(&self) -> [Range; 2] {
-        [self.large.addresses(), self.readable.addresses()]
+    pub fn own_memory(&self) -> [Range; 3] {
+        [self.large.addresses(), self.readable.addresses(), self.of_devices.addresses()]
     }
 
     /// The block that an address lies in, and its end.
@@ -134,14 +154,23 @@ impl Blocks for Heap<'_> {
 
     fn has(&self, number: u32) -> bool {
         self.records.get(number).is_some()
+            || (!self.of_devices.as_slice().is_empty() && self.records.get_of_device(number).is_some())
+    }
+
+    fn is_of_device_pool(&self, number: u32) -> bool {
+        self.records.frames(number).iter().any(|&frame| self.is_in_device_library(frame as usize))
+    }
+
+    fn is_in_device_library(&self, place: usize) -> bool {
+        (self.library.0..self.library.1).contains(&place)
     }
 
     #[inline]
     fn find(&self, address: usize) -> Option<Hit> {
         if address.wrapping_sub(self.bounds.0) >= self.bounds.1.wrapping_sub(self.bounds.0) {
-            return None;
+            return self.find_of_device(address);
         }
-        let page = arena::page_of(address as *mut u8)?;
+        let Some(page) = arena::page_of(address as *mut u8) else { return self.find_of_device(address) };
         let number = match page.owner.load(Ordering::Relaxed) {
             owner::SAMPLED => self.in_slab(page, address)?,
             _ => {
@@ -152,12 +181,15 @@ impl Blocks for Heap<'_> {
         };
         let block = self.records.get(number)?;
         let offset = address.wrapping_sub(block.address);
-        (offset < block.size.max(1)).then_some(Hit { block: number, at_start: offset == 0 })
+        (offset < block.size.max(1)).then_some(Hit { block: number, at_start: offset == 0, of_device: false })
     }
 
     fn words(&self, number: u32, mut f: impl FnMut(usize, usize)) {
         if let Some(block) = self.records.get(number) {
             self.words_between(block.address, block.address + block.size, &mut f);
+        } else if let Some((block, true)) = self.records.get_of_device(number) {
+            // Pinned memory is the host's, unless the device is a simulated one.
+            roots::careful_words(block.address, block.address + block.size, &mut f);
         }
     }
 }

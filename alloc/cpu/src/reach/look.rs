@@ -152,16 +152,23 @@ fn stop_and_look(slow: SlowPath, records: Records, searcher: Searcher, asked: As
 fn judge(records: &mut Records, verdicts: &Verdicts, stopped_at: u64) -> (u64, u64) {
     let (mut blocks, mut bytes) = (0, 0);
     for number in 0..records.len() {
-        let Some(block) = records.get(number) else { continue };
+        let block = records.get(number);
+        // Where blocks of devices are not looked for, nothing is found of them.
+        let is_known = block.is_some() || verdicts.verdict_if_any(number) != verdict::NONE;
+        if !is_known {
+            continue;
+        }
         if number >= verdicts.len() || records.time_ns(number).is_none_or(|time| time > stopped_at) {
             records.judge(number, verdict::NONE, 0);
             continue;
         }
-        blocks += 1;
-        bytes += block.size as u64;
+        if let Some(block) = block {
+            blocks += 1;
+            bytes += block.size as u64;
+        }
         let leader = match verdicts.leader(number) {
             NO_LEADER => verdicts.holder(number),
-            leader => records.get(leader).map_or(0, |leader| leader.address as u64),
+            leader => records.address(leader) as u64,
         };
         let verdict = match verdicts.verdict(number) {
             // Of a block that nothing was found out about, nothing is said.

@@ -19,6 +19,8 @@ pub struct Hit {
     pub block: u32,
     /// The word is the address of its start.
     pub at_start: bool,
+    /// It is memory of a device.
+    pub of_device: bool,
 }
 
 /// The blocks in use.
@@ -29,6 +31,14 @@ pub trait Blocks {
     fn has(&self, block: u32) -> bool;
     /// The block that an address lies in.
     fn find(&self, address: usize) -> Option<Hit>;
+    /// Whether what a block has of devices' addresses is their pools' own, and leads to nothing.
+    fn is_of_device_pool(&self, _block: u32) -> bool {
+        false
+    }
+    /// The same of the memory around an address.
+    fn is_in_device_library(&self, _place: usize) -> bool {
+        false
+    }
     /// Calls `f` with each aligned word of a block that may be a pointer: where it lies, and the word.
     fn words(&self, block: u32, f: impl FnMut(usize, usize));
 }
@@ -70,6 +80,10 @@ impl<'a, B: Blocks> Mark<'a, B> {
     #[inline]
     pub fn root(&mut self, word: usize, held_by: u64) {
         let Some(hit) = self.blocks.find(word & self.address_bits) else { return };
+        if hit.of_device && holder::split(held_by).0 == holder::WORD && self.blocks.is_in_device_library(held_by as usize)
+        {
+            return;
+        }
         let verdict = if hit.at_start { REACHABLE } else { POSSIBLE };
         self.reach(hit.block, verdict, held_by);
         // A variable says more than what a thread has for the moment.
@@ -111,7 +125,9 @@ impl<'a, B: Blocks> Mark<'a, B> {
             let verdict = if verdict == POSSIBLE { POSSIBLE } else { REACHABLE };
             let (blocks, bits) = (self.blocks, self.address_bits);
             blocks.words(block, |place, word| {
-                if let Some(hit) = blocks.find(word & bits) {
+                if let Some(hit) = blocks.find(word & bits)
+                    && !(hit.of_device && blocks.is_of_device_pool(block))
+                {
                     self.reach(hit.block, if hit.at_start { verdict } else { POSSIBLE }, place as u64);
                 }
             });
@@ -130,7 +146,9 @@ impl<'a, B: Blocks> Mark<'a, B> {
             self.waiting.push(leader);
             while let Some(block) = self.waiting.pop() {
                 blocks.words(block, |_, word| {
-                    if let Some(hit) = blocks.find(word & bits) {
+                    if let Some(hit) = blocks.find(word & bits)
+                        && !(hit.of_device && blocks.is_of_device_pool(block))
+                    {
                         self.lead(leader, hit.block);
                     }
                 });
@@ -188,6 +206,11 @@ impl Verdicts {
         u16::from(self.verdicts.as_slice()[block as usize])
     }
 
+    /// The same of any number.
+    pub fn verdict_if_any(&self, block: u32) -> u16 {
+        self.verdicts.as_slice().get(block as usize).map_or(verdict::NONE, |&verdict| u16::from(verdict))
+    }
+
     /// What holds a block that can be reached; 0 for others.
     pub fn holder(&self, block: u32) -> u64 {
         let is_in_use = matches!(self.verdicts.as_slice()[block as usize], REACHABLE | POSSIBLE);
@@ -228,7 +251,7 @@ mod tests {
             let offset = address.checked_sub(BASE)?;
             let block = offset / SIZE;
             self.0.get(block)?.as_ref()?;
-            Some(Hit { block: block as u32, at_start: offset.is_multiple_of(SIZE) })
+            Some(Hit { block: block as u32, at_start: offset.is_multiple_of(SIZE), of_device: false })
         }
         fn words(&self, block: u32, mut f: impl FnMut(usize, usize)) {
             let words = self.0[block as usize].iter().flatten().enumerate();

@@ -17,6 +17,7 @@
 //! a pointer hides a leak, and nothing that is reachable through a pointer is called leaked, unless the program keeps
 //! that pointer where no search looks: in another process, in a file, or in an encoded form.
 
+mod device_library;
 mod frame;
 mod heap;
 pub mod kept;
@@ -41,6 +42,7 @@ use crate::segment::bell::{self, Asked};
 use crate::settings;
 use crate::sync::spin_lock::SlowPath;
 
+pub use device_library::note_device_library;
 pub use frame::with_callers;
 use look::{Searcher, look};
 pub use plant::plant;

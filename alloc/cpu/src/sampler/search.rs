@@ -6,7 +6,7 @@ use poolscope_wire::reach::{outcome, verdict};
 use poolscope_wire::{LiveRecord, ReachRecord, flags, kind};
 
 use super::sampled_slabs::{FREE, slot};
-use super::{SAMPLER, Sampler, period};
+use super::{SAMPLER, Sampler, period, stack_table};
 use crate::kernel::os;
 use crate::layout::arena;
 use crate::layout::slab::{Slab, owner};
@@ -55,7 +55,7 @@ pub fn last(slow: SlowPath) -> Option<(ReachRecord, (u64, u64))> {
     let segment = sampler.segment.filter(|segment| own_segment() && segment.is_of(os::process_id()))?;
     let records = (0..sampler.live.len()).filter_map(|number| sampler.live.get(number));
     let is_leaked = |record: &&LiveRecord| {
-        record.kind == kind::HOST && [verdict::DIRECT, verdict::INDIRECT].contains(&record.verdict)
+        record.kind != kind::NONE && [verdict::DIRECT, verdict::INDIRECT].contains(&record.verdict)
     };
     let leaked = records.filter(is_leaked).fold((0, 0), |(blocks, bytes), record| (blocks + 1, bytes + record.size));
     Some((segment.header().reach, leaked))
@@ -102,9 +102,29 @@ impl Records {
         Some(Recorded { address: record.address as usize, size: record.size as usize })
     }
 
+    /// The block of a record of a device's memory, or of memory that is pinned for one; and whether it is pinned.
+    pub fn get_of_device(&self, number: u32) -> Option<(Recorded, bool)> {
+        let is_one = |record: &&LiveRecord| [kind::DEVICE, kind::PINNED].contains(&record.kind);
+        let record = self.sampler.live.get(number).filter(is_one)?;
+        let block = Recorded { address: record.address as usize, size: record.size as usize };
+        Some((block, record.kind == kind::PINNED))
+    }
+
+    /// Where the block of a record lies, of whichever memory; 0 if it is free.
+    pub fn address(&self, number: u32) -> usize {
+        let record = self.sampler.live.get(number).filter(|record| record.kind != kind::NONE);
+        record.map_or(0, |record| record.address as usize)
+    }
+
+    /// The return addresses of the stack that allocated a record's block, innermost first.
+    pub fn frames(&self, number: u32) -> &[u64] {
+        let record = self.sampler.live.get(number);
+        record.map_or(&[], |record| stack_table::frames(&self.segment, record.stack))
+    }
+
     /// When a record's block was allocated, in nanoseconds of `CLOCK_MONOTONIC`; `None` if it is free.
     pub fn time_ns(&self, number: u32) -> Option<u64> {
-        self.sampler.live.get(number).filter(|record| record.kind == kind::HOST).map(|record| record.time_ns)
+        self.sampler.live.get(number).filter(|record| record.kind != kind::NONE).map(|record| record.time_ns)
     }
 
     /// Whether the program has said that a block is no leak.

@@ -105,8 +105,8 @@ fn judge(entry: &SegmentEntry, asked: Asked<'_>, builder: &mut ProfileBuilder) -
         ProcessState::Running => return Verdict::NotJudged("it still runs".into()),
         ProcessState::Killed => {
             return Verdict::NotJudged(
-                "it was killed, or left by quick_exit or by a system call of its own: it had no end at which its blocks \
-                 could be called leaks"
+                "it was killed, or left by quick_exit or by a system call of its own, or became a program that did not run \
+                 on the pool (exec): it had no end at which its blocks could be called leaks"
                     .into(),
             );
         }

@@ -1,0 +1,44 @@
+// Keeps and loses memory of a simulated device. tests/tests/gpu_leaks.rs has what is leaked then.
+#include <stdlib.h>
+#include <string.h>
+
+#include "poolscope_gpu.h"
+
+static void *volatile in_a_static;
+static void *volatile *volatile in_a_block;
+static void *volatile pinned;
+static char *volatile interior;
+
+__attribute__((noinline)) static void lose_a_tensor(void) { poolscope_gpu_alloc(0, 3 << 20, NULL); }
+
+__attribute__((noinline)) static void lose_what_points_to_one(void) {
+    void *volatile *holder = malloc(sizeof *holder);
+    *holder = poolscope_gpu_alloc(0, 5000, NULL);
+}
+
+__attribute__((noinline)) static void lose_pinned_memory(void) { poolscope_gpu_pinned_alloc(0, 7000, NULL); }
+
+__attribute__((noinline)) static void keep(void) {
+    in_a_static = poolscope_gpu_alloc(0, 2 << 20, NULL);
+    in_a_block = malloc(sizeof *in_a_block);
+    *in_a_block = poolscope_gpu_alloc(0, 6000, NULL);
+    pinned = poolscope_gpu_pinned_alloc(0, 8000, NULL);
+    interior = (char *)poolscope_gpu_alloc(0, 4 << 20, NULL) + 100;
+    poolscope_gpu_free(0, poolscope_gpu_alloc(0, 9000, NULL), NULL);
+}
+
+__attribute__((noinline)) static void scrub(void) {
+    volatile char bytes[1 << 16];
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = 0;
+}
+
+int main(int count, char **arguments) {
+    keep();
+    if (count > 1 && strcmp(arguments[1], "lose") == 0) {
+        lose_a_tensor();
+        lose_what_points_to_one();
+        lose_pinned_memory();
+    }
+    scrub();
+    return 0;
+}
