@@ -28,10 +28,16 @@ fn in_table(program: &str) -> String {
 fn every_scenario_and_program_is_in_the_table() {
     let text = std::fs::read_to_string(page()).expect("is there");
     for Expected { scenario, .. } in SCENARIOS {
-        assert!(text.contains(&format!("| {scenario} |")), "{scenario} is missing: run this file's test that writes the tables");
+        assert!(
+            text.contains(&format!("| {scenario} |")),
+            "{scenario} is missing: run this file's test that writes the tables"
+        );
     }
     for program in all_programs() {
-        assert!(text.contains(&format!("| {} |", in_table(program))), "{program} is missing: run this file's test that writes the tables");
+        assert!(
+            text.contains(&format!("| {} |", in_table(program))),
+            "{program} is missing: run this file's test that writes the tables"
+        );
     }
 }
 
@@ -133,12 +139,14 @@ fn scenarios() -> String {
     compile_into(&plain, Path::new("tests/csrc/leaks.c"), &flags, &["-ldl"]);
     compile_into(&lsan, Path::new("tests/csrc/leaks.c"), &[&flags[..], &["-fsanitize=leak"]].concat(), &["-ldl"]);
     compile_into(&library, Path::new("tests/csrc/leaks_tls.c"), &["-O1", "-shared", "-fPIC"], &[]);
-    let mut rows = String::from("| scenario | leaked | poolscope | LeakSanitizer | valgrind |\n|---|---|---|---|---|\n");
+    let mut rows =
+        String::from("| scenario | leaked | poolscope | LeakSanitizer | valgrind |\n|---|---|---|---|---|\n");
     let mut right = [0; 3];
     for Expected { scenario, direct, indirect } in SCENARIOS {
         let sizes = direct.iter().chain(*indirect);
         let expected = (sizes.clone().sum(), sizes.count() as u64);
-        let command = |program: &Path| [program.display().to_string(), (*scenario).to_owned(), library.display().to_string()];
+        let command =
+            |program: &Path| [program.display().to_string(), (*scenario).to_owned(), library.display().to_string()];
         let (plain, lsan) = (command(&plain), command(&lsan));
         let (plain, lsan) = (plain.each_ref().map(String::as_str), lsan.each_ref().map(String::as_str));
         let all = [by_poolscope(&pool, &plain), by_lsan(&pool, &lsan, ""), by_valgrind(&pool, &plain)];

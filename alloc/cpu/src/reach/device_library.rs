@@ -72,7 +72,8 @@ mod tests {
             inode,
             is_stack: false,
         };
-        let mappings = [mapping(1, 2, 7), mapping(10, 20, 5), mapping(20, 30, 5), mapping(30, 40, 0), mapping(50, 60, 0)];
+        let mappings =
+            [mapping(1, 2, 7), mapping(10, 20, 5), mapping(20, 30, 5), mapping(30, 40, 0), mapping(50, 60, 0)];
         assert_eq!(range(&mappings), None);
         LIBRARY.store(15, Ordering::Release);
         assert_eq!(range(&mappings), Some((10, 40)));

@@ -80,7 +80,9 @@ impl<'a, B: Blocks> Mark<'a, B> {
     #[inline]
     pub fn root(&mut self, word: usize, held_by: u64) {
         let Some(hit) = self.blocks.find(word & self.address_bits) else { return };
-        if hit.of_device && holder::split(held_by).0 == holder::WORD && self.blocks.is_in_device_library(held_by as usize)
+        if hit.of_device
+            && holder::split(held_by).0 == holder::WORD
+            && self.blocks.is_in_device_library(held_by as usize)
         {
             return;
         }
