@@ -278,7 +278,10 @@ fn mark(state: &mut State) {
 }
 
 fn peak(state: &mut State) {
-    let Some(read) = &state.read else { return };
+    let Some(read) = &state.read else {
+        state.note = Some("nothing was read yet".into());
+        return;
+    };
     if state.lens.at_peak {
         state.lens.at_peak = false;
     } else {

@@ -230,7 +230,14 @@ fn lens_banners(state: &State) -> Vec<(String, Style)> {
     let (Some(read), Some(model), lens) = (&state.read, &state.model, &state.lens) else { return Vec::new() };
     let mut out = Vec::new();
     if lens.at_peak {
-        let when = Lens::peak_of(read).unwrap_or_default();
+        let peaks = read.whole.device_peaks.iter();
+        let devices =
+            peaks.map(|(memory, peak)| format!("{} {}", memory.describe().trim_start_matches("of "), peak.when()));
+        let devices: Vec<String> = devices.collect();
+        let when = match VIEWS[state.view].name {
+            "gpu" if !devices.is_empty() => devices.join(", "),
+            _ => Lens::peak_of(read).unwrap_or_default(),
+        };
         let not_kept = match VIEWS[state.view].name {
             "overview" | "sites" | "flame" | "gpu" => "",
             _ => " What this view shows is not kept of it, and is as it is now.",

@@ -10,7 +10,7 @@ use std::time::Duration;
 use poolscope_profiler::Memory;
 use poolscope_profiler::model::difference::Difference;
 use poolscope_profiler::model::growth::Slope;
-use poolscope_profiler::model::holders::Holders;
+use poolscope_profiler::model::holders::Held;
 use poolscope_profiler::model::memory::Place;
 use poolscope_profiler::model::profile::Profile;
 use poolscope_profiler::model::snapshot::{Amount, LiveBlock};
@@ -259,16 +259,16 @@ fn at_peak(out: &mut Model) {
         }
         let memory: Memory = device.pool.place.memory();
         let Some(profile) = out.whole.only(memory).at_peak() else { continue };
-        let holders = Holders::of(&profile, &device.pool);
-        let mut rows: Vec<_> = SiteRows::default()
-            .next(&profile, None)
-            .into_iter()
-            .map(|row| (holders.held(&profile.sites[row.index]), row))
-            .filter(|(held, _)| held.bytes > 0.0)
-            .collect();
+        // Which blocks there were is not kept, only what each call site had, by the samples: no more than was counted.
+        let sampled = profile.totals_of(memory).in_use.bytes;
+        let share = if sampled > peak as f64 { peak as f64 / sampled } else { 1.0 };
+        let held = |row: &SiteRow| Held { bytes: row.in_use.bytes * share, error: 0.0 };
+        let mut rows: Vec<(Held, SiteRow)> =
+            SiteRows::default().next(&profile, None).into_iter().map(|row| (held(&row), row)).collect();
+        rows.retain(|(held, _)| held.bytes > 0.0);
         rows.sort_by(|(a, _), (b, _)| b.bytes.total_cmp(&a.bytes));
         (device.held, device.sites) = rows.into_iter().unzip();
-        device.unattributed = holders.unattributed();
+        device.unattributed = (peak as f64 - sampled * share).max(0.0);
     }
 }
 

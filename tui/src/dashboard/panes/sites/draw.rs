@@ -29,6 +29,8 @@ pub(super) const CHANGE: usize = 1;
 const CHANGED_OBJECTS: usize = 2;
 /// Index of the column of growth.
 pub(super) const GROWTH: usize = 3;
+/// Index of the column of what was freed again.
+pub(super) const FREED: usize = 9;
 /// Index of the only column of text.
 pub(super) const NAME: usize = 13;
 
@@ -87,7 +89,7 @@ pub(super) fn compare(a: &SiteRow, b: &SiteRow, column: usize) -> Ordering {
         5 => b.oldest_ns.wrapping_sub(1).cmp(&a.oldest_ns.wrapping_sub(1)),
         7 => a.in_use.objects.total_cmp(&b.in_use.objects),
         8 => a.allocated.bytes.total_cmp(&b.allocated.bytes),
-        9 => a.freed().total_cmp(&b.freed()),
+        FREED => a.freed().total_cmp(&b.freed()),
         10 => a.allocated.objects.total_cmp(&b.allocated.objects),
         11 => a.rate.unwrap_or(0.0).total_cmp(&b.rate.unwrap_or(0.0)),
         12 => a.allocated.samples.cmp(&b.allocated.samples),
@@ -136,7 +138,7 @@ impl Sites {
                 6 => cell(numbers::percent(site.in_use.bytes, model.live.bytes), theme.text),
                 7 => cell(numbers::scaled(site.in_use.objects), theme.text),
                 8 => cell(numbers::bytes(site.allocated.bytes), theme.text),
-                9 => cell(numbers::bytes(site.freed()), theme.text),
+                FREED => cell(numbers::bytes(site.freed()), theme.text),
                 10 => cell(numbers::scaled(site.allocated.objects), theme.dim),
                 11 => match site.rate {
                     Some(rate) if rate > 0.0 => cell(numbers::byte_rate(rate), theme.alloc),

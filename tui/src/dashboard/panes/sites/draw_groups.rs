@@ -24,6 +24,8 @@ pub(super) const IN_USE: usize = 0;
 const TOTAL: usize = 1;
 const CHANGE: usize = 2;
 const GROWTH: usize = 3;
+/// Index of the column of what was freed again.
+pub(super) const FREED: usize = 7;
 /// Index of the only column of text.
 pub(super) const NAME: usize = 9;
 
@@ -64,7 +66,7 @@ pub(super) fn compare(a: &Group, b: &Group, column: usize) -> Ordering {
         GROWTH => slope(a).total_cmp(&slope(b)),
         5 => a.figures[1].total_cmp(&b.figures[1]),
         6 => a.figures[2].total_cmp(&b.figures[2]),
-        7 => a.freed().total_cmp(&b.freed()),
+        FREED => a.freed().total_cmp(&b.freed()),
         8 => a.sites.cmp(&b.sites),
         NAME => a.name.cmp(&b.name),
         _ => a.figures[0].total_cmp(&b.figures[0]).then(a.with_callees.total_cmp(&b.with_callees)),
@@ -146,7 +148,7 @@ fn group_cell(theme: &Theme, model: &Model, group: &Group, column: usize, width:
         4 => cell(numbers::percent(group.figures[0], model.live.bytes), theme.text),
         5 => cell(numbers::scaled(group.figures[1]), theme.text),
         6 => cell(numbers::bytes(group.figures[2]), theme.text),
-        7 => cell(numbers::bytes(group.freed()), theme.text),
+        FREED => cell(numbers::bytes(group.freed()), theme.text),
         8 => cell(numbers::scaled(group.sites as f64), theme.dim),
         _ => {
             let mark = match group.open {

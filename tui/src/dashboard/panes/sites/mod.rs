@@ -68,6 +68,8 @@ pub(crate) enum Action {
     Group { forward: bool },
     /// Open the selected row of the tree, or close it.
     Unfold(bool),
+    /// Order by what was freed again.
+    Temporary,
 }
 
 impl Keyed for Sites {
@@ -91,6 +93,14 @@ impl Keyed for Sites {
             help: "Show the selected call site in the flamegraph",
             section: Section::View,
             footer: true,
+        },
+        Binding {
+            keys: &[plain('t')],
+            action: Action::Temporary,
+            label: "temporary",
+            help: "Order by what was allocated and freed again",
+            section: Section::View,
+            footer: false,
         },
         Binding {
             keys: &[plain('v')],
@@ -173,6 +183,13 @@ impl Keyed for Sites {
                 self.order(scene);
             }
             Action::Unfold(open) => self.unfold(open, scene),
+            Action::Temporary => {
+                self.rows.sort = Sort::falling(draw::FREED);
+                self.group_rows.sort = Sort::falling(draw_groups::FREED);
+                self.usual_order = false;
+                self.select_first();
+                self.order(scene);
+            }
         }
         Reply::Done
     }
