@@ -241,7 +241,7 @@ const INSIDE: &[(&str, &str, &[&str])] = &[(
     "dashboard",
     &[
         "theme", "input", "model", "lens", "events", "widgets", "panes", "state", "frame", "json", "export", "control",
-        "once", "options", "screens",
+        "once", "options", "screens", "measure",
     ],
 )];
 

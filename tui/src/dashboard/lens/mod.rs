@@ -282,6 +282,29 @@ mod tests {
         Lens { filter: Arc::new(Filter::parse(filter).expect("is a filter")), ..Lens::default() }
     }
 
+    fn kept(text: &str) -> Vec<String> {
+        let model = fixture::model();
+        let filter = Filter::parse(text).expect("is a filter");
+        let sites = filter.of(&model.profile);
+        let figures = |row: &SiteRow| Figures { size: row.in_use.bytes, growth: row.clear_slope(), age: None };
+        let rows = model.sites.iter().take(7).filter(|row| sites.has(row.index, &figures(row)));
+        rows.map(|row| row.text.function.to_string()).collect()
+    }
+
+    #[test]
+    fn each_term_looks_at_its_own() {
+        assert_eq!(kept("fn:remember"), ["kv::session::Session::remember"]);
+        assert_eq!(kept("file:session.rs"), ["kv::session::Session::remember"]);
+        assert!(kept("fn:session.rs").is_empty());
+        assert_eq!(kept("module:libssl"), ["[libssl.so.3+0x1240]"]);
+        assert_eq!(kept("size>30M size<50M"), ["kv::session::Session::remember"]);
+        assert_eq!(kept("grow>1M"), ["kv::session::Session::remember"]);
+        assert_eq!(kept("fn:kv -fn:store -file:log -wire"), ["kv::session::Session::remember"]);
+        assert_eq!(kept("\"char const\"").len(), 1);
+        assert_eq!(kept("").len(), 7);
+        assert!(kept("RawVec").contains(&"kv::store::Store::put".to_owned()), "plumbing can be looked for, too");
+    }
+
     #[test]
     fn a_filter_leaves_what_it_is_about_in_every_figure() {
         let model = fixture::model();
