@@ -122,6 +122,8 @@ impl Sites {
         let all = sites_count(model.sites.len());
         let shown = match model.live_error() {
             Some(error) => numbers::estimate(shown, error),
+            // How many samples there were is not kept of the peak.
+            None if model.at_peak && !model.snapshot.exact => format!("about {}", numbers::bytes(shown)),
             _ => numbers::bytes(shown),
         };
         let right = format!("{all} · {shown} in use");

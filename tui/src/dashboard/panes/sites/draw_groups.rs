@@ -22,7 +22,8 @@ use crate::words::{clip, numbers};
 /// Index of the column of bytes in use.
 pub(super) const IN_USE: usize = 0;
 const TOTAL: usize = 1;
-const CHANGE: usize = 2;
+/// Index of the column of what changed since the base.
+pub(super) const CHANGE: usize = 2;
 const GROWTH: usize = 3;
 /// Index of the column of what was freed again.
 pub(super) const FREED: usize = 7;

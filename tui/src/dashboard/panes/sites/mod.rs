@@ -179,7 +179,10 @@ impl Keyed for Sites {
             Action::Group { forward } => {
                 (self.by, self.group_key) = (self.by.next(forward), None);
                 self.group_rows.selected = 0;
-                self.group_rows.sort = Sort::falling(draw_groups::IN_USE);
+                let compared = scene.model.is_some_and(|model| model.sites.iter().any(|row| row.change.is_some()));
+                let column =
+                    if compared && !self.by.is_of_blocks() { draw_groups::CHANGE } else { draw_groups::IN_USE };
+                self.group_rows.sort = Sort::falling(column);
                 self.order(scene);
             }
             Action::Unfold(open) => self.unfold(open, scene),
