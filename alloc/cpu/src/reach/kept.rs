@@ -1,8 +1,8 @@
-//! Which blocks of a scope a static or a thread-local keeps that held nothing when the scope began: values that are made
-//! when they are first needed. They are the program's for good, and no leak of whoever came first.
+//! Which blocks of a scope a static or a thread-local keeps that held nothing when the scope began: values that are
+//! made when they are first needed. They are the program's for good, and no leak of whoever came first.
 //!
 //! At the scope's beginning the words of statics are noted that point into the pool ([`note`]). One that points to a
-//! block of the scope at its end, and was none of these, was filled in it; what such a block points to is kept as well,
+//! block of the scope at its end, and was none of these, was filled in it; what such a block points to is kept, too,
 //! if it is of the scope ([`left`]). Statics are what modules have in writable memory; of thread-local storage counts the
 //! calling thread's. What the pool's own library has says nothing.
 //!
@@ -140,8 +140,8 @@ fn statics(mut f: impl FnMut(usize, usize)) -> bool {
     true
 }
 
-/// The number of the file that a mapping belongs to; 0 if it is none's. What follows a module's data without a file is the
-/// rest of it, which begins with zeroes (`.bss`).
+/// The number of the file that a mapping belongs to; 0 if it is none's. What follows a module's data without a file is
+/// the rest of it, which begins with zeroes (`.bss`).
 fn module_of(mappings: &[Mapping], at: usize) -> u64 {
     let mapping = &mappings[at];
     let before = at.checked_sub(1).map(|before| &mappings[before]).filter(|before| before.end == mapping.start);

@@ -38,7 +38,7 @@ impl<T: Copy> Table<T> {
     /// A list that was taken apart.
     ///
     /// # Safety
-    /// `first` is that of a list which was made for `capacity` entries, of which `len` are written, and which nobody has.
+    /// `first` is that of a list which was made for `capacity` entries, of which `len` are written. Nobody has it.
     pub unsafe fn from_parts(first: *mut T, len: usize, capacity: usize) -> Self {
         Table { first, len, capacity }
     }
