@@ -58,6 +58,9 @@ fn what_is_written_of_a_process_is_what_the_schemas_say() {
     pool.poolscope().args(["dump", &pid, "-o", profile]).run().success();
     check("list", &written(&pool, &["list", "--json"]));
     check("top", &written(&pool, &["top", &pid, "--json"]));
+    check("top-all", &written(&pool, &["top", "--all", "--json"]));
+    let cost = ["bench", "dashboard", &pid, "--seconds", "1", "--json"];
+    check("bench-dashboard", &written(&pool, &cost));
     check("stats", &written(&pool, &["stats", &pid, "--json"]));
     check("report-process", &written(&pool, &["report", &pid, "--json"]));
     check("leaks", &written(&pool, &["leaks", &pid, "--growth", "--json"]));

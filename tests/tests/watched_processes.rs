@@ -32,13 +32,19 @@ impl Dashboard {
     /// Waits until a text is on the screen; gives the line that it is in.
     #[track_caller]
     fn wait_for(&self, text: &str) -> String {
+        self.wait_for_line(text, |line| line.contains(text))
+    }
+
+    /// Waits until there is such a line.
+    #[track_caller]
+    fn wait_for_line(&self, what: &str, is_it: impl Fn(&str) -> bool) -> String {
         let begun = Instant::now();
         loop {
             let screen = self.tmux(&["capture-pane", "-p"]);
-            if let Some(line) = screen.lines().find(|line| line.contains(text)) {
+            if let Some(line) = screen.lines().find(|line| is_it(line)) {
                 return line.to_owned();
             }
-            assert!(begun.elapsed() < Duration::from_secs(60), "no {text:?} on:\n{screen}");
+            assert!(begun.elapsed() < Duration::from_secs(60), "no {what:?} on:\n{screen}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -81,8 +87,8 @@ fn what_a_program_becomes_is_what_is_watched() {
     let server = sample("kv-server");
     let script = format!("exec {} --clients 2 --seconds 100", server.display());
     let dashboard = Dashboard::start(&pool, "exec", &format!("run --interval 0.2 -- bash -c '{script}'"));
-    let line = dashboard.wait_for("kv-server --clients 2");
-    assert!(line.contains("running") && !line.contains("bash"), "{line}");
+    let line = dashboard.wait_for_line("header of the server", |line| line.trim().starts_with("kv-server --clients 2"));
+    assert!(line.contains("running") && line.contains("pid "), "{line}");
     let process = pool.segments().into_iter().find(|segment| segment.executable().ends_with("kv-server"));
     let pid = process.expect("its segment").header.pid;
     Program::new("kill").args(["-9", &pid.to_string()]).run().success();
@@ -93,11 +99,13 @@ fn what_a_program_becomes_is_what_is_watched() {
 fn processes_that_a_program_started_stand_under_its_name() {
     let pool = Pool::new();
     let server = sample("kv-server").display().to_string();
-    let script = format!("{server} --seconds 100 & {server} --seconds 100 & echo started; wait");
-    let mut shell = pool.program("bash").args(["-c", &script]).start();
+    let server = format!("{server} --clients 2 --rate 0 --seconds 100");
+    let script = format!("{server} & {server} & echo started; wait");
+    let mut shell = pool.program("bash").args(["-c", &script]).env("POOLSCOPE_PERIOD", "64K").start();
     shell.wait_for_line("started");
-    let servers: Vec<u32> = shell.wait_until("both are on the pool", |_| {
+    let servers: Vec<u32> = shell.wait_until("both leak", |_| {
         let segments = pool.segments().into_iter().filter(|segment| segment.executable().ends_with("kv-server"));
+        let segments = segments.filter(|segment| segment.samples() > 1000);
         let pids: Vec<u32> = segments.map(|segment| segment.header.pid).collect();
         (pids.len() == 2).then_some(pids)
     });

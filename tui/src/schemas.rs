@@ -15,7 +15,9 @@ use serde_json::{Map, Value};
 use crate::commands::check::CheckJson;
 use crate::commands::list::ListJson;
 use crate::commands::{bench, whatif};
+use crate::dashboard::everybody::Everybody;
 use crate::dashboard::json::TopJson;
+use crate::dashboard::measure::Cost;
 use crate::dashboard::model::fixture;
 
 fn folder() -> PathBuf {
@@ -33,6 +35,8 @@ fn files() -> Vec<(PathBuf, String)> {
         ("report", schema_of::<Report<'_>>("poolscope report --json of a recording")),
         ("report-process", schema_of::<ProcessReport<'_>>("poolscope report --json of a process or a segment")),
         ("stats", stats()),
+        ("bench-dashboard", schema_of::<Cost>("poolscope bench dashboard --json")),
+        ("top-all", schema_of::<Everybody>("poolscope top --all --json")),
         ("top", schema_of::<TopJson<'_>>("poolscope top --json")),
         ("whatif", schema_of::<whatif::Report>("poolscope whatif --json")),
     ];

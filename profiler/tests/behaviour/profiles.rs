@@ -1,7 +1,9 @@
 //! From snapshots to profiles.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use poolscope_profiler::model::profile::Site;
 use poolscope_profiler::model::snapshot::{Amount, Snapshot};
 use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader};
 
@@ -113,6 +115,27 @@ fn a_peak_that_was_never_written_to_its_end_is_left_out_and_counted() {
     segment.header.peak_seq = 3;
     let snapshot = snapshot(&segment);
     assert_eq!((snapshot.peak, snapshot.dropped.torn), (None, 1));
+}
+
+/// A dashboard reads ten times a second: what stays the same is not copied.
+#[test]
+fn readings_share_what_stays_the_same() {
+    let mut segment = sample();
+    let file = TempSegment::new(&segment);
+    let mut reader = SegmentReader::open(&file.path).expect("opens");
+    let mut builder = ProfileBuilder::new();
+    let mut read = || reader.snapshot().expect("reads");
+    let (one, other) = (read(), read());
+    assert!(one.stacks.iter().zip(&other.stacks).all(|(a, b)| Arc::ptr_eq(&a.frames, &b.frames)));
+    let (one, other) = (builder.build(&one), builder.build(&other));
+    assert!(Arc::ptr_eq(&one.locations, &other.locations));
+    assert!(one.sites.iter().zip(&other.sites).all(|(a, b)| Arc::ptr_eq(&a.locations, &b.locations)));
+    // A stack that is new leaves the others where they are.
+    let stack = segment.stack(&[BIAS + 0x100, BIAS + 0x1005]);
+    segment.block(stack, 10, 1);
+    let more = builder.build(&snapshot(&segment));
+    let known = |site: &Site| one.sites.iter().any(|known| Arc::ptr_eq(&known.locations, &site.locations));
+    assert_eq!(more.sites.iter().filter(|site| !known(site)).count(), 1);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::args::parse_size;
 use crate::dashboard::control::run::{self, Outcome, Setup};
 use crate::dashboard::events::feed::Watched;
 use crate::dashboard::everybody::Everybody;
+use crate::dashboard::export;
 use crate::dashboard::json::TopJson;
 use crate::dashboard::once;
 use crate::dashboard::options::DashboardArgs;
@@ -39,6 +40,9 @@ pub(crate) struct Top {
     /// so
     #[arg(long, conflicts_with_all = ["follow_name", "view"])]
     all: bool,
+    /// Print the call sites as CSV, one a line, and leave
+    #[arg(long, conflicts_with_all = ["once", "json", "all", "follow_name"])]
+    csv: bool,
     /// Print one frame as text and leave
     #[arg(long, conflicts_with = "json")]
     once: bool,
@@ -71,11 +75,15 @@ impl Top {
         if self.all {
             return self.everybody();
         }
-        if self.once || self.json {
+        if self.once || self.json || self.csv {
             let watched = Watched::Segment(self.one()?.path);
             let model = once::read(watched, interval.min(Duration::from_secs(1))).map_err(Failure::usage)?;
             let filter = self.dashboard.filter.as_deref();
-            let text = if self.json {
+            let text = if self.csv {
+                let mut out = Vec::new();
+                export::csv(&once::filtered(model, filter), &mut out)?;
+                String::from_utf8(out)?
+            } else if self.json {
                 let model = once::filtered(model, filter);
                 let profile = if filter.is_some() { Arc::new(model.shown()) } else { Arc::clone(&model.whole) };
                 serde_json::to_string_pretty(&TopJson::of(&model, &profile))? + "\n"

@@ -65,7 +65,8 @@ pub(crate) fn export(state: &mut State, format: Format, folder: &Path) -> Result
         Format::Svg if filter.is_empty() => Some(format!("poolscope flamegraph {pid} -o {name}")),
         Format::Pprof if filter.is_empty() => Some(format!("poolscope dump {pid} -o {name}")),
         Format::Json => Some(format!("poolscope top {pid} --json{filter} > {name}")),
-        Format::Picture | Format::Svg | Format::Pprof | Format::Csv => None,
+        Format::Csv => Some(format!("poolscope top {pid} --csv{filter} > {name}")),
+        Format::Picture | Format::Svg | Format::Pprof => None,
     };
     let command = command.filter(|_| only_filtered);
     Ok(Exported { path, command })
@@ -104,7 +105,7 @@ fn screen(state: &mut State) -> Buffer {
 }
 
 /// A line for each call site, with the exact estimates.
-fn csv(model: &Model, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn csv(model: &Model, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "in_use_bytes,in_use_objects,allocated_bytes,allocated_objects,samples,\

@@ -242,7 +242,7 @@ impl SiteRows {
             let pairs = locations.iter().zip(profile.locations.iter());
             locations.len() <= profile.locations.len() && pairs.into_iter().all(|(a, b)| a.frames == b.frames)
         };
-        Arc::ptr_eq(naming, &profile.naming) && (Arc::ptr_eq(locations, &profile.locations) || same_names())
+        *naming == profile.naming && (Arc::ptr_eq(locations, &profile.locations) || same_names())
     }
 
     /// What is kept of a stack.
@@ -288,6 +288,23 @@ impl SiteRows {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What costs most, names and texts, is made once for each stack: of one builder's readings, of another's, and for a
+    /// second time where names came to be others.
+    #[test]
+    fn texts_are_made_once() {
+        let (mut rows, profile) = (SiteRows::default(), crate::dashboard::model::fixture::profile());
+        let first = rows.next(&profile, None);
+        let same = |rows: &[SiteRow]| first.iter().zip(rows).all(|(a, b)| Arc::ptr_eq(&a.text, &b.text));
+        assert!(same(&rows.next(&profile.clone(), Some(1.0))));
+        assert!(same(&rows.next(&crate::dashboard::model::fixture::profile(), Some(1.0))), "of another builder");
+        assert_eq!(rows.known.len(), profile.sites.len());
+        let mut named = profile;
+        Arc::make_mut(&mut named.locations)[6].frames[0].name = "kv::session::forget".into();
+        let renamed = rows.next(&named, Some(1.0));
+        assert!(renamed.iter().any(|row| &*row.text.function == "kv::session::forget"));
+        assert!(!first.iter().any(|row| &*row.text.function == "kv::session::forget"));
+    }
 
     #[test]
     fn a_site_is_named_by_the_first_frame_that_is_no_plumbing() {
