@@ -12,7 +12,7 @@ use super::maps::{self, Mapping};
 use super::mark::{Blocks, Mark, NO_LEADER, Verdicts};
 use super::regions;
 use super::roots::{self, Range, Roots, Thread};
-use super::stop::{self, World};
+use super::stop::{Stops, World};
 use super::table::Table;
 use crate::census;
 use crate::hardened;
@@ -20,7 +20,7 @@ use crate::kernel::os::{self, Copy};
 use crate::kernel::raw_thread;
 use crate::layout::arena;
 use crate::pages::page_heap;
-use crate::sampler::search::{Records, records};
+use crate::sampler::search::{Records, records, try_records};
 use crate::segment::bell::Asked;
 use crate::sync::spin_lock::SlowPath;
 use crate::threads::thread_pointer;
@@ -49,7 +49,7 @@ fn now() -> u64 {
 }
 
 /// Looks, and writes the verdicts. Or says why it could not: one of [`outcome`].
-pub fn look(slow: SlowPath, records: Records, searcher: Searcher, asked: Asked) -> Result<ReachRecord, u32> {
+pub fn look(slow: SlowPath, searcher: Searcher, asked: Asked) -> Result<ReachRecord, u32> {
     if hardened::is_on() {
         return Err(outcome::HARDENED);
     }
@@ -59,7 +59,7 @@ pub fn look(slow: SlowPath, records: Records, searcher: Searcher, asked: Asked) 
     // No handler of the program's runs here meanwhile, but for faults.
     let faults = [libc::SIGBUS, libc::SIGSEGV].into_iter().fold(0, |set, signal| set | 1u64 << (signal - 1));
     let mask = os::block_signals(!faults);
-    let result = stop_and_look(slow, records, searcher, asked);
+    let result = stop_and_look(slow, searcher, asked);
     os::set_blocked_signals(mask);
     result
 }
@@ -96,11 +96,31 @@ impl Found {
     }
 }
 
-fn stop_and_look(slow: SlowPath, records: Records, searcher: Searcher, asked: Asked) -> Result<ReachRecord, u32> {
-    let in_copy = asked.options & option::SNAPSHOT != 0;
-    let mut found = Found::new(records.len(), in_copy).ok_or(outcome::NO_MEMORY)?;
+/// Stops the other threads, and takes the records: when that began, the threads, the records.
+///
+/// Threads come first. One that ends blocks all signals and frees what the C library keeps for it: with the records
+/// held it would wait for them, and could not be stopped. One that was stopped with the records is let go again.
+fn stop_threads(slow: SlowPath) -> Result<(u64, World, Records), u32> {
+    let mut stops = Stops::new().ok_or(outcome::NO_SIGNAL)?;
+    while !stops.is_last() {
+        let begun = now();
+        let world = stops.stop().ok_or(outcome::NO_SIGNAL)?;
+        if world.missing == 0
+            && let Some(records) = try_records(slow)
+        {
+            return Ok((begun, world, records.unwrap_or(Err(outcome::NO_COPY))?));
+        }
+    }
+    let records = records(slow).unwrap_or(Err(outcome::NO_COPY))?;
     let begun = now();
-    let world = stop::stop().ok_or(outcome::NO_SIGNAL)?;
+    let world = stops.stop().ok_or(outcome::NO_SIGNAL)?;
+    Ok((begun, world, records))
+}
+
+fn stop_and_look(slow: SlowPath, searcher: Searcher, asked: Asked) -> Result<ReachRecord, u32> {
+    let in_copy = asked.options & option::SNAPSHOT != 0;
+    let (begun, world, records) = stop_threads(slow)?;
+    let mut found = Found::new(records.len(), in_copy).ok_or(outcome::NO_MEMORY)?;
     let (seen, missing, unstopped) = (world.threads().len(), world.missing, world.unstopped);
     let own = u32::from(matches!(searcher, Searcher::OfTheProgram { .. }));
     let stopped_at = now();

@@ -134,8 +134,11 @@ fn alone(f: impl FnOnce()) {
 }
 
 fn look_and_report(slow: SlowPath, searcher: Searcher, asked: Asked) {
-    let Some(Ok(records)) = records(slow) else { return };
-    let report = match look(slow, records, searcher, asked) {
+    // Where there are none to search by, that is reported already.
+    if !matches!(records(slow), Some(Ok(_))) {
+        return;
+    }
+    let report = match look(slow, searcher, asked) {
         Ok(report) => report,
         Err(state) => ReachRecord { state, ..ReachRecord::ZERO },
     };

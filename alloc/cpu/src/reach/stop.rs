@@ -8,9 +8,12 @@
 //! first has no handler before the first `pthread_cancel`, the second none before the first thread. A signal that a
 //! thread could not take by the time that others did is left with its handler: its default action would end the
 //! process.
+//!
+//! A thread that blocks all signals, as the C library does where threads begin and end, may wait for a lock of one that
+//! is stopped. So after a short time without progress all are let go for a moment, and the stop is tried anew.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::frame;
 use super::table::Table;
@@ -20,8 +23,12 @@ use crate::kernel::os;
 const CHOICES: core::ops::RangeInclusive<c_int> = 32..=64;
 /// Time that threads have, all together.
 const LIMIT_NS: u64 = 30_000_000_000;
-/// Time after which a thread is given up if no other one came to a stop meanwhile.
-const PATIENCE_NS: u64 = 2_000_000_000;
+/// Milliseconds after which a try is given up if no other thread came to a stop meanwhile, for each try but the last.
+const PATIENCE_MS: [u64; 8] = [10, 10, 20, 20, 50, 100, 200, 500];
+/// The same for the last one.
+const LAST_PATIENCE_MS: u64 = 2_000;
+/// Time in which threads that were let go may give locks back.
+const PAUSE_US: u32 = 1000;
 /// Most threads that are stopped.
 const MAX_THREADS: usize = 1 << 16;
 
@@ -42,8 +49,9 @@ pub struct Stopped {
 static SESSION: AtomicU32 = AtomicU32::new(0);
 /// Notes of handlers, with room for [`MAX_THREADS`].
 static NOTES: AtomicPtr<Stopped> = AtomicPtr::new(core::ptr::null_mut());
-/// Places that were taken of these.
-static TAKEN: AtomicUsize = AtomicUsize::new(0);
+/// Places that were taken of these, and in the upper half the session that they are of. A handler that comes late takes
+/// none.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
 /// Handlers that have written their note. The thread that stops the others sleeps on it.
 static NOTED: AtomicU32 = AtomicU32::new(0);
 
@@ -73,11 +81,12 @@ unsafe extern "C" fn on_stop(_: c_int, _: *mut libc::siginfo_t, context: *mut c_
         if session.is_multiple_of(2) {
             return;
         }
-        let place = TAKEN.fetch_add(1, Ordering::Relaxed);
+        let notes = NOTES.load(Ordering::Acquire);
+        let Some(place) = take_place(session) else { return };
         if place < MAX_THREADS {
-            // SAFETY: the kernel passes the registers. The notes stay as long as a signal is on its way, and the place
-            // is this handler's alone.
-            unsafe { NOTES.load(Ordering::Acquire).add(place).write(note(context.cast())) };
+            // SAFETY: the kernel passes the registers. The notes are the session's, which stay where one that took a
+            // place has not written, and the place is this handler's alone.
+            unsafe { notes.add(place).write(note(context.cast())) };
         }
         NOTED.fetch_add(1, Ordering::Release);
         os::wake(&NOTED);
@@ -85,6 +94,13 @@ unsafe extern "C" fn on_stop(_: c_int, _: *mut libc::siginfo_t, context: *mut c_
             os::sleep_on(&SESSION, session, 1000);
         }
     });
+}
+
+/// A place for a note, unless the session has ended.
+fn take_place(session: u32) -> Option<usize> {
+    let next = |taken: u64| (taken >> 32 == u64::from(session)).then_some(taken + 1);
+    let taken = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next).ok()?;
+    Some(taken as u32 as usize)
 }
 
 /// What there is to note of a thread.
@@ -171,6 +187,7 @@ fn choose() -> Option<(c_int, Action)> {
 
 /// In a forked child: nobody stops its threads.
 pub fn forget() {
+    TAKEN.store(0, Ordering::Release);
     SESSION.store(0, Ordering::Release);
 }
 
@@ -189,55 +206,91 @@ pub struct World {
     signal: c_int,
     /// The signal's action, as it was.
     before: Action,
+    /// A signal of an earlier try may be on its way.
+    tried_before: bool,
     /// Threads that could not be stopped, and one of them.
     pub missing: usize,
     /// Kernel id of one of these; 0 if there is none.
     pub unstopped: u32,
 }
 
-/// Stops the other threads. `None` if they can't be listed, or there is no signal for it.
-pub fn stop() -> Option<World> {
-    let mut asked = Table::<Asked>::new(MAX_THREADS)?;
-    // SAFETY: zeroes are a note.
-    let notes = unsafe { Table::<Stopped>::zeroed(MAX_THREADS) }?;
-    let (signal, before) = choose()?;
-    NOTES.store(notes.as_slice().as_ptr().cast_mut(), Ordering::Release);
-    TAKEN.store(0, Ordering::Relaxed);
-    NOTED.store(0, Ordering::Relaxed);
-    SESSION.fetch_add(1, Ordering::AcqRel);
-    let mut world = World { notes: Some(notes), stopped: 0, signal, before, missing: 0, unstopped: 0 };
-    let (own, process) = (os::thread_id(), os::process_id());
-    let end = os::clock_ns(libc::CLOCK_MONOTONIC) + LIMIT_NS;
-    // Threads that are not stopped yet make others.
-    loop {
-        let before = asked.as_slice().len();
-        let listed = for_each_thread(|tid| {
-            if tid != own && !asked.as_slice().iter().any(|known| known.tid == tid) {
-                let gone = !send(process, tid, signal);
-                asked.push(Asked { tid, gone });
+/// Stops the other threads, and again where that is to be tried anew.
+pub struct Stops {
+    signal: c_int,
+    /// The signal's action, as it was.
+    before: Action,
+    /// When the last try ends, at the latest.
+    end: u64,
+    tries: usize,
+}
+
+impl Stops {
+    /// `None` if there is no signal for it.
+    pub fn new() -> Option<Stops> {
+        let (signal, before) = choose()?;
+        Some(Stops { signal, before, end: os::clock_ns(libc::CLOCK_MONOTONIC) + LIMIT_NS, tries: 0 })
+    }
+
+    /// Whether the next try is the last: whoever can't be stopped then is missing.
+    pub fn is_last(&self) -> bool {
+        self.tries >= PATIENCE_MS.len() || os::clock_ns(libc::CLOCK_MONOTONIC) > self.end
+    }
+
+    /// One try. The threads of the one before were let go. `None` if the threads can't be listed.
+    pub fn stop(&mut self) -> Option<World> {
+        if self.tries > 0 {
+            os::sleep_us(PAUSE_US);
+        }
+        let patience_ms = PATIENCE_MS.get(self.tries).copied().unwrap_or(LAST_PATIENCE_MS);
+        self.tries += 1;
+        self.stop_within(patience_ms * 1_000_000)
+    }
+
+    fn stop_within(&self, patience: u64) -> Option<World> {
+        let mut asked = Table::<Asked>::new(MAX_THREADS)?;
+        // SAFETY: zeroes are a note.
+        let notes = unsafe { Table::<Stopped>::zeroed(MAX_THREADS) }?;
+        let session = SESSION.load(Ordering::Relaxed) + 1;
+        NOTES.store(notes.as_slice().as_ptr().cast_mut(), Ordering::Release);
+        TAKEN.store(u64::from(session) << 32, Ordering::Release);
+        NOTED.store(0, Ordering::Relaxed);
+        SESSION.store(session, Ordering::Release);
+        let (signal, end, tried_before) = (self.signal, self.end, self.tries > 1);
+        let before = self.before;
+        let mut world =
+            World { notes: Some(notes), stopped: 0, signal, before, tried_before, missing: 0, unstopped: 0 };
+        let (own, process) = (os::thread_id(), os::process_id());
+        // Threads that are not stopped yet make others.
+        loop {
+            let before = asked.as_slice().len();
+            let listed = for_each_thread(|tid| {
+                if tid != own && !asked.as_slice().iter().any(|known| known.tid == tid) {
+                    let gone = !send(process, tid, signal);
+                    asked.push(Asked { tid, gone });
+                }
+            });
+            if !listed {
+                world.missing = asked.as_slice().len();
+                return None;
             }
-        });
-        if !listed {
-            world.missing = asked.as_slice().len();
-            return None;
+            if asked.as_slice().len() == before || os::clock_ns(libc::CLOCK_MONOTONIC) > end {
+                break;
+            }
+            wait(asked.as_mut_slice(), patience, end);
         }
-        if asked.as_slice().len() == before || os::clock_ns(libc::CLOCK_MONOTONIC) > end {
-            break;
+        world.stopped = (TAKEN.load(Ordering::Acquire) as u32 as usize).min(MAX_THREADS);
+        for thread in asked.as_slice() {
+            if !thread.gone && !world.threads().iter().any(|stopped| stopped.tid == thread.tid) {
+                world.missing += 1;
+                world.unstopped = thread.tid;
+            }
         }
-        wait(asked.as_mut_slice(), end);
+        Some(world)
     }
-    world.stopped = TAKEN.load(Ordering::Acquire).min(MAX_THREADS);
-    for thread in asked.as_slice() {
-        if !thread.gone && !world.threads().iter().any(|stopped| stopped.tid == thread.tid) {
-            world.missing += 1;
-            world.unstopped = thread.tid;
-        }
-    }
-    Some(world)
 }
 
 /// Waits until all that were asked are stopped or gone, or no more come.
-fn wait(asked: &mut [Asked], end: u64) {
+fn wait(asked: &mut [Asked], patience: u64, end: u64) {
     let mut last = (0, os::clock_ns(libc::CLOCK_MONOTONIC));
     loop {
         let noted = NOTED.load(Ordering::Acquire);
@@ -248,7 +301,7 @@ fn wait(asked: &mut [Asked], end: u64) {
         if noted != last.0 {
             last = (noted, now);
         }
-        if now > end || now - last.1 > PATIENCE_NS {
+        if now > end || now - last.1 > patience {
             return;
         }
         os::sleep_on(&NOTED, noted, 5);
@@ -363,15 +416,17 @@ impl World {
 impl Drop for World {
     /// Lets the threads go.
     fn drop(&mut self) {
+        TAKEN.store(0, Ordering::Release);
         SESSION.fetch_add(1, Ordering::AcqRel);
         os::wake(&SESSION);
-        if self.missing == 0 {
+        if self.missing == 0 && !self.tried_before {
             let mut now = NO_ACTION;
             // The program may have installed a handler of its own before its threads were stopped.
             if action(self.signal, None, Some(&mut now)) && handler().is_some_and(|own| own.handler == now.handler) {
                 action(self.signal, Some(&self.before), None);
             }
-        } else {
+        }
+        if self.missing > 0 {
             // A handler that comes late finds no session. One that came in this moment still writes its note.
             core::mem::forget(self.notes.take());
         }

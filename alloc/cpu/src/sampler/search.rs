@@ -32,7 +32,15 @@ pub struct Recorded {
 /// The records of this process, or one of [`outcome`] that says why there are none to search by. `None` if it has no
 /// segment of its own.
 pub fn records(slow: SlowPath) -> Option<Result<Records, u32>> {
-    let sampler = SAMPLER.lock(slow);
+    of(SAMPLER.lock(slow))
+}
+
+/// The same while other threads are stopped: the outer `None` if one of them holds the records.
+pub fn try_records(slow: SlowPath) -> Option<Option<Result<Records, u32>>> {
+    SAMPLER.try_lock(slow).map(of)
+}
+
+fn of(sampler: Guard<'static, Sampler>) -> Option<Result<Records, u32>> {
     // A child of `vfork` runs in its parent's memory, but it is not the process of this segment.
     let segment = sampler.segment.filter(|segment| own_segment() && segment.is_of(os::process_id()))?;
     let header = segment.header();
