@@ -63,7 +63,7 @@ pub fn note(scope: u32) {
     let Some(mut words) = Table::<usize>::new(MOST) else { return };
     let head = [scope as usize, 0].into_iter().all(|word| words.push(word));
     let mut fits = head;
-    let read = statics(|at, word| {
+    let read = statics(&[words.addresses()], |at, word| {
         if arena::is_of_arena(word) {
             fits &= words.push(at);
         }
@@ -82,9 +82,11 @@ pub fn note(scope: u32) {
 /// The blocks and bytes of a scope that ends that no such static keeps. `blocks` are all of them.
 pub fn left(scope: u32, blocks: &mut Table<Block>) -> (u64, u64) {
     blocks.as_mut_slice().sort_unstable();
+    let own = blocks.addresses();
     let blocks = blocks.as_slice();
     let all = blocks.iter().fold((0, 0), |(count, bytes), block| (count + 1, bytes + block.bytes));
     let Some(noted) = take(scope).filter(|_| !blocks.is_empty()) else { return all };
+    let own = [own, noted.addresses()];
     let noted = noted.as_slice();
     if noted.first() != Some(&(scope as usize)) {
         return all;
@@ -103,7 +105,8 @@ pub fn left(scope: u32, blocks: &mut Table<Block>) -> (u64, u64) {
             next.push(at as u32);
         }
     };
-    statics(|at, word| {
+    // Of the other tables none has addresses in it yet.
+    statics(&own, |at, word| {
         if arena::is_of_arena(word) && noted[HEAD..].binary_search(&at).is_err() {
             keep(&mut next, word);
         }
@@ -120,9 +123,16 @@ pub fn left(scope: u32, blocks: &mut Table<Block>) -> (u64, u64) {
 }
 
 /// Calls `f` with each word of statics and of this thread's locals, and where it lies. False if the kernel does not say
-/// where they are.
-fn statics(mut f: impl FnMut(usize, usize)) -> bool {
+/// where they are. A table of this search may lie right behind a module's data, and look like a part of it: those in
+/// `own_tables` are left out.
+fn statics(own_tables: &[Range], mut f: impl FnMut(usize, usize)) -> bool {
     let (Some(mappings), Some(mut piece)) = (maps::read(), room()) else { return false };
+    let here = [mappings.addresses(), piece.addresses()];
+    let mut f = |at: usize, word: usize| {
+        if !own_tables.iter().chain(&here).any(|&(from, to)| (from..to).contains(&at)) {
+            f(at, word);
+        }
+    };
     let own = &raw const NOTED as usize;
     let has_own = |at: &usize| (mappings.as_slice()[*at].start..mappings.as_slice()[*at].end).contains(&own);
     let own = (0..mappings.as_slice().len()).find(has_own).map(|at| module_of(mappings.as_slice(), at));
