@@ -41,7 +41,7 @@ use crate::tiers::notes::Notes;
 use crate::tiers::publish as heap_publish;
 use crate::tiers::thread_cache::Heap;
 
-use walk::{Pieces, walk};
+use walk::{Found, Pieces, walk};
 
 /// Calls that are counted before the pool's thread is started: they cost about as much as its start.
 const CALLS_MAX: u32 = 512;
@@ -81,7 +81,7 @@ impl Notes {
     }
 }
 
-static CENSUS: SpinLock<Census> = SpinLock::new(Census { pieces: Pieces::new(), changes: 0 });
+static CENSUS: SpinLock<Census> = SpinLock::new(Census { pieces: Pieces::new(), found: Found::new(), changes: 0 });
 
 /// Where the census's own words lie. Some are addresses of pages.
 pub fn own_memory() -> (usize, usize) {
@@ -90,6 +90,7 @@ pub fn own_memory() -> (usize, usize) {
 
 struct Census {
     pieces: Pieces,
+    found: Found,
     /// A sum over all that changes when threads allocate or free.
     changes: u64,
 }
@@ -223,19 +224,20 @@ pub fn forget(heap: &Heap) {
 /// Takes a census and publishes it. Whether anything has changed since the last one.
 pub fn take(slow: SlowPath) -> bool {
     let mut census = CENSUS.lock(slow);
+    let Census { pieces, found, changes: before } = &mut *census;
     let mut walks = 0;
-    let found = loop {
+    loop {
         let moved = spans_moved();
         USED.store(counters::get(TierCounter::SystemUsed), Ordering::Relaxed);
         CALLS_SEEN.store(calls(), Ordering::Relaxed);
         heaps::for_each_heap(|heap| heap.watch.notes.begin(heap));
-        let found = walk(&mut census.pieces);
+        walk(pieces, found);
         walks += 1;
         // A span that changed hands was counted as what it was, and the counters say what it is.
         if walks == WALKS_MAX || spans_moved() == moved {
-            break found;
+            break;
         }
-    };
+    }
     let mut changes = 0;
     let mut add = |part: u64| changes = part.wrapping_add(u64::wrapping_mul(changes, 31));
     let unbacked = found.unbacked();
@@ -247,7 +249,7 @@ pub fn take(slow: SlowPath) -> bool {
             .for_each(&mut add);
     });
     publish::publish_total(&unbacked);
-    core::mem::replace(&mut census.changes, changes) != changes
+    core::mem::replace(before, changes) != changes
 }
 
 /// Publishes what a heap's thread has and has done; a sum over it.

@@ -79,6 +79,12 @@ pub struct Found {
 }
 
 impl Found {
+    /// Nothing.
+    pub const fn new() -> Self {
+        let nothing = Part { claimed: 0, resident: 0 };
+        Found { parts: [nothing; Unbacked::COUNT], grounds: [Ground::ZERO; GROUNDS], places: 0, unknown: false }
+    }
+
     /// For each [`Unbacked`], what has no memory, in two's complement.
     pub fn unbacked(&self) -> [u64; Unbacked::COUNT] {
         if self.unknown {
@@ -153,21 +159,16 @@ impl Read {
     }
 }
 
-/// Walks over all pages.
-pub fn walk(pieces: &mut Pieces) -> Found {
-    *pieces = Pieces { from: 0, to: 0, unknown: os::is_emulated(), ..*pieces };
-    let mut found = Found {
-        parts: [Part::default(); Unbacked::COUNT],
-        grounds: [Ground::ZERO; GROUNDS],
-        places: 0,
-        unknown: false,
-    };
+/// Walks over all pages. The stack may be small: what is found has a place elsewhere.
+pub fn walk(pieces: &mut Pieces, found: &mut Found) {
+    (pieces.from, pieces.to, pieces.unknown) = (0, 0, os::is_emulated());
+    found.parts = [Part::default(); Unbacked::COUNT];
+    found.places = 0;
     arena::for_each_used(|used| {
-        walk_arena(&mut found, pieces, &used);
-        walk_table(&mut found, pieces, &used);
+        walk_arena(found, pieces, &used);
+        walk_table(found, pieces, &used);
     });
     found.unknown = pieces.unknown;
-    found
 }
 
 fn walk_arena(found: &mut Found, pieces: &mut Pieces, used: &Used) {
