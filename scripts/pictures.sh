@@ -3,9 +3,10 @@
 # a user would press. It takes tmux, and a built release.
 . "$(dirname "$0")/common.sh"
 
-poolscope=${POOLSCOPE:-$target_dir/release/poolscope}
-server=${SERVER:-$target_dir/release/kv-server}
-training=${TRAINING:-$target_dir/release/gpu-training}
+# The sessions run in folders of their own, so paths are absolute.
+poolscope=$(realpath "${POOLSCOPE:-$target_dir/release/poolscope}")
+server=$(realpath "${SERVER:-$target_dir/release/kv-server}")
+training=$(realpath "${TRAINING:-$target_dir/release/gpu-training}")
 to=$PWD/docs/pictures
 work=$(mktemp -d)
 socket=poolscope-pictures-$$
