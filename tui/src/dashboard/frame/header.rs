@@ -202,7 +202,7 @@ pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
         }
     }
     if let Some(line) = state.model.as_ref().and_then(|model| family(model)) {
-        out.push((line, theme.tab));
+        out.push((line, theme.dim));
     }
     match (&state.trouble, state.ended) {
         (_, Some(ended)) if state.model.is_none() => {
