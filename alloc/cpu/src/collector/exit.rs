@@ -17,7 +17,7 @@ use crate::tiers::transfer_cache;
 use crate::tracer;
 
 /// Does what a thread does at its exit, for one that ended without: by the bare system call. False if it is there, or
-/// ends by itself. The caller holds [`Heap::closing`].
+/// ends by itself. The caller holds [`closing`](crate::tiers::notes::Path::closing).
 pub fn end_if_gone(slow: SlowPath, heap: &'static Heap) -> bool {
     if raw_thread::is_of_another_process() || os::thread_exists(os::process_id(), heap.registration.thread_id.get()) {
         return false;

@@ -48,7 +48,7 @@ pub fn turn_off(reason: Reason) {
 }
 
 /// Calls `take` with the fast path of the thread that has `heap` closed, if `sleeps` says that the thread sleeps; it
-/// stays closed if `take` says so. The caller holds [`Heap::closing`].
+/// stays closed if `take` says so. The caller holds [`closing`](crate::tiers::notes::Path::closing).
 pub fn take_from_sleeper(heap: &'static Heap, sleeps: impl FnOnce() -> bool, take: impl FnOnce() -> bool) -> bool {
     gate_of(heap).is_some_and(|gate| gate.take_from_sleeper(&REASONS, sleeps, take))
 }
