@@ -1,11 +1,11 @@
 //! What the command is built from, and the library that it carries.
 //!
-//! The commit is named by `POOLSCOPE_COMMIT`, or by what `cargo package` leaves in a package. It is not asked of git, so
-//! that a commit is no reason to build anew.
+//! The commit is named by `POOLSCOPE_COMMIT`, or by what `cargo package` leaves in a package. It is not asked of git,
+//! so that a commit is no reason to build anew.
 //!
-//! `cargo install` installs no libraries. So the command can carry libpoolscope.so: the one that `POOLSCOPE_EMBED` names,
-//! the one in the package's folder `embedded`, or, with the feature `embed`, the one of the checkout that this package
-//! lies in, which is built here.
+//! `cargo install` installs no libraries. So the command can carry libpoolscope.so: the one that `POOLSCOPE_EMBED`
+//! names, the one in the package's folder `embedded`, or, with the feature `embed`, the one of the checkout that this
+//! package lies in, which is built here.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -5,9 +5,9 @@
 //!   (discovery)     (checked)       (plain)     (symbols)         (one model, several faces)
 //! ```
 //!
-//! A segment is written by another process, which may be of another version, damaged or hostile: everything that
-//! comes out of the file is checked in [`segment::reader`], and what passes can be used without care. Nothing here links
-//! the allocator, and nothing here writes to a segment but a recorder's request (`recording::tap`).
+//! A segment is written by another process, which may be of another version, damaged or hostile: everything that comes
+//! out of the file is checked in [`segment::reader`], and what passes can be used without care. Nothing here links the
+//! allocator, and nothing here writes to a segment but a recorder's request (`recording::tap`).
 //!
 //! Folders, each of which uses only those before it:
 //!

@@ -1,5 +1,5 @@
-//! A clean program by all that Rust's runtime keeps: streams, threads, and the symbols that a backtrace was printed with.
-//! With an argument it forgets a block of so many bytes.
+//! A clean program by all that Rust's runtime keeps: streams, threads, and the symbols that a backtrace was printed
+//! with. With an argument it forgets a block of so many bytes.
 use std::backtrace::Backtrace;
 
 #[inline(never)]

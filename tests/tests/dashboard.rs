@@ -1,5 +1,5 @@
-//! Ten questions that people have, asked of the dashboard in a real terminal with real keys. Each test of a question says
-//! how many keys its answer took; one session serves several of them.
+//! Ten questions that people have, asked of the dashboard in a real terminal with real keys. Each test of a question
+//! says how many keys its answer took; one session serves several of them.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

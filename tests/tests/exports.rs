@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use poolscope_e2e::{Pool, Program, Scratch, repository};
 use serde_json::Value;
 
-/// A program that holds 300 blocks of 1,000 bytes from `hold`, and freed 500 of 100 from `drop_all`; every allocation is
-/// recorded, and it has ended.
+/// A program that holds 300 blocks of 1,000 bytes from `hold`, and freed 500 of 100 from `drop_all`; every allocation
+/// is recorded, and it has ended.
 fn held(pool: &Pool) -> String {
     const SOURCE: &str = "#include <stdlib.h>\n\
         static void *kept[300];\n\

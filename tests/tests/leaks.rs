@@ -1,5 +1,5 @@
-//! `poolscope check` calls what nothing points to any more leaked, and nothing else. `tests/csrc/leaks.c` has a scenario
-//! for each place where a pointer may be.
+//! `poolscope check` calls what nothing points to any more leaked, and nothing else. `tests/csrc/leaks.c` has a
+//! scenario for each place where a pointer may be.
 
 use std::path::Path;
 

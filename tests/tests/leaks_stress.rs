@@ -1,5 +1,5 @@
-//! Checks in a loop while threads allocate, free, end and start: nothing is called leaked that is not, no thread is lost,
-//! and nothing hangs.
+//! Checks in a loop while threads allocate, free, end and start: nothing is called leaked that is not, no thread is
+//! lost, and nothing hangs.
 
 use std::collections::BTreeMap;
 

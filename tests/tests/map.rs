@@ -1,5 +1,5 @@
-//! ARCHITECTURE.md is a map, and short. What it, the pages in docs/design and docs/decisions and CONTRIBUTING.md name is there:
-//! sources, folders, and tests.
+//! ARCHITECTURE.md is a map, and short. What it, the pages in docs/design and docs/decisions and CONTRIBUTING.md name
+//! is there: sources, folders, and tests.
 
 use std::collections::BTreeSet;
 

@@ -53,8 +53,8 @@ fn assert_near(what: &str, said: u64, truth: u64, of: u64) {
 const PARTS: [&str; 8] =
     ["in_use", "thread_caches", "transfer_cache", "central_cache", "free", "metadata", "files", "other"];
 
-/// In use, caches, free, metadata and what is not the pool's are the resident set, to the byte; what is not the pool's is
-/// what the program mapped itself, with its files and its stack, to 1 % of the whole.
+/// In use, caches, free, metadata and what is not the pool's are the resident set, to the byte; what is not the pool's
+/// is what the program mapped itself, with its files and its stack, to 1 % of the whole.
 #[test]
 fn parts_come_to_the_resident_set_and_what_is_not_the_pools_is_known() {
     const OWN: u64 = 48 << 20;

@@ -153,8 +153,8 @@ pub(crate) struct Loaded {
     pub(crate) origin: Origin,
 }
 
-/// Reads what an argument means: a process id, the file of a segment or of a recording, or a profile that this or another
-/// tool wrote.
+/// Reads what an argument means: a process id, the file of a segment or of a recording, or a profile that this or
+/// another tool wrote.
 pub(crate) fn load(argument: &str) -> Result<Loaded, Failure> {
     let is_process = argument.parse::<u32>().is_ok();
     if is_recording(argument) {

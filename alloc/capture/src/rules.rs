@@ -155,8 +155,8 @@ pub(crate) fn caller(base: Base, cfa: u32, fp: u32, from: Caller, stack: &mut Wi
     Some(Caller { pc, sp, fp })
 }
 
-/// Entries of the first table, and of the largest one. Each address has a place of its own in a large table, mostly in a
-/// page of its own: a program of which few stacks are captured has a small one.
+/// Entries of the first table, and of the largest one. Each address has a place of its own in a large table, mostly in
+/// a page of its own: a program of which few stacks are captured has a small one.
 const ENTRIES: core::ops::RangeInclusive<usize> = 1 << 9..=1 << 15;
 /// How many times as many entries the next larger table has.
 const GROWTH: usize = 8;

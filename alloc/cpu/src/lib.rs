@@ -32,8 +32,8 @@
 //! | `process` | start, exit, fork, the scavenger |
 //! | `api` | what a program asks for beside memory |
 //!
-//! The tiers' locks: none for the thread cache (one thread) and the transfer cache (one atomic operation for a list), one
-//! for each class of the central cache, one for the page heap.
+//! The tiers' locks: none for the thread cache (one thread) and the transfer cache (one atomic operation for a list),
+//! one for each class of the central cache, one for the page heap.
 //!
 //! Locks nest in one order, the table `LOCKS` in `process/fork.rs`, by which a fork takes them all.
 //!

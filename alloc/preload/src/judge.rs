@@ -1,5 +1,5 @@
-//! A check that the program asks for: the pool searches, and the command `poolscope` reads what it found, finds names for
-//! it, leaves out what is suppressed, and writes the report.
+//! A check that the program asks for: the pool searches, and the command `poolscope` reads what it found, finds names
+//! for it, leaves out what is suppressed, and writes the report.
 //!
 //! The command is looked for beside the library, as it was built, below the same prefix, as it was installed, and in
 //! `PATH`. `POOLSCOPE_COMMAND` names another one. It runs without the library, and nothing here allocates.
@@ -36,8 +36,8 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// Searches, and reports. What the search found, if it was made, and what is thought of it. `frame` is where the program's
-/// stack begins ([`leaks::with_callers`]).
+/// Searches, and reports. What the search found, if it was made, and what is thought of it. `frame` is where the
+/// program's stack begins ([`leaks::with_callers`]).
 pub fn check(frame: *const usize) -> (Option<Searched>, Judgement) {
     let searched = leaks::search(frame);
     let Some(found) = searched else {
@@ -256,8 +256,8 @@ fn beside(name: &[u8]) -> Option<Text> {
     Text::of(&[folder, name])
 }
 
-/// Leaves the program's own suppressions beside its segment for `poolscope check`, which reads them when the program has
-/// ended.
+/// Leaves the program's own suppressions beside its segment for `poolscope check`, which reads them when the program
+/// has ended.
 pub fn leave_suppressions() {
     let Some(text) = lsan::suppressions() else { return };
     // SAFETY: the C library keeps the texts; the file is this function's.

@@ -9,7 +9,8 @@
 //! - [`limits`]: limits that the process sets itself;
 //! - [`signals`]: what the program does on the one signal that the pool handles, too;
 //! - [`credentials`]: users and groups that the process becomes, and namespaces that it enters;
-//! - [`heapcheck`], [`lsan`], [`judge`]: leak checks inside a program, by `poolscope_heapcheck.h` and by LeakSanitizer's names;
+//! - [`heapcheck`], [`lsan`], [`judge`]: leak checks inside a program, by `poolscope_heapcheck.h` and by
+//!   LeakSanitizer's names;
 //! - [`life`]: what runs when the library is loaded and when the process ends.
 //!
 //! It does not serve resolvers of indirect functions (`STT_GNU_IFUNC`): they run while the dynamic linker still

@@ -1,5 +1,5 @@
-//! LeakSanitizer's functions (`sanitizer/lsan_interface.h`) and its environment, so that programs written for it link or
-//! preload unchanged.
+//! LeakSanitizer's functions (`sanitizer/lsan_interface.h`) and its environment, so that programs written for it link
+//! or preload unchanged.
 //!
 //! What the program may define for it is looked at when the library is loaded: `__lsan_is_turned_off`,
 //! `__lsan_default_options` and `__lsan_default_suppressions`. They are found where the program was linked with the

@@ -1,6 +1,6 @@
-//! What the program tells the C library of signals, and the pool has to know: what it does on `SIGBUS`, whose handler is
-//! the pool's, so that files which are cut off don't end the program (`poolscope_cpu`'s `bus_error.rs`); and how large the
-//! alternate stacks are, on which the signal that stops threads must have room.
+//! What the program tells the C library of signals, and the pool has to know: what it does on `SIGBUS`, whose handler
+//! is the pool's, so that files which are cut off don't end the program (`poolscope_cpu`'s `bus_error.rs`); and how
+//! large the alternate stacks are, on which the signal that stops threads must have room.
 
 use core::ffi::c_int;
 

@@ -239,8 +239,8 @@ record! {
         256 regions: [RegionEntry; 10],
         /// The same of devices' memories, under [`peak_seq`](Self::peak_seq), too.
         656 device_peaks: [DevicePeak; 15],
-        /// Where the totals since the start lie ([`history`](crate::history)), bytes from the start of the file; 0 if there
-        /// are none.
+        /// Where the totals since the start lie ([`history`](crate::history)), bytes from the start of the file; 0 if
+        /// there are none.
         1016 history: u64,
         /// Bytes used of `exe`.
         1024 exe_len: u32,

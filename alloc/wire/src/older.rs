@@ -6,8 +6,8 @@
 //! | 8 | what the last search for unreachable blocks found: [`Header::reach`], the verdicts of the live table |
 //! | 9 | the totals since the start: [`Header::history`]; searches that others ask for: [`Header::reach_request`] |
 //!
-//! What came later was zero before, or the end of the executable's path, which is shorter by that. Where a version changes
-//! more than that, [`OLDEST_VERSION`](crate::OLDEST_VERSION) is raised past it.
+//! What came later was zero before, or the end of the executable's path, which is shorter by that. Where a version
+//! changes more than that, [`OLDEST_VERSION`](crate::OLDEST_VERSION) is raised past it.
 
 use crate::Header;
 use crate::reach::{ReachRecord, ReachRequest};

@@ -132,8 +132,8 @@ record! {
 }
 
 record! {
-    /// How another process asks for a search. The asking one writes its words by the first field last, adds 1 to the bell
-    /// and wakes who sleeps on it (`futex`, not private). The program then answers, when the search is over.
+    /// How another process asks for a search. The asking one writes its words by the first field last, adds 1 to the
+    /// bell and wakes who sleeps on it (`futex`, not private). The program then answers, when the search is over.
     pub struct ReachRequest: 64 {
         /// Any number but 0 that is not the one before. The asking process's.
         0 request: u64,
@@ -147,7 +147,8 @@ record! {
         32 bell: u32,
         /// Kernel id of that thread; 0 if there is none. The program's.
         36 listener: u32,
-        /// One more than the filters of system calls that the process began with; 0 if that is not known. The program's.
+        /// One more than the filters of system calls that the process began with; 0 if that is not known. The
+        /// program's.
         40 filters: u32,
         /// Zero.
         44 reserved: u32,

@@ -1,9 +1,9 @@
-//! Profiles in the format of DHAT, version 2 (valgrind's dhat/dh_main.c): JSON that dh_view.html and the Firefox Profiler
-//! read.
+//! Profiles in the format of DHAT, version 2 (valgrind's dhat/dh_main.c): JSON that dh_view.html and the Firefox
+//! Profiler read.
 //!
-//! A *program point* is a stack with totals, what it held when the program held most (`t-gmax`) and what it holds at the
-//! end. Lifetimes are not known of samples, and 0. What a point had at most is not known either: it is the larger of what
-//! it had then and what it has now.
+//! A *program point* is a stack with totals, what it held when the program held most (`t-gmax`) and what it holds at
+//! the end. Lifetimes are not known of samples, and 0. What a point had at most is not known either: it is the larger
+//! of what it had then and what it has now.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

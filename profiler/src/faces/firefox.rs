@@ -1,9 +1,9 @@
 //! Profiles for the Firefox Profiler: its processed format, with allocations as `nativeAllocations`.
 //!
-//! The Profiler shows a thread's allocations, and what of them is retained in a range of time. A site's memory in use is
-//! an allocation without a free, at the time at which the oldest of its blocks was allocated; what was freed is an
-//! allocation and a free at the same time. The host's memory and that of each device are processes of their own, because
-//! the Profiler adds up what is in one.
+//! The Profiler shows a thread's allocations, and what of them is retained in a range of time. A site's memory in use
+//! is an allocation without a free, at the time at which the oldest of its blocks was allocated; what was freed is an
+//! allocation and a free at the same time. The host's memory and that of each device are processes of their own,
+//! because the Profiler adds up what is in one.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -1,5 +1,5 @@
-//! Profiles as a trace of Perfetto (protos/perfetto/trace/profiling/profile_packet.proto), as heapprofd writes them: the
-//! host's heap is one, and that of each device another one of the same process.
+//! Profiles as a trace of Perfetto (protos/perfetto/trace/profiling/profile_packet.proto), as heapprofd writes them:
+//! the host's heap is one, and that of each device another one of the same process.
 //!
 //! Frames are by name, with their source; callstacks are from the outermost function on.
 

@@ -85,8 +85,8 @@ fn site(sites: &mut Sites, frames: Option<Value<'_>>, device: u32) -> usize {
 mod tests {
     use super::*;
 
-    /// `pickle.dumps({'segments': []}, protocol=4)`, and the same of `{}`. A snapshot with blocks is in the tests of the
-    /// command, by Python itself.
+    /// `pickle.dumps({'segments': []}, protocol=4)`, and the same of `{}`. A snapshot with blocks is in the tests of
+    /// the command, by Python itself.
     #[test]
     fn a_snapshot_without_blocks_is_empty_and_another_pickle_is_refused() {
         let empty = read(b"\x80\x04\x95\x11\0\0\0\0\0\0\0}\x94\x8c\x08segments\x94]\x94s.").expect("is read");

@@ -2,8 +2,8 @@
 //!
 //! There are two questions. What was never freed is answered for blocks that were still allocated when the snapshot was
 //! read; only of a process that has ended by exit it calls them leaked ([`Claim`]). Which of them nothing points to any
-//! more is answered by a search that the process itself has made ([`mod@unreachable`]). A report is exact only for an exact
-//! run; one from samples says so.
+//! more is answered by a search that the process itself has made ([`mod@unreachable`]). A report is exact only for an
+//! exact run; one from samples says so.
 
 #[cfg(feature = "json")]
 pub mod json;

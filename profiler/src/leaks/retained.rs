@@ -16,8 +16,8 @@ enum Known {
     Kept(bool),
 }
 
-/// Whether each block of a snapshot is kept so, in their order. A chain of pointers leads to such a block from a variable
-/// of a module, or from thread-local storage, by blocks that are all `in_scope`.
+/// Whether each block of a snapshot is kept so, in their order. A chain of pointers leads to such a block from a
+/// variable of a module, or from thread-local storage, by blocks that are all `in_scope`.
 pub fn retained(snapshot: &Snapshot, in_scope: impl Fn(&LiveBlock) -> bool) -> Vec<bool> {
     let blocks = &snapshot.live;
     let mut by_address: Vec<usize> = (0..blocks.len()).filter(|&at| blocks[at].place == Place::Host).collect();

@@ -35,8 +35,8 @@ pub struct Chains<'a> {
 pub struct Chain<'a> {
     /// What the first block is held by. `None` if the chain is longer than any that is followed.
     pub root: Option<Holder>,
-    /// The blocks, the one that the root points to first, each with the offset in it at which the pointer to the next one
-    /// lies. The last one is the block that was asked for, with 0.
+    /// The blocks, the one that the root points to first, each with the offset in it at which the pointer to the next
+    /// one lies. The last one is the block that was asked for, with 0.
     pub blocks: Vec<(&'a LiveBlock, u64)>,
 }
 
@@ -104,8 +104,8 @@ struct Held<'a> {
     chain: Chain<'a>,
 }
 
-/// Says what holds the blocks that are asked about: for each root how many, and a shortest chain. `None` if there are no
-/// such blocks.
+/// Says what holds the blocks that are asked about: for each root how many, and a shortest chain. `None` if there are
+/// no such blocks.
 pub fn explain(snapshot: &Snapshot, builder: &mut ProfileBuilder, asked: &Asked) -> Option<String> {
     let chains = Chains::new(snapshot);
     let (profile, sites) = builder.build_with_sites(snapshot, |_| false);

@@ -62,8 +62,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The moment that it is of, nanoseconds of `CLOCK_MONOTONIC`: of a process that is gone the last one that it noted.
-    /// `None` if nobody knows.
+    /// The moment that it is of, nanoseconds of `CLOCK_MONOTONIC`: of a process that is gone the last one that it
+    /// noted. `None` if nobody knows.
     pub fn moment_ns(&self) -> Option<u64> {
         let is_running = self.process.state == ProcessState::Running;
         if is_running { Some(self.taken_ns) } else { self.history.totals.last().map(|last| last.time_ns) }

@@ -148,8 +148,8 @@ fn next_request(file: &File) -> io::Result<u64> {
     Ok(request)
 }
 
-/// A thread that has more filters of system calls than its process began with. `filters` is one more than these, or 0 if
-/// that is not known.
+/// A thread that has more filters of system calls than its process began with. `filters` is one more than these, or 0
+/// if that is not known.
 fn confined_thread(pid: u32, filters: u32) -> Option<u32> {
     let began_with = filters.checked_sub(1)?;
     process::threads(pid).into_iter().find(|&tid| process::filters(pid, tid).is_some_and(|now| now > began_with))

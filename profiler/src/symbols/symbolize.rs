@@ -80,8 +80,8 @@ impl SymbolCache {
         Self { modules, debug_dirs, disk: None, vdso: None, generated, warnings: Vec::new() }
     }
 
-    /// The same, with the names that were found before in a folder of the user's, by build ids. New ones are written there
-    /// when the cache goes.
+    /// The same, with the names that were found before in a folder of the user's, by build ids. New ones are written
+    /// there when the cache goes.
     #[must_use]
     pub fn kept_in(mut self, folder: &Path) -> Self {
         self.disk = Some(DiskCache::new(folder.to_owned()));

@@ -34,7 +34,8 @@ impl Options {
         options
     }
 
-    /// What to end with for leaks: `usual` unless something else is asked for, and with `exitcode=0` as the program did.
+    /// What to end with for leaks: `usual` unless something else is asked for, and with `exitcode=0` as the program
+    /// did.
     pub(crate) fn exit_code(&self, usual: u8, own: u8) -> u8 {
         match self.exitcode {
             None => usual,

@@ -19,10 +19,11 @@ use crate::words::{clip, numbers, printable};
 
 /// List your processes that run on the pool, and say how many dead ones left something behind
 ///
-/// The dead are listed with --all, and in JSON. STATE of a dead process: exited (by exit, with POOLSCOPE_KEEP=1), replaced (by exec, while the new program runs),
-/// rebooted (the machine was started again since), oom (the kernel killed it for want of memory), fault (a signal that
-/// it did not handle), gone (killed, aborted or left by _exit; nothing tells which). What the kernel did is read from
-/// its log, which users other than root may read where kernel.dmesg_restrict is 0.
+/// The dead are listed with --all, and in JSON. STATE of a dead process: exited (by exit, with POOLSCOPE_KEEP=1),
+/// replaced (by exec, while the new program runs), rebooted (the machine was started again since), oom (the kernel
+/// killed it for want of memory), fault (a signal that it did not handle), gone (killed, aborted or left by _exit;
+/// nothing tells which). What the kernel did is read from its log, which users other than root may read where
+/// kernel.dmesg_restrict is 0.
 ///
 /// PERIOD is exact if every allocation is recorded, and "too low" if some records were lost: LIVE is then too low.
 /// ENDED is how long ago; <3m means that it still lived 3 minutes ago.

@@ -27,8 +27,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serve profiles over HTTP: for go tool pprof, Prometheus and a browser
 ///
-/// Pages: / lists them; /debug/pprof/heap and /debug/pprof/allocs (?seconds=N for a difference), /debug/pprof/leak (what a
-/// program with every allocation recorded can't reach any more: it looks for that then), /flamegraph, /metrics
+/// Pages: / lists them; /debug/pprof/heap and /debug/pprof/allocs (?seconds=N for a difference), /debug/pprof/leak
+/// (what a program with every allocation recorded can't reach any more: it looks for that then), /flamegraph, /metrics
 /// (Prometheus and OpenMetrics), /healthz. With --all, ?pid=PID names the process.
 ///
 /// Other machines can reach an address that is not a loopback one, and profiles tell a lot about a program: such an

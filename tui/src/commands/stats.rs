@@ -17,9 +17,9 @@ use crate::{sink, target};
 
 /// Print the pool's statistics, in the layout of tcmalloc or as JSON
 ///
-/// Then comes where the memory of the whole process is, the most that was in use and when, its growth, and findings: what
-/// a person should know, in words. As JSON these are in the field `process`. Pools of device memory come last, each
-/// with all of its counters; as JSON they are in the field `devices`.
+/// Then comes where the memory of the whole process is, the most that was in use and when, its growth, and findings:
+/// what a person should know, in words. As JSON these are in the field `process`. Pools of device memory come last,
+/// each with all of its counters; as JSON they are in the field `devices`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  poolscope stats 1234 | grep MALLOC:\n  \
     poolscope stats 1234 --json | jq .usage.in_use\n  \

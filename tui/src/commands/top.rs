@@ -36,8 +36,8 @@ pub(crate) struct Top {
     /// Wait for a process of this name, and go on with the next one when it has ended
     #[arg(long, requires = "target", conflicts_with_all = ["once", "json"])]
     follow_name: bool,
-    /// All processes together: a row for each, and call sites by name over all of them; with NAME, those that are called
-    /// so
+    /// All processes together: a row for each, and call sites by name over all of them; with NAME, those that are
+    /// called so
     #[arg(long, conflicts_with_all = ["follow_name", "view"])]
     all: bool,
     /// Print the call sites as CSV, one a line, and leave

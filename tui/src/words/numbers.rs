@@ -1,4 +1,5 @@
-//! Numbers for people: bytes in binary units, counts, rates, shares, durations. Widths stay the same from frame to frame.
+//! Numbers for people: bytes in binary units, counts, rates, shares, durations. Widths stay the same from frame to
+//! frame.
 
 use std::time::Duration;
 

@@ -51,7 +51,8 @@ fn table(results: &Results, rows: &[RowResult], family: Family, figure: Figure) 
     })
 }
 
-/// The ratio, whose it is to, how far the pool's rounds lie from their median in per cent, and the goal if it is missed.
+/// The ratio, whose it is to, how far the pool's rounds lie from their median in per cent, and the goal if it is
+/// missed.
 fn to_best_peer(results: &Results, row: &RowResult, figure: Figure) -> String {
     let (Some(ratio), Some((peer, _))) = (results.about.ratio(row, figure), results.about.best_peer(row, figure))
     else {

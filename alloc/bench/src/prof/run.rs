@@ -16,7 +16,8 @@ const LIMIT: Duration = Duration::from_secs(90);
 
 /// Runs it, and says what that came to:
 /// - `seconds` until the program had ended and everything was written, for the whole work;
-/// - `pair_ns` that a pair took by the clock, and `processor_ns` of the program's own processor time, as it says itself;
+/// - `pair_ns` that a pair took by the clock, and `processor_ns` of the program's own processor time, as it says
+///   itself;
 /// - `bytes` that the tool wrote, and `stored` of them for an allocation and its free, which our recorder says;
 /// - `recorder_bytes` of memory that our recorder took, at most, and `lost` if it lost events.
 pub fn run(tool: &Tool, program: &Program, places: &Places) -> Result<Figures> {

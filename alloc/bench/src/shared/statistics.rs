@@ -34,9 +34,9 @@ pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| (sum / f64::from(count)).exp())
 }
 
-/// Within this of the median lies the true one, nineteen times out of twenty, whatever single rounds were disturbed: the
-/// notch of a box plot. 1.57 times the range of the middle half, over the root of the count (McGill, Tukey and Larsen
-/// 1978). 0 without a value.
+/// Within this of the median lies the true one, nineteen times out of twenty, whatever single rounds were disturbed:
+/// the notch of a box plot. 1.57 times the range of the middle half, over the root of the count (McGill, Tukey and
+/// Larsen 1978). 0 without a value.
 pub fn notch(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -63,8 +63,8 @@ pub fn ignore(address: usize) -> Ignored {
     }
 }
 
-/// From now on what the calling thread allocates is no leak, and neither is what it leads to, until [`enable`] is called
-/// as often as this.
+/// From now on what the calling thread allocates is no leak, and neither is what it leads to, until [`enable`] is
+/// called as often as this.
 pub fn disable() {
     if let Entry::Heap(entered) = entry::enter() {
         entered.heap.sampling.ignores.set(entered.heap.sampling.ignores.get().saturating_add(1));

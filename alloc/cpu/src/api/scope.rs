@@ -136,8 +136,8 @@ pub fn note_statics(scope: u32) {
     kept::note(scope);
 }
 
-/// The blocks of a scope that are in use, and their bytes, but for those that a static or a thread-local keeps which held
-/// nothing when [`note_statics`] was called.
+/// The blocks of a scope that are in use, and their bytes, but for those that a static or a thread-local keeps which
+/// held nothing when [`note_statics`] was called.
 pub fn left(scope: u32) -> (u64, u64) {
     let (mut blocks, mut bytes) = (0usize, 0);
     visit_live(scope, |block, _| {

@@ -6,11 +6,11 @@
 //! - **Calls are counted.** The fast path of all threads is closed ([`Reason::Count`]): each call takes the slow path,
 //!   keeps the thread's counters exact, and publishes them ([`counted_call`]). So begins every process.
 //! - **The pool's thread watches.** After [`CALLS_MAX`] counted calls, which is what a thread costs, the fast path is
-//!   opened and the thread started ([`crate::process::scavenger`]). It takes a census each [`INTERVAL_MS`]: it walks the
-//!   descriptors of all pages and the lists of all threads, while these go on, asks the kernel which pages have memory,
-//!   and publishes what it found. When nothing has changed between two, it closes the fast path, takes a last census
-//!   ([`look`]) and may end. So an idle program has no wake-ups, and none of its calls goes unseen: each thread counts
-//!   itself anew at its next one.
+//!   opened and the thread started ([`crate::process::scavenger`]). It takes a census each [`INTERVAL_MS`]: it walks
+//!   the descriptors of all pages and the lists of all threads, while these go on, asks the kernel which pages have
+//!   memory, and publishes what it found. When nothing has changed between two, it closes the fast path, takes a last
+//!   census ([`look`]) and may end. So an idle program has no wake-ups, and none of its calls goes unseen: each thread
+//!   counts itself anew at its next one.
 //!
 //! A census reads what others write. It writes nothing of theirs but the segment, follows a list only along addresses
 //! where a block of that slab begins, and no further than the slab has blocks. What it reads of a thread that runs is

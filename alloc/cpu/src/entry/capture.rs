@@ -92,8 +92,8 @@ pub fn state(heap: &'static Heap) -> &'static ThreadState {
     unsafe { &(*heap.sampling.capture.get()).state }
 }
 
-/// Calls `f` with the thread's heap in place: what `f` allocates is served. A dying thread has the limbo's heap, and its
-/// lock: while its path is open, that heap is its home, or a detoured call would wait for the lock for ever.
+/// Calls `f` with the thread's heap in place: what `f` allocates is served. A dying thread has the limbo's heap, and
+/// its lock: while its path is open, that heap is its home, or a detoured call would wait for the lock for ever.
 #[cold]
 #[inline(never)]
 fn with_open_path<R>(heap: &'static Heap, f: impl FnOnce() -> R) -> R {

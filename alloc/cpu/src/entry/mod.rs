@@ -7,8 +7,8 @@
 //! destructors allocate comes from one shared heap, the limbo, under a lock. A thread that went on making heaps
 //! instead would leave one behind for each of its destructors.
 //!
-//! One call goes up from here, to `process/start.rs`: the first call of a thread makes what the thread needs, and that of
-//! the first thread what the process does.
+//! One call goes up from here, to `process/start.rs`: the first call of a thread makes what the thread needs, and that
+//! of the first thread what the process does.
 
 pub mod capture;
 

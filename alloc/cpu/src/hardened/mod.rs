@@ -8,8 +8,8 @@
 //!   processor, which [`fault`] explains.
 //! - A [`mod@report`] shows the stacks that allocated and freed ([`stacks`]).
 //!
-//! While the mode is on, every thread's fast path is closed ([`crate::threads::detour`]). The blocks' memory comes from the same
-//! tiers as ever; only larger, for the zones.
+//! While the mode is on, every thread's fast path is closed ([`crate::threads::detour`]). The blocks' memory comes from
+//! the same tiers as ever; only larger, for the zones.
 //!
 //! A signal handler that interrupts the pool gets blocks that are not checked; what it frees waits in [`later`].
 

@@ -1,8 +1,8 @@
 //! Hooks: functions of the program's that see every allocation and every free, before and after it.
 //!
 //! There may be any number, each with a context of its own; each can go while other threads allocate. While there is
-//! one, every call takes the slow path ([`crate::threads::detour`]); without one, the fast path has no instruction for it. A
-//! hook may allocate and free: what it does so itself is reported to nobody. It must not unwind.
+//! one, every call takes the slow path ([`crate::threads::detour`]); without one, the fast path has no instruction for
+//! it. A hook may allocate and free: what it does so itself is reported to nobody. It must not unwind.
 //!
 //! A `realloc` is reported as the allocation of the new block and the free of the old one, also where it stays in
 //! place. Not reported are what the pool needs for itself, what a signal handler does that interrupted the pool, and

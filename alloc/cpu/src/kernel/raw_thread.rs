@@ -104,8 +104,8 @@ mod platform {
         true
     }
 
-    /// To be called when the process begins, before it could have a child. `words` are the two thread-local words of the
-    /// calling thread, and the thread is to have `in_words` in both of its own.
+    /// To be called when the process begins, before it could have a child. `words` are the two thread-local words of
+    /// the calling thread, and the thread is to have `in_words` in both of its own.
     pub fn begin(words: usize, in_words: usize) {
         // Static thread-local storage lies at the same distance in every thread.
         WORDS.store(words.wrapping_sub(this_thread::address()) as isize, Ordering::Relaxed);

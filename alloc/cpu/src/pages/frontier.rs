@@ -11,8 +11,9 @@
 //!   that it never touches: one at its end, and those in slabs that are not cut up yet, about a twentieth of what lies
 //!   in huge pages. A small heap is spared both.
 //! - **Explicit huge pages** take the place of reserved pages from the arena's start on, until the system has no more.
-//!   They are permanent: were they given back, nobody would promise that there is one when they are touched again, and the
-//!   program would end by `SIGBUS`. So they have an id of their own ([`ArenaId`]), and are joined with nothing else.
+//!   They are permanent: were they given back, nobody would promise that there is one when they are touched again, and
+//!   the program would end by `SIGBUS`. So they have an id of their own ([`ArenaId`]), and are joined with nothing
+//!   else.
 //! - **NUMA nodes** that memory is taken from by the thread that asks have a lane each. The lanes' ends are parts of
 //!   one arena, so that the fast path's one compare finds the blocks of all.
 

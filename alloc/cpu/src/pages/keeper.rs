@@ -35,8 +35,8 @@ pub const ENDING: u32 = 3;
 /// There is one that has nothing to do, and sleeps until it is asked for.
 pub const LISTENING: u32 = 4;
 
-/// When there was no room for the thread the last time, and how long it is not tried again, in milliseconds: longer with each
-/// time. 0 where there was room.
+/// When there was no room for the thread the last time, and how long it is not tried again, in milliseconds: longer
+/// with each time. 0 where there was room.
 static FAILED_MS: AtomicU64 = AtomicU64::new(0);
 static PAUSE_MS: AtomicU64 = AtomicU64::new(0);
 const PAUSE_MIN: u64 = 1000;

@@ -196,9 +196,9 @@ pub fn release(slow: SlowPath, wanted: usize) -> usize {
     bytes
 }
 
-/// Gives memory back of which more lies idle than is to: `wanted` bytes or a little more, the shortest spans first. What
-/// has room for least is used least. To be called by who has allocated as much: what a program frees to allocate it again
-/// is in use by then.
+/// Gives memory back of which more lies idle than is to: `wanted` bytes or a little more, the shortest spans first.
+/// What has room for least is used least. To be called by who has allocated as much: what a program frees to allocate
+/// it again is in use by then.
 #[cold]
 pub fn release_excess(slow: SlowPath, wanted: usize) {
     if settings::current().scavenge_ms().is_none() {
@@ -417,8 +417,8 @@ impl<S: System> PageHeap<S> {
         }
     }
 
-    /// Takes the shortest free span with memory behind it, if more of such lies idle than is to. It counts as used until
-    /// it is freed again.
+    /// Takes the shortest free span with memory behind it, if more of such lies idle than is to. It counts as used
+    /// until it is freed again.
     fn take_excess(&mut self) -> Option<&'static Slab> {
         let most = match (self.idle_beyond(IDLE_PART), self.idle_beyond(IDLE_PART_IN_PIECES)) {
             // The kernel would have to split huge pages.

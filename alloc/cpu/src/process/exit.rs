@@ -35,8 +35,8 @@ pub unsafe extern "C" fn on_thread_exit(heap: *mut c_void) {
 /// To be called by what ends the process without running its exit handlers (`_exit`): removes the segment, or marks it
 /// as ended if it is to be kept. A normal exit does this by itself.
 ///
-/// Each step has a frame of its own. The frames below the search are live stack to it, and a large one has words in it that
-/// earlier calls left there: pointers to lost blocks among them.
+/// Each step has a frame of its own. The frames below the search are live stack to it, and a large one has words in it
+/// that earlier calls left there: pointers to lost blocks among them.
 pub fn finish() {
     plant();
     look_for_leaks();

@@ -87,12 +87,13 @@ unsafe extern "C" fn before() {
 enum Lock {
     /// A lock of the pool.
     Pool(fn() -> &'static dyn ForkLock),
-    /// The table of what captures have learned. A handler that forks may have interrupted one: it leaves the table alone.
+    /// The table of what captures have learned. A handler that forks may have interrupted one: it leaves the table
+    /// alone.
     Captures,
 }
 
-/// The pool's locks in the order in which the slow path nests them: who has one takes only those after it. This table is
-/// the order, there is no other.
+/// The pool's locks in the order in which the slow path nests them: who has one takes only those after it. This table
+/// is the order, there is no other.
 static LOCKS: [Lock; 10] = [
     // A pass of the scavenger.
     Lock::Pool(|| &collector::PASS),

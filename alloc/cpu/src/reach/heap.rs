@@ -99,8 +99,8 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// Calls `f` with each word of the blocks that are not recorded, and where it lies: what the pool allocates by itself
-    /// while it records.
+    /// Calls `f` with each word of the blocks that are not recorded, and where it lies: what the pool allocates by
+    /// itself while it records.
     pub fn unrecorded_words(&self, mut f: impl FnMut(usize, usize)) {
         arena::for_each_used(|used| {
             let mut page = used.first;

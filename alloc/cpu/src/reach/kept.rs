@@ -2,8 +2,8 @@
 //! made when they are first needed. They are the program's for good, and no leak of whoever came first.
 //!
 //! At the scope's beginning the words of statics are noted that point into the pool ([`note`]). One that points to a
-//! block of the scope at its end, and was none of these, was filled in it; what such a block points to is kept, too,
-//! if it is of the scope ([`left`]). Statics are what modules have in writable memory; of thread-local storage counts the
+//! block of the scope at its end, and was none of these, was filled in it; what such a block points to is kept, too, if
+//! it is of the scope ([`left`]). Statics are what modules have in writable memory; of thread-local storage counts the
 //! calling thread's. What the pool's own library has says nothing.
 //!
 //! Other threads run meanwhile, so the kernel reads the memory: what is unmapped is passed over.

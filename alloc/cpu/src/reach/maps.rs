@@ -1,5 +1,5 @@
-//! The process's mappings, as the kernel lists them in `/proc/thread-self/maps` (proc(5)), and which of their pages were
-//! written. `/proc/self` is empty when the first thread has ended.
+//! The process's mappings, as the kernel lists them in `/proc/thread-self/maps` (proc(5)), and which of their pages
+//! were written. `/proc/self` is empty when the first thread has ended.
 
 use core::ffi::c_int;
 

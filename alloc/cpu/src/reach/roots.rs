@@ -22,7 +22,8 @@ const THREAD_RECORD: usize = 0x1000;
 /// Words of a control block: its own address, twice, and the stack protector's value.
 const SELF_WORDS: [usize; 2] = [0, 2];
 const GUARD_WORD: usize = 5;
-/// Its pointer to the loader's vector of thread-local storage (`dtv`), which lies in a block and is so far from its start.
+/// Its pointer to the loader's vector of thread-local storage (`dtv`), which lies in a block and is so far from its
+/// start.
 const VECTOR_WORD: usize = 1;
 const VECTOR_OFFSET: usize = 16;
 const WORD: usize = size_of::<usize>();

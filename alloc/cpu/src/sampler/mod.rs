@@ -1,9 +1,9 @@
 //! Sampling: which allocations are recorded, with their stack, and where.
 //!
 //! The thread cache cuts its lists so that the allocation that holds the next sampled byte enters the slow path
-//! ([`crate::sampling::budget`]); that one comes here. [`sample_block`] captures the stack before it takes any lock, then serves the
-//! block from a slab of sampled blocks and records it in the live table and in the totals of its stack. Everything
-//! behind the lock is rare: once in half a mebibyte, unless every allocation is recorded.
+//! ([`crate::sampling::budget`]); that one comes here. [`sample_block`] captures the stack before it takes any lock,
+//! then serves the block from a slab of sampled blocks and records it in the live table and in the totals of its stack.
+//! Everything behind the lock is rare: once in half a mebibyte, unless every allocation is recorded.
 
 pub mod device_records;
 mod devices;

@@ -69,8 +69,8 @@ pub fn last(slow: SlowPath) -> Option<(ReachRecord, (u64, u64))> {
     Some((segment.header().reach, leaked))
 }
 
-/// Says that the block that an address lies in is no leak. False if that was said before; `None` if there is no recorded
-/// block.
+/// Says that the block that an address lies in is no leak. False if that was said before; `None` if there is no
+/// recorded block.
 pub fn ignore(slow: SlowPath, address: usize) -> Option<bool> {
     let mut sampler = SAMPLER.lock(slow);
     let segment = sampler.segment.filter(|segment| own_segment() && segment.is_of(os::process_id()))?;

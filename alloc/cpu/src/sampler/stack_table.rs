@@ -14,7 +14,8 @@ const FIRST: usize = 1 << 10;
 /// Finds a stack's record by its frames. The records and frames are the segment's; the index is private.
 pub struct StackTable {
     /// Open addressing; each entry is a stack's index plus 1, 0 if free. A power of two, of which half is taken at most
-    /// while there is memory for more: most programs have few stacks, and each is in a page of its own in a large index.
+    /// while there is memory for more: most programs have few stacks, and each is in a page of its own in a large
+    /// index.
     index: *mut u32,
     index_len: usize,
     stacks: u32,

@@ -1,14 +1,14 @@
-//! A copy of the segment in a file of the program's choice: as complete as the segment is, and readable where neither the
-//! process nor its segment is.
+//! A copy of the segment in a file of the program's choice: as complete as the segment is, and readable where neither
+//! the process nor its segment is.
 
 use core::ffi::{CStr, c_int};
 
 use super::Segment;
 use crate::kernel::os;
 
-/// Writes what exists of the segment to a file, each part in its place: what does not exist is a hole and takes no room.
-/// On failure the error's number; what was written by then stays. The caller holds the sampler's lock, so that no record
-/// is changing.
+/// Writes what exists of the segment to a file, each part in its place: what does not exist is a hole and takes no
+/// room. On failure the error's number; what was written by then stays. The caller holds the sampler's lock, so that no
+/// record is changing.
 pub fn copy(segment: &Segment, path: &CStr) -> Result<(), c_int> {
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC | libc::O_NOCTTY;
     // SAFETY: the path ends with zero.

@@ -1,4 +1,5 @@
-//! The counters in the segment: of classes and of the process. Those of threads are written by [`crate::tiers::publish`].
+//! The counters in the segment: of classes and of the process. Those of threads are written by
+//! [`crate::tiers::publish`].
 //!
 //! A thread writes its own record while calls are counted, and the census writes those of all otherwise
 //! ([`crate::census`]). A counter that is nobody's is one word, of which the last written wins: no lock is taken.
@@ -79,12 +80,12 @@ pub fn publish_census(unbacked: &[u64; Unbacked::COUNT], grounds: &[Ground], hea
     }
 }
 
-/// Says that addresses which begin where a ground does may be touched up to `to` from now on: the next census may be long
-/// after they are.
+/// Says that addresses which begin where a ground does may be touched up to `to` from now on: the next census may be
+/// long after they are.
 pub fn extend_ground(from: usize, to: usize) {
     let Some(segment) = Segment::current().filter(|_| own_segment()) else { return };
-    // SAFETY: fields of the header, which is mapped; single words. A census that runs meanwhile writes the same or less,
-    // and the next one what is so.
+    // SAFETY: fields of the header, which is mapped; single words. A census that runs meanwhile writes the same or
+    // less, and the next one what is so.
     unsafe {
         let grounds = (&raw mut (*segment.raw_header()).grounds).cast::<Ground>();
         for ground in (0..GROUNDS).map(|at| grounds.add(at)) {
@@ -111,7 +112,8 @@ pub fn publish_total(unbacked: &[u64; Unbacked::COUNT]) {
         let mut stats = ClassStats::new(&counters::class_record(class));
         for thread in 0..segment.count(Region::Threads) {
             let record = segment.record::<ThreadRecord>(Region::Threads, thread);
-            // SAFETY: records below the count are committed, and stay; their threads write them meanwhile, word by word.
+            // SAFETY: records below the count are committed, and stay; their threads write them meanwhile, word by
+            // word.
             stats.add_thread(&unsafe { record.add(1).cast::<ClassCounters>().add(class).read_volatile() });
         }
         sums.add(&stats);

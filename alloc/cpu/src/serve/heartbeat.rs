@@ -1,7 +1,7 @@
 //! The heartbeat: what the pool does beside serving, and when.
 //!
-//! The fast path does nothing but serve. All that has to happen again and again hangs on the moments when a thread is in
-//! the slow path anyway: each allocation there ([`poll`]), and each refill ([`refill`]).
+//! The fast path does nothing but serve. All that has to happen again and again hangs on the moments when a thread is
+//! in the slow path anyway: each allocation there ([`poll`]), and each refill ([`refill`]).
 
 use crate::layout::size_class::SizeClass;
 use crate::pages::keeper;
@@ -19,8 +19,8 @@ pub fn poll(slow: SlowPath) {
 
 /// Makes blocks of `class` ready in the thread's heap, or the next one due to be sampled. False without memory.
 ///
-/// Before it, what other threads freed comes in: it may be what is missing. After it, who gives idle memory back is told
-/// how much the thread keeps, and the counters are published.
+/// Before it, what other threads freed comes in: it may be what is missing. After it, who gives idle memory back is
+/// told how much the thread keeps, and the counters are published.
 pub fn refill(slow: SlowPath, heap: &'static Heap, class: SizeClass) -> bool {
     heap.drain(slow);
     let refilled = heap.refill(slow, class);

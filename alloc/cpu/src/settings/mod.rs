@@ -71,8 +71,8 @@ declare::settings! {
     /// 1 keeps the segment after a normal exit.
     keep: bool = 0, "POOLSCOPE_KEEP", Switch, Anytime;
 
-    /// File that a copy of the segment is written to at a normal exit, for `poolscope` to read. Of processes that inherit
-    /// the variable, the last one's stays.
+    /// File that a copy of the segment is written to at a normal exit, for `poolscope` to read. Of processes that
+    /// inherit the variable, the last one's stays.
     dump_at_exit: Option<&'static CStr> = 0, "POOLSCOPE_DUMP_AT_EXIT", Folder { default: "none" }, AtStart;
 
     /// 1 looks for blocks that nothing points to when the process ends; every allocation has to be recorded.

@@ -1,9 +1,9 @@
 //! Detours: how threads are kept off their fast paths, at no cost while nobody asks for it.
 //!
-//! A thread whose first word ([`crate::threads::thread_pointer`]) points at [`DETOUR`] finds empty lists and owns no slab: every
-//! `malloc` and `free` of it takes the slow path, and there its own heap. Who wants to see every call (hooks, the
-//! hardened mode) turns the detour on for all threads; the garbage collector closes the one thread whose cache it is
-//! about to take away.
+//! A thread whose first word ([`crate::threads::thread_pointer`]) points at [`DETOUR`] finds empty lists and owns no
+//! slab: every `malloc` and `free` of it takes the slow path, and there its own heap. Who wants to see every call
+//! (hooks, the hardened mode) turns the detour on for all threads; the garbage collector closes the one thread whose
+//! cache it is about to take away.
 //!
 //! Another thread's word is changed by compare-and-exchange, its owner changes it by plain stores in the slow path. A
 //! thread that leaves the slow path therefore looks at [`REASONS`] after its store, and who turns the detour on makes

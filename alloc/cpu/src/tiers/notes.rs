@@ -39,8 +39,8 @@ pub struct Sampling {
     pub capture: UnsafeCell<Capture>,
 }
 
-/// The registry's part of a heap (`threads/heaps.rs`, `process/start.rs`): whose it is. Written by the heap's thread when it
-/// begins, and with the registry's lock.
+/// The registry's part of a heap (`threads/heaps.rs`, `process/start.rs`): whose it is. Written by the heap's thread
+/// when it begins, and with the registry's lock.
 pub struct Registration {
     /// Kernel id of the thread.
     pub thread_id: Cell<u32>,

@@ -5,12 +5,12 @@
 //! over as the new list. That is the heartbeat on which everything else runs (remote frees, counters, sampling), so
 //! that the fast path has none of it.
 //!
-//! A heap's slabs are in one of three places. The *active* slab of a class is the one that the list came from. A
-//! slab whose blocks are all handed out is *full*; when a part of it has been freed it queues as *partial*, and
-//! the refill takes the one that has waited longest, because it has gathered the most. One of which less than half is in
-//! use is *sparse*: it is used when there is no other, so that it can empty. A slab that empties waits on for its next
-//! use, as long as the heap has few of them; then it goes back to the page heap. A partial one too many goes to the
-//! central cache.
+//! A heap's slabs are in one of three places. The *active* slab of a class is the one that the list came from. A slab
+//! whose blocks are all handed out is *full*; when a part of it has been freed it queues as *partial*, and the refill
+//! takes the one that has waited longest, because it has gathered the most. One of which less than half is in use is
+//! *sparse*: it is used when there is no other, so that it can empty. A slab that empties waits on for its next use, as
+//! long as the heap has few of them; then it goes back to the page heap. A partial one too many goes to the central
+//! cache.
 //!
 //! Medium blocks are pushed to a stack of the heap instead, see [`crate::tiers::medium_cache`].
 
@@ -69,8 +69,8 @@ pub struct ClassCount {
 /// are (the census, the collector). What other threads write is atomic or behind a lock of its own: the inbox, and the
 /// words by which a fast path is closed.
 ///
-/// The first fields are the fast path's and the refill's (`thread_cache.rs`, `thread_cache/lists.rs`). Every other owner
-/// has a struct of its own here, see [`crate::tiers::notes`].
+/// The first fields are the fast path's and the refill's (`thread_cache.rs`, `thread_cache/lists.rs`). Every other
+/// owner has a struct of its own here, see [`crate::tiers::notes`].
 #[repr(C, align(64))]
 pub struct Heap {
     /// What `malloc` pops, for each small class: the first block of a list of the active slab's.
@@ -124,9 +124,10 @@ pub struct Heap {
     pub watch: Watch,
 }
 
-// SAFETY: everything but the atomics, `inbox` and `path.closing` belongs to the thread that has the heap, to the registry
-// between two threads, and to the garbage collector while it has closed the thread's fast path and the thread sleeps;
-// `watch.idle` is the collector's, `registration.next_heap` is written once. The static heaps are never written.
+// SAFETY: everything but the atomics, `inbox` and `path.closing` belongs to the thread that has the heap, to the
+// registry between two threads, and to the garbage collector while it has closed the thread's fast path and the thread
+// sleeps; `watch.idle` is the collector's, `registration.next_heap` is written once. The static heaps are never
+// written.
 unsafe impl Sync for Heap {}
 
 /// The heap of a thread that has not allocated yet: all lists empty.

@@ -1,9 +1,9 @@
 //! The transfer cache: blocks freed by another thread than their owner travel in batches.
 //!
-//! A thread gathers remote frees in its [`Outbox`], by slab, and hands each batch over with one atomic operation on
-//! the owner's [inbox](crate::layout::inbox); the owner takes all batches with one exchange on its next refill, and each batch
-//! into its slab as a whole, without looking at the single blocks (snmalloc's idea: Liétar et al., "snmalloc: A Message
-//! Passing Allocator", ISMM 2019, and its later batches by slab). No lock on either side.
+//! A thread gathers remote frees in its [`Outbox`], by slab, and hands each batch over with one atomic operation on the
+//! owner's [inbox](crate::layout::inbox); the owner takes all batches with one exchange on its next refill, and each
+//! batch into its slab as a whole, without looking at the single blocks (snmalloc's idea: Liétar et al., "snmalloc: A
+//! Message Passing Allocator", ISMM 2019, and its later batches by slab). No lock on either side.
 
 use core::cell::Cell;
 

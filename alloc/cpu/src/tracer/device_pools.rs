@@ -1,5 +1,5 @@
-//! Pools of device memory, whose calls are traced as well: they hear of a trace by a bit of a word that their fast paths
-//! read anyway, and leave these while it is set.
+//! Pools of device memory, whose calls are traced as well: they hear of a trace by a bit of a word that their fast
+//! paths read anyway, and leave these while it is set.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

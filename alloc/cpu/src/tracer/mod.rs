@@ -9,11 +9,11 @@
 //! Threads share nothing: a stack is known by a slot of the thread's own table ([`thread`]), and its return addresses
 //! are sent through the ring when the slot gets a new one.
 //!
-//! A free is traced before the block is free, an allocation after it was made: what another thread does with the block in
-//! between can't come first. A `realloc` is traced as the allocation of the new block and the free of the old one, after
-//! it happened. Blocks of a device's memory come from pools of their own, which hear of a trace by [`add_pool`] and
-//! tell of their blocks by [`device`]. Not traced is what the pool allocates for its own captures, what a signal handler
-//! does that interrupted the pool, and what a forked child does, which is not recorded: it has its own segment,
+//! A free is traced before the block is free, an allocation after it was made: what another thread does with the block
+//! in between can't come first. A `realloc` is traced as the allocation of the new block and the free of the old one,
+//! after it happened. Blocks of a device's memory come from pools of their own, which hear of a trace by [`add_pool`]
+//! and tell of their blocks by [`device`]. Not traced is what the pool allocates for its own captures, what a signal
+//! handler does that interrupted the pool, and what a forked child does, which is not recorded: it has its own segment,
 //! and may be recorded by itself.
 //!
 //! The program never depends on the recorder: a full ring is counted (or waited for, for a bounded time, if that was

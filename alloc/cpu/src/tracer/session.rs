@@ -375,8 +375,8 @@ pub fn forget(slow: SlowPath) {
     }
 }
 
-/// Tells a pool of device memory of traces, now and later, by the bit [`TRACED`](poolscope_wire::trace::TRACED) of a word.
-/// False if there are too many such pools.
+/// Tells a pool of device memory of traces, now and later, by the bit [`TRACED`](poolscope_wire::trace::TRACED) of a
+/// word. False if there are too many such pools.
 ///
 /// # Safety
 /// The word stays where it is until [`remove_pool`].

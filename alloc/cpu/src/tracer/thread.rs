@@ -161,8 +161,8 @@ pub fn note_alloc(event: Option<Alloc>, slow: SlowPath, p: *mut u8, size: usize)
     ring.publish(&trace.cursor);
 }
 
-/// Traces the free of the block at `p`, which is about to be free. The time is noted anew if the block may be another thread's
-/// (`of_others`): the order of events is only certain within a thread, and within a batch.
+/// Traces the free of the block at `p`, which is about to be free. The time is noted anew if the block may be another
+/// thread's (`of_others`): the order of events is only certain within a thread, and within a batch.
 #[inline(always)]
 pub fn note_free(heap: &'static Heap, slow: SlowPath, p: *mut u8, of_others: bool) {
     let Some(trace) = trace_of(heap, slow) else { return };

@@ -82,8 +82,8 @@ impl<D: Device> Large<D> {
         Ok(self.take_chunk(tile, request))
     }
 
-    /// A granule that lies free among the large blocks, under a second address, where several streams have used the pool
-    /// and much lies free: what was another stream's. It goes home when the chunk is free.
+    /// A granule that lies free among the large blocks, under a second address, where several streams have used the
+    /// pool and much lies free: what was another stream's. It goes home when the chunk is free.
     fn lend_chunk(&mut self, request: &Request) -> Option<TileId> {
         if self.lanes.count() < 2 || self.tiles.index().free_bytes() < self.held() / LENDS {
             return None;

@@ -132,8 +132,8 @@ impl<D: Device> Large<D> {
         (free && whole && self.is_usable(id, request)).then_some(id)
     }
 
-    /// At least so many granules, in whole pieces, and as few more as may be: from the largest tiles first, and there from
-    /// the high end. Those of chunks come last: small blocks will want them again.
+    /// At least so many granules, in whole pieces, and as few more as may be: from the largest tiles first, and there
+    /// from the high end. Those of chunks come last: small blocks will want them again.
     pub(super) fn choose(&self, granules: usize, donors: &Donors) -> Vec<Run> {
         let mut runs = donors.runs.clone();
         runs.sort_by_cached_key(|(run, tile)| {

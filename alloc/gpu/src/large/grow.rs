@@ -306,9 +306,9 @@ impl<D: Device> Large<D> {
         Ok(())
     }
 
-    /// Puts several pieces in the place of one that lies in a free tile, so that one begins after so many granules: what
-    /// was made in one piece to be cheap serves by parts. Returns whether it did. It has the device's memory twice at no
-    /// moment.
+    /// Puts several pieces in the place of one that lies in a free tile, so that one begins after so many granules:
+    /// what was made in one piece to be cheap serves by parts. Returns whether it did. It has the device's memory twice
+    /// at no moment.
     fn cut_piece(&mut self, tile: TileId, run: Run, granules: usize) -> Result<bool> {
         let (address, old) = (self.range.address_of_slot(run.slot), self.range.piece_at(run.slot));
         let can = !self.lanes.is_any_capturing() && self.unmap_stitches_of(run.slot..run.end());
@@ -396,9 +396,9 @@ impl<D: Device> Large<D> {
         Ok(())
     }
 
-    /// Granules of the largest piece that is made now. The driver charges for pieces, whatever their length; but a block
-    /// anywhere in a piece keeps all of it from being stitched. So a pool that holds more grows by larger pieces, and what
-    /// is lost to them stays a small part. Several streams break more pieces.
+    /// Granules of the largest piece that is made now. The driver charges for pieces, whatever their length; but a
+    /// block anywhere in a piece keeps all of it from being stitched. So a pool that holds more grows by larger pieces,
+    /// and what is lost to them stays a small part. Several streams break more pieces.
     fn largest_piece(&self) -> u64 {
         let divisor = self.piece_divisor.saturating_mul(if self.lanes.count() < 2 { 1 } else { 2 });
         self.holdings.granules.checked_div(divisor).map_or(1, |granules| granules.clamp(1, MOST_IN_A_PIECE))

@@ -209,8 +209,8 @@ impl<D: Device> Large<D> {
         self.stitches.in_use() < before
     }
 
-    /// Where the granule at an address is at home, if that is in a stitch in use: the address of its piece there, and the
-    /// piece's end.
+    /// Where the granule at an address is at home, if that is in a stitch in use: the address of its piece there, and
+    /// the piece's end.
     fn piece_around(&self, address: u64) -> Option<(u64, u64)> {
         let (&start, stitch) = self.stitches.used.range(..=address).next_back()?;
         if address >= start + stitch.size() {

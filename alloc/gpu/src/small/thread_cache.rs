@@ -176,8 +176,8 @@ pub struct ThreadCache {
     pub counters: Counters,
 }
 
-// SAFETY: `stream_cache` is touched by the owning thread alone, `lists` by one thread at a time, as the module says. All
-// else is atomic or does not change.
+// SAFETY: `stream_cache` is touched by the owning thread alone, `lists` by one thread at a time, as the module says.
+// All else is atomic or does not change.
 unsafe impl Sync for ThreadCache {}
 // SAFETY: as above; nothing in it belongs to a thread by itself.
 unsafe impl Send for ThreadCache {}

@@ -1,6 +1,6 @@
-//! The built-in rules: what the C library and the runtimes keep on purpose. They are a table with a reason for each, and
-//! narrow: a rule never holds for memory that the program's own code asked for, even if a runtime's function called that
-//! code (`main` itself is called by one).
+//! The built-in rules: what the C library and the runtimes keep on purpose. They are a table with a reason for each,
+//! and narrow: a rule never holds for memory that the program's own code asked for, even if a runtime's function called
+//! that code (`main` itself is called by one).
 
 use super::frames::Call;
 use crate::build::plumbing::owner;

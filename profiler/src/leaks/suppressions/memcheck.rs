@@ -13,8 +13,8 @@
 //! ```
 //!
 //! `*` stands for any characters, `?` for one, and `...` for any number of frames. A stack may go on behind the last.
-//! What valgrind's users know as the innermost frame (`malloc`, `operator new`) is left out of the stacks here: a rule may
-//! name it or not.
+//! What valgrind's users know as the innermost frame (`malloc`, `operator new`) is left out of the stacks here: a rule
+//! may name it or not.
 
 use super::frames::Call;
 use crate::leaks::LeakKind;

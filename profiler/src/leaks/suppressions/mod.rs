@@ -2,8 +2,8 @@
 //! what a user's files of suppressions name.
 //!
 //! Files are as LeakSanitizer has them (lines `leak:PATTERN`) or as valgrind has them ([`memcheck`]); one file may have
-//! both. A comment `# poolscope: max=BLOCKS` or `max-bytes=BYTES` above a rule says how much it may hold: where a process
-//! has more, the rule holds nothing. To the other tools it is a comment.
+//! both. A comment `# poolscope: max=BLOCKS` or `max-bytes=BYTES` above a rule says how much it may hold: where a
+//! process has more, the rule holds nothing. To the other tools it is a comment.
 
 mod built_in;
 mod frames;

@@ -5,9 +5,10 @@
 //! allocations and frees take turns in truth. Where they do not take turns as they arrive, the missing one is still in
 //! another thread's ring: it comes with the next reading of all rings at the latest.
 //!
-//! A program notes the time anew before it frees a block that another thread may have allocated, and before it allocates
-//! one that another thread may have freed, so that batches in the order of their times are in order. What can still
-//! come too early is the allocation of a block whose last owner moved it by `realloc`, which is told after it happened.
+//! A program notes the time anew before it frees a block that another thread may have allocated, and before it
+//! allocates one that another thread may have freed, so that batches in the order of their times are in order. What can
+//! still come too early is the allocation of a block whose last owner moved it by `realloc`, which is told after it
+//! happened.
 //!
 //! - A free of an address at which there is no block waits for that. Then it is a free of a block that was allocated
 //!   before the recording, or by an event that was lost.

@@ -26,7 +26,8 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// Share tensors by name: one name is one piece of device memory in every process
 ///
 /// An owner (`serve`) has the memory; programs get it by name, in Rust, C and Python, and over Redis. The owner is
-/// found by its socket: the one that --socket or POOLSCOPE_TENSORS names, else poolscope/tensors.sock in XDG_RUNTIME_DIR.
+/// found by its socket: the one that --socket or POOLSCOPE_TENSORS names, else poolscope/tensors.sock in
+/// XDG_RUNTIME_DIR.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  poolscope tensors serve --redis redis://127.0.0.1 --device 0\n  \
     poolscope tensors put model.safetensors --name llama\n  poolscope tensors list llama/")]

@@ -1,4 +1,5 @@
-//! The last line: the keys that hold now, from the table of keys, or a remark. A click on a key is as if it were pressed.
+//! The last line: the keys that hold now, from the table of keys, or a remark. A click on a key is as if it were
+//! pressed.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

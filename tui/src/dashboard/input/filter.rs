@@ -241,8 +241,8 @@ pub(crate) struct SiteFilter<'a> {
 }
 
 impl SiteFilter<'_> {
-    /// Whether a call site is meant, by its place in the profile and its figures. Threads and classes are not looked at:
-    /// they choose blocks, not call sites.
+    /// Whether a call site is meant, by its place in the profile and its figures. Threads and classes are not looked
+    /// at: they choose blocks, not call sites.
     pub(crate) fn has(&self, site: usize, figures: &Figures) -> bool {
         let Some(site) = self.profile.sites.get(site) else { return false };
         self.filter.terms.iter().zip(&self.marks).all(|(term, marks)| {

@@ -172,8 +172,8 @@ impl Model {
         (!self.snapshot.exact && self.live.samples > 0).then(|| 1.0 / (self.live.samples as f64).sqrt())
     }
 
-    /// The call sites of all memory that are shown, with the figures that they are shown with. Of devices, those that the
-    /// filter is about.
+    /// The call sites of all memory that are shown, with the figures that they are shown with. Of devices, those that
+    /// the filter is about.
     pub(crate) fn shown(&self) -> Profile {
         let rows: HashMap<u64, &SiteRow> = self.sites.iter().map(|row| (row.key, row)).collect();
         let memory = self.whole.usual_memory();

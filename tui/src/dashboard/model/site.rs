@@ -289,8 +289,8 @@ impl SiteRows {
 mod tests {
     use super::*;
 
-    /// What costs most, names and texts, is made once for each stack: of one builder's readings, of another's, and for a
-    /// second time where names came to be others.
+    /// What costs most, names and texts, is made once for each stack: of one builder's readings, of another's, and for
+    /// a second time where names came to be others.
     #[test]
     fn texts_are_made_once() {
         let (mut rows, profile) = (SiteRows::default(), crate::dashboard::model::fixture::profile());

@@ -191,8 +191,8 @@ impl FreeSpans {
         None
     }
 
-    /// Takes the shortest free span that has memory behind it, of equal ones that which has waited longest; none of more
-    /// than `most` pages.
+    /// Takes the shortest free span that has memory behind it, of equal ones that which has waited longest; none of
+    /// more than `most` pages.
     pub fn take_shortest(&mut self, most: usize) -> Option<&'static Slab> {
         let bins = &self.states[0];
         let occupied = core::iter::successors(bins.next_occupied(0), |bin| bins.next_occupied(bin + 1));

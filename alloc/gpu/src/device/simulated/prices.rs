@@ -1,7 +1,8 @@
 //! What each call to the driver costs, on the virtual clock.
 //!
-//! Measured on an H200 with driver 580 and CUDA 13.0: memory calls at 2, 20 and 256 MiB in one piece, all others whatever
-//! the size. What is made of several pieces costs more for each. Between the sizes the price is interpolated, outside of them it is that of the nearest.
+//! Measured on an H200 with driver 580 and CUDA 13.0: memory calls at 2, 20 and 256 MiB in one piece, all others
+//! whatever the size. What is made of several pieces costs more for each. Between the sizes the price is interpolated,
+//! outside of them it is that of the nearest.
 
 use crate::device::Call;
 

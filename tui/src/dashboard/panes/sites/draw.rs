@@ -221,8 +221,8 @@ impl Sites {
         usize::from(inside(self.areas(body).detail).height.saturating_sub(1))
     }
 
-    /// The first frame that is shown: by the user's choice, else so that the one which names the call site can be seen with
-    /// some of its callers.
+    /// The first frame that is shown: by the user's choice, else so that the one which names the call site can be seen
+    /// with some of its callers.
     pub(super) fn first_frame(&self, names: usize, frames: usize, room: usize) -> usize {
         let wanted = self.stack_scroll.unwrap_or(if names + 3 < room { 0 } else { names.saturating_sub(room / 3) });
         wanted.min(frames.saturating_sub(room))
