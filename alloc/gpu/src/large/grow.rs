@@ -398,10 +398,13 @@ impl<D: Device> Large<D> {
 
     /// Granules of the largest piece that is made now. The driver charges for pieces, whatever their length; but a
     /// block anywhere in a piece keeps all of it from being stitched. So a pool that holds more grows by larger pieces,
-    /// and what is lost to them stays a small part. Several streams break more pieces.
+    /// and what is lost to them stays a small part. Where several streams are used, memory is put together again and
+    /// again, and each piece costs more than it saved.
     fn largest_piece(&self) -> u64 {
-        let divisor = self.piece_divisor.saturating_mul(if self.lanes.count() < 2 { 1 } else { 2 });
-        self.holdings.granules.checked_div(divisor).map_or(1, |granules| granules.clamp(1, MOST_IN_A_PIECE))
+        if self.lanes.count() > 1 {
+            return 1;
+        }
+        self.holdings.granules.checked_div(self.piece_divisor).map_or(1, |granules| granules.clamp(1, MOST_IN_A_PIECE))
     }
 
     /// Whether the pool may hold so many granules more.
