@@ -108,13 +108,13 @@ fn stop_threads(slow: SlowPath) -> Result<(u64, World, Records), u32> {
         if world.missing == 0
             && let Some(records) = try_records(slow)
         {
-            return Ok((begun, world, records.unwrap_or(Err(outcome::NO_COPY))?));
+            return Ok((begun, stops.accept(world), records.unwrap_or(Err(outcome::NO_COPY))?));
         }
     }
     let records = records(slow).unwrap_or(Err(outcome::NO_COPY))?;
     let begun = now();
     let world = stops.stop().ok_or(outcome::NO_SIGNAL)?;
-    Ok((begun, world, records))
+    Ok((begun, stops.accept(world), records))
 }
 
 fn stop_and_look(slow: SlowPath, searcher: Searcher, asked: Asked) -> Result<ReachRecord, u32> {

@@ -206,8 +206,8 @@ pub struct World {
     signal: c_int,
     /// The signal's action, as it was.
     before: Action,
-    /// A signal of an earlier try may be on its way.
-    tried_before: bool,
+    /// The signal gets its action back: none is on its way, and none will be sent.
+    restores: bool,
     /// Threads that could not be stopped, and one of them.
     pub missing: usize,
     /// Kernel id of one of these; 0 if there is none.
@@ -246,6 +246,12 @@ impl Stops {
         self.stop_within(patience_ms * 1_000_000)
     }
 
+    /// Takes a try's threads as those that are stopped: there will be no other try.
+    pub fn accept(self, mut world: World) -> World {
+        world.restores = self.tries == 1 && world.missing == 0;
+        world
+    }
+
     fn stop_within(&self, patience: u64) -> Option<World> {
         let mut asked = Table::<Asked>::new(MAX_THREADS)?;
         // SAFETY: zeroes are a note.
@@ -255,10 +261,9 @@ impl Stops {
         TAKEN.store(u64::from(session) << 32, Ordering::Release);
         NOTED.store(0, Ordering::Relaxed);
         SESSION.store(session, Ordering::Release);
-        let (signal, end, tried_before) = (self.signal, self.end, self.tries > 1);
-        let before = self.before;
+        let (signal, end, before) = (self.signal, self.end, self.before);
         let mut world =
-            World { notes: Some(notes), stopped: 0, signal, before, tried_before, missing: 0, unstopped: 0 };
+            World { notes: Some(notes), stopped: 0, signal, before, restores: false, missing: 0, unstopped: 0 };
         let (own, process) = (os::thread_id(), os::process_id());
         // Threads that are not stopped yet make others.
         loop {
@@ -419,7 +424,7 @@ impl Drop for World {
         TAKEN.store(0, Ordering::Release);
         SESSION.fetch_add(1, Ordering::AcqRel);
         os::wake(&SESSION);
-        if self.missing == 0 && !self.tried_before {
+        if self.restores {
             let mut now = NO_ACTION;
             // The program may have installed a handler of its own before its threads were stopped.
             if action(self.signal, None, Some(&mut now)) && handler().is_some_and(|own| own.handler == now.handler) {
