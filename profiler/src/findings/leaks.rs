@@ -16,8 +16,8 @@ pub(super) fn lost(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
         severity: Severity::Warning,
         rule: "leaked",
         sentence: format!(
-            "{} in {} lost: nothing that the program can reach points there any more, as the process found when it was asked last \
-             ({}). `poolscope leaks {}` says where from.",
+            "{} in {} lost: nothing that the program can reach points there any more, as the process found when it was \
+             asked last ({}). `poolscope leaks {}` says where from.",
             bytes(sum as f64),
             if blocks == 1 { "1 block is".to_owned() } else { format!("{} are", count(blocks, "block")) },
             search.looked_at(),
