@@ -12,7 +12,8 @@ use crate::segment::publish;
 use crate::sync::spin_lock::SlowPath;
 use crate::threads::heaps::leave_heap;
 use crate::tiers::publish as heap_publish;
-use crate::tiers::thread_cache::{BUSY, Heap};
+use crate::tiers::static_heaps::BUSY;
+use crate::tiers::thread_cache::Heap;
 use crate::tiers::transfer_cache;
 use crate::tracer;
 

@@ -21,7 +21,8 @@ use crate::sync::reasons;
 use crate::sync::spin_lock::{ForkLock, Guard, SlowPath, SpinLock};
 use crate::threads::heaps::new_heap;
 use crate::threads::{detour, thread_pointer};
-use crate::tiers::thread_cache::{BUSY, DETOUR, DYING, EMPTY, Heap};
+use crate::tiers::static_heaps::{BUSY, DETOUR, DYING, EMPTY};
+use crate::tiers::thread_cache::Heap;
 
 static LIMBO: SpinLock<Limbo> = SpinLock::new(Limbo(None));
 /// A thread has begun to start the process.

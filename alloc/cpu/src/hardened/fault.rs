@@ -10,7 +10,7 @@ use super::{HARDENED, stacks};
 use crate::kernel::os;
 use crate::sync::spin_lock::SlowPath;
 use crate::threads::thread_pointer;
-use crate::tiers::thread_cache::{BUSY, DYING, EMPTY};
+use crate::tiers::static_heaps::{BUSY, DYING, EMPTY};
 
 /// Installs the handler where the default action is set.
 pub fn install() {

@@ -23,7 +23,8 @@ use crate::sync::reasons::{self, Reason};
 use crate::sync::spin_lock::SpinLock;
 use crate::threads::detour;
 use crate::threads::thread_pointer;
-use crate::tiers::thread_cache::{DYING, EMPTY, Heap};
+use crate::tiers::static_heaps::{DYING, EMPTY};
+use crate::tiers::thread_cache::Heap;
 
 /// What a hook is told.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,8 @@ use crate::reach;
 use crate::sampler;
 use crate::settings;
 use crate::threads::thread_pointer;
-use crate::tiers::thread_cache::{DYING, Heap};
+use crate::tiers::static_heaps::DYING;
+use crate::tiers::thread_cache::Heap;
 use crate::tracer;
 
 /// Runs at a thread's exit, with the heap that it had.

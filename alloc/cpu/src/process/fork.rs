@@ -31,7 +31,8 @@ use crate::threads::detour;
 use crate::threads::heaps;
 use crate::threads::thread_pointer;
 use crate::tiers::central_cache;
-use crate::tiers::thread_cache::{BUSY, Heap};
+use crate::tiers::static_heaps::BUSY;
+use crate::tiers::thread_cache::Heap;
 use crate::tracer;
 
 /// The thread that has the locks, by the address of its errno, which is the same in the child; null if none has.

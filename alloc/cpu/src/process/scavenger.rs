@@ -35,7 +35,7 @@ use crate::segment::publish;
 use crate::settings;
 use crate::sync::spin_lock::SlowPath;
 use crate::threads::thread_pointer;
-use crate::tiers::thread_cache::BUSY;
+use crate::tiers::static_heaps::BUSY;
 use crate::tracer;
 
 /// Steps in which free memory decays.

@@ -16,7 +16,8 @@ use crate::segment::publish;
 use crate::settings;
 use crate::threads::heaps::{adopt_heap, new_heap};
 use crate::threads::thread_pointer;
-use crate::tiers::thread_cache::{BUSY, EMPTY, Heap};
+use crate::tiers::static_heaps::{BUSY, EMPTY};
+use crate::tiers::thread_cache::Heap;
 use crate::tracer;
 
 static EXIT_KEY: AtomicU32 = AtomicU32::new(NO_KEY);

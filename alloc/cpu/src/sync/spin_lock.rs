@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use crate::kernel::this_thread;
 use crate::sync::word::Word;
 
-/// Proof that the calling thread is in the slow path, with [`crate::tiers::thread_cache::BUSY`] as its heap. A lock of
+/// Proof that the calling thread is in the slow path, with [`crate::tiers::static_heaps::BUSY`] as its heap. A lock of
 /// the pool can't be taken without one: a signal handler that allocates while its thread has a lock would wait for it
 /// forever if it could not tell.
 #[derive(Clone, Copy)]

@@ -22,7 +22,8 @@ use crate::kernel::os;
 use crate::sync::spin_lock::SlowPath;
 use crate::threads::heaps::for_each_heap;
 use crate::threads::thread_pointer;
-use crate::tiers::thread_cache::{DETOUR, Heap};
+use crate::tiers::static_heaps::DETOUR;
+use crate::tiers::thread_cache::Heap;
 
 /// Leads all threads through the slow path from now on. Those in the middle of a fast path finish it.
 pub fn turn_on(slow: SlowPath, reason: Reason) {

@@ -16,7 +16,7 @@ use crate::tiers::thread_cache::Heap;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod word {
     use super::Heap;
-    use crate::tiers::thread_cache::EMPTY;
+    use crate::tiers::static_heaps::EMPTY;
     use core::arch::{asm, global_asm};
 
     // The version suffix keeps two versions of this crate in one program apart.
@@ -81,7 +81,7 @@ mod word {
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 mod word {
     use super::Heap;
-    use crate::tiers::thread_cache::EMPTY;
+    use crate::tiers::static_heaps::EMPTY;
     use core::arch::{asm, global_asm};
 
     global_asm!(
@@ -134,7 +134,7 @@ mod word {
 #[cfg(miri)]
 mod word {
     use super::Heap;
-    use crate::tiers::thread_cache::EMPTY;
+    use crate::tiers::static_heaps::EMPTY;
     use core::cell::Cell;
 
     std::thread_local! {

@@ -6,5 +6,6 @@ pub mod large;
 pub mod medium_cache;
 pub mod notes;
 pub mod publish;
+pub mod static_heaps;
 pub mod thread_cache;
 pub mod transfer_cache;

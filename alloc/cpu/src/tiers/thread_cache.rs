@@ -62,7 +62,7 @@ pub struct ClassCount {
 ///
 /// There is one for each thread that allocates. It is never unmapped: after its thread's exit another takes it over,
 /// and blocks of its slabs that are freed later still find it. Zeroed memory is an empty heap, so that a new one costs
-/// one mapping, and the static ones cost nothing.
+/// one mapping, and those that serve nobody ([`crate::tiers::static_heaps`]) cost nothing.
 ///
 /// Nearly all of it is its thread's alone, in plain cells: the thread is the only one that writes there, in its fast
 /// path or in the slow path. Others may read words that only grow or that are hints; then they read them once, as they
@@ -130,17 +130,6 @@ pub struct Heap {
 // written.
 unsafe impl Sync for Heap {}
 
-/// The heap of a thread that has not allocated yet: all lists empty.
-pub static EMPTY: Heap = Heap::new();
-/// The heap of a thread whose own was taken away at its exit.
-pub static DYING: Heap = Heap::new();
-/// The heap of a thread while it is in the slow path: a signal handler that allocates then finds empty lists and
-/// is served without locks (see [`crate::serve::reentrant`]).
-pub static BUSY: Heap = Heap::new();
-
-/// The heap of a thread whose every call is to take the slow path (see [`crate::threads::detour`]).
-pub static DETOUR: Heap = Heap::new();
-
 /// The heap with a slab's owner tag.
 ///
 /// # Safety
@@ -151,7 +140,8 @@ pub unsafe fn heap_of(tag: usize) -> &'static Heap {
 }
 
 impl Heap {
-    const fn new() -> Self {
+    #[cfg(miri)]
+    pub const fn new() -> Self {
         // SAFETY: all fields are integers, cells of integers, null-able pointers or `None`: zero is valid.
         unsafe { core::mem::zeroed() }
     }
