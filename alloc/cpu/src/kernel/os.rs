@@ -1,12 +1,14 @@
-//! The operating system: memory, clock, identity; what a thread sleeps on is in `waiting.rs`. Nothing here allocates or
-//! keeps a lock.
+//! The operating system: memory, clock, identity; limits are in `limits.rs`, what a thread sleeps on is in
+//! `waiting.rs`. Nothing here allocates or keeps a lock.
 
 mod copy;
+mod limits;
 mod waiting;
 
 pub use super::plain::is_plain;
 pub use copy::{Copy, end_copy, map_shared};
 use core::ffi::{CStr, c_char, c_int, c_void};
+pub use limits::{address_space_limit, data_limit, try_data_limit};
 pub use waiting::{give_way, sleep_on, sleep_on_file, sleep_on_shared, sleep_us, wake, wake_shared};
 
 /// Runs `f` and restores errno.
@@ -290,31 +292,6 @@ pub fn current_node() -> usize {
     // SAFETY: the kernel writes the node.
     keep_errno(|| unsafe { libc::syscall(libc::SYS_getcpu, 0usize, &raw mut node, 0usize) });
     node as usize
-}
-
-/// What a plain pool takes for the limit of address space, which it can't ask for.
-const PLAIN_ADDRESS_SPACE: usize = 16 << 30;
-
-/// Bytes of address space that this process may have (`RLIMIT_AS`).
-pub fn address_space_limit() -> usize {
-    if is_plain() {
-        return PLAIN_ADDRESS_SPACE;
-    }
-    limit_of(libc::RLIMIT_AS)
-}
-
-/// Bytes of private writable memory that this process may have (`RLIMIT_DATA`).
-pub fn data_limit() -> usize {
-    if is_plain() { usize::MAX } else { limit_of(libc::RLIMIT_DATA) }
-}
-
-fn limit_of(resource: libc::__rlimit_resource_t) -> usize {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: writes the limit.
-    match keep_errno(|| unsafe { libc::getrlimit(resource, &raw mut limit) }) {
-        0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
-        _ => usize::MAX,
-    }
 }
 
 /// Nanoseconds of a clock (no system call: the vdso answers).

@@ -5,8 +5,8 @@
 //! class of blocks then takes several times what the program needs. So under a narrow limit the page heap's spans are
 //! only addresses. A slab opens the pages of the blocks that are cut from it ([`open`]), a large block its own; a span
 //! that is freed is closed as a whole. That takes a system call for each of these, and a mapping, so it is done where
-//! the limit is narrow at the start of the process. Whoever limits itself later has the kernel refuse what is new,
-//! and keeps what there is.
+//! the limit is narrow at the start of the process. A plain pool can't ask for the limit, and tries. Whoever limits
+//! itself later has the kernel refuse what is new, and keeps what there is.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,6 +16,8 @@ use crate::settings::{self, Huge, Numa};
 
 /// A limit below this is narrow.
 const NARROW: usize = 64 << 20;
+/// The least that a plain pool tries: with less, no program starts.
+const NARROW_LEAST: usize = 256 << 10;
 const KERNEL_PAGE: usize = 4096;
 /// Blocks of more bytes have spans of their own: freed, they are to be no part of a slab that stays.
 pub const IN_SLABS: usize = 16 << 10;
@@ -25,7 +27,11 @@ static ON: AtomicBool = AtomicBool::new(false);
 /// Looks at the limit. To be called before the first span is taken.
 pub fn start() {
     let settings = settings::current();
-    let is_simple = settings.huge() == Huge::System && settings.numa() == Numa::Off;
+    if settings.plain() {
+        os::try_data_limit(NARROW, NARROW_LEAST);
+    }
+    // A plain pool has neither huge pages nor nodes.
+    let is_simple = settings.plain() || settings.huge() == Huge::System && settings.numa() == Numa::Off;
     ON.store(is_simple && os::data_limit() < NARROW, Ordering::Relaxed);
 }
 
