@@ -1,6 +1,6 @@
-//! Copies of the segment that a program writes: by `poolscope_dump`, and at its exit.
+//! Copies of the segment that a program writes: by `poolscope_dump`, at its exit, at a signal, and where memory runs out.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use poolscope_e2e::{Pool, Program, compiler};
 
@@ -36,8 +36,13 @@ fn program(pool: &Pool) -> std::path::PathBuf {
 
 /// Bytes in use from `hold`, by what is written of a copy.
 fn held(pool: &Pool, copy: &Path) -> u64 {
+    held_by(pool, copy, "hold")
+}
+
+/// Bytes in use from a function that `main` calls.
+fn held_by(pool: &Pool, copy: &Path, function: &str) -> u64 {
     let written = pool.poolscope().arg("convert").arg(copy).args(["-", "--format", "collapsed"]).run().success().stdout;
-    let line = written.lines().find(|line| line.contains("main;hold "));
+    let line = written.lines().find(|line| line.contains(&format!("main;{function} ")));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
@@ -85,4 +90,113 @@ fn a_copy_at_exit_is_of_a_process_that_ended_by_exit() {
         .run();
     assert_eq!(run.code(), 0);
     assert!(run.stderr.contains("/proc/nothing (POOLSCOPE_DUMP_AT_EXIT)"), "{}", run.stderr);
+}
+
+/// A program that runs on the pool without knowing of it.
+fn compiled(pool: &Pool, name: &str, source: &str) -> PathBuf {
+    let source = pool.files().write(&format!("{name}.c"), source);
+    let program = pool.files().join(name);
+    Program::new("gcc").args(["-g", "-O1", "-pthread", "-o"]).arg(&program).arg(source).run().silent_success();
+    program
+}
+
+/// The copies that the pool says it has written.
+fn copies(stderr: &str) -> Vec<PathBuf> {
+    let said = stderr.lines().filter_map(|line| line.strip_prefix("poolscope: a copy of the segment is in "));
+    said.filter_map(|rest| Some(rest.split_once(" (")?.0.into())).collect()
+}
+
+/// Holds 300 blocks of 1,000 bytes, and then allocates and frees on three threads until its input ends: nearly every
+/// signal finds its thread inside the pool.
+const BUSY: &str = "#include <pthread.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+    static void *kept[300];\n\
+    static volatile int ended;\n\
+    __attribute__((noinline)) void hold(void) { for (int i = 0; i < 300; i++) { kept[i] = malloc(1000); *(char *)kept[i] = 1; } }\n\
+    static void *churn(void *p) { while (!ended) { char *b = malloc(5000); *b = 1; free(b); } return p; }\n\
+    int main(void) {\n\
+        pthread_t threads[3];\n\
+        hold();\n\
+        for (int i = 0; i < 3; i++) pthread_create(&threads[i], 0, churn, 0);\n\
+        puts(\"ready\"); fflush(stdout);\n\
+        char c;\n\
+        while (read(0, &c, 1) > 0) {}\n\
+        ended = 1;\n\
+        for (int i = 0; i < 3; i++) pthread_join(threads[i], 0);\n\
+        return 0;\n\
+    }\n";
+
+#[test]
+fn a_signal_has_a_copy_written_whatever_the_program_is_doing() {
+    let pool = Pool::new();
+    let program = compiled(&pool, "busy", BUSY);
+    let mut running = pool
+        .program(&program)
+        .env("POOLSCOPE_PERIOD", "1")
+        .env("POOLSCOPE_DUMP_SIGNAL", libc::SIGUSR2.to_string())
+        .env("POOLSCOPE_DUMP_DIR", pool.files().path())
+        .start();
+    running.wait_for_line("ready");
+    for number in 1..=5 {
+        running.signal(libc::SIGUSR2);
+        running.wait_until("the copy is there", |running| (copies(&running.stderr()).len() == number).then_some(()));
+    }
+    let pid = running.pid();
+    let output = running.finish();
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let copies = copies(&output.stderr);
+    for (number, copy) in (1..).zip(&copies) {
+        assert_eq!(*copy, pool.files().join(format!("poolscope.{pid}.{number}.segment")));
+        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(copy).expect("it is there").permissions());
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    assert_eq!(held(&pool, &copies[0]), 300_000);
+    assert_eq!(held(&pool, &copies[4]), 300_000);
+}
+
+/// A link that waits where the next copy goes, as anybody can put one into /tmp.
+#[test]
+fn a_copy_goes_through_no_link_and_over_no_file() {
+    let pool = Pool::new();
+    let script = "ln -s victim poolscope.$$.1.segment; echo kept > poolscope.$$.2.segment; kill -USR1 $$; sleep 0.3; :";
+    let output = pool
+        .program("/bin/bash")
+        .args(["-c", script])
+        .env("POOLSCOPE_DUMP_SIGNAL", libc::SIGUSR1.to_string())
+        .env("POOLSCOPE_DUMP_DIR", pool.files().path())
+        .run();
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let copies = copies(&output.stderr);
+    assert!(matches!(&copies[..], [copy] if copy.to_string_lossy().ends_with(".3.segment")), "{}", output.report());
+    assert!(!pool.files().join("victim").exists());
+}
+
+/// Takes blocks of a mebibyte within 400 MiB of addresses until it is refused one, four times, and says how many it had.
+const GREEDY: &str = "#include <stdio.h>\n#include <stdlib.h>\n#include <sys/resource.h>\n\
+    static void *kept[1000];\n\
+    __attribute__((noinline)) int grow(void) { int i = 0; while ((kept[i] = malloc(1 << 20))) i++; return i; }\n\
+    int main(void) {\n\
+        struct rlimit limit = { 400 << 20, 400 << 20 };\n\
+        setrlimit(RLIMIT_AS, &limit);\n\
+        int had = grow();\n\
+        for (int i = 0; i < 3; i++) kept[had] = malloc(64 << 20);\n\
+        printf(\"%d\\n\", had);\n\
+        return kept[had] != 0;\n\
+    }\n";
+
+#[test]
+fn a_program_that_finds_no_memory_leaves_one_copy_of_what_it_had() {
+    let pool = Pool::new();
+    let program = compiled(&pool, "greedy", GREEDY);
+    let run = |is_on: &str| {
+        let greedy = pool.program(&program).env("POOLSCOPE_PERIOD", "1").env("POOLSCOPE_DUMP_AT_REFUSAL", is_on);
+        let output = greedy.env("POOLSCOPE_DUMP_DIR", pool.files().path()).run();
+        assert_eq!(output.code(), 0, "{}", output.report());
+        output
+    };
+    let output = run("1");
+    let had: u64 = output.stdout.trim().parse().expect("a number");
+    let copies = copies(&output.stderr);
+    assert!(had > 100, "{had}");
+    assert!(matches!(&copies[..], [copy] if held_by(&pool, copy, "grow") == had << 20), "{}", output.report());
+    assert_eq!(run("0").stderr, "");
 }

@@ -218,6 +218,40 @@ fn a_profile_that_valgrind_wrote_is_read() {
     assert!(lines.lines().any(|line| line.contains("main;lose_blocks") && line.ends_with(" 40960")), "{lines}");
 }
 
+/// memray keeps what is asked for by `mmap`, too; the test looks at one function, and at what memray says itself.
+#[test]
+fn a_table_that_memray_wrote_is_read() {
+    const SCRIPT: &str = "def hold():\n    return [bytearray(100_000) for _ in range(30)]\nkept = hold()\n";
+    let python = std::env::var("POOLSCOPE_MEMRAY_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let pool = Pool::new();
+    let memray = |arguments: &[&str]| Program::new(&python).args(["-m", "memray"]).args(arguments).dir(pool.files().path()).run();
+    pool.files().write("held.py", SCRIPT);
+    if memray(&["--version"]).code() != 0 {
+        poolscope_e2e::skip("tables of memray: Python's package memray is not installed");
+        return;
+    }
+    memray(&["run", "-q", "-o", "held.bin", "held.py"]).success();
+    let refused = pool.poolscope().args(["convert", "held.bin", "held.csv"]).run();
+    assert_eq!((refused.code(), refused.stderr.contains("memray transform csv")), (2, true), "{}", refused.report());
+    memray(&["transform", "csv", "-o", "table.csv", "held.bin"]).success();
+    let lines = std::fs::read_to_string(converted_from_memray(&pool, "table.csv")).expect("is text");
+    let of_hold: u64 = lines
+        .lines()
+        .filter(|line| line.contains(";hold"))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+        .sum();
+    // Each array has a byte more, for the end of a text.
+    assert!((30 * 100_001..30 * 100_001 + 4096).contains(&of_hold), "{lines}");
+}
+
+/// As [`converted`], of a format of which something is said.
+fn converted_from_memray(pool: &Pool, from: &str) -> PathBuf {
+    let file = pool.files().join("memray.collapsed");
+    let output = pool.poolscope().args(["convert", from]).arg(&file).run().success();
+    assert!(output.stderr.contains("what came and went"), "{}", output.report());
+    file
+}
+
 /// Python's own pickle, in its newest protocol.
 #[test]
 fn a_snapshot_of_pytorch_is_read() {

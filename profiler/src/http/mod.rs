@@ -18,8 +18,10 @@
 mod access;
 mod cpu;
 mod index;
+mod live;
 mod metrics;
 mod pages;
+mod watched;
 mod worker;
 
 use std::path::PathBuf;
@@ -63,9 +65,10 @@ pub fn router(source: Source) -> Router {
 /// The handlers. What they read is read on a thread of their own, which ends with the last clone of the router.
 pub fn router_with(source: Source, options: Options) -> Router {
     Router::new()
-        .route("/", get(pages::index))
-        .route("/debug/pprof/", get(pages::index))
-        .route("/debug/pprof", get(pages::index))
+        .route("/", get(index::index))
+        .route("/debug/pprof/", get(index::index))
+        .route("/debug/pprof", get(index::index))
+        .route("/live", get(index::now))
         .route("/debug/pprof/heap", get(pages::heap))
         .route("/debug/pprof/allocs", get(pages::allocs))
         .route("/debug/pprof/leak", get(pages::leak))

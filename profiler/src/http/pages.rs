@@ -4,12 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{OriginalUri, Query, RawQuery, State};
+use axum::extract::{Query, RawQuery, State};
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use super::index;
 use super::worker::{Refusal, Worker};
 use crate::faces::{flamegraph as picture, pprof};
 use crate::model::difference::Difference;
@@ -83,20 +82,6 @@ impl IntoResponse for Refusal {
 
 pub(super) fn bad(why: impl Into<String>) -> Response {
     text(StatusCode::BAD_REQUEST, why.into() + "\n")
-}
-
-pub(super) async fn index(
-    State(pool): Pool,
-    OriginalUri(uri): OriginalUri,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
-    // The handlers may be mounted under a path of the program's own.
-    let path = uri.path().trim_end_matches('/');
-    let mounted = path.strip_suffix("/debug/pprof").unwrap_or(path);
-    // A token that led here leads on.
-    let query = query.unwrap_or_default();
-    let token = query.split('&').find(|part| part.starts_with("token=")).map(|part| format!("&{part}"));
-    Ok(Html(index::page(&pool.entries().await?, mounted, &token.unwrap_or_default())).into_response())
 }
 
 pub(super) async fn heap(State(pool): Pool, Query(query): Query<ProfileQuery>) -> Response {

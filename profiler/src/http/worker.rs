@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::watched::Watched;
 use super::{Options, Source};
 use crate::build::builder::ProfileBuilder;
 use crate::leaks::LeakReport;
@@ -58,6 +59,8 @@ pub(super) enum Refusal {
 pub(super) struct Reading {
     pub(super) snapshot: Snapshot,
     pub(super) profile: Profile,
+    /// For each stack its site in the profile.
+    pub(super) site_of_stacks: Vec<Option<usize>>,
 }
 
 type Answer<T> = oneshot::Sender<Result<T, Refusal>>;
@@ -74,6 +77,8 @@ enum Request {
 pub(super) struct Worker {
     served: Option<u32>,
     requests: mpsc::SyncSender<Request>,
+    /// What the first page remembers.
+    pub(super) watched: Watched,
 }
 
 impl Worker {
@@ -93,7 +98,7 @@ impl Worker {
                 files.answer(request);
             }
         });
-        Self { served, requests }
+        Self { served, requests, watched: Watched::default() }
     }
 
     /// The process that is served, if it is only one.
@@ -205,12 +210,12 @@ impl Files {
         let entry = self.entry(pid)?;
         let snapshot = self.snapshot(&entry)?;
         let (_, builder) = self.open(&entry)?;
-        let mut profile = builder.build(&snapshot);
+        let (mut profile, site_of_stacks) = builder.build_with_sites(&snapshot, |_| false);
         if snapshot.process.state == ProcessState::Running {
             profile.thread_names = process::thread_names(snapshot.process.pid);
         }
         profile.comments.extend(builder.take_warnings().iter().map(ToString::to_string));
-        Ok(Reading { snapshot, profile })
+        Ok(Reading { snapshot, profile, site_of_stacks })
     }
 
     fn leaks(&mut self, pid: Option<u32>) -> Result<Profile, Refusal> {

@@ -4,6 +4,7 @@
 
 pub mod dhat;
 pub mod heaptrack;
+pub mod memray;
 mod pickle;
 mod sites;
 pub mod torch;
@@ -35,6 +36,9 @@ pub enum ImportError {
         /// What is wrong, and where.
         why: String,
     },
+    /// It is of a format that is known and of which nothing is documented; what to do instead.
+    #[error("{0}")]
+    NotDocumented(&'static str),
     /// It is too large.
     #[error("it is larger than {} MiB", LARGEST >> 20)]
     TooLarge,
@@ -70,6 +74,12 @@ pub fn read(path: &Path) -> Result<Imported, ImportError> {
     }
     if begin.first() == Some(&b'{') {
         return dhat::read(&bytes);
+    }
+    if bytes.starts_with(memray::HEAD) {
+        return memray::read(&bytes);
+    }
+    if bytes.starts_with(memray::MAGIC) {
+        return Err(ImportError::NotDocumented(memray::ADVICE));
     }
     Ok(Imported { profile: read_pprof(&bytes)?, format: "pprof file", lacks: None })
 }

@@ -1,6 +1,10 @@
 //! `poolscope serve`: profiles over HTTP.
 
-use std::net::{IpAddr, SocketAddr};
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
@@ -8,7 +12,8 @@ use color_eyre::eyre::{Result, WrapErr};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use poolscope_profiler::http::{self, Options, Source};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -33,7 +38,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 ///
 /// Other machines can reach an address that is not a loopback one, and profiles tell a lot about a program: such an
 /// address needs a token, which requests then send as "Authorization: Bearer TOKEN" or as ?token=TOKEN. Without one,
-/// every user of this machine can read what is served on a loopback address.
+/// every user of this machine can read what is served on a loopback address. A socket (--listen unix:/PATH) is open to
+/// you alone.
 ///
 /// SIGTERM and ctrl-c end it when the requests that run are answered, within 5 seconds.
 #[derive(Debug, Args)]
@@ -41,6 +47,8 @@ const PAUSE: Duration = Duration::from_millis(100);
     group(ArgGroup::new("whose").required(true).args(["target", "all"])),
     after_help = "Examples:\n  poolscope serve 1234 --listen 127.0.0.1:6060\n  \
         go tool pprof http://127.0.0.1:6060/debug/pprof/heap\n  \
+        poolscope serve 1234 --listen unix:/run/user/1000/heap.sock\n  \
+        curl --unix-socket /run/user/1000/heap.sock http://localhost/metrics\n  \
         poolscope serve --all --listen 0.0.0.0:6060 --token-file /etc/poolscope.token"
 )]
 pub(crate) struct Serve {
@@ -50,15 +58,61 @@ pub(crate) struct Serve {
     /// Serve every process of yours that runs on the pool
     #[arg(long)]
     all: bool,
-    /// Address and port; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6060")]
-    listen: SocketAddr,
+    /// Address and port, of which 0 takes a free one; or unix:/PATH, a socket that only you can open
+    #[arg(long, value_name = "ADDRESS:PORT|unix:/PATH", default_value = "127.0.0.1:6060")]
+    listen: Place,
     /// File with the token that requests must send
     #[arg(long, value_name = "FILE")]
-    token_file: Option<std::path::PathBuf>,
+    token_file: Option<PathBuf>,
     /// Answer to this name, too: without a token, a server on a loopback address answers to names of this machine only
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
+}
+
+/// Where requests come in.
+#[derive(Clone, Debug)]
+enum Place {
+    Address(SocketAddr),
+    Socket(PathBuf),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            let is_path = path.starts_with('/');
+            return if is_path { Ok(Place::Socket(path.into())) } else { Err("a socket is named by its full path".into()) };
+        }
+        text.parse().map(Place::Address).map_err(|_| "neither an address with a port nor unix:/PATH".to_owned())
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Address(address) => write!(f, "http://{address}/"),
+            Place::Socket(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Place {
+    /// Who can reach it without a token.
+    fn reach(&self) -> Reach {
+        match self {
+            Place::Socket(_) => Reach::User,
+            Place::Address(address) if address.ip().to_canonical().is_loopback() => Reach::Machine,
+            Place::Address(_) => Reach::Network,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    User,
+    Machine,
+    Network,
 }
 
 impl Serve {
@@ -72,17 +126,19 @@ impl Serve {
             }
         };
         let token = self.token()?;
-        if token.is_none() && !is_loopback(self.listen.ip()) {
-            return Err(Failure::usage(format!(
-                "{} can be reached from other machines: name a file with a token by --token-file, or listen on 127.0.0.1",
-                self.listen
-            ))
-            .into());
-        }
-        if token.is_none() {
-            sink::say(
-                "every user of this machine can read what is served: --token-file names a file with a token that they need",
-            );
+        match (&self.listen, self.listen.reach()) {
+            (Place::Address(address), Reach::Network) if token.is_none() => {
+                return Err(Failure::usage(format!(
+                    "{address} can be reached from other machines: name a file with a token by --token-file, or listen on \
+                     127.0.0.1"
+                ))
+                .into());
+            }
+            (_, Reach::Machine) if token.is_none() => sink::say(
+                "every user of this machine can read what is served: --token-file names a file with a token that they \
+                 need, and --listen unix:/PATH makes a socket that is yours alone",
+            ),
+            _ => {}
         }
         let mut app = http::router_with(
             source,
@@ -90,10 +146,12 @@ impl Serve {
         );
         app = match token {
             Some(token) => http::require_token(app, token),
+            // No page on the web leads a browser to a socket.
+            None if self.listen.reach() == Reach::User => app,
             None => http::require_local_host(app, self.allow_host),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let done = runtime.block_on(serve(self.listen, app));
+        let done = runtime.block_on(serve(&self.listen, app));
         // Connections that are still open end with the process.
         runtime.shutdown_background();
         done.map(|()| 0)
@@ -110,21 +168,89 @@ impl Serve {
     }
 }
 
-fn is_loopback(address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
+/// What listens; a socket's file goes with it.
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
 }
 
-async fn serve(address: SocketAddr, app: axum::Router) -> Result<()> {
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listener::Unix(_, path) = self {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// A connection, of whichever kind.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+impl Listener {
+    async fn bind(place: &Place) -> Result<Listener> {
+        let failed = || match place {
+            Place::Address(address) => format!("cannot listen on {address}"),
+            Place::Socket(path) => format!("cannot listen on {}", path.display()),
+        };
+        match place {
+            Place::Address(address) => TcpListener::bind(address).await.map(Listener::Tcp),
+            Place::Socket(path) => bind_socket(path).map(|listener| Listener::Unix(listener, path.clone())),
+        }
+        .wrap_err_with(failed)
+    }
+
+    /// Where it really is: a port 0 has become another one.
+    fn place(&self) -> Result<Place> {
+        Ok(match self {
+            Listener::Tcp(listener) => Place::Address(listener.local_addr()?),
+            Listener::Unix(_, path) => Place::Socket(path.clone()),
+        })
+    }
+
+    async fn accept(&self) -> std::io::Result<Box<dyn Stream>> {
+        Ok(match self {
+            Listener::Tcp(listener) => Box::new(listener.accept().await?.0),
+            Listener::Unix(listener, _) => Box::new(listener.accept().await?.0),
+        })
+    }
+}
+
+/// A socket that only its owner can open: it is made in a folder of its own, gets its mode there, and then its name.
+/// The socket of a server that is gone makes room.
+fn bind_socket(path: &Path) -> std::io::Result<UnixListener> {
+    let is_left = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
+        && std::os::unix::net::UnixStream::connect(path).is_err();
+    if !is_left && path.symlink_metadata().is_ok() {
+        return Err(std::io::Error::from(std::io::ErrorKind::AddrInUse));
+    }
+    // Beside the place where it is to be, so that it can be renamed.
+    let mut folder = path.as_os_str().to_owned();
+    folder.push(format!(".{}", std::process::id()));
+    let folder = PathBuf::from(folder);
+    std::fs::create_dir(&folder)?;
+    let bound = (|| {
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700))?;
+        let unfinished = folder.join("s");
+        let listener = UnixListener::bind(&unfinished)?;
+        std::fs::set_permissions(&unfinished, std::fs::Permissions::from_mode(0o600))?;
+        std::fs::rename(&unfinished, path)?;
+        Ok(listener)
+    })();
+    let _ = std::fs::remove_file(folder.join("s"));
+    let _ = std::fs::remove_dir(&folder);
+    bound
+}
+
+async fn serve(place: &Place, app: axum::Router) -> Result<()> {
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let listener = TcpListener::bind(address).await.wrap_err_with(|| format!("cannot listen on {address}"))?;
-    let address = listener.local_addr()?;
-    sink::print(&format!("serving on http://{address}/\n"))?;
+    let listener = Listener::bind(place).await?;
+    sink::print(&format!("serving on {}\n", listener.place()?))?;
     let (stop, stopped) = watch::channel(());
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(converse(stream, app.clone(), stopped.clone()))),
+                Ok(stream) => drop(connections.spawn(converse(stream, app.clone(), stopped.clone()))),
                 // Out of descriptors, or a client that has gone already: what is open goes on.
                 Err(_) => tokio::time::sleep(PAUSE).await,
             },
@@ -141,7 +267,7 @@ async fn serve(address: SocketAddr, app: axum::Router) -> Result<()> {
 }
 
 /// Answers the requests of one connection, until it or the server comes to an end.
-async fn converse(stream: TcpStream, app: axum::Router, mut stopped: watch::Receiver<()>) {
+async fn converse(stream: Box<dyn Stream>, app: axum::Router, mut stopped: watch::Receiver<()>) {
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
     let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));

@@ -14,6 +14,6 @@ pub fn dump(path: &CStr) -> Result<(), c_int> {
     os::keep_errno(|| {
         let Entry::Heap(entered) = entry::enter() else { return Err(libc::EAGAIN) };
         census::take(entered.slow);
-        sampler::copy_segment(entered.slow, path)
+        sampler::copy_segment(entered.slow, path, 0)
     })
 }

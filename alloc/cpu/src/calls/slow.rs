@@ -11,6 +11,7 @@ use crate::hardened;
 use crate::hooks;
 use crate::kernel::os;
 use crate::layout::block::BlockPtr;
+use crate::sampler::copies;
 use crate::serve::{self, reentrant};
 use crate::sync::reasons;
 use crate::sync::spin_lock::SlowPath;
@@ -73,6 +74,7 @@ pub fn or_no_memory(got: Option<(*mut u8, bool)>) -> (*mut u8, bool) {
     match got {
         Some(got) => got,
         None => {
+            copies::refused();
             os::set_errno(libc::ENOMEM);
             (core::ptr::null_mut(), false)
         }

@@ -87,9 +87,10 @@ pub static KERNEL_CALLS: &[Calls] = &[
         purpose: "a check that the program asks for, of which the command writes the report",
     },
     Calls {
-        names: &["openat", "pwrite64", "close"],
+        names: &["openat", "pwrite64", "close", "rt_sigaction"],
         when: UnlessPlain,
-        purpose: "`POOLSCOPE_DUMP_AT_EXIT`, and a program that asks for a copy of its segment",
+        purpose: "copies of the segment: `POOLSCOPE_DUMP_AT_EXIT`, `POOLSCOPE_DUMP_SIGNAL`, \
+                  `POOLSCOPE_DUMP_AT_REFUSAL`, and a program that asks for one",
     },
     Calls { names: &["mbind", "get_mempolicy", "getcpu"], when: UnlessPlain, purpose: "`POOLSCOPE_NUMA`" },
     Calls { names: &["sigaltstack", "rt_sigaction"], when: UnlessPlain, purpose: "`POOLSCOPE_HARDENED`" },

@@ -2,7 +2,7 @@
 //!
 //! What that thread does is said at the process's start ([`begin`]): it is the scavenger's loop.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::kernel::os;
 use crate::kernel::raw_thread::{self, Started};
@@ -85,11 +85,41 @@ fn start_cold() {
     }
 }
 
-/// To be called now and then: has a thread listen where other processes may ask for a search. No lock may be held.
+/// To be called now and then: has a thread listen where others may ask for something. No lock may be held.
 #[inline]
 pub fn listen(_: SlowPath) {
-    if STATE.load(Ordering::Relaxed) == NONE && bell::is_there() {
+    if STATE.load(Ordering::Relaxed) == NONE && is_to_listen() {
         start_thread();
+    }
+}
+
+/// Something else than idle memory may ask for the thread, so that it stays.
+static ASKED_FOR: AtomicBool = AtomicBool::new(false);
+
+/// Has the thread stay when there is nothing to do, for [`ask`].
+pub fn have_asked_for() {
+    ASKED_FOR.store(true, Ordering::Release);
+}
+
+/// Whether the thread stays when there is nothing to do, and listens.
+pub fn is_to_listen() -> bool {
+    ASKED_FOR.load(Ordering::Relaxed) || bell::is_there()
+}
+
+/// Has the thread look what it is asked for: at once if it listens, soon if it has something to do, and otherwise as
+/// soon as there is one. It takes no lock, and a signal handler may call it. False if there will never be one.
+pub fn ask() -> bool {
+    // Who listens sleeps on this word, so that it can't miss the change.
+    let _ = STATE.compare_exchange(LISTENING, RUNNING, Ordering::SeqCst, Ordering::Relaxed);
+    wake();
+    STATE.load(Ordering::SeqCst) != REFUSED
+}
+
+/// Sleeps until somebody asks, or for `ms` milliseconds. `rung` is what the bell said before the reasons to stay awake
+/// were looked at.
+pub fn sleep_listening(rung: u32, ms: u64) {
+    if !bell::is_there() || !bell::sleep(rung, ms) {
+        os::sleep_on(&STATE, LISTENING, ms);
     }
 }
 

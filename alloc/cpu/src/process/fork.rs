@@ -173,6 +173,7 @@ unsafe extern "C" fn after_in_child() {
     heaps::forget_other_threads();
     keeper::forget();
     reach::forget();
+    sampler::copies::forget();
     census::begin_child();
     if took_locks() {
         unlock(unless_interrupted(poolscope_capture::fork_child));

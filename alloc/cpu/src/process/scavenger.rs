@@ -5,7 +5,8 @@
 //! threads that sleep before that ([`crate::collector`]), also when the program makes no call any more.
 //!
 //! The thread is started when there is something to do and ends when there is nothing left. Where every allocation is
-//! recorded, it then sleeps until another process asks for a search for unreachable blocks. It is the kernel's, not the
+//! recorded, it then sleeps until another process asks for a search for unreachable blocks, and where a signal asks for
+//! copies of the segment, until that comes. It is the kernel's, not the
 //! C library's ([`crate::kernel::raw_thread`]): it starts inside `malloc`, whatever locks the program holds, the
 //! program stays single-threaded for the C library, and `pthread_exit` of the last thread still ends the process. It
 //! blocks all signals, and its only memory is static.
@@ -28,7 +29,7 @@ use crate::kernel::raw_thread;
 use crate::pages::keeper::{self, ENDING, IDLE_MIN, LISTENING, NONE, PAUSES, RUNNING, STATE};
 use crate::pages::page_heap;
 use crate::reach;
-use crate::sampler;
+use crate::sampler::{self, copies};
 use crate::segment::bell;
 use crate::segment::counters::{self, TierCounter};
 use crate::segment::publish;
@@ -69,6 +70,10 @@ pub extern "C" fn run() {
             reach::answer(slow, asked);
             continue;
         }
+        if copies::is_asked_for() {
+            copies::answer(slow);
+            continue;
+        }
         let settings = settings::current();
         let scavenge_ms = settings.scavenge_ms();
         // Memory is to be gone within twice the delay, also what is in a cache at first.
@@ -104,7 +109,7 @@ pub extern "C" fn run() {
             rests_until = now() + census::look_again(slow);
         }
         if quiet >= QUIET && !census::is_watching() {
-            let idle = if bell::is_there() { LISTENING } else { NONE };
+            let idle = if keeper::is_to_listen() { LISTENING } else { NONE };
             if STATE.compare_exchange(RUNNING, idle, Ordering::SeqCst, Ordering::Relaxed).is_err() {
                 continue;
             }
@@ -113,9 +118,10 @@ pub extern "C" fn run() {
             let gives_back = scavenge_ms.is_some_and(|ms| ms > 0);
             let is_needed = (gives_back && page_heap::resident_free(slow) >= IDLE_MIN) || census::is_watching();
             if idle == LISTENING {
-                let may_sleep = !is_needed && PAUSES.load(Ordering::SeqCst) == 0 && !bell::is_asked();
+                let is_asked = bell::is_asked() || copies::is_asked_for();
+                let may_sleep = !is_needed && PAUSES.load(Ordering::SeqCst) == 0 && !is_asked;
                 if may_sleep && STATE.load(Ordering::SeqCst) == LISTENING {
-                    bell::sleep(rung, LISTENING_MS);
+                    keeper::sleep_listening(rung, LISTENING_MS);
                 }
                 let _ = STATE.compare_exchange(LISTENING, RUNNING, Ordering::SeqCst, Ordering::Relaxed);
             } else if !is_needed || STATE.compare_exchange(NONE, RUNNING, Ordering::SeqCst, Ordering::Relaxed).is_err()

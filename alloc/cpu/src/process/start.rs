@@ -36,6 +36,7 @@ pub fn start_thread() -> Option<&'static Heap> {
         keeper::begin(scavenger::run);
         raw_thread::begin(thread_pointer::address().addr(), (&raw const BUSY).addr());
         sampler::start(slow);
+        sampler::copies::start();
         hardened::start(slow);
         tracer::wait_for_recorder(slow);
     }

@@ -5,6 +5,7 @@
 //! then serves the block from a slab of sampled blocks and records it in the live table and in the totals of its stack.
 //! Everything behind the lock is rare: once in half a mebibyte, unless every allocation is recorded.
 
+pub mod copies;
 pub mod device_records;
 mod devices;
 mod live_table;
@@ -127,11 +128,11 @@ pub fn period_changed() {
     }
 }
 
-/// Copies the segment to a file ([`segment::copy`](crate::segment::copy)).
-pub fn copy_segment(slow: SlowPath, path: &CStr) -> Result<(), c_int> {
+/// Copies the segment to a file, which `how` says how to open ([`segment::copy`](crate::segment::copy)).
+pub fn copy_segment(slow: SlowPath, path: &CStr, how: c_int) -> Result<(), c_int> {
     let sampler = SAMPLER.lock(slow);
     let segment = sampler.segment.filter(|segment| own_segment() && segment.is_of(os::process_id()));
-    segment.map_or(Err(libc::ENODATA), |segment| crate::segment::copy(&segment, path))
+    segment.map_or(Err(libc::ENODATA), |segment| crate::segment::copy(&segment, path, how))
 }
 
 /// At a normal exit of the process.
@@ -153,7 +154,7 @@ pub fn finish(slow: SlowPath) {
         if let Some(path) = settings::current().dump_at_exit() {
             // To those that read the copy the process has ended.
             segment.header().state = poolscope_wire::state::EXITED;
-            if let Err(error) = crate::segment::copy(&segment, path) {
+            if let Err(error) = crate::segment::copy(&segment, path, 0) {
                 let message = Message::new("no copy of the segment was written to ").bytes(path.to_bytes());
                 message.text(" (POOLSCOPE_DUMP_AT_EXIT): error ").number(error as u64).print();
             }

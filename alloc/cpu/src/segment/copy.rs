@@ -7,10 +7,10 @@ use super::Segment;
 use crate::kernel::os;
 
 /// Writes what exists of the segment to a file, each part in its place: what does not exist is a hole and takes no
-/// room. On failure the error's number; what was written by then stays. The caller holds the sampler's lock, so that no
-/// record is changing.
-pub fn copy(segment: &Segment, path: &CStr) -> Result<(), c_int> {
-    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC | libc::O_NOCTTY;
+/// room. `how` are flags for opening it beside the usual ones. On failure the error's number; what was written by then
+/// stays. The caller holds the sampler's lock, so that no record is changing.
+pub fn copy(segment: &Segment, path: &CStr, how: c_int) -> Result<(), c_int> {
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC | libc::O_NOCTTY | how;
     // SAFETY: the path ends with zero.
     let fd = unsafe { os::open(path.as_ptr(), flags, 0o600) };
     if fd < 0 {

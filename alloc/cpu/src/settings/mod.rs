@@ -75,6 +75,16 @@ declare::settings! {
     /// inherit the variable, the last one's stays.
     dump_at_exit: Option<&'static CStr> = 0, "POOLSCOPE_DUMP_AT_EXIT", Folder { default: "none" }, AtStart;
 
+    /// Number of a signal at which the process writes a copy of its segment: 10 is SIGUSR1, 12 SIGUSR2, 0 none. A
+    /// handler of the program's own for the signal takes its place.
+    dump_signal: u64 = 0, "POOLSCOPE_DUMP_SIGNAL", Of(Number { min: 0, max: 64 }), AtStart;
+
+    /// 1 writes a copy of the segment when a request finds no memory, once in 60 seconds at most.
+    dump_at_refusal: bool = 0, "POOLSCOPE_DUMP_AT_REFUSAL", Switch, Anytime;
+
+    /// Folder of the copies that a signal or a refusal asks for: `poolscope.PID.NUMBER.segment`.
+    dump_dir: Option<&'static CStr> = 0, "POOLSCOPE_DUMP_DIR", Folder { default: "/tmp" }, AtStart;
+
     /// 1 looks for blocks that nothing points to when the process ends; every allocation has to be recorded.
     /// `poolscope check` sets it.
     leak_check: bool = 0, "POOLSCOPE_LEAK_CHECK", Switch, Anytime;

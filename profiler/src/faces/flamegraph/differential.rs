@@ -8,11 +8,10 @@ use std::io::{self, Write};
 
 use inferno::flamegraph::{self, Options};
 
-use crate::faces::flamegraph::{MAX_TOTAL, write_empty};
+use crate::faces::flamegraph::{MAX_TOTAL, style, write_empty};
 use crate::model::difference::{Difference, totals};
 use crate::model::profile::{Metric, Totals};
 use crate::words::figures;
-use crate::words::markup::escaped;
 
 /// Writes what changed in one metric as SVG that can be searched and zoomed in a browser.
 ///
@@ -47,28 +46,8 @@ pub fn write_differential(
     let mut svg = Vec::new();
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)?;
     let svg = String::from_utf8(svg).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    out.write_all(with_legend(&svg, metric).as_bytes())?;
+    out.write_all(style::finished(&svg, &LEGEND, &sentence(metric)).as_bytes())?;
     out.flush()
-}
-
-/// Height of the legend under the picture.
-const LEGEND_HEIGHT: u64 = 28;
-
-/// The picture, made higher by a row that says what colours and widths mean. The row stays empty for a picture that is
-/// built otherwise than `inferno`'s.
-fn with_legend(svg: &str, metric: Metric) -> String {
-    let value = |name: &str| -> Option<u64> {
-        let rest = &svg[svg.find(name)? + name.len()..];
-        rest[..rest.find('"')?].parse().ok()
-    };
-    let (Some(height), Some(end)) = (value(" height=\""), svg.rfind("</svg>")) else { return svg.to_owned() };
-    let higher = height + LEGEND_HEIGHT;
-    let body = svg[..end].replacen(&format!(" height=\"{height}\""), &format!(" height=\"{higher}\""), 1).replacen(
-        &format!(" {height}\""),
-        &format!(" {higher}\""),
-        1,
-    );
-    body + &legend(metric, height) + &svg[end..]
 }
 
 fn figure(totals: Totals, metric: Metric) -> u64 {
@@ -91,31 +70,16 @@ fn subtitle(paths: &BTreeMap<&str, (u64, u64)>, metric: Metric) -> String {
     text
 }
 
-/// What the colours and widths mean. The colours are those of `inferno`'s scale for the largest change.
-fn legend(metric: Metric, top: u64) -> String {
-    let entries = [
-        ("rgb(255,100,100)", "red: more than before"),
-        ("rgb(100,100,255)", "blue: less"),
-        ("rgb(250,250,250)", "white: the same"),
-    ];
-    let mut svg = format!(
-        "<g id=\"legend\" font-family=\"monospace\" font-size=\"12\">\n\
-         <rect x=\"0\" y=\"{top}\" width=\"100%\" height=\"{LEGEND_HEIGHT}\" fill=\"#eeeeee\"/>\n"
-    );
-    let (square, baseline) = (top + 8, top + 18);
-    let mut x = 10;
-    for (colour, text) in entries {
-        svg += &format!(
-            "<rect x=\"{x}\" y=\"{square}\" width=\"12\" height=\"12\" fill=\"{colour}\" stroke=\"#888888\"/>\n\
-             <text x=\"{}\" y=\"{baseline}\">{text}</text>\n",
-            x + 18
-        );
-        x += 18 + 8 * text.len() + 16;
-    }
-    svg + &format!(
-        "<text x=\"{x}\" y=\"{baseline}\">{}</text>\n</g>\n",
-        escaped(&format!("of its own, without its callees; the darker, the more. Width: {} after.", metric.describe()))
-    )
+/// What the colours mean: those of `inferno`'s scale for the largest change.
+const LEGEND: [(&str, &str); 3] = [
+    ("rgb(255,100,100)", "red: more than before"),
+    ("rgb(100,100,255)", "blue: less"),
+    ("rgb(250,250,250)", "white: the same"),
+];
+
+/// What else there is to say of the colours, and of the widths.
+fn sentence(metric: Metric) -> String {
+    format!("of its own, without its callees; the darker, the more. Width: {} after.", metric.describe())
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Flamegraphs: folded lines, and the SVG that `inferno` draws from them.
 
+mod colours;
 pub mod differential;
+mod style;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use inferno::flamegraph::{self, Options, Palette, color::BasicPalette};
+use inferno::flamegraph::{self, Options};
 
 use crate::model::profile::{Metric, Profile};
 use crate::words::figures;
@@ -29,10 +31,14 @@ pub fn write_flamegraph(profile: &Profile, metric: Metric, title: &str, mut out:
     options.title = title.to_owned();
     options.subtitle = Some(subtitle(profile, metric));
     metric.unit().clone_into(&mut options.count_name);
-    options.colors = Palette::Basic(BasicPalette::Mem);
     // The same function has the same colour in every picture.
     options.hash = true;
-    flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut out)?;
+    let mut palette = colours::palette(profile);
+    options.palette_map = Some(&mut palette);
+    let mut svg = Vec::new();
+    flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)?;
+    let svg = String::from_utf8(svg).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    out.write_all(style::finished(&svg, &colours::LEGEND, "").as_bytes())?;
     out.flush()
 }
 
