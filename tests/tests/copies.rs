@@ -109,7 +109,7 @@ fn copies(stderr: &str) -> Vec<PathBuf> {
 /// Holds 300 blocks of 1,000 bytes, and then allocates and frees on three threads until its input ends: nearly every
 /// signal finds its thread inside the pool.
 const BUSY: &str = "#include <pthread.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
-    static void *kept[300];\n\
+    static void *volatile kept[300];\n\
     static volatile int ended;\n\
     __attribute__((noinline)) void hold(void) { for (int i = 0; i < 300; i++) { kept[i] = malloc(1000); *(char *)kept[i] = 1; } }\n\
     static void *churn(void *p) { while (!ended) { char *b = malloc(5000); *b = 1; free(b); } return p; }\n\
@@ -146,7 +146,8 @@ fn a_signal_has_a_copy_written_whatever_the_program_is_doing() {
     let copies = copies(&output.stderr);
     for (number, copy) in (1..).zip(&copies) {
         assert_eq!(*copy, pool.files().join(format!("poolscope.{pid}.{number}.segment")));
-        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(copy).expect("it is there").permissions());
+        let mode =
+            std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(copy).expect("it is there").permissions());
         assert_eq!(mode & 0o777, 0o600);
     }
     assert_eq!(held(&pool, &copies[0]), 300_000);
@@ -172,7 +173,7 @@ fn a_copy_goes_through_no_link_and_over_no_file() {
 
 /// Takes blocks of a mebibyte within 400 MiB of addresses until it is refused one, four times, and says how many it had.
 const GREEDY: &str = "#include <stdio.h>\n#include <stdlib.h>\n#include <sys/resource.h>\n\
-    static void *kept[1000];\n\
+    static void *volatile kept[1000];\n\
     __attribute__((noinline)) int grow(void) { int i = 0; while ((kept[i] = malloc(1 << 20))) i++; return i; }\n\
     int main(void) {\n\
         struct rlimit limit = { 400 << 20, 400 << 20 };\n\

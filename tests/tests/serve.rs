@@ -437,3 +437,75 @@ fn a_server_without_a_token_says_who_can_read_it_and_waits_for_no_half_request()
     assert!((8..40).contains(&waited.as_secs()), "{waited:?}: {}", String::from_utf8_lossy(&answer));
     assert_eq!(server.get("/healthz").status, 200);
 }
+
+/// What a page shows under a name.
+fn tile(page: &str, name: &str) -> String {
+    let rest = page.split_once(&format!("<span>{name}</span><b>")).unwrap_or_else(|| panic!("no {name}: {page}")).1;
+    rest.split('<').next().expect("ends").to_owned()
+}
+
+#[test]
+fn the_first_page_shows_the_process_as_it_is_now() {
+    let pool = Pool::new();
+    let program = kv_server(&pool);
+    let server = Server::start(&pool, &[&program.pid().to_string()]);
+    let first = server.get("/").text();
+    assert!(first.contains("remember_watch") && first.contains("class=\"used\""), "{first}");
+    // The figure lies between what the kernel has before and after.
+    let in_use = tile(&first, "in use");
+    assert!(in_use.ends_with("MiB"), "{in_use}");
+    std::thread::sleep(Duration::from_millis(1200));
+    let now = server.get(&format!("/live?pid={}", program.pid())).text();
+    assert!(!now.contains("<html") && now.contains("<polyline class=\"rss\" points=\"") && now != first, "{now}");
+    assert_ne!(tile(&now, "in use"), in_use, "it leaks all the time");
+    assert!(now.contains("class=\"grows\""), "{now}");
+}
+
+/// A browser runs the page's script, which puts newer figures in the place of the first ones.
+#[test]
+fn a_browser_shows_the_first_page_and_keeps_it_up_to_date() {
+    if Program::new("sh").args(["-c", "command -v chromium"]).run().code() != 0 {
+        poolscope_e2e::skip("the first page of serve in a browser: chromium is not installed");
+        return;
+    }
+    let pool = Pool::new();
+    let program = kv_server(&pool);
+    let server = Server::start(&pool, &[&program.pid().to_string()]);
+    let first = tile(&server.get("/").text(), "in use");
+    let profile = format!("--user-data-dir={}", pool.files().join("browser").display());
+    let shown = Program::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom", &profile])
+        .arg(server.url("/"))
+        .run()
+        .stdout;
+    assert!(shown.contains("class=\"tiles\"") && !shown.contains("class=\"stale\""), "{shown}");
+    assert_ne!(tile(&shown, "in use"), first);
+}
+
+#[test]
+fn a_socket_is_open_to_its_owner_alone_and_goes_with_the_server() {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let pool = Pool::new();
+    let program = kv_server(&pool);
+    let path = pool.files().join("heap.sock");
+    // The socket of a server that was killed makes room; a file that is none stays.
+    drop(std::os::unix::net::UnixListener::bind(&path).expect("binds"));
+    let place = format!("unix:{}", path.display());
+    let mut server = pool.poolscope().args(["serve", &program.pid().to_string(), "--listen", &place]).start();
+    server.wait_for_line(&format!("serving on {place}"));
+    assert_eq!(server.stderr(), "");
+    let metadata = std::fs::symlink_metadata(&path).expect("it is there");
+    assert!(metadata.file_type().is_socket() && metadata.mode() & 0o777 == 0o600, "{:o}", metadata.mode());
+    let socket = path.to_str().expect("is text");
+    let asked = Program::new("curl").args(["-sS", "--fail", "--unix-socket", socket, "http://localhost/metrics"]).run();
+    assert!(asked.success().stdout.contains("poolscope_samples_total"));
+    let taken = pool.poolscope().args(["serve", &program.pid().to_string(), "--listen", &place]).run();
+    assert!(taken.code() == 2 && taken.stderr.contains("cannot listen on"), "{}", taken.report());
+    server.signal(libc::SIGTERM);
+    assert_eq!(server.finish().code(), 0);
+    assert!(!path.exists());
+    let file = pool.files().write("file", "kept");
+    let place = format!("unix:{}", file.display());
+    let refused = pool.poolscope().args(["serve", &program.pid().to_string(), "--listen", &place]).run();
+    assert_eq!((refused.code(), std::fs::read_to_string(&file).expect("is read").as_str()), (2, "kept"));
+}

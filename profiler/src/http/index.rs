@@ -110,9 +110,8 @@ fn page(heading: &str, body: &str) -> String {
 }
 
 fn process(pid: u32, live: &str, links: &Links<'_>) -> String {
-    let rows = PAGES.iter().map(|(path, what)| {
-        filled(ROW, &[("link", &links.to(path, pid)), ("path", path), ("what", what)])
-    });
+    let rows =
+        PAGES.iter().map(|(path, what)| filled(ROW, &[("link", &links.to(path, pid)), ("path", path), ("what", what)]));
     let rows: String = rows.collect();
     filled(
         PROCESS,

@@ -37,9 +37,11 @@ const FINDINGS: usize = 5;
 /// What a process looks like now.
 pub(super) fn live(reading: &Reading, look: &Look) -> String {
     let snapshot = &reading.snapshot;
-    let mut facts = Facts::of(snapshot, Some(&reading.profile));
-    facts.growths = &look.growths;
-    let findings: String = facts.findings().iter().take(FINDINGS).map(finding).collect();
+    let facts = Facts::of(snapshot, Some(&reading.profile));
+    // Who looks at a process for the first time has what the process itself has noted.
+    let watched = Facts { growths: &look.growths, total: look.total, watched_ns: look.watched_ns, ..facts };
+    let known = if look.watched_ns > 0 { watched } else { facts };
+    let findings: String = known.findings().iter().take(FINDINGS).map(finding).collect();
     let lived = snapshot.moment_ns().unwrap_or(0).saturating_sub(snapshot.process.start_monotonic_ns);
     let state = format!("{}, {}", snapshot.process.state.word(), duration(Duration::from_nanos(lived)));
     let watched = match look.watched_ns {
@@ -97,7 +99,8 @@ fn sites(reading: &Reading, look: &Look) -> String {
     let none = Growth::default();
     let growth = |at: usize| look.growths.get(at).unwrap_or(&none);
     let mut order: Vec<usize> = (0..profile.sites.len()).filter(|&at| profile.sites[at].in_use.bytes > 0.0).collect();
-    let speed = |at: &usize| Some(growth(*at).slope).filter(|slope| slope.grows()).map_or(0.0, |slope| slope.per_minute);
+    let speed =
+        |at: &usize| Some(growth(*at).slope).filter(|slope| slope.grows()).map_or(0.0, |slope| slope.per_minute);
     // The profile's own order is that of what is in use, and stays where nothing grows.
     order.sort_by(|a, b| speed(b).total_cmp(&speed(a)));
     order.iter().take(SITES).map(|&at| row(reading, &profile.sites[at], growth(at))).collect()

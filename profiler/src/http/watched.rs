@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::worker::Reading;
-use crate::model::growth::{Growth, Tracker};
+use crate::model::growth::{Growth, Slope, Tracker};
+use crate::model::memory::Memory;
 
 /// Processes that are remembered.
 const PROCESSES: usize = 32;
@@ -30,6 +31,8 @@ struct Process {
 pub(super) struct Look {
     /// How each site of the profile develops.
     pub(super) growths: Vec<Growth>,
+    /// How host memory does.
+    pub(super) total: Slope,
     /// The time that this was watched for.
     pub(super) watched_ns: u64,
     /// Nanoseconds of `CLOCK_MONOTONIC`, and the resident set then.
@@ -61,6 +64,7 @@ impl Watched {
         }
         Look {
             growths: process.tracker.of_sites(&reading.site_of_stacks, reading.profile.sites.len()),
+            total: process.tracker.total(Memory::Host),
             watched_ns: process.tracker.watched_ns(),
             rss: process.rss.clone(),
         }

@@ -13,8 +13,15 @@ use crate::words::printable::printable_str;
 
 const FORMAT: &str = "table of memray";
 
-/// How memray's own files begin.
-pub(super) const MAGIC: &[u8] = b"memray";
+/// Whether it is one of memray's own files: its name stands at the beginning, behind the head of a frame of LZ4 if it is
+/// packed.
+pub(super) fn is_own_file(bytes: &[u8]) -> bool {
+    const NAME: &[u8] = b"memray";
+    const LZ4: &[u8] = &[0x04, 0x22, 0x4d, 0x18];
+    let begin = &bytes[..bytes.len().min(32)];
+    begin.starts_with(NAME) || begin.starts_with(LZ4) && begin.windows(NAME.len()).any(|part| part == NAME)
+}
+
 /// How the table begins.
 pub(super) const HEAD: &[u8] = b"allocator,num_allocations,size,";
 /// What to do with one of memray's own files.

@@ -78,7 +78,7 @@ pub fn read(path: &Path) -> Result<Imported, ImportError> {
     if bytes.starts_with(memray::HEAD) {
         return memray::read(&bytes);
     }
-    if bytes.starts_with(memray::MAGIC) {
+    if memray::is_own_file(&bytes) {
         return Err(ImportError::NotDocumented(memray::ADVICE));
     }
     Ok(Imported { profile: read_pprof(&bytes)?, format: "pprof file", lacks: None })

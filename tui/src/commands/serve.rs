@@ -82,7 +82,11 @@ impl FromStr for Place {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             let is_path = path.starts_with('/');
-            return if is_path { Ok(Place::Socket(path.into())) } else { Err("a socket is named by its full path".into()) };
+            return if is_path {
+                Ok(Place::Socket(path.into()))
+            } else {
+                Err("a socket is named by its full path".into())
+            };
         }
         text.parse().map(Place::Address).map_err(|_| "neither an address with a port nor unix:/PATH".to_owned())
     }

@@ -60,7 +60,8 @@ pub fn start() {
 extern "C" fn on_signal(_: c_int) {
     ASKED.fetch_add(1, Ordering::Release);
     if !keeper::ask() {
-        Message::new("no copy of the segment is written (POOLSCOPE_DUMP_SIGNAL): the pool can have no thread here").print();
+        Message::new("no copy of the segment is written (POOLSCOPE_DUMP_SIGNAL): the pool can have no thread here")
+            .print();
     }
 }
 
