@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use poolscope_e2e::compiler::{self, compile};
+use poolscope_e2e::compiler::{compile, compile_with_headers};
 use poolscope_e2e::{Pool, Program, Running};
 
 const DELAY: Duration = Duration::from_millis(2000);
@@ -126,7 +126,7 @@ fn falls_while_read(pool: &Pool, pid: u32, limit: u64, stay: u64) -> u64 {
 #[test]
 fn what_was_noted_of_blocks_goes_with_them() {
     let pool = Pool::new();
-    let program = compiler::compile_with_headers(pool.files(), "tests/csrc/records.c", "records", &["-O1", "-g"]);
+    let program = compile_with_headers(pool.files(), "tests/csrc/records.c", "records", &["-O1", "-g"]);
     for (hardened, allowed) in [("0", NOTES), ("1", NOTES + QUARANTINE)] {
         let program = pool.program(&program).env("POOLSCOPE_PERIOD", "1").env("POOLSCOPE_HARDENED", hardened);
         let mut program = program.env("POOLSCOPE_SCAVENGE_MS", "2000").limit(180).start();
@@ -185,8 +185,7 @@ fn redis_is_small_again_after_its_keys_are_gone() {
 #[test]
 fn where_no_thread_could_be_started_it_is_tried_again() {
     let pool = Pool::new();
-    let program =
-        compiler::compile_with_headers(pool.files(), "tests/csrc/limits.c", "limits", &["-O1", "-fno-builtin"]);
+    let program = compile_with_headers(pool.files(), "tests/csrc/limits.c", "limits", &["-O1", "-fno-builtin"]);
     let run = pool.program(&program).arg("threads").env("POOLSCOPE_SCAVENGE_MS", "1000").run();
     assert_eq!(run.stdout, "done\n", "{}", run.report());
 }
@@ -275,7 +274,7 @@ fn threads_that_end_by_the_bare_system_call_leave_no_cache_and_no_word_behind() 
     let pool = Pool::new();
     let flags = ["-O2", "-fno-builtin"];
     let source = "tests/csrc/raw_exit.c";
-    let program = compiler::compile_with_headers(pool.files(), source, "raw_exit", &flags);
+    let program = compile_with_headers(pool.files(), source, "raw_exit", &flags);
     // Who unmaps the stack: the thread itself before its end, another one, or nobody.
     for whose in ["own", "other", "kept"] {
         // The C library has the kernel write to a thread's memory whenever it was interrupted, which would end the
@@ -373,5 +372,17 @@ fn memory_is_kept_if_it_is_never_to_go_and_gone_at_once_without_a_delay() {
         let threads_left = |program: &Running| (threads(program.pid()) == 1).then_some(());
         program.wait_until("the pool's thread ends, which has nothing to do", threads_left);
         assert!(if kept { left > peak / 10 * 9 } else { left < peak / 4 }, "{delay}: {left} of {peak} KiB are left");
+    }
+}
+
+#[test]
+fn memory_that_a_program_frees_and_takes_in_turns_stays_with_it() {
+    let pool = Pool::new();
+    let turns = compile_with_headers(pool.files(), "tests/csrc/turns.c", "turns", &["-O1", "-fno-builtin"]);
+    for size in ["1000", "16384", "20000", "65536", "100000"] {
+        let faults = pool.program(turns.clone()).arg(size).run().success();
+        let faults: f64 = faults.stdout.trim().parse().expect("a number");
+        println!("{size} bytes: {faults} faults a block");
+        assert!(faults < 0.01, "{faults} faults a block of {size} bytes");
     }
 }

@@ -21,6 +21,7 @@ use crate::segment::counters::{self, TierCounter};
 use crate::settings;
 use crate::sync::spin_lock::{ForkLock, SlowPath, SpinLock};
 
+mod excess;
 mod free_spans;
 mod lanes;
 #[cfg(test)]
@@ -28,16 +29,16 @@ mod model;
 #[cfg(test)]
 mod tests;
 
+use excess::Excess;
 use free_spans::{EXACT_BINS, mark, mark_used, split};
 use lanes::{Lane, Lanes};
 
 /// Idle memory that stays however little is in use.
 const IDLE_MIN: usize = 1 << 20;
-/// The part of what is in use that may lie idle, and what part of it in pieces of up to so many pages: of these there
-/// are always more, and what needs more pages has no use for them.
-const IDLE_PART: usize = 8;
-const IDLE_PART_IN_PIECES: usize = 32;
-const PIECE: usize = (256 << 10) / ARENA_PAGE;
+/// The part of what is in use that may lie idle.
+const IDLE_PART: usize = 32;
+/// How many times as much goes back as the program takes meanwhile.
+const PACE: usize = 4;
 
 /// The page heap, on a system.
 pub struct PageHeap<S: System = Kernel> {
@@ -47,6 +48,8 @@ pub struct PageHeap<S: System = Kernel> {
     used_lanes: usize,
     /// Bytes in spans that are in use.
     used: usize,
+    /// What lies idle and nobody has had a use for.
+    excess: Excess,
 }
 
 // SAFETY: only reached under the lock below.
@@ -64,7 +67,7 @@ pub fn alloc(slow: SlowPath, pages: usize, align: usize) -> Option<&'static Slab
     let (span, refusals, grown) = {
         let mut heap = PAGE_HEAP.lock(slow);
         let span = heap.alloc(pages, align);
-        let grown = span.filter(|span| span.is_zero() && heap.idle_beyond(IDLE_PART_IN_PIECES));
+        let grown = span.filter(|span| span.is_zero() && heap.has_excess());
         (span, heap.ground.take_refusals(), grown.map_or(0, |span| span.bytes()))
     };
     refusals.say();
@@ -196,18 +199,17 @@ pub fn release(slow: SlowPath, wanted: usize) -> usize {
     bytes
 }
 
-/// Gives memory back of which more lies idle than is to: `wanted` bytes or a little more, the shortest spans first.
-/// What has room for least is used least. To be called by who has allocated as much: what a program frees to allocate
-/// it again is in use by then.
+/// Notes that the calling thread has taken `taken` bytes more. If more lies idle than is to, that for which nobody has had
+/// a use goes back, [`PACE`] times as much as was taken at most: the shortest spans first, which have room for least.
 #[cold]
-pub fn release_excess(slow: SlowPath, wanted: usize) {
+pub fn release_excess(slow: SlowPath, taken: usize) {
     if settings::current().scavenge_ms().is_none() {
         return;
     }
-    let mut bytes = 0;
-    while bytes < wanted {
-        let Some(span) = PAGE_HEAP.lock(slow).take_excess() else { break };
-        bytes += span.bytes();
+    let mut left = PAGE_HEAP.lock(slow).note_taken(taken).min(PACE * taken);
+    while left >= ARENA_PAGE {
+        let Some(span) = PAGE_HEAP.lock(slow).take_excess(left / ARENA_PAGE) else { break };
+        left -= span.bytes();
         if !release_span(slow, span) {
             break;
         }
@@ -246,7 +248,7 @@ pub fn fork_lock() -> &'static dyn ForkLock {
 impl<S: System> PageHeap<S> {
     /// Nothing reserved yet.
     const fn new(system: S) -> Self {
-        PageHeap { ground: Ground::new(system), lanes: Lanes::new(), used_lanes: 0, used: 0 }
+        PageHeap { ground: Ground::new(system), lanes: Lanes::new(), used_lanes: 0, used: 0, excess: Excess::new() }
     }
 
     /// Decides where memory is to come from.
@@ -311,7 +313,21 @@ impl<S: System> PageHeap<S> {
         let ahead = number.next_multiple_of(align) - number;
         let span = self.lane_of(span).free.cut_out(span, ahead, pages);
         self.used += span.bytes();
+        self.note_idle();
         Some(span)
+    }
+
+    /// Tells the watch over idle memory how much there is.
+    fn note_idle(&mut self) {
+        let idle = self.resident_free();
+        self.excess.note(idle);
+    }
+
+    /// Tells it that the program has taken so many bytes. Returns the bytes for which nobody has had a use.
+    fn note_taken(&mut self, bytes: usize) -> usize {
+        let idle = self.resident_free();
+        self.excess.take(bytes, idle);
+        self.excess.due()
     }
 
     /// Takes a span of at least `wanted` pages from a lane; it is in no bin.
@@ -385,9 +401,9 @@ impl<S: System> PageHeap<S> {
         true
     }
 
-    /// Whether more lies idle than this part of what is in use.
-    fn idle_beyond(&self, part: usize) -> bool {
-        self.resident_free() > IDLE_MIN.max(self.used / part)
+    /// Whether more lies idle than is to.
+    fn has_excess(&self) -> bool {
+        self.resident_free() > IDLE_MIN.max(self.used / IDLE_PART)
     }
 
     /// A span that counts as used, made longer by free neighbours without memory, which count as used then.
@@ -404,6 +420,7 @@ impl<S: System> PageHeap<S> {
     fn free(&mut self, span: &'static Slab) {
         self.used -= span.bytes();
         self.insert(span);
+        self.note_idle();
     }
 
     /// Takes a free span out for [`release_span`] if it is to go at once: without a delay, or when there is no
@@ -417,18 +434,16 @@ impl<S: System> PageHeap<S> {
         }
     }
 
-    /// Takes the shortest free span with memory behind it, if more of such lies idle than is to. It counts as used
-    /// until it is freed again.
-    fn take_excess(&mut self) -> Option<&'static Slab> {
-        let most = match (self.idle_beyond(IDLE_PART), self.idle_beyond(IDLE_PART_IN_PIECES)) {
-            // The kernel would have to split huge pages.
-            _ if self.ground.has_huge => return None,
-            (true, _) => usize::MAX,
-            (_, true) => PIECE,
-            _ => return None,
-        };
-        let span = self.lanes.iter_mut().take(self.used_lanes).find_map(|lane| lane.free.take_shortest(most))?;
+    /// Takes the shortest free span with memory behind it, if more of such lies idle than is to and it has at most
+    /// `pages` pages. It counts as used until it is freed again.
+    fn take_excess(&mut self, pages: usize) -> Option<&'static Slab> {
+        // The kernel would have to split huge pages.
+        if self.ground.has_huge || !self.has_excess() {
+            return None;
+        }
+        let span = self.lanes.iter_mut().take(self.used_lanes).find_map(|lane| lane.free.take_shortest(pages))?;
         self.used += span.bytes();
+        self.excess.release(span.bytes());
         Some(span)
     }
 

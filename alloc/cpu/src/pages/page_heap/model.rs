@@ -190,10 +190,9 @@ impl Model {
                 self.heap.machine.takes_back.set(works);
                 let before = self.free_spans();
                 let resident = || before.iter().filter(|span| !span.zero && !span.permanent);
-                let beyond = self.heap.idle_beyond(super::IDLE_PART_IN_PIECES) && !self.heap.ground.has_huge;
-                let Some(span) = self.heap.take_excess() else {
-                    let has_pieces = resident().any(|span| span.pages <= super::PIECE);
-                    assert!(!(beyond && has_pieces), "{before:?} has pieces that lie idle");
+                let beyond = self.heap.has_excess() && !self.heap.ground.has_huge;
+                let Some(span) = self.heap.take_excess(usize::MAX) else {
+                    assert!(!(beyond && resident().next().is_some()), "{before:?} has spans that lie idle");
                     return;
                 };
                 let lane = arena::lane_of(span);
