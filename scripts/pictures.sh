@@ -48,6 +48,7 @@ picture() {
 }
 
 start server "$poolscope" run --period 64K -- "$server" --clients 8 --seconds 120
+start leaks "$poolscope" run --period 1 -- "$server" --clients 2 --rate 200 --seconds 120
 start devices "$poolscope" run --period 64K -- "$training" --devices 2 --steps 100000 --leak 100000
 sleep "${SECONDS_BEFORE:-25}"
 picture server overview 1
@@ -57,7 +58,10 @@ picture server flame 4 c Down Down Down
 picture server threads 5
 picture server counters 7
 picture server findings 8
-picture server output 9
+picture server output 0
+tmux_here send-keys -t leaks 9 l
+sleep 3
+picture leaks leaks 9
 picture devices gpu 6
 # Where the sources lie says nothing. A text that gets shorter is not stretched.
 sources=${server%/target/*}

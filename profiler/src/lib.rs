@@ -21,6 +21,7 @@
 //! - [`faces`]: what a profile is written as, one file a reporter
 //! - `imports`: profiles that other tools wrote
 //! - [`leaks`]: what was not freed, and what of it is known
+//! - `reading`: what is known of a process at a moment, as bytes, for who watches from elsewhere
 //! - `recording`: every allocation and free, in a file
 //! - `http`: profiles for those that ask over the network
 //!
@@ -49,6 +50,8 @@ pub mod imports;
 pub mod leaks;
 pub mod model;
 pub mod process;
+#[cfg(feature = "reading")]
+pub mod reading;
 #[cfg(feature = "recording")]
 pub mod recording;
 pub mod segment;

@@ -14,6 +14,7 @@ pub mod pprof;
 pub mod pprof_rules;
 pub mod process;
 pub mod scratch;
+pub mod terminal;
 pub mod truth;
 
 pub use artifacts::{gpu_library, library, poolscope, repository, sample};

@@ -1,75 +1,8 @@
 //! Ten questions that people have, asked of the dashboard in a real terminal with real keys. Each test of a question
 //! says how many keys its answer took; one session serves several of them.
 
-use std::process::Command;
-use std::time::{Duration, Instant};
-
-use poolscope_e2e::artifacts::poolscope;
-use poolscope_e2e::{Pool, Running, sample};
-
-/// The dashboard in a terminal of its own.
-struct Terminal {
-    socket: String,
-}
-
-impl Terminal {
-    /// `poolscope top` on a process, in a terminal of 132x38.
-    fn top(pool: &Pool, name: &str, pid: u32) -> Terminal {
-        let terminal = Terminal { socket: format!("poolscope-e2e-{}-{name}", std::process::id()) };
-        let command = format!(
-            "cd '{}' && env -u NO_COLOR -u LC_ALL LANG=C.UTF-8 COLORTERM=truecolor TERM=xterm-256color \
-             XDG_CONFIG_HOME=/nonexistent POOLSCOPE_DIR='{}' '{}' top {pid} --interval 0.25",
-            pool.files().path().display(),
-            pool.segment_dir().display(),
-            poolscope().display()
-        );
-        terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "132", "-y", "38", &command]);
-        terminal.wait_for("the first reading", |screen| screen.contains("● running"));
-        terminal
-    }
-
-    fn tmux(&self, arguments: &[&str]) -> String {
-        let output =
-            Command::new("tmux").args(["-L", &self.socket, "-u"]).args(arguments).env("LANG", "C.UTF-8").output();
-        let output = output.expect("tmux (make test installs it)");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    fn screen(&self) -> String {
-        self.tmux(&["capture-pane", "-p"])
-    }
-
-    fn wait_for(&self, what: &str, done: impl Fn(&str) -> bool) -> String {
-        let begin = Instant::now();
-        loop {
-            let screen = self.screen();
-            if done(&screen) {
-                return screen;
-            }
-            assert!(begin.elapsed() < Duration::from_secs(30), "no {what} on:\n{screen}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// Presses keys, waits for the answer, and says how many keys it took. Then everything is as before.
-    fn task(&self, question: &str, keys: &[&str], answer: impl Fn(&str) -> bool) -> String {
-        keys.iter().for_each(|key| drop(self.tmux(&["send-keys", key])));
-        let screen = self.wait_for(question, answer);
-        println!("{question} {} keys: {}", keys.len(), keys.join(" "));
-        for key in ["Escape", "Escape", "Escape", "1"] {
-            self.tmux(&["send-keys", key]);
-            // An Escape with a key behind it at once is that key with Alt.
-            std::thread::sleep(Duration::from_millis(60));
-        }
-        screen
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        self.tmux(&["kill-server"]);
-    }
-}
+use poolscope_e2e::terminal::Terminal;
+use poolscope_e2e::{Pool, Running, compiler, sample};
 
 /// The selected row of a table, which is the first one.
 fn first_row(screen: &str) -> &str {
@@ -90,7 +23,7 @@ fn a_leaking_server_answers_nine_questions() {
     let yesterday = pool.files().join("yesterday.pb.gz");
     let pid = server.pid().to_string();
     pool.poolscope().args(["dump", &pid, "-o"]).arg(&yesterday).run().success();
-    let terminal = Terminal::top(&pool, "server", server.pid());
+    let terminal = Terminal::top(&pool, "server", &server.pid().to_string());
 
     let leaks = |screen: &str| first_row(screen).contains("remember_watch") && first_row(screen).contains('▲');
     terminal.task("Which function leaks?", &[], leaks);
@@ -100,7 +33,7 @@ fn a_leaking_server_answers_nine_questions() {
         ["thread caches", "free pages", "not the pool"].iter().all(|part| screen.contains(part))
             && screen.contains("Free blocks that threads keep for their next allocations.")
     });
-    terminal.tmux(&["send-keys", "t"]);
+    terminal.press(&["t"]);
     terminal.task("What changed in the last five minutes?", &["D", "5"], |screen| {
         screen.contains("Compared with") && screen.contains(" ago: +") && {
             let row = first_row(screen);
@@ -147,11 +80,45 @@ fn the_tensors_at_the_peak_of_a_device_are_two_keys_away() {
     let args = ["--devices", "1", "--steps", "100000", "--step-ms", "5"];
     let mut training = pool.program(sample("gpu-training")).args(args).start();
     training.wait_until("it samples", |running| (pool.segment(running.pid())?.samples() > 20).then_some(()));
-    let terminal = Terminal::top(&pool, "training", training.pid());
+    let terminal = Terminal::top(&pool, "training", &training.pid().to_string());
     terminal.task("Which tensors are there at the peak of the device?", &["6", "P"], |screen| {
         screen.contains("At the peak, ") && screen.contains("Who holds it") && screen.contains("make_optimizer_state")
     });
     drop(terminal);
     training.signal(libc::SIGKILL);
     training.finish();
+}
+
+/// 3 blocks of 1,337 bytes are lost, and 5 are held: what the program was told is what the screen says.
+#[test]
+fn what_a_program_has_lost_is_two_keys_away_and_nothing_of_a_killed_one_is_leaked() {
+    let pool = Pool::new();
+    let flags = ["-O1", "-g", "-fno-builtin", "-pthread"];
+    let program = compiler::compile_with_headers(pool.files(), "tests/csrc/asked.c", "asked", &flags);
+    let mut running = pool.program(program).env("POOLSCOPE_PERIOD", "1").start();
+    running.wait_for_line("ready");
+    running.send("lose 3\nhold 5\n");
+    running.wait_until("both", |running| (running.stdout().lines().count() > 2).then_some(()));
+    let terminal = Terminal::top(&pool, "leaks", &running.pid().to_string());
+
+    terminal.press(&["9"]);
+    terminal.wait_for("what is in use", |screen| {
+        let row = |function: &str| screen.lines().find(|line| line.contains(function)).unwrap_or_default().to_owned();
+        screen.contains("Nobody has looked what of this the program can't reach any more")
+            && row(" lose ").contains("3.92 KiB")
+            && row(" main asked.c").contains("6.53 KiB")
+    });
+    let lost = terminal.task("What has it lost?", &["9", "l"], |screen| screen.contains("leaked: nothing"));
+    let rows: Vec<&str> = lost.lines().filter(|line| line.contains("directly")).collect();
+    let row = rows.iter().find(|line| line.contains(" lose ")).unwrap_or_else(|| panic!("{lost}"));
+    assert!(row.contains("3.92 KiB") && row.contains(" 3 "), "{row}");
+    assert!(!rows.iter().any(|line| line.contains("6.53 KiB")), "what it holds is not lost: {lost}");
+
+    let pid = running.pid().to_string();
+    running.signal(libc::SIGKILL);
+    running.finish();
+    let killed = pool.poolscope().args(["top", &pid, "--once", "--view", "leaks"]).run().silent_success().stdout;
+    let view = killed.split_once("╭ Leaks").expect("the view").1;
+    assert!(view.contains("It was killed, and had this in use") && view.contains("3.92 KiB"), "{killed}");
+    assert!(!view.contains("leaked"), "{killed}");
 }

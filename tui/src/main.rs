@@ -6,6 +6,7 @@ mod commands;
 mod dashboard;
 mod failure;
 mod launch;
+mod remote;
 #[cfg(test)]
 mod schemas;
 mod sink;

@@ -200,7 +200,7 @@ fn run_keeps_the_output_and_passes_the_code_on() {
     let (output, script) = (format!("--output '{}'", log.display()), "echo hello from it; sleep 1; exit 7");
     terminal.run(&format!("run {output} -- sh -c '{script}'"));
     terminal.wait("dashboard", |t| t.modes().starts_with("1 "));
-    terminal.keys(&["9"]);
+    terminal.keys(&["0"]);
     terminal.wait_for("hello from it");
     terminal.wait_for("exited with code 7 before a first reading");
     terminal.keys(&["q"]);

@@ -40,6 +40,7 @@ const PAGES: &[(&str, &str)] = &[
     ("debug/pprof/symbol", "names of addresses: ?0x1234+0x5678"),
     ("flamegraph", "a picture of what is in use; ?metric=inuse_space, inuse_objects, alloc_space or alloc_objects"),
     ("flamegraph?at=peak", "a picture of what was in use at the peak"),
+    ("reading", "for the dashboard: poolscope top URL"),
     ("metrics", "for Prometheus"),
     ("healthz", "answers ok as long as this runs"),
 ];

@@ -76,6 +76,7 @@ pub fn router_with(source: Source, options: Options) -> Router {
         .route("/debug/pprof/cmdline", get(pages::cmdline))
         .route("/debug/pprof/symbol", get(pages::symbol).post(pages::symbol_post))
         .route("/flamegraph", get(pages::flamegraph))
+        .route("/reading", get(pages::reading))
         .route("/metrics", get(metrics::metrics))
         .route("/healthz", get(pages::healthz))
         .fallback(pages::not_found)

@@ -135,6 +135,24 @@ pub(super) async fn leak(State(pool): Pool, Query(query): Query<ProfileQuery>) -
     }
 }
 
+/// All that is known of the process now, for `poolscope top URL`.
+pub(super) async fn reading(State(pool): Pool, Query(query): Query<ProfileQuery>) -> Response {
+    let reading = match pool.reading(query.pid).await {
+        Ok(reading) => reading,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let body = match written(move |out| reading.write(out)).await {
+        Ok(body) => body,
+        Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot write the reading: {error}\n")),
+    };
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (headers, body).into_response()
+}
+
 /// A profile in pprof's format, with the headers that Go sends.
 async fn as_pprof(profile: Profile, shown: Metric, name: &str) -> Response {
     let body = match written(move |out| pprof::write_pprof(&profile, shown, out)).await {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -20,6 +20,8 @@ use crate::model::profile::Profile;
 use crate::model::snapshot::ProcessState;
 use crate::model::snapshot::Snapshot;
 use crate::process;
+use crate::process::family::{self, Child};
+use crate::reading::Reading;
 use crate::segment::ask::{self, AskError, Wish};
 use crate::segment::discovery::{self, FindError, SegmentEntry};
 use crate::segment::reader::{ReadError, SegmentReader};
@@ -29,6 +31,12 @@ const KEPT_BUILDERS: usize = 32;
 
 /// Time that a process has to look for what it can't reach. Other requests wait meanwhile.
 const LEAKS_LIMIT: Duration = Duration::from_secs(10);
+
+/// Between two looks for processes that one started: they read all of `/proc`.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// So many of them, the largest, are asked whether they run on the pool.
+const LOOKED_AT: usize = 32;
 
 /// Requests that may wait; more are refused.
 const WAITING: usize = 64;
@@ -54,19 +62,11 @@ pub(super) enum Refusal {
     Busy,
 }
 
-/// A segment's state at one moment, with names if they were asked for.
-#[derive(Debug)]
-pub(super) struct Reading {
-    pub(super) snapshot: Snapshot,
-    pub(super) profile: Profile,
-    /// For each stack its site in the profile.
-    pub(super) site_of_stacks: Vec<Option<usize>>,
-}
-
 type Answer<T> = oneshot::Sender<Result<T, Refusal>>;
 
 enum Request {
     Profile(Option<u32>, Answer<Box<Reading>>),
+    Reading(Option<u32>, Answer<Box<Reading>>),
     Leaks(Option<u32>, Answer<Box<Profile>>),
     Snapshots(Answer<Vec<Snapshot>>),
     Entries(Answer<Vec<SegmentEntry>>),
@@ -117,6 +117,11 @@ impl Worker {
         self.ask(|answer| Request::Profile(pid, answer)).await
     }
 
+    /// The same with what the kernel says of it.
+    pub(super) async fn reading(&self, pid: Option<u32>) -> Result<Box<Reading>, Refusal> {
+        self.ask(|answer| Request::Reading(pid, answer)).await
+    }
+
     /// What a process can't reach any more, of which it looks for that now.
     pub(super) async fn leaks(&self, pid: Option<u32>) -> Result<Box<Profile>, Refusal> {
         self.ask(|answer| Request::Leaks(pid, answer)).await
@@ -137,7 +142,17 @@ impl Worker {
 struct Files {
     source: Source,
     options: Options,
-    open: HashMap<PathBuf, (SegmentReader, ProfileBuilder)>,
+    open: HashMap<PathBuf, Open>,
+}
+
+/// What is kept of a process.
+struct Open {
+    reader: SegmentReader,
+    builder: ProfileBuilder,
+    /// The processes that it started, and when to look for them again.
+    children: Vec<Child>,
+    on_pool: Vec<u32>,
+    look_again: Option<Instant>,
 }
 
 impl Files {
@@ -145,6 +160,7 @@ impl Files {
     fn answer(&mut self, request: Request) {
         match request {
             Request::Profile(pid, answer) => drop(answer.send(self.profile(pid).map(Box::new))),
+            Request::Reading(pid, answer) => drop(answer.send(self.reading(pid).map(Box::new))),
             Request::Leaks(pid, answer) => drop(answer.send(self.leaks(pid).map(Box::new))),
             Request::Snapshots(answer) => drop(answer.send(self.snapshots())),
             Request::Entries(answer) => drop(answer.send(self.entries())),
@@ -184,22 +200,22 @@ impl Files {
         }
     }
 
-    fn open(&mut self, entry: &SegmentEntry) -> Result<&mut (SegmentReader, ProfileBuilder), Refusal> {
+    fn open(&mut self, entry: &SegmentEntry) -> Result<&mut Open, Refusal> {
         if !self.open.contains_key(&entry.path) {
             if self.open.len() >= KEPT_BUILDERS {
                 self.open.clear();
             }
             let builder =
                 ProfileBuilder::with_debug_dirs(&self.options.debug_dirs).with_naming(Arc::clone(&self.options.naming));
-            self.open.insert(entry.path.clone(), (SegmentReader::open(&entry.path)?, builder));
+            let (reader, children, on_pool) = (SegmentReader::open(&entry.path)?, Vec::new(), Vec::new());
+            self.open.insert(entry.path.clone(), Open { reader, builder, children, on_pool, look_again: None });
         }
         // It was put there a moment ago.
         self.open.get_mut(&entry.path).ok_or(Refusal::NoProcess)
     }
 
     fn snapshot(&mut self, entry: &SegmentEntry) -> Result<Snapshot, Refusal> {
-        let (reader, _) = self.open(entry)?;
-        let snapshot = reader.snapshot();
+        let snapshot = self.open(entry)?.reader.snapshot();
         if snapshot.is_err() {
             self.open.remove(&entry.path);
         }
@@ -209,13 +225,34 @@ impl Files {
     fn profile(&mut self, pid: Option<u32>) -> Result<Reading, Refusal> {
         let entry = self.entry(pid)?;
         let snapshot = self.snapshot(&entry)?;
-        let (_, builder) = self.open(&entry)?;
+        let builder = &mut self.open(&entry)?.builder;
         let (mut profile, site_of_stacks) = builder.build_with_sites(&snapshot, |_| false);
         if snapshot.process.state == ProcessState::Running {
             profile.thread_names = process::thread_names(snapshot.process.pid);
         }
         profile.comments.extend(builder.take_warnings().iter().map(ToString::to_string));
-        Ok(Reading { snapshot, profile, site_of_stacks })
+        Ok(Reading { snapshot, profile, site_of_stacks, ..Reading::default() })
+    }
+
+    fn reading(&mut self, pid: Option<u32>) -> Result<Reading, Refusal> {
+        let mut reading = self.profile(pid)?;
+        let process = &reading.snapshot.process;
+        if process.state != ProcessState::Running {
+            return Ok(reading);
+        }
+        let entry = self.entry(Some(process.pid))?;
+        let open = self.open(&entry)?;
+        let now = Instant::now();
+        if open.look_again.is_none_or(|at| at <= now) {
+            open.look_again = Some(now + LOOK_EVERY);
+            open.children = family::children(process.pid);
+            let mut largest: Vec<&Child> = open.children.iter().collect();
+            largest.sort_by_key(|child| std::cmp::Reverse(child.rss));
+            let pids = largest.into_iter().take(LOOKED_AT).map(|child| child.pid);
+            open.on_pool = pids.filter(|&pid| discovery::newest_of(pid).is_some()).collect();
+        }
+        (reading.children, reading.on_pool) = (open.children.clone(), open.on_pool.clone());
+        Ok(reading)
     }
 
     fn leaks(&mut self, pid: Option<u32>) -> Result<Profile, Refusal> {
@@ -227,7 +264,7 @@ impl Files {
             return Err(Refusal::NotSearched { pid: entry.pid, why: why.to_owned() });
         }
         snapshot.live.retain(|block| block.verdict.is_leaked());
-        let (_, builder) = self.open(&entry)?;
+        let builder = &mut self.open(&entry)?.builder;
         let mut profile = LeakReport::leaked(&builder.build(&snapshot), &Suppressions::defaults());
         profile.sites.retain(|site| site.in_use.objects > 0.0);
         profile.comments.extend(builder.take_warnings().iter().map(ToString::to_string));

@@ -7,10 +7,12 @@ use crate::model::growth::Slope;
 
 /// Host memory over the life of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct History {
     /// Nanoseconds of a span; each total is of one.
     pub span_ns: u64,
     /// The totals, in the order of time. Nothing changed in a span without one.
+    #[cfg_attr(feature = "reading", serde(with = "crate::model::carried::totals"))]
     pub totals: Vec<Total>,
 }
 

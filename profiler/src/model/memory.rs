@@ -6,6 +6,7 @@ use poolscope_wire::kind;
 
 /// Which memory is meant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub enum Memory {
     /// Host memory.
     #[default]
@@ -46,6 +47,7 @@ impl Kind {
 
 /// Where a block lies: in one memory of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub enum Place {
     /// In the host's memory.
     #[default]

@@ -3,6 +3,8 @@
 //! A [`Snapshot`](snapshot::Snapshot) is what a segment said; a [`Profile`](profile::Profile) is what people look at.
 
 pub mod accounting;
+#[cfg(feature = "reading")]
+pub(crate) mod carried;
 pub mod difference;
 pub mod growth;
 pub mod history;

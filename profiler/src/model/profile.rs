@@ -10,6 +10,7 @@ use crate::model::snapshot::{Amount, Module};
 
 /// A heap profile: every call stack with what it allocated and what it holds.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct Profile {
     /// Mean bytes between two samples; 1 when every allocation is recorded.
     pub period_bytes: u64,
@@ -29,6 +30,7 @@ pub struct Profile {
     /// The same of each device's memory.
     pub device_peaks: Vec<(Memory, Peak)>,
     /// By which functions call sites are not to be named, beside those that come with a language.
+    #[cfg_attr(feature = "reading", serde(skip))]
     pub naming: Arc<Naming>,
     /// Path of the executable, empty if it is not known. It may be none of the modules: no frame was in it then.
     pub main: String,
@@ -42,6 +44,7 @@ pub struct Profile {
 
 /// When a process had most of a memory in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct Peak {
     /// Bytes in use, estimated from samples unless the profile is exact. The true peak is higher by a 32nd at most,
     /// beside the error of the samples.
@@ -62,6 +65,7 @@ impl Peak {
 
 /// A code address and what it is called.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct Location {
     /// The address of the call (the return address less one).
     pub address: u64,
@@ -74,6 +78,7 @@ pub struct Location {
 
 /// A function at a location.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct Frame {
     /// Name as its programmer wrote it.
     pub name: String,
@@ -89,6 +94,7 @@ pub struct Frame {
 
 /// A call stack and its figures.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct Site {
     /// Indices into [`Profile::locations`], innermost first; the pool's own frames are not in it.
     pub locations: Arc<[usize]>,
@@ -111,6 +117,7 @@ pub struct Site {
 
 /// The blocks in use of one call site that have one size and were allocated by one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct Held {
     /// Bytes that the program asked for.
     pub size: u64,

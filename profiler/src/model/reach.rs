@@ -7,6 +7,7 @@ use crate::words::figures;
 
 /// What a search found of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub enum Verdict {
     /// None has looked at it.
     #[default]
@@ -25,6 +26,7 @@ pub enum Verdict {
 
 /// What holds a block that can be reached: the last step of a shortest chain of pointers to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub enum Holder {
     /// The word at this address: in another block, in a module's variable, in other memory.
     Word(u64),
@@ -81,11 +83,16 @@ impl Verdict {
     }
 }
 
+/// One of the sentences that say why a search failed.
+pub type Reason = &'static str;
+
 /// A search for unreachable blocks that a process has made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct Search {
     /// Why there are no verdicts.
-    pub failed: Option<&'static str>,
+    #[cfg_attr(feature = "reading", serde(with = "crate::model::carried::reason"))]
+    pub failed: Option<Reason>,
     /// Threads that the process had.
     pub threads: u32,
     /// Those of them that were stopped, with the one that searched.

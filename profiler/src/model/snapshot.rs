@@ -12,6 +12,7 @@ use crate::model::reach::{Holder, Search, Verdict};
 
 /// What a segment said at one moment.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct Snapshot {
     /// Whose segment it is.
     pub process: ProcessInfo,
@@ -38,6 +39,7 @@ pub struct Snapshot {
     /// Process-wide counters, indexed by [`TierCounter`].
     pub tiers: Tiers,
     /// Size classes, with the counters of all threads added up.
+    #[cfg_attr(feature = "reading", serde(with = "crate::model::carried::classes"))]
     pub classes: Vec<ClassStats>,
     /// Thread heaps that were ever used.
     pub threads: Vec<ThreadStats>,
@@ -98,6 +100,7 @@ impl Snapshot {
 
 /// Whose segment it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProcessInfo {
     /// Process id as this process sees it (from the file's name).
     pub pid: u32,
@@ -124,6 +127,7 @@ impl ProcessInfo {
 
 /// Whether the process of a segment still runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub enum ProcessState {
     /// It runs.
     #[default]
@@ -147,6 +151,7 @@ impl ProcessState {
 
 /// What the segment could not hold. All zero in a healthy profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct Dropped {
     /// Samples that found no room in the live table: in-use figures miss them.
     pub live: u64,
@@ -173,6 +178,7 @@ impl Dropped {
 
 /// Process-wide counters, and what is known of the memory behind the pool's pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct Tiers {
     words: Vec<u64>,
     unbacked: [u64; Unbacked::COUNT],
@@ -207,6 +213,7 @@ impl Tiers {
 
 /// One thread heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct ThreadStats {
     /// Kernel thread id of the thread that has it, or had it last.
     pub tid: u32,
@@ -228,8 +235,10 @@ pub struct ThreadStats {
 
 /// A distinct call stack with totals, scaled from the samples to all allocations.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct Stack {
     /// Return addresses, innermost first, as captured. Readings of one process share them.
+    #[cfg_attr(feature = "reading", serde(skip))]
     pub frames: Arc<[u64]>,
     /// Which memory.
     pub place: Place,
@@ -246,6 +255,7 @@ pub struct Stack {
 /// When a process had most in use, as it wrote down itself: its true peak is higher by a 32nd at most, beside the error
 /// of the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct PeakMoment {
     /// Bytes in use, scaled from the samples.
     pub bytes: u64,
@@ -255,6 +265,7 @@ pub struct PeakMoment {
 
 /// When most of a device's memory was in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct DevicePeak {
     /// Which memory.
     pub place: Place,
@@ -264,6 +275,7 @@ pub struct DevicePeak {
 
 /// A number of objects and their bytes, estimated from samples unless the snapshot is exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct Amount {
     /// Objects (a fraction only because samples are scaled).
     pub objects: f64,
@@ -283,6 +295,7 @@ impl std::ops::AddAssign for Amount {
 
 /// A sampled block that is allocated now.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct LiveBlock {
     /// Index into [`Snapshot::stacks`].
     pub stack: u32,
@@ -315,6 +328,7 @@ impl LiveBlock {
 
 /// A pool of device memory, as it was when it last published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct DevicePool {
     /// Which memory.
     pub place: Place,
@@ -360,6 +374,7 @@ impl DevicePool {
 
 /// An executable or a library in the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct Module {
     /// First address.
     pub start: u64,
@@ -384,6 +399,7 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
 
 /// Memory of a process as the kernel counts it, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProcessMemory {
     /// Resident set (VmRSS).
     pub rss: u64,
@@ -393,6 +409,7 @@ pub struct ProcessMemory {
 
 /// Memory of a process by what it is for, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct Residence {
     /// Resident set.
     pub rss: u64,

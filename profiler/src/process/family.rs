@@ -7,6 +7,7 @@ use crate::words::printable::printable;
 
 /// A process that another one started, or one of those.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct Child {
     /// Its process id.
     pub pid: u32,

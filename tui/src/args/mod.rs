@@ -3,6 +3,7 @@
 mod format;
 pub(crate) mod lsan;
 mod memory;
+pub(crate) mod token;
 mod values;
 
 pub(crate) use format::{Format, Origin};

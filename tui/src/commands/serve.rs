@@ -18,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::args::token;
 use crate::failure::Failure;
 use crate::{sink, symbols, target};
 
@@ -162,13 +163,7 @@ impl Serve {
     }
 
     fn token(&self) -> Result<Option<String>> {
-        let Some(path) = &self.token_file else { return Ok(None) };
-        let text = std::fs::read_to_string(path);
-        let token = text.wrap_err_with(|| format!("cannot read the token from {}", path.display()))?.trim().to_owned();
-        if token.is_empty() {
-            return Err(Failure::usage("the token is empty: anybody could guess it").into());
-        }
-        Ok(Some(token))
+        Ok(self.token_file.as_deref().map(token::read).transpose()?)
     }
 }
 

@@ -1,6 +1,7 @@
 //! `poolscope top`: the dashboard on a process that already runs.
 
 use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,20 +20,29 @@ use crate::dashboard::once;
 use crate::dashboard::options::DashboardArgs;
 use crate::dashboard::panes::{Source, VIEWS, named};
 use crate::failure::Failure;
+use crate::remote::{self, Server};
 use crate::words::ended;
 use crate::{sink, target};
 use poolscope_profiler::segment::discovery::SegmentEntry;
 
 /// Open the dashboard on a process that already runs on the pool, or on what a dead one left behind
+///
+/// A process on another machine is watched through `poolscope serve` there: by http://HOST:PORT and its token, or over
+/// `ssh -L 6060:127.0.0.1:6060 HOST` by http://127.0.0.1:6060. http://HOST:PORT/?pid=1234 names one of several.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  poolscope top\n  poolscope top redis-server --follow-name\n  poolscope top --all --once\n  poolscope top 1234 --once --view sites --size 160x50\n  \
+    poolscope top http://127.0.0.1:6060\n  \
     poolscope top /dev/shm/poolscope-1000/1234.0123456789abcdef --json"
 )]
 pub(crate) struct Top {
-    /// Process id, name of a program, or the file of a segment; without one, you choose from those that run
-    #[arg(value_name = "PID|NAME|SEGMENT")]
+    /// Process id, name of a program, file of a segment, or URL of a `poolscope serve`; without one, you choose from
+    /// those that run
+    #[arg(value_name = "PID|NAME|SEGMENT|URL")]
     target: Option<String>,
+    /// File with the token that the server wants
+    #[arg(long, value_name = "FILE", requires = "target")]
+    token_file: Option<PathBuf>,
     /// Wait for a process of this name, and go on with the next one when it has ended
     #[arg(long, requires = "target", conflicts_with_all = ["once", "json"])]
     follow_name: bool,
@@ -76,7 +86,10 @@ impl Top {
             return self.everybody();
         }
         if self.once || self.json || self.csv {
-            let watched = Watched::Segment(self.one()?.path);
+            let watched = match self.server()? {
+                Some(server) => Watched::Server(server),
+                None => Watched::Segment(self.one()?.path),
+            };
             let model = once::read(watched, interval.min(Duration::from_secs(1))).map_err(Failure::usage)?;
             let filter = self.dashboard.filter.as_deref();
             let text = if self.csv {
@@ -144,6 +157,10 @@ impl Top {
         let Some(target) = &self.target else {
             return Ok((Watched::Nothing, String::new(), None));
         };
+        if let Some(server) = self.server()? {
+            let label = server.to_string();
+            return Ok((Watched::Server(server), label, None));
+        }
         if !target::is_name(target) {
             let entry = target::find(target)?;
             return Ok((Watched::Segment(entry.path), format!("process {}", entry.pid), None));
@@ -156,6 +173,15 @@ impl Top {
             [] => Err(none_called(target)),
             _ => Ok((Watched::Nothing, String::new(), Some(target.clone()))),
         }
+    }
+
+    /// The server that is to be asked, if the target is a URL.
+    fn server(&self) -> Result<Option<Server>, Failure> {
+        let url = self.target.as_ref().filter(|target| remote::is_url(target));
+        if url.is_none() && self.token_file.is_some() {
+            return Err(Failure::usage("a token is for a server: name its URL".to_owned()));
+        }
+        url.map(|url| Server::of(url, self.token_file.as_deref())).transpose()
     }
 
     /// The one process that is meant, where nobody can choose.

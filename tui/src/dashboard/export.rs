@@ -53,19 +53,21 @@ pub(crate) fn export(state: &mut State, format: Format, folder: &Path) -> Result
     let content = content(state, &model, format).map_err(failed)?;
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&path).map_err(failed)?;
     file.write_all(&content).map_err(failed)?;
-    let (pid, size) = (process.pid, state.size);
+    let size = state.size;
+    // Only `top` asks servers.
+    let (watched, is_here) = (state.server.clone().unwrap_or_else(|| process.pid.to_string()), state.server.is_none());
     let text = state.filter.line().text();
     let filter = if text.is_empty() { String::new() } else { format!(" --filter '{}'", text.replace('\'', "'\\''")) };
     let only_filtered = Lens { filter: Arc::default(), ..state.lens.clone() }.is_clear();
     let command = match format {
         Format::Text => {
             let view = VIEWS[state.view].name;
-            Some(format!("poolscope top {pid} --once --view {view} --size {}x{}{filter}", size.width, size.height))
+            Some(format!("poolscope top {watched} --once --view {view} --size {}x{}{filter}", size.width, size.height))
         }
-        Format::Svg if filter.is_empty() => Some(format!("poolscope flamegraph {pid} -o {name}")),
-        Format::Pprof if filter.is_empty() => Some(format!("poolscope dump {pid} -o {name}")),
-        Format::Json => Some(format!("poolscope top {pid} --json{filter} > {name}")),
-        Format::Csv => Some(format!("poolscope top {pid} --csv{filter} > {name}")),
+        Format::Svg if filter.is_empty() && is_here => Some(format!("poolscope flamegraph {watched} -o {name}")),
+        Format::Pprof if filter.is_empty() && is_here => Some(format!("poolscope dump {watched} -o {name}")),
+        Format::Json => Some(format!("poolscope top {watched} --json{filter} > {name}")),
+        Format::Csv => Some(format!("poolscope top {watched} --csv{filter} > {name}")),
         Format::Picture | Format::Svg | Format::Pprof => None,
     };
     let command = command.filter(|_| only_filtered);

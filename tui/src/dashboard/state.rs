@@ -7,6 +7,7 @@ use std::time::Duration;
 use poolscope_profiler::model::snapshot::ProcessState;
 use ratatui::layout::{Rect, Size};
 
+use super::events::Searched;
 use super::events::output::Tail;
 use super::events::own::OwnCost;
 use super::events::processes::Processes;
@@ -74,6 +75,8 @@ pub(crate) struct State {
     pub(crate) theme: Theme,
     /// What is watched, for the time before the first reading.
     pub(crate) label: String,
+    /// The server that is asked, as its URL; none where the segment is read.
+    pub(crate) server: Option<String>,
     /// The views, in the order of [`VIEWS`].
     pub(crate) panes: Vec<Box<dyn Pane>>,
     /// The view that is shown: a place in them.
@@ -139,6 +142,7 @@ impl State {
             size,
             theme,
             label,
+            server: None,
             panes: VIEWS.iter().map(|view| (view.make)()).collect(),
             view: 0,
             overlay: Overlay::None,
@@ -270,7 +274,7 @@ impl State {
     pub(crate) fn choose(&mut self) -> Option<PathBuf> {
         let row = self.processes.running.get(self.process_selected)?;
         self.label = format!("process {}", row.pid);
-        self.chosen = Some(row.pid);
+        (self.chosen, self.server) = (Some(row.pid), None);
         self.overlay = Overlay::None;
         self.watches = true;
         let path = row.path.clone();
@@ -282,6 +286,11 @@ impl State {
     /// Takes what the program wrote.
     pub(crate) fn take_output(&mut self, tail: &Tail) {
         self.panes.iter_mut().for_each(|pane| pane.written(tail));
+    }
+
+    /// Takes what came of a search for leaks.
+    pub(crate) fn take_search(&mut self, searched: &Searched) {
+        self.panes.iter_mut().for_each(|pane| pane.searched_for_leaks(searched));
     }
 
     /// Freezes or releases the picture.

@@ -48,6 +48,8 @@ pub(crate) enum Effect {
     Copy(String),
     /// Take the mouse, or give it back.
     Mouse(bool),
+    /// Have the program look for leaks, itself or by a copy.
+    Search { copy: bool },
     /// Read the profile in this file, to compare with it.
     Base(PathBuf),
 }
@@ -117,6 +119,7 @@ pub(crate) fn answer(state: &mut State, reply: Reply) -> Option<Effect> {
             (state.lens.range, state.lens.at_peak) = (range, false);
             state.look();
         }
+        Reply::Search { copy } => return Some(Effect::Search { copy }),
         Reply::Show(Subject::Processes) => return Some(choose(state)),
         Reply::Show(subject) => show(state, &subject),
     }

@@ -63,9 +63,10 @@ pub(crate) fn run(setup: Setup) -> io::Result<Outcome> {
     let mut screen = Terminal::take(setup.mouse)?;
     events::watch_input(to.clone())?;
     let chooses = matches!(setup.watched, Watched::Nothing);
+    let server = if let Watched::Server(server) = &setup.watched { Some(server.to_string()) } else { None };
     let orders = feed::start(setup.watched, setup.interval, to.clone())?;
     let mut state = State::new(setup.label, setup.theme, screen.size(), setup.interval);
-    state.mouse = setup.mouse;
+    (state.mouse, state.server) = (setup.mouse, server);
     state.opens_at_peak = true;
     setup.filter.iter().for_each(|filter| state.filter_by(filter));
     if chooses {
@@ -198,6 +199,11 @@ impl App {
                 }
                 state.trouble = Some(why);
             }
+            Event::Searched(searched) => {
+                state.take_search(&searched);
+                // What it found is to be seen at once.
+                let _ = self.orders.send(Order::Interval(state.interval));
+            }
             Event::Base(read) => dispatch::compare_with(state, read),
             Event::Processes(processes) => state.take_processes(processes),
             Event::Output(tail) => state.take_output(&tail),
@@ -246,6 +252,9 @@ impl App {
             Effect::Copy(text) => return Next::Copy(text),
             Effect::Mouse(taken) => return Next::Mouse(taken),
             Effect::Base(path) => self.read_base(path),
+            Effect::Search { copy } => {
+                let _ = self.orders.send(Order::Search { copy });
+            }
             Effect::Interval => {
                 let _ = self.orders.send(Order::Interval(self.state.interval));
             }

@@ -10,17 +10,20 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use poolscope_profiler::SegmentReader;
 use poolscope_profiler::model::growth::Tracker;
 use poolscope_profiler::model::snapshot::ProcessState;
 use poolscope_profiler::process::family::{self, Child};
+use poolscope_profiler::reading::Reading;
+use poolscope_profiler::segment::ask::{self, Wish};
+use poolscope_profiler::{Profile, SegmentReader, Snapshot};
 
 use super::Event;
 use super::own::Meter;
 use super::processes::Processes;
 use crate::dashboard::model::{Kin, Model, Modeller, Observed, ThreadNames};
-use crate::target;
+use crate::remote::Server;
 use crate::words::printable;
+use crate::{symbols, target};
 
 /// What is watched.
 #[derive(Clone, Debug)]
@@ -31,6 +34,8 @@ pub(crate) enum Watched {
     Started(u32),
     /// The newest process that is called so; after its end, the next one.
     Named(String),
+    /// A process that a server hands out readings of.
+    Server(Server),
     /// Nothing yet: it is to be chosen.
     Nothing,
 }
@@ -84,8 +89,17 @@ impl Source {
         !matches!(self.watched, Watched::Named(_) | Watched::Nothing)
     }
 
+    /// A server is asked, which may be away for a while.
+    fn is_remote(&self) -> bool {
+        matches!(self.watched, Watched::Server(_))
+    }
+
     /// Reads once.
     pub(crate) fn read(&mut self) -> Result<Read, String> {
+        if let Watched::Server(server) = &self.watched {
+            let reading = server.read()?;
+            return Ok(Read::Model(Box::new(self.model_of(reading))));
+        }
         if self.open.is_none() {
             let path = match &self.watched {
                 Watched::Segment(path) => path.clone(),
@@ -97,7 +111,7 @@ impl Source {
                     Some(entry) => entry.path,
                     None => return Ok(Read::NotYet),
                 },
-                Watched::Nothing => return Ok(Read::NotYet),
+                Watched::Nothing | Watched::Server(_) => return Ok(Read::NotYet),
             };
             self.open = Some((path.clone(), opened(&path)?));
         }
@@ -127,22 +141,55 @@ impl Source {
             self.name_threads = Some(now + NAME_EVERY);
             self.names = thread_names(snapshot.process.pid, snapshot.process.state);
         }
-        self.tracker.update(&snapshot);
         let (profile, site_of_stacks) = self.builder.build_with_sites(&snapshot, |_| false);
-        let growths = self.tracker.of_sites(&site_of_stacks, profile.sites.len());
         if self.count_children.is_none_or(|at| at <= now) {
             self.count_children = Some(now + COUNT_EVERY);
             self.children = match snapshot.process.state {
                 ProcessState::Running => family::children(snapshot.process.pid),
                 _ => Vec::new(),
             };
-            self.family = family_of(&self.children);
+            self.family = family_of(&self.children, |pid| target::newest_segment(pid).is_some());
         }
+        Ok(Read::Model(Box::new(self.model(snapshot, profile, &site_of_stacks))))
+    }
+
+    /// Has the program look for leaks, on a thread of its own: what is read meanwhile is shown.
+    fn search(&self, copy: bool, to: &Sender<Event>) {
+        let (watched, path) = (self.watched.clone(), self.open.as_ref().map(|(path, _)| path.clone()));
+        let answer = to.clone();
+        let search = move || {
+            let searched = match (&watched, &path) {
+                (Watched::Server(server), _) => server.search(),
+                (_, Some(path)) => {
+                    ask::search(path, Wish { snapshot: copy, ..Wish::default() }).map_err(|why| why.to_string())
+                }
+                (_, None) => Err("it has no segment yet".to_owned()),
+            };
+            let _ = answer.send(Event::Searched(searched));
+        };
+        if let Err(error) = thread::Builder::new().name("search".into()).spawn(search) {
+            let _ = to.send(Event::Searched(Err(format!("no thread waits for it: {error}"))));
+        }
+    }
+
+    /// The model of what a server sent.
+    fn model_of(&mut self, reading: Reading) -> Model {
+        let Reading { snapshot, mut profile, site_of_stacks, children, on_pool } = reading;
+        self.names = profile.thread_names.iter().map(|(&tid, name)| (tid, name.clone())).collect();
+        self.family = family_of(&children, |pid| on_pool.contains(&pid));
+        self.children = children;
+        // Who looks says how call sites are named.
+        profile.naming = symbols::naming();
+        self.model(snapshot, profile, &site_of_stacks)
+    }
+
+    fn model(&mut self, snapshot: Snapshot, profile: Profile, site_of_stacks: &[Option<usize>]) -> Model {
+        self.tracker.update(&snapshot);
+        let growths = self.tracker.of_sites(site_of_stacks, profile.sites.len());
         let watched_ns = self.tracker.watched_ns();
-        let (children, site_of_stacks) = (&self.children[..], &site_of_stacks[..]);
-        let family = &self.family[..];
+        let (children, family) = (&self.children[..], &self.family[..]);
         let observed = Observed { growths: &growths, watched_ns, children, family, site_of_stacks };
-        Ok(Read::Model(Box::new(self.modeller.next(snapshot, profile, &observed, &self.names))))
+        self.modeller.next(snapshot, profile, &observed, &self.names)
     }
 }
 
@@ -157,10 +204,10 @@ fn opened(path: &Path) -> Result<SegmentReader, String> {
 const FAMILY: usize = 8;
 
 /// The largest of the processes that it started, and which of them run on the pool.
-fn family_of(children: &[Child]) -> Vec<Kin> {
+fn family_of(children: &[Child], is_on_pool: impl Fn(u32) -> bool) -> Vec<Kin> {
     let mut largest: Vec<&Child> = children.iter().collect();
     largest.sort_by_key(|child| (std::cmp::Reverse(child.rss), child.pid));
-    let kin = |child: &Child| Kin { child: child.clone(), on_pool: target::newest_segment(child.pid).is_some() };
+    let kin = |child: &Child| Kin { child: child.clone(), on_pool: is_on_pool(child.pid) };
     largest.into_iter().take(FAMILY).map(kin).collect()
 }
 
@@ -194,6 +241,8 @@ pub(crate) enum Order {
     Watch(Watched),
     /// Make call trees, or no longer: nobody looks at them.
     Trees(bool),
+    /// Have the program look for leaks, itself or by a copy, and say when it has.
+    Search { copy: bool },
     /// Say which processes there are, or no longer. With a name, only those that are called so.
     List(Option<Listed>),
 }
@@ -265,7 +314,7 @@ fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Re
         // A program that has only just started is looked at more often, so that a short one is seen at all.
         let wait = match readings {
             // Nobody waits for what is not chosen yet.
-            0 if !source.is_started() => Duration::from_millis(500),
+            0 if !source.is_started() || source.is_remote() => Duration::from_millis(500),
             0 => Duration::from_millis(20),
             1..4 => Duration::from_millis(200),
             _ => interval,
@@ -279,6 +328,7 @@ fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Re
                 (begin, readings, over) = (Instant::now(), 0, None);
             }
             Ok(Order::Trees(wanted)) => source.modeller.without_tree = !wanted,
+            Ok(Order::Search { copy }) => source.search(copy, to),
             Ok(Order::List(new)) => listed = new,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,

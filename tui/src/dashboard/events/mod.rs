@@ -20,6 +20,9 @@ use output::Tail;
 use own::OwnCost;
 use processes::Processes;
 
+/// Whether the program has looked for leaks; why not, for the user.
+pub(crate) type Searched = Result<(), String>;
+
 /// What happened.
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -41,6 +44,8 @@ pub(crate) enum Event {
     Ended(Ended),
     /// A signal came.
     Signal(i32),
+    /// The program has looked for leaks: what it found is in its segment. Or why it did not.
+    Searched(Searched),
     /// A profile was read from a file, with its name; or why not.
     Base(Result<(String, Arc<Profile>), String>),
 }

@@ -58,6 +58,9 @@ fn widths(cards: &[Card], room: u16) -> Vec<u16> {
     widths.into_iter().map(|width| (width + rest).min(24).max(width)).collect()
 }
 
+/// Columns for the server's address.
+const SERVER: usize = 40;
+
 fn process_line(state: &State, area: Rect, buf: &mut Buffer) {
     let theme = &state.theme;
     let mut right = Vec::new();
@@ -66,6 +69,9 @@ fn process_line(state: &State, area: Rect, buf: &mut Buffer) {
         Some(model) => {
             let process = &model.snapshot.process;
             right.push(Span::styled(format!("pid {}", process.pid), theme.dim));
+            if let Some(server) = &state.server {
+                right.push(Span::styled(format!(" by {}", clip(server, SERVER)), theme.dim));
+            }
             if process.forked {
                 right.push(Span::styled(" forked", theme.dim));
             }
@@ -239,7 +245,7 @@ fn lens_banners(state: &State) -> Vec<(String, Style)> {
             _ => Lens::peak_of(read).unwrap_or_default(),
         };
         let not_kept = match VIEWS[state.view].name {
-            "overview" | "sites" | "flame" | "gpu" => "",
+            "overview" | "sites" | "flame" | "gpu" | "leaks" => "",
             _ => " What this view shows is not kept of it, and is as it is now.",
         };
         out.push((format!(" ▲ At the peak, {when}. P shows now.{not_kept}"), state.theme.tab));

@@ -23,6 +23,7 @@ use ratatui::widgets::{Paragraph, Widget};
 use super::panes::{Source, VIEWS};
 use super::state::{Overlay, State};
 use super::widgets::ascii::to_ascii;
+use super::widgets::plain::wrapped;
 use layout::Areas;
 
 /// The least columns that the dashboard is drawn in.
@@ -76,7 +77,8 @@ fn waiting(state: &State, area: Rect, buf: &mut Buffer) {
         (None, true) => format!("{} ended before a first reading.", state.label),
         (None, false) => format!("Waiting for the first reading of {} …", state.label),
     };
-    centred(area, buf, vec![Line::styled(text, state.theme.dim)]);
+    let lines = wrapped(&text, usize::from(area.width.saturating_sub(4)));
+    centred(area, buf, lines.into_iter().map(|line| Line::styled(line, state.theme.dim)).collect());
 }
 
 fn too_small(state: &State, area: Rect, buf: &mut Buffer) {

@@ -7,8 +7,9 @@ use poolscope_profiler::model::growth::{Growth, SERIES, Slope};
 use poolscope_profiler::model::history::History;
 use poolscope_profiler::model::memory::Place;
 use poolscope_profiler::model::profile::{Frame, Held, Location, Profile, Site};
+use poolscope_profiler::model::reach::{Search, Verdict};
 use poolscope_profiler::model::snapshot::{
-    Amount, ClassStats, DevicePool, Module, ProcessInfo, ProcessMemory, ProcessState, Residence, Snapshot, ThreadStats,
+    Amount, ClassStats, DevicePool, LiveBlock, Module, ProcessInfo, ProcessMemory, ProcessState, Residence, Snapshot, ThreadStats,
     Tiers,
 };
 use poolscope_wire::{ClassCounter, ClassCounters, DEVICE_COUNTERS, DeviceCounter, Total, cell};
@@ -392,4 +393,29 @@ pub(crate) fn model_with(edit: impl FnOnce(&mut Snapshot)) -> Model {
     let profile = profile();
     let growths = growths(&profile);
     modeller.next(last, profile, &observed(&growths), &names)
+}
+
+/// It has looked for leaks: a site has lost blocks, which lead to some of another one.
+pub(crate) fn model_with_leaks() -> Model {
+    let block = |at: u64, stack, size, verdict| LiveBlock {
+        stack,
+        address: 0x7f00_0000_0000 + at * 0x1000,
+        size,
+        weight: 1.0,
+        time_ns: 21_000_000_000 + at * 1_000_000_000,
+        tid: 4243,
+        verdict,
+        ..LiveBlock::default()
+    };
+    let mut model = model_with(|snapshot| {
+        snapshot.exact = true;
+        snapshot.search =
+            Some(Search { threads: 7, stopped: 7, blocks: 190_000, bytes: 170 << 20, ..Search::default() });
+        let lost = (0..100).map(|at| block(at, 0, 208, Verdict::Direct));
+        let behind = (100..130).map(|at| block(at, 1, 1024, Verdict::Indirect(0x7f00_0000_0000)));
+        let kept = (130..140).map(|at| block(at, 1, 1024, Verdict::Reachable));
+        snapshot.live = lost.chain(behind).chain(kept).collect();
+    });
+    model.site_of_stacks = [Some(1), Some(0)].into();
+    model
 }

@@ -6,6 +6,8 @@ mod counters;
 mod findings;
 mod flame;
 mod gpu;
+mod leaks;
+mod listing;
 mod output;
 mod overview;
 mod rows;
@@ -20,6 +22,7 @@ use crossterm::event::{KeyEvent, MouseButton};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
+use super::events::Searched;
 use super::events::output::Tail;
 use super::input::common::Motion;
 use super::input::key::{self, Binding, Key, Section, plain};
@@ -39,11 +42,12 @@ pub(crate) const VIEWS: &[View] = &[
     gpu::VIEW,
     counters::VIEW,
     findings::VIEW,
+    leaks::VIEW,
     output::VIEW,
 ];
 
 /// The keys that open a view: the numbers of the tabs.
-const NUMBERS: [[Key; 1]; 9] = [
+const NUMBERS: [[Key; 1]; 10] = [
     [plain('1')],
     [plain('2')],
     [plain('3')],
@@ -53,6 +57,7 @@ const NUMBERS: [[Key; 1]; 9] = [
     [plain('7')],
     [plain('8')],
     [plain('9')],
+    [plain('0')],
 ];
 
 /// The keys that open views, with the place of each in [`VIEWS`].
@@ -65,6 +70,11 @@ pub(crate) fn openers() -> impl Iterator<Item = Binding<usize>> {
         section: Section::Everywhere,
         footer: false,
     })
+}
+
+/// The key that opens a view, as its tab has it.
+pub(crate) fn number(view: usize) -> usize {
+    (view + 1) % NUMBERS.len()
 }
 
 /// The name of the view that shows the call tree.
@@ -126,6 +136,8 @@ pub(crate) enum Reply {
     Filter,
     /// The call sites that a filter is about are to be shown.
     FilterBy(String),
+    /// The program is to look for leaks, itself or by a copy.
+    Search { copy: bool },
     /// Only what was allocated in a time is to be shown, in seconds of `CLOCK_MONOTONIC`; or all.
     Range(Option<(f64, f64)>),
 }
@@ -184,6 +196,9 @@ pub(crate) trait Pane: Keys + Debug {
 
     /// Takes what the program wrote.
     fn written(&mut self, _tail: &Tail) {}
+
+    /// The program has looked for leaks, or refused to.
+    fn searched_for_leaks(&mut self, _searched: &Searched) {}
 
     /// What it is searched or filtered by.
     fn search(&self) -> Option<&Search> {

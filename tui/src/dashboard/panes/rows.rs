@@ -1,12 +1,11 @@
-//! The rows of a table: their order, which one is selected, and the keys that all tables have.
+//! The rows of a table: their order, which one is selected, and the keys by which all tables are ordered.
 
 use std::cmp::Ordering;
 
-use crossterm::event::KeyCode;
 use ratatui::layout::{Position, Rect};
 
 use crate::dashboard::input::common::Motion;
-use crate::dashboard::input::key::{Binding, Section, named, plain};
+use crate::dashboard::input::key::{Binding, Section, plain};
 use crate::dashboard::widgets::table::{Column, Hidden, Table};
 
 use super::sort::Sort;
@@ -51,33 +50,6 @@ pub(crate) const REVERSE: Binding<Reorder> = Binding {
     section: Section::Tables,
     footer: true,
 };
-
-/// What the keys of a table ask for whose rows have call sites.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OfSites {
-    /// Another order.
-    Reorder(Reorder),
-    /// Show the call sites of the selected row.
-    Open,
-}
-
-/// The keys of a table that has no others.
-pub(crate) const KEYS: &[Binding<Reorder>] = &[NEXT, PREVIOUS, REVERSE];
-
-/// The keys of a table whose rows have call sites.
-pub(crate) const OPENING: &[Binding<OfSites>] = &[
-    NEXT.with(OfSites::Reorder(Reorder::Next)),
-    PREVIOUS.with(OfSites::Reorder(Reorder::Previous)),
-    REVERSE.with(OfSites::Reorder(Reorder::Reverse)),
-    Binding {
-        keys: &[named(KeyCode::Enter)],
-        action: OfSites::Open,
-        label: "call sites",
-        help: "Show who has what the selected row is about",
-        section: Section::Tables,
-        footer: true,
-    },
-];
 
 /// Rows that can be ordered and selected.
 #[derive(Clone, Debug)]

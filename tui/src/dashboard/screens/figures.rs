@@ -29,6 +29,7 @@ fn all_screens(width: u16, height: u16) -> Vec<(String, String)> {
             "7",
             "8",
             "9",
+            "0",
             "M",
             "D",
             "p",
@@ -73,7 +74,7 @@ fn every_view_can_be_seen_and_clicked_at_any_width() {
     let mut state = state(60, 24);
     state.owns_program = true;
     let area = |width| ratatui::layout::Rect::new(0, 0, width, 1);
-    assert_eq!(state.views().count(), 9);
+    assert_eq!(state.views().count(), 10);
     for width in [60, 80, 120] {
         for view in state.views().collect::<Vec<_>>() {
             state.open(view);

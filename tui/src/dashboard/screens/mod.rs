@@ -1,6 +1,7 @@
 //! Every view at four sizes, as reviewed snapshots, drawn by ratatui's test backend from a made-up server.
 
 mod figures;
+mod leaks;
 mod lens;
 mod pictures;
 mod pressed;
@@ -192,7 +193,7 @@ fn output() {
         state.owns_program = true;
         let lines = (1..=80).map(|i| format!("request {i} served")).collect();
         state.take_output(&Tail { path: "/tmp/poolscope-kvserver-1.log".into(), lines });
-        press(state, "9");
+        press(state, "0");
     });
 }
 
@@ -358,7 +359,7 @@ fn before_the_first_reading() {
     let theme = Theme::choose(ThemeChoice::Dark, |_| None);
     let mut state = State::new("sleep".into(), theme, Size { width: 80, height: 24 }, Duration::from_secs(1));
     assert!(screen(&state).contains("Waiting for the first reading of sleep"));
-    for view in "12345678".chars() {
+    for view in "123456789".chars() {
         press(&mut state, &view.to_string());
         press(&mut state, "↓\n\x1bs/x\nnN ");
         screen(&state);
@@ -402,6 +403,8 @@ fn every_view_can_be_drawn_at_every_size() {
                 "7",
                 "8",
                 "9",
+                "lL",
+                "0",
                 "M",
                 "D",
                 "m",

@@ -5,9 +5,9 @@ use std::cmp::Ordering;
 use ratatui::buffer::Buffer;
 use ratatui::text::Line;
 
-use super::Classes;
 use crate::dashboard::model::ClassRow;
 use crate::dashboard::panes::Scene;
+use crate::dashboard::panes::rows::Rows;
 use crate::dashboard::widgets::bar::bar;
 use crate::dashboard::widgets::panel::panel;
 use crate::dashboard::widgets::rates::{hit_bar, rate_cell};
@@ -46,29 +46,27 @@ pub(super) fn compare(a: &ClassRow, b: &ClassRow, column: usize) -> Ordering {
     }
 }
 
-impl Classes {
-    /// Draws the view.
-    pub(super) fn draw_in(&self, scene: &Scene<'_>, buf: &mut Buffer) {
-        let Some(model) = scene.model else { return };
-        let theme = scene.theme;
-        let right = Line::styled(format!("{} classes in use", model.classes.len()), theme.dim);
-        let inner = panel(scene.body, buf, theme, "Size classes", right);
-        let most = model.classes.iter().map(|c| c.stats.in_use_bytes()).max().unwrap_or(0).max(1) as f64;
-        self.rows.table().draw(inner, buf, theme, |row, column, width| {
-            let Some(class) = model.classes.get(self.rows.order[row]) else { return Line::default() };
-            let s = &class.stats;
-            match column {
-                0 => cell(numbers::bytes(s.block_bytes as f64), theme.strong),
-                1 => cell(numbers::bytes(s.in_use_bytes() as f64), theme.text),
-                2 => cell(bar(s.in_use_bytes() as f64 / most, usize::from(width)), theme.live),
-                3 => cell(numbers::scaled(s.in_use_blocks() as f64), theme.text),
-                4 => cell(numbers::scaled(s.slabs() as f64), theme.dim),
-                5 => cell(numbers::bytes(s.slab_bytes as f64), theme.dim),
-                6 => cell(numbers::scaled(s.allocs() as f64), theme.text),
-                7 => rate_cell(class.rate, theme),
-                8 => cell(numbers::scaled(s.misses() as f64), theme.dim),
-                _ => hit_bar(s.hit_rate(), width, theme),
-            }
-        });
-    }
+/// Draws the view.
+pub(super) fn table(rows: &Rows, scene: &Scene<'_>, buf: &mut Buffer) {
+    let Some(model) = scene.model else { return };
+    let theme = scene.theme;
+    let right = Line::styled(format!("{} classes in use", model.classes.len()), theme.dim);
+    let inner = panel(scene.body, buf, theme, "Size classes", right);
+    let most = model.classes.iter().map(|c| c.stats.in_use_bytes()).max().unwrap_or(0).max(1) as f64;
+    rows.table().draw(inner, buf, theme, |row, column, width| {
+        let Some(class) = model.classes.get(rows.order[row]) else { return Line::default() };
+        let s = &class.stats;
+        match column {
+            0 => cell(numbers::bytes(s.block_bytes as f64), theme.strong),
+            1 => cell(numbers::bytes(s.in_use_bytes() as f64), theme.text),
+            2 => cell(bar(s.in_use_bytes() as f64 / most, usize::from(width)), theme.live),
+            3 => cell(numbers::scaled(s.in_use_blocks() as f64), theme.text),
+            4 => cell(numbers::scaled(s.slabs() as f64), theme.dim),
+            5 => cell(numbers::bytes(s.slab_bytes as f64), theme.dim),
+            6 => cell(numbers::scaled(s.allocs() as f64), theme.text),
+            7 => rate_cell(class.rate, theme),
+            8 => cell(numbers::scaled(s.misses() as f64), theme.dim),
+            _ => hit_bar(s.hit_rate(), width, theme),
+        }
+    });
 }

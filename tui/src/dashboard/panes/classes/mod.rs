@@ -2,19 +2,16 @@
 
 mod draw;
 
-use std::sync::Arc;
+use std::cmp::Ordering;
 
-use crossterm::event::MouseButton;
 use ratatui::buffer::Buffer;
-use ratatui::layout::Position;
 
-use super::rows::{self, Clicked, OfSites, Rows};
+use super::listing::{Asked, Listing, Nothing, TablePane, opening, ordering};
+use super::rows::Rows;
 use super::sort::Sort;
-use super::{Keyed, Pane, Reply, Scene, Source, View};
-use crate::dashboard::input::common::Motion;
+use super::{Reply, Scene, Source, View};
 use crate::dashboard::input::key::Binding;
-use crate::dashboard::model::Model;
-use crate::dashboard::widgets::panel::inside;
+use crate::dashboard::model::{ClassRow, Model};
 
 /// Its line in the table of views.
 pub(crate) const VIEW: View = View {
@@ -22,63 +19,41 @@ pub(crate) const VIEW: View = View {
     title: "Classes",
     help: "Size classes and their hit rates",
     source: Source::Readings,
-    make: || Box::new(Classes { rows: Rows::new(draw::COLUMNS, &[], 16, Sort::rising(draw::BLOCK)) }),
+    make: || Box::new(TablePane::new(Rows::new(draw::COLUMNS, &[], 16, Sort::rising(draw::BLOCK)), Classes)),
 };
 
 #[derive(Debug)]
-struct Classes {
-    rows: Rows,
-}
+struct Classes;
 
-impl Keyed for Classes {
-    type Action = OfSites;
-    const KEYS: &'static [Binding<OfSites>] = rows::OPENING;
+impl Listing for Classes {
+    type Row = ClassRow;
+    type Own = Nothing;
+    const KEYS: &'static [Binding<Asked<Nothing>>] = {
+        let [next, previous, reverse] = ordering();
+        &[next, previous, reverse, opening()]
+    };
 
-    fn act(&mut self, asked: OfSites, scene: &Scene<'_>) -> Reply {
-        match asked {
-            OfSites::Reorder(by) => self.rows.reorder(by),
-            OfSites::Open => {
-                let class = self.rows.current().and_then(|at| scene.model?.classes.get(at));
-                return class
-                    .map_or(Reply::Done, |class| Reply::FilterBy(format!("class:{}", class.stats.block_bytes)));
-            }
-        }
-        scene.model.into_iter().for_each(|model| self.follow(model));
-        Reply::Done
-    }
-}
-
-impl Pane for Classes {
-    fn follow(&mut self, model: &Arc<Model>) {
-        self.rows.follow(&model.classes, |class| model.filter.has_class(class.stats.block_bytes), draw::compare);
+    fn rows<'a>(&'a self, model: &'a Model) -> &'a [ClassRow] {
+        &model.classes
     }
 
-    fn rows(&self) -> Option<&Rows> {
-        Some(&self.rows)
+    fn keeps(&self, model: &Model, class: &ClassRow) -> bool {
+        model.filter.has_class(class.stats.block_bytes)
     }
 
-    fn rows_mut(&mut self) -> Option<&mut Rows> {
-        Some(&mut self.rows)
+    fn compare(a: &ClassRow, b: &ClassRow, column: usize) -> Ordering {
+        draw::compare(a, b, column)
     }
 
-    fn go(&mut self, motion: Motion, _scene: &Scene<'_>) {
-        self.rows.go(motion);
+    fn open(&self, class: &ClassRow) -> Reply {
+        Reply::FilterBy(format!("class:{}", class.stats.block_bytes))
     }
 
-    fn click(&mut self, button: MouseButton, at: Position, scene: &Scene<'_>) -> Option<Reply> {
-        if button != MouseButton::Left {
-            return None;
-        }
-        let clicked = self.rows.click(at, inside(scene.body))?;
-        match clicked {
-            Clicked::Title => scene.model.into_iter().for_each(|model| self.follow(model)),
-            Clicked::Again => return Some(self.act(OfSites::Open, scene)),
-            Clicked::Row => {}
-        }
-        Some(Reply::Done)
+    fn own(&mut self, nothing: Nothing, _scene: &Scene<'_>) -> Reply {
+        match nothing {}
     }
 
-    fn draw(&self, scene: &Scene<'_>, buf: &mut Buffer) {
-        self.draw_in(scene, buf);
+    fn draw(&self, rows: &Rows, scene: &Scene<'_>, buf: &mut Buffer) {
+        draw::table(rows, scene, buf);
     }
 }

@@ -7,10 +7,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 
-use super::Counters;
 use crate::dashboard::model::TierRow;
 use crate::dashboard::panes::Scene;
-use crate::dashboard::widgets::panel::panel;
+use crate::dashboard::panes::rows::Rows;
+use crate::dashboard::widgets::panel::{inside, panel};
 use crate::dashboard::widgets::plain::wrapped;
 use crate::dashboard::widgets::table::{Column, cell};
 use crate::words::{clip, numbers};
@@ -39,35 +39,38 @@ pub(super) fn compare(a: &TierRow, b: &TierRow, column: usize) -> Ordering {
     }
 }
 
-impl Counters {
-    /// Draws the view.
-    pub(super) fn draw_in(&self, scene: &Scene<'_>, buf: &mut Buffer) {
-        let Some(model) = scene.model else { return };
-        let theme = scene.theme;
-        let right = Line::styled("raw figures; the overview adds them up", theme.dim);
-        let inner = panel(scene.body, buf, theme, "Counters", right);
-        let foot = FOOT.min(inner.height / 4);
-        let table = Rect { height: inner.height - foot, ..inner };
-        self.rows.table().draw(table, buf, theme, |row, column, width| {
-            let Some(tier) = model.tiers.get(self.rows.order[row]) else { return Line::default() };
-            match column {
-                0 => cell(clip(&name(tier), usize::from(width)), theme.text),
-                1 => cell(value(tier, tier.value as f64), theme.strong),
-                2 => match tier.rate {
-                    Some(rate) if rate.abs() >= 0.05 => {
-                        let sign = if rate > 0.0 && !tier.info.monotonic { "+" } else { "" };
-                        cell(format!("{sign}{}/s", value(tier, rate)), theme.dim)
-                    }
-                    _ => cell("·", theme.faint),
-                },
-                _ => cell(clip(tier.info.help, usize::from(width)), theme.dim),
-            }
-        });
-        let Some(tier) = self.rows.current().and_then(|at| model.tiers.get(at)) else { return };
-        let sentence = wrapped(tier.info.help, usize::from(inner.width));
-        for (line, y) in sentence.iter().zip(table.bottom()..inner.bottom()) {
-            buf.set_string(inner.x, y, line, theme.text);
+/// Where the table lies, above the sentence.
+pub(super) fn place(body: Rect) -> Rect {
+    let inner = inside(body);
+    Rect { height: inner.height - FOOT.min(inner.height / 4), ..inner }
+}
+
+/// Draws the view.
+pub(super) fn table(rows: &Rows, scene: &Scene<'_>, buf: &mut Buffer) {
+    let Some(model) = scene.model else { return };
+    let theme = scene.theme;
+    let right = Line::styled("raw figures; the overview adds them up", theme.dim);
+    let inner = panel(scene.body, buf, theme, "Counters", right);
+    let table = place(scene.body);
+    rows.table().draw(table, buf, theme, |row, column, width| {
+        let Some(tier) = model.tiers.get(rows.order[row]) else { return Line::default() };
+        match column {
+            0 => cell(clip(&name(tier), usize::from(width)), theme.text),
+            1 => cell(value(tier, tier.value as f64), theme.strong),
+            2 => match tier.rate {
+                Some(rate) if rate.abs() >= 0.05 => {
+                    let sign = if rate > 0.0 && !tier.info.monotonic { "+" } else { "" };
+                    cell(format!("{sign}{}/s", value(tier, rate)), theme.dim)
+                }
+                _ => cell("·", theme.faint),
+            },
+            _ => cell(clip(tier.info.help, usize::from(width)), theme.dim),
         }
+    });
+    let Some(tier) = rows.current().and_then(|at| model.tiers.get(at)) else { return };
+    let sentence = wrapped(tier.info.help, usize::from(inner.width));
+    for (line, y) in sentence.iter().zip(table.bottom()..inner.bottom()) {
+        buf.set_string(inner.x, y, line, theme.text);
     }
 }
 

@@ -2,19 +2,17 @@
 
 mod draw;
 
-use std::sync::Arc;
+use std::cmp::Ordering;
 
-use crossterm::event::MouseButton;
 use ratatui::buffer::Buffer;
-use ratatui::layout::Position;
+use ratatui::layout::Rect;
 
-use super::rows::{self, Clicked, Reorder, Rows};
+use super::listing::{Asked, Listing, Nothing, TablePane, ordering};
+use super::rows::Rows;
 use super::sort::Sort;
-use super::{Keyed, Pane, Reply, Scene, Source, View};
-use crate::dashboard::input::common::Motion;
+use super::{Reply, Scene, Source, View};
 use crate::dashboard::input::key::Binding;
-use crate::dashboard::model::Model;
-use crate::dashboard::widgets::panel::inside;
+use crate::dashboard::model::{Model, TierRow};
 
 /// Its line in the table of views.
 pub(crate) const VIEW: View = View {
@@ -22,45 +20,36 @@ pub(crate) const VIEW: View = View {
     title: "Counters",
     help: "The counters of the tiers, each with a sentence",
     source: Source::Readings,
-    make: || Box::new(Counters { rows: Rows::new(draw::COLUMNS, &[draw::NAME], 20, Sort::rising(draw::NAME)) }),
+    make: || {
+        Box::new(TablePane::new(Rows::new(draw::COLUMNS, &[draw::NAME], 20, Sort::rising(draw::NAME)), Counters))
+    },
 };
 
 #[derive(Debug)]
-struct Counters {
-    rows: Rows,
-}
+struct Counters;
 
-impl Keyed for Counters {
-    type Action = Reorder;
-    const KEYS: &'static [Binding<Reorder>] = rows::KEYS;
+impl Listing for Counters {
+    type Row = TierRow;
+    type Own = Nothing;
+    const KEYS: &'static [Binding<Asked<Nothing>>] = &ordering();
 
-    fn act(&mut self, by: Reorder, scene: &Scene<'_>) -> Reply {
-        self.rows.reorder(by);
-        scene.model.into_iter().for_each(|model| self.follow(model));
-        Reply::Done
-    }
-}
-
-impl Pane for Counters {
-    fn follow(&mut self, model: &Arc<Model>) {
-        self.rows.follow(&model.tiers, |_| true, draw::compare);
+    fn rows<'a>(&'a self, model: &'a Model) -> &'a [TierRow] {
+        &model.tiers
     }
 
-    fn go(&mut self, motion: Motion, _scene: &Scene<'_>) {
-        self.rows.go(motion);
+    fn compare(a: &TierRow, b: &TierRow, column: usize) -> Ordering {
+        draw::compare(a, b, column)
     }
 
-    fn click(&mut self, button: MouseButton, at: Position, scene: &Scene<'_>) -> Option<Reply> {
-        if button != MouseButton::Left {
-            return None;
-        }
-        if self.rows.click(at, inside(scene.body))? == Clicked::Title {
-            scene.model.into_iter().for_each(|model| self.follow(model));
-        }
-        Some(Reply::Done)
+    fn own(&mut self, nothing: Nothing, _scene: &Scene<'_>) -> Reply {
+        match nothing {}
     }
 
-    fn draw(&self, scene: &Scene<'_>, buf: &mut Buffer) {
-        self.draw_in(scene, buf);
+    fn place(&self, _model: &Model, body: Rect) -> Rect {
+        draw::place(body)
+    }
+
+    fn draw(&self, rows: &Rows, scene: &Scene<'_>, buf: &mut Buffer) {
+        draw::table(rows, scene, buf);
     }
 }

@@ -63,6 +63,7 @@ impl Keyed for Findings {
 /// Where to go for a finding.
 fn subject(finding: &Finding, whole: &Profile) -> Subject {
     match finding.subject {
+        _ if finding.rule == "leaked" => Subject::View("leaks"),
         Of::Site(site) => match whole.sites.get(site) {
             Some(site) => Subject::Site(key_of(whole, site)),
             None => Subject::View("sites"),

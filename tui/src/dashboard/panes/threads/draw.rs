@@ -5,9 +5,9 @@ use std::cmp::Ordering;
 use ratatui::buffer::Buffer;
 use ratatui::text::Line;
 
-use super::Threads;
 use crate::dashboard::model::ThreadRow;
 use crate::dashboard::panes::Scene;
+use crate::dashboard::panes::rows::Rows;
 use crate::dashboard::widgets::panel::panel;
 use crate::dashboard::widgets::rates::{hit_bar, rate_cell};
 use crate::dashboard::widgets::table::{Column, cell};
@@ -44,28 +44,26 @@ pub(super) fn compare(a: &ThreadRow, b: &ThreadRow, column: usize) -> Ordering {
     }
 }
 
-impl Threads {
-    /// Draws the view.
-    pub(super) fn draw_in(&self, scene: &Scene<'_>, buf: &mut Buffer) {
-        let Some(model) = scene.model else { return };
-        let theme = scene.theme;
-        let live = model.threads.iter().filter(|t| t.stats.live).count();
-        let right = Line::styled(format!("{live} live of {} heaps", model.threads.len()), theme.dim);
-        let inner = panel(scene.body, buf, theme, "Threads", right);
-        self.rows.table().draw(inner, buf, theme, |row, column, width| {
-            let Some(thread) = model.threads.get(self.rows.order[row]) else { return Line::default() };
-            let s = &thread.stats;
-            match column {
-                0 => cell(s.tid.to_string(), theme.strong),
-                1 => cell(clip(thread.name.as_deref().unwrap_or("-"), usize::from(width)), theme.text),
-                2 => cell(if s.live { "live" } else { "ended" }, if s.live { theme.ok } else { theme.dim }),
-                3 => cell(numbers::scaled(s.allocs as f64), theme.text),
-                4 => rate_cell(thread.rate, theme),
-                5 => cell(numbers::bytes(s.alloc_bytes as f64), theme.text),
-                6 => cell(numbers::scaled(s.samples as f64), theme.dim),
-                7 => cell(numbers::scaled(s.remote_frees as f64), theme.text),
-                _ => hit_bar(thread.hit_rate(), width, theme),
-            }
-        });
-    }
+/// Draws the view.
+pub(super) fn table(rows: &Rows, scene: &Scene<'_>, buf: &mut Buffer) {
+    let Some(model) = scene.model else { return };
+    let theme = scene.theme;
+    let live = model.threads.iter().filter(|t| t.stats.live).count();
+    let right = Line::styled(format!("{live} live of {} heaps", model.threads.len()), theme.dim);
+    let inner = panel(scene.body, buf, theme, "Threads", right);
+    rows.table().draw(inner, buf, theme, |row, column, width| {
+        let Some(thread) = model.threads.get(rows.order[row]) else { return Line::default() };
+        let s = &thread.stats;
+        match column {
+            0 => cell(s.tid.to_string(), theme.strong),
+            1 => cell(clip(thread.name.as_deref().unwrap_or("-"), usize::from(width)), theme.text),
+            2 => cell(if s.live { "live" } else { "ended" }, if s.live { theme.ok } else { theme.dim }),
+            3 => cell(numbers::scaled(s.allocs as f64), theme.text),
+            4 => rate_cell(thread.rate, theme),
+            5 => cell(numbers::bytes(s.alloc_bytes as f64), theme.text),
+            6 => cell(numbers::scaled(s.samples as f64), theme.dim),
+            7 => cell(numbers::scaled(s.remote_frees as f64), theme.text),
+            _ => hit_bar(thread.hit_rate(), width, theme),
+        }
+    });
 }

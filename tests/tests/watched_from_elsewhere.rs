@@ -1,0 +1,129 @@
+//! `poolscope top URL`: a process that is watched through `poolscope serve`. What it shows is compared with what the
+//! program was told to allocate.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use poolscope_e2e::terminal::Terminal;
+use poolscope_e2e::{Output, Pool, Running, compiler};
+
+/// Bytes of each block of the program.
+const SIZE: u64 = 1337;
+
+/// A program that does what it is told, with every allocation recorded.
+fn start(pool: &Pool) -> Running {
+    let flags = ["-O1", "-g", "-fno-builtin", "-pthread"];
+    let program = compiler::compile_with_headers(pool.files(), "tests/csrc/asked.c", "asked", &flags);
+    let mut running = pool.program(program).env("POOLSCOPE_PERIOD", "1").start();
+    running.wait_for_line("ready");
+    running
+}
+
+fn tell(running: &mut Running, line: &str) {
+    let said = running.stdout().lines().count();
+    running.send(&format!("{line}\n"));
+    running.wait_until("an answer", |running| (running.stdout().lines().count() > said).then_some(()));
+}
+
+/// A server, and its URL.
+fn serve(pool: &Pool, arguments: &[&str], listen: &str) -> (Running, String) {
+    let mut server = pool.poolscope().arg("serve").args(arguments).args(["--listen", listen]).start();
+    let line = server.wait_for_line("serving on http://");
+    (server, line.trim_start_matches("serving on ").trim_end_matches('/').to_owned())
+}
+
+fn top(pool: &Pool, arguments: &[&str]) -> Output {
+    pool.poolscope().arg("top").args(arguments).run()
+}
+
+/// Bytes and blocks in use of a function's call sites, by what is printed as CSV.
+fn in_use(csv: &str, function: &str) -> Vec<(u64, u64)> {
+    let fields = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let named = fields.filter(|fields| fields.get(7).is_some_and(|name| name.trim_matches('"') == function));
+    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("{text} is no number: {csv}"));
+    named.map(|fields| (number(fields[0]), number(fields[1]))).collect()
+}
+
+#[test]
+fn a_server_hands_out_the_figures_that_the_program_has() {
+    let pool = Pool::new();
+    let mut program = start(&pool);
+    let token = pool.files().write("token", "s3cret\n");
+    let token = token.to_str().expect("is text");
+    let (_server, url) = serve(&pool, &[&program.pid().to_string(), "--token-file", token], "127.0.0.1:0");
+    for blocks in [1000, 3000] {
+        tell(&mut program, "drop");
+        tell(&mut program, &format!("hold {blocks}"));
+        let csv = top(&pool, &[&url, "--token-file", token, "--csv"]).silent_success().stdout;
+        let there = in_use(&csv, "main").into_iter().map(|(_, blocks)| blocks).max().unwrap_or_default();
+        // Those that it let go are lost: it frees none.
+        let held = if blocks == 1000 { 1000 } else { 4000 };
+        assert_eq!(there, held, "{csv}");
+        assert!(in_use(&csv, "main").contains(&(held * SIZE, held)), "{csv}");
+    }
+    let with_token = format!("{url}/?token=s3cret&pid={}", program.pid());
+    let screen = top(&pool, &[&with_token, "--once", "--view", "sites"]).silent_success().stdout;
+    assert!(screen.contains("asked") && screen.contains("5.10 MiB"), "{screen}");
+
+    // What is wrong is said, with what to do.
+    let failed = |arguments: &[&str], words: &str| {
+        let output = top(&pool, arguments);
+        assert_eq!(output.code(), 2, "{}", output.report());
+        assert!(output.stderr.contains(words), "{words}: {}", output.report());
+    };
+    failed(&[&url, "--once"], "wants a token: name the file that poolscope serve has, by --token-file");
+    failed(&[&format!("{url}/?token=guess"), "--once"], "has another token than the one that was given");
+    failed(&[&format!("{url}/?token=s3cret&pid=1"), "--once"], "process 1 is not served here");
+    failed(&[&url.replace("http", "https"), "--once"], "ssh -L 6060:127.0.0.1:6060 HOST");
+    failed(&["asked", "--token-file", token, "--once"], "a token is for a server: name its URL");
+    let closed = TcpListener::bind("127.0.0.1:0").expect("binds").local_addr().expect("has one");
+    failed(&[&format!("http://{closed}"), "--once"], "does not answer: Connection refused");
+}
+
+#[test]
+fn a_server_of_another_kind_or_version_is_named_so() {
+    let pool = Pool::new();
+    let other_version = [b"poolread".to_vec(), 77u32.to_le_bytes().to_vec(), vec![0; 8]].concat();
+    for (head, body, words) in [
+        ("404 Not Found\r\nContent-Type: text/html", b"<h1>Not here</h1>".to_vec(), "it is no poolscope serve"),
+        ("404 Not Found\r\nContent-Type: text/plain", b"there is nothing here: /".to_vec(), "of an older version"),
+        ("200 OK\r\nContent-Type: text/html", b"<h1>Welcome</h1>".to_vec(), "it sends no readings of a process"),
+        ("200 OK", other_version, "its readings are of version 77 "),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+        let url = format!("http://{}", listener.local_addr().expect("has one"));
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("somebody asks");
+            let _ = stream.read(&mut [0; 1024]);
+            let head = format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+            stream.write_all(&[head.into_bytes(), body].concat()).expect("is sent");
+        });
+        let output = top(&pool, &[&url, "--once"]);
+        server.join().expect("it answered");
+        assert!(output.code() == 2 && output.stderr.contains(words), "{words}: {}", output.report());
+    }
+}
+
+#[test]
+fn a_dashboard_outlives_its_server_and_finds_leaks_through_it() {
+    let pool = Pool::new();
+    let mut program = start(&pool);
+    let pid = program.pid().to_string();
+    let (server, url) = serve(&pool, &[&pid], "127.0.0.1:0");
+    let terminal = Terminal::top(&pool, "elsewhere", &url);
+    assert!(terminal.screen().contains(&format!("by {url}")));
+
+    server.signal(libc::SIGTERM);
+    server.finish();
+    terminal.wait_for("word of the server's end", |screen| screen.contains("Cannot read: ") && screen.contains(&url));
+    let (_server, again) = serve(&pool, &[&pid], url.trim_start_matches("http://"));
+    assert_eq!(again, url);
+    terminal.wait_for("readings again", |screen| !screen.contains("Cannot read"));
+
+    tell(&mut program, "lose 30");
+    terminal.press(&["9", "l"]);
+    let lost = terminal.wait_for("what was lost", |screen| screen.contains("are leaked"));
+    let row = lost.lines().find(|line| line.contains("directly") && line.contains("lose")).expect("a row");
+    // 30 blocks of 1,337 bytes.
+    assert!(row.contains("39.2 KiB") && row.contains(" 30 "), "{row}");
+}

@@ -1,0 +1,143 @@
+//! What the program has lost, by its own search for it; or, where nobody searched, what is in use, the oldest first.
+//! Nothing is called leaked that no search has found.
+
+mod draw;
+mod found;
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use crossterm::event::KeyCode;
+use poolscope_profiler::model::snapshot::ProcessState;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::listing::{Asked, Listing, TablePane, ordering};
+use super::rows::Rows;
+use super::sort::Sort;
+use super::{Reply, Scene, Source, Subject, View};
+use crate::dashboard::events::Searched;
+use crate::dashboard::input::key::{Binding, Section, named, plain};
+use crate::dashboard::model::Model;
+use found::{Found, Row};
+
+/// Its line in the table of views.
+pub(crate) const VIEW: View = View {
+    name: "leaks",
+    title: "Leaks",
+    help: "What the program can't reach any more, or what is in use, the oldest first",
+    source: Source::Readings,
+    make: || Box::new(TablePane::new(Rows::new(draw::COLUMNS, &[draw::KIND, draw::SITE], 20, OLDEST), Leaks::default())),
+};
+
+/// The oldest first.
+const OLDEST: Sort = Sort::falling(draw::AGE);
+/// Most bytes first.
+const LARGEST: Sort = Sort::falling(draw::BYTES);
+
+#[derive(Debug, Default)]
+struct Leaks {
+    found: Found,
+    /// The program was asked, and has not answered yet.
+    is_searching: bool,
+    /// Why it did not search.
+    refused: Option<String>,
+    /// Whose these are: process id and start.
+    of: Option<(u32, u64)>,
+}
+
+/// What only this view can be asked for: that the program searches, itself or by a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Search {
+    copy: bool,
+}
+
+impl Listing for Leaks {
+    type Row = Row;
+    type Own = Search;
+    const KEYS: &'static [Binding<Asked<Search>>] = {
+        let [next, previous, reverse] = ordering();
+        &[
+            Binding {
+                keys: &[plain('l')],
+                action: Asked::Own(Search { copy: false }),
+                label: "look for leaks",
+                help: "Have the program look what it can't reach any more; its threads wait meanwhile",
+                section: Section::View,
+                footer: true,
+            },
+            Binding {
+                keys: &[plain('L')],
+                action: Asked::Own(Search { copy: true }),
+                label: "look in a copy",
+                help: "The same by a copy of the process: its threads wait for the copy only",
+                section: Section::View,
+                footer: false,
+            },
+            next,
+            previous,
+            reverse,
+            Binding {
+                keys: &[named(KeyCode::Enter)],
+                action: Asked::Open,
+                label: "call site",
+                help: "Show the call site with its stack",
+                section: Section::View,
+                footer: true,
+            },
+        ]
+    };
+
+    fn take(&mut self, model: &Arc<Model>, rows: &mut Rows) {
+        let process = &model.snapshot.process;
+        let of = Some((process.pid, process.start_realtime_ns));
+        if self.of != of {
+            *self = Leaks { of, ..Leaks::default() };
+            rows.sort = OLDEST;
+        }
+        let had = self.found.is_of_a_search();
+        self.found = Found::in_model(model);
+        let has = self.found.is_of_a_search();
+        if had != has {
+            rows.sort = if has { LARGEST } else { OLDEST };
+        }
+        rows.absent = rows.absent.with(draw::KIND, !has);
+    }
+
+    fn rows<'a>(&'a self, _model: &'a Model) -> &'a [Row] {
+        &self.found.rows
+    }
+
+    fn compare(a: &Row, b: &Row, column: usize) -> Ordering {
+        draw::compare(a, b, column)
+    }
+
+    fn open(&self, row: &Row) -> Reply {
+        Reply::Show(Subject::Site(row.key))
+    }
+
+    fn own(&mut self, search: Search, scene: &Scene<'_>) -> Reply {
+        let Some(model) = scene.model else { return Reply::Done };
+        if model.snapshot.process.state != ProcessState::Running {
+            return Reply::Note("only a program that runs can look".into());
+        }
+        (self.is_searching, self.refused) = (true, None);
+        Reply::Search { copy: search.copy }
+    }
+
+    fn searched(&mut self, searched: &Searched) {
+        (self.is_searching, self.refused) = (false, searched.as_ref().err().cloned());
+    }
+
+    fn place(&self, model: &Model, body: Rect) -> Rect {
+        draw::place(&self.sentence(model), body)
+    }
+
+    fn copied(&self, row: &Row) -> Option<String> {
+        Some(row.text.function.to_string())
+    }
+
+    fn draw(&self, rows: &Rows, scene: &Scene<'_>, buf: &mut Buffer) {
+        self.draw_in(rows, scene, buf);
+    }
+}
