@@ -13,6 +13,7 @@ socket=poolscope-pictures-$$
 tmux_here() { tmux -L "$socket" -u -f /dev/null "$@"; }
 clean_up() {
     tmux_here kill-server 2>/dev/null || true
+    kill "${leaky:-}" 2>/dev/null || true
     rm -rf "$work"
 }
 trap clean_up EXIT
@@ -48,7 +49,13 @@ picture() {
 }
 
 start server "$poolscope" run --period 64K -- "$server" --clients 8 --seconds 120
-start leaks "$poolscope" run --period 1 -- "$server" --clients 2 --rate 200 --seconds 120
+# A program that loses blocks and goes on, with every allocation recorded.
+gcc -O1 -g -fno-builtin -pthread -Ialloc/preload/include -o "$work/leaky" tests/csrc/asked.c
+{ printf 'lose 40\nchain\nhold 9\n'; sleep 100; } |
+    POOLSCOPE_PERIOD=1 LD_PRELOAD=$target_dir/release/libpoolscope.so "$work/leaky" >/dev/null &
+leaky=$!
+sleep 1
+start leaks "$poolscope" top "$leaky"
 start devices "$poolscope" run --period 64K -- "$training" --devices 2 --steps 100000 --leak 100000
 sleep "${SECONDS_BEFORE:-25}"
 picture server overview 1

@@ -21,7 +21,7 @@ use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 
 use crate::model::history::History;
-use crate::model::profile::Profile;
+use crate::model::profile::{Location, Profile};
 use crate::model::snapshot::Snapshot;
 use crate::process::family::Child;
 use crate::words::printable::printable_str;
@@ -111,7 +111,7 @@ fn checked(mut reading: Reading) -> Result<Reading, ReadingError> {
     let Reading { snapshot, profile, site_of_stacks, children, .. } = &mut reading;
     let all = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(ReadingError::Damaged(what)) };
     let (modules, locations, sites) = (profile.modules.len(), profile.locations.len(), profile.sites.len());
-    let located = |location: &crate::Location| {
+    let located = |location: &Location| {
         location.module.is_none_or(|module| module < modules) && !location.frames.is_empty()
     };
     all(profile.locations.iter().all(located), "an address of code is in no module, or has no name")?;
