@@ -103,9 +103,8 @@ fn what_a_program_has_lost_is_two_keys_away_and_nothing_of_a_killed_one_is_leake
 
     terminal.press(&["9"]);
     terminal.wait_for("what is in use", |screen| {
-        let has = |function: &str, bytes: &str| {
-            screen.lines().any(|line| line.contains(function) && line.contains(bytes))
-        };
+        let has =
+            |function: &str, bytes: &str| screen.lines().any(|line| line.contains(function) && line.contains(bytes));
         screen.contains("Nobody has looked what of this the program can't reach any more")
             && has(" lose ", "3.92 KiB")
             && has(" main ", "6.53 KiB")

@@ -60,7 +60,9 @@ pub enum ReadingError {
     #[error("it sends no readings of a process")]
     NoReading,
     /// They are of another version.
-    #[error("its readings are of version {theirs}, and this poolscope reads version {ours}: take the same build on both")]
+    #[error(
+        "its readings are of version {theirs}, and this poolscope reads version {ours}: take the same build on both"
+    )]
     Version {
         /// That of the reading.
         theirs: String,
@@ -111,9 +113,8 @@ fn checked(mut reading: Reading) -> Result<Reading, ReadingError> {
     let Reading { snapshot, profile, site_of_stacks, children, .. } = &mut reading;
     let all = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(ReadingError::Damaged(what)) };
     let (modules, locations, sites) = (profile.modules.len(), profile.locations.len(), profile.sites.len());
-    let located = |location: &Location| {
-        location.module.is_none_or(|module| module < modules) && !location.frames.is_empty()
-    };
+    let located =
+        |location: &Location| location.module.is_none_or(|module| module < modules) && !location.frames.is_empty();
     all(profile.locations.iter().all(located), "an address of code is in no module, or has no name")?;
     let mut used = profile.sites.iter().flat_map(|site| site.locations.iter());
     all(used.all(|&location| location < locations), "a call site has an address that there is not")?;

@@ -9,8 +9,8 @@ use poolscope_profiler::model::memory::Place;
 use poolscope_profiler::model::profile::{Frame, Held, Location, Profile, Site};
 use poolscope_profiler::model::reach::{Search, Verdict};
 use poolscope_profiler::model::snapshot::{
-    Amount, ClassStats, DevicePool, LiveBlock, Module, ProcessInfo, ProcessMemory, ProcessState, Residence, Snapshot, ThreadStats,
-    Tiers,
+    Amount, ClassStats, DevicePool, LiveBlock, Module, ProcessInfo, ProcessMemory, ProcessState, Residence, Snapshot,
+    ThreadStats, Tiers,
 };
 use poolscope_wire::{ClassCounter, ClassCounters, DEVICE_COUNTERS, DeviceCounter, Total, cell};
 

@@ -20,9 +20,7 @@ pub(crate) const VIEW: View = View {
     title: "Counters",
     help: "The counters of the tiers, each with a sentence",
     source: Source::Readings,
-    make: || {
-        Box::new(TablePane::new(Rows::new(draw::COLUMNS, &[draw::NAME], 20, Sort::rising(draw::NAME)), Counters))
-    },
+    make: || Box::new(TablePane::new(Rows::new(draw::COLUMNS, &[draw::NAME], 20, Sort::rising(draw::NAME)), Counters)),
 };
 
 #[derive(Debug)]

@@ -79,7 +79,10 @@ impl Leaks {
             let (count, bytes) = self.found.leaked;
             said += &match count {
                 0 => "Nothing is leaked: the program can reach all that it has. ".to_owned(),
-                1 => format!("1 block of {} is leaked: nothing that the program can reach points there. ", numbers::bytes(bytes as f64)),
+                1 => format!(
+                    "1 block of {} is leaked: nothing that the program can reach points there. ",
+                    numbers::bytes(bytes as f64)
+                ),
                 _ => format!(
                     "{} in {} are leaked: nothing that the program can reach points there. ",
                     numbers::bytes(bytes as f64),

@@ -27,7 +27,9 @@ pub(crate) const VIEW: View = View {
     title: "Leaks",
     help: "What the program can't reach any more, or what is in use, the oldest first",
     source: Source::Readings,
-    make: || Box::new(TablePane::new(Rows::new(draw::COLUMNS, &[draw::KIND, draw::SITE], 20, OLDEST), Leaks::default())),
+    make: || {
+        Box::new(TablePane::new(Rows::new(draw::COLUMNS, &[draw::KIND, draw::SITE], 20, OLDEST), Leaks::default()))
+    },
 };
 
 /// The oldest first.
