@@ -7,13 +7,13 @@ use std::time::Duration;
 use poolscope_wire::{DeviceCounter, Total};
 
 use super::watched::Look;
-use super::worker::Reading;
 use crate::build::site_name::site_text;
 use crate::findings::Facts;
 use crate::model::accounting::{Accounting, Part};
 use crate::model::growth::{Growth, Slope};
 use crate::model::profile::Site;
 use crate::model::snapshot::{DevicePool, Snapshot};
+use crate::reading::Reading;
 use crate::words::figures::{bytes, count, duration, whole};
 use crate::words::markup::{escaped, filled};
 

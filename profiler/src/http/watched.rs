@@ -5,9 +5,9 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::worker::Reading;
 use crate::model::growth::{Growth, Slope, Tracker};
 use crate::model::memory::Memory;
+use crate::reading::Reading;
 
 /// Processes that are remembered.
 const PROCESSES: usize = 32;
