@@ -8,6 +8,7 @@ static void *volatile in_a_static;
 static void *volatile *volatile in_a_block;
 static void *volatile pinned;
 static char *volatile interior;
+static poolscope_data_ptr owned;
 
 __attribute__((noinline)) static void lose_a_tensor(void) { poolscope_gpu_alloc(0, 3 << 20, NULL); }
 
@@ -18,12 +19,20 @@ __attribute__((noinline)) static void lose_what_points_to_one(void) {
 
 __attribute__((noinline)) static void lose_pinned_memory(void) { poolscope_gpu_pinned_alloc(0, 7000, NULL); }
 
+__attribute__((noinline)) static void lose_owned_buffers(void) {
+    poolscope_data_ptr *lost = malloc(sizeof *lost);
+    poolscope_gpu_data_ptr_alloc(0, 10000, NULL, lost);
+    poolscope_data_ptr pinned_buffer;
+    poolscope_gpu_pinned_data_ptr_alloc(0, 11000, NULL, &pinned_buffer);
+}
+
 __attribute__((noinline)) static void keep(void) {
     in_a_static = poolscope_gpu_alloc(0, 2 << 20, NULL);
     in_a_block = malloc(sizeof *in_a_block);
     *in_a_block = poolscope_gpu_alloc(0, 6000, NULL);
     pinned = poolscope_gpu_pinned_alloc(0, 8000, NULL);
     interior = (char *)poolscope_gpu_alloc(0, 4 << 20, NULL) + 100;
+    poolscope_gpu_data_ptr_alloc(0, 12000, NULL, &owned);
     poolscope_gpu_free(0, poolscope_gpu_alloc(0, 9000, NULL), NULL);
 }
 
@@ -38,6 +47,7 @@ int main(int count, char **arguments) {
         lose_a_tensor();
         lose_what_points_to_one();
         lose_pinned_memory();
+        lose_owned_buffers();
     }
     scrub();
     return 0;

@@ -32,6 +32,7 @@ fn device_memory_is_in_use_if_a_pointer_of_the_hosts_leads_to_it() {
     held.retain(|(kind, ..)| kind != "host");
     let expected = [
         leak("device", 6000, "retained"),
+        leak("device", 12000, "retained"),
         leak("device", 2 << 20, "retained"),
         leak("device", 4 << 20, "possible"),
         leak("pinned", 8000, "retained"),
@@ -41,11 +42,20 @@ fn device_memory_is_in_use_if_a_pointer_of_the_hosts_leads_to_it() {
     let (code, report) = check(&["lose"]);
     let expected = [
         leak("device", 5000, "indirect"),
+        leak("device", 10000, "indirect"),
         leak("device", 3 << 20, "direct"),
         leak("host", 8, "direct"),
+        // What the deleters of the owned buffers get.
+        leak("host", 32, "direct"),
+        leak("host", 32, "indirect"),
+        leak("host", 40, "direct"),
         leak("pinned", 7000, "direct"),
+        leak("pinned", 11000, "direct"),
     ];
     assert_eq!((code, leaks(&report, "leaks")), (23, expected.to_vec()), "{report:#}");
     let text = report.to_string();
-    assert!(text.contains("lose_a_tensor") && text.contains("lose_pinned_memory"), "{report:#}");
+    assert!(
+        ["lose_a_tensor", "lose_pinned_memory", "lose_owned_buffers"].iter().all(|site| text.contains(site)),
+        "{report:#}"
+    );
 }
