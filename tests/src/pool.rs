@@ -54,6 +54,13 @@ impl Pool {
             .dir(self.scratch.path())
     }
 
+    /// What a command that writes JSON says.
+    #[track_caller]
+    pub fn json(&self, args: &[&str]) -> serde_json::Value {
+        let text = self.poolscope().args(args).run().success().stdout;
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
     /// All segments that lie in the folder.
     pub fn segments(&self) -> Vec<Segment> {
         let entries = std::fs::read_dir(self.segment_dir()).expect("the folder of segments is readable");

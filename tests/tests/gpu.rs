@@ -1,7 +1,6 @@
 //! Device memory from end to end: a program with pools on simulated devices, and everything that reads of it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use poolscope_e2e::pprof_rules::{self, Expected};
 use poolscope_e2e::{Pool, Program, Running, Scratch, compiler, pprof, sample};
@@ -26,15 +25,10 @@ fn running(pool: &Pool) -> Running {
     program
 }
 
-fn json(pool: &Pool, args: &[&str]) -> Value {
-    let text = pool.poolscope().args(args).run().success().stdout;
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
-
 /// The model, once both devices have made a few steps.
 fn model(pool: &Pool, pid: &str) -> Value {
     for _ in 0..100 {
-        let model = json(pool, &["top", pid, "--json"]);
+        let model = pool.json(&["top", pid, "--json"]);
         let devices = model["devices"].as_array().expect("devices").iter();
         if devices.filter(|device| device["counters"]["allocation_count"].as_u64() > Some(2000)).count() == 2 {
             return model;
@@ -61,7 +55,7 @@ fn device_memory_is_in_every_output_and_apart_from_the_hosts() {
     }
     assert!(model["in_use"]["bytes"].as_f64() < Some(512.0 * MIB), "the host's figures are the host's");
 
-    let stats = json(&pool, &["stats", &pid, "--json"]);
+    let stats = pool.json(&["stats", &pid, "--json"]);
     let text = pool.poolscope().args(["stats", &pid]).run().success().stdout;
     let of = |stats: &Value| stats["devices"].as_array().expect("devices").clone();
     assert_eq!(of(&stats).len(), 2);
@@ -138,7 +132,7 @@ fn the_peak_of_a_device_is_known_by_stack_while_it_lives_and_after_its_death() {
     let alive = in_use_of_device_1(&pool, pid, &["--peak"]);
     program.signal(libc::SIGKILL);
     program.finish();
-    let model = json(&pool, &["top", pid, "--json"]);
+    let model = pool.json(&["top", pid, "--json"]);
     let counter = |name: &str| model["devices"][1]["counters"][name].as_f64().expect(name);
     let peak = in_use_of_device_1(&pool, pid, &["--peak"]);
     // The counter has what rounding adds, and free blocks in caches. The peak that is written down is lower by a 32nd
@@ -163,7 +157,7 @@ fn what_a_program_leaks_of_its_devices_is_told_by_device_and_stack() {
     let leak = LEAK.to_string();
     let run = training(&pool, &["--devices", "2", "--steps", "8", "--leak", &leak]).run().success();
     let pid = run.stdout.split("pid ").nth(1).and_then(|rest| rest.split(',').next()).expect("it says its pid");
-    let report = json(&pool, &["leaks", pid, "--json", "--kind", "device"]);
+    let report = pool.json(&["leaks", pid, "--json", "--kind", "device"]);
     let leaks = report["leaks"].as_array().expect("leaks");
     assert_eq!(leaks.len(), 2, "{report}");
     for leak in leaks {
@@ -190,7 +184,7 @@ fn a_site_that_leaks_is_seen_at_once_whatever_the_period_and_the_period_is_said(
     let pid = program.pid().to_string();
     let mut found = None;
     for _ in 0..100 {
-        let model = json(&pool, &["top", &pid, "--json"]);
+        let model = pool.json(&["top", &pid, "--json"]);
         let sites = model["sites"].as_array().expect("sites").iter().filter(|site| site["kind"] == "device");
         let leaks = sites.filter(|site| site["frames"].to_string().contains("remember_loss"));
         let in_use: f64 = leaks.filter_map(|site| site["in_use"]["bytes"].as_f64()).sum();
@@ -230,7 +224,7 @@ fn a_killed_program_leaves_its_devices_behind() {
     model(&pool, &pid);
     program.signal(9);
     program.finish();
-    let after = json(&pool, &["top", &pid, "--json"]);
+    let after = pool.json(&["top", &pid, "--json"]);
     assert_eq!(after["process"]["state"], "killed");
     assert!(
         after["devices"][1]["counters"]["current_usage"].as_f64() >= Some(72.0 * 28.0 * MIB),
@@ -239,271 +233,6 @@ fn a_killed_program_leaves_its_devices_behind() {
     );
     let svg = pool.poolscope().args(["flamegraph", &pid, "--device", "0", "-o", "-"]).run().success().stdout;
     assert!(svg.contains("make_optimizer_state"), "{svg}");
-}
-
-/// The program whose every block of device memory is known.
-fn events(pool: &Pool) -> PathBuf {
-    let output = pool.files().join("gpu_events");
-    compiler::compile_with_gpu(&output, "gpu_events.c", &["-O2", "-g", "-fomit-frame-pointer"]);
-    output
-}
-
-/// Records a command that has pools on simulated devices.
-fn record(pool: &Pool, options: &[&str], command: &[&str]) -> Program {
-    let record = pool.poolscope().env("POOLSCOPE_GPU_DEVICE", "sim:1073741824").args(["record", "-q", "-o", "gpu.rec"]);
-    record.args(options).arg("--").args(command)
-}
-
-fn number(value: &Value, path: &[&str]) -> u64 {
-    let found = path.iter().fold(value, |value, key| &value[*key]);
-    found.as_u64().unwrap_or_else(|| panic!("{path:?} is no number but {found}"))
-}
-
-/// What the functions of the program did, with all that they called: allocations, bytes, frees.
-fn by_function(memory: &Value) -> BTreeMap<String, [u64; 3]> {
-    let mut functions: BTreeMap<String, [u64; 3]> = BTreeMap::new();
-    for site in memory["sites"].as_array().expect("sites") {
-        let figures = [["allocated", "objects"], ["allocated", "bytes"], ["freed", "objects"]];
-        let figures = figures.map(|path| number(site, &path));
-        for frame in site["frames"].as_array().expect("frames") {
-            let name = frame["function"].as_str().expect("a name").to_owned();
-            functions.entry(name).or_default().iter_mut().zip(figures).for_each(|(sum, figure)| *sum += figure);
-        }
-    }
-    functions
-}
-
-#[test]
-fn a_recording_has_every_block_of_a_device_with_its_stack_stream_and_thread() {
-    let pool = Pool::new();
-    let program = events(&pool);
-    let said = record(&pool, &["--lossless"], &[program.to_str().expect("a path"), "calls"]).run().success().stdout;
-    let report = json(&pool, &["report", "gpu.rec", "--json"]);
-    assert_eq!((number(&report, &["lost", "events"]), report["devices"].as_array().map(Vec::len)), (0, Some(1)));
-    let device = &report["devices"][0];
-    assert_eq!((device["kind"].as_str(), number(device, &["device"])), (Some("device"), 0));
-
-    let functions = by_function(device);
-    let mut total = [0; 3];
-    for line in said.lines() {
-        let (name, figures) = line.split_once(' ').expect("a line for each function");
-        let figures: Vec<u64> = figures.split(' ').map(|figure| figure.parse().expect("a number")).collect();
-        assert_eq!(functions.get(name).map(<[u64; 3]>::as_slice), Some(figures.as_slice()), "{name}: {functions:?}");
-        total.iter_mut().zip(figures).for_each(|(sum, figure)| *sum += figure);
-    }
-    let [allocations, bytes, frees] = total;
-    assert_eq!(
-        (number(device, &["allocated", "objects"]), number(device, &["allocated", "bytes"])),
-        (allocations, bytes)
-    );
-    assert_eq!((number(device, &["freed", "objects"]), number(device, &["unknown_frees"])), (frees, 0));
-    // All weights are there when the large blocks are.
-    let (weights, large) = (55 << 20, 10 * ((3 << 20) + 1));
-    assert_eq!((number(device, &["peak", "bytes"]), number(device, &["in_use", "bytes"])), (weights + large, weights));
-    assert_eq!(number(device, &["temporary", "objects"]), 100 + 1, "each small block, and the last of the large ones");
-
-    let streams = device["streams"].as_array().expect("streams").iter();
-    let streams: Vec<_> = streams.map(|stream| ["handle", "frees"].map(|what| number(stream, &[what]))).collect();
-    assert_eq!(streams, [[0, 100], [2, 10 + 20]], "blocks that were handed over are freed on the other stream");
-    let of_others = device["threads"].as_array().expect("threads").iter().map(|it| number(it, &["frees_of_others"]));
-    assert_eq!(of_others.filter(|frees| *frees > 0).collect::<Vec<_>>(), [20]);
-    // The host has its own figures: none of its sites is one of the device's.
-    assert!(number(&report, &["peak", "bytes"]) < weights, "{}", report["peak"]);
-    assert_eq!(number(&report, &["lost", "unknown_frees"]), 0);
-
-    let text = pool.poolscope().args(["report", "gpu.rec"]).run().success().stdout;
-    for part in [
-        "Device 0: 140 allocations",
-        "Device 0\n========\n",
-        "Peak: 85.0 MiB in 20 blocks",
-        "load_weights",
-        "Streams\n",
-    ] {
-        assert!(text.contains(part), "no {part} in\n{text}");
-    }
-    let page = pool.files().join("report.html");
-    pool.poolscope().args(["report", "gpu.rec", "--html"]).arg(&page).run().success();
-    let page = std::fs::read_to_string(page).expect("a page");
-    for part in ["<h1>Device 0</h1>", "Device 0: In use over time", "Device 0: Flamegraph of the peak"] {
-        assert!(page.contains(part), "no {part}");
-    }
-    let svg =
-        pool.poolscope().args(["flamegraph", "gpu.rec", "--device", "0", "--peak", "-o", "-"]).run().success().stdout;
-    assert!(svg.contains("make_large") && !svg.contains("make_small"), "{svg}");
-    let profile = pool.files().join("gpu.pb.gz");
-    pool.poolscope().args(["dump", "gpu.rec", "-o"]).arg(&profile).run().success();
-    let raw = pprof::pprof(pool.files(), &["-top", "-unit=B", "-sample_index=gpu_inuse_space"], &profile).stdout;
-    assert!(raw.contains(&format!("of {weights}B total")) && raw.contains("load_weights"), "{raw}");
-    let change = pool.poolscope().args(["diff", "gpu.rec", "gpu.rec", "--device", "0"]).run();
-    assert!(change.code() == 0 && !change.stdout.contains("load_weights"), "{}", change.report());
-}
-
-#[test]
-fn pinned_memory_is_recorded_beside_the_devices_and_apart_from_it() {
-    const BLOCK: u64 = 24 << 20;
-    let pool = Pool::new();
-    let program = pool.files().join("gpu_pinned");
-    compiler::compile_with_gpu(&program, "gpu_pinned.c", &["-O2", "-g", "-fno-optimize-sibling-calls"]);
-    let said = record(&pool, &[], &[program.to_str().expect("a path")]).env("POOLSCOPE_GPU_DEVICE", "sim:64M:2");
-    said.run().success();
-    let report = json(&pool, &["report", "gpu.rec", "--json"]);
-    assert_eq!(number(&report, &["lost", "events"]), 0);
-    let memories = report["devices"].as_array().expect("devices");
-    let of = |kind: &str, device: u64| {
-        let is = |memory: &&Value| memory["kind"] == kind && memory["device"] == device;
-        memories.iter().find(is).unwrap_or_else(|| panic!("no {kind} {device}: {report:#}"))
-    };
-    let figures = |memory: &Value| {
-        [
-            ["allocated", "objects"],
-            ["allocated", "bytes"],
-            ["freed", "objects"],
-            ["in_use", "objects"],
-            ["peak", "bytes"],
-        ]
-        .map(|path| number(memory, &path))
-    };
-    // What the program does by its source: staged batches and a small block, and the third block that the full device
-    // spills.
-    assert_eq!(figures(of("pinned", 0)), [2, (3 << 20) + 1000, 2, 0, (3 << 20) + 1000]);
-    assert_eq!(figures(of("pinned", 1)), [1, BLOCK, 1, 0, BLOCK]);
-    assert_eq!(figures(of("device", 0)), [1, 1000, 1, 0, 1000]);
-    assert_eq!(figures(of("device", 1)), [2, 2 * BLOCK, 0, 2, 2 * BLOCK]);
-    assert_eq!(memories.len(), 4);
-    assert_eq!(by_function(of("pinned", 0)).get("stage_batches"), Some(&[1, 3 << 20, 1]));
-    assert_eq!(by_function(of("pinned", 1)).get("spill_activations"), Some(&[1, BLOCK, 1]));
-
-    let poolscope = |args: &[&str]| pool.poolscope().args(args).run().success().stdout;
-    let text = poolscope(&["report", "gpu.rec"]);
-    assert!(text.contains("stage_batches") && text.contains("inned"), "{text}");
-    let svg = poolscope(&["flamegraph", "gpu.rec", "--kind", "pinned", "--device", "1", "--peak", "-o", "-"]);
-    assert!(svg.contains("spill_activations") && !svg.contains("stage_batches"), "{svg}");
-    let profile = pool.files().join("pinned.pb.gz");
-    pool.poolscope().args(["dump", "gpu.rec", "-o"]).arg(&profile).run().success();
-    let raw = pprof::pprof(pool.files(), &["-top", "-unit=B", "-sample_index=pinned_alloc_space"], &profile).stdout;
-    assert!(raw.contains(&format!("of {}B total", BLOCK + (3 << 20) + 1000)), "{raw}");
-}
-
-#[test]
-fn a_program_that_brings_its_own_pool_is_recorded_by_that_and_not_taken_for_another_one() {
-    let pool = Pool::new();
-    let training = sample("gpu-training");
-    let command = ["record", "-o", "gpu.rec", "--", training.to_str().expect("a path"), "--steps", "30"];
-    let output = pool.poolscope().args(command).run();
-    assert_eq!(output.code(), 0, "{}", output.report());
-    assert!(output.stderr.contains("has a pool of its own") && !output.stderr.contains("exec"), "{}", output.report());
-    assert_eq!(output.stderr.matches("nothing was lost").count(), 1, "of one recording: {}", output.report());
-    let report = json(&pool, &["report", "gpu.rec", "--json"]);
-    assert_eq!(number(&report, &["lost", "unknown_frees"]), 0);
-    assert!(by_function(&report["devices"][0]).contains_key("gpu_training::training::Training::load_weights"));
-    assert!(by_function(&report).contains_key("gpu_training::main"), "{report:#}");
-}
-
-#[test]
-fn a_recorder_that_attaches_gets_every_block_of_a_thread_that_never_leaves_the_pools_fast_path() {
-    // With a segment of the pool's own, nothing but the device's memory is the pool's:
-    // nobody else looks for the request.
-    for preloaded in [true, false] {
-        let pool = Pool::new();
-        let program = Program::new(events(&pool)).arg("pairs").env("POOLSCOPE_GPU_DEVICE", "sim");
-        let program = program.env("POOLSCOPE_DIR", pool.segment_dir());
-        let program = if preloaded { program.env("LD_PRELOAD", poolscope_e2e::library()) } else { program };
-        let mut program = program.start();
-        program.wait_for_line("ready");
-        let pid = program.pid().to_string();
-        let options = ["record", "-q", &pid, "--duration", "0.3", "-o", "gpu.rec"];
-        let recorded = pool.poolscope().args(options).args(["--lossless"]).run().success();
-        program.end_input();
-        let done = program.wait_for_line("pairs ");
-        program.finish().success();
-        let report = json(&pool, &["report", "gpu.rec", "--json"]);
-        let device = &report["devices"][0];
-        let allocated = number(device, &["allocated", "objects"]);
-        let done: u64 = done.trim_start_matches("pairs ").parse().expect("a number");
-        assert!((1000..done).contains(&allocated), "{allocated} of {done}: {}", recorded.report());
-        let (freed, unknown) = (number(device, &["freed", "objects"]), number(device, &["unknown_frees"]));
-        assert!(freed.abs_diff(allocated) <= 1 && unknown <= 1, "{allocated} allocations, {freed} frees, {unknown}");
-        assert_eq!(device["common_sizes"], serde_json::json!([{ "size": 4096, "objects": allocated }]));
-        assert!(number(device, &["peak", "objects"]) <= 2, "no event was missed: {}", device["peak"]);
-    }
-}
-
-/// The operations of a trace, with blocks numbered as they come and streams by their names as they come.
-fn operations(text: &str) -> Vec<(char, usize, u64, usize)> {
-    let (mut live, mut streams, mut allocated) = (BTreeMap::new(), Vec::new(), 0);
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let operation = |line: &str| match line.split(' ').collect::<Vec<_>>().as_slice() {
-        ["+", id, size, stream] => {
-            let known = streams.iter().position(|known| known == stream);
-            let stream = known.unwrap_or_else(|| {
-                streams.push((*stream).to_owned());
-                streams.len() - 1
-            });
-            allocated += 1;
-            assert_eq!(live.insert((*id).to_owned(), allocated), None, "{id} is there already");
-            ('+', allocated, size.parse().expect("a size"), stream)
-        }
-        ["-", id] => ('-', live.remove(*id).unwrap_or_else(|| panic!("{id} is not there")), 0, 0),
-        _ => panic!("no operation: {line}"),
-    };
-    lines.map(operation).collect()
-}
-
-#[test]
-fn the_trace_of_a_recording_is_what_the_program_says_that_it_does() {
-    let pool = Pool::new();
-    let program = events(&pool);
-    let options = ["--lossless", "--gpu-trace", "gpu.trace.gz"];
-    let said = record(&pool, &options, &[program.to_str().expect("a path"), "trace"]).run().success().stdout;
-    let packed = pool.files().join("gpu.trace.gz");
-    assert!(std::fs::read(&packed).expect("a trace").starts_with(&[0x1f, 0x8b]));
-    let written = Program::new("zcat").arg(&packed).run().silent_success().stdout;
-    let (said, written) = (operations(&said), operations(&written));
-    assert_eq!(said.len(), 10 + 200 + 20 + 40);
-    assert_eq!(said, written);
-
-    let bench =
-        |trace: &str| json(&pool, &["bench", "gpu", "--trace", trace, "--policy", "tiered", "--passes", "2", "--json"]);
-    let (of_text, of_recording) = (bench("gpu.trace.gz"), bench("gpu.rec"));
-    for what in ["operations", "streams", "peak_live"] {
-        assert_eq!(number(&of_text, &[what]), number(&of_recording, &[what]), "{what}");
-    }
-    let peak = (55 << 20) + 10 * ((3 << 20) + 1);
-    assert_eq!((number(&of_recording, &["peak_live"]), number(&of_recording, &["streams"])), (peak, 2));
-    let whatif = json(&pool, &["whatif", "gpu.rec", "--json"]);
-    assert_eq!(number(&whatif, &["peak_live"]), peak);
-}
-
-#[test]
-fn each_device_of_a_recording_has_a_trace_of_its_own() {
-    let pool = Pool::new();
-    let training = sample("gpu-training");
-    let command = [training.to_str().expect("a path"), "--devices", "2", "--steps", "2"];
-    assert_eq!(record(&pool, &[], &command).run().code(), 0);
-    let said = pool.poolscope().args(["report", "gpu.rec", "--gpu-trace", "gpu.trace"]).run();
-    assert!(said.code() == 0 && said.stderr.contains("of device 1 is in gpu.device1.trace"), "{}", said.report());
-    let report = json(&pool, &["report", "gpu.rec", "--json"]);
-    for (device, file) in ["gpu.trace", "gpu.device1.trace"].into_iter().enumerate() {
-        let text = std::fs::read_to_string(pool.files().join(file)).expect("a trace");
-        let lines = operations(&text);
-        let allocated: u64 = lines.iter().map(|(_, _, size, _)| size).sum();
-        assert_eq!(allocated, number(&report["devices"][device], &["allocated", "bytes"]), "{file}");
-        let number = device.to_string();
-        let bench = ["bench", "gpu", "--policy", "bfc", "--passes", "1", "--json", "--trace"];
-        let bench = json(&pool, &[&bench[..], &["gpu.rec", "--of-device", &number]].concat());
-        assert_eq!(bench["operations"].as_u64(), Some(lines.len() as u64), "{file}");
-    }
-    for (options, words) in [(&[][..], "--of-device"), (&["--of-device", "7"][..], "no event of device 7, but of 0, 1")]
-    {
-        let refused = pool.poolscope().args(["whatif", "gpu.rec"]).args(options).run();
-        assert!(refused.code() == 2 && refused.stderr.contains(words), "{}", refused.report());
-    }
-    // A program without a device's memory has no trace, and an old one stays.
-    let recorded = pool.poolscope().args(["record", "-o", "none.rec", "--gpu-trace", "gpu.trace", "--", "true"]).run();
-    assert!(recorded.stderr.contains("gpu.trace is not written"), "{}", recorded.report());
-    assert!(std::fs::metadata(pool.files().join("gpu.trace")).is_ok_and(|file| file.len() > 1000));
-    let none = pool.poolscope().args(["bench", "gpu", "--trace", "none.rec"]).run();
-    assert!(none.code() == 2 && none.stderr.contains("no event of a device's memory"), "{}", none.report());
 }
 
 #[test]
@@ -519,14 +248,14 @@ fn a_counter_has_one_name_from_the_pool_to_those_who_read_of_it() {
     let pid = program.pid().to_string();
     // The pool shows its counters now and then.
     let shown = program.wait_until("the blocks are shown", |_| {
-        let shown = json(&pool, &["top", &pid, "--json"])["devices"][0]["counters"].clone();
+        let shown = pool.json(&["top", &pid, "--json"])["devices"][0]["counters"].clone();
         (shown["free_count"] == of_program["free_count"]).then_some(shown)
     });
     assert_eq!(names(&shown), names(&of_program));
     for name in ["total_allocated", "total_freed", "current_usage", "peak_usage", "allocation_count", "cache_misses"] {
         assert!(shown[name] == of_program[name] && shown[name].as_u64() > Some(0), "{name}: {shown}, {of_program}");
     }
-    assert_eq!(json(&pool, &["stats", &pid, "--json"])["devices"][0]["counters"]["held"], shown["held"]);
+    assert_eq!(pool.json(&["stats", &pid, "--json"])["devices"][0]["counters"]["held"], shown["held"]);
     program.end_input();
     program.finish().success();
 }
@@ -550,7 +279,7 @@ fn who_holds_a_devices_memory_comes_to_what_the_program_has_of_it() {
         .collect();
     assert_eq!(truth.len(), 4, "{said}");
 
-    let model = json(&pool, &["top", &pid, "--json"]);
+    let model = pool.json(&["top", &pid, "--json"]);
     let device = &model["devices"][0];
     let figure = |of: &Value, name: &str| of[name].as_f64().unwrap_or_else(|| panic!("{name} of {of}"));
     let unattributed = figure(device, "unattributed_bytes");
@@ -590,7 +319,7 @@ fn the_counter_of_a_device_and_its_blocks_are_of_one_moment() {
         std::thread::sleep(std::time::Duration::from_millis(23 + 7 * stop));
         // In the middle of a step, in which a third of the memory comes and goes.
         program.signal(libc::SIGSTOP);
-        let model = json(&pool, &["top", &pid, "--json"]);
+        let model = pool.json(&["top", &pid, "--json"]);
         program.signal(libc::SIGCONT);
         for device in model["devices"].as_array().expect("devices") {
             let counted = device["counters"]["current_usage"].as_f64().expect("a counter");
