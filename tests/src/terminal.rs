@@ -14,16 +14,22 @@ pub struct Terminal {
 impl Terminal {
     /// `poolscope top` with these arguments. `name` tells it from the other terminals of its test.
     pub fn top(pool: &Pool, name: &str, arguments: &str) -> Terminal {
+        let terminal = Terminal::start(pool, name, &format!("top {arguments} --interval 0.25"));
+        terminal.wait_for("the first reading", |screen| screen.contains("● running"));
+        terminal
+    }
+
+    /// A command of poolscope's that shows the dashboard.
+    pub fn start(pool: &Pool, name: &str, command: &str) -> Terminal {
         let terminal = Terminal { socket: format!("poolscope-e2e-{}-{name}", std::process::id()) };
         let command = format!(
             "cd '{}' && env -u NO_COLOR -u LC_ALL LANG=C.UTF-8 COLORTERM=truecolor TERM=xterm-256color \
-             XDG_CONFIG_HOME=/nonexistent POOLSCOPE_DIR='{}' '{}' top {arguments} --interval 0.25",
+             XDG_CONFIG_HOME=/nonexistent POOLSCOPE_DIR='{}' '{}' {command}",
             pool.files().path().display(),
             pool.segment_dir().display(),
             poolscope().display()
         );
         terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "132", "-y", "38", &command]);
-        terminal.wait_for("the first reading", |screen| screen.contains("● running"));
         terminal
     }
 

@@ -7,8 +7,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use color_eyre::eyre::Result;
 
 use crate::commands::{
-    bench, check, completions, convert, diff, dump, flamegraph, gc, help, leaks, list, man, record, report, run, serve,
-    stats, tensors, top, watch, whatif,
+    bench, check, completions, convert, diff, dump, flamegraph, gc, help, leaks, list, man, record, replay, report,
+    run, serve, stats, tensors, top, watch, whatif,
 };
 use crate::{sink, version};
 
@@ -56,6 +56,7 @@ pub(crate) enum Command {
     Bench(bench::Bench),
     Whatif(whatif::Whatif),
     Record(record::Record),
+    Replay(replay::Replay),
     Report(report::Report),
     Tensors(tensors::Tensors),
     Help(help::Help),
@@ -94,6 +95,7 @@ impl Command {
             Command::Bench(bench) => bench.run(),
             Command::Whatif(whatif) => whatif.run(),
             Command::Record(record) => record.run(),
+            Command::Replay(replay) => replay.run(),
             Command::Report(report) => report.run(),
             Command::Tensors(tensors) => tensors.run(),
             Command::Help(help) => help.run(Cli::command()),

@@ -15,6 +15,7 @@ pub(crate) mod leaks;
 pub(crate) mod list;
 pub(crate) mod man;
 pub(crate) mod record;
+pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;

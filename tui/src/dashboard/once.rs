@@ -9,6 +9,7 @@ use ratatui::layout::{Rect, Size};
 use super::events::feed::{Read, Source, Watched};
 use super::frame;
 use super::input::filter::Filter;
+use super::input::moment::Seek;
 use super::lens::Lens;
 use super::lens::kept::Kept;
 use super::model::Model;
@@ -30,9 +31,25 @@ pub(crate) fn read(watched: Watched, interval: Duration) -> Result<Model, String
                 }
                 first = Some(model);
             }
-            Read::NotYet => {}
+            Read::NotYet | Read::Same => {}
         }
         std::thread::sleep(interval);
+    }
+}
+
+/// Reads a file that does not change, at a moment of it if it is a recording.
+pub(crate) fn read_file(watched: Watched, at_us: Option<u64>) -> Result<Model, String> {
+    let mut source = Source::new(watched);
+    let mut read = source.read()?;
+    if let Some(at_us) = at_us {
+        source.seek(Seek::To(at_us));
+        if let newer @ Read::Model(_) = source.read()? {
+            read = newer;
+        }
+    }
+    match read {
+        Read::Model(model) => Ok(*model),
+        Read::NotYet | Read::Same => Err("there is nothing in it".to_owned()),
     }
 }
 

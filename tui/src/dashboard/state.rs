@@ -13,6 +13,7 @@ use super::events::own::OwnCost;
 use super::events::processes::Processes;
 use super::input::filter::Filter;
 use super::input::line_edit::LineEdit;
+use super::input::moment::Moment;
 use super::input::search::Search;
 use super::lens::kept::Kept;
 use super::lens::{Base, Lens};
@@ -77,6 +78,8 @@ pub(crate) struct State {
     pub(crate) label: String,
     /// The server that is asked, as its URL; none where the segment is read.
     pub(crate) server: Option<String>,
+    /// The moment of the recording that is shown; none where there is none.
+    pub(crate) moment: Option<Moment>,
     /// The views, in the order of [`VIEWS`].
     pub(crate) panes: Vec<Box<dyn Pane>>,
     /// The view that is shown: a place in them.
@@ -143,6 +146,7 @@ impl State {
             theme,
             label,
             server: None,
+            moment: None,
             panes: VIEWS.iter().map(|view| (view.make)()).collect(),
             view: 0,
             overlay: Overlay::None,
@@ -274,7 +278,7 @@ impl State {
     pub(crate) fn choose(&mut self) -> Option<PathBuf> {
         let row = self.processes.running.get(self.process_selected)?;
         self.label = format!("process {}", row.pid);
-        (self.chosen, self.server) = (Some(row.pid), None);
+        (self.chosen, self.server, self.moment) = (Some(row.pid), None, None);
         self.overlay = Overlay::None;
         self.watches = true;
         let path = row.path.clone();

@@ -5,6 +5,7 @@ mod cautions;
 mod collector;
 pub mod device_trace;
 pub(crate) mod figures;
+pub mod film;
 mod process_snapshot;
 mod sparse_pages;
 

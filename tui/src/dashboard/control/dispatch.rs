@@ -17,6 +17,7 @@ use crate::dashboard::input::common::{
     READING, TYPING, Typing,
 };
 use crate::dashboard::input::key;
+use crate::dashboard::input::moment::Seek;
 use crate::dashboard::lens::{Base, Lens};
 use crate::dashboard::panes::{Pane, Reply, Scene, Subject, named, openers};
 use crate::dashboard::state::{Context, Overlay, State};
@@ -48,6 +49,8 @@ pub(crate) enum Effect {
     Copy(String),
     /// Take the mouse, or give it back.
     Mouse(bool),
+    /// Show another moment of the recording.
+    Seek(Seek),
     /// Have the program look for leaks, itself or by a copy.
     Search { copy: bool },
     /// Read the profile in this file, to compare with it.
@@ -164,7 +167,10 @@ fn common(state: &mut State, action: Common) -> Option<Effect> {
             state.overlay = Overlay::Help;
             state.help_scroll = 0;
         }
+        Common::Pause if state.moment.is_some() => return Some(Effect::Seek(Seek::Play)),
         Common::Pause => state.pause(),
+        Common::Seek(seek) if state.moment.is_some() => return Some(Effect::Seek(seek)),
+        Common::Seek(_) => state.note = Some("poolscope replay shows other moments, of a recording".into()),
         Common::Move(motion) => in_pane(state, |pane, scene| pane.go(motion, scene)),
         Common::NextView => turn(state, 1),
         Common::PreviousView => turn(state, -1),

@@ -205,6 +205,7 @@ impl App {
                 let _ = self.orders.send(Order::Interval(state.interval));
             }
             Event::Base(read) => dispatch::compare_with(state, read),
+            Event::Moment(moment) => state.moment = Some(moment),
             Event::Processes(processes) => state.take_processes(processes),
             Event::Output(tail) => state.take_output(&tail),
             Event::Ended(ended) => {
@@ -252,6 +253,9 @@ impl App {
             Effect::Copy(text) => return Next::Copy(text),
             Effect::Mouse(taken) => return Next::Mouse(taken),
             Effect::Base(path) => self.read_base(path),
+            Effect::Seek(seek) => {
+                let _ = self.orders.send(Order::Seek(seek));
+            }
             Effect::Search { copy } => {
                 let _ = self.orders.send(Order::Search { copy });
             }

@@ -6,20 +6,22 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use poolscope_profiler::model::growth::Tracker;
-use poolscope_profiler::model::snapshot::ProcessState;
+use poolscope_profiler::model::snapshot::{ProcessInfo, ProcessState};
 use poolscope_profiler::process::family::{self, Child};
 use poolscope_profiler::reading::Reading;
+use poolscope_profiler::recording::replay::film::Film;
 use poolscope_profiler::segment::ask::{self, Wish};
 use poolscope_profiler::{Profile, SegmentReader, Snapshot};
 
 use super::Event;
 use super::own::Meter;
 use super::processes::Processes;
+use crate::dashboard::input::moment::{Moment, Seek};
 use crate::dashboard::model::{Kin, Model, Modeller, Observed, ThreadNames};
 use crate::remote::Server;
 use crate::words::printable;
@@ -36,9 +38,16 @@ pub(crate) enum Watched {
     Named(String),
     /// A process that a server hands out readings of.
     Server(Server),
+    /// A recording, at a moment of it.
+    Recording(PathBuf),
+    /// A profile in a file: one moment, and nothing but call sites.
+    Profile(PathBuf),
     /// Nothing yet: it is to be chosen.
     Nothing,
 }
+
+/// A recording is played in so long at most.
+const PLAYED_IN: Duration = Duration::from_secs(30);
 
 /// Reads one segment after another of the same process.
 pub(crate) struct Source {
@@ -56,6 +65,10 @@ pub(crate) struct Source {
     name_threads: Option<Instant>,
     /// When to look for another segment of the process again.
     look_again: Option<Instant>,
+    film: Option<Film>,
+    /// The moment of it that is wanted, and the one that was read.
+    moment: Moment,
+    shown_us: Option<u64>,
 }
 
 /// What a reading gave.
@@ -64,6 +77,8 @@ pub(crate) enum Read {
     Model(Box<Model>),
     /// The process has no segment yet.
     NotYet,
+    /// The same as before.
+    Same,
 }
 
 impl Source {
@@ -81,7 +96,66 @@ impl Source {
             names: ThreadNames::default(),
             name_threads: None,
             look_again: None,
+            film: None,
+            moment: Moment::default(),
+            shown_us: None,
         }
+    }
+
+    /// Goes to another moment of a recording; the first reading opens it.
+    pub(crate) fn seek(&mut self, seek: Seek) {
+        self.moment = seek.from(self.moment);
+    }
+
+    /// Goes on by itself, if it does.
+    fn play(&mut self, passed: Duration) {
+        let Moment { at_us, end_us, plays } = self.moment;
+        if plays {
+            let share = passed.as_micros() as f64 / PLAYED_IN.as_micros() as f64;
+            let step = (passed.as_micros() as u64).max((share * end_us as f64) as u64).max(1);
+            let at_us = at_us.saturating_add(step).min(end_us);
+            self.moment = Moment { at_us, plays: at_us < end_us, ..self.moment };
+        }
+    }
+
+    /// The moment of a recording that is wanted; none of what is no recording.
+    fn moment(&self) -> Option<Moment> {
+        self.film.as_ref().map(|_| self.moment)
+    }
+
+    fn read_film(&mut self, path: &Path) -> Result<Read, String> {
+        if self.film.is_none() {
+            let film = Film::open(path).map_err(|e| e.to_string())?;
+            self.moment = Moment { at_us: film.end_us(), end_us: film.end_us(), plays: false };
+            self.film = Some(film);
+        }
+        let at_us = self.moment.at_us;
+        let Some(film) = self.film.as_mut().filter(|_| self.shown_us != Some(at_us)) else { return Ok(Read::Same) };
+        let frame = film.at(at_us).map_err(|e| e.to_string())?;
+        // Nothing grows backwards.
+        if self.shown_us.is_some_and(|shown| shown > at_us) {
+            let without_tree = self.modeller.without_tree;
+            self.modeller = Modeller::default();
+            self.modeller.without_tree = without_tree;
+            self.tracker = Tracker::default();
+        }
+        self.shown_us = Some(at_us);
+        self.names = frame.thread_names.into_iter().collect();
+        let (profile, site_of_stacks) = self.builder.build_with_sites(&frame.snapshot, |_| false);
+        Ok(Read::Model(Box::new(self.model(frame.snapshot, profile, &site_of_stacks))))
+    }
+
+    fn read_profile(&mut self, path: &Path) -> Result<Read, String> {
+        if self.shown_us.replace(0).is_some() {
+            return Ok(Read::Same);
+        }
+        let profile = target::read_profile(path)?;
+        let name = path.display().to_string();
+        let state = ProcessState::Exited;
+        let process = ProcessInfo { exe: name.clone(), args: vec![name], state, ..ProcessInfo::default() };
+        let exact = profile.exact;
+        let snapshot = Snapshot { process, exact, period_bytes: profile.period_bytes, ..Snapshot::default() };
+        Ok(Read::Model(Box::new(self.model(snapshot, profile, &[]))))
     }
 
     /// Its process was started, and has a segment or will have one.
@@ -96,9 +170,14 @@ impl Source {
 
     /// Reads once.
     pub(crate) fn read(&mut self) -> Result<Read, String> {
-        if let Watched::Server(server) = &self.watched {
-            let reading = server.read()?;
-            return Ok(Read::Model(Box::new(self.model_of(reading))));
+        match &self.watched {
+            Watched::Server(server) => {
+                let reading = server.read()?;
+                return Ok(Read::Model(Box::new(self.model_of(reading))));
+            }
+            Watched::Recording(path) => return self.read_film(&path.clone()),
+            Watched::Profile(path) => return self.read_profile(&path.clone()),
+            _ => {}
         }
         if self.open.is_none() {
             let path = match &self.watched {
@@ -111,7 +190,7 @@ impl Source {
                     Some(entry) => entry.path,
                     None => return Ok(Read::NotYet),
                 },
-                Watched::Nothing | Watched::Server(_) => return Ok(Read::NotYet),
+                _ => return Ok(Read::NotYet),
             };
             self.open = Some((path.clone(), opened(&path)?));
         }
@@ -160,6 +239,7 @@ impl Source {
         let search = move || {
             let searched = match (&watched, &path) {
                 (Watched::Server(server), _) => server.search(),
+                (Watched::Recording(_), _) => Err("a recording has no program that could look".to_owned()),
                 (_, Some(path)) => {
                     ask::search(path, Wish { snapshot: copy, ..Wish::default() }).map_err(|why| why.to_string())
                 }
@@ -186,7 +266,11 @@ impl Source {
     fn model(&mut self, snapshot: Snapshot, profile: Profile, site_of_stacks: &[Option<usize>]) -> Model {
         self.tracker.update(&snapshot);
         let growths = self.tracker.of_sites(site_of_stacks, profile.sites.len());
-        let watched_ns = self.tracker.watched_ns();
+        let watched_ns = match &self.film {
+            // What grows was followed from its start on.
+            Some(_) => snapshot.taken_ns.saturating_sub(snapshot.process.start_monotonic_ns),
+            None => self.tracker.watched_ns(),
+        };
         let (children, family) = (&self.children[..], &self.family[..]);
         let observed = Observed { growths: &growths, watched_ns, children, family, site_of_stacks };
         self.modeller.next(snapshot, profile, &observed, &self.names)
@@ -243,6 +327,8 @@ pub(crate) enum Order {
     Trees(bool),
     /// Have the program look for leaks, itself or by a copy, and say when it has.
     Search { copy: bool },
+    /// Show another moment of the recording.
+    Seek(Seek),
     /// Say which processes there are, or no longer. With a name, only those that are called so.
     List(Option<Listed>),
 }
@@ -277,6 +363,7 @@ fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Re
     let mut readings = 0u32;
     let mut over = None;
     let mut listed: Option<Listed> = None;
+    let mut told: Option<Moment> = None;
     loop {
         if let Some(Listed { name }) = &listed
             && to.send(Event::Processes(Processes::read(name.as_deref()))).is_err()
@@ -299,8 +386,18 @@ fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Re
                         .to_owned(),
                 )
             }),
+            Ok(Read::Same) => None,
             Err(why) => Some(Event::Trouble(why)),
         };
+        let moment = source.moment();
+        if moment != told
+            && let Some(moment) = moment
+        {
+            told = Some(moment);
+            if to.send(Event::Moment(moment)).is_err() {
+                return;
+            }
+        }
         if let Some(event) = event
             && to.send(event).is_err()
         {
@@ -319,19 +416,32 @@ fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Re
             1..4 => Duration::from_millis(200),
             _ => interval,
         };
-        match inbox.recv_timeout(wait.min(interval)) {
-            Ok(Order::Interval(new)) => interval = new,
-            Ok(Order::Watch(watched)) => {
-                let without_tree = source.modeller.without_tree;
-                source = Source::new(watched);
-                source.modeller.without_tree = without_tree;
-                (begin, readings, over) = (Instant::now(), 0, None);
+        let mut order = inbox.recv_timeout(wait.min(interval));
+        if order.is_err() {
+            source.play(wait.min(interval));
+        }
+        // Of several moments that are sought only the last is read.
+        while let Ok(next) = order {
+            match next {
+                Order::Interval(new) => interval = new,
+                Order::Watch(watched) => {
+                    let without_tree = source.modeller.without_tree;
+                    source = Source::new(watched);
+                    source.modeller.without_tree = without_tree;
+                    (begin, readings, over) = (Instant::now(), 0, None);
+                }
+                Order::Trees(wanted) => source.modeller.without_tree = !wanted,
+                Order::Search { copy } => source.search(copy, to),
+                Order::List(new) => listed = new,
+                Order::Seek(seek) => source.seek(seek),
             }
-            Ok(Order::Trees(wanted)) => source.modeller.without_tree = !wanted,
-            Ok(Order::Search { copy }) => source.search(copy, to),
-            Ok(Order::List(new)) => listed = new,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+            order = inbox.try_recv().map_err(|error| match error {
+                TryRecvError::Empty => RecvTimeoutError::Timeout,
+                TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+            });
+        }
+        if order.is_err_and(|error| error == RecvTimeoutError::Disconnected) {
+            return;
         }
     }
 }

@@ -14,6 +14,7 @@ use poolscope_profiler::Profile;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 
+use crate::dashboard::input::moment::Moment;
 use crate::dashboard::model::Model;
 use crate::words::Ended;
 use output::Tail;
@@ -36,6 +37,8 @@ pub(crate) enum Event {
     Own(OwnCost),
     /// It could not be read; why, for the user.
     Trouble(String),
+    /// Which moment of a recording is shown.
+    Moment(Moment),
     /// Which processes there are, for as long as that is asked for.
     Processes(Processes),
     /// The program wrote something.

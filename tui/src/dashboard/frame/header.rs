@@ -13,12 +13,14 @@ use poolscope_profiler::Metric;
 use poolscope_profiler::model::snapshot::{Dropped, ProcessState};
 use poolscope_wire::{DeviceCounter, TierCounter};
 
+use crate::dashboard::input::moment::Moment;
 use crate::dashboard::lens::Lens;
 use crate::dashboard::model::flame_tree::format_change;
 use crate::dashboard::model::{Kin, Model};
 use crate::dashboard::panes::VIEWS;
 use crate::dashboard::state::State;
 use crate::dashboard::theme::Theme;
+use crate::dashboard::widgets::bar::bar;
 use crate::words::{clip, numbers, printable};
 
 /// One line for the process, two for the figures, and some air on a screen of many rows.
@@ -57,6 +59,9 @@ fn widths(cards: &[Card], room: u16) -> Vec<u16> {
     let rest = (room + GAP).saturating_sub(widths.iter().sum()) / widths.len().max(1) as u16;
     widths.into_iter().map(|width| (width + rest).min(24).max(width)).collect()
 }
+
+/// Columns of the bar that shows how far a recording is.
+const MOMENT: usize = 16;
 
 /// Columns for the server's address.
 const SERVER: usize = 40;
@@ -107,6 +112,9 @@ fn process_line(state: &State, area: Rect, buf: &mut Buffer) {
 
 fn state_word(state: &State, model: &Model) -> Span<'static> {
     let theme = &state.theme;
+    if let Some(moment) = state.moment {
+        return Span::styled(if moment.plays { "▶ playing" } else { "‖ recorded" }, theme.ok);
+    }
     match (state.ended, model.snapshot.process.state) {
         (Some(ended), _) => Span::styled(format!("■ {}", ended.to_string().trim_start_matches("was ")), theme.alert),
         (None, ProcessState::Running) => Span::styled("● running", theme.ok),
@@ -217,6 +225,13 @@ pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
         }
         (Some(trouble), _) if !state.is_over() => out.push((format!(" ▲ Cannot read: {trouble}"), theme.badge)),
         _ => {}
+    }
+    if let Some(Moment { at_us, end_us, .. }) = state.moment {
+        let seconds = |us: u64| format!("{:.2} s", us as f64 / 1e6);
+        let (at, end) = (seconds(at_us), seconds(end_us));
+        let bar = bar(at_us as f64 / end_us.max(1) as f64, MOMENT);
+        let text = format!(" {bar:<MOMENT$} {at} of {end}. space plays, ( ) seek, {{ }} start and end");
+        out.push((text, theme.tab));
     }
     out.extend(lens_banners(state));
     if state.paused {

@@ -2,7 +2,8 @@
 
 use crossterm::event::KeyCode;
 
-use super::key::{Binding, Section, control, named, plain};
+use super::key::{Binding, Key, Section, control, named, plain};
+use super::moment::Seek;
 
 /// What is asked for in every view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub(crate) enum Common {
     Peak,
     /// Choose the columns of the table.
     Columns,
+    /// Show another moment of the recording.
+    Seek(Seek),
 }
 
 /// A move through rows, lines or cells.
@@ -127,7 +130,7 @@ pub(crate) const COMMON: &[Binding<Common>] = &[
         keys: &[plain(' ')],
         action: Common::Pause,
         label: "pause",
-        help: "Freeze the picture; recording goes on",
+        help: "Freeze the picture; recording goes on. Of a recording: play it, or stop",
         section: EVERYWHERE,
         footer: true,
     },
@@ -196,6 +199,10 @@ pub(crate) const COMMON: &[Binding<Common>] = &[
         footer: false,
     },
 ];
+
+const fn seek(keys: &'static [Key], to: Seek, label: &'static str, help: &'static str) -> Binding<Common> {
+    Binding { keys, action: Common::Seek(to), label, help, section: EVERYWHERE, footer: false }
+}
 
 /// More keys of every view: what is read, how it is read and drawn.
 pub(crate) const READING: &[Binding<Common>] = &[
@@ -287,6 +294,10 @@ pub(crate) const READING: &[Binding<Common>] = &[
         section: EVERYWHERE,
         footer: false,
     },
+    seek(&[plain('(')], Seek::By(-1), "seek back", "In a recording: earlier by a fiftieth of it"),
+    seek(&[plain(')')], Seek::By(1), "seek on", "In a recording: later by a fiftieth of it"),
+    seek(&[plain('{')], Seek::First, "rewind", "In a recording: to its start"),
+    seek(&[plain('}')], Seek::Last, "to the end", "In a recording: to its end"),
     Binding {
         keys: &[plain('+'), plain('=')],
         action: Common::Faster,

@@ -6,4 +6,5 @@ pub(crate) mod find;
 pub(crate) mod key;
 pub(crate) mod keymap;
 pub(crate) mod line_edit;
+pub(crate) mod moment;
 pub(crate) mod search;

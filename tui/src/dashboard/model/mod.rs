@@ -149,10 +149,10 @@ pub(crate) struct DeviceRow {
 }
 
 impl ThreadRow {
-    /// Share of allocations that the thread cache served.
+    /// Share of allocations that the thread cache served; none where nobody counted refills.
     pub(crate) fn hit_rate(&self) -> Option<f64> {
         let s = &self.stats;
-        (s.allocs > 0).then(|| 1.0 - s.refills.min(s.allocs) as f64 / s.allocs as f64)
+        (s.allocs > 0 && s.refills > 0).then(|| 1.0 - s.refills.min(s.allocs) as f64 / s.allocs as f64)
     }
 }
 
@@ -192,6 +192,11 @@ impl Model {
             })
         });
         shown
+    }
+
+    /// It is of a recording or of a profile in a file: there is no segment, and nobody counted what the pool kept.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.snapshot.segment_bytes == 0
     }
 
     /// A counter of the tiers.

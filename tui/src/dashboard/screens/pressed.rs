@@ -1,6 +1,7 @@
 //! What keys and the mouse do, as it can be seen.
 
 use super::*;
+use crate::dashboard::input::moment::{Moment, Seek};
 
 #[test]
 fn a_filter_keeps_what_matches_and_the_selection() {
@@ -117,4 +118,23 @@ fn a_click_on_a_tab_ends_the_typing() {
     assert!(text.contains("f filter") && !text.contains("filter put"), "{text}");
     press(&mut state, "4");
     assert!(screen(&state).contains("search put"));
+}
+
+#[test]
+fn a_recording_is_played_and_sought_by_keys_and_says_where_it_is() {
+    let mut state = state(120, 36);
+    assert_eq!(press(&mut state, ")"), None);
+    assert!(screen(&state).contains("poolscope replay shows other moments"), "of a process there are none");
+    let moment = Moment { at_us: 1_500_000, end_us: 6_000_000, plays: false };
+    state.moment = Some(moment);
+    let text = screen(&state);
+    assert!(text.contains(" 1.50 s of 6.00 s.") && text.contains("‖ recorded"), "{text}");
+    for (key, seek) in
+        [(" ", Seek::Play), ("(", Seek::By(-1)), (")", Seek::By(1)), ("{", Seek::First), ("}", Seek::Last)]
+    {
+        assert_eq!(press(&mut state, key), Some(Effect::Seek(seek)));
+    }
+    assert!(!state.paused, "space plays it");
+    state.moment = Some(Moment { plays: true, ..moment });
+    assert!(screen(&state).contains("▶ playing"));
 }

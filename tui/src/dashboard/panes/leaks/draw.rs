@@ -96,6 +96,9 @@ impl Leaks {
         }
         said += match (model.at_peak, model.snapshot.process.state) {
             (true, _) => "In use at the peak. What was leaked then is not kept; P shows now.",
+            _ if model.is_recorded() => {
+                "In use, the oldest first. A recording does not say what the program could reach."
+            }
             (_, ProcessState::Exited) => "It ended, and had not freed this, the oldest first.",
             (_, ProcessState::Killed) => {
                 "It was killed, and had this in use, the oldest first. It had no end at which it could have freed it."

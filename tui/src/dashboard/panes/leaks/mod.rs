@@ -120,7 +120,7 @@ impl Listing for Leaks {
 
     fn own(&mut self, search: Search, scene: &Scene<'_>) -> Reply {
         let Some(model) = scene.model else { return Reply::Done };
-        if model.snapshot.process.state != ProcessState::Running {
+        if model.snapshot.process.state != ProcessState::Running || model.is_recorded() {
             return Reply::Note("only a program that runs can look".into());
         }
         (self.is_searching, self.refused) = (true, None);

@@ -186,6 +186,14 @@ fn memory(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
     if model.at_peak {
         return memory_then(theme, model, area, buf);
     }
+    if model.is_recorded() {
+        let inner = panel(area, buf, theme, "Memory of the pool", Line::default());
+        let text = "A recording has each block of the program. What the pool kept beside them was not counted.";
+        for (line, y) in wrapped(text, usize::from(inner.width)).iter().zip(inner.top()..inner.bottom()) {
+            buf.set_string(inner.x, y, line, theme.dim);
+        }
+        return;
+    }
     let accounting = &model.accounting;
     let (title, right) = match accounting.memory {
         Some(memory) => ("Where the memory is", format!("{} resident", numbers::bytes(memory as f64))),
