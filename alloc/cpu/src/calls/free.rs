@@ -8,7 +8,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::calls::realloc::usable_size;
-use crate::calls::slow;
+use crate::calls::{slow, traced};
 use crate::entry::{self, Entry};
 use crate::hardened;
 use crate::layout::arena::{self, ARENA_PAGE};
@@ -17,6 +17,7 @@ use crate::layout::misuse;
 use crate::layout::slab::{Slab, owner};
 use crate::threads::thread_pointer;
 use crate::tiers::thread_cache::Heap;
+use crate::tracer;
 
 /// Frees a block. Null is allowed; errno is kept.
 ///
@@ -151,7 +152,10 @@ extern "C" fn free_overflow(page: &'static Slab) {
 #[cold]
 #[inline(never)]
 extern "C" fn free_slow(p: *mut u8) {
-    if !gather(p) {
+    // As in `malloc`.
+    if tracer::is_on_alone() && !p.is_null() {
+        traced::free(p);
+    } else if !gather(p) {
         free_rest(p);
     }
 }
