@@ -24,6 +24,7 @@ mod dump;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod hooks;
+pub mod label;
 pub mod scope;
 pub mod stats;
 

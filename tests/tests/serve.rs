@@ -509,3 +509,48 @@ fn a_socket_is_open_to_its_owner_alone_and_goes_with_the_server() {
     let refused = pool.poolscope().args(["serve", &program.pid().to_string(), "--listen", &place]).run();
     assert_eq!((refused.code(), std::fs::read_to_string(&file).expect("is read").as_str()), (2, "kept"));
 }
+
+/// A program in C that has itself served at its first argument, until its input ends.
+const SERVED: &str = "#include <poolscope.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+    static void *volatile kept[100];\n\
+    __attribute__((noinline)) void hold(void) { for (int i = 0; i < 100; i++) kept[i] = malloc(4000); }\n\
+    int main(int argc, char **argv) {\n\
+        hold();\n\
+        printf(\"%d\\n\", poolscope_serve(argv[argc - 1])); fflush(stdout);\n\
+        char c;\n\
+        while (read(0, &c, 1) > 0) {}\n\
+        return 0;\n\
+    }\n";
+
+#[test]
+fn a_program_in_c_serves_its_profiles_by_one_call_and_as_long_as_it_lives() {
+    let pool = Pool::new();
+    let (source, program) = (pool.files().write("served.c", SERVED), pool.files().join("served"));
+    let headers = poolscope_e2e::compiler::headers();
+    let gcc = Program::new("gcc").args(["-g", "-O1", "-DPOOLSCOPE_WEAK", "-I"]).arg(headers).arg("-o").arg(&program);
+    gcc.arg(source).run().silent_success();
+    let start = |place: &str| {
+        let mut running = pool.program(&program).arg(place).env("POOLSCOPE_PERIOD", "1").start();
+        let said = running.wait_until("it says what came of it", |running| {
+            running.stderr().lines().chain(running.stdout().lines()).last().filter(|line| line.len() < 4)?.parse().ok()
+        });
+        (running, said)
+    };
+    let socket = pool.files().join("own.sock");
+    let (mut running, said): (_, i32) = start(&format!("unix:{}", socket.display()));
+    assert_eq!(said, 0, "{}", running.stderr());
+    let curl = |path: &str| {
+        let socket = socket.to_str().expect("is text");
+        Program::new("curl").args(["-sS", "--fail", "--unix-socket", socket, &format!("http://localhost{path}")]).run()
+    };
+    assert!(curl("/flamegraph").success().stdout.contains("hold"));
+    running.end_input();
+    assert_eq!(running.finish().code(), 0);
+    let gone = Instant::now() + Duration::from_secs(20);
+    while socket.exists() {
+        assert!(Instant::now() < gone, "the server ends with the program");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (refused, said) = start("0.0.0.0:0");
+    assert!(said == libc::EINVAL && refused.stderr().contains("other machines"), "{said}: {}", refused.stderr());
+}

@@ -65,7 +65,7 @@ mod tracer;
 
 pub use api::dump::dump;
 pub use api::statistics::{read as read_stats, with_stats};
-pub use api::{data_ptr, device, leaks, scope};
+pub use api::{data_ptr, device, label, leaks, scope};
 pub use calls::free::{free, free_aligned, free_aligned_sized, free_sized};
 pub use calls::malloc::{malloc, malloc_aligned, malloc_fast, malloc_zeroed, malloc_zeroed_aligned};
 pub use calls::realloc::{realloc, usable_size};

@@ -90,12 +90,45 @@ POOLSCOPE_API size_t poolscope_usable_size(const void *block) POOLSCOPE_NOTHROW;
  * comes, and POOLSCOPE_DUMP_AT_REFUSAL=1 when a request finds no memory. */
 POOLSCOPE_API int poolscope_dump(const char *path) POOLSCOPE_NOTHROW;
 
+/* Serves this process's profiles over HTTP until it ends: has the command `poolscope serve` do so, which is looked for beside
+ * the library, below its prefix and in PATH. `address` is one of the loopback interface with a port, as "127.0.0.1:6060",
+ * which every user of the machine can read, or a socket that is yours alone, as "unix:/run/user/1000/heap.sock". What is
+ * there: /debug/pprof/heap, allocs and leak, /flamegraph, /metrics, and / in a browser. Returns 0 when it listens, ENOENT
+ * if there is no such command, or EINVAL if it can't listen there; it says why on standard error. */
+POOLSCOPE_API int poolscope_serve(const char *address) POOLSCOPE_NOTHROW;
+
 /* Gives the memory that no block is in back to the kernel: the calling thread's cache, those of threads that sleep, and
  * all free spans. Returns the bytes. */
 POOLSCOPE_API size_t poolscope_release_free_memory(void) POOLSCOPE_NOTHROW;
 
 /* The same, and the counters that only grow begin again at 0, so that one test does not see another's. */
 POOLSCOPE_API size_t poolscope_reset(void) POOLSCOPE_NOTHROW;
+
+/* -- Labels --
+ *
+ * A label is the program's own word for what a thread is doing. What the thread allocates under it has it in profiles (as
+ * the outermost function, and as pprof's label), in metrics and in the dashboard. Where labels nest, the innermost one
+ * counts. There are 64 at most, of 32 bytes each; where none is set, they cost nothing. */
+
+/* Puts the calling thread under a label. Returns the one that it was under, for poolscope_label_leave. */
+POOLSCOPE_API uint32_t poolscope_label_enter(const char *name) POOLSCOPE_NOTHROW;
+POOLSCOPE_API void poolscope_label_leave(uint32_t outer) POOLSCOPE_NOTHROW;
+
+/* Bytes in use of what was allocated under it, estimated from samples unless every allocation is recorded. */
+POOLSCOPE_API uint64_t poolscope_label_in_use(const char *name) POOLSCOPE_NOTHROW;
+
+enum {
+    POOLSCOPE_OVER_WARN = 0,   /* says so on standard error, once until the label falls below seven eighths */
+    POOLSCOPE_OVER_REFUSE = 1, /* the same, and requests under the label that are due to be sampled find no memory */
+    POOLSCOPE_OVER_CALL = 2    /* calls a function, on the thread that passed the limit; it may allocate and free */
+};
+
+typedef void (*poolscope_label_call)(const char *name, uint64_t in_use, uint64_t limit, void *context);
+
+/* Sets the bytes that a label is to have in use at most, and what is done beyond; 0 bytes for no limit. Limits are looked at
+ * with each sample. Returns 0, or EINVAL. */
+POOLSCOPE_API int poolscope_label_limit(const char *name, uint64_t bytes, int over, poolscope_label_call call,
+                                        void *context) POOLSCOPE_NOTHROW;
 
 /* -- Hooks --
  *

@@ -15,6 +15,7 @@ use poolscope_cpu::hooks::{Hook, HookId};
 use poolscope_wire::build_note;
 
 use crate::c;
+use crate::command::{Text, decimal, run};
 
 /// The library's version.
 #[unsafe(no_mangle)]
@@ -41,6 +42,80 @@ pub extern "C" fn poolscope_build() -> *const c_char {
 pub unsafe extern "C" fn poolscope_dump(path: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
     pool::dump(unsafe { CStr::from_ptr(path) }).err().unwrap_or(0)
+}
+
+/// Has the command serve this process's profiles: 0, `ENOENT` if there is no command, `EINVAL` if it can't listen there,
+/// which it says itself.
+///
+/// # Safety
+/// `address` is a text that ends with zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poolscope_serve(address: *const c_char) -> c_int {
+    let mut digits = [0; 20];
+    // SAFETY: no argument.
+    let pid = unsafe { libc::getpid() } as u64;
+    let Some(pid) = Text::of(&[decimal(pid, &mut digits)]) else { return libc::ENOMEM };
+    let words = [c"poolscope", c"serve", c"--background", c"--until-exit", c"--listen"];
+    let mut arguments = [core::ptr::null::<c_char>(); 8];
+    for (place, word) in arguments.iter_mut().zip(words) {
+        *place = word.as_ptr();
+    }
+    (arguments[words.len()], arguments[words.len() + 1]) = (address, pid.as_ptr());
+    match run(&arguments) {
+        Some(0) => 0,
+        Some(_) => libc::EINVAL,
+        None => libc::ENOENT,
+    }
+}
+
+/// Puts the calling thread under a label: the one that it was under, for [`poolscope_label_leave`].
+///
+/// # Safety
+/// `name` is a text that ends with zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poolscope_label_enter(name: *const c_char) -> u32 {
+    // SAFETY: the caller's promise.
+    pool::label::set(pool::label::number(unsafe { CStr::from_ptr(name) }.to_bytes()))
+}
+
+/// Puts the calling thread back under the label that it was under.
+#[unsafe(no_mangle)]
+pub extern "C" fn poolscope_label_leave(outer: u32) {
+    pool::label::set(outer);
+}
+
+/// Bytes in use of what was allocated under a label.
+///
+/// # Safety
+/// `name` is a text that ends with zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poolscope_label_in_use(name: *const c_char) -> u64 {
+    // SAFETY: the caller's promise.
+    pool::label::in_use(pool::label::number(unsafe { CStr::from_ptr(name) }.to_bytes()))
+}
+
+/// Sets a label's limit: 0, or `EINVAL`.
+///
+/// # Safety
+/// `name` is a text that ends with zero; any thread may call the function with its context.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poolscope_label_limit(
+    name: *const c_char,
+    bytes: u64,
+    over: c_int,
+    call: Option<pool::label::Call>,
+    context: *mut c_void,
+) -> c_int {
+    use pool::label::Over;
+    let over = match (over, call) {
+        (0, _) => Over::Warn,
+        (1, _) => Over::Refuse,
+        (2, Some(call)) => Over::Call(call, context),
+        _ => return libc::EINVAL,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { pool::label::limit(pool::label::number(CStr::from_ptr(name).to_bytes()), bytes, over) };
+    0
 }
 
 /// `malloc` from the pool.

@@ -11,6 +11,7 @@
 //! - [`credentials`]: users and groups that the process becomes, and namespaces that it enters;
 //! - [`heapcheck`], [`lsan`], [`judge`]: leak checks inside a program, by `poolscope_heapcheck.h` and by
 //!   LeakSanitizer's names;
+//! - [`command`]: the command, run by the program that it is to look at;
 //! - [`life`]: what runs when the library is loaded and when the process ends.
 //!
 //! It does not serve resolvers of indirect functions (`STT_GNU_IFUNC`): they run while the dynamic linker still
@@ -20,6 +21,7 @@
 mod api;
 mod buffer;
 mod c;
+mod command;
 mod cpp;
 mod credentials;
 mod data_ptr;

@@ -66,6 +66,7 @@ mod devices;
 mod header;
 pub mod history;
 pub mod holders;
+pub mod label;
 mod moment;
 pub mod older;
 pub mod own_code;

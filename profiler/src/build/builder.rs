@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use poolscope_wire::DeviceCounter;
+use poolscope_wire::{DeviceCounter, label};
 
 use crate::build::pool_frames;
 use crate::model::memory::Place;
@@ -18,6 +18,7 @@ use crate::model::snapshot::{Amount, Module, ProcessInfo, Snapshot, Stack};
 use crate::symbols::symbolize::SymbolCache;
 use crate::symbols::warning::SymbolWarning;
 use crate::words::figures;
+use crate::words::printable::printable_str;
 
 /// The name under which blocks count whose stack the segment could not hold.
 pub const UNKNOWN_STACK: &str = "[unknown stack]";
@@ -41,6 +42,8 @@ struct KnownStacks {
     modules: ModuleIndex,
     locations: Arc<Vec<Location>>,
     location_index: HashMap<CalledFrom, usize>,
+    /// Locations of labels, by their names.
+    labels: HashMap<String, usize>,
     /// Locations of generated code without a name, with whose they are.
     nameless: Vec<(usize, (u32, u64))>,
     sites: Vec<Rc<SiteKey>>,
@@ -243,8 +246,8 @@ impl KnownStacks {
 
     /// The site of a new stack.
     fn add(&mut self, symbols: &mut SymbolCache, process: &ProcessInfo, index: u32, stack: &Stack) -> usize {
-        let calls: Vec<(u64, Option<usize>)> = stack
-            .frames
+        let (frames, label) = label::split(&stack.frames);
+        let calls: Vec<(u64, Option<usize>)> = frames
             .iter()
             .map(|return_address| {
                 // The call is before the address it returns to, which may already belong to the next function.
@@ -285,6 +288,9 @@ impl KnownStacks {
         }
         if locations.is_empty() {
             locations.push(self.unknown_stack());
+        }
+        if let Some(label) = label {
+            locations.push(self.label(&String::from_utf8_lossy(label.bytes())));
         }
         let key = SiteKey { locations: locations.into(), place: stack.place, incomplete: stack.incomplete };
         *self.site_index.entry(Rc::new(key)).or_insert_with_key(|key| {
@@ -347,6 +353,14 @@ impl KnownStacks {
                 })],
             };
             Arc::make_mut(&mut self.locations).push(Location { address, module, frames });
+            self.locations.len() - 1
+        })
+    }
+
+    fn label(&mut self, name: &str) -> usize {
+        let name = printable_str(name.to_owned());
+        *self.labels.entry(name).or_insert_with_key(|name| {
+            Arc::make_mut(&mut self.locations).push(Location::of_label(name));
             self.locations.len() - 1
         })
     }

@@ -4,6 +4,7 @@
 //! and labels for its parts. The tiers' and classes' metrics are read from the tables of
 //! [`poolscope_wire`], so that a new counter is a new metric.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use axum::extract::State;
@@ -11,13 +12,14 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use poolscope_wire::stats::Usage;
 use poolscope_wire::{
-    CLASS_COUNTERS, ClassCounter, CounterInfo, DEVICE_COUNTERS, DeviceCounter, TIER_COUNTERS, TierCounter, Unit,
+    CLASS_COUNTERS, ClassCounter, CounterInfo, DEVICE_COUNTERS, DeviceCounter, TIER_COUNTERS, TierCounter, Unit, label,
 };
 
 use super::pages::Pool;
 use super::worker::Refusal;
 use crate::model::accounting::{Accounting, Part};
-use crate::model::snapshot::{DevicePool, ProcessState, Snapshot};
+use crate::model::memory::Place;
+use crate::model::snapshot::{DevicePool, ProcessState, Snapshot, Stack};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -147,6 +149,7 @@ fn families(snapshots: &[Snapshot]) -> Vec<Family> {
     }
     families.extend(of_classes(snapshots));
     families.extend(of_devices(snapshots));
+    families.extend(of_labels(snapshots));
     families.retain(|family| !family.samples.is_empty());
     families
 }
@@ -240,6 +243,50 @@ fn of_classes(snapshots: &[Snapshot]) -> Vec<Family> {
         families.push(of_class(&name, kind, info.help, &|class| class.shared(*counter)));
     }
     families
+}
+
+/// What was allocated under each label that the program gave, of all memories but devices'.
+fn of_labels(snapshots: &[Snapshot]) -> Vec<Family> {
+    let name = |stack: &Stack| {
+        let label = label::split(&stack.frames).1.filter(|_| stack.place == Place::Host)?;
+        Some(String::from_utf8_lossy(label.bytes()).into_owned())
+    };
+    let sums = |snapshot: &Snapshot, in_use: bool| {
+        let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+        for stack in &snapshot.stacks {
+            if let Some(name) = name(stack) {
+                *sums.entry(name).or_default() += if in_use { 0.0 } else { stack.allocated.bytes };
+            }
+        }
+        if in_use && !sums.is_empty() {
+            for block in &snapshot.live {
+                if let Some(name) = snapshot.stacks.get(block.stack as usize).and_then(name) {
+                    *sums.entry(name).or_default() += block.amount().bytes;
+                }
+            }
+        }
+        sums
+    };
+    let metric = |name: &str, kind, help: &str, in_use: bool| {
+        family(name, kind, help, snapshots, |snapshot, pid| {
+            let sums = sums(snapshot, in_use).into_iter();
+            sums.map(|(name, bytes)| (labels(&[("pid", pid), ("label", &name)]), bytes)).collect()
+        })
+    };
+    vec![
+        metric(
+            "poolscope_label_in_use_bytes",
+            Kind::Gauge,
+            "Bytes in use that were allocated under a label, estimated from samples.",
+            true,
+        ),
+        metric(
+            "poolscope_label_allocated_bytes",
+            Kind::Counter,
+            "Bytes that were allocated under a label, estimated from samples.",
+            false,
+        ),
+    ]
 }
 
 /// For each pool of device memory, by the labels `device`, its number, and `memory`, `device` or `pinned`.

@@ -216,6 +216,11 @@ impl Profile {
         if names.is_empty() { "[no frames]".to_owned() } else { names.join(";") }
     }
 
+    /// The label that a site's blocks were allocated under.
+    pub fn label(&self, site: &Site) -> Option<&str> {
+        self.locations.get(*site.locations.last()?)?.label()
+    }
+
     /// The module of a location.
     pub fn module(&self, location: &Location) -> Option<&Module> {
         self.modules.get(location.module?)
@@ -246,7 +251,21 @@ pub struct Totals {
     pub allocated: Amount,
 }
 
+/// How the name of a label's frame begins.
+const LABEL: &str = "label:";
+
 impl Location {
+    /// A label that the program gave, as the outermost frame of the stacks that were captured under it.
+    pub(crate) fn of_label(name: &str) -> Location {
+        let frame = Frame { name: format!("{LABEL}{name}"), ..Frame::default() };
+        Location { address: 0, module: None, frames: vec![frame] }
+    }
+
+    /// The label that it stands for, if it is one.
+    pub fn label(&self) -> Option<&str> {
+        self.frames.last()?.name.strip_prefix(LABEL).filter(|_| self.module.is_none())
+    }
+
     /// A name for an address of which no symbol is known: `[libfoo.so+0x1234]`, with the offset that `objdump` and
     /// `addr2line` take.
     pub fn placeholder(module: Option<&Module>, address: u64) -> Frame {

@@ -1,9 +1,12 @@
 //! `poolscope serve`: profiles over HTTP.
 
 use std::fmt;
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -12,6 +15,7 @@ use color_eyre::eyre::{Result, WrapErr};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use poolscope_profiler::http::{self, Options, Source};
+use poolscope_profiler::process::ProcStat;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
@@ -27,6 +31,9 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Time that a client has to send the head of a request: who sends half of one takes up no connection for longer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Time between two looks whether the process is still there.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Time until the next attempt where no connection can be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -68,6 +75,12 @@ pub(crate) struct Serve {
     /// Answer to this name, too: without a token, a server on a loopback address answers to names of this machine only
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
+    /// Come back when the server listens, and leave it running
+    #[arg(long)]
+    background: bool,
+    /// End when the process has ended
+    #[arg(long, requires = "target")]
+    until_exit: bool,
 }
 
 /// Where requests come in.
@@ -122,11 +135,16 @@ enum Reach {
 
 impl Serve {
     pub(crate) fn run(self) -> Result<u8> {
+        if self.background {
+            return in_background();
+        }
+        let mut served = None;
         let source = match &self.target {
             None => Source::All,
             Some(target) => {
                 // What is asked wrongly is said now, and not to the first who asks.
                 let entry = target::find(target)?;
+                served = self.until_exit.then_some(entry.pid);
                 if target.parse::<u32>().is_ok() { Source::Process(entry.pid) } else { Source::Segment(entry.path) }
             }
         };
@@ -156,7 +174,7 @@ impl Serve {
             None => http::require_local_host(app, self.allow_host),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let done = runtime.block_on(serve(&self.listen, app));
+        let done = runtime.block_on(serve(&self.listen, app, served));
         // Connections that are still open end with the process.
         runtime.shutdown_background();
         done.map(|()| 0)
@@ -240,11 +258,12 @@ fn bind_socket(path: &Path) -> std::io::Result<UnixListener> {
     bound
 }
 
-async fn serve(place: &Place, app: axum::Router) -> Result<()> {
+async fn serve(place: &Place, app: axum::Router, until_exit_of: Option<u32>) -> Result<()> {
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let listener = Listener::bind(place).await?;
     sink::print(&format!("serving on {}\n", listener.place()?))?;
     let (stop, stopped) = watch::channel(());
+    let mut ended = std::pin::pin!(end_of(until_exit_of));
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -256,6 +275,7 @@ async fn serve(place: &Place, app: axum::Router) -> Result<()> {
             _ = connections.join_next(), if !connections.is_empty() => {}
             _ = terminated.recv() => break,
             _ = interrupted.recv() => break,
+            () = ended.as_mut() => break,
         }
     }
     drop(listener);
@@ -263,6 +283,37 @@ async fn serve(place: &Place, app: axum::Router) -> Result<()> {
     // Longer takes a difference over minutes, or a client that does not read.
     let _ = tokio::time::timeout(GRACE, async { while connections.join_next().await.is_some() {} }).await;
     Ok(())
+}
+
+/// Starts the server as a process of its own, and waits until it listens, or has said why not.
+fn in_background() -> Result<u8> {
+    let arguments = std::env::args_os().skip(1).filter(|argument| argument != "--background");
+    let mut server = Command::new(std::env::current_exe()?)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        // Ctrl-c in the terminal is not meant for it.
+        .process_group(0)
+        .spawn()
+        .wrap_err("cannot start the server")?;
+    let mut line = String::new();
+    if let Some(output) = server.stdout.take() {
+        BufReader::new(output).read_line(&mut line)?;
+    }
+    if line.is_empty() {
+        return Ok(server.wait()?.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
+    }
+    sink::print(&line)?;
+    Ok(0)
+}
+
+/// Comes to an end when the process does; never if there is none to wait for.
+async fn end_of(pid: Option<u32>) {
+    let Some(pid) = pid else { return std::future::pending().await };
+    let start = ProcStat::of(pid).map(|stat| stat.start_ticks);
+    while ProcStat::of(pid).is_some_and(|stat| !stat.is_zombie() && Some(stat.start_ticks) == start) {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
 }
 
 /// Answers the requests of one connection, until it or the server comes to an end.

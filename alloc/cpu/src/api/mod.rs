@@ -3,6 +3,7 @@
 pub mod data_ptr;
 pub mod device;
 pub mod dump;
+pub mod label;
 pub mod leaks;
 pub mod scope;
 pub mod statistics;

@@ -96,7 +96,7 @@ pub fn state(heap: &'static Heap) -> &'static ThreadState {
 /// its lock: while its path is open, that heap is its home, or a detoured call would wait for the lock for ever.
 #[cold]
 #[inline(never)]
-fn with_open_path<R>(heap: &'static Heap, f: impl FnOnce() -> R) -> R {
+pub fn with_open_path<R>(heap: &'static Heap, f: impl FnOnce() -> R) -> R {
     let (before, home) = (thread_pointer::get(), thread_pointer::home());
     heap.path.held_open.set(true);
     thread_pointer::set_home((&raw const *heap).cast_mut());

@@ -46,6 +46,7 @@ pub fn start_thread() -> Option<&'static Heap> {
     };
     heap.registration.thread_id.set(os::thread_id());
     heap.sampling.ignores.set(0);
+    heap.sampling.label.set(0);
     heap.registration.began_in_child.set(raw_thread::is_of_another_process());
     heap.registration.uses.set(heap.registration.uses.get() + 1);
     heap.inbox.open();

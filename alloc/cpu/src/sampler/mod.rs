@@ -8,6 +8,7 @@
 pub mod copies;
 pub mod device_records;
 mod devices;
+pub mod labels;
 mod live_table;
 mod peak;
 mod probes;
@@ -49,6 +50,7 @@ use crate::tiers::publish::{publish_classes, publish_samples, publish_thread};
 use crate::tiers::thread_cache::Heap;
 
 pub use devices::{attach, count_device, detach, device_holders, forget_foreign, publish_device, record_foreign};
+use labels::{Labels, Passed};
 use live_table::LiveTable;
 use peak::{HOST, Peaks};
 pub use sampled_slabs::UNRECORDED;
@@ -66,6 +68,7 @@ struct Sampler {
     live: LiveTable,
     peaks: Peaks,
     scopes: Scopes,
+    labels: Labels,
     slabs: SampledSlabs,
     modules: modules::Published,
     /// Heaps that have a record in the segment.
@@ -84,6 +87,7 @@ static SAMPLER: SpinLock<Sampler> = SpinLock::new(Sampler {
     live: LiveTable::new(),
     peaks: Peaks::new(),
     scopes: Scopes::new(),
+    labels: Labels::new(),
     slabs: SampledSlabs::new(),
     modules: modules::Published::new(),
     threads: 0,
@@ -212,7 +216,30 @@ pub fn sample_block(
     let p = block.address();
     slot(slab, p).set(sampler.record(heap, &stack, p as u64, &due));
     counters::class_add(class, ClassCounter::SampledAllocs, 1);
+    let passed = sampler.labels.take_passed();
+    drop(sampler);
+    if let Some(passed) = passed {
+        tell(heap, &passed);
+    }
     Some(p)
+}
+
+/// Tells of a limit that was passed. What is called may allocate, and takes no samples meanwhile.
+#[cold]
+fn tell(heap: &'static Heap, passed: &Passed) {
+    capture::with_open_path(heap, || passed.tell());
+}
+
+/// Calls `f` with the labels, under the sampler's lock.
+pub fn with_labels<R>(slow: SlowPath, f: impl FnOnce(&mut Labels) -> R) -> R {
+    f(&mut SAMPLER.lock(slow).labels)
+}
+
+/// Whether a request of the heap's thread is to be refused, because its label has too much.
+#[inline]
+pub fn is_refused(slow: SlowPath, heap: &Heap) -> bool {
+    let label = heap.sampling.label.get();
+    label != 0 && SAMPLER.lock(slow).labels.refuses(label)
 }
 
 /// Records a large block of `size` bytes at `p`, of the program's call at `caller`; its slot in the live table.
@@ -227,7 +254,14 @@ pub fn sample_large(
 ) -> u32 {
     let due = take_due(heap, &heap.sampling.large_budget, size, block);
     let stack = capture_stack(slow, heap, caller);
-    SAMPLER.lock(slow).record(heap, &stack, p as u64, &due)
+    let mut sampler = SAMPLER.lock(slow);
+    let slot = sampler.record(heap, &stack, p as u64, &due);
+    let passed = sampler.labels.take_passed();
+    drop(sampler);
+    if let Some(passed) = passed {
+        tell(heap, &passed);
+    }
+    slot
 }
 
 /// Frees a block of a sampled slab.
@@ -458,8 +492,12 @@ impl Sampler {
         self.modules.publish(&segment, self.stacks.len());
         let epoch = self.modules.epoch();
         let (frames, flags) = (stack.frames(), stack.flags());
-        let captured = CapturedStack { frames, flags, kind: due.kind, device: due.device, epoch };
+        let label = heap.sampling.label.get();
+        let (words, used) = self.labels.words(label);
+        let words = words.get(..used).unwrap_or_default();
+        let captured = CapturedStack { frames, label: words, flags, kind: due.kind, device: due.device, epoch };
         let id = self.stacks.intern(&segment, &captured);
+        self.labels.took(label, id, bytes(due.size as u64, due.weight));
         count_alloc(&segment, id, due.size as u64, due.weight);
         self.peaks.grew((due.kind, due.device), bytes(due.size as u64, due.weight));
         if due.kind == kind::HOST {
@@ -490,6 +528,7 @@ impl Sampler {
             let memory = (record.kind, record.device);
             self.peaks.shrinks(&segment, self.stacks.len(), memory, bytes(record.size, record.weight));
             count_free(&segment, record.stack, record.size, record.weight);
+            self.labels.changed(record.stack, bytes(record.size, record.weight), 0);
             self.scopes.gave(record.scope, record.size);
             probes::freed(record.address);
         }
@@ -503,6 +542,7 @@ impl Sampler {
             let less = bytes(before.size.saturating_sub(after), before.weight);
             self.peaks.shrinks(&segment, self.stacks.len(), HOST, less);
             count_resize(&segment, before.stack, before.size, after, before.weight);
+            self.labels.changed(before.stack, bytes(before.size, before.weight), bytes(after, before.weight));
             self.scopes.resized(before.scope, before.size, after);
         }
     }

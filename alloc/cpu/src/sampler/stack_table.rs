@@ -26,6 +26,8 @@ pub struct StackTable {
 pub struct CapturedStack<'a> {
     /// Return addresses, innermost first.
     pub frames: &'a [u64],
+    /// What stands behind them: a label, or nothing.
+    pub label: &'a [u64],
     /// Bits of [`stack_flags`].
     pub flags: u16,
     /// One of [`kind`].
@@ -34,6 +36,13 @@ pub struct CapturedStack<'a> {
     pub device: u32,
     /// Number of modules that were replaced by others so far: the same addresses mean other code afterwards.
     pub epoch: u64,
+}
+
+impl CapturedStack<'_> {
+    /// Words that it takes.
+    fn len(&self) -> usize {
+        self.frames.len() + self.label.len()
+    }
 }
 
 impl StackTable {
@@ -112,7 +121,7 @@ impl StackTable {
             }
             // SAFETY: entries are indices of committed records.
             let record = unsafe { &*segment.record::<StackRecord>(Region::Stacks, entry - 1) };
-            if record.hash == hash && usize::from(record.depth) == stack.frames.len() {
+            if record.hash == hash && usize::from(record.depth) == stack.len() {
                 return entry - 1;
             }
             at = (at + 1) & (self.index_len - 1);
@@ -131,7 +140,7 @@ impl StackTable {
     fn add(&mut self, segment: &Segment, stack: &CapturedStack<'_>, hash: u64) -> Option<u32> {
         let id = self.stacks;
         let first_frame = self.frames;
-        let frames_after = first_frame.checked_add(stack.frames.len() as u32)?;
+        let frames_after = first_frame.checked_add(stack.len() as u32)?;
         if !segment.commit(Region::Frames, frames_after) || !segment.commit(Region::Stacks, id + 1) {
             return None;
         }
@@ -139,10 +148,11 @@ impl StackTable {
         unsafe {
             let to = segment.record::<u64>(Region::Frames, first_frame);
             core::ptr::copy_nonoverlapping(stack.frames.as_ptr(), to, stack.frames.len());
+            core::ptr::copy_nonoverlapping(stack.label.as_ptr(), to.add(stack.frames.len()), stack.label.len());
             segment.record::<StackRecord>(Region::Stacks, id).write(StackRecord {
                 hash,
                 first_frame,
-                depth: stack.frames.len() as u16,
+                depth: stack.len() as u16,
                 flags_and_kind: StackRecord::describe(stack.flags, stack.kind, stack.device),
                 ..StackRecord::ZERO
             });
@@ -221,7 +231,7 @@ pub fn bytes(size: u64, weight: u64) -> u64 {
 fn hash(stack: &CapturedStack<'_>) -> u64 {
     let mut hash =
         0x9e37_79b9_7f4a_7c15 ^ stack.epoch ^ u64::from(StackRecord::describe(0, stack.kind, stack.device)) << 48;
-    for &frame in stack.frames {
+    for &frame in stack.frames.iter().chain(stack.label) {
         hash = (hash.rotate_left(5) ^ frame).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
     // Murmur3's finisher: the low bits pick the place in the index.

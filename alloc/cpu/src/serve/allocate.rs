@@ -64,6 +64,9 @@ fn allocate_block(
     let mut may_sample = !heap.sampling.in_sampler.get();
     loop {
         if may_sample && heap.records_all() {
+            if sampler::is_refused(slow, heap) {
+                return None;
+            }
             if let Some(p) = sampler::sample_block(slow, heap, class, size, caller) {
                 return Some(p);
             }
@@ -79,6 +82,9 @@ fn allocate_block(
         }
         if heap.is_sample_due(class) {
             if may_sample {
+                if sampler::is_refused(slow, heap) {
+                    return None;
+                }
                 if let Some(p) = sampler::sample_block(slow, heap, class, size, caller) {
                     return Some(p);
                 }

@@ -20,6 +20,9 @@ pub fn alloc(
     align: usize,
     caller: &Caller,
 ) -> Option<(*mut u8, bool)> {
+    if sampler::is_refused(slow, heap) {
+        return None;
+    }
     let span = large::alloc(slow, size, align)?;
     Some(begin(slow, heap, span, size, caller))
 }

@@ -33,6 +33,8 @@ pub struct Sampling {
     pub scope: Cell<u32>,
     /// How often the thread has said that what it allocates is no leak, and not taken it back.
     pub ignores: Cell<u32>,
+    /// The label that the thread is under; 0 if it is under none.
+    pub label: Cell<u32>,
     /// Samples taken.
     pub samples: Cell<u64>,
     /// What captures of the thread's stack need (`entry/capture.rs`): one at a time.

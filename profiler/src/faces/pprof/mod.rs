@@ -109,7 +109,10 @@ impl<W: Write> PprofWriter<W> {
             for site in sites {
                 let place = self.kinds.iter().position(|&kind| kind == site.place.kind()).unwrap_or(0);
                 let types = self.kinds.len() * SAMPLE_TYPES.len();
-                encode_site(&ids, site, place, types, &mut self.strings, &mut self.labels, &mut samples);
+                let label = label_of_program(profile.label(site), &mut self.strings);
+                let of_site: Vec<messages::Label> =
+                    label_of_device(site, &mut self.strings).into_iter().chain(label).collect();
+                encode_site(&ids, site, place, types, of_site, &mut self.strings, &mut self.labels, &mut samples);
             }
             self.part(&samples)?;
         }
@@ -216,17 +219,24 @@ fn label_of_device(site: &Site, strings: &mut Strings) -> Option<messages::Label
     })
 }
 
+/// The label that the program gave, for `-tagfocus=label=cache`.
+fn label_of_program(name: Option<&str>, strings: &mut Strings) -> Option<messages::Label> {
+    let (key, str) = (strings.id("label"), strings.id(name?));
+    Some(messages::Label { key, str, ..messages::Label::default() })
+}
+
+#[allow(clippy::too_many_arguments, reason = "what one sample is made of")]
 fn encode_site(
     ids: &[u64],
     site: &Site,
     place: usize,
     types: usize,
+    of_site: Vec<messages::Label>,
     strings: &mut Strings,
     labels: &mut Labels,
     message: &mut messages::Profile,
 ) {
     let location_id: Vec<u64> = site.locations.iter().filter_map(|&index| ids.get(index).copied()).collect();
-    let of_site = label_of_device(site, strings);
     let mut push = |figures: [i64; 4], mut label: Vec<messages::Label>| {
         if figures != [0; 4] {
             let mut value = vec![0; types];

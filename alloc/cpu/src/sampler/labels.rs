@@ -1,0 +1,192 @@
+//! Labels: what a thread says that it is doing, and how much of what it allocated meanwhile is in use.
+//!
+//! A sample that a thread takes under a label has the label in its stack ([`poolscope_wire::label`]), so that labels
+//! cost nothing where none is set, and nothing but a few words of the segment where one is. What a label has in use is
+//! estimated from the samples, as everything is. A limit is looked at with each sample.
+
+use core::ffi::{c_char, c_void};
+
+use poolscope_wire::label::{LABEL_WORDS, LabelName};
+
+use crate::kernel::message::Message;
+use crate::kernel::os;
+
+/// Labels that a process can have.
+const MOST: usize = 64;
+/// Stacks whose labels are remembered, for what is freed; beyond, they count as allocated only.
+const STACKS: usize = 1 << 22;
+
+/// A function that is told of a limit that was passed: the label's name, the bytes in use, the limit, and what was given
+/// with it.
+pub type Call = unsafe extern "C" fn(name: *const c_char, in_use: u64, limit: u64, context: *mut c_void);
+
+/// What is done where a label has more in use than its limit.
+#[derive(Clone, Copy, Debug)]
+pub enum Over {
+    /// It is said on standard error.
+    Warn,
+    /// Requests that are due to be sampled are refused until it has less.
+    Refuse,
+    /// The function is called, by the thread that passed the limit.
+    Call(Call, *mut c_void),
+}
+
+#[derive(Clone, Copy)]
+struct Label {
+    name: LabelName,
+    in_use: u64,
+    /// 0 if there is none.
+    limit: u64,
+    over: Over,
+    is_over: bool,
+}
+
+/// A limit that was just passed.
+#[derive(Clone, Copy)]
+pub struct Passed {
+    name: LabelName,
+    in_use: u64,
+    limit: u64,
+    over: Over,
+}
+
+/// All labels of the process.
+pub struct Labels {
+    labels: [Option<Label>; MOST],
+    /// For each stack the number of its label; null before the first labelled one.
+    of_stacks: *mut u8,
+    passed: Option<Passed>,
+}
+
+impl Labels {
+    pub const fn new() -> Self {
+        Labels { labels: [None; MOST], of_stacks: core::ptr::null_mut(), passed: None }
+    }
+
+    /// The number of a label, which is never 0; 0 if there are too many, or it has no name.
+    pub fn number(&mut self, name: &[u8]) -> u32 {
+        let Some(name) = LabelName::new(name) else { return 0 };
+        let known = self.labels.iter().position(|label| label.is_none_or(|label| label.name == name));
+        let Some(at) = known else { return 0 };
+        if let Some(place @ None) = self.labels.get_mut(at) {
+            *place = Some(Label { name, in_use: 0, limit: 0, over: Over::Warn, is_over: false });
+        }
+        at as u32 + 1
+    }
+
+    fn get(&mut self, label: u32) -> Option<&mut Label> {
+        self.labels.get_mut((label as usize).checked_sub(1)?)?.as_mut()
+    }
+
+    /// What stands behind the frames of a stack under a label, and how many words it is.
+    #[inline]
+    pub fn words(&mut self, label: u32) -> ([u64; LABEL_WORDS], usize) {
+        if label == 0 {
+            return ([0; LABEL_WORDS], 0);
+        }
+        self.get(label).map_or(([0; LABEL_WORDS], 0), |label| label.name.words())
+    }
+
+    /// Sets a limit in bytes; 0 for none.
+    pub fn limit(&mut self, label: u32, bytes: u64, over: Over) {
+        if let Some(label) = self.get(label) {
+            (label.limit, label.over, label.is_over) = (bytes, over, false);
+        }
+    }
+
+    /// Bytes in use under a label.
+    pub fn in_use(&mut self, label: u32) -> u64 {
+        self.get(label).map_or(0, |label| label.in_use)
+    }
+
+    /// Whether a request under a label is to be refused.
+    pub fn refuses(&mut self, label: u32) -> bool {
+        let label = self.get(label);
+        label.is_some_and(|l| l.limit > 0 && matches!(l.over, Over::Refuse) && l.in_use >= l.limit)
+    }
+
+    /// Counts a sample from a stack under a label.
+    #[inline]
+    pub fn took(&mut self, label: u32, stack: u32, bytes: u64) {
+        if label != 0 {
+            self.remember(label, stack);
+            self.grew(label, bytes);
+        }
+    }
+
+    #[cold]
+    fn remember(&mut self, label: u32, stack: u32) {
+        if self.of_stacks.is_null() {
+            self.of_stacks = os::map(STACKS);
+        }
+        if !self.of_stacks.is_null() && (stack as usize) < STACKS {
+            // SAFETY: a byte of the mapping, which is this struct's.
+            unsafe { self.of_stacks.add(stack as usize).write(label as u8) };
+        }
+    }
+
+    #[inline]
+    fn of_stack(&self, stack: u32) -> u32 {
+        if self.of_stacks.is_null() || stack as usize >= STACKS {
+            return 0;
+        }
+        // SAFETY: as above.
+        u32::from(unsafe { self.of_stacks.add(stack as usize).read() })
+    }
+
+    #[cold]
+    fn grew(&mut self, label: u32, bytes: u64) {
+        let Some(label) = self.get(label) else { return };
+        label.in_use = label.in_use.saturating_add(bytes);
+        if label.limit > 0 && label.in_use > label.limit && !label.is_over {
+            label.is_over = true;
+            let Label { name, in_use, limit, over, .. } = *label;
+            self.passed = Some(Passed { name, in_use, limit, over });
+        }
+    }
+
+    /// Counts that a sampled block of a stack is there no more, or has changed its size.
+    #[inline]
+    pub fn changed(&mut self, stack: u32, before: u64, after: u64) {
+        let label = self.of_stack(stack);
+        if label != 0 {
+            self.shrank(label, before);
+            if after > 0 {
+                self.grew(label, after);
+            }
+        }
+    }
+
+    #[cold]
+    fn shrank(&mut self, label: u32, bytes: u64) {
+        if let Some(label) = self.get(label) {
+            label.in_use = label.in_use.saturating_sub(bytes);
+            // What goes up and down around the limit is said once.
+            label.is_over &= label.in_use > label.limit - label.limit / 8;
+        }
+    }
+
+    /// The limit that was passed by the last sample.
+    #[inline]
+    pub fn take_passed(&mut self) -> Option<Passed> {
+        if self.passed.is_none() { None } else { self.passed.take() }
+    }
+}
+
+impl Passed {
+    /// Does what was asked for, with no lock held.
+    pub fn tell(&self) {
+        match self.over {
+            Over::Warn | Over::Refuse => {
+                let message = Message::new("what is labelled ").bytes(self.name.bytes()).text(" has ");
+                message.number(self.in_use).text(" bytes in use, and its limit is ").number(self.limit).print();
+            }
+            Over::Call(call, context) => {
+                let mut name = [0u8; poolscope_wire::label::LABEL_MAX + 1];
+                name.iter_mut().zip(self.name.bytes()).for_each(|(to, from)| *to = *from);
+                // SAFETY: who set the limit promised that the function may be called so.
+                unsafe { call(name.as_ptr().cast(), self.in_use, self.limit, context) };
+            }
+        }
+    }
+}

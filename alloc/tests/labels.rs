@@ -1,0 +1,63 @@
+//! Labels of a Rust program: of scopes, threads and futures, with limits.
+
+use std::hint::black_box;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use poolscope_alloc::label::{Label, Over, labelled};
+use poolscope_alloc::{Configured, config, tag};
+
+#[global_allocator]
+static POOL: Configured = Configured(config().period(1));
+
+#[test]
+fn a_scope_a_thread_and_a_future_are_under_their_labels() {
+    let cache = Label::new("cache");
+    let first = {
+        let _cache = tag!("cache");
+        let first = black_box(vec![1u8; 10_000]);
+        // A thread begins under no label.
+        std::thread::spawn(|| black_box(vec![1u8; 500_000])).join().expect("ends");
+        first
+    };
+    let _none = black_box(vec![1u8; 700_000]);
+    let in_use = cache.in_use();
+    // What the thread is made of comes on top.
+    assert!((10_000..30_000).contains(&in_use), "{in_use}");
+    drop(first);
+    assert!(cache.in_use() <= in_use - 10_000);
+
+    let request = Label::new("request");
+    let mut polls = 0;
+    let future = std::future::poll_fn(|_| {
+        polls += 1;
+        std::mem::forget(black_box(vec![1u8; 1000]));
+        if polls < 3 { Poll::Pending } else { Poll::Ready(()) }
+    });
+    let mut future = pin!(labelled(request, future));
+    let mut context = Context::from_waker(Waker::noop());
+    while future.as_mut().poll(&mut context).is_pending() {
+        // Between two polls, other work of the thread is under no label.
+        std::mem::forget(black_box(vec![1u8; 50_000]));
+    }
+    assert_eq!(request.in_use(), 3000);
+}
+
+static SEEN: AtomicU64 = AtomicU64::new(0);
+
+#[test]
+fn a_function_is_called_when_a_limit_is_passed_and_may_allocate() {
+    let queue = Label::new("queue");
+    queue.limit(
+        50_000,
+        Over::Call(|name, in_use, limit| {
+            let text = format!("{name} {limit}");
+            assert_eq!(text, "queue 50000");
+            SEEN.fetch_add(in_use, Ordering::Relaxed);
+        }),
+    );
+    let _queue = queue.enter();
+    let held: Vec<_> = (0..30).map(|_| black_box(Box::new([1u8; 4000]))).collect();
+    assert!((50_001..60_000).contains(&SEEN.load(Ordering::Relaxed)), "{SEEN:?} {}", held.len());
+}
