@@ -41,6 +41,10 @@ def main():
     for source in sorted((here / "python").glob("*.py")):
         files[f"{name}/{source.name}"] = source.read_text().replace("@VERSION@", version).encode()
     files["poolscope_gpu.py"] = (root / "samples/python/poolscope_gpu.py").read_bytes()
+    files["poolscope_tensors.py"] = (root / "tensors/python/poolscope_tensors.py").read_bytes()
+    # pytest finds the plug-in by its entry point, where there is a pytest.
+    files["pytest_poolscope.py"] = (root / "packages/pytest-poolscope/pytest_poolscope.py").read_bytes()
+    files[f"{info}/entry_points.txt"] = b"[pytest11]\npoolscope = pytest_poolscope\n"
     files[f"{data}/scripts/poolscope"] = (tree / "bin/poolscope").read_bytes()
     for library in sorted((tree / "lib").glob("*.so")):
         files[f"{data}/data/lib/poolscope/{library.name}"] = library.read_bytes()

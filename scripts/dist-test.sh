@@ -50,9 +50,16 @@ try_pages() {
 }
 
 echo "== tarball"
+# The name says which glibc is needed, and nothing in it asks for a newer one.
+named=$(basename "$folder"/poolscope-*.tar.gz | sed 's/.*-glibc\(.*\)\.tar\.gz/\1/')
 mkdir "$work/tar"
 tar -C "$work/tar" -xzf "$folder"/poolscope-*.tar.gz
 prefix=$(echo "$work"/tar/poolscope-*)
+newest=$(objdump -p "$prefix/bin/poolscope" "$prefix"/lib/*.so | sed -n 's/.*\bGLIBC_\([0-9.]*\).*/\1/p' | sort -uV | tail -1)
+[ "$newest" = "$named" ] || fail "the tarball's name says glibc $named, and its programs ask for $newest"
+for library in "$prefix"/lib/*.so; do
+    grep -qaF "@(#)$(basename "$library") " "$library" || fail "$(basename "$library") does not say its version"
+done
 try_command "$prefix/bin/poolscope" "$prefix/lib/libpoolscope.so"
 try_headers "$prefix/lib/pkgconfig" "$prefix/lib"
 try_pages "$prefix/share"
@@ -64,11 +71,26 @@ python3 -m venv "$work/venv"
 try_command "$work/venv/bin/poolscope" "$work/venv/lib/poolscope/libpoolscope.so"
 try_pages "$work/venv/share"
 "$work/venv/bin/python" - <<END
-import poolscope, poolscope_gpu
+import os, poolscope, poolscope_gpu, poolscope_tensors
 assert poolscope.library() == "$work/venv/lib/poolscope/libpoolscope.so", poolscope.library()
 assert poolscope_gpu.library_path() == "$work/venv/lib/poolscope/libpoolscope_gpu.so", poolscope_gpu.library_path()
 poolscope_gpu.load()
 END
+# pytest, where Debian has it, finds the plug-in by its entry point: the test takes more than its limit.
+debian=/usr/lib/python3/dist-packages
+if [ -d $debian/pytest ] && PYTHONPATH=$debian "$work/venv/bin/python" -c "import pytest" 2>/dev/null; then
+    cat >"$work/test_limit.py" <<END
+import pytest
+@pytest.mark.limit_memory("1 MB")
+def test_takes_too_much():
+    assert len(bytes(5_000_000)) > 0
+END
+    PYTHONPATH=$debian PYTHONMALLOC=malloc POOLSCOPE_PERIOD=1 "$work/venv/bin/poolscope" run --headless -- \
+        "$work/venv/bin/python" -m pytest -q -p no:cacheprovider "$work/test_limit.py" >"$work/pytest" 2>&1 || true
+    grep -q "MEMORY PROBLEMS" "$work/pytest" || fail "pytest: $(cat "$work/pytest")"
+else
+    echo "Not tried: the plug-in for pytest, because pytest is not here."
+fi
 "$work/venv/bin/pip" --quiet uninstall --yes poolscope
 [ ! -e "$work/venv/bin/poolscope" ] || fail "pip leaves the command behind"
 

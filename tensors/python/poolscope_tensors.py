@@ -31,6 +31,13 @@ class Refused(RuntimeError):
 
 def _load():
     named = os.environ.get("POOLSCOPE_TENSORS_LIB")
+    try:
+        # The package that pip installs knows where its own libraries are.
+        import poolscope
+
+        named = named or poolscope.library("libpoolscope_tensors.so")
+    except (ImportError, AttributeError, FileNotFoundError):
+        pass
     root = pathlib.Path(__file__).resolve().parents[2]
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
     built = target / "release" / "libpoolscope_tensors.so"

@@ -48,6 +48,7 @@ pub const OWN_CODE: &[OwnCode] = &[
             "alloc/src/data_ptr.rs",
             "alloc/src/dump.rs",
             "alloc/src/hooks.rs",
+            "alloc/src/label.rs",
             "alloc/src/scope.rs",
             "alloc/src/stats.rs",
         ],

@@ -79,11 +79,8 @@ impl Labels {
     }
 
     /// What stands behind the frames of a stack under a label, and how many words it is.
-    #[inline]
+    #[cold]
     pub fn words(&mut self, label: u32) -> ([u64; LABEL_WORDS], usize) {
-        if label == 0 {
-            return ([0; LABEL_WORDS], 0);
-        }
         self.get(label).map_or(([0; LABEL_WORDS], 0), |label| label.name.words())
     }
 
@@ -106,15 +103,12 @@ impl Labels {
     }
 
     /// Counts a sample from a stack under a label.
-    #[inline]
+    #[cold]
     pub fn took(&mut self, label: u32, stack: u32, bytes: u64) {
-        if label != 0 {
-            self.remember(label, stack);
-            self.grew(label, bytes);
-        }
+        self.remember(label, stack);
+        self.grew(label, bytes);
     }
 
-    #[cold]
     fn remember(&mut self, label: u32, stack: u32) {
         if self.of_stacks.is_null() {
             self.of_stacks = os::map(STACKS);
@@ -134,7 +128,6 @@ impl Labels {
         u32::from(unsafe { self.of_stacks.add(stack as usize).read() })
     }
 
-    #[cold]
     fn grew(&mut self, label: u32, bytes: u64) {
         let Some(label) = self.get(label) else { return };
         label.in_use = label.in_use.saturating_add(bytes);

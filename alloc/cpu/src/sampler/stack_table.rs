@@ -231,8 +231,12 @@ pub fn bytes(size: u64, weight: u64) -> u64 {
 fn hash(stack: &CapturedStack<'_>) -> u64 {
     let mut hash =
         0x9e37_79b9_7f4a_7c15 ^ stack.epoch ^ u64::from(StackRecord::describe(0, stack.kind, stack.device)) << 48;
-    for &frame in stack.frames.iter().chain(stack.label) {
+    // Two loops: one over both takes more instructions for each frame.
+    for &frame in stack.frames {
         hash = (hash.rotate_left(5) ^ frame).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    for &word in stack.label {
+        hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
     // Murmur3's finisher: the low bits pick the place in the index.
     hash ^= hash >> 33;
