@@ -24,6 +24,10 @@ use std::sync::Arc;
 use crate::device::{Call, Device, DeviceError, Driver, Event, Fault, Progress, Result, Stream};
 use crate::streams::{LaneId, Pending, Point};
 
+/// Rounds of background work after which a stream that nobody has named is not in use: ten seconds, as rounds come
+/// usually. Threads name the streams of what they have in caches once a second.
+const LATELY: u64 = 500;
+
 struct Lane {
     /// What events are recorded on.
     stream: Stream,
@@ -375,9 +379,10 @@ impl<D: Device> Lanes<D> {
         self.times_lost += 1;
     }
 
-    /// How many streams have used the pool, as many as there were at once.
+    /// How many streams use the pool: those that live and were named lately.
     pub fn count(&self) -> usize {
-        self.lanes.len()
+        let is_used = |lane: &&Lane| lane.alive && lane.named.0 + LATELY >= self.round;
+        self.lanes.iter().filter(is_used).count()
     }
 
     /// How often a stream was made to wait for another one.
