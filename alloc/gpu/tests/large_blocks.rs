@@ -478,6 +478,28 @@ fn a_pool_that_holds_more_grows_by_larger_pieces() {
 }
 
 #[test]
+fn a_stream_that_was_not_used_for_long_does_not_count_as_one_of_several() {
+    let program = Program::with(1024 * MIB, Config { piece_divisor: 8, idle_release_ms: 1 << 20, ..Config::default() });
+    let (stream, other) = (program.device.non_blocking_stream(), program.device.non_blocking_stream());
+    program.churn(2 * MIB, other, US);
+    let _held: Vec<_> = (0..4).map(|_| program.alloc(64 * MIB, stream)).collect();
+    let calls_of_a_growth = || {
+        let before = program.pool.stats().driver_calls;
+        program.alloc(64 * MIB, stream);
+        program.pool.stats().driver_calls - before
+    };
+    let of_two = calls_of_a_growth();
+    for _ in 0..600 {
+        program.churn(256, stream, US);
+        program.device.advance(20 * MS);
+        program.pool.maintain();
+    }
+    let of_one = calls_of_a_growth();
+    assert!(of_two > 60 && of_one < 10, "{of_two} {of_one}");
+    program.assert_in_order();
+}
+
+#[test]
 fn a_piece_is_cut_where_a_part_of_it_is_wanted() {
     let program = Program::with(1024 * MIB, Config { piece_divisor: 1, ..Config::default() });
     let stream = program.device.non_blocking_stream();

@@ -33,7 +33,7 @@ impl<D: Device> Large<D> {
         }
         let left = |address: u64| whole(tile.address, address) + whole(address + request.size, tile.end());
         let before = whole(tile.address, tile.end());
-        Some([low, high].map(|address| (before - left(address), address)).into_iter().min()?)
+        [low, high].map(|address| (before - left(address), address)).into_iter().min()
     }
 
     /// The free tile, of those that a request may have at once, in which it loses the fewest whole granules.

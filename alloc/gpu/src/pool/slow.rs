@@ -137,10 +137,6 @@ impl<D: Device> Pool<D> {
             Ok(None) if size > self.core().most() => Err(NO_ADDRESSES.into()),
             Ok(None) => {
                 if self.core().holds_much_for_small() {
-                    // What is there serves first.
-                    if let Some(address) = self.core().grow_large_by_what_is_free(size, stream)? {
-                        return Ok(address);
-                    }
                     self.shared.reclaim_own();
                 }
                 grow(&mut self.core())

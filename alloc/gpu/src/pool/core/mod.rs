@@ -100,20 +100,6 @@ impl<D: Device> Core<D> {
         Ok(address)
     }
 
-    /// The same without memory that is created. `None` if there is not enough.
-    pub fn grow_large_by_what_is_free(&mut self, size: u64, stream: Stream) -> Result<Option<u64>, PoolError> {
-        let request = self.request(size, stream)?;
-        let limit = self.large.limit();
-        self.large.set_limit(self.large.held().clamp(GRANULE, limit));
-        let grown = self.large.grow(&request);
-        self.large.set_limit(limit);
-        if grown.is_ok() {
-            self.large.counted.cache_misses += 1;
-            self.count_large(request.size);
-        }
-        Ok(grown.ok())
-    }
-
     #[inline]
     fn request(&mut self, size: u64, stream: Stream) -> Result<Request, PoolError> {
         let lane = self.lane(stream)?;

@@ -6,10 +6,12 @@ use crate::small::CHUNK;
 
 /// The part of what is held, as a divisor, that small blocks may hold beyond what the program has of them before caches
 /// are emptied; and one chunk in any case.
-const SMALL_SLACK: u64 = 512;
+const SMALL_SLACK: u64 = 4096;
 /// Times in a second that caches are emptied because of that, before memory is created, though the pool has not grown
 /// since they were last emptied.
 const CACHE_FLUSHES_PER_SECOND: u32 = 32;
+/// Streams of a program of one thread that empties its caches whenever memory would be created: nobody waits for it.
+const FEW_STREAMS: usize = 4;
 /// Tiles that a round of background work looks at for merging while the lock is held.
 const TILES_IN_A_ROUND: usize = 512;
 const MS: u64 = 1_000_000;
@@ -148,14 +150,15 @@ impl<D: Device> Core<D> {
     /// Whether small blocks hold so much more than the program has of them that what caches have should be used before
     /// memory is created for a large one.
     pub fn holds_much_for_small(&self) -> bool {
-        let beyond = self.slabs.chunk_bytes().saturating_sub(self.small_usage());
+        let used = self.small_usage();
+        let beyond = self.slabs.chunk_bytes().saturating_sub(used);
         beyond > (self.large.held() / SMALL_SLACK).max(CHUNK)
     }
 
     /// The same before memory is created for small blocks, with a bound: what a program swings by has to stay in caches,
     /// or they are emptied again and again while other threads wait.
     pub fn is_cache_flush_due(&self) -> bool {
-        let is_alone = self.small.threads.len() <= 1 && self.large.lanes.count() <= 1;
+        let is_alone = self.small.threads.len() <= 1 && self.large.lanes.count() <= FEW_STREAMS;
         let may = is_alone || self.has_grown_since_flush() || self.upkeep.flushes_left > 0;
         may && self.holds_much_for_small()
     }
