@@ -169,6 +169,30 @@ fn the_second_device_is_shown_when_it_is_selected() {
 }
 
 #[test]
+fn who_holds_a_device_is_selected_and_shows_its_stack() {
+    at_every_size("gpu_holder", |state| {
+        state.take_reading(Arc::new(fixture::model_with_devices()));
+        press(state, "6\n");
+    });
+    let mut state = state(120, 40);
+    state.take_reading(Arc::new(fixture::model_with_devices()));
+    press(&mut state, "6\n");
+    let text = screen(&state);
+    assert!(text.contains("╭ Stack") && text.contains("kv::server::worker") && !text.contains("╭ Map"), "{text}");
+    let holders = rows(&text, "Blocks");
+    assert!(holders[0].starts_with('▶'), "{holders:?}");
+    press(&mut state, "↓");
+    let below = screen(&state);
+    assert!(rows(&below, "Blocks").iter().position(|row| row.starts_with('▶')).is_some_and(|at| at > 0), "{below}");
+    assert!(below.contains("Memory of device 0"), "the device stays");
+    press(&mut state, "\x1b");
+    assert!(screen(&state).contains("╭ Map"));
+    let row = text.lines().position(|line| line.contains('▶') && line.contains("put")).expect("a holder");
+    left_click(&mut state, 10, row);
+    assert!(screen(&state).contains("╭ Stack"));
+}
+
+#[test]
 fn a_process_without_devices_says_so() {
     let mut state = state(80, 24);
     press(&mut state, "6");

@@ -1,12 +1,13 @@
 //! How the parts of the view are drawn.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr;
 
 use poolscope_wire::{DEVICE_COUNTERS, DeviceCounter, Unit};
 
-use super::Gpu;
+use super::{Gpu, Holder};
 use crate::dashboard::model::{DeviceRow, Model};
 use crate::dashboard::panes::Scene;
 use crate::dashboard::theme::Theme;
@@ -111,15 +112,31 @@ impl Gpu {
         if parts.chart.height > 2 {
             chart(theme, device, parts.chart, buf);
         }
-        if parts.map.height > 2 {
+        if parts.map.height > 2
+            && let Some(holder) = &self.holder
+        {
+            stack(theme, holder, parts.map, buf);
+        } else if parts.map.height > 2 {
             map(theme, device, parts.map, buf);
         }
         if parts.counters.height > 2 {
             counters(theme, device, parts.counters, buf);
         }
         if parts.sites.height > 2 {
-            sites(theme, device, parts.sites, buf);
+            sites(theme, device, self.holder.as_ref().map(|holder| holder.at), parts.sites, buf);
         }
+    }
+
+    /// The call site under a point of the view.
+    pub(super) fn site_at(&self, model: &Model, body: Rect, at: Position) -> Option<usize> {
+        let device = model.devices.get(self.selected)?;
+        let area = parts(body, model.devices.len()).sites;
+        if area.height <= 2 {
+            return None;
+        }
+        let (shown, selected) = (site_rows(device), self.holder.as_ref().map(|holder| holder.at));
+        let (table, area) = sites_table(&shown, selected, inside(area));
+        shown[table.row_at(area, at.x, at.y)?]
     }
 
     fn draw_devices(&self, theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
@@ -289,7 +306,38 @@ fn site_rows(device: &DeviceRow) -> Vec<Option<usize>> {
     rows
 }
 
-fn sites(theme: &Theme, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
+/// The table of those that hold the memory, and where it lies: the mark of a selected one takes two columns.
+fn sites_table(shown: &[Option<usize>], selected: Option<usize>, inner: Rect) -> (Table<'static>, Rect) {
+    let selected = selected.and_then(|at| shown.iter().position(|row| *row == Some(at)));
+    let place = match selected {
+        Some(_) => inner,
+        None => Rect { x: inner.x.saturating_sub(2), width: inner.width + 2, ..inner },
+    };
+    let (hidden, rows) = (Hidden::default(), shown.len());
+    (Table { columns: SITE_COLUMNS, hidden, fill_min: 24, sorted: None, selected, rows }, place)
+}
+
+/// The stack of a holder, innermost first; what does not fit is beyond the function that names it.
+fn stack(theme: &Theme, holder: &Holder, area: Rect, buf: &mut Buffer) {
+    let right = Line::styled("← the map", theme.dim);
+    let inner = panel(area, buf, theme, "Stack", right);
+    let room = usize::from(inner.height);
+    let wanted = if holder.names + 3 < room { 0 } else { holder.names.saturating_sub(room / 3) };
+    let first = wanted.min(holder.stack.len().saturating_sub(room));
+    for ((at, (name, place)), y) in holder.stack.iter().enumerate().skip(first).zip(inner.top()..inner.bottom()) {
+        let style = if at == holder.names { theme.strong } else { theme.text };
+        let width = usize::from(inner.width);
+        let name = clip(name, width.saturating_sub(4));
+        buf.set_string(inner.x, y, format!("{at:>3} "), theme.faint);
+        buf.set_string(inner.x + 4, y, &name, style);
+        let left = width.saturating_sub(4 + name.width() + 2);
+        if left >= place.width() {
+            buf.set_string(inner.right() - place.width() as u16, y, place, theme.dim);
+        }
+    }
+}
+
+fn sites(theme: &Theme, device: &DeviceRow, selected: Option<usize>, area: Rect, buf: &mut Buffer) {
     let right = Line::styled(sampling(device), theme.dim);
     let inner = panel(area, buf, theme, "Who holds it", right);
     let shown = site_rows(device);
@@ -297,12 +345,9 @@ fn sites(theme: &Theme, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
         buf.set_string(inner.x, inner.y, clip("Nothing sampled is in use yet.", inner.width.into()), theme.dim);
         return;
     }
-    let rows = shown.len();
     let in_use = device.pool.get(DeviceCounter::CurrentUsage) as f64;
-    let text = Rect { x: inner.x.saturating_sub(2), width: inner.width + 2, ..inner };
-    let hidden = Hidden::default();
-    let table = Table { columns: SITE_COLUMNS, hidden, fill_min: 24, sorted: None, selected: None, rows };
-    table.draw(text, buf, theme, |row, column, width| {
+    let (table, place) = sites_table(&shown, selected, inner);
+    table.draw(place, buf, theme, |row, column, width| {
         let Some(at) = shown[row] else {
             return match column {
                 0 => cell(numbers::bytes(device.unattributed), theme.strong),
