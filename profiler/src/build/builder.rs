@@ -94,6 +94,11 @@ impl ProfileBuilder {
         Self { naming, ..self }
     }
 
+    /// The same from the next profile on.
+    pub fn set_naming(&mut self, naming: Arc<Naming>) {
+        self.naming = naming;
+    }
+
     /// Builds the profile of a snapshot.
     pub fn build(&mut self, snapshot: &Snapshot) -> Profile {
         self.build_with_sites(snapshot, |_| false).0

@@ -64,7 +64,9 @@ pub(crate) fn export(state: &mut State, format: Format, folder: &Path) -> Result
             let view = VIEWS[state.view].name;
             Some(format!("poolscope top {watched} --once --view {view} --size {}x{}{filter}", size.width, size.height))
         }
-        Format::Svg if filter.is_empty() && is_here => Some(format!("poolscope flamegraph {watched} -o {name}")),
+        Format::Svg if filter.is_empty() && is_here && state.pane().drawn().is_none() => {
+            Some(format!("poolscope flamegraph {watched} -o {name}"))
+        }
         Format::Pprof if filter.is_empty() && is_here => Some(format!("poolscope dump {watched} -o {name}")),
         Format::Json => Some(format!("poolscope top {watched} --json{filter} > {name}")),
         Format::Csv => Some(format!("poolscope top {watched} --csv{filter} > {name}")),
@@ -81,7 +83,15 @@ fn content(state: &mut State, model: &Model, format: Format) -> io::Result<Vec<u
         Format::Picture => out.write_all(svg(&screen(state)).as_bytes())?,
         Format::Svg => {
             let memory = model.whole.usual_memory();
-            let title = format!("{}: {} {}", model.program(), Metric::InUseBytes.describe(), memory.describe());
+            let title = |metric: Metric| format!("{}: {} {}", model.program(), metric.describe(), memory.describe());
+            // On the flamegraph's own view it is what is drawn there: zoomed, folded, by its figure.
+            let is_compared = model.sites.iter().any(|row| row.change.is_some());
+            if let Some((metric, paths)) = state.pane().drawn().filter(|_| !is_compared) {
+                let shown = model.shown().only(memory);
+                flamegraph::write_paths(&shown, &paths, metric, title(metric).trim_end(), &mut out)?;
+                return out.into_inner().map_err(io::IntoInnerError::into_error);
+            }
+            let title = title(Metric::InUseBytes);
             let shown = model.shown().only(memory);
             flamegraph::write_flamegraph(&shown, Metric::InUseBytes, title.trim_end(), &mut out)?;
         }

@@ -19,8 +19,18 @@ pub(crate) const MAX_TOTAL: u64 = 1 << 60;
 /// Writes a flamegraph as SVG that can be searched and zoomed in a browser.
 ///
 /// A profile in which the metric is 0 everywhere gives a small picture that says so.
-pub fn write_flamegraph(profile: &Profile, metric: Metric, title: &str, mut out: impl Write) -> io::Result<()> {
-    let paths = paths(profile, metric);
+pub fn write_flamegraph(profile: &Profile, metric: Metric, title: &str, out: impl Write) -> io::Result<()> {
+    write_paths(profile, &paths(profile, metric), metric, title, out)
+}
+
+/// The same of a part of a profile, or of its functions in another order: paths `main;parse;read`, each with its value.
+pub fn write_paths(
+    profile: &Profile,
+    paths: &[(String, u64)],
+    metric: Metric,
+    title: &str,
+    mut out: impl Write,
+) -> io::Result<()> {
     if paths.is_empty() {
         return write_empty(metric, title, out);
     }
@@ -29,7 +39,8 @@ pub fn write_flamegraph(profile: &Profile, metric: Metric, title: &str, mut out:
     let lines: Vec<String> = paths.iter().map(|(path, value)| line(path, (*value).min(largest))).collect();
     let mut options = Options::default();
     options.title = title.to_owned();
-    options.subtitle = Some(subtitle(profile, metric));
+    let total: f64 = paths.iter().map(|(_, value)| *value as f64).sum();
+    options.subtitle = Some(subtitle(profile, metric, total));
     metric.unit().clone_into(&mut options.count_name);
     // The same function has the same colour in every picture.
     options.hash = true;
@@ -63,8 +74,7 @@ fn paths(profile: &Profile, metric: Metric) -> Vec<(String, u64)> {
     whole.filter(|&(_, value)| value > 0).collect()
 }
 
-fn subtitle(profile: &Profile, metric: Metric) -> String {
-    let total: f64 = profile.sites.iter().map(|site| metric.of(site)).sum();
+fn subtitle(profile: &Profile, metric: Metric, total: f64) -> String {
     let total = if metric.is_bytes() { figures::bytes(total) } else { figures::grouped(figures::whole(total)) };
     let source = if profile.exact {
         "exact".to_owned()

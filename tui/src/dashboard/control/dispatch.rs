@@ -51,6 +51,8 @@ pub(crate) enum Effect {
     Mouse(bool),
     /// Show another moment of the recording.
     Seek(Seek),
+    /// Name call sites by the callers of this function, too; or as at the start.
+    ByCaller(Option<String>),
     /// Have the program look for leaks, itself or by a copy.
     Search { copy: bool },
     /// Read the profile in this file, to compare with it.
@@ -121,6 +123,13 @@ pub(crate) fn answer(state: &mut State, reply: Reply) -> Option<Effect> {
         Reply::Range(range) => {
             (state.lens.range, state.lens.at_peak) = (range, false);
             state.look();
+        }
+        Reply::ByCaller(function) => {
+            state.note = Some(match &function {
+                Some(function) => format!("as --by-caller '{function}' names them; X takes it back"),
+                None => "named as at the start".to_owned(),
+            });
+            return Some(Effect::ByCaller(function));
         }
         Reply::Search { copy } => return Some(Effect::Search { copy }),
         Reply::Show(Subject::Processes) => return Some(choose(state)),

@@ -256,6 +256,9 @@ impl App {
             Effect::Seek(seek) => {
                 let _ = self.orders.send(Order::Seek(seek));
             }
+            Effect::ByCaller(function) => {
+                let _ = self.orders.send(Order::ByCaller(function));
+            }
             Effect::Search { copy } => {
                 let _ = self.orders.send(Order::Search { copy });
             }

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use poolscope_profiler::model::growth::Tracker;
+use poolscope_profiler::model::naming::Naming;
 use poolscope_profiler::model::snapshot::{ProcessInfo, ProcessState};
 use poolscope_profiler::process::family::{self, Child};
 use poolscope_profiler::reading::Reading;
@@ -65,6 +66,8 @@ pub(crate) struct Source {
     name_threads: Option<Instant>,
     /// When to look for another segment of the process again.
     look_again: Option<Instant>,
+    /// By which functions call sites are not to be named.
+    naming: Arc<Naming>,
     film: Option<Film>,
     /// The moment of it that is wanted, and the one that was read.
     moment: Moment,
@@ -96,10 +99,21 @@ impl Source {
             names: ThreadNames::default(),
             name_threads: None,
             look_again: None,
+            naming: symbols::naming(),
             film: None,
             moment: Moment::default(),
             shown_us: None,
         }
+    }
+
+    /// Names call sites by the callers of a function, too; without one, as at the start.
+    fn name_by_caller(&mut self, function: Option<&str>) {
+        let mut naming = if function.is_some() { Naming::clone(&self.naming) } else { (*symbols::naming()).clone() };
+        // A name that is no rule changes nothing.
+        let _ = function.map(|function| naming.add(function));
+        self.naming = Arc::new(naming);
+        self.builder.set_naming(Arc::clone(&self.naming));
+        self.shown_us = None;
     }
 
     /// Goes to another moment of a recording; the first reading opens it.
@@ -149,7 +163,8 @@ impl Source {
         if self.shown_us.replace(0).is_some() {
             return Ok(Read::Same);
         }
-        let profile = target::read_profile(path)?;
+        let mut profile = target::read_profile(path)?;
+        profile.naming = Arc::clone(&self.naming);
         let name = path.display().to_string();
         let state = ProcessState::Exited;
         let process = ProcessInfo { exe: name.clone(), args: vec![name], state, ..ProcessInfo::default() };
@@ -259,7 +274,7 @@ impl Source {
         self.family = family_of(&children, |pid| on_pool.contains(&pid));
         self.children = children;
         // Who looks says how call sites are named.
-        profile.naming = symbols::naming();
+        profile.naming = Arc::clone(&self.naming);
         self.model(snapshot, profile, &site_of_stacks)
     }
 
@@ -329,6 +344,8 @@ pub(crate) enum Order {
     Search { copy: bool },
     /// Show another moment of the recording.
     Seek(Seek),
+    /// Name call sites by the callers of this function, too; or as at the start.
+    ByCaller(Option<String>),
     /// Say which processes there are, or no longer. With a name, only those that are called so.
     List(Option<Listed>),
 }
@@ -434,6 +451,10 @@ fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Re
                 Order::Search { copy } => source.search(copy, to),
                 Order::List(new) => listed = new,
                 Order::Seek(seek) => source.seek(seek),
+                Order::ByCaller(function) => {
+                    source.name_by_caller(function.as_deref());
+                    over = None;
+                }
             }
             order = inbox.try_recv().map_err(|error| match error {
                 TryRecvError::Empty => RecvTimeoutError::Timeout,

@@ -19,6 +19,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use crossterm::event::{KeyEvent, MouseButton};
+use poolscope_profiler::Metric;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
@@ -136,6 +137,8 @@ pub(crate) enum Reply {
     Filter,
     /// The call sites that a filter is about are to be shown.
     FilterBy(String),
+    /// Call sites are to be named by the callers of this function, too; or as at the start.
+    ByCaller(Option<String>),
     /// The program is to look for leaks, itself or by a copy.
     Search { copy: bool },
     /// Only what was allocated in a time is to be shown, in seconds of `CLOCK_MONOTONIC`; or all.
@@ -247,6 +250,11 @@ pub(crate) trait Pane: Keys + Debug {
     /// Shows something, if it is what the view shows.
     fn show(&mut self, _subject: &Subject, _scene: &Scene<'_>) -> bool {
         false
+    }
+
+    /// The paths of functions that it draws, with their values, if it is a flamegraph.
+    fn drawn(&self) -> Option<(Metric, Vec<(String, u64)>)> {
+        None
     }
 
     /// What is selected, as text.

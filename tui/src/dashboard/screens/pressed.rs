@@ -1,6 +1,8 @@
 //! What keys and the mouse do, as it can be seen.
 
 use super::*;
+use crate::dashboard::export::export;
+use crate::dashboard::input::common::Format;
 use crate::dashboard::input::moment::{Moment, Seek};
 
 #[test]
@@ -137,4 +139,35 @@ fn a_recording_is_played_and_sought_by_keys_and_says_where_it_is() {
     assert!(!state.paused, "space plays it");
     state.moment = Some(Moment { plays: true, ..moment });
     assert!(screen(&state).contains("▶ playing"));
+}
+
+#[test]
+fn the_exported_flamegraph_is_the_one_on_the_screen() {
+    let folder = std::env::temp_dir().join(format!("poolscope-zoomed-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut state = state(120, 36);
+    press(&mut state, "4");
+    let svg = |state: &mut State| {
+        let exported = export(state, Format::Svg, &folder).unwrap();
+        (std::fs::read_to_string(exported.path).unwrap(), exported.command)
+    };
+    let (whole, command) = svg(&mut state);
+    assert!(whole.contains("SSL_CTX_new") && whole.contains("Session::remember"));
+    assert_eq!(command, None, "no command folds the runtime");
+    // Zoomed into what a request takes.
+    press(&mut state, "/Session::remember\nn\n");
+    let zoomed = svg(&mut state).0;
+    assert!(zoomed.contains("Session::remember") && !zoomed.contains("SSL_CTX_new"), "{}", screen(&state));
+    assert!(zoomed.contains("bytes in use: 41.0 MiB"), "{zoomed}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_call_site_is_named_by_its_caller_by_a_key() {
+    let mut state = state(120, 36);
+    let function = "kv::session::Session::remember".to_owned();
+    assert_eq!(press(&mut state, "3x"), Some(Effect::ByCaller(Some(function))));
+    assert!(screen(&state).contains("as --by-caller 'kv::session::Session::remember' names them"));
+    assert_eq!(press(&mut state, "X"), Some(Effect::ByCaller(None)));
+    assert_eq!(press(&mut state, "vx"), None);
 }

@@ -317,6 +317,17 @@ impl Pane for Flame {
         true
     }
 
+    fn drawn(&self) -> Option<(Metric, Vec<(String, u64)>)> {
+        let (tree, metric, zoom) = (&self.tree, self.state.metric, self.state.zoom);
+        let own = |at: usize| {
+            let below: f64 = tree.node(at).children.iter().map(|&callee| tree.width(callee, metric)).sum();
+            (tree.width(at, metric) - below).max(0.0).round() as u64
+        };
+        let path = |at: usize| tree.path(at).iter().map(|name| name.replace(';', ":")).collect::<Vec<_>>().join(";");
+        let shown = (1..tree.len()).filter(|&at| tree.is_within(at, zoom) && own(at) > 0);
+        Some((metric, shown.map(|at| (path(at), own(at))).collect()))
+    }
+
     fn copied(&self, _scene: &Scene<'_>) -> Option<String> {
         // As folded stacks have it: the outermost function first.
         let mut path = self.tree.path(self.state.selected);

@@ -70,6 +70,8 @@ pub(crate) enum Action {
     Unfold(bool),
     /// Order by what was freed again.
     Temporary,
+    /// Name call sites by the caller of the function that names the selected one, or as at the start.
+    ByCaller(bool),
 }
 
 impl Keyed for Sites {
@@ -99,6 +101,22 @@ impl Keyed for Sites {
             action: Action::Temporary,
             label: "temporary",
             help: "Order by what was allocated and freed again",
+            section: Section::View,
+            footer: false,
+        },
+        Binding {
+            keys: &[plain('x')],
+            action: Action::ByCaller(true),
+            label: "by caller",
+            help: "Name call sites of the selected function by its callers, as --by-caller does",
+            section: Section::View,
+            footer: false,
+        },
+        Binding {
+            keys: &[plain('X')],
+            action: Action::ByCaller(false),
+            label: "by function",
+            help: "Name call sites as at the start again",
             section: Section::View,
             footer: false,
         },
@@ -186,6 +204,14 @@ impl Keyed for Sites {
                 self.order(scene);
             }
             Action::Unfold(open) => self.unfold(open, scene),
+            Action::ByCaller(false) => return Reply::ByCaller(None),
+            Action::ByCaller(true) if self.by != By::Stack => {
+                return Reply::Note("x names call sites by callers: v shows them by stack".into());
+            }
+            Action::ByCaller(true) => {
+                let row = scene.model.and_then(|model| self.current(model));
+                return row.map_or(Reply::Done, |row| Reply::ByCaller(Some(row.text.function.to_string())));
+            }
             Action::Temporary => {
                 self.rows.sort = Sort::falling(draw::FREED);
                 self.group_rows.sort = Sort::falling(draw_groups::FREED);
