@@ -386,3 +386,22 @@ fn memory_that_a_program_frees_and_takes_in_turns_stays_with_it() {
         assert!(faults < 0.01, "{faults} faults a block of {size} bytes");
     }
 }
+
+/// A few small blocks lie in each slab of what the program had before, and each is whole when it is freed.
+#[test]
+fn pages_between_the_last_blocks_of_a_size_go_back_while_the_program_uses_others() {
+    let pool = Pool::new();
+    let program = compile_with_headers(pool.files(), "tests/csrc/shifting.c", "shifting", &["-O2"]);
+    let ratio = |small: &str, part: &str, scavenge_ms: &str| {
+        let program = pool.program(&program).args([small, part]).env("POOLSCOPE_SCAVENGE_MS", scavenge_ms);
+        let output = program.run().success();
+        let figures: Vec<f64> = output.stdout.split_whitespace().map(|it| it.parse().unwrap()).collect();
+        figures[1] / figures[0]
+    };
+    for (small, part) in [("64", "256"), ("9000", "8")] {
+        let held = ratio(small, part, "10000");
+        assert!(held < 1.5, "blocks of {small} bytes, then others: {held:.2} times what is in use");
+    }
+    let kept = ratio("64", "256", "-1");
+    assert!(kept > 1.8, "nothing is to go back, and {kept:.2} times what is in use is held");
+}

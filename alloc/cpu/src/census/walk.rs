@@ -115,19 +115,20 @@ impl Found {
     }
 
     fn add_slab(&mut self, slab: &Read, before: usize, behind: usize) {
-        let Seen { class, carved, in_use, is_zero, .. } = slab.seen;
+        let Seen { class, carved, in_use, is_zero, has_holes, .. } = slab.seen;
         let info = class.info();
         let (block, carved, in_use) = (info.block as usize, carved as usize, in_use as usize);
-        let (cut, all) = (carved * block, info.capacity as usize * block);
-        let missing = cut.saturating_sub(before);
+        let all = info.capacity as usize * block;
+        let missing = (carved * block).saturating_sub(before);
         // Which of the blocks they are in nobody knows.
         let missing_in_use = missing * in_use / carved.max(1);
-        self.part(Unbacked::InUse).add(in_use * block, in_use * block - missing_in_use);
-        let free = (carved - in_use) * block;
-        let uncut = all - cut;
+        let in_use = (in_use * block, in_use * block - missing_in_use);
+        self.part(Unbacked::InUse).add(in_use.0, in_use.1);
+        let free = carved * block - in_use.0;
+        let uncut = all - slab.seen.cut_bytes();
         let tier = if slab.tag > owner::LARGE { Unbacked::ThreadCaches } else { Unbacked::CentralCache };
-        let claimed = free + if is_zero { 0 } else { uncut };
-        self.part(tier).add(claimed, (free + missing_in_use).saturating_sub(missing) + behind.min(uncut));
+        let claimed = free + if is_zero || has_holes { 0 } else { uncut };
+        self.part(tier).add(claimed, before.saturating_sub(in_use.1) + behind.min(uncut));
         let rest = info.slab_pages as usize * ARENA_PAGE - all;
         self.part(Unbacked::CentralCache).add(rest, behind - behind.min(uncut));
     }
@@ -190,7 +191,7 @@ fn walk_arena(found: &mut Found, pieces: &mut Pieces, used: &Used) {
         let from = used.address(page);
         if let Some(slab) = Read::of(descriptor, tag).filter(|slab| page + slab.pages <= used.end) {
             slab.note_uncounted();
-            let cut = from + slab.seen.carved as usize * slab.seen.class.block();
+            let cut = from + slab.seen.cut_bytes();
             let before = resident(from, cut);
             let behind = resident(cut, from + slab.pages * ARENA_PAGE);
             found.add_slab(&slab, before, behind);

@@ -65,7 +65,7 @@ const fn slab_pages(block: usize) -> usize {
     pages
 }
 
-const fn build_table() -> [ClassInfo; CLASSES] {
+pub const fn build_table() -> [ClassInfo; CLASSES] {
     let mut table = [ClassInfo { block: 0, slab_pages: 0, capacity: 0 }; CLASSES];
     let mut class = 0;
     while class < CLASSES {

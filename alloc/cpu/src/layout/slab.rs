@@ -10,8 +10,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use crate::layout::arena::{self, ARENA_PAGE};
 use crate::layout::block::Batch;
 use crate::layout::block::BlockPtr;
+use crate::layout::holes::Marks;
 use crate::layout::lean;
-use crate::layout::size_class::{CAPACITY_MAX, CLASSES, SizeClass};
+use crate::layout::size_class::{CLASSES, SizeClass};
 
 /// Values of [`Slab::owner`] that are not the address of a heap.
 pub mod owner {
@@ -56,8 +57,10 @@ pub enum Place {
     Partial = 3,
     /// In the list of slabs with no block handed out.
     Empty = 4,
-    /// In the queue of slabs of which few blocks are handed out.
+    /// In the queue of slabs of which less than half is handed out.
     Sparse = 5,
+    /// In the queue of those of which pages may be without a block, and that were not looked through yet.
+    Thin = 6,
 }
 
 /// No entry in the live table.
@@ -86,8 +89,10 @@ pub struct Slab {
     pub aux: Cell<usize>,
     /// Pages of the span.
     pub pages: Cell<u32>,
-    /// Slab: free blocks that are in the counters already. Large block: its slot in the live table, or [`NO_SLOT`].
-    pub counted_frees: Cell<u32>,
+    /// Slab: free blocks that are in the counters already. Large block: see [`Slab::live_slot`].
+    counted_frees: Cell<u16>,
+    /// Slab: a bit for each unit without memory, see [`crate::layout::holes`]. Large block: see [`Slab::live_slot`].
+    pub holes: Cell<u16>,
     /// Size class of the blocks.
     pub class: Cell<SizeClass>,
     /// What the page heap keeps it for.
@@ -96,7 +101,8 @@ pub struct Slab {
     pub place: Cell<Place>,
     /// Bit 0: its memory reads as zero. Bits 1 to 7: index of the arena.
     pub zero_and_arena: Cell<u8>,
-    /// Blocks that were ever cut from it. Large block: see [`Slab::moved`].
+    /// Blocks that are cut from it: the first ones, or, where it has holes, those outside of them. Large block: see
+    /// [`Slab::moved`].
     pub carved: Cell<u16>,
     /// Blocks handed out (to a thread's list or to the program) when last brought up to date.
     pub live: Cell<u16>,
@@ -159,6 +165,23 @@ impl Slab {
         self.arm(live, (live + 1 - self.capacity().div_ceil(2)).max(1));
     }
 
+    /// Whether so few blocks are in use that pages are likely to have none.
+    pub fn is_thin(&self) -> bool {
+        self.is_sparse() && self.in_use() <= self.thin_max()
+    }
+
+    /// Arms a sparse slab that is not thin, for when it will be.
+    pub fn arm_thin(&self) {
+        let live = self.in_use();
+        self.arm(live, live.saturating_sub(self.thin_max()).max(1));
+    }
+
+    /// Arms a slab that was looked through, for when it is worth it again.
+    pub fn arm_again(&self) {
+        let live = self.in_use();
+        self.arm(live, (live - live / 2).max(1));
+    }
+
     /// Arms a slab whose owner only wants to know when it is empty.
     pub fn arm_empty(&self) {
         let live = self.in_use();
@@ -186,9 +209,9 @@ impl Slab {
         !self.local_free.get().is_null() || self.remote.get() > 0 || u32::from(self.carved.get()) < self.capacity()
     }
 
-    /// Blocks that no memory is behind: never cut, from pages that read as zero when the slab began.
+    /// Blocks that no memory is behind: not cut, from pages that read as zero when the slab began, or in holes.
     pub fn untouched(&self) -> u32 {
-        if self.is_zero() { self.capacity() - u32::from(self.carved.get()) } else { 0 }
+        if self.is_zero() || self.has_holes() { self.capacity() - u32::from(self.carved.get()) } else { 0 }
     }
 
     /// Free blocks, those without memory left out.
@@ -258,9 +281,23 @@ impl Slab {
         (list, count)
     }
 
+    /// The lists of its free blocks: those that the owner freed, and those that came back from others.
+    pub fn free_lists(&self) -> [BlockPtr; 2] {
+        let remote = if self.remote.get() > 0 { self.aux.get() as *mut u8 } else { core::ptr::null_mut() };
+        [self.local_free.get(), BlockPtr::new(remote)]
+    }
+
+    /// Has the list `free` as its only one, with `carved` blocks cut.
+    pub fn set_free(&self, free: BlockPtr, carved: u32) {
+        self.local_free.set(free);
+        self.aux.set(0);
+        self.remote.set(0);
+        self.carved.set(carved as u16);
+    }
+
     /// A list of this slab's free blocks, in the order of their addresses. `marks` are all zero, before and after.
     #[inline(never)]
-    pub fn in_order(&'static self, list: BlockPtr, marks: &[Cell<u64>; CAPACITY_MAX / 64]) -> BlockPtr {
+    pub fn in_order(&'static self, list: BlockPtr, marks: &Marks) -> BlockPtr {
         let (base, size) = (self.address() as usize, self.class.get().block() as u32);
         let mut block = list;
         while !block.is_null() {
@@ -301,9 +338,12 @@ impl Slab {
         }
     }
 
-    /// Cuts up to `want` new blocks off the unused end, linked in address order with `behind` behind them. They count
-    /// as handed out.
+    /// Cuts up to `want` new blocks off the unused end, linked in address order with `behind` behind them; of a slab
+    /// with holes maybe some more. They count as handed out.
     pub fn carve(&'static self, want: u32, behind: BlockPtr) -> (BlockPtr, u32) {
+        if self.has_holes() {
+            return self.fill_holes(want, behind);
+        }
         let carved = u32::from(self.carved.get());
         let mut count = want.min(self.capacity() - carved);
         if lean::is_on() {
@@ -359,6 +399,12 @@ impl Slab {
         }
         if blocks < want {
             let (first, more) = self.carve(want - blocks, list);
+            if blocks + more > want {
+                // SAFETY: as above.
+                let rest = unsafe { first.cut(want) };
+                self.put_back_all(rest, blocks + more - want);
+                return (first, want);
+            }
             if more > 0 {
                 return (first, blocks + more);
             }
@@ -395,6 +441,7 @@ impl Slab {
         self.place.set(Place::None);
         self.carved.set(0);
         self.counted_frees.set(0);
+        self.holes.set(0);
         self.arm(0, 0);
         self.next.set(None);
         self.prev.set(None);
@@ -419,9 +466,25 @@ impl Slab {
         self.set_owner(owner::NONE);
     }
 
-    /// A large block's slot in the live table.
-    pub fn live_slot(&self) -> &Cell<u32> {
-        &self.counted_frees
+    /// Free blocks that are in the counters already.
+    pub fn counted(&self) -> u32 {
+        self.counted_frees.get().into()
+    }
+
+    /// Notes how many free blocks are in the counters.
+    pub fn set_counted(&self, blocks: u32) {
+        self.counted_frees.set(blocks as u16);
+    }
+
+    /// A large block's slot in the live table, or [`NO_SLOT`].
+    pub fn live_slot(&self) -> u32 {
+        u32::from(self.counted_frees.get()) | u32::from(self.holes.get()) << 16
+    }
+
+    /// Notes a large block's slot in the live table.
+    pub fn set_live_slot(&self, slot: u32) {
+        self.counted_frees.set(slot as u16);
+        self.holes.set((slot >> 16) as u16);
     }
 
     /// The mappings that a large block's memory was moved here in, as [`crate::pages::remap`] counts them;
@@ -483,7 +546,7 @@ pub struct Seen {
     pub class: SizeClass,
     /// One of [`Kind`].
     pub kind: u8,
-    /// Blocks that were ever cut from it.
+    /// Blocks that are cut from it.
     pub carved: u32,
     /// Blocks handed out of these.
     pub in_use: u32,
@@ -491,6 +554,16 @@ pub struct Seen {
     pub counted: u32,
     /// See [`Slab::is_zero`].
     pub is_zero: bool,
+    /// See [`Slab::has_holes`].
+    pub has_holes: bool,
+}
+
+impl Seen {
+    /// Bytes from the slab's start in which the blocks lie that are cut.
+    pub fn cut_bytes(&self) -> usize {
+        let blocks = if self.has_holes { self.class.info().capacity } else { self.carved };
+        blocks as usize * self.class.block()
+    }
 }
 
 impl Slab {
@@ -529,8 +602,9 @@ impl Slab {
             kind: class[1],
             carved,
             in_use: in_use.min(carved),
-            counted: whole(pages, 4),
+            counted: half(pages, 4),
             is_zero: class[3] & 1 != 0,
+            has_holes: half(pages, 6) != 0,
         })
     }
 

@@ -93,7 +93,7 @@ impl<'a> Heap<'a> {
     pub fn is_in_flight(&self, number: u32) -> bool {
         let Some(block) = self.records.get(number) else { return false };
         match arena::page_of(block.address as *mut u8) {
-            Some(page) if page.owner.load(Ordering::Relaxed) == owner::LARGE => page.live_slot().get() != number,
+            Some(page) if page.owner.load(Ordering::Relaxed) == owner::LARGE => page.live_slot() != number,
             Some(page) => page.owner.load(Ordering::Relaxed) != owner::SAMPLED,
             None => true,
         }
@@ -109,12 +109,12 @@ impl<'a> Heap<'a> {
                 let tag = slab.owner.load(Ordering::Acquire);
                 let seen = slab.look().filter(|seen| seen.kind != Kind::Interior as u8);
                 match (tag, seen) {
-                    (owner::LARGE, _) if slab.live_slot().get() == NO_SLOT => {
+                    (owner::LARGE, _) if slab.live_slot() == NO_SLOT => {
                         self.words_between(from, from + slab.aux.get(), &mut f);
                     }
                     (owner::NONE | owner::SAMPLED | owner::LARGE, _) | (_, None) => {}
                     (_, Some(seen)) => {
-                        self.words_between(from, from + seen.carved as usize * seen.class.block(), &mut f);
+                        self.words_between(from, from + seen.cut_bytes(), &mut f);
                     }
                 }
                 page += 1;

@@ -76,7 +76,7 @@ pub fn ignore(slow: SlowPath, address: usize) -> Option<bool> {
     let segment = sampler.segment.filter(|segment| own_segment() && segment.is_of(os::process_id()))?;
     let page = arena::page_of(address as *mut u8)?;
     let number = match page.owner.load(Ordering::Relaxed) {
-        owner::LARGE => page.live_slot().get(),
+        owner::LARGE => page.live_slot(),
         owner::SAMPLED => {
             let slab = page.head();
             let (base, size) = (slab.address() as usize, slab.class.get().block());

@@ -37,7 +37,7 @@ pub fn alloc_growing(slow: SlowPath, heap: &'static Heap, size: usize) -> Option
 /// Samples a new block, if that is due. The block, and whether it reads as zero.
 fn begin(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize, caller: &Caller) -> (*mut u8, bool) {
     if heap.large_is_due(span.bytes()) {
-        span.live_slot().set(sampler::sample_large(slow, heap, span.address(), size, span.bytes(), caller));
+        span.set_live_slot(sampler::sample_large(slow, heap, span.address(), size, span.bytes(), caller));
     }
     publish_tiers();
     (span.address(), span.is_zero())
@@ -54,7 +54,8 @@ pub fn free(slow: SlowPath, span: &'static Slab, p: *mut u8) {
 
 /// Takes the record of a block that ends out.
 fn forget(slow: SlowPath, span: &'static Slab) {
-    let slot = span.live_slot().replace(NO_SLOT);
+    let slot = span.live_slot();
+    span.set_live_slot(NO_SLOT);
     if slot != NO_SLOT {
         sampler::free_large(slow, slot);
     }
@@ -82,7 +83,7 @@ pub fn move_to_larger(slow: SlowPath, heap: &'static Heap, span: &'static Slab, 
 /// Notes a new size of a block that stays where it is.
 pub fn resize(slow: SlowPath, span: &'static Slab, size: usize) {
     span.aux.set(size);
-    if span.live_slot().get() != NO_SLOT {
-        sampler::resize_large(slow, span.live_slot().get(), size);
+    if span.live_slot() != NO_SLOT {
+        sampler::resize_large(slow, span.live_slot(), size);
     }
 }

@@ -59,7 +59,7 @@ pub fn free(slow: SlowPath, slab: &'static Slab, batch: Batch) -> bool {
         counters::class_add(class, ClassCounter::CentralFree, batch.count.into());
         counters::class_add(class, ClassCounter::SharedFrees, batch.count.into());
         if !class.is_medium() {
-            slab.counted_frees.set(slab.counted_frees.get() + batch.count);
+            slab.set_counted(slab.counted() + batch.count);
         }
         // SAFETY: the blocks are this slab's, and the lock makes us its owner.
         if !unsafe { slab.push_batch(batch) } {

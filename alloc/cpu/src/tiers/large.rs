@@ -54,7 +54,7 @@ pub fn usable(span: &Slab) -> usize {
 fn begin(span: &'static Slab, size: usize) {
     span.class.set(SizeClass(0));
     span.aux.set(size);
-    span.live_slot().set(NO_SLOT);
+    span.set_live_slot(NO_SLOT);
     span.moved().set(0);
     span.owner.store(owner::LARGE, Ordering::Release);
     counters::add(TierCounter::LargeBytes, span.bytes() as u64);

@@ -8,7 +8,8 @@
 //! A heap's slabs are in one of three places. The *active* slab of a class is the one that the list came from. A slab
 //! whose blocks are all handed out is *full*; when a part of it has been freed it queues as *partial*, and the refill
 //! takes the one that has waited longest, because it has gathered the most. One of which less than half is in use is
-//! *sparse*: it is used when there is no other, so that it can empty. A slab that empties waits on for its next use, as
+//! *sparse*: it is used when there is no other, so that it can empty. One of which so little is in use that pages may be
+//! without a block is *thin*, until it was looked through ([`thinning`]). A slab that empties waits on for its next use, as
 //! long as the heap has few of them; then it goes back to the page heap. A partial one too many goes to the central
 //! cache.
 //!
@@ -19,6 +20,7 @@ mod counting;
 mod limit;
 mod lists;
 mod queues;
+mod thinning;
 
 use core::cell::Cell;
 
@@ -81,6 +83,11 @@ pub struct Heap {
     partial: [SlabList; CLASSES],
     /// Slabs of which less is in use.
     sparse: [SlabList; CLASSES],
+    /// Those of which so little is in use that pages may be without a block, and that are to be looked through.
+    thin: [SlabList; CLASSES],
+    /// Bytes of them, of each class and of all.
+    thin_bytes_of: [Cell<usize>; CLASSES],
+    thin_bytes: Cell<usize>,
     /// How many slabs of each class there are, in whatever place.
     slabs: [Cell<u32>; CLASSES],
     /// How many are partial or sparse.
@@ -243,6 +250,7 @@ impl Heap {
         if bytes >= TURNOVER_MIN {
             self.turned_over.set(0);
             page_heap::release_excess(slow, bytes);
+            self.thin_out(bytes);
         }
     }
 
@@ -296,7 +304,7 @@ impl Heap {
             if let Some(slab) = self.active[index].take() {
                 self.leave(slow, slab);
             }
-            for queue in [&self.partial, &self.sparse, &self.empty] {
+            for queue in [&self.partial, &self.sparse, &self.thin, &self.empty] {
                 while let Some(slab) = queue[index].pop_front() {
                     self.leave(slow, slab);
                 }
@@ -304,6 +312,8 @@ impl Heap {
             self.partial_slabs[index].set(0);
             self.carve_shift[index].set(0);
         }
+        self.thin_bytes_of.iter().for_each(|bytes| bytes.set(0));
+        self.thin_bytes.set(0);
         self.empty_bytes.set(0);
         self.empty_max.set(0);
         while let Some(slab) = self.full.pop_front() {

@@ -44,7 +44,7 @@ impl Heap {
             if !class.is_medium() {
                 let frees = self.frees(class);
                 frees.set(frees.get() + u64::from(blocks));
-                slab.counted_frees.set(slab.counted_frees.get() + blocks);
+                slab.set_counted(slab.counted() + blocks);
             }
             heap_publish::publish_class(self, class);
         }
@@ -63,7 +63,8 @@ impl Heap {
         }
         let free = u32::from(slab.carved.get()) - slab.in_use();
         let count = &self.counts[slab.class.get().index()];
-        count.frees.set(count.frees.get() + u64::from(free - slab.counted_frees.replace(free)));
+        count.frees.set(count.frees.get() + u64::from(free - slab.counted()));
+        slab.set_counted(free);
     }
 
     /// Counts that of a class, `before` blocks had no memory, and `now` have none.
@@ -76,8 +77,8 @@ impl Heap {
     /// in the slabs of this heap that were freed.
     pub fn count_all(&self) {
         let active = self.active.iter().filter_map(Cell::get);
-        let queued =
-            self.partial.iter().chain(&self.sparse).chain(&self.empty).chain([&self.full]).flat_map(SlabList::iter);
+        let queued = [&self.partial, &self.sparse, &self.thin, &self.empty].into_iter().flatten().chain([&self.full]);
+        let queued = queued.flat_map(SlabList::iter);
         active.chain(queued).for_each(|slab| self.credit_frees(slab));
         for (head, count) in self.head.iter().zip(&self.counts) {
             let (mut block, mut blocks) = (head.get(), 0);

@@ -3,7 +3,8 @@
 use core::cell::Cell;
 
 use crate::layout::block::BlockPtr;
-use crate::layout::size_class::{CAPACITY_MAX, CLASSES, SMALL_CLASSES, SizeClass};
+use crate::layout::holes::Marks;
+use crate::layout::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
 use crate::layout::slab::Slab;
 use crate::segment::request::is_asked;
 use crate::settings;
@@ -48,7 +49,7 @@ pub struct Order {
     /// As many are left alone after the next sort.
     pause: Cell<u16>,
     /// A bit for each block of a slab that is being put in order. Not on the stack, which may be small.
-    marks: [Cell<u64>; CAPACITY_MAX / 64],
+    pub(super) marks: Marks,
 }
 
 impl Order {
@@ -106,8 +107,8 @@ impl Heap {
         budget.left.set(left);
         count.refills.set(count.refills.get() + 1);
         count.allocs.set(count.allocs.get() + u64::from(blocks));
-        let counted = slab.counted_frees.get().min(blocks);
-        slab.counted_frees.set(slab.counted_frees.get() - counted);
+        let counted = slab.counted().min(blocks);
+        slab.set_counted(slab.counted() - counted);
         count.frees.set(count.frees.get() + u64::from(blocks - counted));
         count.cached.set(u64::from(blocks));
         let first = slab.take_local(blocks);
@@ -129,8 +130,8 @@ impl Heap {
             list = slab.in_order(list, &self.order.marks);
         }
         let count = &self.counts[class.index()];
-        let counted = slab.counted_frees.get().min(blocks);
-        slab.counted_frees.set(slab.counted_frees.get() - counted);
+        let counted = slab.counted().min(blocks);
+        slab.set_counted(slab.counted() - counted);
         count.frees.set(count.frees.get() + u64::from(blocks - counted));
         let list_max = self.list_max(class);
         let list_min = list_min.min(list_max);
@@ -197,7 +198,7 @@ impl Heap {
                 core::mem::replace(&mut first, BlockPtr::NULL)
             };
             slab.put_back_all(rest, blocks - ready);
-            slab.counted_frees.set(slab.counted_frees.get() + (blocks - ready));
+            slab.set_counted(slab.counted() + (blocks - ready));
         }
         let count = &self.counts[class.index()];
         count.allocs.set(count.allocs.get() + u64::from(ready));
@@ -225,7 +226,7 @@ impl Heap {
                 }
                 slab.put_back(first, last, blocks);
             }
-            slab.counted_frees.set(slab.counted_frees.get() + blocks);
+            slab.set_counted(slab.counted() + blocks);
             let count = &self.counts[index];
             count.allocs.set(count.allocs.get() - u64::from(blocks));
             count.cached.set(0);

@@ -24,6 +24,8 @@ const PARTIAL_LOOK: usize = 16;
 /// Bytes of empty slabs that a new heap keeps; each miss doubles it, up to half of [`cache_limit`].
 const EMPTY_MIN: usize = 128 << 10;
 
+/// So many free blocks are worth a refill, whatever part of their slab they are.
+const WORTH_MAX: u32 = 32;
 /// Slabs of a class that are few, and that are some.
 const FEW: u32 = 4;
 const SOME: u32 = 16;
@@ -38,7 +40,7 @@ impl Heap {
             slabs if slabs <= SOME => 4,
             _ => 8,
         };
-        (class.info().capacity / part).max(1)
+        (class.info().capacity / part).clamp(1, WORTH_MAX)
     }
 
     /// The value of [`Slab::owner`] for this heap's slabs of a class.
@@ -51,8 +53,8 @@ impl Heap {
         // Partial ones first, then sparse ones, so that these and empty ones can go; of empty ones that whose memory
         // is still in the processor's caches.
         let index = class.index();
-        let sparse = || self.sparse[index].first().or(self.empty[index].first());
-        let waiting = self.partial_slab(class).or_else(sparse);
+        let few = || [&self.sparse, &self.thin, &self.empty].into_iter().find_map(|queue| queue[index].first());
+        let waiting = self.partial_slab(class).or_else(few);
         waiting.or_else(|| self.take_slab(slow, class))
     }
 
@@ -103,6 +105,10 @@ impl Heap {
             }
             Place::Partial => &self.partial,
             Place::Sparse => &self.sparse,
+            Place::Thin => {
+                self.count_thin(slab, -1);
+                &self.thin
+            }
             Place::None | Place::Active | Place::Full => return,
         };
         queue[index].remove(slab);
@@ -127,9 +133,14 @@ impl Heap {
             self.give_to_others(slow, slab);
         } else {
             self.partial_slabs[index].set(self.partial_slabs[index].get() + 1);
-            if slab.is_sparse() {
-                slab.place.set(Place::Sparse);
+            if slab.is_thin() {
+                slab.place.set(Place::Thin);
                 slab.arm_empty();
+                self.count_thin(slab, 1);
+                self.thin[index].push_back(slab);
+            } else if slab.is_sparse() {
+                slab.place.set(Place::Sparse);
+                slab.arm_thin();
                 self.sparse[index].push_back(slab);
             } else {
                 slab.place.set(Place::Partial);
@@ -151,8 +162,8 @@ impl Heap {
                 self.full.remove(slab);
                 self.queue(slow, slab);
             }
-            Place::Sparse if slab.in_use() > 0 => slab.arm_empty(),
-            Place::Partial | Place::Sparse => {
+            Place::Thin if slab.in_use() > 0 => slab.arm_empty(),
+            Place::Partial | Place::Sparse | Place::Thin => {
                 self.dequeue(slab);
                 self.queue(slow, slab);
             }
