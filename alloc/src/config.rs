@@ -33,7 +33,7 @@
 use std::alloc::{GlobalAlloc, Layout};
 
 pub use poolscope_cpu::settings::{
-    Change, Config, Current, Huge, NodeSet, Numa, Range, SETTINGS, Setting, SettingError, current,
+    Change, Config, Current, Goal, Huge, NodeSet, Numa, Range, SETTINGS, Setting, SettingError, current,
 };
 
 use crate::Poolscope;

@@ -1,6 +1,7 @@
 //! The environment's settings: bad values and unknown names are said, and the default holds.
 
 use poolscope_e2e::Pool;
+use poolscope_e2e::compiler::compile_with_headers;
 
 /// Runs a program on the pool with one variable; what the pool said, which must not be more than a line.
 fn said(variable: &str, value: &str) -> String {
@@ -44,6 +45,7 @@ fn a_bad_value_of_any_setting_is_named_with_what_is_used_and_what_it_takes() {
         ("POOLSCOPE_KEEP", "yes", "0", "0 or 1"),
         ("POOLSCOPE_VERBOSE", "2", "0", "0 or 1"),
         ("POOLSCOPE_THREAD_CACHE", "63K", "32M", "bytes from 64K to 1G"),
+        ("POOLSCOPE_GOAL", "small", "balanced", "balanced, memory or speed"),
         ("POOLSCOPE_SCAVENGE_MS", "-2", "10000", "milliseconds from 0 (at once) to 3600000, or -1 (never)"),
         ("POOLSCOPE_GC_MS", "5s", "5000", "milliseconds from 1 to 3600000, or -1 (never)"),
         ("POOLSCOPE_HUGE", "always", "system", "system, off, madvise or explicit"),
@@ -62,6 +64,7 @@ fn good_values_of_every_setting_are_silent() {
     for (variable, good) in [
         ("POOLSCOPE_THREAD_CACHE", "64K"),
         ("POOLSCOPE_SCAVENGE_MS", "-1"),
+        ("POOLSCOPE_GOAL", "speed"),
         ("POOLSCOPE_SCAVENGE_MS", "0"),
         ("POOLSCOPE_GC_MS", "100"),
         ("POOLSCOPE_HUGE", "off"),
@@ -91,4 +94,22 @@ fn an_unknown_variable_is_named_with_the_one_that_was_meant() {
 fn what_is_not_printable_does_not_reach_the_terminal() {
     assert!(said("POOLSCOPE_PERIOD", "\u{1b}[31m\n").contains("POOLSCOPE_PERIOD=?[31m? is not valid"));
     assert!(said("POOLSCOPE_PERIOD", &"9".repeat(10_000)).contains("999... is not valid, 512K is used"));
+}
+
+#[test]
+fn a_goal_says_what_other_settings_are_and_what_is_set_by_name_holds() {
+    let pool = Pool::new();
+    let program = compile_with_headers(pool.files(), "tests/csrc/goal.c", "goal", &["-DPOOLSCOPE_WEAK"]);
+    for (goal, scavenge_ms, expected) in [
+        ("balanced", None, "balanced 32M 10000 5000\n"),
+        ("memory", None, "memory 1M 1000 500\n"),
+        ("speed", None, "speed 256M 60000 30000\n"),
+        ("memory", Some("7000"), "memory 1M 7000 500\n"),
+    ] {
+        let mut program = pool.program(&program).env("POOLSCOPE_GOAL", goal);
+        if let Some(milliseconds) = scavenge_ms {
+            program = program.env("POOLSCOPE_SCAVENGE_MS", milliseconds);
+        }
+        assert_eq!(program.run().success().stdout, expected, "{goal}");
+    }
 }

@@ -35,8 +35,6 @@ use lanes::{Lane, Lanes};
 
 /// Idle memory that stays however little is in use.
 const IDLE_MIN: usize = 1 << 20;
-/// The part of what is in use that may lie idle.
-const IDLE_PART: usize = 32;
 /// How many times as much goes back as the program takes meanwhile.
 const PACE: usize = 4;
 
@@ -403,7 +401,8 @@ impl<S: System> PageHeap<S> {
 
     /// Whether more lies idle than is to.
     fn has_excess(&self) -> bool {
-        self.resident_free() > IDLE_MIN.max(self.used / IDLE_PART)
+        let parts = settings::current().goal().idle_parts();
+        parts.is_some_and(|[part, _]| self.resident_free() > IDLE_MIN.max(self.used / part))
     }
 
     /// A span that counts as used, made longer by free neighbours without memory, which count as used then.

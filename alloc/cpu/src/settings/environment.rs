@@ -5,7 +5,7 @@ use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::range::Printable;
-use super::{SETTINGS, Setting, store};
+use super::{Goal, Index, SETTINGS, Setting, store};
 use crate::kernel::message::Message;
 
 /// Variables that the `poolscope` command and the libraries for devices and tensors read and the pool does not, each
@@ -55,13 +55,29 @@ pub fn is_started() -> bool {
 pub fn start() {
     STARTED.store(true, Ordering::Release);
     read();
+    follow_goal();
     if super::current().plain() {
-        store::put(super::Index::period as usize, PERIOD_NEVER);
+        store::put(Index::period as usize, PERIOD_NEVER);
     }
 }
 
 /// A period within which no sample is ever due.
 const PERIOD_NEVER: u64 = 1 << 50;
+
+/// Puts in force what the goal makes of other settings, of which nobody has said what they are to be.
+fn follow_goal() {
+    let [thread_cache, scavenge_ms, gc_ms] = match super::current().goal() {
+        Goal::Balanced => return,
+        Goal::Memory => [1 << 20, 1000, 500],
+        Goal::Speed => [256 << 20, 60_000, 30_000],
+    };
+    let words = [(Index::thread_cache, thread_cache), (Index::scavenge_ms, scavenge_ms), (Index::gc_ms, gc_ms)];
+    for (index, word) in words {
+        if !store::is_said(index as usize) {
+            store::put(index as usize, word);
+        }
+    }
+}
 
 fn read() {
     // SAFETY: getauxval takes no memory. The caller of a set-uid program must not steer it.

@@ -29,7 +29,7 @@ pub(crate) use environment::start;
 pub use poolscope_wire::quantity::Quantity;
 pub use range::Range;
 pub use store::Current;
-pub use values::{Huge, NodeSet, Numa};
+pub use values::{Goal, Huge, NodeSet, Numa};
 
 /// When a setting can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +107,11 @@ declare::settings! {
 
     /// 1 says on standard error when the pool has to do without something, such as its segment.
     verbose: bool = 0, "POOLSCOPE_VERBOSE", Switch, Anytime;
+
+    /// What to spare where there is the choice; it says what POOLSCOPE_THREAD_CACHE, POOLSCOPE_SCAVENGE_MS and
+    /// POOLSCOPE_GC_MS are if they are not set: `memory` 1M, 1000 and 500, `speed` 256M, 60000 and 30000. While a
+    /// program grows, a fourth as much may lie idle with `memory` as with `balanced`, and any amount with `speed`.
+    goal: Goal = Goal::Balanced as u64, "POOLSCOPE_GOAL", OneOf(Goal::NAMES), AtStart;
 
     /// Bytes that thread caches may hold beyond what the threads have in use: each its share, but at least 1M or, if
     /// that is less, all of it. If it is not set, they hold at most a 32nd of what is in use, or 4M.

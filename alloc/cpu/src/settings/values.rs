@@ -92,6 +92,47 @@ impl Word for Huge {
     }
 }
 
+/// What the pool is to spare where it has the choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Goal {
+    /// Neither at any price.
+    Balanced = 0,
+    /// Memory, at the price of time.
+    Memory = 1,
+    /// Time, at the price of memory.
+    Speed = 2,
+}
+
+impl Goal {
+    /// As they are written, in the order of the words.
+    pub const NAMES: &[&str] = &["balanced", "memory", "speed"];
+
+    /// The parts of what is in use that may lie idle while the program grows: in free spans, and in slabs of which few
+    /// blocks are in use, as divisors. `None` if all of it may.
+    pub const fn idle_parts(self) -> Option<[usize; 2]> {
+        match self {
+            Goal::Balanced => Some([32, 16]),
+            Goal::Memory => Some([128, 64]),
+            Goal::Speed => None,
+        }
+    }
+}
+
+impl Word for Goal {
+    #[inline]
+    fn from_word(word: u64) -> Self {
+        match word {
+            1 => Goal::Memory,
+            2 => Goal::Speed,
+            _ => Goal::Balanced,
+        }
+    }
+    fn to_word(self) -> u64 {
+        self as u64
+    }
+}
+
 /// Which NUMA nodes memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numa {

@@ -11,21 +11,21 @@ use crate::segment::counters::{self, TierCounter};
 use crate::settings::{self, Huge};
 use super::limit;
 
-/// Bytes of thin slabs that stay however little is in use, and the part of what is in use that stays.
+/// Bytes of thin slabs that stay however little is in use.
 const THIN_MIN: usize = 1 << 20;
-const THIN_PART: usize = 16;
 /// Slabs that are looked through at most, for each as many bytes of them that were allocated.
 const LOOKS: usize = 2;
 
 impl Heap {
     /// Gives pages of thin slabs back: `wanted` bytes or a little more. To be called by who has allocated as much.
     pub(super) fn thin_out(&self, wanted: usize) {
-        let most = (limit::in_use() / THIN_PART).max(THIN_MIN);
-        if self.thin_bytes.get() <= most || lean::is_on() {
+        if self.thin_bytes.get() <= THIN_MIN || lean::is_on() {
             return;
         }
-        // The kernel would have to split huge pages.
         let settings = settings::current();
+        let Some([_, part]) = settings.goal().idle_parts() else { return };
+        let most = (limit::in_use() / part).max(THIN_MIN);
+        // The kernel would have to split huge pages.
         if settings.scavenge_ms().is_none() || settings.huge() != Huge::System {
             return;
         }
