@@ -5,11 +5,11 @@
 //! there.
 
 use super::Heap;
+use super::limit;
 use crate::layout::lean;
 use crate::layout::slab::{Place, Slab};
 use crate::segment::counters::{self, TierCounter};
 use crate::settings::{self, Huge};
-use super::limit;
 
 /// Bytes of thin slabs that stay however little is in use.
 const THIN_MIN: usize = 1 << 20;
