@@ -280,7 +280,7 @@ fn json(pool: &Pool, pid: u32) -> Value {
     serde_json::from_str(&command.run().silent_success().stdout).expect("top --json is JSON")
 }
 
-/// The dashboard shows the counter, and not what the samples estimate, at any width.
+/// The dashboard shows the counter, and not what the samples estimate, at any width. So does the list.
 #[test]
 fn the_dashboard_shows_what_is_in_use() {
     let pool = Pool::new();
@@ -298,6 +298,10 @@ fn the_dashboard_shows_what_is_in_use() {
     let json = json(&pool, running.pid());
     let last = json["history"].as_array().and_then(|points| points.last()).expect("a point");
     assert_eq!(last["live_bytes"].as_f64(), Some(in_use as f64));
+    let listed = pool.json(&["list", "--json"]);
+    assert_eq!(listed["processes"][0]["live_bytes"].as_f64(), Some(in_use as f64));
+    let row = pool.poolscope().arg("list").run().silent_success().stdout;
+    assert!(row.contains(&shown), "{shown}: {row}");
     running.finish().silent_success();
 }
 

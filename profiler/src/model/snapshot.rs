@@ -7,7 +7,7 @@ pub use poolscope_wire::{ClassStats, file_number};
 use poolscope_wire::{DeviceCounter, Stats, TierCounter};
 
 use crate::model::history::History;
-use crate::model::memory::Place;
+use crate::model::memory::{Memory, Place};
 use crate::model::reach::{Holder, Search, Verdict};
 
 /// What a segment said at one moment.
@@ -75,6 +75,15 @@ impl Snapshot {
     pub fn process_of(&self, stack: u32) -> &ProcessInfo {
         let at = self.former.partition_point(|&(end, _)| end <= stack);
         self.former.get(at).map_or(&self.process, |(_, process)| process)
+    }
+
+    /// Bytes in use of some memory, by the pool's exact counters. `None` if the segment has none of it.
+    pub fn in_use(&self, memory: Memory) -> Option<u64> {
+        if memory == Memory::Host {
+            return (!self.classes.is_empty()).then(|| self.stats().usage().in_use);
+        }
+        let pools = self.devices.iter().filter(|pool| memory.has(pool.place));
+        pools.map(|pool| pool.get(DeviceCounter::CurrentUsage)).reduce(u64::saturating_add)
     }
 
     /// The statistics of the pool, as the process itself would give them.

@@ -25,7 +25,8 @@ use crate::words::{clip, numbers, printable};
 /// nothing tells which). What the kernel did is read from its log, which users other than root may read where
 /// kernel.dmesg_restrict is 0.
 ///
-/// PERIOD is exact if every allocation is recorded, and "too low" if some records were lost: LIVE is then too low.
+/// LIVE is what is in use, by the pool's counter. PERIOD is exact if every allocation is recorded, and "too low" if some
+/// records were lost: what profiles say is then too low.
 /// ENDED is how long ago; <3m means that it still lived 3 minutes ago.
 #[derive(Debug, Args)]
 #[command(
@@ -91,17 +92,15 @@ impl Row {
         self.ending.as_ref().map_or("running", Ending::word)
     }
 
+    /// Bytes in use, by the pool's counters. What has no counter is estimated from samples.
     fn live_bytes(&self, memory: Memory) -> Option<f64> {
+        let snapshot = self.snapshot.as_ref()?;
+        let sampled = || snapshot.live.iter().filter(|b| memory.has(b.place)).map(|b| b.amount().bytes);
         // The sum of no numbers is -0.0.
-        let add = |sum: f64, bytes: f64| sum + bytes;
-        let of = |s: &Snapshot| {
-            let blocks = s.live.iter().filter(|b| memory.has(b.place));
-            blocks.map(|b| b.amount().bytes).fold(0.0, add)
-        };
-        self.snapshot.as_ref().map(of)
+        Some(snapshot.in_use(memory).map_or_else(|| sampled().fold(0.0, |sum, bytes| sum + bytes), |bytes| bytes as f64))
     }
 
-    /// Samples that the segment could not hold: LIVE misses them.
+    /// Samples that the segment could not hold: profiles miss them.
     fn lost(&self) -> u64 {
         self.snapshot.as_ref().map_or(0, |snapshot| snapshot.dropped.total())
     }
@@ -247,7 +246,7 @@ fn to_text(rows: &[Row], left: &Left, all: bool) -> String {
     for row in rows {
         let period = match &row.snapshot {
             Some(snapshot) if snapshot.exact && snapshot.dropped.total() == 0 => "exact".to_owned(),
-            // Blocks are missing, so that what is in use is more.
+            // Blocks are missing, so that more is in use than a profile says.
             Some(snapshot) if snapshot.exact => "too low".to_owned(),
             Some(snapshot) => numbers::bytes(snapshot.period_bytes as f64),
             None => "-".to_owned(),

@@ -294,7 +294,7 @@ impl Modeller {
         } else {
             Arc::new(whole.only(whole.usual_memory()))
         };
-        let in_use = counted(&snapshot, whole.usual_memory());
+        let in_use = snapshot.in_use(whole.usual_memory());
         let memory = whole.usual_memory();
         let is_all = Arc::ptr_eq(&profile, &whole);
         let shown = whole.sites.iter().zip(watched.growths).filter(|(site, _)| is_all || memory.has(site.place));
@@ -389,15 +389,6 @@ impl Modeller {
         self.before = Some(Before { snapshot, allocated: allocated.bytes, accounting, rates, uptime });
         model
     }
-}
-
-/// Bytes in use of some memory, by the counters of the segment.
-fn counted(snapshot: &Snapshot, memory: Memory) -> Option<u64> {
-    if memory == Memory::Host {
-        return (!snapshot.classes.is_empty()).then(|| snapshot.stats().usage().in_use);
-    }
-    let pools = snapshot.devices.iter().filter(|pool| memory.has(pool.place));
-    pools.map(|pool| pool.get(DeviceCounter::CurrentUsage)).reduce(u64::saturating_add)
 }
 
 /// What is kept of devices from reading to reading, by memory.
