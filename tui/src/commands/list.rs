@@ -97,7 +97,9 @@ impl Row {
         let snapshot = self.snapshot.as_ref()?;
         let sampled = || snapshot.live.iter().filter(|b| memory.has(b.place)).map(|b| b.amount().bytes);
         // The sum of no numbers is -0.0.
-        Some(snapshot.in_use(memory).map_or_else(|| sampled().fold(0.0, |sum, bytes| sum + bytes), |bytes| bytes as f64))
+        Some(
+            snapshot.in_use(memory).map_or_else(|| sampled().fold(0.0, |sum, bytes| sum + bytes), |bytes| bytes as f64),
+        )
     }
 
     /// Samples that the segment could not hold: profiles miss them.
