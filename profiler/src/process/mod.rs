@@ -55,6 +55,43 @@ fn status_bytes(status: &str, field: &str) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
+/// What the threads of a process had of the processors at one moment: run time, and time that they were ready to run and
+/// waited, in nanoseconds. Empty where the kernel does not count them.
+#[derive(Debug)]
+pub struct Scheduling {
+    at: Instant,
+    threads: BTreeMap<u32, (u64, u64)>,
+}
+
+impl Scheduling {
+    /// Of now.
+    pub fn of(pid: u32) -> Self {
+        let times = |tid: u32| {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+            let mut fields = text.split_ascii_whitespace().map_while(|field| field.parse::<u64>().ok());
+            Some((tid, (fields.next()?, fields.next()?)))
+        };
+        Self { at: Instant::now(), threads: threads(pid).into_iter().filter_map(times).collect() }
+    }
+
+    /// The longest that one of the threads has waited for a processor since then, about. The kernel counts a wait when
+    /// it is over: of a thread that is ready to run now, all is taken for it that was not run time.
+    pub fn waited(&self, pid: u32) -> Duration {
+        let now = Self::of(pid);
+        let is_ready = |tid: u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok();
+            stat.and_then(|stat| ProcStat::parse(&stat)).is_some_and(|stat| stat.state == 'R')
+        };
+        let waits = now.threads.iter().filter_map(|(&tid, &(run, waited))| {
+            let &(run_then, waited_then) = self.threads.get(&tid)?;
+            let waited = Duration::from_nanos(waited.saturating_sub(waited_then));
+            let run = Duration::from_nanos(run.saturating_sub(run_then));
+            Some(if is_ready(tid) { (now.at - self.at).saturating_sub(run) } else { waited })
+        });
+        waits.max().unwrap_or_default()
+    }
+}
+
 /// Resident set and its peak; `None` if the process is gone, hidden or without memory of its own.
 pub fn memory(pid: u32) -> Option<ProcessMemory> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -122,6 +122,23 @@ fn a_program_that_is_killed_right_after_its_recorder_came_is_recorded_or_said_no
     }
 }
 
+/// The time of --duration begins with the program's answer, which needs a processor.
+#[test]
+fn a_program_that_waits_for_a_processor_is_given_as_long_to_answer() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    // It runs where another one runs, and only while that does not: a few milliseconds a second.
+    let mut target =
+        pool.program("taskset").args(["-c", "0", "chrt", "--idle", "0"]).arg(traced).arg("spin").start();
+    target.wait_for_line("spinning");
+    let busy = Program::new("taskset").args(["-c", "0", "sh", "-c", "while :; do :; done"]).start();
+    let recorder = ["record", &target.pid().to_string(), "--lossless", "--duration", "0.2", "-o", FILE];
+    let output = pool.poolscope().args(recorder).run();
+    drop(busy);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    assert!(number(&report(&pool, &[]), &["allocated", "objects"]) > 0, "{}", output.report());
+}
+
 /// It answers its recorder by the thread that gives its idle memory back, and calls nothing.
 #[test]
 fn a_program_that_allocates_nothing_while_it_is_recorded_leaves_the_file_as_it_was() {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
 use poolscope_profiler::model::snapshot::ProcessState;
+use poolscope_profiler::process::Scheduling;
 use poolscope_profiler::recording::events::session::Summary;
 use poolscope_profiler::recording::recorder::alarm::Alarm;
 use poolscope_profiler::recording::recorder::{Options, Order, Progress, RecordError, Recorder};
@@ -78,7 +79,7 @@ pub(crate) struct Record {
     /// Stop when the file has about so many bytes: 100M, 2GiB
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     limit: Option<u64>,
-    /// Stop after so many seconds
+    /// Stop after so many seconds. Of a process that runs already, they begin with its answer
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     duration: Option<Duration>,
     /// Room for the events of each thread, in /dev/shm: a power of two
@@ -177,13 +178,23 @@ impl Record {
     fn record_target(&self, output: &Output, signals: &Signals) -> Result<u8> {
         let Some(target) = &self.target else { return self.run_command(output, signals) };
         let entry = target::find_running(target)?;
-        let mut seen = None;
-        let order = |_: &Progress| {
+        let pid = entry.pid;
+        let (asked, scheduling) = (Instant::now(), Scheduling::of(pid));
+        let mut answered = None;
+        let order = |progress: &Progress| {
             let stopped = signals.latest.load(Ordering::Relaxed) != 0 || signals.interrupts.load(Ordering::Relaxed) > 0;
-            let begun = *seen.get_or_insert_with(Instant::now);
+            // The time begins with the recording. A program that gets no processor can't answer, and is given as long
+            // as it waits for one.
+            let mut is_over = |duration: Duration| {
+                if progress.recording {
+                    answered.get_or_insert_with(Instant::now).elapsed() >= duration
+                } else {
+                    asked.elapsed() >= duration && asked.elapsed() >= duration + scheduling.waited(pid)
+                }
+            };
             match self.duration {
                 _ if stopped => Order::Stop("it was stopped by a signal"),
-                Some(duration) if begun.elapsed() >= duration => Order::Stop("the time of --duration is over"),
+                Some(duration) if is_over(duration) => Order::Stop("the time of --duration is over"),
                 _ => Order::GoOn,
             }
         };
