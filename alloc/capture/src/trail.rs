@@ -162,7 +162,7 @@ impl Trail {
             && let Some(Short { frame, saved }) = Short::of(rule)
         {
             known.pc.set(pc);
-            known.frame.set(u64::from(frame) * 8 | u64::from(saved) * 8 << u32::BITS);
+            known.frame.set((u64::from(frame) * 8) | ((u64::from(saved) * 8) << u32::BITS));
         }
     }
 
