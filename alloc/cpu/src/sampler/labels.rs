@@ -34,6 +34,7 @@ pub enum Over {
 #[derive(Clone, Copy)]
 struct Label {
     name: LabelName,
+    words: ([u64; LABEL_WORDS], usize),
     in_use: u64,
     /// 0 if there is none.
     limit: u64,
@@ -69,7 +70,7 @@ impl Labels {
         let known = self.labels.iter().position(|label| label.is_none_or(|label| label.name == name));
         let Some(at) = known else { return 0 };
         if let Some(place @ None) = self.labels.get_mut(at) {
-            *place = Some(Label { name, in_use: 0, limit: 0, over: Over::Warn, is_over: false });
+            *place = Some(Label { name, words: name.words(), in_use: 0, limit: 0, over: Over::Warn, is_over: false });
         }
         at as u32 + 1
     }
@@ -78,10 +79,11 @@ impl Labels {
         self.labels.get_mut((label as usize).checked_sub(1)?)?.as_mut()
     }
 
-    /// What stands behind the frames of a stack under a label, and how many words it is.
+    /// What stands behind the frames of a stack under a label.
     #[cold]
-    pub fn words(&mut self, label: u32) -> ([u64; LABEL_WORDS], usize) {
-        self.get(label).map_or(([0; LABEL_WORDS], 0), |label| label.name.words())
+    pub fn words(&self, label: u32) -> &[u64] {
+        let label = (label as usize).checked_sub(1).and_then(|at| self.labels.get(at)?.as_ref());
+        label.and_then(|label| label.words.0.get(..label.words.1)).unwrap_or_default()
     }
 
     /// Sets a limit in bytes; 0 for none.

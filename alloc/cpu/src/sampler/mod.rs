@@ -492,17 +492,14 @@ impl Sampler {
         self.modules.publish(&segment, self.stacks.len());
         let epoch = self.modules.epoch();
         let (frames, flags) = (stack.frames(), stack.flags());
-        let mut captured = CapturedStack { frames, label: &[], flags, kind: due.kind, device: due.device, epoch };
         let label = heap.sampling.label.get();
-        let id = if label == 0 {
-            self.stacks.intern(&segment, &captured)
-        } else {
-            let (words, used) = self.labels.words(label);
-            captured.label = words.get(..used).unwrap_or_default();
-            let id = self.stacks.intern(&segment, &captured);
+        // One call, which the compiler then puts in here.
+        let words = if label == 0 { &[] } else { self.labels.words(label) };
+        let captured = CapturedStack { frames, label: words, flags, kind: due.kind, device: due.device, epoch };
+        let id = self.stacks.intern(&segment, &captured);
+        if label != 0 {
             self.labels.took(label, id, bytes(due.size as u64, due.weight));
-            id
-        };
+        }
         count_alloc(&segment, id, due.size as u64, due.weight);
         self.peaks.grew((due.kind, due.device), bytes(due.size as u64, due.weight));
         if due.kind == kind::HOST {
