@@ -242,27 +242,6 @@ fn settings_take_effect_while_the_pool_runs() {
 }
 
 #[test]
-fn small_blocks_of_many_streams_lie_in_the_same_granules() {
-    let program = Program::new(256 * MIB);
-    let streams: Vec<_> = (0..8).map(|_| program.device.non_blocking_stream()).collect();
-    let blocks: Vec<_> = streams.iter().map(|stream| program.alloc(KIB, *stream)).collect();
-    assert_eq!(program.pool.stats().held, 2 * MIB);
-    // What one stream has left serves another, behind what the first does with it.
-    for (block, stream) in blocks.into_iter().zip(&streams) {
-        program.write(block, KIB, *stream, MS);
-        program.free(block, *stream);
-    }
-    program.pool.trim_cache();
-    let last = program.alloc(MIB, streams[7]);
-    program.write(last, MIB, streams[7], MS);
-    assert_eq!(program.pool.stats().held, 2 * MIB);
-    program.free(last, streams[7]);
-    program.pool.release_all();
-    assert_eq!(program.pool.stats().held, 0);
-    program.assert_in_order();
-}
-
-#[test]
 fn preallocated_blocks_cost_no_call_later() {
     let program = Program::new(64 * MIB);
     let stream = program.device.stream();

@@ -15,26 +15,20 @@ use crate::streams::Pending;
 /// one stream, they would be missing where large blocks fit the next time, and stitches would be mapped anew.
 const LENDS: u64 = 5;
 
-/// Bytes that a pool holds at most where small blocks have what large ones leave in any case: a few granules count there.
-pub const SHARED_UP_TO: u64 = 512 << 20;
-
 /// Whether a tile has a whole granule.
 fn has_a_granule(tile: &Tile) -> bool {
     tile.address.next_multiple_of(GRANULE) + GRANULE <= tile.end()
 }
 
 impl<D: Device> Large<D> {
-    /// A chunk that is free, at the lowest address that needs no waiting; and what it waits for.
-    pub fn fit_chunk(&mut self, request: &Request) -> Option<(u64, Pending)> {
-        let is_ready = |id: &TileId| has_a_granule(self.tiles.get(*id)) && self.is_ready(*id, request);
-        let id = self.tiles.index().chunks_from(0).find(is_ready)?;
+    /// A chunk that is free: the one at the lowest address that needs no waiting, or another one behind an event.
+    pub fn fit_chunk(&mut self, request: &Request) -> Option<u64> {
+        let id = self.lowest_ready_chunk(request).or_else(|| self.chunk_behind_an_event(request))?;
         Some(self.take_chunk(id, request))
     }
 
-    /// A chunk that is free once what another stream does is over, behind an event.
-    pub fn fit_chunk_behind(&mut self, request: &Request) -> Option<(u64, Pending)> {
-        let id = self.chunk_behind_an_event(request)?;
-        Some(self.take_chunk(id, request))
+    fn lowest_ready_chunk(&self, request: &Request) -> Option<TileId> {
+        self.tiles.index().chunks_from(0).find(|id| has_a_granule(self.tiles.get(*id)) && self.is_ready(*id, request))
     }
 
     /// The lowest chunk that the request's stream can be made to wait for.
@@ -52,76 +46,38 @@ impl<D: Device> Large<D> {
         }
     }
 
-    /// A block of what lies free between large blocks and has no whole granule, which would serve others.
-    pub fn fit_between(&mut self, request: &Request) -> Option<u64> {
-        self.flush_hot();
-        let id = self.find_fit(request)?;
-        if has_a_granule(self.tiles.get(id)) {
-            return None;
-        }
-        Some(self.take(id, request))
+    fn take_chunk(&mut self, id: TileId, request: &Request) -> u64 {
+        self.take(id, &Request { pool: CHUNKS, ..*request })
     }
 
-    fn take_chunk(&mut self, id: TileId, request: &Request) -> (u64, Pending) {
-        let pending = self.tiles.get(id).pending.clone();
-        (self.take(id, &Request { pool: CHUNKS, ..*request }), pending)
-    }
-
-    /// Frees a chunk once this is over.
-    pub fn free_chunk(&mut self, address: u64, pending: Pending) {
-        let Some(id) = self.blocks.remove(address) else { return };
-        let stays = self.tiles.get(id).pool == CHUNKS && !self.is_lent(id);
-        self.release(id, if stays { CHUNKS } else { 0 }, pending);
-    }
-
-    /// Whether a request may have memory that waits for this without waiting itself.
-    pub fn is_ready_for(&self, request: &Request, pending: &Pending) -> bool {
-        pending.points().all(|point| self.lanes.is_ordered(request.lane, point))
-    }
-
-    /// Sees to it that a request's stream waits for this, if it may.
-    pub fn order_for(&mut self, request: &Request, pending: &Pending) -> bool {
-        let can = |point| self.waits && self.lanes.can_order(request.lane, point);
-        pending.points().all(can) && self.lanes.order(request.lane, request.stream, pending).is_ok()
-    }
-
-    /// What was large blocks' waits, for others, for what the stream that has it now does first.
-    fn large_as_chunk(&mut self, address: u64, request: &Request) -> (u64, Pending) {
-        (address, Pending::at(self.lanes.now(request.lane)))
-    }
-
-    /// A new chunk, the first of so many granules, and what it waits for. Where the device has no more memory, one that
-    /// is made of what large blocks have left.
-    pub fn grow_chunk(&mut self, request: &Request, granules: u64) -> Result<(u64, Pending)> {
+    /// A new chunk. Where the device has no more memory, one that is made of what large blocks have left.
+    pub fn grow_chunk(&mut self, request: &Request) -> Result<u64> {
         if !self.range.is_virtual {
             return match self.new_chunk_segment() {
                 Ok(tile) => Ok(self.take_chunk(tile, request)),
-                Err(error) => self.fit(request).map(|address| self.large_as_chunk(address, request)).ok_or(error),
+                Err(error) => self.fit(request).ok_or(error),
             };
         }
         if let Some(tile) = self.lend_chunk(request) {
             return Ok(self.take_chunk(tile, request));
         }
-        let obtained = self.obtain(granules as usize, granules).or_else(|_| self.obtain(1, 1));
-        let Ok(pieces) = obtained else {
-            let address = match self.fit(request) {
-                Some(address) => address,
-                None => self.grow(request)?,
+        let Ok(pieces) = self.obtain(1, 1) else {
+            return match self.fit(request) {
+                Some(address) => Ok(address),
+                None => self.grow(request),
             };
-            return Ok(self.large_as_chunk(address, request));
         };
-        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
-        let Some(hole) = self.tiles.index().unmapped_from(bytes).next() else {
+        let Some(hole) = self.tiles.index().unmapped_from(GRANULE).next() else {
             self.holdings.spare.extend(pieces);
             return Err(super::grow::NO_ADDRESSES);
         };
         let to = self.tiles.get(hole).end();
-        let tile = self.tiles.carve(hole, to - bytes, to);
+        let tile = self.tiles.carve(hole, to - GRANULE, to);
         if let Err(error) = self.map_all(tile, &pieces) {
             self.holdings.spare.extend(pieces);
             return Err(error);
         }
-        self.settle_at(to - bytes, &pieces);
+        self.settle_at(to - GRANULE, &pieces);
         self.tiles.set_free_apart(tile, CHUNKS, Pending::default(), self.upkeep.now);
         Ok(self.take_chunk(tile, request))
     }
@@ -129,8 +85,7 @@ impl<D: Device> Large<D> {
     /// A granule that lies free among the large blocks, under a second address, where several streams have used the
     /// pool and much lies free: what was another stream's. It goes home when the chunk is free.
     fn lend_chunk(&mut self, request: &Request) -> Option<TileId> {
-        let much = self.lanes.count() > 1 && self.tiles.index().free_bytes() >= self.held() / LENDS;
-        if !much && self.held() > SHARED_UP_TO {
+        if self.lanes.count() < 2 || self.tiles.index().free_bytes() < self.held() / LENDS {
             return None;
         }
         let mut donors = self.donors(request, 1);

@@ -24,7 +24,6 @@ mod many_blocks;
 mod owner;
 mod quarantine;
 mod range;
-mod savings;
 mod segments;
 mod stitches;
 mod tile_index;
@@ -40,7 +39,6 @@ use crate::device::{Device, Driver, GRANULE, MemoryInfo, Result, Stream};
 use crate::streams::{LaneId, Lanes, Pending, Point};
 use crate::watch::{Cells, Stats};
 use blocks::Blocks;
-pub use chunks::SHARED_UP_TO;
 pub use grow::NO_ADDRESSES;
 use holdings::Holdings;
 use hot::{Hot, HotBlocks};
@@ -336,11 +334,7 @@ impl<D: Device> Large<D> {
 
     fn find_fit(&mut self, request: &Request) -> Option<TileId> {
         let Request { size, align, lane, pool, .. } = *request;
-        let own = match self.saves_granules(request) {
-            true => self.fit_that_saves_granules(request),
-            false => self.tiles.best_fit_for(pool, lane, size, align),
-        };
-        own.or_else(|| self.fit_after_others(request))
+        self.tiles.best_fit_for(pool, lane, size, align).or_else(|| self.fit_after_others(request))
     }
 
     /// The best fit when the request's stream may have none at once.
@@ -416,10 +410,7 @@ impl<D: Device> Large<D> {
 
     /// Makes a block of a free tile that fits.
     fn take(&mut self, id: TileId, request: &Request) -> u64 {
-        let address = match self.saves_granules(request) {
-            true => self.place_in(id, request).map_or(self.tiles.get(id).address, |(_, address)| address),
-            false => align_up(self.tiles.get(id).address, request.align),
-        };
+        let address = align_up(self.tiles.get(id).address, request.align);
         let block = self.tiles.take(id, address, address + request.size, Kind::Used(request.lane), request.pool);
         self.blocks.insert(address, block);
         address

@@ -70,11 +70,6 @@ impl TileIndex {
         self.free.best_fit(owner, size, align)
     }
 
-    /// Shows an owner's free tiles that have at least so many bytes.
-    pub fn for_each_from(&self, owner: Owner, size: u64, show: impl FnMut(Entry)) {
-        self.free.for_each(owner, size, show);
-    }
-
     /// Who has free tiles of the common pool.
     fn common_owners(&self) -> impl Iterator<Item = Owner> + '_ {
         self.free.owners().take_while(|owner| owner.is_common())

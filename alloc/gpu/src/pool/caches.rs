@@ -109,9 +109,6 @@ impl<D: Device> Shared<D> {
             || core.take_from_reserve(class, lane, batch, &mut blocks) > 0
             || core.take_from_new_slab(class, lane, stream, false, batch, &mut blocks)? > 0;
         let flushes = !found && core.is_cache_flush_due();
-        if flushes {
-            core.flushes_caches();
-        }
         drop(core);
         if !found {
             // SAFETY: as above; `list` is not used again.

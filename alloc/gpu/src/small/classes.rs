@@ -5,13 +5,11 @@ use crate::watch::sampling::LARGE;
 /// How many there are.
 pub const CLASSES: usize = 13;
 const _: () = assert!(CLASSES == LARGE, "a thread has a budget of samples for each class, and one for large blocks");
-/// Bytes of the smallest class; addresses of blocks are multiples of it.
-pub const SMALLEST: u64 = 1 << SMALLEST_LOG;
 const SMALLEST_LOG: u32 = 8;
 /// Bytes of the largest class.
 pub const LARGEST: u64 = 1 << (SMALLEST_LOG + CLASSES as u32 - 1);
 /// Slabs begin at multiples of this.
-pub const PAGE: u64 = 16 << 10;
+pub const PAGE: u64 = 64 << 10;
 
 /// The smallest class whose blocks have so many bytes, at most [`LARGEST`].
 pub fn class_of(size: u64) -> usize {
@@ -27,11 +25,6 @@ pub const fn size_of(class: usize) -> u64 {
 /// Bytes of a class's slabs: a page, or one block. The smaller they are, the more of them are empty.
 pub fn slab_size(class: usize) -> u64 {
     size_of(class).max(PAGE)
-}
-
-/// Blocks of a slab.
-pub fn blocks_of(class: usize) -> usize {
-    (slab_size(class) / size_of(class)) as usize
 }
 
 #[cfg(test)]

@@ -14,16 +14,19 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
-/// So many words, all 0 at first: memory of the kernel's own, which is no block of the program's allocator.
-pub struct Words<const COUNT: usize>(NonNull<AtomicU32>);
+use super::classes::size_of;
+
+/// The words of so many bytes of device memory, all 0 at first: memory of the kernel's own, which is no block of the
+/// program's allocator.
+pub struct Words<const BYTES: u64>(NonNull<AtomicU32>);
 
 // SAFETY: it owns a mapping of atomic words, which any thread may use.
-unsafe impl<const COUNT: usize> Send for Words<COUNT> {}
+unsafe impl<const BYTES: u64> Send for Words<BYTES> {}
 // SAFETY: as above.
-unsafe impl<const COUNT: usize> Sync for Words<COUNT> {}
+unsafe impl<const BYTES: u64> Sync for Words<BYTES> {}
 
-impl<const COUNT: usize> Words<COUNT> {
-    const LAYOUT: Layout = match Layout::array::<AtomicU32>(COUNT) {
+impl<const BYTES: u64> Words<BYTES> {
+    const LAYOUT: Layout = match Layout::array::<AtomicU32>((BYTES / size_of(0)) as usize) {
         Ok(layout) => layout,
         Err(_) => panic!("there are not so many addresses"),
     };
@@ -39,15 +42,16 @@ impl<const COUNT: usize> Words<COUNT> {
         }
     }
 
-    /// A word by its number, which is taken modulo all of them.
+    /// The word of a block by its offset in the memory, which is taken modulo all of it.
     #[inline]
-    pub fn at(&self, number: usize) -> &AtomicU32 {
-        // SAFETY: the mapping has so many words, which begin as 0, and stays as long as this.
-        unsafe { self.0.add(number % COUNT).as_ref() }
+    pub fn at(&self, offset: u64) -> &AtomicU32 {
+        let at = (offset % BYTES / size_of(0)) as usize;
+        // SAFETY: the mapping has a word for each block, which begins as 0, and stays as long as this.
+        unsafe { self.0.add(at).as_ref() }
     }
 }
 
-impl<const COUNT: usize> Drop for Words<COUNT> {
+impl<const BYTES: u64> Drop for Words<BYTES> {
     fn drop(&mut self) {
         // SAFETY: the mapping is this one's alone. A failure would leave it there.
         unsafe { libc::munmap(self.0.as_ptr().cast(), Self::LAYOUT.size()) };

@@ -15,7 +15,7 @@ mod slabs;
 mod thread_cache;
 
 pub use barrier::pass_by_all_threads;
-pub use classes::{CLASSES, LARGEST, PAGE, class_of, size_of, slab_size};
+pub use classes::{CLASSES, LARGEST, PAGE, class_of, size_of};
 pub use pages::{Mark, Page, Pages};
 pub use slabs::{CHUNK, SAMPLED, Slabs};
 pub use thread_cache::{

@@ -1,4 +1,4 @@
-//! What lies at an address: for each page of the reserved range, the class and the lane of the slab there; and which
+//! What lies at an address: for each 64 KiB of the reserved range, the class and the lane of the slab there; and which
 //! of its blocks the program has ([`super::given`]).
 //!
 //! A free reads it without a lock. It is written when a slab comes or goes, and when a block is first shared, each time
@@ -10,30 +10,30 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::classes::{PAGE, SMALLEST, size_of};
+use super::classes::{PAGE, size_of};
 use super::given::Words;
 use crate::streams::LaneId;
 
 /// Pages that are entered together: those of 4 GiB.
-const IN_PART: usize = 262_144;
+const IN_PART: usize = 65_536;
 const PART: u64 = PAGE * IN_PART as u64;
 
 /// A part of the range.
 struct Part {
     /// What lies on each page.
-    pages: Words<IN_PART>,
+    pages: Box<[AtomicU32; IN_PART]>,
     /// Which blocks on them the program has.
-    given: Words<{ (PART / SMALLEST) as usize }>,
+    given: Words<PART>,
 }
 
 impl Part {
     fn new() -> Part {
-        Part { pages: Words::new(), given: Words::new() }
+        Part { pages: Box::new([const { AtomicU32::new(0) }; IN_PART]), given: Words::new() }
     }
 
     #[inline]
     fn page(&self, offset: u64) -> &AtomicU32 {
-        self.pages.at((offset / PAGE) as usize)
+        &self.pages[(offset / PAGE) as usize % IN_PART]
     }
 }
 
@@ -143,7 +143,7 @@ impl Pages {
     #[inline]
     pub fn find(&self, address: u64) -> (Page, Option<Mark<'_>>) {
         let Some((part, offset)) = self.part(address) else { return (Page::NONE, None) };
-        let mark = offset.is_multiple_of(SMALLEST).then(|| Mark(part.given.at((offset / SMALLEST) as usize)));
+        let mark = offset.is_multiple_of(size_of(0)).then(|| Mark(part.given.at(offset)));
         (Page(part.page(offset).load(Ordering::Relaxed)), mark)
     }
 
@@ -151,7 +151,7 @@ impl Pages {
     #[inline]
     pub fn give(&self, address: u64) {
         if let Some((part, offset)) = self.part(address) {
-            Mark(part.given.at((offset / SMALLEST) as usize)).give();
+            Mark(part.given.at(offset)).give();
         }
     }
 
@@ -174,7 +174,7 @@ impl Pages {
         for address in (address..address + size).step_by(PAGE as usize) {
             let at = ((address - self.range.start) / PAGE) as usize;
             let part = self.parts[at / IN_PART].get_or_init(Part::new);
-            part.pages.at(at).store(page.0, Ordering::Relaxed);
+            part.pages[at % IN_PART].store(page.0, Ordering::Relaxed);
         }
     }
 }

@@ -12,20 +12,14 @@ use std::sync::Arc;
 use super::PoolError;
 use super::publisher::Publisher;
 use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Stream};
-use crate::large::{Held, Large, Request, SHARED_UP_TO};
+use crate::large::{Held, Large, Request};
 use crate::settings::Config;
-use crate::small::{CHUNK, Limits, PAGE, SAMPLED, Slabs, size_of, slab_size};
+use crate::small::{CHUNK, Limits, PAGE, SAMPLED, Slabs, size_of};
 use crate::streams::{LaneId, Pending};
 use crate::watch::Recorder;
 use handles::Handles;
 use upkeep::Upkeep;
 use usage::SmallUse;
-
-/// Chunks of which a piece is one for the next ones. The driver charges for pieces, whatever their length, and what is
-/// not used of the last one is lost.
-const CHUNKS_TO_A_PIECE: u64 = 24;
-/// Chunks of a piece at most: 32 MiB.
-const MOST_CHUNKS_IN_A_PIECE: u64 = 16;
 
 /// What the lock guards.
 ///
@@ -164,56 +158,21 @@ impl<D: Device> Core<D> {
         batch: usize,
         into: &mut Vec<u64>,
     ) -> Result<usize, PoolError> {
-        let request = Request { size: CHUNK, align: CHUNK, lane: lane & !SAMPLED, stream, pool: 0 };
-        if !self.add_slab_in_place(class, lane, &request) && !self.add_slab_between(class, lane, &request) {
-            let (address, pending) = match self.large.fit_chunk_behind(&request) {
-                Some(chunk) => chunk,
-                None if grow => self.large.grow_chunk(&request, self.granules_of_chunks())?,
+        if !self.slabs.add(class, lane) {
+            let owner = lane & !SAMPLED;
+            let request = Request { size: CHUNK, align: CHUNK, lane: owner, stream, pool: 0 };
+            let address = match self.large.fit_chunk(&request) {
+                Some(address) => address,
+                None if grow => self.large.grow_chunk(&request)?,
                 None => return Ok(0),
             };
-            self.slabs.add_chunk(address, pending, class, lane);
+            self.slabs.add_chunk(address, owner);
+            self.slabs.add(class, lane);
         }
-        let mut taken = self.slabs.take(class, lane, batch, into);
-        // A slab may have fewer blocks than a batch.
-        let large = &self.large;
-        while taken < batch && self.slabs.add(class, lane, |pending| large.is_ready_for(&request, pending)) {
-            taken += self.slabs.take(class, lane, batch - taken, into);
-        }
+        let taken = self.slabs.take(class, lane, batch, into);
         self.large.counted.cache_misses += 1;
         self.note_peak();
         Ok(taken)
-    }
-
-    /// Makes a slab in a chunk that is there. Returns whether one has room: at best pages that need no waiting, then a
-    /// chunk that needs none, then pages behind an event.
-    fn add_slab_in_place(&mut self, class: usize, lane: LaneId, request: &Request) -> bool {
-        let large = &self.large;
-        if self.slabs.add(class, lane, |pending| large.is_ready_for(request, pending)) {
-            return true;
-        }
-        if let Some((address, pending)) = self.large.fit_chunk(request) {
-            self.slabs.add_chunk(address, pending, class, lane);
-            return true;
-        }
-        let large = &mut self.large;
-        self.slabs.add_behind(class, lane, |pending| large.order_for(request, pending))
-    }
-
-    /// Makes a slab of what lies free between large blocks, where a few granules count. Elsewhere small blocks there
-    /// would change where large ones fit from one round of a program to the next.
-    fn add_slab_between(&mut self, class: usize, lane: LaneId, request: &Request) -> bool {
-        if self.large.held() > SHARED_UP_TO {
-            return false;
-        }
-        let request = Request { size: slab_size(class), align: PAGE, ..*request };
-        let Some(address) = self.large.fit_between(&request) else { return false };
-        self.slabs.add_alone(address, class, lane);
-        true
-    }
-
-    /// Granules that are created together for chunks: a small part of those that there are.
-    fn granules_of_chunks(&self) -> u64 {
-        (self.slabs.chunk_bytes() / GRANULE / CHUNKS_TO_A_PIECE).clamp(1, MOST_CHUNKS_IN_A_PIECE)
     }
 
     /// A block of a class that is to be recorded, from a slab of such blocks,
@@ -283,11 +242,11 @@ impl<D: Device> Core<D> {
     /// Returns whether a chunk went back.
     pub fn return_slabs(&mut self) -> bool {
         self.settle();
-        let lanes = &mut self.large.lanes;
-        let empty = self.slabs.take_empty(|lane| lanes.now(lane));
-        let any = !empty.is_empty();
-        empty.into_iter().for_each(|(address, pending)| self.large.free_chunk(address, pending));
-        any
+        let empty = self.slabs.take_empty();
+        for (address, lane) in &empty {
+            self.large.free(*address, *lane);
+        }
+        !empty.is_empty()
     }
 
     /// Other settings, from now on.

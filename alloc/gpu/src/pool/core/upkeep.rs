@@ -4,14 +4,10 @@ use super::Core;
 use crate::device::Device;
 use crate::small::CHUNK;
 
-/// The part of what is held, as a divisor, that small blocks may hold beyond what the program has of them before caches
-/// are emptied; and one chunk in any case.
-const SMALL_SLACK: u64 = 4096;
-/// Times in a second that caches are emptied because of that, before memory is created, though the pool has not grown
-/// since they were last emptied.
+/// What small blocks may hold beyond half as much again as the program has of them.
+const SMALL_SLACK_BYTES: u64 = CHUNK;
+/// Times in a second that caches are emptied because of that, before memory is mapped for small blocks.
 const CACHE_FLUSHES_PER_SECOND: u32 = 32;
-/// Streams of a program of one thread that empties its caches whenever memory would be created: nobody waits for it.
-const FEW_STREAMS: usize = 4;
 /// Tiles that a round of background work looks at for merging while the lock is held.
 const TILES_IN_A_ROUND: usize = 512;
 const MS: u64 = 1_000_000;
@@ -33,8 +29,6 @@ pub(super) struct Upkeep {
     since_largest: u64,
     /// Times in this second that caches may yet be emptied before memory is mapped for small blocks.
     flushes_left: u32,
-    /// The bytes held when caches were last emptied for that.
-    flushed_with: u64,
 }
 
 impl Upkeep {
@@ -48,7 +42,6 @@ impl Upkeep {
             largest_before: 0,
             since_largest: now,
             flushes_left: CACHE_FLUSHES_PER_SECOND,
-            flushed_with: 0,
         }
     }
 }
@@ -148,31 +141,17 @@ impl<D: Device> Core<D> {
     }
 
     /// Whether small blocks hold so much more than the program has of them that what caches have should be used before
-    /// memory is created for a large one.
+    /// memory is mapped for a large block.
     pub fn holds_much_for_small(&self) -> bool {
         let used = self.small_usage();
-        let beyond = self.slabs.chunk_bytes().saturating_sub(used);
-        beyond > (self.large.held() / SMALL_SLACK).max(CHUNK)
+        self.slabs.chunk_bytes() > used + used / 2 + SMALL_SLACK_BYTES
     }
 
-    /// The same before memory is created for small blocks, with a bound: what a program swings by has to stay in caches,
-    /// or they are emptied again and again while other threads wait.
-    pub fn is_cache_flush_due(&self) -> bool {
-        let is_alone = self.small.threads.len() <= 1 && self.large.lanes.count() <= FEW_STREAMS;
-        let may = is_alone || self.has_grown_since_flush() || self.upkeep.flushes_left > 0;
-        may && self.holds_much_for_small()
-    }
-
-    /// Whether memory was created since caches were last emptied, which took longer.
-    fn has_grown_since_flush(&self) -> bool {
-        self.large.held() > self.upkeep.flushed_with
-    }
-
-    /// Notes that caches are emptied now.
-    pub fn flushes_caches(&mut self) {
-        if !self.has_grown_since_flush() {
-            self.upkeep.flushes_left = self.upkeep.flushes_left.saturating_sub(1);
-        }
-        self.upkeep.flushed_with = self.large.held();
+    /// The same before memory is mapped for small blocks, so often in a second. What a program swings by has to stay in
+    /// caches, or they are emptied again and again while other threads wait.
+    pub fn is_cache_flush_due(&mut self) -> bool {
+        let due = self.upkeep.flushes_left > 0 && self.holds_much_for_small();
+        self.upkeep.flushes_left -= u32::from(due);
+        due
     }
 }
