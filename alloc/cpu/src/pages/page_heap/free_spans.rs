@@ -35,7 +35,7 @@ struct Bins {
 }
 
 /// The bin that a free span of `pages` pages waits in.
-fn bin_of(pages: usize) -> usize {
+pub fn bin_of(pages: usize) -> usize {
     if pages <= EXACT_BINS {
         return pages - 1;
     }
@@ -191,7 +191,7 @@ impl FreeSpans {
         None
     }
 
-    /// Takes the shortest free span that has memory behind it, of equal ones that which has waited longest; none of
+    /// Takes a span of the first bin that has one with memory behind it, of these that which has waited longest; none of
     /// more than `most` pages.
     pub fn take_shortest(&mut self, most: usize) -> Option<&'static Slab> {
         let bins = &self.states[0];

@@ -6,6 +6,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::Wishes;
+use super::free_spans::bin_of;
 use super::tests::{Heap, MIB};
 use crate::layout::arena::{self, ARENA_PAGE};
 use crate::layout::slab::{Kind, Slab};
@@ -196,8 +197,8 @@ impl Model {
                     return;
                 };
                 let lane = arena::lane_of(span);
-                let shortest = resident().filter(|span| span.lane == lane).map(|span| span.pages).min();
-                assert!(beyond && shortest == Some(span.pages.get() as usize), "{shortest:?} pages are the shortest");
+                let shortest = resident().filter(|span| span.lane == lane).map(|span| bin_of(span.pages)).min();
+                assert!(beyond && shortest == Some(bin_of(span.pages.get() as usize)), "{before:?} has a shorter one");
                 // SAFETY: the span is free, and out of the bins.
                 let released =
                     unsafe { crate::pages::system::System::decommit(&self.heap.machine, span.address(), span.bytes()) };
