@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Where labels nest, the innermost one counts. A thread that is started under a label is under none; a future that is
-//! [`labelled`] is under its label whenever it is polled, on whichever thread. What is freed is taken off the label that
-//! it was allocated under. Where no label is set, they cost nothing.
+//! [`labelled`] is under its label whenever it is polled, on whichever thread. What is freed is taken off the label
+//! that it was allocated under. Where no label is set, they cost nothing.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;

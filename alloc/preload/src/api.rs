@@ -44,8 +44,8 @@ pub unsafe extern "C" fn poolscope_dump(path: *const c_char) -> c_int {
     pool::dump(unsafe { CStr::from_ptr(path) }).err().unwrap_or(0)
 }
 
-/// Has the command serve this process's profiles: 0, `ENOENT` if there is no command, `EINVAL` if it can't listen there,
-/// which it says itself.
+/// Has the command serve this process's profiles: 0, `ENOENT` if there is no command, `EINVAL` if it can't listen
+/// there, which it says itself.
 ///
 /// # Safety
 /// `address` is a text that ends with zero.

@@ -5,8 +5,8 @@ use crate::sampler;
 
 pub use crate::sampler::labels::{Call, Over};
 
-/// The number of the label of this name, which is made if there is none. 0 if there are 64 others, the name is empty, or
-/// a signal handler that interrupted the pool asks. Of a longer name the first 32 bytes count.
+/// The number of the label of this name, which is made if there is none. 0 if there are 64 others, the name is empty,
+/// or a signal handler that interrupted the pool asks. Of a longer name the first 32 bytes count.
 pub fn number(name: &[u8]) -> u32 {
     match entry::enter() {
         Entry::Heap(entered) => sampler::with_labels(entered.slow, |labels| labels.number(name)),

@@ -3,8 +3,7 @@
 //! One block in use keeps its whole slab. Where few are left, most pages of the slab have none. Those go back to the
 //! kernel, and the blocks that lie in them, whole or in part, are no longer cut: `carved` counts the others. They are
 //! cut again, unit by unit, when the slab has no other free block. A slab of one page of the arena has units of a
-//! kernel page; one of several
-//! has a unit for each block, or for two.
+//! kernel page; one of several has a unit for each block, or for two.
 
 use core::cell::Cell;
 

@@ -197,8 +197,9 @@ pub fn release(slow: SlowPath, wanted: usize) -> usize {
     bytes
 }
 
-/// Notes that the calling thread has taken `taken` bytes more. If more lies idle than is to, that for which nobody has had
-/// a use goes back, [`PACE`] times as much as was taken at most: the shortest spans first, which have room for least.
+/// Notes that the calling thread has taken `taken` bytes more. If more lies idle than is to, that for which nobody has
+/// had a use goes back, [`PACE`] times as much as was taken at most: the shortest spans first, which have room for
+/// least.
 #[cold]
 pub fn release_excess(slow: SlowPath, taken: usize) {
     if settings::current().scavenge_ms().is_none() {

@@ -16,8 +16,8 @@ const MOST: usize = 64;
 /// Stacks whose labels are remembered, for what is freed; beyond, they count as allocated only.
 const STACKS: usize = 1 << 22;
 
-/// A function that is told of a limit that was passed: the label's name, the bytes in use, the limit, and what was given
-/// with it.
+/// A function that is told of a limit that was passed: the label's name, the bytes in use, the limit, and what was
+/// given with it.
 pub type Call = unsafe extern "C" fn(name: *const c_char, in_use: u64, limit: u64, context: *mut c_void);
 
 /// What is done where a label has more in use than its limit.

@@ -8,10 +8,10 @@
 //! A heap's slabs are in one of three places. The *active* slab of a class is the one that the list came from. A slab
 //! whose blocks are all handed out is *full*; when a part of it has been freed it queues as *partial*, and the refill
 //! takes the one that has waited longest, because it has gathered the most. One of which less than half is in use is
-//! *sparse*: it is used when there is no other, so that it can empty. One of which so little is in use that pages may be
-//! without a block is *thin*, until it was looked through ([`thinning`]). A slab that empties waits on for its next use, as
-//! long as the heap has few of them; then it goes back to the page heap. A partial one too many goes to the central
-//! cache.
+//! *sparse*: it is used when there is no other, so that it can empty. One of which so little is in use that pages may
+//! be without a block is *thin*, until it was looked through ([`thinning`]). A slab that empties waits on for its next
+//! use, as long as the heap has few of them; then it goes back to the page heap. A partial one too many goes to the
+//! central cache.
 //!
 //! Medium blocks are pushed to a stack of the heap instead, see [`crate::tiers::medium_cache`].
 

@@ -191,8 +191,8 @@ impl FreeSpans {
         None
     }
 
-    /// Takes a span of the first bin that has one with memory behind it, of these that which has waited longest; none of
-    /// more than `most` pages.
+    /// Takes a span of the first bin that has one with memory behind it, of these that which has waited longest; none
+    /// of more than `most` pages.
     pub fn take_shortest(&mut self, most: usize) -> Option<&'static Slab> {
         let bins = &self.states[0];
         let occupied = core::iter::successors(bins.next_occupied(0), |bin| bins.next_occupied(bin + 1));

@@ -1,0 +1,86 @@
+//! A slab as others see it than its owner, who changes it meanwhile.
+
+use super::Slab;
+use crate::layout::size_class::{CLASSES, SizeClass};
+
+/// What a slab says of itself to others than its owner.
+#[derive(Clone, Copy)]
+pub struct Seen {
+    /// Its class.
+    pub class: SizeClass,
+    /// One of [`Kind`].
+    pub kind: u8,
+    /// Blocks that are cut from it.
+    pub carved: u32,
+    /// Blocks handed out of these.
+    pub in_use: u32,
+    /// Free ones of these that are in the counters already.
+    pub counted: u32,
+    /// See [`Slab::is_zero`].
+    pub is_zero: bool,
+    /// See [`Slab::has_holes`].
+    pub has_holes: bool,
+}
+
+impl Seen {
+    /// Bytes from the slab's start in which the blocks lie that are cut.
+    pub fn cut_bytes(&self) -> usize {
+        let blocks = if self.has_holes { self.class.info().capacity } else { self.carved };
+        blocks as usize * self.class.block()
+    }
+}
+
+impl Slab {
+    /// Times that words are read again which the owner changes meanwhile.
+    const LOOKS: usize = 4;
+    /// Where the words lie that [`Slab::look`] reads.
+    const COUNTDOWN: usize = core::mem::offset_of!(Slab, countdown);
+    const PAGES: usize = core::mem::offset_of!(Slab, pages);
+    const CLASS: usize = core::mem::offset_of!(Slab, class);
+
+    /// Reads what its owner may be changing: as of one moment, or about. `None` if it is no slab.
+    pub fn look(&self) -> Option<Seen> {
+        const _: () = assert!(core::mem::offset_of!(Slab, armed) == Slab::COUNTDOWN + 4);
+        const _: () = assert!(core::mem::offset_of!(Slab, counted_frees) == Slab::PAGES + 4);
+        const _: () = assert!(core::mem::offset_of!(Slab, kind) == Slab::CLASS + 1);
+        const _: () = assert!(core::mem::offset_of!(Slab, zero_and_arena) == Slab::CLASS + 3);
+        const _: () = assert!(core::mem::offset_of!(Slab, carved) == Slab::CLASS + 4);
+        const _: () = assert!(core::mem::offset_of!(Slab, live) == Slab::CLASS + 6);
+        let words = || [Self::COUNTDOWN, Self::PAGES, Self::CLASS].map(|at| self.word(at));
+        let mut now = words();
+        for _ in 1..Self::LOOKS {
+            let again = words();
+            if core::mem::replace(&mut now, again) == again {
+                break;
+            }
+        }
+        let [countdown, pages, class] = now.map(u64::to_le_bytes);
+        let half = |word: [u8; 8], at: usize| u32::from(u16::from_le_bytes([word[at], word[at + 1]]));
+        let whole = |word: [u8; 8], at: usize| half(word, at) | half(word, at + 2) << 16;
+        let size_class = SizeClass(class[0]);
+        let capacity = if size_class.index() < CLASSES { size_class.info().capacity } else { 0 };
+        let carved = half(class, 4).min(capacity);
+        let in_use = half(class, 6).wrapping_sub(half(countdown, 4).wrapping_sub(whole(countdown, 0)));
+        (capacity > 0).then_some(Seen {
+            class: size_class,
+            kind: class[1],
+            carved,
+            in_use: in_use.min(carved),
+            counted: half(pages, 4),
+            is_zero: class[3] & 1 != 0,
+            has_holes: half(pages, 6) != 0,
+        })
+    }
+
+    /// Pages of the span, which may be changing.
+    pub fn pages_now(&self) -> u32 {
+        self.word(Self::PAGES) as u32
+    }
+
+    /// A word of the descriptor.
+    fn word(&self, at: usize) -> u64 {
+        // SAFETY: the descriptor has 64 bytes, aligned to as many, and is never unmapped. Its owner writes its cells
+        // meanwhile: the words are read whole, and checked for what they say.
+        unsafe { (&raw const *self).cast::<u64>().add(at / 8).read_volatile() }
+    }
+}
