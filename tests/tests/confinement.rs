@@ -108,8 +108,9 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("git --no-pager -C / hash-object -t blob /dev/null", "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391\n"),
 ];
 
-/// What the pool may need above what the C library's allocator does, in KiB.
-const MORE_DATA: u32 = 960;
+/// What the pool may need above what the C library's allocator does, in KiB. Python needs from 850 to 970: what is
+/// sampled differs from run to run.
+const MORE_DATA: u32 = 1152;
 /// The same where a program allocates next to nothing: the library's own data, and a heap.
 const MORE_DATA_AT_LEAST: u32 = 192;
 

@@ -161,10 +161,15 @@ impl Labels {
         }
     }
 
-    /// The limit that was passed by the last sample.
+    /// Whether a limit was passed of which nobody was told yet.
     #[inline]
+    pub fn has_passed(&self) -> bool {
+        self.passed.is_some()
+    }
+
+    /// That limit.
     pub fn take_passed(&mut self) -> Option<Passed> {
-        if self.passed.is_none() { None } else { self.passed.take() }
+        self.passed.take()
     }
 }
 

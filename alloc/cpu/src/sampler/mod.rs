@@ -50,7 +50,7 @@ use crate::tiers::publish::{publish_classes, publish_samples, publish_thread};
 use crate::tiers::thread_cache::Heap;
 
 pub use devices::{attach, count_device, detach, device_holders, forget_foreign, publish_device, record_foreign};
-use labels::{Labels, Passed};
+use labels::Labels;
 use live_table::LiveTable;
 use peak::{HOST, Peaks};
 pub use sampled_slabs::UNRECORDED;
@@ -216,18 +216,23 @@ pub fn sample_block(
     let p = block.address();
     slot(slab, p).set(sampler.record(heap, &stack, p as u64, &due));
     counters::class_add(class, ClassCounter::SampledAllocs, 1);
-    let passed = sampler.labels.take_passed();
+    let passed = sampler.labels.has_passed();
     drop(sampler);
-    if let Some(passed) = passed {
-        tell(heap, &passed);
+    if passed {
+        tell(slow, heap);
     }
     Some(p)
 }
 
-/// Tells of a limit that was passed. What is called may allocate, and takes no samples meanwhile.
+/// Tells of a limit that was passed. What is called may allocate, and takes no samples meanwhile. A function of its own,
+/// so that no other sample has what is told on its stack.
 #[cold]
-fn tell(heap: &'static Heap, passed: &Passed) {
-    capture::with_open_path(heap, || passed.tell());
+#[inline(never)]
+fn tell(slow: SlowPath, heap: &'static Heap) {
+    let passed = SAMPLER.lock(slow).labels.take_passed();
+    if let Some(passed) = passed {
+        capture::with_open_path(heap, || passed.tell());
+    }
 }
 
 /// Calls `f` with the labels, under the sampler's lock.
@@ -256,10 +261,10 @@ pub fn sample_large(
     let stack = capture_stack(slow, heap, caller);
     let mut sampler = SAMPLER.lock(slow);
     let slot = sampler.record(heap, &stack, p as u64, &due);
-    let passed = sampler.labels.take_passed();
+    let passed = sampler.labels.has_passed();
     drop(sampler);
-    if let Some(passed) = passed {
-        tell(heap, &passed);
+    if passed {
+        tell(slow, heap);
     }
     slot
 }
