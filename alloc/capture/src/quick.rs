@@ -99,29 +99,15 @@ pub(crate) enum Step {
 /// One step, on a stack that is readable from `at.sp` up to `end`.
 #[inline(always)]
 pub(crate) fn step(at: Caller, end: usize, rules: &Table, epoch: u64) -> Step {
-    step_by(rules.find_word(at.pc, epoch), at, end)
+    step_by(rules.find_word(at.pc, epoch), at, end, |next| next)
 }
 
-/// The same, by a rule's word.
+/// The same, by a rule's word. `foresee` is asked where the caller's stack pointer is that a frame's length leads to:
+/// it gives the same back.
 #[inline(always)]
-pub(crate) fn step_by(rule: u64, at: Caller, end: usize) -> Step {
+pub(crate) fn step_by(rule: u64, at: Caller, end: usize, foresee: impl FnOnce(usize) -> usize) -> Step {
     let Caller { pc, sp, fp } = at;
     let rule = rule & !word::STAYS;
-    if let Some(Short { frame, saved }) = Short::of(rule) {
-        let next = sp.wrapping_add(usize::from(frame) * 8);
-        if next > end {
-            return Step::Lost;
-        }
-        // SAFETY: `sp` up to `end` is readable, and a frame has at least the word below its end.
-        let pc = unsafe { word_at(next.wrapping_sub(8)) };
-        if saved == 0 {
-            return Step::To { caller: Caller { pc, sp: next, fp }, fp_at: 0, by_fp: false };
-        }
-        let fp_at = next.wrapping_sub(usize::from(saved) * 8);
-        // SAFETY: as above; short rules have `2 <= saved <= frame`.
-        let fp = unsafe { word_at(fp_at) };
-        return Step::To { caller: Caller { pc, sp: next, fp }, fp_at, by_fp: false };
-    }
     if rule == word::USUAL_FP {
         // The last place that its two words may lie at.
         if fp < sp || fp > end.wrapping_sub(16) {
@@ -131,6 +117,22 @@ pub(crate) fn step_by(rule: u64, at: Caller, end: usize) -> Step {
         // SAFETY: between the stack pointer and the end of the thread's own stack, all of which is readable.
         let caller = unsafe { Caller { pc: word_at(next.wrapping_sub(8)), sp: next, fp: word_at(fp) } };
         return Step::To { caller, fp_at: fp, by_fp: true };
+    }
+    if let Some(Short { frame, saved }) = Short::of(rule) {
+        let next = sp.wrapping_add(usize::from(frame) * 8);
+        if next > end {
+            return Step::Lost;
+        }
+        let next = foresee(next);
+        // SAFETY: as above; a frame has at least the word below its end.
+        let pc = unsafe { word_at(next.wrapping_sub(8)) };
+        if saved == 0 {
+            return Step::To { caller: Caller { pc, sp: next, fp }, fp_at: 0, by_fp: false };
+        }
+        let fp_at = next.wrapping_sub(usize::from(saved) * 8);
+        // SAFETY: as above; short rules have `2 <= saved <= frame`.
+        let fp = unsafe { word_at(fp_at) };
+        return Step::To { caller: Caller { pc, sp: next, fp }, fp_at, by_fp: false };
     }
     match rule {
         word::END => Step::End { by_fp: false },
@@ -147,43 +149,6 @@ unsafe fn word_at(address: usize) -> usize {
     unsafe { (address as *const usize).read_unaligned() }
 }
 
-/// Where a walk is: the registers there, and what it has found so far.
-struct Walk {
-    at: Caller,
-    hash: u64,
-    depth: usize,
-}
-
-impl Walk {
-    /// Goes on over frames that are known to be short and end at `below` at most, as nearly all are. By itself, so that
-    /// all that it needs stays in registers.
-    #[inline(never)]
-    fn over_short_frames(&mut self, below: usize, trail: &Trail, frames: &mut [u64; MAX_DEPTH]) {
-        let Walk { at: Caller { mut pc, mut sp, mut fp }, mut hash, mut depth } = *self;
-        while let Some(place) = frames.get_mut(depth) {
-            let frame = trail.short_frame(pc);
-            let next = sp.wrapping_add(frame as u32 as usize);
-            if frame == 0 || next > below {
-                break;
-            }
-            *place = pc as u64;
-            depth = depth.wrapping_add(1);
-            hash = hash.wrapping_mul(FACTOR).wrapping_add(pc as u64);
-            let (next, saved) = (trail.foresee(sp, next), (frame >> u32::BITS) as usize);
-            // SAFETY: `below` is no more than the end of what is readable from `sp` on. A short frame has two words at
-            // least where it has a saved one, which lies in it, and one below its end.
-            unsafe {
-                pc = word_at(next.wrapping_sub(8));
-                if saved != 0 {
-                    fp = word_at(next.wrapping_sub(saved));
-                }
-            }
-            sp = next;
-        }
-        *self = Walk { at: Caller { pc, sp, fp }, hash, depth };
-    }
-}
-
 #[inline(always)]
 fn walk(
     caller: Caller,
@@ -195,33 +160,28 @@ fn walk(
 ) -> Result<Found, usize> {
     let still_there = trail.still_there(caller.sp);
     let mut outer = trail.places(still_there);
-    let mut walk = Walk { at: caller, hash: SEED, depth: 0 };
+    let mut meets_at = outer.last().map_or(usize::MAX, |place| place.registers.sp);
+    let (mut at, mut depth, mut hash) = (caller, 0usize, SEED);
     loop {
-        let meets_at = outer.last().map_or(end, |place| place.registers.sp);
-        walk.over_short_frames(meets_at.min(end), trail, frames);
-        let Walk { at, hash, depth } = walk;
         if at.sp >= meets_at {
             outer = trail_from(outer, at);
             if let Some(place) = outer.last().filter(|place| place.is_met_by(at)) {
-                let depth = depth.wrapping_add(outer.len());
+                let (depth, on_trail) = (depth.wrapping_add(outer.len()), outer.len());
                 let hash = hash.wrapping_mul(place.power).wrapping_add(place.hash);
-                return if depth > MAX_DEPTH { Err(0) } else { Ok(Found { depth, hash, on_trail: outer.len() }) };
+                return if depth > MAX_DEPTH { Err(0) } else { Ok(Found { depth, hash, on_trail }) };
             }
+            meets_at = outer.last().map_or(usize::MAX, |place| place.registers.sp);
         }
         let Some(frame) = frames.get_mut(depth) else { return Err(0) };
         *frame = at.pc as u64;
-        let rule = rules.find_word(at.pc, epoch);
-        trail.remember(at.pc, rule);
-        let next = step_by(rule, at, end);
+        let next = step_by(rules.find_word(at.pc, epoch), at, end, |next| trail.foresee(at.sp, next));
         if let Step::To { .. } | Step::End { .. } = next {
-            walk.hash = hash.wrapping_mul(FACTOR).wrapping_add(at.pc as u64);
-            walk.depth = depth.wrapping_add(1);
+            hash = hash.wrapping_mul(FACTOR).wrapping_add(at.pc as u64);
+            depth = depth.wrapping_add(1);
         }
-        walk.at = match next {
+        at = match next {
             Step::To { caller, .. } => caller,
-            Step::End { .. } | Step::Past => {
-                return Ok(Found { depth: walk.depth, hash: walk.hash, on_trail: 0 });
-            }
+            Step::End { .. } | Step::Past => return Ok(Found { depth, hash, on_trail: 0 }),
             Step::Lost => return Err(at.pc),
         };
     }

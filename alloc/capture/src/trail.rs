@@ -13,7 +13,7 @@
 use core::cell::Cell;
 
 use crate::quick::{FACTOR, Step, step};
-use crate::rules::{Short, Table};
+use crate::rules::Table;
 use crate::{Caller, MAX_DEPTH};
 
 /// A frame.
@@ -56,18 +56,6 @@ const PATIENCE: core::ops::RangeInclusive<u32> = 8..=512;
 /// Places on the stack of which is remembered how far the frame went: a power of two.
 const SPANS: usize = 64;
 
-/// Return addresses of which the rule is remembered: a power of two.
-const RULES: usize = 256;
-
-/// A return address, and how to leave its frame where that is short ([`Short`]).
-#[derive(Debug)]
-struct KnownRule {
-    pc: Cell<usize>,
-    /// Bytes from the stack pointer to the frame's end, and in the upper half from there down to the caller's frame
-    /// pointer, 0 if that is in its register. 0 before anything is known.
-    frame: Cell<u64>,
-}
-
 /// What is remembered of one thread's stack. All zeros is nothing.
 #[repr(C)]
 #[derive(Debug)]
@@ -84,9 +72,6 @@ pub struct Trail {
     checks_len: usize,
     /// Where the frame ended that began at a place, by the lowest bits of the place.
     spans: [Cell<usize>; SPANS],
-    /// Rules of this epoch, each at the lowest bits of its address. They are the thread's own: it takes one comparison
-    /// to find one, and none of what a table needs that all threads write to.
-    rules: [KnownRule; RULES],
     /// The outermost frame first.
     places: [Place; MAX_DEPTH],
     /// Of the outermost frame first, and so from the highest address down.
@@ -144,36 +129,10 @@ impl Trail {
         end
     }
 
-    /// The frame of a return address, if it is known to be short: its bytes, and those from its end down to the
-    /// caller's frame pointer, in the upper half. 0 if it is not.
-    #[inline(always)]
-    pub(crate) fn short_frame(&self, pc: usize) -> u64 {
-        match self.rules.get(pc % RULES) {
-            Some(known) if known.pc.get() == pc => known.frame.get(),
-            _ => 0,
-        }
-    }
-
-    /// Remembers the rule of a return address by its word, if its frame is short.
-    #[inline(always)]
-    pub(crate) fn remember(&self, pc: usize, rule: u64) {
-        if let Some(known) = self.rules.get(pc % RULES)
-            && known.pc.get() != pc
-            && let Some(Short { frame, saved }) = Short::of(rule)
-        {
-            known.pc.set(pc);
-            known.frame.set((u64::from(frame) * 8) | ((u64::from(saved) * 8) << u32::BITS));
-        }
-    }
-
     /// Remembers the stack of `caller`; nothing if a quick capture can't walk it.
     #[cold]
     #[inline(never)]
     pub(crate) fn lay(&mut self, caller: Caller, end: usize, rules: &Table, epoch: u64) {
-        if self.epoch != epoch {
-            self.rules.iter().for_each(|known| known.pc.set(0));
-            self.rules.iter().for_each(|known| known.frame.set(0));
-        }
         let is_same = self.end == end && self.epoch == epoch;
         let patience = if is_same { self.patience.saturating_mul(2) } else { 0 };
         self.patience = patience.clamp(*PATIENCE.start(), *PATIENCE.end());

@@ -8,7 +8,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::calls::realloc::usable_size;
-use crate::calls::{slow, traced};
+use crate::calls::slow;
 use crate::entry::{self, Entry};
 use crate::hardened;
 use crate::layout::arena::{self, ARENA_PAGE};
@@ -17,7 +17,6 @@ use crate::layout::misuse;
 use crate::layout::slab::{Slab, owner};
 use crate::threads::thread_pointer;
 use crate::tiers::thread_cache::Heap;
-use crate::tracer;
 
 /// Frees a block. Null is allowed; errno is kept.
 ///
@@ -152,10 +151,7 @@ extern "C" fn free_overflow(page: &'static Slab) {
 #[cold]
 #[inline(never)]
 extern "C" fn free_slow(p: *mut u8) {
-    // As in `malloc`.
-    if tracer::is_on_alone() && !p.is_null() {
-        traced::free(p);
-    } else if !gather(p) {
+    if !gather(p) {
         free_rest(p);
     }
 }

@@ -4,11 +4,10 @@
 
 use poolscope_capture::Caller;
 
-use crate::calls::{slow, traced};
+use crate::calls::slow;
 use crate::entry;
 use crate::layout::size_class::{MEDIUM_MAX, SMALL_MAX, SizeClass};
 use crate::threads::thread_pointer;
-use crate::tracer;
 
 /// Allocates `size` bytes at a multiple of 16; null and `ENOMEM` without memory. A size of 0 gets a block of its own.
 #[inline(always)]
@@ -59,12 +58,6 @@ extern "C" fn malloc_slow(size: usize) -> *mut u8 {
 
 /// [`malloc`]'s slow path, for a call with these registers ([`Caller`]).
 extern "C" fn malloc_slow_at(size: usize, pc: usize, sp: usize, fp: usize) -> *mut u8 {
-    // Nothing is in the way of a traced call, which is one of millions a second.
-    if tracer::is_on_alone() { traced::allocate(size, 16, pc, sp, fp).0 } else { malloc_anew(size, pc, sp, fp) }
-}
-
-#[inline(never)]
-fn malloc_anew(size: usize, pc: usize, sp: usize, fp: usize) -> *mut u8 {
     if size <= SMALL_MAX
         && let Some(p) = recycle(SizeClass::of_small(size))
     {

@@ -26,12 +26,6 @@ pub fn is_on_for(reason: Reason) -> bool {
     REASONS.load(Ordering::Relaxed) & reason as usize != 0
 }
 
-/// Whether this reason holds, and no other.
-#[inline(always)]
-pub fn is_on_for_alone(reason: Reason) -> bool {
-    REASONS.load(Ordering::Relaxed) == reason as usize
-}
-
 /// Whether any reason holds.
 #[inline]
 pub fn is_on() -> bool {

@@ -41,12 +41,6 @@ pub fn is_on() -> bool {
     reasons::is_on_for(Reason::Trace)
 }
 
-/// Whether calls are to be traced, and nobody else sees them: that is said by one comparison.
-#[inline(always)]
-pub fn is_on_alone() -> bool {
-    reasons::is_on_for_alone(Reason::Trace)
-}
-
 /// Whether a call of the thread that has `heap` is traced: not what capture allocates, nor the parts of a `realloc`.
 #[inline(always)]
 pub fn is_traced(heap: &Heap) -> bool {
