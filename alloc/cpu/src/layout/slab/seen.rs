@@ -8,7 +8,7 @@ use crate::layout::size_class::{CLASSES, SizeClass};
 pub struct Seen {
     /// Its class.
     pub class: SizeClass,
-    /// One of [`Kind`].
+    /// One of [`Kind`](super::Kind).
     pub kind: u8,
     /// Blocks that are cut from it.
     pub carved: u32,
