@@ -39,7 +39,7 @@ async fn lose(Path(blocks): Path<usize>) -> String {
 }
 
 /// Keeps the processor busy for so many milliseconds.
-async fn work(Path(ms): Path<u64>) -> String {
+async fn compute(Path(ms): Path<u64>) -> String {
     let end = std::time::Instant::now() + std::time::Duration::from_millis(ms.min(60_000));
     tokio::task::spawn_blocking(move || {
         let mut sum = 1u64;
@@ -61,7 +61,7 @@ pub(crate) async fn serve(address: &str) -> std::io::Result<()> {
     let own = Router::new()
         .route("/store/{name}/{bytes}", get(store))
         .route("/lose/{blocks}", get(lose))
-        .route("/work/{ms}", get(work))
+        .route("/compute/{ms}", get(compute))
         .with_state(Store::default());
     let app = own.merge(http::router(Source::Process(std::process::id())));
     let listener = tokio::net::TcpListener::bind(address).await?;

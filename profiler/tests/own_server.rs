@@ -77,7 +77,7 @@ fn a_server_of_its_own_serves_heap_allocs_leak_and_processor_time() {
     assert_eq!((bytes_of(&leak, "lose"), bytes_of(&leak, "store")), (70_000, 0));
     let work = std::thread::scope(|threads| {
         let profile = threads.spawn(|| top("/debug/pprof/profile?seconds=1"));
-        server.get("/work/1200");
+        server.get("/compute/1200");
         profile.join().expect("is read")
     });
     assert!(work.contains("Type: cpu") && work.contains("own_server::work"), "{}", &work[..work.len().min(4000)]);

@@ -167,6 +167,13 @@ impl Running {
         let _ = stdin.write_all(text.as_bytes()).and_then(|()| stdin.flush());
     }
 
+    /// Sends a line to a program that answers each with one, and waits for the answer.
+    pub fn tell(&mut self, line: &str) {
+        let said = self.stdout().lines().count();
+        self.send(&format!("{line}\n"));
+        self.wait_until("an answer", |running| (running.stdout().lines().count() > said).then_some(()));
+    }
+
     /// Ends standard input.
     pub fn end_input(&mut self) {
         self.stdin = None;

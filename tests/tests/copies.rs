@@ -1,4 +1,5 @@
-//! Copies of the segment that a program writes: by `poolscope_dump`, at its exit, at a signal, and where memory runs out.
+//! Copies of the segment that a program writes: by `poolscope_dump`, at its exit, at a signal, and where memory runs
+//! out.
 
 use std::path::{Path, PathBuf};
 
@@ -171,7 +172,8 @@ fn a_copy_goes_through_no_link_and_over_no_file() {
     assert!(!pool.files().join("victim").exists());
 }
 
-/// Takes blocks of a mebibyte within 400 MiB of addresses until it is refused one, four times, and says how many it had.
+/// Takes blocks of a mebibyte within 400 MiB of addresses until it is refused one, four times, and says how many it
+/// had.
 const GREEDY: &str = "#include <stdio.h>\n#include <stdlib.h>\n#include <sys/resource.h>\n\
     static void *volatile kept[1000];\n\
     __attribute__((noinline)) int grow(void) { int i = 0; while ((kept[i] = malloc(1 << 20))) i++; return i; }\n\

@@ -22,12 +22,6 @@ fn start(pool: &Pool, arguments: &[&str]) -> Running {
     running
 }
 
-fn tell(running: &mut Running, line: &str) {
-    let said = running.stdout().lines().count();
-    running.send(&format!("{line}\n"));
-    running.wait_until("an answer", |running| (running.stdout().lines().count() > said).then_some(()));
-}
-
 fn ask(pool: &Pool, running: &Running, options: &[&str]) -> Output {
     pool.poolscope().arg("leaks").args(options).arg(running.pid().to_string()).run()
 }
@@ -47,15 +41,15 @@ fn a_running_program_says_what_it_can_not_reach_any_number_of_times_and_goes_on(
     let mut running = start(&pool, &[]);
     for options in [&["--json"][..], &["--json", "--snapshot"]] {
         let before = found(&ask(&pool, &running, options)).0;
-        tell(&mut running, "lose 3");
-        tell(&mut running, "hold 5");
+        running.tell("lose 3");
+        running.tell("hold 5");
         let output = ask(&pool, &running, options);
         let (leaked, checked) = found(&output);
         assert_eq!((output.code(), leaked), (23, before + 3), "{}", output.report());
         assert_eq!((checked["threads"].as_u64(), checked["stopped"].as_u64()), (Some(1), Some(1)), "{checked}");
         // Asked again at once it says the same. What it has let go since is leaked, too.
         assert_eq!(found(&ask(&pool, &running, options)).0, before + 3);
-        tell(&mut running, "drop");
+        running.tell("drop");
         assert_eq!(found(&ask(&pool, &running, options)).0, before + 8);
     }
     let text = ask(&pool, &running, &[]).stdout;
@@ -68,7 +62,7 @@ fn a_running_program_says_what_it_can_not_reach_any_number_of_times_and_goes_on(
 fn a_program_that_lost_nothing_is_clean() {
     let pool = Pool::new();
     let mut running = start(&pool, &[]);
-    tell(&mut running, "hold 100");
+    running.tell("hold 100");
     for options in [&[][..], &["--snapshot"]] {
         let output = ask(&pool, &running, options);
         assert_eq!(output.code(), 0, "{}", output.report());
@@ -80,7 +74,7 @@ fn a_program_that_lost_nothing_is_clean() {
 fn a_thousand_threads_stop_and_go_on() {
     let pool = Pool::new();
     let mut running = start(&pool, &["threads", "1000"]);
-    tell(&mut running, "lose 2");
+    running.tell("lose 2");
     let output = ask(&pool, &running, &["--json"]);
     let (leaked, checked) = found(&output);
     assert_eq!((output.code(), leaked), (23, 2), "{}", output.report());
@@ -97,7 +91,7 @@ fn threads_on_alternate_stacks_are_stopped_also_where_a_signal_has_no_room_there
         let output = ask(&pool, &running, &[]);
         assert_eq!(output.code(), 0, "{kind}: {}", output.report());
         assert!(output.stdout.contains(" 2 of 2 threads stopped"), "{kind}: {}", output.report());
-        tell(&mut running, "hold 1");
+        running.tell("hold 1");
         running.end_input();
         assert_eq!(running.finish().code(), 0, "{kind}");
     }
@@ -118,7 +112,7 @@ fn a_program_that_can_not_be_looked_at_gives_the_reason_and_goes_on() {
         let output = ask(&pool, &running, &[]);
         assert_eq!(output.code(), 24, "{kind}: {}", output.report());
         assert!(output.stderr.contains(why), "{kind}: {}", output.report());
-        tell(&mut running, "hold 1");
+        running.tell("hold 1");
         running.end_input();
         assert_eq!(running.finish().code(), 0, "{kind}");
     }
@@ -153,8 +147,8 @@ fn a_program_that_is_sampled_is_not_guessed_at() {
 fn what_holds_a_block_is_told_from_the_variable_on() {
     let pool = Pool::new();
     let mut running = start(&pool, &[]);
-    tell(&mut running, "chain");
-    tell(&mut running, "hold 3");
+    running.tell("chain");
+    running.tell("hold 3");
     let output = ask(&pool, &running, &["--why", "make_value"]).success();
     let line = output.stdout.lines().nth(1).expect("a chain").trim();
     let line = line.replace(|c: char| c.is_ascii_digit(), "1");
@@ -175,7 +169,7 @@ fn what_holds_a_block_is_told_from_the_variable_on() {
 fn pointers_with_a_tag_are_known_where_their_bits_are_named() {
     let pool = Pool::new();
     let mut running = start(&pool, &[]);
-    tell(&mut running, "tag");
+    running.tell("tag");
     assert_eq!(found(&ask(&pool, &running, &["--json"])).0, 1);
     assert_eq!(found(&ask(&pool, &running, &["--json", "--tag-mask", "0xff00000000000000"])).0, 0);
 }
@@ -184,8 +178,8 @@ fn pointers_with_a_tag_are_known_where_their_bits_are_named() {
 fn a_server_gives_the_leaks_of_a_program_as_pprof() {
     let pool = Pool::new();
     let mut running = start(&pool, &[]);
-    tell(&mut running, "lose 3");
-    tell(&mut running, "hold 7");
+    running.tell("lose 3");
+    running.tell("hold 7");
     let mut server = pool.poolscope().args(["serve", "--listen", "127.0.0.1:0", &running.pid().to_string()]).start();
     let url = server.wait_until("an address", |server| {
         let text = server.stdout() + &server.stderr();

@@ -19,12 +19,6 @@ fn start(pool: &Pool) -> Running {
     running
 }
 
-fn tell(running: &mut Running, line: &str) {
-    let said = running.stdout().lines().count();
-    running.send(&format!("{line}\n"));
-    running.wait_until("an answer", |running| (running.stdout().lines().count() > said).then_some(()));
-}
-
 /// A server, and its URL.
 fn serve(pool: &Pool, arguments: &[&str], listen: &str) -> (Running, String) {
     let mut server = pool.poolscope().arg("serve").args(arguments).args(["--listen", listen]).start();
@@ -52,8 +46,8 @@ fn a_server_hands_out_the_figures_that_the_program_has() {
     let token = token.to_str().expect("is text");
     let (_server, url) = serve(&pool, &[&program.pid().to_string(), "--token-file", token], "127.0.0.1:0");
     for blocks in [1000, 3000] {
-        tell(&mut program, "drop");
-        tell(&mut program, &format!("hold {blocks}"));
+        program.tell("drop");
+        program.tell(&format!("hold {blocks}"));
         let csv = top(&pool, &[&url, "--token-file", token, "--csv"]).silent_success().stdout;
         let there = in_use(&csv, "main").into_iter().map(|(_, blocks)| blocks).max().unwrap_or_default();
         // Those that it let go are lost: it frees none.
@@ -120,7 +114,7 @@ fn a_dashboard_outlives_its_server_and_finds_leaks_through_it() {
     assert_eq!(again, url);
     terminal.wait_for("readings again", |screen| !screen.contains("Cannot read"));
 
-    tell(&mut program, "lose 30");
+    program.tell("lose 30");
     terminal.press(&["9", "l"]);
     let lost = terminal.wait_for("what was lost", |screen| screen.contains("are leaked"));
     let row = lost.lines().find(|line| line.contains("directly") && line.contains("lose")).expect("a row");

@@ -70,6 +70,7 @@ pub use calls::free::{free, free_aligned, free_aligned_sized, free_sized};
 pub use calls::malloc::{malloc, malloc_aligned, malloc_fast, malloc_zeroed, malloc_zeroed_aligned};
 pub use calls::realloc::{realloc, usable_size};
 pub use kernel::kernel_calls;
+pub use kernel::message::decimal;
 pub use kernel::message::{Message, StandardError};
 pub use kernel::os::{map as map_pages, set_errno, sleep_us, unmap as unmap_pages};
 pub use layout::size_class::{CLASSES, SizeClass};

@@ -15,7 +15,7 @@ use poolscope_cpu::hooks::{Hook, HookId};
 use poolscope_wire::build_note;
 
 use crate::c;
-use crate::command::{Text, decimal, run};
+use crate::command::{Text, run};
 
 /// The library's version.
 #[unsafe(no_mangle)]
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn poolscope_serve(address: *const c_char) -> c_int {
     let mut digits = [0; 20];
     // SAFETY: no argument.
     let pid = unsafe { libc::getpid() } as u64;
-    let Some(pid) = Text::of(&[decimal(pid, &mut digits)]) else { return libc::ENOMEM };
+    let Some(pid) = Text::of(&[pool::decimal(pid, &mut digits)]) else { return libc::ENOMEM };
     let words = [c"poolscope", c"serve", c"--background", c"--until-exit", c"--listen"];
     let mut arguments = [core::ptr::null::<c_char>(); 8];
     for (place, word) in arguments.iter_mut().zip(words) {

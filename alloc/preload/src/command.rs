@@ -38,19 +38,6 @@ impl Text {
     }
 }
 
-/// The digits of a number, which are the end of `digits`.
-pub fn decimal(mut value: u64, digits: &mut [u8; 20]) -> &[u8] {
-    let mut first = digits.len();
-    loop {
-        first -= 1;
-        digits[first] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            return &digits[first..];
-        }
-    }
-}
-
 /// The environment without what loads the library.
 struct Environment(*mut *const c_char);
 

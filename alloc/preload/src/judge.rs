@@ -6,10 +6,10 @@
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr::null;
 
-use poolscope_cpu::Message;
 use poolscope_cpu::leaks::{self, Searched};
+use poolscope_cpu::{Message, decimal};
 
-use crate::command::{Text, decimal, run};
+use crate::command::{Text, run};
 use crate::lsan;
 
 /// What came of a check.

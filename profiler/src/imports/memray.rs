@@ -13,8 +13,8 @@ use crate::words::printable::printable_str;
 
 const FORMAT: &str = "table of memray";
 
-/// Whether it is one of memray's own files: its name stands at the beginning, behind the head of a frame of LZ4 if it is
-/// packed.
+/// Whether it is one of memray's own files: its name stands at the beginning, behind the head of a frame of LZ4 if it
+/// is packed.
 pub(super) fn is_own_file(bytes: &[u8]) -> bool {
     const NAME: &[u8] = b"memray";
     const LZ4: &[u8] = &[0x04, 0x22, 0x4d, 0x18];

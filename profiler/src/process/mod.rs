@@ -55,8 +55,8 @@ fn status_bytes(status: &str, field: &str) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What the threads of a process had of the processors at one moment: run time, and time that they were ready to run and
-/// waited, in nanoseconds. Empty where the kernel does not count them.
+/// What the threads of a process had of the processors at one moment: run time, and time that they were ready to run
+/// and waited, in nanoseconds. Empty where the kernel does not count them.
 #[derive(Debug)]
 pub struct Scheduling {
     at: Instant,

@@ -1,5 +1,5 @@
-//! A reading of a process as bytes, for who watches it from elsewhere: what the segment says, the profile with its names,
-//! and what the kernel says. `poolscope serve` hands it out, and `poolscope top URL` reads it.
+//! A reading of a process as bytes, for who watches it from elsewhere: what the segment says, the profile with its
+//! names, and what the kernel says. `poolscope serve` hands it out, and `poolscope top URL` reads it.
 //!
 //! Whoever reads it knows neither the segment nor the program's files. Code addresses of stacks are left out: the
 //! profile has their names.

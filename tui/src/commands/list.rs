@@ -25,9 +25,9 @@ use crate::words::{clip, numbers, printable};
 /// nothing tells which). What the kernel did is read from its log, which users other than root may read where
 /// kernel.dmesg_restrict is 0.
 ///
-/// LIVE is what is in use, by the pool's counter. PERIOD is exact if every allocation is recorded, and "too low" if some
-/// records were lost: what profiles say is then too low.
-/// ENDED is how long ago; <3m means that it still lived 3 minutes ago.
+/// LIVE is what is in use, by the pool's counter. PERIOD is exact if every allocation is recorded, and "too low" if
+/// some records were lost: what profiles say is then too low. ENDED is how long ago; <3m means that it still lived 3
+/// minutes ago.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  poolscope list --all\n  poolscope list --json | jq '.processes[] | select(.state == \"running\") | .pid'"

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
-use ratatui::layout::Size;
 
-use super::top::{need_terminal, view_parser};
-use crate::args::{parse_seconds, parse_size};
+use super::top::{FrameArgs, need_terminal};
+use crate::args::parse_seconds;
 use crate::dashboard::control::run::{self, Outcome, Setup};
 use crate::dashboard::events::feed::Watched;
 use crate::dashboard::once;
@@ -21,8 +20,8 @@ use crate::{sink, target};
 ///
 /// Space plays it, ( and ) go back and on, { and } to its start and end. Every view shows the process as it was then.
 ///
-/// A profile of this or another tool can be looked at in the same way, without time: a pprof file, heaptrack's or DHAT's
-/// data, or a snapshot of PyTorch's memory (torch.cuda.memory._dump_snapshot).
+/// A profile of this or another tool can be looked at in the same way, without time: a pprof file, heaptrack's or
+/// DHAT's data, or a snapshot of PyTorch's memory (torch.cuda.memory._dump_snapshot).
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  poolscope record -o app.rec -- ./app\n  poolscope replay app.rec\n  \
     poolscope replay app.rec --at 2.5 --once --view sites\n  poolscope replay snapshot.pickle")]
@@ -39,12 +38,8 @@ pub(crate) struct Replay {
     /// Print it in ASCII and without frames, for screen readers and logs
     #[arg(long, requires = "once")]
     plain: bool,
-    /// Size of the frame of --once
-    #[arg(long, value_name = "COLUMNSxROWS", default_value = "120x36", value_parser = parse_size)]
-    size: Size,
-    /// View of the frame of --once
-    #[arg(long, value_name = "VIEW", default_value = "overview", value_parser = view_parser())]
-    view: usize,
+    #[command(flatten)]
+    frame: FrameArgs,
     #[command(flatten)]
     dashboard: DashboardArgs,
 }
@@ -56,8 +51,7 @@ impl Replay {
         if self.once {
             let at_us = self.at.map(|at| at.as_micros() as u64);
             let model = once::read_file(watched, at_us).map_err(Failure::usage)?;
-            let text = once::text(model, self.view, self.size, interval, self.dashboard.filter.as_deref());
-            sink::print(&if self.plain { once::plain(&text) } else { text })?;
+            sink::print(&self.frame.text(model, &self.dashboard, self.plain))?;
             return Ok(0);
         }
         self.dashboard.choose_keys()?;

@@ -16,6 +16,7 @@ use crate::dashboard::events::feed::Watched;
 use crate::dashboard::everybody::Everybody;
 use crate::dashboard::export;
 use crate::dashboard::json::TopJson;
+use crate::dashboard::model::Model;
 use crate::dashboard::once;
 use crate::dashboard::options::DashboardArgs;
 use crate::dashboard::panes::{Source, VIEWS, named};
@@ -62,14 +63,29 @@ pub(crate) struct Top {
     /// Print the model as JSON and leave
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    frame: FrameArgs,
+    #[command(flatten)]
+    dashboard: DashboardArgs,
+}
+
+/// What --once prints.
+#[derive(Debug, Args)]
+pub(crate) struct FrameArgs {
     /// Size of the frame of --once
     #[arg(long, value_name = "COLUMNSxROWS", default_value = "120x36", value_parser = parse_size)]
     size: Size,
     /// View of the frame of --once
     #[arg(long, value_name = "VIEW", default_value = "overview", value_parser = view_parser())]
     view: usize,
-    #[command(flatten)]
-    dashboard: DashboardArgs,
+}
+
+impl FrameArgs {
+    /// A frame as text, plain or not.
+    pub(crate) fn text(&self, model: Model, dashboard: &DashboardArgs, plain: bool) -> String {
+        let text = once::text(model, self.view, self.size, dashboard.interval, dashboard.filter.as_deref());
+        if plain { once::plain(&text) } else { text }
+    }
 }
 
 /// Takes the name of a view that shows readings; gives its place in the table of views.
@@ -101,8 +117,7 @@ impl Top {
                 let profile = if filter.is_some() { Arc::new(model.shown()) } else { Arc::clone(&model.whole) };
                 serde_json::to_string_pretty(&TopJson::of(&model, &profile))? + "\n"
             } else {
-                let text = once::text(model, self.view, self.size, interval, filter);
-                if self.plain { once::plain(&text) } else { text }
+                self.frame.text(model, &self.dashboard, self.plain)
             };
             sink::print(&text)?;
             return Ok(0);
@@ -140,11 +155,12 @@ impl Top {
             return Ok(0);
         }
         if self.once || !io::stdout().is_terminal() {
-            sink::print(&read()?.text(self.size.width.into(), self.size.height.into()))?;
+            sink::print(&read()?.text(self.frame.size.width.into(), self.frame.size.height.into()))?;
             return Ok(0);
         }
         loop {
-            let (columns, rows) = crossterm::terminal::size().unwrap_or((self.size.width, self.size.height));
+            let (columns, rows) =
+                crossterm::terminal::size().unwrap_or((self.frame.size.width, self.frame.size.height));
             let text = read()?.text(columns.into(), usize::from(rows).saturating_sub(1));
             // From the first cell on, each line to its end, and what is below.
             sink::print(&format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n")))?;

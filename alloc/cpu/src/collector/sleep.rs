@@ -52,9 +52,10 @@ pub fn look(tid: u32) -> State {
 /// `/proc/self/task/TID/FILE`, read into `buffer`.
 fn read_task<'a>(tid: u32, file: &[u8], buffer: &'a mut [u8]) -> &'a [u8] {
     let mut path = [0u8; 64];
-    let (digits, first) = decimal(u64::from(tid));
+    let mut digits = [0; 20];
+    let number = decimal(u64::from(tid), &mut digits);
     let mut len = 0;
-    for part in [&b"/proc/self/task/"[..], &digits[first..], b"/", file] {
+    for part in [&b"/proc/self/task/"[..], number, b"/", file] {
         path[len..len + part.len()].copy_from_slice(part);
         len += part.len();
     }

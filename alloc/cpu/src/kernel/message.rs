@@ -34,8 +34,7 @@ impl Message {
 
     /// Adds a decimal number.
     pub fn number(self, value: u64) -> Self {
-        let (digits, first) = decimal(value);
-        self.bytes(&digits[first..])
+        self.bytes(decimal(value, &mut [0; 20]))
     }
 
     /// Adds an address.
@@ -125,16 +124,15 @@ impl Drop for StandardError {
     }
 }
 
-/// A number's decimal digits: they are the buffer's from the second value on.
-pub fn decimal(mut value: u64) -> ([u8; 20], usize) {
-    let mut digits = [0u8; 20];
+/// The decimal digits of a number, which are the end of `digits`.
+pub fn decimal(mut value: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut first = digits.len();
     loop {
         first -= 1;
         digits[first] = b'0' + (value % 10) as u8;
         value /= 10;
         if value == 0 {
-            return (digits, first);
+            return &digits[first..];
         }
     }
 }

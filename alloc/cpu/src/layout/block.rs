@@ -35,6 +35,17 @@ impl BlockPtr {
         self.0.cast()
     }
 
+    /// Has the block brought into the processor's caches, wherever it is.
+    #[inline(always)]
+    pub fn prefetch(self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, for any address.
+        unsafe {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.0.cast());
+        }
+    }
+
     /// The next block of the list.
     ///
     /// # Safety

@@ -161,7 +161,9 @@ impl Slab {
         let capacity = self.capacity() as usize;
         // The list leads through the whole slab, from one line to another that nobody foresees.
         if self.pages.get() == 1 {
-            (0..ARENA_PAGE).step_by(LINE.max(size & !(LINE - 1))).for_each(|offset| prefetch(base + offset));
+            (0..ARENA_PAGE)
+                .step_by(LINE.max(size & !(LINE - 1)))
+                .for_each(|offset| BlockPtr::new((base + offset) as *mut u8).prefetch());
         }
         for list in self.free_lists() {
             let mut block = list;
@@ -204,18 +206,6 @@ impl Slab {
         }
         released
     }
-}
-
-#[inline(always)]
-fn prefetch(address: usize) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, for any address.
-    unsafe {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address as *const i8);
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
 }
 
 #[cfg(test)]

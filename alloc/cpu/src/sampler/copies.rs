@@ -130,11 +130,13 @@ impl Path {
 /// Writes a copy to the next file that is not there, and says which it is.
 fn write(slow: SlowPath, why: &str) {
     let folder = settings::current().dump_dir().map_or(&b"/tmp"[..], CStr::to_bytes);
-    let (pid, first_of_pid) = decimal(u64::from(os::process_id()));
+    let mut digits = [0; 20];
+    let pid = decimal(u64::from(os::process_id()), &mut digits);
     let mut result = Err(libc::EEXIST);
     for _ in 0..TAKEN {
-        let (number, first) = decimal(u64::from(NUMBER.fetch_add(1, Ordering::Relaxed)) + 1);
-        let parts = [folder, b"/poolscope.", &pid[first_of_pid..], b".", &number[first..], b".segment"];
+        let mut digits = [0; 20];
+        let number = decimal(u64::from(NUMBER.fetch_add(1, Ordering::Relaxed)) + 1, &mut digits);
+        let parts = [folder, b"/poolscope.", pid, b".", number, b".segment"];
         let path = Path::new(&parts);
         let Some(path) = path.as_ref().and_then(Path::text) else {
             result = Err(libc::ENAMETOOLONG);

@@ -224,8 +224,8 @@ pub fn sample_block(
     Some(p)
 }
 
-/// Tells of a limit that was passed. What is called may allocate, and takes no samples meanwhile. A function of its own,
-/// so that no other sample has what is told on its stack.
+/// Tells of a limit that was passed. What is called may allocate, and takes no samples meanwhile. A function of its
+/// own, so that no other sample has what is told on its stack.
 #[cold]
 #[inline(never)]
 fn tell(slow: SlowPath, heap: &'static Heap) {

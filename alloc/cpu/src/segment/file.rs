@@ -322,8 +322,7 @@ impl PathBuffer {
     }
 
     fn push_number(&mut self, value: u64) {
-        let (digits, first) = decimal(value);
-        self.push(&digits[first..]);
+        self.push(decimal(value, &mut [0; 20]));
     }
 
     fn push_hex(&mut self, value: u64) {

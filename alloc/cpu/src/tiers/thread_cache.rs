@@ -188,15 +188,7 @@ impl Heap {
     #[inline(always)]
     pub fn prefetch(&self, class: SizeClass) {
         // SAFETY: as in `pop`.
-        let block = unsafe { self.head.get_unchecked(class.index()) }.get();
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint, for any address.
-        unsafe {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(block.address().cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = block;
+        unsafe { self.head.get_unchecked(class.index()) }.get().prefetch();
     }
 
     /// Makes blocks of `class` ready, or the next one due to be sampled. False without memory. What else is done at

@@ -59,8 +59,8 @@ impl Owner {
     }
 }
 
-/// The colour of each function of a profile, by its name as folded lines have it ([`Profile::path`]). Where functions of
-/// several owners have one name, the program's counts, then a library's.
+/// The colour of each function of a profile, by its name as folded lines have it ([`Profile::path`]). Where functions
+/// of several owners have one name, the program's counts, then a library's.
 pub(super) fn palette(profile: &Profile) -> PaletteMap {
     let mut owners: HashMap<String, Owner> = HashMap::new();
     let used = profile.sites.iter().flat_map(|site| site.locations.iter());
