@@ -80,7 +80,7 @@ fn a_server_of_its_own_serves_heap_allocs_leak_and_processor_time() {
         server.get("/compute/1200");
         profile.join().expect("is read")
     });
-    assert!(work.contains("Type: cpu") && work.contains("own_server::work"), "{}", &work[..work.len().min(4000)]);
+    assert!(work.contains("Type: cpu") && work.contains("own_server::compute"), "{}", &work[..work.len().min(4000)]);
 }
 
 #[test]
