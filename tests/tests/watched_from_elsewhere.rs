@@ -121,3 +121,39 @@ fn a_dashboard_outlives_its_server_and_finds_leaks_through_it() {
     // 30 blocks of 1,337 bytes.
     assert!(row.contains("39.2 KiB") && row.contains(" 30 "), "{row}");
 }
+
+/// The dashboard runs where another program is on the pool, which no server has readings of.
+#[test]
+fn the_processes_to_choose_from_are_those_that_the_server_serves() {
+    let (there, here) = (Pool::new(), Pool::new());
+    let (one, two, local) = (start(&there), start(&there), start(&here));
+    let lists = |screen: &str, program: &Running| {
+        let pid = format!(" {} ", program.pid());
+        screen.lines().any(|line| line.contains(&pid) && line.contains("asked") && line.contains("iB "))
+    };
+
+    let (_alone, url) = serve(&there, &[&one.pid().to_string()], "127.0.0.1:0");
+    let terminal = Terminal::top(&here, "alone", &url);
+    terminal.press(&["o"]);
+    let screen = terminal.wait_for("the served process", |screen| lists(screen, &one));
+    assert!(screen.contains("The server serves this process alone"), "{screen}");
+    assert!(!lists(&screen, &two) && !lists(&screen, &local), "{screen}");
+    drop(terminal);
+
+    let (_all, url) = serve(&there, &["--all"], "127.0.0.1:0");
+    let terminal = Terminal::start(&here, "all", &format!("top {url} --interval 0.25"));
+    let screen = terminal.wait_for("both", |screen| lists(screen, &one) && lists(screen, &two));
+    assert!(!screen.contains("alone") && !lists(&screen, &local), "{screen}");
+    let selected = |screen: &str, program: &Running| {
+        screen.lines().any(|line| line.contains('▶') && line.contains(&format!(" {} ", program.pid())))
+    };
+    // The largest comes first: which one that is, is not told.
+    let first = terminal.wait_for("a selected one", |screen| selected(screen, &one) || selected(screen, &two));
+    terminal.press(if selected(&first, &two) { &["Home"] } else { &["End"] });
+    terminal.wait_for("the second one selected", |screen| selected(screen, &two));
+    terminal.press(&["Enter"]);
+    let by = format!("pid {} by {url}/?pid={}", two.pid(), two.pid());
+    terminal.wait_for("readings of it", |screen| screen.contains(&by) && screen.contains("● running"));
+    terminal.press(&["o"]);
+    terminal.wait_for("both again", |screen| lists(screen, &one) && lists(screen, &two));
+}

@@ -10,6 +10,7 @@ use hyper::Request;
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use poolscope_profiler::reading::Reading;
+use poolscope_profiler::reading::listed::ListedProcesses;
 use tokio::net::TcpStream;
 
 use crate::args::token;
@@ -50,7 +51,7 @@ impl fmt::Debug for Server {
 
 impl fmt::Display for Server {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "http://{}{}", self.authority, self.path)?;
+        write!(to, "{}", self.place())?;
         self.pid.map_or(Ok(()), |pid| write!(to, "/?pid={pid}"))
     }
 }
@@ -105,6 +106,30 @@ impl Server {
             return Reading::read(&body).map_err(|why| format!("{self} can't be watched: {why}"));
         }
         Err(self.refusal(status, &headers, &body))
+    }
+
+    /// Which processes it has readings of.
+    pub(crate) fn processes(&self) -> Result<ListedProcesses, String> {
+        let (status, headers, body) = self.get("/processes").map_err(|why| self.unreachable(&why))?;
+        if status != StatusCode::OK {
+            return Err(self.refusal(status, &headers, &body));
+        }
+        ListedProcesses::read(&body).ok_or_else(|| format!("{self} sends no list of processes"))
+    }
+
+    /// Its URL without a process.
+    pub(crate) fn place(&self) -> String {
+        format!("http://{}{}", self.authority, self.path)
+    }
+
+    /// The same server, asked for a process.
+    pub(crate) fn of_process(&self, pid: u32) -> Server {
+        Server { pid: Some(pid), ..self.clone() }
+    }
+
+    /// The URL names a process.
+    pub(crate) fn names_process(&self) -> bool {
+        self.pid.is_some()
     }
 
     /// Has the process look for what it can't reach any more.

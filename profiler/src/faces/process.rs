@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::findings::{self, Facts};
+use crate::model::growth::SHORTEST_NS;
 use crate::words::figures::{bytes, duration};
 
 const RULE: &str = "------------------------------------------------\n";
@@ -52,7 +53,10 @@ fn most(facts: &Facts<'_>) -> String {
 
 /// `+1.13 MiB a minute (±102 KiB) over the last 5m 00s`.
 fn growth(facts: &Facts<'_>) -> String {
-    let (slope, watched) = (facts.total, duration(Duration::from_nanos(facts.watched_ns)));
+    let (slope, watched) = (facts.total, duration(Duration::from_nanos(facts.total_ns)));
+    if facts.total_ns < SHORTEST_NS {
+        return format!("not known before {} of it were seen", duration(Duration::from_nanos(SHORTEST_NS)));
+    }
     if slope.error() <= 0.0 {
         return format!("none over the last {watched}");
     }
@@ -94,11 +98,8 @@ mod tests {
             history: History { span_ns: 100_000_000, totals: vec![total] },
             ..Snapshot::default()
         };
-        let facts = Facts {
-            total: Slope::new(2_097_152.0, 100_000.0),
-            watched_ns: 60_000_000_000,
-            ..Facts::of(&snapshot, None)
-        };
+        let facts =
+            Facts { total: Slope::new(2_097_152.0, 100_000.0), total_ns: 60_000_000_000, ..Facts::of(&snapshot, None) };
         let text = process_text(&facts);
         for line in [
             "Memory of the process: 45.0 MiB resident\n",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::build::site_name::site_text;
 use crate::findings::Facts;
-use crate::model::growth::Slope;
+use crate::model::growth::{SHORTEST_NS, Slope};
 use crate::model::memory::Memory;
 use crate::model::profile::{Frame, Metric, Profile, Site};
 use crate::model::snapshot::Amount;
@@ -52,6 +52,10 @@ pub fn growth_text(facts: &Facts<'_>, profile: &Profile, rows: usize) -> String 
     sites.retain(|(_, slope)| slope.is_clear());
     sites.sort_by(|(_, a), (_, b)| b.per_minute.total_cmp(&a.per_minute));
     let mut text = format!("\nGrowth, watched for {watched}\n");
+    if facts.watched_ns < SHORTEST_NS {
+        text += "That is too short to say what grows.\n";
+        return text;
+    }
     if sites.is_empty() {
         text += "No call site grows or shrinks by more than may be chance.\n";
         return text;

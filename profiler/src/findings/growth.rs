@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::build::site_name::SiteName;
 use crate::findings::{Facts, Finding, Severity, Subject};
-use crate::model::growth::Slope;
+use crate::model::growth::{SHORTEST_NS, Slope};
 use crate::model::snapshot::ProcessState;
 use crate::symbols::function_name::short;
 use crate::words::figures::{bytes, duration};
@@ -31,7 +31,7 @@ fn severity(slope: Slope, in_use: f64) -> Severity {
 
 /// Call sites whose memory grows.
 pub(super) fn sites_that_grow(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
-    let Some(profile) = facts.profile else { return };
+    let Some(profile) = facts.profile.filter(|_| facts.watched_ns >= SHORTEST_NS) else { return };
     let tested = facts.growths.iter().filter(|growth| growth.slope.error() > 0.0).count();
     let needed = errors_needed(tested);
     let mut growing: Vec<usize> = (0..profile.sites.len().min(facts.growths.len()))
@@ -80,11 +80,14 @@ pub(super) fn sites_that_grow(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
 /// Host memory that grows, where no call site can be blamed.
 pub(super) fn memory_that_grows(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     let slope = facts.total;
+    if facts.total_ns < SHORTEST_NS {
+        return;
+    }
     let is_explained = findings.iter().any(|finding| finding.rule == "site_grows");
     if is_explained || !slope.grows() || slope.per_minute < LEAST {
         return;
     }
-    let watched = duration(Duration::from_nanos(facts.watched_ns));
+    let watched = duration(Duration::from_nanos(facts.total_ns));
     let rate = a_minute(slope);
     let sentence = if facts.snapshot.process.state != ProcessState::Running {
         format!("Memory in use grew by {rate} over the last {watched} before the end.")
@@ -151,7 +154,12 @@ mod tests {
     fn chance_is_no_growth() {
         let (snapshot, profile) = (calm(), two_sites());
         for growths in [[growth(41.0, 20.0), growth(-9.0, 1.0)], [growth(0.01, 0.001), growth(0.0, 0.0)]] {
-            let facts = Facts { profile: Some(&profile), growths: &growths, ..Facts::of(&snapshot, None) };
+            let facts = Facts {
+                profile: Some(&profile),
+                growths: &growths,
+                watched_ns: 30_000_000_000,
+                ..Facts::of(&snapshot, None)
+            };
             assert!(of_rule(&facts.findings(), "site_grows").is_empty());
         }
         assert!(errors_needed(2) == 3.0 && errors_needed(20_000) > 5.0);
@@ -160,21 +168,40 @@ mod tests {
     #[test]
     fn memory_that_grows_without_a_site_is_said_and_what_is_level_is_not() {
         let snapshot = calm();
-        let facts = Facts { total: Slope::new(2.0 * MIB, 0.1 * MIB), ..Facts::of(&snapshot, None) };
-        let findings = facts.findings();
+        let facts = Facts { total_ns: 30_000_000_000, ..Facts::of(&snapshot, None) };
+        let findings = Facts { total: Slope::new(2.0 * MIB, 0.1 * MIB), ..facts }.findings();
         let found = of_rule(&findings, "memory_grows");
         assert!(found[0].sentence.contains("grows by 2.00 MiB a minute"), "{}", found[0].sentence);
+        assert!(found[0].sentence.contains("over the last 30 s"), "{}", found[0].sentence);
         for slope in [Slope::default(), Slope::new(2.0 * MIB, MIB), Slope::new(-MIB, 0.1)] {
-            let facts = Facts { total: slope, ..Facts::of(&snapshot, None) };
+            let facts = Facts { total: slope, total_ns: 30_000_000_000, ..Facts::of(&snapshot, None) };
             assert!(of_rule(&facts.findings(), "memory_grows").is_empty(), "{slope:?}");
         }
+    }
+
+    #[test]
+    fn nothing_grows_in_a_time_that_is_too_short() {
+        let (snapshot, profile) = (calm(), two_sites());
+        let growths = [growth(41.0, 3.0), growth(0.5, 1.0)];
+        let total = growths[0].slope;
+        let rules = |watched_ns: u64, growths: &[Growth]| -> Vec<&'static str> {
+            let facts =
+                Facts { total, total_ns: watched_ns, watched_ns, growths, ..Facts::of(&snapshot, Some(&profile)) };
+            let grow = |rule: &&'static str| rule.ends_with("_grows");
+            facts.findings().iter().map(|finding| finding.rule).filter(grow).collect()
+        };
+        for short in [0, 40_000_000, SHORTEST_NS - 1] {
+            assert_eq!((rules(short, &growths), rules(short, &[])), (vec![], vec![]), "{short} ns");
+        }
+        assert_eq!((rules(SHORTEST_NS, &growths), rules(SHORTEST_NS, &[])), (vec!["site_grows"], vec!["memory_grows"]));
     }
 
     #[test]
     fn who_is_gone_is_not_to_be_watched() {
         let mut snapshot = calm();
         snapshot.process.state = ProcessState::Killed;
-        let facts = Facts { total: Slope::new(2.0 * MIB, 0.1 * MIB), ..Facts::of(&snapshot, None) };
+        let facts =
+            Facts { total: Slope::new(2.0 * MIB, 0.1 * MIB), total_ns: 30_000_000_000, ..Facts::of(&snapshot, None) };
         let findings = facts.findings();
         let sentence = &of_rule(&findings, "memory_grows")[0].sentence;
         assert!(sentence.contains("grew by 2.00 MiB a minute") && sentence.ends_with("before the end."), "{sentence}");

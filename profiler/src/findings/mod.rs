@@ -101,7 +101,9 @@ pub struct Facts<'a> {
     pub growths: &'a [Growth],
     /// How host memory develops.
     pub total: Slope,
-    /// The time that this was watched for.
+    /// The time that this is about; 0 if it was too short.
+    pub total_ns: u64,
+    /// The time that the sites were watched for.
     pub watched_ns: u64,
     /// The processes that it started, and what they have.
     pub children: &'a [Child],
@@ -112,14 +114,15 @@ impl<'a> Facts<'a> {
     pub fn of(snapshot: &'a Snapshot, profile: Option<&'a Profile>) -> Facts<'a> {
         let history = &snapshot.history;
         let now_ns = snapshot.moment_ns().unwrap_or(0);
-        let first_ns = history.totals.first().map_or(now_ns, |first| first.time_ns);
+        let total_ns = history.trend_ns(USUAL_WINDOW_NS, now_ns);
         Facts {
             snapshot,
             accounting: Accounting::of(snapshot),
             profile,
             growths: &[],
             total: history.trend(USUAL_WINDOW_NS, now_ns),
-            watched_ns: USUAL_WINDOW_NS.min(now_ns.saturating_sub(first_ns)),
+            total_ns,
+            watched_ns: total_ns,
             children: &[],
         }
     }

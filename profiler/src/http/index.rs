@@ -41,6 +41,7 @@ const PAGES: &[(&str, &str)] = &[
     ("flamegraph", "a picture of what is in use; ?metric=inuse_space, inuse_objects, alloc_space or alloc_objects"),
     ("flamegraph?at=peak", "a picture of what was in use at the peak"),
     ("reading", "for the dashboard: poolscope top URL"),
+    ("processes", "which processes are served, as JSON"),
     ("metrics", "for Prometheus"),
     ("healthz", "answers ok as long as this runs"),
 ];

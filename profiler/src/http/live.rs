@@ -9,8 +9,8 @@ use poolscope_wire::{DeviceCounter, Total};
 use super::watched::Look;
 use crate::build::site_name::site_text;
 use crate::findings::Facts;
-use crate::model::accounting::{Accounting, Part};
-use crate::model::growth::{Growth, Slope};
+use crate::model::accounting::Part;
+use crate::model::growth::{Growth, SHORTEST_NS, Slope};
 use crate::model::profile::Site;
 use crate::model::snapshot::{DevicePool, Snapshot};
 use crate::reading::Reading;
@@ -39,8 +39,9 @@ pub(super) fn live(reading: &Reading, look: &Look) -> String {
     let snapshot = &reading.snapshot;
     let facts = Facts::of(snapshot, Some(&reading.profile));
     // Who looks at a process for the first time has what the process itself has noted.
-    let watched = Facts { growths: &look.growths, total: look.total, watched_ns: look.watched_ns, ..facts };
-    let known = if look.watched_ns > 0 { watched } else { facts };
+    let watched_ns = look.watched_ns;
+    let watched = Facts { growths: &look.growths, total: look.total, total_ns: watched_ns, watched_ns, ..facts };
+    let known = if watched_ns >= SHORTEST_NS { watched } else { facts };
     let findings: String = known.findings().iter().take(FINDINGS).map(finding).collect();
     let lived = snapshot.moment_ns().unwrap_or(0).saturating_sub(snapshot.process.start_monotonic_ns);
     let state = format!("{}, {}", snapshot.process.state.word(), duration(Duration::from_nanos(lived)));
@@ -52,7 +53,7 @@ pub(super) fn live(reading: &Reading, look: &Look) -> String {
         LIVE,
         &[
             ("state", &escaped(&state)),
-            ("tiles", &tiles(snapshot, &facts.accounting, facts.total)),
+            ("tiles", &tiles(snapshot, &facts)),
             ("chart", &chart(snapshot, look)),
             ("findings", &findings),
             ("watched", &watched),
@@ -66,12 +67,16 @@ fn finding(finding: &crate::findings::Finding) -> String {
     filled(FINDING, &[("severity", finding.severity.word()), ("sentence", &escaped(&finding.sentence))])
 }
 
-fn tiles(snapshot: &Snapshot, accounting: &Accounting, total: Slope) -> String {
+fn tiles(snapshot: &Snapshot, &Facts { accounting, total, total_ns, .. }: &Facts<'_>) -> String {
     let tile = |name: &str, figure: String, note: String| {
         filled(TILE, &[("name", name), ("figure", &escaped(&figure)), ("note", &escaped(&note))])
     };
     let shown = |value: u64| bytes(value as f64);
-    let slope = if total.is_clear() { slope_text(total) } else { "steady".to_owned() };
+    let slope = match (total.is_clear(), total_ns) {
+        (true, _) => slope_text(total),
+        (false, 0) => String::new(),
+        (false, _) => "steady".to_owned(),
+    };
     let mut tiles = tile("in use", shown(accounting.in_use), slope);
     let free = shown(accounting.get(Part::Free));
     tiles += &tile("caches", shown(accounting.caches()), format!("and {free} in free pages"));

@@ -77,6 +77,7 @@ pub fn router_with(source: Source, options: Options) -> Router {
         .route("/debug/pprof/symbol", get(pages::symbol).post(pages::symbol_post))
         .route("/flamegraph", get(pages::flamegraph))
         .route("/reading", get(pages::reading))
+        .route("/processes", get(pages::processes))
         .route("/metrics", get(metrics::metrics))
         .route("/healthz", get(pages::healthz))
         .fallback(pages::not_found)

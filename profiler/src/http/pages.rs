@@ -153,6 +153,12 @@ pub(super) async fn reading(State(pool): Pool, Query(query): Query<ProfileQuery>
     (headers, body).into_response()
 }
 
+/// Which processes are served, for `poolscope top URL`.
+pub(super) async fn processes(State(pool): Pool) -> Result<Response, Refusal> {
+    let list = serde_json::to_vec(&pool.listed().await?).unwrap_or_default();
+    Ok(([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], list).into_response())
+}
+
 /// A profile in pprof's format, with the headers that Go sends.
 async fn as_pprof(profile: Profile, shown: Metric, name: &str) -> Response {
     let body = match written(move |out| pprof::write_pprof(&profile, shown, out)).await {

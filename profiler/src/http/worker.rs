@@ -22,6 +22,7 @@ use crate::model::snapshot::Snapshot;
 use crate::process;
 use crate::process::family::{self, Child};
 use crate::reading::Reading;
+use crate::reading::listed::{ListedProcess, ListedProcesses};
 use crate::segment::ask::{self, AskError, Wish};
 use crate::segment::discovery::{self, FindError, SegmentEntry};
 use crate::segment::reader::{ReadError, SegmentReader};
@@ -70,6 +71,7 @@ enum Request {
     Leaks(Option<u32>, Answer<Box<Profile>>),
     Snapshots(Answer<Vec<Snapshot>>),
     Entries(Answer<Vec<SegmentEntry>>),
+    Listed(Answer<ListedProcesses>),
 }
 
 /// The way to the thread.
@@ -136,6 +138,11 @@ impl Worker {
     pub(super) async fn entries(&self) -> Result<Vec<SegmentEntry>, Refusal> {
         self.ask(Request::Entries).await
     }
+
+    /// The same as rows to choose from.
+    pub(super) async fn listed(&self) -> Result<ListedProcesses, Refusal> {
+        self.ask(Request::Listed).await
+    }
 }
 
 /// What the thread has open.
@@ -164,6 +171,7 @@ impl Files {
             Request::Leaks(pid, answer) => drop(answer.send(self.leaks(pid).map(Box::new))),
             Request::Snapshots(answer) => drop(answer.send(self.snapshots())),
             Request::Entries(answer) => drop(answer.send(self.entries())),
+            Request::Listed(answer) => drop(answer.send(self.listed())),
         }
     }
 
@@ -270,6 +278,14 @@ impl Files {
         profile.comments.extend(builder.take_warnings().iter().map(ToString::to_string));
         profile.comments.push(format!("unreachable blocks; {}", search.looked_at()));
         Ok(profile)
+    }
+
+    /// Whose segment can't be read just now has a row without figures.
+    fn listed(&mut self) -> Result<ListedProcesses, Refusal> {
+        let rows =
+            self.entries()?.into_iter().map(|entry| ListedProcess::new(&entry, self.snapshot(&entry).ok().as_ref()));
+        let rows = rows.collect();
+        Ok(ListedProcesses::new(self.source == Source::All, rows))
     }
 
     fn snapshots(&mut self) -> Result<Vec<Snapshot>, Refusal> {

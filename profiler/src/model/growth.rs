@@ -35,6 +35,9 @@ pub const SERIES: usize = 16;
 /// The window that nobody chose: five minutes.
 pub const USUAL_WINDOW_NS: u64 = 300_000_000_000;
 
+/// The shortest time that a rate is told of, nanoseconds: what a program does as it starts would be told as if it went on.
+pub const SHORTEST_NS: u64 = 3_000_000_000;
+
 /// The least time between two readings that count, nanoseconds.
 const NEXT_NS: u64 = 500_000_000;
 
@@ -418,6 +421,9 @@ impl Weights {
     fn of(times: &[u64], now_ns: u64) -> Option<Weights> {
         const NS_PER_MINUTE: f64 = 60e9;
         let first = *times.first()?;
+        if now_ns.saturating_sub(first) < SHORTEST_NS {
+            return None;
+        }
         let times = times.iter().copied().chain([now_ns]);
         let minutes: Vec<f64> = times.map(|time| (time - first) as f64 / NS_PER_MINUTE).collect();
         let mean = minutes.iter().sum::<f64>() / minutes.len() as f64;

@@ -3,7 +3,7 @@
 
 use poolscope_wire::Total;
 
-use crate::model::growth::Slope;
+use crate::model::growth::{SHORTEST_NS, Slope};
 
 /// Host memory over the life of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,18 +58,24 @@ impl History {
         self.totals.get(after.checked_sub(1)?).map(|total| total.in_use)
     }
 
+    /// The time that [`Self::trend`] is about, nanoseconds; 0 if it is too short for one.
+    pub fn trend_ns(&self, window_ns: u64, now_ns: u64) -> u64 {
+        let first = self.totals.first().map_or(now_ns, |first| first.time_ns);
+        let span = now_ns.saturating_sub(first).min(window_ns);
+        if span < SHORTEST_NS.max(self.span_ns.saturating_mul(10)) { 0 } else { span }
+    }
+
     /// How the bytes in use developed in the last `window_ns` before `now_ns`; nothing if there was no time for that.
     ///
     /// The figures are exact; the error is that of a line through what goes up and down. How much a moment tells of the
     /// next one is estimated from what the line leaves over. Where that is much, the line is taken for a walk with a
     /// drift.
     pub fn trend(&self, window_ns: u64, now_ns: u64) -> Slope {
-        let Some(first) = self.totals.first().map(|first| first.time_ns) else { return Slope::default() };
-        let from = first.max(now_ns.saturating_sub(window_ns));
-        let span = now_ns.saturating_sub(from);
-        if span < self.span_ns.max(1).saturating_mul(10) {
+        let span = self.trend_ns(window_ns, now_ns);
+        if span == 0 {
             return Slope::default();
         }
+        let from = now_ns.saturating_sub(span);
         let moment = |at: usize| from.saturating_add((span as f64 * at as f64 / (MOMENTS - 1) as f64) as u64);
         let bytes: Option<Vec<f64>> = (0..MOMENTS).map(|at| Some(self.in_use_at(moment(at))? as f64)).collect();
         let Some(bytes) = bytes else { return Slope::default() };
@@ -158,6 +164,18 @@ mod tests {
         idle.totals.truncate(100);
         assert_eq!(idle.trend(100 * SECOND, now).per_minute, 0.0);
         assert_eq!(History::default().trend(SECOND, now), Slope::default());
+    }
+
+    #[test]
+    fn a_start_has_no_trend_and_what_went_on_for_a_while_has_one() {
+        let total = |tenth: u64| Total { time_ns: tenth * SECOND / 10, in_use: tenth << 20, ..Total::ZERO };
+        let history = |tenths: u64| History::new(SECOND / 10, (1..=tenths).map(total), u64::MAX);
+        let short = history(30);
+        assert_eq!(short.trend_ns(300 * SECOND, 3 * SECOND), 0, "2.9 seconds");
+        assert_eq!(short.trend(300 * SECOND, 3 * SECOND), Slope::default());
+        let long = history(31);
+        assert_eq!(long.trend_ns(300 * SECOND, 31 * SECOND / 10), 3 * SECOND);
+        assert!(long.trend(300 * SECOND, 31 * SECOND / 10).grows());
     }
 
     #[test]

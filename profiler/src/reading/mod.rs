@@ -12,6 +12,8 @@
 //! over a network: [`Reading::read`] checks all that one part says of another, and takes control characters out of
 //! text.
 
+pub mod listed;
+
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 

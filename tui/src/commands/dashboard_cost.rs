@@ -9,7 +9,7 @@ use ratatui::layout::Size;
 
 use super::top::view_parser;
 use crate::args::parse_size;
-use crate::dashboard::events::feed::Watched;
+use crate::dashboard::events::watched::Watched;
 use crate::dashboard::measure::{self, Cost, Times};
 use crate::words::numbers;
 use crate::{sink, target};

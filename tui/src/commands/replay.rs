@@ -9,7 +9,7 @@ use color_eyre::eyre::{Result, WrapErr};
 use super::top::{FrameArgs, need_terminal};
 use crate::args::parse_seconds;
 use crate::dashboard::control::run::{self, Outcome, Setup};
-use crate::dashboard::events::feed::Watched;
+use crate::dashboard::events::watched::Watched;
 use crate::dashboard::once;
 use crate::dashboard::options::DashboardArgs;
 use crate::failure::Failure;
@@ -58,6 +58,7 @@ impl Replay {
         need_terminal("print one frame with --once --plain, or a report by poolscope report")?;
         let outcome = run::run(Setup {
             watched,
+            server: None,
             label: self.file.display().to_string(),
             wanted_name: None,
             theme: self.dashboard.theme(),

@@ -138,7 +138,8 @@ impl Report {
         let growths = tracker.of_sites(&sites, profile.sites.len());
         if self.watch.is_some() {
             facts.growths = &growths;
-            (facts.total, facts.watched_ns) = (tracker.total(Memory::Host), tracker.watched_ns());
+            (facts.total, facts.total_ns) = (tracker.total(Memory::Host), tracker.watched_ns());
+            facts.watched_ns = tracker.watched_ns();
         }
         if self.json {
             sink::print(&(json::watched_to_json(&facts, &profile)? + "\n"))?;

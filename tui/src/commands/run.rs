@@ -16,7 +16,7 @@ use super::top::need_terminal;
 use super::watch::Triggers;
 use crate::args::parse_period;
 use crate::dashboard::control::run::{self, Outcome, Setup};
-use crate::dashboard::events::feed::Watched;
+use crate::dashboard::events::watched::Watched;
 use crate::dashboard::options::DashboardArgs;
 use crate::launch::child::{self, Program};
 use crate::launch::{library, preload};
@@ -101,6 +101,7 @@ impl Run {
         }
         let outcome = run::run(Setup {
             watched: Watched::Started(program.pid()),
+            server: None,
             label: name.clone(),
             wanted_name: None,
             theme: self.dashboard.theme(),

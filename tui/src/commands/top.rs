@@ -12,7 +12,7 @@ use ratatui::layout::Size;
 
 use crate::args::parse_size;
 use crate::dashboard::control::run::{self, Outcome, Setup};
-use crate::dashboard::events::feed::Watched;
+use crate::dashboard::events::watched::Watched;
 use crate::dashboard::everybody::Everybody;
 use crate::dashboard::export;
 use crate::dashboard::json::TopJson;
@@ -24,6 +24,7 @@ use crate::failure::Failure;
 use crate::remote::{self, Server};
 use crate::words::ended;
 use crate::{sink, target};
+use poolscope_profiler::reading::listed::ListedProcesses;
 use poolscope_profiler::segment::discovery::SegmentEntry;
 
 /// Open the dashboard on a process that already runs on the pool, or on what a dead one left behind
@@ -124,10 +125,12 @@ impl Top {
         }
         // Who is not there is said first: no terminal helps.
         let (watched, label, wanted_name) = self.watched()?;
+        let server = self.server()?;
         self.dashboard.choose_keys()?;
         need_terminal("print one frame with --once --plain, or the model with --json")?;
         let outcome = run::run(Setup {
             watched,
+            server,
             label,
             wanted_name,
             theme: self.dashboard.theme(),
@@ -175,6 +178,11 @@ impl Top {
         };
         if let Some(server) = self.server()? {
             let label = server.to_string();
+            // One that can't be asked just now says so in the dashboard, and is asked again.
+            let is_several = |list: ListedProcesses| list.all && list.processes.len() != 1;
+            if !server.names_process() && server.processes().is_ok_and(is_several) {
+                return Ok((Watched::Nothing, label, None));
+            }
             return Ok((Watched::Server(server), label, None));
         }
         if !target::is_name(target) {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use poolscope_profiler::model::snapshot::Amount;
 use serde::Serialize;
 
-use super::events::processes::{ProcessRow, Processes};
+use super::events::processes::{Listed, ProcessRow, Processes};
 use super::model::site::{ShortNames, text_of};
 use crate::words::{clip, numbers};
 
@@ -65,7 +65,7 @@ impl From<&ProcessRow> for OneProcess {
 impl Everybody {
     /// Reads all that run; with a name, those that are called so. Whose segment can't be read has a row and no sites.
     pub(crate) fn read(name: Option<&str>) -> Result<Everybody, String> {
-        let processes = Processes::read(name);
+        let processes = Processes::read(&Listed { name: name.map(str::to_owned), server: None });
         if let Some(trouble) = processes.trouble {
             return Err(trouble);
         }

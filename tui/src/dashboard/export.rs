@@ -55,7 +55,8 @@ pub(crate) fn export(state: &mut State, format: Format, folder: &Path) -> Result
     file.write_all(&content).map_err(failed)?;
     let size = state.size;
     // Only `top` asks servers.
-    let (watched, is_here) = (state.server.clone().unwrap_or_else(|| process.pid.to_string()), state.server.is_none());
+    let (watched, is_here) =
+        (state.server.as_ref().map_or_else(|| process.pid.to_string(), ToString::to_string), state.server.is_none());
     let text = state.filter.line().text();
     let filter = if text.is_empty() { String::new() } else { format!(" --filter '{}'", text.replace('\'', "'\\''")) };
     let only_filtered = Lens { filter: Arc::default(), ..state.lens.clone() }.is_clear();

@@ -16,7 +16,8 @@ use serde::Serialize;
 
 use super::control::run;
 use super::control::screen::{Came, Events, Screen};
-use super::events::feed::{self, Watched};
+use super::events::feed;
+use super::events::watched::Watched;
 use super::events::{Event, own};
 use super::panes::{Source, VIEWS};
 use super::state::State;

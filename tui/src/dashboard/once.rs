@@ -6,7 +6,8 @@ use std::time::Duration;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Rect, Size};
 
-use super::events::feed::{Read, Source, Watched};
+use super::events::feed::{Read, Source};
+use super::events::watched::Watched;
 use super::frame;
 use super::input::filter::Filter;
 use super::input::moment::Seek;

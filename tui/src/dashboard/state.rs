@@ -1,6 +1,5 @@
 //! What the dashboard is in the middle of, beside what each view keeps for itself. Drawing only reads it.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,8 @@ use ratatui::layout::{Rect, Size};
 use super::events::Searched;
 use super::events::output::Tail;
 use super::events::own::OwnCost;
-use super::events::processes::Processes;
+use super::events::processes::{Listed, Processes};
+use super::events::watched::Watched;
 use super::input::filter::Filter;
 use super::input::line_edit::LineEdit;
 use super::input::moment::Moment;
@@ -20,6 +20,7 @@ use super::lens::{Base, Lens};
 use super::model::Model;
 use super::panes::{Pane, Scene, Source, VIEWS};
 use super::theme::Theme;
+use crate::remote::Server;
 use crate::words::Ended;
 
 /// What lies over the view.
@@ -76,8 +77,8 @@ pub(crate) struct State {
     pub(crate) theme: Theme,
     /// What is watched, for the time before the first reading.
     pub(crate) label: String,
-    /// The server that is asked, as its URL; none where the segment is read.
-    pub(crate) server: Option<String>,
+    /// The server that is asked; none where the segment is read.
+    pub(crate) server: Option<Server>,
     /// The moment of the recording that is shown; none where there is none.
     pub(crate) moment: Option<Moment>,
     /// The views, in the order of [`VIEWS`].
@@ -116,6 +117,8 @@ pub(crate) struct State {
     pub(crate) ended: Option<Ended>,
     /// `run` started the program: it has output, and quitting asks.
     pub(crate) owns_program: bool,
+    /// What the help is narrowed by.
+    pub(crate) help_filter: LineEdit,
     /// First line of the help that is shown.
     pub(crate) help_scroll: u16,
     /// The selected one of the columns of a table.
@@ -165,6 +168,7 @@ impl State {
             note: None,
             ended: None,
             owns_program: false,
+            help_filter: LineEdit::default(),
             help_scroll: 0,
             column_selected: 0,
             exported: None,
@@ -274,17 +278,25 @@ impl State {
         self.processes = processes;
     }
 
-    /// Watches the selected process from now on; gives its segment.
-    pub(crate) fn choose(&mut self) -> Option<PathBuf> {
+    /// Whose processes there are to choose from.
+    pub(crate) fn listed(&self) -> Listed {
+        Listed { name: self.wanted_name.clone(), server: self.server.clone() }
+    }
+
+    /// Watches the selected process from now on; says how.
+    pub(crate) fn choose(&mut self) -> Option<Watched> {
         let row = self.processes.running.get(self.process_selected)?;
         self.label = format!("process {}", row.pid);
-        (self.chosen, self.server, self.moment) = (Some(row.pid), None, None);
+        (self.chosen, self.moment) = (Some(row.pid), None);
+        if let Watched::Server(server) = &row.watched {
+            self.server = Some(server.clone());
+        }
         self.overlay = Overlay::None;
         self.watches = true;
-        let path = row.path.clone();
+        let watched = row.watched.clone();
         (self.model, self.read, self.latest, self.trouble, self.paused) = (None, None, None, None, false);
         self.clear_lens();
-        Some(path)
+        Some(watched)
     }
 
     /// Takes what the program wrote.

@@ -135,7 +135,7 @@ impl FactsJson {
                 in_use_bytes: most.bytes,
                 after_seconds: most.time_ns.saturating_sub(start_ns) as f64 / 1e9,
             }),
-            growth: SlopeJson::new(facts.total, facts.watched_ns),
+            growth: SlopeJson::new(facts.total, facts.total_ns),
             findings: facts.findings().into_iter().map(FindingJson::from).collect(),
         }
     }

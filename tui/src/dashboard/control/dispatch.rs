@@ -5,16 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossterm::event::{KeyEvent, KeyEventKind};
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use poolscope_profiler::Profile;
 use ratatui::layout::Rect;
 
+use crate::dashboard::events::watched::Watched;
 use crate::dashboard::export;
 use crate::dashboard::frame::help;
 use crate::dashboard::frame::layout::Areas;
 use crate::dashboard::input::common::{
-    CHOOSING, COLUMNS, COMMON, COMPARING, Choosing, Common, Compared, EXPORTING, HELP, LEAVING, Leaving, Motion,
-    READING, TYPING, Typing,
+    CHOOSING, CLOSING, COLUMNS, COMMON, COMPARING, Choosing, Common, Compared, EXPORTING, HELP, LEAVING, Leaving,
+    Motion, READING, TYPING, Typing,
 };
 use crate::dashboard::input::key;
 use crate::dashboard::input::moment::Seek;
@@ -43,8 +44,8 @@ pub(crate) enum Effect {
     Stay,
     /// Tell the reading thread to say which processes there are, or no longer.
     List(bool),
-    /// Tell it to watch this segment.
-    Watch(PathBuf),
+    /// Tell it to watch this.
+    Watch(Watched),
     /// Copy this by the terminal.
     Copy(String),
     /// Take the mouse, or give it back.
@@ -175,6 +176,7 @@ fn common(state: &mut State, action: Common) -> Option<Effect> {
         Common::Help => {
             state.overlay = Overlay::Help;
             state.help_scroll = 0;
+            state.help_filter.clear();
         }
         Common::Pause if state.moment.is_some() => return Some(Effect::Seek(Seek::Play)),
         Common::Pause => state.pause(),
@@ -225,10 +227,19 @@ fn turn(state: &mut State, by: isize) {
 }
 
 fn in_help(state: &mut State, event: &KeyEvent) {
+    let is_typed = matches!(event.code, KeyCode::Char(_) | KeyCode::Backspace | KeyCode::Delete);
+    let is_letter = is_typed && !event.modifiers.contains(KeyModifiers::CONTROL);
     if key::action(HELP, event).is_some() {
-        state.overlay = Overlay::None;
-    } else if let Some(Common::Move(motion)) = key::action(COMMON, event) {
+        let narrowed = event.code == KeyCode::Esc && !state.help_filter.is_empty();
+        state.help_filter.clear();
+        state.help_scroll = 0;
+        if !narrowed {
+            state.overlay = Overlay::None;
+        }
+    } else if let Some(Common::Move(motion)) = key::action(COMMON, event).filter(|_| !is_letter) {
         scroll_help(state, motion);
+    } else if state.help_filter.key(event) {
+        state.help_scroll = 0;
     }
 }
 
@@ -240,7 +251,7 @@ pub(crate) fn scroll_help(state: &mut State, motion: Motion) {
 
 /// Writes what is asked for into a folder.
 fn exporting(state: &mut State, event: &KeyEvent, folder: &Path) {
-    if key::action(HELP, event).is_some() {
+    if key::action(CLOSING, event).is_some() {
         state.overlay = Overlay::None;
     } else if let Some(format) = key::action(EXPORTING, event) {
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
@@ -269,7 +280,7 @@ fn columns(state: &mut State, event: &KeyEvent) {
     let count = state.pane().rows().map_or(0, |rows| rows.columns.len());
     if key::action(COLUMNS, event).is_some() {
         toggle_column(state);
-    } else if key::action(HELP, event).is_some() {
+    } else if key::action(CLOSING, event).is_some() {
         state.overlay = Overlay::None;
     } else if let Some(Common::Move(motion)) = key::action(COMMON, event) {
         state.column_selected = motion.from(state.column_selected, count);
@@ -313,7 +324,7 @@ fn peak(state: &mut State) {
 
 fn comparing(state: &mut State, event: &KeyEvent) {
     let Some(with) = key::action(COMPARING, event) else {
-        if key::action(HELP, event).is_some() {
+        if key::action(CLOSING, event).is_some() {
             state.overlay = Overlay::None;
         }
         return;
@@ -423,6 +434,10 @@ fn typing_file(state: &mut State, event: &KeyEvent, ends: Option<Typing>) -> Opt
 
 /// Inserts pasted text into the line that is being typed.
 pub(crate) fn paste(state: &mut State, text: &str) {
+    if state.overlay == Overlay::Help {
+        state.help_scroll = 0;
+        return state.help_filter.insert(text);
+    }
     if state.context() != Context::Typing {
         return;
     }

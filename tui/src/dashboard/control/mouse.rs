@@ -76,7 +76,7 @@ fn choose(state: &mut State, at: Position) -> Moused {
     let list = inside(chooser::place(state.area()));
     let Some(row) = chooser::table(state).row_at(list, at.x, at.y) else { return Moused::Nothing };
     if row == state.process_selected {
-        return state.choose().map_or(Moused::Changed, |path| Moused::Effect(Effect::Watch(path)));
+        return state.choose().map_or(Moused::Changed, |watched| Moused::Effect(Effect::Watch(watched)));
     }
     state.process_selected = row;
     Moused::Changed

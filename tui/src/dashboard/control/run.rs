@@ -12,13 +12,15 @@ use super::dispatch::{self, Effect};
 use super::mouse::{self, Moused};
 use super::screen::{Came, Events, Inbox, Screen};
 use super::terminal::Terminal;
-use crate::dashboard::events::feed::{self, Listed, Order, Watched};
+use crate::dashboard::events::feed::{self, Order};
+use crate::dashboard::events::watched::Watched;
 use crate::dashboard::events::{self, Event, output};
 use crate::dashboard::frame;
 use crate::dashboard::panes::{FLAME, VIEWS};
 use crate::dashboard::state::{Overlay, State};
 use crate::dashboard::theme::Theme;
 use crate::launch::child::Program;
+use crate::remote::Server;
 use crate::target;
 
 /// Between two frames.
@@ -28,6 +30,8 @@ const FRAME: Duration = Duration::from_millis(33);
 pub(crate) struct Setup {
     /// What is watched.
     pub(crate) watched: Watched,
+    /// The server that is asked, if it is one.
+    pub(crate) server: Option<Server>,
     /// What it is called before the first reading.
     pub(crate) label: String,
     /// Only processes of this name are to choose from, if nothing is watched yet.
@@ -63,15 +67,14 @@ pub(crate) fn run(setup: Setup) -> io::Result<Outcome> {
     let mut screen = Terminal::take(setup.mouse)?;
     events::watch_input(to.clone())?;
     let chooses = matches!(setup.watched, Watched::Nothing);
-    let server = if let Watched::Server(server) = &setup.watched { Some(server.to_string()) } else { None };
     let orders = feed::start(setup.watched, setup.interval, to.clone())?;
     let mut state = State::new(setup.label, setup.theme, screen.size(), setup.interval);
-    (state.mouse, state.server) = (setup.mouse, server);
+    (state.mouse, state.server) = (setup.mouse, setup.server);
     state.opens_at_peak = true;
     setup.filter.iter().for_each(|filter| state.filter_by(filter));
     if chooses {
-        (state.overlay, state.watches, state.wanted_name) = (Overlay::Choose, false, setup.wanted_name.clone());
-        let _ = orders.send(Order::List(Some(Listed { name: setup.wanted_name })));
+        (state.overlay, state.watches, state.wanted_name) = (Overlay::Choose, false, setup.wanted_name);
+        let _ = orders.send(Order::List(Some(state.listed())));
     }
     let mut program = None;
     if let Some((started, file)) = setup.program {
@@ -269,9 +272,9 @@ impl App {
             Effect::KillProgram => self.end(SIGKILL),
             Effect::Stay => self.leave_at_end = false,
             Effect::List(on) => self.list(on),
-            Effect::Watch(path) => {
+            Effect::Watch(watched) => {
                 self.list(false);
-                let _ = self.orders.send(Order::Watch(Watched::Segment(path)));
+                let _ = self.orders.send(Order::Watch(watched));
             }
         }
         if self.leave_at_end && self.state.ended.is_some() { Next::Leave(Outcome::Left) } else { Next::Draw }
@@ -299,8 +302,7 @@ impl App {
     }
 
     fn list(&mut self, on: bool) {
-        let listed = on.then(|| Listed { name: self.state.wanted_name.clone() });
-        let _ = self.orders.send(Order::List(listed));
+        let _ = self.orders.send(Order::List(on.then(|| self.state.listed())));
     }
 
     fn end(&mut self, signal: i32) {

@@ -21,31 +21,12 @@ use poolscope_profiler::{Profile, SegmentReader, Snapshot};
 
 use super::Event;
 use super::own::Meter;
-use super::processes::Processes;
+use super::processes::{Listed, Processes};
+use super::watched::Watched;
 use crate::dashboard::input::moment::{Moment, Seek};
 use crate::dashboard::model::{Kin, Model, Modeller, Observed, ThreadNames};
-use crate::remote::Server;
 use crate::words::printable;
 use crate::{symbols, target};
-
-/// What is watched.
-#[derive(Clone, Debug)]
-pub(crate) enum Watched {
-    /// A segment; if its process starts another program, that one's.
-    Segment(PathBuf),
-    /// A process that has only just been started: its segment may not be there yet.
-    Started(u32),
-    /// The newest process that is called so; after its end, the next one.
-    Named(String),
-    /// A process that a server hands out readings of.
-    Server(Server),
-    /// A recording, at a moment of it.
-    Recording(PathBuf),
-    /// A profile in a file: one moment, and nothing but call sites.
-    Profile(PathBuf),
-    /// Nothing yet: it is to be chosen.
-    Nothing,
-}
 
 /// A recording is played in so long at most.
 const PLAYED_IN: Duration = Duration::from_secs(30);
@@ -281,11 +262,7 @@ impl Source {
     fn model(&mut self, snapshot: Snapshot, profile: Profile, site_of_stacks: &[Option<usize>]) -> Model {
         self.tracker.update(&snapshot);
         let growths = self.tracker.of_sites(site_of_stacks, profile.sites.len());
-        let watched_ns = match &self.film {
-            // What grows was followed from its start on.
-            Some(_) => snapshot.taken_ns.saturating_sub(snapshot.process.start_monotonic_ns),
-            None => self.tracker.watched_ns(),
-        };
+        let watched_ns = self.tracker.watched_ns();
         let (children, family) = (&self.children[..], &self.family[..]);
         let observed = Observed { growths: &growths, watched_ns, children, family, site_of_stacks };
         self.modeller.next(snapshot, profile, &observed, &self.names)
@@ -324,13 +301,6 @@ fn thread_names(pid: u32, state: ProcessState) -> ThreadNames {
     names
 }
 
-/// Which processes are to be listed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Listed {
-    /// Only those that are called so.
-    pub(crate) name: Option<String>,
-}
-
 /// What the reading thread is told.
 #[derive(Clone, Debug)]
 pub(crate) enum Order {
@@ -346,7 +316,7 @@ pub(crate) enum Order {
     Seek(Seek),
     /// Name call sites by the callers of this function, too; or as at the start.
     ByCaller(Option<String>),
-    /// Say which processes there are, or no longer. With a name, only those that are called so.
+    /// Say which processes there are, or no longer.
     List(Option<Listed>),
 }
 
@@ -382,8 +352,8 @@ fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Re
     let mut listed: Option<Listed> = None;
     let mut told: Option<Moment> = None;
     loop {
-        if let Some(Listed { name }) = &listed
-            && to.send(Event::Processes(Processes::read(name.as_deref()))).is_err()
+        if let Some(listed) = &listed
+            && to.send(Event::Processes(Processes::read(listed))).is_err()
         {
             return;
         }

@@ -4,6 +4,7 @@ pub(crate) mod feed;
 pub(crate) mod output;
 pub(crate) mod own;
 pub(crate) mod processes;
+pub(crate) mod watched;
 
 use std::io;
 use std::sync::Arc;

@@ -1,22 +1,32 @@
-//! The processes that run on the pool: what there is to choose from.
+//! The processes that run on the pool, here or where a server is: what there is to choose from.
 
-use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use poolscope_profiler::SegmentReader;
-use poolscope_profiler::model::growth::{Slope, USUAL_WINDOW_NS};
+use poolscope_profiler::model::growth::Slope;
 use poolscope_profiler::model::snapshot::ProcessState;
+use poolscope_profiler::reading::listed::ListedProcess;
 use poolscope_profiler::segment::discovery::{self, SegmentEntry};
 
-use crate::words::{file_name, printable};
+use super::watched::Watched;
+use crate::remote::Server;
+
+/// Whose processes are listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// Only those that are called so.
+    pub(crate) name: Option<String>,
+    /// Those that a server has, instead of those of this machine.
+    pub(crate) server: Option<Server>,
+}
 
 /// A process that runs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ProcessRow {
     /// Its process id.
     pub(crate) pid: u32,
-    /// Its segment.
-    pub(crate) path: PathBuf,
+    /// How it is watched.
+    pub(crate) watched: Watched,
     /// The program's name.
     pub(crate) name: String,
     /// Its arguments.
@@ -38,25 +48,51 @@ pub(crate) struct Processes {
     pub(crate) running: Vec<ProcessRow>,
     /// How many dead ones left a segment behind.
     pub(crate) dead: usize,
+    /// Somebody has looked.
+    pub(crate) is_read: bool,
+    /// It is a server's list, and the server serves no other process.
+    pub(crate) only_one: bool,
     /// Why nothing could be listed.
     pub(crate) trouble: Option<String>,
 }
 
 impl ProcessRow {
+    fn new(listed: ListedProcess, watched: Watched) -> ProcessRow {
+        ProcessRow {
+            pid: listed.pid,
+            watched,
+            trend: listed.trend(),
+            in_use: listed.in_use_bytes,
+            rss: listed.rss_bytes,
+            age: Duration::from_secs_f64(listed.age_seconds),
+            name: listed.name,
+            arguments: listed.arguments,
+        }
+    }
+
     /// Its call sites, with names; none if its segment can't be read.
     pub(crate) fn profile(&self) -> Option<poolscope_profiler::Profile> {
-        let snapshot = SegmentReader::open(&self.path).ok()?.snapshot().ok()?;
+        let Watched::Segment(path) = &self.watched else { return None };
+        let snapshot = SegmentReader::open(path).ok()?.snapshot().ok()?;
         Some(crate::symbols::profile_builder().build(&snapshot))
     }
 }
 
 impl Processes {
-    /// Looks for them. With a name, only those that are called so.
-    pub(crate) fn read(name: Option<&str>) -> Processes {
-        let listing = match discovery::list() {
-            Ok(listing) => listing,
-            Err(why) => return Processes { trouble: Some(why.to_string()), ..Processes::default() },
+    /// Looks for them, or asks the server.
+    pub(crate) fn read(listed: &Listed) -> Processes {
+        let found = match &listed.server {
+            Some(server) => Processes::of_server(server),
+            None => Processes::of_this_machine(listed.name.as_deref()),
         };
+        Processes {
+            is_read: true,
+            ..found.unwrap_or_else(|why| Processes { trouble: Some(why), ..Processes::default() })
+        }
+    }
+
+    fn of_this_machine(name: Option<&str>) -> Result<Processes, String> {
+        let listing = discovery::list().map_err(|why| why.to_string())?;
         let (running, dead): (Vec<SegmentEntry>, Vec<SegmentEntry>) =
             listing.entries.into_iter().partition(|entry| entry.state == ProcessState::Running);
         let mut running: Vec<ProcessRow> = running
@@ -65,24 +101,22 @@ impl Processes {
             .map(row)
             .collect();
         running.sort_by_key(|row| (std::cmp::Reverse(row.rss), row.pid));
-        Processes { running, dead: dead.len(), trouble: None }
+        Ok(Processes { running, dead: dead.len(), ..Processes::default() })
+    }
+
+    /// Those that a server has readings of.
+    pub(crate) fn of_server(server: &Server) -> Result<Processes, String> {
+        let list = server.processes()?;
+        let row = |listed: ListedProcess| {
+            let watched = Watched::Server(server.of_process(listed.pid));
+            ProcessRow::new(listed, watched)
+        };
+        let running = list.processes.into_iter().map(row).collect();
+        Ok(Processes { running, only_one: !list.all, ..Processes::default() })
     }
 }
 
 fn row(entry: SegmentEntry) -> ProcessRow {
     let snapshot = SegmentReader::open(&entry.path).ok().and_then(|mut reader| reader.snapshot().ok());
-    let snapshot = snapshot.as_ref();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let called = entry.args.first().filter(|called| !called.is_empty()).unwrap_or(&entry.exe);
-    let arguments = entry.args.iter().skip(1).map(|argument| printable(argument)).collect::<Vec<_>>().join(" ");
-    ProcessRow {
-        pid: entry.pid,
-        name: printable(file_name(called)),
-        arguments,
-        in_use: snapshot.filter(|s| !s.classes.is_empty()).map(|s| s.stats().usage().in_use),
-        rss: snapshot.and_then(|s| s.memory).map(|memory| memory.rss),
-        trend: snapshot.map(|s| s.history.trend(USUAL_WINDOW_NS, s.taken_ns)).unwrap_or_default(),
-        age: now.saturating_sub(Duration::from_nanos(entry.start_realtime_ns)),
-        path: entry.path,
-    }
+    ProcessRow::new(ListedProcess::new(&entry, snapshot.as_ref()), Watched::Segment(entry.path))
 }

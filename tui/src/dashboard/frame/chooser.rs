@@ -21,6 +21,9 @@ const COLUMNS: &[Column] = &[
     Column { title: "Arguments", width: 0, right: false, rank: 4 },
 ];
 
+/// Rows of the list of one process, with the titles and an empty line.
+const ONLY_ONE_AT: u16 = 3;
+
 /// The table, for drawing and hit-testing.
 pub(crate) fn table(state: &State) -> Table<'static> {
     let rows = state.processes.running.len();
@@ -44,10 +47,22 @@ pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
         1 => "and one that ended: poolscope list".to_owned(),
         dead => format!("and {} that ended: poolscope list", numbers::grouped(dead as u64)),
     };
-    let inner = panel(place, buf, theme, "Processes on the pool", Line::styled(right, theme.dim));
+    let right = match &state.server {
+        Some(_) => String::new(),
+        None => right,
+    };
+    let title = match &state.server {
+        Some(server) => format!("Processes that {} serves", server.place()),
+        None => "Processes on the pool".to_owned(),
+    };
+    let inner = panel(place, buf, theme, &title, Line::styled(right, theme.dim));
     if processes.running.is_empty() {
         let text = match (&processes.trouble, &state.wanted_name) {
             (Some(why), _) => why.clone(),
+            (None, _) if !processes.is_read => "Looking which there are …".to_owned(),
+            (None, _) if state.server.is_some() => {
+                "It serves no process now. One that runs on the pool there is shown here once it does.".to_owned()
+            }
             (None, Some(name)) => format!("No process called {name} runs on the pool. It is shown here once it does."),
             (None, None) => "No process of yours runs on the pool. Start one in another terminal: \
                 poolscope run --headless -- COMMAND. It is shown here at once."
@@ -57,6 +72,13 @@ pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
             buf.set_string(inner.x, y, line, theme.text);
         }
         return;
+    }
+    if processes.only_one && inner.height > ONLY_ONE_AT {
+        let text = "The server serves this process alone: poolscope serve --all serves every one of its user's.";
+        let lines = wrapped(text, usize::from(inner.width));
+        for (line, y) in lines.into_iter().zip(inner.top() + ONLY_ONE_AT..inner.bottom()) {
+            buf.set_string(inner.x, y, line, theme.dim);
+        }
     }
     table(state).draw(inner, buf, theme, |row, column, width| {
         let process = &processes.running[row];

@@ -75,7 +75,7 @@ fn process_line(state: &State, area: Rect, buf: &mut Buffer) {
             let process = &model.snapshot.process;
             right.push(Span::styled(format!("pid {}", process.pid), theme.dim));
             if let Some(server) = &state.server {
-                right.push(Span::styled(format!(" by {}", clip(server, SERVER)), theme.dim));
+                right.push(Span::styled(format!(" by {}", clip(&server.to_string(), SERVER)), theme.dim));
             }
             if process.forked {
                 right.push(Span::styled(" forked", theme.dim));
@@ -171,7 +171,7 @@ type Card = (String, String, Style);
 /// How the bytes in use have developed in the last minutes, if the pool counts them.
 fn growing(model: &Model, theme: &Theme) -> Option<Card> {
     model.most?;
-    let slope = model.trend;
+    let Some(slope) = model.trend else { return Some(("GROWING".to_owned(), "-".to_owned(), theme.dim)) };
     let (text, style) = match (slope.grows(), slope.is_clear()) {
         (true, _) => (format!("+{}/min ▲", numbers::bytes(slope.per_minute)), theme.alert),
         (false, true) if slope.per_minute < 0.0 => (format!("{}/min", numbers::bytes(slope.per_minute)), theme.ok),

@@ -1,7 +1,7 @@
 //! The keys that hold, from the tables of all who have keys: what the footer and the help show.
 
 use crate::dashboard::input::common::{
-    CHOOSING, COLUMNS, COMMON, COMPARING, EXPORTING, HELP, LEAVING, READING, TYPING,
+    CHOOSING, CLOSING, COLUMNS, COMMON, COMPARING, EXPORTING, HELP, LEAVING, READING, TYPING,
 };
 use crate::dashboard::input::key::{Binding, Key, Section};
 use crate::dashboard::input::keymap;
@@ -25,9 +25,9 @@ pub(crate) fn bindings(context: Context, pane: &dyn Pane) -> Vec<Binding> {
         Context::Help => HELP.to_vec(),
         Context::Leaving => rows(LEAVING).collect(),
         Context::Choosing => rows(CHOOSING).collect(),
-        Context::Exporting => rows(EXPORTING).chain(HELP.to_vec()).collect(),
-        Context::Columns => rows(COLUMNS).chain(HELP.to_vec()).collect(),
-        Context::Comparing => rows(COMPARING).chain(HELP.to_vec()).collect(),
+        Context::Exporting => rows(EXPORTING).chain(CLOSING.to_vec()).collect(),
+        Context::Columns => rows(COLUMNS).chain(CLOSING.to_vec()).collect(),
+        Context::Comparing => rows(COMPARING).chain(CLOSING.to_vec()).collect(),
     }
 }
 
@@ -45,6 +45,7 @@ pub(crate) fn help(panes: &[Box<dyn Pane>]) -> Vec<HelpSection> {
             .chain(HELP.to_vec())
             .chain(rows(COMPARING))
             .chain(rows(COLUMNS))
+            .chain(CLOSING.to_vec())
             .chain(rows(EXPORTING))
             .chain(rows(CHOOSING))
             .chain(rows(LEAVING))

@@ -361,13 +361,23 @@ pub(crate) const TYPING: &[Binding<Typing>] = &[
     },
 ];
 
-/// Closes the help. The keys of [`Common::Move`] scroll it.
+/// Closes the help. Those of the keys of [`Common::Move`] that are no letters scroll it; letters narrow it.
 pub(crate) const HELP: &[Binding] = &[Binding {
+    keys: &[named(KeyCode::Esc), plain('?'), named(KeyCode::F(1)), control('c')],
+    action: (),
+    label: "close",
+    help: "Show all keys again, or close the help. What is typed narrows it",
+    section: Section::Help,
+    footer: true,
+}];
+
+/// Closes what else lies over the view.
+pub(crate) const CLOSING: &[Binding] = &[Binding {
     keys: &[named(KeyCode::Esc), plain('q'), plain('?'), control('c')],
     action: (),
     label: "close",
-    help: "Close the help",
-    section: Section::Help,
+    help: "Close the columns, the export or the comparison",
+    section: Section::Columns,
     footer: true,
 }];
 
@@ -518,7 +528,7 @@ pub(crate) const COMPARING: &[Binding<Compared>] = &[
     compared(&[plain('0'), plain('D')], Compared::Nothing, "nothing", "with nothing"),
 ];
 
-/// Shows a column, or hides it. The keys of [`Common::Move`] choose one, and those of [`HELP`] close the list.
+/// Shows a column, or hides it. The keys of [`Common::Move`] choose one, and those of [`CLOSING`] close the list.
 pub(crate) const COLUMNS: &[Binding] = &[Binding {
     keys: &[named(KeyCode::Enter), plain(' ')],
     action: (),

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use poolscope_profiler::Memory;
 use poolscope_profiler::model::difference::Difference;
-use poolscope_profiler::model::growth::Slope;
 use poolscope_profiler::model::holders::Held;
 use poolscope_profiler::model::memory::Place;
 use poolscope_profiler::model::profile::Profile;
@@ -250,7 +249,7 @@ fn at_peak(out: &mut Model) {
         out.in_use = out.in_use.map(|_| most.bytes);
     }
     (out.memory, out.most, out.rates) = (None, None, None);
-    out.trend = Slope::default();
+    out.trend = None;
     for device in &mut out.devices {
         let counter = DeviceCounter::CurrentUsage as usize;
         let peak = device.pool.get(DeviceCounter::PeakUsage);

@@ -59,8 +59,8 @@ pub(crate) struct Model {
     pub(crate) accounting: Accounting,
     /// The most that was in use, and when; none if nobody counts.
     pub(crate) most: Option<Most>,
-    /// How the bytes in use have developed in the last minutes.
-    pub(crate) trend: Slope,
+    /// How the bytes in use have developed in the last minutes; none if that was too short to say.
+    pub(crate) trend: Option<Slope>,
     /// What a person should know, the most important first.
     pub(crate) findings: Vec<Finding>,
     /// The processes that it started and that run, the largest first.
@@ -305,13 +305,15 @@ impl Modeller {
         let is_asked = snapshot.residence.is_some() || snapshot.process.state != ProcessState::Running;
         let known = before.map(|before| before.accounting).filter(|known| !is_asked && known.memory.is_some());
         let accounting = known.unwrap_or_else(|| Accounting::of(&snapshot));
-        let trend = snapshot.history.trend(USUAL_WINDOW_NS, snapshot.taken_ns);
+        let total = snapshot.history.trend(USUAL_WINDOW_NS, snapshot.taken_ns);
+        let total_ns = snapshot.history.trend_ns(USUAL_WINDOW_NS, snapshot.taken_ns);
         let findings = Facts {
             snapshot: &snapshot,
             accounting,
             profile: Some(&whole),
             growths: watched.growths,
-            total: trend,
+            total,
+            total_ns,
             watched_ns: watched.watched_ns,
             children: watched.children,
         }
@@ -364,7 +366,7 @@ impl Modeller {
             live,
             in_use,
             most: snapshot.history.most(),
-            trend,
+            trend: (total_ns > 0).then_some(total),
             findings,
             accounting,
             family: watched.family.to_vec(),

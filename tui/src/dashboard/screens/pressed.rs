@@ -99,10 +99,50 @@ fn the_arrows_scroll_the_help() {
     assert!(top.contains("Everywhere") && !below.contains("Everywhere"), "{below}");
     press(&mut state, "↑");
     assert_eq!(screen(&state), top);
-    press(&mut state, "G");
+    let turn = |state: &mut State, kind| {
+        mouse(state, &MouseEvent { kind, column: 20, row: 9, modifiers: KeyModifiers::NONE });
+    };
+    turn(&mut state, MouseEventKind::ScrollDown);
+    assert!(!screen(&state).contains("Everywhere"), "the wheel scrolls it");
+    turn(&mut state, MouseEventKind::ScrollUp);
+    assert_eq!(screen(&state), top);
+    dispatch::key(&mut state, &KeyEvent::new(KeyCode::End, KeyModifiers::NONE));
     let end = screen(&state);
     assert!(end.contains("quits if there is no"), "{end}");
     press(&mut state, "\x1b");
+    assert_eq!(state.overlay, Overlay::None);
+}
+
+#[test]
+fn what_is_typed_narrows_the_help() {
+    let mut state = state(120, 40);
+    press(&mut state, "?");
+    let shown = |state: &State| -> Vec<String> {
+        let text = screen(state);
+        let lines = text.lines().skip_while(|line| !line.contains(" only "));
+        let rows = lines.skip(1).filter_map(|line| line.split('│').nth(1)).map(|line| line.trim().to_owned());
+        rows.filter(|line| !line.is_empty()).collect()
+    };
+    let all = shown(&state);
+    press(&mut state, "quit whi");
+    assert_eq!(shown(&state), ["Everywhere", "q ^C        Quit; asks first while a program started by run still runs"]);
+    // Esc shows all again, and only then closes it.
+    press(&mut state, "\x1b");
+    assert_eq!((shown(&state), state.overlay), (all.clone(), Overlay::Help));
+    // A letter alone is the key, as it is written.
+    press(&mut state, "P");
+    let of_key = shown(&state);
+    assert!(of_key.len() < 6 && of_key.iter().any(|line| line.starts_with("P ")), "{of_key:?}");
+    dispatch::key(&mut state, &KeyEvent::new(KeyCode::Backspace, KeyModifiers::NONE));
+    assert_eq!(shown(&state), all);
+    press(&mut state, "xyzzy");
+    assert_eq!(shown(&state), ["No key is about that. Esc shows all."]);
+    press(&mut state, "\x1b\x1b");
+    assert_eq!(state.overlay, Overlay::None);
+    // The next time it has all again.
+    press(&mut state, "?");
+    assert_eq!(shown(&state), all);
+    press(&mut state, "?");
     assert_eq!(state.overlay, Overlay::None);
 }
 

@@ -276,7 +276,7 @@ fn a_loop_without_events_to_come_ends() {
 fn processes(names: &[&str]) -> Event {
     let row = |(at, name): (usize, &&str)| ProcessRow {
         pid: 100 + at as u32,
-        path: format!("/dev/shm/{name}").into(),
+        watched: Watched::Segment(format!("/dev/shm/{name}").into()),
         name: (*name).into(),
         arguments: String::new(),
         in_use: Some(5 << 20),
@@ -285,7 +285,7 @@ fn processes(names: &[&str]) -> Event {
         age: Duration::from_secs(70),
     };
     let running = names.iter().enumerate().map(row).collect();
-    Event::Processes(Processes { running, dead: 3, trouble: None })
+    Event::Processes(Processes { running, dead: 3, is_read: true, ..Processes::default() })
 }
 
 #[test]
