@@ -109,6 +109,16 @@ fn calloc_returns_zeros_where_dirt_was_before() {
 }
 
 #[test]
+fn calloc_returns_zeros_among_blocks_of_all_sizes() {
+    everywhere_and_hardened("blocks.c", "calloc-among-dirt");
+}
+
+#[test]
+fn calloc_touches_no_memory_that_is_new() {
+    everywhere("blocks.c", "calloc-of-new-memory");
+}
+
+#[test]
 fn realloc_keeps_the_contents_from_any_size_to_any_other() {
     everywhere_and_hardened("blocks.c", "realloc-keeps-contents");
 }

@@ -187,6 +187,52 @@ static void realloc_keeps_contents(void) {
     }
 }
 
+static void calloc_among_dirt(void) {
+    // New blocks, blocks that were used, and slabs that were used for other sizes, in any order.
+    enum { BLOCKS = 48, ROUNDS = 6000 };
+    static unsigned char *blocks[BLOCKS];
+    uint64_t state = 7;
+    for (int round = 0; round < ROUNDS; round++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        int i = (state >> 33) % BLOCKS;
+        free(blocks[i]);
+        size_t size = (size_t)1024 << (state >> 40) % 9;
+        size += (state >> 48) % size;
+        int zeroed = state >> 63;
+        unsigned char *p = zeroed ? calloc(1, size) : malloc(size);
+        CHECK(p != NULL);
+        if (zeroed) CHECK(p[0] == 0 && memcmp(p, p + 1, size - 1) == 0, "round %d, calloc of %zu bytes", round, size);
+        memset(p, 0xff, size);
+        blocks[i] = p;
+    }
+    for (int i = 0; i < BLOCKS; i++) free(blocks[i]);
+}
+
+static size_t resident(void) {
+    unsigned long all, resident;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file != NULL && fscanf(file, "%lu %lu", &all, &resident) == 2);
+    fclose(file);
+    return resident * 4096;
+}
+
+static void calloc_of_new_memory(void) {
+    // The kernel's memory reads as zero. What is cleared is there, and calloc of a table that is hardly used is not to be.
+    enum { BLOCKS = 32, SIZE = 200000 };
+    static unsigned char *blocks[BLOCKS];
+    size_t before = resident();
+    for (int i = 0; i < BLOCKS; i++) {
+        blocks[i] = calloc(1, SIZE);
+        CHECK(blocks[i] != NULL);
+    }
+    size_t more = resident() - before;
+    CHECK(more < (size_t)BLOCKS * SIZE / 4, "%zu bytes of %zu", more, (size_t)BLOCKS * SIZE);
+    for (int i = 0; i < BLOCKS; i++) {
+        for (int at = 0; at < SIZE; at++) CHECK(blocks[i][at] == 0);
+        free(blocks[i]);
+    }
+}
+
 static void realloc_of_huge_blocks(void) {
     // Far more than is touched: in place, moved and back.
     size_t gib = (size_t)1 << 30;
@@ -256,6 +302,8 @@ static const struct scenario SCENARIOS[] = {
     {"usable-sizes", usable_sizes},
     {"alignments", alignments},
     {"calloc-after-dirt", calloc_after_dirt},
+    {"calloc-among-dirt", calloc_among_dirt},
+    {"calloc-of-new-memory", calloc_of_new_memory},
     {"realloc-keeps-contents", realloc_keeps_contents},
     {"realloc-of-huge-blocks", realloc_of_huge_blocks},
     {"names-of-glibc", names_of_glibc},

@@ -128,7 +128,7 @@ pub fn malloc_fast(size: usize, align: usize) -> Option<*mut u8> {
 /// Allocates `size` zeroed bytes.
 #[inline]
 pub fn malloc_zeroed(size: usize) -> *mut u8 {
-    if size <= MEDIUM_MAX {
+    if size <= SMALL_MAX {
         let p = malloc(size);
         if !p.is_null() {
             // SAFETY: the block holds `size` bytes.
@@ -136,7 +136,10 @@ pub fn malloc_zeroed(size: usize) -> *mut u8 {
         }
         return p;
     }
-    let (p, zero) = allocate(size, 16);
+    let (p, zero) = match malloc_aligned_fast(size, 16) {
+        Some(p) => (p, false),
+        None => allocate(size, 16),
+    };
     if !p.is_null() && !zero {
         // SAFETY: as above.
         unsafe { p.write_bytes(0, size) };
@@ -151,8 +154,11 @@ pub fn malloc_zeroed_aligned(size: usize, align: usize) -> *mut u8 {
         return malloc_zeroed(size);
     }
     let (p, zero) = match SizeClass::of_aligned(size, align) {
-        Some(_) => (malloc_aligned(size, align), false),
-        None => allocate(size, align),
+        Some(class) if !class.is_medium() => (malloc_aligned(size, align), false),
+        _ => match malloc_aligned_fast(size, align) {
+            Some(p) => (p, false),
+            None => allocate(size, align),
+        },
     };
     if !p.is_null() && !zero {
         // SAFETY: the block holds `size` bytes.

@@ -7,7 +7,9 @@
 use core::cell::Cell;
 
 use super::slot_lists::SlotLists;
+use crate::layout::arena::ARENA_PAGE;
 use crate::layout::block::BlockPtr;
+use crate::layout::lean;
 use crate::layout::size_class::{CLASSES, SizeClass};
 use crate::layout::slab::{NO_SLOT, Place, Slab, owner};
 use crate::layout::slab_list::SlabList;
@@ -16,26 +18,38 @@ use crate::segment::counters::{self, ClassCounter, TierCounter};
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::give_back;
 
+/// Bytes of slabs without a block in use that stay what they are. Of more than these, one is used for another class
+/// before memory is taken for it: samples of each class in turn would touch a page for each.
+const EMPTY_OF_OTHERS: usize = 8 * ARENA_PAGE;
+
 /// The slabs, by class. Guarded by the sampler's lock.
 pub struct SampledSlabs {
     with_free: [SlabList; CLASSES],
     /// Bytes of slabs without a block in use.
     empty: Cell<usize>,
+    /// The class after the one of which a slab was used for another class last.
+    next: Cell<usize>,
     lists: SlotLists,
 }
 
 impl SampledSlabs {
     /// No slab yet.
     pub const fn new() -> Self {
-        SampledSlabs { with_free: [const { SlabList::new() }; CLASSES], empty: Cell::new(0), lists: SlotLists::new() }
+        SampledSlabs {
+            with_free: [const { SlabList::new() }; CLASSES],
+            empty: Cell::new(0),
+            next: Cell::new(0),
+            lists: SlotLists::new(),
+        }
     }
 
-    /// A block of `class`; `None` without memory.
-    pub fn alloc(&self, slow: SlowPath, class: SizeClass) -> Option<(&'static Slab, BlockPtr)> {
+    /// A block of `class`, which is noted in `zero` if it reads as zero; `None` without memory.
+    pub fn alloc(&self, slow: SlowPath, class: SizeClass, zero: &Cell<BlockPtr>) -> Option<(&'static Slab, BlockPtr)> {
+        zero.set(BlockPtr::NULL);
         let list = &self.with_free[class.index()];
         let slab = match list.first() {
             Some(slab) => slab,
-            None => self.add(slow, class)?,
+            None => self.change_one(class).or_else(|| self.add(slow, class))?,
         };
         let was_empty = slab.in_use() == 0;
         let block = slab.local_free.get();
@@ -45,6 +59,10 @@ impl SampledSlabs {
             let (block, count) = slab.carve(1, BlockPtr::NULL);
             if count == 0 {
                 return None;
+            }
+            // Smaller ones may lie in a slab that was one of another class.
+            if slab.pages.get() > 1 && slab.is_zero() {
+                zero.set(block);
             }
             block
         } else {
@@ -65,22 +83,57 @@ impl SampledSlabs {
         Some((slab, block))
     }
 
+    /// Makes one of many slabs without a block in use a slab of `class`, if this takes one page.
+    #[cold]
+    #[inline(never)]
+    fn change_one(&self, class: SizeClass) -> Option<&'static Slab> {
+        // Under a narrow limit of data, the part of a slab that can be used follows its class.
+        if self.empty.get() < EMPTY_OF_OTHERS || lean::is_on() || class.info().slab_pages > 1 {
+            return None;
+        }
+        let fits = |slab: &&'static Slab| slab.in_use() == 0 && slab.pages.get() == 1;
+        let (other, slab) = (0..CLASSES).find_map(|at| {
+            let other = (self.next.get() + at) % CLASSES;
+            Some((other, self.with_free[other].first().filter(fits)?))
+        })?;
+        self.next.set(other + 1);
+        let list = self.lists.take(class)?;
+        self.end(slab);
+        self.begin(slab, class, list);
+        Some(slab)
+    }
+
     fn add(&self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
         let slab = page_heap::alloc_slab(slow, class)?;
         let Some(list) = self.lists.take(class) else {
             give_back::span(slow, slab);
             return None;
         };
+        self.begin(slab, class, list);
+        counters::add(TierCounter::SampledBytes, slab.bytes() as u64);
+        self.empty.set(self.empty.get() + slab.bytes());
+        Some(slab)
+    }
+
+    /// Makes a span a slab of `class`, with `list` for its slots.
+    fn begin(&self, slab: &'static Slab, class: SizeClass, list: *mut u32) {
         slab.begin(class, owner::SAMPLED);
         slab.aux.set(list as usize);
         slab.place.set(Place::Partial);
         self.with_free[class.index()].push_back(slab);
-        counters::add(TierCounter::SampledBytes, slab.bytes() as u64);
         counters::class_add(class, ClassCounter::SlabsTaken, 1);
         counters::class_add(class, ClassCounter::CentralFree, slab.free_with_memory().into());
         counters::class_add(class, ClassCounter::Untouched, slab.untouched().into());
-        self.empty.set(self.empty.get() + slab.bytes());
-        Some(slab)
+    }
+
+    /// Takes a slab without a block in use out of its class, and its slots.
+    fn end(&self, slab: &'static Slab) {
+        let class = slab.class.get();
+        self.with_free[class.index()].remove(slab);
+        self.lists.give(class, slab.aux.get() as *mut u32);
+        counters::class_add(class, ClassCounter::SlabsReturned, 1);
+        counters::class_sub(class, ClassCounter::CentralFree, slab.free_with_memory().into());
+        counters::class_sub(class, ClassCounter::Untouched, slab.untouched().into());
     }
 
     /// Takes a freed block back. Returns the bytes of all slabs that have no block in use then.
@@ -103,22 +156,19 @@ impl SampledSlabs {
         if self.empty.replace(0) == 0 {
             return;
         }
-        for (class, list) in self.with_free.iter().enumerate() {
+        for list in &self.with_free {
             let mut next = list.first();
             while let Some(slab) = next {
                 next = slab.next.get();
                 if slab.in_use() == 0 {
-                    list.remove(slab);
-                    self.lists.give(SizeClass(class as u8), slab.aux.get() as *mut u32);
+                    self.end(slab);
                     counters::sub(TierCounter::SampledBytes, slab.bytes() as u64);
-                    counters::class_add(slab.class.get(), ClassCounter::SlabsReturned, 1);
-                    counters::class_sub(slab.class.get(), ClassCounter::CentralFree, slab.free_with_memory().into());
-                    counters::class_sub(slab.class.get(), ClassCounter::Untouched, slab.untouched().into());
                     slab.end();
                     give_back::span(slow, slab);
                 }
             }
         }
+        self.lists.release();
     }
 }
 

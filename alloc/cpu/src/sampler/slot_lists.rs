@@ -1,7 +1,7 @@
 //! For each slab of sampled blocks a list of slots: where in the live table its blocks are recorded.
 //!
 //! A slab's blocks have no room for it, and its descriptor neither. Lists of a class are of one length, and cut from
-//! chunks. A chunk of which no list is in use has its memory taken away, and stays for lists to come.
+//! chunks. Where idle memory goes back, a chunk of which no list is in use has its memory taken away, and stays.
 
 use core::cell::Cell;
 use core::ptr::{null, null_mut};
@@ -77,15 +77,19 @@ impl Chunk {
         unsafe { list.write(self.unused.get() as usize) };
         self.unused.set(list);
         self.used.set(self.used.get() - 1);
-        if self.used.get() == 0 {
-            self.cut.set(0);
-            self.unused.set(null_mut());
-            let start = (&raw const *self).cast_mut().cast::<u8>();
-            if self.bytes.get() > KERNEL_PAGE {
-                // SAFETY: such a chunk has a mapping of its own, and behind the first page there are lists alone, of
-                // which none is in use. Were the kernel to refuse, they would only stay.
-                let _ = unsafe { os::decommit(start.add(KERNEL_PAGE), self.bytes.get() - KERNEL_PAGE) };
-            }
+    }
+
+    /// Takes the memory of a chunk of which no list is in use.
+    fn release(&self) {
+        if self.cut.replace(0) == 0 {
+            return;
+        }
+        self.unused.set(null_mut());
+        let start = (&raw const *self).cast_mut().cast::<u8>();
+        if self.bytes.get() > KERNEL_PAGE {
+            // SAFETY: such a chunk has a mapping of its own, and behind the first page there are lists alone, of which
+            // none is in use. Were the kernel to refuse, they would only stay.
+            let _ = unsafe { os::decommit(start.add(KERNEL_PAGE), self.bytes.get() - KERNEL_PAGE) };
         }
     }
 }
@@ -199,6 +203,17 @@ impl SlotLists {
             chunk.next.set(chunks.empty.replace(chunk));
         }
         counters::sub(TierCounter::MetadataBytes, bytes_of(class) as u64);
+    }
+
+    /// Takes the memory of chunks of which no list is in use.
+    pub fn release(&self) {
+        for chunks in &self.of_classes {
+            // SAFETY: chunks are never unmapped.
+            let empty = core::iter::successors(unsafe { chunks.empty.get().as_ref() }, |chunk| unsafe {
+                chunk.next.get().as_ref()
+            });
+            empty.for_each(Chunk::release);
+        }
     }
 }
 

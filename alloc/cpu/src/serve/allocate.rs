@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 use poolscope_capture::Caller;
 
 use crate::layout::arena;
+use crate::layout::block::BlockPtr;
 use crate::layout::lean;
 use crate::layout::misuse;
 use crate::layout::size_class::{MEDIUM_MAX, SizeClass};
@@ -31,7 +32,11 @@ pub fn allocate(
         if align <= 16 && size <= MEDIUM_MAX { Some(SizeClass::of(size)) } else { SizeClass::of_aligned(size, align) };
     let class = class.filter(|_| !(lean::is_on() && size > lean::IN_SLABS));
     let attempt = || match class {
-        Some(class) => allocate_block(slow, heap, class, size, caller).map(|p| (p, false)),
+        Some(class) => {
+            heap.medium.zero.set(BlockPtr::NULL);
+            let p = allocate_block(slow, heap, class, size, caller)?;
+            Some((p, heap.medium.zero.get().address() == p))
+        }
         None => large::alloc(slow, heap, size, align, caller),
     };
     let mut got = attempt();

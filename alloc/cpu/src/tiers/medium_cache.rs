@@ -27,6 +27,8 @@ const MEDIUM_CLASSES: usize = CLASSES - SMALL_CLASSES;
 const FIRST_BYTES: usize = 8 * 1024;
 /// Misses of a class after which those without one make room for it.
 const PATIENCE: u16 = 8;
+/// Bytes from which on a new block comes alone.
+const NEW_ALONE: usize = 16 << 10;
 /// Blocks that one refill brings at most.
 const REFILL_MAX: u32 = 64;
 
@@ -56,6 +58,8 @@ pub struct MediumCache {
     misses: [Cell<u16>; MEDIUM_CLASSES],
     /// Bytes that all stacks may hold together.
     reserved: Cell<usize>,
+    /// The block that the slow path has just brought, if it is the kernel's memory and reads as zero.
+    pub zero: Cell<BlockPtr>,
 }
 
 impl Stack {
@@ -182,11 +186,17 @@ impl Heap {
     }
 
     /// Puts blocks of a slab onto a stack that lacks some. False if it still does.
+    #[inline(never)]
     pub fn stock_medium(&self, slab: &'static Slab) -> bool {
         let stack = self.medium.stack(slab.class.get());
         let cached = stack.cached.get();
-        let wanted = (stack.limit.get() / 2).clamp(1, REFILL_MAX);
+        let zero = if slab.is_zero() && !slab.has_holes() { slab.untouched() } else { 0 };
+        // A list of new blocks would touch each of them.
+        let is_new = zero > 0 && slab.local_free.get().is_null() && slab.class.get().block() >= NEW_ALONE;
+        let wanted = if is_new { 1 } else { (stack.limit.get() / 2).clamp(1, REFILL_MAX) };
         let (first, count) = slab.take_some(wanted.saturating_sub(cached));
+        let is_zero = cached == 0 && count == 1 && slab.untouched() < zero;
+        self.medium.zero.set(if is_zero { first } else { BlockPtr::NULL });
         if count > 0 {
             // SAFETY: the list has `count` blocks, all ours.
             unsafe { first.nth(count as usize - 1).set_next(stack.head.get()) };
