@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use poolscope_e2e::compiler::compile_into;
-use poolscope_e2e::leak_scenarios::{CLEAN, Expected, LOSING, SCENARIOS};
+use poolscope_e2e::leak_scenarios::{CLEAN, Expected, LOSING, SCENARIOS, TOOLCHAIN};
 use poolscope_e2e::{Output, Pool, Program};
 use serde_json::Value;
 
@@ -105,8 +105,16 @@ fn real_programs_that_lose_nothing_exit_with_their_own_code() {
     }
 }
 
+/// What rules for programs of the system held, in all processes: bytes and blocks.
+fn held_by_program_rules(report: &Value) -> (u64, u64) {
+    let suppressed = report["suppressed"].as_array().expect("what is suppressed").iter();
+    let held = suppressed.filter(|held| held["of_program"].as_bool() == Some(true));
+    let number = |held: &Value, name: &str| held[name].as_u64().expect("a number");
+    held.fold((0, 0), |(bytes, blocks), held| (bytes + number(held, "bytes"), blocks + number(held, "objects")))
+}
+
 #[test]
-fn of_real_programs_that_lose_blocks_valgrind_says_the_same() {
+fn of_programs_of_the_system_that_lose_blocks_valgrind_says_the_same_and_a_rule_holds_them() {
     let pool = Pool::new();
     for program in LOSING {
         let words: Vec<&str> = program.split(' ').collect();
@@ -118,9 +126,62 @@ fn of_real_programs_that_lose_blocks_valgrind_says_the_same() {
             (numbers[0], numbers[1])
         };
         let ((direct, first), (indirect, others)) = (of("definitely lost:"), of("indirectly lost:"));
+        let lost = (direct + indirect, first + others);
         let (code, report, checked) = check(&pool, &words);
-        assert_eq!(code, 23, "{program:?}: {}", checked.report());
+        assert_eq!(code, 0, "{program:?}: {}", checked.report());
+        assert_eq!(held_by_program_rules(&report), lost, "{program:?}: {report:#}");
+        let without = pool.poolscope().args(["check", "--json", "--no-program-rules", "--"]).args(&words).run();
+        let report: Value = serde_json::from_str(&without.stdout).expect("JSON");
         let found = (report["bytes"].as_u64(), report["objects"].as_u64());
-        assert_eq!(found, (Some(direct + indirect), Some(first + others)), "{program:?}: {report:#}");
+        assert_eq!((without.code(), found), (23, (Some(lost.0), Some(lost.1))), "{program:?}: {report:#}");
     }
+}
+
+#[test]
+fn a_compiler_exits_with_its_own_code_and_the_report_counts_what_each_program_lost() {
+    let pool = Pool::new();
+    pool.files().write("one.c", "int main(void) { return 0; }\n");
+    pool.files().write("wrong.c", "int main(void) { return }\n");
+    for &(command, code) in TOOLCHAIN {
+        let words: Vec<&str> = command.split(' ').collect();
+        let output = pool.poolscope().args(["check", "--"]).args(&words).dir(pool.files().path()).run();
+        assert_eq!(output.code(), code, "{command}: {}", output.report());
+        let last = output.stderr.lines().rfind(|line| line.starts_with("Suppressed by rules for programs"));
+        let of_gcc = last.is_some_and(|line| line.contains("-gcc") && line.contains(" blocks ("));
+        assert!(of_gcc, "{command}: {}", output.report());
+    }
+}
+
+#[test]
+fn what_an_extension_of_ones_own_loses_in_perl_and_python_is_found() {
+    let pool = Pool::new();
+    let compiled = |library: &str, source: &str, ask: &mut Program| {
+        let flags = std::mem::replace(ask, Program::new("true")).run().success().stdout;
+        let mut all: Vec<&str> = vec!["-shared", "-fPIC", "-O1", "-g"];
+        all.extend(flags.split_whitespace());
+        compile_into(&pool.files().join(library), Path::new(source), &all, &[]);
+    };
+    let script = "use Config; print \"$Config{ccflags} -I$Config{archlib}/CORE\"";
+    compiled("leaky_perl.so", "tests/csrc/leaky_perl.c", &mut Program::new("/usr/bin/perl").args(["-e", script]));
+    let python = &mut Program::new("/usr/bin/python3-config").args(["--includes"]);
+    compiled("leaky.so", "tests/csrc/leaky_extension.c", python);
+    let perl = "require DynaLoader; my $library = DynaLoader::dl_load_file($ARGV[0]) or die; \
+                DynaLoader::dl_install_xsub('main::lose', DynaLoader::dl_find_symbol($library, 'lose')); main::lose(1337)";
+    let python = "import sys; sys.path.insert(0, sys.argv[1]); import leaky; leaky.lose(1337)";
+    let folder = pool.files().path().to_str().expect("a path").to_owned();
+    let library = format!("{folder}/leaky_perl.so");
+    for command in [["/usr/bin/perl", "-e", perl, &library], ["/usr/bin/python3", "-c", python, &folder]] {
+        let (code, report, output) = check(&pool, &command);
+        assert_eq!((code, sizes(&report, false)), (23, vec![1337]), "{}", output.report());
+        assert!(report["leaks"].to_string().contains("lose_a_block"), "{report:#}");
+    }
+}
+
+#[test]
+fn a_program_of_the_systems_name_that_somebody_built_has_no_rule() {
+    let pool = Pool::new();
+    let program = pool.files().join("perl");
+    compile_into(&program, Path::new("tests/csrc/leaks.c"), &["-O1", "-fno-builtin", "-pthread"], &["-ldl"]);
+    let (code, report, output) = check(&pool, &[program.to_str().expect("a path"), "lost"]);
+    assert_eq!((code, sizes(&report, false)), (23, vec![1337]), "{}", output.report());
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::faces::json::StackJson;
 use crate::leaks::suppressions::Exceeded;
 use crate::leaks::unreachable::Checked;
-use crate::leaks::{Leak, LeakKind, LeakReport};
+use crate::leaks::{Leak, LeakKind, LeakReport, Suppressed};
 
 impl LeakReport {
     /// The report as JSON, with stable field names.
@@ -24,11 +24,7 @@ impl LeakReport {
             objects: self.objects(),
             leaks: self.leaks.iter().map(LeakJson::of).collect(),
             reachable: self.reachable.iter().map(LeakJson::of).collect(),
-            suppressed: self
-                .suppressed
-                .iter()
-                .map(|kept| SuppressedJson { reason: &kept.reason, bytes: kept.bytes, objects: kept.objects })
-                .collect(),
+            suppressed: self.suppressed.iter().map(SuppressedJson::of).collect(),
             exceeded: self.exceeded.iter().map(ExceededJson::of).collect(),
             checked: self.checked.as_ref().map(CheckedJson::of),
         }
@@ -145,8 +141,18 @@ struct SizeJson {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct SuppressedJson<'a> {
     reason: &'a str,
+    /// A program of the system lost it, by its own code.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    of_program: bool,
     bytes: u64,
     objects: u64,
+}
+
+impl<'a> SuppressedJson<'a> {
+    fn of(kept: &'a Suppressed) -> Self {
+        let Suppressed { reason, of_program, bytes, objects } = kept;
+        SuppressedJson { reason, of_program: *of_program, bytes: *bytes, objects: *objects }
+    }
 }
 
 #[derive(Serialize)]

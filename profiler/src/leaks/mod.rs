@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::build::site_name::SiteName;
 use crate::faces::text::frame_text;
-use crate::leaks::suppressions::{Exceeded, Judged, Suppressions};
+use crate::leaks::suppressions::{Exceeded, Judged, Reason, Suppressions};
 use crate::leaks::unreachable::Checked;
 use crate::model::memory::Place;
 use crate::model::profile::{Frame, Held, Profile};
@@ -143,6 +143,8 @@ impl LeakKind {
 pub struct Suppressed {
     /// The reason, or the user's `leak:PATTERN`.
     pub reason: String,
+    /// A program of the system lost it, by its own code.
+    pub of_program: bool,
     /// Bytes.
     pub bytes: u64,
     /// Blocks.
@@ -207,12 +209,13 @@ impl LeakReport {
         leaked
     }
 
-    fn suppress(&mut self, reason: String, bytes: u64, objects: u64) {
+    fn suppress(&mut self, reason: Reason, bytes: u64, objects: u64) {
+        let Reason { text: reason, of_program } = reason;
         if let Some(known) = self.suppressed.iter_mut().find(|known| known.reason == reason) {
             known.bytes = known.bytes.saturating_add(bytes);
             known.objects = known.objects.saturating_add(objects);
         } else {
-            self.suppressed.push(Suppressed { reason, bytes, objects });
+            self.suppressed.push(Suppressed { reason, of_program, bytes, objects });
         }
     }
 
@@ -227,7 +230,8 @@ impl LeakReport {
     /// Adds what another report suppressed.
     fn take_suppressed(&mut self, other: Self) {
         for kept in other.suppressed {
-            self.suppress(kept.reason, kept.bytes, kept.objects);
+            let Suppressed { reason: text, of_program, bytes, objects } = kept;
+            self.suppress(Reason { text, of_program }, bytes, objects);
         }
         self.exceeded.extend(other.exceeded);
     }

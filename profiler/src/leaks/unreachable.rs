@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::retained::retained_addresses;
-use super::suppressions::Suppressions;
+use super::suppressions::{Reason, Suppressions};
 use super::{Claim, LeakKind, LeakReport};
 use crate::build::builder::ProfileBuilder;
 use crate::model::memory::Place;
@@ -109,7 +109,7 @@ fn leaks_of(
         let site = sites.get(block.stack as usize).copied().flatten()?;
         judged.reasons.get(site)?.clone()
     };
-    let suppressed: HashMap<u64, String> =
+    let suppressed: HashMap<u64, Reason> =
         snapshot.live.iter().filter_map(|block| Some((block.address, reason(block)?))).collect();
     let mut report = LeakReport::judged(&snapshot, &profile, judged, Claim::Leaked, LeakKind::Direct);
 

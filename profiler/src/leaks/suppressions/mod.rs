@@ -1,5 +1,5 @@
-//! Memory that is never freed and is no leak: what the C library and the runtimes keep on purpose ([`built_in`]), and
-//! what a user's files of suppressions name.
+//! Memory that is never freed and is no leak: what the C library and the runtimes keep on purpose ([`built_in`]), what
+//! programs of the system lose by themselves ([`programs`]), and what a user's files of suppressions name.
 //!
 //! Files are as LeakSanitizer has them (lines `leak:PATTERN`) or as valgrind has them ([`memcheck`]); one file may have
 //! both. A comment `# poolscope: max=BLOCKS` or `max-bytes=BYTES` above a rule says how much it may hold: where a
@@ -8,6 +8,7 @@
 mod built_in;
 mod frames;
 mod memcheck;
+mod programs;
 
 use std::path::{Path, PathBuf};
 
@@ -16,11 +17,13 @@ use crate::model::profile::{Profile, Site};
 use crate::words::{figures, pattern};
 
 use frames::Call;
+use programs::SystemProgram;
 
 /// What is not reported as a leak.
 #[derive(Clone, Debug, Default)]
 pub struct Suppressions {
     built_in: bool,
+    programs: bool,
     rules: Vec<Rule>,
 }
 
@@ -70,11 +73,20 @@ pub enum SuppressionError {
     },
 }
 
+/// Why blocks are not reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// The reason of a built-in rule, or the user's rule.
+    pub text: String,
+    /// It is a rule for a program of the system.
+    pub of_program: bool,
+}
+
 /// What rules say of the sites of a profile.
 #[derive(Debug, Default)]
 pub(super) struct Judged {
     /// For each site, why it is no leak.
-    pub(super) reasons: Vec<Option<String>>,
+    pub(super) reasons: Vec<Option<Reason>>,
     /// Rules that hold nothing since they would hold too much.
     pub(super) exceeded: Vec<Exceeded>,
 }
@@ -100,12 +112,23 @@ impl Suppressions {
 
     /// What the C library and the runtimes keep on purpose.
     pub fn defaults() -> Self {
-        Self { built_in: true, rules: Vec::new() }
+        Self { built_in: true, ..Self::default() }
+    }
+
+    /// With what programs of the system have lost when they end. It is no part of the defaults: only who has run a
+    /// program to its end knows that it has.
+    pub fn with_programs(self) -> Self {
+        Self { programs: true, ..self }
     }
 
     /// The built-in rules: what each matches, and why that is no leak.
     pub fn built_in() -> impl Iterator<Item = (String, &'static str)> {
         built_in::RULES.iter().map(|&(rule, reason)| (rule.describe(), reason))
+    }
+
+    /// The rules for programs of the system: which, and what each loses.
+    pub fn of_programs() -> impl Iterator<Item = (String, &'static str)> {
+        programs::rules()
     }
 
     /// Adds rules. `origin` is the file's name for messages.
@@ -156,12 +179,30 @@ impl Suppressions {
     }
 
     /// Why a site whose blocks are of this kind is no leak: the reason of a built-in rule, or the user's rule.
-    pub fn reason(&self, profile: &Profile, site: &Site, kind: LeakKind) -> Option<String> {
+    pub fn reason(&self, profile: &Profile, site: &Site, kind: LeakKind) -> Option<Reason> {
+        self.reason_in(profile, site, kind, self.program(profile, kind).as_ref())
+    }
+
+    fn reason_in(
+        &self,
+        profile: &Profile,
+        site: &Site,
+        kind: LeakKind,
+        program: Option<&SystemProgram<'_>>,
+    ) -> Option<Reason> {
         let calls = frames::calls(profile, site);
-        match self.rule(&calls, kind) {
-            Some(rule) => Some(rule.name()),
-            None => self.built_in_reason(&calls),
+        let text = self.rule(&calls, kind).map(Rule::name).or_else(|| self.built_in_reason(&calls));
+        match text {
+            Some(text) => Some(Reason { text, of_program: false }),
+            None => program
+                .filter(|program| program.holds(profile, site))
+                .map(|program| Reason { text: program.reason(), of_program: true }),
         }
+    }
+
+    /// The program, if a rule may hold what it has lost. What only lost blocks lead to goes with these.
+    fn program<'a>(&self, profile: &'a Profile, kind: LeakKind) -> Option<SystemProgram<'a>> {
+        (self.programs && kind == LeakKind::Direct).then(|| SystemProgram::of(profile)).flatten()
     }
 
     fn built_in_reason(&self, calls: &[Call<'_>]) -> Option<String> {
@@ -176,16 +217,18 @@ impl Suppressions {
     /// The same for all sites of a profile, with what each rule may hold.
     pub(super) fn judge(&self, profile: &Profile, kind: LeakKind) -> Judged {
         let mut judged = Judged::default();
-        let reasons = profile.sites.iter().map(|site| self.reason(profile, site, kind));
+        let program = self.program(profile, kind);
+        let reasons = profile.sites.iter().map(|site| self.reason_in(profile, site, kind, program.as_ref()));
         judged.reasons = reasons.collect();
         for rule in self.rules.iter().filter(|rule| rule.max != Max::default()) {
             let name = rule.name();
-            let held = profile.sites.iter().zip(&judged.reasons).filter(|(_, reason)| reason.as_ref() == Some(&name));
+            let is_its = |reason: &Option<Reason>| reason.as_ref().is_some_and(|reason| reason.text == name);
+            let held = profile.sites.iter().zip(&judged.reasons).filter(|(_, reason)| is_its(reason));
             let (bytes, objects) = held.fold((0, 0), |(bytes, objects), (site, _)| {
                 (bytes + figures::whole(site.in_use.bytes), objects + figures::whole(site.in_use.objects))
             });
             if rule.max.is_exceeded_by(bytes, objects) {
-                judged.reasons.iter_mut().filter(|reason| reason.as_ref() == Some(&name)).for_each(|r| *r = None);
+                judged.reasons.iter_mut().filter(|reason| is_its(reason)).for_each(|reason| *reason = None);
                 judged.exceeded.push(Exceeded { rule: name, max: rule.max.describe(), bytes, objects });
             }
         }

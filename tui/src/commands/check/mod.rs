@@ -94,6 +94,9 @@ pub(crate) struct Check {
     /// Leave Python its own allocator: its objects are then looked at by the arena
     #[arg(long)]
     pymalloc: bool,
+    /// Report what programs of the system lose by themselves, too, such as perl and gcc
+    #[arg(long)]
+    no_program_rules: bool,
     /// List the built-in rules, with the reason of each, and end
     #[arg(long)]
     list_rules: bool,
@@ -126,11 +129,15 @@ impl Question {
 impl Check {
     pub(crate) fn run(self) -> Result<u8> {
         if self.list_rules {
-            let rules = Suppressions::built_in().map(|(what, why)| format!("{why}\n    {what}\n"));
+            let rules = Suppressions::built_in().chain(Suppressions::of_programs());
+            let rules = rules.map(|(what, why)| format!("{why}\n    {what}\n"));
             sink::print(&rules.collect::<String>())?;
             return Ok(0);
         }
         let mut suppressions = Suppressions::defaults();
+        if !self.no_program_rules {
+            suppressions = suppressions.with_programs();
+        }
         for file in &self.suppressions {
             suppressions.add_file(file).map_err(|e| Failure::usage(e.to_string()))?;
         }

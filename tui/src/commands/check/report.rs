@@ -1,5 +1,6 @@
 //! What a check says: text, JSON, and what other tools read.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use color_eyre::eyre::Result;
@@ -8,6 +9,7 @@ use poolscope_profiler::leaks::json::LeaksJson;
 use poolscope_profiler::leaks::outputs::{Outcome, Run};
 use poolscope_profiler::leaks::suppressions::Suppressions;
 use poolscope_profiler::segment::discovery::SegmentEntry;
+use poolscope_profiler::words::figures;
 use serde::Serialize;
 
 use super::Question;
@@ -103,6 +105,7 @@ impl Report<'_> {
         if self.processes.len() > 1 {
             out += &format!("\n{} processes, {clean} without leaks.\n", self.processes.len());
         }
+        out += &self.of_programs();
         for unused in self.suppressions.unused(self.reports()) {
             out += &format!("This suppression held nothing: {unused}\n");
         }
@@ -113,6 +116,29 @@ impl Report<'_> {
             out += &format!("The program {}.\n", self.ended);
         }
         out
+    }
+
+    /// What programs of the system lost. Of processes that have nothing else to say nothing else is shown.
+    fn of_programs(&self) -> String {
+        let mut lost: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for process in self.processes {
+            let Verdict::Judged(report) = &process.verdict else { continue };
+            for kept in report.suppressed.iter().filter(|kept| kept.of_program) {
+                let (blocks, bytes) = lost.entry(&process.entry.exe).or_default();
+                *blocks += kept.objects;
+                *bytes += kept.bytes;
+            }
+        }
+        let amount = |(path, (blocks, bytes)): (&&str, &(u64, u64))| {
+            format!("{} ({} B) of {path}", figures::count(*blocks, "block"), figures::grouped(*bytes))
+        };
+        match lost.is_empty() {
+            true => String::new(),
+            false => format!(
+                "Suppressed by rules for programs of the system (--no-program-rules reports them): {}.\n",
+                lost.iter().map(amount).collect::<Vec<_>>().join(", ")
+            ),
+        }
     }
 
     pub(super) fn to_json(&self) -> Result<String> {

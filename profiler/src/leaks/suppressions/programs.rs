@@ -1,0 +1,145 @@
+//! Rules for programs of the system: what they lose each time that they run, as LeakSanitizer and valgrind see it, too.
+//! Who checks a command of their own that runs such a program can do nothing about it, and the programs end soon.
+//!
+//! A rule is known by the executable's path, since a system's programs have no symbols. It holds only where that file is
+//! one of the system's: in its folders, root's, and for nobody else to write. Of its blocks it holds those alone whose
+//! whole stack is in such files: what an extension loses that somebody built and had loaded into it is reported.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use crate::model::profile::{Profile, Site};
+use crate::words::pattern;
+
+/// Folders of the system's own files. What an administrator installs by hand is in `/usr/local`.
+const FOLDERS: &[&str] = &["/usr/bin/", "/usr/sbin/", "/usr/lib", "/bin/", "/sbin/", "/lib"];
+
+const COREUTILS: &str = "what only local variables of main held when it returned, and parts of its arguments";
+const COMPILER: &str = "options, names of files and specs of one compilation, which the end of the process frees";
+
+/// Executables, as patterns of their paths (`*`, `^`, `$`), and what they lose.
+const RULES: &[(&[&str], &str)] = &[
+    (
+        &["^/usr/bin/perl$", "^/usr/bin/perl5*$"],
+        "all that its interpreter holds: at destruct level 0, the usual one, perl_destruct leaves that to the kernel, and \
+         perl_free drops the interpreter",
+    ),
+    (&["^/usr/bin/date$"], COREUTILS),
+    (&["^/usr/bin/mktemp$"], COREUTILS),
+    (&["^/usr/bin/sort$"], COREUTILS),
+    (&["^/usr/bin/stat$"], COREUTILS),
+    (&["^/usr/bin/tr$"], COREUTILS),
+    (&["^/usr/bin/tar$", "^/bin/tar$"], "names and buffers of its work"),
+    (&["^/usr/bin/dpkg-query$"], "the list of packages that it has sorted"),
+    (&["^/usr/bin/gcc$", "^/usr/bin/gcc-*$", "^/usr/bin/*-linux-gnu*-gcc-*$"], COMPILER),
+    (&["^/usr/bin/g++$", "^/usr/bin/g++-*$", "^/usr/bin/*-linux-gnu*-g++-*$"], COMPILER),
+    (&["^/usr/bin/cpp$", "^/usr/bin/cpp-*$", "^/usr/bin/*-linux-gnu*-cpp-*$"], COMPILER),
+    (&["^/usr/lib*/gcc/*/cc1$", "^/usr/lib*/gcc/*/cc1plus$", "^/usr/lib*/gcc/*/collect2$"], COMPILER),
+    (&["^/usr/bin/as$", "^/usr/bin/*-linux-gnu*-as$"], "tables of the file that it has assembled"),
+    (&["^/usr/bin/ld.bfd$", "^/usr/bin/*-linux-gnu*-ld.bfd$"], "tables of the files that it has linked"),
+];
+
+/// What each rule is for, and why.
+pub(super) fn rules() -> impl Iterator<Item = (String, &'static str)> {
+    RULES.iter().map(|&(paths, loses)| (format!("program {}, and code of the system in it", paths.join(" or ")), loses))
+}
+
+/// A program of the system's that a rule is for.
+#[derive(Debug)]
+pub(super) struct SystemProgram<'a> {
+    path: &'a str,
+    loses: &'static str,
+    /// Of each module of the profile, whether it is one of the system's files.
+    of_system: Vec<bool>,
+}
+
+impl<'a> SystemProgram<'a> {
+    /// The program of a profile.
+    pub(super) fn of(profile: &'a Profile) -> Option<Self> {
+        let path = profile.main.as_str();
+        let is_named = |paths: &[&str]| paths.iter().any(|wanted| pattern::matches(wanted, path));
+        let &(_, loses) = RULES.iter().find(|(paths, _)| is_named(paths)).filter(|_| is_of_system(path))?;
+        let of_system = profile.modules.iter().map(|module| is_of_system(&module.path)).collect();
+        Some(Self { path, loses, of_system })
+    }
+
+    /// Nothing but code of the system asked for the memory of this site.
+    pub(super) fn holds(&self, profile: &Profile, site: &Site) -> bool {
+        let of_system = |&location: &usize| {
+            let module = profile.locations.get(location).and_then(|location| location.module);
+            module.is_some_and(|module| self.of_system.get(module) == Some(&true))
+        };
+        !site.incomplete && !site.locations.is_empty() && site.locations.iter().all(of_system)
+    }
+
+    /// As reports name it.
+    pub(super) fn reason(&self) -> String {
+        format!("{}, a program of the system, loses {}", self.path, self.loses)
+    }
+}
+
+/// Whether a file came with the system: it lies in a folder of the system's, is root's, and nobody else can write it.
+fn is_of_system(path: &str) -> bool {
+    // A path may lead elsewhere, by a link or by dots.
+    let Ok(real) = fs::canonicalize(path) else { return false };
+    let is_there = FOLDERS.iter().any(|folder| real.to_str().is_some_and(|real| real.starts_with(folder)));
+    is_there && fs::metadata(&real).is_ok_and(|file| file.is_file() && file.uid() == 0 && file.mode() & 0o022 == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::profile::Location;
+    use crate::model::snapshot::Module;
+
+    /// A profile of a program with one site, whose stack is in these modules.
+    fn profile(main: &str, stack: &[&str]) -> Profile {
+        let module = |path: &&str| Module {
+            start: 0,
+            end: 0,
+            load_bias: 0,
+            build_id: Vec::new(),
+            file: 0,
+            path: (*path).to_owned(),
+            stacks: 0..0,
+        };
+        let location = |module| Location { module: Some(module), ..Location::default() };
+        Profile {
+            main: main.to_owned(),
+            modules: stack.iter().map(module).collect(),
+            locations: Arc::new((0..stack.len()).map(location).collect()),
+            sites: vec![Site { locations: (0..stack.len()).collect(), ..Site::default() }],
+            ..Profile::default()
+        }
+    }
+
+    fn is_held(profile: &Profile) -> bool {
+        SystemProgram::of(profile).is_some_and(|program| program.holds(profile, &profile.sites[0]))
+    }
+
+    #[test]
+    fn a_rule_holds_for_code_of_the_system_in_the_systems_own_program_alone() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let own = folder.path().join("own.so");
+        fs::write(&own, "").expect("is written");
+        let own = own.to_str().expect("a path");
+        assert!(is_held(&profile("/usr/bin/date", &["/usr/bin/date", "/bin/sh"])));
+        // A frame of anything else, a file that is not there, and code in no file.
+        assert!(!is_held(&profile("/usr/bin/date", &["/usr/bin/date", own])));
+        assert!(!is_held(&profile("/usr/bin/date", &["/usr/bin/date", "/usr/lib/none.so"])));
+        assert!(!is_held(&profile("/usr/bin/date", &["/usr/bin/date", "[vdso]"])));
+        let dots = format!("/usr/lib/../..{own}");
+        assert!(!is_held(&profile("/usr/bin/date", &["/usr/bin/date", &dots])));
+        // Another program, one of the name elsewhere, and a program without a rule.
+        assert!(!is_held(&profile(own, &["/usr/bin/date"])));
+        assert!(!is_held(&profile("/home/me/usr/bin/date", &["/usr/bin/date"])));
+        assert!(!is_held(&profile("/bin/sh", &["/bin/sh"])));
+        // A stack that is unknown, or of which a part is.
+        assert!(!is_held(&profile("/usr/bin/date", &[])));
+        let mut cut = profile("/usr/bin/date", &["/usr/bin/date"]);
+        cut.sites[0].incomplete = true;
+        assert!(!is_held(&cut));
+    }
+}
