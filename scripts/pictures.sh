@@ -13,7 +13,7 @@ socket=poolscope-pictures-$$
 tmux_here() { tmux -L "$socket" -u -f /dev/null "$@"; }
 clean_up() {
     tmux_here kill-server 2>/dev/null || true
-    kill "${leaky:-}" 2>/dev/null || true
+    kill "${leaky:-}" "${user:-}" 2>/dev/null || true
     rm -rf "$work"
 }
 trap clean_up EXIT
@@ -57,6 +57,21 @@ leaky=$!
 sleep 1
 start leaks "$poolscope" top "$leaky"
 start devices "$poolscope" run --period 64K -- "$training" --devices 2 --steps 100000 --leak 100000
+# An owner of named tensors, and a program that uses some. One of them has lost its name.
+mkdir -m 700 "$work/own"
+start tensors "$poolscope" run -- "$poolscope" tensors serve --device sim --linger 1 --socket "$work/own/tensors.sock"
+POOLSCOPE_TENSORS=$work/own/tensors.sock POOLSCOPE_TENSORS_LIB=$target_dir/release/libpoolscope_tensors.so \
+    PYTHONPATH=tensors/python python3 -B - <<'END' &
+import time, poolscope_tensors as tensors
+held = []
+for layer, width in [("embed", 32000), ("layers.0/wq", 4096), ("layers.0/wk", 1024), ("layers.0/wv", 1024), ("norm", 1)]:
+    new = tensors.default().create("llama/" + layer, "bf16", [width, 4096])
+    held += [new.commit()] if layer != "norm" else [new]
+tensors.delete("llama/layers.0/wv")
+del held[1], new
+time.sleep(100)
+END
+user=$!
 sleep "${SECONDS_BEFORE:-25}"
 picture server overview 1
 picture server classes 2
@@ -70,6 +85,7 @@ tmux_here send-keys -t leaks 9 l
 sleep 3
 picture leaks leaks 9
 picture devices gpu 6
+picture tensors tensors T Down
 # Where the sources lie says nothing. A text that gets shorter is not stretched.
 sources=${server%/target/*}
 sed -i -E "\#$sources/#s# textLength=\"[0-9.]+\"##; s#$sources/##g; \

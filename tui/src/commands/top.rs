@@ -89,10 +89,10 @@ impl FrameArgs {
     }
 }
 
-/// Takes the name of a view that shows readings; gives its place in the table of views.
+/// Takes the name of a view that one frame can show; gives its place in the table of views.
 pub(crate) fn view_parser() -> impl TypedValueParser<Value = usize> {
-    let readings = VIEWS.iter().filter(|view| view.source == Source::Readings);
-    let names = PossibleValuesParser::new(readings.map(|view| view.name));
+    let shown = VIEWS.iter().filter(|view| view.source != Source::OwnProgram);
+    let names = PossibleValuesParser::new(shown.map(|view| view.name));
     names.try_map(|name| named(&name).ok_or_else(|| format!("there is no view {name}")))
 }
 

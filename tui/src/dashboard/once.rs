@@ -7,6 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Rect, Size};
 
 use super::events::feed::{Read, Source};
+use super::events::tensors;
 use super::events::watched::Watched;
 use super::frame;
 use super::input::filter::Filter;
@@ -14,6 +15,7 @@ use super::input::moment::Seek;
 use super::lens::Lens;
 use super::lens::kept::Kept;
 use super::model::Model;
+use super::panes::{Source as Shown, VIEWS};
 use super::state::State;
 use super::theme::{Theme, ThemeChoice};
 use super::widgets::ascii::nearest;
@@ -67,6 +69,9 @@ pub(crate) fn text(model: Model, view: usize, size: Size, interval: Duration, fi
     let theme = Theme::choose(ThemeChoice::Mono, |_| None);
     let mut state = State::new(String::new(), theme, size, interval);
     state.open(view);
+    if VIEWS[view].source == Shown::NamedTensors {
+        state.take_tensors(tensors::read(&model.snapshot.process).map(Arc::new));
+    }
     state.take_reading(Arc::new(model));
     filter.into_iter().for_each(|filter| state.filter_by(filter));
     let mut buffer = Buffer::empty(Rect::new(0, 0, size.width, size.height));

@@ -10,6 +10,7 @@ use super::events::Searched;
 use super::events::output::Tail;
 use super::events::own::OwnCost;
 use super::events::processes::{Listed, Processes};
+use super::events::tensors::Tensors;
 use super::events::watched::Watched;
 use super::input::filter::Filter;
 use super::input::line_edit::LineEdit;
@@ -139,6 +140,8 @@ pub(crate) struct State {
     pub(crate) watches: bool,
     /// What the dashboard itself costs.
     pub(crate) own: Option<OwnCost>,
+    /// The named tensors, if the process serves or holds some.
+    pub(crate) tensors: Option<Arc<Tensors>>,
 }
 
 impl State {
@@ -179,6 +182,7 @@ impl State {
             chosen: None,
             watches: true,
             own: None,
+            tensors: None,
         }
     }
 
@@ -187,10 +191,15 @@ impl State {
         Rect::new(0, 0, self.size.width, self.size.height)
     }
 
-    /// The views that there are, as places in [`VIEWS`]: output only of a program that `run` started.
+    /// The views that there are, as places in [`VIEWS`]: output only of a program that `run` started, and tensors only
+    /// of a process that has to do with some.
     pub(crate) fn views(&self) -> impl Iterator<Item = usize> {
-        let owns_program = self.owns_program;
-        (0..VIEWS.len()).filter(move |&view| owns_program || VIEWS[view].source == Source::Readings)
+        let (owns_program, has_tensors) = (self.owns_program, self.tensors.is_some());
+        (0..VIEWS.len()).filter(move |&view| match VIEWS[view].source {
+            Source::Readings => true,
+            Source::OwnProgram => owns_program,
+            Source::NamedTensors => has_tensors,
+        })
     }
 
     /// The view that is shown.
@@ -295,6 +304,7 @@ impl State {
         self.watches = true;
         let watched = row.watched.clone();
         (self.model, self.read, self.latest, self.trouble, self.paused) = (None, None, None, None, false);
+        self.take_tensors(None);
         self.clear_lens();
         Some(watched)
     }
@@ -302,6 +312,17 @@ impl State {
     /// Takes what the program wrote.
     pub(crate) fn take_output(&mut self, tail: &Tail) {
         self.panes.iter_mut().for_each(|pane| pane.written(tail));
+    }
+
+    /// Takes what the owner of named tensors says, unless the picture is frozen or another process is watched by now.
+    pub(crate) fn take_tensors(&mut self, tensors: Option<Arc<Tensors>>) {
+        let is_late = |tensors: &Arc<Tensors>| self.chosen.is_some_and(|pid| pid != tensors.pid);
+        if self.paused && self.tensors.is_some() || tensors.as_ref().is_some_and(is_late) {
+            return;
+        }
+        let shown = tensors.clone().unwrap_or_default();
+        self.panes.iter_mut().for_each(|pane| pane.listed(&shown, self.model.as_ref()));
+        self.tensors = tensors;
     }
 
     /// Takes what came of a search for leaks.

@@ -20,7 +20,7 @@ use crate::dashboard::input::common::{
 use crate::dashboard::input::key;
 use crate::dashboard::input::moment::Seek;
 use crate::dashboard::lens::{Base, Lens};
-use crate::dashboard::panes::{Pane, Reply, Scene, Subject, named, openers};
+use crate::dashboard::panes::{Pane, Reply, Scene, Source, Subject, VIEWS, named, openers};
 use crate::dashboard::state::{Context, Overlay, State};
 
 /// What the loop has to do.
@@ -163,7 +163,10 @@ pub(crate) fn open(state: &mut State, view: usize) {
     if state.views().any(|known| known == view) {
         state.open(view);
     } else {
-        state.note = Some("output is shown of programs that poolscope run started".into());
+        state.note = Some(match VIEWS[view].source {
+            Source::NamedTensors => "this process neither serves nor holds named tensors".into(),
+            _ => "output is shown of programs that poolscope run started".into(),
+        });
     }
 }
 

@@ -211,6 +211,7 @@ impl App {
             Event::Moment(moment) => state.moment = Some(moment),
             Event::Processes(processes) => state.take_processes(processes),
             Event::Output(tail) => state.take_output(&tail),
+            Event::Tensors(tensors) => state.take_tensors(tensors),
             Event::Ended(ended) => {
                 state.ended = Some(ended);
                 if self.leave_at_end {

@@ -22,6 +22,7 @@ use poolscope_profiler::{Profile, SegmentReader, Snapshot};
 use super::Event;
 use super::own::Meter;
 use super::processes::{Listed, Processes};
+use super::tensors::Watch;
 use super::watched::Watched;
 use crate::dashboard::input::moment::{Moment, Seek};
 use crate::dashboard::model::{Kin, Model, Modeller, Observed, ThreadNames};
@@ -157,6 +158,11 @@ impl Source {
     /// Its process was started, and has a segment or will have one.
     fn is_started(&self) -> bool {
         !matches!(self.watched, Watched::Named(_) | Watched::Nothing)
+    }
+
+    /// A segment of this machine is read.
+    fn is_of_this_machine(&self) -> bool {
+        matches!(self.watched, Watched::Segment(_) | Watched::Started(_) | Watched::Named(_))
     }
 
     /// A server is asked, which may be away for a while.
@@ -323,7 +329,8 @@ pub(crate) enum Order {
 /// Starts the reading thread; it ends when the receiver of its events is gone.
 pub(crate) fn start(watched: Watched, interval: Duration, to: Sender<Event>) -> io::Result<Sender<Order>> {
     let (orders, inbox) = mpsc::channel();
-    thread::Builder::new().name("feed".into()).spawn(move || feed(watched, interval, &to, &inbox))?;
+    let tensors = Watch::start(to.clone())?;
+    thread::Builder::new().name("feed".into()).spawn(move || feed(watched, interval, &to, &inbox, &tensors))?;
     Ok(orders)
 }
 
@@ -342,7 +349,7 @@ const COUNT_EVERY: Duration = Duration::from_secs(2);
 /// Without a segment for so long, a started program is not on the pool.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Receiver<Order>) {
+fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Receiver<Order>, tensors: &Watch) {
     let mut source = Source::new(watched);
     source.modeller.without_tree = true;
     let mut meter = Meter::new();
@@ -360,6 +367,9 @@ fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Re
         let event = match source.read() {
             Ok(Read::Model(model)) => {
                 readings += 1;
+                if source.is_of_this_machine() {
+                    tensors.follow(&model.snapshot.process);
+                }
                 let key = (model.snapshot.process.state != ProcessState::Running)
                     .then_some(model.snapshot.process.start_monotonic_ns);
                 // A dead process's segment doesn't change: one reading of it is enough.

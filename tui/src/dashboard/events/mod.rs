@@ -4,6 +4,7 @@ pub(crate) mod feed;
 pub(crate) mod output;
 pub(crate) mod own;
 pub(crate) mod processes;
+pub(crate) mod tensors;
 pub(crate) mod watched;
 
 use std::io;
@@ -21,6 +22,7 @@ use crate::words::Ended;
 use output::Tail;
 use own::OwnCost;
 use processes::Processes;
+use tensors::Tensors;
 
 /// Whether the program has looked for leaks; why not, for the user.
 pub(crate) type Searched = Result<(), String>;
@@ -42,6 +44,8 @@ pub(crate) enum Event {
     Moment(Moment),
     /// Which processes there are, for as long as that is asked for.
     Processes(Processes),
+    /// What the owner says of the tensors that the watched process serves or holds; none if it does neither.
+    Tensors(Option<Arc<Tensors>>),
     /// The program wrote something.
     Output(Tail),
     /// The program that `run` started has ended.

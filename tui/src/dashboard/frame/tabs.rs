@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::dashboard::panes::{VIEWS, number};
+use crate::dashboard::panes::{VIEWS, opener};
 use crate::dashboard::state::State;
 
 /// How much of the titles there is room for. The view that is shown always has its whole title.
@@ -44,7 +44,7 @@ pub(crate) fn places(state: &State, area: Rect) -> Vec<(usize, Rect)> {
 }
 
 fn title(state: &State, view: usize, length: Length) -> String {
-    let (number, name) = (number(view), VIEWS[view].title);
+    let (number, name) = (opener(view), VIEWS[view].title);
     match length {
         Length::Full => format!(" {number} {} ", name),
         _ if view == state.view => format!(" {number} {} ", name),

@@ -11,6 +11,7 @@ use ratatui::layout::{Position, Rect};
 use super::rows::{Clicked, NEXT, PREVIOUS, REVERSE, Reorder, Rows};
 use super::{Keyed, Pane, Reply, Scene};
 use crate::dashboard::events::Searched;
+use crate::dashboard::events::tensors::Tensors;
 use crate::dashboard::input::common::Motion;
 use crate::dashboard::input::key::{Binding, Key, Section, named};
 use crate::dashboard::model::Model;
@@ -61,6 +62,9 @@ pub(crate) trait Listing: Debug {
 
     /// Takes a reading, if the rows are made of it.
     fn take(&mut self, _model: &Arc<Model>, _rows: &mut Rows) {}
+
+    /// Takes named tensors, if the rows are those.
+    fn listed(&mut self, _tensors: &Arc<Tensors>) {}
 
     /// The rows, in any order.
     fn rows<'a>(&'a self, model: &'a Model) -> &'a [Self::Row];
@@ -148,6 +152,11 @@ impl<L: Listing> Pane for TablePane<L> {
     fn follow(&mut self, model: &Arc<Model>) {
         self.listing.take(model, &mut self.rows);
         self.order(model);
+    }
+
+    fn listed(&mut self, tensors: &Arc<Tensors>, model: Option<&Arc<Model>>) {
+        self.listing.listed(tensors);
+        model.into_iter().for_each(|model| self.order(model));
     }
 
     fn searched_for_leaks(&mut self, searched: &Searched) {

@@ -13,6 +13,7 @@ mod overview;
 mod rows;
 mod sites;
 mod sort;
+mod tensors;
 mod threads;
 
 use std::fmt::Debug;
@@ -25,6 +26,7 @@ use ratatui::layout::{Position, Rect};
 
 use super::events::Searched;
 use super::events::output::Tail;
+use super::events::tensors::Tensors;
 use super::input::common::Motion;
 use super::input::key::{self, Binding, Key, Section, plain};
 use super::input::search::Search;
@@ -45,10 +47,11 @@ pub(crate) const VIEWS: &[View] = &[
     findings::VIEW,
     leaks::VIEW,
     output::VIEW,
+    tensors::VIEW,
 ];
 
-/// The keys that open a view: the numbers of the tabs.
-const NUMBERS: [[Key; 1]; 10] = [
+/// The keys that open a view: the numbers of the tabs, and then a letter.
+const OPENERS: [[Key; 1]; 11] = [
     [plain('1')],
     [plain('2')],
     [plain('3')],
@@ -59,11 +62,12 @@ const NUMBERS: [[Key; 1]; 10] = [
     [plain('8')],
     [plain('9')],
     [plain('0')],
+    [plain('T')],
 ];
 
 /// The keys that open views, with the place of each in [`VIEWS`].
 pub(crate) fn openers() -> impl Iterator<Item = Binding<usize>> {
-    VIEWS.iter().zip(&NUMBERS).enumerate().map(|(action, (view, keys))| Binding {
+    VIEWS.iter().zip(&OPENERS).enumerate().map(|(action, (view, keys))| Binding {
         keys,
         action,
         label: view.name,
@@ -74,8 +78,8 @@ pub(crate) fn openers() -> impl Iterator<Item = Binding<usize>> {
 }
 
 /// The key that opens a view, as its tab has it.
-pub(crate) fn number(view: usize) -> usize {
-    (view + 1) % NUMBERS.len()
+pub(crate) fn opener(view: usize) -> String {
+    OPENERS.get(view).map_or_else(String::new, |[key]| key.label())
 }
 
 /// The name of the view that shows the call tree.
@@ -108,6 +112,8 @@ pub(crate) enum Source {
     Readings,
     /// What a program wrote that `run` started. Of others there is nothing.
     OwnProgram,
+    /// What the owner of named tensors says, of a process that serves or holds some. Of others there is nothing.
+    NamedTensors,
 }
 
 /// What views see and don't own.
@@ -199,6 +205,9 @@ pub(crate) trait Pane: Keys + Debug {
 
     /// Takes what the program wrote.
     fn written(&mut self, _tail: &Tail) {}
+
+    /// Takes what the owner of named tensors says.
+    fn listed(&mut self, _tensors: &Arc<Tensors>, _model: Option<&Arc<Model>>) {}
 
     /// The program has looked for leaks, or refused to.
     fn searched_for_leaks(&mut self, _searched: &Searched) {}

@@ -5,6 +5,7 @@ mod leaks;
 mod lens;
 mod pictures;
 mod pressed;
+mod tensors;
 
 use std::sync::Arc;
 use std::time::Duration;

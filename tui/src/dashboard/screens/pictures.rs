@@ -14,7 +14,7 @@ fn every_view_has_a_picture_that_shows_the_views_there_are() {
         let name = format!("pictures/{}.svg", view.name);
         let picture = std::fs::read_to_string(docs.join(&name));
         let picture = picture.unwrap_or_else(|why| panic!("docs/{name}: {why}: run scripts/pictures.sh"));
-        let tabs = VIEWS.iter().filter(|other| other.source == Source::Readings || view.source == Source::OwnProgram);
+        let tabs = VIEWS.iter().filter(|other| other.source == Source::Readings || other.source == view.source);
         for tab in tabs {
             assert!(picture.contains(tab.title), "docs/{name} has no {}: run scripts/pictures.sh", tab.title);
         }
