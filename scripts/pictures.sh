@@ -13,7 +13,7 @@ socket=poolscope-pictures-$$
 tmux_here() { tmux -L "$socket" -u -f /dev/null "$@"; }
 clean_up() {
     tmux_here kill-server 2>/dev/null || true
-    kill "${leaky:-}" "${user:-}" 2>/dev/null || true
+    kill "${leaky:-}" "${user:-}" "${owner:-}" 2>/dev/null || true
     rm -rf "$work"
 }
 trap clean_up EXIT
@@ -59,7 +59,8 @@ start leaks "$poolscope" top "$leaky"
 start devices "$poolscope" run --period 64K -- "$training" --devices 2 --steps 100000 --leak 100000
 # An owner of named tensors, and a program that uses some. One of them has lost its name.
 mkdir -m 700 "$work/own"
-start tensors "$poolscope" run -- "$poolscope" tensors serve --device sim --linger 1 --socket "$work/own/tensors.sock"
+"$poolscope" run --headless -- "$poolscope" tensors serve --device sim --linger 1 --socket "$work/own/tensors.sock" &
+owner=$!
 POOLSCOPE_TENSORS=$work/own/tensors.sock POOLSCOPE_TENSORS_LIB=$target_dir/release/libpoolscope_tensors.so \
     PYTHONPATH=tensors/python python3 -B - <<'END' &
 import time, poolscope_tensors as tensors
@@ -72,6 +73,8 @@ del held[1], new
 time.sleep(100)
 END
 user=$!
+sleep 1
+start tensors "$poolscope" top "$owner"
 sleep "${SECONDS_BEFORE:-25}"
 picture server overview 1
 picture server classes 2
