@@ -106,6 +106,7 @@ fn owner(wanted: &Wanted) {
         socket: wanted.folder.join("tensors.sock"),
         keeper: Vec::new(),
         clients: 2000,
+        stall: Duration::from_secs(10),
         token: None,
         metrics: None,
         standby: false,

@@ -48,8 +48,10 @@ def _load():
         ("tensors_error", text, []),
         ("tensors_error_code", text, []),
         ("tensors_open", store, [text]),
+        ("tensors_open_within", store, [text, ctypes.c_double]),
         ("tensors_close", None, [store]),
         ("tensors_get", tensor, [store, text, text]),
+        ("tensors_get_on", tensor, [store, text, text, ctypes.c_uint64]),
         ("tensors_get_many", ctypes.POINTER(tensor), [store, text, ctypes.POINTER(size)]),
         ("tensors_create", tensor, [store, text, text, shape, size, ctypes.c_uint32, text]),
         ("tensors_commit", ctypes.c_int, [store, tensor]),
@@ -64,6 +66,8 @@ def _load():
         ("tensor_entry", text, [tensor]),
         ("tensor_read", ctypes.c_int, [tensor, ctypes.c_uint64, ctypes.c_void_p, size]),
         ("tensor_write", ctypes.c_int, [tensor, ctypes.c_uint64, ctypes.c_void_p, size]),
+        ("tensor_record_stream", ctypes.c_int, [tensor, ctypes.c_uint64]),
+        ("tensor_commit_on", ctypes.c_int, [tensor, ctypes.c_uint64]),
         ("tensor_release", None, [tensor]),
     ):
         function = getattr(library, "poolscope_" + name)
@@ -154,6 +158,11 @@ def _capsule_end(capsule):
             _exported.pop(_python.PyCapsule_GetPointer(capsule, name), None)
 
 
+def _stream(stream):
+    """A stream's handle: of a number, or of PyTorch's and CuPy's streams."""
+    return int(getattr(stream, "cuda_stream", getattr(stream, "ptr", stream)))
+
+
 class Tensor:
     """A tensor of the store. Its memory may be used for as long as it, or what was made of it, exists."""
 
@@ -178,11 +187,21 @@ class Tensor:
         """Whether its memory is the host's: that of a simulated device is."""
         return self.entry["gpu_uuid"].startswith("GPU-simulated")
 
-    def commit(self):
-        """Finishes a tensor that was created: others get it from now on."""
-        if _library.poolscope_tensors_commit(self._store._handle, self._handle) != 0:
+    def commit(self, stream=None):
+        """Finishes a tensor that was created: others get it from now on. With a stream that still writes it they wait
+        for the work that the stream has now."""
+        if stream is None:
+            code = _library.poolscope_tensors_commit(self._store._handle, self._handle)
+        else:
+            code = _library.poolscope_tensor_commit_on(self._handle, _stream(stream))
+        if code != 0:
             raise _refused()
         return self
+
+    def record_stream(self, stream):
+        """Says that work of a stream uses it: its memory is not used again before that work is done."""
+        if _library.poolscope_tensor_record_stream(self._handle, _stream(stream)) != 0:
+            raise _refused()
 
     def read(self):
         """A copy of its bytes."""
@@ -261,10 +280,11 @@ def _best(tensor):
 
 
 class Store:
-    """A connection to an owner."""
+    """A connection to an owner. It waits for the owner, and for a stream that still writes a tensor, for so many seconds
+    at most."""
 
-    def __init__(self, socket=None):
-        self._handle = _library.poolscope_tensors_open(None if socket is None else os.fsencode(socket))
+    def __init__(self, socket=None, patience=10):
+        self._handle = _library.poolscope_tensors_open_within(None if socket is None else os.fsencode(socket), patience)
         if not self._handle:
             raise _refused()
 
@@ -273,10 +293,13 @@ class Store:
             _library.poolscope_tensors_close(self._handle)
             self._handle = None
 
-    def tensor(self, name, expect=None, read_only=False):
-        """A tensor by name, as a Tensor."""
+    def tensor(self, name, expect=None, read_only=False, stream=None):
+        """A tensor by name, as a Tensor. What is still being written is waited for: by the stream, or by the host."""
         expect = None if expect is None else json.dumps(expect).encode()
-        handle = _library.poolscope_tensors_get(self._handle, name.encode(), expect)
+        if stream is None:
+            handle = _library.poolscope_tensors_get(self._handle, name.encode(), expect)
+        else:
+            handle = _library.poolscope_tensors_get_on(self._handle, name.encode(), expect, _stream(stream))
         if not handle:
             raise _refused()
         return Tensor(self, handle, read_only)

@@ -32,6 +32,21 @@ int main(void) {
     CHECK(poolscope_tensors_get(store, NULL, NULL) == NULL);
     CHECK(poolscope_tensors_get(NULL, "from/c", NULL) == NULL);
 
+    /* Streams: what one writes is there for another, and is given back behind its work. */
+    poolscope_tensor *drawn = poolscope_tensors_create(store, "from/c/stream", "u8", shape, 2, 0, NULL);
+    CHECK(drawn != NULL && poolscope_tensor_commit_on(drawn, 0) == 0);
+    poolscope_tensor *on = poolscope_tensors_get_on(store, "from/c/stream", NULL, 0);
+    CHECK(on != NULL && strstr(poolscope_tensor_entry(on), "\"ready\":{") != NULL);
+    CHECK(poolscope_tensor_record_stream(on, 0) == 0 && poolscope_tensor_record_stream(NULL, 0) == -1);
+    poolscope_tensor_release(on);
+    poolscope_tensor_release(drawn);
+    char *gone = poolscope_tensors_request(store, "{\"op\":\"delete\",\"name\":\"from/c/stream\",\"all\":true}");
+    CHECK(gone != NULL);
+    poolscope_tensors_free(gone);
+    CHECK(poolscope_tensors_open_within("/nowhere/tensors.sock", 0.01) == NULL);
+    CHECK(strcmp(poolscope_tensors_error_code(), "no_owner") == 0);
+    CHECK(poolscope_tensors_open_within(NULL, -1) == NULL);
+
     size_t count = 0;
     poolscope_tensor **all = poolscope_tensors_get_many(store, "from/", &count);
     CHECK(all != NULL && count == 1);

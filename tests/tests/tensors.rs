@@ -220,6 +220,16 @@ try:
     raise SystemExit("it was not refused")
 except tensors.Refused as refused:
     assert refused.code == "no_such_name"
+on = store.create("streamed", "u8", [8]).commit(stream=0)
+assert on.entry["name"] == "streamed" and store.tensor("streamed", stream=0).nbytes == 8
+on.record_stream(0)
+del on
+tensors.delete("streamed")
+try:
+    tensors.Store("/nowhere/tensors.sock", patience=0.01)
+    raise SystemExit("it was not refused")
+except tensors.Refused as refused:
+    assert refused.code == "no_owner"
 store.publish("again", made)
 assert store.tensor("again").read() == b"\xff" * 24
 tensors.delete("again")

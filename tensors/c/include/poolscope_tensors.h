@@ -22,11 +22,19 @@ const char *poolscope_tensors_error_code(void);
 
 /* The store of an owner's socket; NULL is that of POOLSCOPE_TENSORS, or the usual one. */
 poolscope_store *poolscope_tensors_open(const char *socket);
+/* The same, with another limit than 10 seconds for each wait: for an owner that does not answer, and for a stream that
+ * still writes a tensor ("timeout"). */
+poolscope_store *poolscope_tensors_open_within(const char *socket, double seconds);
 /* Tensors stay valid until they are released. */
 void poolscope_tensors_close(poolscope_store *store);
 
 /* A tensor by name. `expect` is NULL, or JSON: what its `meta` must have. */
 poolscope_tensor *poolscope_tensors_get(poolscope_store *store, const char *name, const char *expect);
+
+/* The same for work that the stream (a CUstream) is given from now on: what is still being written is waited for by the
+ * stream, and not by the host. */
+poolscope_tensor *poolscope_tensors_get_on(poolscope_store *store, const char *name, const char *expect,
+                                           uint64_t stream);
 
 /* All tensors whose names begin so: a new array of `*count` of them, for poolscope_tensors_free. */
 poolscope_tensor **poolscope_tensors_get_many(poolscope_store *store, const char *prefix, size_t *count);
@@ -60,6 +68,12 @@ const char *poolscope_tensor_entry(const poolscope_tensor *tensor);
 /* Copies between the tensor and memory of the host. */
 int poolscope_tensor_read(const poolscope_tensor *tensor, uint64_t offset, void *to, size_t bytes);
 int poolscope_tensor_write(const poolscope_tensor *tensor, uint64_t offset, const void *from, size_t bytes);
+/* Says that work of a stream uses it: its memory is not used again before the work is done that the stream has when the
+ * tensor is released. The call that releases it does not wait, unless it takes the slab's mapping away. */
+int poolscope_tensor_record_stream(poolscope_tensor *tensor, uint64_t stream);
+/* Finishes a tensor that was created while a stream still writes it: readers, or their streams, wait for the work that it
+ * has now. */
+int poolscope_tensor_commit_on(const poolscope_tensor *tensor, uint64_t stream);
 /* Gives it back. NULL is ignored. */
 void poolscope_tensor_release(poolscope_tensor *tensor);
 

@@ -4,11 +4,15 @@
 
 mod refusal;
 mod tensor;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::ptr;
+use std::time::Duration;
 
+use poolscope_gpu::Stream;
 use poolscope_tensors::{Code, NewTensor, Refusal, Store, StoreOptions};
 use refusal::{answer, answer_code, bytes_of, object, text};
 use serde_json::json;
@@ -41,8 +45,29 @@ unsafe fn opened<'a>(store: *const poolscope_store) -> Result<&'a Store, Refusal
 /// `socket` is null or a text that ends with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poolscope_tensors_open(socket: *const c_char) -> *mut poolscope_store {
+    // SAFETY: the caller's promise.
+    unsafe { open_within(socket, StoreOptions::default()) }
+}
+
+/// Opens a store that waits no longer than so.
+///
+/// # Safety
+/// `socket` is null or a text that ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poolscope_tensors_open_within(socket: *const c_char, seconds: f64) -> *mut poolscope_store {
+    match Duration::try_from_secs_f64(seconds) {
+        // SAFETY: the caller's promise.
+        Ok(patience) if !patience.is_zero() => unsafe {
+            open_within(socket, StoreOptions { patience, ..StoreOptions::default() })
+        },
+        _ => answer(|| Err(Refusal::new(Code::BadField, format!("seconds: {seconds} is no time to wait")))),
+    }
+}
+
+/// # Safety
+/// `socket` is null or a text that ends with a zero.
+unsafe fn open_within(socket: *const c_char, mut options: StoreOptions) -> *mut poolscope_store {
     answer(|| {
-        let mut options = StoreOptions::default();
         if !socket.is_null() {
             // SAFETY: the caller's promise.
             options.socket = PathBuf::from(unsafe { text("socket", socket) }?);
@@ -77,6 +102,24 @@ pub unsafe extern "C" fn poolscope_tensors_get(
         // SAFETY: the caller's promises.
         let (store, name, expect) = unsafe { (opened(store)?, text("name", name)?, object("expect", expect)?) };
         store.get_expecting(name, &expect).map(poolscope_tensor::boxed)
+    })
+}
+
+/// A tensor by name, for the work of a stream.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poolscope_tensors_get_on(
+    store: *const poolscope_store,
+    name: *const c_char,
+    expect: *const c_char,
+    stream: u64,
+) -> *mut poolscope_tensor {
+    answer(|| {
+        // SAFETY: the caller's promises.
+        let (store, name, expect) = unsafe { (opened(store)?, text("name", name)?, object("expect", expect)?) };
+        store.get_for(name, &expect, Some(Stream(stream))).map(poolscope_tensor::boxed)
     })
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 
+use poolscope_gpu::Stream;
 use poolscope_tensors::{Code, Refusal, Tensor};
 
 use crate::refusal::answer_code;
@@ -103,6 +104,31 @@ pub unsafe extern "C" fn poolscope_tensor_write(
         // SAFETY: as above.
         guard.write(offset, unsafe { std::slice::from_raw_parts(from.cast(), bytes) })
     })
+}
+
+/// Says that work of a stream uses it.
+///
+/// # Safety
+/// A tensor that was not released, or null, which no other thread uses now.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poolscope_tensor_record_stream(tensor: *mut poolscope_tensor, stream: u64) -> c_int {
+    answer_code(|| {
+        // SAFETY: the caller's promise.
+        let tensor = unsafe { tensor.as_mut() };
+        let tensor = tensor.ok_or_else(|| Refusal::new(Code::BadField, "tensor: it is NULL".into()))?;
+        tensor.guard.record_stream(Stream(stream));
+        Ok(())
+    })
+}
+
+/// Finishes it behind the work of a stream.
+///
+/// # Safety
+/// A tensor that was not released, or null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poolscope_tensor_commit_on(tensor: *const poolscope_tensor, stream: u64) -> c_int {
+    // SAFETY: the caller's promise.
+    answer_code(|| unsafe { poolscope_tensor::guard(tensor) }?.commit_draft_on(Stream(stream)))
 }
 
 /// Gives it back.

@@ -101,14 +101,7 @@ impl Created {
 
     /// Finishes it while a stream still writes it: readers, or their streams, wait for the work that it has now.
     pub fn commit_on(self, stream: Stream) -> Result<Tensor, Refusal> {
-        let (generation, device) = (self.0.generation(), self.0.device());
-        let store = Arc::clone(&self.0.store);
-        let mut state = store.state();
-        let ready = store.mark(&mut state, device, &[stream])?;
-        let request = json!({"op": "commit", "generations": [generation], "ready": ready});
-        let committed = store.ask_with(&mut state, &request, None);
-        drop(state);
-        committed.map(|_| self.0)
+        self.0.commit_draft_on(stream).map(|()| self.0)
     }
 
     /// The tensor while it is not finished, for who finishes it by a request.
@@ -254,6 +247,14 @@ impl Inner {
                 Err(refusal)
             }
         }
+    }
+
+    /// Finishes a tensor behind the work that a stream has now.
+    pub(super) fn commit_on(&self, generation: u64, device: u32, stream: Stream) -> Result<(), Refusal> {
+        let mut state = self.state();
+        let ready = self.mark(&mut state, device, &[stream])?;
+        let request = json!({"op": "commit", "generations": [generation], "ready": ready});
+        self.ask_with(&mut state, &request, None).map(drop)
     }
 
     /// The words of a device, in this process.
@@ -425,6 +426,17 @@ impl Store {
 
     /// The same, if the tensor is said to be what is expected.
     pub fn get_expecting(&self, name: &str, expect: &Map<String, Value>) -> Result<Tensor, Refusal> {
+        self.get_for(name, expect, None)
+    }
+
+    /// A tensor whose contents are there for the work that the stream is given from now on. The host does not wait.
+    pub fn get_on(&self, name: &str, stream: Stream) -> Result<Tensor, Refusal> {
+        self.get_for(name, &Map::new(), Some(stream))
+    }
+
+    /// A tensor that is what is expected, for the host (`None`) or for the work of a stream. The host waits for as long
+    /// as the store's patience lasts.
+    pub fn get_for(&self, name: &str, expect: &Map<String, Value>, stream: Option<Stream>) -> Result<Tensor, Refusal> {
         let mut state = self.0.state();
         let mut request = json!({"op": "get", "name": name});
         if !expect.is_empty() {
@@ -432,20 +444,10 @@ impl Store {
         }
         let (entry, _) = self.0.ask_with(&mut state, &request, None)?;
         let tensor = self.0.guard(&mut state, entry)?;
-        let waited = self.0.wait_ready(&mut state, tensor.entry(), None);
+        let waited = self.0.wait_ready(&mut state, tensor.entry(), stream);
         // A guard that goes needs the state.
         drop(state);
         waited.map(|()| tensor)
-    }
-
-    /// A tensor whose contents are there for the work that the stream is given from now on. The host does not wait.
-    pub fn get_on(&self, name: &str, stream: Stream) -> Result<Tensor, Refusal> {
-        let mut state = self.0.state();
-        let (entry, _) = self.0.ask_with(&mut state, &json!({"op": "get", "name": name}), None)?;
-        let tensor = self.0.guard(&mut state, entry)?;
-        let waits = self.0.wait_ready(&mut state, tensor.entry(), Some(stream));
-        drop(state);
-        waits.map(|()| tensor)
     }
 
     /// The store, with a device that the program has opened already, by its identifier (`GPU-...`).

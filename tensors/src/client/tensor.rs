@@ -107,6 +107,12 @@ impl Tensor {
         }
     }
 
+    /// Finishes a tensor that was created, while a stream still writes it: readers, or their streams, wait for the work
+    /// that it has now.
+    pub fn commit_draft_on(&self, stream: Stream) -> Result<(), Refusal> {
+        self.store.commit_on(self.generation(), self.device(), stream)
+    }
+
     fn check(&self, offset: u64, bytes: usize) -> Result<(), Refusal> {
         if offset.checked_add(bytes as u64).is_some_and(|end| end <= self.bytes()) {
             return Ok(());

@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::words::{Code, Refusal};
 pub use commands::COMMANDS;
@@ -53,6 +54,8 @@ pub struct Options {
     pub keeper: Vec<OsString>,
     /// Clients at once.
     pub clients: usize,
+    /// How long a client may take to say who it is, to send the rest of a request, and to read its answer.
+    pub stall: Duration,
     /// What a request over Redis must have to delete.
     pub token: Option<String>,
     /// Where Prometheus may ask.
@@ -66,6 +69,7 @@ pub(crate) struct Shared {
     replies: Replies,
     about: About,
     stopping: AtomicBool,
+    stall: Duration,
 }
 
 fn lock(stock: &Mutex<Stock>) -> MutexGuard<'_, Stock> {
@@ -169,9 +173,17 @@ fn listen(socket: &Path) -> Result<UnixListener, Refusal> {
     Ok(listener)
 }
 
+/// A client takes a socket and a pipe: the usual limit of a process is for fewer than a thousand.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // What is not allowed is told to the client that there is no descriptor for.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 impl Owner {
     /// Starts: takes over what an owner before left with its keeper, and serves from then on.
     pub fn start(options: Options) -> Result<Owner, Refusal> {
+        allow_descriptors();
         let folder = own_folder(&options.socket)?;
         let lock = take_lock(&folder, options.standby)?;
         let socket = std::path::absolute(&options.socket).unwrap_or(options.socket.clone());
@@ -193,7 +205,13 @@ impl Owner {
         let stock = Stock::take_over(&folder, options.keeper.clone(), devices)?;
         let listener = listen(&options.socket)?;
         let stopping = AtomicBool::new(false);
-        let shared = Arc::new(Shared { stock: Mutex::new(stock), replies: Replies::default(), about, stopping });
+        let shared = Arc::new(Shared {
+            stock: Mutex::new(stock),
+            replies: Replies::default(),
+            about,
+            stopping,
+            stall: options.stall,
+        });
         let mut threads = Vec::new();
         let mut start = |name: &str, work: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().name(name.into()).spawn(work);

@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -49,16 +50,26 @@ pub fn send(mut socket: &UnixStream, bytes: &[u8], descriptor: Option<BorrowedFd
     socket.flush()
 }
 
-/// Receives so many bytes. `None` at the end of the stream, before the first one.
-fn fill(socket: &UnixStream, into: &mut [u8], descriptor: &mut Option<OwnedFd>) -> io::Result<Option<()>> {
+/// Receives so many bytes. `None` at the end of the stream, before the first one. Who sends a part has until a moment to
+/// send the rest.
+fn fill(
+    socket: &UnixStream,
+    into: &mut [u8],
+    descriptor: &mut Option<OwnedFd>,
+    until: Option<Instant>,
+) -> io::Result<Option<()>> {
     let mut at = 0;
     while at < into.len() {
+        if at > 0 && until.is_some_and(|until| Instant::now() > until) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut slices = [IoSliceMut::new(&mut into[at..])];
         let received = match recvmsg(socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
             Ok(received) => received.bytes,
             Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) if at > 0 => return Err(io::ErrorKind::TimedOut.into()),
             Err(error) => return Err(error.into()),
         };
         for message in control.drain() {
@@ -78,21 +89,44 @@ fn fill(socket: &UnixStream, into: &mut [u8], descriptor: &mut Option<OwnedFd>) 
 
 /// Receives one of at most so many bytes; `None` at the end of the stream.
 pub fn receive(socket: &UnixStream, limit: usize) -> io::Result<Option<Frame>> {
+    receive_admitted(socket, limit, None, |_| Ok(()))
+}
+
+/// The same from somebody who is not trusted: the whole frame has to come within a time from its first bytes on, and
+/// its length is to be admitted before memory is taken for it. `WouldBlock` says that nothing came within the socket's
+/// own limit.
+pub fn receive_admitted<T>(
+    socket: &UnixStream,
+    limit: usize,
+    patience: Option<Duration>,
+    admit: impl FnOnce(usize) -> io::Result<T>,
+) -> io::Result<Option<Frame>> {
     let (mut head, mut descriptor) = ([0; 4], None);
-    if fill(socket, &mut head, &mut descriptor)?.is_none() {
+    if fill(socket, &mut head, &mut descriptor, None)?.is_none() {
         return Ok(None);
     }
+    let until = patience.map(|patience| Instant::now() + patience);
     let length = u32::from_le_bytes(head) as usize;
     if length > limit {
         let words = format!("a frame of {length} bytes: at most {limit} are possible");
         return Err(io::Error::new(io::ErrorKind::InvalidData, words));
     }
+    let _admitted = admit(length)?;
     // Memory comes as the bytes do: who announces much and sends nothing costs little.
     let mut bytes = Vec::new();
     while bytes.len() < length {
         let (from, part) = (bytes.len(), (length - bytes.len()).min(64 << 10));
         bytes.resize(from + part, 0);
-        fill(socket, &mut bytes[from..], &mut descriptor)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let filled = fill(socket, &mut bytes[from..], &mut descriptor, until);
+        // Nothing at all is too little, too, once there is a beginning.
+        let filled = filled.map_err(|error| match (error.kind(), until) {
+            (io::ErrorKind::WouldBlock, Some(_)) => io::ErrorKind::TimedOut.into(),
+            _ => error,
+        });
+        filled?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if until.is_some_and(|until| Instant::now() > until) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
     }
     Ok(Some(Frame { bytes, descriptor }))
 }

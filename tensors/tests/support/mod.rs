@@ -59,6 +59,7 @@ pub fn options(folder: &Path, redis: Option<String>) -> Options {
         socket: folder.join("tensors.sock"),
         keeper: Vec::new(),
         clients: 100,
+        stall: Duration::from_secs(10),
         token: None,
         metrics: None,
         standby: false,
@@ -202,6 +203,14 @@ pub fn play_a_part() {
             let owner = Owner::start(options).unwrap();
             say("ready");
             // Until the other side closes the pipe: an orderly end, which frees everything.
+            let _ = std::io::stdin().lines().count();
+            owner.end(true).unwrap();
+        }
+        // One that waits for so many milliseconds for those that stall.
+        stalled if stalled.starts_with("owner stall ") => {
+            let stall = Duration::from_millis(stalled["owner stall ".len()..].parse().unwrap());
+            let owner = Owner::start(Options { stall, clients: 2000, ..options(&folder, None) }).unwrap();
+            say("ready");
             let _ = std::io::stdin().lines().count();
             owner.end(true).unwrap();
         }

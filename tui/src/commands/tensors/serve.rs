@@ -18,6 +18,8 @@ use crate::args::parse_seconds;
 use crate::failure::Failure;
 use crate::sink;
 
+/// How long a client may take for what it has begun.
+const STALL: Duration = Duration::from_secs(10);
 /// Bytes of a simulated device, if nothing else is asked for.
 const SIMULATED: u64 = 16 << 30;
 
@@ -96,6 +98,7 @@ impl Serve {
             socket: socket.clone(),
             keeper: keeper.into(),
             clients: self.clients,
+            stall: STALL,
             token: token.transpose()?,
             metrics: self.metrics,
             standby: self.standby,
