@@ -485,3 +485,18 @@ fn left_click(state: &mut State, column: usize, row: usize) {
     let kind = MouseEventKind::Down(MouseButton::Left);
     mouse(state, &MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE });
 }
+
+/// The largest size that the layouts are for.
+#[test]
+fn the_main_views_on_a_large_screen() {
+    let mut text = String::new();
+    for (view, keys) in
+        [("overview", ""), ("classes", "2"), ("sites", "3"), ("flame", "4↓↓"), ("threads", "5"), ("gpu", "6")]
+    {
+        let mut state = state(300, 80);
+        state.take_reading(Arc::new(fixture::model_with_devices()));
+        press(&mut state, keys);
+        text += &format!("{view}\n{}\n", screen(&state));
+    }
+    insta::assert_snapshot!("large", text);
+}
