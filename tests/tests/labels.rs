@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use poolscope_e2e::terminal::Terminal;
 use poolscope_e2e::{Pool, Program, compiler};
 
 /// Holds 1,000 blocks of 1,000 bytes from `fill`: 600 under a label, 300 under another one within it, 100 under none.
@@ -64,6 +65,21 @@ fn labels_are_in_profiles_and_metrics_with_what_is_in_use_under_each() {
     let from = profile.to_str().expect("is text");
     let again = pool.poolscope().args(["convert", from, "-", "--format", "collapsed"]).run().success().stdout;
     assert!(again.lines().any(|line| line.starts_with("label:cache;") && line.ends_with(";fill 450000")), "{again}");
+
+    // The dashboard groups by them, and its filter knows them.
+    let of_label = |filter: &str| -> u64 {
+        let csv = pool.poolscope().args(["top", &pid, "--csv", "--filter", filter]).run().silent_success().stdout;
+        let bytes = csv.lines().filter(|line| line.contains("\"fill\"") || line.contains(",fill,"));
+        bytes.map(|line| line.split(',').next().and_then(|bytes| bytes.parse::<u64>().ok()).expect("bytes")).sum()
+    };
+    assert_eq!((of_label("label:^cache$"), of_label("label:index"), of_label("-label:.")), (450_000, 300_000, 150_000));
+    let terminal = Terminal::top(&pool, "labels", &pid);
+    terminal.press(&["3", "v", "v", "v", "v"]);
+    let by_label = terminal.wait_for("labels", |screen| screen.contains("╭ By label") && screen.contains("(no label)"));
+    let row = |name: &str| by_label.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{by_label}"));
+    // 450,000 and 300,000 bytes.
+    assert!(row(" cache ").contains("439 KiB") && row(" index,").contains("293 KiB"), "{by_label}");
+    drop(terminal);
 
     let mut serve = pool.poolscope().args(["serve", &pid, "--listen", "127.0.0.1:0"]).start();
     let url = serve.wait_for_line("serving on ").trim_start_matches("serving on ").to_owned();

@@ -59,6 +59,7 @@ impl Replay {
         let outcome = run::run(Setup {
             watched,
             server: None,
+            everybody: false,
             label: self.file.display().to_string(),
             wanted_name: None,
             theme: self.dashboard.theme(),

@@ -102,6 +102,7 @@ impl Run {
         let outcome = run::run(Setup {
             watched: Watched::Started(program.pid()),
             server: None,
+            everybody: false,
             label: name.clone(),
             wanted_name: None,
             theme: self.dashboard.theme(),

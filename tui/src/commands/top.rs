@@ -126,27 +126,21 @@ impl Top {
         // Who is not there is said first: no terminal helps.
         let (watched, label, wanted_name) = self.watched()?;
         let server = self.server()?;
-        self.dashboard.choose_keys()?;
-        need_terminal("print one frame with --once --plain, or the model with --json")?;
-        let outcome = run::run(Setup {
+        self.show(Setup {
             watched,
             server,
+            everybody: false,
             label,
             wanted_name,
             theme: self.dashboard.theme(),
             mouse: !self.dashboard.no_mouse,
             interval,
-            filter: self.dashboard.filter,
+            filter: self.dashboard.filter.clone(),
             program: None,
-        })
-        .wrap_err("the terminal failed")?;
-        Ok(match outcome {
-            Outcome::Signal(signal) => ended::of_signal(signal),
-            Outcome::Left | Outcome::Detached => 0,
         })
     }
 
-    /// All processes together, once, or again and again where a person looks.
+    /// All processes together, once, or to choose from where a person looks.
     fn everybody(&self) -> Result<u8> {
         let name = self.target.as_deref();
         if let Some(target) = name.filter(|target| !target::is_name(target)) {
@@ -161,14 +155,30 @@ impl Top {
             sink::print(&read()?.text(self.frame.size.width.into(), self.frame.size.height.into()))?;
             return Ok(0);
         }
-        loop {
-            let (columns, rows) =
-                crossterm::terminal::size().unwrap_or((self.frame.size.width, self.frame.size.height));
-            let text = read()?.text(columns.into(), usize::from(rows).saturating_sub(1));
-            // From the first cell on, each line to its end, and what is below.
-            sink::print(&format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n")))?;
-            std::thread::sleep(self.dashboard.interval);
-        }
+        let setup = Setup {
+            watched: Watched::Nothing,
+            server: None,
+            everybody: true,
+            label: String::new(),
+            wanted_name: self.target.clone(),
+            theme: self.dashboard.theme(),
+            mouse: !self.dashboard.no_mouse,
+            interval: self.dashboard.interval,
+            filter: self.dashboard.filter.clone(),
+            program: None,
+        };
+        self.show(setup)
+    }
+
+    /// Opens the dashboard on this terminal.
+    fn show(&self, setup: Setup) -> Result<u8> {
+        self.dashboard.choose_keys()?;
+        need_terminal("print one frame with --once --plain, or the model with --json")?;
+        let outcome = run::run(setup).wrap_err("the terminal failed")?;
+        Ok(match outcome {
+            Outcome::Signal(signal) => ended::of_signal(signal),
+            Outcome::Left | Outcome::Detached => 0,
+        })
     }
 
     /// What the dashboard opens on: the process that is meant, or a choice of those that may be.

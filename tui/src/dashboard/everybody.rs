@@ -1,13 +1,11 @@
 //! All processes together: a row for each, and call sites by name over all of them.
 
-use std::collections::HashMap;
 use std::fmt::Write;
 
-use poolscope_profiler::model::snapshot::Amount;
 use serde::Serialize;
 
+use super::events::named_sites::NamedSite;
 use super::events::processes::{Listed, ProcessRow, Processes};
-use super::model::site::{ShortNames, text_of};
 use crate::words::{clip, numbers};
 
 /// All that run.
@@ -35,19 +33,6 @@ struct OneProcess {
     age_seconds: f64,
 }
 
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct NamedSite {
-    function: String,
-    /// File and line.
-    place: Option<String>,
-    /// How many processes have it.
-    processes: usize,
-    in_use_bytes: f64,
-    in_use_objects: f64,
-    samples: u64,
-}
-
 impl From<&ProcessRow> for OneProcess {
     fn from(row: &ProcessRow) -> Self {
         OneProcess {
@@ -65,35 +50,12 @@ impl From<&ProcessRow> for OneProcess {
 impl Everybody {
     /// Reads all that run; with a name, those that are called so. Whose segment can't be read has a row and no sites.
     pub(crate) fn read(name: Option<&str>) -> Result<Everybody, String> {
-        let processes = Processes::read(&Listed { name: name.map(str::to_owned), server: None });
+        let listed = Listed { name: name.map(str::to_owned), with_sites: true, ..Listed::default() };
+        let processes = Processes::read(&listed);
         if let Some(trouble) = processes.trouble {
             return Err(trouble);
         }
-        let mut sites: HashMap<(String, Option<String>), (usize, Amount)> = HashMap::new();
-        for row in &processes.running {
-            let Some(profile) = row.profile() else { continue };
-            let mut of_process: HashMap<(String, Option<String>), Amount> = HashMap::new();
-            let (memory, mut names) = (profile.usual_memory(), ShortNames::default());
-            for site in profile.sites.iter().filter(|site| memory.has(site.place) && site.in_use.samples > 0) {
-                let text = text_of(&profile, site, &mut names);
-                *of_process.entry((text.function.to_string(), text.place)).or_default() += site.in_use;
-            }
-            for (key, amount) in of_process {
-                let (processes, sum) = sites.entry(key).or_default();
-                *processes += 1;
-                *sum += amount;
-            }
-        }
-        let named = |((function, place), (processes, amount)): (_, (usize, Amount))| NamedSite {
-            function,
-            place,
-            processes,
-            in_use_bytes: amount.bytes,
-            in_use_objects: amount.objects,
-            samples: amount.samples,
-        };
-        let mut sites: Vec<NamedSite> = sites.into_iter().map(named).collect();
-        sites.sort_by(|a, b| b.in_use_bytes.total_cmp(&a.in_use_bytes).then_with(|| a.function.cmp(&b.function)));
+        let sites = processes.sites.unwrap_or_default();
         Ok(Everybody { version: 1, processes: processes.running.iter().map(OneProcess::from).collect(), sites })
     }
 

@@ -27,8 +27,8 @@ pub(crate) struct DashboardArgs {
     /// Leave the mouse to the terminal, for selecting text
     #[arg(long)]
     pub(crate) no_mouse: bool,
-    /// Only call sites that this is about: words, fn:NAME file: module: thread: class:64 size>1M grow>1M age>5m; - for
-    /// not
+    /// Only call sites that this is about: words, fn:NAME file: module: label: thread: class:64 size>1M grow>1M age>5m; -
+    /// for not
     #[arg(long, value_name = "FILTER", value_parser = parse_filter, allow_hyphen_values = true)]
     pub(crate) filter: Option<String>,
     /// The keys of the dashboard, a line for each action: `quit = Q`; else those of ~/.config/poolscope/keys

@@ -48,6 +48,9 @@ pub(crate) enum Overlay {
     Columns,
 }
 
+/// Processes are ordered by their resident sets at first, the largest first.
+const BY_RSS: (usize, bool) = (3, true);
+
 /// Which keys hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Context {
@@ -130,6 +133,12 @@ pub(crate) struct State {
     pub(crate) mouse: bool,
     /// The processes to choose from.
     pub(crate) processes: Processes,
+    /// The call sites of all are shown with them.
+    pub(crate) with_sites: bool,
+    /// By which column they are ordered, and whether the largest comes first.
+    pub(crate) process_order: (usize, bool),
+    /// What the help lies over.
+    pub(crate) below_help: Overlay,
     /// The selected one: a place among those that run.
     pub(crate) process_selected: usize,
     /// Only processes of this name are to choose from.
@@ -177,6 +186,9 @@ impl State {
             exported: None,
             mouse: true,
             processes: Processes::default(),
+            with_sites: false,
+            process_order: BY_RSS,
+            below_help: Overlay::None,
             process_selected: 0,
             wanted_name: None,
             chosen: None,
@@ -278,8 +290,20 @@ impl State {
         }
     }
 
+    /// Orders the processes by a column from now on: numbers fall, text rises. The same one again turns round.
+    pub(crate) fn order_processes(&mut self, column: usize) {
+        let (known, falls) = self.process_order;
+        self.process_order = (column, if column == known { !falls } else { !matches!(column, 0 | 1 | 6) });
+        self.take_processes(self.processes.clone());
+    }
+
     /// Takes the processes that there are; the selected one stays selected.
-    pub(crate) fn take_processes(&mut self, processes: Processes) {
+    pub(crate) fn take_processes(&mut self, mut processes: Processes) {
+        let (column, falls) = self.process_order;
+        processes.running.sort_by(|a, b| {
+            let natural = a.compare(b, column);
+            if falls { natural.reverse() } else { natural }.then(a.pid.cmp(&b.pid))
+        });
         let selected = self.processes.running.get(self.process_selected).map(|row| row.pid);
         let place = processes.running.iter().position(|row| Some(row.pid) == selected);
         let last = processes.running.len().saturating_sub(1);
@@ -289,7 +313,7 @@ impl State {
 
     /// Whose processes there are to choose from.
     pub(crate) fn listed(&self) -> Listed {
-        Listed { name: self.wanted_name.clone(), server: self.server.clone() }
+        Listed { name: self.wanted_name.clone(), server: self.server.clone(), with_sites: self.with_sites }
     }
 
     /// Watches the selected process from now on; says how.

@@ -11,8 +11,8 @@ use ratatui::layout::Rect;
 
 use crate::dashboard::events::watched::Watched;
 use crate::dashboard::export;
-use crate::dashboard::frame::help;
 use crate::dashboard::frame::layout::Areas;
+use crate::dashboard::frame::{chooser, help};
 use crate::dashboard::input::common::{
     CHOOSING, CLOSING, COLUMNS, COMMON, COMPARING, Choosing, Common, Compared, EXPORTING, HELP, LEAVING, Leaving,
     Motion, READING, TYPING, Typing,
@@ -176,11 +176,7 @@ fn common(state: &mut State, action: Common) -> Option<Effect> {
         Common::Quit => return Some(Effect::Quit),
         Common::Suspend => return Some(Effect::Suspend),
         Common::Redraw => return Some(Effect::Redraw),
-        Common::Help => {
-            state.overlay = Overlay::Help;
-            state.help_scroll = 0;
-            state.help_filter.clear();
-        }
+        Common::Help => help_over(state, Overlay::None),
         Common::Pause if state.moment.is_some() => return Some(Effect::Seek(Seek::Play)),
         Common::Pause => state.pause(),
         Common::Seek(seek) if state.moment.is_some() => return Some(Effect::Seek(seek)),
@@ -229,6 +225,11 @@ fn turn(state: &mut State, by: isize) {
     state.open(views[(at as isize + by).rem_euclid(views.len() as isize) as usize]);
 }
 
+fn help_over(state: &mut State, below: Overlay) {
+    (state.overlay, state.below_help, state.help_scroll) = (Overlay::Help, below, 0);
+    state.help_filter.clear();
+}
+
 fn in_help(state: &mut State, event: &KeyEvent) {
     let is_typed = matches!(event.code, KeyCode::Char(_) | KeyCode::Backspace | KeyCode::Delete);
     let is_letter = is_typed && !event.modifiers.contains(KeyModifiers::CONTROL);
@@ -237,7 +238,7 @@ fn in_help(state: &mut State, event: &KeyEvent) {
         state.help_filter.clear();
         state.help_scroll = 0;
         if !narrowed {
-            state.overlay = Overlay::None;
+            state.overlay = state.below_help;
         }
     } else if let Some(Common::Move(motion)) = key::action(COMMON, event).filter(|_| !is_letter) {
         scroll_help(state, motion);
@@ -270,6 +271,16 @@ fn choosing(state: &mut State, event: &KeyEvent) -> Option<Effect> {
             Some(Effect::List(false))
         }
         Some(Choosing::Back | Choosing::Quit) => common(state, Common::Quit),
+        Some(Choosing::Order(by)) => {
+            let (column, _) = state.process_order;
+            let count = chooser::COLUMNS.len() as isize;
+            state.order_processes(by.map_or(column, |by| (column as isize + by).rem_euclid(count) as usize));
+            None
+        }
+        Some(Choosing::Help) => {
+            help_over(state, Overlay::Choose);
+            None
+        }
         None => {
             if let Some(Common::Move(motion)) = key::action(COMMON, event) {
                 state.process_selected = motion.from(state.process_selected, state.processes.running.len());

@@ -40,7 +40,7 @@ pub(crate) fn mouse(state: &mut State, event: &MouseEvent) -> Moused {
         }
         MouseEventKind::Down(button) => match state.overlay {
             Overlay::None => return click(state, button, at),
-            Overlay::Help if button == MouseButton::Left => state.overlay = Overlay::None,
+            Overlay::Help if button == MouseButton::Left => state.overlay = state.below_help,
             Overlay::Choose if button == MouseButton::Left => return choose(state, at),
             Overlay::Columns if button == MouseButton::Left => match columns::row_at(state, at) {
                 Some(row) => {
@@ -73,7 +73,11 @@ pub(crate) fn mouse(state: &mut State, event: &MouseEvent) -> Moused {
 
 /// A click on a process selects it; one on the selected one watches it.
 fn choose(state: &mut State, at: Position) -> Moused {
-    let list = inside(chooser::place(state.area()));
+    let list = inside(chooser::list_place(state));
+    if let Some(column) = chooser::table(state).title_at(list, at.x, at.y) {
+        state.order_processes(column);
+        return Moused::Changed;
+    }
     let Some(row) = chooser::table(state).row_at(list, at.x, at.y) else { return Moused::Nothing };
     if row == state.process_selected {
         return state.choose().map_or(Moused::Changed, |watched| Moused::Effect(Effect::Watch(watched)));

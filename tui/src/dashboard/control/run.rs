@@ -34,6 +34,8 @@ pub(crate) struct Setup {
     pub(crate) server: Option<Server>,
     /// What it is called before the first reading.
     pub(crate) label: String,
+    /// All processes are shown together, to choose from.
+    pub(crate) everybody: bool,
     /// Only processes of this name are to choose from, if nothing is watched yet.
     pub(crate) wanted_name: Option<String>,
     /// Colours.
@@ -69,7 +71,7 @@ pub(crate) fn run(setup: Setup) -> io::Result<Outcome> {
     let chooses = matches!(setup.watched, Watched::Nothing);
     let orders = feed::start(setup.watched, setup.interval, to.clone())?;
     let mut state = State::new(setup.label, setup.theme, screen.size(), setup.interval);
-    (state.mouse, state.server) = (setup.mouse, setup.server);
+    (state.mouse, state.server, state.with_sites) = (setup.mouse, setup.server, setup.everybody);
     state.opens_at_peak = true;
     setup.filter.iter().for_each(|filter| state.filter_by(filter));
     if chooses {

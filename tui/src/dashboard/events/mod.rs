@@ -1,6 +1,7 @@
 //! Everything that can happen to the dashboard, and the threads that say so.
 
 pub(crate) mod feed;
+pub(crate) mod named_sites;
 pub(crate) mod output;
 pub(crate) mod own;
 pub(crate) mod processes;

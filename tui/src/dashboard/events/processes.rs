@@ -1,5 +1,6 @@
 //! The processes that run on the pool, here or where a server is: what there is to choose from.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use poolscope_profiler::SegmentReader;
@@ -8,6 +9,7 @@ use poolscope_profiler::model::snapshot::ProcessState;
 use poolscope_profiler::reading::listed::ListedProcess;
 use poolscope_profiler::segment::discovery::{self, SegmentEntry};
 
+use super::named_sites::{NamedSite, named_sites};
 use super::watched::Watched;
 use crate::remote::Server;
 
@@ -18,6 +20,8 @@ pub(crate) struct Listed {
     pub(crate) name: Option<String>,
     /// Those that a server has, instead of those of this machine.
     pub(crate) server: Option<Server>,
+    /// With the call sites of all.
+    pub(crate) with_sites: bool,
 }
 
 /// A process that runs.
@@ -52,6 +56,8 @@ pub(crate) struct Processes {
     pub(crate) is_read: bool,
     /// It is a server's list, and the server serves no other process.
     pub(crate) only_one: bool,
+    /// The call sites of all by name, if they were asked for.
+    pub(crate) sites: Option<Vec<NamedSite>>,
     /// Why nothing could be listed.
     pub(crate) trouble: Option<String>,
 }
@@ -70,6 +76,20 @@ impl ProcessRow {
         }
     }
 
+    /// The natural order by a column of the list.
+    pub(crate) fn compare(&self, other: &ProcessRow, column: usize) -> Ordering {
+        let slope = |row: &ProcessRow| if row.trend.is_clear() { row.trend.per_minute } else { 0.0 };
+        match column {
+            0 => self.pid.cmp(&other.pid),
+            1 => self.name.cmp(&other.name),
+            2 => self.in_use.cmp(&other.in_use),
+            4 => slope(self).total_cmp(&slope(other)),
+            5 => self.age.cmp(&other.age),
+            6 => self.arguments.cmp(&other.arguments),
+            _ => self.rss.cmp(&other.rss),
+        }
+    }
+
     /// Its call sites, with names; none if its segment can't be read.
     pub(crate) fn profile(&self) -> Option<poolscope_profiler::Profile> {
         let Watched::Segment(path) = &self.watched else { return None };
@@ -85,6 +105,10 @@ impl Processes {
             Some(server) => Processes::of_server(server),
             None => Processes::of_this_machine(listed.name.as_deref()),
         };
+        let found = found.map(|found| {
+            let sites = listed.with_sites.then(|| named_sites(&found.running));
+            Processes { sites, ..found }
+        });
         Processes {
             is_read: true,
             ..found.unwrap_or_else(|why| Processes { trouble: Some(why), ..Processes::default() })

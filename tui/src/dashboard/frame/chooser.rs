@@ -8,10 +8,12 @@ use ratatui::widgets::{Clear, Widget};
 use crate::dashboard::state::State;
 use crate::dashboard::widgets::panel::panel;
 use crate::dashboard::widgets::plain::wrapped;
+use crate::dashboard::widgets::site_name::sites_count;
 use crate::dashboard::widgets::table::{Column, Hidden, Table, cell};
 use crate::words::{clip, numbers};
 
-const COLUMNS: &[Column] = &[
+/// The columns; [`ProcessRow::compare`](crate::dashboard::events::processes::ProcessRow::compare) has their order.
+pub(crate) const COLUMNS: &[Column] = &[
     Column { title: "Pid", width: 8, right: true, rank: 0 },
     Column { title: "Program", width: 16, right: false, rank: 0 },
     Column { title: "In use", width: 9, right: true, rank: 1 },
@@ -28,19 +30,67 @@ const ONLY_ONE_AT: u16 = 3;
 pub(crate) fn table(state: &State) -> Table<'static> {
     let rows = state.processes.running.len();
     let selected = (rows > 0).then_some(state.process_selected);
-    Table { columns: COLUMNS, hidden: Hidden::default(), fill_min: 8, sorted: None, selected, rows }
+    Table {
+        columns: COLUMNS,
+        hidden: Hidden::default(),
+        fill_min: 8,
+        sorted: Some(state.process_order),
+        selected,
+        rows,
+    }
 }
 
-/// Where the list lies: everything but the footer.
-pub(crate) fn place(area: Rect) -> Rect {
+/// Everything but the footer.
+fn place(area: Rect) -> Rect {
     Rect { height: area.height.saturating_sub(1), ..area }
+}
+
+/// Where the list lies: call sites of all are below it.
+pub(crate) fn list_place(state: &State) -> Rect {
+    let all = place(state.area());
+    let wanted = state.processes.running.len().max(2) as u16 + 3;
+    Rect { height: if state.with_sites { wanted.min(all.height / 2) } else { all.height }, ..all }
+}
+
+const SITE_COLUMNS: &[Column] = &[
+    Column { title: "In use", width: 9, right: true, rank: 0 },
+    Column { title: "Objects", width: 8, right: true, rank: 2 },
+    Column { title: "Processes", width: 9, right: true, rank: 0 },
+    Column { title: "Call site", width: 0, right: false, rank: 0 },
+];
+
+/// The call sites of all processes by name, the largest first.
+fn draw_sites(state: &State, area: Rect, buf: &mut Buffer) {
+    let theme = &state.theme;
+    let sites = state.processes.sites.as_deref().unwrap_or_default();
+    let right = Line::styled(sites_count(sites.len()), theme.dim);
+    let inner = panel(area, buf, theme, "Call sites of all, by name", right);
+    let text = Rect { x: inner.x.saturating_sub(2), width: inner.width + 2, ..inner };
+    let (hidden, rows) = (Hidden::default(), sites.len());
+    let table = Table { columns: SITE_COLUMNS, hidden, fill_min: 20, sorted: None, selected: None, rows };
+    table.draw(text, buf, theme, |row, column, width| {
+        let site = &sites[row];
+        match column {
+            0 => cell(numbers::bytes(site.in_use_bytes), theme.strong),
+            1 => cell(numbers::scaled(site.in_use_objects), theme.text),
+            2 => cell(site.processes.to_string(), theme.text),
+            _ => {
+                let place = site.place.as_deref().unwrap_or_default();
+                cell(clip(format!("{} {place}", site.function).trim_end(), usize::from(width)), theme.text)
+            }
+        }
+    });
 }
 
 /// Draws the list over the screen.
 pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
     let theme = &state.theme;
-    let place = place(area);
-    Clear.render(place, buf);
+    Clear.render(place(area), buf);
+    let place = list_place(state);
+    if state.with_sites {
+        let rest = area.height.saturating_sub(1 + place.height);
+        draw_sites(state, Rect { y: place.bottom(), height: rest, ..place }, buf);
+    }
     let processes = &state.processes;
     let right = match processes.dead {
         0 => String::new(),

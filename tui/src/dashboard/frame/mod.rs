@@ -62,7 +62,12 @@ fn draw_all(state: &State, buf: &mut Buffer) {
     footer::draw(state, areas.footer, buf);
     match state.overlay {
         Overlay::None => {}
-        Overlay::Help => help::draw(state, area, buf),
+        Overlay::Help => {
+            if state.below_help == Overlay::Choose {
+                chooser::draw(state, area, buf);
+            }
+            help::draw(state, area, buf);
+        }
         Overlay::Confirm | Overlay::Ending => confirm::draw(state, area, buf),
         Overlay::Choose => chooser::draw(state, area, buf),
         Overlay::Export => export::draw(state, area, buf),

@@ -210,7 +210,7 @@ pub(crate) const READING: &[Binding<Common>] = &[
         keys: &[plain('f')],
         action: Common::Filter,
         label: "filter",
-        help: "Filter every view: words, fn: file: module: thread: class: size> grow> age> (- for not)",
+        help: "Filter every view: words, fn: file: module: label: thread: class: size> grow> age> (- for not)",
         section: EVERYWHERE,
         footer: true,
     },
@@ -390,6 +390,10 @@ pub(crate) enum Choosing {
     Back,
     /// Leave.
     Quit,
+    /// Another order: by a column that is so many further, or the other way round.
+    Order(Option<isize>),
+    /// Show the help.
+    Help,
 }
 
 /// The keys of the processes to choose from. Those of [`Common::Move`] hold, too.
@@ -415,6 +419,38 @@ pub(crate) const CHOOSING: &[Binding<Choosing>] = &[
         action: Choosing::Quit,
         label: "quit",
         help: "Quit",
+        section: Section::Choosing,
+        footer: true,
+    },
+    Binding {
+        keys: &[plain('?'), named(KeyCode::F(1))],
+        action: Choosing::Help,
+        label: "help",
+        help: "Show the help",
+        section: Section::Choosing,
+        footer: true,
+    },
+    Binding {
+        keys: &[plain('s'), plain('>')],
+        action: Choosing::Order(Some(1)),
+        label: "sort",
+        help: "Order by the next column (or click its title)",
+        section: Section::Choosing,
+        footer: true,
+    },
+    Binding {
+        keys: &[plain('S'), plain('<')],
+        action: Choosing::Order(Some(-1)),
+        label: "sort back",
+        help: "Order by the column before",
+        section: Section::Choosing,
+        footer: false,
+    },
+    Binding {
+        keys: &[plain('r')],
+        action: Choosing::Order(None),
+        label: "reverse",
+        help: "Turn the order round",
         section: Section::Choosing,
         footer: true,
     },

@@ -5,6 +5,7 @@
 //! fn:parse         functions
 //! file:protocol    source files
 //! module:libssl    executables and libraries
+//! label:cache      labels that the program gave what it was doing
 //! thread:worker    names or ids of threads that allocated what is in use
 //! class:64         blocks of a size class
 //! size>1M          bytes in use; size<64K, too
@@ -38,6 +39,7 @@ enum Test {
     Function(Pattern),
     File(Pattern),
     Module(Pattern),
+    Label(Pattern),
     Thread(Pattern),
     Class(u64),
     Figure { of: Figure, above: bool, bound: f64 },
@@ -150,6 +152,8 @@ impl Filter {
             Test::File(pattern(text)?)
         } else if let Some(text) = of("module:") {
             Test::Module(pattern(text)?)
+        } else if let Some(text) = of("label:") {
+            Test::Label(pattern(text)?)
         } else if let Some(text) = of("thread:") {
             Test::Thread(pattern(text)?)
         } else if let Some(text) = of("class:") {
@@ -228,6 +232,9 @@ fn marks(test: &Test, profile: &Profile) -> Option<Vec<bool>> {
         Test::Function(pattern) => by(&|at| function(at, pattern)),
         Test::File(pattern) => by(&|at| file(at, pattern)),
         Test::Module(pattern) => by(&|at| module(at, pattern)),
+        Test::Label(pattern) => {
+            by(&|at| profile.locations[at].label().is_some_and(|label| pattern.matches(&printable(label))))
+        }
         Test::Thread(_) | Test::Class(_) | Test::Figure { .. } => None,
     }
 }

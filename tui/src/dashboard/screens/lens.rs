@@ -150,7 +150,7 @@ fn groups_hold_together_what_their_call_sites_hold() {
 #[test]
 fn a_tree_opens_and_leads_to_the_flamegraph() {
     let mut state = state(120, 36);
-    press(&mut state, "3vvvvvv");
+    press(&mut state, "3vvvvvvv");
     let count = |state: &State| rows(&screen(state), "In use").len();
     let open = count(&state);
     press(&mut state, "←");

@@ -1,5 +1,6 @@
 //! Every view at four sizes, as reviewed snapshots, drawn by ratatui's test backend from a made-up server.
 
+mod chooser;
 mod figures;
 mod leaks;
 mod lens;
@@ -285,7 +286,7 @@ fn functions() {
 #[test]
 fn tree_of_callees() {
     at_every_size("callees", |state| {
-        press(state, "3vvvvvv");
+        press(state, "3vvvvvvv");
     });
 }
 

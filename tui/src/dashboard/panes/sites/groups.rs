@@ -1,4 +1,4 @@
-//! Call sites by what they have in common: by function, file, module, thread or size class.
+//! Call sites by what they have in common: by function, file, module, label, thread or size class.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,6 +23,8 @@ pub(super) enum By {
     File,
     /// Their executables and libraries.
     Module,
+    /// The labels that the program gave.
+    Label,
     /// The threads that allocated what is in use.
     Thread,
     /// The size classes of what is in use.
@@ -33,7 +35,8 @@ pub(super) enum By {
     Callers,
 }
 
-const ALL: [By; 8] = [By::Stack, By::Function, By::File, By::Module, By::Thread, By::Class, By::Callees, By::Callers];
+const ALL: [By; 9] =
+    [By::Stack, By::Function, By::File, By::Module, By::Label, By::Thread, By::Class, By::Callees, By::Callers];
 
 impl By {
     /// The one after this, or before it.
@@ -49,6 +52,7 @@ impl By {
             By::Function => "By function",
             By::File => "By file",
             By::Module => "By module",
+            By::Label => "By label",
             By::Thread => "By thread",
             By::Class => "By size class",
             By::Callees => "Tree of callees",
@@ -147,6 +151,7 @@ pub(super) fn groups(model: &Model, by: By) -> Vec<Group> {
             (label.place != label.module && !file.is_empty()).then(|| file.to_owned())
         }),
         By::Module => by_own_frame(model, "module", |label| Some(label.module.clone()).filter(|name| !name.is_empty())),
+        By::Label => labels(model),
         By::Thread => threads(model),
         By::Class => classes(model),
         By::Stack | By::Callees | By::Callers => Vec::new(),
@@ -215,6 +220,20 @@ fn by_own_frame(model: &Model, key: &str, name_of: impl Fn(&Label) -> Option<Str
             Some(name) => exactly(key, &name),
             None => String::new(),
         };
+    }
+    groups.all.iter_mut().for_each(|group| group.with_callees = group.figures[0]);
+    groups.all
+}
+
+/// What was allocated under no label is a group, too.
+fn labels(model: &Model) -> Vec<Group> {
+    let mut groups = Groups::default();
+    for row in &model.sites {
+        let Some(site) = model.profile.sites.get(row.index) else { continue };
+        let label = model.profile.label(site).map(printable);
+        let group = groups.number(label.as_deref().unwrap_or("(no label)"));
+        groups.all[group].add(row);
+        groups.all[group].filter = label.map_or_else(|| "-label:.".to_owned(), |label| exactly("label", &label));
     }
     groups.all.iter_mut().for_each(|group| group.with_callees = group.figures[0]);
     groups.all

@@ -1,5 +1,5 @@
 //! Call sites: a table to sort and filter, and the whole stack of the selected one; or what they have in common, by
-//! function, file, module, thread or size class, or as a tree.
+//! function, file, module, label, thread or size class, or as a tree.
 
 mod draw;
 mod draw_groups;
@@ -124,7 +124,7 @@ impl Keyed for Sites {
             keys: &[plain('v')],
             action: Action::Group { forward: true },
             label: "group",
-            help: "By function, file, module, thread, size class, as a tree of callees or callers",
+            help: "By function, file, module, label, thread, size class, as a tree of callees or callers",
             section: Section::View,
             footer: true,
         },

@@ -1,0 +1,91 @@
+//! The processes to choose from, alone and with the call sites of all.
+
+use std::path::PathBuf;
+
+use poolscope_profiler::model::growth::Slope;
+
+use super::*;
+use crate::dashboard::events::named_sites::NamedSite;
+use crate::dashboard::events::processes::{ProcessRow, Processes};
+use crate::dashboard::events::watched::Watched;
+
+fn row(pid: u32, name: &str, mib: u64, age: u64) -> ProcessRow {
+    ProcessRow {
+        pid,
+        watched: Watched::Segment(PathBuf::from(format!("/dev/shm/{pid}"))),
+        name: name.into(),
+        arguments: format!("--port {pid}"),
+        in_use: Some(mib << 20),
+        rss: Some((mib + 20) << 20),
+        trend: if name == "worker" { Slope::new(5e6, 1e5) } else { Slope::default() },
+        age: Duration::from_secs(age),
+    }
+}
+
+fn everybody(state: &mut State) {
+    let site = |function: &str, processes, bytes| NamedSite {
+        function: function.into(),
+        place: Some("store.rs:87".into()),
+        processes,
+        in_use_bytes: bytes,
+        in_use_objects: 1200.0,
+        samples: 90,
+    };
+    let sites = vec![site("kv::store::Store::put", 2, 9e7), site("worker::parse", 1, 3e6)];
+    state.with_sites = true;
+    state.overlay = Overlay::Choose;
+    let running = vec![row(31, "kv-server", 80, 300), row(7, "worker", 9, 4000), row(112, "kv-server", 120, 20)];
+    state.take_processes(Processes { running, is_read: true, sites: Some(sites), ..Processes::default() });
+}
+
+/// The process ids of the list, in its order, and the selected one.
+fn listed(state: &State) -> (Vec<u32>, Option<u32>) {
+    let text = screen(state);
+    let lines = text.lines().filter(|line| line.contains("--port"));
+    let pid = |line: &str| line.split_whitespace().find_map(|word| word.parse().ok());
+    let rows: Vec<&str> = lines.collect();
+    let selected = rows.iter().find(|line| line.contains('▶')).and_then(|line| pid(line));
+    (rows.iter().filter_map(|line| pid(line)).collect(), selected)
+}
+
+#[test]
+fn all_processes_together() {
+    at_every_size("everybody", everybody);
+}
+
+#[test]
+fn processes_are_ordered_by_keys_and_clicks_and_the_selected_one_stays() {
+    let mut state = state(120, 40);
+    everybody(&mut state);
+    assert_eq!(listed(&state), (vec![112, 31, 7], Some(112)), "by resident set");
+    press(&mut state, "s");
+    assert_eq!(listed(&state), (vec![7, 31, 112], Some(112)), "by growth, and then by number");
+    press(&mut state, "s");
+    assert_eq!(listed(&state).0, [7, 31, 112], "by age");
+    press(&mut state, "r");
+    assert_eq!(listed(&state), (vec![112, 31, 7], Some(112)));
+    let text = screen(&state);
+    let (y, titles) = text.lines().enumerate().find(|(_, line)| line.contains("Program")).expect("titles");
+    let x = titles[..titles.find("Program").expect("a title")].chars().count() - 1;
+    left_click(&mut state, x, y);
+    assert_eq!(listed(&state), (vec![31, 112, 7], Some(112)), "by name");
+    // What is read later has the same order.
+    let processes = state.processes.clone();
+    state.take_processes(Processes { running: processes.running.into_iter().rev().collect(), ..processes });
+    assert_eq!(listed(&state), (vec![31, 112, 7], Some(112)));
+}
+
+#[test]
+fn the_help_lies_over_the_processes_and_gives_them_back() {
+    let mut state = state(120, 40);
+    everybody(&mut state);
+    let before = screen(&state);
+    assert!(before.contains("Call sites of all, by name") && before.contains("Store::put"), "{before}");
+    press(&mut state, "?");
+    assert!(screen(&state).contains("Show or hide this help"));
+    press(&mut state, "\x1b");
+    assert_eq!(screen(&state), before);
+    let effect = press(&mut state, "↓\n");
+    assert!(matches!(effect, Some(Effect::Watch(Watched::Segment(path))) if path.ends_with("31")));
+    assert_eq!(state.overlay, Overlay::None);
+}
