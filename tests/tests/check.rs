@@ -186,3 +186,19 @@ fn the_programs_own_output_is_kept() {
     let checked = pool.poolscope().args(["check", "--", "/bin/echo", "hello"]).run();
     assert!(checked.stdout.contains(plain.stdout.trim()), "{}", checked.report());
 }
+
+#[test]
+fn a_rust_program_that_has_the_pool_in_itself_is_checked_by_it() {
+    let pool = Pool::new();
+    let program = poolscope_e2e::sample("global-allocator");
+    let check = |command: &[&str]| pool.poolscope().args(["check", "--prove", "--json", "--"]).args(command).run();
+    let path = program.to_str().expect("a path");
+    let output = check(&[path]);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let report: Value = serde_json::from_str(&output.stdout).expect("JSON");
+    let checked = &report["processes"][0]["report"]["checked"];
+    assert_eq!((checked["threads"].as_u64(), checked["stopped"].as_u64()), (Some(1), Some(1)), "{report:#}");
+    assert_eq!(report["proved"].as_bool(), Some(true), "{report:#}");
+    let text = pool.poolscope().args(["check", "--", path]).run();
+    assert!(text.stderr.contains("The program has the pool in itself"), "{}", text.report());
+}

@@ -16,6 +16,7 @@ use super::{Options, Source};
 use crate::build::builder::ProfileBuilder;
 use crate::leaks::LeakReport;
 use crate::leaks::suppressions::Suppressions;
+use crate::leaks::unreachable;
 use crate::model::profile::Profile;
 use crate::model::snapshot::ProcessState;
 use crate::model::snapshot::Snapshot;
@@ -272,6 +273,7 @@ impl Files {
             return Err(Refusal::NotSearched { pid: entry.pid, why: why.to_owned() });
         }
         snapshot.live.retain(|block| block.verdict.is_leaked());
+        unreachable::forget_other_stacks(&mut snapshot);
         let builder = &mut self.open(&entry)?.builder;
         let mut profile = LeakReport::leaked(&builder.build(&snapshot), &Suppressions::defaults());
         profile.sites.retain(|site| site.in_use.objects > 0.0);

@@ -142,7 +142,7 @@ fn is_leaked(block: &LiveBlock, runs: bool) -> bool {
 }
 
 /// Takes the frames of stacks away that no block is left of: nobody has to find names for them.
-fn forget_other_stacks(snapshot: &mut Snapshot) {
+pub(crate) fn forget_other_stacks(snapshot: &mut Snapshot) {
     let mut used = vec![false; snapshot.stacks.len()];
     for block in &snapshot.live {
         if let Some(used) = used.get_mut(block.stack as usize) {

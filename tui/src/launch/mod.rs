@@ -3,4 +3,5 @@
 pub(crate) mod child;
 pub(crate) mod embedded;
 pub(crate) mod library;
+pub(crate) mod own_pool;
 pub(crate) mod preload;

@@ -6,9 +6,15 @@ use std::process::Command;
 
 /// The command with the library preloaded, before what is preloaded already.
 pub(crate) fn command(program: &[OsString], library: &Path, period: Option<u64>) -> Command {
+    let mut command = without_library(program, period);
+    command.env("LD_PRELOAD", preload(library, std::env::var_os("LD_PRELOAD").as_deref()));
+    command
+}
+
+/// The command of a program that has the pool in itself.
+pub(crate) fn without_library(program: &[OsString], period: Option<u64>) -> Command {
     let mut command = Command::new(&program[0]);
     command.args(&program[1..]);
-    command.env("LD_PRELOAD", preload(library, std::env::var_os("LD_PRELOAD").as_deref()));
     if let Some(period) = period {
         command.env("POOLSCOPE_PERIOD", period.to_string());
     }

@@ -22,7 +22,7 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 
 use crate::args::{lsan, parse_mask};
 use crate::failure::Failure;
-use crate::launch::{child, library, preload};
+use crate::launch::{child, library, own_pool, preload};
 use crate::words::Ended;
 use crate::{sink, version};
 
@@ -53,6 +53,9 @@ pub(crate) const NOT_CHECKED: u8 = 24;
 /// by quick_exit, had no end at which its blocks could be called leaks: it could not be checked. The report names it,
 /// and says why. The same holds for a process whose records found no room, and for a program that never ran on the
 /// pool.
+///
+/// A program that has the pool in itself (#[global_allocator]) is checked by it. Nothing is preloaded then: what its
+/// libraries in C take from malloc is not looked at, and neither are programs that it starts.
 ///
 /// Python's own allocator is left out (PYTHONMALLOC=malloc), so that its objects are looked at one by one.
 #[derive(Debug, Args)]
@@ -153,7 +156,12 @@ impl Check {
         let library = library::find()?;
         version::check_library(&library)?;
         let folder = Folder::new()?;
-        let mut command = preload::command(&self.command, &library, Some(1));
+        // A second pool would have a thread that the first one can't stop, and nothing to say.
+        let has_own_pool = own_pool::has_pool(&self.command[0]);
+        let mut command = match has_own_pool {
+            true => preload::without_library(&self.command, Some(1)),
+            false => preload::command(&self.command, &library, Some(1)),
+        };
         command.env("POOLSCOPE_KEEP", "1").env(discovery::DIR_VARIABLE, &folder.0);
         if question != Question::Growth {
             command.env("POOLSCOPE_LEAK_CHECK", "1");
@@ -192,6 +200,7 @@ impl Check {
         let report = Report {
             command: processes.first().map_or_else(String::new, Process::command),
             question,
+            has_own_pool,
             proved: planted.is_some() && !in_doubt,
             processes: &processes,
             suppressions: &suppressions,

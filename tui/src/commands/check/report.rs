@@ -38,6 +38,8 @@ pub(super) struct Outputs {
 pub(super) struct Report<'a> {
     pub(super) command: String,
     pub(super) question: Question,
+    /// The program has the pool in itself.
+    pub(super) has_own_pool: bool,
     pub(super) proved: bool,
     pub(super) processes: &'a [Process],
     pub(super) suppressions: &'a Suppressions,
@@ -111,6 +113,10 @@ impl Report<'_> {
         }
         if self.proved {
             out += "The leak that was planted in each process was found.\n";
+        }
+        if self.has_own_pool {
+            out += "The program has the pool in itself: its Rust code was looked at, not what it takes from malloc, nor \
+                    programs that it starts.\n";
         }
         if self.ended != Ended::Code(0) {
             out += &format!("The program {}.\n", self.ended);
