@@ -54,6 +54,32 @@ fn names_and_memory_survive_the_owner_and_so_does_who_holds_them() {
 }
 
 #[test]
+fn what_a_process_had_not_given_back_at_its_end_is_known_by_name() {
+    let folder = Folder::new();
+    let _owner = owner_process(&folder, false);
+    let store = folder.store();
+    drop((make(&store, "kept", 5000, 1), make(&store, "given back", 700, 2)));
+    let mut other = Process::start("client", &folder);
+    assert_eq!((other.ask("get kept"), other.ask("get kept")), ("got 1".into(), "got 1".into()));
+    let pid = other.pid();
+    let left = || store.request(&json!({"op": "left", "pid": pid})).unwrap();
+    assert_eq!(left()["running"][0]["tensors"][0]["name"], "kept");
+    assert_eq!(left()["ended"], json!([]));
+    other.kill();
+    let ended = wait_until("its end was noticed", || Some(left()).filter(|left| left["running"] == json!([])));
+    let tensors = ended["ended"][0]["tensors"].as_array().unwrap();
+    assert_eq!(tensors.len(), 1, "{ended}");
+    assert_eq!((&tensors[0]["name"], &tensors[0]["bytes"]), (&json!("kept"), &json!(5000)));
+    assert_eq!(tensors[0]["references"], 2);
+    // One that gave everything back left nothing.
+    let other = Process::start("client", &folder);
+    let pid = other.pid();
+    drop(other);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(store.request(&json!({"op": "left", "pid": pid})).unwrap()["ended"], json!([]));
+}
+
+#[test]
 fn an_owner_in_waiting_takes_over_within_a_second() {
     let folder = Folder::new();
     let owner = owner_process(&folder, false);

@@ -24,7 +24,7 @@ impl Owner {
 
     fn start_again(&mut self, options: &[&str]) {
         let program = Program::new(poolscope()).env("POOLSCOPE_TENSORS", self.socket());
-        let program = program.args(["tensors", "serve", "--device", "sim:64M", "--linger", "20"]).args(options);
+        let program = program.args(["tensors", "serve", "--device", "sim:128M", "--linger", "20"]).args(options);
         let mut running = program.start();
         running.wait_until("it served", |running| running.stderr().contains("serving tensors").then_some(()));
         self.running = Some(running);
@@ -234,6 +234,52 @@ store.publish("again", made)
 assert store.tensor("again").read() == b"\xff" * 24
 tensors.delete("again")
 "#;
+
+#[test]
+fn a_check_names_the_tensors_that_a_program_had_not_given_back() {
+    let owner = Owner::start(&[]);
+    let program = "import os, sys; sys.path.insert(0, sys.argv[1]); import poolscope_tensors as tensors\n\
+                   store = tensors.default()\n\
+                   held = [store.create(f'model/{n}', 'u8', [1000]).commit() for n in range(2)]\n\
+                   tensors.delete('model/1'); del held[0]; sys.stdout.flush(); os._exit(0)";
+    let checked =
+        owner_program(&owner, Program::new(poolscope()).args(["check", "--", "/usr/bin/python3", "-B", "-c"]))
+            .arg(program)
+            .arg(repository().join("tensors/python"))
+            .run();
+    let (_, tensors) = checked.stderr.split_once("Named tensors that process").unwrap_or_else(|| {
+        panic!("{}", checked.report());
+    });
+    assert!(tensors.contains("1000 B  model/1 (u8 [1000])") && !tensors.contains("model/0"), "{tensors}");
+    owner.end();
+}
+
+fn owner_program(owner: &Owner, program: Program) -> Program {
+    program.env("POOLSCOPE_TENSORS", owner.socket()).env("POOLSCOPE_TENSORS_LIB", artifacts::tensors_library())
+}
+
+#[test]
+fn the_dashboard_shows_who_holds_memory_without_a_name() {
+    let owner = Owner::start(&[]);
+    let code = "import sys; sys.path.insert(0, sys.argv[1]); import poolscope_tensors as tensors\n\
+                held = tensors.default().create('model/0', 'u8', [3 << 20]).commit()\n\
+                tensors.delete('model/0'); print('up', flush=True); sys.stdin.read()";
+    let mut holder = owner_program(&owner, Program::new("/usr/bin/python3").args(["-B", "-c", code]))
+        .arg(repository().join("tensors/python"))
+        .env("LD_PRELOAD", artifacts::library())
+        .start();
+    holder.wait_until("it held one", |holder| holder.stdout().contains("up").then_some(()));
+    let pid = holder.pid().to_string();
+    let frame = Program::new(poolscope()).args(["top", &pid, "--once", "--view", "tensors"]).run().silent_success();
+    let row = frame.stdout.lines().find(|line| line.contains("model/0")).unwrap_or_else(|| panic!("{}", frame.stdout));
+    assert!(row.contains("3.00 MiB") && row.contains(&pid) && row.contains("freed"), "{row}");
+    assert!(frame.stdout.contains("but still held by:"), "{}", frame.stdout);
+    let collected = owner.text(&["gc"]);
+    assert!(collected.contains("model/0") && collected.contains(&format!("held by pid {pid}")), "{collected}");
+    holder.signal(libc::SIGKILL);
+    holder.wait_until("it ended", |_| Some(()));
+    owner.end();
+}
 
 #[test]
 fn a_python_program_shares_tensors_without_a_copy() {

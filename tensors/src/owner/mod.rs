@@ -6,6 +6,7 @@
 
 mod commands;
 mod devices;
+mod left;
 mod metrics;
 mod mirror;
 mod operations;

@@ -73,8 +73,9 @@ impl Stock {
             Op::Gc => {
                 let ended = self.sweep()?;
                 self.give_back_empty(std::time::Instant::now())?;
-                Ok(Answer::from(json!({"ok": true, "clients_ended": ended})))
+                Ok(Answer::from(json!({"ok": true, "clients_ended": ended, "quarantine": self.quarantine(about, "")})))
             }
+            Op::Left => Ok(Answer::from(self.left(request.needed("pid")?))),
         }
     }
 
@@ -451,9 +452,13 @@ impl Stock {
     fn list(&self, about: &About, request: &Request) -> Result<Value, Refusal> {
         let prefix = request.prefix()?;
         let named: Vec<Value> = self.books.named_like(prefix).map(|tensor| self.shown(about, tensor)).collect();
+        Ok(json!({"ok": true, "tensors": named, "quarantine": self.quarantine(about, prefix)}))
+    }
+
+    /// What has no name any more, and is held.
+    fn quarantine(&self, about: &About, prefix: &str) -> Vec<Value> {
         let freed = self.books.tensors.values().filter(|it| it.freed_at.is_some() && it.name.starts_with(prefix));
-        let quarantine: Vec<Value> = freed.map(|tensor| self.shown(about, tensor)).collect();
-        Ok(json!({"ok": true, "tensors": named, "quarantine": quarantine}))
+        freed.map(|tensor| self.shown(about, tensor)).collect()
     }
 
     fn show(&self, about: &About, request: &Request) -> Result<Value, Refusal> {

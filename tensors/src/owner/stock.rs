@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::devices::{Held, Served, Slabs};
+use super::left::Remembered;
 use super::words::Words;
 use crate::books::{Books, ClientEntry, Journal, Record, SlabEntry};
 use crate::identity::{Identity, Life};
@@ -58,6 +59,8 @@ pub struct Stock {
     empty: HashMap<u64, Instant>,
     lives: BTreeMap<u64, Arc<OwnedFd>>,
     pub words: Words,
+    /// What ended clients had not given back.
+    pub left: Remembered,
     keeper: Option<Keeper>,
     keeper_command: Vec<OsString>,
     folder: PathBuf,
@@ -98,6 +101,7 @@ impl Stock {
             empty: HashMap::new(),
             lives: BTreeMap::new(),
             words: Words::default(),
+            left: Remembered::default(),
             keeper,
             keeper_command,
             folder: folder.to_owned(),
@@ -356,6 +360,7 @@ impl Stock {
 
     /// A client has ended: its references come back, and what it had not finished goes.
     pub fn end_client(&mut self, client: u64) -> Result<(), Refusal> {
+        self.remember(client);
         for (generation, count) in self.books.holdings_of(client) {
             self.counts.references_returned += count;
             self.let_go(client, generation, count)?;

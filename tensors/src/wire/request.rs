@@ -50,6 +50,8 @@ operations! {
     Stats "stats",
     /// Looks for what the dead left, now.
     Gc "gc",
+    /// What a process holds, or held at its end.
+    Left "left",
 }
 
 /// How memory comes to other processes.

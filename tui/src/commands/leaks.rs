@@ -16,6 +16,7 @@ use poolscope_profiler::segment::discovery::SegmentEntry;
 
 use crate::args::{MemoryArgs, parse_mask};
 use crate::commands::check::{LEAKED, NOT_CHECKED};
+use crate::commands::tensors::held_by;
 use crate::failure::Failure;
 use crate::{sink, target};
 
@@ -77,6 +78,11 @@ pub(crate) struct Leaks {
     memory: MemoryArgs,
 }
 
+/// The named tensors that a process holds, or had not given back at its end.
+fn tensors_of(entry: &SegmentEntry) -> String {
+    held_by(entry.pid, entry.state != ProcessState::Running).map_or_else(String::new, |held| format!("\n{held}"))
+}
+
 /// Where a block lies, and its bytes.
 fn place(block: &LiveBlock) -> (u64, u64) {
     (block.address, block.size)
@@ -114,7 +120,7 @@ impl Leaks {
         self.memory.memory(&profile)?;
         let profile = self.memory.part(profile)?;
         let report = LeakReport::new(&snapshot, &profile, &suppressions);
-        sink::print(&if self.json { report.to_json()? + "\n" } else { report.to_text() })?;
+        sink::print(&if self.json { report.to_json()? + "\n" } else { report.to_text() + &tensors_of(&entry) })?;
         Ok(0)
     }
 
@@ -153,7 +159,7 @@ impl Leaks {
         for warning in builder.take_warnings() {
             sink::say(&format!("{warning}"));
         }
-        sink::print(&if self.json { report.to_json()? + "\n" } else { report.to_text() })?;
+        sink::print(&if self.json { report.to_json()? + "\n" } else { report.to_text() + &tensors_of(entry) })?;
         if left_out > 0 {
             sink::say(&format!("{left_out} more stacks have leaked, and are left out by --max-leaks"));
         }

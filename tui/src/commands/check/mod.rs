@@ -21,6 +21,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
 use crate::args::{lsan, parse_mask};
+use crate::commands::tensors::held_by;
 use crate::failure::Failure;
 use crate::launch::{child, library, own_pool, preload};
 use crate::words::Ended;
@@ -208,7 +209,7 @@ impl Check {
             leaked,
             code,
         };
-        let text = if self.json { report.to_json()? } else { report.to_text() };
+        let text = if self.json { report.to_json()? } else { report.to_text() + &tensors_of(&processes) };
         match (&self.output, self.json) {
             (Some(path), _) => sink::write(path, |out| out.write_all(text.as_bytes()))?,
             (None, true) => sink::print(&text)?,
@@ -217,6 +218,12 @@ impl Check {
         self.outputs.write(&report)?;
         Ok(code)
     }
+}
+
+/// The named tensors that the processes had not given back. They come back by themselves, and are no leak.
+fn tensors_of(processes: &[Process]) -> String {
+    let held = processes.iter().filter_map(|process| held_by(process.entry.pid, true));
+    held.map(|held| format!("\n{held}")).collect()
 }
 
 /// A size that the program has no block of, in all probability: of a small one, so that the block is one of many.

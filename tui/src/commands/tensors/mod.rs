@@ -1,5 +1,6 @@
 //! `poolscope tensors`: named tensors, from the owner's side and from a user's.
 
+mod held;
 mod serve;
 mod tables;
 
@@ -12,6 +13,8 @@ use clap::{Args, Subcommand};
 use color_eyre::eyre::Result;
 use poolscope_tensors::{Refusal, Store, StoreOptions, default_socket, get_file, put_file};
 use serde_json::{Value, json};
+
+pub(crate) use held::held_by;
 
 use crate::args::parse_seconds;
 use crate::failure::Failure;
@@ -181,7 +184,7 @@ impl Tensors {
             }
             Command::Gc { to } => {
                 let reply = to.ask(&json!({"op": "gc"}))?;
-                to.print(reply, |reply| format!("{} dead processes' references returned\n", reply["clients_ended"]))?;
+                to.print(reply, tables::collected)?;
             }
             Command::Watch { time, to } => watch(&to, time)?,
         }

@@ -70,21 +70,52 @@ pub(super) fn list(reply: &Value) -> String {
         "SIZE", "DTYPE", "SHAPE", "DEVICE", "REFS", "AGE"
     );
     named.iter().for_each(|entry| out += &row(entry));
-    if !quarantine.is_empty() {
-        out += "\nWithout a name, and still held:\n";
-        for entry in &quarantine {
-            out += &format!(
-                "{:>10}  {} (generation {}), freed {} ago, held by {}\n",
-                numbers::bytes(number(entry, "bytes") as f64),
-                printable(text(entry, "name")),
-                number(entry, "generation"),
-                ago(number(entry, "freed_at")),
-                holders(entry),
-            );
-        }
-    }
+    out += &quarantined(&quarantine);
     let bytes: u64 = named.iter().chain(&quarantine).map(|entry| number(entry, "bytes")).sum();
     out + &format!("\n{}, {}\n", tensors(named.len()), numbers::bytes(bytes as f64))
+}
+
+/// What has no name any more, and is held.
+fn quarantined(entries: &[Value]) -> String {
+    if entries.is_empty() {
+        return String::new();
+    }
+    let line = |entry: &Value| {
+        format!(
+            "{:>10}  {} (generation {}), freed {} ago, held by {}\n",
+            numbers::bytes(number(entry, "bytes") as f64),
+            printable(text(entry, "name")),
+            number(entry, "generation"),
+            ago(number(entry, "freed_at")),
+            holders(entry),
+        )
+    };
+    "\nWithout a name, and still held:\n".to_owned() + &entries.iter().map(line).collect::<String>()
+}
+
+/// What came of a look for what the dead left.
+pub(super) fn collected(reply: &Value) -> String {
+    let ended = format!("{} dead processes' references returned\n", reply["clients_ended"]);
+    ended + &quarantined(reply["quarantine"].as_array().map_or(&[], Vec::as_slice))
+}
+
+/// What a process had not given back, a line for each tensor.
+pub(super) fn held(clients: &[Value]) -> String {
+    let line = |entry: &Value| {
+        let references = number(entry, "references");
+        let times = if references == 1 { String::new() } else { format!(", got {references} times") };
+        format!(
+            "{:>10}  {} ({} {}){times}\n",
+            numbers::bytes(number(entry, "bytes") as f64),
+            printable(text(entry, "name")),
+            text(entry, "dtype"),
+            shape(entry)
+        )
+    };
+    let tensors = clients.iter().flat_map(|client| client["tensors"].as_array().into_iter().flatten());
+    let more: u64 = clients.iter().map(|client| number(client, "more")).sum();
+    let more = if more == 0 { String::new() } else { format!("and {more} more\n") };
+    tensors.map(line).collect::<String>() + &more
 }
 
 /// One tensor.
