@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::build::builder::ProfileBuilder;
 use crate::model::memory::{Memory, Place};
+use crate::model::snapshot::Snapshot;
 use crate::recording::events::call_paths::CallPaths;
 use crate::recording::events::lanes::Lanes;
 use crate::recording::events::session::{RecordedThread, RingLosses, Session, Summary};
@@ -14,6 +15,7 @@ use crate::recording::file::reader::{RecordingError, RecordingReader, Tail};
 use crate::recording::file::writer::Writer;
 use crate::recording::recorder::matcher::{Matcher, Origin};
 use crate::recording::replay::analysis::{Analysis, Question};
+use crate::recording::replay::film::Film;
 use poolscope_wire::kind;
 use poolscope_wire::trace::DeviceEvent;
 use proptest::prelude::*;
@@ -522,4 +524,38 @@ fn mend_checksums(bytes: &mut [u8]) {
         bytes[at + 44..at + 48].copy_from_slice(&header.to_le_bytes());
         at = end;
     }
+}
+
+/// Sought in any order, with keyframes, a moment is what it is in a recording that was just opened.
+#[test]
+fn a_moment_is_the_same_from_wherever_it_is_sought() {
+    let mut recording = Recording::new();
+    for n in 0..3000 {
+        recording.alloc(n / 2, 0, 0x7000_0000_0000 + n * 64, 10 + n % 50, &[n % 7, 20, 30]);
+        if n >= 40 {
+            recording.free(n / 2, 1, 0x7000_0000_0000 + (n - 40) * 64);
+        }
+        if n % 300 == 0 {
+            recording.writer.flush(&recording.paths).unwrap();
+        }
+    }
+    let bytes = appended(&recording.finish(0), |part| {
+        part.alloc(10, 0, 0x7000_0000_0000, 5000, &[3, 20, 30]);
+        part.free(30, 1, 0x7000_0000_0000);
+    });
+    let (_folder, path) = saved(&bytes);
+    let figures = |film: &mut Film, time_us: u64| {
+        let Snapshot { stacks, mut live, threads, taken_ns, history, process, .. } = film.at(time_us).unwrap().snapshot;
+        live.sort_by_key(|block| (block.time_ns, block.stack, block.size));
+        let stacks: Vec<_> = stacks.iter().map(|stack| (stack.allocated, stack.freed)).collect();
+        (stacks, live, threads, taken_ns, history, process)
+    };
+    let mut film = Film::open(&path).unwrap().with_spacing(1);
+    let end = film.end_us();
+    let moments = [end, 0, end / 3, end - 25, end / 2, 1, end - 40, end / 4, end];
+    for &time_us in &moments {
+        let alone = figures(&mut Film::open(&path).unwrap(), time_us);
+        assert_eq!(figures(&mut film, time_us), alone, "{time_us} of {end}");
+    }
+    assert!(film.keyframes() > 5, "{}", film.keyframes());
 }

@@ -106,6 +106,17 @@ pub enum Block {
     },
 }
 
+/// A place between two blocks of a recording, to go on from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bookmark {
+    offset: u64,
+    nodes: usize,
+    paths: usize,
+    parts: usize,
+    nodes_before: usize,
+    paths_before: usize,
+}
+
 /// A recording.
 #[derive(Debug)]
 pub struct RecordingReader {
@@ -210,6 +221,22 @@ impl RecordingReader {
         (self.nodes, self.paths, self.parts) = (1, 1, 1);
         (self.nodes_before, self.paths_before) = (0, 0);
         self.tail = None;
+        Ok(())
+    }
+
+    /// Where the next block is.
+    pub(crate) fn bookmark(&self) -> Bookmark {
+        let &Self { offset, nodes, paths, parts, nodes_before, paths_before, .. } = self;
+        Bookmark { offset, nodes, paths, parts, nodes_before, paths_before }
+    }
+
+    /// Goes on from a place of this recording.
+    pub(crate) fn go_to(&mut self, place: Bookmark) -> Result<(), RecordingError> {
+        let failed = |source| RecordingError::File { path: self.path.clone(), source };
+        self.file.seek(SeekFrom::Start(place.offset)).map_err(failed)?;
+        let Bookmark { offset, nodes, paths, parts, nodes_before, paths_before } = place;
+        (self.offset, self.nodes, self.paths, self.parts) = (offset, nodes, paths, parts);
+        (self.nodes_before, self.paths_before, self.tail) = (nodes_before, paths_before, None);
         Ok(())
     }
 

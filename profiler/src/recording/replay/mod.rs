@@ -40,7 +40,7 @@ const NOBODY: u32 = u32::MAX;
 pub const MOST_THREADS: u32 = 1 << 16;
 
 /// What the events up to some moment come to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct State {
     /// By number; those with [`NOBODY`]'s thread are not in use.
     blocks: Vec<InUse>,
@@ -93,6 +93,12 @@ impl Default for State {
 }
 
 impl State {
+    /// Bytes that it takes.
+    fn bytes(&self) -> usize {
+        let orders: usize = self.orders.iter().map(|orders| size_of_val(&orders[..])).sum();
+        size_of_val(&self.blocks[..]) + size_of_val(&self.given_back[..]) + orders
+    }
+
     /// What is in use of the memory of the latest event.
     pub fn count(&self) -> Count {
         self.memories[self.memory].1
@@ -267,7 +273,7 @@ impl State {
         columns: &EventColumns,
         paths: &[Path],
         until_us: u64,
-        each: &mut impl FnMut(&State, Happening<'_>) -> bool,
+        mut each: impl FnMut(&State, Happening<'_>) -> bool,
     ) -> Option<bool> {
         let (mut sizes, mut stacks) = (columns.sizes.iter(), columns.stacks.iter());
         let (mut numbers, mut times, mut threads) =
