@@ -192,7 +192,9 @@ fn pass(slow: SlowPath, now: u64, scavenge_ms: Option<u64>, gc_ms: Option<u64>, 
     if let Some(after) = gc_ms {
         busy = collector::collect(slow, now, after);
     }
-    sampler::release_empty(slow);
+    if gc_ms.or(scavenge_ms).is_some() {
+        sampler::release_empty(slow);
+    }
     busy |= tracer::session::look_after(slow);
     let mut notes = hardened::look_after(slow, now, gc_ms, scavenge_ms);
     if let Some(delay) = scavenge_ms {
