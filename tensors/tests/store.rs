@@ -229,6 +229,21 @@ fn a_client_that_stalls_holds_nobody_up_and_too_many_are_told_so() {
 }
 
 #[test]
+fn the_first_tensor_of_a_slab_comes_with_its_memory_by_one_question() {
+    let folder = Folder::new();
+    let _owner = owner(&folder);
+    drop(make(&folder.store(), "w", 1000, 7));
+    let reader = folder.store();
+    let questions = || support::stats(&reader)["counts"]["requests"].as_u64().unwrap();
+    let before = questions();
+    let tensor = reader.get("w").unwrap();
+    // The second look counts itself.
+    assert_eq!(questions() - before, 2);
+    let again = reader.get("w").unwrap();
+    assert_eq!((tensor.to_vec().unwrap(), again.address()), (vec![7; 1000], tensor.address()));
+}
+
+#[test]
 fn legacy_memory_opens_in_another_process_too() {
     let folder = Folder::new();
     let _owner = support::owner_process(&folder, false);

@@ -25,6 +25,8 @@ use crate::identity::Identity;
 use crate::wire::{Transport, frame};
 use crate::words::{Code, Refusal};
 
+/// A process with more slabs than this does not list them with each question.
+const LISTED: usize = 32;
 /// Bytes of a reply at most.
 const REPLY_LIMIT: usize = 256 << 20;
 
@@ -234,11 +236,16 @@ impl Inner {
     }
 
     /// A guard of a tensor that the owner has counted for this process.
-    fn guard(self: &Arc<Inner>, state: &mut State, entry: Value) -> Result<Tensor, Refusal> {
+    fn guard(
+        self: &Arc<Inner>,
+        state: &mut State,
+        entry: Value,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<Tensor, Refusal> {
         let number = |field: &str| entry[field].as_u64().unwrap_or(0);
         let generation = number("generation");
         *state.holds.entry(generation).or_default() += 1;
-        match self.mapped(state, &entry) {
+        match self.mapped(state, &entry, descriptor) {
             Ok((device, address)) => Ok(Tensor::new(Arc::clone(self), entry, device, address)),
             Err(refusal) => {
                 self.forget(state, generation);
@@ -262,7 +269,7 @@ impl Inner {
         if !state.timelines.contains_key(&device) {
             let (entry, _) = self.ask_with(state, &json!({"op": "words", "device": device}), None)?;
             *state.holds.entry(entry["generation"].as_u64().unwrap_or(0)).or_default() += 1;
-            let (of, words) = self.mapped(state, &entry)?;
+            let (of, words) = self.mapped(state, &entry, None)?;
             let word = entry["word"].as_u64().unwrap_or(0);
             state.timelines.insert(device, Timeline::new(of, words, word)?);
         }
@@ -297,8 +304,13 @@ impl Inner {
         }
     }
 
-    /// The tensor's device, and where it lies in this process.
-    fn mapped(&self, state: &mut State, entry: &Value) -> Result<(Arc<dyn Sharing>, u64), Refusal> {
+    /// The tensor's device, and where it lies in this process. The slab's descriptor may have come with the entry.
+    fn mapped(
+        &self,
+        state: &mut State,
+        entry: &Value,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<(Arc<dyn Sharing>, u64), Refusal> {
         let number = |field: &str| entry[field].as_u64().unwrap_or(0);
         let (id, offset) = (number("slab"), number("offset"));
         if let Some(slab) = state.slabs.get_mut(&id) {
@@ -318,9 +330,12 @@ impl Inner {
             let address = device.open_legacy(handle).map_err(|error| not_shared(error.to_string()))?;
             (address, number("slab_bytes"))
         } else {
-            let (reply, descriptor) = self.ask_with(state, &json!({"op": "slab", "slab": id}), None)?;
+            let descriptor = match descriptor {
+                Some(descriptor) => Some(descriptor),
+                None => self.ask_with(state, &json!({"op": "slab", "slab": id}), None)?.1,
+            };
             let descriptor = descriptor.ok_or_else(|| not_shared("no descriptor came with the reply".into()))?;
-            let bytes = reply["slab_bytes"].as_u64().unwrap_or(0);
+            let bytes = number("slab_bytes");
             let failed = |error: poolscope_gpu::DeviceError| not_shared(error.to_string());
             let slab = device.import_slab(descriptor.as_fd()).map_err(failed)?;
             let address = device.map_slab(slab, bytes).map_err(failed);
@@ -442,8 +457,11 @@ impl Store {
         if !expect.is_empty() {
             request["expect"] = Value::Object(expect.clone());
         }
-        let (entry, _) = self.0.ask_with(&mut state, &request, None)?;
-        let tensor = self.0.guard(&mut state, entry)?;
+        if state.slabs.len() <= LISTED {
+            request["mapped"] = state.slabs.keys().copied().collect::<Vec<u64>>().into();
+        }
+        let (entry, descriptor) = self.0.ask_with(&mut state, &request, None)?;
+        let tensor = self.0.guard(&mut state, entry, descriptor)?;
         let waited = self.0.wait_ready(&mut state, tensor.entry(), stream);
         // A guard that goes needs the state.
         drop(state);
@@ -461,7 +479,7 @@ impl Store {
         let mut state = self.0.state();
         let (mut reply, _) = self.0.ask_with(&mut state, &json!({"op": "get_many", "prefix": prefix}), None)?;
         let Value::Array(entries) = reply["tensors"].take() else { return Ok(Vec::new()) };
-        let guards: Vec<_> = entries.into_iter().map(|entry| self.0.guard(&mut state, entry)).collect();
+        let guards: Vec<_> = entries.into_iter().map(|entry| self.0.guard(&mut state, entry, None)).collect();
         let waited = guards.iter().flatten().try_for_each(|it| self.0.wait_ready(&mut state, it.entry(), None));
         // Guards that are dropped for another's failure need the state.
         drop(state);
@@ -476,7 +494,7 @@ impl Store {
             "transport": new.transport, "meta": new.meta, "draft": true,
         });
         let (entry, _) = self.0.ask_with(&mut state, &request, None)?;
-        self.0.guard(&mut state, entry).map(Created)
+        self.0.guard(&mut state, entry, None).map(Created)
     }
 
     /// Finishes several at once.

@@ -60,7 +60,15 @@ impl Stock {
             Op::Hello => self.hello(caller, request, descriptor),
             Op::Create => self.create(about, caller, request).map(Answer::from),
             Op::Publish => self.publish(about, caller, request, descriptor).map(Answer::from),
-            Op::Get => self.get(about, caller, request).map(Answer::from),
+            Op::Get => {
+                let mapped = request.mapped()?.filter(|_| caller.uid.is_some());
+                let reply = self.get(about, caller, request)?;
+                // Who has not mapped the slab needs its descriptor, and would ask for it next.
+                let slab = reply["slab"].as_u64().unwrap_or(0);
+                let descriptor = self.descriptor(slab).filter(|_| mapped.is_some_and(|mapped| !mapped.contains(&slab)));
+                let descriptor = descriptor.and_then(|descriptor| descriptor.try_clone().ok());
+                Ok(Answer { reply, descriptor })
+            }
             Op::GetMany => self.get_many(about, caller, request).map(Answer::from),
             Op::Delete => self.delete(about, caller, request).map(Answer::from),
             Op::Release => self.release(caller, request).map(Answer::from),

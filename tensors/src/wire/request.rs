@@ -195,6 +195,12 @@ impl Request {
         list.iter().map(|value| value.as_u64().ok_or_else(wrong)).collect()
     }
 
+    /// The slabs that a client has mapped, if it says so.
+    pub fn mapped(&self) -> Result<Option<Vec<u64>>, Refusal> {
+        let wrong = |_| bad("mapped", "it is a list of numbers");
+        self.field("mapped").map(|value| serde_json::from_value(value.clone()).map_err(wrong)).transpose()
+    }
+
     /// What a client says that it holds: how often each tensor.
     pub fn holds(&self) -> Result<BTreeMap<u64, u64>, Refusal> {
         let Some(value) = self.field("holds") else { return Ok(BTreeMap::new()) };
