@@ -29,5 +29,6 @@ pub use files::{get_file, put_file};
 pub use identity::{Identity, Life};
 pub use keeper::keep;
 pub use owner::{COMMANDS, DeviceChoice, HASH, NAMES, OWNER_KEY, Options, Owner, REPLY};
+pub use poolscope_gpu::Stream;
 pub use wire::Transport;
 pub use words::{Code, DTYPES, Dtype, Layout, Refusal};

@@ -12,8 +12,7 @@ use std::path::PathBuf;
 use std::ptr;
 use std::time::Duration;
 
-use poolscope_gpu::Stream;
-use poolscope_tensors::{Code, NewTensor, Refusal, Store, StoreOptions};
+use poolscope_tensors::{Code, NewTensor, Refusal, Store, StoreOptions, Stream};
 use refusal::{answer, answer_code, bytes_of, object, text};
 use serde_json::json;
 use tensor::poolscope_tensor;

@@ -3,8 +3,7 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 
-use poolscope_gpu::Stream;
-use poolscope_tensors::{Code, Refusal, Tensor};
+use poolscope_tensors::{Code, Refusal, Stream, Tensor};
 
 use crate::refusal::answer_code;
 
