@@ -136,6 +136,36 @@ static void write_after_free(void) {
     flush();
 }
 
+static void write_after_free_at_the_end(void) {
+    char *p = allocating(24);
+    freeing(p);
+    writing(p + 5);
+}
+
+static void overflow_of_a_block_in_use(void) { writing(allocating(24) + 24); }
+
+static void overflow_by_32(void) {
+    char *p = allocating(24);
+    writing(p + 24 - 1 + 32);
+    freeing(p);
+}
+
+static void underflow_by_32(void) {
+    char *p = allocating(24);
+    writing(p - 32);
+    freeing(p);
+}
+
+static void write_a_mebibyte_behind(void) { writing(allocating(32) + 32 + (1 << 20)); }
+static void write_a_mebibyte_before(void) { writing(allocating(32) - (1 << 20)); }
+static void read_of_no_bytes(void) { reading(allocating(0)); }
+
+// After so many calls that the pool looks at none of them.
+static void double_free_at_the_end(void) {
+    for (int i = 0; i < 2000; i++) free(hidden(malloc(24)));
+    double_free();
+}
+
 static void realloc_after_free(void) {
     char *p = allocating(24);
     freeing(p);
@@ -227,7 +257,9 @@ static const struct {
     FAULT(interior), FAULT(interior_unaligned), FAULT(interior_medium), FAULT(interior_large), FAULT(stack_address),
     FAULT(mapping), FAULT(overflow), FAULT(overflow_of_a_large_block), FAULT(overflow_found_by_realloc),
     FAULT(underflow), FAULT(overflow_of_aligned), FAULT(write_after_free), FAULT(realloc_after_free),
-    FAULT(size_after_free), FAULT(wrong_size), FAULT(wrong_aligned_size), FAULT(wrong_alignment),
+    FAULT(size_after_free), FAULT(write_after_free_at_the_end), FAULT(overflow_of_a_block_in_use),
+    FAULT(overflow_by_32), FAULT(underflow_by_32), FAULT(write_a_mebibyte_behind), FAULT(write_a_mebibyte_before),
+    FAULT(read_of_no_bytes), FAULT(double_free_at_the_end), FAULT(wrong_size), FAULT(wrong_aligned_size), FAULT(wrong_alignment),
     FAULT(own_wrong_size), FAULT(own_wrong_aligned_size), FAULT(own_wrong_alignment),
     FAULT(read_after_free), FAULT(read_behind), FAULT(read_far_before), FAULT(null_pointer), FAULT(raised), FAULT(nothing),
 };

@@ -1,5 +1,6 @@
 // Faults with operator new and delete, one for each name, as in faults.c.
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -24,6 +25,14 @@ int main(int argc, char **argv) {
         ::operator delete(hidden(::operator new(64, std::align_val_t(64))));
     } else if (std::strcmp(fault, "aligned_delete_of_plain") == 0) {
         ::operator delete(hidden(::operator new(64)), std::align_val_t(64));
+    } else if (std::strcmp(fault, "array_by_delete") == 0) {
+        ::operator delete(hidden(::operator new[](24)));
+    } else if (std::strcmp(fault, "one_by_delete_array") == 0) {
+        ::operator delete[](hidden(::operator new(24)));
+    } else if (std::strcmp(fault, "new_by_free") == 0) {
+        std::free(hidden(::operator new(24)));
+    } else if (std::strcmp(fault, "malloc_by_delete") == 0) {
+        ::operator delete(hidden(std::malloc(24)));
     } else if (std::strcmp(fault, "double_delete") == 0) {
         void *p = ::operator new(24);
         ::operator delete(hidden(p));

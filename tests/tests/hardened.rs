@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use poolscope_e2e::compiler::compile_with_headers;
 use poolscope_e2e::{Output, Pool, Program};
 
-/// No block is sampled, so that none has guard pages but the large ones.
+/// No block is sampled, and none has guard pages but the large ones.
 const NEVER: &str = "1T";
 /// Every block is sampled.
 const ALWAYS: &str = "1";
@@ -26,6 +26,7 @@ impl Faults {
 
     fn program(&self, fault: &str, hardened: bool, period: &str) -> Program {
         let program = self.pool.program(&self.program).arg(fault).env("POOLSCOPE_PERIOD", period);
+        let program = if period == NEVER { program.env("POOLSCOPE_GUARDS", "0") } else { program };
         program.env("POOLSCOPE_HARDENED", if hardened { "1" } else { "0" })
     }
 
@@ -168,6 +169,49 @@ fn a_write_to_a_freed_block_is_found_when_it_leaves_the_quarantine() {
 }
 
 #[test]
+fn a_write_32_bytes_beside_a_block_is_found() {
+    let faults = Faults::new("tests/csrc/faults.c");
+    for (fault, line) in [
+        ("overflow_by_32", "overflow of *, a block of 24 bytes: byte 55 was written, counted from its start"),
+        ("underflow_by_32", "underflow of *, a block of 24 bytes: the byte 32 before its start was written"),
+    ] {
+        faults.assert_found(fault, NEVER, ABORT, line, FREE_AND_ALLOC);
+    }
+}
+
+#[test]
+fn what_nothing_came_across_is_found_when_the_program_ends() {
+    let faults = Faults::new("tests/csrc/faults.c");
+    let line = "use after free of *, a block of 24 bytes: byte 5 was written after it was freed";
+    let stacks = [("freed", "freeing"), ("allocated", "allocating")];
+    faults.assert_found("write_after_free_at_the_end", NEVER, ABORT, line, &stacks);
+    let line = "overflow of *, a block of 24 bytes: byte 24 was written, counted from its start";
+    faults.assert_found("overflow_of_a_block_in_use", NEVER, ABORT, line, &[("allocated", "allocating")]);
+}
+
+#[test]
+fn a_block_of_no_bytes_can_not_be_touched() {
+    let faults = Faults::new("tests/csrc/faults.c");
+    let line = "overflow: access to *, which lies right behind a block of 0 bytes";
+    let stacks = [("accessed here", "reading"), ("allocated", "allocating")];
+    faults.assert_found("read_of_no_bytes", NEVER, libc::SIGSEGV, line, &stacks);
+}
+
+#[test]
+fn the_first_blocks_lie_between_guards_that_are_wider_than_a_mebibyte() {
+    let faults = Faults::new("tests/csrc/faults.c");
+    for (fault, line) in [
+        ("write_a_mebibyte_behind", "overflow: access to *, which lies 1048576 bytes behind the end of a block of 32 bytes"),
+        ("write_a_mebibyte_before", "underflow: access to *, which lies 1048576 bytes before a block of 32 bytes"),
+    ] {
+        // What a program allocates before `main` is less than that.
+        let output = faults.program(fault, true, "1T").env("POOLSCOPE_GUARDS", "1000").run();
+        assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{fault}: {}", output.report());
+        assert_matches(&output, line);
+    }
+}
+
+#[test]
 fn a_freed_block_is_not_resized_nor_measured() {
     let faults = Faults::new("tests/csrc/faults.c");
     for (fault, action, line) in [
@@ -224,6 +268,14 @@ fn an_operator_delete_that_does_not_fit_its_new_is_named() {
             "aligned_delete_of_plain",
             "free of * with an alignment of 64, which does not fit: it is a block of 64 bytes aligned to 16",
         ),
+    ] {
+        faults.assert_found(fault, NEVER, ABORT, line, &stacks);
+    }
+    for (fault, line) in [
+        ("array_by_delete", "free of * by operator delete, but a block of 24 bytes that operator new[] allocated"),
+        ("one_by_delete_array", "free of * by operator delete[], but a block of 24 bytes that operator new allocated"),
+        ("new_by_free", "free of * by free, but a block of 24 bytes that operator new allocated"),
+        ("malloc_by_delete", "free of * by operator delete, but a block of 24 bytes that malloc allocated"),
     ] {
         faults.assert_found(fault, NEVER, ABORT, line, &stacks);
     }
@@ -301,6 +353,14 @@ fn some_faults_are_found_always() {
         ("double_free", ALWAYS, "double free of *, a block of up to 32 bytes"),
         ("interior", ALWAYS, "free of *, which lies 16 bytes inside a block of up to 112 bytes"),
         ("interior_start_of_large", NEVER, "free of *, which lies 16 bytes inside a block of up to 720896 bytes"),
+        ("double_free", NEVER, "double free of *, a block of up to 32 bytes"),
+        ("double_free_at_the_end", NEVER, "double free of *, a block of up to 32 bytes"),
+        (
+            "write_after_free_at_the_end",
+            NEVER,
+            "use after free of *, a block of up to 32 bytes: it was written to after it was freed, or from the block \
+             before it",
+        ),
         ("double_free_medium", NEVER, "double free of *, a block of up to 20480 bytes"),
     ] {
         let output = faults.program(fault, false, period).run();

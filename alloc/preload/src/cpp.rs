@@ -12,6 +12,7 @@
 use core::ffi::{CStr, c_char, c_void};
 
 use poolscope_cpu as pool;
+use pool::Origin::{New, NewArray};
 
 /// The C++ runtime's own function of this name; null without a runtime.
 fn runtime_function(name: &CStr) -> *mut c_void {
@@ -35,6 +36,8 @@ fn runtime_function(name: &CStr) -> *mut c_void {
 }
 
 extern "C" fn throwing_function(name: *const c_char) -> *mut c_void {
+    // What the runtime's operator allocates is `malloc`'s to the pool.
+    pool::trust_origins(false);
     // SAFETY: `new_slow` passes a C string.
     let function = runtime_function(unsafe { CStr::from_ptr(name) });
     if function.is_null() {
@@ -43,8 +46,31 @@ extern "C" fn throwing_function(name: *const c_char) -> *mut c_void {
     function
 }
 
-extern "C" fn malloc_aligned(size: usize, align: usize) -> *mut u8 {
-    pool::malloc_aligned(size, align)
+/// A block for the operator of this name.
+extern "C" fn malloc_aligned(size: usize, align: usize, name: *const c_char) -> *mut u8 {
+    let p = pool::malloc_aligned(size, align);
+    if pool::is_hardened() && !p.is_null() {
+        // SAFETY: the mangled name of an operator, which ends with zero.
+        let is_array = unsafe { CStr::from_ptr(name) }.to_bytes().starts_with(b"_Zna");
+        pool::note_origin(p, if is_array { NewArray } else { New });
+    }
+    p
+}
+
+/// Has the hardened mode look at what frees a block if the program, and what it has loaded, takes these operators: one
+/// that replaces some of them has blocks of its own kind.
+pub fn begin() {
+    let own = [
+        (c"_Znwm", _Znwm as extern "C" fn(usize) -> *mut u8 as usize),
+        (c"_Znam", _Znam as extern "C" fn(usize) -> *mut u8 as usize),
+        (c"_ZdlPv", _ZdlPv as unsafe extern "C" fn(*mut u8) as usize),
+        (c"_ZdaPv", _ZdaPv as unsafe extern "C" fn(*mut u8) as usize),
+        (c"_ZdlPvm", _ZdlPvm as unsafe extern "C" fn(*mut u8, usize) as usize),
+        (c"_ZdaPvm", _ZdaPvm as unsafe extern "C" fn(*mut u8, usize) as usize),
+    ];
+    // SAFETY: looks names up.
+    let is_own = |name: &CStr, own| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) } as usize == own;
+    pool::trust_origins(pool::is_hardened() && own.into_iter().all(|(name, own)| is_own(name, own)));
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -52,8 +78,8 @@ core::arch::global_asm!(
     ".globl poolscope_new_slow",
     ".hidden poolscope_new_slow",
     ".type poolscope_new_slow,@function",
-    // Arguments: size, alignment, name of the operator. Those two are the operator's own; without an alignment it looks
-    // at the first alone.
+    // Arguments: size, alignment, name of the operator, which `malloc_aligned` takes as well. The first two are the
+    // operator's own; without an alignment it looks at the first alone.
     "poolscope_new_slow:",
     ".cfi_startproc",
     "push rbx",
@@ -113,7 +139,7 @@ fn new_slow(size: usize, align: usize, name: &'static CStr) -> *mut u8 {
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
-        let p = malloc_aligned(size, align);
+        let p = malloc_aligned(size, align, name.as_ptr());
         if p.is_null() {
             // Without the jump, no exception could pass: the end of the program is all that remains.
             throwing_function(name.as_ptr());
@@ -163,8 +189,10 @@ macro_rules! operator_new_nothrow {
         #[unsafe(link_section = concat!(".text.", stringify!($name)))]
         #[allow(non_snake_case, reason = "the name is mangled C++")]
         pub extern "C" fn $name(size: usize, $($arg: usize,)* nothrow: usize) -> *mut u8 {
-            let p = pool::malloc_aligned(size, $align);
-            if p.is_null() { failed_nothrow(c_name!($name), size, [$($arg,)* nothrow]) } else { p }
+            match pool::malloc_fast(size, $align) {
+                Some(p) => p,
+                None => new_nothrow_slow(c_name!($name), size, $align, [$($arg,)* nothrow]),
+            }
         }
     )* };
 }
@@ -176,9 +204,17 @@ operator_new_nothrow! {
     _ZnamSt11align_val_tRKSt9nothrow_t(align), align;
 }
 
+/// A block, or what the runtime's operator `name` makes of there being none.
+#[cold]
+fn new_nothrow_slow<const N: usize>(name: &CStr, size: usize, align: usize, arguments: [usize; N]) -> *mut u8 {
+    let p = malloc_aligned(size, align, name.as_ptr());
+    if p.is_null() { failed_nothrow(name, size, arguments) } else { p }
+}
+
 /// What the runtime's operator `name` makes of there being no block: the program's new handler may free something.
 #[cold]
 fn failed_nothrow<const N: usize>(name: &CStr, size: usize, arguments: [usize; N]) -> *mut u8 {
+    pool::trust_origins(false);
     let function = runtime_function(name);
     if function.is_null() {
         return core::ptr::null_mut();
@@ -193,7 +229,7 @@ fn failed_nothrow<const N: usize>(name: &CStr, size: usize, arguments: [usize; N
 }
 
 macro_rules! operator_delete {
-    ($($name:ident($($arg:ident),*) = $free:ident($($passed:expr),*);)*) => { $(
+    ($($name:ident($($arg:ident),*) = $origin:expr, $align:expr, $size:expr;)*) => { $(
         /// `operator delete`.
         ///
         /// # Safety
@@ -203,7 +239,7 @@ macro_rules! operator_delete {
         #[allow(non_snake_case, reason = "the name is mangled C++")]
         pub unsafe extern "C" fn $name(p: *mut u8 $(, $arg: usize)*) {
             // SAFETY: the caller's promise.
-            unsafe { pool::$free(p $(, $passed)*) }
+            unsafe { pool::delete(p, $origin, $align, $size) }
         }
     )* };
 }
@@ -212,16 +248,16 @@ macro_rules! operator_delete {
 const PLAIN: usize = 16;
 
 operator_delete! {
-    _ZdlPv() = free_aligned(PLAIN);
-    _ZdaPv() = free_aligned(PLAIN);
-    _ZdlPvm(size) = free_aligned_sized(PLAIN, size);
-    _ZdaPvm(size) = free_aligned_sized(PLAIN, size);
-    _ZdlPvSt11align_val_t(align) = free_aligned(align);
-    _ZdaPvSt11align_val_t(align) = free_aligned(align);
-    _ZdlPvmSt11align_val_t(size, align) = free_aligned_sized(align, size);
-    _ZdaPvmSt11align_val_t(size, align) = free_aligned_sized(align, size);
-    _ZdlPvRKSt9nothrow_t(_nothrow) = free_aligned(PLAIN);
-    _ZdaPvRKSt9nothrow_t(_nothrow) = free_aligned(PLAIN);
-    _ZdlPvSt11align_val_tRKSt9nothrow_t(align, _nothrow) = free_aligned(align);
-    _ZdaPvSt11align_val_tRKSt9nothrow_t(align, _nothrow) = free_aligned(align);
+    _ZdlPv() = New, PLAIN, None;
+    _ZdaPv() = NewArray, PLAIN, None;
+    _ZdlPvm(size) = New, PLAIN, Some(size);
+    _ZdaPvm(size) = NewArray, PLAIN, Some(size);
+    _ZdlPvSt11align_val_t(align) = New, align, None;
+    _ZdaPvSt11align_val_t(align) = NewArray, align, None;
+    _ZdlPvmSt11align_val_t(size, align) = New, align, Some(size);
+    _ZdaPvmSt11align_val_t(size, align) = NewArray, align, Some(size);
+    _ZdlPvRKSt9nothrow_t(_nothrow) = New, PLAIN, None;
+    _ZdaPvRKSt9nothrow_t(_nothrow) = NewArray, PLAIN, None;
+    _ZdlPvSt11align_val_tRKSt9nothrow_t(align, _nothrow) = New, align, None;
+    _ZdaPvSt11align_val_tRKSt9nothrow_t(align, _nothrow) = NewArray, align, None;
 }

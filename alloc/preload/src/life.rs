@@ -4,13 +4,14 @@ use core::ffi::c_int;
 
 use poolscope_cpu as pool;
 
-use crate::lsan;
+use crate::{cpp, lsan};
 
 /// Starts the pool at load, so that the process can be seen before it samples anything.
 extern "C" fn load() {
     // SAFETY: the block was just allocated, and nobody has it.
     unsafe { pool::free(pool::malloc(1)) };
     lsan::begin();
+    cpp::begin();
 }
 
 #[used]

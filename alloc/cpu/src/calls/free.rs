@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 use crate::calls::realloc::usable_size;
 use crate::calls::slow;
 use crate::entry::{self, Entry};
-use crate::hardened;
+use crate::hardened::{self, Origin};
 use crate::layout::arena::{self, ARENA_PAGE};
 use crate::layout::block::BlockPtr;
 use crate::layout::misuse;
@@ -42,18 +42,6 @@ pub unsafe fn free_sized(p: *mut u8, size: usize) {
     }
 }
 
-/// Frees a block of which the program says that it asked for this alignment, at most 16 if for none.
-///
-/// # Safety
-/// As for [`free`].
-#[inline(always)]
-pub unsafe fn free_aligned(p: *mut u8, align: usize) {
-    // SAFETY: the caller's promise.
-    if !unsafe { free_fast(p) } {
-        free_aligned_slow(p, align);
-    }
-}
-
 /// Frees a block of which the program says that it asked for `size` bytes at a multiple of `align`, at most 16 if for
 /// none.
 ///
@@ -66,6 +54,22 @@ pub unsafe fn free_aligned_sized(p: *mut u8, align: usize, size: usize) {
         free_aligned_sized_slow(p, size, align);
     }
 }
+
+/// Frees a block as one of C++'s `operator delete` does: the hardened mode looks at whether that goes with what
+/// allocated it. `align` is at most 16 if the program asked for none.
+///
+/// # Safety
+/// As for [`free`].
+#[inline(always)]
+pub unsafe fn delete(p: *mut u8, origin: Origin, align: usize, size: Option<usize>) {
+    // SAFETY: the caller's promise.
+    if !unsafe { free_fast(p) } {
+        delete_slow(p, size.unwrap_or(NO_SIZE), align, origin);
+    }
+}
+
+/// No block has it.
+const NO_SIZE: usize = usize::MAX;
 
 /// Frees a block of a slab of this thread's own. False if it is none.
 ///
@@ -112,22 +116,22 @@ pub unsafe fn free_own(
 #[cold]
 #[inline(never)]
 extern "C" fn free_sized_slow(p: *mut u8, size: usize) {
-    hardened::check_claim(p, Some(size), None);
-    free_slow(p);
+    hardened::check_claim(p, Some(size), None, Some(Origin::Malloc));
+    free_claimed(p);
 }
 
 #[cold]
 #[inline(never)]
-extern "C" fn free_aligned_slow(p: *mut u8, align: usize) {
-    hardened::check_claim(p, None, Some(align));
-    free_slow(p);
+extern "C" fn delete_slow(p: *mut u8, size: usize, align: usize, origin: Origin) {
+    hardened::check_claim(p, Some(size).filter(|size| *size != NO_SIZE), Some(align), Some(origin));
+    free_claimed(p);
 }
 
 #[cold]
 #[inline(never)]
 extern "C" fn free_aligned_sized_slow(p: *mut u8, size: usize, align: usize) {
-    hardened::check_claim(p, Some(size), Some(align));
-    free_slow(p);
+    hardened::check_claim(p, Some(size), Some(align), Some(Origin::Malloc));
+    free_claimed(p);
 }
 
 /// The slab's countdown ran out with this free.
@@ -151,6 +155,14 @@ extern "C" fn free_overflow(page: &'static Slab) {
 #[cold]
 #[inline(never)]
 extern "C" fn free_slow(p: *mut u8) {
+    if !gather(p) {
+        hardened::check_claim(p, None, None, Some(Origin::Malloc));
+        free_rest(p);
+    }
+}
+
+/// Frees a block of which the hardened mode has seen what the program says of it.
+fn free_claimed(p: *mut u8) {
     if !gather(p) {
         free_rest(p);
     }

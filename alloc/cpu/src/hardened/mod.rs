@@ -22,6 +22,8 @@ mod report;
 mod stacks;
 mod zones;
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use poolscope_capture::Caller;
 
 use crate::entry::{self, Entry};
@@ -45,6 +47,7 @@ use report::{Action, Finding, Report};
 use stacks::{Stack, Stacks};
 
 pub use later::free_later;
+pub use records::Origin;
 
 /// Blocks of so many bytes are guarded even if they are not sampled: their quarantine then costs no memory.
 const GUARD_MIN: usize = 1 << 20;
@@ -72,13 +75,14 @@ pub fn start(slow: SlowPath) {
     let settings = crate::settings::current();
     if settings.hardened() && !settings.plain() {
         HARDENED.lock(slow).records.start();
+        guarded::start();
         detour::turn_on(slow, Reason::Hardened);
         fault::install();
     }
 }
 
-/// Allocates a checked block for the program's call at `caller`; the second value tells whether it reads as zero.
-/// `None` without memory.
+/// Allocates a checked block for the program's call at `caller`, which reads as zero, as the second value says. `None`
+/// without memory.
 pub fn allocate(
     heap: &'static Heap,
     slow: SlowPath,
@@ -111,11 +115,11 @@ fn try_allocate(
     let due = heap.large_is_due(size.max(16));
     let allocated = Call { stack: 0, thread: heap.registration.thread_id.get() };
     let mut record = Record::live(core::ptr::null_mut(), size, align, allocated);
-    let zero = if (due || size >= GUARD_MIN) && guarded::map(&mut record) {
-        true
-    } else {
-        map_plain(slow, heap, &mut record, caller)?
-    };
+    // A block of no bytes can't be touched at all.
+    let guard = due || size >= GUARD_MIN || size == 0 || guarded::is_first();
+    if !(guard && guarded::map(&mut record)) && !map_plain(slow, heap, &mut record, caller)? {
+        zones::clear(&record);
+    }
     zones::mark(&record);
     let p = record.address as *mut u8;
     if due {
@@ -131,7 +135,7 @@ fn try_allocate(
         give_back(slow, Some(heap), &record);
         return None;
     }
-    Some((p, zero))
+    Some((p, true))
 }
 
 /// A block of the tiers with room for the canaries; whether it reads as zero.
@@ -239,8 +243,28 @@ fn size_checked(slow: SlowPath, heap: Option<&'static Heap>, p: *mut u8, action:
     report(slow, heap, p, action, finding)
 }
 
+/// Whether blocks are to be freed by what goes with their origin.
+static ORIGINS: AtomicBool = AtomicBool::new(false);
+
+/// Says whether all of C++'s operators are the pool's: only then is it known what allocated a block.
+pub fn trust_origins(trust: bool) {
+    ORIGINS.store(trust, Ordering::Relaxed);
+}
+
+/// Notes that `origin` allocated a block, which nobody but the caller has.
+pub fn note_origin(p: *mut u8, origin: Origin) {
+    if !is_on() {
+        return;
+    }
+    let Entry::Heap(entered) = entry::enter() else { return };
+    entered.heap.unvisit();
+    if let Some(record) = HARDENED.lock(entered.slow).records.find(p) {
+        record.origin = origin;
+    }
+}
+
 /// Compares what the program says about a block that it is about to free with what it asked for.
-pub fn check_claim(p: *mut u8, size: Option<usize>, align: Option<usize>) {
+pub fn check_claim(p: *mut u8, size: Option<usize>, align: Option<usize>, origin: Option<Origin>) {
     if !is_on() {
         return;
     }
@@ -250,7 +274,9 @@ pub fn check_claim(p: *mut u8, size: Option<usize>, align: Option<usize>) {
     let mut hardened = HARDENED.lock(slow);
     // What is no live block is for `free` to report.
     let Some(record) = hardened.records.find(p).filter(|record| record.state == State::Live) else { return };
+    let trusted = origin.filter(|_| ORIGINS.load(Ordering::Relaxed));
     let finding = match (size, align.map(|align| align.max(16))) {
+        _ if trusted.is_some_and(|origin| origin != record.origin) => Finding::Origin(trusted.unwrap_or(record.origin)),
         (Some(size), _) if size != record.size => Finding::Size(size),
         (_, Some(align)) if align != record.align() => Finding::Align(align),
         _ => return,
@@ -281,12 +307,18 @@ fn release(slow: SlowPath, heap: Option<&'static Heap>, record: &Record) {
     if !record.guarded
         && let Some(damage) = zones::check_freed(record)
     {
-        aside(|| {
-            let report = { HARDENED.lock(slow).report_on(record, Finding::Damage(damage)) };
-            report.abort()
-        })
+        end_with(slow, record, damage);
     }
     give_back(slow, heap, record);
+}
+
+/// Ends the process for damage that nobody's call has to do with.
+#[cold]
+fn end_with(slow: SlowPath, record: &Record, damage: zones::Damage) -> ! {
+    aside(|| {
+        let report = { HARDENED.lock(slow).report_on(record, Finding::Damage(damage)) };
+        report.abort()
+    })
 }
 
 fn give_back(slow: SlowPath, heap: Option<&'static Heap>, record: &Record) {
@@ -342,7 +374,31 @@ pub fn look_after(slow: SlowPath, now_ms: u64, age_ms: Option<u64>, delay_ms: Op
 /// Gives addresses back that are reserved for records, before the address space is limited to `limit` bytes.
 pub fn fit(slow: SlowPath, limit: usize) {
     if is_on() {
+        guarded::narrow();
         HARDENED.lock(slow).records.fit(limit);
+    }
+}
+
+/// How often the lock is tried for when the process ends.
+const SWEEP_TRIES: u32 = 10_000;
+
+/// Looks at what is left when the process ends: the surroundings of blocks in use, and freed blocks that wait.
+pub fn sweep(slow: SlowPath) {
+    // In a child of the bare `clone` nobody may ever let the lock go.
+    let Some(hardened) = (0..SWEEP_TRIES).find_map(|_| {
+        let hardened = HARDENED.try_lock(slow);
+        if hardened.is_none() {
+            os::give_way();
+        }
+        hardened
+    }) else {
+        return;
+    };
+    let live = hardened.records.live().find_map(|record| Some((record, zones::check_canaries(&record)?)));
+    let found = live.or_else(|| hardened.freed_and_written());
+    drop(hardened);
+    if let Some((record, damage)) = found {
+        end_with(slow, &record, damage);
     }
 }
 
@@ -367,6 +423,14 @@ impl Hardened {
             return Err(Finding::Damage(damage));
         }
         Ok(record)
+    }
+
+    /// A block in the quarantine that was written to. All that wait there are filled.
+    fn freed_and_written(&self) -> Option<(Record, zones::Damage)> {
+        self.quarantine.waiting().find_map(|waiting| {
+            let record = self.records.get(waiting.address)?;
+            Some((record, zones::check_freed(&record)?))
+        })
     }
 
     /// Takes a block out of the quarantine and out of the records.

@@ -72,6 +72,11 @@ impl Queue {
         Some(waiting)
     }
 
+    fn iter(&self) -> impl Iterator<Item = Waiting> {
+        // SAFETY: `count` places from `first` on were written.
+        (0..self.count).map(|at| unsafe { self.ring.add((self.first + at) % self.max_count).read() })
+    }
+
     /// Room for one more is part of the bound.
     fn is_over(&self) -> bool {
         self.count >= self.max_count || self.bytes > self.max_bytes
@@ -126,6 +131,11 @@ impl Quarantine {
     /// Whether no block of the tiers is in it.
     pub fn is_empty(&self) -> bool {
         self.plain.count == 0
+    }
+
+    /// The blocks of the tiers that wait.
+    pub fn waiting(&self) -> impl Iterator<Item = Waiting> {
+        self.plain.iter()
     }
 
     /// Takes the oldest block out.

@@ -17,6 +17,18 @@ pub enum State {
     Freed,
 }
 
+/// What allocated a block, and has to be what frees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Origin {
+    /// `malloc` and its relatives.
+    Malloc,
+    /// C++'s `operator new`.
+    New,
+    /// C++'s `operator new[]`.
+    NewArray,
+}
+
 /// A call: by which thread, with which stack.
 #[derive(Clone, Copy)]
 pub struct Call {
@@ -51,6 +63,8 @@ pub struct Record {
     pub state: State,
     /// Whether it has a mapping of its own between guard pages.
     pub guarded: bool,
+    /// What allocated it.
+    pub origin: Origin,
     /// Next record of the bucket; 0 ends it.
     next: u32,
 }
@@ -72,6 +86,7 @@ impl Record {
             align_shift: align.max(16).trailing_zeros() as u8,
             state: State::Live,
             guarded: false,
+            origin: Origin::Malloc,
             next: 0,
         }
     }
@@ -151,6 +166,21 @@ impl Records {
         None
     }
 
+    /// A copy of that record.
+    pub fn get(&self, address: usize) -> Option<Record> {
+        // SAFETY: as in `find`.
+        unsafe {
+            let mut number = *self.bucket(address)?;
+            while let Some(record) = self.at(number) {
+                if (*record).address == address {
+                    return Some(*record);
+                }
+                number = (*record).next;
+            }
+        }
+        None
+    }
+
     /// Adds a block whose address the table does not have. False without memory.
     pub fn insert(&mut self, mut record: Record) -> bool {
         if self.count >= self.bucket_count && !self.grow() {
@@ -198,6 +228,13 @@ impl Records {
         (0..self.slots.high())
             .map(|slot| unsafe { self.slots.place::<Record>(slot).read() })
             .find(|record| record.address != 0 && (address as usize).wrapping_sub(record.base() as usize) < record.len)
+    }
+
+    /// The live blocks, one after the other.
+    pub fn live(&self) -> impl Iterator<Item = Record> {
+        // SAFETY: slots that were ever taken can be read; a free one has no address.
+        let all = (0..self.slots.high()).map(|slot| unsafe { self.slots.place::<Record>(slot).read() });
+        all.filter(|record| record.address != 0 && record.state == State::Live)
     }
 
     fn make_room(&mut self, slot: u32) -> bool {

@@ -5,7 +5,7 @@
 
 use poolscope_capture::{module, module_count};
 
-use super::records::{Call, Record, State};
+use super::records::{Call, Origin, Record, State};
 use super::stacks::{Stack, Stacks};
 use super::zones::Damage;
 use crate::kernel::message::Message;
@@ -37,6 +37,8 @@ pub enum Finding {
     Size(usize),
     /// The program says that the block has this alignment.
     Align(usize),
+    /// It is freed by what goes with another origin.
+    Origin(Origin),
     /// Somebody wrote where nobody may.
     Damage(Damage),
     /// Somebody touched a guard page, or a block between guard pages that was freed.
@@ -119,6 +121,10 @@ impl Report {
                     .text(" aligned to ")
                     .number(record.align() as u64)
             }
+            Finding::Origin(freed) => block(verb().text(" by ").text(freeing(freed)).text(", but "))
+                .text(" that ")
+                .text(allocating(record.origin))
+                .text(" allocated"),
             Finding::Damage(Damage::Behind(at)) => block(Message::new("overflow of ").address(self.address).text(", "))
                 .text(": byte ")
                 .number((record.size + at) as u64)
@@ -159,6 +165,22 @@ impl Report {
             Action::UsableSize => "malloc_usable_size of ",
             Action::Leave | Action::Access => "access to ",
         }
+    }
+}
+
+fn allocating(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Malloc => "malloc",
+        Origin::New => "operator new",
+        Origin::NewArray => "operator new[]",
+    }
+}
+
+fn freeing(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Malloc => "free",
+        Origin::New => "operator delete",
+        Origin::NewArray => "operator delete[]",
     }
 }
 

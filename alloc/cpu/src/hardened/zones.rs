@@ -7,11 +7,11 @@
 //!
 //! Between guard pages the canary fills what the alignment leaves of the pages.
 
-use super::guarded::KERNEL_PAGE;
+use super::guarded::{KERNEL_PAGE, guard_len};
 use super::records::Record;
 
 /// Bytes before and behind the program's, at least.
-pub const MARGIN: usize = 16;
+pub const MARGIN: usize = 32;
 /// What lies before and behind a block: no end of a string, no ASCII, no small number.
 const CANARY: u8 = 0xca;
 /// What lies in a freed block. As an address, `0xdededede_dededede` is none.
@@ -33,7 +33,7 @@ pub enum Damage {
 /// The canaries: before and behind.
 fn canaries(record: &Record) -> [&'static mut [u8]; 2] {
     let (start, end) = (record.base() as usize, record.base() as usize + record.len);
-    let guard = if record.guarded { KERNEL_PAGE } else { 0 };
+    let guard = if record.guarded { guard_len(record) } else { 0 };
     let before = record.address - (start + guard);
     let before = if record.guarded { before } else { before.min(MARGIN) };
     let behind = record.address + record.size;
@@ -50,13 +50,18 @@ fn canaries(record: &Record) -> [&'static mut [u8]; 2] {
 
 /// The program's bytes.
 fn content(record: &Record) -> &'static mut [u8] {
-    // SAFETY: only called for blocks that are not the program's any more.
+    // SAFETY: only called for blocks that are not the program's yet, or not any more.
     unsafe { core::slice::from_raw_parts_mut(record.address as *mut u8, record.size) }
 }
 
 /// Writes the canaries of a new block.
 pub fn mark(record: &Record) {
     canaries(record).into_iter().for_each(|canary| canary.fill(CANARY));
+}
+
+/// Has a new block read as zero.
+pub fn clear(record: &Record) {
+    content(record).fill(0);
 }
 
 /// Fills a freed block.

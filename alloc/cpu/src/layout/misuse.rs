@@ -54,6 +54,17 @@ pub fn freed_before(p: *mut u8, block: usize) -> ! {
         .abort()
 }
 
+/// Ends the process: the free block at `p`, which has room for `block` bytes, is not as the pool left it.
+#[cold]
+pub fn written(p: *mut u8, block: usize) -> ! {
+    Message::new("use after free of ")
+        .address(p as usize)
+        .text(", a block of up to ")
+        .number(block as u64)
+        .text(" bytes: it was written to after it was freed, or from the block before it")
+        .abort()
+}
+
 /// Ends the process: `p` is not a block of the pool, or was freed before.
 #[cold]
 pub fn invalid(p: *mut u8) -> ! {

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering;
 use crate::census;
 use crate::collector::exit::end_thread;
 use crate::entry::{self, Entry, go_slow, set_thread};
+use crate::hardened;
 use crate::process::scavenger;
 use crate::reach;
 use crate::sampler;
@@ -39,9 +40,22 @@ pub unsafe extern "C" fn on_thread_exit(heap: *mut c_void) {
 /// Each step has a frame of its own. The frames below the search are live stack to it, and a large one has words in it
 /// that earlier calls left there: pointers to lost blocks among them.
 pub fn finish() {
+    sweep();
     plant();
     look_for_leaks();
     end();
+}
+
+/// Looks for faults that nothing has come across.
+#[inline(never)]
+fn sweep() {
+    if let Entry::Heap(entered) = entry::enter() {
+        if hardened::is_on() {
+            hardened::sweep(entered.slow);
+        } else if core::ptr::eq(entered.heap, thread_pointer::home()) {
+            entered.heap.sweep();
+        }
+    }
 }
 
 #[inline(never)]

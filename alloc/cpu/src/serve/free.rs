@@ -28,6 +28,12 @@ pub fn free(slow: SlowPath, heap: Option<&'static Heap>, block: BlockPtr) {
             _ => {
                 misuse::check_start(slab, block);
                 if let Some(heap) = heap
+                    && tag & !owner::MEDIUM == heap.tag()
+                    && reasons::is_counting()
+                {
+                    heap.check_free(slab, block);
+                }
+                if let Some(heap) = heap
                     && tag == heap.tag() + owner::MEDIUM
                     && reasons::is_counting()
                 {

@@ -135,6 +135,9 @@ declare::settings! {
     /// 1 looks for double frees, overflows and use after free, at a cost.
     hardened: bool = 0, "POOLSCOPE_HARDENED", Switch, AtStart;
 
+    /// Blocks of the process, its first ones, that lie between pages which can't be touched, with POOLSCOPE_HARDENED.
+    guards: u64 = 1_000, "POOLSCOPE_GUARDS", Of(Number { min: 0, max: 1 << 20 }), AtStart;
+
     /// 1 makes no system calls but those of the C library's allocator: nothing is sampled, no other process sees the
     /// heap, and idle memory goes back when blocks are freed.
     plain: bool = 0, "POOLSCOPE_PLAIN", Switch, AtStart;

@@ -66,6 +66,11 @@ pub struct MediumCache {
 }
 
 impl Stack {
+    /// The block that was freed last.
+    pub fn first(&self) -> BlockPtr {
+        self.head.get()
+    }
+
     /// Blocks in it.
     pub fn blocks(&self) -> u64 {
         self.cached.get().into()

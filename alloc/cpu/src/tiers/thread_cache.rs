@@ -20,6 +20,7 @@ mod counting;
 mod limit;
 mod lists;
 mod queues;
+mod sweep;
 mod thinning;
 
 use core::cell::Cell;
