@@ -201,7 +201,10 @@ fn a_block_of_no_bytes_can_not_be_touched() {
 fn the_first_blocks_lie_between_guards_that_are_wider_than_a_mebibyte() {
     let faults = Faults::new("tests/csrc/faults.c");
     for (fault, line) in [
-        ("write_a_mebibyte_behind", "overflow: access to *, which lies 1048576 bytes behind the end of a block of 32 bytes"),
+        (
+            "write_a_mebibyte_behind",
+            "overflow: access to *, which lies 1048576 bytes behind the end of a block of 32 bytes",
+        ),
         ("write_a_mebibyte_before", "underflow: access to *, which lies 1048576 bytes before a block of 32 bytes"),
     ] {
         // What a program allocates before `main` is less than that.

@@ -11,8 +11,8 @@
 
 use core::ffi::{CStr, c_char, c_void};
 
-use poolscope_cpu as pool;
 use pool::Origin::{New, NewArray};
+use poolscope_cpu as pool;
 
 /// The C++ runtime's own function of this name; null without a runtime.
 fn runtime_function(name: &CStr) -> *mut c_void {

@@ -18,3 +18,4 @@ pub mod replay;
 pub mod tap;
 #[cfg(test)]
 mod tests;
+pub mod whatif;

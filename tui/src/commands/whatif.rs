@@ -1,4 +1,5 @@
-//! `poolscope whatif`: what a program's device memory would take under every placement policy and setting.
+//! `poolscope whatif`: what a program's device memory would take under every placement policy and setting, and, with
+//! `--host`, its memory on the host (`whatif_host.rs`).
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -17,13 +18,15 @@ use crate::failure::Failure;
 use crate::sink;
 use crate::words::numbers;
 
-/// Try every way of placing device memory on a recorded trace, and recommend one
+/// Try every way of placing memory on a recorded trace
 ///
+/// Of device memory one is recommended.
 /// All run on the simulated device, whose clock goes by what an H200's driver charges:
 /// the figures are the same on every machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  poolscope whatif model.trace.gz\n  \
-    poolscope whatif model.trace.gz --memory 24G --json | jq .recommendation")]
+    poolscope whatif model.trace.gz --memory 24G --json | jq .recommendation\n  \
+    poolscope whatif app.rec --host")]
 pub(crate) struct Whatif {
     /// The recorded trace: `+ ID SIZE STREAM` or `- ID`, one a line, plain or packed by gzip;
     /// or a recording of `poolscope record`
@@ -32,6 +35,9 @@ pub(crate) struct Whatif {
     /// Of a recording: the device whose memory is replayed; to be named if it has several
     #[arg(long, value_name = "N")]
     of_device: Option<u32>,
+    /// Of a recording: the memory of the host
+    #[arg(long, conflicts_with_all = ["of_device", "memory"])]
+    host: bool,
     /// Memory of the device; 140G if not given
     #[arg(long, value_name = "BYTES", value_parser = parse_memory)]
     memory: Option<u64>,
@@ -160,6 +166,9 @@ pub(crate) struct Report {
 
 impl Whatif {
     pub(crate) fn run(self) -> Result<u8> {
+        if self.host {
+            return super::whatif_host::run(&self.trace, self.json);
+        }
         let trace = open_trace(&self.trace, self.of_device)?;
         let memory = self.memory.unwrap_or(MEMORY);
         let candidates = try_all(&trace, memory);

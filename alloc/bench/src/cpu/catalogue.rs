@@ -103,6 +103,8 @@ pub enum How {
     Phases,
     /// redis-server, with that test of redis-benchmark.
     Redis(&'static str),
+    /// redis-server with a million keys, which are deleted again.
+    RedisMillion,
     /// A program in Python.
     Python,
     /// The memory of a program with its arguments.
@@ -122,11 +124,16 @@ impl Row {
         Family::of(&self.id)
     }
 
+    /// Whether it takes so long that it is measured only if it is named.
+    pub fn is_long(&self) -> bool {
+        matches!(self.how, How::RedisMillion)
+    }
+
     /// The programs that the machine must have.
     pub fn needs(&self) -> Vec<&'static str> {
         match self.how {
             How::Workload { .. } | How::Churn(_) | How::Phases => Vec::new(),
-            How::Redis(_) => vec![redis::SERVER, redis::BENCHMARK],
+            How::Redis(_) | How::RedisMillion => vec![redis::SERVER, redis::BENCHMARK],
             How::Python => vec![PYTHON],
             How::Memory(program) => vec![program[0]],
         }
@@ -199,6 +206,7 @@ pub fn rows(extent: &Extent) -> Vec<Row> {
     rows.extend(["steady", "shifting"].map(|kind| Row { id: format!("churn/{kind}"), how: How::Churn(kind) }));
     rows.push(Row { id: "phases/lognormal".to_owned(), how: How::Phases });
     rows.extend(["set", "get", "lpush", "zadd"].map(|test| Row { id: format!("redis/{test}"), how: How::Redis(test) }));
+    rows.push(Row { id: "redis/million".to_owned(), how: How::RedisMillion });
     rows.push(Row { id: "python".to_owned(), how: How::Python });
     rows.extend(SMALL.map(|(name, program)| Row { id: format!("small/{name}"), how: How::Memory(program) }));
     rows

@@ -35,6 +35,7 @@ impl fmt::Display for Host {
 pub enum Figure {
     Time,
     Peak,
+    Left,
     Waste,
     Mean,
     Worst,
@@ -43,14 +44,15 @@ pub enum Figure {
 
 impl Figure {
     /// In the order of the tables.
-    pub const ALL: [Figure; 6] =
-        [Figure::Time, Figure::Peak, Figure::Waste, Figure::Mean, Figure::Worst, Figure::Instructions];
+    pub const ALL: [Figure; 7] =
+        [Figure::Time, Figure::Peak, Figure::Left, Figure::Waste, Figure::Mean, Figure::Worst, Figure::Instructions];
 
     /// As a cell names it.
     pub fn name(self) -> &'static str {
         match self {
             Figure::Time => "ns",
             Figure::Peak => "peak",
+            Figure::Left => "left",
             Figure::Waste => "waste",
             Figure::Mean => "mean",
             Figure::Worst => "worst",
@@ -63,6 +65,7 @@ impl Figure {
         match self {
             Figure::Time => format!("{} {}", family.unit().0, family.operation()),
             Figure::Peak => "largest resident memory in MiB".to_owned(),
+            Figure::Left => "resident memory in MiB when all was deleted and the server had been idle".to_owned(),
             Figure::Waste => "per cent of the resident memory that the program did not ask for, at the end".to_owned(),
             Figure::Mean => "resident memory to live bytes at the end of a phase, the mean".to_owned(),
             Figure::Worst => "resident memory to live bytes at the end of a phase, the largest".to_owned(),

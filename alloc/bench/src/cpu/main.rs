@@ -114,9 +114,11 @@ fn run(options: &Options) -> Result<bool> {
     Ok(true)
 }
 
-/// The pool without sampling is the same as with it, of the same version.
+/// The pool without sampling, or with other settings, is the same as with it, of the same version.
 fn contestant(allocator: &Allocator) -> Contestant {
-    let version = if allocator.role == Role::SamplingOff { "" } else { &allocator.version };
+    let same =
+        allocator.role == Role::SamplingOff || (allocator.role == Role::Guest && !allocator.environment.is_empty());
+    let version = if same { "" } else { &allocator.version };
     Contestant { name: allocator.name.clone(), version: version.to_owned() }
 }
 
@@ -124,6 +126,8 @@ fn rows(options: &Options) -> Result<Vec<Row>> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let extent = Extent { threads: options.threads.clone(), processors };
     let mut rows = options.common.rows(catalogue::rows(&extent), |row| row.id.clone())?;
+    // What takes minutes is asked for by its name.
+    rows.retain(|row| !row.is_long() || options.common.only.contains(&row.id));
     for missing in
         rows.iter().flat_map(Row::needs).filter(|program| !Path::new(program).exists()).collect::<BTreeSet<_>>()
     {

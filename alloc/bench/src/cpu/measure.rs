@@ -43,6 +43,7 @@ impl Programs {
                 figures(&output(command)?)
             }
             How::Redis(test) => redis::measure(test, allocator),
+            How::RedisMillion => redis::million(allocator),
             How::Python => {
                 let mut command = self.program(allocator, &[catalogue::PYTHON, "-c", PYTHON]);
                 // Python's own pools would take most of the calls.

@@ -23,7 +23,7 @@ pub enum Role {
     SamplingOff,
     /// What ours is held against.
     Peer,
-    /// Named on the command line; shown, and held against nothing.
+    /// Named on the command line, or the pool with other settings; shown, and held against nothing.
     Guest,
 }
 
@@ -46,7 +46,7 @@ enum Origin {
 
 /// Name, the library to preload, and where it comes from.
 const PEERS: [(&str, &str, Origin); 7] = [
-    ("mimalloc3", "libmimalloc3.so", Origin::Crate { package: "libmimalloc-sys", compile: mimalloc }),
+    ("mimalloc3", "libmimalloc3.so", Origin::Crate { package: "rustfs-mimalloc-sys", compile: mimalloc }),
     ("mimalloc2", "libmimalloc.so.2.0", Origin::Debian { package: "libmimalloc2.0" }),
     ("jemalloc", "libjemalloc.so.2", Origin::Debian { package: "libjemalloc2" }),
     ("tcmalloc", "libtcmalloc_minimal.so.4", Origin::Debian { package: "libtcmalloc-minimal4" }),
@@ -56,7 +56,7 @@ const PEERS: [(&str, &str, Origin); 7] = [
 ];
 
 fn mimalloc(sources: &Path) -> Command {
-    let sources = sources.join("c_src/mimalloc/v3");
+    let sources = sources.join("c_src/mimalloc");
     let mut cc = Command::new("cc");
     cc.args(["-O3", "-DNDEBUG", "-DMI_SHARED_LIB", "-DMI_SHARED_LIB_EXPORT", "-DMI_MALLOC_OVERRIDE=1"]);
     cc.args(["-fvisibility=hidden", "-ftls-model=initial-exec", "-fno-builtin-malloc"]);
@@ -106,7 +106,14 @@ pub fn gather(folder: &Path, ours: &Path) -> Result<()> {
     };
     // The longest period that there is: a sample for each TiB.
     let off = vec![("POOLSCOPE_PERIOD".to_owned(), "1024G".to_owned())];
-    let mut allocators = vec![pool("poolscope", Role::Ours, Vec::new()), pool("unsampled", Role::SamplingOff, off)];
+    let goal = |goal: &str| vec![("POOLSCOPE_GOAL".to_owned(), goal.to_owned())];
+    let mut allocators = vec![
+        pool("poolscope", Role::Ours, Vec::new()),
+        pool("unsampled", Role::SamplingOff, off),
+        // As it comes, it is balanced.
+        pool("for-memory", Role::Guest, goal("memory")),
+        pool("for-speed", Role::Guest, goal("speed")),
+    ];
     let crates = crates();
     for (name, library, origin) in &PEERS {
         let version = match origin {

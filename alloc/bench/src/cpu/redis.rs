@@ -1,5 +1,6 @@
 //! A real redis-server under redis-benchmark, over a socket of its own in a folder of its own.
 
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -18,6 +19,10 @@ const REQUESTS: &str = "50000";
 /// Keys are drawn from so many, and values have so many bytes.
 const KEYS: &str = "50000";
 const VALUE: &str = "100";
+/// Of the row with many keys.
+const MANY: &str = "1000000";
+/// How long the server is left alone then: longer than idle memory stays by default.
+const IDLE: Duration = Duration::from_secs(15);
 const START: Duration = Duration::from_secs(20);
 const END: Duration = Duration::from_secs(5);
 
@@ -29,7 +34,19 @@ pub fn measure(test: &str, allocator: &Allocator) -> Result<Figures> {
         server.requests_per_second("set")?;
     }
     let rate = server.requests_per_second(test)?;
-    Ok(Figures::from([("ns".to_owned(), 1e9 / rate), ("peak".to_owned(), server.peak()?)]))
+    Ok(Figures::from([("ns".to_owned(), 1e9 / rate), ("peak".to_owned(), server.memory("VmHWM:")?)]))
+}
+
+/// Nanoseconds per request that sets one of a million keys, the server's largest resident memory, and what is left of it
+/// when all keys are deleted and the server has been idle.
+pub fn million(allocator: &Allocator) -> Result<Figures> {
+    let server = Server::start(allocator)?;
+    let rate = server.rate("set", MANY)?;
+    let peak = server.memory("VmHWM:")?;
+    server.ask("FLUSHALL SYNC")?;
+    std::thread::sleep(IDLE);
+    let left = server.memory("VmRSS:")?;
+    Ok(Figures::from([("ns".to_owned(), 1e9 / rate), ("peak".to_owned(), peak), ("left".to_owned(), left)]))
 }
 
 struct Server {
@@ -65,21 +82,43 @@ impl Server {
     }
 
     fn requests_per_second(&self, test: &str) -> Result<f64> {
+        self.rate_of(test, REQUESTS, KEYS)
+    }
+
+    /// As many requests as there are keys.
+    fn rate(&self, test: &str, keys: &str) -> Result<f64> {
+        self.rate_of(test, keys, keys)
+    }
+
+    /// Sends a command and waits for its answer.
+    fn ask(&self, command: &str) -> Result<()> {
+        let failed = |error: std::io::Error| format!("redis-server did not answer {command}: {error}");
+        let mut socket = UnixStream::connect(self.folder.join("socket")).map_err(failed)?;
+        socket.write_all(format!("{command}\r\n").as_bytes()).map_err(failed)?;
+        let mut answer = [0; 64];
+        let len = socket.read(&mut answer).map_err(failed)?;
+        if answer.starts_with(b"+OK") {
+            return Ok(());
+        }
+        Err(format!("redis-server answered {command} with {}", String::from_utf8_lossy(&answer[..len]).trim()))
+    }
+
+    fn rate_of(&self, test: &str, requests: &str, keys: &str) -> Result<f64> {
         let mut command = Command::new(BENCHMARK);
         command.arg("-s").arg(self.folder.join("socket"));
-        command.args(["-n", REQUESTS, "-r", KEYS, "-d", VALUE, "-P", "16", "--csv", "-t", test]);
+        command.args(["-n", requests, "-r", keys, "-d", VALUE, "-P", "16", "--csv", "-t", test]);
         let csv = process::output(command)?;
         // "SET","185185.17",...
         let rate = csv.lines().nth(1).and_then(|line| line.split("\",\"").nth(1)?.parse().ok());
         rate.ok_or(format!("{BENCHMARK} printed no rate: {csv}"))
     }
 
-    fn peak(&self) -> Result<f64> {
+    /// Bytes of that line of the server's status.
+    fn memory(&self, name: &str) -> Result<f64> {
         let path = format!("/proc/{}/status", self.process.id());
         let status = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-        let peak =
-            status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
-        peak.map(|peak: f64| peak * 1024.0).ok_or(format!("{path} has no peak"))
+        let memory = status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB")?.parse().ok());
+        memory.map(|memory: f64| memory * 1024.0).ok_or(format!("{path} has no {name}"))
     }
 }
 

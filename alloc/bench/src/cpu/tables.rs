@@ -99,7 +99,7 @@ fn shown(cell: &Cell, family: Family, figure: Figure) -> String {
     let value = match (cell.median(figure.name()), figure) {
         (None, _) => return if cell.failure.is_some() { "failed" } else { "-" }.to_owned(),
         (Some(nanoseconds), Figure::Time) => nanoseconds / family.unit().1,
-        (Some(bytes), Figure::Peak) => return format!("{:.1}", bytes / f64::from(1 << 20)),
+        (Some(bytes), Figure::Peak | Figure::Left) => return format!("{:.1}", bytes / f64::from(1 << 20)),
         (Some(part), Figure::Waste) => return format!("{:.1}", part * 100.0),
         (Some(count), Figure::Instructions) => count,
         (Some(ratio), Figure::Mean | Figure::Worst) => ratio,

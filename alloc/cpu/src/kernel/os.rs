@@ -8,6 +8,7 @@ mod waiting;
 pub use super::plain::is_plain;
 pub use copy::{Copy, end_copy, map_shared};
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
 pub use limits::{address_space_limit, data_limit, try_data_limit};
 pub use waiting::{give_way, sleep_on, sleep_on_file, sleep_on_shared, sleep_us, wake, wake_shared};
 
@@ -559,8 +560,21 @@ pub fn is_in_executable(function: *const ()) -> bool {
 }
 
 /// Whether a tool runs this program instead of the processor: what the kernel says of its threads is then the tool's
-/// affair. Valgrind preloads a library of its own. The C library's search takes 2 KiB of stack on some processors.
+/// affair. Valgrind preloads a library of its own. It is found out once, when the process starts: a program that changes
+/// its environment has it reallocated, and the C library reads what that has freed.
 pub fn is_emulated() -> bool {
+    const UNKNOWN: usize = 0;
+    static KNOWN: AtomicUsize = AtomicUsize::new(UNKNOWN);
+    let known = match KNOWN.load(Ordering::Relaxed) {
+        UNKNOWN => 1 + usize::from(preloads_valgrind()),
+        known => known,
+    };
+    KNOWN.store(known, Ordering::Relaxed);
+    known > 1
+}
+
+/// The C library's search takes 2 KiB of stack on some processors.
+fn preloads_valgrind() -> bool {
     // SAFETY: the C library keeps the text, which ends with zero.
     let preloaded = unsafe {
         let preloaded = libc::getenv(c"LD_PRELOAD".as_ptr());

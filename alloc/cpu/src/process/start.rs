@@ -32,6 +32,7 @@ pub fn start_thread() -> Option<&'static Heap> {
     if first {
         settings::on_period_change(sampler::period_changed);
         settings::start();
+        os::is_emulated();
         lean::start();
         keeper::begin(scavenger::run);
         raw_thread::begin(thread_pointer::address().addr(), (&raw const BUSY).addr());
