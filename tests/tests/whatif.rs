@@ -13,7 +13,8 @@ fn the_pools_own_policy_holds_what_the_kernel_counts() {
     let program = compile_with_headers(pool.files(), "tests/csrc/shifting.c", "shifting", &["-O2"]);
     // No clock gives anything back meanwhile.
     let recorded = pool.poolscope().args(["record", "--lossless", "-o", "app.rec", "--"]).arg(&program);
-    let output = recorded.env("POOLSCOPE_SCAVENGE_MS", "600000").env("POOLSCOPE_PERIOD", "1T").run().success();
+    let output = recorded.env("POOLSCOPE_SCAVENGE_MS", "600000").env("POOLSCOPE_PERIOD", "1T").run();
+    assert!(output.status.success(), "{}", output.report());
     let numbers = |line: &str| line.split(' ').map(|n| n.parse::<f64>().ok()).collect::<Option<Vec<f64>>>();
     let phases: Vec<Vec<f64>> = output.stdout.lines().filter_map(numbers).collect();
     assert_eq!(phases.len(), 5, "{}", output.report());
