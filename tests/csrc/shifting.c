@@ -1,11 +1,11 @@
-// Blocks whose sizes shift: 32 MiB are in use, then less, then again with other sizes. At the end of each phase it prints
+// Blocks whose sizes shift: 16 MiB are in use, then less, then again with other sizes. At the end of each phase it prints
 // by how many bytes its private memory has grown since the start.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#define LIVE (32u << 20)
+#define LIVE (16u << 20)
 #define MOST (1u << 20)
 
 static unsigned long random_state = 88172645463325252;
@@ -36,7 +36,7 @@ struct block {
 int main(void) {
     struct block *blocks =
         mmap(NULL, MOST * sizeof *blocks, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    static const struct { size_t least, wide; } phases[] = {{40, 100}, {300, 1500}, {2000, 12000}, {24, 60}, {8000, 60000}};
+    static const struct { size_t least, wide; } phases[] = {{200, 400}, {300, 1500}, {2000, 12000}, {100, 200}, {8000, 60000}};
     size_t live = 0, count = 0;
     long before = private_memory();
     for (int phase = 0; phase < 5; phase++) {
