@@ -5,7 +5,7 @@ use poolscope_e2e::compiler::compile_with_headers;
 
 /// How far the figure for the pool may lie from what the kernel counts, as a part of that. The kernel counts the pool's
 /// own memory, too.
-const NEAR: f64 = 0.07;
+const NEAR: f64 = 0.12;
 
 #[test]
 fn the_pools_own_policy_holds_what_the_kernel_counts() {

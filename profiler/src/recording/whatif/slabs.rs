@@ -63,6 +63,8 @@ const IDLE_MIN: usize = 1 << 20;
 const TURNOVER: usize = 256 << 10;
 const SMALL_MAX: usize = 1024;
 const MEDIUM_MAX: usize = 256 << 10;
+/// Slabs of blocks over 1 KiB that are looked at for the fullest one.
+const LOOK: usize = 16;
 /// So many free blocks are enough for a slab to be used again, whatever part of it they are.
 const WORTH_MAX: usize = 32;
 
@@ -193,8 +195,19 @@ impl Slabs {
             slab.active = false;
             heap.active = None;
         }
-        let id = match heap.waiting.pop_first() {
-            Some((.., id)) => id,
+        let live = |id: u32| self.slabs[id as usize].as_ref().map_or(0, |slab| slab.live);
+        let next = if block > SMALL_MAX && self.rules.order == Order::Oldest {
+            // Of large blocks the fullest of a few.
+            let partial = heap.waiting.iter().take(LOOK).filter(|(rank, ..)| *rank == 0);
+            partial.max_by_key(|(.., id)| live(*id)).or(heap.waiting.first()).copied()
+        } else {
+            heap.waiting.first().copied()
+        };
+        let id = match next {
+            Some(next) => {
+                heap.waiting.remove(&next);
+                next.2
+            }
             None => self.new_slab(thread, block),
         };
         if let Some(slab) = self.slabs[id as usize].as_mut() {
