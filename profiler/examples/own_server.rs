@@ -42,13 +42,13 @@ async fn lose(Path(blocks): Path<usize>) -> String {
 /// Keeps the processor busy for so many milliseconds.
 async fn compute(Path(ms): Path<u64>) -> String {
     let time = Duration::from_millis(ms.min(60_000));
-    let done = tokio::task::spawn_blocking(move || work(time)).await;
+    let done = tokio::task::spawn_blocking(move || keep_the_processor_busy(time)).await;
     done.map_or_else(|error| error.to_string(), |()| "done\n".to_owned())
 }
 
 /// What the processor's profile has. It is a function of its own in it whatever the optimiser thinks of that.
 #[inline(never)]
-fn work(time: Duration) {
+fn keep_the_processor_busy(time: Duration) {
     let end = Instant::now() + time;
     let mut sum = 1u64;
     while Instant::now() < end {
