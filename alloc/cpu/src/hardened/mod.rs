@@ -117,7 +117,8 @@ fn try_allocate(
     let mut record = Record::live(core::ptr::null_mut(), size, align, allocated);
     // A block of no bytes can't be touched at all.
     let guard = due || size >= GUARD_MIN || size == 0 || guarded::is_first();
-    if !(guard && guarded::map(&mut record)) && !map_plain(slow, heap, &mut record, caller)? {
+    let zero = (guard && guarded::map(&mut record)) || map_plain(slow, heap, &mut record, caller)?;
+    if !zero {
         zones::clear(&record);
     }
     zones::mark(&record);
