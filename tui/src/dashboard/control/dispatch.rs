@@ -13,9 +13,10 @@ use crate::dashboard::events::watched::Watched;
 use crate::dashboard::export;
 use crate::dashboard::frame::layout::Areas;
 use crate::dashboard::frame::{chooser, help};
+use crate::dashboard::input::choosing::{CHOOSING, Choosing};
 use crate::dashboard::input::common::{
-    CHOOSING, CLOSING, COLUMNS, COMMON, COMPARING, Choosing, Common, Compared, EXPORTING, HELP, LEAVING, Leaving,
-    Motion, READING, TYPING, Typing,
+    CLOSING, COLUMNS, COMMON, COMPARING, Common, Compared, EXPORTING, HELP, LEAVING, Leaving, Motion, READING, TYPING,
+    Typing,
 };
 use crate::dashboard::input::key;
 use crate::dashboard::input::moment::Seek;

@@ -1,8 +1,7 @@
 //! The keys that hold, from the tables of all who have keys: what the footer and the help show.
 
-use crate::dashboard::input::common::{
-    CHOOSING, CLOSING, COLUMNS, COMMON, COMPARING, EXPORTING, HELP, LEAVING, READING, TYPING,
-};
+use crate::dashboard::input::choosing::CHOOSING;
+use crate::dashboard::input::common::{CLOSING, COLUMNS, COMMON, COMPARING, EXPORTING, HELP, LEAVING, READING, TYPING};
 use crate::dashboard::input::key::{Binding, Key, Section};
 use crate::dashboard::input::keymap;
 use crate::dashboard::panes::{Pane, VIEWS, openers};

@@ -1,5 +1,6 @@
 //! What a person does: keys, and lines that are typed. Nothing here knows what a key is for.
 
+pub(crate) mod choosing;
 pub(crate) mod common;
 pub(crate) mod filter;
 pub(crate) mod find;
