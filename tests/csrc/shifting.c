@@ -1,71 +1,65 @@
-// Blocks whose sizes shift: 16 MiB are in use, then less, then again with other sizes. At the end of each phase it prints
-// by how many bytes its private memory has grown since the start.
-#include <stdio.h>
+/* A program that goes from one size of blocks to others: blocks of `small` bytes of which one in `part` stays, then as many
+   bytes of 400 bytes and more, of which random ones are replaced. Each block is filled, and looked at when it is freed.
+   Prints the bytes in use and the resident bytes above those at the start. Arguments: small, part. */
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#define LIVE (16u << 20)
-#define MOST (1u << 20)
+#include "check.h"
 
-static unsigned long random_state = 88172645463325252;
-static unsigned long random_number(void) {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state;
+#define BYTES ((size_t)48 << 20)
+#define BLOCKS (BYTES / 32)
+
+static unsigned char *blocks[2 * BLOCKS];
+static uint32_t sizes[2 * BLOCKS];
+static size_t count, in_use;
+static uint64_t state = 0x9E3779B97F4A7C15;
+
+static uint64_t below(uint64_t n) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return state % n;
 }
 
-static long private_memory(void) {
-    char line[256];
-    long kib = -1;
-    static char buffer[4096];
+static void add(size_t size) {
+    unsigned char *p = malloc(size);
+    CHECK(p != NULL);
+    memset(p, (int)(size + (uintptr_t)p / 16), size);
+    blocks[count] = p, sizes[count++] = (uint32_t)size;
+    in_use += size;
+}
+
+static void end(size_t at) {
+    unsigned char *p = blocks[at], byte = (unsigned char)(sizes[at] + (uintptr_t)p / 16);
+    for (size_t i = 0; i < sizes[at]; i++) CHECK(p[i] == byte);
+    free(p);
+    in_use -= sizes[at];
+    blocks[at] = blocks[--count], sizes[at] = sizes[count];
+}
+
+static size_t resident(void) {
+    char line[128];
+    size_t kib = 0;
     FILE *status = fopen("/proc/self/status", "r");
-    setvbuf(status, buffer, _IOFBF, sizeof buffer);
-    while (fgets(line, sizeof line, status))
-        if (sscanf(line, "RssAnon: %ld", &kib) == 1) break;
+    CHECK(status != NULL);
+    while (fgets(line, sizeof line, status)) sscanf(line, "RssAnon: %zu", &kib);
     fclose(status);
     return kib * 1024;
 }
 
-struct block {
-    char *p;
-    size_t size;
-};
-
-int main(void) {
-    struct block *blocks =
-        mmap(NULL, MOST * sizeof *blocks, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    static const struct { size_t least, wide; } phases[] = {{200, 400}, {300, 1500}, {2000, 12000}, {100, 200}, {8000, 60000}};
-    size_t live = 0, count = 0;
-    long before = private_memory();
-    for (int phase = 0; phase < 5; phase++) {
-        // A tenth stays.
-        while (live > LIVE / 10) {
-            size_t at = random_number() % count;
-            live -= blocks[at].size;
-            free(blocks[at].p);
-            blocks[at] = blocks[--count];
-        }
-        size_t replaced = 0;
-        while (live < LIVE || replaced < LIVE / 2) {
-            if (live >= LIVE) {
-                size_t at = random_number() % count;
-                live -= blocks[at].size;
-                replaced += blocks[at].size;
-                free(blocks[at].p);
-                blocks[at] = blocks[--count];
-                continue;
-            }
-            size_t size = phases[phase].least + random_number() % phases[phase].wide;
-            blocks[count].p = malloc(size);
-            memset(blocks[count].p, 1, size);
-            blocks[count++].size = size;
-            live += size;
-        }
-        printf("%ld %zu\n", private_memory() - before, live);
-        fflush(stdout);
+int main(int argc, char **argv) {
+    CHECK(argc == 3);
+    size_t small = (size_t)atol(argv[1]), part = (size_t)atol(argv[2]);
+    memset(blocks, 1, sizeof blocks), memset(sizes, 1, sizeof sizes);
+    size_t before = resident();
+    while (in_use < BYTES) add(small);
+    for (size_t left = count / part; count > left;) end(below(count));
+    size_t larger = 0;
+    while (in_use < BYTES) add(400 + below(1000)), larger++;
+    for (size_t i = 0; i < larger; i++) {
+        end(count - 1 - below(larger));
+        add(400 + below(1000));
     }
-    // Nothing is given back at the end: what is in use then is what a recording ends with.
+    printf("%zu %zu\n", in_use, resident() - before);
+    while (count > 0) end(below(count));
     return 0;
 }

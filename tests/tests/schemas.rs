@@ -78,6 +78,7 @@ fn what_is_written_of_a_process_is_what_the_schemas_say() {
         &written(&pool, &["bench", "gpu", "--device", "sim", "--trace", "app.rec", "--of-device", "0", "--json"]),
     );
     check("whatif", &written(&pool, &["whatif", "app.rec", "--of-device", "0", "--json"]));
+    check("whatif-host", &written(&pool, &["whatif", "app.rec", "--host", "--json"]));
     program.signal(libc::SIGKILL);
     program.finish();
 

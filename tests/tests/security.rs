@@ -29,9 +29,11 @@ fn missed(pool: &Pool, program: &Path, hardened: &str) -> BTreeMap<String, Vec<S
     missed
 }
 
-/// Whether a program ends by a signal, or finds that what it looks at is as it should be.
+/// Whether a program ends by a signal, or finds that what it looks at is as it should be. Without samples: which blocks
+/// are samples is chance, and a large one's memory is soon another's.
 fn is_caught(pool: &Pool, program: &Path, kind: &str, size: &str, hardened: &str) -> bool {
-    let output = pool.program(program).args([kind, size]).env("POOLSCOPE_HARDENED", hardened).run();
+    let program = pool.program(program).args([kind, size]).env("POOLSCOPE_PERIOD", "1T");
+    let output = program.env("POOLSCOPE_HARDENED", hardened).run();
     output.status.signal().is_some() || (output.status.success() && output.stdout == "held\n")
 }
 

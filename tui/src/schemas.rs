@@ -39,6 +39,7 @@ fn files() -> Vec<(PathBuf, String)> {
         ("top-all", schema_of::<Everybody>("poolscope top --all --json")),
         ("top", schema_of::<TopJson<'_>>("poolscope top --json")),
         ("whatif", schema_of::<whatif::Report>("poolscope whatif --json")),
+        ("whatif-host", schema_of::<whatif::host::HostReport>("poolscope whatif --host --json")),
     ];
     let text = |schema: &Value| serde_json::to_string_pretty(schema).expect("is JSON") + "\n";
     all.iter().map(|(name, schema)| (folder().join(format!("{name}.json")), text(schema))).collect()

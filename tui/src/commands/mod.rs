@@ -24,4 +24,3 @@ pub(crate) mod tensors;
 pub(crate) mod top;
 pub(crate) mod watch;
 pub(crate) mod whatif;
-pub(crate) mod whatif_host;

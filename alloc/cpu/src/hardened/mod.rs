@@ -98,10 +98,25 @@ pub fn allocate(
         if let Some(got) = try_allocate(slow, heap, size, align, &stack, caller) {
             return Some(got);
         }
-        // What is in the quarantine may be what is missing.
-        let waiting = { HARDENED.lock(slow).leave_quarantine(Quarantine::pop) }?;
-        release(slow, Some(heap), &waiting);
+        make_room(slow, heap)?;
     }
+}
+
+/// Lets one block out of the quarantine: it may be what is missing. `None` if there is none. A function of its own, as
+/// [`note`] is: what it has on the stack is not under the tiers'.
+#[inline(never)]
+fn make_room(slow: SlowPath, heap: &'static Heap) -> Option<()> {
+    let waiting = { HARDENED.lock(slow).leave_quarantine(Quarantine::pop) }?;
+    release(slow, Some(heap), &waiting);
+    Some(())
+}
+
+/// Notes a new block and where it was allocated. False without memory for that.
+#[inline(never)]
+fn note(slow: SlowPath, record: &mut Record, stack: &Stack) -> bool {
+    let mut hardened = HARDENED.lock(slow);
+    record.allocated.stack = hardened.stacks.intern(stack);
+    hardened.records.insert(*record)
 }
 
 fn try_allocate(
@@ -126,12 +141,7 @@ fn try_allocate(
     if due {
         record.slot = sampler::sample_large(slow, heap, p, size, size.max(16), caller);
     }
-    let known = {
-        let mut hardened = HARDENED.lock(slow);
-        record.allocated.stack = hardened.stacks.intern(stack);
-        hardened.records.insert(record)
-    };
-    if !known {
+    if !note(slow, &mut record, stack) {
         forget_sample(slow, &record);
         give_back(slow, Some(heap), &record);
         return None;
@@ -265,10 +275,16 @@ pub fn note_origin(p: *mut u8, origin: Origin) {
 }
 
 /// Compares what the program says about a block that it is about to free with what it asked for.
+#[inline(always)]
 pub fn check_claim(p: *mut u8, size: Option<usize>, align: Option<usize>, origin: Option<Origin>) {
-    if !is_on() {
-        return;
+    if is_on() {
+        compare_claim(p, size, align, origin);
     }
+}
+
+#[cold]
+#[inline(never)]
+fn compare_claim(p: *mut u8, size: Option<usize>, align: Option<usize>, origin: Option<Origin>) {
     let Entry::Heap(entered) = entry::enter() else { return };
     entered.heap.unvisit();
     let (slow, heap) = (entered.slow, Some(entered.heap));

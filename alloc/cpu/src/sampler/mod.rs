@@ -212,7 +212,11 @@ pub fn sample_block(
     let due = take_due(heap, heap.budget(class), size, class.block());
     let stack = capture_stack(slow, heap, caller);
     let mut sampler = SAMPLER.lock(slow);
-    let (slab, block) = sampler.slabs.alloc(slow, class, &heap.medium.zero)?;
+    let Some((slab, block)) = sampler.slabs.alloc(slow, class, &heap.medium.zero) else {
+        // The capture may have had the one that was noted.
+        heap.medium.zero.set(BlockPtr::NULL);
+        return None;
+    };
     let p = block.address();
     slot(slab, p).set(sampler.record(heap, &stack, p as u64, &due));
     counters::class_add(class, ClassCounter::SampledAllocs, 1);

@@ -45,7 +45,6 @@ impl SampledSlabs {
 
     /// A block of `class`, which is noted in `zero` if it reads as zero; `None` without memory.
     pub fn alloc(&self, slow: SlowPath, class: SizeClass, zero: &Cell<BlockPtr>) -> Option<(&'static Slab, BlockPtr)> {
-        zero.set(BlockPtr::NULL);
         let list = &self.with_free[class.index()];
         let slab = match list.first() {
             Some(slab) => slab,

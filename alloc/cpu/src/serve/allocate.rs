@@ -33,9 +33,11 @@ pub fn allocate(
     let class = class.filter(|_| !(lean::is_on() && size > lean::IN_SLABS));
     let attempt = || match class {
         Some(class) => {
-            heap.medium.zero.set(BlockPtr::NULL);
-            let p = allocate_block(slow, heap, class, size, caller)?;
-            Some((p, heap.medium.zero.get().address() == p))
+            let got = allocate_block(slow, heap, class, size, caller);
+            // Taken whatever came: it is true of a block that nobody had, and a search for unreachable blocks is to find
+            // no pointer to it here.
+            let zero = if class.is_medium() { heap.medium.zero.replace(BlockPtr::NULL) } else { BlockPtr::NULL };
+            got.map(|p| (p, zero.address() == p))
         }
         None => large::alloc(slow, heap, size, align, caller),
     };

@@ -5,10 +5,9 @@
 //! block freed last, which is still in the processor's caches, is the next to be used. So `free` pushes to the very
 //! stack that `malloc` pops, and the bytes to the next sample are counted down block by block.
 //!
-//! A stack is bounded. The bound begins small; for blocks of 32 KiB and more with none, so that what a program needs
-//! once serves its other sizes. It doubles with each miss, as long as the bounds of all classes together stay below the
-//! thread's share of `POOLSCOPE_THREAD_CACHE`; then the classes that have not missed since the last time make room. A
-//! stack that outgrows its bound gives half back to the slabs.
+//! A stack is bounded. The bound begins small and doubles with each miss, as long as the bounds of all classes
+//! together stay below the thread's share of `POOLSCOPE_THREAD_CACHE`; then the classes that have not missed since the
+//! last time make room. A stack that outgrows its bound gives half back to the slabs.
 
 use core::cell::Cell;
 
@@ -26,8 +25,6 @@ use crate::tiers::thread_cache::Heap;
 const MEDIUM_CLASSES: usize = CLASSES - SMALL_CLASSES;
 /// Bytes that a class's stack may hold at first.
 const FIRST_BYTES: usize = 8 * 1024;
-/// Bytes of blocks from which on a class's stack holds none before the second miss.
-const LATE: usize = 32 << 10;
 /// Misses of a class after which those without one make room for it.
 const PATIENCE: u16 = 8;
 /// Bytes from which on a new block comes alone.
@@ -119,11 +116,7 @@ impl MediumCache {
         let misses = &self.misses[class.index() - SMALL_CLASSES];
         misses.set(misses.get().saturating_add(1));
         let before = stack.limit.get();
-        let wanted = match before {
-            0 if misses.get() == 1 && class.block() >= LATE => 0,
-            0 => (FIRST_BYTES / class.block()).max(1) as u32,
-            _ => before * 2,
-        };
+        let wanted = if before == 0 { (FIRST_BYTES / class.block()).max(1) as u32 } else { before * 2 };
         let more = (wanted - before) as usize * class.block();
         // Every class may have one block.
         if before > 0 && self.reserved.get() + more > thread_cache {
@@ -239,11 +232,8 @@ impl Heap {
     /// Gives the older half of a stack back to its slabs.
     pub fn flush_medium(&'static self, slow: SlowPath, class: SizeClass) {
         self.visit();
-        let limit = self.medium.stack(class).limit.get();
-        self.trim_medium(slow, class, limit / 2);
-        if limit == 0 {
-            self.leave_active(slow, class);
-        }
+        let keep = self.medium.stack(class).limit.get() / 2;
+        self.trim_medium(slow, class, keep);
     }
 
     /// Gives all but the last `keep` freed blocks of a class back to their slabs.

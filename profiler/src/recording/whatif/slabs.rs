@@ -37,7 +37,7 @@ pub(super) struct Rules {
 
 impl Rules {
     pub const POOL: Rules = Rules {
-        slab: 64 << 10,
+        slab: 32 << 10,
         least: 4,
         order: Order::Oldest,
         waits: true,

@@ -197,15 +197,6 @@ impl Heap {
         give_back::span(slow, slab);
     }
 
-    /// Gives the slab that a class allocates from back to the page heap, if no block of it is in use.
-    pub fn leave_active(&self, slow: SlowPath, class: SizeClass) {
-        let active = &self.active[class.index()];
-        if let Some(slab) = active.get().filter(|slab| slab.in_use() == 0) {
-            active.set(None);
-            self.leave(slow, slab);
-        }
-    }
-
     pub(super) fn leave(&self, slow: SlowPath, slab: &'static Slab) {
         slab.place.set(Place::None);
         if slab.in_use() == 0 {

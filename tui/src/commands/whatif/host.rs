@@ -14,6 +14,7 @@ use crate::words::numbers;
 
 /// What a policy would hold. Bytes.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Outcome {
     policy: String,
     peak_held: u64,
@@ -22,8 +23,10 @@ struct Outcome {
     end_held: u64,
 }
 
+/// Bytes.
 #[derive(Debug, Serialize)]
-struct HostReport {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct HostReport {
     recording: String,
     operations: u64,
     peak_live: u64,

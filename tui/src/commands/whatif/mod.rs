@@ -1,5 +1,7 @@
 //! `poolscope whatif`: what a program's device memory would take under every placement policy and setting, and, with
-//! `--host`, its memory on the host (`whatif_host.rs`).
+//! `--host`, its memory on the host ([`host`]).
+
+pub(crate) mod host;
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -167,7 +169,7 @@ pub(crate) struct Report {
 impl Whatif {
     pub(crate) fn run(self) -> Result<u8> {
         if self.host {
-            return super::whatif_host::run(&self.trace, self.json);
+            return host::run(&self.trace, self.json);
         }
         let trace = open_trace(&self.trace, self.of_device)?;
         let memory = self.memory.unwrap_or(MEMORY);
