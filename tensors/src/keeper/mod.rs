@@ -49,6 +49,8 @@ enum Message {
 const LIMIT: usize = 1 << 16;
 /// How long a keeper may take to start.
 const START: Duration = Duration::from_secs(10);
+/// How long an owner waits for its end.
+const END: Duration = Duration::from_secs(2);
 
 fn path(folder: &Path) -> PathBuf {
     folder.join("keeper.sock")
@@ -182,7 +184,11 @@ impl Keeper {
 
     /// Ends it, with all that it has.
     pub fn end(&self) -> io::Result<()> {
-        say(&self.socket, &Message::End, None)
+        say(&self.socket, &Message::End, None)?;
+        // It takes its socket's name away before it goes.
+        let mut waiting = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        let _ = poll(&mut waiting, Some(&Timespec { tv_sec: END.as_secs() as i64, tv_nsec: 0 }));
+        Ok(())
     }
 
     /// Whether it has ended.
