@@ -110,11 +110,20 @@ pub enum Block {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bookmark {
     offset: u64,
+    /// Nodes, stacks and parts up to there.
     nodes: usize,
     paths: usize,
     parts: usize,
+    /// Nodes and stacks of the parts before this one.
     nodes_before: usize,
     paths_before: usize,
+}
+
+impl Bookmark {
+    /// Before the first events.
+    fn first(offset: u64) -> Bookmark {
+        Bookmark { offset, nodes: 1, paths: 1, parts: 1, nodes_before: 0, paths_before: 0 }
+    }
 }
 
 /// A recording.
@@ -125,13 +134,8 @@ pub struct RecordingReader {
     len: u64,
     session: Session,
     first_block: u64,
-    offset: u64,
-    nodes: usize,
-    paths: usize,
-    parts: usize,
-    /// Nodes and stacks of the parts before this one.
-    nodes_before: usize,
-    paths_before: usize,
+    /// Where the next block is.
+    at: Bookmark,
     tail: Option<Tail>,
 }
 
@@ -158,12 +162,7 @@ impl RecordingReader {
             len,
             session: Session::default(),
             first_block: 0,
-            offset: FILE_HEADER_LEN as u64,
-            nodes: 1,
-            paths: 1,
-            parts: 1,
-            nodes_before: 0,
-            paths_before: 0,
+            at: Bookmark::first(FILE_HEADER_LEN as u64),
             tail: None,
         };
         let Some((header, payload)) = reader.next_raw()? else {
@@ -173,7 +172,7 @@ impl RecordingReader {
             return Err(reader.damaged("its first block does not say whose recording it is"));
         }
         reader.session = reader.json(&payload)?;
-        reader.first_block = reader.offset;
+        reader.first_block = reader.at.offset;
         Ok(reader)
     }
 
@@ -203,7 +202,7 @@ impl RecordingReader {
     }
 
     pub(crate) fn damaged(&self, why: impl Into<String>) -> RecordingError {
-        RecordingError::Damaged { path: self.path.clone(), offset: self.offset, why: why.into() }
+        RecordingError::Damaged { path: self.path.clone(), offset: self.at.offset, why: why.into() }
     }
 
     fn json<T: serde::de::DeserializeOwned>(&self, payload: &[u8]) -> Result<T, RecordingError> {
@@ -213,38 +212,27 @@ impl RecordingReader {
 
     /// Goes back to the first block.
     pub fn rewind(&mut self) -> Result<(), RecordingError> {
-        let first = self.first_block;
-        self.file
-            .seek(SeekFrom::Start(first))
-            .map_err(|source| RecordingError::File { path: self.path.clone(), source })?;
-        self.offset = first;
-        (self.nodes, self.paths, self.parts) = (1, 1, 1);
-        (self.nodes_before, self.paths_before) = (0, 0);
-        self.tail = None;
-        Ok(())
+        self.go_to(Bookmark::first(self.first_block))
     }
 
     /// Where the next block is.
     pub(crate) fn bookmark(&self) -> Bookmark {
-        let &Self { offset, nodes, paths, parts, nodes_before, paths_before, .. } = self;
-        Bookmark { offset, nodes, paths, parts, nodes_before, paths_before }
+        self.at
     }
 
     /// Goes on from a place of this recording.
     pub(crate) fn go_to(&mut self, place: Bookmark) -> Result<(), RecordingError> {
         let failed = |source| RecordingError::File { path: self.path.clone(), source };
         self.file.seek(SeekFrom::Start(place.offset)).map_err(failed)?;
-        let Bookmark { offset, nodes, paths, parts, nodes_before, paths_before } = place;
-        (self.offset, self.nodes, self.paths, self.parts) = (offset, nodes, paths, parts);
-        (self.nodes_before, self.paths_before, self.tail) = (nodes_before, paths_before, None);
+        (self.at, self.tail) = (place, None);
         Ok(())
     }
 
     /// The next block's header and contents; none at the end, of which [`tail`](Self::tail) then tells.
     fn next_raw(&mut self) -> Result<Option<(BlockHeader, Vec<u8>)>, RecordingError> {
-        let left = self.len.saturating_sub(self.offset);
+        let left = self.len.saturating_sub(self.at.offset);
         let lost = |reader: &mut Self, why| {
-            reader.tail = Some(Tail::Lost { offset: reader.offset, bytes: left, why });
+            reader.tail = Some(Tail::Lost { offset: reader.at.offset, bytes: left, why });
             Ok(None)
         };
         if left == 0 {
@@ -269,14 +257,14 @@ impl RecordingReader {
         if crc32fast::hash(&payload) != header.checksum {
             return lost(self, "a block does not have its checksum");
         }
-        self.offset += BLOCK_HEADER_LEN as u64 + u64::from(header.stored);
+        self.at.offset += BLOCK_HEADER_LEN as u64 + u64::from(header.stored);
         Ok(Some((header, payload)))
     }
 
     /// The next block; none at the end.
     pub fn next_block(&mut self) -> Result<Option<Block>, RecordingError> {
         loop {
-            let at = self.offset;
+            let at = self.at.offset;
             let Some((header, payload)) = self.next_raw()? else { return Ok(None) };
             let block = match header.kind {
                 Kind::Events => self.events(&payload).map(Block::Events),
@@ -304,7 +292,7 @@ impl RecordingReader {
 
     /// Whether the file ends here, with a footer that names the index block at `index`.
     fn is_footer(&mut self, index: u64) -> Result<bool, RecordingError> {
-        if self.len - self.offset != FOOTER_LEN as u64 {
+        if self.len - self.at.offset != FOOTER_LEN as u64 {
             return Ok(false);
         }
         let mut bytes = [0; FOOTER_LEN];
@@ -314,19 +302,19 @@ impl RecordingReader {
     }
 
     fn part(&mut self, payload: &[u8]) -> Result<Session, RecordingError> {
-        self.parts += 1;
-        if self.parts > MAX_PARTS {
+        self.at.parts += 1;
+        if self.at.parts > MAX_PARTS {
             return Err(self.damaged("it has more parts than any recording"));
         }
-        self.nodes_before += self.nodes - 1;
-        self.paths_before += self.paths - 1;
-        (self.nodes, self.paths) = (1, 1);
+        self.at.nodes_before += self.at.nodes - 1;
+        self.at.paths_before += self.at.paths - 1;
+        (self.at.nodes, self.at.paths) = (1, 1);
         self.json(payload)
     }
 
     /// Nodes and stacks of all parts so far.
     fn stacks_so_far(&self) -> (usize, usize) {
-        (self.nodes_before + self.nodes, self.paths_before + self.paths)
+        (self.at.nodes_before + self.at.nodes, self.at.paths_before + self.at.paths)
     }
 
     /// Nodes and stacks of all parts, of which `index` says where the blocks lie.
@@ -337,7 +325,7 @@ impl RecordingReader {
             self.file
                 .seek(SeekFrom::Start(offset))
                 .map_err(|source| RecordingError::File { path: self.path.clone(), source })?;
-            self.offset = offset;
+            self.at.offset = offset;
             if self.next_block()?.is_none() {
                 return Err(self.damaged("a block can't be read; nothing is appended, record to another file"));
             }
@@ -360,7 +348,7 @@ impl RecordingReader {
             streams: unpacker.numbers_if_any(count(&[op::DEVICE]))?,
             ops,
         };
-        let known = |stack: &u32| (*stack as usize) < self.paths;
+        let known = |stack: &u32| (*stack as usize) < self.at.paths;
         if !columns.stacks.iter().chain(&columns.free_stacks).all(known) {
             return Err(Damaged("an event has a stack that there is not"));
         }
@@ -393,18 +381,18 @@ impl RecordingReader {
             return Err(Damaged("a block's columns don't fit together"));
         }
         let (nodes, paths) = self.stacks_so_far();
-        if nodes + parents.len() > MAX_NODES || paths + ends.len() > MAX_STACKS + self.parts * MAX_PLACES {
+        if nodes + parents.len() > MAX_NODES || paths + ends.len() > MAX_STACKS + self.at.parts * MAX_PLACES {
             return Err(Damaged("there are more stacks than a recorder writes"));
         }
-        let in_order = |(at, &parent): (usize, &u32)| (parent as usize) < self.nodes + at;
+        let in_order = |(at, &parent): (usize, &u32)| (parent as usize) < self.at.nodes + at;
         if !parents.iter().enumerate().all(in_order) {
             return Err(Damaged("a stack is its own caller"));
         }
-        self.nodes += parents.len();
-        if !ends.iter().all(|&node| (node as usize) < self.nodes) {
+        self.at.nodes += parents.len();
+        if !ends.iter().all(|&node| (node as usize) < self.at.nodes) {
             return Err(Damaged("a stack ends in a frame that there is not"));
         }
-        self.paths += ends.len();
+        self.at.paths += ends.len();
         let nodes = parents.into_iter().zip(addresses).map(|(parent, address)| Node { parent, address }).collect();
         let paths = ends.into_iter().zip(flags).zip(places).map(|((node, flags), place)| {
             let place = place::of_number(place).ok_or(Damaged("a stack is of a memory that there is not"))?;
