@@ -1,23 +1,16 @@
 //! Functions that allocate on behalf of their caller: of a language's library, or wrappers of `malloc`. The function
 //! that asked for memory is the innermost one that is none of these; [`site_name`](crate::build::site_name) finds it.
 
+use poolscope_wire::own_code::C_FUNCTIONS;
+
 use crate::model::naming::Naming;
 use crate::model::profile::Frame;
 use crate::model::snapshot::Module;
 use crate::symbols::function_name::path;
 use crate::words::pattern;
 
-/// Functions by their whole names.
+/// Functions by their whole names, beside those of malloc's family ([`C_FUNCTIONS`]).
 const FUNCTIONS: &[&str] = &[
-    "malloc",
-    "calloc",
-    "realloc",
-    "reallocarray",
-    "posix_memalign",
-    "aligned_alloc",
-    "memalign",
-    "valloc",
-    "pvalloc",
     "strdup",
     "strndup",
     "__strdup",
@@ -146,7 +139,10 @@ fn is_plumbing_of_a_language(frame: &Frame, module: Option<&Module>) -> bool {
 
 fn is_plumbing_by_name(name: &str) -> bool {
     let owner = owner(name);
-    FUNCTIONS.contains(&path(name)) || PATHS.iter().any(|beginning| owner.starts_with(beginning))
+    let path = path(name);
+    C_FUNCTIONS.contains(&path)
+        || FUNCTIONS.contains(&path)
+        || PATHS.iter().any(|beginning| owner.starts_with(beginning))
 }
 
 /// The path that says whose a function is: its own, or that of the type that it belongs to, or of the trait.
