@@ -320,6 +320,31 @@ const FILES: &[(&str, &[&str])] = &[
         ],
     ),
     ("alloc/bench/src/prof", &["programs", "tools", "run", "scrape", "about", "goals", "tables", "plot"]),
+    (
+        "alloc/bench/src/workloads",
+        &[
+            "calls",
+            "numbers",
+            "clock",
+            "resident",
+            "table",
+            "single",
+            "concurrent",
+            "fixed",
+            "random",
+            "pairs",
+            "handover",
+            "thread_churn",
+            "large",
+            "growing",
+            "fragmentation",
+            "phases",
+            "by_name",
+            "counted",
+            "other_program",
+            "busy",
+        ],
+    ),
 ];
 
 /// Calls that go up: the sources, the file, and what it names. This list may only get shorter.

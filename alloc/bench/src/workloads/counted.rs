@@ -1,8 +1,8 @@
 //! Counts the instructions of the workloads under callgrind. Valgrind watches for a sequence of instructions that
 //! changes nothing, with the request in registers (`valgrind.h` describes it); outside valgrind it does nothing.
 
-use crate::calls::Empty;
-use crate::one_thread;
+use crate::by_name::one_thread;
+use crate::calls::{Empty, Linked};
 use crate::single::Workload;
 
 const ZERO_STATS: u64 = 0x4354_0001;
@@ -39,7 +39,7 @@ pub fn run(operations: u64, workloads: &[&str]) -> Option<()> {
     for workload in workloads {
         let args: Vec<&str> = workload.split(' ').collect();
         let empty = if let ["lifo" | "batch", _, _align] = *args { Empty::ALIGNED_PAIR } else { Empty::PAIR };
-        let done = count(one_thread::<crate::calls::Linked>(&args)?, operations);
+        let done = count(one_thread::<Linked>(&args)?, operations);
         count(one_thread::<Empty>(&args)?, operations);
         println!("{done} {empty}");
     }

@@ -10,6 +10,7 @@
 //! `workloads busy MILLISECONDS` runs beside a dashboard.
 
 mod busy;
+mod by_name;
 mod calls;
 mod clock;
 mod concurrent;
@@ -32,15 +33,12 @@ mod thread_churn;
 
 use std::time::Duration;
 
-use calls::{Calls, Linked};
+use calls::Linked;
 use clock::Stretch;
-use fixed::{Aligned, Batch, Lifo, Plain};
 use fragmentation::Churned;
 use growing::{Growing, Growth};
 use large::{Large, Touch};
 use phases::Phased;
-use random::Replacement;
-use single::Workload;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -93,19 +91,6 @@ fn time(stretch: Stretch, workload: &[&str]) -> Option<f64> {
         ["large", "every"] => single::time(&mut Large::new(Touch::Every), stretch),
         ["realloc", "double"] => single::time(&mut Growing(Growth::Doubling), stretch),
         ["realloc", "4096"] => single::time(&mut Growing(Growth::Pages), stretch),
-        _ => single::time(&mut *one_thread::<Linked>(workload)?, stretch),
-    })
-}
-
-/// The workloads of one thread that can be run on any [`Calls`].
-fn one_thread<C: Calls + 'static>(workload: &[&str]) -> Option<Box<dyn Workload>> {
-    let bytes = |text: &str| text.parse::<usize>().ok();
-    Some(match *workload {
-        ["lifo", size] => Box::new(Lifo::<_, C>::new(Plain { size: bytes(size)? })),
-        ["batch", size] => Box::new(Batch::<_, C>::new(Plain { size: bytes(size)? })),
-        ["lifo", size, align] => Box::new(Lifo::<_, C>::new(Aligned { size: bytes(size)?, align: bytes(align)? })),
-        ["batch", size, align] => Box::new(Batch::<_, C>::new(Aligned { size: bytes(size)?, align: bytes(align)? })),
-        ["random", live, least, most] => Box::new(Replacement::<C>::new(bytes(live)?, bytes(least)?, bytes(most)?, 0)),
-        _ => return None,
+        _ => single::time(&mut *by_name::one_thread::<Linked>(workload)?, stretch),
     })
 }
