@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every test: the unit tests of all members, then the end-to-end tests on the optimised build. Says how long each took.
+# Every test: the unit tests of all members and the end-to-end tests on the optimised build. Says how long each part took.
+# What each test program wrote lies in `test-output` in the target folder.
 . "$(dirname "$0")/common.sh"
 
 started=$SECONDS
@@ -27,9 +28,22 @@ part() {
 need_build_tools
 part "tools" scripts/install-test-tools.sh
 part "optimised build" build_release
-part "build of the tests" cargo test --workspace --features poolscope-tui/test-panic --no-run
-# Both kinds run, whatever the first finds. One that hangs is ended, and the output says which test had been running for long.
-failed=0
-part "unit tests" timeout --kill-after=10 1800 cargo test --workspace --exclude poolscope-e2e --features poolscope-tui/test-panic --no-fail-fast || failed=1
-part "end-to-end tests" timeout --kill-after=10 2400 cargo test -p poolscope-e2e --no-fail-fast || failed=1
-exit $failed
+
+# One build for all of them: `cargo test -p ONE` would choose other features of dependencies, and build those again.
+tests=(--workspace --features poolscope-tui/test-panic)
+programs="$target_dir/test-programs.json"
+build_tests() {
+    cargo test "${tests[@]}" --no-run --message-format=json-render-diagnostics >"$programs"
+}
+part "build of the tests" build_tests
+
+# The examples in the documentation are compiled beside the programs: Cargo takes one crate after the other.
+run_tests() {
+    local result=0 examples="$target_dir/test-output/examples.txt"
+    mkdir -p "$target_dir/test-output"
+    timeout --kill-after=10 900 cargo test --doc "${tests[@]}" >"$examples" 2>&1 &
+    "$target_dir/debug/run-tests" "$target_dir/test-output" <"$programs" || result=1
+    wait $! || { result=1 && cat "$examples" && echo "FAILED: cargo test --doc"; }
+    return $result
+}
+part "tests" run_tests

@@ -1,7 +1,9 @@
 //! What the end-to-end tests share. They run what a user runs: `poolscope`, `libpoolscope.so`, and programs that nobody
 //! here wrote.
 //!
-//! `make test` builds the binaries and installs the tools. A test that misses one of them fails and says so. What no
+//! `make test` builds the binaries, installs the tools, and runs several of these programs at a time
+//! (`src/bin/run-tests.rs`). So a test may not count on a quiet machine: what it waits for, it waits for with a limit
+//! that only a hang reaches. A test that misses one of them fails and says so. What no
 //! package brings (a right that the machine refuses, a newer CPython) may be missing: such a test calls [`skip`], and
 //! `make test` lists it in its summary.
 
