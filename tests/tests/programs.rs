@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use poolscope_e2e::compiler::compile_into;
 use poolscope_e2e::{Output, Pool, Program};
 
 #[test]
@@ -398,6 +399,22 @@ fn a_program_that_replaces_itself_leaves_one_segment() {
     let segments: Vec<_> = pool.segments().iter().map(|segment| segment.path.clone()).collect();
     assert_eq!(segments.len(), 1, "{segments:?}");
     program.signal(libc::SIGTERM);
+}
+
+/// PHP loads its extensions so (`RTLD_DEEPBIND`), and they free what PHP has allocated. The library is found by the
+/// program's own run path, as without the pool.
+#[test]
+fn a_library_that_binds_to_its_own_dependencies_has_the_programs_allocator() {
+    let pool = Pool::new();
+    let (program, library) = (pool.files().join("deepbind"), pool.files().join("libdeepbind.so"));
+    let run_path = format!("-Wl,-rpath,{}", pool.files().path().display());
+    let source = Path::new("tests/csrc/deepbind.c");
+    compile_into(&library, source, &["-DLIBRARY", "-shared", "-fPIC"], &[]);
+    compile_into(&program, source, &["-Wl,-z,now"], &[&run_path]);
+    for period in ["1", "524288"] {
+        let output = pool.program(&program).env("POOLSCOPE_PERIOD", period).run().silent_success();
+        assert_eq!(output.stdout, "of the library\n");
+    }
 }
 
 /// All symbols at once, not each at its first call: the library must not need one that only some programs bring.

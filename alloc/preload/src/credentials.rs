@@ -11,18 +11,18 @@ use libc::{gid_t, uid_t};
 use poolscope_cpu as pool;
 
 /// A function of the C library's, found when it is first called.
-struct Next {
+pub(crate) struct Next {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
 }
 
 impl Next {
-    const fn new(name: &'static CStr) -> Self {
+    pub(crate) const fn new(name: &'static CStr) -> Self {
         Next { name, address: AtomicPtr::new(null_mut()) }
     }
 
     /// Its address; null if the C library has none of this name.
-    fn find(&self) -> *mut c_void {
+    pub(crate) fn find(&self) -> *mut c_void {
         let known = self.address.load(Ordering::Relaxed);
         if !known.is_null() {
             return known;

@@ -7,6 +7,7 @@
 //! - [`glibc`]: glibc's extensions that report or tune;
 //! - [`report`]: the statistics, by glibc's names and by those of `poolscope.h`;
 //! - [`limits`]: limits that the process sets itself;
+//! - [`loader`]: libraries that would bind to another allocator;
 //! - [`signals`]: what the program does on the one signal that the pool handles, too;
 //! - [`credentials`]: users and groups that the process becomes, and namespaces that it enters;
 //! - [`heapcheck`], [`lsan`], [`judge`]: leak checks inside a program, by `poolscope_heapcheck.h` and by
@@ -30,6 +31,7 @@ mod heapcheck;
 mod judge;
 mod life;
 mod limits;
+mod loader;
 mod lsan;
 mod report;
 // A test build, which only clippy makes, has the standard library.
