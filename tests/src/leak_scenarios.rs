@@ -130,6 +130,9 @@ pub const LOSING: &[&str] = &[
     "tr a b",
     "stat /etc/passwd",
     "mktemp -u",
+    "df /",
+    "split -n 1/2 /etc/passwd",
+    "locale -a",
 ];
 
 /// The compiler and what it starts, each of which loses blocks, and its exit code. Tools see different ones of them.

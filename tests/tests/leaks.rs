@@ -137,6 +137,17 @@ fn of_programs_of_the_system_that_lose_blocks_valgrind_says_the_same_and_a_rule_
     }
 }
 
+/// A subshell leaves the commands that it was in by a jump, and nothing points to them any more.
+#[test]
+fn what_a_shell_was_in_when_a_subshell_exited_is_no_leak_of_the_script() {
+    let pool = Pool::new();
+    let script = "f() { for x in 1 2; do (echo $x; exit $x); done; }; f | cat; (f; exit 3); exit 9";
+    let output = pool.poolscope().args(["check", "--", "/usr/bin/bash", "-c", script]).run();
+    assert_eq!(output.code(), 9, "{}", output.report());
+    let without = pool.poolscope().args(["check", "--no-program-rules", "--", "/usr/bin/bash", "-c", script]).run();
+    assert_eq!(without.code(), 23, "{}", without.report());
+}
+
 #[test]
 fn a_compiler_exits_with_its_own_code_and_the_report_counts_what_each_program_lost() {
     let pool = Pool::new();

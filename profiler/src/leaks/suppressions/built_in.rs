@@ -90,6 +90,10 @@ pub(super) const RULES: &[(Rule, &str)] = &[
         "the Rust runtime's guard against stack overflow",
     ),
     (Rule::Through(RUST_LIBRARY, On::Function("^test::")), "Rust's test harness"),
+    (
+        Rule::Through(RUST_LIBRARY, On::Function("^parking_lot_core::parking_lot::HashTable::new$")),
+        "parking_lot's table of threads that wait, of which old ones stay: tokio's locks are parking_lot's",
+    ),
     (Rule::Through(CPYTHON, On::Function("^PyUnicode_InternInPlace$")), "CPython's interned strings"),
     (Rule::Through(CPYTHON, On::Function("^PyUnicode_InternFromString$")), "CPython's interned strings"),
     (Rule::Through(CPYTHON, On::Function("^Py_InitializeFromConfig$")), "what CPython makes when it starts"),
@@ -185,6 +189,12 @@ mod tests {
                 ("app::main", "a"),
             ],
             &[("alloc::vec::Vec<T>::push", "a"), ("test::run_tests", "a"), ("test::test_main", "a")],
+            &[
+                ("alloc::vec::Vec<T>::with_capacity", "a"),
+                ("parking_lot_core::parking_lot::HashTable::new", "a"),
+                ("parking_lot_core::parking_lot::grow_hashtable", "a"),
+                ("app::main", "a"),
+            ],
             &[("PyUnicode_New", "python3.11"), ("PyUnicode_InternInPlace", "python3.11"), ("init", "spam.so")],
         ];
         for frames in kept {
