@@ -133,6 +133,24 @@ fn a_program_that_does_not_answer_is_not_waited_for_for_ever() {
 }
 
 #[test]
+fn several_who_ask_at_the_same_time_are_all_answered() {
+    let pool = Pool::new();
+    let mut running = start(&pool, &[]);
+    running.tell("lose 3");
+    let pid = running.pid().to_string();
+    let begun = Instant::now();
+    let askers: Vec<Running> =
+        (0..6).map(|_| pool.poolscope().args(["leaks", "--json", "--timeout", "20", pid.as_str()]).start()).collect();
+    for asker in askers {
+        let output = asker.finish();
+        assert_eq!((output.code(), found(&output).0), (23, 3), "{}", output.report());
+    }
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    running.end_input();
+    assert_eq!(running.finish().code(), 0);
+}
+
+#[test]
 fn a_program_that_is_sampled_is_not_guessed_at() {
     let pool = Pool::new();
     let mut running = pool.program(program(&pool)).start();

@@ -23,6 +23,9 @@ const LOOK_MIN: Duration = Duration::from_micros(200);
 const LOOK_MAX: Duration = Duration::from_millis(20);
 /// Time after which the bell is rung again.
 const RING_AGAIN: Duration = Duration::from_millis(500);
+/// Time after which somebody else's request that is not answered is taken for one that nobody waits for any more. Who
+/// does asks again.
+const GIVEN_UP: Duration = Duration::from_secs(1);
 
 /// What a search is to be like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,19 +90,26 @@ pub fn search(path: &Path, wish: Wish) -> Result<(), AskError> {
              end the program"
         )));
     }
-    let request = next_request(&file).map_err(failed)?;
-    write(&file, offset_of!(ReachRequest, options), if wish.snapshot { option::SNAPSHOT } else { 0 })
-        .map_err(failed)?;
-    write(&file, offset_of!(ReachRequest, tag_mask), wish.tag_mask).map_err(failed)?;
-    write(&file, offset_of!(ReachRequest, request), request).map_err(failed)?;
-
     let begun = Instant::now();
     let (mut pause, mut rung) = (LOOK_MIN, None::<Instant>);
+    let (mut own, mut others) = (None, (0, begun));
     loop {
-        if word(&file, place(offset_of!(ReachRequest, answer))).map_err(failed)? == request {
+        let asked = word(&file, place(offset_of!(ReachRequest, request))).map_err(failed)?;
+        let answered = word(&file, place(offset_of!(ReachRequest, answer))).map_err(failed)?;
+        if own == Some(answered) {
             return Ok(());
         }
-        if rung.is_none_or(|rung| rung.elapsed() > RING_AGAIN) {
+        // Several may ask at a time, and the words hold one request.
+        if own != Some(asked) {
+            if others.0 != asked {
+                others = (asked, Instant::now());
+            }
+            if [0, answered].contains(&asked) || others.1.elapsed() > GIVEN_UP {
+                own = Some(make_request(&file, wish, [asked, answered]).map_err(failed)?);
+                (pause, rung) = (LOOK_MIN, None);
+            }
+        }
+        if own.is_some() && rung.is_none_or(|rung| rung.elapsed() > RING_AGAIN) {
             ring(&file).map_err(failed)?;
             rung = Some(Instant::now());
         }
@@ -136,15 +146,16 @@ fn write(file: &File, field: usize, value: u64) -> io::Result<()> {
     file.write_all_at(&value.to_le_bytes(), place(field))
 }
 
-/// A number that is neither 0 nor that of a request that was made or answered.
-fn next_request(file: &File) -> io::Result<u64> {
-    let last = word(file, place(offset_of!(ReachRequest, request)))?;
-    let answered = word(file, place(offset_of!(ReachRequest, answer)))?;
+/// Writes a request under a new number: neither 0 nor one of those that were made and answered last.
+fn make_request(file: &File, wish: Wish, known: [u64; 2]) -> io::Result<u64> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let mut request = (now.as_nanos() as u64) << 8 | u64::from(std::process::id() & 0xff);
-    while [0, last, answered].contains(&request) {
+    while request == 0 || known.contains(&request) {
         request = request.wrapping_add(1);
     }
+    write(file, offset_of!(ReachRequest, options), if wish.snapshot { option::SNAPSHOT } else { 0 })?;
+    write(file, offset_of!(ReachRequest, tag_mask), wish.tag_mask)?;
+    write(file, offset_of!(ReachRequest, request), request)?;
     Ok(request)
 }
 
