@@ -8,6 +8,7 @@ use super::mark::{Blocks, Hit};
 use super::roots::{self, Range};
 use super::table::Table;
 use crate::layout::arena;
+use crate::layout::block::BlockPtr;
 use crate::layout::slab::{Kind, NO_SLOT, Slab, owner};
 use crate::sampler::search::{Recorded, Records};
 
@@ -19,6 +20,30 @@ struct Large {
     number: u32,
 }
 
+/// What a block's first page is said to hold; `None` where it is no page of the pool's.
+fn page_owner(block: Recorded) -> Option<usize> {
+    Some(arena::page_of(block.address as *mut u8)?.owner.load(Ordering::Relaxed))
+}
+
+/// Whether a block's record is one that its thread has not noted in the block's descriptor yet.
+fn is_in_flight(number: u32, block: Recorded) -> bool {
+    match arena::page_of(block.address as *mut u8) {
+        Some(page) if page.owner.load(Ordering::Relaxed) == owner::LARGE => page.live_slot() != number,
+        Some(page) => page.owner.load(Ordering::Relaxed) != owner::SAMPLED,
+        None => true,
+    }
+}
+
+/// How many large blocks there are at most.
+fn large_spans() -> usize {
+    let mut spans = 0;
+    arena::for_each_used(|used| {
+        let is_large = |page: &usize| used.descriptor(*page).owner.load(Ordering::Relaxed) == owner::LARGE;
+        spans += (used.first..used.end).filter(is_large).count();
+    });
+    spans
+}
+
 /// The recorded blocks.
 pub struct Heap<'a> {
     records: &'a Records,
@@ -28,6 +53,8 @@ pub struct Heap<'a> {
     readable: Table<Range>,
     /// All arenas lie between these.
     bounds: Range,
+    /// Numbers of records whose block is no leak, or that are in flight ([`Heap::is_in_flight`]).
+    remarkable: Table<u32>,
     /// Blocks of devices' memory, ascending; none where the pools' own words can't be told from the program's.
     of_devices: Table<Large>,
     /// Where the library of these pools lies.
@@ -49,14 +76,20 @@ impl<'a> Heap<'a> {
                 _ => _ = readable.push((mapping.start, mapping.end)),
             }
         }
-        let is_large = |block: &Recorded| {
-            let page = arena::page_of(block.address as *mut u8);
-            page.is_some_and(|page| page.owner.load(Ordering::Relaxed) == owner::LARGE)
-        };
-        let all = || (0..records.len()).filter_map(|number| records.get(number).map(|block| (number, block)));
-        let mut large = Table::new(all().filter(|(_, block)| is_large(block)).count())?;
-        for (number, block) in all().filter(|(_, block)| is_large(block)) {
-            large.push(Large { start: block.address, end: block.address + block.size.max(1), number });
+        let mut large = Table::new(large_spans())?;
+        let mut remarkable = Table::new(records.len() as usize)?;
+        // There may be millions: they are gone through once.
+        for number in 0..records.len() {
+            let mut is_remarkable = records.is_ignored(number);
+            if let Some(block) = records.get(number) {
+                is_remarkable |= is_in_flight(number, block);
+                if page_owner(block) == Some(owner::LARGE) {
+                    large.push(Large { start: block.address, end: block.address + block.size.max(1), number });
+                }
+            }
+            if is_remarkable {
+                remarkable.push(number);
+            }
         }
         large.as_mut_slice().sort_unstable();
         let library = device_library::range(mappings);
@@ -67,7 +100,7 @@ impl<'a> Heap<'a> {
             of_devices.push(Large { start: block.address, end: block.address + block.size.max(1), number });
         }
         of_devices.as_mut_slice().sort_unstable();
-        Some(Heap { records, large, readable, bounds, of_devices, library: library.unwrap_or_default() })
+        Some(Heap { records, large, remarkable, readable, bounds, of_devices, library: library.unwrap_or_default() })
     }
 
     fn find_of_device(&self, address: usize) -> Option<Hit> {
@@ -78,8 +111,9 @@ impl<'a> Heap<'a> {
     }
 
     /// Where its own memory lies, which is no root.
-    pub fn own_memory(&self) -> [Range; 3] {
-        [self.large.addresses(), self.readable.addresses(), self.of_devices.addresses()]
+    pub fn own_memory(&self) -> [Range; 4] {
+        let (large, remarkable) = (self.large.addresses(), self.remarkable.addresses());
+        [large, remarkable, self.readable.addresses(), self.of_devices.addresses()]
     }
 
     /// The block that an address lies in, and its end.
@@ -89,14 +123,16 @@ impl<'a> Heap<'a> {
         Some((hit.block, block.address + block.size))
     }
 
-    /// Whether the block's record is one that its thread has not noted in the block's descriptor yet.
-    pub fn is_in_flight(&self, number: u32) -> bool {
-        let Some(block) = self.records.get(number) else { return false };
-        match arena::page_of(block.address as *mut u8) {
-            Some(page) if page.owner.load(Ordering::Relaxed) == owner::LARGE => page.live_slot() != number,
-            Some(page) => page.owner.load(Ordering::Relaxed) != owner::SAMPLED,
-            None => true,
-        }
+    /// Calls `f` with the numbers of blocks that the program has said are no leaks.
+    pub fn ignored(&self, f: impl FnMut(u32)) {
+        let numbers = self.remarkable.as_slice().iter().copied();
+        numbers.filter(|&number| self.records.is_ignored(number)).for_each(f);
+    }
+
+    /// Calls `f` with the numbers of records that their threads have not noted in the blocks' descriptors yet.
+    pub fn in_flight(&self, f: impl FnMut(u32)) {
+        let is_one = |number: &u32| self.records.get(*number).is_some_and(|block| is_in_flight(*number, block));
+        self.remarkable.as_slice().iter().copied().filter(is_one).for_each(f);
     }
 
     /// Calls `f` with each word of the blocks that are not recorded, and where it lies: what the pool allocates by
@@ -182,6 +218,18 @@ impl Blocks for Heap<'_> {
         let block = self.records.get(number)?;
         let offset = address.wrapping_sub(block.address);
         (offset < block.size.max(1)).then_some(Hit { block: number, at_start: offset == 0, of_device: false })
+    }
+
+    #[inline]
+    fn fetch_record(&self, number: u32) {
+        self.records.fetch(number);
+    }
+
+    #[inline]
+    fn fetch_words(&self, number: u32) {
+        if let Some(block) = self.records.get(number) {
+            BlockPtr::new(block.address as *mut u8).prefetch();
+        }
     }
 
     fn words(&self, number: u32, mut f: impl FnMut(usize, usize)) {

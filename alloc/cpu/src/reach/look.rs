@@ -9,7 +9,7 @@ use poolscope_wire::reach::{holder, option, outcome, verdict};
 use super::frame;
 use super::heap::Heap;
 use super::maps::{self, Mapping};
-use super::mark::{Blocks, Mark, NO_LEADER, Verdicts};
+use super::mark::{Mark, NO_LEADER, Verdicts};
 use super::regions;
 use super::roots::{self, Range, Roots, Thread};
 use super::stop::{Stops, World};
@@ -235,11 +235,7 @@ fn mark(
     });
     excluded.as_mut_slice().sort_unstable();
 
-    for number in 0..heap.len() {
-        if records.is_ignored(number) {
-            mark.ignore(number);
-        }
-    }
+    heap.ignored(|number| mark.ignore(number));
     let roots = Roots {
         mappings: mappings.as_slice(),
         threads: threads.as_slice(),
@@ -263,11 +259,7 @@ fn mark(
         roots::words(registers.0, registers.1, &mut |_, word| mark.root(word, held_by));
     }
     heap.unrecorded_words(|_, word| mark.root(word, holder::IN_USE));
-    for number in 0..heap.len() {
-        if heap.is_in_flight(number) {
-            mark.hold(number);
-        }
-    }
+    heap.in_flight(|number| mark.hold(number));
     mark.follow();
     Ok(root_bytes)
 }

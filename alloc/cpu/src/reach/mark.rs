@@ -39,9 +39,16 @@ pub trait Blocks {
     fn is_in_device_library(&self, _place: usize) -> bool {
         false
     }
+    /// To be called some blocks before one is looked at: gets its record, and then what lies in it.
+    fn fetch_record(&self, _block: u32) {}
+    /// The second step.
+    fn fetch_words(&self, _block: u32) {}
     /// Calls `f` with each aligned word of a block that may be a pointer: where it lies, and the word.
     fn words(&self, block: u32, f: impl FnMut(usize, usize));
 }
+
+/// So many blocks before a block is looked at, its record is fetched, and half as many before, what lies in it.
+const AHEAD: usize = 16;
 
 /// No block leads to another one.
 pub const NO_LEADER: u32 = u32::MAX;
@@ -122,6 +129,12 @@ impl<'a, B: Blocks> Mark<'a, B> {
     pub fn follow(&mut self) {
         let mut next = 0;
         while let Some(&block) = self.waiting.as_slice().get(next) {
+            if let Some(&later) = self.waiting.as_slice().get(next + AHEAD) {
+                self.blocks.fetch_record(later);
+            }
+            if let Some(&soon) = self.waiting.as_slice().get(next + AHEAD / 2) {
+                self.blocks.fetch_words(soon);
+            }
             next += 1;
             let verdict = self.found.verdicts.as_slice()[block as usize];
             let verdict = if verdict == POSSIBLE { POSSIBLE } else { REACHABLE };

@@ -35,7 +35,7 @@ pub type Range = (usize, usize);
 enum Part {
     /// The words between two addresses.
     Range(usize, usize, Held),
-    /// A pointer that no word there has as it is.
+    /// A pointer that no word there has as it is, and what holds it.
     Word(usize, u64),
 }
 
@@ -97,6 +97,10 @@ impl Roots<'_> {
             if !self.may_hold_pointers(at) {
                 continue;
             }
+            if self.is_excluded(at) {
+                self.vectors_in(at, &mut f);
+                continue;
+            }
             self.for_each_live_part(at, &pages, &mut |part| {
                 let (from, to, held) = match part {
                     Part::Range(from, to, held) => (from, to, held),
@@ -130,6 +134,22 @@ impl Roots<'_> {
         mapping.readable && !mapping.shared && (mapping.writable || is_closed_part())
     }
 
+    /// Whether nothing of a mapping is a root, as of the pool's arenas.
+    fn is_excluded(&self, at: usize) -> bool {
+        let mapping = &self.mappings[at];
+        self.excluded.iter().any(|&(from, to)| from <= mapping.start && mapping.end <= to)
+    }
+
+    /// Passes on what threads have whose control blocks lie in a mapping that is no root: on stacks that the program
+    /// has allocated.
+    fn vectors_in(&self, at: usize, f: &mut impl FnMut(usize, u64)) {
+        let mapping = &self.mappings[at];
+        for thread in self.threads.iter().filter(|it| (mapping.start..mapping.end).contains(&it.control)) {
+            let (word, held_by) = vector_of(thread.control, thread.tid);
+            f(word, held_by);
+        }
+    }
+
     /// Passes on what is not dead of a mapping.
     fn for_each_live_part(&self, at: usize, pages: &Pages, f: &mut impl FnMut(Part)) {
         let mapping = &self.mappings[at];
@@ -161,8 +181,8 @@ impl Roots<'_> {
                 let own = (control - self.static_storage.min(control - live)).max(live);
                 f(Part::Range(live, own, Held::of_thread(holder::STACK, tid)));
                 f(Part::Range(own, end, Held::of_thread(holder::THREAD, tid)));
-                let vector = read(control + VECTOR_WORD * WORD).wrapping_sub(VECTOR_OFFSET);
-                f(Part::Word(vector, holder::of_thread(holder::THREAD, tid)));
+                let (vector, held_by) = vector_of(control, tid);
+                f(Part::Word(vector, held_by));
                 from = end;
             });
         }
@@ -207,6 +227,12 @@ fn for_each_control_block(mapping: &Mapping, pages: &Pages, mut f: impl FnMut(us
             }
         }
     });
+}
+
+/// A thread's vector of thread-local storage, by its control block.
+fn vector_of(control: usize, tid: u32) -> (usize, u64) {
+    let vector = read(control + VECTOR_WORD * WORD).wrapping_sub(VECTOR_OFFSET);
+    (vector, holder::of_thread(holder::THREAD, tid))
 }
 
 /// The stack protector's value, which all threads of a process have.

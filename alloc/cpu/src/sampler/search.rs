@@ -9,6 +9,7 @@ use super::sampled_slabs::{FREE, slot};
 use super::{SAMPLER, Sampler, period, stack_table};
 use crate::kernel::os;
 use crate::layout::arena;
+use crate::layout::block::BlockPtr;
 use crate::layout::slab::{Slab, owner};
 use crate::segment::Segment;
 use crate::segment::ownership::own_segment;
@@ -108,6 +109,14 @@ impl Records {
     pub fn get(&self, number: u32) -> Option<Recorded> {
         let record = self.sampler.live.get(number).filter(|record| record.kind == kind::HOST)?;
         Some(Recorded { address: record.address as usize, size: record.size as usize })
+    }
+
+    /// To be called when a record is needed soon: its memory comes into the processor's cache.
+    #[inline]
+    pub fn fetch(&self, number: u32) {
+        if let Some(record) = self.sampler.live.get(number) {
+            BlockPtr::new((&raw const *record).cast_mut().cast()).prefetch();
+        }
     }
 
     /// The block of a record of a device's memory, or of memory that is pinned for one; and whether it is pinned.
