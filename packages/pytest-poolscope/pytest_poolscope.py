@@ -187,10 +187,13 @@ class Check:
         self.window = Window(self.library, self.current_thread_only)
 
     def end(self, passed):
-        if passed:
-            self.failure = CHECKS[self.mark](self.window, self.limit, self.filter_fn)
-        else:
+        """Ends the window. A test that has passed fails here if it is over its limit."""
+        if not passed:
             self.window.end(leaks=False)
+            return
+        self.failure = CHECKS[self.mark](self.window, self.limit, self.filter_fn)
+        if self.failure is not None:
+            pytest.fail(self.failure, pytrace=False)
 
     def around(self, function):
         """The test function, with the window around it."""
@@ -233,11 +236,9 @@ def pytest_pyfunc_call(pyfuncitem):
     check = Check(marks[0])
     function = pyfuncitem.obj
     pyfuncitem.obj = check.around(function)
-    outcome = yield
+    yield
     pyfuncitem.obj = function
-    if outcome.excinfo is None and check.failure is not None:
-        pyfuncitem.is_over_its_limit = True
-        pytest.fail(check.failure, pytrace=False)
+    pyfuncitem.is_over_its_limit = check.failure is not None
 
 
 @pytest.hookimpl(hookwrapper=True)
