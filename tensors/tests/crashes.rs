@@ -2,7 +2,8 @@
 
 mod support;
 
-use std::time::Duration;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
 
 use poolscope_tensors::{NewTensor, Store, Tensor};
 use serde_json::json;
@@ -26,6 +27,8 @@ fn make(store: &Store, name: &str, bytes: u64, fill: u8) -> Tensor {
 fn names_and_memory_survive_the_owner_and_so_does_who_holds_them() {
     let folder = Folder::new();
     let owner = owner_process(&folder, false);
+    let of_keeper = std::fs::metadata(folder.0.join("keeper.sock")).unwrap().permissions().mode();
+    assert_eq!(of_keeper & 0o777, 0o600);
     let store = folder.store();
     drop(make(&store, "nobody holds it", 5000, 1));
     let held = make(&store, "held", 5000, 2);
@@ -51,6 +54,21 @@ fn names_and_memory_survive_the_owner_and_so_does_who_holds_them() {
     });
     assert_eq!(held.to_vec().unwrap(), [3; 5000]);
     assert_eq!(stats(&store)["counts"]["lost"], 0);
+}
+
+#[test]
+fn giving_back_waits_for_nobody_and_is_done_before_the_next_question() {
+    let folder = Folder::new();
+    let owner = owner_process(&folder, false);
+    let store = folder.store();
+    let tensor = make(&store, "w", 5000, 1);
+    owner.signal(libc::SIGSTOP);
+    let begun = Instant::now();
+    drop(tensor);
+    let took = begun.elapsed();
+    owner.signal(libc::SIGCONT);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert_eq!(store.request(&json!({"op": "show", "name": "w"})).unwrap()["refcount"], 1);
 }
 
 #[test]

@@ -75,6 +75,7 @@ fn whatever_is_pushed_gets_a_reply_and_the_next_command_is_served() {
         (json!({"op": "create", "name": "a", "dtype": "f32", "shape": [1u64 << 40]}), "no_memory"),
         (json!({"op": "hello"}), "bad_op"),
         (json!({"op": "slab", "slab": 1}), "denied"),
+        (json!({"op": "get", "name": "x".repeat(1 << 20)}), "too_long"),
     ] {
         let reply = redis.ask(bad);
         assert_eq!(reply["code"], code, "{reply}");

@@ -1,6 +1,7 @@
 //! What programs use: a store of names, and guards of tensors.
 
 mod devices;
+mod link;
 mod redis_reader;
 mod store;
 mod tensor;

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
@@ -19,16 +18,15 @@ use poolscope_gpu::{GRANULE, Sharing, Stream};
 use serde_json::{Map, Value, json};
 
 use super::devices::Devices;
+use super::link::Link;
 use super::tensor::Tensor;
 use super::timeline::Timeline;
 use crate::identity::Identity;
-use crate::wire::{Transport, frame};
+use crate::wire::Transport;
 use crate::words::{Code, Refusal};
 
 /// A process with more slabs than this does not list them with each question.
 const LISTED: usize = 32;
-/// Bytes of a reply at most.
-const REPLY_LIMIT: usize = 256 << 20;
 
 /// Where the owner is, and how long it may take.
 #[derive(Clone, Debug)]
@@ -122,7 +120,7 @@ struct Slab {
 }
 
 pub(super) struct State {
-    link: Option<UnixStream>,
+    link: Option<Link>,
     client: Option<u64>,
     /// The reading end, which the owner gets, and the writing end.
     life: (OwnedFd, OwnedFd),
@@ -152,35 +150,31 @@ fn no_owner(socket: &Path, error: &io::Error) -> Refusal {
     Refusal::new(Code::NoOwner, words)
 }
 
-/// One question on a connection.
-fn exchange(
-    link: &UnixStream,
-    request: &Value,
-    descriptor: Option<BorrowedFd<'_>>,
-) -> io::Result<(Value, Option<OwnedFd>)> {
-    frame::send(link, request.to_string().as_bytes(), descriptor)?;
-    let frame = frame::receive(link, REPLY_LIMIT)?.ok_or(io::ErrorKind::UnexpectedEof)?;
-    Ok((serde_json::from_slice(&frame.bytes)?, frame.descriptor))
-}
-
 impl State {
     /// Connects, and says who this is and what it holds.
     fn connect(&mut self, options: &StoreOptions) -> Result<(), Refusal> {
         let failed = |error: io::Error| no_owner(&options.socket, &error);
-        let link = UnixStream::connect(&options.socket).map_err(failed)?;
-        link.set_read_timeout(Some(options.patience)).map_err(failed)?;
-        link.set_write_timeout(Some(options.patience)).map_err(failed)?;
+        let mut link = Link::connect(&options.socket, options.patience).map_err(failed)?;
         // An owner that comes back takes what is not held any more for done.
         self.timelines.values().try_for_each(|timeline| timeline.wait(options.patience))?;
         let holds: Vec<(u64, u64)> = self.holds.iter().map(|(generation, count)| (*generation, *count)).collect();
         let hello = json!({"op": "hello", "client": self.client, "holds": holds, "who": Identity::own()});
-        let (reply, _) = exchange(&link, &hello, Some(self.life.0.as_fd())).map_err(failed)?;
+        let (reply, _) = link.ask(&hello, Some(self.life.0.as_fd())).map_err(failed)?;
         if let Some(refusal) = Refusal::of_reply(&reply) {
             return Err(refusal);
         }
+        link.learn(&reply);
         self.client = reply["client"].as_u64();
         self.link = Some(link);
         Ok(())
+    }
+
+    /// Gives something back. Nobody waits for it: the next connection says what this process still holds, so that
+    /// nothing is lost with this one.
+    fn say(&mut self, words: Value) {
+        if self.link.as_ref().is_some_and(|link| link.say(words).is_err()) {
+            self.link = None;
+        }
     }
 }
 
@@ -221,7 +215,7 @@ impl Inner {
                 }
             }
             let Some(link) = &state.link else { continue };
-            match exchange(link, request, descriptor) {
+            match link.ask(request, descriptor) {
                 Ok((reply, descriptor)) => {
                     return Refusal::of_reply(&reply).map_or(Ok((reply, descriptor)), Err);
                 }
@@ -374,10 +368,7 @@ impl Inner {
         }
         self.forget(&mut state, generation);
         let request = json!({"op": "release", "generations": [generation], "device": device, "after": value});
-        let Some(link) = &state.link else { return };
-        if exchange(link, &request, None).is_err() {
-            state.link = None;
-        }
+        state.say(request);
     }
 
     /// A guard's end: the mapping goes with the last one, then the reference.
@@ -402,11 +393,7 @@ impl Inner {
             }
         }
         let generations: Vec<u64> = tensors.iter().map(|(generation, _)| *generation).collect();
-        let Some(link) = &state.link else { return };
-        // The next connection says what this process still holds; nothing is lost with this one.
-        if exchange(link, &json!({"op": "release", "generations": generations}), None).is_err() {
-            state.link = None;
-        }
+        state.say(json!({"op": "release", "generations": generations}));
     }
 }
 

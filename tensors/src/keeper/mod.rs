@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -74,6 +74,7 @@ pub fn keep(folder: &Path, linger: Duration) -> io::Result<()> {
         _ => {}
     }
     let listener = UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
     let inode = std::fs::metadata(&path)?.ino();
     // Another keeper may have come since, after an owner that was killed while it started this one.
     let leave = || match std::fs::metadata(&path) {

@@ -9,7 +9,7 @@ use redis::{Connection, RedisResult};
 
 use super::operations::Caller;
 use super::{Shared, lock, mirror};
-use crate::wire::Request;
+use crate::wire::{Request, address_of};
 use crate::words::{Code, Refusal};
 
 /// The list of commands in Redis.
@@ -32,7 +32,7 @@ fn serve(shared: &Shared, command: &[u8]) {
     let (id, request) = match command.len() {
         length if length > COMMAND_LIMIT => {
             let words = format!("the command has {length} bytes: at most {COMMAND_LIMIT} are possible");
-            (None, Err(Refusal::new(Code::TooLong, words)))
+            (address_of(command), Err(Refusal::new(Code::TooLong, words)))
         }
         _ => Request::parse(command),
     };

@@ -153,7 +153,7 @@ impl Stock {
             self.devices.iter().map(|it| json!({"gpu_uuid": it.uuid, "memory": it.memory})).collect();
         let owner = &self.identity;
         Ok(json!({"ok": true, "client": id, "epoch": self.books.epoch, "holds": held, "devices": devices,
-            "owner_pid": owner.pid})
+            "owner_pid": owner.pid, "quiet": true})
         .into())
     }
 

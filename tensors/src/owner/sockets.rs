@@ -21,15 +21,16 @@ const LARGE_AT_ONCE: usize = 32;
 /// A connection's thread needs little.
 const STACK: usize = 256 << 10;
 
-fn answer(shared: &Shared, caller: &mut Caller, frame: frame::Frame) -> Answer {
+/// Does what is asked for; `None` where no answer is wanted.
+fn answer(shared: &Shared, caller: &mut Caller, frame: frame::Frame) -> Option<Answer> {
     let (_, request) = Request::parse(&frame.bytes);
+    let is_quiet = request.as_ref().is_ok_and(|request| request.flag("quiet") == Ok(true));
     let mut stock = lock(&shared.stock);
     stock.counts.requests += 1;
     let answer = request.and_then(|request| stock.serve(&shared.about, caller, &request, frame.descriptor));
     stock.counts.refused += u64::from(answer.is_err());
     drop(stock);
-    shared.replies.wake();
-    answer.unwrap_or_else(|refusal| Answer::from(refusal.reply()))
+    (!is_quiet).then(|| answer.unwrap_or_else(|refusal| Answer::from(refusal.reply())))
 }
 
 /// One of a few: counted for as long as it is there.
@@ -86,8 +87,12 @@ fn serve(shared: &Shared, socket: &UnixStream, large: &Arc<AtomicUsize>) -> io::
                 return frame::send(socket, refusal.reply().to_string().as_bytes(), None);
             }
         };
-        let Answer { reply, descriptor } = answer(shared, &mut caller, frame);
-        frame::send(socket, reply.to_string().as_bytes(), descriptor.as_ref().map(AsFd::as_fd))?;
+        let sent = answer(shared, &mut caller, frame).map_or(Ok(()), |Answer { reply, descriptor }| {
+            frame::send(socket, reply.to_string().as_bytes(), descriptor.as_ref().map(AsFd::as_fd))
+        });
+        // The client has its answer before what it changed is written to Redis.
+        shared.replies.wake();
+        sent?;
     }
 }
 

@@ -3,4 +3,4 @@
 pub mod frame;
 mod request;
 
-pub use request::{Op, Request, Transport};
+pub use request::{Op, Request, Transport, address_of};

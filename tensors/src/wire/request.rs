@@ -81,6 +81,29 @@ fn bad(field: &str, words: &str) -> Refusal {
     Refusal::new(Code::BadField, format!("{field}: {words}"))
 }
 
+/// The identifier for the reply.
+fn address(id: &Value) -> Result<Option<String>, Refusal> {
+    match id {
+        Value::Null => Ok(None),
+        Value::String(id) if id.len() <= ID_LIMIT && !id.is_empty() && !id.chars().any(char::is_control) => {
+            Ok(Some(id.clone()))
+        }
+        Value::Number(id) => Ok(Some(id.to_string())),
+        _ => Err(bad("id", "it is a number, or text of 1 to 128 bytes without control characters")),
+    }
+}
+
+/// The identifier of a request that is not read, since it is too long. All else in it is passed over, and takes no
+/// memory.
+pub fn address_of(bytes: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Addressed {
+        id: Value,
+    }
+    let addressed: Addressed = serde_json::from_slice(bytes).ok()?;
+    address(&addressed.id).ok().flatten()
+}
+
 impl Request {
     /// Reads one. The identifier for the reply comes with a refusal, too, as far as there is one.
     pub fn parse(bytes: &[u8]) -> (Option<String>, Result<Request, Refusal>) {
@@ -89,15 +112,9 @@ impl Request {
             Ok(_) => return (None, Err(Refusal::new(Code::BadJson, "the request is JSON, but no object".into()))),
             Err(error) => return (None, Err(Refusal::new(Code::BadJson, format!("the request is not JSON: {error}")))),
         };
-        let id = match fields.get("id") {
-            None | Some(Value::Null) => None,
-            Some(Value::String(id)) if id.len() <= ID_LIMIT && !id.is_empty() && !id.chars().any(char::is_control) => {
-                Some(id.clone())
-            }
-            Some(Value::Number(id)) => Some(id.to_string()),
-            Some(_) => {
-                return (None, Err(bad("id", "it is a number, or text of 1 to 128 bytes without control characters")));
-            }
+        let id = match fields.get("id").map_or(Ok(None), address) {
+            Ok(id) => id,
+            Err(refusal) => return (None, Err(refusal)),
         };
         let op = match fields.get("op") {
             Some(Value::String(op)) => OPS.iter().find(|(text, _)| text == op).map(|(_, op)| *op).ok_or_else(|| {
