@@ -42,6 +42,7 @@ const RULES: &[(&[&str], &str)] = &[
     (&["^/usr/bin/stat$"], COREUTILS),
     (&["^/usr/bin/tr$"], COREUTILS),
     (&["^/usr/bin/ps$"], "formats of its columns, and lists that it has parsed"),
+    (&["^/usr/bin/sed$", "^/bin/sed$"], "parts of its script, of no bytes"),
     (&["^/usr/bin/dc$"], "the text of its last expression"),
     (&["^/usr/bin/locale$"], "names of the locales that it has listed"),
     (&["^/usr/bin/script$"], "names and formats of its log"),
