@@ -33,7 +33,8 @@ pub fn search(frame: *const usize) -> Option<Searched> {
         reach::search_from(frame);
     }
     let Entry::Heap(entered) = entry::enter() else { return None };
-    let (report, (leaks, bytes)) = search::last(entered.slow)?;
+    let report = search::last(entered.slow)?;
+    let (leaks, bytes) = reach::leaked();
     let ReachRecord { state, threads, stopped, .. } = report;
     let failed = match state {
         outcome::NONE => Some("nobody has searched"),

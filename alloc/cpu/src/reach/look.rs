@@ -3,6 +3,8 @@
 //! With [`option::SNAPSHOT`], a copy of the process marks in its copy of the memory (`fork`), and the threads wait for
 //! the copy only. What the copy finds it writes to memory that both share. A record that was made since is left alone.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use poolscope_wire::ReachRecord;
 use poolscope_wire::reach::{holder, option, outcome, verdict};
 
@@ -168,9 +170,18 @@ fn stop_and_look(slow: SlowPath, searcher: Searcher, asked: Asked) -> Result<Rea
     })
 }
 
+/// The blocks that the last search has found to be leaked, and their bytes.
+static LEAKED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// The blocks that the last search has found to be leaked, and their bytes.
+pub fn leaked() -> (u64, u64) {
+    (LEAKED[0].load(Ordering::Relaxed), LEAKED[1].load(Ordering::Relaxed))
+}
+
 /// Writes to each record what was found of its block. Returns the blocks and their bytes.
 fn judge(records: &mut Records, verdicts: &Verdicts, stopped_at: u64) -> (u64, u64) {
     let (mut blocks, mut bytes) = (0, 0);
+    let mut leaked = (0, 0);
     for number in 0..records.len() {
         let block = records.get(number);
         // Where blocks of devices are not looked for, nothing is found of them.
@@ -195,8 +206,13 @@ fn judge(records: &mut Records, verdicts: &Verdicts, stopped_at: u64) -> (u64, u
             verdict::NONE => verdict::REACHABLE,
             verdict => verdict,
         };
+        if [verdict::DIRECT, verdict::INDIRECT].contains(&verdict) {
+            leaked = (leaked.0 + 1, leaked.1 + records.bytes(number));
+        }
         records.judge(number, verdict, leader);
     }
+    LEAKED[0].store(leaked.0, Ordering::Relaxed);
+    LEAKED[1].store(leaked.1, Ordering::Relaxed);
     (blocks, bytes)
 }
 

@@ -44,6 +44,7 @@ use crate::sync::spin_lock::SlowPath;
 
 pub use device_library::note_device_library;
 pub use frame::with_callers;
+pub use look::leaked;
 use look::{Searcher, look};
 pub use plant::plant;
 pub use regions::{add_root, remove_root};

@@ -335,6 +335,14 @@ mod tests {
     }
 
     #[test]
+    fn of_the_pools_memory_counts_what_a_thread_with_its_stack_there_has_of_thread_local_storage() {
+        let memory = mapped(&[0, 0x5000 + VECTOR_OFFSET, 7]);
+        let thread = Thread { tid: 1, sp: memory.start, control: memory.start };
+        assert_eq!(found(&[memory], &[thread], &[(memory.start, memory.end)]), [0x5000]);
+        assert_eq!(found(&[memory], &[], &[(memory.start, memory.end)]), []);
+    }
+
+    #[test]
     fn only_private_memory_that_can_be_written_is_a_root_and_what_a_module_has_closed() {
         let memory = mapped(&[7]);
         assert_eq!(found(&[memory], &[], &[]), [7]);

@@ -57,17 +57,11 @@ fn of(sampler: Guard<'static, Sampler>) -> Option<Result<Records, u32>> {
     Some(Err(outcome))
 }
 
-/// What the last search of this process reported, and the leaked blocks with their bytes. `None` if the process has no
-/// segment of its own.
-pub fn last(slow: SlowPath) -> Option<(ReachRecord, (u64, u64))> {
+/// What the last search of this process reported. `None` if the process has no segment of its own.
+pub fn last(slow: SlowPath) -> Option<ReachRecord> {
     let sampler = SAMPLER.lock(slow);
     let segment = sampler.segment.filter(|segment| own_segment() && segment.is_of(os::process_id()))?;
-    let records = (0..sampler.live.len()).filter_map(|number| sampler.live.get(number));
-    let is_leaked = |record: &&LiveRecord| {
-        record.kind != kind::NONE && [verdict::DIRECT, verdict::INDIRECT].contains(&record.verdict)
-    };
-    let leaked = records.filter(is_leaked).fold((0, 0), |(blocks, bytes), record| (blocks + 1, bytes + record.size));
-    Some((segment.header().reach, leaked))
+    Some(segment.header().reach)
 }
 
 /// Says that the block that an address lies in is no leak. False if that was said before; `None` if there is no
@@ -137,6 +131,11 @@ impl Records {
     pub fn frames(&self, number: u32) -> &[u64] {
         let record = self.sampler.live.get(number);
         record.map_or(&[], |record| stack_table::frames(&self.segment, record.stack))
+    }
+
+    /// Bytes of the block of a record, of whichever memory.
+    pub fn bytes(&self, number: u32) -> u64 {
+        self.sampler.live.get(number).map_or(0, |record| record.size)
     }
 
     /// When a record's block was allocated, in nanoseconds of `CLOCK_MONOTONIC`; `None` if it is free.
