@@ -9,8 +9,9 @@
 //!   comes first here.
 //! - **A signal handler that forks.** If it interrupted this thread in the slow path, the thread has some of the locks
 //!   itself, and the child has them, too: it goes on where the handler returns. Those are left as they are, and the
-//!   others taken. One of another thread that waits for a lock of this one can't be had:
-//!   then the child finds it locked.
+//!   others taken. One of another thread that waits for a lock of this one can't be had, and what it guards does not
+//!   change meanwhile: the child, which does not have that thread, unlocks it. Only where another thread keeps a lock
+//!   for seconds, and waits for no other, does the child find it locked.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
@@ -25,8 +26,7 @@ use crate::pages::page_heap;
 use crate::reach;
 use crate::sampler;
 use crate::segment::ownership;
-use crate::sync::spin_lock::ForkLock;
-use crate::sync::spin_lock::SlowPath;
+use crate::sync::spin_lock::{self, ForkLock, SlowPath};
 use crate::threads::detour;
 use crate::threads::heaps;
 use crate::threads::thread_pointer;
@@ -42,7 +42,7 @@ static HEAP: AtomicPtr<Heap> = AtomicPtr::new(core::ptr::null_mut());
 /// Whether a signal handler forks that interrupted its thread in the slow path.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// So long such a fork waits for the locks of other threads.
-const PATIENCE_NS: u64 = 1_000_000_000;
+const PATIENCE_NS: u64 = 5_000_000_000;
 /// Forks of signal handlers that interrupted that thread meanwhile.
 static NESTED: AtomicU32 = AtomicU32::new(0);
 
@@ -73,7 +73,7 @@ unsafe extern "C" fn before() {
         let end = os::clock_ns(libc::CLOCK_MONOTONIC) + PATIENCE_NS;
         let is_over = || os::clock_ns(libc::CLOCK_MONOTONIC) > end;
         if !lock(true, &is_over) {
-            return unlock(None);
+            return unlock(|lock| lock.let_go(), None);
         }
     } else {
         streams::lock();
@@ -129,11 +129,11 @@ fn lock(interrupted: bool, is_over: &dyn Fn() -> bool) -> bool {
     })
 }
 
-/// Lets them go, the last one first; `captures` does so with the table of captures.
-fn unlock(captures: Option<fn()>) {
+/// Lets them go by `let_go`, the last one first; `captures` does so with the table of captures.
+fn unlock(let_go: fn(&dyn ForkLock), captures: Option<fn()>) {
     for lock in LOCKS.iter().rev() {
         match (lock, captures) {
-            (Lock::Pool(lock), _) => lock().let_go(),
+            (Lock::Pool(lock), _) => let_go(lock()),
             (Lock::Captures, Some(let_go)) => let_go(),
             (Lock::Captures, None) => {}
         }
@@ -162,7 +162,7 @@ fn took_locks() -> bool {
 unsafe extern "C" fn after_in_parent() {
     if took_locks() {
         let heap = HEAP.load(Ordering::Relaxed);
-        unlock(unless_interrupted(poolscope_capture::fork_parent));
+        unlock(|lock| lock.let_go(), unless_interrupted(poolscope_capture::fork_parent));
         streams::unlock();
         thread_pointer::set(heap);
     }
@@ -170,13 +170,14 @@ unsafe extern "C" fn after_in_parent() {
 
 unsafe extern "C" fn after_in_child() {
     ownership::disown_segment();
+    spin_lock::forget_who_waits();
     heaps::forget_other_threads();
     keeper::forget();
     reach::forget();
     sampler::copies::forget();
     census::begin_child();
     if took_locks() {
-        unlock(unless_interrupted(poolscope_capture::fork_child));
+        unlock(|lock| lock.let_go_in_child(), unless_interrupted(poolscope_capture::fork_child));
         // SAFETY: the preparation put `BUSY` there, and the word is set anew below.
         tracer::forget(unsafe { SlowPath::in_fork() });
         streams::forget();

@@ -152,7 +152,7 @@ impl SampledSlabs {
 
     /// Gives the slabs without a block in use back to the page heap.
     pub fn release_empty(&self, slow: SlowPath) {
-        if self.empty.replace(0) == 0 {
+        if self.empty.get() == 0 {
             return;
         }
         for list in &self.with_free {
@@ -161,6 +161,7 @@ impl SampledSlabs {
                 next = slab.next.get();
                 if slab.in_use() == 0 {
                     self.end(slab);
+                    self.empty.set(self.empty.get() - slab.bytes());
                     counters::sub(TierCounter::SampledBytes, slab.bytes() as u64);
                     slab.end();
                     give_back::span(slow, slab);

@@ -2,4 +2,5 @@
 
 pub mod reasons;
 pub mod spin_lock;
+pub mod waits;
 pub mod word;

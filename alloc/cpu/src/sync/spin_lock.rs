@@ -6,6 +6,7 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::kernel::this_thread;
+use crate::sync::waits;
 use crate::sync::word::Word;
 
 /// Proof that the calling thread is in the slow path, with [`crate::tiers::static_heaps::BUSY`] as its heap. A lock of
@@ -50,7 +51,11 @@ impl SlowPath {
 }
 
 /// A test-and-set lock around `T`. Held for short, bounded work only and never across a call that may lock in
-/// libc; yields after a short spin. It can be locked and unlocked without a guard, for `fork`.
+/// libc; yields after a short spin. It can be locked and unlocked without a guard, for `fork`. It lies in memory that
+/// is never unmapped: who waits for it is noted ([`waits`]).
+///
+/// Where a lock is taken under another one, what the outer one guards is in order: a forked child may have to go on
+/// from there ([`ForkLock::let_go_in_child`]).
 pub struct SpinLock<T, W: Word = AtomicUsize> {
     /// Who has it ([`holder`]), with [`FORKING`] if for a `fork`; 0 if nobody has.
     state: W,
@@ -62,6 +67,8 @@ unsafe impl<T: Send, W: Word + Sync> Sync for SpinLock<T, W> {}
 
 /// Added to who has a lock, which is an even number.
 const FORKING: usize = 1;
+/// Who has tried so often in vain is noted as one that waits.
+const NOTED_FROM: u32 = 128;
 
 /// The calling thread, which has the same number in a forked child.
 #[inline(always)]
@@ -110,11 +117,30 @@ impl<T, W: Word> SpinLock<T, W> {
     /// Waits for the lock and keeps it until [`SpinLock::unlock_raw`].
     #[inline]
     fn lock_raw(&self) {
+        if !self.try_raw() {
+            self.wait_raw();
+        }
+    }
+
+    #[inline]
+    fn try_raw(&self) -> bool {
+        self.state.compare_exchange_weak(0, holder(), Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_raw(&self) {
         let mut tries = 0;
-        while self.state.compare_exchange_weak(0, holder(), Ordering::Acquire, Ordering::Relaxed).is_err() {
+        let mut noted = None;
+        while !self.try_raw() {
             tries += 1;
+            if tries == NOTED_FROM {
+                // SAFETY: locks lie in memory that is never unmapped.
+                noted = self.state.real().map(|word| unsafe { waits::note(holder(), word) });
+            }
             W::wait(tries);
         }
+        drop(noted);
     }
 
     /// Unlocks, also in a forked child where who held it is not there.
@@ -124,7 +150,8 @@ impl<T, W: Word> SpinLock<T, W> {
     }
 
     /// For `fork`: waits until no other thread has the lock, and keeps it until [`SpinLock::unlock_after_fork`]; a lock
-    /// of the calling thread's, which a signal handler interrupted, stays as it is. False if `is_over` says so before.
+    /// of the calling thread's, which a signal handler interrupted, stays as it is, and so does one of a thread that
+    /// waits for the calling one. False if `is_over` says so before.
     pub fn lock_for_fork(&self, is_over: impl Fn() -> bool) -> bool {
         let mut tries = 0;
         while let Err(state) = self.state.compare_exchange(0, holder() | FORKING, Ordering::Acquire, Ordering::Relaxed)
@@ -133,8 +160,13 @@ impl<T, W: Word> SpinLock<T, W> {
                 return true;
             }
             tries += 1;
-            if tries % 64 == 0 && is_over() {
-                return false;
+            if tries % 64 == 0 {
+                if waits::is_stuck(state & !FORKING, holder(), |state| state & !FORKING) {
+                    return true;
+                }
+                if is_over() {
+                    return false;
+                }
             }
             W::wait(tries);
         }
@@ -149,6 +181,15 @@ impl<T, W: Word> SpinLock<T, W> {
     /// For `fork`, in parent and child: unlocks what [`SpinLock::lock_for_fork`] locked.
     pub fn unlock_after_fork(&self) {
         if self.is_locked_for_fork() {
+            self.unlock_raw();
+        }
+    }
+
+    /// For `fork`, in the child after [`SpinLock::lock_for_fork`] said true: also unlocks what a thread has that is not
+    /// here, and that waited for another lock when this process was made.
+    pub fn unlock_in_child(&self) {
+        let state = self.state.load(Ordering::Relaxed);
+        if state != 0 && state != holder() {
             self.unlock_raw();
         }
     }
@@ -178,12 +219,19 @@ impl<T, W: Word> DerefMut for Guard<'_, T, W> {
     }
 }
 
+/// In a forked child: no other thread waits for a lock.
+pub fn forget_who_waits() {
+    waits::forget_others(holder());
+}
+
 /// What a fork takes before it, and lets go after it in both processes.
 pub trait ForkLock: Sync {
     /// Takes it. False if `is_over` says so before.
     fn take(&self, is_over: &dyn Fn() -> bool) -> bool;
     /// Lets it go, if this thread took it.
     fn let_go(&self);
+    /// The same in the child, if all could be taken: also of threads that waited for the one that forked.
+    fn let_go_in_child(&self);
 }
 
 impl<T: Send> ForkLock for SpinLock<T> {
@@ -194,6 +242,10 @@ impl<T: Send> ForkLock for SpinLock<T> {
     fn let_go(&self) {
         self.unlock_after_fork();
     }
+
+    fn let_go_in_child(&self) {
+        self.unlock_in_child();
+    }
 }
 
 impl<T: Send, const N: usize> ForkLock for [SpinLock<T>; N] {
@@ -203,6 +255,10 @@ impl<T: Send, const N: usize> ForkLock for [SpinLock<T>; N] {
 
     fn let_go(&self) {
         self.iter().for_each(SpinLock::unlock_after_fork);
+    }
+
+    fn let_go_in_child(&self) {
+        self.iter().for_each(SpinLock::unlock_in_child);
     }
 }
 
@@ -309,5 +365,30 @@ mod tests {
         assert!(lock.try_lock(slow()).is_none());
         drop(guard);
         assert!(lock.try_lock(slow()).is_some());
+    }
+
+    #[test]
+    fn a_fork_leaves_a_lock_whose_thread_waits_for_it_and_the_child_unlocks_it() {
+        static OWN: SpinLock<()> = SpinLock::new(());
+        static OTHERS: SpinLock<()> = SpinLock::new(());
+        // Interrupted, in this thread.
+        let guard = OWN.lock(slow());
+        let other = std::thread::spawn(|| {
+            let _outer = OTHERS.lock(slow());
+            drop(OWN.lock(slow()));
+        });
+        while OTHERS.state.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        assert!(OTHERS.lock_for_fork(|| false), "its thread will not let it go before");
+        OTHERS.unlock_after_fork();
+        assert!(OTHERS.try_lock(slow()).is_none(), "in the parent it is still the other thread's");
+        // What the child would do. Nobody else looks at the lock here before the other thread ends.
+        OTHERS.unlock_in_child();
+        OWN.unlock_in_child();
+        assert!(OTHERS.try_lock(slow()).is_some());
+        assert!(OWN.try_lock(slow()).is_none(), "what was interrupted goes on in the child");
+        drop(guard);
+        other.join().expect("it ends");
     }
 }

@@ -39,6 +39,10 @@ pub trait Word {
     fn fence(order: Ordering);
     /// Lets other threads go on before the next of `tries` failed attempts.
     fn wait(tries: u32);
+    /// The hardware's word, if it is one.
+    fn real(&self) -> Option<&AtomicUsize> {
+        None
+    }
 }
 
 impl Word for AtomicUsize {
@@ -106,6 +110,11 @@ impl Word for AtomicUsize {
         } else {
             crate::kernel::os::give_way();
         }
+    }
+
+    #[inline]
+    fn real(&self) -> Option<&AtomicUsize> {
+        Some(self)
     }
 }
 
