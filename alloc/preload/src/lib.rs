@@ -17,7 +17,9 @@
 //!
 //! It does not serve resolvers of indirect functions (`STT_GNU_IFUNC`): they run while the dynamic linker still
 //! relocates, and a thread has its initial thread-local storage only after that.
-#![cfg_attr(not(test), no_std)]
+//!
+//! Without optimisation it has the standard library, which is what unwinds there (see the profiles in `Cargo.toml`).
+#![cfg_attr(all(not(test), panic = "abort"), no_std)]
 
 mod api;
 mod buffer;

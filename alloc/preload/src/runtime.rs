@@ -1,7 +1,6 @@
-//! What the standard library would bring: this library has none.
+//! What the standard library would bring: this library has none where a panic aborts.
 
 use core::alloc::{GlobalAlloc, Layout};
-use core::panic::PanicInfo;
 
 use crate::reserve;
 
@@ -27,16 +26,21 @@ unsafe impl GlobalAlloc for Pool {
 #[global_allocator]
 static POOL: Pool = Pool;
 
-#[panic_handler]
-fn panic(info: &PanicInfo<'_>) -> ! {
-    let place = info.location();
-    poolscope_cpu::Message::new("panic in the allocator at ")
-        .text(place.map_or("", |place| place.file()))
-        .text(":")
-        .number(place.map_or(0, |place| u64::from(place.line())))
-        .abort()
-}
+#[cfg(panic = "abort")]
+mod panic {
+    use core::panic::PanicInfo;
 
-// `core` was compiled with unwinding and names its personality routine; with panic = "abort" nothing ever calls it.
-// Hidden: exported, it would take the place of the real one in programs that load Rust's std dynamically.
-core::arch::global_asm!(".globl rust_eh_personality", ".hidden rust_eh_personality", "rust_eh_personality:", "ret");
+    #[panic_handler]
+    fn panic(info: &PanicInfo<'_>) -> ! {
+        let place = info.location();
+        poolscope_cpu::Message::new("panic in the allocator at ")
+            .text(place.map_or("", |place| place.file()))
+            .text(":")
+            .number(place.map_or(0, |place| u64::from(place.line())))
+            .abort()
+    }
+
+    // `core` was compiled with unwinding and names its personality routine; with panic = "abort" nothing ever calls it.
+    // Hidden: exported, it would take the place of the real one in programs that load Rust's std dynamically.
+    core::arch::global_asm!(".globl rust_eh_personality", ".hidden rust_eh_personality", "rust_eh_personality:", "ret");
+}

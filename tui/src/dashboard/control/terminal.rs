@@ -1,7 +1,7 @@
 //! Takes the terminal and gives it back: on leaving, on a panic, on a signal, and while the process is stopped.
 //!
-//! A panic aborts (every profile says so), so nothing is unwound and no `Drop` runs: the panic hook is the only place
-//! where the terminal can be restored before the message is printed.
+//! A panic aborts, with or without optimisation, so nothing is unwound and no `Drop` runs: the panic hook is the only
+//! place where the terminal can be restored before the message is printed.
 
 use std::io::{self, BufWriter, Stdout, Write, stdout};
 use std::sync::Once;
@@ -45,6 +45,7 @@ impl Terminal {
             std::panic::set_hook(Box::new(move |info| {
                 restore();
                 before(info);
+                std::process::abort();
             }));
         });
         enter(mouse)?;
