@@ -36,9 +36,10 @@
 //!
 //! # Every call's stack
 //!
-//! A full trace captures a stack with every allocation. [`capture_quickly`] goes by [`rules`] alone, from the place
-//! where the program called ([`Caller`]) to the outer frames that the thread's stack had before ([`Trail`]); it asks
-//! nobody anything, and gives up at the first address without a rule. [`capture_anew`] then learns it.
+//! A full trace captures a stack with every allocation. Most stacks were walked before: [`Footprints`] know them again
+//! by the words that such a walk reads. [`capture_quickly`] walks the others by [`rules`] alone, from the place where the
+//! program called ([`Caller`]) to the outer frames that the thread's stack had before ([`Trail`]); it asks nobody
+//! anything, and gives up at the first address without a rule. [`capture_anew`] then learns it.
 //!
 //! # What it is not for
 //!
@@ -56,6 +57,7 @@ mod elf;
 mod entry;
 mod epilogue;
 mod fallback;
+mod footprints;
 mod loader;
 mod modules;
 mod quick;
@@ -73,6 +75,7 @@ mod workbench;
 mod tests;
 
 pub use entry::{Caller, capture, capture_anew, capture_known};
+pub use footprints::Footprints;
 pub use modules::{MAX_MODULES, ModuleInfo, PATH_MAX, module, module_count, module_generation};
 pub use quick::{Found, capture_quickly, complete, hash};
 pub use stack::ThreadState;

@@ -1,6 +1,6 @@
 //! Quick captures, over and over on one thread: what they say is what usual captures say.
 use super::*;
-use crate::{Trail, capture_anew, capture_known, capture_quickly, complete, hash};
+use crate::{Footprints, Trail, capture_anew, capture_known, capture_quickly, complete, hash};
 use std::ffi::{CString, c_void};
 
 /// A thread's state, as a tracer keeps it.
@@ -13,13 +13,44 @@ struct Tracer {
     by_rules: usize,
     /// Frames that were on the trail, of all captures.
     on_trail: usize,
+    footprints: Box<Footprints>,
+    /// By slots, of which 0 is none.
+    stacks: Vec<Vec<u64>>,
+    /// Captures of stacks that were known again.
+    known: usize,
 }
 
 impl Tracer {
     fn new() -> Self {
         // SAFETY: zeroes are an empty trail.
         let trail = unsafe { Box::<Trail>::new_zeroed().assume_init() };
-        Self { state: ThreadState::new(), trail, frames: [0; MAX_DEPTH], captures: 0, by_rules: 0, on_trail: 0 }
+        // SAFETY: zeroes are none.
+        let footprints = unsafe { Box::<Footprints>::new_zeroed().assume_init() };
+        Self {
+            state: ThreadState::new(),
+            trail,
+            frames: [0; MAX_DEPTH],
+            captures: 0,
+            by_rules: 0,
+            on_trail: 0,
+            footprints,
+            stacks: vec![Vec::new()],
+            known: 0,
+        }
+    }
+
+    /// Looks whether the stack is known again, and has it learned if not.
+    fn recognise(&mut self, caller: Caller, full: &[u64]) {
+        if let Some(slot) = self.footprints.find(&self.state, caller) {
+            assert_eq!(self.stacks[slot as usize], full, "the stack of another call");
+            self.known += 1;
+            return;
+        }
+        let slot = self.stacks.iter().position(|known| known == full).unwrap_or(self.stacks.len());
+        if slot == self.stacks.len() {
+            self.stacks.push(full.to_vec());
+        }
+        self.footprints.learn(&self.state, caller, slot as u32);
     }
 
     /// Captures quickly, and compares.
@@ -45,6 +76,7 @@ impl Tracer {
             self.by_rules += 1;
         }
         assert_eq!(found.hash, hash(frames));
+        self.recognise(caller, full);
         self.captures += 1;
         self.on_trail += found.on_trail();
     }
@@ -97,6 +129,41 @@ fn any_call_path_is_seen_as_usual_captures_see_it() {
         left(path, path >> 20 & 15, &mut tracer);
     }
     tracer.assert_by_rules();
+}
+
+#[test]
+fn a_stack_that_was_walked_is_known_again_and_no_other_is_taken_for_it() {
+    let mut tracer = Tracer::new();
+    // Frames of two sizes, which are remembered apart.
+    for path in numbers().take(5000) {
+        left(path % 2, 1, &mut tracer);
+    }
+    assert!(tracer.known > tracer.captures * 9 / 10, "{} of {}", tracer.known, tracer.captures);
+}
+
+#[test]
+fn a_stack_whose_slot_is_another_ones_is_not_known_any_more() {
+    #[inline(never)]
+    fn find(tracer: &mut Tracer, then: impl Fn(&mut Tracer, Caller) -> Option<u32>) -> Option<u32> {
+        let caller = Caller::here();
+        black_box(then(tracer, caller))
+    }
+    let mut tracer = Tracer::new();
+    let look = |tracer: &mut Tracer, caller: Caller| {
+        // Other tests replace modules meanwhile: what was learned before is void then.
+        (0..1000).find_map(|_| {
+            capture_anew(&mut tracer.state, &caller, &mut [0; MAX_DEPTH]);
+            tracer.footprints.learn(&tracer.state, caller, 7);
+            tracer.footprints.find(&tracer.state, caller)
+        })
+    };
+    assert_eq!(find(&mut tracer, look), Some(7));
+    let forget = |tracer: &mut Tracer, caller: Caller| {
+        look(tracer, caller)?;
+        tracer.footprints.forget_slot(7);
+        tracer.footprints.find(&tracer.state, caller)
+    };
+    assert_eq!(find(&mut tracer, forget), None);
 }
 
 #[test]

@@ -20,17 +20,23 @@ use crate::tracer::{is_on, is_traced, thread};
 /// read as zero.
 #[inline(never)]
 pub fn allocate(size: usize, align: usize, pc: usize, sp: usize, fp: usize) -> (*mut u8, bool) {
-    let caller = Caller { pc, sp, fp };
-    let got = if let Some(own) = entry::enter_detoured() {
-        match pop(own.heap, own.slow, size, align, caller) {
-            Some(p) => Some((p, false)),
-            None => allocate_entered(own.heap, own.slow, size, align, caller),
+    if let Some(own) = entry::enter_detoured() {
+        if let Some(p) = pop(own.heap, own.slow, size, align, Caller { pc, sp, fp }) {
+            return (p, false);
         }
-    } else {
-        let Entry::Heap(entered) = entry::enter() else { return slow::allocate_untraced(size, align, &caller) };
-        allocate_entered(entered.heap, entered.slow, size, align, caller)
+        return slow::or_no_memory(allocate_entered(own.heap, own.slow, size, align, pc, sp, fp));
+    }
+    allocate_otherwise(size, align, pc, sp, fp)
+}
+
+/// The same, of a thread whose fast path is not closed.
+#[cold]
+#[inline(never)]
+fn allocate_otherwise(size: usize, align: usize, pc: usize, sp: usize, fp: usize) -> (*mut u8, bool) {
+    let Entry::Heap(entered) = entry::enter() else {
+        return slow::allocate_untraced(size, align, &Caller { pc, sp, fp });
     };
-    slow::or_no_memory(got)
+    slow::or_no_memory(allocate_entered(entered.heap, entered.slow, size, align, pc, sp, fp))
 }
 
 /// A block from the thread's own lists, if they have one, which is traced.
@@ -64,8 +70,11 @@ fn allocate_entered(
     slow: SlowPath,
     size: usize,
     align: usize,
-    caller: Caller,
+    pc: usize,
+    sp: usize,
+    fp: usize,
 ) -> Option<(*mut u8, bool)> {
+    let caller = Caller { pc, sp, fp };
     let got = slow::allocate_entered(slow, heap, size, align, &caller);
     if let Some((p, _)) = got
         && is_traced(heap)

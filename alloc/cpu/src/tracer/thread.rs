@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 
-use poolscope_capture::{Caller, MAX_DEPTH, Trail, capture_quickly, complete, hash};
+use poolscope_capture::{Caller, Footprints, MAX_DEPTH, Trail, capture_quickly, complete, hash};
 use poolscope_wire::trace::{
     BATCH, DEVICE_WORDS, DeviceEvent, RingHeader, STACK_SLOTS, TRACE_PAGE, alloc_word, free_word, stack_word, tag,
     value_word,
@@ -55,6 +55,7 @@ pub struct ThreadTrace {
     victim: u32,
     frames: [u64; MAX_DEPTH],
     trail: Trail,
+    footprints: Footprints,
     /// Hashes of the stacks that the slots mean; 0 for none.
     stacks: [[u64; WAYS]; SETS],
 }
@@ -172,7 +173,7 @@ pub fn note_free(heap: &'static Heap, slow: SlowPath, p: *mut u8, of_others: boo
     if of_others {
         trace.events = 0;
     }
-    let slot = if trace.free_stacks { stack_slot(heap, slow, trace, Caller::here()) } else { 0 };
+    let slot = if trace.free_stacks { stack_slot_here(heap, slow, trace) } else { 0 };
     if !begin(slow, trace, 1, true) {
         return;
     }
@@ -254,10 +255,29 @@ fn make_room(slow: SlowPath, trace: &mut ThreadTrace, words: usize) -> bool {
     session::wait_for_reader(slow, request, || ring.has_room(&mut trace.cursor, words))
 }
 
+/// The slot of the stack that leads here.
+#[inline(never)]
+fn stack_slot_here(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace) -> u32 {
+    stack_slot(heap, slow, trace, Caller::here())
+}
+
 /// The slot of the stack that begins at `caller`; the ring gets its frames if they are not there yet. 0 if the stack
 /// could not be traced.
 #[inline(always)]
 fn stack_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> u32 {
+    if trace.batches < CONFIRM_EVERY
+        && let Some(slot) = trace.footprints.find(capture::state(heap), caller)
+    {
+        return slot;
+    }
+    walk_to_slot(heap, slow, trace, caller.pc, caller.sp, caller.fp)
+}
+
+/// The same, of a stack that has to be walked. Registers come word by word: a structure would go through memory in the
+/// caller as well.
+#[inline(never)]
+fn walk_to_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, pc: usize, sp: usize, fp: usize) -> u32 {
+    let caller = Caller { pc, sp, fp };
     let mut attempts = 0;
     loop {
         let state = capture::state(heap);
@@ -268,10 +288,12 @@ fn stack_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, call
         };
         match quick {
             Ok(found) => {
-                return known_slot(trace, found.hash).unwrap_or_else(|| {
+                let slot = known_slot(trace, found.hash).unwrap_or_else(|| {
                     complete(found, &trace.trail, &mut trace.frames);
                     tell_stack(slow, trace, found.depth, found.hash, 0)
                 });
+                trace.footprints.learn(state, caller, slot);
+                return slot;
             }
             Err(missing) => {
                 let (depth, hash, flags) = capture_fully(heap, slow, trace, caller);
@@ -327,8 +349,10 @@ fn tell_stack(slow: SlowPath, trace: &mut ThreadTrace, depth: usize, hash: u64, 
         // Slot 0 is no stack.
         way = 1;
     }
-    trace.stacks[set][way] = hash;
     let slot = (set * WAYS + way) as u32;
+    if core::mem::replace(&mut trace.stacks[set][way], hash) != 0 {
+        trace.footprints.forget_slot(slot);
+    }
     let ring = trace.shared();
     ring.put(&mut trace.cursor, stack_word(slot, depth, flags));
     trace.frames.iter().take(depth).for_each(|&frame| ring.put(&mut trace.cursor, frame));
@@ -362,6 +386,7 @@ fn attach(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTrac
             return None;
         };
         trace.stacks = [[0; WAYS]; SETS];
+        trace.footprints.forget();
         trace.ring = ring.header;
         trace.ring_words = ring.words;
         trace.lossless = ring.wanted.lossless;
