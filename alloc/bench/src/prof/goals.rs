@@ -47,6 +47,7 @@ pub fn all(results: &Results) -> Vec<Goal> {
         ns("churn", LOSSLESS, 200.0, "recording without frame pointers, more than without"),
         ratio("churn-fp", "recorded to the last byte, one thread"),
         ratio("churn-2-threads", "recorded to the last byte, two threads"),
+        ratio("churn-4-threads", "recorded to the last byte, four threads"),
         ratio("sqlite3", "recorded to the last byte, sqlite3"),
         Goal::of_one(
             "stored for an allocation and its free",

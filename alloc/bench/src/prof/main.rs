@@ -36,8 +36,8 @@ struct Options {
     /// Only profilers whose name begins with one of these, and those that they are held against
     #[arg(long, value_name = "BEGINNING", value_delimiter = ',')]
     tools: Vec<String>,
-    /// Millions of allocations of the C++ program
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    /// Millions of allocations of the C++ program; of its threads twice as many
+    #[arg(long, value_name = "N", default_value_t = 20)]
     millions: u64,
     /// Leave out what a scrape costs
     #[arg(long)]

@@ -25,7 +25,7 @@ pub struct Program {
     pub name: &'static str,
     pub kind: Kind,
     pub command: Vec<OsString>,
-    /// The same with a twentieth of the work, for tools that are too slow.
+    /// The same with [`SHORT`] of the work, for tools that are too slow.
     pub short: Option<Vec<OsString>>,
     /// Pairs of allocation and free, where they are known.
     pub pairs: Option<u64>,
@@ -37,6 +37,9 @@ pub struct Program {
 pub struct Programs {
     pub all: Vec<Program>,
 }
+
+/// One part in so many is what slow tools do of the work.
+pub const SHORT: u64 = 10;
 
 /// About two million allocations, in memory.
 const SQLITE: &str = "CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT, value REAL);
@@ -75,14 +78,18 @@ impl Programs {
             std::fs::write(&path, text).map(|()| path).map_err(|error| format!("{name}: {error}"))
         };
         let (sql, script) = (written("workload.sql", SQLITE)?, written("workload.py", PYTHON)?);
-        let churn = |name, kind, program: &OsString, threads: &str| {
-            let with = |pairs: u64| vec![program.clone(), pairs.to_string().into(), threads.into()];
-            Program { name, kind, command: with(pairs), short: Some(with(pairs / 20)), pairs: Some(pairs), input: None }
+        // Threads that share the work do so much of it that they take as long as one does.
+        let churn = |name, kind, program: &OsString, threads: u64| {
+            let pairs = pairs * threads.min(2);
+            let with = |pairs: u64| vec![program.clone(), pairs.to_string().into(), threads.to_string().into()];
+            let short = Some(with(pairs / SHORT));
+            Program { name, kind, command: with(pairs), short, pairs: Some(pairs), input: None }
         };
         let all = vec![
-            churn("churn-fp", Kind::FramePointers, &with, "1"),
-            churn("churn", Kind::NoFramePointers, &without, "1"),
-            churn("churn-2-threads", Kind::FramePointers, &with, "2"),
+            churn("churn-fp", Kind::FramePointers, &with, 1),
+            churn("churn", Kind::NoFramePointers, &without, 1),
+            churn("churn-2-threads", Kind::FramePointers, &with, 2),
+            churn("churn-4-threads", Kind::FramePointers, &with, 4),
             Program {
                 name: "sqlite3",
                 kind: Kind::Debian,

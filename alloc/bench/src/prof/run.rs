@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use poolscope_bench::Result;
 use poolscope_bench::results::Figures;
 
-use crate::programs::Program;
+use crate::programs::{Program, SHORT};
 use crate::tools::{Places, Tool};
 
 /// A run that takes longer hangs.
@@ -18,13 +18,16 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// - `seconds` until the program had ended and everything was written, for the whole work;
 /// - `pair_ns` that a pair took by the clock, and `processor_ns` of the program's own processor time, as it says
 ///   itself;
-/// - `bytes` that the tool wrote, and `stored` of them for an allocation and its free, which our recorder says;
+/// - `bytes` that the tool wrote, for the whole work, and `stored` of them for an allocation and its free, which our recorder says;
 /// - `recorder_bytes` of memory that our recorder took, at most, and `lost` if it lost events.
 pub fn run(tool: &Tool, program: &Program, places: &Places) -> Result<Figures> {
     for entry in std::fs::read_dir(&places.output).map_err(|error| error.to_string())?.flatten() {
         let _ = std::fs::remove_file(entry.path());
     }
-    let mut command = tool.command(places, program)?;
+    let short = program.short.as_ref().filter(|_| tool.slow);
+    let part = if short.is_some() { 1.0 / SHORT as f64 } else { 1.0 };
+    let shortened = Program { command: short.unwrap_or(&program.command).clone(), ..program.clone() };
+    let mut command = tool.command(places, &shortened)?;
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         if ["POOLSCOPE_", "MALLOC_", "TCMALLOC_"].iter().any(|prefix| name.starts_with(prefix))
@@ -61,7 +64,6 @@ pub fn run(tool: &Tool, program: &Program, places: &Places) -> Result<Figures> {
     }
     let written = std::fs::read_dir(&places.output).map_err(|error| error.to_string())?.flatten();
     let bytes: u64 = written.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum();
-    let part = if tool.once && program.short.is_some() { 0.05 } else { 1.0 };
     let (pair_ns, processor_ns) = pair(&stdout);
     let allocations: Option<u64> = stderr.lines().find_map(allocations);
     let recorder = stderr.lines().find_map(|line| bytes_of(line.split_once("memory of the recorder: ")?.1));
@@ -69,7 +71,7 @@ pub fn run(tool: &Tool, program: &Program, places: &Places) -> Result<Figures> {
         ("seconds", Some(seconds / part)),
         ("pair_ns", pair_ns),
         ("processor_ns", processor_ns),
-        ("bytes", Some(bytes as f64)),
+        ("bytes", Some(bytes as f64 / part)),
         ("stored", allocations.map(|allocations| bytes as f64 / allocations as f64)),
         ("recorder_bytes", recorder),
         ("lost", stderr.contains("poolscope: lost of thread").then_some(1.0)),

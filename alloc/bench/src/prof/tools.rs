@@ -63,7 +63,9 @@ pub struct Tool {
     pub name: &'static str,
     /// An allocator without a profiler, which others are held against.
     pub is_base: bool,
-    /// Too slow for more than one round, and for more than a part of the work.
+    /// Too slow for more than a part of the work.
+    pub slow: bool,
+    /// Too slow for more than one round.
     pub once: bool,
     takes: Takes,
     command: Run,
@@ -80,11 +82,10 @@ impl Tool {
     }
 }
 
-/// The program as it is, or its short form for slow tools.
-fn plain(program: &Program, short: bool) -> Command {
-    let words = if short { program.short.as_ref().unwrap_or(&program.command) } else { &program.command };
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]);
+/// The program as it is.
+fn plain(program: &Program) -> Command {
+    let mut command = Command::new(&program.command[0]);
+    command.args(&program.command[1..]);
     command
 }
 
@@ -92,20 +93,19 @@ fn preloaded(program: &Program, library: &Path) -> Option<Command> {
     if !library.exists() {
         return None;
     }
-    let mut command = plain(program, false);
+    let mut command = plain(program);
     command.env("LD_PRELOAD", library);
     Some(command)
 }
 
 /// `tool ARGUMENTS -- program`.
-fn wrapped(tool: impl AsRef<Path>, arguments: &[&str], program: &Program, short: bool) -> Option<Command> {
+fn wrapped(tool: impl AsRef<Path>, arguments: &[&str], program: &Program) -> Option<Command> {
     let tool = tool.as_ref();
     if !tool.exists() {
         return None;
     }
-    let words = if short { program.short.as_ref().unwrap_or(&program.command) } else { &program.command };
     let mut command = Command::new(tool);
-    command.args(arguments).args(words);
+    command.args(arguments).args(&program.command);
     Some(command)
 }
 
@@ -117,7 +117,7 @@ fn pool(places: &Places, program: &Program, period: &str) -> Option<Command> {
 
 fn record(places: &Places, program: &Program, arguments: &[&str]) -> Option<Command> {
     let arguments: Vec<&str> = ["record"].into_iter().chain(arguments.iter().copied()).chain(["--"]).collect();
-    let mut command = wrapped(&places.poolscope, &arguments, program, false)?;
+    let mut command = wrapped(&places.poolscope, &arguments, program)?;
     command.env("POOLSCOPE_DIR", &places.segments);
     Some(command)
 }
@@ -132,10 +132,12 @@ fn any(_: &Program) -> bool {
 
 /// All of them; what stands before is what those after it are held against.
 pub fn all() -> Vec<Tool> {
-    let base = |name, command: Run| Tool { name, is_base: true, once: false, takes: any, command };
-    let tool = |name, takes: Takes, command: Run| Tool { name, is_base: false, once: false, takes, command };
+    let base = |name, command: Run| Tool { name, is_base: true, slow: false, once: false, takes: any, command };
+    let tool =
+        |name, takes: Takes, command: Run| Tool { name, is_base: false, slow: false, once: false, takes, command };
+    let slow = |name, takes: Takes, command: Run| Tool { slow: true, ..tool(name, takes, command) };
     let mut tools = vec![
-        base("glibc", |_, program| Some(plain(program, false))),
+        base("glibc", |_, program| Some(plain(program))),
         base("poolscope off", |places, program| pool(places, program, "1024G")),
         tool("poolscope sampling", any, |places, program| pool(places, program, "512K")),
         tool("poolscope record, written away", any, |places, program| {
@@ -144,13 +146,13 @@ pub fn all() -> Vec<Tool> {
         tool("poolscope record --lossless", any, |places, program| {
             record(places, program, &["--lossless", "-o", places.output.join("all.rec").to_str()?])
         }),
-        tool("heaptrack, written away", any, |_, program| {
+        slow("heaptrack, written away", any, |_, program| {
             let mut command = preloaded(program, Path::new("/usr/lib/heaptrack/libheaptrack_preload.so"))?;
             command.env("DUMP_HEAPTRACK_OUTPUT", "/dev/null");
             Some(command)
         }),
-        tool("heaptrack", any, |places, program| {
-            wrapped("/usr/bin/heaptrack", &["-o", places.output.join("heaptrack").to_str()?], program, false)
+        slow("heaptrack", any, |places, program| {
+            wrapped("/usr/bin/heaptrack", &["-o", places.output.join("heaptrack").to_str()?], program)
         }),
         base("jemalloc off", |_, program| preloaded(program, &library("libjemalloc.so.2"))),
         tool("jemalloc prof", any, |places, program| {
@@ -167,7 +169,7 @@ pub fn all() -> Vec<Tool> {
             Some(command)
         }),
         // Its own unwinder takes 8 us a stack; by frame pointers it sees nothing where there are none.
-        tool(
+        slow(
             "gperftools, every allocation",
             |program| program.kind == Kind::FramePointers,
             |places, program| {
@@ -195,16 +197,15 @@ pub fn all() -> Vec<Tool> {
             },
         ),
     ];
-    tools.push(Tool {
-        name: "valgrind massif",
-        is_base: false,
-        once: true,
-        takes: |program| program.name == "churn-fp",
-        command: |places, program| {
+    let massif = slow(
+        "valgrind massif",
+        |program| program.name == "churn-fp",
+        |places, program| {
             let out = format!("--massif-out-file={}", places.output.join("massif").display());
-            wrapped("/usr/bin/valgrind", &["-q", "--tool=massif", &out], program, true)
+            wrapped("/usr/bin/valgrind", &["-q", "--tool=massif", &out], program)
         },
-    });
+    );
+    tools.push(Tool { once: true, ..massif });
     tools
 }
 
