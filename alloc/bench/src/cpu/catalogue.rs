@@ -19,6 +19,7 @@ pub enum Family {
     AlignedBatch,
     Fragmentation,
     Phases,
+    Suite,
     Redis,
     Python,
     Small,
@@ -40,6 +41,7 @@ impl Family {
             "memalign-batch" => Family::AlignedBatch,
             "churn" => Family::Fragmentation,
             "phases" => Family::Phases,
+            "suite" => Family::Suite,
             "redis" => Family::Redis,
             "python" => Family::Python,
             // What is left: other programs.
@@ -73,6 +75,7 @@ impl Family {
             Family::AlignedBatch => "posix_memalign, a thousand at a time, by size and alignment",
             Family::Fragmentation => "64 MiB in random blocks, replaced for long",
             Family::Phases => "200 MiB in six phases of lognormal sizes, down to a tenth between them",
+            Family::Suite => "Programs that allocators are usually compared with",
             Family::Redis => "redis-server under redis-benchmark",
             Family::Python => "Python, working on JSON and text",
             Family::Small => "Small programs",
@@ -82,7 +85,9 @@ impl Family {
     /// What one time is for.
     pub fn operation(self) -> &'static str {
         match self {
-            Family::Scaling | Family::CrossThread => "of wall time per malloc and free of all threads together",
+            Family::Scaling | Family::CrossThread | Family::Suite => {
+                "of wall time per malloc and free of all threads together"
+            }
             Family::ThreadChurn => "of wall time per thread",
             Family::Realloc => "per realloc",
             Family::AlignedLifo | Family::AlignedBatch => "per posix_memalign and free",
@@ -205,11 +210,19 @@ pub fn rows(extent: &Extent) -> Vec<Row> {
     }
     rows.extend(["steady", "shifting"].map(|kind| Row { id: format!("churn/{kind}"), how: How::Churn(kind) }));
     rows.push(Row { id: "phases/lognormal".to_owned(), how: How::Phases });
+    // Those of one thread, then those whose threads pass blocks on.
+    rows.extend(["sh6", "glibc-simple", "glibc-thread", "alloc-test", "espresso"].map(|name| suite(name, 1)));
+    let several = ["sh6", "glibc-thread", "alloc-test", "xmalloc", "rptest", "mstress", "cache-scratch"];
+    rows.extend(several.map(|name| suite(name, threads)));
     rows.extend(["set", "get", "lpush", "zadd"].map(|test| Row { id: format!("redis/{test}"), how: How::Redis(test) }));
     rows.push(Row { id: "redis/million".to_owned(), how: How::RedisMillion });
     rows.push(Row { id: "python".to_owned(), how: How::Python });
     rows.extend(SMALL.map(|(name, program)| Row { id: format!("small/{name}"), how: How::Memory(program) }));
     rows
+}
+
+fn suite(name: &str, threads: usize) -> Row {
+    workload(format!("suite/{name}/{threads}"), &format!("suite {name} {threads}"), 200)
 }
 
 /// As many pairs as make up each number of threads.
@@ -253,6 +266,7 @@ mod tests {
             AlignedBatch,
             Fragmentation,
             Phases,
+            Suite,
             Redis,
             Python,
             Small,

@@ -160,6 +160,12 @@ pub fn workloads(results: &Results, figure: Figure) -> Vec<Workload<'_>> {
 
 /// The geometric mean of the allocator's ratios over all workloads. One in which it has no figure does not count.
 pub fn mean(results: &Results, allocator: &str, figure: Figure) -> Option<f64> {
+    mean_of(results, allocator, figure, |_| true)
+}
+
+/// The same over the workloads of some families.
+pub fn mean_of(results: &Results, allocator: &str, figure: Figure, of: impl Fn(Family) -> bool) -> Option<f64> {
     let workloads = workloads(results, figure);
-    geometric_mean(workloads.iter().filter_map(|workload| workload.ratios.get(allocator).copied()))
+    let workloads = workloads.iter().filter(|workload| of(Family::of(workload.name)));
+    geometric_mean(workloads.filter_map(|workload| workload.ratios.get(allocator).copied()))
 }

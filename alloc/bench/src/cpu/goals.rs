@@ -73,6 +73,8 @@ pub fn all(results: &Results) -> Vec<Goal> {
         Goal::of_rows("posix_memalign and free", "of glibc", 0.5, aligned),
         mean(results, "time, geometric mean", Figure::Time, 1.05),
         mean(results, "memory, geometric mean", Figure::Peak, 1.2),
+        suite(results, "time of programs to compare with, geometric mean", Figure::Time, 1.05),
+        suite(results, "memory of programs to compare with, geometric mean", Figure::Peak, 1.15),
         worst(results, "time, every row", Figure::Time),
         worst(results, "memory, every row", Figure::Peak),
         sampling(results),
@@ -111,7 +113,16 @@ fn collapse(results: &Results) -> Goal {
 }
 
 fn mean(results: &Results, what: &'static str, figure: Figure, limit: f64) -> Goal {
-    let mean = results.about.ours().and_then(|ours| comparison::mean(results, ours, figure));
+    goal_of_mean(what, limit, results.about.ours().and_then(|ours| comparison::mean(results, ours, figure)))
+}
+
+/// The programs that allocators are usually compared with.
+fn suite(results: &Results, what: &'static str, figure: Figure, limit: f64) -> Goal {
+    let is_one = |family| matches!(family, Family::Suite);
+    goal_of_mean(what, limit, results.about.ours().and_then(|ours| comparison::mean_of(results, ours, figure, is_one)))
+}
+
+fn goal_of_mean(what: &'static str, limit: f64, mean: Option<f64>) -> Goal {
     Goal::of_one(
         what,
         format!("at most {limit:.2} of each workload's best"),

@@ -28,6 +28,7 @@ mod phases;
 mod random;
 mod resident;
 mod single;
+mod suite;
 mod table;
 mod thread_churn;
 
@@ -86,6 +87,7 @@ fn time(stretch: Stretch, workload: &[&str]) -> Option<f64> {
         ["pairs", pairs] => pairs::time(pairs.parse().ok()?, stretch),
         ["threads", threads] => random::time(threads.parse().ok()?, stretch),
         ["handover", threads] => handover::time(threads.parse().ok()?, stretch),
+        ["suite", name, threads] => suite::time(name, threads.parse().ok()?, stretch)?,
         ["thread-churn", threads] => thread_churn::time(threads.parse().ok()?, stretch),
         ["large", "first"] => single::time(&mut Large::new(Touch::First), stretch),
         ["large", "every"] => single::time(&mut Large::new(Touch::Every), stretch),

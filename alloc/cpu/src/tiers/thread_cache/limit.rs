@@ -5,8 +5,11 @@ use crate::settings;
 
 /// What a thread has of [`cache_limit`] however many there are.
 const SHARE_MIN: usize = 1 << 20;
-/// What all caches together may hold however little is in use, and the part of what is in use that they may hold, if
-/// nobody has said how much.
+/// What all caches together may hold, if nobody has said how much: so much in a small program, which can't hold much
+/// more than it used at its largest, and whose blocks of any size soon come again; a part of what is in use in a larger
+/// one.
+const SMALL_PROGRAM: usize = 32 << 20;
+const SMALL_CACHE: usize = 16 << 20;
 const CACHE_MIN: usize = 4 << 20;
 const CACHE_SHARE: usize = 32;
 
@@ -20,7 +23,8 @@ pub fn in_use() -> usize {
 pub fn cache_limit() -> usize {
     let settings = settings::current();
     let most = settings.thread_cache() as usize;
-    let share = (in_use() / CACHE_SHARE).max(CACHE_MIN);
+    let in_use = in_use();
+    let share = if in_use <= SMALL_PROGRAM { SMALL_CACHE } else { (in_use / CACHE_SHARE).max(CACHE_MIN) };
     let all = if settings.thread_cache_is_said() { most } else { share.min(most) };
     if all <= SHARE_MIN {
         return all;

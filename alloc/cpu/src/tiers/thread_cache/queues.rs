@@ -21,7 +21,7 @@ use crate::tiers::publish as heap_publish;
 const PARTIAL_MAX: u32 = 8192;
 /// Partial slabs of medium blocks that are looked at for the fullest one.
 const PARTIAL_LOOK: usize = 16;
-/// Bytes of empty slabs that a new heap keeps; each miss doubles it, up to half of [`cache_limit`].
+/// Bytes of empty slabs that a new heap keeps; each miss doubles it, up to a quarter of [`cache_limit`].
 const EMPTY_MIN: usize = 128 << 10;
 
 /// So many free blocks are worth a refill, whatever part of their slab they are.
@@ -90,7 +90,7 @@ impl Heap {
         slab.begin(class, self.tag_for(class));
         self.count_slab(class, 1);
         self.count_untouched(class, 0, slab.untouched());
-        let most = cache_limit() / 2;
+        let most = cache_limit() / 4;
         self.empty_max.set((self.empty_max.get() * 2).clamp(EMPTY_MIN.min(most), most));
         Some(slab)
     }
