@@ -339,6 +339,7 @@ const FILES: &[(&str, &[&str])] = &[
             "growing",
             "fragmentation",
             "phases",
+            "suite",
             "by_name",
             "counted",
             "other_program",
