@@ -128,3 +128,15 @@ fn processes_that_a_program_started_stand_under_its_name() {
     }
     shell.finish();
 }
+
+/// What a program had started is gone with it: the line of them, and the finding.
+#[test]
+fn a_program_that_has_ended_has_no_processes_any_more() {
+    let pool = Pool::new();
+    let dashboard = Dashboard::start(&pool, "ended", "run --interval 0.2 -- sh -c 'sleep 3; true'");
+    let line = dashboard.wait_for("It started");
+    assert!(line.contains("sleep"), "{line}");
+    dashboard.wait_for("exited with code 0");
+    let screen = dashboard.tmux(&["capture-pane", "-p"]);
+    assert!(!screen.contains("It started"), "{screen}");
+}

@@ -50,6 +50,8 @@ struct KnownStacks {
     site_index: HashMap<Rc<SiteKey>, usize>,
     /// For each stack its length and its site.
     stacks: Vec<(usize, usize)>,
+    /// What each site held last: profiles share what stays the same.
+    held: Vec<Arc<[Held]>>,
     /// The sites in the order of the last profile: the next one's is nearly the same.
     order: Vec<u32>,
 }
@@ -129,21 +131,43 @@ impl ProfileBuilder {
             sites[site].allocated += stack.allocated;
             sites[site].peak += stack.peak;
         }
-        let mut held: Vec<(usize, Held)> = Vec::with_capacity(snapshot.live.len());
+        // Where the blocks of each site begin, once they stand by site.
+        let mut begins = vec![0usize; sites.len() + 1];
         for block in &snapshot.live {
             if let Some(&(_, site)) = self.known.stacks.get(block.stack as usize) {
+                begins[site + 1] += 1;
                 sites[site].in_use += block.amount();
                 let oldest = &mut sites[site].oldest_ns;
                 *oldest = if *oldest == 0 { block.time_ns } else { block.time_ns.min(*oldest) };
-                held.push((site, Held { size: block.size, tid: block.tid, amount: block.amount() }));
             }
         }
-        held.sort_unstable_by_key(|&(site, held)| (site, held.size, held.tid));
-        for (site, next) in held {
-            match sites[site].held.last_mut() {
-                Some(last) if (last.size, last.tid) == (next.size, next.tid) => last.amount += next.amount,
-                _ => sites[site].held.push(next),
+        for site in 0..sites.len() {
+            begins[site + 1] += begins[site];
+        }
+        let mut next = begins.clone();
+        let mut held = vec![Held::default(); begins.last().copied().unwrap_or(0)];
+        for block in &snapshot.live {
+            if let Some(&(_, site)) = self.known.stacks.get(block.stack as usize) {
+                held[next[site]] = Held { size: block.size, tid: block.tid, amount: block.amount() };
+                next[site] += 1;
             }
+        }
+        self.known.held.resize_with(sites.len(), Arc::default);
+        let mut merged: Vec<Held> = Vec::new();
+        for (site, known) in self.known.held.iter_mut().enumerate() {
+            let of_site = &mut held[begins[site]..begins[site + 1]];
+            of_site.sort_unstable_by_key(|held| (held.size, held.tid));
+            merged.clear();
+            for next in of_site.iter() {
+                match merged.last_mut() {
+                    Some(last) if (last.size, last.tid) == (next.size, next.tid) => last.amount += next.amount,
+                    _ => merged.push(*next),
+                }
+            }
+            if **known != *merged {
+                *known = merged.as_slice().into();
+            }
+            sites[site].held = Arc::clone(known);
         }
         let (peak, device_peaks) = Peak::find(snapshot, &mut sites);
         let mut kept = vec![false; sites.len()];

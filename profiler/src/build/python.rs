@@ -63,16 +63,16 @@ fn add(known: &mut Site, other: Site) {
     known.in_use += other.in_use;
     known.allocated += other.allocated;
     known.peak += other.peak;
-    known.held.extend(other.held);
-    known.held.sort_by_key(|held| (held.size, held.tid));
-    let mut held: Vec<Held> = Vec::with_capacity(known.held.len());
-    for next in known.held.drain(..) {
+    let mut all = [&*known.held, &*other.held].concat();
+    all.sort_by_key(|held| (held.size, held.tid));
+    let mut held: Vec<Held> = Vec::with_capacity(all.len());
+    for next in all {
         match held.last_mut() {
             Some(last) if (last.size, last.tid) == (next.size, next.tid) => last.amount += next.amount,
             _ => held.push(next),
         }
     }
-    known.held = held;
+    known.held = held.into();
 }
 
 #[cfg(test)]

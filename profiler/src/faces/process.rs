@@ -46,7 +46,7 @@ fn title(facts: &Facts<'_>) -> String {
 }
 
 fn most(facts: &Facts<'_>) -> String {
-    let Some(most) = facts.snapshot.history.most() else { return "unknown".to_owned() };
+    let Some(most) = facts.snapshot.most() else { return "unknown".to_owned() };
     let after = most.time_ns.saturating_sub(facts.snapshot.process.start_monotonic_ns);
     format!("{}, {} after the start", bytes(most.bytes as f64), duration(Duration::from_nanos(after)))
 }

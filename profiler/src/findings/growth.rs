@@ -40,7 +40,10 @@ pub(super) fn sites_that_grow(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
             slope.errors() > needed && slope.per_minute > LEAST
         })
         .collect();
-    let of = |site: usize| facts.growths[site].slope.per_minute;
+    let of = |site: usize| {
+        let figures = &profile.sites[site];
+        facts.growths[site].slope.for_good(&figures.in_use, &figures.allocated)
+    };
     growing.sort_by(|&a, &b| of(b).total_cmp(&of(a)));
     for site in growing.into_iter().take(SITES) {
         let (slope, figures) = (facts.growths[site].slope, &profile.sites[site]);
@@ -148,6 +151,24 @@ mod tests {
         );
         assert_eq!((found[0].subject, found[0].severity), (Subject::Site(0), Severity::Alarm));
         assert!(of_rule(&findings, "memory_grows").is_empty(), "it is explained");
+    }
+
+    #[test]
+    fn what_is_never_freed_comes_before_what_grows_faster_while_half_of_it_is_freed() {
+        let (snapshot, mut profile) = (calm(), two_sites());
+        profile.sites[1].allocated = profile.sites[1].in_use;
+        profile.sites[1].allocated.bytes *= 2.0;
+        profile.sites[1].allocated.samples *= 2;
+        let growths = [growth(41.0, 3.0), growth(61.0, 3.0)];
+        let facts = Facts {
+            profile: Some(&profile),
+            growths: &growths,
+            watched_ns: 12_000_000_000,
+            ..Facts::of(&snapshot, None)
+        };
+        let findings = facts.findings();
+        let found: Vec<Subject> = of_rule(&findings, "site_grows").iter().map(|finding| finding.subject).collect();
+        assert_eq!(found, [Subject::Site(0), Subject::Site(1)]);
     }
 
     #[test]

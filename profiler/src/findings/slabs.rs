@@ -70,6 +70,8 @@ fn holder(profile: &Profile, smaller: u64, block_bytes: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use poolscope_wire::ClassCounter;
 
     use super::*;
@@ -89,7 +91,7 @@ mod tests {
         let snapshot = with_class(500, 100);
         let profile = profile(&[("main;app::cache", 10.0), ("main;app::other", 10.0)]);
         let mut sites = profile.clone();
-        sites.sites[0].held[0].size = 1000;
+        Arc::make_mut(&mut sites.sites[0].held)[0].size = 1000;
         let findings = Facts::of(&snapshot, Some(&sites)).findings();
         let found = of_rule(&findings, "nearly_empty_slabs");
         assert_eq!(

@@ -83,14 +83,14 @@ fn tiles(snapshot: &Snapshot, &Facts { accounting, total, total_ns, .. }: &Facts
     let rss = accounting.rss.map_or_else(|| "gone".to_owned(), shown);
     let outside = accounting.not_the_pool().map(|outside| format!("{} is not the pool's", shown(outside)));
     tiles += &tile("resident", rss, outside.unwrap_or_default());
-    let most = snapshot.history.most().unwrap_or_default();
+    let most = snapshot.most().unwrap_or_default();
     let since = most.time_ns.saturating_sub(snapshot.process.start_monotonic_ns);
     let when = if most.bytes == 0 {
         String::new()
     } else {
         format!("{} after the start", duration(Duration::from_nanos(since)))
     };
-    tiles + &tile("peak in use", shown(most.bytes.max(accounting.in_use)), when)
+    tiles + &tile("peak in use", shown(most.bytes), when)
 }
 
 fn slope_text(slope: Slope) -> String {

@@ -141,7 +141,7 @@ fn families(snapshots: &[Snapshot]) -> Vec<Family> {
         Kind::Gauge,
         "The most bytes of blocks that were in use at once.",
         snapshots,
-        |snapshot| snapshot.history.most().map(|most| most.bytes as f64),
+        |snapshot| snapshot.most().map(|most| most.bytes as f64),
     ));
     for (info, counter) in TIER_COUNTERS.iter().zip(TierCounter::ALL) {
         let (name, kind) = metric(info, "");

@@ -151,10 +151,10 @@ impl Merged {
             (None, None) => return Site::default(),
         };
         let mut held: BTreeMap<(u64, u32), Amount> = BTreeMap::new();
-        for part in path.after.iter().flat_map(|site| &site.held) {
+        for part in path.after.iter().flat_map(|site| site.held.iter()) {
             *held.entry((part.size, part.tid)).or_default() += part.amount;
         }
-        for part in path.before.iter().flat_map(|site| &site.held) {
+        for part in path.before.iter().flat_map(|site| site.held.iter()) {
             let known = held.entry((part.size, part.tid)).or_default();
             *known = less(*known, part.amount);
         }

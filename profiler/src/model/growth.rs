@@ -24,7 +24,7 @@
 //! of a count of samples: `1 / √n` of the slope, for `n` samples in the window.
 
 use crate::model::memory::{Memory, Place};
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{Amount, Snapshot};
 
 /// Readings that are kept of a window, at most.
 const READINGS: usize = 32;
@@ -74,6 +74,12 @@ impl Slope {
     /// It grows: by more than three standard errors.
     pub fn grows(self) -> bool {
         self.errors() > 3.0
+    }
+
+    /// Bytes a minute, times the share that is still in use of all that was ever allocated there: what fills up while
+    /// much of it is freed comes to an end, as a cache does, and what is never freed does not.
+    pub fn for_good(self, in_use: &Amount, allocated: &Amount) -> f64 {
+        self.per_minute * (in_use.bytes / allocated.bytes.max(in_use.bytes).max(1.0))
     }
 
     /// The slope of both together.

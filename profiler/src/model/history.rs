@@ -122,6 +122,7 @@ fn line(figures: &[f64]) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::snapshot::{ProcessState, Snapshot, Tiers};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -144,6 +145,27 @@ mod tests {
         assert_eq!(history.most(), Some(Most { bytes: 1000, time_ns: 69 * SECOND + 5 }));
         assert_eq!(History::default().most(), None);
         assert_eq!((history.in_use_at(0), history.in_use_at(50 * SECOND + 1)), (None, Some(50)));
+    }
+
+    /// The pool looks now and then; what is in use at the reading was in use, too.
+    #[test]
+    fn what_is_in_use_now_is_part_of_the_peak() {
+        let mut tiers = vec![0; poolscope_wire::TIER_COUNTERS.len()];
+        tiers[poolscope_wire::TierCounter::LargeBytes as usize] = 300;
+        let class = poolscope_wire::ClassStats { block_bytes: 16, slab_bytes: 32_768, ..Default::default() };
+        let mut snapshot = Snapshot {
+            tiers: Tiers::new(tiers),
+            classes: vec![class],
+            taken_ns: 50 * SECOND,
+            history: history(|second| second, 40),
+            ..Snapshot::default()
+        };
+        snapshot.process.state = ProcessState::Running;
+        assert_eq!(snapshot.most(), Some(Most { bytes: 300, time_ns: 50 * SECOND }));
+        snapshot.process.state = ProcessState::Exited;
+        assert_eq!(snapshot.most(), Some(Most { bytes: 300, time_ns: snapshot.history.totals[39].time_ns }));
+        snapshot.history.totals[10].most = 900;
+        assert_eq!(snapshot.most().map(|most| most.bytes), Some(900));
     }
 
     #[test]

@@ -70,7 +70,7 @@ mod tests {
         let objects = samples as f64 * weight;
         let amount = Amount { objects, bytes: objects * size as f64, samples };
         let held = vec![HeldBlocks { size, tid: 1, amount }];
-        Site { place: Place::Device(1), in_use: amount, held, ..Site::default() }
+        Site { place: Place::Device(1), in_use: amount, held: held.into(), ..Site::default() }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! is now. Which blocks there were is not kept, only how much each stack had.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::model::memory::{Memory, Place};
 use crate::model::profile::{Peak, Profile, Site};
@@ -73,7 +74,7 @@ impl Profile {
             site.in_use = site.peak;
             // Their sizes and threads are those of now.
             if self.peak_of(site.memory()).is_some_and(|peak| peak.after_ns.is_some()) {
-                site.held.clear();
+                site.held = Arc::default();
             }
         }
         then.sites.sort_by(|a, b| b.in_use.bytes.total_cmp(&a.in_use.bytes));

@@ -112,7 +112,7 @@ pub struct Site {
     /// 0 if that is not known.
     pub oldest_ns: u64,
     /// The blocks in use by size and thread, ascending.
-    pub held: Vec<Held>,
+    pub held: Arc<[Held]>,
 }
 
 /// The blocks in use of one call site that have one size and were allocated by one thread.

@@ -6,7 +6,7 @@ use poolscope_wire::stats::Unbacked;
 pub use poolscope_wire::{ClassStats, file_number};
 use poolscope_wire::{DeviceCounter, Stats, TierCounter};
 
-use crate::model::history::History;
+use crate::model::history::{History, Most};
 use crate::model::memory::{Memory, Place};
 use crate::model::reach::{Holder, Search, Verdict};
 
@@ -84,6 +84,20 @@ impl Snapshot {
         }
         let pools = self.devices.iter().filter(|pool| memory.has(pool.place));
         pools.map(|pool| pool.get(DeviceCounter::CurrentUsage)).reduce(u64::saturating_add)
+    }
+
+    /// The most host memory that was in use, and when. The pool looks at its figures now and then; what is in use now
+    /// was in use, too.
+    pub fn most(&self) -> Option<Most> {
+        let most = self.history.most()?;
+        let in_use = self.in_use(Memory::Host).unwrap_or(0);
+        if in_use <= most.bytes {
+            return Some(most);
+        }
+        // When one that is gone came to that is not known: it was after the last look.
+        let running = self.process.state == ProcessState::Running;
+        let last_ns = self.history.totals.last().map_or(self.taken_ns, |last| last.time_ns);
+        Some(Most { bytes: in_use, time_ns: if running { self.taken_ns } else { last_ns } })
     }
 
     /// The statistics of the pool, as the process itself would give them.

@@ -27,7 +27,7 @@ pub(crate) fn profile(stacks: &[(&str, f64)]) -> Profile {
         let in_use = Amount { objects: bytes / 10.0, bytes, samples: 1 };
         let allocated = Amount { objects: bytes / 5.0, bytes: bytes * 2.0, samples: 2 };
         let held = vec![Held { size: 10, tid: 42, amount: in_use }];
-        profile.sites.push(Site { locations, allocated, in_use, held, ..Site::default() });
+        profile.sites.push(Site { locations, allocated, in_use, held: held.into(), ..Site::default() });
     }
     profile
 }

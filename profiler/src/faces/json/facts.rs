@@ -131,7 +131,7 @@ impl FactsJson {
                 untouched_bytes: accounting.untouched,
                 parts: accounting.parts().map(|(part, bytes)| (part.name().to_owned(), bytes.into())).collect(),
             },
-            peak: facts.snapshot.history.most().map(|most| PeakJson {
+            peak: facts.snapshot.most().map(|most| PeakJson {
                 in_use_bytes: most.bytes,
                 after_seconds: most.time_ns.saturating_sub(start_ns) as f64 / 1e9,
             }),

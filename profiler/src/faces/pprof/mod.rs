@@ -250,7 +250,7 @@ fn encode_site(
     let Amount { objects, bytes, .. } = site.allocated;
     push([objects, bytes, apart.objects, apart.bytes].map(integer), Vec::new());
     let (mut objects, mut bytes) = (Rounded::default(), Rounded::default());
-    for held in &site.held {
+    for held in site.held.iter() {
         let value = [0, 0, objects.add(held.amount.objects), bytes.add(held.amount.bytes)];
         push(value, labels.of(held, strings));
     }
@@ -305,6 +305,7 @@ impl Strings {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::sync::Arc;
 
     use super::*;
     use crate::model::memory::Place;
@@ -379,7 +380,7 @@ mod tests {
     #[test]
     fn a_site_without_sizes_still_has_its_figures() {
         let mut profile = testing::profile(&[("main", 8.0)]);
-        profile.sites[0].held.clear();
+        profile.sites[0].held = Arc::default();
         let message = whole(&profile, Metric::InUseBytes);
         let values: Vec<&[i64]> = message.sample.iter().map(|sample| sample.value.as_slice()).collect();
         assert_eq!(values, [[2, 16, 1, 8]]);

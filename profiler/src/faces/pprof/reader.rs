@@ -145,6 +145,7 @@ impl<'a> Reader<'a> {
         let message = self.message;
         let index: HashMap<u64, usize> = message.location.iter().enumerate().map(|(i, l)| (l.id, i)).collect();
         let mut sites: Vec<Site> = Vec::new();
+        let mut held: Vec<(usize, Held)> = Vec::new();
         let mut known: HashMap<(&[u64], Place), usize> = HashMap::new();
         let mut threads: HashMap<&str, u32> = HashMap::new();
         for sample in &message.sample {
@@ -187,11 +188,12 @@ impl<'a> Reader<'a> {
                 let size = label("bytes").and_then(|label| u64::try_from(label.num).ok()).unwrap_or(0);
                 let next = threads.len() as u32 + 1;
                 let tid = label("thread").map_or(0, |l| *threads.entry(text(message, l.str)).or_insert(next));
-                sites[at].held.push(Held { size, tid, amount: in_use });
+                held.push((at, Held { size, tid, amount: in_use }));
             }
         }
-        for site in &mut sites {
-            site.held.sort_by_key(|held| (held.size, held.tid));
+        held.sort_by_key(|(at, held)| (*at, held.size, held.tid));
+        for of_site in held.chunk_by(|(a, _), (b, _)| a == b) {
+            sites[of_site[0].0].held = of_site.iter().map(|(_, held)| *held).collect();
         }
         sites.sort_by(|a, b| b.in_use.bytes.total_cmp(&a.in_use.bytes));
         Ok((sites, threads.into_iter().map(|(name, tid)| (tid, printable_str(name.to_owned()))).collect()))

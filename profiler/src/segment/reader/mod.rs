@@ -75,9 +75,11 @@ pub struct SegmentReader {
     args: Vec<String>,
     /// All frames read so far: they are only ever added to.
     frames: Vec<u64>,
-    /// Those of each stack: all readings share them.
-    known: Vec<Arc<[u64]>>,
+    /// Those of each stack, and where they begin: all readings share them.
+    known: Vec<(usize, Arc<[u64]>)>,
     copies: [Vec<u8>; 2],
+    /// Sampled blocks in use at the last reading.
+    live_before: usize,
     asks: Asks,
 }
 
@@ -122,7 +124,7 @@ impl SegmentReader {
         let pid = watch.pid();
         let (frames, known, copies) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
         let asks = Asks::default();
-        Ok(Self { file, first: header, watch, pid, exe, args, frames, known, copies, asks })
+        Ok(Self { file, first: header, watch, pid, exe, args, frames, known, copies, live_before: 0, asks })
     }
 
     /// Has the kernel be asked which pages of the process have memory at most once in so long, and for no more than a
@@ -312,7 +314,8 @@ impl SegmentReader {
     }
 
     fn read_live(&mut self, entry: RegionEntry, dropped: &mut Dropped) -> Result<Vec<LiveBlock>, ReadError> {
-        let mut live = Vec::new();
+        // About as many as last time.
+        let mut live = Vec::with_capacity(self.live_before + self.live_before / 16);
         self.read_sequenced(entry, Region::Live, dropped, |_, bytes, _| {
             let Some(record) = LiveRecord::from_bytes(bytes) else { return };
             if record.kind == kind::NONE {
@@ -331,6 +334,7 @@ impl SegmentReader {
                 holder: Holder::of_record(record.verdict, record.leader),
             });
         })?;
+        self.live_before = live.len();
         Ok(live)
     }
 
@@ -351,7 +355,11 @@ impl SegmentReader {
 
     /// Frames are complete below the count and never change: only new ones are read.
     fn read_frames(&mut self, entry: RegionEntry) -> Result<(), ReadError> {
-        self.frames.truncate(entry.count as usize);
+        if self.frames.len() > entry.count as usize {
+            // It says something else than before.
+            self.frames.truncate(entry.count as usize);
+            self.known.clear();
+        }
         let Self { file, frames, copies: [buffer, _], .. } = self;
         let known = frames.len() as u64;
         file.for_each_chunk(entry, Region::Frames, known, buffer, |_, chunk| {
@@ -389,7 +397,7 @@ impl SegmentReader {
                     places.push((record.first_frame, depth as u16));
                 }
                 stacks.push(Stack {
-                    frames: range.map_or_else(Arc::default, |range| shared(known, stacks.len(), range)),
+                    frames: range.map_or_else(Arc::default, |range| shared(known, stacks.len(), start, range)),
                     place: Place::of_record(record.kind(), record.device()),
                     incomplete: record.flags() & (stack_flags::TRUNCATED | stack_flags::INCOMPLETE) != 0,
                     allocated: amount(record.alloc_samples, record.alloc_objects, record.alloc_bytes),
@@ -460,15 +468,16 @@ impl SegmentReader {
 }
 
 /// The frames of a stack, as the readings before have them: they never change.
-fn shared(known: &mut Vec<Arc<[u64]>>, stack: usize, frames: &[u64]) -> Arc<[u64]> {
+fn shared(known: &mut Vec<(usize, Arc<[u64]>)>, stack: usize, start: usize, frames: &[u64]) -> Arc<[u64]> {
     if known.len() <= stack {
-        known.resize_with(stack + 1, Arc::default);
+        known.resize_with(stack + 1, Default::default);
     }
-    // A damaged file may say something else each time.
-    if *known[stack] != *frames {
-        known[stack] = frames.into();
+    let known = &mut known[stack];
+    // What was read of a place stays; a damaged file may name another place each time.
+    if (known.0, known.1.len()) != (start, frames.len()) {
+        *known = (start, frames.into());
     }
-    Arc::clone(&known[stack])
+    Arc::clone(&known.1)
 }
 
 /// Bytes of what stands before the regions, as far as it exists.

@@ -1,4 +1,4 @@
-//! The loop: takes what happened, changes the state, draws when something changed, at most thirty times a second.
+//! The loop: takes what happened, changes the state, draws when something changed, at most sixty times a second.
 
 use std::io;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use crate::remote::Server;
 use crate::target;
 
 /// Between two frames.
-const FRAME: Duration = Duration::from_millis(33);
+const FRAME: Duration = Duration::from_millis(16);
 
 /// What a dashboard is started with.
 pub(crate) struct Setup {

@@ -223,12 +223,11 @@ impl Source {
             self.names = thread_names(snapshot.process.pid, snapshot.process.state);
         }
         let (profile, site_of_stacks) = self.builder.build_with_sites(&snapshot, |_| false);
-        if self.count_children.is_none_or(|at| at <= now) {
+        // Who is gone has no processes any more.
+        let running = snapshot.process.state == ProcessState::Running;
+        if !running || self.count_children.is_none_or(|at| at <= now) {
             self.count_children = Some(now + COUNT_EVERY);
-            self.children = match snapshot.process.state {
-                ProcessState::Running => family::children(snapshot.process.pid),
-                _ => Vec::new(),
-            };
+            self.children = if running { family::children(snapshot.process.pid) } else { Vec::new() };
             self.family = family_of(&self.children, |pid| target::newest_segment(pid).is_some());
         }
         Ok(Read::Model(Box::new(self.model(snapshot, profile, &site_of_stacks))))

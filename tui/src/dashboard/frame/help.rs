@@ -10,10 +10,13 @@ use super::keys::{self, HelpSection, LEAVING_TITLE};
 use crate::dashboard::input::key::Binding;
 use crate::dashboard::state::State;
 use crate::dashboard::widgets::panel::panel;
+use crate::dashboard::widgets::plain::wrapped;
 use crate::dashboard::widgets::table::put;
 
 /// Columns of the keys.
 const KEYS: usize = 12;
+/// Columns of the frame, with a blank on each side.
+const FRAME: usize = 4;
 
 /// The parts of the help that what was typed leaves.
 fn sections(state: &State) -> Vec<HelpSection> {
@@ -45,6 +48,7 @@ fn sections(state: &State) -> Vec<HelpSection> {
 /// All lines of the help that are left.
 pub(crate) fn lines(state: &State) -> Vec<Line<'static>> {
     let theme = &state.theme;
+    let room = usize::from(width(state.area())).saturating_sub(FRAME + 2 + KEYS);
     let mut out = Vec::new();
     for (title, bindings) in sections(state) {
         if !out.is_empty() {
@@ -52,10 +56,14 @@ pub(crate) fn lines(state: &State) -> Vec<Line<'static>> {
         }
         out.push(Line::styled(title, theme.accent));
         for binding in bindings {
-            out.push(Line::from(vec![
-                Span::styled(format!("  {:<KEYS$}", binding.key_labels()), theme.strong),
-                Span::styled(binding.help, theme.text),
-            ]));
+            let mut keys = binding.key_labels();
+            for part in wrapped(binding.help, room) {
+                let keys = std::mem::take(&mut keys);
+                out.push(Line::from(vec![
+                    Span::styled(format!("  {keys:<KEYS$}"), theme.strong),
+                    Span::styled(part, theme.text),
+                ]));
+            }
         }
     }
     if out.is_empty() {
@@ -69,11 +77,16 @@ pub(crate) fn room(area: Rect) -> u16 {
     area.height.saturating_sub(5)
 }
 
+/// Its columns, with its frame.
+fn width(area: Rect) -> u16 {
+    area.width.saturating_sub(4).min(90)
+}
+
 /// Draws the help over the screen.
 pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
     let theme = &state.theme;
     let lines = lines(state);
-    let width = area.width.saturating_sub(4).min(90);
+    let width = width(area);
     // It stays where it is while it is narrowed.
     let height = room(area) + 3;
     let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };

@@ -78,7 +78,7 @@ impl Lens {
             Base::First => since("the first reading, ", kept.first.as_ref()),
             Base::Ago(wanted) => since("", kept.ago(now, f64::from(*wanted))),
             Base::Peak => {
-                let most = model.snapshot.history.most();
+                let most = model.snapshot.most();
                 ("the peak".to_owned(), most.map(|most| model.live_bytes() - most.bytes as f64))
             }
             Base::File(name, profile) => {
@@ -244,8 +244,7 @@ fn at_peak(out: &mut Model) {
         (row.growth, row.rate, row.oldest_ns) = (None, None, 0);
     }
     out.sites.retain(|row| row.in_use.bytes > 0.0);
-    let history = &out.snapshot.history;
-    if let Some(most) = history.most() {
+    if let Some(most) = out.snapshot.most() {
         out.in_use = out.in_use.map(|_| most.bytes);
     }
     (out.memory, out.most, out.rates) = (None, None, None);
@@ -363,7 +362,7 @@ mod tests {
         let seen = Lens { at_peak: true, ..Lens::default() }.through(&model, &Kept::default());
         assert_eq!(seen.sites.len(), model.sites.len() - 1, "the first had nothing");
         assert!(seen.sites.iter().all(|row| row.in_use.bytes == row.index as f64 * 1000.0));
-        assert_eq!(seen.live_bytes(), model.snapshot.history.most().expect("a peak").bytes as f64);
+        assert_eq!(seen.live_bytes(), model.snapshot.most().expect("a peak").bytes as f64);
         assert!(Lens::peak_of(&model).is_err(), "the fixture has none with call sites");
     }
 

@@ -109,7 +109,7 @@ pub(crate) fn profile_at(t: f64) -> Profile {
             allocated: amount(allocated * MIB, each),
             in_use: amount(in_use * MIB, each),
             oldest_ns: 20_000_000_000,
-            held: vec![Held { size: each as u64, tid: 100, amount: amount(in_use * MIB, each) }],
+            held: vec![Held { size: each as u64, tid: 100, amount: amount(in_use * MIB, each) }].into(),
             ..Site::default()
         })
         .collect();
@@ -357,7 +357,7 @@ pub(crate) fn model_with_devices() -> Model {
             site.place = Place::Device(device);
             // Blocks that are as much larger.
             site.in_use.bytes *= 64.0;
-            for held in &mut site.held {
+            for held in Arc::make_mut(&mut site.held).iter_mut() {
                 held.size *= 64;
                 held.amount.bytes *= 64.0;
             }

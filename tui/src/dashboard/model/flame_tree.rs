@@ -1,13 +1,16 @@
 //! The call tree that the flamegraph draws: one node for each distinct path of functions from the root.
 //!
 //! Nodes live in one vector; children are sorted by name, so that a live refresh doesn't make cells jump about. What a
-//! function is called is kept once, however many paths it is on.
+//! function is called is kept once, however many paths it is on. The paths are kept from reading to reading.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use poolscope_profiler::model::growth::Slope;
-use poolscope_profiler::model::profile::{Metric, Profile, Site};
+use poolscope_profiler::model::naming::Naming;
+use poolscope_profiler::model::profile::{Location, Metric, Profile, Site};
 
+use super::by_place::ByPlace;
 use super::runtime::Runtime;
 use super::site::SiteRow;
 use crate::words::{file_name, numbers, printable};
@@ -170,27 +173,166 @@ pub(crate) struct Node {
     pub(crate) depth: usize,
     /// By name.
     pub(crate) children: Vec<usize>,
-    /// With all below it, indexed by [`Metric`]: what there is, or how it changed.
-    total: [f64; 4],
-    /// Of changes, what grew and what shrank together.
-    moved: [f64; 4],
-    /// How the bytes in use develop, with all below it.
-    pub(crate) slope: Slope,
 }
 
-/// The tree; node 0 is the root.
+/// The paths that there are. Parents stand before children; node 0 is the root.
 #[derive(Clone, Debug)]
-pub(crate) struct FlameTree {
+struct Paths {
     nodes: Vec<Node>,
     labels: Vec<Label>,
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        Paths { nodes: vec![Node::default()], labels: vec![Label { name: "all".into(), ..Label::default() }] }
+    }
+}
+
+impl Paths {
+    fn name(&self, at: usize) -> &str {
+        &self.labels[self.nodes[at].label as usize].name
+    }
+}
+
+/// What a node holds, with all below it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    /// Indexed by [`Metric`]: what there is, or how it changed.
+    total: [f64; 4],
+    /// How the bytes in use develop.
+    slope: Slope,
+}
+
+/// The tree: its paths, which readings share as long as there are no new ones, and what each node holds.
+#[derive(Clone, Debug)]
+pub(crate) struct FlameTree {
+    paths: Arc<Paths>,
+    figures: Vec<Figures>,
+    /// Of changes, what grew and what shrank together; empty if the figures are none.
+    moved: Vec<[f64; 4]>,
     /// Its figures are changes.
     pub(crate) is_change: bool,
 }
 
 impl Default for FlameTree {
     fn default() -> Self {
-        let labels = vec![Label { name: "all".into(), ..Label::default() }];
-        FlameTree { nodes: vec![Node::default()], labels, is_change: false }
+        FlameTree { paths: Arc::default(), figures: vec![Figures::default()], moved: Vec::new(), is_change: false }
+    }
+}
+
+/// Where the path of a call site ends in a tree.
+#[derive(Clone, Debug)]
+struct Leaf {
+    /// Its locations: as long as they are kept, nothing else lies there.
+    locations: Arc<[usize]>,
+    incomplete: bool,
+    node: usize,
+}
+
+/// Makes trees of one shape, reading after reading: of what was there before, only the figures are new.
+#[derive(Debug, Default)]
+pub(crate) struct Grower {
+    shape: Option<Shape>,
+    paths: Arc<Paths>,
+    index: HashMap<(usize, u32), usize>,
+    labels: Labels,
+    /// By where the locations of the call site lie: readings of one builder share them.
+    leaves: ByPlace<Leaf>,
+    /// What the names are of: other ones make other paths.
+    named: Option<(Arc<Vec<Location>>, Arc<Naming>)>,
+}
+
+impl Grower {
+    /// Merges call sites of a profile. If they are compared with others, the figures are changes.
+    pub(crate) fn grow(&mut self, profile: &Profile, sites: &[SiteRow], runtime: &Runtime, shape: Shape) -> FlameTree {
+        if self.shape != Some(shape) || !self.has_the_names_of(profile) {
+            *self = Grower { shape: Some(shape), ..Grower::default() };
+        }
+        self.named = Some((Arc::clone(&profile.locations), Arc::clone(&profile.naming)));
+        let mut ends: Vec<(usize, &SiteRow)> = Vec::with_capacity(sites.len());
+        let mut steps = Vec::new();
+        for row in sites {
+            if let Some(site) = profile.sites.get(row.index) {
+                ends.push((self.leaf(profile, site, runtime, shape, &mut steps), row));
+            }
+        }
+        if ends.len() < self.leaves.len() {
+            // Paths of call sites that are gone would stay.
+            self.shape = None;
+            return self.grow(profile, sites, runtime, shape);
+        }
+        let mut tree = FlameTree {
+            paths: Arc::clone(&self.paths),
+            figures: vec![Figures::default(); self.paths.nodes.len()],
+            moved: Vec::new(),
+            is_change: sites.iter().any(|row| row.change.is_some()),
+        };
+        if tree.is_change {
+            tree.moved = vec![[0.0; 4]; tree.figures.len()];
+        }
+        for (node, row) in ends {
+            tree.add(node, row);
+        }
+        tree.sum_up();
+        tree
+    }
+
+    /// Whether the locations that were known have the same names still.
+    fn has_the_names_of(&self, profile: &Profile) -> bool {
+        let Some((locations, naming)) = &self.named else { return true };
+        let same_names = || {
+            let mut pairs = locations.iter().zip(profile.locations.iter());
+            locations.len() <= profile.locations.len() && pairs.all(|(a, b)| a.frames == b.frames)
+        };
+        *naming == profile.naming && (Arc::ptr_eq(locations, &profile.locations) || same_names())
+    }
+
+    /// The node at which the path of a call site ends; it is made if there is none.
+    fn leaf(
+        &mut self,
+        profile: &Profile,
+        site: &Site,
+        runtime: &Runtime,
+        shape: Shape,
+        steps: &mut Vec<Step>,
+    ) -> usize {
+        let place = site.locations.as_ptr() as usize;
+        // All empty stacks may lie in one place, and some stacks are one with or without outer frames.
+        if let Some(leaf) = self.leaves.get(&place)
+            && !site.locations.is_empty()
+            && leaf.incomplete == site.incomplete
+        {
+            return leaf.node;
+        }
+        if self.labels.all.is_empty() {
+            self.labels.number("all", |_| {});
+        }
+        self.labels.path(profile, site, runtime, shape, steps);
+        let paths = Arc::make_mut(&mut self.paths);
+        for label in &self.labels.all[paths.labels.len().min(self.labels.all.len())..] {
+            paths.labels.push(label.clone());
+        }
+        let mut at = FlameTree::ROOT;
+        for step in steps.iter() {
+            at = *self.index.entry((at, step.label)).or_insert_with(|| {
+                let new = paths.nodes.len();
+                let depth = paths.nodes[at].depth + 1;
+                paths.nodes.push(Node {
+                    label: step.label,
+                    inlined: step.inlined,
+                    parent: at,
+                    depth,
+                    children: Vec::new(),
+                });
+                let name = paths.name(new);
+                let before = paths.nodes[at].children.partition_point(|&child| paths.name(child) < name);
+                paths.nodes[at].children.insert(before, new);
+                new
+            });
+        }
+        let leaf = Leaf { locations: Arc::clone(&site.locations), incomplete: site.incomplete, node: at };
+        self.leaves.insert(leaf.locations.as_ptr() as usize, leaf);
+        at
     }
 }
 
@@ -200,57 +342,53 @@ impl FlameTree {
 
     /// Merges call sites of a profile. If they are compared with others, the figures are changes.
     pub(crate) fn of(profile: &Profile, sites: &[SiteRow], runtime: &Runtime, shape: Shape) -> FlameTree {
-        let mut tree = FlameTree { is_change: sites.iter().any(|row| row.change.is_some()), ..FlameTree::default() };
-        let mut labels = Labels::default();
-        labels.number("all", |_| {});
-        let mut index: HashMap<(usize, u32), usize> = HashMap::new();
-        let mut steps = Vec::new();
-        for row in sites {
-            let Some(site) = profile.sites.get(row.index) else { continue };
-            let value = row.change.unwrap_or_else(|| row.figures());
-            let value = value.map(|v| if v.is_finite() { v } else { 0.0 });
-            let slope = row.growth.map(|growth| growth.slope).unwrap_or_default();
-            labels.path(profile, site, runtime, shape, &mut steps);
-            let mut at = FlameTree::ROOT;
-            tree.add(at, &value, slope);
-            for step in &steps {
-                at = *index.entry((at, step.label)).or_insert_with(|| {
-                    let new = tree.nodes.len();
-                    let depth = tree.nodes[at].depth + 1;
-                    let (label, inlined) = (step.label, step.inlined);
-                    tree.nodes.push(Node { label, inlined, parent: at, depth, ..Node::default() });
-                    tree.nodes[at].children.push(new);
-                    new
-                });
-                tree.add(at, &value, slope);
-            }
-        }
-        tree.labels = labels.all;
-        for at in 0..tree.nodes.len() {
-            let mut children = std::mem::take(&mut tree.nodes[at].children);
-            children.sort_by(|&a, &b| tree.name(a).cmp(tree.name(b)));
-            tree.nodes[at].children = children;
-        }
-        tree
+        Grower::default().grow(profile, sites, runtime, shape)
     }
 
-    fn add(&mut self, at: usize, value: &[f64; 4], slope: Slope) {
-        let node = &mut self.nodes[at];
-        for ((total, moved), v) in node.total.iter_mut().zip(&mut node.moved).zip(value) {
-            *total += v;
-            *moved += v.abs();
+    /// Adds a call site to the node where its path ends.
+    fn add(&mut self, node: usize, row: &SiteRow) {
+        let value = row.change.unwrap_or_else(|| row.figures());
+        let value = value.map(|v| if v.is_finite() { v } else { 0.0 });
+        let figures = &mut self.figures[node];
+        figures.total.iter_mut().zip(value).for_each(|(total, v)| *total += v);
+        figures.slope = figures.slope.and(row.growth.map(|growth| growth.slope).unwrap_or_default());
+        if let Some(moved) = self.moved.get_mut(node) {
+            moved.iter_mut().zip(value).for_each(|(moved, v)| *moved += v.abs());
         }
-        node.slope = node.slope.and(slope);
+    }
+
+    /// Adds what each node holds to its parent.
+    fn sum_up(&mut self) {
+        for at in (1..self.figures.len()).rev() {
+            let (parent, own) = (self.paths.nodes[at].parent, self.figures[at]);
+            let sum = &mut self.figures[parent];
+            sum.total.iter_mut().zip(own.total).for_each(|(total, v)| *total += v);
+            sum.slope = sum.slope.and(own.slope);
+            if self.is_change {
+                let own = self.moved[at];
+                self.moved[parent].iter_mut().zip(own).for_each(|(moved, v)| *moved += v);
+            }
+        }
     }
 
     /// A node; the root for an index of another tree.
     pub(crate) fn node(&self, at: usize) -> &Node {
-        self.nodes.get(at).unwrap_or(&self.nodes[FlameTree::ROOT])
+        self.paths.nodes.get(at).unwrap_or(&self.paths.nodes[FlameTree::ROOT])
     }
 
     /// What the function of a node is called.
     pub(crate) fn label(&self, at: usize) -> &Label {
-        &self.labels[self.node(at).label as usize]
+        &self.paths.labels[self.node(at).label as usize]
+    }
+
+    /// Which functions are meant, by their numbers: each is asked about once, however many paths it is on.
+    pub(crate) fn functions(&self, is_meant: impl Fn(&Label) -> bool) -> Vec<bool> {
+        self.paths.labels.iter().map(is_meant).collect()
+    }
+
+    /// Whether the function of a node is among them; the root is none.
+    pub(crate) fn is_one_of(&self, at: usize, functions: &[bool]) -> bool {
+        at != FlameTree::ROOT && functions.get(self.node(at).label as usize).is_some_and(|meant| *meant)
     }
 
     /// The function of a node.
@@ -260,17 +398,26 @@ impl FlameTree {
 
     /// How many nodes there are; parents stand before children.
     pub(crate) fn len(&self) -> usize {
-        self.nodes.len()
+        self.paths.nodes.len()
+    }
+
+    fn figures(&self, at: usize) -> &Figures {
+        self.figures.get(at).unwrap_or(&self.figures[FlameTree::ROOT])
+    }
+
+    /// How the bytes in use develop below a node.
+    pub(crate) fn slope(&self, at: usize) -> Slope {
+        self.figures(at).slope
     }
 
     /// A node's figure.
     pub(crate) fn value(&self, at: usize, metric: Metric) -> f64 {
-        self.node(at).total[metric as usize]
+        self.figures(at).total[metric as usize]
     }
 
     /// What a node's width stands for: its figure, or of changes all that grew and shrank.
     pub(crate) fn width(&self, at: usize, metric: Metric) -> f64 {
-        self.node(at).moved[metric as usize]
+        self.moved.get(at).map_or_else(|| self.value(at, metric), |moved| moved[metric as usize])
     }
 
     /// Whether a node is another one, or lies below it.
@@ -327,6 +474,44 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The next readings of a process: new figures, a new call site, one that is gone, other names.
+    #[test]
+    fn a_tree_that_is_kept_is_the_one_that_is_made_anew() {
+        let model = fixture::model();
+        let mut grower = Grower::default();
+        let same = |grower: &mut Grower, profile: &Profile, rows: &[SiteRow], runtime: &Runtime| {
+            let (kept, new) =
+                (grower.grow(profile, rows, runtime, USUAL), FlameTree::of(profile, rows, runtime, USUAL));
+            let of = |tree: &FlameTree| {
+                let node = |at: usize| {
+                    let (label, values) = (tree.label(at).clone(), Metric::ALL.map(|m| tree.value(at, m).round()));
+                    (tree.path(at), (label, values, tree.node(at).inlined, tree.slope(at).per_minute.round()))
+                };
+                (0..tree.len()).map(node).collect::<std::collections::BTreeMap<_, _>>()
+            };
+            assert_eq!(of(&kept), of(&new));
+            for at in 0..kept.len() {
+                let names: Vec<&str> = kept.node(at).children.iter().map(|&child| kept.name(child)).collect();
+                assert!(names.is_sorted(), "{names:?}");
+            }
+            kept
+        };
+        let few = same(&mut grower, &model.profile, &model.sites[..4], &model.runtime);
+        let mut more = model.sites.clone();
+        more[1].in_use.bytes *= 3.0;
+        let all = same(&mut grower, &model.profile, &more, &model.runtime);
+        assert!(all.len() > few.len() && Arc::strong_count(&few.paths) == 1, "new paths are made beside the old");
+        let again = same(&mut grower, &model.profile, &model.sites, &model.runtime);
+        assert!(Arc::ptr_eq(&again.paths, &all.paths), "nothing is new but the figures");
+        same(&mut grower, &model.profile, &model.sites[1..], &model.runtime);
+        let mut renamed = Profile::clone(&model.profile);
+        for location in Arc::make_mut(&mut renamed.locations) {
+            location.frames.iter_mut().for_each(|frame| frame.name = frame.name.replace("kv::", "store::"));
+        }
+        let renamed = same(&mut grower, &renamed, &model.sites, &Runtime::of(&renamed));
+        assert!((0..renamed.len()).any(|at| renamed.name(at).starts_with("store::")));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the dashboard shows: one reading of a segment with rates, history and call sites. `--json` prints the same.
 
+mod by_place;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub(crate) mod flame_tree;
@@ -18,6 +19,7 @@ use poolscope_profiler::model::growth::{Growth, Slope, USUAL_WINDOW_NS};
 use poolscope_profiler::model::history::Most;
 use poolscope_profiler::model::holders::{Held, Holders};
 use poolscope_profiler::model::memory::Place;
+use poolscope_profiler::model::naming::Naming;
 use poolscope_profiler::model::profile::Profile;
 use poolscope_profiler::model::snapshot::{
     Amount, ClassStats, DevicePool, ProcessMemory, ProcessState, Snapshot, ThreadStats,
@@ -27,7 +29,7 @@ use poolscope_wire::{CounterInfo, DeviceCounter, TIER_COUNTERS, TierCounter};
 
 use crate::dashboard::input::filter::{Figures, Filter};
 use crate::words::{file_name, printable};
-use flame_tree::{FlameTree, USUAL};
+use flame_tree::{FlameTree, Grower, USUAL};
 use history::{History, Point, Split};
 use runtime::Runtime;
 use site::{SiteRow, SiteRows};
@@ -232,6 +234,9 @@ pub(crate) struct Modeller {
     before: Option<Before>,
     memory: Option<ProcessMemory>,
     runtime: Arc<Runtime>,
+    /// By which functions call sites are not named, as `runtime` has it.
+    naming: Arc<Naming>,
+    tree: Grower,
     /// Nobody looks at the call tree.
     pub(crate) without_tree: bool,
 }
@@ -297,10 +302,9 @@ impl Modeller {
         let in_use = snapshot.in_use(whole.usual_memory());
         let memory = whole.usual_memory();
         let is_all = Arc::ptr_eq(&profile, &whole);
-        let shown = whole.sites.iter().zip(watched.growths).filter(|(site, _)| is_all || memory.has(site.place));
-        let growths: Vec<Growth> = shown.map(|(_, growth)| *growth).collect();
         let mut sites = self.rows.next(&profile, seconds);
-        sites.iter_mut().for_each(|row| row.growth = growths.get(row.index).copied());
+        let shown = whole.sites.iter().zip(watched.growths).filter(|(site, _)| is_all || memory.has(site.place));
+        sites.iter_mut().zip(shown).for_each(|(row, (_, growth))| row.growth = Some(*growth));
         // The kernel is not asked at each reading where the memory is.
         let is_asked = snapshot.residence.is_some() || snapshot.process.state != ProcessState::Running;
         let known = before.map(|before| before.accounting).filter(|known| !is_asked && known.memory.is_some());
@@ -356,16 +360,17 @@ impl Modeller {
         } else {
             before.and_then(|b| b.uptime)
         };
-        if before.is_none() || self.runtime.len() != profile.locations.len() {
-            let mut runtime = if before.is_none() { Runtime::default() } else { Runtime::clone(&self.runtime) };
+        let others = before.is_none() || self.naming != profile.naming;
+        if others || self.runtime.len() != profile.locations.len() {
+            let mut runtime = if others { Runtime::default() } else { Runtime::clone(&self.runtime) };
             runtime.extend(&profile);
-            self.runtime = Arc::new(runtime);
+            (self.runtime, self.naming) = (Arc::new(runtime), Arc::clone(&profile.naming));
         }
         let model = Model {
             uptime,
             live,
             in_use,
-            most: snapshot.history.most(),
+            most: snapshot.most(),
             trend: (total_ns > 0).then_some(total),
             findings,
             accounting,
@@ -373,7 +378,7 @@ impl Modeller {
             rates,
             memory: self.memory,
             tiers: tier_rows(&snapshot, old, seconds),
-            flame: (!self.without_tree).then(|| Arc::new(FlameTree::of(&profile, &sites, &self.runtime, USUAL))),
+            flame: (!self.without_tree).then(|| Arc::new(self.tree.grow(&profile, &sites, &self.runtime, USUAL))),
             runtime: Arc::clone(&self.runtime),
             site_of_stacks: watched.site_of_stacks.into(),
             classes: class_rows(&snapshot, old, seconds),

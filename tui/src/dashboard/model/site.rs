@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use super::by_place::ByPlace;
 use crate::words::{file_name, printable};
 use poolscope_profiler::build::plumbing::is_plumbing;
 use poolscope_profiler::model::growth::Growth;
@@ -175,7 +176,7 @@ pub(crate) fn key_of(profile: &Profile, site: &Site) -> u64 {
 pub(crate) struct SiteRows {
     known: Vec<Known>,
     /// The place in `known` of a stack by where its locations lie: readings of one builder share them.
-    by_place: HashMap<usize, u32>,
+    by_place: ByPlace<u32>,
     /// The same by its key: those of another builder, or of one that began anew, lie elsewhere.
     by_key: HashMap<u64, u32>,
     /// What the names are of: other ones give other texts.

@@ -145,3 +145,75 @@ fn no_figure_is_ever_cut() {
     }
     assert!(figures > 1000, "{figures} figures were seen");
 }
+
+/// The pool looks at its figures now and then; what is in use by now may be more than it saw.
+#[test]
+fn the_peak_is_never_below_what_is_in_use() {
+    let mut state = state(120, 40);
+    state.take_reading(Arc::new(fixture::model_with(|snapshot| {
+        for total in &mut snapshot.history.totals {
+            (total.in_use, total.most) = (1 << 20, 1 << 20);
+        }
+    })));
+    let model = state.model.clone().expect("a reading");
+    let (most, in_use) = (model.most.expect("a peak"), model.in_use.expect("a counter"));
+    assert_eq!((most.bytes, most.time_ns), (in_use, model.snapshot.taken_ns));
+    let text = screen(&state);
+    let figures = text.lines().skip_while(|line| !line.contains("PEAK now")).nth(1).expect("the figures");
+    assert_eq!(figures.matches(&numbers::bytes(in_use as f64)).count(), 2, "in use, and the peak: {text}");
+}
+
+/// Where a chart has no room, the parts of the memory are one bar, as long as the whole, with the share of each.
+#[test]
+fn the_overview_of_the_smallest_screen_says_where_the_memory_is() {
+    let mut state = state(60, 15);
+    // A line for the processes that it started takes the chart's third row.
+    let mut model = fixture::model();
+    let child = poolscope_profiler::process::family::Child { pid: 4, name: "worker".into(), rss: 1 << 20 };
+    model.family = vec![crate::dashboard::model::Kin { child, on_pool: true }];
+    state.take_reading(Arc::new(model));
+    let text = screen(&state);
+    let model = state.model.clone().expect("a reading");
+    let whole = model.accounting.memory.expect("it runs") as f64;
+    let in_use = model.accounting.get(poolscope_profiler::model::accounting::Part::InUse) as f64;
+    assert!(text.contains(&format!("in use {}  caches ", numbers::percent(in_use, whole))), "{text}");
+    let bar = text.lines().find(|line| line.contains('━')).expect("a bar");
+    assert_eq!(bar.chars().filter(|c| *c == '━').count(), 56, "{text}");
+}
+
+#[test]
+fn the_flow_between_the_tiers_says_what_the_counters_say() {
+    use poolscope_profiler::model::accounting::Part;
+    let mut state = state(120, 40);
+    press(&mut state, "2");
+    let model = state.model.clone().expect("a reading");
+    let text = screen(&state);
+    let row = |tier: &str| text.lines().find(|line| line.contains(tier)).unwrap_or_else(|| panic!("{tier}: {text}"));
+    let held = |part: Part| numbers::bytes(model.accounting.get(part) as f64);
+    assert!(row("thread caches").contains(&held(Part::ThreadCaches)), "{text}");
+    assert!(row("central cache").contains(&held(Part::CentralCache)), "{text}");
+    assert!(row("page heap").contains(&held(Part::Free)), "{text}");
+    let allocs: u64 = model.classes.iter().map(|class| class.stats.allocs()).sum();
+    let hits: u64 = model.classes.iter().map(|class| class.stats.hits()).sum();
+    assert!(row("thread caches").contains(&numbers::scaled(allocs as f64)), "{text}");
+    assert!(row("thread caches").contains(&numbers::percent(hits as f64, allocs as f64)), "{text}");
+}
+
+#[test]
+fn the_help_is_whole_at_every_width() {
+    let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for width in [60, 80, 120] {
+        let mut state = state(width, 24);
+        state.owns_program = true;
+        press(&mut state, "?");
+        let room = usize::from(width) - 8;
+        let lines = frame::help::lines(&state);
+        assert!(lines.iter().all(|line| line.width() <= room), "{width}: a line is cut");
+        let text = plain(&lines.iter().map(|line| format!("{line} ")).collect::<String>());
+        for (_, bindings) in frame::keys::help(&state.panes) {
+            for binding in bindings {
+                assert!(text.contains(&plain(binding.help)), "{width}: {}", binding.help);
+            }
+        }
+    }
+}

@@ -204,8 +204,8 @@ impl FlameGraph<'_> {
         match self.colour {
             _ if label.name == RUNTIME => theme.flame_above,
             Colour::Growth => {
-                let slope = self.tree.node(at).slope;
-                let whole = self.tree.node(FlameTree::ROOT).slope.per_minute;
+                let slope = self.tree.slope(at);
+                let whole = self.tree.slope(FlameTree::ROOT).per_minute;
                 match (slope.grows(), slope.is_clear()) {
                     (true, _) if slope.per_minute * 2.0 > whole => theme.grew[1],
                     (true, _) => theme.grew[0],

@@ -77,6 +77,28 @@ fn value_step(max: f64, steps: u16) -> f64 {
     }
 }
 
+/// The ticks of the vertical axis.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    /// From tick to tick.
+    step: f64,
+    /// Ticks above the one at nothing. The topmost is at or above the largest value.
+    ticks: u16,
+    /// Rows from tick to tick, the same for all.
+    apart: u16,
+}
+
+impl Scale {
+    /// For values up to `max` on so many rows, which are three at least.
+    fn of(max: f64, rows: u16) -> Scale {
+        let above = rows - 1;
+        // A tick on every second row at most.
+        let step = value_step(max, (above / 2).clamp(1, 6));
+        let ticks = ((max / step).ceil() as u16).clamp(1, above);
+        Scale { step, ticks, apart: above / ticks }
+    }
+}
+
 /// A step between ticks of time, so that labels are at least `apart` columns from each other.
 fn time_step(span: f64, columns: u16, apart: u16) -> f64 {
     const STEPS: [f64; 14] =
@@ -156,15 +178,12 @@ impl<'a> TimeChart<'a> {
         let is_shown = |at: f64| (self.end - self.span..=self.end).contains(&at);
         let shown = self.series.iter().flat_map(|s| s.points).filter(|(at, _)| is_shown(*at));
         let max = shown.filter_map(|p| p.1).fold(0.0, f64::max);
-        // A tick on every second row at most; the topmost tick is at or above the largest value.
-        let steps = (plot.height / 2).clamp(1, 6);
-        let step = value_step(max, steps);
-        let ticks = (max / step).ceil().max(1.0);
-        let top = step * ticks;
+        let Scale { step, ticks, apart } = Scale::of(max, plot.height);
+        // Rows above the topmost tick belong to the scale, too.
+        let top = step * f64::from(plot.height - 1) / f64::from(apart);
 
-        for tick in 0..=ticks as u16 {
-            let up = f64::from(tick) / ticks * f64::from(plot.height - 1);
-            let y = plot.bottom() - 1 - up.round() as u16;
+        for tick in 0..=ticks {
+            let y = plot.bottom() - 1 - tick * apart;
             let label =
                 numbers::bytes(step * f64::from(tick)).replace(".00 ", " ").replace(".50 ", ".5 ").replace(".0 ", " ");
             buf.set_string(area.x + LABELS.saturating_sub(label.len() as u16), y, &label, theme.dim);
@@ -290,6 +309,25 @@ mod tests {
         assert_eq!(value_step(123.0 * MIB, 3), 50.0 * MIB);
         assert_eq!(value_step(2.6 * MIB, 6), 0.5 * MIB);
         assert_eq!(value_step(1700.0 * MIB, 4), 512.0 * MIB);
+    }
+
+    #[test]
+    fn ticks_are_equally_far_apart_and_never_on_adjacent_rows() {
+        const MIB: f64 = 1024.0 * 1024.0;
+        for rows in 3..60 {
+            for max in [0.0, 900.0, 2.6 * MIB, 45.0 * MIB, 52.0 * MIB, 1700.0 * MIB, 1e12] {
+                let scale = Scale::of(max, rows);
+                assert!(scale.step * f64::from(scale.ticks) >= max, "{max} is above the topmost tick");
+                assert!(scale.apart >= 2 && scale.apart * scale.ticks < rows, "{scale:?} on {rows} rows");
+            }
+        }
+        let mut buf = Buffer::empty(Rect::new(0, 0, 70, 7));
+        let points = [(0.0, Some(45.0 * MIB)), (60.0, Some(52.0 * MIB))];
+        let series = [Series { points: &points, style: Style::new(), filled: false }];
+        let theme = Theme::choose(crate::dashboard::theme::ThemeChoice::Dark, |_| None);
+        TimeChart::until_now(&series, 60.0, 60.0).draw(buf.area, &mut buf, &theme);
+        let ticks: Vec<u16> = (0..6).filter(|&y| buf[(LABELS, y)].symbol() == "┤").collect();
+        assert!(ticks.windows(3).all(|rows| rows[1] - rows[0] == rows[2] - rows[1]), "{ticks:?}");
     }
 
     #[test]

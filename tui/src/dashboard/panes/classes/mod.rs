@@ -1,10 +1,12 @@
-//! Size classes: what each holds, and how often its thread cache had a block at hand.
+//! The tiers: what each is asked for and has, and by size class what is in use, what lies free, and how often the
+//! thread caches had a block at hand.
 
 mod draw;
 
 use std::cmp::Ordering;
 
 use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 
 use super::listing::{Asked, Listing, Nothing, TablePane, opening, ordering};
 use super::rows::Rows;
@@ -12,12 +14,13 @@ use super::sort::Sort;
 use super::{Reply, Scene, Source, View};
 use crate::dashboard::input::key::Binding;
 use crate::dashboard::model::{ClassRow, Model};
+use crate::dashboard::widgets::panel::inside;
 
 /// Its line in the table of views.
 pub(crate) const VIEW: View = View {
     name: "classes",
     title: "Classes",
-    help: "Size classes and their hit rates",
+    help: "The tiers, and size classes with their hit rates and what lies free",
     source: Source::Readings,
     make: || Box::new(TablePane::new(Rows::new(draw::COLUMNS, &[], 16, Sort::rising(draw::BLOCK)), Classes)),
 };
@@ -51,6 +54,10 @@ impl Listing for Classes {
 
     fn own(&mut self, nothing: Nothing, _scene: &Scene<'_>) -> Reply {
         match nothing {}
+    }
+
+    fn place(&self, model: &Model, body: Rect) -> Rect {
+        inside(draw::areas(model, body).1)
     }
 
     fn draw(&self, rows: &Rows, scene: &Scene<'_>, buf: &mut Buffer) {

@@ -42,7 +42,7 @@ pub(super) fn compare(a: &TierRow, b: &TierRow, column: usize) -> Ordering {
 /// Where the table lies, above the sentence.
 pub(super) fn place(body: Rect) -> Rect {
     let inner = inside(body);
-    Rect { height: inner.height - FOOT.min(inner.height / 4), ..inner }
+    Rect { height: inner.height - FOOT.min(inner.height / 3), ..inner }
 }
 
 /// Draws the view.

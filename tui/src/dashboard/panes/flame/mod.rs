@@ -15,7 +15,7 @@ use crate::dashboard::input::common::Motion;
 use crate::dashboard::input::key::{Binding, Section, named, plain};
 use crate::dashboard::input::search::Search;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::flame_tree::{FlameTree, RUNTIME, Shape, USUAL, path_to};
+use crate::dashboard::model::flame_tree::{FlameTree, Grower, RUNTIME, Shape, USUAL, path_to};
 use crate::dashboard::model::site::{SiteRow, frames_of};
 use crate::dashboard::widgets::flame::Colour;
 use state::{FlameState, Step};
@@ -39,6 +39,8 @@ struct Flame {
     hidden: Vec<String>,
     /// What is drawn.
     tree: Arc<FlameTree>,
+    /// What makes it where no reading brings it.
+    grower: Grower,
     /// The modules in it, the largest first.
     modules: Vec<String>,
 }
@@ -155,6 +157,7 @@ impl Flame {
             colour: Colour::default(),
             hidden: Vec::new(),
             tree: Arc::default(),
+            grower: Grower::default(),
             modules: Vec::new(),
         }
     }
@@ -219,13 +222,13 @@ impl Flame {
         Reply::Done
     }
 
-    fn build(&self, model: &Model) -> FlameTree {
+    fn build(&mut self, model: &Model) -> FlameTree {
         let is_hidden = |row: &&SiteRow| {
             let Some(site) = model.profile.sites.get(row.index) else { return true };
             frames_of(&model.profile, site).any(|frame| self.hidden.contains(&frame.name))
         };
         if self.hidden.is_empty() {
-            return FlameTree::of(&model.profile, &model.sites, &model.runtime, self.shape);
+            return self.grower.grow(&model.profile, &model.sites, &model.runtime, self.shape);
         }
         let sites: Vec<SiteRow> = model.sites.iter().filter(|row| !is_hidden(row)).cloned().collect();
         FlameTree::of(&model.profile, &sites, &model.runtime, self.shape)

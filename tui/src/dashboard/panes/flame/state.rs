@@ -111,6 +111,7 @@ impl FlameState {
 
     /// Selects the next match, or the one before; zooms out to its parent if its cell is too thin to be drawn.
     pub(crate) fn go_to_match(&mut self, tree: &FlameTree, pattern: &Pattern, width: u16, forward: bool) -> bool {
+        let functions = tree.functions(|label| is_match(pattern, label));
         let mut order = Vec::new();
         let mut stack = vec![FlameTree::ROOT];
         while let Some(at) = stack.pop() {
@@ -124,7 +125,7 @@ impl FlameState {
         let found = (1..=count)
             .map(|by| if forward { (here + by) % count } else { (here + count - by) % count })
             .map(|place| order[place])
-            .find(|&at| at != FlameTree::ROOT && is_match(pattern, tree.label(at)));
+            .find(|&at| tree.is_one_of(at, &functions));
         let Some(found) = found else { return false };
         self.select(tree, found);
         let drawn = |zoom| lay_out(tree, self.metric, zoom, width).iter().any(|c| c.what == What::Node(found));
@@ -154,11 +155,12 @@ impl FlameState {
     }
 
     fn matched_below(&self, tree: &FlameTree, pattern: &Pattern, from: usize) -> (f64, usize) {
+        let functions = tree.functions(|label| is_match(pattern, label));
         let (mut value, mut count) = (0.0, 0);
         let mut stack = vec![(from, false)];
         while let Some((at, within)) = stack.pop() {
             let node = tree.node(at);
-            let found = at != FlameTree::ROOT && is_match(pattern, tree.label(at));
+            let found = tree.is_one_of(at, &functions);
             if found {
                 count += 1;
                 if !within {

@@ -14,6 +14,7 @@ use crate::dashboard::theme::Theme;
 use crate::dashboard::widgets::bar::bar;
 use crate::dashboard::widgets::memory_map::MemoryMap;
 use crate::dashboard::widgets::panel::{inside, panel};
+use crate::dashboard::widgets::plain::wrapped;
 use crate::dashboard::widgets::site_name::{name_line, sites_count};
 use crate::dashboard::widgets::table::{Column, Hidden, Table, cell};
 use crate::dashboard::widgets::time_chart::{Series, TimeChart, span_for};
@@ -185,14 +186,15 @@ impl Gpu {
 
 fn none(theme: &Theme, body: Rect, buf: &mut Buffer) {
     let inner = panel(body, buf, theme, "Devices", Line::default());
-    let lines = [
-        Line::styled("This process has no pool of device memory.", theme.strong),
-        Line::default(),
-        Line::styled("A Rust program gets one by poolscope_alloc::gpu::pool (feature gpu),", theme.dim),
-        Line::styled("C, PyTorch and CuPy by libpoolscope_gpu.so.", theme.dim),
-    ];
-    for (line, y) in lines.iter().zip(inner.top()..inner.bottom()) {
-        buf.set_line(inner.x, y, line, inner.width);
+    let how = "A Rust program gets one by poolscope_alloc::gpu::pool (feature gpu), C, PyTorch and CuPy by \
+               libpoolscope_gpu.so.";
+    let width = usize::from(inner.width);
+    let said =
+        wrapped("This process has no pool of device memory.", width).into_iter().map(|line| (line, theme.strong));
+    let how = wrapped(how, width).into_iter().map(|line| (line, theme.dim));
+    let lines = said.chain([(String::new(), theme.dim)]).chain(how);
+    for ((line, style), y) in lines.zip(inner.top()..inner.bottom()) {
+        buf.set_string(inner.x, y, line, style);
     }
 }
 

@@ -63,7 +63,9 @@ impl Overview {
     pub(super) fn draw_in(&self, scene: &Scene<'_>, buf: &mut Buffer) {
         let Some(model) = scene.model else { return };
         let (theme, parts) = (scene.theme, self.parts(scene.body));
-        if parts.chart.height > 0 {
+        if (1..LEAST_CHART).contains(&parts.chart.height) {
+            memory_in_short(theme, model, parts.chart, buf);
+        } else if parts.chart.height > 0 {
             self.draw_chart(scene, model, parts.chart, buf);
         }
         if parts.memory.width > 0 {
@@ -71,6 +73,43 @@ impl Overview {
         }
         if parts.sites.height > 0 {
             self.draw_sites(theme, model, parts.sites, buf);
+        }
+    }
+}
+
+/// Rows with its frame that a chart takes at least; with fewer there is a bar.
+const LEAST_CHART: u16 = 5;
+
+/// The parts of the memory as one bar, with what each is of the whole.
+fn memory_in_short(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
+    let accounting = &model.accounting;
+    let split = Split::of(accounting);
+    let whole = accounting.memory.unwrap_or(accounting.pool()) as f64;
+    let rest = whole - split.in_use - split.caches - split.free - split.metadata;
+    let parts = [
+        ("in use", split.in_use, theme.live),
+        ("caches", split.caches, theme.alloc),
+        ("free", split.free, theme.accent),
+        ("metadata", split.metadata, theme.warn),
+        ("others", rest.max(0.0), theme.rss),
+    ];
+    let right = if accounting.memory.is_some() { format!("{} resident", numbers::bytes(whole)) } else { String::new() };
+    let inner = panel(area, buf, theme, "Memory", Line::styled(right, theme.dim));
+    let (mut sum, mut x, mut words, mut said) = (0.0, 0u16, inner.x, true);
+    for (name, bytes, style) in parts {
+        // Each part ends where the sum up to it does, so that the bar is as long as the whole.
+        sum += bytes;
+        let end = (sum / whole.max(1.0) * f64::from(inner.width)).round().min(f64::from(inner.width)) as u16;
+        if inner.height > 0 {
+            let columns = usize::from(end.saturating_sub(x));
+            buf.set_string(inner.x + x, inner.y, "━".repeat(columns), style);
+        }
+        x = end.max(x);
+        let text = format!("{name} {}", numbers::percent(bytes, whole));
+        said &= usize::from(words) + text.len() <= usize::from(inner.right());
+        if said && inner.height > 1 {
+            buf.set_string(words, inner.y + 1, &text, style);
+            words += text.len() as u16 + 2;
         }
     }
 }
@@ -99,7 +138,7 @@ impl Overview {
         let marks = Marks {
             cursor: self.time.cursor,
             range: self.time.range().or(scene.lens.range),
-            peak: model.snapshot.history.most().map(|most| most.time_ns as f64 / 1e9),
+            peak: model.snapshot.most().map(|most| most.time_ns as f64 / 1e9),
         };
         let at_cursor = self.time.cursor.map(|at| cursor_line(scene.theme, model, at, self.time.anchor.is_some()));
         chart(scene.theme, model, &self.time.window(model.history.points()), marks, at_cursor, area, buf);
@@ -239,7 +278,7 @@ fn memory(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
 /// The same at the peak, as far as the process kept it.
 fn memory_then(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
     let history = &model.snapshot.history;
-    let Some(most) = history.most() else { return };
+    let Some(most) = model.snapshot.most() else { return };
     let after = history.totals.partition_point(|total| total.time_ns < most.time_ns);
     let split = history.totals.get(after).or(history.totals.last()).and_then(|total| Point::from(total).split);
     let Some(split) = split else { return };

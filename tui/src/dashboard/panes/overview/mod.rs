@@ -155,9 +155,12 @@ impl Overview {
     }
 }
 
-/// What grows goes before what does not, by how fast it does; the rest by what it holds.
+/// What grows goes before what does not, by how fast it does and how little of it is freed; the rest by what it holds.
 fn growing_first(a: &SiteRow, b: &SiteRow) -> Ordering {
-    let slope = |row: &SiteRow| row.growth.filter(|_| row.grows()).map_or(0.0, |growth| growth.slope.per_minute);
+    let slope = |row: &SiteRow| {
+        let growth = row.growth.filter(|_| row.grows());
+        growth.map_or(0.0, |growth| growth.slope.for_good(&row.in_use, &row.allocated))
+    };
     slope(a).total_cmp(&slope(b)).then(a.in_use.bytes.total_cmp(&b.in_use.bytes))
 }
 

@@ -19,7 +19,7 @@ use crate::dashboard::widgets::growth::{change_cell, slope_cell, sparkline};
 use crate::dashboard::widgets::panel::{inside, panel};
 use crate::dashboard::widgets::site_name::{name_line, sites_count};
 use crate::dashboard::widgets::table::{Column, Hidden, cell};
-use crate::words::{clip, numbers};
+use crate::words::{clip, file_name, numbers};
 
 /// Index of the column of bytes in use.
 pub(super) const IN_USE: usize = 0;
@@ -40,7 +40,7 @@ pub(super) const COLUMNS: &[Column] = &[
     Column { title: "Change", width: 10, right: true, rank: 0 },
     Column { title: "Objects ±", width: 9, right: true, rank: 4 },
     Column { title: "Growth/min", width: 12, right: true, rank: 1 },
-    Column { title: "5 min", width: 16, right: false, rank: 3 },
+    Column { title: "up to 5 min", width: 16, right: false, rank: 3 },
     Column { title: "Oldest", width: 7, right: true, rank: 5 },
     Column { title: "Share", width: 6, right: true, rank: 6 },
     Column { title: "Objects", width: 8, right: true, rank: 7 },
@@ -187,7 +187,9 @@ impl Sites {
             let mark = if inlined { "↳ " } else { "  " };
             let place = if inlined { format!("{}  inlined", frame.place()) } else { frame.place() };
             let name_width = clip(&frame.name, width).width();
-            let place_room = width.saturating_sub(6 + 2 + name_width).max(width / 2).min(place.width());
+            // The file and the line stay, and the folders as far as there is room beside the whole name.
+            let least = file_name(&place).width().min(width / 2);
+            let place_room = width.saturating_sub(6 + 2 + name_width).max(least).min(place.width());
             let name_room = width.saturating_sub(6 + place_room + 2);
             let name_style = if first + line == row.text.frame {
                 theme.strong

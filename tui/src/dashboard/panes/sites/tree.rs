@@ -57,7 +57,7 @@ impl SiteTree {
             with_callees: figures[0],
             figures,
             change,
-            slope: self.tree.node(node).slope,
+            slope: self.tree.slope(node),
             depth: self.tree.node(node).depth - 1,
             node,
             open,
