@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use poolscope_profiler::findings::Finding;
 use poolscope_profiler::model::snapshot::ProcessState;
 use ratatui::layout::{Rect, Size};
 
@@ -365,8 +366,16 @@ impl State {
     }
 
     fn show(&mut self, model: Arc<Model>) {
-        self.read = Some(model);
+        self.read = Some(if self.ended.is_some() { without_processes(model) } else { model });
         self.look();
+    }
+
+    /// The program that `run` started has ended. What it had started is not its any more, whatever the last reading said.
+    pub(crate) fn end(&mut self, ended: Ended) {
+        self.ended = Some(ended);
+        if let Some(read) = self.read.take() {
+            self.show(read);
+        }
     }
 
     /// Looks at the reading that is shown through the lens, which has changed.
@@ -416,4 +425,15 @@ impl State {
     fn clear_lens(&mut self) {
         while self.step_back() {}
     }
+}
+
+/// A reading without the processes that were started.
+fn without_processes(mut model: Arc<Model>) -> Arc<Model> {
+    let is_of_them = |finding: &Finding| finding.rule == "children";
+    if !model.family.is_empty() || model.findings.iter().any(is_of_them) {
+        let model = Arc::make_mut(&mut model);
+        model.family.clear();
+        model.findings.retain(|finding| !is_of_them(finding));
+    }
+    model
 }

@@ -215,7 +215,7 @@ impl App {
             Event::Output(tail) => state.take_output(&tail),
             Event::Tensors(tensors) => state.take_tensors(tensors),
             Event::Ended(ended) => {
-                state.ended = Some(ended);
+                state.end(ended);
                 if self.leave_at_end {
                     return Next::Leave(Outcome::Left);
                 }

@@ -217,3 +217,26 @@ fn the_help_is_whole_at_every_width() {
         }
     }
 }
+
+/// The last reading may be of a moment when it still ran.
+#[test]
+fn what_a_program_had_started_is_gone_with_it() {
+    use poolscope_profiler::findings::{Finding, Severity, Subject};
+    let mut state = state(120, 40);
+    let mut model = fixture::model();
+    let child = poolscope_profiler::process::family::Child { pid: 4, name: "cc1plus".into(), rss: 218 << 20 };
+    model.family = vec![crate::dashboard::model::Kin { child, on_pool: true }];
+    let sentence = "1 process that it started has 218 MiB of memory.".to_owned();
+    let (severity, subject) = (Severity::Warning, Subject::Memory);
+    model.findings = vec![Finding { severity, rule: "children", sentence, evidence: Vec::new(), subject }];
+    let reading = Arc::new(model);
+    state.take_reading(Arc::clone(&reading));
+    assert!(screen(&state).contains("It started") && screen(&state).contains("1 process that it started"));
+    state.end(Ended::Code(0));
+    for _ in 0..2 {
+        let text = screen(&state);
+        assert!(text.contains("exited with code 0") && !text.contains("started"), "{text}");
+        // One that was on its way.
+        state.take_reading(Arc::clone(&reading));
+    }
+}
