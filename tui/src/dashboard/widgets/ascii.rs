@@ -29,6 +29,7 @@ pub(crate) fn nearest(c: char) -> char {
         '▁' => '_',
         '▃' => '-',
         '×' => 'x',
+        '○' => 'o',
         // Braille: as dark as it has dots.
         '\u{2800}'..='\u{28ff}' => match (c as u32 - 0x2800).count_ones() {
             0 => ' ',
@@ -68,6 +69,29 @@ mod tests {
 
     fn wanted(vars: &[(&str, &str)]) -> bool {
         is_wanted(|name| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    /// The characters that the sources of the dashboard have in what is no comment; those of tests may be anything.
+    #[test]
+    fn every_character_that_is_drawn_has_one_that_comes_near() {
+        let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/dashboard"))];
+        let mut seen = std::collections::BTreeSet::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).expect("the sources are there").flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|end| end == "rs") {
+                    let text = std::fs::read_to_string(path).expect("is text");
+                    let drawn = text.split("#[cfg(test)]").next().unwrap_or_default();
+                    let lines = drawn.lines().filter(|line| !line.trim_start().starts_with("//"));
+                    seen.extend(lines.flat_map(str::chars).filter(|c| !c.is_ascii()));
+                }
+            }
+        }
+        assert!(seen.contains(&'○') && seen.len() > 40, "{seen:?}");
+        let without: Vec<char> = seen.into_iter().filter(|c| nearest(*c) == '?').collect();
+        assert!(without.is_empty(), "{without:?}");
     }
 
     #[test]
