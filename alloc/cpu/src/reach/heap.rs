@@ -53,7 +53,7 @@ pub struct Heap<'a> {
     readable: Table<Range>,
     /// All arenas lie between these.
     bounds: Range,
-    /// Numbers of records whose block is no leak, or that are in flight ([`Heap::is_in_flight`]).
+    /// Numbers of records whose block is no leak, or that are in flight ([`is_in_flight`]).
     remarkable: Table<u32>,
     /// Blocks of devices' memory, ascending; none where the pools' own words can't be told from the program's.
     of_devices: Table<Large>,
