@@ -16,8 +16,10 @@ use poolscope_wire::OBJECT_ONE;
 
 use super::governor;
 
-/// Bytes of the longest part.
-const PART: i64 = 512 << 10;
+/// Bytes of the longest part, and blocks of the longest part if that is more: so a look is as rare for large blocks as
+/// for those of 8 KiB, and takes a small part of the time of either.
+const PART: u32 = 512 << 10;
+const PART_BLOCKS: u32 = 64;
 
 /// How far one heap is from its next sample of one class, or of large blocks.
 #[derive(Default)]
@@ -32,16 +34,16 @@ pub struct Budget {
     pub level: Cell<u8>,
     /// Samples that came too fast since it last did.
     pub haste: Cell<u8>,
-    /// It comes in parts.
-    in_parts: Cell<bool>,
     /// There is another part: no sample is due at the end of this one.
     goes_on: Cell<bool>,
+    /// Bytes of its longest part; 0 if it comes as a whole.
+    part: Cell<u32>,
 }
 
 impl Budget {
-    /// Has it come in parts, from the next draw on.
-    pub fn divide(&self) {
-        self.in_parts.set(true);
+    /// Has it come in parts, from the next draw on, for blocks of `bytes` bytes.
+    pub fn divide(&self, bytes: usize) {
+        self.part.set(PART.max(PART_BLOCKS * bytes as u32));
     }
 
     /// At the end of a part: begins the next one. False if there is none.
@@ -52,8 +54,9 @@ impl Budget {
         let mut state = random.get();
         let more = draw(&mut state, self.period.get().max(1));
         random.set(state);
-        self.goes_on.set(more > PART);
-        self.left.set(self.left.get() + more.min(PART));
+        let part = i64::from(self.part.get());
+        self.goes_on.set(more > part);
+        self.left.set(self.left.get() + more.min(part));
         true
     }
 
@@ -80,9 +83,10 @@ impl Budget {
         let mut state = random.get();
         let period = period << self.level.get();
         let drawn = draw(&mut state, period.max(1));
-        let goes_on = self.in_parts.get() && drawn > PART;
+        let part = i64::from(self.part.get());
+        let goes_on = part > 0 && drawn > part;
         self.goes_on.set(goes_on);
-        self.left.set(if goes_on { PART } else { drawn });
+        self.left.set(if goes_on { part } else { drawn });
         self.period.set(period);
         random.set(state);
     }
@@ -238,10 +242,11 @@ mod tests {
     #[test]
     fn a_budget_in_parts_biases_nothing_and_no_part_is_longer() {
         const BLOCK: i64 = 10_240;
+        let longest = i64::from(PART).max(i64::from(PART_BLOCKS) * BLOCK);
         for period in [1 << 16, 1 << 19, 1 << 22] {
             let random = Cell::new(11);
             let budget = Budget::default();
-            budget.divide();
+            budget.divide(BLOCK as usize);
             budget.draw(&random, period);
             let (mut counted, mut since, blocks) = (0.0, 0, 2_000_000);
             for _ in 0..blocks {
@@ -257,7 +262,7 @@ mod tests {
                 } else {
                     budget.left.set(budget.left.get() - BLOCK);
                 }
-                assert!(since <= PART + BLOCK, "{since} bytes without a look");
+                assert!(since <= longest + BLOCK, "{since} bytes without a look");
             }
             let p = one_minus_exp(BLOCK as f64 / period as f64);
             let error = (f64::from(blocks) * (1.0 - p) / p).sqrt();

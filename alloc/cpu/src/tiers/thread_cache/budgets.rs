@@ -1,7 +1,7 @@
 //! A heap's sampling budgets: when its next sample is due.
 
 use crate::kernel::os;
-use crate::layout::size_class::SizeClass;
+use crate::layout::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
 use crate::sampling::budget::Budget;
 use crate::settings;
 use crate::tiers::thread_cache::Heap;
@@ -20,7 +20,8 @@ impl Heap {
     /// Starts the budgets of a new heap.
     pub fn start_budgets(&self) {
         self.sampling.random.set((os::random_seed() ^ self.tag() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        self.medium.budgets().for_each(Budget::divide);
+        let sizes = (SMALL_CLASSES..CLASSES).map(|class| SizeClass(class as u8).block());
+        self.medium.budgets().zip(sizes).for_each(|(budget, size)| budget.divide(size));
         self.budgets().chain([&self.sampling.large_budget]).for_each(|budget| self.begin_budget(budget));
     }
 
