@@ -66,7 +66,10 @@ fn candidates() -> Vec<Trial> {
     let slabs = |label: &str, rules: Rules| (label.to_owned(), Box::new(Slabs::new(rules)) as Box<dyn Policy>);
     let all = [
         slabs("the pool, as it comes", pool),
-        slabs("POOLSCOPE_GOAL=memory", Rules { idle_part: Some(128), thin_part: Some(64), cache_part: 128, ..pool }),
+        slabs(
+            "POOLSCOPE_GOAL=memory",
+            Rules { idle_part: Some(128), thin_part: Some(64), cache_part: 128, small_cache: 0, ..pool },
+        ),
         slabs("POOLSCOPE_GOAL=speed", Rules { idle_part: None, thin_part: None, cache_part: 4, ..pool }),
         slabs("the pool, pages between blocks stay", Rules { thin_part: None, ..pool }),
         slabs("the pool, 32 blocks a slab", Rules { least: 32, ..pool }),

@@ -33,6 +33,8 @@ pub(super) struct Rules {
     pub thin_part: Option<usize>,
     /// The part that the freed blocks over 1 KiB that threads keep may have, as a divisor.
     pub cache_part: usize,
+    /// Bytes of the same in a small program.
+    pub small_cache: usize,
 }
 
 impl Rules {
@@ -44,6 +46,7 @@ impl Rules {
         idle_part: Some(32),
         thin_part: Some(16),
         cache_part: 32,
+        small_cache: SMALL_CACHE,
     };
     /// A slab is used again as soon as a block of it is free, and nothing is kept.
     pub const FULLEST: Rules = Rules {
@@ -54,11 +57,17 @@ impl Rules {
         idle_part: Some(usize::MAX),
         thin_part: None,
         cache_part: usize::MAX,
+        small_cache: 0,
     };
 }
 
 /// Bytes that may lie idle however little is in use.
 const IDLE_MIN: usize = 1 << 20;
+/// Bytes that are in use in a small program at most. Its threads may keep eight times as much as this of blocks over
+/// 1 KiB (`alloc/cpu/src/tiers/thread_cache/limit.rs`); but each class has a bound of its own, which its misses raise,
+/// and this is what they come to, as measured.
+const SMALL_PROGRAM: usize = 32 << 20;
+const SMALL_CACHE: usize = 2 << 20;
 /// After so many bytes that were allocated it is looked at what lies idle.
 const TURNOVER: usize = 256 << 10;
 const SMALL_MAX: usize = 1024;
@@ -289,6 +298,12 @@ impl Slabs {
         }
     }
 
+    /// Bytes of freed blocks over 1 KiB that threads may keep.
+    fn cache_limit(&self) -> usize {
+        let small = if self.in_use <= SMALL_PROGRAM { self.rules.small_cache } else { 0 };
+        small.max(self.in_use / self.rules.cache_part)
+    }
+
     /// Gives back what lies idle beyond what may.
     fn look(&mut self) {
         let most = |part: usize| (self.in_use / part).max(IDLE_MIN);
@@ -349,7 +364,7 @@ impl Policy for Slabs {
             Placed::In(id, index) => {
                 let Some(slab) = &self.slabs[id as usize] else { return };
                 let (thread, block) = (slab.thread, slab.block);
-                if block > SMALL_MAX && self.cached + block <= self.in_use / self.rules.cache_part {
+                if block > SMALL_MAX && self.cached + block <= self.cache_limit() {
                     self.cached += block;
                     self.heaps.entry((thread, block)).or_default().stack.push((id, index));
                 } else {
