@@ -134,8 +134,8 @@ fn processes_that_a_program_started_stand_under_its_name() {
 fn a_program_that_has_ended_has_no_processes_any_more() {
     let pool = Pool::new();
     let dashboard = Dashboard::start(&pool, "ended", "run --interval 0.2 -- sh -c 'sleep 3; true'");
-    let line = dashboard.wait_for("It started");
-    assert!(line.contains("sleep"), "{line}");
+    // Between its fork and its exec the child bears the shell's name.
+    dashboard.wait_for_line("child by name", |line| line.contains("It started") && line.contains("sleep"));
     dashboard.wait_for("exited with code 0");
     let screen = dashboard.tmux(&["capture-pane", "-p"]);
     assert!(!screen.contains("It started"), "{screen}");
