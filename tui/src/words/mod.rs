@@ -3,6 +3,7 @@
 
 pub(crate) mod clip;
 pub(crate) mod ended;
+pub(crate) mod name;
 pub(crate) mod numbers;
 pub(crate) mod printable;
 

@@ -4,12 +4,14 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 use ratatui::widgets::{Clear, Widget};
+use unicode_width::UnicodeWidthStr;
 
 use crate::dashboard::state::State;
 use crate::dashboard::widgets::panel::panel;
 use crate::dashboard::widgets::plain::wrapped;
 use crate::dashboard::widgets::site_name::sites_count;
 use crate::dashboard::widgets::table::{Column, Hidden, Table, cell};
+use crate::words::name::clip_name;
 use crate::words::{clip, numbers};
 
 /// The columns; [`ProcessRow::compare`](crate::dashboard::events::processes::ProcessRow::compare) has their order.
@@ -75,8 +77,12 @@ fn draw_sites(state: &State, area: Rect, buf: &mut Buffer) {
             1 => cell(numbers::scaled(site.in_use_objects), theme.text),
             2 => cell(site.processes.to_string(), theme.text),
             _ => {
-                let place = site.place.as_deref().unwrap_or_default();
-                cell(clip(format!("{} {place}", site.function).trim_end(), usize::from(width)), theme.text)
+                let place = site.place.as_deref().map(|place| format!(" {place}")).unwrap_or_default();
+                let room = usize::from(width).saturating_sub(place.width());
+                match site.function.width() <= room {
+                    true => cell(site.function.clone() + &place, theme.text),
+                    false => cell(clip_name(&site.function, width.into()), theme.text),
+                }
             }
         }
     });

@@ -6,6 +6,7 @@ use ratatui::layout::Rect;
 
 use crate::dashboard::state::State;
 use crate::words::clip;
+use crate::words::name::with_shorter_names;
 
 /// Draws the line.
 pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
@@ -23,6 +24,6 @@ pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
     };
     let room = usize::from(area.width).saturating_sub(more.chars().count() + 4);
     buf.set_string(area.x + 1, area.y, "▲", style);
-    buf.set_string(area.x + 3, area.y, clip(&first.sentence, room), style);
+    buf.set_string(area.x + 3, area.y, clip(&with_shorter_names(&first.sentence, room), room), style);
     buf.set_string(area.right().saturating_sub(more.chars().count() as u16), area.y, more, theme.accent);
 }

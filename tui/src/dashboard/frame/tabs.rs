@@ -11,11 +11,14 @@ use crate::dashboard::state::State;
 enum Length {
     /// Whole titles, with a column between them.
     Full,
-    /// The last word of each.
-    Word,
+    /// So many letters of the last word of each.
+    Letters(usize),
     /// The numbers, which are the keys.
     Number,
 }
+
+/// Letters of the titles, from whole words to what still tells one from the next.
+const LETTERS: [usize; 4] = [10, 4, 3, 2];
 
 /// The longest titles for which there is room.
 fn length(state: &State, area: Rect) -> Length {
@@ -24,7 +27,8 @@ fn length(state: &State, area: Rect) -> Length {
         let widths = state.views().map(|view| title(state, view, length).chars().count() + between);
         widths.sum::<usize>() <= usize::from(area.width)
     };
-    [Length::Full, Length::Word].into_iter().find(|length| fits(*length)).unwrap_or(Length::Number)
+    let shorter = LETTERS.into_iter().map(Length::Letters);
+    std::iter::once(Length::Full).chain(shorter).find(|length| fits(*length)).unwrap_or(Length::Number)
 }
 
 /// Where each title lies.
@@ -48,7 +52,11 @@ fn title(state: &State, view: usize, length: Length) -> String {
     match length {
         Length::Full => format!(" {number} {} ", name),
         _ if view == state.view => format!(" {number} {} ", name),
-        Length::Word => format!(" {number} {} ", name.split(' ').next_back().unwrap_or("")),
+        Length::Letters(most) => {
+            let mut letters = name.split(' ').next_back().unwrap_or("").chars().take(most);
+            let first = letters.next().map(|c| c.to_ascii_uppercase());
+            format!(" {number} {} ", first.into_iter().chain(letters).collect::<String>())
+        }
         Length::Number => format!(" {number} "),
     }
 }

@@ -13,6 +13,7 @@ use crate::dashboard::model::flame_tree::{FlameTree, Label, RUNTIME, format_chan
 use crate::dashboard::theme::Theme;
 
 use super::split::{Part, split};
+use crate::words::name::clip_name;
 use crate::words::{clip, numbers};
 
 /// A cell: a node, or what was too thin below one.
@@ -191,7 +192,11 @@ impl FlameGraph<'_> {
         };
         let mark = if self.tree.node(at).inlined { "↳" } else { "" };
         let long = format!("▏{mark}{name}  {figure}");
-        if long.chars().count() <= width { long } else { clip(&format!("▏{mark}{name}"), width) }
+        if long.chars().count() <= width {
+            long
+        } else {
+            format!("▏{mark}{}", clip_name(&name, width - 1 - mark.chars().count()))
+        }
     }
 
     /// The colour of a cell.

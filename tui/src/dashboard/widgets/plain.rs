@@ -3,6 +3,8 @@
 use ratatui::buffer::Buffer;
 use unicode_width::UnicodeWidthStr;
 
+use crate::words::name::clip_name;
+
 /// The symbols of a buffer, line by line, without blanks at their ends.
 pub(crate) fn text_of(buffer: &Buffer) -> String {
     let area = buffer.area;
@@ -25,7 +27,7 @@ pub(crate) fn text_of(buffer: &Buffer) -> String {
     out
 }
 
-/// A text in lines of at most so many columns, cut between words.
+/// A text in lines of at most so many columns, cut between words. A name that is wider than a line is cut.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -34,7 +36,7 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
                 line.push(' ');
                 line.push_str(word);
             }
-            _ => lines.push(word.to_owned()),
+            _ => lines.push(clip_name(word, width)),
         }
     }
     lines

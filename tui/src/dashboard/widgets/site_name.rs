@@ -5,16 +5,17 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::dashboard::model::site::SiteText;
 use crate::dashboard::theme::Theme;
-use crate::words::{clip, numbers};
+use crate::words::name::{clip_name, without_path};
+use crate::words::numbers;
 
 /// `function file:line ‹ caller ‹ caller`, as much of it as there is room for. Rows of one function differ by its
 /// caller: that goes before the place, and loses the outer parts of its path before its name is cut.
 pub(crate) fn name_line(text: &SiteText, width: usize, theme: &Theme) -> Line<'static> {
-    let function = clip(fitting(&text.function, width), width);
+    let function = clip_name(&text.function, width);
     let mut left = width.saturating_sub(function.width());
     let mut spans = vec![Span::styled(function, theme.text)];
     // A closure's name tells no row from another.
-    let caller = text.callers.first().map(|caller| fitting(caller, 0)).filter(|caller| !caller.starts_with('{'));
+    let caller = text.callers.first().map(|caller| without_path(caller, 0)).filter(|caller| !caller.starts_with('{'));
     let caller = caller.map_or(0, |caller| CALLED_BY.width() + caller.width());
     if let Some(place) = &text.place
         && left > place.width()
@@ -24,30 +25,22 @@ pub(crate) fn name_line(text: &SiteText, width: usize, theme: &Theme) -> Line<'s
         spans.push(Span::styled(format!(" {place}"), theme.dim));
     }
     for caller in &text.callers {
-        if left < 8 {
+        let own = without_path(caller, 0).width();
+        if left < CALLED_BY.width() + own.min(LEAST_CALLER) {
             break;
         }
-        let part = clip(&format!("{CALLED_BY}{}", fitting(caller, left - CALLED_BY.width())), left);
+        let part = format!("{CALLED_BY}{}", clip_name(caller, left - CALLED_BY.width()));
         left -= part.width();
         spans.push(Span::styled(part, theme.dim));
     }
     Line::from(spans)
 }
 
+/// Columns below which a caller's own name is not cut.
+const LEAST_CALLER: usize = 8;
+
 /// Between a function and its caller.
 const CALLED_BY: &str = " ‹ ";
-
-/// A function's path without its outermost parts, if it is too wide with them: `Session::remember`.
-fn fitting(function: &str, width: usize) -> &str {
-    let mut rest = function;
-    while rest.width() > width && !rest.starts_with('<') {
-        match rest.split_once("::") {
-            Some((outer, inner)) if !outer.contains(['<', '(']) => rest = inner,
-            _ => break,
-        }
-    }
-    rest
-}
 
 /// `1 site`, `1,234 sites`.
 pub(crate) fn sites_count(count: usize) -> String {

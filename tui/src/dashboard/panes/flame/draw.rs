@@ -15,6 +15,7 @@ use crate::dashboard::widgets::flame::{Colour, FlameGraph, module_style};
 use crate::dashboard::widgets::panel::{inside, panel};
 use crate::dashboard::widgets::search_line::search_line;
 use crate::dashboard::widgets::table::put;
+use crate::words::name::clip_name;
 use crate::words::{clip, numbers};
 
 /// Lines below the cells.
@@ -136,7 +137,7 @@ impl Flame {
             figures += &format!("  {} of the zoom", numbers::percent(value, zoomed));
         }
         let room = usize::from(line.width).saturating_sub(figures.chars().count() + 2);
-        buf.set_string(line.x, line.y, clip(tree.name(flame.selected), room), theme.strong);
+        buf.set_string(line.x, line.y, clip_name(tree.name(flame.selected), room), theme.strong);
         put(buf, line.x, line.y, line.width, true, Line::styled(figures, theme.live));
     }
 

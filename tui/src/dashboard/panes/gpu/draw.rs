@@ -18,6 +18,7 @@ use crate::dashboard::widgets::plain::wrapped;
 use crate::dashboard::widgets::site_name::{name_line, sites_count};
 use crate::dashboard::widgets::table::{Column, Hidden, Table, cell};
 use crate::dashboard::widgets::time_chart::{Series, TimeChart, span_for};
+use crate::words::name::clip_name;
 use crate::words::{clip, numbers, printable};
 
 const COLUMNS: &[Column] = &[
@@ -329,7 +330,7 @@ fn stack(theme: &Theme, holder: &Holder, area: Rect, buf: &mut Buffer) {
     for ((at, (name, place)), y) in holder.stack.iter().enumerate().skip(first).zip(inner.top()..inner.bottom()) {
         let style = if at == holder.names { theme.strong } else { theme.text };
         let width = usize::from(inner.width);
-        let name = clip(name, width.saturating_sub(4));
+        let name = clip_name(name, width.saturating_sub(4));
         buf.set_string(inner.x, y, format!("{at:>3} "), theme.faint);
         buf.set_string(inner.x + 4, y, &name, style);
         let left = width.saturating_sub(4 + name.width() + 2);

@@ -19,6 +19,7 @@ use crate::dashboard::widgets::growth::{change_cell, slope_cell, sparkline};
 use crate::dashboard::widgets::panel::{inside, panel};
 use crate::dashboard::widgets::site_name::{name_line, sites_count};
 use crate::dashboard::widgets::table::{Column, Hidden, cell};
+use crate::words::name::clip_name;
 use crate::words::{clip, file_name, numbers};
 
 /// Index of the column of bytes in use.
@@ -186,7 +187,7 @@ impl Sites {
             let inlined = frame.frame.inlined;
             let mark = if inlined { "↳ " } else { "  " };
             let place = if inlined { format!("{}  inlined", frame.place()) } else { frame.place() };
-            let name_width = clip(&frame.name, width).width();
+            let name_width = frame.name.width().min(width);
             // The file and the line stay, and the folders as far as there is room beside the whole name.
             let least = file_name(&place).width().min(width / 2);
             let place_room = width.saturating_sub(6 + 2 + name_width).max(least).min(place.width());
@@ -200,7 +201,7 @@ impl Sites {
             };
             buf.set_string(inner.x, y, format!("{:>3} ", first + line), theme.faint);
             buf.set_string(inner.x + 4, y, mark, theme.accent);
-            buf.set_string(inner.x + 6, y, clip(&frame.name, name_room), name_style);
+            buf.set_string(inner.x + 6, y, clip_name(&frame.name, name_room), name_style);
             let place = tail(&place, place_room);
             let x = inner.right().saturating_sub(place.width() as u16);
             buf.set_string(x, y, place, theme.dim);

@@ -17,6 +17,7 @@ use crate::dashboard::theme::Theme;
 use crate::dashboard::widgets::panel::panel;
 use crate::dashboard::widgets::site_name::name_line;
 use crate::dashboard::widgets::table::{Column, Hidden, cell, put};
+use crate::words::name::clip_name;
 use crate::words::{clip, numbers};
 
 /// Index of the column of bytes in use.
@@ -107,7 +108,7 @@ impl Sites {
             panel(area, buf, theme, "Call sites", Line::default());
             return;
         };
-        let title = clip(&short(&group.name), usize::from(area.width / 2));
+        let title = clip_name(&short(&group.name), usize::from(area.width / 2));
         let enter = match self.by {
             By::Function | By::Callees | By::Callers => "Enter: flamegraph",
             _ => "Enter: its call sites",
@@ -160,7 +161,7 @@ fn group_cell(theme: &Theme, model: &Model, group: &Group, column: usize, width:
             // A deep tree keeps room for names.
             let indent = (group.depth * 2).min(width / 3);
             let mark = if group.depth > 0 || group.open.is_some() { mark } else { "" };
-            let name = clip(&short(&group.name), width.saturating_sub(indent + mark.len().min(2)));
+            let name = clip_name(&short(&group.name), width.saturating_sub(indent + mark.len().min(2)));
             Line::from(vec![
                 Span::styled(" ".repeat(indent), theme.text),
                 Span::styled(mark, theme.accent),
