@@ -4,6 +4,7 @@ use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
+use poolscope_profiler::process::ending::Ending;
 use signal_hook::consts::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV, SIGSTOP};
 
 /// How a program came to its end.
@@ -66,6 +67,18 @@ fn signal_name(signal: i32) -> String {
         },
         str::to_owned,
     )
+}
+
+/// What became of a process that did not leave by `exit`, as far as anybody says.
+pub(crate) fn gone(ending: Option<&Ending>) -> &'static str {
+    match ending {
+        Some(Ending::Exited) => "exited",
+        Some(Ending::Replaced) => "replaced itself by another program, which is not on the pool",
+        Some(Ending::Rebooted) => "is gone: the machine was started again since",
+        Some(Ending::OutOfMemory(_)) => "is gone: memory had run out, and the kernel killed it",
+        Some(Ending::Fault(_)) => "is gone: it crashed, as the kernel's log says",
+        Some(Ending::Unknown) | None => "is gone: a signal ended it, or it left by _exit",
+    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use poolscope_profiler::model::growth::Tracker;
 use poolscope_profiler::model::naming::Naming;
 use poolscope_profiler::model::snapshot::{ProcessInfo, ProcessState};
+use poolscope_profiler::process::ending::KernelLog;
 use poolscope_profiler::process::family::{self, Child};
 use poolscope_profiler::reading::Reading;
 use poolscope_profiler::recording::replay::film::Film;
@@ -269,7 +270,11 @@ impl Source {
         let growths = self.tracker.of_sites(site_of_stacks, profile.sites.len());
         let watched_ns = self.tracker.watched_ns();
         let (children, family) = (&self.children[..], &self.family[..]);
-        let observed = Observed { growths: &growths, watched_ns, children, family, site_of_stacks };
+        let ending = match (snapshot.process.state, &mut self.open) {
+            (ProcessState::Killed, Some((_, reader))) => reader.ending(&KernelLog::read()),
+            _ => None,
+        };
+        let observed = Observed { growths: &growths, watched_ns, children, family, site_of_stacks, ending };
         self.modeller.next(snapshot, profile, &observed, &self.names)
     }
 }

@@ -22,14 +22,48 @@ pub(crate) struct Tail {
     pub(crate) path: PathBuf,
     /// Its last lines, safe to draw.
     pub(crate) lines: VecDeque<String>,
+    /// Lines of the whole file.
+    pub(crate) written: usize,
+}
+
+/// Lines of a file that grows.
+#[derive(Default)]
+struct Counted {
+    /// Bytes that were looked at.
+    bytes: u64,
+    /// Ends of lines among them.
+    ends: usize,
+    /// The last one was none.
+    is_open: bool,
+}
+
+impl Counted {
+    /// Counts what is new in a file of this length.
+    fn lines(&mut self, file: &mut File, len: u64) -> io::Result<usize> {
+        if len < self.bytes {
+            *self = Counted::default();
+        }
+        file.seek(SeekFrom::Start(self.bytes))?;
+        let mut part = vec![0; 64 * 1024];
+        let mut new = file.take(len - self.bytes);
+        loop {
+            let read = new.read(&mut part)?;
+            let Some(last) = part[..read].last() else { break };
+            self.is_open = *last != b'\n';
+            self.ends += part[..read].iter().filter(|byte| **byte == b'\n').count();
+            self.bytes += read as u64;
+        }
+        Ok(self.ends + usize::from(self.is_open))
+    }
 }
 
 /// Reads the end of the file.
-fn read_tail(path: &Path, file: &mut File, len: u64) -> io::Result<Tail> {
+fn read_tail(path: &Path, file: &mut File, len: u64, counted: &mut Counted) -> io::Result<Tail> {
+    let written = counted.lines(file, len)?;
     let start = len.saturating_sub(BYTES);
     file.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
-    file.take(BYTES).read_to_end(&mut bytes)?;
+    file.take(len - start).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
     let mut lines: VecDeque<String> = text.lines().map(plain).collect();
     if start > 0 {
@@ -39,7 +73,7 @@ fn read_tail(path: &Path, file: &mut File, len: u64) -> io::Result<Tail> {
     while lines.len() > LINES {
         lines.pop_front();
     }
-    Ok(Tail { path: path.to_owned(), lines })
+    Ok(Tail { path: path.to_owned(), written: written.max(lines.len()), lines })
 }
 
 /// A line as it would look on a terminal: no escape sequences, tabs expanded, only what follows the last carriage
@@ -84,11 +118,12 @@ pub(crate) fn watch(path: PathBuf, to: Sender<Event>) -> io::Result<()> {
     let mut file = File::open(&path)?;
     thread::Builder::new().name("output".into()).spawn(move || {
         let mut seen = None;
+        let mut counted = Counted::default();
         loop {
             let len = file.metadata().map_or(0, |m| m.len());
             if seen != Some(len) {
                 seen = Some(len);
-                if let Ok(tail) = read_tail(&path, &mut file, len)
+                if let Ok(tail) = read_tail(&path, &mut file, len, &mut counted)
                     && to.send(Event::Output(tail)).is_err()
                 {
                     return;
@@ -103,6 +138,22 @@ pub(crate) fn watch(path: PathBuf, to: Sender<Event>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_lines_are_counted_and_the_last_are_kept() {
+        let path = std::env::temp_dir().join(format!("poolscope-tail-{}", std::process::id()));
+        let mut text: String = (1..=5000).map(|line| format!("line {line}\n")).collect();
+        let mut counted = Counted::default();
+        for (more, written, last) in [("", 5000, "line 5000"), ("half", 5001, "half"), (" a line\nx\n", 5002, "x")] {
+            text += more;
+            std::fs::write(&path, &text).expect("a file");
+            let mut file = File::open(&path).expect("a file");
+            let tail = read_tail(&path, &mut file, text.len() as u64, &mut counted).expect("is read");
+            assert_eq!((tail.written, tail.lines.len()), (written, LINES));
+            assert_eq!(tail.lines.back().map(String::as_str), Some(last));
+        }
+        std::fs::remove_file(&path).expect("a file");
+    }
 
     #[test]
     fn escape_sequences_and_progress_bars_become_plain_text() {

@@ -21,7 +21,7 @@ use crate::dashboard::panes::VIEWS;
 use crate::dashboard::state::State;
 use crate::dashboard::theme::Theme;
 use crate::dashboard::widgets::bar::bar;
-use crate::words::{clip, numbers, printable};
+use crate::words::{clip, ended, numbers, printable};
 
 /// One line for the process, two for the figures, and some air on a screen of many rows.
 pub(crate) fn height(rows: u16) -> u16 {
@@ -206,8 +206,7 @@ pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
             (Some(ended), _) => out.push((format!(" ■ {name} {ended}. {last}"), theme.badge)),
             (None, ProcessState::Exited) => out.push((format!(" ■ {name} exited. {last}"), theme.badge)),
             (None, ProcessState::Killed) => {
-                let how = "is gone: killed, crashed, or it closed without a word";
-                out.push((format!(" ■ {name} {how}. {last}"), theme.badge));
+                out.push((format!(" ■ {name} {}. {last}", ended::gone(model.ending.as_ref())), theme.badge));
             }
             (None, ProcessState::Running) => {}
         }

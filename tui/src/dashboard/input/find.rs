@@ -25,6 +25,11 @@ impl Pattern {
         }
     }
 
+    /// Where it is in `text` first.
+    pub(crate) fn find(&self, text: &str) -> Option<std::ops::Range<usize>> {
+        self.regex.find(text).map(|found| found.range())
+    }
+
     /// Whether it is in `text`.
     pub(crate) fn matches(&self, text: &str) -> bool {
         self.regex.is_match(text)

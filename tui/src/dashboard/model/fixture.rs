@@ -184,7 +184,7 @@ fn growths(profile: &Profile) -> Vec<Growth> {
 }
 
 fn observed(growths: &[Growth]) -> Observed<'_> {
-    Observed { growths, watched_ns: 180_000_000_000, children: &[], family: &[], site_of_stacks: &[] }
+    Observed { growths, watched_ns: 180_000_000_000, children: &[], family: &[], site_of_stacks: &[], ending: None }
 }
 
 fn moment(second: u64) -> Snapshot {

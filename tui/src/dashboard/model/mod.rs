@@ -24,6 +24,7 @@ use poolscope_profiler::model::profile::Profile;
 use poolscope_profiler::model::snapshot::{
     Amount, ClassStats, DevicePool, ProcessMemory, ProcessState, Snapshot, ThreadStats,
 };
+use poolscope_profiler::process::ending::Ending;
 use poolscope_profiler::process::family::Child;
 use poolscope_wire::{CounterInfo, DeviceCounter, TIER_COUNTERS, TierCounter};
 
@@ -89,6 +90,8 @@ pub(crate) struct Model {
     pub(crate) blocks: Option<Arc<[bool]>>,
     /// It is as it was when most was in use.
     pub(crate) at_peak: bool,
+    /// How the process ended, as far as anybody says.
+    pub(crate) ending: Option<Ending>,
 }
 
 /// Changes per second.
@@ -260,7 +263,7 @@ pub(crate) struct Kin {
 }
 
 /// What only one who watches for some time knows.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Observed<'a> {
     /// How each of the profile's call sites develops, in their order.
     pub(crate) growths: &'a [Growth],
@@ -272,6 +275,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) family: &'a [Kin],
     /// The call site of each stack.
     pub(crate) site_of_stacks: &'a [Option<usize>],
+    /// How it ended, as far as anybody says.
+    pub(crate) ending: Option<Ending>,
 }
 
 /// Names of threads, by their kernel id.
@@ -389,6 +394,7 @@ impl Modeller {
             filter: Arc::default(),
             blocks: None,
             at_peak: false,
+            ending: watched.ending.clone(),
             profile,
             whole,
             snapshot: Arc::clone(&snapshot),

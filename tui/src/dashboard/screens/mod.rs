@@ -217,10 +217,48 @@ fn without_colours_the_map_can_still_be_read() {
 fn output() {
     at_every_size("output", |state| {
         state.owns_program = true;
-        let lines = (1..=80).map(|i| format!("request {i} served")).collect();
-        state.take_output(&Tail { path: "/tmp/poolscope-kvserver-1.log".into(), lines });
+        state.take_output(&requests(80, 80));
         press(state, "0");
     });
+}
+
+/// What a program has written, of which the last lines are kept.
+fn requests(written: usize, kept: usize) -> Tail {
+    let lines = (written - kept + 1..=written).map(|i| format!("request {i} served")).collect();
+    Tail { path: "/tmp/poolscope-kvserver-1.log".into(), lines, written }
+}
+
+#[test]
+fn output_is_searched_from_its_end() {
+    let mut state = state(80, 24);
+    state.owns_program = true;
+    state.take_output(&requests(80, 80));
+    press(&mut state, "0/request .*5 ");
+    let text = screen(&state);
+    assert!(text.contains("▶ request 75 served") && text.contains("8 lines"), "{text}");
+    press(&mut state, "\nnn");
+    let text = screen(&state);
+    assert!(text.contains("▶ request 55 served"), "{text}");
+    // What is written meanwhile moves nothing.
+    state.take_output(&requests(180, 150));
+    assert!(screen(&state).contains("▶ request 55 served"), "{}", screen(&state));
+    press(&mut state, "N");
+    assert!(screen(&state).contains("▶ request 65 served"), "{}", screen(&state));
+    press(&mut state, "\u{1b}/nothing like it\n");
+    assert!(screen(&state).contains("no match"), "{}", screen(&state));
+}
+
+#[test]
+fn output_that_is_read_stays_where_it_is() {
+    let mut state = state(80, 24);
+    state.owns_program = true;
+    state.take_output(&requests(2080, 2000));
+    press(&mut state, "0↑↑↑");
+    let before = screen(&state);
+    assert!(before.contains("request 2077 served") && before.contains("the last 2,000 of 2,080 lines"), "{before}");
+    state.take_output(&requests(2090, 2000));
+    let text = screen(&state);
+    assert!(text.contains("request 2077 served") && !text.contains("request 2078 served"), "{text}");
 }
 
 #[test]
