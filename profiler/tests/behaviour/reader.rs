@@ -231,6 +231,24 @@ fn a_stack_whose_frames_lie_outside_keeps_its_totals() {
 }
 
 #[test]
+fn a_stack_that_says_something_else_than_before_has_its_frames_read_again() {
+    let mut segment = sample();
+    let file = TempSegment::new(&segment);
+    let mut reader = SegmentReader::open(&file.path).expect("opens");
+    let first = reader.snapshot().expect("reads");
+    let (one, other) = (segment.stacks[1], segment.stacks[2]);
+    assert_ne!(first.stacks[1].frames, first.stacks[2].frames);
+    for (first_frame, depth, of) in [(other.first_frame, other.depth, 2), (one.first_frame, one.depth, 1)] {
+        (segment.stacks[1].first_frame, segment.stacks[1].depth) = (first_frame, depth);
+        std::fs::write(&file.path, segment.build()).expect("is written");
+        let snapshot = reader.snapshot().expect("reads");
+        assert_eq!(snapshot.stacks[1].frames, first.stacks[of].frames);
+        assert_eq!(snapshot.stacks[2].frames, first.stacks[2].frames);
+        assert_eq!(snapshot.dropped, first.dropped);
+    }
+}
+
+#[test]
 fn stacks_that_all_point_at_the_same_frames_do_not_multiply_them() {
     let mut segment = Segment::new();
     segment.frames = vec![1; 50_000];

@@ -73,8 +73,10 @@ pub struct SegmentReader {
     pid: u32,
     exe: String,
     args: Vec<String>,
-    /// All frames read so far: they are only ever added to.
+    /// The frames of stacks that are new: those of the others are in `known`.
     frames: Vec<u64>,
+    /// The number of the first of them.
+    frames_from: u64,
     /// Those of each stack, and where they begin: all readings share them.
     known: Vec<(usize, Arc<[u64]>)>,
     copies: [Vec<u8>; 2],
@@ -124,7 +126,20 @@ impl SegmentReader {
         let pid = watch.pid();
         let (frames, known, copies) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
         let asks = Asks::default();
-        Ok(Self { file, first: header, watch, pid, exe, args, frames, known, copies, live_before: 0, asks })
+        Ok(Self {
+            file,
+            first: header,
+            watch,
+            pid,
+            exe,
+            args,
+            frames,
+            frames_from: 0,
+            known,
+            copies,
+            live_before: 0,
+            asks,
+        })
     }
 
     /// Has the kernel be asked which pages of the process have memory at most once in so long, and for no more than a
@@ -237,7 +252,16 @@ impl SegmentReader {
         if with_frames {
             self.read_frames(header.region(Region::Frames))?;
         }
-        let (mut stacks, of_stacks) = self.read_stacks(&header, with_frames, &mut dropped)?;
+        let (mut stacks, of_stacks) = match self.read_stacks(&header, with_frames, &mut dropped)? {
+            (.., true) => {
+                // A damaged file says something else of a stack than before.
+                self.forget_frames();
+                self.read_frames(header.region(Region::Frames))?;
+                let (stacks, of_stacks, _) = self.read_stacks(&header, with_frames, &mut dropped)?;
+                (stacks, of_stacks)
+            }
+            (stacks, of_stacks, false) => (stacks, of_stacks),
+        };
         let (peak, device_peaks) = self.read_peaks(&mut stacks, &mut dropped)?;
         let live = keep_valid(live, stacks.len(), &mut dropped);
         let mut modules = self.read_modules(header.region(Region::Modules), &mut dropped)?;
@@ -355,29 +379,36 @@ impl SegmentReader {
 
     /// Frames are complete below the count and never change: only new ones are read.
     fn read_frames(&mut self, entry: RegionEntry) -> Result<(), ReadError> {
-        if self.frames.len() > entry.count as usize {
+        let mut read = self.frames_from + self.frames.len() as u64;
+        if read > entry.count {
             // It says something else than before.
-            self.frames.truncate(entry.count as usize);
-            self.known.clear();
+            self.forget_frames();
+            read = 0;
         }
         let Self { file, frames, copies: [buffer, _], .. } = self;
-        let known = frames.len() as u64;
-        file.for_each_chunk(entry, Region::Frames, known, buffer, |_, chunk| {
+        file.for_each_chunk(entry, Region::Frames, read, buffer, |_, chunk| {
             frames.extend(words(chunk));
             Ok(())
         })
     }
 
-    /// The stacks, with their frames if they were read, and where those lie if they were not.
+    /// Has all frames read again.
+    fn forget_frames(&mut self) {
+        (self.frames, self.frames_from, self.known) = (Vec::new(), 0, Vec::new());
+    }
+
+    /// The stacks, with their frames if they were read, where those lie if they were not, and whether frames of one were
+    /// given up that are wanted again.
     fn read_stacks(
         &mut self,
         header: &Header,
         with_frames: bool,
         dropped: &mut Dropped,
-    ) -> Result<(Vec<Stack>, Places), ReadError> {
+    ) -> Result<(Vec<Stack>, Places, bool), ReadError> {
         let entry = header.region(Region::Stacks);
         let frames_in_all = header.region(Region::Frames).count as usize;
-        let Self { file, frames, known, copies: [buffer, _], .. } = self;
+        let Self { file, frames, frames_from, known, copies: [buffer, _], .. } = self;
+        let mut missing = false;
         // Stacks don't share frames; stacks of a hostile file that all point at the same ones must not multiply them.
         let mut frames_left = frames_in_all.saturating_mul(2) + 65_536;
         let mut stacks = Vec::with_capacity(entry.count as usize);
@@ -392,12 +423,18 @@ impl SegmentReader {
                     dropped.invalid += 1;
                 }
                 frames_left -= depth;
-                let range = frames.get(start..start + depth).filter(|_| with_frames);
-                if !with_frames {
+                let frames = if with_frames {
+                    let new = |start: usize| frames.get(start..start + depth);
+                    let new = || start.checked_sub(*frames_from as usize).and_then(new);
+                    let found = shared(known, stacks.len(), (start, depth), new);
+                    missing |= found.is_none();
+                    found.unwrap_or_default()
+                } else {
                     places.push((record.first_frame, depth as u16));
-                }
+                    Arc::default()
+                };
                 stacks.push(Stack {
-                    frames: range.map_or_else(Arc::default, |range| shared(known, stacks.len(), start, range)),
+                    frames,
                     place: Place::of_record(record.kind(), record.device()),
                     incomplete: record.flags() & (stack_flags::TRUNCATED | stack_flags::INCOMPLETE) != 0,
                     allocated: amount(record.alloc_samples, record.alloc_objects, record.alloc_bytes),
@@ -407,7 +444,12 @@ impl SegmentReader {
             }
             Ok(())
         })?;
-        Ok((stacks, places))
+        if with_frames && !missing {
+            // From here on they are the stacks'.
+            *frames_from += frames.len() as u64;
+            *frames = Vec::new();
+        }
+        Ok((stacks, places, missing))
     }
 
     fn read_devices(&mut self, header: &Header, dropped: &mut Dropped) -> Result<Vec<DevicePool>, ReadError> {
@@ -467,17 +509,22 @@ impl SegmentReader {
     }
 }
 
-/// The frames of a stack, as the readings before have them: they never change.
-fn shared(known: &mut Vec<(usize, Arc<[u64]>)>, stack: usize, start: usize, frames: &[u64]) -> Arc<[u64]> {
+/// The frames of a stack, as the readings before have them: they never change. None if they were not read.
+fn shared<'a>(
+    known: &mut Vec<(usize, Arc<[u64]>)>,
+    stack: usize,
+    (start, depth): (usize, usize),
+    new: impl FnOnce() -> Option<&'a [u64]>,
+) -> Option<Arc<[u64]>> {
     if known.len() <= stack {
         known.resize_with(stack + 1, Default::default);
     }
     let known = &mut known[stack];
     // What was read of a place stays; a damaged file may name another place each time.
-    if (known.0, known.1.len()) != (start, frames.len()) {
-        *known = (start, frames.into());
+    if (known.0, known.1.len()) != (start, depth) {
+        *known = (start, if depth == 0 { Arc::default() } else { new()?.into() });
     }
-    Arc::clone(&known.1)
+    Some(Arc::clone(&known.1))
 }
 
 /// Bytes of what stands before the regions, as far as it exists.

@@ -31,7 +31,8 @@ pub(super) fn named_sites(processes: &[ProcessRow]) -> Vec<NamedSite> {
         let (memory, mut names) = (profile.usual_memory(), ShortNames::default());
         for site in profile.sites.iter().filter(|site| memory.has(site.place) && site.in_use.samples > 0) {
             let text = text_of(&profile, site, &mut names);
-            *of_process.entry((text.function.to_string(), text.place)).or_default() += site.in_use;
+            let key = (text.function.to_string(), text.place.map(|place| place.to_string()));
+            *of_process.entry(key).or_default() += site.in_use;
         }
         for (key, amount) in of_process {
             let (processes, sum) = sites.entry(key).or_default();

@@ -183,7 +183,8 @@ impl Lens {
             Base::Peak => {
                 for row in &mut out.sites {
                     let peak = out.profile.sites.get(row.index).map(|site| site.peak).unwrap_or_default();
-                    row.change = Some([row.in_use.bytes - peak.bytes, row.in_use.objects - peak.objects, 0.0, 0.0]);
+                    let objects = row.in_use.objects - peak.objects;
+                    row.change = Some(Box::new([row.in_use.bytes - peak.bytes, objects, 0.0, 0.0]));
                 }
                 return;
             }
@@ -192,10 +193,11 @@ impl Lens {
         for row in &mut out.sites {
             let then = moment.map(|moment| moment.figures(row.key));
             let figures = row.figures();
-            row.change = Some(std::array::from_fn(|at| {
+            let change = std::array::from_fn(|at| {
                 // As it was kept: what is the same has not changed by what was rounded.
                 then.map_or(0.0, |then| f64::from(figures[at] as f32 - then[at]))
-            }));
+            });
+            row.change = Some(Box::new(change));
         }
     }
 }
@@ -225,7 +227,7 @@ fn compare_with_file(out: &mut Model, base: &Profile) {
         (merged.sites[at].in_use, merged.sites[at].allocated) = amounts;
     }
     out.sites = SiteRows::default().next(&merged, None);
-    out.sites.iter_mut().zip(changes).for_each(|(row, change)| row.change = Some(change));
+    out.sites.iter_mut().zip(changes).for_each(|(row, change)| row.change = Some(Box::new(change)));
     out.runtime = Arc::new(crate::dashboard::model::runtime::Runtime::of(&merged));
     out.profile = Arc::new(merged);
 }
@@ -323,7 +325,7 @@ mod tests {
         kept.take(&model);
         kept.mark(&model);
         let mark = Lens { base: Base::Mark, ..Lens::default() };
-        assert!(mark.through(&model, &kept).sites.iter().all(|row| row.change == Some([0.0; 4])));
+        assert!(mark.through(&model, &kept).sites.iter().all(|row| row.change == Some(Box::new([0.0; 4]))));
         model.sites[1].in_use.bytes += 1e6;
         let seen = mark.through(&model, &kept);
         assert!((seen.sites[1].changed().expect("compared") - 1e6).abs() < 8.0);
@@ -345,7 +347,7 @@ mod tests {
         let seen = lens.through(&changed, &Kept::default());
         let of = |name: &str| {
             let row = seen.sites.iter().find(|row| row.text.function.contains(name)).expect("is there");
-            row.change.expect("compared")[Metric::InUseBytes as usize]
+            row.change.as_ref().expect("compared")[Metric::InUseBytes as usize]
         };
         assert!(of("remember") > 40e6, "it is new");
         assert!(of("Store::put") < -96e6, "it is gone");

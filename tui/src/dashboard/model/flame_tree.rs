@@ -347,7 +347,7 @@ impl FlameTree {
 
     /// Adds a call site to the node where its path ends.
     fn add(&mut self, node: usize, row: &SiteRow) {
-        let value = row.change.unwrap_or_else(|| row.figures());
+        let value = row.change.as_deref().copied().unwrap_or_else(|| row.figures());
         let value = value.map(|v| if v.is_finite() { v } else { 0.0 });
         let figures = &mut self.figures[node];
         figures.total.iter_mut().zip(value).for_each(|(total, v)| *total += v);

@@ -21,7 +21,7 @@ pub(crate) struct SiteText {
     /// Its place in the stack, innermost first.
     pub(crate) frame: usize,
     /// Its file and line, the file without its folders.
-    pub(crate) place: Option<String>,
+    pub(crate) place: Option<Arc<str>>,
     /// Its callers, nearest first, as many as a line may have room for.
     pub(crate) callers: Vec<Arc<str>>,
 }
@@ -46,7 +46,7 @@ pub(crate) struct SiteRow {
     /// When the oldest sample that it holds was allocated: nanoseconds of `CLOCK_MONOTONIC`, 0 if there is none.
     pub(crate) oldest_ns: u64,
     /// How its figures differ from those that it is compared with, indexed by [`Metric`]; none if it is not compared.
-    pub(crate) change: Option<[f64; 4]>,
+    pub(crate) change: Option<Box<[f64; 4]>>,
 }
 
 impl SiteRow {
@@ -63,7 +63,7 @@ impl SiteRow {
 
     /// How what it holds differs in bytes, if it is compared.
     pub(crate) fn changed(&self) -> Option<f64> {
-        self.change.map(|change| change[Metric::InUseBytes as usize])
+        self.change.as_ref().map(|change| change[Metric::InUseBytes as usize])
     }
 
     /// It grows: by more than three standard errors.
@@ -120,6 +120,8 @@ pub(crate) struct ShortNames {
 #[derive(Clone, Debug)]
 struct ShortName {
     name: Arc<str>,
+    /// Its file and line.
+    place: Option<Arc<str>>,
     /// It allocates on behalf of its caller.
     is_plumbing: bool,
 }
@@ -134,6 +136,7 @@ impl ShortNames {
             let module = profile.module(location);
             let name = |frame: &Frame| ShortName {
                 name: short(&frame.name).into(),
+                place: frame.short_source().map(Arc::from),
                 is_plumbing: is_plumbing(frame, module, &profile.naming),
             };
             location.frames.iter().map(name).collect()
@@ -146,11 +149,10 @@ pub(crate) fn text_of(profile: &Profile, site: &Site, names: &mut ShortNames) ->
     let mut text = SiteText { function: "(no stack)".into(), ..SiteText::default() };
     let (mut is_named, mut depth) = (false, 0);
     for &at in site.locations.iter() {
-        for (frame, name) in names.of_location(profile, at).iter().enumerate() {
+        for name in names.of_location(profile, at) {
             // All of them may be plumbing: the innermost it is, then.
             if depth == 0 || !name.is_plumbing && !is_named {
-                let place = profile.locations[at].frames[frame].short_source();
-                (text.function, text.frame, text.place) = (Arc::clone(&name.name), depth, place);
+                (text.function, text.frame, text.place) = (Arc::clone(&name.name), depth, name.place.clone());
                 is_named = !name.is_plumbing;
             } else if !name.is_plumbing && text.callers.len() < CALLERS {
                 text.callers.push(Arc::clone(&name.name));

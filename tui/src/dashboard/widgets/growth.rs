@@ -21,7 +21,7 @@ pub(crate) fn slope_cell(site: &SiteRow, theme: &Theme) -> Line<'static> {
 
 /// How a figure differs from that of the base.
 pub(crate) fn change_cell(site: &SiteRow, metric: Metric, theme: &Theme) -> Line<'static> {
-    match site.change.map_or(0.0, |change| change[metric as usize]) {
+    match site.change.as_ref().map_or(0.0, |change| change[metric as usize]) {
         0.0 => cell("·", theme.faint),
         change => {
             let style = if change > 0.0 { theme.alert } else { theme.ok };

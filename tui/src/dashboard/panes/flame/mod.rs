@@ -255,7 +255,11 @@ fn modules_of(tree: &FlameTree) -> Vec<String> {
 impl Pane for Flame {
     fn follow(&mut self, model: &Arc<Model>) {
         self.tree = match &model.flame {
-            Some(tree) if self.shape == USUAL && self.hidden.is_empty() => Arc::clone(tree),
+            Some(tree) if self.shape == USUAL && self.hidden.is_empty() => {
+                // One tree is enough.
+                self.grower = Grower::default();
+                Arc::clone(tree)
+            }
             _ => Arc::new(self.build(model)),
         };
         self.modules = if self.colour == Colour::Module { modules_of(&self.tree) } else { Vec::new() };

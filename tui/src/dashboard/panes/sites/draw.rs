@@ -78,7 +78,7 @@ pub(super) struct SiteAreas {
 pub(super) fn compare(a: &SiteRow, b: &SiteRow, column: usize) -> Ordering {
     match column {
         CHANGE | CHANGED_OBJECTS => {
-            let figure = |row: &SiteRow| row.change.map_or(0.0, |change| change[column - CHANGE]);
+            let figure = |row: &SiteRow| row.change.as_ref().map_or(0.0, |change| change[column - CHANGE]);
             figure(a).total_cmp(&figure(b)).then(a.in_use.bytes.total_cmp(&b.in_use.bytes))
         }
         0 | 4 | 6 => a.in_use.bytes.total_cmp(&b.in_use.bytes),

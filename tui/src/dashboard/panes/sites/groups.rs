@@ -110,7 +110,7 @@ impl Group {
     fn add(&mut self, row: &SiteRow) {
         self.sites += 1;
         self.figures.iter_mut().zip(row.figures()).for_each(|(sum, figure)| *sum += figure);
-        if let Some(change) = row.change {
+        if let Some(change) = row.change.as_deref() {
             self.change.get_or_insert([0.0; 4]).iter_mut().zip(change).for_each(|(sum, figure)| *sum += figure);
         }
         self.slope = self.slope.and(row.growth.map(|growth| growth.slope).unwrap_or_default());
