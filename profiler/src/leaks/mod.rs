@@ -186,7 +186,9 @@ impl LeakReport {
                 frames: profile.frames(site).cloned().collect(),
                 // A process that has ended gets no older.
                 age_ns: match claim {
-                    Claim::InUse if site.oldest_ns != 0 => snapshot.taken_ns.saturating_sub(site.oldest_ns),
+                    Claim::InUse if site.oldest_ns != 0 => {
+                        snapshot.moment_ns().map_or(0, |moment| moment.saturating_sub(site.oldest_ns))
+                    }
                     _ => 0,
                 },
                 incomplete: site.incomplete,

@@ -5,8 +5,8 @@ use ratatui::layout::Position;
 
 use super::dispatch::{Effect, answer, compare, in_pane, key, open, scroll_help, toggle_column};
 use crate::dashboard::frame::layout::Areas;
-use crate::dashboard::frame::{base, chooser, columns, footer, tabs};
-use crate::dashboard::input::common::{COMPARING, Motion};
+use crate::dashboard::frame::{base, chooser, columns, export, footer, header, tabs};
+use crate::dashboard::input::common::{COMPARING, EXPORTING, Motion};
 use crate::dashboard::panes::{Reply, Subject};
 use crate::dashboard::state::{Overlay, State};
 use crate::dashboard::widgets::panel::inside;
@@ -53,6 +53,14 @@ pub(crate) fn mouse(state: &mut State, event: &MouseEvent) -> Moused {
                 Some(row) => compare(state, COMPARING[row].action),
                 None => state.overlay = Overlay::None,
             },
+            Overlay::Export if button == MouseButton::Left => {
+                let row = export::row_at(state, at.x, at.y);
+                let event = row.and_then(|row| EXPORTING[row].keys().first()).map(|key| key.event());
+                match event {
+                    Some(event) => return key(state, &event).map_or(Moused::Changed, Moused::Effect),
+                    None => state.overlay = Overlay::None,
+                }
+            }
             _ => return Moused::Nothing,
         },
         MouseEventKind::Drag(MouseButton::Left) | MouseEventKind::Up(MouseButton::Left)
@@ -106,11 +114,15 @@ fn click(state: &mut State, button: MouseButton, at: Position) -> Moused {
         }
         return Moused::Changed;
     }
-    if areas.finding.contains(at) {
-        return match answer(state, Reply::Show(Subject::View("findings"))) {
-            Some(effect) => Moused::Effect(effect),
-            None => Moused::Changed,
-        };
+    let shows = match () {
+        () if areas.finding.contains(at) => Some(Subject::View("findings")),
+        () if areas.banner.contains(at) && header::is_of_family(state, at.y - areas.banner.y) => {
+            Some(Subject::Processes)
+        }
+        () => None,
+    };
+    if let Some(subject) = shows {
+        return answer(state, Reply::Show(subject)).map_or(Moused::Changed, Moused::Effect);
     }
     let reply = in_pane(state, |pane, scene| pane.click(button, at, scene));
     match reply.and_then(|reply| answer(state, reply)) {

@@ -73,7 +73,9 @@ fn process_line(state: &State, area: Rect, buf: &mut Buffer) {
         None => (state.label.clone(), String::new()),
         Some(model) => {
             let process = &model.snapshot.process;
-            right.push(Span::styled(format!("pid {}", process.pid), theme.dim));
+            if !model.is_of_a_file() {
+                right.push(Span::styled(format!("pid {}", process.pid), theme.dim));
+            }
             if let Some(server) = &state.server {
                 right.push(Span::styled(format!(" by {}", clip(&server.to_string(), SERVER)), theme.dim));
             }
@@ -114,6 +116,9 @@ fn state_word(state: &State, model: &Model) -> Span<'static> {
     let theme = &state.theme;
     if let Some(moment) = state.moment {
         return Span::styled(if moment.plays { "▶ playing" } else { "‖ recorded" }, theme.ok);
+    }
+    if model.is_of_a_file() {
+        return Span::styled("■ a profile in a file", theme.ok);
     }
     match (state.ended, model.snapshot.process.state) {
         (Some(ended), _) => Span::styled(format!("■ {}", ended.to_string().trim_start_matches("was ")), theme.alert),
@@ -204,6 +209,7 @@ pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
         let last = "This is the last reading.";
         match (state.ended, model.snapshot.process.state) {
             (Some(ended), _) => out.push((format!(" ■ {name} {ended}. {last}"), theme.badge)),
+            (None, ProcessState::Exited) if model.is_of_a_file() => {}
             (None, ProcessState::Exited) => out.push((format!(" ■ {name} exited. {last}"), theme.badge)),
             (None, ProcessState::Killed) => {
                 out.push((format!(" ■ {name} {}. {last}", ended::gone(model.ending.as_ref())), theme.badge));
@@ -293,7 +299,15 @@ fn family(model: &Model) -> Option<String> {
     };
     let all: Vec<String> = model.family.iter().map(each).collect();
     let key = if model.family.iter().any(|kin| kin.on_pool) { "  o watches one" } else { "" };
-    Some(format!(" ▸ It started {}{key}", all.join("  ")))
+    Some(format!("{FAMILY}{}{key}", all.join("  ")))
+}
+
+/// What the line of the processes begins with that the watched one started.
+const FAMILY: &str = " ▸ It started ";
+
+/// Whether a line of the banners is the one of the processes that the watched one started.
+pub(crate) fn is_of_family(state: &State, line: u16) -> bool {
+    banners(state).get(usize::from(line)).is_some_and(|(text, _)| text.starts_with(FAMILY))
 }
 
 fn drops(dropped: &Dropped) -> Option<String> {

@@ -119,12 +119,12 @@ impl Lens {
         }
         self.compare(&mut out, kept);
         if !self.filter.is_empty() {
-            let now = out.snapshot.taken_ns;
+            let moment = out.snapshot.moment_ns();
             let sites = self.filter.of(&out.profile);
             let figures = |row: &SiteRow| Figures {
                 size: row.in_use.bytes,
                 growth: row.clear_slope(),
-                age: (row.oldest_ns > 0).then(|| now.saturating_sub(row.oldest_ns) as f64 / 1e9),
+                age: moment.filter(|_| row.oldest_ns > 0).map(|now| now.saturating_sub(row.oldest_ns) as f64 / 1e9),
             };
             out.sites.retain(|row| sites.has(row.index, &figures(row)));
         }

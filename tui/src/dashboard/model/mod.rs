@@ -204,6 +204,18 @@ impl Model {
         self.snapshot.segment_bytes == 0
     }
 
+    /// It is of a profile in a file: of no process, and of no time.
+    pub(crate) fn is_of_a_file(&self) -> bool {
+        self.is_recorded() && self.snapshot.process.pid == 0
+    }
+
+    /// How long ago something was allocated, in nanoseconds; none if that is not known. Of a process that is gone nothing
+    /// gets older.
+    pub(crate) fn age_ns(&self, allocated_ns: u64) -> Option<u64> {
+        let moment = self.snapshot.moment_ns().filter(|_| allocated_ns != 0)?;
+        Some(moment.saturating_sub(allocated_ns))
+    }
+
     /// A counter of the tiers.
     pub(crate) fn tier(&self, counter: TierCounter) -> u64 {
         self.snapshot.tiers.get(counter)
@@ -314,8 +326,9 @@ impl Modeller {
         let is_asked = snapshot.residence.is_some() || snapshot.process.state != ProcessState::Running;
         let known = before.map(|before| before.accounting).filter(|known| !is_asked && known.memory.is_some());
         let accounting = known.unwrap_or_else(|| Accounting::of(&snapshot));
-        let total = snapshot.history.trend(USUAL_WINDOW_NS, snapshot.taken_ns);
-        let total_ns = snapshot.history.trend_ns(USUAL_WINDOW_NS, snapshot.taken_ns);
+        let moment = snapshot.moment_ns().unwrap_or(snapshot.taken_ns);
+        let total = snapshot.history.trend(USUAL_WINDOW_NS, moment);
+        let total_ns = snapshot.history.trend_ns(USUAL_WINDOW_NS, moment);
         let findings = Facts {
             snapshot: &snapshot,
             accounting,

@@ -1,6 +1,11 @@
 //! What is looked at, in every view: moments, changes, ranges, filters, groups.
 
+use poolscope_profiler::process::family::Child;
+
 use super::*;
+use crate::dashboard::frame::export;
+use crate::dashboard::input::common::EXPORTING;
+use crate::dashboard::model::Kin;
 
 #[test]
 fn a_moment_is_marked_and_what_changed_since_is_shown_in_every_view() {
@@ -174,6 +179,41 @@ fn a_click_on_a_key_of_the_footer_presses_it() {
     let x = footer.chars().position(|c| c == '?').expect("help") - 1;
     left_click(&mut state, x, 35);
     assert_eq!(state.overlay, Overlay::Help);
+}
+
+#[test]
+fn a_click_on_a_row_of_the_exports_and_on_the_line_of_children_does_what_their_keys_do() {
+    let mut state = state(120, 36);
+    press(&mut state, "e");
+    let text = screen(&state);
+    let row = text.lines().position(|line| line.contains("all figures, as JSON")).expect("a row");
+    let chosen = export::row_at(&state, 40, row as u16).expect("a row of the choice");
+    assert!(EXPORTING[chosen].help.starts_with("all figures, as JSON"));
+    left_click(&mut state, 1, 1);
+    assert_eq!(state.overlay, Overlay::None);
+    let mut model = fixture::model();
+    let child = Child { pid: 77, name: "worker".into(), rss: 1 << 20 };
+    model.family = vec![Kin { child, on_pool: true }];
+    state.take_reading(Arc::new(model));
+    let text = screen(&state);
+    let row = text.lines().position(|line| line.contains("● worker 77")).expect("a line");
+    left_click(&mut state, 10, row);
+    assert_eq!(state.overlay, Overlay::Choose);
+}
+
+#[test]
+fn what_a_gone_process_held_gets_no_older() {
+    let mut model = fixture::model();
+    let snapshot = Arc::make_mut(&mut model.snapshot);
+    let last = snapshot.history.totals.last().expect("totals").time_ns;
+    let oldest = last - 5_000_000_000;
+    assert_eq!(model.age_ns(0), None);
+    let snapshot = Arc::make_mut(&mut model.snapshot);
+    snapshot.process.state = ProcessState::Killed;
+    for later in [0, 3_600_000_000_000] {
+        Arc::make_mut(&mut model.snapshot).taken_ns = last + later;
+        assert_eq!(model.age_ns(oldest), Some(5_000_000_000));
+    }
 }
 
 #[test]

@@ -26,7 +26,9 @@ pub(crate) fn name_line(text: &SiteText, width: usize, theme: &Theme) -> Line<'s
     }
     for caller in &text.callers {
         let own = without_path(caller, 0).width();
-        if left < CALLED_BY.width() + own.min(LEAST_CALLER) {
+        // A part of a closure's name tells nothing.
+        let least = if caller.starts_with('{') { own } else { own.min(LEAST_CALLER) };
+        if left < CALLED_BY.width() + least {
             break;
         }
         let part = format!("{CALLED_BY}{}", clip_name(caller, left - CALLED_BY.width()));

@@ -108,7 +108,7 @@ impl Gpu {
     pub(super) fn draw_in(&self, scene: &Scene<'_>, buf: &mut Buffer) {
         let Some(model) = scene.model else { return };
         let theme = scene.theme;
-        let Some(device) = model.devices.get(self.selected) else { return none(theme, scene.body, buf) };
+        let Some(device) = model.devices.get(self.selected) else { return none(theme, model, scene.body, buf) };
         let parts = parts(scene.body, model.devices.len());
         self.draw_devices(theme, model, parts.devices, buf);
         if parts.chart.height > 2 {
@@ -185,13 +185,21 @@ impl Gpu {
     }
 }
 
-fn none(theme: &Theme, body: Rect, buf: &mut Buffer) {
+fn none(theme: &Theme, model: &Model, body: Rect, buf: &mut Buffer) {
     let inner = panel(body, buf, theme, "Devices", Line::default());
-    let how = "A Rust program gets one by poolscope_alloc::gpu::pool (feature gpu), C, PyTorch and CuPy by \
-               libpoolscope_gpu.so.";
+    let (what, how) = match model.is_recorded() {
+        true => (
+            "Pools of device memory are not in the file.",
+            "What was allocated of it, if anything was, is in the other views.",
+        ),
+        false => (
+            "This process has no pool of device memory.",
+            "A Rust program gets one by poolscope_alloc::gpu::pool (feature gpu), C, PyTorch and CuPy by \
+             libpoolscope_gpu.so.",
+        ),
+    };
     let width = usize::from(inner.width);
-    let said =
-        wrapped("This process has no pool of device memory.", width).into_iter().map(|line| (line, theme.strong));
+    let said = wrapped(what, width).into_iter().map(|line| (line, theme.strong));
     let how = wrapped(how, width).into_iter().map(|line| (line, theme.dim));
     let lines = said.chain([(String::new(), theme.dim)]).chain(how);
     for ((line, style), y) in lines.zip(inner.top()..inner.bottom()) {

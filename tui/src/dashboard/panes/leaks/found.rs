@@ -66,7 +66,7 @@ impl Found {
             kind: None,
             bytes: site.in_use.bytes,
             blocks: site.in_use.objects,
-            age_ns: age(model, site.oldest_ns),
+            age_ns: model.age_ns(site.oldest_ns),
         };
         Found { rows: rows.map(row).collect(), ..Found::default() }
     }
@@ -128,13 +128,8 @@ impl Found {
             let Some(text) = text.or_else(|| model.filter.is_empty().then(made)) else { continue };
             let (bytes, blocks, oldest) = sums[&at];
             let kind = Some(if at.1 { LeakKind::Direct } else { LeakKind::Indirect });
-            found.rows.push(Row { key, text, kind, bytes, blocks, age_ns: age(model, oldest) });
+            found.rows.push(Row { key, text, kind, bytes, blocks, age_ns: model.age_ns(oldest) });
         }
         found
     }
-}
-
-fn age(model: &Model, oldest_ns: u64) -> Option<u64> {
-    let moment = model.snapshot.moment_ns().filter(|_| oldest_ns != 0)?;
-    Some(moment.saturating_sub(oldest_ns))
 }

@@ -234,12 +234,9 @@ impl Sites {
 
 /// How long ago the oldest sample was allocated that the call site holds.
 fn age_cell(site: &SiteRow, model: &Model, theme: &Theme) -> Line<'static> {
-    match site.oldest_ns {
-        0 => cell("·", theme.faint),
-        oldest => {
-            let age = Duration::from_nanos(model.snapshot.taken_ns.saturating_sub(oldest));
-            cell(numbers::duration(age), theme.dim)
-        }
+    match model.age_ns(site.oldest_ns) {
+        None => cell("·", theme.faint),
+        Some(age) => cell(numbers::duration(Duration::from_nanos(age)), theme.dim),
     }
 }
 
