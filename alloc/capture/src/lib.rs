@@ -62,6 +62,8 @@ mod loader;
 mod modules;
 mod quick;
 mod reader;
+#[cfg(target_arch = "x86_64")]
+mod realigned;
 mod rules;
 mod stack;
 mod system;

@@ -31,6 +31,11 @@ pub(crate) enum Rule {
     Other,
     /// The function is the outermost one.
     End,
+    /// The function aligns its stack, and keeps the CFA in a word of its own. Its frame pointer points at the caller's.
+    Realigned {
+        /// Bytes from the word up to the frame pointer.
+        below: u32,
+    },
     /// By an offset.
     Offset {
         /// What the CFA is counted from.
@@ -55,6 +60,14 @@ pub(crate) enum Base {
 const OFFSET_END: u32 = 8 << OFFSET_BITS;
 const OFFSET_BITS: u32 = 20;
 
+/// The usual frame of the frame pointer.
+pub(crate) const USUAL: Rule = Rule::Offset { base: Base::Fp, cfa: 16, fp: 16 };
+
+/// An offset that an entry can hold.
+fn fitting(bytes: u64) -> Option<u32> {
+    u32::try_from(bytes).ok().filter(|bytes| *bytes < OFFSET_END && bytes % 8 == 0)
+}
+
 /// A rule in one word, which is never 0. Nearly all frames are [short](Short): they have their words in the lowest 16
 /// bits, and in the next those from the frame's end down to the caller's frame pointer, if that lies there. Words
 /// without the lowest bits have a kind above them, then two offsets in words. The highest bit is of the module.
@@ -71,6 +84,8 @@ pub(crate) mod word {
     pub(super) const SP: u64 = 4 << KIND_SHIFT;
     /// A frame of the frame pointer that is not the usual one.
     pub(super) const FP: u64 = 5 << KIND_SHIFT;
+    /// [`Rule::Realigned`](super::Rule::Realigned).
+    pub(super) const REALIGNED: u64 = 6 << KIND_SHIFT;
     pub(super) const KIND: u64 = 7 << KIND_SHIFT;
     pub(super) const SHORT_SAVED_SHIFT: u32 = 16;
     pub(super) const CFA_SHIFT: u32 = KIND_SHIFT + 3;
@@ -100,16 +115,27 @@ impl Short {
 impl Rule {
     /// A rule with offsets that an entry can hold.
     pub(crate) fn offset(base: Base, cfa: u64, fp: u64) -> Rule {
-        let fits = |bytes: u64| u32::try_from(bytes).ok().filter(|bytes| *bytes < OFFSET_END && bytes % 8 == 0);
-        match (fits(cfa), fits(fp)) {
+        match (fitting(cfa), fitting(fp)) {
             (Some(cfa @ 8..), Some(fp)) => Rule::Offset { base, cfa, fp },
             _ => Rule::Other,
         }
     }
 
+    /// A frame that keeps its CFA `below` bytes below its frame pointer.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn realigned(below: u64) -> Rule {
+        match fitting(below) {
+            Some(below @ 8..) => Rule::Realigned { below },
+            _ => Rule::Other,
+        }
+    }
+
     fn to_word(self) -> u64 {
-        let Rule::Offset { base, cfa, fp } = self else {
-            return if self == Rule::End { word::END } else { word::OTHER };
+        let (base, cfa, fp) = match self {
+            Rule::Offset { base, cfa, fp } => (base, cfa, fp),
+            Rule::Realigned { below } => return word::REALIGNED | u64::from(below / 8) << word::CFA_SHIFT,
+            Rule::End => return word::END,
+            Rule::Other => return word::OTHER,
         };
         let (cfa, fp) = (u64::from(cfa / 8), u64::from(fp / 8));
         match base {
@@ -129,7 +155,8 @@ impl Rule {
         let offset = |shift: u32| (word >> shift) as u32 % (1 << OFFSET_BITS) * 8;
         let base = match word & word::KIND {
             word::END => return Rule::End,
-            word::USUAL_FP => return Rule::Offset { base: Base::Fp, cfa: 16, fp: 16 },
+            word::USUAL_FP => return USUAL,
+            word::REALIGNED => return Rule::Realigned { below: offset(word::CFA_SHIFT) },
             word::SP => Base::Sp,
             word::FP => Base::Fp,
             _ => return Rule::Other,
@@ -153,6 +180,17 @@ pub(crate) fn caller(base: Base, cfa: u32, fp: u32, from: Caller, stack: &mut Wi
     let pc = stack.word(sp.wrapping_sub(8)).filter(|pc| *pc != 0)?;
     let fp = if fp == 0 { from.fp } else { stack.word(sp.wrapping_sub(fp as usize))? };
     Some(Caller { pc, sp, fp })
+}
+
+/// To the caller of a frame that keeps its CFA in a word `below` the frame pointer.
+pub(crate) fn realigned_caller(below: u32, from: Caller, stack: &mut Window) -> Option<Caller> {
+    let sp = stack.word(from.fp.checked_sub(below as usize)?)?;
+    // Both are the frame's own, and the stack grows down.
+    if from.fp < from.sp || sp <= from.fp {
+        return None;
+    }
+    let pc = stack.word(sp.wrapping_sub(8)).filter(|pc| *pc != 0)?;
+    Some(Caller { pc, sp, fp: stack.word(from.fp)? })
 }
 
 /// Entries of the first table, and of the largest one. Each address has a place of its own in a large table, mostly in
@@ -402,6 +440,8 @@ mod tests {
             Rule::offset(Base::Sp, 64, 16),
             Rule::offset(Base::Fp, 16, 16),
             Rule::offset(Base::Fp, 32, 16),
+            Rule::realigned(8),
+            Rule::realigned(u64::from(OFFSET_END) - 8),
             // A saved register outside of the frame, or in the return address's place.
             Rule::offset(Base::Sp, 64, 72),
             Rule::offset(Base::Sp, 64, 8),
@@ -435,6 +475,9 @@ mod tests {
         assert_eq!(Rule::offset(Base::Sp, 12, 0), Rule::Other);
         assert_eq!(Rule::offset(Base::Sp, 0, 0), Rule::Other, "no room for the return address");
         assert_eq!(Rule::offset(Base::Sp, 16, u64::MAX - 7), Rule::Other);
+        assert_eq!(Rule::realigned(12), Rule::Other);
+        assert_eq!(Rule::realigned(0), Rule::Other, "the caller's frame pointer lies there");
+        assert_eq!(Rule::realigned(u64::from(OFFSET_END)), Rule::Other);
     }
 
     #[test]

@@ -10,8 +10,10 @@
 use crate::Caller;
 use crate::loader::Object;
 #[cfg(target_arch = "x86_64")]
-use crate::rules::Base;
+use crate::realigned;
 use crate::rules::Rule;
+#[cfg(target_arch = "x86_64")]
+use crate::rules::{Base, USUAL};
 use crate::stack::Window;
 use crate::unwind_tables::Tables;
 use crate::walk::Step;
@@ -40,6 +42,8 @@ pub(crate) fn new_cache() -> Cache {
 pub(crate) struct Unwinder {
     #[cfg(target_arch = "x86_64")]
     inner: UnwinderX86_64<&'static [u8], MustNotAllocateDuringUnwind>,
+    #[cfg(target_arch = "x86_64")]
+    tables: Tables,
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -60,7 +64,7 @@ impl Unwinder {
         };
         let mut inner = UnwinderX86_64::new();
         inner.add_module(Module::new(Default::default(), range.clone(), range.start, sections));
-        Some(Self { inner })
+        Some(Self { inner, tables: *tables })
     }
 
     /// To the caller of the frame that `registers` describe. `called`: its `pc` is a return address, not the place of
@@ -111,11 +115,13 @@ impl Unwinder {
         if !as_usual(a) || !as_usual(b) || below(a) != below(b) || a.2.is_some() != b.2.is_some() {
             return Rule::Other;
         }
-        match (above(|registers| registers.0), above(|registers| registers.1)) {
+        let rule = match (above(|registers| registers.0), above(|registers| registers.1)) {
             (Some(cfa), _) => Rule::offset(Base::Sp, cfa, below(a)),
             (None, Some(cfa)) => Rule::offset(Base::Fp, cfa, below(a)),
             (None, None) => Rule::Other,
-        }
+        };
+        // What framehop also says where it can't read the tables.
+        if rule == USUAL { realigned::rule(&self.tables, address.address_for_lookup()).unwrap_or(rule) } else { rule }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::epilogue::GeneratedCode;
 use crate::modules::{self, Confirmed, Module};
-use crate::rules::{self, Base, Rule};
+use crate::rules::{self, Rule};
 use crate::stack::{ThreadState, Window};
 use crate::unwinder::Cache;
 use crate::{Caller, Captured, MAX_DEPTH, fallback};
@@ -121,6 +121,9 @@ impl Walk<'_> {
         if called {
             match self.rule(&module, at.pc) {
                 Some(Rule::End) => return Step::End,
+                Some(Rule::Realigned { below }) => {
+                    return rules::realigned_caller(below, at, &mut self.stack).map_or(Step::Lost, Step::To);
+                }
                 Some(Rule::Offset { base, cfa, fp }) => {
                     if let Some(caller) = rules::caller(base, cfa, fp, at, &mut self.stack) {
                         return Step::To(caller);
@@ -144,7 +147,7 @@ impl Walk<'_> {
         }
         let rule = match module.unwinder {
             Some(unwinder) => unwinder.rule(pc, self.cache.as_mut()?),
-            None => Rule::Offset { base: Base::Fp, cfa: 16, fp: 16 },
+            None => rules::USUAL,
         };
         rules::keep(pc, epoch, rule, module.stays);
         Some(rule)

@@ -17,18 +17,39 @@ const DESCENT: &str = "
     }
 ";
 
-/// A function that aligns its stack, with a variable part: gcc then finds its frame through a word stored below it.
+/// A function that aligns its stack, with a variable part: gcc then finds its frame through a word stored below it. It is
+/// called from frames of all sizes, so that the stack is moved by different amounts.
 const REALIGNED: &str = "
     typedef void call(void *);
     typedef long vector __attribute__((vector_size(64)));
-    void use(vector *, char *) __attribute__((weak));
-    int descend(int depth, call *f, void *p) {
+    #define USED(x) __asm__ volatile(\"\" : : \"r\"(x) : \"memory\")
+    static __attribute__((noinline)) long aligned(int depth, call *f, void *p) {
         vector aligned = {depth};
         char room[depth + 1];
-        __asm__ volatile(\"\" : : \"r\"(&aligned), \"r\"(room) : \"memory\");
+        USED(&aligned); USED(room);
         f(p);
-        __asm__ volatile(\"\" : : \"r\"(&aligned), \"r\"(room) : \"memory\");
+        USED(&aligned); USED(room);
         return aligned[0] + room[0];
+    }
+    #define FROM(words) static __attribute__((noinline)) long from_##words(int depth, call *f, void *p) { \
+        long room[words]; \
+        USED(room); \
+        long result = aligned(depth, f, p) * 3; \
+        USED(room); \
+        return result + 1; \
+    }
+    FROM(1) FROM(3) FROM(5) FROM(7) FROM(9) FROM(11) FROM(13) FROM(15)
+    int descend(int words, call *f, void *p) {
+        switch (words) {
+            case 1: return from_1(words, f, p) * 5;
+            case 3: return from_3(words, f, p) * 5;
+            case 5: return from_5(words, f, p) * 5;
+            case 7: return from_7(words, f, p) * 5;
+            case 9: return from_9(words, f, p) * 5;
+            case 11: return from_11(words, f, p) * 5;
+            case 13: return from_13(words, f, p) * 5;
+            default: return from_15(words, f, p) * 5;
+        }
     }
 ";
 
@@ -119,7 +140,10 @@ fn a_function_without_a_frame_pointer_among_others_is_left() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_function_that_aligns_its_stack_is_left() {
-    run("realigned", REALIGNED, &["-fomit-frame-pointer"], 20).assert_complete(1);
+    for words in (1..16).step_by(2) {
+        let name = std::format!("realigned{words}");
+        run(&name, REALIGNED, &["-fomit-frame-pointer"], words).assert_complete(3);
+    }
 }
 
 #[test]
