@@ -21,10 +21,10 @@ fn caches_of_sleeping_threads_serve_who_finds_no_memory() {
     let (cached, served) = (Meeting::of(2), Meeting::of(2));
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| {
-            let blocks: Vec<_> = (0..24).map(|_| program.alloc(MIB, stream)).collect();
+            let blocks: Vec<_> = (0..384).map(|_| program.alloc(64 * KIB, stream)).collect();
             blocks.iter().for_each(|block| program.free(*block, stream));
             (0..4).for_each(|_| {
-                let blocks: Vec<_> = (0..24).map(|_| program.alloc(MIB, stream)).collect();
+                let blocks: Vec<_> = (0..384).map(|_| program.alloc(64 * KIB, stream)).collect();
                 blocks.iter().for_each(|block| program.free(*block, stream));
             });
             cached.wait();

@@ -301,7 +301,7 @@ fn blocks_that_come_and_go_in_numbers_stay_with_their_thread() {
     let program = Program::new(256 * MIB);
     let stream = program.device.stream();
     let burst = || {
-        let blocks: Vec<_> = (0..20).map(|_| program.alloc(MIB, stream)).collect();
+        let blocks: Vec<_> = (0..20).map(|_| program.alloc(64 * KIB, stream)).collect();
         blocks.iter().for_each(|block| program.free(*block, stream));
     };
     (0..10).for_each(|_| burst());
@@ -370,5 +370,49 @@ fn a_chunk_of_large_memory_goes_back_when_its_last_block_waited_for_another_stre
     }
     program.pool.release_all();
     assert_eq!(program.pool.stats().held, 0);
+    program.assert_in_order();
+}
+
+#[test]
+fn medium_blocks_take_what_was_asked_for_once_there_are_some_in_slabs() {
+    let program = Program::new(256 * MIB);
+    let stream = program.device.stream();
+    // Their class has 512 KiB, of which 40% would be nobody's.
+    let blocks: Vec<_> = (0..200).map(|_| program.alloc(300 * KIB, stream)).collect();
+    let stats = program.pool.stats();
+    assert!(stats.held <= 200 * 300 * KIB + 6 * MIB, "{stats}");
+    assert_eq!(program.pool.size_of(blocks[199]), Some(300 * KIB));
+    blocks.iter().for_each(|block| program.free(*block, stream));
+    // A loop over one of them finds it in the thread's cache.
+    let hits = || program.pool.stats().thread_hits;
+    let before = hits();
+    (0..100).for_each(|_| {
+        program.churn(MIB, stream, 0);
+    });
+    assert!(hits() - before >= 99, "{}", hits() - before);
+    program.assert_in_order();
+}
+
+#[test]
+fn threads_that_wait_for_each_other_have_medium_blocks_of_their_own() {
+    let program = Program::new(4096 * MIB);
+    let streams: Vec<_> = (0..4).map(|_| program.device.stream()).collect();
+    let before = program.pool.stats();
+    // Until they have met often enough; a machine with one processor takes longer.
+    let is_met = || program.pool.stats().thread_hits - before.thread_hits > 2_000;
+    std::thread::scope(|scope| {
+        for stream in &streams {
+            scope.spawn(|| {
+                for round in 0..200_000 {
+                    if round % 64 == 0 && is_met() {
+                        break;
+                    }
+                    let blocks: Vec<_> = (0..16).map(|_| program.pool.allocate(300 * KIB, *stream).unwrap()).collect();
+                    blocks.iter().for_each(|block| program.pool.free(*block, *stream).unwrap());
+                }
+            });
+        }
+    });
+    assert!(is_met(), "{}", program.pool.stats());
     program.assert_in_order();
 }

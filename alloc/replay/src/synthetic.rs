@@ -3,18 +3,34 @@
 //! They stand for what recorded traces leave out: two streams that work in turns, and a program that grows little
 //! by little. What a step allocates follows from its batch and its length, as in a decoder of transformers: weights,
 //! what the forward pass saves for the backward pass, and keys and values that grow by a token at a time.
+//! [Mixes](Mix) have any number of streams and any footprint.
+
+mod mix;
 
 use std::fmt::Write;
 
-/// Their names, as [`make`] takes them.
+pub use mix::Mix;
+
+/// The names of those that are no mixes, as [`make`] takes them.
 pub const NAMES: [&str; 2] = ["generate-and-train", "small-generation"];
 
-/// The text of a made trace, as [`Trace::parse`](crate::Trace::parse) reads it. `None` if there is no such one.
+/// The mixes of the benchmark and the tests: two to eight streams, from 50 MiB to 4 GiB.
+pub const MIXES: [Mix; 6] = [
+    Mix { streams: 2, mib: 50, seed: 1 },
+    Mix { streams: 3, mib: 64, seed: 2 },
+    Mix { streams: 4, mib: 128, seed: 4 },
+    Mix { streams: 6, mib: 384, seed: 6 },
+    Mix { streams: 8, mib: 1024, seed: 8 },
+    Mix { streams: 5, mib: 4096, seed: 11 },
+];
+
+/// The text of a made trace, as [`Trace::parse`](crate::Trace::parse) reads it. A mix has its seed in its name.
+/// `None` if there is no such one.
 pub fn make(name: &str, seed: u64) -> Option<String> {
     match name {
         "generate-and-train" => Some(generate_and_train(seed)),
         "small-generation" => Some(small_generation(seed)),
-        _ => None,
+        _ => Mix::named(name).map(mix::make),
     }
 }
 

@@ -14,12 +14,15 @@ enum Kind {
     Streams,
     /// A footprint at which a few granules count.
     Small,
+    /// Made: several streams at any footprint.
+    Mix,
 }
 
 fn kind_of(trace: &str) -> Kind {
     match trace {
         "experts-4streams" | "generate-and-train" => Kind::Streams,
         "small-generation" | "tiny-serving" => Kind::Small,
+        _ if trace.starts_with("mix-") => Kind::Mix,
         _ => Kind::Usual,
     }
 }
@@ -67,6 +70,7 @@ pub fn all(results: &Results) -> Vec<Goal> {
             .anywhere(),
         Goal::of_all("several streams, the same", "at most 5 %", &held(Kind::Streams), |it| it <= 5.0).anywhere(),
         Goal::of_all("small footprints, the same", "at most 5 %", &held(Kind::Small), |it| it <= 5.0),
+        Goal::of_all("mixes, the same", "at most 5 %", &held(Kind::Mix), |it| it <= 5.0),
         Goal::of_all("driver calls in 1,000 operations, warm", "at most 1", &calls, |it| it <= 1.0).anywhere(),
         Goal::of_all("traces, cold, ns per operation", "at most 400", &cold, |it| it <= 400.0),
         Goal::of_all("traces, second pass, ns per operation", "at most 100", &second, |it| it <= 100.0).anywhere(),

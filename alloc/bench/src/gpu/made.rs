@@ -7,6 +7,11 @@ use poolscope_replay::synthetic;
 
 const SEED: u64 = 17;
 
+fn names() -> impl Iterator<Item = String> {
+    let mixes = synthetic::MIXES.iter().map(|mix| mix.name());
+    synthetic::NAMES.iter().map(ToString::to_string).chain(mixes)
+}
+
 /// A folder with all made traces, which goes when this does.
 pub struct Made(PathBuf);
 
@@ -17,8 +22,8 @@ impl Made {
         let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
         std::fs::create_dir_all(&folder).map_err(failed)?;
         let made = Made(folder.clone());
-        for (name, path) in synthetic::NAMES.iter().zip(made.files()) {
-            let text = synthetic::make(name, SEED).ok_or("no such made trace")?;
+        for (name, path) in names().zip(made.files()) {
+            let text = synthetic::make(&name, SEED).ok_or("no such made trace")?;
             std::fs::write(path, text).map_err(failed)?;
         }
         Ok(made)
@@ -26,7 +31,7 @@ impl Made {
 
     /// Where they are.
     pub fn files(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        synthetic::NAMES.iter().map(|name| self.0.join(format!("{name}.trace")))
+        names().map(|name| self.0.join(format!("{name}.trace")))
     }
 }
 

@@ -165,6 +165,11 @@ impl<D: Device> Large<D> {
         self.range.base..self.range.base + self.range.size
     }
 
+    /// Whether memory is mapped by granules.
+    pub fn is_virtual(&self) -> bool {
+        self.range.is_virtual
+    }
+
     /// Bytes of memory that the device has.
     pub fn device_memory(&self) -> u64 {
         self.driver.device().properties().memory

@@ -8,8 +8,16 @@ use super::PoolError;
 use super::core::Core;
 use super::shared::{Shared, lock};
 use crate::device::{Device, Stream};
-use crate::small::{Counters, PoolHandle, StreamCache, ThreadCache, size_of};
+use crate::small::{Counters, PoolHandle, StreamCache, ThreadCache, is_medium, size_of};
 use crate::streams::LaneId;
+
+/// What a thread gets whose list is empty.
+pub(super) enum Refill {
+    /// A block of the class.
+    Block(u64),
+    /// A medium block is placed as large ones are: one from free memory, if some fits.
+    AsLarge(Option<u64>),
+}
 
 impl<D: Device> Shared<D> {
     #[cold]
@@ -81,14 +89,16 @@ impl<D: Device> Shared<D> {
         Ok(())
     }
 
-    /// Takes a block from a thread's list, filled by a batch if it is empty.
+    /// Takes a block from a thread's list, filled by a batch if it is empty: one of the class, for a
+    /// request of so many bytes.
     pub(super) fn refill(
         &self,
         cache: &ThreadCache,
         stream_cache: &mut StreamCache,
         lane: LaneId,
         class: usize,
-    ) -> Result<u64, PoolError> {
+        size: u64,
+    ) -> Result<Refill, PoolError> {
         let stream = stream_cache.last.0;
         // SAFETY: this is the owning thread; the version was seen before.
         let list = unsafe { cache.lists() }.get_or_new(lane, class, &stream_cache.limits);
@@ -96,18 +106,20 @@ impl<D: Device> Shared<D> {
             if stream_cache.limits.count {
                 Counters::add(&cache.counters.allocations[class]);
             }
-            return Ok(address);
+            return Ok(Refill::Block(address));
         }
         let batch = list.ran_out(&stream_cache.limits);
         let mut blocks = Vec::new();
         if let Some(global) = lock(&self.global[class]).get_mut(&lane) {
             blocks = global.split_off(global.len().saturating_sub(batch));
         }
-        let mut core = lock(&self.core);
+        let mut core = self.core();
         core.large.counted.global_hits += u64::from(!blocks.is_empty());
-        let found = !blocks.is_empty()
-            || core.take_from_reserve(class, lane, batch, &mut blocks) > 0
-            || core.take_from_new_slab(class, lane, stream, false, batch, &mut blocks)? > 0;
+        let is_there = !blocks.is_empty() || core.take_from_reserve(class, lane, batch, &mut blocks) > 0;
+        if !is_there && is_medium(class) && core.places_as_large(class, self.is_crowded()) {
+            return core.fit_large(size, stream).map(Refill::AsLarge);
+        }
+        let found = is_there || core.take_from_new_slab(class, lane, stream, false, batch, &mut blocks)? > 0;
         let flushes = !found && core.is_cache_flush_due();
         drop(core);
         if !found {
@@ -127,7 +139,7 @@ impl<D: Device> Shared<D> {
         if stream_cache.limits.count {
             Counters::add(&cache.counters.allocations[class]);
         }
-        Ok(address)
+        Ok(Refill::Block(address))
     }
 
     /// Moves blocks of a list that is too long to the global cache, and what is too much there to the reserve.

@@ -103,6 +103,7 @@ impl<D: Device> Pool<D> {
             pinned: OnceLock::new(),
             making_pinned: Mutex::new(()),
             falls_back: AtomicBool::new(config.pinned_fallback),
+            crowd: AtomicU64::new(0),
             own: own.clone(),
         });
         shared.recorder.watch(&shared.read.version);
@@ -135,7 +136,7 @@ impl<D: Device> Pool<D> {
     }
 
     fn core(&self) -> MutexGuard<'_, Core<D>> {
-        lock(&self.shared.core)
+        self.shared.core()
     }
 
     /// The device.

@@ -76,8 +76,13 @@ pub(super) struct Shared<D: Device> {
     pub(super) making_pinned: Mutex<()>,
     /// Whether blocks come from it when there is no other memory.
     pub(super) falls_back: AtomicBool,
+    /// How often a thread found the pool's lock taken in this second of upkeep.
+    pub(super) crowd: AtomicU64,
     pub(super) own: Weak<Shared<D>>,
 }
+
+/// Times in a second that threads find the lock taken before medium blocks come from slabs, however many these are.
+const CROWDED: u64 = 256;
 
 /// How often a thread looks whether a lock is free before it sleeps, and how long it rests between two looks: 10 to 30
 /// us in all, about what it takes to fall asleep and be woken. That is at most twice the best that it could do (Karlin
@@ -112,6 +117,19 @@ fn wait_for<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<D: Device> Shared<D> {
+    /// What the lock guards, for a call of the program's.
+    pub(super) fn core(&self) -> MutexGuard<'_, Core<D>> {
+        try_lock(&self.core).unwrap_or_else(|| {
+            self.crowd.fetch_add(1, Ordering::Relaxed);
+            wait_for(&self.core)
+        })
+    }
+
+    /// Whether threads often wait for each other.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.crowd.load(Ordering::Relaxed) >= CROWDED
+    }
+
     /// A round of background work, with at most so many calls while the lock is held. Returns whether it made as many.
     pub(super) fn maintain(&self, most: u64) -> bool {
         let now = self.driver.device().now();
@@ -124,7 +142,11 @@ impl<D: Device> Shared<D> {
             core.large.lanes.close_idle(now, IDLE_STREAM);
             core.large.lanes.undrained()
         };
-        if !newly.is_empty() || core.is_upkeep_due(now) {
+        let is_due = core.is_upkeep_due(now);
+        if is_due {
+            self.crowd.store(0, Ordering::Relaxed);
+        }
+        if !newly.is_empty() || is_due {
             self.new_version();
         }
         drop(core);

@@ -3,12 +3,15 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::caches::Refill;
 use super::core::Core;
 use super::shared::{Shared, lock};
 use super::{Pool, PoolError, Step};
 use crate::device::{Device, Stream};
 use crate::large::NO_ADDRESSES;
-use crate::small::{Counters, LARGEST, Mark, Page, ThreadCache, class_of, size_of, with_cache, with_current_cache};
+use crate::small::{
+    Counters, LARGEST, Mark, Page, ThreadCache, class_of, is_medium, size_of, with_cache, with_current_cache,
+};
 use crate::streams::LaneId;
 use crate::watch::Sample;
 use crate::watch::hooks::{self, Event, Moment, Quiet};
@@ -18,6 +21,8 @@ use crate::watch::sampling::{LARGE, Place};
 enum Served {
     /// As usual.
     Block(Result<u64, PoolError>),
+    /// Not from slabs: the block, if free memory had it; and the class and lane that it would have had.
+    AsLarge(Option<u64>, usize, LaneId),
     /// Not yet: it is a sample of this class and lane, which stands for so much.
     Sample(usize, LaneId, u64),
 }
@@ -91,10 +96,16 @@ impl<D: Device> Pool<D> {
             if let Some(weight) = weight {
                 return Some(Served::Sample(class, lane, weight));
             }
-            Some(Served::Block(shared.refill(cache, stream_cache, lane, class)))
+            Some(match shared.refill(cache, stream_cache, lane, class, size) {
+                Ok(Refill::Block(address)) => Served::Block(Ok(address)),
+                Ok(Refill::AsLarge(address)) => Served::AsLarge(address, class, lane),
+                Err(error) => Served::Block(Err(error)),
+            })
         };
         match with_cache(shared.read.id, || shared.new_cache(), allocate)?? {
             Served::Block(result) => Some(result.inspect(|address| shared.read.pages.give(*address))),
+            Served::AsLarge(Some(address), ..) => Some(Ok(address)),
+            Served::AsLarge(None, class, lane) => Some(self.allocate_medium(size, class, lane, stream)),
             Served::Sample(class, lane, weight) => Some(self.allocate_sample(size, class, lane, stream, weight)),
         }
     }
@@ -108,6 +119,11 @@ impl<D: Device> Pool<D> {
         stream: Stream,
         weight: u64,
     ) -> Result<u64, PoolError> {
+        if is_medium(class) && self.core().places_as_large(class, self.shared.is_crowded()) {
+            let address = self.allocate_medium(size, class, lane, stream)?;
+            self.shared.record(address, size, weight);
+            return Ok(address);
+        }
         let mut address = self.core().take_sampled(class, lane, stream, false)?;
         if address.is_none() {
             let take = |core: &mut Core<D>| core.take_sampled(class, lane, stream, true);
@@ -118,6 +134,22 @@ impl<D: Device> Pool<D> {
         self.shared.read.pages.give(address);
         self.shared.record(address, size, weight);
         Ok(address)
+    }
+
+    /// A medium block that is placed as large ones are; where there is no memory, what is left of a chunk serves.
+    fn allocate_medium(&self, size: u64, class: usize, lane: LaneId, stream: Stream) -> Result<u64, PoolError> {
+        let take = |core: &mut Core<D>| {
+            core.grow_large(size, stream).or_else(|error| {
+                let block = core.take_sampled(class, lane, stream, false)?.ok_or(error)?;
+                self.shared.read.pages.give(block);
+                Ok(block)
+            })
+        };
+        if self.core().holds_much_for_small() {
+            self.shared.reclaim_own();
+        }
+        let first = take(&mut self.core());
+        self.shared.climb(first, size, stream, || self.shared.reclaim_own(), take)
     }
 
     pub(super) fn allocate_large(&self, size: u64, stream: Stream, place: Place) -> Result<u64, PoolError> {

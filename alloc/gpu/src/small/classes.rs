@@ -11,6 +11,16 @@ pub const LARGEST: u64 = 1 << (SMALLEST_LOG + CLASSES as u32 - 1);
 /// Slabs begin at multiples of this.
 pub const PAGE: u64 = 64 << 10;
 
+/// Bytes of the largest blocks that always come from slabs. Longer ones, the medium ones, are placed as large blocks are
+/// once there are some slabs of them: a class's size is up to twice what was asked for.
+pub const ALWAYS_IN_SLABS: u64 = 64 << 10;
+
+/// Whether the blocks of a class are medium ones.
+#[inline]
+pub fn is_medium(class: usize) -> bool {
+    size_of(class) > ALWAYS_IN_SLABS
+}
+
 /// The smallest class whose blocks have so many bytes, at most [`LARGEST`].
 pub fn class_of(size: u64) -> usize {
     let log = u64::BITS - size.saturating_sub(1).leading_zeros();

@@ -5,7 +5,8 @@
 //! A slab belongs to one stream's lane as long as it exists, and its blocks go through the tiers in the order of that
 //! stream: none of them needs an event or a call to the driver. Only a block that was used on another stream too leaves
 //! that order; it waits in a list of its own until the work is over. What is empty goes back as a large block does, and
-//! is then everybody's. Beside the tiers a mark says of each block whether the program has it: none is freed twice.
+//! is then everybody's. Blocks of more than 64 KiB come from slabs as long as these are few, and where many threads ask
+//! at once; else they are placed as large ones. Beside the tiers a mark says of each block whether the program has it: none is freed twice.
 
 mod barrier;
 mod classes;
@@ -15,7 +16,7 @@ mod slabs;
 mod thread_cache;
 
 pub use barrier::pass_by_all_threads;
-pub use classes::{CLASSES, LARGEST, PAGE, class_of, size_of};
+pub use classes::{CLASSES, LARGEST, PAGE, class_of, is_medium, size_of};
 pub use pages::{Mark, Page, Pages};
 pub use slabs::{CHUNK, SAMPLED, Slabs};
 pub use thread_cache::{

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::classes::{PAGE, size_of, slab_size};
+use super::classes::{CLASSES, PAGE, size_of, slab_size};
 use super::pages::{Page, Pages};
 use crate::device::GRANULE;
 use crate::streams::{LaneId, Pending, Point};
@@ -53,6 +53,8 @@ pub struct Slabs {
     waiting: Vec<(Pending, u64)>,
     /// Bytes of blocks that are out of the slabs: in the program's hands, in caches or waiting.
     out: u64,
+    /// Slabs of each class.
+    counts: [usize; CLASSES],
 }
 
 impl Slabs {
@@ -68,6 +70,7 @@ impl Slabs {
             shared_on: HashMap::new(),
             waiting: Vec::new(),
             out: 0,
+            counts: [0; CLASSES],
         }
     }
 
@@ -85,6 +88,11 @@ impl Slabs {
     /// Bytes of blocks that are out of the slabs.
     pub fn out(&self) -> u64 {
         self.out
+    }
+
+    /// Slabs of a class.
+    pub fn count(&self, class: usize) -> usize {
+        self.counts[class]
     }
 
     /// Makes a chunk of a large block, which is as long and aligned as [`CHUNK`].
@@ -122,6 +130,7 @@ impl Slabs {
         self.slabs.insert(address, Slab { class, lane, free, free_blocks: blocks, blocks });
         self.partial.insert((class, lane, address));
         self.empty.insert(address);
+        self.counts[class] += 1;
         let page = Page::new(class, lane & !SAMPLED).with_recorded(lane & SAMPLED != 0);
         self.pages.set(address, slab_size(class), page);
     }
@@ -257,6 +266,7 @@ impl Slabs {
         for address in std::mem::take(&mut self.empty) {
             let Some(Slab { class, lane, .. }) = self.slabs.remove(&address) else { continue };
             self.partial.remove(&(class, lane, address));
+            self.counts[class] -= 1;
             self.pages.set(address, slab_size(class), Page::NONE);
             let Some((&start, chunk)) = self.chunks.range_mut(..=address).next_back() else { continue };
             let bits = u32::MAX >> (32 - slab_size(class) / PAGE);

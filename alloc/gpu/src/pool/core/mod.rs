@@ -21,6 +21,10 @@ use handles::Handles;
 use upkeep::Upkeep;
 use usage::SmallUse;
 
+/// Slabs of a class of medium blocks, of one block each, with which others are placed as large ones: enough for a loop
+/// over one block.
+const MEDIUM_SLABS: usize = 1;
+
 /// What the lock guards.
 ///
 /// The tiers below know nothing of each other. Here they come together: a request becomes one of a lane and a graph,
@@ -146,6 +150,13 @@ impl<D: Device> Core<D> {
         self.note_peak();
         self.visited();
         taken
+    }
+
+    /// Whether a medium block of a class is placed as large ones are, since there are slabs enough: a class's blocks are
+    /// up to twice as long as what was asked for, and what is free of them serves nobody else. Where threads wait for
+    /// each other, each should have blocks of its own. Without virtual memory, segments would be full of holes.
+    pub fn places_as_large(&self, class: usize, crowded: bool) -> bool {
+        !crowded && self.large.is_virtual() && self.slabs.count(class) >= MEDIUM_SLABS
     }
 
     /// Blocks of a class from a new slab, for which memory is mapped if `grow` allows it. Returns how many.

@@ -1,0 +1,65 @@
+//! What the pool makes of traces on the simulated device, a line each: what it holds too much in the first pass and in
+//! all, what an H200's driver charges for an operation in the first pass, the second one and the warm ones, and the
+//! longest operation.
+//!
+//! `cargo run --release -p poolscope-replay --example mixes -- [--policy NAME] [mix-4x512-7 | TRACE.gz ...]`
+//!
+//! Without a trace: the mixes that the tests have.
+
+use std::sync::Arc;
+
+use poolscope_gpu::{Config, Device, Simulated};
+use poolscope_replay::policies::build;
+use poolscope_replay::{Latencies, Playback, Trace, synthetic};
+
+const PASSES: usize = 8;
+
+fn main() {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut policy = "tiered".to_owned();
+    if arguments.first().is_some_and(|first| first == "--policy") {
+        policy = arguments.drain(..2).nth(1).expect("--policy takes a name");
+    }
+    if arguments.is_empty() {
+        arguments.extend(synthetic::MIXES.map(|mix| mix.name()));
+    }
+    println!(
+        "{:>20} {:>8} {:>8} {:>6} {:>6} {:>7} {:>7} {:>7} {:>7} {:>8}",
+        "trace", "live MiB", "held MiB", "cold%", "all%", "MiB +", "cold ns", "2nd ns", "warm ns", "longest us"
+    );
+    for name in arguments {
+        let trace = match synthetic::make(&name, 17) {
+            Some(text) => Trace::parse(&text),
+            None => Trace::open(&name),
+        };
+        let trace = trace.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let device = Arc::new(Simulated::new(140 << 30));
+        let pool = build(&policy, device.clone(), &Config::default()).expect("a policy").expect("the device is there");
+        let streams = (0..trace.streams()).map(|_| device.non_blocking_stream()).collect();
+        let mut playback = Playback::new(&trace, streams);
+        let mut latencies = Latencies::default();
+        let (mut held, mut times) = (Vec::new(), Vec::new());
+        for _ in 0..PASSES {
+            let begun = device.now();
+            let pass = playback.run_timed(&*pool, &|| device.now(), &mut latencies).expect("the device has room");
+            times.push((device.now() - begun) as f64 / trace.operations() as f64);
+            held.push(pass.peak_reserved);
+        }
+        let over = |held: u64| 100.0 * (1.0 - trace.peak() as f64 / held as f64);
+        let last = held[PASSES - 1];
+        let warm = &times[PASSES / 2..];
+        let short = name.rsplit('/').next().unwrap_or(&name).trim_end_matches(".trace.gz");
+        println!(
+            "{short:>20} {:>8.1} {:>8} {:>6.2} {:>6.2} {:>7.1} {:>7.0} {:>7.0} {:>7.0} {:>8}",
+            trace.peak() as f64 / (1 << 20) as f64,
+            last >> 20,
+            over(held[0]),
+            over(last),
+            (last - trace.peak()) as f64 / (1 << 20) as f64,
+            times[0],
+            times[1],
+            warm.iter().sum::<f64>() / warm.len() as f64,
+            latencies.part(1.0) / 1000
+        );
+    }
+}
