@@ -159,8 +159,10 @@ impl Recorder for SegmentRecorder {
             name: self.name.as_bytes(),
             memory_bytes: picture.memory,
             counters: &picture.stats.values(),
-            cells: &picture.cells,
+            cells: &picture.map.cells,
             cell_bytes: picture.cell_bytes,
+            places: &picture.map.places,
+            streams: &picture.map.streams,
         };
         (self.table.publish)(self.place, &StateParts::from(&state));
     }

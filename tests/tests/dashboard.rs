@@ -89,6 +89,32 @@ fn the_tensors_at_the_peak_of_a_device_are_two_keys_away() {
     training.finish();
 }
 
+/// The program says where its blocks lie: the map's cursor says the same of them, and who asked for them.
+#[test]
+fn who_holds_a_piece_of_a_devices_memory_is_two_keys_away() {
+    let pool = Pool::new();
+    let program = pool.files().join("gpu_map");
+    compiler::compile_with_gpu(&program, "gpu_map.c", &["-O1", "-g"]);
+    let program = pool.program(program).env("POOLSCOPE_GPU_DEVICE", "sim:268435456").env("POOLSCOPE_PERIOD", "1");
+    let mut running = program.start();
+    let address = |line: String| line.split(' ').next_back().expect("an address").trim().to_owned();
+    let weights = address(running.wait_for_line("hold_weights"));
+    let activations = address(running.wait_for_line("hold_activations"));
+    let terminal = Terminal::top(&pool, "map", &running.pid().to_string());
+    let says = |screen: &str, parts: [&str; 3]| parts.iter().all(|part| screen.contains(part));
+    terminal.task("Who holds this piece of the device, and on which stream?", &["6", "m"], |screen| {
+        says(screen, [&format!("at {weights}"), "on the default stream", "hold_weights"])
+    });
+    // 64 MiB are 32 cells of 2 MiB, of which each has a character.
+    let keys = ["6", "m"].into_iter().chain(std::iter::repeat_n("l", 32)).collect::<Vec<_>>();
+    terminal.task("And behind it?", &keys, |screen| {
+        says(screen, [&format!("at {activations}"), "on the default stream", "hold_activations"])
+    });
+    drop(terminal);
+    running.end_input();
+    running.finish().success();
+}
+
 /// 3 blocks of 1,337 bytes are lost, and 5 are held: what the program was told is what the screen says.
 #[test]
 fn what_a_program_has_lost_is_two_keys_away_and_nothing_of_a_killed_one_is_leaked() {

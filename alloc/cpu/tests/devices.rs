@@ -66,6 +66,8 @@ fn places_for_pools_are_bounded_and_used_again() {
         counters: &[7; 100],
         cells: &vec![1; 100_000],
         cell_bytes: 1,
+        places: &vec![4096; 100_000],
+        streams: &[2; 1000],
     };
     device::publish(places[3], &state);
     device::detach(places[3]);

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 
 use poolscope_gpu::{Config, Picture, Pool, Recorder, Sample, Simulated, Stream, Token, refresh_sampling_period};
-use poolscope_wire::{DeviceCounter, cell};
+use poolscope_wire::{DeviceCounter, cell, place};
 use support::{Book, KIB, MIB, Program, US};
 
 fn program(period: u64, memory: u64) -> (Program, Arc<Book>) {
@@ -148,9 +148,17 @@ fn a_picture_shows_the_counters_and_what_lies_where() {
     program.pool.maintain();
     let picture = book.pictures.lock().unwrap().last().cloned().expect("it was long enough");
     assert_eq!((picture.memory, picture.cell_bytes), (64 * MIB, 2 * MIB));
-    let count = |state| picture.cells.iter().filter(|cell| **cell == state).count();
-    assert_eq!((count(cell::LARGE), count(cell::SMALL)), (5, 1), "{:?}", picture.cells);
-    assert_eq!(count(cell::FREE) + count(cell::PENDING), 3, "{:?}", picture.cells);
+    let count = |state| picture.map.cells.iter().filter(|cell| **cell == state).count();
+    assert_eq!((count(cell::LARGE), count(cell::SMALL)), (5, 1), "{:?}", picture.map.cells);
+    assert_eq!(count(cell::FREE) + count(cell::PENDING), 3, "{:?}", picture.map.cells);
+    // Each cell of the large block says where in it it lies, and on which stream; what waits says for whom.
+    let map = &picture.map;
+    let at = |wanted: u8| map.cells.iter().zip(&map.places).filter(move |(cell, _)| **cell == wanted);
+    let of = |(_, word): (_, &u64)| (place::address(*word), place::stream(*word).map(|at| map.streams[at]));
+    let of_large: Vec<_> = at(cell::LARGE).map(of).collect();
+    assert_eq!(of_large, (0..5).map(|at| (Some(large + at * 2 * MIB), Some(stream.0))).collect::<Vec<_>>());
+    assert!(at(cell::PENDING).map(of).all(|(_, waits_for)| waits_for == Some(stream.0)));
+    assert_eq!(at(cell::SMALL).map(of).map(|(_, stream)| stream).collect::<Vec<_>>(), [None]);
     assert_eq!(picture.stats.current_usage, 10 * MIB + 256);
     assert_eq!(picture.stats.held, 18 * MIB);
     assert_eq!(picture.stats.values()[DeviceCounter::LargestHole as usize], 6 * MIB);

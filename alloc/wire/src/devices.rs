@@ -5,6 +5,13 @@ use crate::record::record;
 /// Cells of a device's map, at most. One stands for as many granules as it takes for all of the pool's memory to fit.
 pub const MAP_CELLS: usize = 16 * 1024;
 
+/// Streams that the places of a map name, at most.
+pub const MAP_STREAMS: usize = 256;
+
+/// Bytes of a map: its cells, a [`place`] for each of them, and the streams that places name, each as the driver's
+/// handle.
+pub const MAP_LEN: usize = MAP_CELLS + size_of::<u64>() * (MAP_CELLS + MAP_STREAMS);
+
 /// Bytes that a device's name may take.
 pub const DEVICE_NAME_MAX: usize = 80;
 
@@ -44,9 +51,34 @@ pub mod cell {
     }
 }
 
+/// Where the memory of a cell lies, and which stream's it is, as one word. The memory of a cell may lie in several
+/// pieces: this is of the largest one in the cell's state.
+pub mod place {
+    const ADDRESS_BITS: u32 = 48;
+
+    /// An address and a stream, by its number among those of the map.
+    pub fn of(address: u64, stream: Option<usize>) -> u64 {
+        if address >> ADDRESS_BITS != 0 {
+            return 0;
+        }
+        let stream = stream.filter(|stream| *stream < super::MAP_STREAMS).map_or(0, |stream| stream as u64 + 1);
+        stream << ADDRESS_BITS | address
+    }
+
+    /// Where the memory begins; none if there is none.
+    pub fn address(word: u64) -> Option<u64> {
+        Some(word & ((1 << ADDRESS_BITS) - 1)).filter(|address| *address != 0)
+    }
+
+    /// The number of its stream; none if it is of no stream alone, or of one that is not among those of the map.
+    pub fn stream(word: u64) -> Option<usize> {
+        (word >> ADDRESS_BITS).checked_sub(1).map(|stream| stream as usize)
+    }
+}
+
 record! {
     /// A pool of device memory. Its cells are the record of the same index in
-    /// [`Region::DeviceMaps`](crate::Region::DeviceMaps), [`MAP_CELLS`] bytes.
+    /// [`Region::DeviceMaps`](crate::Region::DeviceMaps), [`MAP_LEN`] bytes.
     pub struct DeviceRecord: 512 {
         /// Odd while the record, or its map, is being written.
         0 seq: u32,
@@ -65,8 +97,10 @@ record! {
         24 memory_bytes: u64,
         /// `CLOCK_MONOTONIC` of the last writing, in nanoseconds.
         32 time_ns: u64,
+        /// Streams of the map that are used.
+        40 map_streams: u32,
         /// Zero.
-        40 reserved: u64,
+        44 reserved: u32,
         /// Counters, indexed by [`DeviceCounter`](crate::DeviceCounter).
         48 counters: [u64; 48],
         /// The device's name.
@@ -75,3 +109,20 @@ record! {
 }
 
 const _: () = assert!(crate::DEVICE_COUNTERS.len() <= DEVICE_COUNTERS_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::{MAP_STREAMS, place};
+
+    #[test]
+    fn a_place_has_an_address_and_perhaps_a_stream() {
+        for address in [0, 1 << 21, 0x7fff_ffff_f000] {
+            for stream in [None, Some(0), Some(MAP_STREAMS - 1)] {
+                let word = place::of(address, stream);
+                assert_eq!((place::address(word), place::stream(word)), ((address != 0).then_some(address), stream));
+            }
+        }
+        assert_eq!(place::stream(place::of(4096, Some(MAP_STREAMS))), None);
+        assert_eq!(place::of(1 << 48, Some(1)), 0, "an address that has no room is not known");
+    }
+}

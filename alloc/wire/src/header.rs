@@ -8,10 +8,10 @@ use crate::record::record;
 pub const MAGIC: [u8; 8] = *b"POOLSCOP";
 
 /// Version of the layout that this crate describes.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// The oldest version that readers take ([`older`]).
-pub const OLDEST_VERSION: u32 = 7;
+pub const OLDEST_VERSION: u32 = 8;
 
 /// Bytes that the header takes at the start of the file.
 pub const HEADER_LEN: usize = 4096;
@@ -86,7 +86,7 @@ impl Region {
             Region::Modules => crate::ModuleRecord::LEN,
             Region::Live => crate::LiveRecord::LEN,
             Region::Devices => crate::DeviceRecord::LEN,
-            Region::DeviceMaps => crate::MAP_CELLS,
+            Region::DeviceMaps => crate::MAP_LEN,
             Region::Peaks => crate::PeakRecord::LEN,
         }
     }
@@ -325,7 +325,7 @@ impl Header {
         for region in Region::ALL {
             let entry = header.region(region);
             let fail = |why| Err(HeaderError::Region { region, why });
-            if entry.record_len as usize != region.record_len() {
+            if entry.record_len as usize != older::record_len(header.version, region) {
                 return fail("records of another length");
             }
             if entry.offset % 4096 != 0 || entry.offset < end_of_last {

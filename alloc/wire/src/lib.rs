@@ -27,7 +27,7 @@
 //! | [`Region::Modules`] | [`ModuleRecord`] | executables and libraries that the frames lie in |
 //! | [`Region::Live`] | [`LiveRecord`] | every sampled block that is allocated now |
 //! | [`Region::Devices`] | [`DeviceRecord`] | pools of device memory, with their counters |
-//! | [`Region::DeviceMaps`] | [`MAP_CELLS`] bytes | what lies where in their memory: one [`cell`] each |
+//! | [`Region::DeviceMaps`] | [`MAP_LEN`] bytes | what lies where in their memory: [`cell`]s, their [`place`]s, and streams |
 //! | [`Region::Peaks`] | [`PeakRecord`] | what each stack had in use when most of its memory, the host's or a device's, was in use |
 //!
 //! Before the regions, where [`Header::history`] says, lie the totals of the process since its start: a [`HistoryHead`]
@@ -78,7 +78,7 @@ pub mod stats;
 mod tiers;
 pub mod trace;
 
-pub use devices::{DEVICE_COUNTERS_MAX, DEVICE_NAME_MAX, DeviceRecord, MAP_CELLS, cell};
+pub use devices::{DEVICE_COUNTERS_MAX, DEVICE_NAME_MAX, DeviceRecord, MAP_CELLS, MAP_LEN, MAP_STREAMS, cell, place};
 pub use header::{
     DEVICE_PEAKS, DevicePeak, GROUNDS, Ground, HEADER_LEN, Header, HeaderError, MAGIC, OLDEST_VERSION, REGION_COUNT,
     Region, RegionEntry, VERSION, flags, state,

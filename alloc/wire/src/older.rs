@@ -3,20 +3,20 @@
 //!
 //! | version | what came with it |
 //! |---|---|
-//! | 8 | what the last search for unreachable blocks found: [`Header::reach`], the verdicts of the live table |
 //! | 9 | the totals since the start: [`Header::history`]; searches that others ask for: [`Header::reach_request`] |
+//! | 10 | where the cells of a device's map lie, and which stream's they are: [`place`](crate::place) |
 //!
-//! What came later was zero before, or the end of the executable's path, which is shorter by that. Where a version
-//! changes more than that, [`OLDEST_VERSION`](crate::OLDEST_VERSION) is raised past it.
+//! What came later was zero before, or the end of the executable's path, which is shorter by that, or the end of a
+//! map. Where a version changes more than that, [`OLDEST_VERSION`](crate::OLDEST_VERSION) is raised past it.
 
-use crate::Header;
-use crate::reach::{ReachRecord, ReachRequest};
+use crate::reach::ReachRequest;
+use crate::{Header, MAP_CELLS, Region};
 
 /// What segments of a version and of those before it don't have.
 const LACKS: [(u32, &str); 3] = [
-    (7, "what a search for leaks found"),
     (8, "the totals since the start"),
     (8, "a search for leaks that others ask for"),
+    (9, "who holds which piece of device memory, and on which stream"),
 ];
 
 /// What a segment of a version does not have, in the words for it.
@@ -24,12 +24,17 @@ pub fn lacks(version: u32) -> impl Iterator<Item = &'static str> {
     LACKS.into_iter().filter(move |(last, _)| version <= *last).map(|(_, what)| what)
 }
 
+/// Length of one record of a region in segments of a version.
+pub(crate) fn record_len(version: u32, region: Region) -> usize {
+    match region {
+        Region::DeviceMaps if version < 10 => MAP_CELLS,
+        _ => region.record_len(),
+    }
+}
+
 /// Makes a header of an older version one of this version, whose words say nothing where the older one had none. Its
 /// [`version`](Header::version) stays.
 pub(crate) fn upgrade(header: &mut Header) {
-    if header.version < 8 {
-        header.reach = ReachRecord::ZERO;
-    }
     if header.version < 9 {
         header.history = 0;
         header.reach_request = ReachRequest::ZERO;
@@ -40,7 +45,7 @@ pub(crate) fn upgrade(header: &mut Header) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HEADER_LEN, MAGIC, OLDEST_VERSION, Region, RegionEntry, VERSION};
+    use crate::{HEADER_LEN, MAGIC, MAP_LEN, OLDEST_VERSION, Region, RegionEntry, VERSION};
 
     /// The regions are empty and lie one behind the other.
     fn header(version: u32) -> Header {
@@ -49,7 +54,7 @@ mod tests {
         header.reach.state = 1;
         header.exe.fill(b'x');
         for region in Region::ALL {
-            let record_len = region.record_len() as u32;
+            let record_len = record_len(version, region) as u32;
             header.regions[region as usize] =
                 RegionEntry { offset: HEADER_LEN as u64, record_len, ..RegionEntry::ZERO };
         }
@@ -59,11 +64,11 @@ mod tests {
     #[test]
     fn what_a_version_did_not_have_is_not_there() {
         let parse = |version| Header::parse(&header(version).to_bytes(), HEADER_LEN as u64);
-        let seven = parse(7).expect("is read");
-        assert_eq!((seven.version, seven.reach, seven.history, seven.exe_len), (7, ReachRecord::ZERO, 0, 824));
         let eight = parse(8).expect("is read");
-        assert_eq!((eight.reach.state, eight.history, eight.exe_len), (1, 0, 824));
-        assert_eq!(parse(9).expect("is read").history, 7);
+        assert_eq!((eight.version, eight.reach.state, eight.history, eight.exe_len), (8, 1, 0, 824));
+        let nine = parse(9).expect("is read");
+        assert_eq!((nine.history, nine.region(Region::DeviceMaps).record_len), (7, MAP_CELLS as u32));
+        assert_eq!(parse(10).expect("is read").region(Region::DeviceMaps).record_len, MAP_LEN as u32);
         assert!(parse(OLDEST_VERSION - 1).is_err() && parse(VERSION + 1).is_err());
     }
 
@@ -74,6 +79,6 @@ mod tests {
         for version in OLDEST_VERSION..VERSION {
             assert!(lacks(version).count() > 0, "{version}");
         }
-        assert_eq!(lacks(7).count(), 3);
+        assert_eq!(lacks(8).count(), 3);
     }
 }

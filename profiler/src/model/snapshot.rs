@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use poolscope_wire::stats::Unbacked;
 pub use poolscope_wire::{ClassStats, file_number};
-use poolscope_wire::{DeviceCounter, Stats, TierCounter};
+use poolscope_wire::{DeviceCounter, Stats, TierCounter, place};
 
 use crate::model::history::{History, Most};
 use crate::model::memory::{Memory, Place};
@@ -367,6 +367,21 @@ pub struct DevicePool {
     pub cells: Vec<u8>,
     /// Bytes that a cell stands for.
     pub cell_bytes: u64,
+    /// Where each cell lies, and whose it is ([`poolscope_wire::place`]); empty where the segment does not say.
+    pub places: Vec<u64>,
+    /// The streams that places name, as the driver's handles.
+    pub streams: Vec<u64>,
+}
+
+/// A cell of a device's map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// What most of it is: a value of [`poolscope_wire::cell`].
+    pub state: u8,
+    /// Where that begins, if anybody knows.
+    pub address: Option<u64>,
+    /// The one stream that it is of, or that it waits for, as the driver's handle.
+    pub stream: Option<u64>,
 }
 
 impl DevicePool {
@@ -379,6 +394,14 @@ impl DevicePool {
     /// fast: 1 where every block is recorded, 0 where none was yet.
     pub fn period_bytes(&self) -> u64 {
         self.get(DeviceCounter::SamplePeriod)
+    }
+
+    /// A cell of the map; none if the pool does not hold so many.
+    pub fn piece(&self, cell: usize) -> Option<Piece> {
+        let state = *self.cells.get(cell)?;
+        let word = self.places.get(cell).copied().unwrap_or(0);
+        let stream = place::stream(word).and_then(|at| self.streams.get(at)).copied();
+        Some(Piece { state, address: place::address(word), stream })
     }
 
     /// What it is called where there is little room: `0`, or `0 pinned`.

@@ -7,7 +7,7 @@ use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::leaks::suppressions::Suppressions;
 use poolscope_profiler::model::accounting::Accounting;
 use poolscope_profiler::{Metric, ProfileBuilder, SegmentReader};
-use poolscope_wire::{HEADER_LEN, Header, Region};
+use poolscope_wire::{HEADER_LEN, Header, MAP_CELLS, Region};
 use proptest::prelude::*;
 
 use crate::segment::{self, Segment, TempSegment};
@@ -70,9 +70,16 @@ fn used_bytes() -> Vec<usize> {
     for region in Region::ALL {
         let entry = header.region(region);
         let len = entry.count as usize * region.record_len();
-        // The rest of a map is never looked at.
-        let len = if region == Region::DeviceMaps { 8 } else { len };
-        used.extend((entry.offset as usize..).take(len));
+        let start = entry.offset as usize;
+        if region == Region::DeviceMaps {
+            // The rest of a map is never looked at.
+            let streams = MAP_CELLS + MAP_CELLS * size_of::<u64>();
+            for (part, len) in [(0, 8), (MAP_CELLS, 32), (streams, 16)] {
+                used.extend((start + part..).take(len));
+            }
+            continue;
+        }
+        used.extend((start..).take(len));
     }
     used
 }

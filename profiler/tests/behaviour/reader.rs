@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use poolscope_profiler::model::history::{History, Most};
 use poolscope_profiler::model::memory::Place;
-use poolscope_profiler::model::snapshot::{Amount, Dropped, ProcessState, Snapshot};
+use poolscope_profiler::model::snapshot::{Amount, Dropped, Piece, ProcessState, Snapshot};
 use poolscope_profiler::{ProfileBuilder, ReadError, SegmentReader};
 use poolscope_wire::{
     DeviceCounter, HEADER_LEN, Header, LiveRecord, OLDEST_VERSION, Region, StackRecord, TierCounter, VERSION, cell,
     flags, state,
 };
 
-use crate::segment::{Segment, TempSegment, sample, sample_with_devices};
+use crate::segment::{FIRST_CELL, MAP_OF_STREAMS, Segment, TempSegment, sample, sample_with_devices};
 
 fn read(segment: &Segment) -> Snapshot {
     let file = TempSegment::new(segment);
@@ -73,10 +73,26 @@ fn pools_of_devices_are_read_with_their_maps_and_their_blocks() {
     assert_eq!(first.cells, [cell::SMALL, cell::LARGE, cell::PENDING, cell::UNMAPPED]);
     assert_eq!((first.cell_bytes, first.memory_bytes, first.time_ns), (2 << 20, 64 << 20, 3_000_000_000));
     assert_eq!(first.get(DeviceCounter::Held), (DeviceCounter::Held as u64 + 1) << 20);
+    let places: Vec<_> = (0..5).map_while(|at| first.piece(at)).map(|piece| (piece.address, piece.stream)).collect();
+    let expected = |at: u64| (Some(FIRST_CELL + at * (2 << 20)), Some(MAP_OF_STREAMS[at as usize % 2]));
+    assert_eq!(places, (0..4).map(expected).collect::<Vec<_>>());
     let of_devices: Vec<_> = snapshot.stacks.iter().map(|stack| stack.place).skip(4).collect();
     assert_eq!(of_devices, [Place::Device(0), Place::Device(1), Place::Pinned(1)]);
     let blocks: Vec<_> = snapshot.live.iter().map(|block| (block.place, block.size)).skip(5).collect();
     assert_eq!(blocks, [(Place::Device(0), 1 << 20), (Place::Device(1), 2 << 20), (Place::Pinned(1), 4096)]);
+}
+
+#[test]
+fn a_device_of_a_version_before_has_a_map_without_places() {
+    let mut segment = sample_with_devices();
+    segment.header.version = 9;
+    let snapshot = read(&segment);
+    assert_eq!(snapshot.dropped, Dropped::default());
+    let names: Vec<&str> = snapshot.devices.iter().map(|device| device.name.as_str()).collect();
+    assert_eq!(names, ["First", "Second"]);
+    let first = &snapshot.devices[0];
+    assert_eq!(first.cells, [cell::SMALL, cell::LARGE, cell::PENDING, cell::UNMAPPED]);
+    assert_eq!(first.piece(1), Some(Piece { state: cell::LARGE, address: None, stream: None }));
 }
 
 #[test]
@@ -86,6 +102,9 @@ fn a_device_that_claims_more_cells_than_a_map_has_is_left_out() {
     segment.devices[1].0.name_len = u16::MAX;
     let snapshot = read(&segment);
     assert_eq!((snapshot.devices.len(), snapshot.dropped.invalid), (0, 2));
+    let mut segment = sample_with_devices();
+    segment.devices[0].0.map_streams = u32::MAX;
+    assert_eq!((read(&segment).devices.len(), read(&segment).dropped.invalid), (1, 1));
 }
 
 #[test]
@@ -427,8 +446,8 @@ fn escape_sequences_in_names_do_not_reach_the_terminal() {
 }
 
 /// What the libraries of the two versions before wrote of `samples/csrc/leak.c 40`, with every allocation recorded: 40
-/// blocks of 1,024 bytes are left, and 1,000 blocks of 100 to 1,099 bytes were freed. Version 7 knows no search for
-/// leaks, and version 8 no history.
+/// blocks of 1,024 bytes are left, and 1,000 blocks of 100 to 1,099 bytes were freed. Version 8 knows no
+/// history, and version 9 no places of pieces of device memory.
 #[test]
 fn segments_of_the_two_versions_before_are_read() {
     for version in [VERSION - 2, VERSION - 1] {

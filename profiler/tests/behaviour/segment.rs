@@ -5,13 +5,19 @@ use std::path::PathBuf;
 use poolscope_profiler::process::{self, ProcStat};
 use poolscope_wire::{
     ClassCounters, ClassRecord, DEVICE_COUNTERS, DeviceCounter, DeviceRecord, HEADER_LEN, HISTORY_LEN, Header,
-    HistoryHead, LiveRecord, MAGIC, MAP_CELLS, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, PeakRecord, Region,
+    HistoryHead, LiveRecord, MAGIC, MAP_CELLS, MAP_LEN, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, PeakRecord, Region,
     RegionEntry, StackRecord, THREAD_RECORD_LEN, TIER_COUNTERS, ThreadRecord, TierCounter, Total, VERSION, cell, kind,
-    state, thread_state,
+    place, state, thread_state,
 };
 
 /// Where the test program's module is mapped, and what is added to its addresses.
 pub const BIAS: u64 = 0x5555_0000_0000;
+
+/// Where the first cell of each device's map lies.
+pub const FIRST_CELL: u64 = 0x7f00_0000_0000;
+
+/// The streams that the maps name.
+pub const MAP_OF_STREAMS: [u64; 2] = [0, 0x55aa_1000];
 
 /// A segment in the making. Fields may be changed freely before [`build`](Self::build).
 #[derive(Clone)]
@@ -155,6 +161,7 @@ impl Segment {
             kind: kind::DEVICE,
             name_len: name.len() as u16,
             map_cells: cells.len() as u32,
+            map_streams: MAP_OF_STREAMS.len() as u32,
             cell_bytes: 2 << 20,
             memory_bytes: 64 << 20,
             time_ns: 3_000_000_000,
@@ -180,6 +187,12 @@ impl Segment {
         self.tiers[counter as usize] = value;
     }
 
+    /// Bytes of a record of a region, in the header's version.
+    fn record_len(&self, region: Region) -> usize {
+        let is_short = region == Region::DeviceMaps && self.header.version < 10;
+        if is_short { MAP_CELLS } else { region.record_len() }
+    }
+
     /// The bytes of one region.
     fn region_bytes(&self, region: Region) -> Vec<u8> {
         match region {
@@ -193,9 +206,18 @@ impl Segment {
             Region::DeviceMaps => {
                 let mut bytes = Vec::new();
                 for (_, cells) in &self.devices {
-                    let end = bytes.len() + MAP_CELLS;
+                    let begin = bytes.len();
                     bytes.extend(cells);
-                    bytes.resize(end, 0);
+                    bytes.resize(begin + MAP_CELLS, 0);
+                    if self.header.version < 10 {
+                        continue;
+                    }
+                    // The cells lie one behind the other, and are of the two streams in turns.
+                    let places = (0..cells.len()).map(|at| place::of(FIRST_CELL + at as u64 * (2 << 20), Some(at % 2)));
+                    bytes.extend(places.flat_map(u64::to_le_bytes));
+                    bytes.resize(begin + MAP_CELLS * 9, 0);
+                    bytes.extend(MAP_OF_STREAMS.iter().flat_map(|stream| stream.to_le_bytes()));
+                    bytes.resize(begin + MAP_LEN, 0);
                 }
                 bytes
             }
@@ -232,8 +254,8 @@ impl Segment {
                 offset: bytes.len() as u64,
                 capacity: committed + 8192,
                 committed,
-                count: (records.len() / region.record_len()) as u64,
-                record_len: region.record_len() as u32,
+                count: (records.len() / self.record_len(region)) as u64,
+                record_len: self.record_len(region) as u32,
                 reserved: 0,
             };
             let end = bytes.len() + committed as usize;

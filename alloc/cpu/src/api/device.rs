@@ -168,8 +168,9 @@ pub(crate) fn scope_changed() {
     }
 }
 
-/// What [`Table`] looks like: a change of it, of [`Block`], of [`TracedBlock`] or of [`Holder`] is a new version.
-pub const TABLE_VERSION: u32 = 4;
+/// What [`Table`] looks like: a change of it, of [`Block`], of [`StateParts`], of [`TracedBlock`] or of [`Holder`] is a
+/// new version.
+pub const TABLE_VERSION: u32 = 5;
 
 /// The functions above for another library of the process, which then records in this one's segment. `libpoolscope.so`
 /// hands it out by `poolscope_device_table`.
@@ -220,6 +221,10 @@ pub struct StateParts<'a> {
     cells_len: usize,
     cells: *const u8,
     cell_bytes: u64,
+    places_len: usize,
+    places: *const u64,
+    streams_len: usize,
+    streams: *const u64,
     state: core::marker::PhantomData<&'a ()>,
 }
 
@@ -236,6 +241,10 @@ impl<'a> From<&State<'a>> for StateParts<'a> {
             cells_len: state.cells.len(),
             cells: state.cells.as_ptr(),
             cell_bytes: state.cell_bytes,
+            places_len: state.places.len(),
+            places: state.places.as_ptr(),
+            streams_len: state.streams.len(),
+            streams: state.streams.as_ptr(),
             state: core::marker::PhantomData,
         }
     }
@@ -253,6 +262,8 @@ impl<'a> StateParts<'a> {
                 counters: core::slice::from_raw_parts(self.counters, self.counters_len),
                 cells: core::slice::from_raw_parts(self.cells, self.cells_len),
                 cell_bytes: self.cell_bytes,
+                places: core::slice::from_raw_parts(self.places, self.places_len),
+                streams: core::slice::from_raw_parts(self.streams, self.streams_len),
             }
         }
     }

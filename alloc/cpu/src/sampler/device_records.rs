@@ -37,6 +37,10 @@ pub struct State<'a> {
     pub cells: &'a [u8],
     /// Bytes that a cell stands for.
     pub cell_bytes: u64,
+    /// Where each of the cells lies, and whose it is: [`poolscope_wire::place`].
+    pub places: &'a [u64],
+    /// The streams that places name, as the driver's handles.
+    pub streams: &'a [u64],
 }
 
 /// Frames that a [`Holder`] shows, the innermost ones.

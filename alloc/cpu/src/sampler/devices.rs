@@ -5,7 +5,8 @@ use core::sync::atomic::AtomicU32;
 use poolscope_capture::Caller;
 use poolscope_wire::holders::Sampled;
 use poolscope_wire::{
-    DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceCounter, DeviceRecord, MAP_CELLS, OBJECT_ONE, Region, StackRecord, kind,
+    DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceCounter, DeviceRecord, MAP_CELLS, MAP_STREAMS, OBJECT_ONE, Region,
+    StackRecord, kind,
 };
 
 use super::stack_table::{bytes, count_free, frames};
@@ -114,7 +115,7 @@ pub fn detach(entered: &Entered, place: u32) {
     if let Some(segment) = sampler.own_segment()
         && segment.is_committed(Region::Devices, place + 1)
     {
-        write(&segment, place, DeviceRecord::ZERO, &[]);
+        write(&segment, place, DeviceRecord::ZERO, &NO_MAP);
     }
 }
 
@@ -126,10 +127,13 @@ pub fn publish_device(entered: &Entered, place: u32, state: &State<'_>) {
         return;
     }
     let cells = &state.cells[..state.cells.len().min(MAP_CELLS)];
+    let places = &state.places[..state.places.len().min(cells.len())];
+    let streams = &state.streams[..state.streams.len().min(MAP_STREAMS)];
     let mut record = DeviceRecord {
         device: state.device,
         kind: state.kind,
         map_cells: cells.len() as u32,
+        map_streams: streams.len() as u32,
         cell_bytes: state.cell_bytes,
         memory_bytes: state.memory_bytes,
         time_ns: os::clock_ns(libc::CLOCK_MONOTONIC),
@@ -140,7 +144,7 @@ pub fn publish_device(entered: &Entered, place: u32, state: &State<'_>) {
     let name = &state.name[..state.name.len().min(DEVICE_NAME_MAX)];
     record.name_len = name.len() as u16;
     record.name.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
-    write(&segment, place, record, cells);
+    write(&segment, place, record, &Map { cells, places, streams });
 }
 
 /// Writes what a pool has given out into its record.
@@ -166,15 +170,31 @@ fn make_room(segment: &Segment, place: u32) -> bool {
     done
 }
 
-fn write(segment: &Segment, place: u32, record: DeviceRecord, cells: &[u8]) {
+/// What lies where.
+struct Map<'a> {
+    cells: &'a [u8],
+    /// At most as many as there are cells.
+    places: &'a [u64],
+    streams: &'a [u64],
+}
+
+const NO_MAP: Map<'static> = Map { cells: &[], places: &[], streams: &[] };
+
+fn write(segment: &Segment, place: u32, record: DeviceRecord, map: &Map<'_>) {
     let to = segment.record::<DeviceRecord>(Region::Devices, place);
-    let map = segment.record::<u8>(Region::DeviceMaps, place);
-    // SAFETY: record and map were committed, which have room for that many cells; the caller holds the sampler's lock,
-    // so there is one writer.
+    let cells = segment.record::<u8>(Region::DeviceMaps, place);
+    let places = cells.wrapping_add(MAP_CELLS).cast::<u64>();
+    let streams = places.wrapping_add(MAP_CELLS);
+    let unknown = map.cells.len() - map.places.len();
+    // SAFETY: record and map were committed, which have room for that many cells, places and streams; a map's length and
+    // that of its cells are multiples of a word. The caller holds the sampler's lock, so there is one writer.
     unsafe {
         let seq = AtomicU32::from_ptr(&raw mut (*to).seq);
         sequence::change(seq, |seq| {
-            core::ptr::copy_nonoverlapping(cells.as_ptr(), map, cells.len());
+            core::ptr::copy_nonoverlapping(map.cells.as_ptr(), cells, map.cells.len());
+            core::ptr::copy_nonoverlapping(map.places.as_ptr(), places, map.places.len());
+            places.add(map.places.len()).write_bytes(0, unknown);
+            core::ptr::copy_nonoverlapping(map.streams.as_ptr(), streams, map.streams.len());
             to.write_volatile(DeviceRecord { seq, ..record });
         });
     }

@@ -37,7 +37,7 @@ use poolscope_wire::cell;
 
 use crate::device::{Device, Driver, GRANULE, MemoryInfo, Result, Stream};
 use crate::streams::{LaneId, Lanes, Pending, Point};
-use crate::watch::{Cells, Stats};
+use crate::watch::{Cells, Map, Piece, Stats};
 use blocks::Blocks;
 pub use grow::NO_ADDRESSES;
 use holdings::Holdings;
@@ -199,27 +199,31 @@ impl<D: Device> Large<D> {
     }
 
     /// What lies where: the memory that the pool holds in the order of its addresses, in cells of so many bytes.
-    pub fn cells(&self, bytes: u64) -> Vec<u8> {
+    pub fn map(&self, bytes: u64) -> Map {
         let mut cells = Cells::new(bytes);
         for (id, tile) in self.tiles.iter() {
-            let state = match tile.kind {
-                Kind::Used(_) if self.is_kept(id) => cell::PENDING,
-                Kind::Used(_) if tile.pool == CHUNKS => cell::SMALL,
-                Kind::Used(_) if tile.pool == 0 => cell::LARGE,
+            let (state, lane) = match tile.kind {
+                Kind::Used(lane) if self.is_kept(id) => (cell::PENDING, Some(lane)),
+                // Its slabs may be of several streams.
+                Kind::Used(_) if tile.pool == CHUNKS => (cell::SMALL, None),
+                Kind::Used(lane) if tile.pool == 0 => (cell::LARGE, Some(lane)),
                 Kind::Free if tile.pool == 0 || tile.pool == CHUNKS => {
-                    if tile.pending.points().all(|point| self.lanes.is_done(point)) {
-                        cell::FREE
-                    } else {
-                        cell::PENDING
+                    let mut waits = tile.pending.points().filter(|point| !self.lanes.is_done(*point));
+                    match (waits.next(), waits.next()) {
+                        (None, _) => (cell::FREE, None),
+                        (Some(only), None) => (cell::PENDING, Some(only.lane)),
+                        (Some(_), Some(_)) => (cell::PENDING, None),
                     }
                 }
-                Kind::Used(_) | Kind::Free => cell::GRAPH,
+                Kind::Used(lane) => (cell::GRAPH, Some(lane)),
+                Kind::Free => (cell::GRAPH, None),
                 // Lent granules are shown where they are in use, those of a stitch that is not in use at home.
                 _ => continue,
             };
-            cells.add(state, tile.size);
+            let stream = lane.map(|lane| self.lanes.stream_of(lane).0);
+            cells.add(Piece { state, address: tile.address, bytes: tile.size, stream });
         }
-        cells.add(cell::FREE, self.holdings.spare_bytes());
+        cells.add(Piece { state: cell::FREE, address: 0, bytes: self.holdings.spare_bytes(), stream: None });
         cells.end()
     }
 

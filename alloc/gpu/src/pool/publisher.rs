@@ -51,8 +51,8 @@ impl Publisher {
     pub fn publish<D: Device>(&mut self, stats: Stats, large: &Large<D>) {
         let began = Instant::now();
         let cell_bytes = cell_bytes(self.memory.max(large.held()));
-        let cells = large.cells(cell_bytes);
-        self.recorder.publish(&Picture { stats, memory: self.memory, cells, cell_bytes });
+        let map = large.map(cell_bytes);
+        self.recorder.publish(&Picture { stats, memory: self.memory, map, cell_bytes });
         self.next = began + INTERVAL.max(began.elapsed() * SPARING);
     }
 }

@@ -6,6 +6,6 @@ mod recorder;
 pub mod sampling;
 mod stats;
 
-pub use map::{Cells, cell_bytes};
+pub use map::{Cells, Map, Piece, cell_bytes};
 pub use recorder::{NoRecorder, Picture, Recorder, Sample, Token};
 pub use stats::Stats;

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use poolscope_wire::kind;
 
 use crate::device::Stream;
-use crate::watch::Stats;
+use crate::watch::{Map, Stats};
 
 /// A recorder's name for a block that it has recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,8 @@ pub struct Picture {
     pub stats: Stats,
     /// Bytes of memory that the device has.
     pub memory: u64,
-    /// What lies where: values of `poolscope_wire::cell`.
-    pub cells: Vec<u8>,
+    /// What lies where.
+    pub map: Map,
     /// Bytes that a cell stands for.
     pub cell_bytes: u64,
 }

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use poolscope_wire::{
     DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, HEADER_LEN, HISTORY_LEN, Header, HeaderError, LiveRecord, MAGIC,
-    MAP_CELLS, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, PeakRecord, Region, RegionEntry, StackRecord,
-    flags, kind, stack_flags, state,
+    MAP_CELLS, MAP_LEN, MAP_STREAMS, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, PeakRecord, Region,
+    RegionEntry, StackRecord, flags, kind, stack_flags, state,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -460,14 +460,27 @@ impl SegmentReader {
             let Some(record) = DeviceRecord::from_bytes(bytes).filter(|record| record.kind != kind::NONE) else {
                 return;
             };
-            let is_whole = usize::from(record.name_len) <= DEVICE_NAME_MAX && record.map_cells as usize <= MAP_CELLS;
+            let is_whole = usize::from(record.name_len) <= DEVICE_NAME_MAX
+                && record.map_cells as usize <= MAP_CELLS
+                && record.map_streams as usize <= MAP_STREAMS;
             if is_whole { records.push((index, record)) } else { dropped.invalid += 1 }
         })?;
         let mut devices = Vec::with_capacity(records.len());
         for (index, record) in records {
             let mut cells = vec![0; record.map_cells as usize];
+            let (mut places, mut streams) = (Vec::new(), Vec::new());
             if index < maps.count {
-                self.file.read_exact(&mut cells, maps.offset + index * MAP_CELLS as u64)?;
+                let map = maps.offset + index * u64::from(maps.record_len);
+                self.file.read_exact(&mut cells, map)?;
+                // Older segments have no more than that.
+                if maps.record_len as usize == MAP_LEN {
+                    let words_at = |at: usize, count: usize| {
+                        let mut bytes = vec![0; count * size_of::<u64>()];
+                        self.file.read_exact(&mut bytes, map + at as u64).map(|()| words(&bytes).collect())
+                    };
+                    places = words_at(MAP_CELLS, cells.len())?;
+                    streams = words_at(MAP_CELLS + MAP_CELLS * size_of::<u64>(), record.map_streams as usize)?;
+                }
             }
             devices.push(DevicePool {
                 place: Place::of_record(record.kind, record.device),
@@ -477,6 +490,8 @@ impl SegmentReader {
                 counters: record.counters[..DEVICE_COUNTERS.len()].to_vec(),
                 cells,
                 cell_bytes: record.cell_bytes,
+                places,
+                streams,
             });
         }
         devices.sort_by_key(|device| (device.place.device(), device.place));

@@ -12,7 +12,7 @@ use poolscope_profiler::model::snapshot::{
     Amount, ClassStats, DevicePool, LiveBlock, Module, ProcessInfo, ProcessMemory, ProcessState, Residence, Snapshot,
     ThreadStats, Tiers,
 };
-use poolscope_wire::{ClassCounter, ClassCounters, DEVICE_COUNTERS, DeviceCounter, Total, cell};
+use poolscope_wire::{ClassCounter, ClassCounters, DEVICE_COUNTERS, DeviceCounter, Total, cell, place};
 
 use super::{Model, Modeller, Observed, ThreadNames};
 
@@ -290,10 +290,13 @@ fn moment(second: u64) -> Snapshot {
     }
 }
 
+/// Where the first cell of each device's map lies.
+pub(crate) const FIRST_CELL: u64 = 0x7f00_0000_0000;
+
 /// Device memory, `t` of 1 after its start: two devices, and memory pinned for the second.
 fn devices(t: f64) -> Vec<DevicePool> {
     const GIB: u64 = 1 << 30;
-    let pool = |place, name: &str, memory_bytes: u64, in_use: f64, reserved: f64| {
+    let pool = |of, name: &str, memory_bytes: u64, in_use: f64, reserved: f64| {
         let cell_bytes = 2 << 20;
         let held = (reserved * memory_bytes as f64) as u64;
         let used = (in_use * memory_bytes as f64) as u64;
@@ -328,13 +331,16 @@ fn devices(t: f64) -> Vec<DevicePool> {
         ] {
             counters[counter as usize] = value;
         }
-        if place == Place::Device(1) {
+        if of == Place::Device(1) {
             counters[DeviceCounter::LadderClimbed as usize] = 3;
             counters[DeviceCounter::LadderAllCachesTried as usize] = 3;
             counters[DeviceCounter::LadderPendingFreesTried as usize] = 2;
         }
         let name = name.into();
-        DevicePool { place, name, memory_bytes, time_ns: 0, counters, cells, cell_bytes }
+        // The cells lie one behind the other, and are of the default stream and another one in turns of eight.
+        let places = (0..cells.len()).map(|at| place::of(FIRST_CELL + at as u64 * cell_bytes, Some(at / 8 % 2)));
+        let (places, streams) = (places.collect(), vec![0, 0x55aa_1000]);
+        DevicePool { place: of, name, memory_bytes, time_ns: 0, counters, cells, cell_bytes, places, streams }
     };
     let wave = (t * 40.0).sin() * 0.03;
     vec![

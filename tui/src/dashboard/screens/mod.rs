@@ -4,6 +4,7 @@ mod chooser;
 mod figures;
 mod leaks;
 mod lens;
+mod map_cursor;
 mod pictures;
 mod pressed;
 mod tensors;

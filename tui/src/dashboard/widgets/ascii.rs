@@ -29,6 +29,7 @@ pub(crate) fn nearest(c: char) -> char {
         '▁' => '_',
         '▃' => '-',
         '×' => 'x',
+        '╋' => 'X',
         '○' => 'o',
         // Braille: as dark as it has dots.
         '\u{2800}'..='\u{28ff}' => match (c as u32 - 0x2800).count_ones() {

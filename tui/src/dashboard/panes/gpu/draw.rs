@@ -1,12 +1,16 @@
 //! How the parts of the view are drawn.
 
+use std::time::Duration;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
-use poolscope_wire::{DEVICE_COUNTERS, DeviceCounter, Unit};
+use poolscope_profiler::model::snapshot::DevicePool;
+use poolscope_wire::{DEVICE_COUNTERS, DeviceCounter, Unit, cell as state};
 
+use super::piece::Under;
 use super::{Gpu, Holder};
 use crate::dashboard::model::{DeviceRow, Model};
 use crate::dashboard::panes::Scene;
@@ -119,7 +123,7 @@ impl Gpu {
         {
             stack(theme, holder, parts.map, buf);
         } else if parts.map.height > 2 {
-            map(theme, device, parts.map, buf);
+            self.draw_map(scene, device, parts.map, buf);
         }
         if parts.counters.height > 2 {
             counters(theme, device, parts.counters, buf);
@@ -240,12 +244,92 @@ fn chart(theme: &Theme, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
     TimeChart::until_now(&series, now, span_for(age)).draw(inner, buf, theme);
 }
 
-fn map(theme: &Theme, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
-    let pool = &device.pool;
-    let right = Line::styled(format!("{} a cell", numbers::bytes(pool.cell_bytes as f64)), theme.dim);
-    let inner = panel(area, buf, theme, "Map", right);
-    MemoryMap { cells: &pool.cells, cell_bytes: pool.cell_bytes, memory_bytes: pool.memory_bytes }
-        .draw(inner, buf, theme);
+impl Gpu {
+    /// The map of the selected device, and where it lies; none while there is no room for it.
+    pub(super) fn map_area<'a>(&self, scene: &Scene<'a>) -> Option<(MemoryMap<'a>, Rect)> {
+        let model = scene.model?;
+        let device = model.devices.get(self.selected)?;
+        let area = parts(scene.body, model.devices.len()).map;
+        (area.height > 2).then(|| (self.map_of(device), inside(area)))
+    }
+
+    fn map_of<'a>(&self, device: &'a DeviceRow) -> MemoryMap<'a> {
+        let DevicePool { cells, cell_bytes, memory_bytes, .. } = &device.pool;
+        MemoryMap { cells, cell_bytes: *cell_bytes, memory_bytes: *memory_bytes, cursor: self.cursor }
+    }
+
+    fn draw_map(&self, scene: &Scene<'_>, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
+        let (theme, pool) = (scene.theme, &device.pool);
+        let text = match self.cursor {
+            Some(_) => "arrows move, Enter: who holds it".to_owned(),
+            None => format!("{} a cell", numbers::bytes(pool.cell_bytes as f64)),
+        };
+        let inner = panel(area, buf, theme, "Map", Line::styled(text, theme.dim));
+        let said = self.under_cursor(scene).zip(scene.model);
+        let said = said.map(|(under, model)| said_of(&under, model, device, inner.width.into(), theme));
+        self.map_of(device).draw(inner, buf, theme, said);
+    }
+}
+
+/// What is under the cursor, in lines: what and where, whose stream's, and who holds it.
+fn said_of(under: &Under, model: &Model, device: &DeviceRow, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+    let mut first = Vec::from(MemoryMap::sign(under.state, theme));
+    if under.bytes > 0 {
+        first.push(Span::styled(format!("  {}", numbers::bytes(under.bytes as f64)), theme.text));
+    }
+    match under.address {
+        Some(address) => first.push(Span::styled(format!(" at {address:#x}"), theme.text)),
+        None if under.state != state::UNMAPPED && device.pool.places.is_empty() => {
+            first.push(Span::styled("  (an older library does not say where)", theme.dim));
+        }
+        None => {}
+    }
+    let waits = under.state == state::PENDING;
+    let stream = match (&under.streams[..], under.state) {
+        (_, state::UNMAPPED | state::FREE) => String::new(),
+        (_, state::SMALL) => "cut up for small blocks, of any stream".to_owned(),
+        ([], _) if device.pool.places.is_empty() => String::new(),
+        ([], _) if waits => "freed; waits for several streams".to_owned(),
+        ([], _) => "of several streams".to_owned(),
+        ([stream], _) if waits => format!("freed; waits for {}", stream_name(*stream)),
+        ([stream], _) => format!("on {}", stream_name(*stream)),
+        (streams, _) if waits => format!("freed; wait for {} streams", streams.len()),
+        (streams, _) => format!("on {} streams", streams.len()),
+    };
+    let first = Line::from(first);
+    let mut lines = if first.width() + 2 + stream.width() <= width {
+        vec![first + Span::styled(format!("  {stream}"), theme.text)]
+    } else {
+        vec![first, Line::styled(clip(&stream, width), theme.text)]
+    };
+    let held = matches!(under.state, state::LARGE | state::SMALL | state::GRAPH);
+    lines.push(match under.holders.first() {
+        Some(holding) => {
+            let age = model.age_ns(holding.time_ns).map(|age| numbers::duration(Duration::from_nanos(age)));
+            let age = age.map_or(String::new(), |age| format!(", {age} old"));
+            let others = match under.holders.len() - 1 {
+                0 => String::new(),
+                count => format!(" + {count}"),
+            };
+            let block = format!("{}{age}{others}  ", numbers::bytes(holding.bytes as f64));
+            let name = name_line(&device.sites[holding.site].text, width.saturating_sub(block.width()), theme);
+            let mut spans = vec![Span::styled(block, theme.strong)];
+            spans.extend(name.spans);
+            Line::from(spans)
+        }
+        None if held => Line::styled(clip("nobody is known to hold it: not sampled", width), theme.dim),
+        None => Line::default(),
+    });
+    lines
+}
+
+/// A stream as the program has it: the driver's handle.
+fn stream_name(stream: u64) -> String {
+    match stream {
+        // Null, and the driver's words for the two default streams.
+        0..=2 => "the default stream".to_owned(),
+        handle => format!("stream {handle:#x}"),
+    }
 }
 
 const COUNTER_COLUMNS: &[Column] = &[

@@ -1,7 +1,8 @@
 //! Device memory: pools, and of the selected one its memory over time, a map of it, and who holds it. The stack of a
-//! selected holder stands in the place of the map.
+//! selected holder stands in the place of the map. A cursor of the map says who holds a piece, and whose stream's it is.
 
 mod draw;
+mod piece;
 
 use std::sync::Arc;
 
@@ -11,10 +12,11 @@ use ratatui::layout::Position;
 
 use super::{Keyed, Pane, Reply, Scene, Source, View};
 use crate::dashboard::input::common::Motion;
-use crate::dashboard::input::key::{Binding, Section, named};
+use crate::dashboard::input::key::{Binding, Section, named, plain};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::site::{frames_of, key_of};
 use crate::dashboard::widgets::panel::inside;
+use piece::Under;
 
 /// Its line in the table of views.
 pub(crate) const VIEW: View = View {
@@ -33,6 +35,8 @@ struct Gpu {
     devices: usize,
     /// The call site that is selected among those that hold the device's memory; none while a device is.
     holder: Option<Holder>,
+    /// The cell of the map that the cursor is at, while there is one.
+    cursor: Option<usize>,
 }
 
 /// A selected call site.
@@ -50,17 +54,21 @@ struct Holder {
 /// What its keys ask for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
-    /// Select among those that hold memory.
+    /// Select among those that hold memory: the one under the cursor, if there is one.
     Holders,
-    /// Select among the devices.
-    Devices,
+    /// The cursor to the right, or among those that hold memory.
+    Right,
+    /// The cursor to the left, or among the devices.
+    Left,
+    /// A cursor over the map, or none.
+    Cursor,
 }
 
 impl Keyed for Gpu {
     type Action = Action;
     const KEYS: &'static [Binding<Action>] = &[
         Binding {
-            keys: &[named(KeyCode::Enter), named(KeyCode::Right)],
+            keys: &[named(KeyCode::Enter)],
             action: Action::Holders,
             label: "who holds it",
             help: "Select among the call sites that hold the device's memory, and show the stack of one",
@@ -68,10 +76,26 @@ impl Keyed for Gpu {
             footer: true,
         },
         Binding {
-            keys: &[named(KeyCode::Left)],
-            action: Action::Devices,
-            label: "devices",
-            help: "Select among the devices again, and show the map",
+            keys: &[plain('m')],
+            action: Action::Cursor,
+            label: "map",
+            help: "Move a cursor over the map: who holds a piece, and which stream's it is",
+            section: Section::View,
+            footer: true,
+        },
+        Binding {
+            keys: &[named(KeyCode::Right), plain('l')],
+            action: Action::Right,
+            label: "right",
+            help: "The cursor to the right; without one as Enter",
+            section: Section::View,
+            footer: false,
+        },
+        Binding {
+            keys: &[named(KeyCode::Left), plain('h')],
+            action: Action::Left,
+            label: "left",
+            help: "The cursor to the left; without one among the devices again, with the map",
             section: Section::View,
             footer: false,
         },
@@ -79,9 +103,24 @@ impl Keyed for Gpu {
 
     fn act(&mut self, action: Action, scene: &Scene<'_>) -> Reply {
         match action {
-            Action::Holders if self.holder.is_none() => self.select(0, scene),
-            Action::Holders => {}
-            Action::Devices => self.holder = None,
+            Action::Right if self.cursor.is_some() => self.move_cursor(1, 0, scene),
+            Action::Left if self.cursor.is_some() => self.move_cursor(-1, 0, scene),
+            Action::Holders | Action::Right if self.holder.is_none() => match self.cursor {
+                None => self.select(0, scene),
+                Some(_) => match self.under_cursor(scene).and_then(|under| Some(under.holders.first()?.site)) {
+                    Some(site) => self.select(site, scene),
+                    None => return Reply::Note("nobody is known to hold this piece".into()),
+                },
+            },
+            Action::Holders | Action::Right => {}
+            Action::Left => self.holder = None,
+            Action::Cursor => {
+                let has_room = self.map_area(scene).is_some();
+                if !has_room {
+                    return Reply::Note("there is no room for the map".into());
+                }
+                (self.holder, self.cursor) = (None, if self.cursor.is_some() { None } else { Some(0) });
+            }
         }
         Reply::Done
     }
@@ -91,7 +130,21 @@ impl Gpu {
     /// Selects a call site of the device.
     fn select(&mut self, at: usize, scene: &Scene<'_>) {
         let model = scene.model.map(|model| &**model);
+        self.cursor = None;
         self.holder = model.and_then(|model| self.holder_at(at, model));
+    }
+
+    fn move_cursor(&mut self, columns: isize, rows: isize, scene: &Scene<'_>) {
+        let moved = self.map_area(scene).and_then(|(map, area)| map.moved(area, scene.theme, columns, rows));
+        self.cursor = moved.or(self.cursor);
+    }
+
+    /// What the cursor is at.
+    fn under_cursor(&self, scene: &Scene<'_>) -> Option<Under> {
+        let (map, area) = self.map_area(scene)?;
+        let (cells, state) = map.under_cursor(area, scene.theme)?;
+        let model = scene.model?;
+        Some(piece::under(model, model.devices.get(self.selected)?, cells, state))
     }
 
     fn holder_at(&self, at: usize, model: &Model) -> Option<Holder> {
@@ -120,6 +173,13 @@ impl Pane for Gpu {
     fn go(&mut self, motion: Motion, scene: &Scene<'_>) {
         let sites =
             scene.model.and_then(|model| model.devices.get(self.selected)).map_or(0, |device| device.sites.len());
+        if self.cursor.is_some() {
+            match motion {
+                Motion::First | Motion::Last => self.move_cursor(motion.rows(), 0, scene),
+                _ => self.move_cursor(0, motion.rows(), scene),
+            }
+            return;
+        }
         match &self.holder {
             Some(holder) => self.select(motion.from(holder.at, sites), scene),
             None => self.selected = motion.from(self.selected, self.devices),
@@ -134,14 +194,21 @@ impl Pane for Gpu {
             self.select(site, scene);
             return Some(Reply::Done);
         }
+        if self.holder.is_none()
+            && let Some((map, area)) = self.map_area(scene)
+            && let Some(cell) = map.cell_at(area, scene.theme, at)
+        {
+            self.cursor = Some(cell);
+            return Some(Reply::Done);
+        }
         let list = inside(draw::devices_area(scene.body, self.devices));
         self.selected = self.devices_table().row_at(list, at.x, at.y)?;
-        self.holder = None;
+        (self.holder, self.cursor) = (None, None);
         Some(Reply::Done)
     }
 
     fn back(&mut self, _scene: &Scene<'_>) -> bool {
-        self.holder.take().is_some()
+        self.cursor.take().is_some() | self.holder.take().is_some()
     }
 
     fn copied(&self, _scene: &Scene<'_>) -> Option<String> {
