@@ -155,9 +155,9 @@ int poolscope_gpu_reset_stats(int device);
  *     memory is created. With 0 it takes what that stream is known to be done with, and no stream waits for another
  *     one.
  * "piece_divisor", a number from 0 to 1099511627776; 384. Memory is created in pieces of what is held divided by this,
- *     of 2 MiB at least and 32 MiB at most; 0: of 2 MiB. Where several streams have used the pool, pieces are of 2 MiB.
- *     With a small divisor cold starts are quick, since the driver charges for pieces; but a piece is put together with
- *     others as a whole, so that more memory is held.
+ *     of 2 MiB at least and 32 MiB at most; 0: of 2 MiB. Where several streams use the pool, of 8 MiB at most. With a
+ *     small divisor cold starts are quick, since the driver charges for pieces; but a piece is put together with others
+ *     as a whole, so that more memory is held.
  * "thread_cache_max_blocks", a number from 0 to 1048576; 64. Free blocks of a size class that a thread keeps for a
  *     stream, at most. Of large classes it begins with 1 MiB, and keeps more if that turns out to be too few.
  * "global_cache_max_blocks", a number from 0 to 1073741824; 1024. Free blocks of a size class that all threads together

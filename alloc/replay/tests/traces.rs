@@ -95,7 +95,7 @@ fn generation_and_training_in_turns_take_each_others_memory() {
 /// 5%, whichever is more.
 #[test]
 fn mixes_of_streams_hold_no_more_than_they_did() {
-    let most = [16, 28, 44, 116, 210, 380];
+    let most = [12, 22, 34, 76, 130, 245];
     for (mix, most) in synthetic::MIXES.iter().zip(most) {
         let trace = Trace::parse(&synthetic::make(&mix.name(), 0).unwrap()).unwrap();
         let device = Arc::new(Simulated::new(140 * GIB));

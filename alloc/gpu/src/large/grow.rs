@@ -27,6 +27,19 @@ const MENDED: usize = 45;
 /// Granules of a piece at most: 32 MiB. More would not be cheaper by much.
 const MOST_IN_A_PIECE: u64 = 16;
 
+/// The same where several streams are used: 8 MiB.
+const MOST_OF_SEVERAL_STREAMS: u64 = 4;
+
+/// The part of what is held, as a divisor, that may be free on several streams before it is stitched.
+const LEFT_ALONE: u64 = 50;
+
+/// Tiles that are looked at for merging before memory is put together: more is left to the background, as nobody should
+/// wait for it.
+const TILES_MERGED: usize = 4096;
+
+/// Calls to the driver that are made before that, to learn whose work is over.
+const LANES_ASKED: u64 = 64;
+
 /// So many new granules are only created after the device was asked whether it has them.
 const MANY: u64 = 64;
 
@@ -96,6 +109,22 @@ impl<D: Device> Large<D> {
         }
         self.counted.from_other_streams += u64::from(pending.points().any(|point| point.lane != request.lane));
         Ok(self.take(tile, request))
+    }
+
+    /// What fits where several streams are used and all is merged whose work is over: much of what they free lies between
+    /// memory that waits for others, and in stitches that could go home. What is put together from fewer and longer
+    /// pieces costs less, and serves again.
+    pub fn fit_when_merged(&mut self, request: &Request) -> Option<u64> {
+        if self.lanes.count() < 2 || self.lanes.is_any_capturing() || !self.range.is_virtual {
+            return None;
+        }
+        self.lanes.refresh(LANES_ASKED, true);
+        if !self.is_coalescing() {
+            self.begin_to_coalesce();
+        }
+        self.coalesce_some(TILES_MERGED);
+        let tile = self.fit_of_others(request)?;
+        Some(self.take(tile, request))
     }
 
     /// Puts the smallest stitch to use that is large enough and whose granules are all free.
@@ -201,6 +230,11 @@ impl<D: Device> Large<D> {
     /// Creates as little memory as will do. Returns the free tile that has the room.
     fn build(&mut self, room: u64, request: &Request) -> Result<TileId> {
         let granules = room.div_ceil(GRANULE) as usize;
+        // What little is free of several streams lies in many places.
+        let little = self.lanes.count() > 1 && self.tiles.index().free_bytes() < self.held() / LEFT_ALONE;
+        if little && let Some(place) = self.place(room, Some(request)) {
+            return self.extend(place);
+        }
         let mut donors = self.donors(request, granules);
         if donors.granules() < granules && self.split_stitches() {
             donors = self.donors(request, granules);
@@ -399,12 +433,10 @@ impl<D: Device> Large<D> {
     /// Granules of the largest piece that is made now. The driver charges for pieces, whatever their length; but a
     /// block anywhere in a piece keeps all of it from being stitched. So a pool that holds more grows by larger pieces,
     /// and what is lost to them stays a small part. Where several streams are used, memory is put together again and
-    /// again, and each piece costs more than it saved.
+    /// again, and large pieces are in the way.
     fn largest_piece(&self) -> u64 {
-        if self.lanes.count() > 1 {
-            return 1;
-        }
-        self.holdings.granules.checked_div(self.piece_divisor).map_or(1, |granules| granules.clamp(1, MOST_IN_A_PIECE))
+        let most = if self.lanes.count() > 1 { MOST_OF_SEVERAL_STREAMS } else { MOST_IN_A_PIECE };
+        self.holdings.granules.checked_div(self.piece_divisor).map_or(1, |granules| granules.clamp(1, most))
     }
 
     /// Whether the pool may hold so many granules more.

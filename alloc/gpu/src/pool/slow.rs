@@ -145,7 +145,8 @@ impl<D: Device> Pool<D> {
                 Ok(block)
             })
         };
-        if self.core().holds_much_for_small() {
+        let flushes = self.core().is_cache_flush_due();
+        if flushes {
             self.shared.reclaim_own();
         }
         let first = take(&mut self.core());

@@ -108,8 +108,8 @@ settings! {
     wait_for_streams: bool = 1, "POOLSCOPE_GPU_WAIT_FOR_STREAMS", Switch, Anytime;
 
     /// Memory is created in pieces of what is held divided by this, of 2 MiB at least and 32 MiB at most; 0: of 2 MiB.
-    /// Where several streams have used the pool, pieces are of 2 MiB. With a small divisor cold starts are quick, since
-    /// the driver charges for pieces; but a piece is put together with others as a whole, so that more memory is held.
+    /// Where several streams use the pool, of 8 MiB at most. With a small divisor cold starts are quick, since the
+    /// driver charges for pieces; but a piece is put together with others as a whole, so that more memory is held.
     piece_divisor: u64 = 384, "POOLSCOPE_GPU_PIECE_DIVISOR", Of(Number { min: 0, max: 1 << 40 }), Anytime;
 
     /// Free blocks of a size class that a thread keeps for a stream, at most. Of large classes it begins with 1 MiB,

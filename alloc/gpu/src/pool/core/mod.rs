@@ -89,11 +89,14 @@ impl<D: Device> Core<D> {
     /// The same, from memory that is put together or created.
     pub fn grow_large(&mut self, size: u64, stream: Stream) -> Result<u64, PoolError> {
         let request = self.request(size, stream)?;
-        let address = match self.large.fit(&request) {
+        let fits = self.large.fit(&request).or_else(|| self.large.fit_when_merged(&request));
+        let address = match fits {
             Some(address) => address,
             None => self.large.grow(&request)?,
         };
-        self.large.counted.cache_misses += 1;
+        let count =
+            if fits.is_some() { &mut self.large.counted.large_hits } else { &mut self.large.counted.cache_misses };
+        *count += 1;
         self.count_large(request.size);
         Ok(address)
     }
