@@ -51,9 +51,12 @@ picture() {
 start server "$poolscope" run --period 64K -- "$server" --clients 8 --seconds 120
 # A program that loses blocks and goes on, with every allocation recorded.
 gcc -O1 -g -fno-builtin -pthread -Ialloc/preload/include -o "$work/leaky" tests/csrc/asked.c
-{ printf 'lose 40\nchain\nhold 9\n'; sleep 100; } |
-    POOLSCOPE_PERIOD=1 LD_PRELOAD=$target_dir/release/libpoolscope.so "$work/leaky" >/dev/null &
+# Its input is open as long as the script runs: a process that kept it open would keep the script's output open, too.
+mkfifo "$work/asked"
+POOLSCOPE_PERIOD=1 LD_PRELOAD=$target_dir/release/libpoolscope.so "$work/leaky" <"$work/asked" >/dev/null &
 leaky=$!
+exec 3>"$work/asked"
+printf 'lose 40\nchain\nhold 9\n' >&3
 sleep 1
 start leaks "$poolscope" top "$leaky"
 start devices "$poolscope" run --period 64K -- "$training" --devices 2 --steps 100000 --leak 100000
@@ -87,7 +90,7 @@ picture server output 0
 tmux_here send-keys -t leaks 9 l
 sleep 3
 picture leaks leaks 9
-picture devices gpu 6
+picture devices gpu 6 m l l
 picture tensors tensors T Down
 # Where the sources lie says nothing. A text that gets shorter is not stretched.
 sources=${server%/target/*}

@@ -254,3 +254,14 @@ fn legacy_memory_opens_in_another_process_too() {
     let mut other = Process::start("client", &folder);
     assert_eq!(other.ask("get w"), "got 5");
 }
+
+/// Somebody cleared the folder, say.
+#[test]
+fn an_owner_ends_when_the_file_of_its_socket_is_gone() {
+    let folder = Folder::new();
+    let owner = Owner::start(options(&folder.0, None)).unwrap();
+    std::fs::remove_file(folder.0.join("tensors.sock")).unwrap();
+    let (says, said) = std::sync::mpsc::channel();
+    std::thread::spawn(move || says.send(owner.end(true).is_ok()));
+    assert_eq!(said.recv_timeout(Duration::from_secs(20)), Ok(true));
+}

@@ -17,7 +17,8 @@ mod words;
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, Metadata};
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -100,6 +101,8 @@ pub struct Owner {
     /// Held for as long as the owner lives; the kernel opens it at its end.
     _lock: File,
     threads: Vec<std::thread::JoinHandle<()>>,
+    /// The socket that clients come by.
+    door: UnixListener,
     metrics_at: Option<SocketAddr>,
 }
 
@@ -205,6 +208,7 @@ impl Owner {
         let metrics_at = metrics.as_ref().and_then(|listener| listener.local_addr().ok());
         let stock = Stock::take_over(&folder, options.keeper.clone(), devices)?;
         let listener = listen(&options.socket)?;
+        let door = listener.try_clone().map_err(|error| Refusal::system("the socket", error))?;
         let stopping = AtomicBool::new(false);
         let shared = Arc::new(Shared {
             stock: Mutex::new(stock),
@@ -232,7 +236,7 @@ impl Owner {
             let own = Arc::clone(&shared);
             start("tensor metrics", Box::new(move || metrics::run(&own, &listener)))?;
         }
-        Ok(Owner { shared, options, _lock: lock, threads, metrics_at })
+        Ok(Owner { shared, options, _lock: lock, threads, door, metrics_at })
     }
 
     /// Whether it has ended itself, because another owner followed it.
@@ -254,8 +258,8 @@ impl Owner {
     pub fn end(self, frees: bool) -> Result<(), Refusal> {
         let was_followed = self.shared.is_stopping();
         self.shared.stop();
-        // It waits for somebody to come.
-        let _ = UnixStream::connect(&self.options.socket);
+        // It waits for somebody to come; the socket's file may be gone, so nobody may be able to.
+        let _ = UnixStream::from(OwnedFd::from(self.door)).shutdown(Shutdown::Both);
         self.threads.into_iter().for_each(|thread| drop(thread.join()));
         if frees && !was_followed {
             lock(&self.shared.stock).give_up_all()?;
