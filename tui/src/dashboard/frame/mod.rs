@@ -87,12 +87,15 @@ fn waiting(state: &State, area: Rect, buf: &mut Buffer) {
 }
 
 fn too_small(state: &State, area: Rect, buf: &mut Buffer) {
-    let lines = vec![
-        Line::styled("The terminal is too small.", state.theme.strong),
-        Line::styled(format!("{}x{}, and it takes {MIN_WIDTH}x{MIN_HEIGHT}", area.width, area.height), state.theme.dim),
-        Line::styled("q quits", state.theme.dim),
+    let said = [
+        ("The terminal is too small.".to_owned(), state.theme.strong),
+        (format!("{}x{}, and it takes {MIN_WIDTH}x{MIN_HEIGHT}", area.width, area.height), state.theme.dim),
+        ("q quits".to_owned(), state.theme.dim),
     ];
-    centred(area, buf, lines);
+    let broken = |(text, style): (String, _)| {
+        wrapped(&text, area.width.into()).into_iter().map(move |line| Line::styled(line, style))
+    };
+    centred(area, buf, said.into_iter().flat_map(broken).collect());
 }
 
 fn centred(area: Rect, buf: &mut Buffer, lines: Vec<Line<'_>>) {

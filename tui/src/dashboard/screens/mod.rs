@@ -443,6 +443,9 @@ fn a_small_terminal_says_so() {
         }
     }
     assert!(screen(&state(60, 15)).contains("LIVE"));
+    let narrow = screen(&state(20, 5)).replace('"', " ");
+    let words = narrow.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(words, "The terminal is too small. 20x5, and it takes 60x15 q quits");
 }
 
 #[test]
