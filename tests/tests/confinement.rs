@@ -99,6 +99,30 @@ fn limits_that_a_process_sets_itself() {
     }
 }
 
+/// Settings that have the pool do at each chance what it otherwise does now and then.
+const EAGER: [&str; 3] = ["POOLSCOPE_PERIOD=1", "POOLSCOPE_GC_MS=20", "POOLSCOPE_SCAVENGE_MS=0"];
+
+/// A process closes the pool's descriptors, takes the addresses beside its heap, forks in crowds, and so on: it
+/// allocates on as without the pool, and no block loses what it holds.
+#[test]
+fn what_a_process_does_to_its_surroundings_costs_it_no_block() {
+    let pool = Pool::new();
+    let program = compiler::compile_with_headers(pool.files(), "tests/csrc/surroundings.c", "surroundings", &["-O1"]);
+    let ways =
+        ["close-all", "no-more-files", "move-the-break", "take-addresses", "be-undumpable", "fork-a-thousand", "storm"];
+    for way in ways {
+        let with = |settings: &[&str]| {
+            let settings = settings.iter().filter_map(|setting| setting.split_once('='));
+            settings.fold(pool.program(&program), |program, (name, value)| program.env(name, value))
+        };
+        let runs = [Program::new(&program), with(&[]), with(&EAGER), with(&["POOLSCOPE_PLAIN=1"])];
+        for (at, run) in runs.into_iter().enumerate() {
+            let output = run.arg(way).run();
+            assert!(is_done(&output), "{way}, run {at}: {}", output.report());
+        }
+    }
+}
+
 /// Small real programs, each with what it prints.
 const PROGRAMS: [(&str, &str); 5] = [
     ("ls -d /etc /usr", "/etc\n/usr\n"),
