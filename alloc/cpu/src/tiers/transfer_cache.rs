@@ -27,7 +27,7 @@ const ROUTES: usize = 256;
 /// Batches that may be open; one more sends them all.
 const OPEN_MAX: u32 = 128;
 /// A batch is sent at this many blocks ...
-const BATCH_BLOCKS: usize = 64;
+const BATCH_BLOCKS: usize = 128;
 /// ... or bytes. With [`OPEN_MAX`], it bounds what a thread that only frees keeps from the others.
 const BATCH_BYTES: usize = 16 * 1024;
 
@@ -92,6 +92,20 @@ struct Route {
     room: Cell<u32>,
 }
 
+impl Route {
+    /// Adds a block at the end: a batch is in the order in which its blocks were freed.
+    ///
+    /// Threads that pass blocks on mostly free them in the order in which they got them. A list of its owner's is then a
+    /// sequence of neighbours, which the processor foresees, and stays one where a slab's blocks come back in several
+    /// batches. With the last block in front, each batch was the other way round.
+    #[inline(always)]
+    fn append(&self, block: BlockPtr) {
+        // SAFETY: the block is free and the caller's.
+        unsafe { self.last.get().set_next(block) };
+        self.last.set(block);
+    }
+}
+
 /// What a thread freed for others and has not sent yet. Zeroed memory is an empty one.
 pub struct Outbox {
     routes: [Route; ROUTES],
@@ -115,9 +129,7 @@ impl Outbox {
         let room = route.room.get();
         let gathers = route.slab.get().is_some_and(|gathered| core::ptr::eq(gathered, slab)) && room > 1;
         if gathers {
-            // SAFETY: the block is free and the caller's.
-            unsafe { block.set_next(route.first.get()) };
-            route.first.set(block);
+            route.append(block);
             route.room.set(room - 1);
         }
         gathers
@@ -131,12 +143,11 @@ impl Outbox {
     /// Adds a block of another heap's `slab`.
     pub fn push(&self, slow: SlowPath, heap: &'static Heap, slab: &'static Slab, block: BlockPtr) {
         let route = self.route(slab);
-        if !route.slab.get().is_some_and(|gathered| core::ptr::eq(gathered, slab)) {
+        if route.slab.get().is_some_and(|gathered| core::ptr::eq(gathered, slab)) {
+            route.append(block);
+        } else {
             self.begin(slow, heap, route, slab, block);
         }
-        // SAFETY: the block is free and the caller's.
-        unsafe { block.set_next(route.first.get()) };
-        route.first.set(block);
         let room = route.room.get() - 1;
         route.room.set(room);
         if room == 0 {
@@ -147,16 +158,16 @@ impl Outbox {
         }
     }
 
-    /// Begins a batch that ends with `last`. The one before is sent.
-    fn begin(&self, slow: SlowPath, heap: &'static Heap, route: &Route, slab: &'static Slab, last: BlockPtr) {
+    /// Begins a batch of one block. The one before is sent.
+    fn begin(&self, slow: SlowPath, heap: &'static Heap, route: &Route, slab: &'static Slab, block: BlockPtr) {
         self.send(slow, heap, route);
         if self.open.get() >= OPEN_MAX {
             self.flush(slow, heap);
         }
         self.open.set(self.open.get() + 1);
         route.slab.set(Some(slab));
-        route.first.set(BlockPtr::NULL);
-        route.last.set(last);
+        route.first.set(block);
+        route.last.set(block);
         route.room.set(batch_of(slab.class.get().block()));
     }
 
