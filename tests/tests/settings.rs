@@ -44,7 +44,7 @@ fn a_bad_value_of_any_setting_is_named_with_what_is_used_and_what_it_takes() {
         ("POOLSCOPE_DIR", "here", "/dev/shm/poolscope-UID", "an absolute path"),
         ("POOLSCOPE_KEEP", "yes", "0", "0 or 1"),
         ("POOLSCOPE_VERBOSE", "2", "0", "0 or 1"),
-        ("POOLSCOPE_THREAD_CACHE", "63K", "32M", "bytes from 64K to 1G"),
+        ("POOLSCOPE_THREAD_CACHE", "63K", "128M", "bytes from 64K to 1G"),
         ("POOLSCOPE_GOAL", "small", "balanced", "balanced, memory or speed"),
         ("POOLSCOPE_SCAVENGE_MS", "-2", "10000", "milliseconds from 0 (at once) to 3600000, or -1 (never)"),
         ("POOLSCOPE_GC_MS", "5s", "5000", "milliseconds from 1 to 3600000, or -1 (never)"),
@@ -103,7 +103,7 @@ fn a_goal_says_what_other_settings_are_and_what_is_set_by_name_holds() {
     let pool = Pool::new();
     let program = compile_with_headers(pool.files(), "tests/csrc/goal.c", "goal", &["-DPOOLSCOPE_WEAK"]);
     for (goal, scavenge_ms, expected) in [
-        ("balanced", None, "balanced 32M 10000 5000\n"),
+        ("balanced", None, "balanced 128M 10000 5000\n"),
         ("memory", None, "memory 1M 1000 500\n"),
         ("speed", None, "speed 256M 60000 30000\n"),
         ("memory", Some("7000"), "memory 1M 7000 500\n"),

@@ -115,8 +115,8 @@ declare::settings! {
 
     /// Bytes that thread caches may hold beyond what the threads have in use: each its share, but at least 1M or, if
     /// that is less, all of it. If it is not set, they hold at most 16M while at most 32M are in use, then a 32nd of it,
-    /// or 4M.
-    thread_cache: u64 = 32 << 20, "POOLSCOPE_THREAD_CACHE", Of(Bytes { min: 64 << 10, max: 1 << 30 }), Anytime;
+    /// or 4M; or, where that is more, 8M for each thread but one.
+    thread_cache: u64 = 128 << 20, "POOLSCOPE_THREAD_CACHE", Of(Bytes { min: 64 << 10, max: 1 << 30 }), Anytime;
 
     /// Time over which idle memory goes back to the system.
     scavenge_ms: Option<u64> = 10_000, "POOLSCOPE_SCAVENGE_MS", Milliseconds { min: 0, max: 3_600_000 }, Anytime;

@@ -12,6 +12,10 @@ const SMALL_PROGRAM: usize = 32 << 20;
 const SMALL_CACHE: usize = 16 << 20;
 const CACHE_MIN: usize = 4 << 20;
 const CACHE_SHARE: usize = 32;
+/// What each thread but one adds, however large the program is, and what all of them add at most: a thread that replaces
+/// blocks of some MiB needs room for what it frees until it asks for as much again.
+const EACH_THREAD: usize = 8 << 20;
+const ALL_THREADS: usize = 128 << 20;
 
 /// Bytes of slabs and large blocks.
 pub fn in_use() -> usize {
@@ -25,9 +29,20 @@ pub fn cache_limit() -> usize {
     let most = settings.thread_cache() as usize;
     let in_use = in_use();
     let share = if in_use <= SMALL_PROGRAM { SMALL_CACHE } else { (in_use / CACHE_SHARE).max(CACHE_MIN) };
+    let threads = threads();
+    let share = share.max(((threads - 1) * EACH_THREAD).min(ALL_THREADS));
     let all = if settings.thread_cache_is_said() { most } else { share.min(most) };
     if all <= SHARE_MIN {
         return all;
     }
-    (all / counters::get(TierCounter::ThreadsLive).max(1) as usize).max(SHARE_MIN)
+    (all / threads).max(SHARE_MIN)
+}
+
+/// What a thread of a small program may keep in slabs that have pages without a block; nothing in a larger one.
+pub fn small_program_keeps() -> usize {
+    if in_use() <= SMALL_PROGRAM { SMALL_CACHE / threads() } else { 0 }
+}
+
+fn threads() -> usize {
+    counters::get(TierCounter::ThreadsLive).max(1) as usize
 }

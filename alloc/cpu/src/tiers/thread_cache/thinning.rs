@@ -24,7 +24,7 @@ impl Heap {
         }
         let settings = settings::current();
         let Some([_, part]) = settings.goal().idle_parts() else { return };
-        let most = (limit::in_use() / part).max(THIN_MIN);
+        let most = (limit::in_use() / part).max(limit::small_program_keeps()).max(THIN_MIN);
         // The kernel would have to split huge pages.
         if settings.scavenge_ms().is_none() || settings.huge() != Huge::System {
             return;
