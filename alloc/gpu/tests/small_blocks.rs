@@ -373,9 +373,14 @@ fn a_chunk_of_large_memory_goes_back_when_its_last_block_waited_for_another_stre
     program.assert_in_order();
 }
 
+/// A pool of any size whose medium blocks take what was asked for.
+fn fitted() -> Config {
+    Config { fit_medium_below: 1 << 40, ..Config::default() }
+}
+
 #[test]
 fn medium_blocks_take_what_was_asked_for_once_there_are_some_in_slabs() {
-    let program = Program::new(256 * MIB);
+    let program = Program::with(256 * MIB, fitted());
     let stream = program.device.stream();
     // Their class has 512 KiB, of which 40% would be nobody's.
     let blocks: Vec<_> = (0..200).map(|_| program.alloc(300 * KIB, stream)).collect();
@@ -395,7 +400,7 @@ fn medium_blocks_take_what_was_asked_for_once_there_are_some_in_slabs() {
 
 #[test]
 fn threads_that_wait_for_each_other_have_medium_blocks_of_their_own() {
-    let program = Program::new(4096 * MIB);
+    let program = Program::with(4096 * MIB, fitted());
     let streams: Vec<_> = (0..4).map(|_| program.device.stream()).collect();
     let before = program.pool.stats();
     // Until they have met often enough; a machine with one processor takes longer.

@@ -42,6 +42,8 @@ pub struct Core<D: Device> {
     large_usage: u64,
     /// What the program has of small blocks.
     pub small: SmallUse,
+    /// Whether the pool is a small one, whose medium blocks take what was asked for.
+    fits_medium: bool,
     /// What the background work remembers from round to round.
     upkeep: Upkeep,
     pub publisher: Publisher,
@@ -57,6 +59,7 @@ impl<D: Device> Core<D> {
             large,
             slabs,
             handles: Handles::default(),
+            fits_medium: true,
             large_usage: 0,
             small: SmallUse::new(config.enable_stats),
             upkeep: Upkeep::new(now, config.driver_calls_per_second),
@@ -155,11 +158,14 @@ impl<D: Device> Core<D> {
         taken
     }
 
-    /// Whether a medium block of a class is placed as large ones are, since there are slabs enough: a class's blocks are
-    /// up to twice as long as what was asked for, and what is free of them serves nobody else. Where threads wait for
+    /// Whether a medium block of a class is placed as large ones are, where a small pool is asked to, since there are slabs
+    /// enough: a class's blocks are up to twice as long as what was asked for, and what is free of them serves nobody else. Where threads wait for
     /// each other, each should have blocks of its own. Without virtual memory, segments would be full of holes.
-    pub fn places_as_large(&self, class: usize, crowded: bool) -> bool {
-        !crowded && self.large.is_virtual() && self.slabs.count(class) >= MEDIUM_SLABS
+    pub fn places_as_large(&mut self, class: usize, crowded: bool) -> bool {
+        // A pool that swings about the limit stays as it is, or blocks would move between slabs and free memory.
+        let limit = if self.fits_medium { self.config.fit_medium_below } else { self.config.fit_medium_below / 4 };
+        self.fits_medium = self.large.held() < limit;
+        self.fits_medium && !crowded && self.large.is_virtual() && self.slabs.count(class) >= MEDIUM_SLABS
     }
 
     /// Blocks of a class from a new slab, for which memory is mapped if `grow` allows it. Returns how many.
