@@ -18,9 +18,9 @@ if [ -z "${ONCE:-}" ]; then
     exec "$poolscope" run --period 64K -- "$server" --clients 8 --seconds 0
 fi
 
-echo "Starting the sample server; its leak shows after a few seconds." >&2
+echo "Starting the sample server, which leaks on purpose; that shows after a few seconds." >&2
 log=$(mktemp)
-"$poolscope" run --headless -- "$server" --clients 8 --seconds 60 >"$log" 2>&1 </dev/null &
+"$poolscope" run --headless --period 64K -- "$server" --clients 8 --seconds 60 >"$log" 2>&1 </dev/null &
 run=$!
 pid=
 clean_up() {
@@ -34,9 +34,10 @@ trap clean_up EXIT
 for _ in $(seq 150); do
     kill -0 "$run" 2>/dev/null || { cat "$log" >&2; die "The server ended before it was ready."; }
     pid=$(sed -n 's/^kv-server: pid \([0-9]*\),.*/\1/p' "$log")
-    # The leak's function, in the model: from here on the frame has something to show.
-    if [ -n "$pid" ] && "$poolscope" top "$pid" --json 2>"$log.error" | grep -q remember_watch; then
-        "$poolscope" top "$pid" --once
+    # Growth that is none by chance, and the leak's function: from here on the frame has something to show.
+    if [ -n "$pid" ] && frame=$("$poolscope" top "$pid" --once 2>"$log.error") &&
+        grep -q "/min ▲" <<<"$frame" && grep -q remember_watch <<<"$frame"; then
+        printf '%s\n' "$frame"
         exit 0
     fi
     sleep 0.2
