@@ -35,7 +35,8 @@ pub const SERIES: usize = 16;
 /// The window that nobody chose: five minutes.
 pub const USUAL_WINDOW_NS: u64 = 300_000_000_000;
 
-/// The shortest time that a rate is told of, nanoseconds: what a program does as it starts would be told as if it went on.
+/// The shortest time that a rate is told of, nanoseconds: what a program does as it starts would be told as if it went
+/// on.
 pub const SHORTEST_NS: u64 = 3_000_000_000;
 
 /// The least time between two readings that count, nanoseconds.

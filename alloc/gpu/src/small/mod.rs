@@ -5,8 +5,10 @@
 //! A slab belongs to one stream's lane as long as it exists, and its blocks go through the tiers in the order of that
 //! stream: none of them needs an event or a call to the driver. Only a block that was used on another stream too leaves
 //! that order; it waits in a list of its own until the work is over. What is empty goes back as a large block does, and
-//! is then everybody's. Blocks of more than 64 KiB come from slabs as long as these are few, and where many threads ask
-//! at once; else they are placed as large ones. Beside the tiers a mark says of each block whether the program has it: none is freed twice.
+//! is then everybody's. Beside the tiers a mark says of each block whether the program has it: none is freed twice.
+//!
+//! In a small pool, blocks of more than 64 KiB come from slabs as long as these are few, and while many threads ask at
+//! once. Otherwise they are placed as large ones.
 
 mod barrier;
 mod classes;

@@ -158,9 +158,10 @@ impl<D: Device> Core<D> {
         taken
     }
 
-    /// Whether a medium block of a class is placed as large ones are, where a small pool is asked to, since there are slabs
-    /// enough: a class's blocks are up to twice as long as what was asked for, and what is free of them serves nobody else. Where threads wait for
-    /// each other, each should have blocks of its own. Without virtual memory, segments would be full of holes.
+    /// Whether a medium block of a class is placed as large ones are, since the pool is a small one and there are slabs
+    /// enough: a class's blocks are up to twice as long as what was asked for, and what is free of them serves nobody
+    /// else. Where threads wait for each other, each should have blocks of its own. Without virtual memory, segments
+    /// would be full of holes.
     pub fn places_as_large(&mut self, class: usize, crowded: bool) -> bool {
         // A pool that swings about the limit stays as it is, or blocks would move between slabs and free memory.
         let limit = if self.fits_medium { self.config.fit_medium_below } else { self.config.fit_medium_below / 4 };
