@@ -196,7 +196,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "api",
         ],
     ),
-    ("alloc/gpu/src", &["device", "settings", "streams", "watch", "large", "small", "pool"]),
+    ("alloc/gpu/src", &["delays", "device", "settings", "streams", "watch", "large", "small", "pool"]),
     ("alloc/replay/src", &["trace", "synthetic", "playback", "policies", "trial"]),
     ("tensors/src", &["words", "identity", "wire", "books", "keeper", "owner", "client", "files"]),
     (

@@ -3,7 +3,8 @@
 //! [`Pool`] gives out device memory in the order of streams. [`Device`] is what it runs on; [`Simulated`] is one that
 //! every test has. Layers, each of which knows only those before it:
 //!
-//! - `device`: the driver's calls, a real device, one that is not there, pinned memory, and the count of calls
+//! - `delays`: what calls were held up by
+//! - `device`: the driver's calls, a real device, one that is not there, pinned memory, and calls that are counted and timed
 //! - `settings`: what a program may change
 //! - `streams`: what memory waits for, and how far the streams are
 //! - `watch`: counters, pictures, samples and hooks: what others learn of a pool
@@ -11,6 +12,7 @@
 //! - `small`: the tiers of small blocks, above it
 //! - `pool`: the interface, and what the tiers do together
 
+mod delays;
 mod device;
 mod large;
 mod pool;

@@ -8,10 +8,10 @@ use crate::record::record;
 pub const MAGIC: [u8; 8] = *b"POOLSCOP";
 
 /// Version of the layout that this crate describes.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// The oldest version that readers take ([`older`]).
-pub const OLDEST_VERSION: u32 = 8;
+pub const OLDEST_VERSION: u32 = 9;
 
 /// Bytes that the header takes at the start of the file.
 pub const HEADER_LEN: usize = 4096;
@@ -320,7 +320,6 @@ impl Header {
         if !(OLDEST_VERSION..=VERSION).contains(&header.version) {
             return Err(HeaderError::Version { found: header.version });
         }
-        older::upgrade(&mut header);
         let mut end_of_last = HEADER_LEN as u64;
         for region in Region::ALL {
             let entry = header.region(region);

@@ -3,20 +3,18 @@
 //!
 //! | version | what came with it |
 //! |---|---|
-//! | 9 | the totals since the start: [`Header::history`]; searches that others ask for: [`Header::reach_request`] |
 //! | 10 | where the cells of a device's map lie, and which stream's they are: [`place`](crate::place) |
+//! | 11 | how long calls for device memory are held up, and by what: the last counters of a device |
 //!
-//! What came later was zero before, or the end of the executable's path, which is shorter by that, or the end of a
-//! map. Where a version changes more than that, [`OLDEST_VERSION`](crate::OLDEST_VERSION) is raised past it.
+//! What came later was zero before, or the end of a map. Where a version changes more than that,
+//! [`OLDEST_VERSION`](crate::OLDEST_VERSION) is raised past it.
 
-use crate::reach::ReachRequest;
-use crate::{Header, MAP_CELLS, Region};
+use crate::{MAP_CELLS, Region};
 
 /// What segments of a version and of those before it don't have.
-const LACKS: [(u32, &str); 3] = [
-    (8, "the totals since the start"),
-    (8, "a search for leaks that others ask for"),
+const LACKS: [(u32, &str); 2] = [
     (9, "who holds which piece of device memory, and on which stream"),
+    (10, "how long calls for device memory are held up"),
 ];
 
 /// What a segment of a version does not have, in the words for it.
@@ -32,27 +30,14 @@ pub(crate) fn record_len(version: u32, region: Region) -> usize {
     }
 }
 
-/// Makes a header of an older version one of this version, whose words say nothing where the older one had none. Its
-/// [`version`](Header::version) stays.
-pub(crate) fn upgrade(header: &mut Header) {
-    if header.version < 9 {
-        header.history = 0;
-        header.reach_request = ReachRequest::ZERO;
-        header.exe_len = header.exe_len.min(header.exe.len() as u32);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HEADER_LEN, MAGIC, MAP_LEN, OLDEST_VERSION, Region, RegionEntry, VERSION};
+    use crate::{HEADER_LEN, Header, MAGIC, MAP_LEN, OLDEST_VERSION, RegionEntry, VERSION};
 
     /// The regions are empty and lie one behind the other.
     fn header(version: u32) -> Header {
-        let mut header =
-            Header { magic: MAGIC, version, history: 7, exe_len: if version < 9 { 1016 } else { 824 }, ..Header::ZERO };
-        header.reach.state = 1;
-        header.exe.fill(b'x');
+        let mut header = Header { magic: MAGIC, version, ..Header::ZERO };
         for region in Region::ALL {
             let record_len = record_len(version, region) as u32;
             header.regions[region as usize] =
@@ -64,10 +49,8 @@ mod tests {
     #[test]
     fn what_a_version_did_not_have_is_not_there() {
         let parse = |version| Header::parse(&header(version).to_bytes(), HEADER_LEN as u64);
-        let eight = parse(8).expect("is read");
-        assert_eq!((eight.version, eight.reach.state, eight.history, eight.exe_len), (8, 1, 0, 824));
         let nine = parse(9).expect("is read");
-        assert_eq!((nine.history, nine.region(Region::DeviceMaps).record_len), (7, MAP_CELLS as u32));
+        assert_eq!((nine.version, nine.region(Region::DeviceMaps).record_len), (9, MAP_CELLS as u32));
         assert_eq!(parse(10).expect("is read").region(Region::DeviceMaps).record_len, MAP_LEN as u32);
         assert!(parse(OLDEST_VERSION - 1).is_err() && parse(VERSION + 1).is_err());
     }
@@ -79,6 +62,6 @@ mod tests {
         for version in OLDEST_VERSION..VERSION {
             assert!(lacks(version).count() > 0, "{version}");
         }
-        assert_eq!(lacks(8).count(), 3);
+        assert_eq!(lacks(9).count(), 2);
     }
 }

@@ -8,6 +8,8 @@ pub enum Unit {
     Bytes,
     /// Things or events.
     Count,
+    /// Nanoseconds.
+    Nanoseconds,
 }
 
 /// A row of a table of counters.
@@ -15,7 +17,7 @@ pub enum Unit {
 pub struct CounterInfo {
     /// Stable name.
     pub name: &'static str,
-    /// Bytes or a count.
+    /// Bytes, a count or a time.
     pub unit: Unit,
     /// Whether it only grows.
     pub monotonic: bool,
@@ -162,6 +164,19 @@ virtual memory).";
             LadderPinnedHostTried ladder_pinned_host_tried Count true "Those that were tried in pinned host memory.";
             LadderPinnedHostServed ladder_pinned_host_served Count true "Those that were served from it.";
             LadderRefused ladder_refused Count true "Those that were refused.";
+            HeldUp held_up Count true
+                "Allocations and frees that waited for the lock, or for memory that was put together or created, since the \
+last reset.";
+            WaitMedian wait_p50_ns Nanoseconds false
+                "Half of all allocations and frees were held up for at most so long; 0: not at all.";
+            WaitP99 wait_p99_ns Nanoseconds false "The same of 99 in 100.";
+            WaitP999 wait_p999_ns Nanoseconds false "The same of 999 in 1,000.";
+            WaitLongest wait_longest_ns Nanoseconds false "The longest that one was held up, since the last reset.";
+            WaitedForLock waited_for_lock_ns Nanoseconds true
+                "Time in all that they waited for other threads, the pool's own among them.";
+            WaitedForDriver waited_for_driver_ns Nanoseconds true "Time in all that they waited for the driver.";
+            WaitedForWork waited_for_work_ns Nanoseconds true
+                "Time in all in which free memory was merged or put together, or the pool's picture was made.";
         }
     };
 }

@@ -20,7 +20,11 @@ pub fn devices_text(devices: &[DevicePool]) -> String {
         };
         let _ = write!(text, "{RULE}Pool {memory} ({}{size})\n{RULE}", pool.name.trim_end());
         for (counter, value) in DEVICE_COUNTERS.iter().zip(&pool.counters) {
-            let human = if counter.unit == Unit::Bytes { figures::bytes(*value as f64) } else { String::new() };
+            let human = match counter.unit {
+                Unit::Bytes => figures::bytes(*value as f64),
+                Unit::Nanoseconds => figures::nanoseconds(*value as f64),
+                Unit::Count => String::new(),
+            };
             let _ = writeln!(
                 text,
                 "device {:>9}: {:<22} {value:>16} {human:>10}  {}",

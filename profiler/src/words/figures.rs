@@ -54,6 +54,19 @@ pub fn duration(value: Duration) -> String {
     }
 }
 
+/// A time of a call: `0`, `412 ns`, `37.5 us`, `1.24 ms`, `2.10 s`.
+pub fn nanoseconds(value: f64) -> String {
+    let (number, unit) = match value {
+        0.0 => return "0".to_owned(),
+        _ if value < 999.5 => return format!("{value:.0} ns"),
+        _ if value < 999.5e3 => (value / 1e3, "us"),
+        _ if value < 999.5e6 => (value / 1e6, "ms"),
+        _ => (value / 1e9, "s"),
+    };
+    let digits = if number < 9.995 { 2 } else { usize::from(number < 99.95) };
+    format!("{number:.digits$} {unit}")
+}
+
 /// An estimate as a whole number; what is no number at all is 0.
 pub fn whole(value: f64) -> u64 {
     value.round() as u64
@@ -99,5 +112,12 @@ mod tests {
         assert_eq!(count(1, "block"), "1 block");
         assert_eq!(count(1000, "block"), "1,000 blocks");
         assert_eq!(whole(f64::NAN), 0);
+    }
+
+    #[test]
+    fn times_of_calls_have_three_digits() {
+        let times = [0.0, 1.0, 999.0, 999.6, 37_500.0, 999_600.0, 1_240_000.0, 31_500_000.0, 2.1e9];
+        let texts = ["0", "1 ns", "999 ns", "1.00 us", "37.5 us", "1.00 ms", "1.24 ms", "31.5 ms", "2.10 s"];
+        assert_eq!(times.map(nanoseconds), texts);
     }
 }

@@ -264,8 +264,8 @@ impl Record {
                 (None, None) => {
                     return Err(Failure::usage(format!(
                         "nothing was recorded: the program ended, and was not on the pool. It is statically linked, setuid \
-                         or setgid, it cleared LD_PRELOAD, or {} has no room; POOLSCOPE_VERBOSE=1 says more if the library \
-                         was loaded",
+                         or setgid, it cleared LD_PRELOAD, or {} has no room or is open to others; POOLSCOPE_VERBOSE=1 says \
+                         more if the library was loaded",
                         discovery::segment_dir().display()
                     ))
                     .into());

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-pub(crate) use poolscope_profiler::words::figures::{bytes, duration, grouped};
+pub(crate) use poolscope_profiler::words::figures::{bytes, duration, grouped, nanoseconds};
 
 const COUNT_UNITS: [&str; 5] = ["", " k", " M", " G", " T"];
 

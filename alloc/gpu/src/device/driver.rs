@@ -1,10 +1,11 @@
-//! The device, with its calls counted: statistics say how many there were,
+//! The device, with its calls counted and timed: statistics say how many there were and how long they held calls up,
 //! and the background work has a budget of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Device, Result};
+use crate::delays::{Cause, note};
 
 /// A device whose calls are counted: those of [`Device`] by the same names.
 pub struct Driver<D> {
@@ -33,9 +34,12 @@ impl<D: Device> Driver<D> {
         self.device.clone()
     }
 
-    fn count(&self) -> &D {
+    fn counted<T>(&self, call: impl FnOnce(&D) -> T) -> T {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        &self.device
+        let began = self.device.now();
+        let answer = call(&self.device);
+        note(Cause::Driver, self.device.now() - began);
+        answer
     }
 }
 
@@ -46,7 +50,7 @@ macro_rules! counted {
             $($(
                 $(#[$doc])*
                 pub fn $method(&self, $($name: $type),*) -> Result<$answer> {
-                    self.count().$method($($name),*)
+                    self.counted(|device| device.$method($($name),*))
                 }
             )*)*
         }

@@ -198,6 +198,11 @@ impl<D: Device> Large<D> {
         self.driver.calls()
     }
 
+    /// The device's clock, in nanoseconds.
+    pub fn now(&self) -> u64 {
+        self.driver.device().now()
+    }
+
     /// What lies where: the memory that the pool holds in the order of its addresses, in cells of so many bytes.
     pub fn map(&self, bytes: u64) -> Map {
         let mut cells = Cells::new(bytes);

@@ -22,7 +22,7 @@ pub(super) enum Refill {
 impl<D: Device> Shared<D> {
     #[cold]
     pub(super) fn new_cache(&self) -> Arc<ThreadCache> {
-        let mut core = lock(&self.core);
+        let mut core = self.core();
         let cache = Arc::new(ThreadCache::new(self.read.id, self.own.clone(), core.limits()));
         core.small.threads.push(cache.clone());
         cache
@@ -57,7 +57,7 @@ impl<D: Device> Shared<D> {
             stream_cache.last = *known;
             return Ok(());
         }
-        let mut core = lock(&self.core);
+        let mut core = self.core();
         let version = self.read.resolved_version();
         if stream_cache.version != version {
             stream_cache.known.clear();
@@ -128,9 +128,8 @@ impl<D: Device> Shared<D> {
             if flushes {
                 own();
             }
-            let mut take = |core: &mut Core<D>| core.take_from_new_slab(class, lane, stream, true, batch, &mut blocks);
-            let first = take(&mut lock(&self.core));
-            self.climb(first, size_of(class), stream, own, take)?;
+            let take = |core: &mut Core<D>| core.take_from_new_slab(class, lane, stream, true, batch, &mut blocks);
+            self.take_or_climb(size_of(class), stream, own, take)?;
         }
         // SAFETY: as above.
         let list = unsafe { cache.lists() }.get_or_new(lane, class, &stream_cache.limits);
@@ -151,14 +150,14 @@ impl<D: Device> Shared<D> {
         let excess = blocks.split_off(blocks.len() - too_many);
         drop(global);
         if !excess.is_empty() {
-            lock(&self.core).slabs.put_all(excess);
+            self.core().slabs.put_all(excess);
         }
     }
 }
 
 impl<D: Device> PoolHandle for Shared<D> {
     fn take_all(&self, cache: &Arc<ThreadCache>) {
-        let mut core = lock(&self.core);
+        let mut core = self.core();
         // SAFETY: this is the owning thread, which has the lock.
         for (.., blocks) in unsafe { cache.lists() }.drain() {
             core.slabs.put_all(blocks);

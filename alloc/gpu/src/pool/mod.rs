@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
+use crate::delays::Delays;
 use crate::device::{Device, Driver, Pinned, Stream};
 use crate::large::{Large, PoolId};
 use crate::settings::Config;
@@ -90,7 +91,10 @@ impl<D: Device> Pool<D> {
         let driver = Arc::new(Driver::new(device));
         let large = Large::new(driver.clone())?;
         let pages = Arc::new(Pages::new(large.range()));
-        let core = Core::new(large, Slabs::new(pages.clone()), config.clone(), driver.device().now(), recorder.clone());
+        let delays = Arc::new(Delays::default());
+        let slabs = Slabs::new(pages.clone());
+        let now = driver.device().now();
+        let core = Core::new(large, slabs, config.clone(), now, recorder.clone(), delays.clone());
         let version = AtomicU64::new(if config.hardened { HARDENED } else { 0 });
         let shared = Arc::new_cyclic(|own| Shared {
             read: ReadByAll { id: POOLS.fetch_add(1, Ordering::Relaxed), pages, version },
@@ -104,6 +108,7 @@ impl<D: Device> Pool<D> {
             making_pinned: Mutex::new(()),
             falls_back: AtomicBool::new(config.pinned_fallback),
             crowd: AtomicU64::new(0),
+            delays,
             own: own.clone(),
         });
         shared.recorder.watch(&shared.read.version);

@@ -3,13 +3,31 @@
 use super::core::Core;
 use super::shared::{Shared, lock};
 use super::{PoolError, Step};
+use crate::delays;
 use crate::device::{Device, Stream};
 use crate::small::{ThreadCache, pass_by_all_threads, with_current_cache};
 use crate::streams::LaneId;
 
 impl<D: Device> Shared<D> {
-    /// Climbs the ladder for a request that found no memory, and tries again after each step; `own` empties the caches
-    /// of the calling thread.
+    /// Serves a request that nothing had at hand: by `take`, or else after steps of the ladder; `own` empties the caches
+    /// of the calling thread. This is what takes long.
+    pub(super) fn take_or_climb<T>(
+        &self,
+        request: u64,
+        stream: Stream,
+        own: impl Fn(),
+        mut take: impl FnMut(&mut Core<D>) -> Result<T, PoolError>,
+    ) -> Result<T, PoolError> {
+        delays::work(
+            || self.driver.device().now(),
+            || {
+                let first = take(&mut self.core());
+                self.climb(first, request, stream, own, take)
+            },
+        )
+    }
+
+    /// Climbs the ladder for a request that found no memory, and tries again after each step.
     pub(super) fn climb<T>(
         &self,
         first: Result<T, PoolError>,
@@ -24,25 +42,25 @@ impl<D: Device> Shared<D> {
             let Err(error) = &result else { break };
             let Some(cause) = error.is_short_of_memory() else { return result };
             // What can never be had is refused at once, and costs nobody's cache.
-            let step = if request > lock(&self.core).most() { Step::PinnedHost } else { step };
+            let step = if request > self.core().most() { Step::PinnedHost } else { step };
             if step == Step::Release && self.driver.device().properties().virtual_memory {
                 continue;
             }
             match step {
                 Step::OwnCaches => {
-                    lock(&self.core).empty_quarantine();
+                    self.core().empty_quarantine();
                     own();
                 }
                 Step::AllCaches => self.reclaim_all(),
-                Step::PendingFrees => lock(&self.core).wait_for_pending(),
-                Step::Defragment => lock(&self.core).defragment_unless_capturing(),
+                Step::PendingFrees => self.core().wait_for_pending(),
+                Step::Defragment => self.core().defragment_unless_capturing(),
                 Step::Release => {
-                    lock(&self.core).trim();
+                    self.core().trim();
                 }
-                Step::PinnedHost => return Err(lock(&self.core).out_of_memory(request, stream, cause, tried)),
+                Step::PinnedHost => return Err(self.core().out_of_memory(request, stream, cause, tried)),
             }
             tried.push(step);
-            let mut core = lock(&self.core);
+            let mut core = self.core();
             result = again(&mut core);
             step.count(&mut core.large.counted, result.is_ok());
         }
@@ -56,7 +74,7 @@ impl<D: Device> Shared<D> {
         for global in &self.global {
             blocks.extend(lock(global).drain().flat_map(|(_, blocks)| blocks));
         }
-        let mut core = lock(&self.core);
+        let mut core = self.core();
         core.slabs.put_all(blocks);
         core.return_slabs();
     }
@@ -64,7 +82,7 @@ impl<D: Device> Shared<D> {
     /// The same with all blocks of the calling thread's.
     pub(super) fn reclaim_own(&self) {
         let drain = |cache: &ThreadCache| {
-            let _core = lock(&self.core);
+            let _core = self.core();
             // SAFETY: this is the owning thread; where the version is not the pool's any more, another thread may have
             // the lists, but not while the lock is held here.
             unsafe { cache.lists() }.drain()
@@ -75,7 +93,7 @@ impl<D: Device> Shared<D> {
     /// The same with all blocks of all threads, and those in quarantine.
     /// One that is in a call keeps its blocks until its next call.
     pub(super) fn reclaim_all(&self) {
-        let mut core = lock(&self.core);
+        let mut core = self.core();
         core.empty_quarantine();
         self.collect(&mut core);
         drop(core);

@@ -9,6 +9,7 @@ use poolscope_wire::trace::TRACED;
 use super::Pool;
 use super::core::Core;
 use super::records::Records;
+use crate::delays::{Cause, Delays, note};
 use crate::device::{Device, Driver, Pinned};
 use crate::small::{CLASSES, Pages};
 use crate::streams::LaneId;
@@ -78,6 +79,8 @@ pub(super) struct Shared<D: Device> {
     pub(super) falls_back: AtomicBool,
     /// How often a thread found the pool's lock taken in this second of upkeep.
     pub(super) crowd: AtomicU64,
+    /// What calls were held up by.
+    pub(super) delays: Arc<Delays>,
     pub(super) own: Weak<Shared<D>>,
 }
 
@@ -121,7 +124,11 @@ impl<D: Device> Shared<D> {
     pub(super) fn core(&self) -> MutexGuard<'_, Core<D>> {
         try_lock(&self.core).unwrap_or_else(|| {
             self.crowd.fetch_add(1, Ordering::Relaxed);
-            wait_for(&self.core)
+            let now = || self.driver.device().now();
+            let began = now();
+            let core = wait_for(&self.core);
+            note(Cause::Lock, now() - began);
+            core
         })
     }
 

@@ -7,6 +7,7 @@ use super::caches::Refill;
 use super::core::Core;
 use super::shared::{Shared, lock};
 use super::{Pool, PoolError, Step};
+use crate::delays;
 use crate::device::{Device, Stream};
 use crate::large::NO_ADDRESSES;
 use crate::small::{
@@ -30,10 +31,13 @@ enum Served {
 impl<D: Device> Pool<D> {
     #[cold]
     pub(super) fn allocate_slowly(&self, size: u64, stream: Stream, place: Place) -> Result<u64, PoolError> {
-        match if self.shared.read.is_hooked() { Quiet::begin() } else { None } {
+        delays::forget();
+        let block = match if self.shared.read.is_hooked() { Quiet::begin() } else { None } {
             Some(quiet) => self.allocate_seen(size, stream, place, quiet),
             None => self.allocate_unseen(size, stream, place),
-        }
+        };
+        self.shared.delays.end_call();
+        block
     }
 
     /// An allocation with its hooks.
@@ -127,8 +131,7 @@ impl<D: Device> Pool<D> {
         let mut address = self.core().take_sampled(class, lane, stream, false)?;
         if address.is_none() {
             let take = |core: &mut Core<D>| core.take_sampled(class, lane, stream, true);
-            let first = take(&mut self.core());
-            address = self.shared.climb(first, size_of(class), stream, || self.shared.reclaim_own(), take)?;
+            address = self.shared.take_or_climb(size_of(class), stream, || self.shared.reclaim_own(), take)?;
         }
         let address = address.ok_or(PoolError::NotABlock(0))?;
         self.shared.read.pages.give(address);
@@ -149,8 +152,7 @@ impl<D: Device> Pool<D> {
         if flushes {
             self.shared.reclaim_own();
         }
-        let first = take(&mut self.core());
-        self.shared.climb(first, size, stream, || self.shared.reclaim_own(), take)
+        self.shared.take_or_climb(size, stream, || self.shared.reclaim_own(), take)
     }
 
     pub(super) fn allocate_large(&self, size: u64, stream: Stream, place: Place) -> Result<u64, PoolError> {
@@ -165,18 +167,18 @@ impl<D: Device> Pool<D> {
     pub(super) fn allocate_unrecorded(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
         let fit = self.core().fit_large(size, stream);
         let grow = |core: &mut Core<D>| core.grow_large(size, stream);
-        let first = match fit {
+        let refused = match fit {
             Ok(Some(address)) => return Ok(address),
             Ok(None) if size > self.core().most() => Err(NO_ADDRESSES.into()),
             Ok(None) => {
                 if self.core().holds_much_for_small() {
                     self.shared.reclaim_own();
                 }
-                grow(&mut self.core())
+                return self.shared.take_or_climb(size, stream, || self.shared.reclaim_own(), grow);
             }
             Err(error) => Err(error),
         };
-        self.shared.climb(first, size, stream, || self.shared.reclaim_own(), grow)
+        self.shared.climb(refused, size, stream, || self.shared.reclaim_own(), grow)
     }
 
     #[cold]
@@ -187,10 +189,13 @@ impl<D: Device> Pool<D> {
         mark: Option<Mark<'_>>,
         stream: Stream,
     ) -> Result<(), PoolError> {
-        match if self.shared.read.is_hooked() { Quiet::begin() } else { None } {
+        delays::forget();
+        let freed = match if self.shared.read.is_hooked() { Quiet::begin() } else { None } {
             Some(quiet) => self.free_seen(address, stream, quiet),
             None => self.free_unseen(address, page, mark, stream),
-        }
+        };
+        self.shared.delays.end_call();
+        freed
     }
 
     /// A free with its hooks. What is no block is no free.
@@ -306,7 +311,7 @@ impl<D: Device> Shared<D> {
 
     /// Tells the recorder what is in use, after a sample.
     fn count(&self) {
-        let in_use = lock(&self.core).usage();
+        let in_use = self.core().usage();
         self.recorder.count(in_use);
     }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::PoolError;
 use super::publisher::Publisher;
+use crate::delays::Delays;
 use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Stream};
 use crate::large::{Held, Large, Request};
 use crate::settings::Config;
@@ -47,10 +48,19 @@ pub struct Core<D: Device> {
     /// What the background work remembers from round to round.
     upkeep: Upkeep,
     pub publisher: Publisher,
+    /// What calls were held up by.
+    delays: Arc<Delays>,
 }
 
 impl<D: Device> Core<D> {
-    pub fn new(mut large: Large<D>, slabs: Slabs, config: Config, now: u64, recorder: Arc<dyn Recorder>) -> Core<D> {
+    pub fn new(
+        mut large: Large<D>,
+        slabs: Slabs,
+        config: Config,
+        now: u64,
+        recorder: Arc<dyn Recorder>,
+        delays: Arc<Delays>,
+    ) -> Core<D> {
         let publisher = Publisher::new(recorder, large.device_memory());
         large.set_limit(config.memory_limit);
         large.set_waits(config.wait_for_streams);
@@ -65,6 +75,7 @@ impl<D: Device> Core<D> {
             upkeep: Upkeep::new(now, config.driver_calls_per_second),
             config,
             publisher,
+            delays,
         }
     }
 

@@ -6,6 +6,7 @@ use super::super::ladder::Step;
 use super::super::{Holding, OutOfMemory, PoolError};
 use super::Core;
 use super::usage::SmallCounts;
+use crate::delays::{self, Cause};
 use crate::device::{Device, DeviceError, Stream};
 use crate::small::{CLASSES, size_of};
 use crate::watch::Stats;
@@ -13,7 +14,8 @@ use crate::watch::Stats;
 impl<D: Device> Core<D> {
     pub(super) fn publish(&mut self) {
         let stats = self.stats(self.large.driver_calls());
-        self.publisher.publish(stats, &self.large);
+        let Core { publisher, large, .. } = self;
+        delays::work(|| large.now(), || publisher.publish(stats, large));
     }
 
     /// Ends a visit of the slow path: shows the pool now and then.
@@ -67,6 +69,7 @@ impl<D: Device> Core<D> {
 
     pub fn reset_stats(&mut self) {
         self.small.before = self.small.counts();
+        self.delays.reset();
         let peak_usage = self.large_usage + self.slabs.out();
         let counted = &mut self.large.counted;
         // What the granules went through is of the whole time.
@@ -88,13 +91,17 @@ impl<D: Device> Core<D> {
         let frees: [u64; CLASSES] = since(small.frees, self.small.before.frees);
         let allocation_count = counted.allocation_count + allocations.iter().sum::<u64>();
         let cache_hits = allocation_count.saturating_sub(counted.cache_misses);
+        let free_count = counted.free_count + frees.iter().sum::<u64>();
+        let delays = &*self.delays;
+        // What is not counted was not held up either, as far as one can know.
+        let calls = (allocation_count + free_count).max(delays.held_up());
         let from_below = counted.global_hits + counted.reserve_hits + counted.large_hits;
         Stats {
             total_allocated: counted.total_allocated + SmallCounts::bytes(&allocations),
             total_freed: counted.total_freed + SmallCounts::bytes(&frees),
             current_usage: self.usage(),
             allocation_count,
-            free_count: counted.free_count + frees.iter().sum::<u64>(),
+            free_count,
             cache_hits,
             thread_hits: cache_hits.saturating_sub(from_below),
             fragmentation_bytes: self.large.fragmented(self.recent_request()),
@@ -105,6 +112,14 @@ impl<D: Device> Core<D> {
             stream_waits: self.large.lanes.waits(),
             driver_calls,
             sample_period: self.small.threads.iter().map(|thread| thread.counters.period()).max().unwrap_or(0),
+            held_up: delays.held_up(),
+            wait_p50_ns: delays.quantile(500, calls),
+            wait_p99_ns: delays.quantile(990, calls),
+            wait_p999_ns: delays.quantile(999, calls),
+            wait_longest_ns: delays.longest(),
+            waited_for_lock_ns: delays.by(Cause::Lock),
+            waited_for_driver_ns: delays.by(Cause::Driver),
+            waited_for_work_ns: delays.by(Cause::Work),
             ..counted.clone()
         }
     }

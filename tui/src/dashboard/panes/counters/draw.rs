@@ -85,5 +85,6 @@ fn value(tier: &TierRow, value: f64) -> String {
     match tier.info.unit {
         Unit::Bytes => numbers::bytes(value),
         Unit::Count => numbers::scaled(value),
+        Unit::Nanoseconds => numbers::nanoseconds(value),
     }
 }

@@ -362,13 +362,14 @@ fn counters(theme: &Theme, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
             (0, _) => cell(clip(&words(info.name), width.into()), theme.text),
             (_, Unit::Bytes) => cell(numbers::bytes(value), theme.strong),
             (_, Unit::Count) => cell(numbers::scaled(value), theme.strong),
+            (_, Unit::Nanoseconds) => cell(numbers::nanoseconds(value), theme.strong),
         }
     });
 }
 
 /// `peak_usage` as `Peak usage`.
 fn words(name: &str) -> String {
-    let words = name.trim_end_matches("_bytes").replace('_', " ");
+    let words = name.trim_end_matches("_bytes").trim_end_matches("_ns").replace('_', " ");
     let mut chars = words.chars();
     chars.next().map(|c| c.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
