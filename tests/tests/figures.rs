@@ -267,6 +267,54 @@ fn figures_add_up_to_what_the_kernel_says() {
     }
 }
 
+/// Bytes of memory that no file is behind, stacks left out, by `/proc/PID/smaps`.
+fn anonymous_in_smaps(pid: u32) -> u64 {
+    let smaps = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("its mappings");
+    let (mut is_anonymous, mut bytes) = (false, 0);
+    for line in smaps.lines() {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        if words[0].contains('-') {
+            is_anonymous = words.len() == 5;
+        } else if is_anonymous && ["Rss:", "Swap:"].contains(&words[0]) {
+            bytes += words[1].parse::<u64>().expect("a number") << 10;
+        }
+    }
+    bytes
+}
+
+/// In the hardened mode many blocks have mappings of their own between guards. They are in use as any others.
+#[test]
+fn blocks_between_guards_are_in_use() {
+    let pool = Pool::new();
+    let program = idle(&pool);
+    for (size, count) in [(2 << 20, 200), (400, 500), (3_000_000, 20)] {
+        let held = pool.program(&program).args([size.to_string(), count.to_string()]).env("POOLSCOPE_HARDENED", "1");
+        let mut running = held.start();
+        running.wait_for_line("held");
+        let pages = u64::next_multiple_of(size, 4096);
+        // What it has beside is less than a mebibyte.
+        let is_held = |stats: &Value, count: u64| {
+            let in_use = number(&stats["usage"]["in_use"]);
+            u64::from((count * pages..count * pages + (1 << 20)).contains(&in_use))
+        };
+        let what = format!("{count} of {size}");
+        assert_soon(&pool, running.pid(), &what, 1, |stats| is_held(stats, count));
+        let figures = stats(&pool, running.pid());
+        assert!((count..count + 50).contains(&number(&figures["large"]["in_use"])), "{what}: {figures:#}");
+        let kernel = anonymous_in_smaps(running.pid());
+        if kernel > 20 << 20 {
+            let usage = |name: &str| number(&figures["usage"][name]);
+            let caches = usage("thread_caches") + usage("central_cache") + usage("transfer_cache") + usage("page_heap");
+            let pool = usage("in_use") - usage("untouched") + caches;
+            let off = kernel.abs_diff(pool);
+            assert!(off < kernel / 100 + (1 << 20), "{what}: {pool}, and {kernel} in the kernel's: {figures:#}");
+        }
+        let left = told(&mut running, "free 9");
+        assert_soon(&pool, running.pid(), &what, 1, |stats| is_held(stats, left));
+        running.finish().silent_success();
+    }
+}
+
 /// What a screen's header shows below a title.
 fn card(screen: &str, title: &str) -> String {
     let lines: Vec<&str> = screen.lines().collect();

@@ -42,8 +42,8 @@
 //! refused), a thread publishes the counters of a class when it has to refill it: between two refills, the blocks that
 //! it takes from its list count as cached, and those that it frees as in use. There, the program's own calls, and no
 //! reader, see exact figures. A process that was forked and runs on without `exec` has a segment from its first sample
-//! on, and counts as its own what its parent had in use. In the hardened mode,
-//! freed blocks in quarantine count as in use.
+//! on, and counts as its own what its parent had in use. In the hardened mode, freed blocks in quarantine count as in
+//! use, those between guards left out, which have no memory any more. There, readers keep to the last census.
 
 pub mod json;
 pub mod text;

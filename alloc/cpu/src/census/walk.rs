@@ -12,6 +12,7 @@ use poolscope_wire::{GROUNDS, Ground};
 use crate::kernel::os;
 use crate::layout::arena::{self, ARENA_PAGE, Used};
 use crate::layout::slab::{Kind, Seen, Slab, owner};
+use crate::pages::apart;
 use crate::segment::counters::{self, TierCounter};
 use crate::tiers::thread_cache::heap_of;
 
@@ -51,6 +52,22 @@ impl Pieces {
                 bytes += end - at;
             }
             at = end;
+        }
+        bytes
+    }
+
+    /// Bytes with memory in a mapping outside of the arenas, which may go meanwhile: then it has none.
+    fn resident_apart(&mut self, from: usize, len: usize) -> usize {
+        (self.from, self.to) = (0, 0);
+        let (mut at, mut bytes) = (from, 0);
+        while at < from + len && !self.unknown {
+            let piece = (from + len - at).min(PIECE);
+            // SAFETY: the buffer has a byte for each kernel page of a piece.
+            if unsafe { os::resident(at, piece, self.has_memory.as_mut_ptr()) } {
+                let pages = self.has_memory.iter().take(piece / KERNEL_PAGE);
+                bytes += pages.filter(|byte| **byte & 1 != 0).count() * KERNEL_PAGE;
+            }
+            at += piece;
         }
         bytes
     }
@@ -114,6 +131,13 @@ impl Found {
         }
     }
 
+    /// There are more addresses than places for them: readers keep to what the census has found.
+    fn note_more_grounds(&mut self) {
+        self.grounds[self.places.min(GROUNDS)..].fill(Ground::ZERO);
+        self.grounds[GROUNDS - 1] = Ground { from: 1, to: 1 };
+        self.places = GROUNDS;
+    }
+
     fn add_slab(&mut self, slab: &Read, before: usize, behind: usize) {
         let Seen { class, carved, in_use, is_zero, has_holes, .. } = slab.seen;
         let info = class.info();
@@ -169,6 +193,13 @@ pub fn walk(pieces: &mut Pieces, found: &mut Found) {
         walk_arena(found, pieces, &used);
         walk_table(found, pieces, &used);
     });
+    if apart::is_used() {
+        apart::for_each(|from, len| {
+            let memory = pieces.resident_apart(from, len);
+            found.part(Unbacked::InUse).add(len, memory);
+        });
+        found.note_more_grounds();
+    }
     found.unknown = pieces.unknown;
 }
 

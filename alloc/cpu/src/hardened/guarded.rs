@@ -6,8 +6,9 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use super::records::Record;
+use super::records::{Record, State};
 use crate::kernel::os;
+use crate::pages::apart;
 use crate::settings;
 
 /// Bytes of the kernel's page, or a multiple.
@@ -90,21 +91,36 @@ pub fn map(record: &mut Record) -> bool {
     record.front = (front / 16) as u32;
     record.len = len;
     record.guarded = true;
+    apart::begin(base as usize + guard, bytes, len);
     true
 }
 
 /// Takes the memory of a freed block away and keeps its addresses.
 pub fn close(record: &Record) {
-    let guard = guard_len(record);
-    if record.len > 2 * guard {
+    let (from, bytes) = content(record);
+    if bytes > 0 {
         // SAFETY: the mapping is this block's, which is not the program's any more.
-        unsafe { os::close_pages(record.base().add(guard), record.len - 2 * guard) };
+        unsafe { os::close_pages(from, bytes) };
     }
+    apart::end(from as usize, bytes);
+}
+
+/// What lies between the guards: its first byte, and how many they are.
+fn content(record: &Record) -> (*mut u8, usize) {
+    let guard = guard_len(record);
+    // SAFETY: the guard is the first part of the mapping.
+    (unsafe { record.base().add(guard) }, record.len - 2 * guard)
 }
 
 /// Unmaps a block.
 pub fn unmap(record: &Record) {
+    let (from, bytes) = content(record);
+    if record.state == State::Live {
+        // Nobody ever had it.
+        apart::end(from as usize, bytes);
+    }
     // SAFETY: as above.
     unsafe { os::unmap(record.base(), record.len) };
+    apart::unmapped(bytes, record.len);
     COUNT.fetch_sub(1, Ordering::Relaxed);
 }
