@@ -158,6 +158,13 @@ def _capsule_end(capsule):
             _exported.pop(_python.PyCapsule_GetPointer(capsule, name), None)
 
 
+def _name(name):
+    """A name, or the beginning of one, for the library. To C a text ends at the first NUL: it would be another name."""
+    if "\0" in name:
+        raise Refused("bad_name", f"the name {name!r} has control characters")
+    return name.encode()
+
+
 def _stream(stream):
     """A stream's handle: of a number, or of PyTorch's and CuPy's streams."""
     return int(getattr(stream, "cuda_stream", getattr(stream, "ptr", stream)))
@@ -297,9 +304,9 @@ class Store:
         """A tensor by name, as a Tensor. What is still being written is waited for: by the stream, or by the host."""
         expect = None if expect is None else json.dumps(expect).encode()
         if stream is None:
-            handle = _library.poolscope_tensors_get(self._handle, name.encode(), expect)
+            handle = _library.poolscope_tensors_get(self._handle, _name(name), expect)
         else:
-            handle = _library.poolscope_tensors_get_on(self._handle, name.encode(), expect, _stream(stream))
+            handle = _library.poolscope_tensors_get_on(self._handle, _name(name), expect, _stream(stream))
         if not handle:
             raise _refused()
         return Tensor(self, handle, read_only)
@@ -311,7 +318,7 @@ class Store:
     def tensors(self, prefix=""):
         """All tensors whose names begin so, as Tensors: one question, and one import for each piece of memory."""
         count = ctypes.c_size_t()
-        array = _library.poolscope_tensors_get_many(self._handle, prefix.encode(), ctypes.byref(count))
+        array = _library.poolscope_tensors_get_many(self._handle, _name(prefix), ctypes.byref(count))
         if not array:
             raise _refused()
         try:
@@ -339,7 +346,7 @@ class Store:
         """A new Tensor, which others get once it is committed."""
         numbers = (ctypes.c_uint64 * max(len(shape), 1))(*shape)
         meta = None if meta is None else json.dumps(meta).encode()
-        handle = _library.poolscope_tensors_create(self._handle, name.encode(), dtype.encode(), numbers, len(shape),
+        handle = _library.poolscope_tensors_create(self._handle, _name(name), dtype.encode(), numbers, len(shape),
                                                    device, meta)
         if not handle:
             raise _refused()
@@ -367,7 +374,7 @@ class Store:
             torch.cuda.current_stream(tensor.device).synchronize()
         numbers = (ctypes.c_uint64 * max(len(shape), 1))(*shape)
         meta = None if meta is None else json.dumps(meta).encode()
-        code = _library.poolscope_tensors_publish(self._handle, name.encode(), dtype.encode(), numbers, len(shape),
+        code = _library.poolscope_tensors_publish(self._handle, _name(name), dtype.encode(), numbers, len(shape),
                                                   device, uuid.encode(), address, meta)
         if code != 0:
             raise _refused()

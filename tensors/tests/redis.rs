@@ -149,6 +149,34 @@ fn redis_may_die_and_come_back_empty_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_reply_comes_once_though_the_owners_connections_were_cut() {
+    let folder = Folder::new();
+    let redis = Redis::start(&folder);
+    let _owner = Owner::start(options(&folder.0, Some(folder.redis_url()))).unwrap();
+    for at in 0..5 {
+        let mut connection = redis.connect();
+        let _: u64 = redis::cmd("CLIENT").arg(&["KILL", "TYPE", "normal"]).query(&mut connection).unwrap();
+        // Commands are taken again by now, and the first reply finds that its connection is gone.
+        std::thread::sleep(Duration::from_millis(150));
+        assert_eq!(redis.ask(create(&format!("X{at}")))["ok"], true);
+    }
+    assert_eq!(redis.ask(json!({"op": "stats"}))["names"], 5);
+    let left: Vec<String> = redis::cmd("KEYS").arg("tensor:reply*").query(&mut redis.connect()).unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn entries_come_back_when_redis_was_emptied_under_an_owner() {
+    let folder = Folder::new();
+    let redis = Redis::start(&folder);
+    let _owner = Owner::start(options(&folder.0, Some(folder.redis_url()))).unwrap();
+    assert_eq!(redis.ask(create("X"))["ok"], true);
+    let before = redis.hash("X");
+    let _: () = redis::cmd("FLUSHALL").query(&mut redis.connect()).unwrap();
+    wait_until("it was entered again", || (redis.hash("X") == before).then_some(()));
+}
+
+#[test]
 fn an_owner_that_another_one_followed_ends_and_changes_nothing() {
     let folder = Folder::new();
     let redis = Redis::start(&folder);

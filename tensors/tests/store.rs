@@ -143,6 +143,29 @@ fn what_can_not_be_done_is_said_with_a_code() {
 }
 
 #[test]
+fn a_request_that_is_too_long_is_refused_at_once_and_the_store_goes_on() {
+    let folder = Folder::new();
+    let _owner = owner(&folder);
+    let store = folder.store();
+    let since = Instant::now();
+    assert_eq!(store.get(&"n".repeat(2 << 20)).err().unwrap().code, Code::TooLong);
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    assert_eq!(store.get(&"n".repeat(1000)).err().unwrap().code, Code::BadName);
+}
+
+#[test]
+fn a_draft_that_is_given_up_leaves_its_name_and_memory() {
+    let folder = Folder::new();
+    let _owner = owner(&folder);
+    let store = folder.store();
+    drop(store.create(&NewTensor::new("w", "u8", &[100])).unwrap());
+    assert_eq!(store.get("w").err().unwrap().code, Code::NoName);
+    assert_eq!(stats(&store)["in_use_bytes"], 0);
+    let again = folder.store().create(&NewTensor::new("w", "u8", &[5])).unwrap().commit().unwrap();
+    assert_eq!(again.shape(), [5]);
+}
+
+#[test]
 fn a_full_device_says_so_and_goes_on() {
     let folder = Folder::new();
     let devices = vec![DeviceChoice::Simulated(100 * MIB)];

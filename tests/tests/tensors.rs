@@ -117,6 +117,18 @@ fn what_is_wrong_is_said_in_one_line() {
 }
 
 #[test]
+fn an_owner_that_can_not_listen_leaves_no_keeper() {
+    let folder = Scratch::new();
+    let socket = folder.join(&format!("own/{}.sock", "x".repeat(120)));
+    let program = Program::new(poolscope()).env("POOLSCOPE_TENSORS", &socket);
+    let refused = program.args(["tensors", "serve", "--device", "sim", "--linger", "5"]).run();
+    assert!(refused.code() == 2 && refused.stderr.contains("SUN_LEN"), "{}", refused.report());
+    let left = std::fs::read_dir(folder.join("own")).expect("the folder stays");
+    let left: Vec<_> = left.map(|entry| entry.expect("an entry").file_name()).collect();
+    assert_eq!(left, ["owner.lock"]);
+}
+
+#[test]
 fn prometheus_reads_the_owners_figures() {
     let mut owner = Owner::start(&["--metrics", "127.0.0.1:0"]);
     let running = owner.running.as_mut().expect("it runs");
@@ -230,6 +242,12 @@ try:
     raise SystemExit("it was not refused")
 except tensors.Refused as refused:
     assert refused.code == "no_owner"
+for cut in (store.tensor, store.tensors, lambda name: store.create(name, "u8", [1])):
+    try:
+        cut("from/python\0x")
+        raise SystemExit("it was not refused")
+    except tensors.Refused as refused:
+        assert refused.code == "bad_name"
 store.publish("again", made)
 assert store.tensor("again").read() == b"\xff" * 24
 tensors.delete("again")

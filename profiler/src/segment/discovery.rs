@@ -367,9 +367,8 @@ fn not_on_pool(pid: u32, left: Option<PathBuf>) -> FindError {
         |_| fs::read_to_string(format!("/proc/{pid}/comm")).map_or("?".to_owned(), |comm| comm.trim().to_owned()),
         |path| path.display().to_string(),
     );
-    let has_library = process::mapped_paths(pid).is_some_and(|paths| {
-        paths.iter().any(|path| path.rsplit('/').next().is_some_and(|name| name.starts_with("libpoolscope")))
-    });
+    let has_library = process::mapped_paths(pid)
+        .is_some_and(|paths| paths.iter().any(|path| path.rsplit('/').next().is_some_and(is_pool)));
     let why = if has_library {
         NotOnPool::NoSegment
     } else if is_set_id(&link) {
@@ -380,6 +379,11 @@ fn not_on_pool(pid: u32, left: Option<PathBuf>) -> FindError {
         NotOnPool::NotStartedWithIt
     };
     FindError::NotOnPool { pid, exe: crate::words::printable::printable_str(exe), why, left }
+}
+
+/// Whether a library of this name keeps a segment. That of named tensors lies in programs without the pool, too.
+fn is_pool(library: &str) -> bool {
+    library.starts_with("libpoolscope") && !library.starts_with("libpoolscope_tensors.so")
 }
 
 fn is_set_id(exe: &Path) -> bool {

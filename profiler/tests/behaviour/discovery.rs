@@ -99,6 +99,30 @@ fn a_process_without_the_pool_is_told_how_to_start_it() {
 }
 
 #[test]
+fn a_program_of_named_tensors_is_not_taken_for_one_on_the_pool() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let (source, library, program) =
+        (folder.path().join("s.c"), folder.path().join("libpoolscope_tensors.so"), folder.path().join("s"));
+    std::fs::write(&source, "#include <unistd.h>\nint main(void) { sleep(60); }").expect("is written");
+    let gcc = Command::new("gcc").args(["-shared", "-xc", "/dev/null", "-o"]).arg(&library).status();
+    assert!(gcc.expect("gcc runs").success());
+    let gcc = Command::new("gcc").arg("-Wl,--no-as-needed").args([&source, &library]).arg("-o").arg(&program).status();
+    assert!(gcc.expect("gcc runs").success());
+    let child = Running::command(&mut Command::new(&program));
+    wait_for_exe(child.pid(), &program);
+    let is_mapped = || {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", child.pid()));
+        maps.is_ok_and(|maps| maps.contains("libpoolscope_tensors.so"))
+    };
+    assert!((0..500).any(|_| is_mapped() || {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        false
+    }));
+    let error = discovery::find(&child.pid().to_string()).expect_err("is not on the pool");
+    assert!(matches!(error, FindError::NotOnPool { why: NotOnPool::NotStartedWithIt, .. }), "{error}");
+}
+
+#[test]
 fn a_static_program_is_told_that_it_cannot_be_preloaded() {
     let folder = tempfile::tempdir().expect("there is room");
     let source = folder.path().join("s.c");

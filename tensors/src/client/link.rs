@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
-use crate::wire::frame;
+use crate::wire::{REQUEST_LIMIT, frame};
 
 /// Bytes of a reply at most.
 const REPLY_LIMIT: usize = 256 << 20;
@@ -45,7 +45,12 @@ impl Link {
         request: &Value,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<(Value, Option<OwnedFd>)> {
-        frame::send(&self.socket, request.to_string().as_bytes(), descriptor)?;
+        let request = request.to_string();
+        if request.len() > REQUEST_LIMIT {
+            // The owner would close the connection in the middle of it.
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        frame::send(&self.socket, request.as_bytes(), descriptor)?;
         self.wait_awake();
         let frame = frame::receive(&self.socket, REPLY_LIMIT)?.ok_or(io::ErrorKind::UnexpectedEof)?;
         Ok((serde_json::from_slice(&frame.bytes)?, frame.descriptor))

@@ -22,7 +22,7 @@ use super::link::Link;
 use super::tensor::Tensor;
 use super::timeline::Timeline;
 use crate::identity::Identity;
-use crate::wire::Transport;
+use crate::wire::{REQUEST_LIMIT, Transport};
 use crate::words::{Code, Refusal};
 
 /// A process with more slabs than this does not list them with each question.
@@ -218,6 +218,10 @@ impl Inner {
             match link.ask(request, descriptor) {
                 Ok((reply, descriptor)) => {
                     return Refusal::of_reply(&reply).map_or(Ok((reply, descriptor)), Err);
+                }
+                Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                    let words = format!("the request is too long: at most {REQUEST_LIMIT} bytes are possible");
+                    return Err(Refusal::new(Code::TooLong, words));
                 }
                 Err(error) => {
                     state.link = None;

@@ -2,7 +2,8 @@
 //!
 //! A write is one script (EVALSHA): the whole hash with its reference count, and the reply to who asked. It says how
 //! things are, not how they change, so that it may be made again after a connection broke. An owner that another one
-//! has followed is refused by its epoch. When Redis comes back, all of it is written again: the books win.
+//! has followed is refused by its epoch. When Redis comes back, or was emptied, all of it is written again: the books win. Replies have
+//! numbers, so that one whose writing was cut off comes once, and not twice.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -39,7 +40,7 @@ pub const REPLY: &str = "tensor:reply:";
 /// Replies to requests without an identifier; the last thousand.
 pub const REPLY_TO_NOBODY: &str = "tensor:reply";
 
-/// KEYS: owner, names, hash, reply. ARGV: epoch, set | drop | none, generation, name, reply, fields and values.
+/// KEYS: owner, names, hash, reply. ARGV: epoch, set | drop | none, generation, name, reply, its number, fields and values.
 const WRITE: &str = r"
 local epoch = tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0')
 if epoch > tonumber(ARGV[1]) then return 'superseded' end
@@ -50,13 +51,14 @@ if ARGV[2] ~= 'none' then
   end
 end
 if ARGV[2] == 'set' then
-  redis.call('HSET', KEYS[3], unpack(ARGV, 6))
+  redis.call('HSET', KEYS[3], unpack(ARGV, 7))
   redis.call('SADD', KEYS[2], ARGV[4])
 elseif ARGV[2] == 'drop' then
   redis.call('DEL', KEYS[3])
   redis.call('SREM', KEYS[2], ARGV[4])
 end
-if ARGV[5] ~= '' then
+if ARGV[5] ~= '' and tonumber(redis.call('HGET', KEYS[1], 'replied') or '0') < tonumber(ARGV[6]) then
+  redis.call('HSET', KEYS[1], 'replied', ARGV[6])
   if not pcall(redis.call, 'RPUSH', KEYS[4], ARGV[5]) then
     redis.call('DEL', KEYS[4])
     redis.call('RPUSH', KEYS[4], ARGV[5])
@@ -67,13 +69,15 @@ end
 return 'ok'
 ";
 
-/// KEYS: owner. ARGV: epoch, fields and values. The entry is written if no later owner has done so.
+/// KEYS: owner. ARGV: epoch, fields and values. The entry is written if no later owner has done so; `new` if this
+/// one had none.
 const CLAIM: &str = r"
 local epoch = tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0')
 if epoch > tonumber(ARGV[1]) then return 'superseded' end
-redis.call('DEL', KEYS[1])
+local is_new = epoch < tonumber(ARGV[1])
+if is_new then redis.call('DEL', KEYS[1]) end
 redis.call('HSET', KEYS[1], unpack(ARGV, 2))
-return 'ok'
+return is_new and 'new' or 'ok'
 ";
 
 /// KEYS: owner, names. ARGV: epoch, the beginning of the hashes' keys. Entries of owners before this one go.
@@ -91,10 +95,24 @@ end
 return 'ok'
 ";
 
+/// A reply that is to be written.
+struct Reply {
+    /// Counted from 1 for as long as the owner lives.
+    number: u64,
+    id: Option<String>,
+    value: Value,
+}
+
+#[derive(Default)]
+struct Waiting {
+    replies: VecDeque<Reply>,
+    count: u64,
+}
+
 /// Replies that are to be written.
 #[derive(Default)]
 pub struct Replies {
-    waiting: Mutex<VecDeque<(Option<String>, Value)>>,
+    waiting: Mutex<Waiting>,
     moved: Condvar,
 }
 
@@ -102,10 +120,12 @@ impl Replies {
     /// Adds one; waits while there are too many.
     pub fn push(&self, id: Option<String>, reply: Value) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        while waiting.len() >= REPLIES {
+        while waiting.replies.len() >= REPLIES {
             waiting = self.moved.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
-        waiting.push_back((id, reply));
+        waiting.count += 1;
+        let number = waiting.count;
+        waiting.replies.push_back(Reply { number, id, value: reply });
         self.moved.notify_all();
     }
 
@@ -115,15 +135,21 @@ impl Replies {
     }
 
     /// Waits a while until there is something; takes it.
-    fn take(&self, patience: Duration) -> Vec<(Option<String>, Value)> {
+    fn take(&self, patience: Duration) -> Vec<Reply> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.is_empty() {
+        if waiting.replies.is_empty() {
             waiting = self.moved.wait_timeout(waiting, patience).unwrap_or_else(PoisonError::into_inner).0;
         }
-        let count = waiting.len().min(BATCH);
-        let taken = waiting.drain(..count).collect();
+        let count = waiting.replies.len().min(BATCH);
+        let taken = waiting.replies.drain(..count).collect();
         self.moved.notify_all();
         taken
+    }
+
+    /// Puts back what was taken and not written, before all others.
+    fn put_back(&self, taken: Vec<Reply>) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.into_iter().rev().for_each(|reply| waiting.replies.push_front(reply));
     }
 }
 
@@ -191,13 +217,7 @@ pub fn refuse_second_owner(url: &str, about: &About) -> Result<(), Refusal> {
 }
 
 /// One line of a pipeline: the entry of a name as it is now, and a reply.
-fn write(
-    pipeline: &mut Pipeline,
-    shared: &Shared,
-    scripts: &Scripts,
-    name: Option<&str>,
-    reply: Option<(&str, &Value)>,
-) {
+fn write(pipeline: &mut Pipeline, shared: &Shared, scripts: &Scripts, name: Option<&str>, reply: Option<&Reply>) {
     let stock = lock(&shared.stock);
     let tensor = name.and_then(|name| stock.books.named(name)).filter(|tensor| tensor.draft_of.is_none());
     let hash = name.map(|name| format!("{HASH}{name}")).unwrap_or_default();
@@ -207,9 +227,11 @@ fn write(
         (Some(_), None) => "drop",
     };
     let command = pipeline.cmd("EVALSHA").arg(&scripts.write).arg(4).arg(OWNER).arg(NAMES).arg(hash);
-    command.arg(reply.map_or(REPLY_TO_NOBODY, |(key, _)| key)).arg(stock.books.epoch).arg(action);
+    let key = reply.and_then(|reply| reply.id.as_ref()).map_or(REPLY_TO_NOBODY.to_owned(), |id| format!("{REPLY}{id}"));
+    command.arg(key).arg(stock.books.epoch).arg(action);
     command.arg(tensor.map_or(0, |tensor| tensor.generation)).arg(name.unwrap_or_default());
-    command.arg(reply.map_or(String::new(), |(_, reply)| reply.to_string()));
+    command.arg(reply.map_or(String::new(), |reply| reply.value.to_string()));
+    command.arg(reply.map_or(0, |reply| reply.number));
     let Some(tensor) = tensor else { return };
     if let Value::Object(fields) = stock.entry(&shared.about, tensor) {
         for (field, value) in fields.into_iter().filter(|(field, _)| field != "ok" && field != "draft") {
@@ -235,6 +257,7 @@ fn check(answers: &[String]) -> Result<(), Broken> {
     if answers.iter().any(|answer| answer == "superseded") { Err(Broken::Superseded) } else { Ok(()) }
 }
 
+/// Says that this owner is there. If Redis did not know that, it may have no entries either: they are all written.
 fn claim(shared: &Shared, scripts: &Scripts, connection: &mut Connection) -> Result<(), Broken> {
     let fields = {
         let stock = lock(&shared.stock);
@@ -245,20 +268,30 @@ fn claim(shared: &Shared, scripts: &Scripts, connection: &mut Connection) -> Res
     for (field, value) in &fields {
         command.arg(field).arg(value);
     }
-    check(&[command.query(connection)?])
+    let answer: String = command.query(connection)?;
+    if answer == "new" {
+        write_all(shared);
+    }
+    check(&[answer])
+}
+
+fn write_all(shared: &Shared) {
+    let mut stock = lock(&shared.stock);
+    let all: Vec<String> = stock.books.named_like("").map(|tensor| tensor.name.clone()).collect();
+    stock.dirty.extend(all);
 }
 
 /// Writes as long as one connection holds.
 fn write_on(shared: &Shared, connection: &mut Connection) -> Result<(), Broken> {
     let scripts = load(connection)?;
     claim(shared, &scripts, connection)?;
+    write_all(shared);
     let (mut claimed, mut is_swept) = (Instant::now(), false);
-    {
-        let mut stock = lock(&shared.stock);
-        let all: Vec<String> = stock.books.named_like("").map(|tensor| tensor.name.clone()).collect();
-        stock.dirty.extend(all);
-    }
     while !shared.is_stopping() {
+        if claimed.elapsed() > HEARTBEAT {
+            claim(shared, &scripts, connection)?;
+            claimed = Instant::now();
+        }
         let replies = shared.replies.take(if is_swept { Duration::from_millis(100) } else { Duration::ZERO });
         let mut names: Vec<String> = {
             // All of them: what a reply speaks of was noted before the reply was.
@@ -273,10 +306,6 @@ fn write_on(shared: &Shared, connection: &mut Connection) -> Result<(), Broken> 
                 check(&[command.query(connection)?])?;
                 is_swept = true;
             }
-            if claimed.elapsed() > HEARTBEAT {
-                claim(shared, &scripts, connection)?;
-                claimed = Instant::now();
-            }
             continue;
         }
         let mut pipeline = redis::pipe();
@@ -284,9 +313,8 @@ fn write_on(shared: &Shared, connection: &mut Connection) -> Result<(), Broken> 
         let shares = names.len() == 1 && replies.len() == 1;
         let shared_name = if shares { names.pop() } else { None };
         names.iter().for_each(|name| write(&mut pipeline, shared, &scripts, Some(name), None));
-        for (id, reply) in &replies {
-            let key = id.as_ref().map_or(REPLY_TO_NOBODY.to_owned(), |id| format!("{REPLY}{id}"));
-            write(&mut pipeline, shared, &scripts, shared_name.as_deref(), Some((&key, reply)));
+        for reply in &replies {
+            write(&mut pipeline, shared, &scripts, shared_name.as_deref(), Some(reply));
         }
         let answers: Vec<String> = match pipeline.query(connection) {
             Ok(answers) => answers,
@@ -295,12 +323,23 @@ fn write_on(shared: &Shared, connection: &mut Connection) -> Result<(), Broken> 
                 let mut stock = lock(&shared.stock);
                 stock.dirty.extend(names);
                 stock.dirty.extend(shared_name);
+                drop(stock);
+                shared.replies.put_back(replies);
                 return Err(error.into());
             }
         };
         check(&answers)?;
     }
     Ok(())
+}
+
+/// What is wrong with Redis. A pipeline repeats it for each of its lines.
+pub fn trouble(error: &redis::RedisError) -> String {
+    const LONGEST: usize = 200;
+    let words: String = error.to_string().chars().take(LONGEST).collect();
+    let is_cut = words.len() < error.to_string().len();
+    let what = if error.is_io_error() || error.is_unrecoverable_error() { "can't be reached" } else { "refuses" };
+    format!("Redis {what} ({words}{})", if is_cut { "..." } else { "" })
 }
 
 /// The thread that writes to Redis, until the owner ends.
@@ -323,7 +362,7 @@ pub fn run(shared: &Arc<Shared>, url: &str) {
             }
             Err(Broken::Redis(error)) => {
                 if !std::mem::replace(&mut is_said, true) {
-                    shared.say(&format!("Redis can't be reached ({error}): the tensors stay, and the entries wait"));
+                    shared.say(&format!("{}: the tensors stay, and the entries wait", trouble(&error)));
                 }
                 sleep(RETRY);
             }

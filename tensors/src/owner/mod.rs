@@ -206,8 +206,10 @@ impl Owner {
             .map(|at| TcpListener::bind(at).map_err(|error| Refusal::system(&format!("metrics on {at}"), error)));
         let metrics = metrics.transpose()?;
         let metrics_at = metrics.as_ref().and_then(|listener| listener.local_addr().ok());
-        let stock = Stock::take_over(&folder, options.keeper.clone(), devices)?;
+        // Before the keeper is started: it would outlive an owner that can't listen.
         let listener = listen(&options.socket)?;
+        let stock = Stock::take_over(&folder, options.keeper.clone(), devices);
+        let stock = stock.inspect_err(|_| drop(std::fs::remove_file(&options.socket)))?;
         let door = listener.try_clone().map_err(|error| Refusal::system("the socket", error))?;
         let stopping = AtomicBool::new(false);
         let shared = Arc::new(Shared {

@@ -271,9 +271,10 @@ impl Stock {
             return Err(Refusal::new(Code::Unfinished, words));
         }
         for (key, expected) in request.meta("expect")? {
-            let is = tensor.meta.get(&key).cloned().unwrap_or_default();
-            if is != expected {
-                let words = format!("{name:?} has {key} = {is}, and {expected} was expected");
+            let is = tensor.meta.get(&key);
+            if is != Some(&expected) {
+                let is = is.map_or("nothing".to_owned(), Value::to_string);
+                let words = format!("the meta of {name:?} has {key} = {is}, and {expected} was expected");
                 return Err(Refusal::new(Code::Mismatch, words));
             }
         }

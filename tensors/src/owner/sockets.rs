@@ -9,11 +9,9 @@ use std::time::Duration;
 
 use super::operations::{Answer, Caller};
 use super::{Shared, lock};
-use crate::wire::{Request, frame};
+use crate::wire::{REQUEST_LIMIT, Request, frame};
 use crate::words::{Code, Refusal};
 
-/// Bytes of a request at most.
-const REQUEST_LIMIT: usize = 1 << 20;
 /// A longer request is one of a few that are received at the same time: so much memory a thousand clients can take.
 const SMALL: usize = 64 << 10;
 /// How many of those.

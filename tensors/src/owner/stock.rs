@@ -343,6 +343,11 @@ impl Stock {
         if count > 0 {
             let refcount = self.books.tensors.get(&generation).map_or(0, |it| it.refcount.saturating_sub(count));
             self.record(&Record::Held { client, generation, count: held - count, refcount })?;
+            let draft_of = self.books.tensors.get(&generation).and_then(|tensor| tensor.draft_of);
+            if held == count && draft_of == Some(client) {
+                // Nobody can finish it any more.
+                self.count(generation, |_| 0)?;
+            }
         }
         self.settle(generation)
     }

@@ -4,3 +4,6 @@ pub mod frame;
 mod request;
 
 pub use request::{Op, Request, Transport, address_of};
+
+/// Bytes of a request over the socket at most.
+pub const REQUEST_LIMIT: usize = 1 << 20;
