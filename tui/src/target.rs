@@ -19,7 +19,7 @@ use poolscope_wire::{MAGIC, older};
 
 use crate::args::Origin;
 use crate::failure::Failure;
-use crate::words::{file_name, printable};
+use crate::words::{called, file_name, printable};
 use crate::{sink, symbols};
 
 /// The segment that an argument means.
@@ -173,7 +173,7 @@ pub(crate) fn load(argument: &str) -> Result<Loaded, Failure> {
 
 /// How a program was called.
 pub(crate) fn command_of(args: &[String], exe: &str) -> String {
-    printable(&if args.is_empty() { exe.to_owned() } else { args.join(" ") })
+    if args.is_empty() { printable(exe) } else { called(args.iter().map(String::as_str)) }
 }
 
 /// Whether an argument is the file of a recording.

@@ -14,8 +14,8 @@ use poolscope_profiler::{Memory, SegmentReader, Snapshot};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::sink;
-use crate::words::{clip, numbers, printable};
+use crate::words::{clip, numbers};
+use crate::{sink, target};
 
 /// List your processes that run on the pool, and say how many dead ones left something behind
 ///
@@ -112,7 +112,7 @@ impl Row {
     }
 
     fn command(&self) -> String {
-        if self.entry.args.is_empty() { self.entry.exe.clone() } else { self.entry.args.join(" ") }
+        target::command_of(&self.entry.args, &self.entry.exe)
     }
 }
 
@@ -263,7 +263,7 @@ fn to_text(rows: &[Row], left: &Left, all: bool) -> String {
             size(row.live_bytes(Memory::Host)),
             period,
             if row.entry.forked { "(forked) " } else { "" },
-            printable(&row.command()),
+            row.command(),
         );
         out += &clip(&line, width);
         out.push('\n');

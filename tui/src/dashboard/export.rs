@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use poolscope_profiler::Metric;
 use poolscope_profiler::faces::{flamegraph, pprof};
+use poolscope_profiler::model::snapshot::ProcessState;
 use ratatui::buffer::Buffer;
 
 use super::frame;
@@ -14,6 +15,7 @@ use super::input::common::Format;
 use super::json::TopJson;
 use super::lens::Lens;
 use super::model::Model;
+use super::model::site::SiteRow;
 use super::panes::VIEWS;
 use super::state::{Overlay, State};
 use super::widgets::picture::svg;
@@ -73,8 +75,16 @@ pub(crate) fn export(state: &mut State, format: Format, folder: &Path) -> Result
         Format::Csv => Some(format!("poolscope top {watched} --csv{filter} > {name}")),
         Format::Picture | Format::Svg | Format::Pprof => None,
     };
-    let command = command.filter(|_| only_filtered);
+    // A process that is gone does not grow again before those who come later.
+    let is_seen = matches!(format, Format::Text | Format::Json | Format::Csv) && has_growth_of_the_gone(&model);
+    let command = command.filter(|_| only_filtered && !is_seen);
     Ok(Exported { path, command })
+}
+
+/// Whether growth is shown of a process that is gone: only who watched it while it ran has that.
+fn has_growth_of_the_gone(model: &Model) -> bool {
+    let grew = |row: &SiteRow| row.growth.as_ref().is_some_and(|growth| growth.slope.error() > 0.0);
+    model.snapshot.process.state != ProcessState::Running && model.sites.iter().any(grew)
 }
 
 fn content(state: &mut State, model: &Model, format: Format) -> io::Result<Vec<u8>> {
@@ -202,6 +212,28 @@ mod tests {
         let text = String::from_utf8(content).unwrap();
         assert!(text.contains("Where the memory is") && !text.contains("this screen as text"), "{text}");
         assert_eq!(text.lines().count(), 36);
+    }
+
+    #[test]
+    fn growth_of_a_killed_process_comes_from_no_command() {
+        let command_of = |model: Model, format| {
+            let folder = std::env::temp_dir().join(format!("poolscope-gone-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            let mut state = state();
+            state.take_reading(Arc::new(model));
+            let exported = export(&mut state, format, &folder).unwrap();
+            std::fs::remove_dir_all(&folder).unwrap();
+            exported.command
+        };
+        let mut killed = fixture::model();
+        Arc::make_mut(&mut killed.snapshot).process.state = ProcessState::Killed;
+        for format in [Format::Text, Format::Json, Format::Csv] {
+            assert_eq!(command_of(killed.clone(), format), None, "{format:?}");
+        }
+        assert!(command_of(killed.clone(), Format::Pprof).is_some());
+        // Whoever came after its end has what the command gives.
+        killed.sites.iter_mut().for_each(|row| row.growth = None);
+        assert!(command_of(killed, Format::Csv).is_some());
     }
 
     #[test]

@@ -9,4 +9,4 @@ pub(crate) mod printable;
 
 pub(crate) use clip::clip;
 pub(crate) use ended::Ended;
-pub(crate) use printable::{file_name, printable};
+pub(crate) use printable::{called, file_name, printable};

@@ -13,8 +13,7 @@ use poolscope_profiler::{ProfileBuilder, ReadError, SegmentReader};
 
 use super::Question;
 use crate::failure::Failure;
-use crate::sink;
-use crate::words::printable;
+use crate::{sink, target};
 
 /// What is asked of all processes.
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +51,7 @@ impl Process {
     }
 
     pub(super) fn command(&self) -> String {
-        let args = &self.entry.args;
-        printable(&if args.is_empty() { self.entry.exe.clone() } else { args.join(" ") })
+        target::command_of(&self.entry.args, &self.entry.exe)
     }
 }
 

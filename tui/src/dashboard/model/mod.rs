@@ -29,7 +29,7 @@ use poolscope_profiler::process::family::Child;
 use poolscope_wire::{CounterInfo, DeviceCounter, TIER_COUNTERS, TierCounter};
 
 use crate::dashboard::input::filter::{Figures, Filter};
-use crate::words::{file_name, printable};
+use crate::words::{called, file_name, printable};
 use flame_tree::{FlameTree, Grower, USUAL};
 use history::{History, Point, Split};
 use runtime::Runtime;
@@ -231,12 +231,9 @@ impl Model {
 
     /// The command line: the program's name and its arguments.
     pub(crate) fn command(&self) -> String {
-        let mut out = self.program();
-        for arg in self.snapshot.process.args.iter().skip(1) {
-            out.push(' ');
-            out.push_str(&printable(arg));
-        }
-        out
+        let program = self.program();
+        let arguments = self.snapshot.process.args.iter().skip(1).map(String::as_str);
+        called([program.as_str()].into_iter().chain(arguments))
     }
 }
 

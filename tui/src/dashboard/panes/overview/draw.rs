@@ -300,14 +300,23 @@ fn memory_then(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
     }
 }
 
-const SITE_COLUMNS: &[Column] = &[
-    Column { title: "In use", width: 8, right: true, rank: 0 },
-    Column { title: "Change", width: 10, right: true, rank: 0 },
-    Column { title: "Share", width: 6, right: true, rank: 1 },
-    Column { title: "Growth/min", width: 12, right: true, rank: 2 },
-    Column { title: "", width: 16, right: false, rank: 4 },
-    Column { title: "Call site", width: 0, right: false, rank: 0 },
-];
+/// The columns; a higher rank of the growth lets it go before others.
+const fn site_columns(growth: u8) -> [Column; 6] {
+    [
+        Column { title: "In use", width: 8, right: true, rank: 0 },
+        Column { title: "Change", width: 10, right: true, rank: 0 },
+        Column { title: "Share", width: 6, right: true, rank: 1 },
+        Column { title: "Growth/min", width: 12, right: true, rank: growth },
+        Column { title: "", width: 16, right: false, rank: 4 },
+        Column { title: "Call site", width: 0, right: false, rank: 0 },
+    ]
+}
+
+/// What grows is asked first, so its column stays on the narrowest screen.
+const SITE_COLUMNS: &[Column] = &site_columns(0);
+
+/// Compared with another moment, the change takes the place of the growth.
+const COMPARED_COLUMNS: &[Column] = &site_columns(2);
 
 impl Overview {
     /// The list of call sites as a table, for drawing and hit-testing.
@@ -315,7 +324,8 @@ impl Overview {
         let rows = self.order.len();
         let selected = (rows > 0).then_some(self.selected);
         let hidden = Hidden::default().with(1, !self.compared);
-        Table { columns: SITE_COLUMNS, hidden, fill_min: 24, sorted: None, selected, rows }
+        let columns = if self.compared { COMPARED_COLUMNS } else { SITE_COLUMNS };
+        Table { columns, hidden, fill_min: 24, sorted: None, selected, rows }
     }
 
     fn draw_sites(&self, theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
@@ -341,5 +351,24 @@ impl Overview {
                 _ => name_line(&site.text, usize::from(width), theme),
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dashboard::widgets::table::place;
+
+    #[test]
+    fn growth_stays_on_a_narrow_screen() {
+        let titles = |compared, width| -> Vec<&str> {
+            let table = Overview { compared, ..Overview::default() }.sites_table();
+            let placed = place(table.columns, table.hidden, table.fill_min, width, None);
+            placed.iter().map(|&(column, ..)| table.columns[column].title).collect()
+        };
+        // The list has 42 columns inside its frame on a screen of 80, 56 on one of 60.
+        assert_eq!(titles(false, 42), ["In use", "Growth/min", "Call site"]);
+        assert_eq!(titles(false, 56), ["In use", "Growth/min", "Call site"]);
+        assert_eq!(titles(true, 42), ["In use", "Change", "Call site"]);
     }
 }
