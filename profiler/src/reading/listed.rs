@@ -50,10 +50,13 @@ impl ListedProcess {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let called = entry.args.first().filter(|called| !called.is_empty()).unwrap_or(&entry.exe);
         let trend = snapshot.map(|s| s.history.trend(USUAL_WINDOW_NS, s.taken_ns)).unwrap_or_default();
+        // An empty argument is two quotes, not a gap.
+        let given = entry.args.iter().skip(1);
+        let arguments: Vec<&str> = given.map(|text| if text.is_empty() { "''" } else { text.as_str() }).collect();
         ListedProcess {
             pid: entry.pid,
             name: printable_str(called.rsplit('/').next().unwrap_or(called).to_owned()),
-            arguments: printable_str(entry.args.get(1..).unwrap_or_default().join(" ")),
+            arguments: printable_str(arguments.join(" ")),
             in_use_bytes: snapshot.filter(|s| !s.classes.is_empty()).map(|s| s.stats().usage().in_use),
             rss_bytes: snapshot.and_then(|s| s.memory).map(|memory| memory.rss),
             growth_bytes_per_minute: trend.per_minute,
