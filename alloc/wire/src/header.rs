@@ -313,7 +313,7 @@ impl Header {
     /// After this, every region's used records (`count * record_len`) lie inside its committed part, which lies
     /// inside the file and inside the region's capacity; regions don't overlap the header or each other.
     pub fn parse(bytes: &[u8], file_len: u64) -> Result<Header, HeaderError> {
-        let mut header = Header::from_bytes(bytes).ok_or(HeaderError::TooShort { len: bytes.len() as u64 })?;
+        let header = Header::from_bytes(bytes).ok_or(HeaderError::TooShort { len: bytes.len() as u64 })?;
         if header.magic != MAGIC {
             return Err(HeaderError::NotASegment);
         }
