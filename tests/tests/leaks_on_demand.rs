@@ -119,6 +119,29 @@ fn a_program_that_can_not_be_looked_at_gives_the_reason_and_goes_on() {
 }
 
 #[test]
+fn a_thread_that_waits_in_the_kernel_for_a_while_is_stopped_when_it_runs_again() {
+    let pool = Pool::new();
+    let program = unstoppable(&pool);
+    let output = pool.poolscope().args(["check", "--"]).arg(&program).args(["vfork", "6"]).limit(60).run();
+    assert_eq!(output.code(), 0, "{}", output.report());
+    assert!(output.stderr.contains(" 2 of 2 threads stopped"), "{}", output.report());
+}
+
+#[test]
+fn a_queue_of_signals_that_is_full_for_good_is_not_waited_for() {
+    let pool = Pool::new();
+    let program = unstoppable(&pool);
+    let output = pool.poolscope().args(["check", "--"]).arg(&program).args(["queue", "3"]).limit(60).run();
+    assert_eq!(output.code(), 24, "{}", output.report());
+    assert!(output.stderr.contains("3 threads could not be stopped, thread "), "{}", output.report());
+}
+
+fn unstoppable(pool: &Pool) -> PathBuf {
+    let flags = ["-O1", "-g", "-fno-builtin", "-pthread"];
+    compiler::compile_with_headers(pool.files(), "tests/csrc/unstoppable.c", "unstoppable", &flags)
+}
+
+#[test]
 fn a_program_that_does_not_answer_is_not_waited_for_for_ever() {
     let pool = Pool::new();
     let running = start(&pool, &[]);

@@ -10,6 +10,7 @@ use crate::hardened;
 use crate::process::scavenger;
 use crate::reach;
 use crate::sampler;
+use crate::segment::ownership;
 use crate::settings;
 use crate::threads::thread_pointer;
 use crate::tiers::static_heaps::DYING;
@@ -39,10 +40,15 @@ pub unsafe extern "C" fn on_thread_exit(heap: *mut c_void) {
 ///
 /// Each step has a frame of its own. The frames below the search are live stack to it, and a large one has words in it
 /// that earlier calls left there: pointers to lost blocks among them.
+///
+/// What a child of `vfork` leaves is its parent's, which goes on. A search in it would wait for the parent's, which waits
+/// for it.
 pub fn finish() {
-    sweep();
-    plant();
-    look_for_leaks();
+    if !ownership::is_child_in_its_memory() {
+        sweep();
+        plant();
+        look_for_leaks();
+    }
     end();
 }
 

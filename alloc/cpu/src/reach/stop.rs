@@ -10,7 +10,8 @@
 //! process.
 //!
 //! A thread that blocks all signals, as the C library does where threads begin and end, may wait for a lock of one that
-//! is stopped. So after a short time without progress all are let go for a moment, and the stop is tried anew.
+//! is stopped. So after a short time without progress all are let go for a moment, and the stop is tried anew. A thread
+//! that only waits for a processor, or in the kernel (as after `vfork`), is tried again until the time is over.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -27,8 +28,13 @@ const LIMIT_NS: u64 = 30_000_000_000;
 const PATIENCE_MS: [u64; 8] = [10, 10, 20, 20, 50, 100, 200, 500];
 /// The same for the last one.
 const LAST_PATIENCE_MS: u64 = 2_000;
-/// Time in which threads that were let go may give locks back.
-const PAUSE_US: u32 = 1000;
+/// Milliseconds in which threads that were let go may give locks back, after each try. On a loaded machine it takes
+/// them long to get a processor.
+const PAUSE_MS: [u32; 8] = [1, 1, 1, 2, 5, 10, 20, 50];
+/// The same after any other try.
+const LAST_PAUSE_MS: u32 = 50;
+/// Ticks of a processor (of 10 ms) between two tries after which a thread did not wait for one.
+const RAN_TICKS: u64 = 5;
 /// Most threads that are stopped.
 const MAX_THREADS: usize = 1 << 16;
 
@@ -222,28 +228,39 @@ pub struct Stops {
     /// When the last try ends, at the latest.
     end: u64,
     tries: usize,
+    /// The thread that the last try could not stop, and its time on processors by then.
+    unstopped: (u32, u64),
+    /// That thread was kept from running.
+    is_kept: bool,
 }
 
 impl Stops {
     /// `None` if there is no signal for it.
     pub fn new() -> Option<Stops> {
         let (signal, before) = choose()?;
-        Some(Stops { signal, before, end: os::clock_ns(libc::CLOCK_MONOTONIC) + LIMIT_NS, tries: 0 })
+        let end = os::clock_ns(libc::CLOCK_MONOTONIC) + LIMIT_NS;
+        Some(Stops { signal, before, end, tries: 0, unstopped: (0, 0), is_kept: false })
     }
 
     /// Whether the next try is the last: whoever can't be stopped then is missing.
     pub fn is_last(&self) -> bool {
-        self.tries >= PATIENCE_MS.len() || os::clock_ns(libc::CLOCK_MONOTONIC) > self.end
+        (self.tries >= PATIENCE_MS.len() && !self.is_kept) || os::clock_ns(libc::CLOCK_MONOTONIC) > self.end
     }
 
     /// One try. The threads of the one before were let go. `None` if the threads can't be listed.
     pub fn stop(&mut self) -> Option<World> {
         if self.tries > 0 {
-            os::sleep_us(PAUSE_US);
+            os::sleep_us(PAUSE_MS.get(self.tries - 1).copied().unwrap_or(LAST_PAUSE_MS) * 1000);
         }
         let patience_ms = PATIENCE_MS.get(self.tries).copied().unwrap_or(LAST_PATIENCE_MS);
         self.tries += 1;
-        self.stop_within(patience_ms * 1_000_000)
+        let world = self.stop_within(patience_ms * 1_000_000)?;
+        let before = self.unstopped;
+        let state = state(world.unstopped);
+        self.unstopped = (world.unstopped, state.map_or(0, |(_, ticks)| ticks));
+        let ran = if before.0 == self.unstopped.0 { self.unstopped.1.saturating_sub(before.1) } else { 0 };
+        self.is_kept = matches!(state, Some((b'R' | b'D', _))) && ran < RAN_TICKS;
+        Some(world)
     }
 
     /// Takes a try's threads as those that are stopped: there will be no other try.
@@ -265,12 +282,13 @@ impl Stops {
         let mut world =
             World { notes: Some(notes), stopped: 0, signal, before, restores: false, missing: 0, unstopped: 0 };
         let (own, process) = (os::thread_id(), os::process_id());
+        let sent_by = os::clock_ns(libc::CLOCK_MONOTONIC) + patience;
         // Threads that are not stopped yet make others.
         loop {
             let before = asked.as_slice().len();
             let listed = for_each_thread(|tid| {
                 if tid != own && !asked.as_slice().iter().any(|known| known.tid == tid) {
-                    let gone = !send(process, tid, signal);
+                    let gone = !send(process, tid, signal, sent_by);
                     asked.push(Asked { tid, gone });
                 }
             });
@@ -316,16 +334,16 @@ fn wait(asked: &mut [Asked], patience: u64, end: u64) {
     }
 }
 
-/// Sends the signal. False if the thread is gone.
-fn send(process: u32, tid: u32, signal: c_int) -> bool {
+/// Sends the signal, if that can be done by then. False if the thread is gone.
+fn send(process: u32, tid: u32, signal: c_int, by: u64) -> bool {
     os::keep_errno(|| {
         loop {
             // SAFETY: a system call on plain numbers.
             if unsafe { libc::syscall(libc::SYS_tgkill, process, tid, signal) } == 0 {
                 return true;
             }
-            // The user's queue of signals may be full for a moment.
-            if os::errno() != libc::EAGAIN {
+            // The user's queue of signals may be full, for a moment or for good (RLIMIT_SIGPENDING).
+            if os::errno() != libc::EAGAIN || os::clock_ns(libc::CLOCK_MONOTONIC) > by {
                 return os::errno() != libc::ESRCH;
             }
             os::sleep_us(1000);
@@ -335,17 +353,27 @@ fn send(process: u32, tid: u32, signal: c_int) -> bool {
 
 /// Whether a thread runs no more: it is not listed, or it waits for its process to end (`Z`, `X`).
 fn has_ended(tid: u32) -> bool {
+    match state(tid) {
+        Some((state, _)) => matches!(state, b'Z' | b'X'),
+        None => !os::thread_exists(os::process_id(), tid),
+    }
+}
+
+/// A thread's state as the kernel names it (`R`, `S`, `D` and others), and its ticks on processors.
+fn state(tid: u32) -> Option<(u8, u64)> {
     let mut path = [0u8; 48];
     let path = thread_file(tid, &mut path);
     let mut stat = [0u8; 512];
     let len = os::read_file(path, &mut stat);
     // The name in parentheses may hold anything, also parentheses (proc(5)).
     let stat = &stat[..len.min(stat.len())];
-    let after_name = stat.iter().rposition(|&byte| byte == b')').map(|at| at + 2);
-    match after_name.and_then(|at| stat.get(at)) {
-        Some(state) => matches!(state, b'Z' | b'X'),
-        None => !os::thread_exists(os::process_id(), tid),
-    }
+    let after_name = stat.iter().rposition(|&byte| byte == b')')? + 2;
+    let mut fields = stat.get(after_name..)?.split(|&byte| byte == b' ');
+    let state = *fields.next()?.first()?;
+    // Of the process's own and of the kernel's functions: the 12th and the 13th number behind the state.
+    let number = |digits: &[u8]| digits.iter().fold(0u64, |all, digit| all.wrapping_mul(10) + u64::from(digit & 15));
+    let ticks = fields.skip(10).take(2).map(number).sum();
+    Some((state, ticks))
 }
 
 /// `/proc/self/task/TID/stat`.

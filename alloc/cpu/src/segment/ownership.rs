@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::kernel::os;
 use crate::segment::Segment;
 
-/// A word that is 1 in the process that made the segment and 0 in its forked children.
+/// A word that is 1 in the process that made the segment and 0 in its forked children. Behind it is that process's id.
 static OWN_SEGMENT: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Takes the word's page from the kernel.
@@ -20,9 +20,23 @@ pub fn start() {
 pub fn mark_own() {
     let word = OWN_SEGMENT.load(Ordering::Relaxed);
     if !word.is_null() {
-        // SAFETY: the word is a mapped page.
-        unsafe { (*word).store(1, Ordering::Release) };
+        // SAFETY: the word begins a mapped page.
+        unsafe {
+            (*word.add(1)).store(u64::from(os::process_id()), Ordering::Relaxed);
+            (*word).store(1, Ordering::Release);
+        }
     }
+}
+
+/// Whether the caller is a child of `vfork`: it runs in the memory of the process that made the segment.
+pub fn is_child_in_its_memory() -> bool {
+    let word = OWN_SEGMENT.load(Ordering::Relaxed);
+    if word.is_null() {
+        return false;
+    }
+    // SAFETY: the word begins a mapped page.
+    let (own, maker) = unsafe { ((*word).load(Ordering::Acquire), (*word.add(1)).load(Ordering::Relaxed)) };
+    own == 1 && maker != u64::from(os::process_id())
 }
 
 /// Whether the segment is this process's own, and not that of the parent it was forked from.
