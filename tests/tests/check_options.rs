@@ -52,6 +52,16 @@ fn a_planted_leak_is_found_in_every_process() {
 }
 
 #[test]
+fn a_child_of_vfork_that_ends_plants_nothing_in_its_parent() {
+    let pool = Pool::new();
+    let program =
+        compile_with_headers(pool.files(), "tests/csrc/unstoppable.c", "unstoppable", &["-O1", "-g", "-pthread"]);
+    let output = pool.poolscope().args(["check", "--prove", "--"]).arg(&program).args(["missing", "3"]).run();
+    assert_eq!(output.code(), 0, "{}", output.report());
+    assert!(output.stderr.contains("No leaks.\nchecked "), "{}", output.report());
+}
+
+#[test]
 fn what_is_reachable_is_told_of_apart() {
     let pool = Pool::new();
     let program = pool.files().join("leaks");
@@ -142,6 +152,22 @@ fn suppressions_that_are_written_hold_what_was_found_here_and_in_valgrind() {
         .dir(check.pool.files().path())
         .run();
     assert_eq!(valgrind.code(), 0, "{}", valgrind.report());
+}
+
+#[test]
+fn suppressions_that_are_written_for_a_leaked_structure_all_hold_something() {
+    let pool = Pool::new();
+    let program = compile_with_headers(pool.files(), "tests/csrc/lost_list.c", "lost_list", &["-O0", "-g"]);
+    let check = |option: &str| {
+        let program = program.to_str().expect("a path");
+        pool.poolscope().args(["check", option, "list.supp", "--", program]).dir(pool.files().path()).run()
+    };
+    let found = check("--write-suppressions");
+    assert_eq!(found.code(), 23, "{}", found.report());
+    assert!(found.stderr.contains("indirect leak"), "{}", found.report());
+    let again = check("--suppressions");
+    assert_eq!(again.code(), 0, "{}", again.report());
+    assert!(!again.stderr.contains("held nothing"), "{}", again.report());
 }
 
 #[test]

@@ -13,11 +13,13 @@ const FRAMES: usize = 12;
 const ALLOCATOR: &str = "   fun:*\n";
 
 impl Run<'_> {
-    /// A rule for each leak.
+    /// A rule for each leak. What is leaked indirectly goes with what led to it, unless there was no rule for that.
     pub fn to_suppressions(&self) -> String {
         let mut text = format!("# What `poolscope check` found in: {}\n", self.command.replace('\n', " "));
         let mut known = HashSet::new();
-        for leak in self.outcomes.iter().flat_map(super::Outcome::leaks) {
+        let leaks = || self.outcomes.iter().flat_map(super::Outcome::leaks);
+        let all_led = leaks().all(|leak| leak.kind == LeakKind::Indirect || !rule(leak).is_empty());
+        for leak in leaks().filter(|leak| leak.kind != LeakKind::Indirect || !all_led) {
             let rule = rule(leak);
             if !rule.is_empty() && known.insert(rule.clone()) {
                 let name = leak.frames.get(leak.asked).map_or("no name", |frame| frame.name.as_str());
