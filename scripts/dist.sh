@@ -26,10 +26,10 @@ install -m 644 LICENSE-MIT LICENSE-APACHE README.md CHANGELOG.md "$tree/share/do
 # The newest version of glibc that anything in the tree asks for.
 glibc=$(objdump -p "$tree/bin/poolscope" "$tree"/lib/*.so | sed -n 's/.*\bGLIBC_\([0-9.]*\).*/\1/p' | sort -uV | tail -1)
 
-# A tarball, which runs where it is unpacked: the prefix of its pkg-config file is where that lies.
+# A tarball, which runs where it is unpacked: the prefix of its pkg-config files is where those lie.
 name=poolscope-$version-linux-$machine-glibc$glibc
 cp -a "$tree" "$work/$name"
-sed -i 's|^prefix=.*|prefix=${pcfiledir}/../..|' "$work/$name/lib/pkgconfig/poolscope.pc"
+sed -i 's|^prefix=.*|prefix=${pcfiledir}/../..|' "$work/$name"/lib/pkgconfig/*.pc
 tar -C "$work" --owner=0 --group=0 --sort=name -czf "$folder/$name.tar.gz" "$name"
 
 # A wheel.
@@ -93,11 +93,11 @@ deb libpoolscope "libgcc-s1, $glibc_package" "memory allocator that can be watch
 root=$work/deb/libpoolscope-dev
 install -d "$root/usr/include" "$root/usr/lib/$triplet/pkgconfig"
 cp "$tree"/include/* "$root/usr/include"
-sed -e "s|^libdir=.*|libdir=\${prefix}/lib/$triplet/poolscope|" \
-    -e 's|^Libs: .*|Libs: -L${libdir} -Wl,-rpath,${libdir} -lpoolscope|' \
-    "$tree/lib/pkgconfig/poolscope.pc" >"$root/usr/lib/$triplet/pkgconfig/poolscope.pc"
+cp "$tree"/lib/pkgconfig/*.pc "$root/usr/lib/$triplet/pkgconfig"
+sed -i -e "s|^libdir=.*|libdir=\${prefix}/lib/$triplet/poolscope|" \
+    -e 's|^Libs: -L${libdir}|& -Wl,-rpath,${libdir}|' "$root/usr/lib/$triplet/pkgconfig"/*.pc
 deb libpoolscope-dev "libpoolscope (= $version)" "memory allocator that can be watched (headers)
- poolscope.h, the pool as a std::pmr::memory_resource, poolscope_gpu.h, and a
- pkg-config file."
+ poolscope.h, the pool as a std::pmr::memory_resource, poolscope_gpu.h,
+ poolscope_tensors.h, and pkg-config files for the three libraries."
 
 ls -l "$folder"

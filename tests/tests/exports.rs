@@ -58,6 +58,21 @@ fn collapsed_stacks_and_csv_have_the_truth() {
     assert_eq!(rows, [format!("drop_all host 0 {FREED} 500"), format!("hold host {HELD} {HELD} 300")]);
 }
 
+#[test]
+fn csv_has_no_figure_for_a_peak_that_nobody_knows() {
+    let pool = Pool::new();
+    let segment = held(&pool);
+    let script = "import csv, sys\n\
+        for row in csv.DictReader(open(sys.argv[1], newline='')):\n    \
+        if row['function'] == 'hold': print(row['inuse_space'], row['peak_space'])\n";
+    let row = |csv: PathBuf| Program::new("python3").args(["-c", script]).arg(csv).run().silent_success().stdout;
+    assert_eq!(row(converted(&pool, &segment, "held.csv")), format!("{HELD} {HELD}\n"));
+    // A pprof file does not say who held memory at the peak.
+    let pprof = converted(&pool, &segment, "held.pb.gz");
+    let csv = converted(&pool, pprof.to_str().expect("is text"), "through-pprof.csv");
+    assert_eq!(row(csv), format!("{HELD} \n"));
+}
+
 /// dh_view.js comes with valgrind: the part of it that reads a file runs in node, and its totals are compared.
 const DH_VIEW: &str = r#"
 const fs = require("fs"), vm = require("vm");

@@ -34,7 +34,7 @@ fn files(folder: &Path) -> BTreeSet<String> {
 }
 
 /// What is installed beside completions, manual pages and schemas.
-const INSTALLED: [&str; 11] = [
+const INSTALLED: [&str; 13] = [
     "bin/poolscope",
     "include/poolscope.h",
     "include/poolscope_data_ptr.h",
@@ -46,6 +46,8 @@ const INSTALLED: [&str; 11] = [
     "lib/libpoolscope_gpu.so",
     "lib/libpoolscope_tensors.so",
     "lib/pkgconfig/poolscope.pc",
+    "lib/pkgconfig/poolscope_gpu.pc",
+    "lib/pkgconfig/poolscope_tensors.pc",
 ];
 
 /// What pkg-config says of an installed tree.
@@ -129,6 +131,29 @@ fn a_c_and_a_cpp_program_are_built_and_run_against_an_installed_tree() {
     let program = pool.program(&words).env_remove("LD_PRELOAD").input("one two one\nthree one two\n");
     assert_eq!(program.run().silent_success().stdout, "3\tone\n2\ttwo\n1\tthree\n");
     pool.assert_ran("words");
+}
+
+#[test]
+fn each_library_is_found_by_a_pkg_config_file_of_its_own() {
+    let scratch = Scratch::new();
+    let prefix = scratch.join("usr");
+    install(&prefix, "");
+    for (package, header, call) in [
+        ("poolscope", "poolscope.h", "poolscope_build()"),
+        ("poolscope_gpu", "poolscope_gpu.h", "poolscope_gpu_build()"),
+        ("poolscope_tensors", "poolscope_tensors.h", "poolscope_tensors_error()"),
+    ] {
+        let flags = Program::new("pkg-config").env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+        let flags = flags.args(["--cflags", "--libs", package]).run().silent_success().stdout;
+        let text = format!("#include <{header}>\nint main(void) {{ return {call} == (char *)1; }}\n");
+        let source = scratch.join(&format!("{package}.c"));
+        std::fs::write(&source, text).expect("the folder is there");
+        let program = scratch.join(package);
+        let mut compiler = Program::new("gcc").args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source);
+        compiler = compiler.args(flags.split_whitespace());
+        compiler.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display())).run().silent_success();
+        Program::new(&program).run().silent_success();
+    }
 }
 
 #[test]

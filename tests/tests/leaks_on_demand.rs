@@ -1,9 +1,13 @@
 //! `poolscope leaks PID` has a running program look for what it can't reach, and the program goes on.
 
+use std::fs::OpenOptions;
+use std::mem::offset_of;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use poolscope_e2e::{Output, Pool, Program, Running, compiler, pprof};
+use poolscope_e2e::{Output, Pool, Program, Running, compiler, pprof, repository};
+use poolscope_wire::{HEADER_LEN, Header, state};
 use serde_json::Value;
 
 fn program(pool: &Pool) -> PathBuf {
@@ -234,4 +238,50 @@ fn a_server_gives_the_leaks_of_a_program_as_pprof() {
     let lost = rows.iter().find(|row| row.function == "lose").expect("the function that loses blocks");
     assert_eq!(lost.flat, 3 * 1337, "{rows:?}");
     assert!(!rows.iter().any(|row| row.function == "make_value"), "{rows:?}");
+}
+
+/// A library of version 8 knows no such request, so nobody waits the half minute for its answer. Its segment is one that
+/// such a library wrote; here it says that it is of a program that runs.
+#[test]
+fn a_program_on_a_library_that_knows_no_requests_is_not_waited_for() {
+    let pool = Pool::new();
+    let packed = repository().join("profiler/tests/data/segment-version-8.tar.gz");
+    Program::new("tar").arg("-xzf").arg(packed).arg("-C").arg(pool.files().path()).run().silent_success();
+    // A program is taken to run if it maps the file of its name.
+    let script = "import mmap, os, sys, time\n\
+        path = f'{sys.argv[1]}/{os.getpid()}.0000000000000008'\n\
+        while not os.path.exists(path): time.sleep(0.01)\n\
+        file = open(path, 'r+b')\n\
+        kept = mmap.mmap(file.fileno(), 0)\n\
+        print('ready', flush=True)\n\
+        time.sleep(60)\n";
+    let mut running = Program::new("python3").args(["-c", script]).arg(pool.files().path()).start();
+    let pid = running.pid();
+    let unpacked = pool.files().join("8.0000000000000008");
+    let file = OpenOptions::new().read(true).write(true).open(&unpacked).expect("it was just unpacked");
+    let put = |at: usize, value: &[u8]| file.write_all_at(value, at as u64).expect("it is written");
+    let head = || {
+        let mut bytes = [0; HEADER_LEN];
+        file.read_exact_at(&mut bytes, 0).expect("it is read");
+        bytes
+    };
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it is there");
+    let fields = stat.rsplit_once(')').expect("a name in brackets").1.split_whitespace();
+    let start: u64 = fields.clone().nth(19).and_then(|ticks| ticks.parse().ok()).expect("a number");
+    put(offset_of!(Header, pid), &pid.to_le_bytes());
+    put(offset_of!(Header, start_ticks), &start.to_le_bytes());
+    put(offset_of!(Header, boot_id), &[0; 16]);
+    put(offset_of!(Header, state), &state::LIVE.to_le_bytes());
+    put(offset_of!(Header, generation), &8_u64.to_le_bytes());
+    let path = pool.files().join(&format!("{pid}.0000000000000008"));
+    std::fs::rename(&unpacked, &path).expect("it is there");
+    running.wait_for_line("ready");
+
+    let (before, began) = (head(), Instant::now());
+    let output = pool.poolscope().arg("leaks").arg(&path).run();
+    assert!(began.elapsed() < Duration::from_secs(10), "{}", output.report());
+    assert_eq!(output.code(), 24, "{}", output.report());
+    assert!(output.stderr.contains("segment version 8"), "{}", output.report());
+    assert!(output.stderr.contains("--growth"), "{}", output.report());
+    assert!(head() == before, "an older segment was written to");
 }

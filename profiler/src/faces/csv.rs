@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use crate::build::site_name::SiteName;
-use crate::model::profile::Profile;
+use crate::model::profile::{Profile, Site};
 
 /// The columns.
 pub const COLUMNS: [&str; 12] = [
@@ -22,10 +22,15 @@ pub const COLUMNS: [&str; 12] = [
 ];
 
 /// Writes all call sites. `stack` has the functions from the outermost on, joined by semicolons; `device` is empty for
-/// host memory.
+/// host memory. `peak_space` is empty where nobody knows who had the memory at the peak: a pprof file does not say.
 pub fn write_csv(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     writeln!(out, "{}\r", COLUMNS.join(","))?;
+    let of_whom = |site: &Site| (site.place.kind(), site.place.device());
+    let mut peaks_known: Vec<_> = profile.sites.iter().filter(|site| site.peak.bytes > 0.0).map(of_whom).collect();
+    peaks_known.sort_unstable();
+    peaks_known.dedup();
     for site in &profile.sites {
+        let peak_known = peaks_known.contains(&of_whom(site));
         let name = SiteName::of(profile, site);
         let function = name.as_ref().map(|name| name.function);
         let line = function.and_then(|function| function.line).map(|line| line.to_string());
@@ -39,7 +44,7 @@ pub fn write_csv(profile: &Profile, mut out: impl Write) -> io::Result<()> {
             format!("{:.0}", site.in_use.objects),
             format!("{:.0}", site.allocated.bytes),
             format!("{:.0}", site.allocated.objects),
-            format!("{:.0}", site.peak.bytes),
+            if peak_known { format!("{:.0}", site.peak.bytes) } else { String::new() },
             site.incomplete.to_string(),
             quoted(&profile.path(site)),
         ];
