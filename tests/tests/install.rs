@@ -146,7 +146,7 @@ fn each_library_is_found_by_a_pkg_config_file_of_its_own() {
         let flags = Program::new("pkg-config").env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
         let flags = flags.args(["--cflags", "--libs", package]).run().silent_success().stdout;
         let text = format!("#include <{header}>\nint main(void) {{ return {call} == (char *)1; }}\n");
-        let source = scratch.join(&format!("{package}.c"));
+        let source = scratch.join(format!("{package}.c"));
         std::fs::write(&source, text).expect("the folder is there");
         let program = scratch.join(package);
         let mut compiler = Program::new("gcc").args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source);

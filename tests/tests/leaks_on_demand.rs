@@ -273,7 +273,7 @@ fn a_program_on_a_library_that_knows_no_requests_is_not_waited_for() {
     put(offset_of!(Header, boot_id), &[0; 16]);
     put(offset_of!(Header, state), &state::LIVE.to_le_bytes());
     put(offset_of!(Header, generation), &8_u64.to_le_bytes());
-    let path = pool.files().join(&format!("{pid}.0000000000000008"));
+    let path = pool.files().join(format!("{pid}.0000000000000008"));
     std::fs::rename(&unpacked, &path).expect("it is there");
     running.wait_for_line("ready");
 
