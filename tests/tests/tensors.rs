@@ -119,7 +119,7 @@ fn what_is_wrong_is_said_in_one_line() {
 #[test]
 fn an_owner_that_can_not_listen_leaves_no_keeper() {
     let folder = Scratch::new();
-    let socket = folder.join(&format!("own/{}.sock", "x".repeat(120)));
+    let socket = folder.join(format!("own/{}.sock", "x".repeat(120)));
     let program = Program::new(poolscope()).env("POOLSCOPE_TENSORS", &socket);
     let refused = program.args(["tensors", "serve", "--device", "sim", "--linger", "5"]).run();
     assert!(refused.code() == 2 && refused.stderr.contains("SUN_LEN"), "{}", refused.report());

@@ -136,7 +136,7 @@ pub unsafe extern "C" fn poolscope_heapcheck_check(result: *mut HeapcheckResult)
     unsafe { leaks::with_callers(check, result as usize) as c_int }
 }
 
-extern "sysv64" fn check(frame: *const usize, result: usize) -> usize {
+extern "C" fn check(frame: *const usize, result: usize) -> usize {
     let (searched, judgement) = judge::check(frame);
     let found = searched.map_or_else(HeapcheckResult::default, |found| {
         let (threads, stopped) = found.threads;

@@ -119,7 +119,7 @@ fn leaked(frame: *const usize) -> bool {
     !OFF.load(Ordering::Relaxed) && judge::check(frame).1 == Judgement::Leaked
 }
 
-extern "sysv64" fn check_and_end(frame: *const usize, _: usize) -> usize {
+extern "C" fn check_and_end(frame: *const usize, _: usize) -> usize {
     let code = number(b"exitcode").unwrap_or(EXIT_CODE);
     if leaked(frame) && code != 0 {
         life::_exit((code & 0xff) as c_int);
@@ -127,7 +127,7 @@ extern "sysv64" fn check_and_end(frame: *const usize, _: usize) -> usize {
     0
 }
 
-extern "sysv64" fn check(frame: *const usize, _: usize) -> usize {
+extern "C" fn check(frame: *const usize, _: usize) -> usize {
     usize::from(leaked(frame))
 }
 

@@ -7,8 +7,8 @@
 /// `f` returns.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[unsafe(naked)]
-pub unsafe extern "sysv64" fn with_callers(
-    f: extern "sysv64" fn(*const usize, usize) -> usize,
+pub unsafe extern "C" fn with_callers(
+    f: extern "C" fn(*const usize, usize) -> usize,
     argument: usize,
 ) -> usize {
     core::arch::naked_asm!(
@@ -38,7 +38,7 @@ pub unsafe extern "sysv64" fn with_callers(
 /// # Safety
 /// `f` returns.
 #[cfg(any(not(target_arch = "x86_64"), miri))]
-pub unsafe fn with_callers(f: extern "sysv64" fn(*const usize, usize) -> usize, argument: usize) -> usize {
+pub unsafe fn with_callers(f: extern "C" fn(*const usize, usize) -> usize, argument: usize) -> usize {
     f(core::ptr::null(), argument)
 }
 

@@ -79,7 +79,7 @@ pub fn search_at_exit() {
 
 /// Looks for unreachable blocks. The pool's own thread does not run, and the caller holds nothing of the pool's.
 pub fn search() {
-    extern "sysv64" fn from_here(frame: *const usize, _: usize) -> usize {
+    extern "C" fn from_here(frame: *const usize, _: usize) -> usize {
         search_from(frame);
         0
     }
