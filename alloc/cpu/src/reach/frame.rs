@@ -7,10 +7,7 @@
 /// `f` returns.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[unsafe(naked)]
-pub unsafe extern "C" fn with_callers(
-    f: extern "C" fn(*const usize, usize) -> usize,
-    argument: usize,
-) -> usize {
+pub unsafe extern "C" fn with_callers(f: extern "C" fn(*const usize, usize) -> usize, argument: usize) -> usize {
     core::arch::naked_asm!(
         "push rbp",
         "push rbx",
