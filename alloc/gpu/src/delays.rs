@@ -20,21 +20,30 @@ pub enum Cause {
 
 const CAUSES: usize = 3;
 
+/// What a thread was held up by since its call began, in nanoseconds.
+struct Noted {
+    total: Cell<u64>,
+    causes: [Cell<u64>; CAUSES],
+}
+
 thread_local! {
-    /// Nanoseconds by cause that this thread was held up for since its call began.
-    static NOTED: [Cell<u64>; CAUSES] = const { [const { Cell::new(0) }; CAUSES] };
+    // Nothing is to be dropped, so that a thread has it to its end.
+    static NOTED: Noted = const { Noted { total: Cell::new(0), causes: [const { Cell::new(0) }; CAUSES] } };
 }
 
 /// Notes that this thread was held up for so many nanoseconds.
 pub fn note(cause: Cause, nanoseconds: u64) {
-    // A thread that ends has no such words any more, and nobody to tell.
-    let _ = NOTED.try_with(|noted| noted[cause as usize].set(noted[cause as usize].get() + nanoseconds));
+    NOTED.with(|noted| {
+        let of_cause = &noted.causes[cause as usize];
+        of_cause.set(of_cause.get() + nanoseconds);
+        noted.total.set(noted.total.get() + nanoseconds);
+    });
 }
 
 /// Does what may take long, and notes the time as the pool's own work, but for the waits inside of it. `now` is a clock
 /// in nanoseconds.
 pub fn work<T>(now: impl Fn() -> u64, work: impl FnOnce() -> T) -> T {
-    let noted = || NOTED.try_with(|noted| noted.iter().map(Cell::get).sum()).unwrap_or(0_u64);
+    let noted = || NOTED.with(|noted| noted.total.get());
     let (began, before) = (now(), noted());
     let result = work();
     let waits = noted() - before;
@@ -43,8 +52,13 @@ pub fn work<T>(now: impl Fn() -> u64, work: impl FnOnce() -> T) -> T {
 }
 
 /// Forgets what was noted outside of the calls that count: background work that the program does itself, say.
+#[inline]
 pub fn forget() {
-    let _ = NOTED.try_with(|noted| noted.iter().for_each(|word| word.set(0)));
+    NOTED.with(|noted| {
+        if noted.total.take() != 0 {
+            noted.causes.iter().for_each(|cause| cause.set(0));
+        }
+    });
 }
 
 /// Below so many nanoseconds all delays are one: a wait of a microsecond holds nobody up.
@@ -96,22 +110,19 @@ impl Delays {
     /// Ends a call of this thread's: counts what it was held up by, if anything.
     #[inline]
     pub fn end_call(&self) {
-        let held_up = NOTED.try_with(|noted| noted.iter().any(|word| word.get() != 0));
-        if held_up.unwrap_or(false) {
-            self.count();
-        }
+        NOTED.with(|noted| {
+            if noted.total.get() != 0 {
+                self.count(noted);
+            }
+        });
     }
 
     #[cold]
-    fn count(&self) {
-        let mut total = 0;
-        let _ = NOTED.try_with(|noted| {
-            for (word, cause) in noted.iter().zip(&self.causes) {
-                let nanoseconds = word.take();
-                cause.fetch_add(nanoseconds, Ordering::Relaxed);
-                total += nanoseconds;
-            }
-        });
+    fn count(&self, noted: &Noted) {
+        for (word, cause) in noted.causes.iter().zip(&self.causes) {
+            cause.fetch_add(word.take(), Ordering::Relaxed);
+        }
+        let total = noted.total.take();
         self.buckets[bucket(total)].fetch_add(1, Ordering::Relaxed);
         self.longest.fetch_max(total, Ordering::Relaxed);
     }
