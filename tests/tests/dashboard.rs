@@ -102,6 +102,8 @@ fn who_holds_a_piece_of_a_devices_memory_is_two_keys_away() {
     let activations = address(running.wait_for_line("hold_activations"));
     let terminal = Terminal::top(&pool, "map", &running.pid().to_string());
     let says = |screen: &str, parts: [&str; 3]| parts.iter().all(|part| screen.contains(part));
+    // Before the first reading there is no map.
+    terminal.wait_for("the device", |screen| screen.contains("DEVICE 0"));
     terminal.task("Who holds this piece of the device, and on which stream?", &["6", "m"], |screen| {
         says(screen, [&format!("at {weights}"), "on the default stream", "hold_weights"])
     });

@@ -285,7 +285,7 @@ fn a_snapshot_of_pytorch_is_read() {
     let from = pool.files().join("snapshot.pickle");
     let csv = converted(&pool, from.to_str().expect("is text"), "torch.csv");
     let csv = std::fs::read_to_string(csv).expect("is text");
-    assert!(csv.contains("device,1,forward,model.py,7,2000,1,5000,1,0,false,train;forward"), "{csv}");
+    assert!(csv.contains("device,1,forward,model.py,7,2000,1,5000,1,,false,train;forward"), "{csv}");
 }
 
 #[test]

@@ -260,6 +260,7 @@ fn the_metrics_have_each_devices_counters() {
     Program::new("promtool").args(["check", "metrics"]).input(text.clone()).run().silent_success();
     assert!(text.contains(&format!("poolscope_device_memory_bytes{labels} 17179869184")), "{text}");
     assert!(text.contains("# TYPE poolscope_device_driver_calls_total counter"), "{text}");
+    assert!(text.contains("# TYPE poolscope_device_waited_for_driver_seconds_total counter"), "{text}");
     let svg = server.get("/flamegraph?device=1").text();
     assert!(svg.contains("of device 1") && svg.contains("load_weights"), "{svg}");
     // What the process has none of is no empty picture.

@@ -291,30 +291,37 @@ fn of_labels(snapshots: &[Snapshot]) -> Vec<Family> {
 
 /// For each pool of device memory, by the labels `device`, its number, and `memory`, `device` or `pinned`.
 fn of_devices(snapshots: &[Snapshot]) -> Vec<Family> {
-    let of_device = |name: &str, kind, help: &str, of: &dyn Fn(&DevicePool) -> u64| {
+    let of_device = |name: &str, kind, help: &str, of: &dyn Fn(&DevicePool) -> f64| {
         family(name, kind, help, snapshots, |snapshot, pid| {
             let pools = snapshot.devices.iter().map(|pool| {
                 let device = pool.place.device().unwrap_or(0).to_string();
                 let pairs =
                     [("pid", pid), ("device", &device), ("memory", pool.place.kind().name()), ("name", &pool.name)];
-                (labels(&pairs), of(pool) as f64)
+                (labels(&pairs), of(pool))
             });
             pools.collect()
         })
     };
     let memory = "Bytes of memory that the device has.";
-    let mut families = vec![of_device("poolscope_device_memory_bytes", Kind::Gauge, memory, &|pool| pool.memory_bytes)];
+    let mut families =
+        vec![of_device("poolscope_device_memory_bytes", Kind::Gauge, memory, &|pool| pool.memory_bytes as f64)];
     for (info, counter) in DEVICE_COUNTERS.iter().zip(DeviceCounter::ALL) {
         let (name, kind) = metric(info, "device_");
-        families.push(of_device(&name, kind, info.help, &|pool| pool.get(*counter)));
+        // Prometheus wants base units.
+        let unit = if info.unit == Unit::Nanoseconds { 1e-9 } else { 1.0 };
+        families.push(of_device(&name, kind, info.help, &|pool| pool.get(*counter) as f64 * unit));
     }
     families
 }
 
-/// The name and kind of a counter of the tables. A metric of bytes ends with its unit.
+/// The name and kind of a counter of the tables. A metric of bytes or of a time ends with its unit.
 fn metric(info: &CounterInfo, prefix: &str) -> (String, Kind) {
-    let unit = if info.unit == Unit::Bytes && !info.name.ends_with("_bytes") { "_bytes" } else { "" };
-    (format!("poolscope_{prefix}{}{unit}", info.name), if info.monotonic { Kind::Counter } else { Kind::Gauge })
+    let (name, unit) = match info.unit {
+        Unit::Bytes => (info.name.trim_end_matches("_bytes"), "_bytes"),
+        Unit::Nanoseconds => (info.name.trim_end_matches("_ns"), "_seconds"),
+        Unit::Count => (info.name, ""),
+    };
+    (format!("poolscope_{prefix}{name}{unit}"), if info.monotonic { Kind::Counter } else { Kind::Gauge })
 }
 
 fn write(families: &[Family], format: Format) -> String {

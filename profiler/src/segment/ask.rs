@@ -27,9 +27,6 @@ const RING_AGAIN: Duration = Duration::from_millis(500);
 /// does asks again.
 const GIVEN_UP: Duration = Duration::from_secs(1);
 
-/// The first version of segments whose library takes such requests.
-const FIRST_THAT_ANSWERS: u32 = 9;
-
 /// What a search is to be like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish {
@@ -82,13 +79,6 @@ pub fn search(path: &Path, wish: Wish) -> Result<(), AskError> {
     let header = *segment.header();
     if header.flags & flags::EXACT == 0 {
         return Err(refused("not every allocation is recorded (POOLSCOPE_PERIOD=1 at its start records them)".into()));
-    }
-    if header.version < FIRST_THAT_ANSWERS {
-        // It would never answer, and its words of that name mean nothing.
-        return Err(refused(format!(
-            "its library is older (segment version {}) and can't be asked while the program runs",
-            header.version
-        )));
     }
     let failed = |source| AskError::File { path: path.to_owned(), source };
     let nofollow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;

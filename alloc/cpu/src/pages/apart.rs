@@ -3,8 +3,10 @@
 //! In the figures they are large blocks. Their addresses count as handed out until the mapping goes, and as in use
 //! until the block is freed. A census asks the kernel what of them has memory; so it has to know where they lie.
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
+use crate::kernel::os;
 use crate::segment::counters::{self, TierCounter};
 
 /// Places for mappings: twice as many as there may be at a time.
@@ -16,18 +18,48 @@ struct Place {
     len: AtomicUsize,
 }
 
-static TABLE: [Place; PLACES] = [const { Place { from: AtomicUsize::new(0), len: AtomicUsize::new(0) } }; PLACES];
+/// [`PLACES`] of them in memory of their own, which is there from the first such block on: most programs have none.
+static TABLE: AtomicPtr<Place> = AtomicPtr::new(null_mut());
 static EVER: AtomicBool = AtomicBool::new(false);
+
+/// All places; none before the first block.
+fn table() -> &'static [Place] {
+    let first = TABLE.load(Ordering::Acquire);
+    if first.is_null() {
+        return &[];
+    }
+    // SAFETY: `make_table` alone writes the pointer: to so many places, which are never unmapped.
+    unsafe { core::slice::from_raw_parts(first, PLACES) }
+}
+
+/// Sees to it that there are places. Without memory for them there are none, and a census sees less.
+fn make_table() {
+    if !TABLE.load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    let len = PLACES * size_of::<Place>();
+    let made = os::map(len);
+    if made.is_null() {
+        return;
+    }
+    // New memory is zeroed: every place is free.
+    if TABLE.compare_exchange(null_mut(), made.cast(), Ordering::Release, Ordering::Relaxed).is_err() {
+        // SAFETY: mapped above; another thread was first, and nobody has seen this one's.
+        unsafe { os::unmap(made, len) };
+    }
+}
 
 /// The places in the order in which those of an address are looked for.
 fn places(from: usize) -> impl Iterator<Item = &'static Place> {
     let hash = (from as u64 >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    (0..PLACES).map(move |at| &TABLE[(hash as usize + at) % PLACES])
+    let table = table();
+    (0..table.len()).map(move |at| &table[(hash as usize + at) % table.len()])
 }
 
 /// Counts a new block of `len` bytes from `from` on, in a mapping of `mapped` bytes.
 pub fn begin(from: usize, len: usize, mapped: usize) {
     EVER.store(true, Ordering::Relaxed);
+    make_table();
     counters::add(TierCounter::SystemReserved, mapped as u64);
     counters::add(TierCounter::SystemUsed, len as u64);
     counters::add(TierCounter::LargeBytes, len as u64);
@@ -65,7 +97,7 @@ pub fn is_used() -> bool {
 
 /// Calls `f` with the first byte and the length of each. One that ends meanwhile may be unmapped by then.
 pub fn for_each(mut f: impl FnMut(usize, usize)) {
-    for place in &TABLE {
+    for place in table() {
         let from = place.from.load(Ordering::Acquire);
         if from != 0 {
             f(from, place.len.load(Ordering::Acquire));

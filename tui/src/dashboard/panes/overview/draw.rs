@@ -313,10 +313,10 @@ const fn site_columns(growth: u8) -> [Column; 6] {
 }
 
 /// What grows is asked first, so its column stays on the narrowest screen.
-const SITE_COLUMNS: &[Column] = &site_columns(0);
+const GROWING_COLUMNS: &[Column] = &site_columns(0);
 
-/// Compared with another moment, the change takes the place of the growth.
-const COMPARED_COLUMNS: &[Column] = &site_columns(2);
+/// Where nothing grows, names have its room; and compared with another moment, the change has it.
+const SITE_COLUMNS: &[Column] = &site_columns(2);
 
 impl Overview {
     /// The list of call sites as a table, for drawing and hit-testing.
@@ -324,7 +324,7 @@ impl Overview {
         let rows = self.order.len();
         let selected = (rows > 0).then_some(self.selected);
         let hidden = Hidden::default().with(1, !self.compared);
-        let columns = if self.compared { COMPARED_COLUMNS } else { SITE_COLUMNS };
+        let columns = if self.growing > 0 && !self.compared { GROWING_COLUMNS } else { SITE_COLUMNS };
         Table { columns, hidden, fill_min: 24, sorted: None, selected, rows }
     }
 
@@ -360,15 +360,16 @@ mod tests {
     use crate::dashboard::widgets::table::place;
 
     #[test]
-    fn growth_stays_on_a_narrow_screen() {
-        let titles = |compared, width| -> Vec<&str> {
-            let table = Overview { compared, ..Overview::default() }.sites_table();
+    fn growth_stays_on_a_narrow_screen_where_something_grows() {
+        let titles = |growing: usize, compared, width| -> Vec<&str> {
+            let table = Overview { growing, compared, ..Overview::default() }.sites_table();
             let placed = place(table.columns, table.hidden, table.fill_min, width, None);
             placed.iter().map(|&(column, ..)| table.columns[column].title).collect()
         };
         // The list has 42 columns inside its frame on a screen of 80, 56 on one of 60.
-        assert_eq!(titles(false, 42), ["In use", "Growth/min", "Call site"]);
-        assert_eq!(titles(false, 56), ["In use", "Growth/min", "Call site"]);
-        assert_eq!(titles(true, 42), ["In use", "Change", "Call site"]);
+        assert_eq!(titles(1, false, 42), ["In use", "Growth/min", "Call site"]);
+        assert_eq!(titles(1, false, 56), ["In use", "Growth/min", "Call site"]);
+        assert_eq!(titles(1, true, 42), ["In use", "Change", "Call site"]);
+        assert_eq!(titles(0, false, 42), ["In use", "Call site"]);
     }
 }
