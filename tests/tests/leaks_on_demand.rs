@@ -1,13 +1,9 @@
 //! `poolscope leaks PID` has a running program look for what it can't reach, and the program goes on.
 
-use std::fs::OpenOptions;
-use std::mem::offset_of;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use poolscope_e2e::{Output, Pool, Program, Running, compiler, pprof, repository};
-use poolscope_wire::{HEADER_LEN, Header, state};
+use poolscope_e2e::{Output, Pool, Program, Running, compiler, pprof};
 use serde_json::Value;
 
 fn program(pool: &Pool) -> PathBuf {
