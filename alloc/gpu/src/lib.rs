@@ -4,7 +4,7 @@
 //! every test has. Layers, each of which knows only those before it:
 //!
 //! - `delays`: what calls were held up by
-//! - `device`: the driver's calls, a real device, one that is not there, pinned memory, and calls that are counted and timed
+//! - `device`: the driver's calls, counted and timed; a real device, one that is not there, pinned memory
 //! - `settings`: what a program may change
 //! - `streams`: what memory waits for, and how far the streams are
 //! - `watch`: counters, pictures, samples and hooks: what others learn of a pool

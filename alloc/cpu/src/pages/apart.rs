@@ -75,7 +75,10 @@ pub fn begin(from: usize, len: usize, mapped: usize) {
 
 /// Counts that the block is the program's no more. Nothing of it has memory from now on.
 pub fn end(from: usize, len: usize) {
-    if let Some(place) = places(from).find(|place| len > 0 && place.from.load(Ordering::Relaxed) == from) {
+    // A block of no bytes has no place, and would be looked for in all of them.
+    if len > 0
+        && let Some(place) = places(from).find(|place| place.from.load(Ordering::Relaxed) == from)
+    {
         place.len.store(0, Ordering::Relaxed);
         place.from.store(0, Ordering::Release);
     }
