@@ -1,6 +1,7 @@
 // turns SIZE: makes and frees a thousand blocks of SIZE bytes in turns. turns of-all-sizes: replaces random ones of a
 // thousand blocks of 4 bytes to 32 KiB. turns of-growing-sizes: makes and frees up to 1600 blocks of one size, then of
-// twice that size, up to 4 KiB, and again. Says how many page faults each block of the second half took, by the kernel's
+// twice that size, up to 4 KiB, and again. turns in-waves: frees most of 6000 blocks of up to 16 KiB at random, and makes as
+// many again. Says how many page faults each block of the second half took, by the kernel's
 // count.
 #include <stdint.h>
 #include <stdio.h>
@@ -8,9 +9,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
-enum { BLOCKS = 1000, TURNS = 100, MOST = 1600 };
+enum { BLOCKS = 1000, TURNS = 100, MOST = 1600, WAVES = 60, WAVE = 6000 };
 
-static char *volatile blocks[MOST];
+static char *volatile blocks[WAVE];
 
 static long faults(void) {
     struct rusage usage;
@@ -60,7 +61,25 @@ static long of_growing_sizes(void) {
     return made;
 }
 
+static long in_waves(void) {
+    long made = 0;
+    for (int wave = 0; wave < WAVES; wave++) {
+        for (int i = 0; i < WAVE; i++) {
+            if (blocks[i] != NULL) continue;
+            make(i, 1100 + below(15000));
+            made++;
+        }
+        for (int i = 0; i < WAVE; i++) {
+            if (below(100) >= 85) continue;
+            free(blocks[i]);
+            blocks[i] = NULL;
+        }
+    }
+    return made;
+}
+
 static long run(const char *what) {
+    if (strcmp(what, "in-waves") == 0) return in_waves();
     if (strcmp(what, "of-all-sizes") == 0) return of_all_sizes();
     if (strcmp(what, "of-growing-sizes") == 0) return of_growing_sizes();
     return turns(strtoul(what, NULL, 10));

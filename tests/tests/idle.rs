@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use poolscope_e2e::compiler::{compile, compile_with_headers};
+use poolscope_e2e::compiler::{compile, compile_linked, compile_with_headers};
 use poolscope_e2e::{Pool, Program, Running};
 
 const DELAY: Duration = Duration::from_millis(2000);
@@ -380,12 +380,40 @@ fn memory_that_a_program_frees_and_takes_in_turns_stays_with_it() {
     let pool = Pool::new();
     let turns = compile_with_headers(pool.files(), "tests/csrc/turns.c", "turns", &["-O1", "-fno-builtin"]);
     let one_size = ["1000", "16384", "20000", "65536", "100000"].map(|size| (size, 0.01));
-    for (blocks, most) in one_size.into_iter().chain([("of-all-sizes", 0.001), ("of-growing-sizes", 0.001)]) {
+    let others = [("of-all-sizes", 0.001), ("of-growing-sizes", 0.001), ("in-waves", 0.1)];
+    for (blocks, most) in one_size.into_iter().chain(others) {
         let faults = pool.program(turns.clone()).arg(blocks).run().success();
         let faults: f64 = faults.stdout.trim().parse().expect("a number");
         println!("{blocks}: {faults} faults a block");
         assert!(faults < most, "{blocks}: {faults} faults a block");
     }
+}
+
+/// What `tests/csrc/reused.c` prints.
+fn reused(what: &str) -> i64 {
+    let pool = Pool::new();
+    let program = compile_linked(pool.files(), "tests/csrc/reused.c", "reused", &["-O1", "-fno-builtin", "-pthread"]);
+    let output = pool.program(program).arg(what).run().success();
+    output.stdout.trim().parse().expect("a number")
+}
+
+/// Forty sizes, of each a mebibyte, one after the other.
+#[test]
+fn what_a_thread_has_freed_serves_any_size_before_the_program_becomes_larger() {
+    let kilobytes = reused("sizes");
+    assert!(kilobytes < 2560, "{kilobytes} KiB more for the other sizes");
+}
+
+#[test]
+fn a_thread_frees_what_it_has_inherited_as_its_own() {
+    let of_a_thousand = reused("heirs");
+    assert!(of_a_thousand < 10, "{of_a_thousand} of a thousand blocks were freed under a lock");
+}
+
+#[test]
+fn medium_blocks_that_threads_exchange_stay_with_who_frees_them() {
+    let of_a_thousand = reused("swapped");
+    assert!(of_a_thousand < 50, "{of_a_thousand} of a thousand blocks went back to the thread that had made them");
 }
 
 /// A few small blocks lie in each slab of what the program had before, and each is whole when it is freed.

@@ -168,20 +168,22 @@ fn free_claimed(p: *mut u8) {
     }
 }
 
-/// The slow path's own fast path: a block of another heap's slab joins those of the same slab that this thread has
-/// freed before. False if it is anything else.
+/// The slow path's own fast path: a medium block of another heap's slab is kept, or a block joins those of the same slab
+/// that this thread has freed before. False if it is anything else.
 #[inline(always)]
 fn gather(p: *mut u8) -> bool {
     let Some(page) = arena::fast_page_of(p) else { return false };
     let Some(own) = entry::enter_own() else { return false };
     let pages = page.pages_behind_head();
     let slab = page.page_back(pages);
-    let tag = slab.owner.load(Ordering::Acquire) & !owner::MEDIUM;
+    let whose = slab.owner.load(Ordering::Acquire);
+    let (tag, is_medium) = (whose & !owner::MEDIUM, whose & owner::MEDIUM != 0);
     let offset = pages as usize * ARENA_PAGE + p as usize % ARENA_PAGE;
     tag > owner::LARGE
         && tag != own.heap.tag()
         && misuse::inside_block(slab, offset) == 0
-        && own.heap.gather(own.slow, slab, BlockPtr::new(p))
+        && (is_medium && own.heap.keep_medium(own.slow, slab.class.get(), BlockPtr::new(p))
+            || own.heap.gather(own.slow, slab, BlockPtr::new(p)))
 }
 
 #[inline(never)]

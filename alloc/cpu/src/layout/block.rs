@@ -123,11 +123,14 @@ pub struct Batch {
     pub last: BlockPtr,
     /// How many there are.
     pub count: u32,
+    /// They are in the counters as freed already: medium blocks that another thread than their owner has kept for a
+    /// while.
+    pub counted: bool,
 }
 
 impl Batch {
     /// A batch of one block.
     pub fn of(block: BlockPtr) -> Batch {
-        Batch { first: block, last: block, count: 1 }
+        Batch { first: block, last: block, count: 1, counted: false }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A stack of batches that any thread pushes to with a compare-and-exchange and one takes as a whole with an exchange.
 //! Nothing is ever popped singly, so there is no ABA problem. What a batch says of itself is written into its own
-//! blocks: the first one's note holds the next batch and the number of blocks, the second one's the last block.
+//! blocks: the first one's note holds the next batch, the number of blocks and whether they are counted, the second
+//! one's the last block.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,6 +13,8 @@ use crate::sync::word::Word;
 
 /// User addresses have 47 bits on x86-64 and 48 on AArch64 (more only where a program asks for it by a hint).
 const ADDRESS_BITS: u32 = 48;
+/// Set beside the number of blocks where these are counted.
+const COUNTED: u64 = 1 << 15;
 
 /// The stack. Zeroed memory is an empty one.
 #[repr(transparent)]
@@ -31,13 +34,14 @@ impl<W: Word> Mailbox<W> {
     /// The batch's blocks are free and the caller's; it gives them away.
     pub unsafe fn push(&self, batch: Batch) {
         let mut head = self.0.load(Ordering::Relaxed);
+        let count = u64::from(batch.count) | if batch.counted { COUNTED } else { 0 };
         // SAFETY: the caller owns the blocks until the exchange succeeds.
         unsafe {
             if batch.count > 1 {
                 batch.first.next().set_note(batch.last.address() as u64);
             }
             loop {
-                batch.first.set_note(head as u64 | u64::from(batch.count) << ADDRESS_BITS);
+                batch.first.set_note(head as u64 | count << ADDRESS_BITS);
                 // Releases the blocks to whoever takes them. Those under it were released by their own pushes, whose
                 // release sequences this exchange continues.
                 let first = batch.first.address() as usize;
@@ -76,10 +80,11 @@ impl Iterator for Batches {
         // SAFETY: `take` made the blocks the caller's, and `push` wrote the notes.
         unsafe {
             let note = first.note();
-            let count = (note >> ADDRESS_BITS) as u32;
+            let counted = (note >> ADDRESS_BITS) & COUNTED != 0;
+            let count = ((note >> ADDRESS_BITS) & (COUNTED - 1)) as u32;
             self.0 = (note & ((1 << ADDRESS_BITS) - 1)) as usize;
             let last = if count > 1 { BlockPtr::new(first.next().note() as *mut u8) } else { first };
-            Some(Batch { first, last, count })
+            Some(Batch { first, last, count, counted })
         }
     }
 }
@@ -112,6 +117,11 @@ pub mod tests {
             }
         }
 
+        /// Whether a batch of so many blocks says that they are counted.
+        fn is_counted(count: u32) -> bool {
+            count.is_multiple_of(2)
+        }
+
         /// A batch of these blocks.
         pub fn batch(&self, numbers: Range<usize>) -> Batch {
             let block = |number: usize| BlockPtr::new(self.memory[number].get().cast());
@@ -122,11 +132,13 @@ pub mod tests {
                 // SAFETY: as above.
                 unsafe { block(number).set_next(next) };
             }
-            Batch { first: block(numbers.start), last: block(numbers.end - 1), count: numbers.len() as u32 }
+            let (first, last, count) = (block(numbers.start), block(numbers.end - 1), numbers.len() as u32);
+            Batch { first, last, count, counted: Self::is_counted(count) }
         }
 
         /// Marks the blocks of a batch that was taken, and checks what it says of itself. Returns the number of blocks.
         pub fn arrive(&self, batch: Batch) -> usize {
+            assert_eq!(batch.counted, Self::is_counted(batch.count), "the batch says otherwise of the counters");
             let mut block = batch.first;
             for left in (0..batch.count).rev() {
                 let number = (block.address() as usize - self.memory[0].get() as usize) / size_of::<[usize; 2]>();

@@ -28,6 +28,11 @@ pub fn free(slow: SlowPath, heap: Option<&'static Heap>, block: BlockPtr) {
             _ => {
                 misuse::check_start(slab, block);
                 if let Some(heap) = heap
+                    && tag == owner::CENTRAL
+                {
+                    heap.take_over(slow, slab);
+                }
+                if let Some(heap) = heap
                     && tag & !owner::MEDIUM == heap.tag()
                     && reasons::is_counting()
                 {

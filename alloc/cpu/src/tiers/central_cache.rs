@@ -1,8 +1,9 @@
 //! The central cache: slabs that no thread owns, with one lock for each size class.
 //!
 //! A thread leaves its slabs here when it exits or has too many partial ones; any thread that runs out takes one
-//! over whole, before it asks the page heap. A block that is freed into such a slab goes straight into it, under
-//! the class's lock; a slab that empties goes back to the page heap.
+//! over whole, before it asks the page heap. So does one that frees a block of such a slab and allocates from the class
+//! itself: who inherits blocks frees them as his own. A block of another thread's goes straight into the slab, under the
+//! class's lock; a slab that empties goes back to the page heap.
 
 use core::sync::atomic::Ordering;
 
@@ -48,6 +49,22 @@ pub fn take(slow: SlowPath, class: SizeClass, heap: usize) -> Option<&'static Sl
     Some(slab)
 }
 
+/// Hands a slab that was seen with [`owner::CENTRAL`] to the owner `heap`. False if a thread has taken it over since.
+pub fn take_this(slow: SlowPath, slab: &'static Slab, heap: usize) -> bool {
+    let class = slab.class.get();
+    let shelf = shelf(class).lock(slow);
+    if slab.owner.load(Ordering::Acquire) != owner::CENTRAL {
+        return false;
+    }
+    if slab.place.replace(Place::None) == Place::Partial {
+        shelf.slabs.remove(slab);
+        counters::sub(TierCounter::CentralSlabs, 1);
+    }
+    counters::class_sub(class, ClassCounter::CentralFree, slab.free_with_memory().into());
+    slab.set_owner(heap);
+    true
+}
+
 /// Frees blocks of a slab that was seen with [`owner::CENTRAL`]. False if a thread has taken the slab over since.
 pub fn free(slow: SlowPath, slab: &'static Slab, batch: Batch) -> bool {
     let empty = {
@@ -57,7 +74,9 @@ pub fn free(slow: SlowPath, slab: &'static Slab, batch: Batch) -> bool {
         }
         let class = slab.class.get();
         counters::class_add(class, ClassCounter::CentralFree, batch.count.into());
-        counters::class_add(class, ClassCounter::SharedFrees, batch.count.into());
+        if !batch.counted {
+            counters::class_add(class, ClassCounter::SharedFrees, batch.count.into());
+        }
         if !class.is_medium() {
             slab.set_counted(slab.counted() + batch.count);
         }

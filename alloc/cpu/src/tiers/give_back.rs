@@ -36,7 +36,7 @@ pub fn batch(slow: SlowPath, heap: Option<&'static Heap>, batch: Batch) -> bool 
 
 /// Frees a batch of blocks of a slab of the heap's own.
 fn own_batch(slow: SlowPath, heap: &'static Heap, slab: &'static Slab, tag: usize, batch: Batch) {
-    if tag & owner::MEDIUM != 0 {
+    if tag & owner::MEDIUM != 0 && !batch.counted {
         heap.count_frees(slab.class.get(), batch.count);
     }
     // SAFETY: the slab is this heap's.

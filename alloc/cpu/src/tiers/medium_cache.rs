@@ -5,18 +5,22 @@
 //! block freed last, which is still in the processor's caches, is the next to be used. So `free` pushes to the very
 //! stack that `malloc` pops, and the bytes to the next sample are counted down block by block.
 //!
+//! A block of another thread's slab goes the same way, if the freeing thread allocates from the class itself.
+//!
 //! A stack is bounded. The bound begins small and doubles with each miss, as long as the bounds of all classes
 //! together stay below the thread's share of `POOLSCOPE_THREAD_CACHE`; then the classes that have not missed since the
 //! last time make room. A stack that outgrows its bound gives half back to the slabs.
 
 use core::cell::Cell;
+use core::sync::atomic::Ordering;
 
 use crate::layout::arena;
 use crate::layout::block::BlockPtr;
 use crate::layout::misuse;
 use crate::layout::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
-use crate::layout::slab::Slab;
+use crate::layout::slab::{Slab, owner};
 use crate::sampling::budget::Budget;
+use crate::settings::{self, Numa};
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::publish as heap_publish;
 use crate::tiers::thread_cache::Heap;
@@ -117,9 +121,11 @@ impl MediumCache {
         misses.set(misses.get().saturating_add(1));
         let before = stack.limit.get();
         let wanted = if before == 0 { (FIRST_BYTES / class.block()).max(1) as u32 } else { before * 2 };
-        let more = (wanted - before) as usize * class.block();
         // Every class may have one block.
-        if before > 0 && self.reserved.get() + more > thread_cache {
+        let room = thread_cache.saturating_sub(self.reserved.get()) / class.block();
+        let wanted = if before > 0 { wanted.min(before.saturating_add(room as u32)) } else { wanted };
+        let more = (wanted - before) as usize * class.block();
+        if more == 0 {
             return None;
         }
         stack.limit.set(wanted);
@@ -149,7 +155,7 @@ impl Heap {
     /// Pushes a freed medium block; true if the stack has outgrown its bound.
     ///
     /// # Safety
-    /// The block was handed out from a slab of this class and this heap, and is free now.
+    /// The block was handed out from a slab of this class, and is free now.
     #[inline(always)]
     pub unsafe fn push_medium(&self, class: SizeClass, block: BlockPtr) -> bool {
         let stack = self.medium.stack(class);
@@ -160,6 +166,20 @@ impl Heap {
         stack.cached.set(cached);
         stack.frees.set(stack.frees.get() + 1);
         cached > stack.limit.get()
+    }
+
+    /// Keeps a block of another heap's slab that this thread has freed, if it allocates from the class itself and has room:
+    /// otherwise the block goes to its owner, and one of this thread's comes back the same way. False if it is left to
+    /// the caller.
+    pub fn keep_medium(&self, _: SlowPath, class: SizeClass, block: BlockPtr) -> bool {
+        let stack = self.medium.stack(class);
+        // The memory of one node is to stay with its threads.
+        if stack.cached.get() >= stack.limit.get() || settings::current().numa() == Numa::Local {
+            return false;
+        }
+        // SAFETY: the block is free and the caller's; where it lies is looked at when it leaves the stack for a slab.
+        unsafe { self.push_medium(class, block) };
+        true
     }
 
     /// Where the stack was left only because a part of the class's budget has ended: begins the next part.
@@ -268,10 +288,14 @@ impl Heap {
                 if next == block {
                     misuse::freed_before(block.address(), class.block());
                 }
-                // SAFETY: the slab is this heap's, or the block would not be in its stack.
-                let due = unsafe { slab.push(block) };
-                if due {
-                    self.on_countdown(slow, slab);
+                if slab.owner.load(Ordering::Acquire) == self.tag() + owner::MEDIUM {
+                    // SAFETY: the slab is this heap's, and the block was in its stack.
+                    let due = unsafe { slab.push(block) };
+                    if due {
+                        self.on_countdown(slow, slab);
+                    }
+                } else {
+                    self.outbox.push(slow, self, slab, block, true);
                 }
             }
             block = next;

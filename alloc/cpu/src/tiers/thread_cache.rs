@@ -38,6 +38,7 @@ use crate::tiers::notes::{Calls, Path, Registration, Sampling, Watch};
 use crate::tiers::publish as heap_publish;
 use crate::tiers::transfer_cache::{self, Outbox};
 use lists::Order;
+use thinning::Regret;
 
 /// Bytes of refills after which the page heap is told.
 const TURNOVER_MIN: usize = 256 << 10;
@@ -89,6 +90,8 @@ pub struct Heap {
     /// Bytes of them, of each class and of all.
     thin_bytes_of: [Cell<usize>; CLASSES],
     thin_bytes: Cell<usize>,
+    /// Whether it was right to look through them.
+    regret: Regret,
     /// How many slabs of each class there are, in whatever place.
     slabs: [Cell<u32>; CLASSES],
     /// How many are partial or sparse.
@@ -206,9 +209,12 @@ impl Heap {
         let mut least = self.worth_it(class);
         loop {
             if let Some(slab) = self.active[class.index()].get() {
-                let untouched = slab.untouched();
+                let (untouched, had_holes) = (slab.untouched(), slab.has_holes());
                 let stocked = if class.is_medium() { self.stock_medium(slab) } else { self.stock(slab, least) };
                 self.count_untouched(class, untouched, slab.untouched());
+                if had_holes {
+                    self.count_refilled(untouched.saturating_sub(slab.untouched()) as usize * class.block());
+                }
                 if stocked {
                     self.turn_over(slow, class);
                     return true;
@@ -256,7 +262,7 @@ impl Heap {
     /// Frees a block of another heap's slab: into the outbox, which goes to the owner in batches.
     #[inline(always)]
     pub fn free_remote(&'static self, slow: SlowPath, slab: &'static Slab, block: BlockPtr) {
-        self.outbox.push(slow, self, slab, block);
+        self.outbox.push(slow, self, slab, block, false);
     }
 
     /// Takes in what other threads freed.
@@ -289,9 +295,9 @@ impl Heap {
 
     /// Gives everything away at the thread's exit: empty slabs to the page heap, all others to the central cache.
     pub fn retire_all(&'static self, slow: SlowPath) {
+        self.empty_lists(slow);
         self.outbox.flush(slow, self);
         self.drain(slow);
-        self.empty_lists(slow);
         self.medium.forget_limits();
         for index in 0..CLASSES {
             if let Some(slab) = self.active[index].take() {

@@ -23,13 +23,14 @@ use crate::tiers::publish as heap_publish;
 use crate::tiers::thread_cache::Heap;
 
 /// Slabs that a thread gathers for at a time.
-const ROUTES: usize = 256;
-/// Batches that may be open; one more sends them all.
-const OPEN_MAX: u32 = 128;
+const ROUTES: usize = 512;
 /// A batch is sent at this many blocks ...
 const BATCH_BLOCKS: usize = 128;
-/// ... or bytes. With [`OPEN_MAX`], it bounds what a thread that only frees keeps from the others.
+/// ... or bytes.
 const BATCH_BYTES: usize = 16 * 1024;
+/// Bytes that a thread keeps from the others: with as many, all batches are sent. A program whose threads free each
+/// other's blocks at random has few of each slab at a time, and what a batch costs is shared by as many as it has.
+const WAITING_MAX: usize = 256 * 1024;
 
 /// Batches after which the process's counters are brought up to date.
 const PUBLISHED_EVERY: u64 = 64;
@@ -42,7 +43,7 @@ fn batch_of(block: usize) -> u32 {
 /// Hands a batch to the heap that owned its slab when this was called. If no thread has that heap any more, all that
 /// waits in its mailbox is taken back and freed where it belongs now.
 pub fn deliver(slow: SlowPath, heap: Option<&'static Heap>, owner: &'static Heap, batch: Batch) {
-    if let Some((heap, class)) = heap.zip(class_of(batch)) {
+    if let Some((heap, class)) = heap.zip(class_of(batch)).filter(|_| !batch.counted) {
         let count = &heap.counts[class.index()];
         count.sent.set(count.sent.get() + u64::from(batch.count));
         heap_publish::publish_class(heap, class);
@@ -70,7 +71,9 @@ pub fn take_in(slow: SlowPath, heap: Option<&'static Heap>, batches: Batches) {
 pub fn count_returned(heap: Option<&'static Heap>, batch: Batch) {
     if let Some((heap, class)) = heap.zip(class_of(batch)) {
         let (blocks, count) = (u64::from(batch.count), &heap.counts[class.index()]);
-        count.returned.set(count.returned.get() + blocks);
+        if !batch.counted {
+            count.returned.set(count.returned.get() + blocks);
+        }
         heap.outbox.returned.set(heap.outbox.returned.get() + blocks);
     }
 }
@@ -88,8 +91,12 @@ struct Route {
     slab: Cell<Option<&'static Slab>>,
     first: Cell<BlockPtr>,
     last: Cell<BlockPtr>,
+    /// Bytes of a block.
+    size: Cell<u32>,
     /// Blocks that it lacks.
-    room: Cell<u32>,
+    room: Cell<u16>,
+    /// See [`Batch::counted`].
+    counted: Cell<bool>,
 }
 
 impl Route {
@@ -109,8 +116,10 @@ impl Route {
 /// What a thread freed for others and has not sent yet. Zeroed memory is an empty one.
 pub struct Outbox {
     routes: [Route; ROUTES],
-    /// Batches that wait.
-    open: Cell<u32>,
+    /// A bit for each route that may have a batch.
+    open: [Cell<u64>; ROUTES / 64],
+    /// Bytes of the blocks that wait.
+    waiting: Cell<usize>,
     /// Batches sent, and blocks in them.
     pub batches: Cell<u64>,
     pub blocks: Cell<u64>,
@@ -127,33 +136,45 @@ impl Outbox {
     pub fn push_quickly(&self, _: SlowPath, slab: &'static Slab, block: BlockPtr) -> bool {
         let route = self.route(slab);
         let room = route.room.get();
-        let gathers = route.slab.get().is_some_and(|gathered| core::ptr::eq(gathered, slab)) && room > 1;
+        let waiting = self.waiting.get() + route.size.get() as usize;
+        let gathers = route.slab.get().is_some_and(|gathered| core::ptr::eq(gathered, slab));
+        let gathers = gathers && room > 1 && waiting < WAITING_MAX && !route.counted.get();
         if gathers {
             route.append(block);
             route.room.set(room - 1);
+            self.waiting.set(waiting);
         }
         gathers
     }
 
     #[inline(always)]
     fn route(&self, slab: &'static Slab) -> &Route {
-        &self.routes[(&raw const *slab as usize >> 6) % ROUTES]
+        &self.routes[Self::number_of(slab)]
     }
 
-    /// Adds a block of another heap's `slab`.
-    pub fn push(&self, slow: SlowPath, heap: &'static Heap, slab: &'static Slab, block: BlockPtr) {
+    #[inline(always)]
+    fn number_of(slab: &'static Slab) -> usize {
+        (&raw const *slab as usize >> 6) % ROUTES
+    }
+
+    /// Adds a block of another heap's `slab`, which is in the counters as freed already or is not.
+    pub fn push(&self, slow: SlowPath, heap: &'static Heap, slab: &'static Slab, block: BlockPtr, counted: bool) {
         let route = self.route(slab);
-        if route.slab.get().is_some_and(|gathered| core::ptr::eq(gathered, slab)) {
+        let gathers = route.slab.get().is_some_and(|gathered| core::ptr::eq(gathered, slab));
+        if gathers && route.counted.get() == counted {
             route.append(block);
         } else {
             self.begin(slow, heap, route, slab, block);
+            route.counted.set(counted);
         }
         let room = route.room.get() - 1;
         route.room.set(room);
+        self.waiting.set(self.waiting.get() + route.size.get() as usize);
         if room == 0 {
             self.send(slow, heap, route);
-        } else if reasons::is_counting() {
-            // Who owns it is to know.
+        }
+        // Who owns them is to know, or has waited long enough.
+        if self.waiting.get() >= WAITING_MAX || reasons::is_counting() {
             self.flush(slow, heap);
         }
     }
@@ -161,53 +182,66 @@ impl Outbox {
     /// Begins a batch of one block. The one before is sent.
     fn begin(&self, slow: SlowPath, heap: &'static Heap, route: &Route, slab: &'static Slab, block: BlockPtr) {
         self.send(slow, heap, route);
-        if self.open.get() >= OPEN_MAX {
-            self.flush(slow, heap);
-        }
-        self.open.set(self.open.get() + 1);
+        let (number, size) = (Self::number_of(slab), slab.class.get().block());
+        let open = &self.open[number / 64];
+        open.set(open.get() | 1 << (number % 64));
         route.slab.set(Some(slab));
         route.first.set(block);
         route.last.set(block);
-        route.room.set(batch_of(slab.class.get().block()));
+        route.room.set(batch_of(size) as u16);
+        route.size.set(size as u32);
     }
 
-    /// Calls `f` with the class and the number of blocks of each batch that waits. The thread may be changing them.
+    /// Calls `f` with the class and the number of blocks of each batch that waits and is not counted yet. The thread may be changing them.
     pub fn for_each_open(&self, mut f: impl FnMut(SizeClass, u32)) {
         // SAFETY: words of a heap, which is never unmapped; slabs' descriptors neither.
         unsafe {
-            if self.open.as_ptr().read_volatile() == 0 {
-                return;
-            }
-            for route in &self.routes {
+            for route in self.numbers().filter_map(|number| self.routes.get(number)) {
                 let (slab, room) = (route.slab.as_ptr().read_volatile(), route.room.as_ptr().read_volatile());
-                if let Some(seen) = slab.and_then(|slab| slab.look()) {
-                    f(seen.class, batch_of(seen.class.block()).saturating_sub(room));
+                let is_counted = route.counted.as_ptr().read_volatile();
+                if let Some(seen) = slab.filter(|_| !is_counted).and_then(|slab| slab.look()) {
+                    f(seen.class, batch_of(seen.class.block()).saturating_sub(room.into()));
                 }
             }
         }
     }
 
+    /// The routes that may have a batch. The thread may be changing them.
+    fn numbers(&self) -> impl Iterator<Item = usize> {
+        // SAFETY: words of a heap, which is never unmapped.
+        let words = self.open.iter().map(|word| unsafe { word.as_ptr().read_volatile() });
+        words
+            .enumerate()
+            .flat_map(|(at, word)| (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| at * 64 + bit))
+    }
+
     /// Sends everything.
     pub fn flush(&self, slow: SlowPath, heap: &'static Heap) {
-        if self.open.replace(0) > 0 {
-            for route in &self.routes {
-                self.send(slow, heap, route);
+        for (at, word) in self.open.iter().enumerate() {
+            let mut open = word.replace(0);
+            while open != 0 {
+                self.send(slow, heap, &self.routes[at * 64 + open.trailing_zeros() as usize]);
+                open &= open - 1;
             }
         }
         self.publish();
     }
 
     fn send(&self, slow: SlowPath, heap: &'static Heap, route: &Route) {
-        let Some(slab) = route.slab.take() else { return };
-        let count = batch_of(slab.class.get().block()) - route.room.get();
-        self.open.set(self.open.get().saturating_sub(1));
+        if route.slab.take().is_none() {
+            return;
+        }
+        let size = route.size.get() as usize;
+        let count = batch_of(size) - u32::from(route.room.get());
+        self.waiting.set(self.waiting.get().saturating_sub(size * count as usize));
         self.batches.set(self.batches.get() + 1);
         self.blocks.set(self.blocks.get() + u64::from(count));
         if self.batches.get().is_multiple_of(PUBLISHED_EVERY) {
             self.publish();
             publish::publish_tiers();
         }
-        free(slow, Some(heap), Batch { first: route.first.get(), last: route.last.get(), count });
+        let batch = Batch { first: route.first.get(), last: route.last.get(), count, counted: route.counted.get() };
+        free(slow, Some(heap), batch);
     }
 
     /// Brings the process's counters up to date.

@@ -43,6 +43,7 @@ pub fn small_program_keeps() -> usize {
     if in_use() <= SMALL_PROGRAM { SMALL_CACHE / threads() } else { 0 }
 }
 
-fn threads() -> usize {
+/// Threads that have a heap, at least one.
+pub fn threads() -> usize {
     counters::get(TierCounter::ThreadsLive).max(1) as usize
 }

@@ -6,8 +6,11 @@ use core::sync::atomic::Ordering;
 
 use super::Heap;
 use super::limit::cache_limit;
+use crate::layout::arena::ARENA_PAGE;
+use crate::layout::lean;
 use crate::layout::size_class::SizeClass;
 use crate::layout::slab::{Place, Slab, owner};
+use crate::layout::slab_list::SlabList;
 use crate::pages::keeper;
 use crate::pages::page_heap;
 use crate::segment::counters::{self, ClassCounter, TierCounter};
@@ -84,8 +87,14 @@ impl Heap {
         counters::class_add(class, ClassCounter::CentralMisses, 1);
         // Before more memory is taken, others get what is theirs.
         self.outbox.flush(slow, self);
-        let slab = page_heap::alloc_slab(slow, class)?;
-        counters::add(TierCounter::SlabBytes, slab.bytes() as u64);
+        let slab = match self.empty_of_another(class) {
+            Some(slab) => slab,
+            None => {
+                let slab = page_heap::alloc_slab(slow, class)?;
+                counters::add(TierCounter::SlabBytes, slab.bytes() as u64);
+                slab
+            }
+        };
         counters::class_add(class, ClassCounter::SlabsTaken, 1);
         slab.begin(class, self.tag_for(class));
         self.count_slab(class, 1);
@@ -93,6 +102,42 @@ impl Heap {
         let most = cache_limit() / 4;
         self.empty_max.set((self.empty_max.get() * 2).clamp(EMPTY_MIN.min(most), most));
         Some(slab)
+    }
+
+    /// An empty slab of another class of as many pages, as the page heap would have it, where that has none with memory:
+    /// what the heap has idle serves any class, before the program becomes larger.
+    fn empty_of_another(&self, class: SizeClass) -> Option<&'static Slab> {
+        // Under a narrow limit of data, only what blocks were cut from may be touched.
+        if self.empty_bytes.get() == 0 || lean::is_on() {
+            return None;
+        }
+        let pages = class.info().slab_pages;
+        let [free, released] = [TierCounter::PageHeapFree, TierCounter::SystemReleased].map(counters::get);
+        if free.saturating_sub(released) as usize >= pages as usize * ARENA_PAGE {
+            return None;
+        }
+        let slab = self.empty.iter().filter_map(SlabList::first).find(|slab| slab.pages.get() == pages)?;
+        self.dequeue(slab);
+        self.put_off(slab);
+        slab.set_zero(false);
+        Some(slab)
+    }
+
+    /// Takes a slab over from the central cache of which the thread frees a block, if it allocates from the class itself,
+    /// and so has a use for it. What the thread inherits from one that has ended is then
+    /// freed without a lock, and used again by who frees it.
+    pub fn take_over(&'static self, slow: SlowPath, slab: &'static Slab) {
+        // A block of it is in use: its class does not change.
+        let class = slab.class.get();
+        let has_use = self.active[class.index()].get().is_some();
+        if !has_use || !central_cache::take_this(slow, slab, self.tag_for(class)) {
+            return;
+        }
+        self.calls.took_slab.set(true);
+        self.count_slab(class, 1);
+        slab.place.set(Place::Full);
+        slab.arm_full(self.worth_it(class));
+        self.full.push_back(slab);
     }
 
     /// Takes a slab out of the queue that it waits in, if it does.
@@ -187,14 +232,20 @@ impl Heap {
 
     /// Gives an empty slab back to the page heap.
     fn retire(&self, slow: SlowPath, slab: &'static Slab) {
-        self.credit_frees(slab);
-        self.count_slab(slab.class.get(), -1);
-        heap_publish::publish_class(self, slab.class.get());
+        self.put_off(slab);
         counters::sub(TierCounter::SlabBytes, slab.bytes() as u64);
-        counters::class_add(slab.class.get(), ClassCounter::SlabsReturned, 1);
-        self.count_untouched(slab.class.get(), slab.untouched(), 0);
-        slab.end();
         give_back::span(slow, slab);
+    }
+
+    /// Ends an empty slab, which is then a span of pages in use.
+    fn put_off(&self, slab: &'static Slab) {
+        let class = slab.class.get();
+        self.credit_frees(slab);
+        self.count_slab(class, -1);
+        heap_publish::publish_class(self, class);
+        counters::class_add(class, ClassCounter::SlabsReturned, 1);
+        self.count_untouched(class, slab.untouched(), 0);
+        slab.end();
     }
 
     pub(super) fn leave(&self, slow: SlowPath, slab: &'static Slab) {

@@ -99,11 +99,12 @@ impl Heap {
                 *left -= walked;
                 return;
             }
-            let slab = arena::page_of(block.address()).map(Slab::head).filter(|slab| self.has(slab, class));
+            let slab = arena::page_of(block.address()).map(Slab::head).filter(|slab| is_of(slab, class));
             match slab {
                 Some(slab) => {
                     let offset = offset_in(slab, block);
-                    if offset >= cut(slab) || !offset.is_multiple_of(class.block()) {
+                    let cut = if self.has(slab) { cut(slab) } else { class.info().capacity as usize * class.block() };
+                    if offset >= cut || !offset.is_multiple_of(class.block()) {
                         not_a_free_block(slab, block, before);
                     }
                 }
@@ -121,9 +122,15 @@ impl Heap {
         }
     }
 
-    fn has(&self, slab: &'static Slab, class: SizeClass) -> bool {
-        slab.owner.load(Ordering::Relaxed) == self.tag() + owner::MEDIUM && slab.class.get() == class
+    fn has(&self, slab: &'static Slab) -> bool {
+        slab.owner.load(Ordering::Relaxed) == self.tag() + owner::MEDIUM
     }
+}
+
+/// Whether it is a slab of this medium class: a stack has blocks of other heaps', too.
+fn is_of(slab: &'static Slab, class: SizeClass) -> bool {
+    let tag = slab.owner.load(Ordering::Relaxed);
+    (tag == owner::CENTRAL || tag > owner::LARGE && tag & owner::MEDIUM != 0) && slab.class.get() == class
 }
 
 /// Bytes from the start of a slab; more than it has if the block is none of its.
