@@ -28,9 +28,12 @@ const ROUTES: usize = 512;
 const BATCH_BLOCKS: usize = 128;
 /// ... or bytes.
 const BATCH_BYTES: usize = 16 * 1024;
-/// Bytes that a thread keeps from the others: with as many, all batches are sent. A program whose threads free each
-/// other's blocks at random has few of each slab at a time, and what a batch costs is shared by as many as it has.
+/// Bytes that a thread keeps from the others, a part of what is in slabs: with as many, all batches are sent. A program
+/// whose threads free each other's blocks at random has few of each slab at a time, and what a batch costs is shared by as
+/// many as it has.
+const WAITING_MIN: usize = 64 * 1024;
 const WAITING_MAX: usize = 256 * 1024;
+const WAITING_SHARE: usize = 64;
 
 /// Batches after which the process's counters are brought up to date.
 const PUBLISHED_EVERY: u64 = 64;
@@ -118,8 +121,9 @@ pub struct Outbox {
     routes: [Route; ROUTES],
     /// A bit for each route that may have a batch.
     open: [Cell<u64>; ROUTES / 64],
-    /// Bytes of the blocks that wait.
+    /// Bytes of the blocks that wait, and that may beyond [`WAITING_MIN`].
     waiting: Cell<usize>,
+    more: Cell<usize>,
     /// Batches sent, and blocks in them.
     pub batches: Cell<u64>,
     pub blocks: Cell<u64>,
@@ -138,7 +142,7 @@ impl Outbox {
         let room = route.room.get();
         let waiting = self.waiting.get() + route.size.get() as usize;
         let gathers = route.slab.get().is_some_and(|gathered| core::ptr::eq(gathered, slab));
-        let gathers = gathers && room > 1 && waiting < WAITING_MAX && !route.counted.get();
+        let gathers = gathers && room > 1 && waiting < WAITING_MIN + self.more.get() && !route.counted.get();
         if gathers {
             route.append(block);
             route.room.set(room - 1);
@@ -174,7 +178,7 @@ impl Outbox {
             self.send(slow, heap, route);
         }
         // Who owns them is to know, or has waited long enough.
-        if self.waiting.get() >= WAITING_MAX || reasons::is_counting() {
+        if self.waiting.get() >= WAITING_MIN + self.more.get() || reasons::is_counting() {
             self.flush(slow, heap);
         }
     }
@@ -224,6 +228,8 @@ impl Outbox {
                 open &= open - 1;
             }
         }
+        let share = counters::get(TierCounter::SlabBytes) as usize / WAITING_SHARE;
+        self.more.set(share.clamp(WAITING_MIN, WAITING_MAX) - WAITING_MIN);
         self.publish();
     }
 

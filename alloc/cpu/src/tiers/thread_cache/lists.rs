@@ -139,7 +139,7 @@ impl Heap {
         if blocks < list_min {
             // A thread that comes back with freed blocks is one that needs few more.
             let most = if blocks > 0 { list_min - blocks } else { u32::MAX };
-            let (new, more) = slab.carve(list_max.min(most), list);
+            let (new, more) = slab.carve(list_max.min(most).min(self.carve_max(slab)), list);
             if more > 0 {
                 list = new;
                 blocks += more;
@@ -167,6 +167,14 @@ impl Heap {
             self.carve_shift[class.index()].set(shift + 1);
         }
         (((FIRST_CARVE << shift) / class.block()) as u32).max(1)
+    }
+
+    /// Blocks that may be cut at once from a slab: of a class's only one as many as before. A program that uses many
+    /// classes a little does not touch a whole slab of each.
+    fn carve_max(&self, slab: &'static Slab) -> u32 {
+        let class = slab.class.get();
+        let first = (FIRST_CARVE / class.block()).max(1) as u32;
+        if self.slabs[class.index()].get() > 1 { u32::MAX } else { first.max(slab.carved.get().into()) }
     }
 
     /// Makes the first `most` of `list`, all `blocks` free blocks of `slab`, the list that `malloc` pops; fewer where
