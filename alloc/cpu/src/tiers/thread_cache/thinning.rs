@@ -11,7 +11,7 @@ use super::limit;
 use crate::layout::lean;
 use crate::layout::slab::{Place, Slab};
 use crate::segment::counters::{self, TierCounter};
-use crate::settings::{self, Huge};
+use crate::settings::{self, Goal, Huge};
 
 /// Bytes of thin slabs that stay however little is in use.
 const THIN_MIN: usize = 1 << 20;
@@ -41,7 +41,7 @@ impl Regret {
         if released >= WEIGHED {
             let spare = self.spare.get();
             let in_vain = self.refilled.replace(0) > released / 2;
-            self.spare.set(if in_vain { (spare * 2).max(THIN_MIN).min(most) } else { spare / 2 });
+            self.spare.set(if in_vain { (spare * 2).max(THIN_MIN) } else { spare / 2 }.min(most));
             self.released.set(0);
         }
     }
@@ -78,7 +78,8 @@ impl Heap {
             looked += slab.bytes();
             released += self.look_through(slab);
         }
-        self.regret.weigh(released, in_use / limit::threads());
+        let most = if settings.goal() == Goal::Memory { 0 } else { in_use / limit::threads() };
+        self.regret.weigh(released, most);
     }
 
     /// The next slab to look through: one of the class that has most. The program is least likely to use them again.
