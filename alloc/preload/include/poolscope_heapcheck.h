@@ -109,8 +109,8 @@ POOLSCOPE_API int poolscope_heapcheck_ignore(const void *block) POOLSCOPE_NOTHRO
 POOLSCOPE_API void poolscope_heapcheck_disable(void) POOLSCOPE_NOTHROW;
 POOLSCOPE_API void poolscope_heapcheck_enable(void) POOLSCOPE_NOTHROW;
 
-/* Memory that holds pointers and that a check does not look at by itself: memory that processes share. Private memory that
- * the program has mapped is looked at. 0, or ENOMEM if there are 256 already; ENOENT if there is none just so. */
+/* Memory that holds pointers and that a check does not look at by itself: a file or a segment that processes share. Memory
+ * that the program has mapped for itself and its forked children is looked at. 0, or ENOMEM if there are 256 already; ENOENT if there is none just so. */
 POOLSCOPE_API int poolscope_heapcheck_add_root(const void *begin, size_t bytes) POOLSCOPE_NOTHROW;
 POOLSCOPE_API int poolscope_heapcheck_remove_root(const void *begin, size_t bytes) POOLSCOPE_NOTHROW;
 
