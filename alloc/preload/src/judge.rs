@@ -67,7 +67,17 @@ pub fn check(frame: *const usize) -> (Option<Searched>, Judgement) {
 /// go to standard output goes as well.
 fn log(pid: &Text) -> Option<Text> {
     let path = lsan::option(b"log_path").filter(|path| ![&b""[..], b"stderr", b"stdout"].contains(path))?;
-    Text::of(&[path, b".", pid.to_bytes()])
+    let file = Text::of(&[path, b".", pid.to_bytes()])?;
+    // SAFETY: the text ends with zero, and the descriptor is this function's.
+    let can_be_written = unsafe {
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
+        let fd = libc::openat(libc::AT_FDCWD, file.as_ptr(), flags, 0o644);
+        fd >= 0 && libc::close(fd) == 0
+    };
+    if !can_be_written {
+        Message::new("LSAN_OPTIONS: log_path can't be written to, so the report follows").print();
+    }
+    can_be_written.then_some(file)
 }
 
 /// Has the command report. Its exit code; `None` if there is none.
