@@ -101,10 +101,9 @@ impl Limits {
 fn known_name(report: &LeakReport) -> &str {
     let asked = report.leaks.first().and_then(|leak| leak.frames.get(leak.asked));
     let path = asked.map_or("", |frame| frame.name.as_str());
-    match path.rsplit("::").next() {
-        Some(name) if !name.is_empty() && !name.starts_with(['[', '{']) => name,
-        _ => "NAME",
-    }
+    // A closure has the name of the function that it stands in, and a part of its own.
+    let has_a_name = |part: &&str| !part.is_empty() && !part.starts_with(['[', '{']);
+    path.rsplit("::").find(has_a_name).unwrap_or("NAME")
 }
 
 pub(crate) fn in_a_child(began_at: &Location<'_>) -> String {

@@ -22,6 +22,13 @@ fn a_test_that_leaks_fails() {
     forget_a_vector(1234);
 }
 
+/// Its body is a closure.
+#[poolscope_heapcheck::test]
+#[should_panic(expected = ".suppress(\"what_a_test_loses_by_itself_is_known_by_its_name\")")]
+fn what_a_test_loses_by_itself_is_known_by_its_name() {
+    std::mem::forget(black_box(Box::new(7u64)));
+}
+
 #[poolscope_heapcheck::test(allow = 50 + 50, max_bytes = 200)]
 fn settings_stand_in_brackets() {
     forget_a_vector(100);

@@ -23,10 +23,12 @@ import re
 import pytest
 
 MARKS = ("limit_memory", "limit_leaks")
-UNITS = {unit: 1024**power for power, unit in enumerate(("B", "KB", "MB", "GB", "TB"))}
+# Names of a mark's first argument.
+LIMITS = {"limit_memory": ("limit", "memory_limit"), "limit_leaks": ("location_limit",)}
+UNITS = {unit: 1024**power for power, unit in enumerate(("B", "KB", "MB", "GB", "TB", "PB"))}
 FRAMES = 32
 
-StackElement = collections.namedtuple("StackElement", "function file lineno")
+StackFrame = collections.namedtuple("StackFrame", "function filename lineno")
 Stack = collections.namedtuple("Stack", "frames")
 
 
@@ -67,7 +69,7 @@ def pool():
 
 def bytes_of(text):
     """`24 MB` as a number. Units are powers of 1,024, as memray has them."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)I?(B)\s*", str(text).upper())
+    found = re.fullmatch(r"\s*\+?(\d*\.\d+|\d+)\s*([KMGTP]?)I?(B)\s*", str(text).upper())
     if found is None:
         raise ValueError(f"{text!r} is no amount of memory: write a number and one of {', '.join(UNITS)}")
     return float(found[1]) * UNITS[found[2] + found[3]]
@@ -82,20 +84,22 @@ def words(size):
 
 
 class Window:
-    """What is allocated from its beginning to its end."""
+    """What is allocated from its beginning to its end. What it takes itself is there before."""
 
     def __init__(self, library, current_thread_only):
         begin = library.poolscope_heapcheck_begin if current_thread_only else library.poolscope_heapcheck_begin_all
         self.library = library
-        self.scope = begin()
-        if self.scope == 0:
+        self.scope = ctypes.c_uint64(0)
+        self.counts = Counts()
+        self.count = functools.partial(library.poolscope_heapcheck_count, self.scope, ctypes.byref(self.counts))
+        self.scope.value = begin()
+        if self.scope.value == 0:
             raise pytest.UsageError("not every allocation is recorded: set POOLSCOPE_PERIOD=1")
 
     def end(self, leaks):
         """The most bytes in use at a time, and what is left."""
-        counts = Counts()
-        scope = ctypes.c_uint64(self.scope)
-        counted = self.library.poolscope_heapcheck_count(scope, ctypes.byref(counts))
+        counted = self.count()
+        scope = self.scope
         left = []
         if leaks:
             gc.collect()
@@ -108,15 +112,15 @@ class Window:
         self.library.poolscope_heapcheck_end(scope, None, None)
         if counted != 0:
             raise pytest.UsageError("too many scopes are open, so this one was not counted")
-        return counts.peak, left
+        return self.counts.peak, left
 
-    def element(self, address):
+    def frame(self, address):
         module = Module()
         if self.library.dladdr(ctypes.c_void_p(address - 1), ctypes.byref(module)) == 0:
-            return StackElement(f"[{address:#x}]", "", 0)
-        file = (module.file or b"").decode(errors="replace")
+            return StackFrame(f"[{address:#x}]", "???", 0)
+        file = (module.file or b"???").decode(errors="replace")
         symbol = module.symbol.decode(errors="replace") if module.symbol else f"[+{address - (module.base or 0):#x}]"
-        return StackElement(symbol, file, 0)
+        return StackFrame(symbol, file, 0)
 
 
 def too_much(limit, took):
@@ -137,7 +141,7 @@ def limit_leaks(window, limit, filter_fn):
     for addresses, size in stacks.most_common():
         if size < limit:
             break
-        stack = Stack(tuple(window.element(address) for address in addresses))
+        stack = Stack(tuple(window.frame(address) for address in addresses))
         if filter_fn is None or filter_fn(stack):
             over.append((size, stack))
     if not over:
@@ -145,7 +149,7 @@ def limit_leaks(window, limit, filter_fn):
     lines = [f"Test was allowed to leak {words(limit)} from each call stack, and leaked more:"]
     for size, stack in over:
         lines.append(f"  {words(size)}:")
-        lines += [f"    {frame.function} ({frame.file})" for frame in stack.frames[:8]]
+        lines += [f"    {frame.function} ({frame.filename})" for frame in stack.frames[:8]]
     return "\n".join(lines)
 
 
@@ -165,9 +169,13 @@ class Check:
     def __init__(self, mark):
         options = dict(mark.kwargs)
         given = list(mark.args)
-        name = "memory_limit" if mark.name == "limit_memory" else "location_limit"
         self.mark = mark.name
-        self.limit = bytes_of(given.pop(0) if given else options.pop(name))
+        named = [options.pop(name) for name in LIMITS[mark.name] if name in options]
+        amounts = named or given[:1]
+        if not amounts:
+            raise ValueError(f'{mark.name} needs an amount of memory, such as {mark.name}("24 MB")')
+        given = given if named else given[1:]
+        self.limit = bytes_of(amounts[0])
         self.filter_fn = None
         if mark.name == "limit_leaks":
             self.filter_fn = given.pop(0) if given else options.pop("filter_fn", None)

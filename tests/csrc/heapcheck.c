@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "poolscope_heapcheck.h"
 
@@ -95,7 +96,9 @@ int main(void) {
     scrub();
     say("lost", poolscope_heapcheck_check(&result), &result);
 
-    void **shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int file = memfd_create("shared", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, 4096) != 0) abort();
+    void **shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (shared == MAP_FAILED) abort();
     shared[3] = held[2];
     held[2] = NULL;

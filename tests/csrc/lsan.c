@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 void __lsan_disable(void);
 void __lsan_enable(void);
@@ -85,8 +86,10 @@ static int ignored(void) {
 }
 
 static int root_region(void) {
-    // Memory that processes share is no root by itself.
-    void **shared = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    // A file that processes share is no root by itself.
+    int file = memfd_create("shared", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, 8192) != 0) abort();
+    void **shared = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (shared == MAP_FAILED || mprotect((char *)shared + 4096, 4096, PROT_NONE) != 0) abort();
     shared[7] = malloc(SIZE);
     __lsan_register_root_region(shared, 8192);

@@ -51,6 +51,36 @@ fn what_nothing_points_to_is_leaked_and_nothing_else() {
     }
 }
 
+/// What each scenario of `tests/csrc/leaks_kernel.c` loses.
+const KEPT_ELSEWHERE: &[(&str, &[u64])] = &[
+    ("epoll_data", &[]),
+    ("epoll_closed", &[1337]),
+    ("timer_value", &[]),
+    ("timer_deleted", &[1337]),
+    ("timer_with_thread", &[]),
+    ("closed_to_writing", &[]),
+    ("shared_with_children", &[]),
+];
+
+#[test]
+fn what_the_kernel_keeps_for_the_program_and_what_unusual_memory_holds_is_in_use() {
+    let pool = Pool::new();
+    let program = pool.files().join("leaks_kernel");
+    compile_into(&program, Path::new("tests/csrc/leaks_kernel.c"), &["-O1", "-g", "-fno-builtin"], &[]);
+    for (scenario, lost) in KEPT_ELSEWHERE {
+        for options in [&["--json"][..], &["--json", "--snapshot"]] {
+            let command = pool.poolscope().arg("check").args(options).arg("--").arg(&program).arg(scenario);
+            let output = command.run();
+            let report: Value = serde_json::from_str(&output.stdout).expect("JSON");
+            let report = &report["processes"][0]["report"];
+            assert_eq!(sizes(report, false), *lost, "{scenario}: {}", output.report());
+            let checked = (report["checked"]["threads"].as_u64(), report["checked"]["stopped"].as_u64());
+            assert_eq!(checked, (Some(1), Some(1)), "{scenario}: {}", output.report());
+            assert_eq!(output.code(), if lost.is_empty() { 0 } else { 23 }, "{scenario}: {}", output.report());
+        }
+    }
+}
+
 #[test]
 fn what_a_forked_child_loses_is_reported_as_the_childs() {
     let pool = Pool::new();

@@ -1,6 +1,6 @@
 //! `poolscope leaks PID` has a running program look for what it can't reach, and the program goes on.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use poolscope_e2e::{Output, Pool, Program, Running, compiler, pprof};
@@ -67,6 +67,24 @@ fn a_program_that_lost_nothing_is_clean() {
         let output = ask(&pool, &running, options);
         assert_eq!(output.code(), 0, "{}", output.report());
         assert!(output.stdout.starts_with("No leaks.\n"), "{}", output.report());
+    }
+}
+
+#[test]
+fn what_the_kernel_keeps_is_named_as_what_holds_a_block() {
+    let pool = Pool::new();
+    let program = pool.files().join("leaks_kernel");
+    compiler::compile_into(&program, Path::new("tests/csrc/leaks_kernel.c"), &["-O1", "-g", "-fno-builtin"], &[]);
+    for (scenario, holder) in [
+        ("epoll_data", "1,337 B in 1 block held by epoll of descriptor "),
+        ("timer_value", "1,337 B in 1 block held by timer 0"),
+    ] {
+        let mut running = pool.program(&program).args([scenario, "30"]).env("POOLSCOPE_PERIOD", "1").start();
+        running.wait_for_line("ready");
+        for options in [&["--why", "*leaks_kernel.c"][..], &["--why", "*leaks_kernel.c", "--snapshot"]] {
+            let output = ask(&pool, &running, options);
+            assert!(output.stdout.contains(holder), "{scenario}: {}", output.report());
+        }
     }
 }
 

@@ -53,6 +53,20 @@ def test_leaks_what_a_filter_reports():
 def test_leaks_just_its_limit():
     leaky.lose(1000)
 
+@pytest.mark.limit_leaks(
+    "10 KB", filter_fn=lambda stack: not any(frame.filename.endswith("/leaky.so") for frame in stack.frames)
+)
+def test_leaves_out_a_file_that_it_knows():
+    leaky.lose(50_000)
+
+@pytest.mark.limit_memory(limit="1 kB")
+def test_takes_nothing():
+    pass
+
+@pytest.mark.limit_leaks(location_limit=".5 MB")
+def test_names_its_limit():
+    leaky.lose(50_000)
+
 @pytest.mark.asyncio
 @pytest.mark.limit_leaks("10 KB")
 async def test_leaks_between_two_awaits():

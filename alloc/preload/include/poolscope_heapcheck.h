@@ -55,10 +55,10 @@ struct poolscope_heapcheck_limits {
 };
 
 /* Begins a scope of the calling thread, inside the one that it is in: every allocation of the thread is recorded until
- * the end. Scopes of other threads are not concerned. What a static or a thread-local keeps that held nothing at the
- * beginning is made when it is first needed, and counts for nothing at the end. What the C library allocates in it and keeps, such as the record of
- * the first thread that is started, counts as well. 0 if there can be none (in a signal handler, or before anything was
- * allocated). */
+ * the end. Scopes of other threads are not concerned, and what a thread that is started in the scope allocates is not
+ * the scope's. What a static or a thread-local keeps that held nothing at the beginning is made when it is first needed,
+ * and counts for nothing at the end. What the C library allocates in it and keeps, such as the record of the first thread
+ * that is started, counts as well. 0 if there can be none (in a signal handler, or before anything was allocated). */
 POOLSCOPE_API uint64_t poolscope_heapcheck_begin(void) POOLSCOPE_NOTHROW;
 
 /* Begins a scope of all threads that are in none. 0 if not every allocation is recorded (POOLSCOPE_PERIOD=1). There is one
@@ -109,8 +109,8 @@ POOLSCOPE_API int poolscope_heapcheck_ignore(const void *block) POOLSCOPE_NOTHRO
 POOLSCOPE_API void poolscope_heapcheck_disable(void) POOLSCOPE_NOTHROW;
 POOLSCOPE_API void poolscope_heapcheck_enable(void) POOLSCOPE_NOTHROW;
 
-/* Memory that holds pointers and that a check does not look at by itself: memory that processes share. Private memory that
- * the program has mapped is looked at. 0, or ENOMEM if there are 256 already; ENOENT if there is none just so. */
+/* Memory that holds pointers and that a check does not look at by itself: a file or a segment that processes share. Memory
+ * that the program has mapped for itself and its forked children is looked at. 0, or ENOMEM if there are 256 already; ENOENT if there is none just so. */
 POOLSCOPE_API int poolscope_heapcheck_add_root(const void *begin, size_t bytes) POOLSCOPE_NOTHROW;
 POOLSCOPE_API int poolscope_heapcheck_remove_root(const void *begin, size_t bytes) POOLSCOPE_NOTHROW;
 

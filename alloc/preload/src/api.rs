@@ -61,7 +61,7 @@ pub unsafe extern "C" fn poolscope_serve(address: *const c_char) -> c_int {
         *place = word.as_ptr();
     }
     (arguments[words.len()], arguments[words.len() + 1]) = (address, pid.as_ptr());
-    match run(&arguments) {
+    match run(&arguments, None) {
         Some(0) => 0,
         Some(_) => libc::EINVAL,
         None => libc::ENOENT,

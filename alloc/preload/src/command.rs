@@ -32,6 +32,11 @@ impl Text {
         (len < PATH).then_some(text)
     }
 
+    /// Without its end.
+    pub fn to_bytes(&self) -> &[u8] {
+        self.0.split(|&byte| byte == 0).next().unwrap_or_default()
+    }
+
     /// Its first byte.
     pub fn as_ptr(&self) -> *const c_char {
         self.0.as_ptr().cast()
@@ -71,8 +76,9 @@ impl Drop for Environment {
     }
 }
 
-/// Runs the command with its output on standard error, and waits for it.
-pub fn run(arguments: &[*const c_char]) -> Option<c_int> {
+/// Runs the command with its output on standard error, or at the end of a file, and waits for it. `None` if it does not
+/// run.
+pub fn run(arguments: &[*const c_char], file: Option<&Text>) -> Option<c_int> {
     let environment = Environment::new()?;
     let known = named().into_iter().chain(beside(b"poolscope")).chain(beside(b"../bin/poolscope"));
     // SAFETY: reads a file's kind.
@@ -83,6 +89,10 @@ pub fn run(arguments: &[*const c_char]) -> Option<c_int> {
         let mut actions: libc::posix_spawn_file_actions_t = core::mem::zeroed();
         if libc::posix_spawn_file_actions_init(&raw mut actions) != 0 {
             return None;
+        }
+        if let Some(file) = file {
+            let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND;
+            libc::posix_spawn_file_actions_addopen(&raw mut actions, 2, file.as_ptr(), flags, 0o644);
         }
         libc::posix_spawn_file_actions_adddup2(&raw mut actions, 2, 1);
         let mut child = 0;

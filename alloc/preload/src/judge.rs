@@ -50,13 +50,34 @@ pub fn check(frame: *const usize) -> (Option<Searched>, Judgement) {
         Some(0) => Judgement::Clean,
         Some(LEAKED) => Judgement::Leaked,
         Some(NOT_CHECKED) => Judgement::NotChecked,
-        _ => {
+        ended => {
             let leaked = Message::new("leaked: ").number(found.bytes).text(" bytes in ").number(found.leaks);
-            leaked.text(" blocks. The command poolscope, which would say where from, was not found.").print();
+            let leaked = leaked.text(if found.leaks == 1 { " block" } else { " blocks" });
+            leaked
+                .text(". The command poolscope, which would say where from, ")
+                .text(if ended.is_some() { "could not report it." } else { "was not found." })
+                .print();
             Judgement::Leaked
         }
     };
     (searched, judgement)
+}
+
+/// The file that reports of this process go to: `log_path` and its number. `None` for standard error, to which what was to
+/// go to standard output goes as well.
+fn log(pid: &Text) -> Option<Text> {
+    let path = lsan::option(b"log_path").filter(|path| ![&b""[..], b"stderr", b"stdout"].contains(path))?;
+    let file = Text::of(&[path, b".", pid.to_bytes()])?;
+    // SAFETY: the text ends with zero, and the descriptor is this function's.
+    let can_be_written = unsafe {
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
+        let fd = libc::openat(libc::AT_FDCWD, file.as_ptr(), flags, 0o644);
+        fd >= 0 && libc::close(fd) == 0
+    };
+    if !can_be_written {
+        Message::new("LSAN_OPTIONS: log_path can't be written to, so the report follows").print();
+    }
+    can_be_written.then_some(file)
 }
 
 /// Has the command report. Its exit code; `None` if there is none.
@@ -90,7 +111,7 @@ fn report() -> Option<c_int> {
         add(c"--objects".as_ptr());
     }
     add(pid.as_ptr());
-    let code = run(&arguments);
+    let code = run(&arguments, log(&pid).as_ref());
     if let Some(fd) = own {
         // SAFETY: the descriptor is this function's.
         unsafe { libc::close(fd) };

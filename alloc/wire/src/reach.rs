@@ -35,6 +35,10 @@ pub mod holder {
     pub const IN_USE: u64 = 4;
     /// The address in a region that the program has named as a root.
     pub const REGION: u64 = 5;
+    /// The descriptor of the instance of epoll that has it as the data of an event.
+    pub const DESCRIPTOR: u64 = 6;
+    /// The number of the timer that has it as its value.
+    pub const TIMER: u64 = 7;
 
     /// What holds a block: one of the kinds above, and the rest.
     pub const fn split(holder: u64) -> (u64, u64) {
@@ -45,6 +49,16 @@ pub mod holder {
     /// A thread that holds a block by one of the kinds above.
     pub const fn of_thread(kind: u64, tid: u32) -> u64 {
         (tid as u64) << KIND_BITS | kind
+    }
+
+    /// An instance of epoll that holds a block.
+    pub const fn of_descriptor(descriptor: u32) -> u64 {
+        (descriptor as u64) << KIND_BITS | DESCRIPTOR
+    }
+
+    /// A timer that holds a block.
+    pub const fn of_timer(timer: u32) -> u64 {
+        (timer as u64) << KIND_BITS | TIMER
     }
 }
 

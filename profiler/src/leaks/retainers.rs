@@ -197,6 +197,8 @@ fn root_text(root: Option<Holder>, variables: &mut Variables) -> (String, String
         Some(Holder::Thread(0)) => "thread-local storage of a thread that has ended".to_owned(),
         Some(Holder::Thread(tid)) => format!("thread-local storage of thread {tid}"),
         Some(Holder::InUse) => "the pool, which is just handing it out, or a thread that runs on it".to_owned(),
+        Some(Holder::Descriptor(descriptor)) => format!("epoll of descriptor {descriptor}"),
+        Some(Holder::Timer(timer)) => format!("timer {timer}"),
         Some(Holder::Region(address)) => format!("region that the program has named, at {address:#x}"),
         Some(Holder::Word(address)) => {
             let place = variables.find(address);

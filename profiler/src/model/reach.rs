@@ -40,6 +40,10 @@ pub enum Holder {
     InUse,
     /// The word at this address, in a region that the program has named as a root.
     Region(u64),
+    /// The instance of epoll with this descriptor, as the data of an event.
+    Descriptor(u32),
+    /// This timer of the process's, as its value.
+    Timer(u32),
 }
 
 impl Holder {
@@ -54,6 +58,8 @@ impl Holder {
             holder::THREAD => Some(Holder::Thread(rest as u32)),
             holder::IN_USE => Some(Holder::InUse),
             holder::REGION => Some(Holder::Region(rest)),
+            holder::DESCRIPTOR => Some(Holder::Descriptor(rest as u32)),
+            holder::TIMER => Some(Holder::Timer(rest as u32)),
             _ => None,
         }
     }

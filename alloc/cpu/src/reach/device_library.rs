@@ -69,6 +69,7 @@ mod tests {
             readable: true,
             writable: true,
             shared: false,
+            shared_by_fork: false,
             inode,
             is_stack: false,
         };

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use poolscope_wire::ReachRecord;
 use poolscope_wire::reach::{holder, option, outcome, verdict};
 
+use super::events::{self, Kept};
 use super::frame;
 use super::heap::Heap;
 use super::maps::{self, Mapping};
@@ -90,9 +91,10 @@ impl Found {
         Some(Found { verdicts, summary })
     }
 
-    fn fill(&mut self, records: &Records, world: &World, searcher: Searcher, tag_bits: usize) {
+    fn fill(&mut self, records: &Records, world: &World, timers: &Table<Kept>, searcher: Searcher, tag_bits: usize) {
         let begun = now();
-        let marked = mark(&mut self.verdicts, self.summary.addresses(), records, world, searcher, tag_bits);
+        let summary = self.summary.addresses();
+        let marked = mark(&mut self.verdicts, summary, records, world, timers, searcher, tag_bits);
         let (state, root_bytes) = marked.map_or_else(|state| (state, 0), |bytes| (outcome::DONE, bytes as u64));
         self.summary.as_mut_slice()[0] = Summary { state, root_bytes, scan_ns: now() - begun };
     }
@@ -125,12 +127,13 @@ fn stop_and_look(slow: SlowPath, searcher: Searcher, asked: Asked) -> Result<Rea
     let mut found = Found::new(records.len(), in_copy).ok_or(outcome::NO_MEMORY)?;
     let (seen, missing, unstopped) = (world.threads().len(), world.missing, world.unstopped);
     let own = u32::from(matches!(searcher, Searcher::OfTheProgram { .. }));
+    let timers = events::of_timers().ok_or(outcome::NO_MEMORY)?;
     let stopped_at = now();
     let (mut records, resumed) = if in_copy {
         // SAFETY: the threads are stopped, the pool's records are not being changed, and nothing else of the program's
         // state is used in the copy.
         let Some(copy) = (unsafe { Copy::make() }) else {
-            found.fill(&records, &world, searcher, asked.tag_mask as usize);
+            found.fill(&records, &world, &timers, searcher, asked.tag_mask as usize);
             os::end_copy()
         };
         drop(world);
@@ -145,7 +148,7 @@ fn stop_and_look(slow: SlowPath, searcher: Searcher, asked: Asked) -> Result<Rea
             None => return Err(outcome::NO_COPY),
         }
     } else {
-        found.fill(&records, &world, searcher, asked.tag_mask as usize);
+        found.fill(&records, &world, &timers, searcher, asked.tag_mask as usize);
         drop(world);
         (records, now())
     };
@@ -222,6 +225,7 @@ fn mark(
     summary: Range,
     records: &Records,
     world: &World,
+    timers: &Table<Kept>,
     searcher: Searcher,
     tag_bits: usize,
 ) -> Result<usize, u32> {
@@ -239,7 +243,14 @@ fn mark(
         threads.push(Thread { tid: thread.tid, sp: thread.sp, control: thread.thread_pointer });
     }
     arena::for_each(|from, to| _ = excluded.push((from, to)));
-    let own = [mappings.addresses(), threads.addresses(), excluded.addresses(), world.own_memory(), summary];
+    let own = [
+        mappings.addresses(),
+        threads.addresses(),
+        excluded.addresses(),
+        world.own_memory(),
+        summary,
+        timers.addresses(),
+    ];
     let tiers = [page_heap::own_memory(), census::own_memory(), raw_thread::own_memory()];
     let own =
         own.into_iter().chain(tiers).chain(records.own_memory()).chain(heap.own_memory()).chain(mark.own_memory());
@@ -274,6 +285,8 @@ fn mark(
         let registers = (frame, frame + SAVED_REGISTERS * size_of::<usize>());
         roots::words(registers.0, registers.1, &mut |_, word| mark.root(word, held_by));
     }
+    timers.as_slice().iter().for_each(|&(word, held_by)| mark.root(word, held_by));
+    events::of_epoll(|word, held_by| mark.root(word, held_by));
     heap.unrecorded_words(|_, word| mark.root(word, holder::IN_USE));
     heap.in_flight(|number| mark.hold(number));
     mark.follow();

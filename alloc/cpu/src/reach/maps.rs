@@ -8,8 +8,6 @@ use crate::kernel::os;
 
 /// Most mappings that are looked at: the kernel's own default limit (`vm.max_map_count`), and some more.
 const MAX: usize = 1 << 17;
-/// Bytes of a line that say something: what is behind them is the rest of a path.
-const LINE: usize = 128;
 
 /// A mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,12 +16,14 @@ pub struct Mapping {
     pub start: usize,
     /// The one behind the last.
     pub end: usize,
-    /// It can be read.
+    /// It can be read, and is not the kernel's own (`[vvar]`, `[vdso]`), which holds nothing of the program's.
     pub readable: bool,
     /// It can be written.
     pub writable: bool,
     /// Other processes see what is written.
     pub shared: bool,
+    /// These are forked children alone: no file has it (`MAP_SHARED | MAP_ANONYMOUS`).
+    pub shared_by_fork: bool,
     /// The file's number; 0 for anonymous memory.
     pub inode: u64,
     /// It is the first thread's stack.
@@ -38,19 +38,22 @@ impl Mapping {
         let (_offset, _device, inode) = (fields.next()?, fields.next()?, fields.next()?);
         let dash = range.iter().position(|&byte| byte == b'-')?;
         let flag = |at: usize, letter: u8| access.get(at) == Some(&letter);
+        let name = fields.next().unwrap_or_default();
         Some(Mapping {
             start: number(&range[..dash], 16)?,
             end: number(&range[dash + 1..], 16)?,
-            readable: flag(0, b'r'),
+            readable: flag(0, b'r') && !name.starts_with(b"[v"),
             writable: flag(1, b'w'),
             shared: flag(3, b's'),
+            shared_by_fork: flag(3, b's') && name.starts_with(b"/dev/zero"),
             inode: number(inode, 10)? as u64,
-            is_stack: fields.next().is_some_and(|name| name.starts_with(b"[stack]")),
+            is_stack: name.starts_with(b"[stack]"),
         })
     }
 }
 
-fn number(text: &[u8], base: u32) -> Option<usize> {
+/// A number in digits of a base.
+pub fn number(text: &[u8], base: u32) -> Option<usize> {
     text.iter().try_fold(0usize, |number, &byte| {
         let digit = char::from(byte).to_digit(base)?;
         number.checked_mul(base as usize)?.checked_add(digit as usize)
@@ -60,19 +63,9 @@ fn number(text: &[u8], base: u32) -> Option<usize> {
 /// All mappings, ascending. `None` if the kernel does not say, or there are too many.
 pub fn read() -> Option<Table<Mapping>> {
     let mut mappings = Table::new(MAX)?;
-    let (mut line, mut len, mut fits) = ([0u8; LINE], 0, true);
-    let read = os::read_whole_file(c"/proc/thread-self/maps", |part| {
-        for &byte in part {
-            if byte != b'\n' {
-                if let Some(place) = line.get_mut(len) {
-                    *place = byte;
-                    len += 1;
-                }
-                continue;
-            }
-            fits &= Mapping::parse(&line[..len]).is_none_or(|mapping| mappings.push(mapping));
-            len = 0;
-        }
+    let mut fits = true;
+    let read = os::for_each_line(c"/proc/thread-self/maps", |line| {
+        fits &= Mapping::parse(line).is_none_or(|mapping| mappings.push(mapping));
     });
     (read && fits && !mappings.as_slice().is_empty()).then_some(mappings)
 }
@@ -133,6 +126,30 @@ impl Pages {
     }
 }
 
+/// Calls `f` with runs of pages of shared memory between two addresses that somebody has written. A copy of the process
+/// has none of them in its tables before it reads them, and to read one that nobody wrote would take memory for it.
+pub fn for_each_shared_run(from: usize, to: usize, mut f: impl FnMut(usize, usize, Content)) {
+    let mut residence = [0u8; 512];
+    let (mut at, to) = (from & !(PAGE - 1), to.next_multiple_of(PAGE));
+    while at < to {
+        let pages = ((to - at) / PAGE).min(residence.len());
+        let end = at + pages * PAGE;
+        // SAFETY: there is a byte for each page.
+        if unsafe { os::resident(at, pages * PAGE, residence.as_mut_ptr()) } {
+            let mut run = (at, Content::Nothing);
+            for (n, byte) in residence[..pages].iter().enumerate() {
+                let content = if byte & 1 == 0 { Content::Nothing } else { Content::Memory };
+                if content != run.1 {
+                    pass_on(run, at + n * PAGE, &mut f);
+                    run = (at + n * PAGE, content);
+                }
+            }
+            pass_on(run, end, &mut f);
+        }
+        at = end;
+    }
+}
+
 fn pass_on((from, content): (usize, Content), to: usize, f: &mut impl FnMut(usize, usize, Content)) {
     if content != Content::Nothing && from < to {
         f(from, to, content);
@@ -174,6 +191,7 @@ mod tests {
             readable: true,
             writable: true,
             shared: false,
+            shared_by_fork: false,
             inode: 0,
             is_stack: false,
         };
@@ -183,6 +201,12 @@ mod tests {
         assert_eq!(stack, Some(Mapping { is_stack: true, ..of(0x7ffd_3d12_6000, 0x7ffd_3d14_7000) }));
         let closed = parse("1000-2000 ---s 00000000 00:01 5 /dev/zero").expect("a mapping");
         assert!(!closed.readable && !closed.writable && closed.shared);
+        let shared = parse("1000-2000 rw-s 00000000 00:01 5 /dev/zero (deleted)").expect("a mapping");
+        assert!(shared.shared && shared.shared_by_fork);
+        let of_file = parse("1000-2000 rw-s 00000000 00:01 5 /dev/shm/x").expect("a mapping");
+        assert!(of_file.shared && !of_file.shared_by_fork);
+        let kernels = parse("7ffd0000-7ffd4000 r--p 00000000 00:00 0 [vvar]").expect("a mapping");
+        assert!(!kernels.readable);
         assert_eq!(parse("no mapping"), None);
     }
 

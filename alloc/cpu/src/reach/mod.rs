@@ -3,8 +3,8 @@
 //! A search has four steps, each with a file of its own:
 //!
 //! 1. The other threads are stopped ([`stop`]). From here on nothing allocates, locks or asks for names.
-//! 2. The roots are read ([`roots`], [`maps`]): registers, live stacks, and what else of the process's memory was
-//!    written and is not the pool's.
+//! 2. The roots are read ([`roots`], [`maps`], [`events`]): registers, live stacks, what else of the process's memory
+//!    was written and is not the pool's, and what the kernel keeps for the program.
 //! 3. The mark follows what they point to ([`mark`]), over the pool's own page descriptors ([`heap`]).
 //! 4. The threads go on, and each block's verdict is written to its record, with what holds it.
 //!
@@ -18,6 +18,7 @@
 //! that pointer where no search looks: in another process, in a file, or in an encoded form.
 
 mod device_library;
+mod events;
 mod frame;
 mod heap;
 pub mod kept;

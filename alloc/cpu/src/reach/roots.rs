@@ -1,9 +1,10 @@
 //! The roots: memory that the program reaches without a pointer from a block.
 //!
 //! These are the registers of all threads, their stacks from 128 bytes below the stack pointer on (the red zone, System
-//! V ABI, 3.2.2), and all other private memory that can be read and that somebody has written: variables of modules,
-//! thread-local storage, the C library's records of threads, and what the program mapped itself. What is the pool's own
-//! is no root: its arenas, the records of blocks, the segment, and what this search uses.
+//! V ABI, 3.2.2), and all other memory that can be read, is of this process or its forked children alone, and that
+//! somebody has written: variables of modules, thread-local storage, the C library's records of threads, and what the
+//! program mapped itself. What is the pool's own is no root: its arenas, the records of blocks, the segment, and what
+//! this search uses.
 //!
 //! Of a thread's stack, what lies below its stack pointer is dead. The stack's mapping is known by what the C library
 //! keeps at its upper end, the thread's control block (`tcbhead_t`). Stacks of threads that have ended stay mapped for
@@ -12,7 +13,7 @@
 use poolscope_wire::reach::holder;
 
 use super::frame;
-use super::maps::{Content, Mapping, PAGE, Pages};
+use super::maps::{self, Content, Mapping, PAGE, Pages};
 use crate::kernel::os;
 
 /// Bytes below a stack pointer that a function may use.
@@ -108,22 +109,28 @@ impl Roots<'_> {
                 };
                 let mut f = |place, word| f(word, held.at(place));
                 without(self.excluded, from, to, &mut |from, to| {
-                    known &= pages.for_each_run(from, to, |first, end, content| {
+                    let mut run = |first: usize, end: usize, content| {
                         let (from, to) = (first.max(from), end.min(to));
                         bytes += to.saturating_sub(from);
                         match content {
                             Content::Memory => words(from, to, &mut f),
                             _ => careful_words(from, to, &mut f),
                         }
-                    });
+                    };
+                    if self.mappings[at].shared {
+                        maps::for_each_shared_run(from, to, &mut run);
+                    } else {
+                        known &= pages.for_each_run(from, to, &mut run);
+                    }
                 });
             });
         }
         known.then_some(bytes)
     }
 
-    /// Whether a mapping may have been written by the program. One that can't be any more counts as well if it is the
-    /// part of a module that the loader closed after it had relocated it (`PT_GNU_RELRO`).
+    /// Whether a mapping may have been written by the program, and by its forked children at most. One that can't be
+    /// any more counts as well if it is memory of no file, which the program has closed to writing, or the part of a
+    /// module that the loader closed after it had relocated it (`PT_GNU_RELRO`).
     fn may_hold_pointers(&self, at: usize) -> bool {
         let mapping = &self.mappings[at];
         let is_closed_part = || {
@@ -131,7 +138,8 @@ impl Roots<'_> {
             mapping.inode != 0
                 && next.is_some_and(|next| next.writable && next.inode == mapping.inode && next.start == mapping.end)
         };
-        mapping.readable && !mapping.shared && (mapping.writable || is_closed_part())
+        let is_ours = mapping.writable || mapping.inode == 0 || mapping.shared_by_fork || is_closed_part();
+        mapping.readable && (!mapping.shared || mapping.shared_by_fork) && is_ours
     }
 
     /// Whether nothing of a mapping is a root, as of the pool's arenas.
@@ -313,7 +321,16 @@ mod tests {
             unsafe { (start as *mut usize).add(n).write(word) };
         });
         let end = start + PAGE;
-        Mapping { start, end, readable: true, writable: true, shared: false, inode: 0, is_stack: false }
+        Mapping {
+            start,
+            end,
+            readable: true,
+            writable: true,
+            shared: false,
+            inode: 0,
+            is_stack: false,
+            shared_by_fork: false,
+        }
     }
 
     fn found(mappings: &[Mapping], threads: &[Thread], excluded: &[Range]) -> Vec<usize> {
@@ -343,11 +360,13 @@ mod tests {
     }
 
     #[test]
-    fn only_private_memory_that_can_be_written_is_a_root_and_what_a_module_has_closed() {
+    fn only_memory_of_the_process_is_a_root_and_of_a_file_what_can_be_written_or_a_module_has_closed() {
         let memory = mapped(&[7]);
         assert_eq!(found(&[memory], &[], &[]), [7]);
         assert_eq!(found(&[memory], &[], &[(memory.start, memory.end)]), []);
         assert_eq!(found(&[Mapping { shared: true, ..memory }], &[], &[]), []);
+        assert_eq!(found(&[Mapping { shared: true, shared_by_fork: true, inode: 5, ..memory }], &[], &[]), [7]);
+        assert_eq!(found(&[Mapping { writable: false, ..memory }], &[], &[]), [7], "the program has closed it since");
         let closed = Mapping { writable: false, inode: 5, ..memory };
         assert_eq!(found(&[closed], &[], &[]), []);
         let (start, end) = (closed.end, closed.end + PAGE);

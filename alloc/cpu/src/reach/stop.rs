@@ -11,12 +11,14 @@
 //!
 //! A thread that blocks all signals, as the C library does where threads begin and end, may wait for a lock of one that
 //! is stopped. So after a short time without progress all are let go for a moment, and the stop is tried anew. A thread
-//! that only waits for a processor, or in the kernel (as after `vfork`), is tried again until the time is over.
+//! that only waits for a processor, or in the kernel (as after `vfork`), is tried again until the time is over. The C
+//! library's own thread for timers takes no handler and has nothing of the program's: it is not counted.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::frame;
+use super::maps;
 use super::table::Table;
 use crate::kernel::os;
 
@@ -35,6 +37,8 @@ const PAUSE_MS: [u32; 8] = [1, 1, 1, 2, 5, 10, 20, 50];
 const LAST_PAUSE_MS: u32 = 50;
 /// Ticks of a processor (of 10 ms) between two tries after which a thread did not wait for one.
 const RAN_TICKS: u64 = 5;
+/// What the kernel says of each thread lies here.
+const TASKS: &[u8] = b"/proc/self/task/";
 /// Most threads that are stopped.
 const MAX_THREADS: usize = 1 << 16;
 
@@ -286,7 +290,7 @@ impl Stops {
         // Threads that are not stopped yet make others.
         loop {
             let before = asked.as_slice().len();
-            let listed = for_each_thread(|tid| {
+            let listed = os::for_each_number(c"/proc/self/task", |tid| {
                 if tid != own && !asked.as_slice().iter().any(|known| known.tid == tid) {
                     let gone = !send(process, tid, signal, sent_by);
                     asked.push(Asked { tid, gone });
@@ -303,7 +307,8 @@ impl Stops {
         }
         world.stopped = (TAKEN.load(Ordering::Acquire) as u32 as usize).min(MAX_THREADS);
         for thread in asked.as_slice() {
-            if !thread.gone && !world.threads().iter().any(|stopped| stopped.tid == thread.tid) {
+            let is_stopped = || world.threads().iter().any(|stopped| stopped.tid == thread.tid);
+            if !thread.gone && !is_stopped() && !waits_for_timers(thread.tid) {
                 world.missing += 1;
                 world.unstopped = thread.tid;
             }
@@ -359,12 +364,27 @@ fn has_ended(tid: u32) -> bool {
     }
 }
 
+/// Whether a thread is the C library's own, which starts those that timers ask for (`SIGEV_THREAD`), and waits for the
+/// next timer: by `rt_sigtimedwait` for the C library's first signal alone, which takes the signal to stop as well. It
+/// has nothing of the program's meanwhile. The next timer has it ask for memory first, and wait for the search.
+fn waits_for_timers(tid: u32) -> bool {
+    const FIRST: usize = 1 << (*CHOICES.start() - 1);
+    let mut text = [0u8; 64];
+    // The call's number, and its arguments in hexadecimal digits (proc(5)); `running` where it is in none.
+    let len = os::read_file(os::path_with(TASKS, tid, b"/syscall", &mut [0; 64]), &mut text);
+    let mut words = text[..len].split(|&byte| byte == b' ');
+    let call = words.next().and_then(|word| maps::number(word, 10));
+    let set = words.next().and_then(|word| maps::number(word.strip_prefix(b"0x")?, 16));
+    let mut waited_for = [0usize];
+    call == Some(libc::SYS_rt_sigtimedwait as usize)
+        && set.is_some_and(|set| os::read_own_memory(set, &mut waited_for) == 1)
+        && waited_for == [FIRST]
+}
+
 /// A thread's state as the kernel names it (`R`, `S`, `D` and others), and its ticks on processors.
 fn state(tid: u32) -> Option<(u8, u64)> {
-    let mut path = [0u8; 48];
-    let path = thread_file(tid, &mut path);
     let mut stat = [0u8; 512];
-    let len = os::read_file(path, &mut stat);
+    let len = os::read_file(os::path_with(TASKS, tid, b"/stat", &mut [0; 64]), &mut stat);
     // The name in parentheses may hold anything, also parentheses (proc(5)).
     let stat = &stat[..len.min(stat.len())];
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 2;
@@ -374,64 +394,6 @@ fn state(tid: u32) -> Option<(u8, u64)> {
     let number = |digits: &[u8]| digits.iter().fold(0u64, |all, digit| all.wrapping_mul(10) + u64::from(digit & 15));
     let ticks = fields.skip(10).take(2).map(number).sum();
     Some((state, ticks))
-}
-
-/// `/proc/self/task/TID/stat`.
-fn thread_file(tid: u32, buffer: &mut [u8; 48]) -> &core::ffi::CStr {
-    let mut digits = [0u8; 10];
-    let mut first = digits.len();
-    let mut rest = tid;
-    loop {
-        first -= 1;
-        digits[first] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    let parts: [&[u8]; 3] = [b"/proc/self/task/", &digits[first..], b"/stat\0"];
-    let mut len = 0;
-    for part in parts {
-        buffer[len..len + part.len()].copy_from_slice(part);
-        len += part.len();
-    }
-    core::ffi::CStr::from_bytes_until_nul(&buffer[..len]).unwrap_or(c"")
-}
-
-/// Calls `f` with each thread of the process. False if the kernel does not list them.
-fn for_each_thread(mut f: impl FnMut(u32)) -> bool {
-    /// Where an entry (`struct linux_dirent64`) has its length and its name.
-    const LENGTH: usize = 16;
-    const NAME: usize = 19;
-    let mut buffer = [0u8; 4096];
-    os::keep_errno(|| {
-        // SAFETY: the path ends with zero.
-        let fd =
-            unsafe { os::open(c"/proc/self/task".as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0) };
-        if fd < 0 {
-            return false;
-        }
-        let end = loop {
-            // SAFETY: the kernel writes at most as many bytes as there are.
-            let read = unsafe { libc::syscall(libc::SYS_getdents64, fd, buffer.as_mut_ptr(), buffer.len()) };
-            if read <= 0 {
-                break read;
-            }
-            let mut at = 0;
-            while at + NAME < read as usize {
-                let len = usize::from(u16::from_le_bytes([buffer[at + LENGTH], buffer[at + LENGTH + 1]]));
-                let digits = buffer[at + NAME..].iter().take_while(|byte| byte.is_ascii_digit());
-                let tid = digits.fold(0u32, |tid, digit| tid.wrapping_mul(10).wrapping_add(u32::from(digit - b'0')));
-                if tid != 0 {
-                    f(tid);
-                }
-                at += len.max(NAME);
-            }
-        };
-        // SAFETY: the descriptor is this function's.
-        unsafe { os::close(fd) };
-        end == 0
-    })
 }
 
 impl World {

@@ -48,6 +48,11 @@ const RULES: &[(&[&str], &str)] = &[
     (&["^/usr/bin/script$"], "names and formats of its log"),
     (&["^/usr/bin/rsync$"], "patterns of files, and buffers of its transfer"),
     (&["^/usr/bin/man$", "^/usr/bin/mandb$"], "pages that it has found, and commands that it has made of them"),
+    (&["^/usr/bin/emacs*$"], "a buffer of its start"),
+    (
+        &["^/usr/lib/postgresql/*/bin/postgres$"],
+        "its copy of the environment, which names of processes are written over, and settings of its start",
+    ),
     (&["^/usr/bin/gdb$"], "names and types of symbols that it has read"),
     (&["^/usr/lib/jvm/*/bin/*$"], "options of the virtual machine, and names of its modules"),
     (&["^/usr/bin/su$", "^/bin/su$", "^/usr/bin/passwd$"], "its copies of words, as PAM's modules wanted them"),

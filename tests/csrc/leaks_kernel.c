@@ -1,0 +1,94 @@
+// Blocks whose address only the kernel has, or memory that is no usual one: leaks_kernel SCENARIO [SECONDS]
+//
+// tests/tests/leaks.rs has what is leaked then.
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SIZE = 1337 };
+
+// What a function leaves below the stack pointer, and in registers, is not this one's.
+__attribute__((noinline)) static void scrub(void) {
+    volatile char bytes[16384];
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = 0;
+}
+
+__attribute__((noinline)) static int wait_with_data(void) {
+    int epoll = epoll_create1(EPOLL_CLOEXEC), event = eventfd(0, EFD_CLOEXEC);
+    struct epoll_event wanted = {.events = EPOLLIN, .data.ptr = malloc(SIZE)};
+    if (epoll < 0 || event < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, event, &wanted) != 0) abort();
+    return epoll;
+}
+static void epoll_data(void) { wait_with_data(); }
+static void epoll_closed(void) { close(wait_with_data()); }
+
+__attribute__((noinline)) static timer_t make_timer(void) {
+    timer_t timer;
+    struct sigevent how = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGURG};
+    how.sigev_value.sival_ptr = malloc(SIZE);
+    if (timer_create(CLOCK_MONOTONIC, &how, &timer) != 0) abort();
+    return timer;
+}
+static void timer_value(void) { make_timer(); }
+static void timer_deleted(void) { timer_delete(make_timer()); }
+
+static volatile int rings;
+static void ring(union sigval value) {
+    (void)value;
+    rings++;
+}
+// The C library has a thread of its own for it, which takes no handler.
+static void timer_with_thread(void) {
+    timer_t timer;
+    struct sigevent how = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = ring};
+    how.sigev_value.sival_ptr = malloc(SIZE);
+    struct itimerspec when = {.it_value = {.tv_nsec = 1000000}, .it_interval = {.tv_nsec = 20000000}};
+    if (timer_create(CLOCK_MONOTONIC, &how, &timer) != 0 || timer_settime(timer, 0, &when, NULL) != 0) abort();
+    while (rings < 3) usleep(1000);
+    memset(&how, 0, sizeof how);
+}
+
+__attribute__((noinline)) static void closed_to_writing(void) {
+    void **page = mmap(NULL, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    page[1000] = malloc(SIZE);
+    if (mprotect(page, 1 << 16, PROT_READ) != 0) abort();
+}
+
+__attribute__((noinline)) static void shared_with_children(void) {
+    void **page = mmap(NULL, 1 << 16, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    page[1000] = malloc(SIZE);
+}
+
+#define SCENARIO(name) {#name, name}
+static const struct {
+    const char *name;
+    void (*run)(void);
+} scenarios[] = {
+    SCENARIO(epoll_data),    SCENARIO(epoll_closed),      SCENARIO(timer_value),
+    SCENARIO(timer_deleted), SCENARIO(timer_with_thread), SCENARIO(closed_to_writing),
+    SCENARIO(shared_with_children),
+};
+
+int main(int argc, char **argv) {
+    for (size_t i = 0; argc > 1 && i < sizeof scenarios / sizeof *scenarios; i++) {
+        if (strcmp(scenarios[i].name, argv[1]) != 0) continue;
+        scenarios[i].run();
+        scrub();
+        // To be asked from outside.
+        if (argc > 2) {
+            puts("ready");
+            fflush(stdout);
+            // A search ends a call that sleeps early.
+            for (unsigned left = (unsigned)atoi(argv[2]); left > 0;) left = sleep(left);
+        }
+        return 0;
+    }
+    return 2;
+}
