@@ -171,13 +171,15 @@ struct Bins {
     /// Which bins hold something, and which of them more than one entry.
     filled: [u64; WORDS],
     crowded: [u64; WORDS],
+    /// The lowest address in each filled bin; in one with a tree it may be a lower one that is gone.
+    lowest: [u64; BINS],
     bins: [Bin; BINS],
 }
 
 impl Bins {
     fn new() -> Box<Bins> {
         let bins = std::array::from_fn(|_| Bin::default());
-        Box::new(Bins { filled: [0; WORDS], crowded: [0; WORDS], bins })
+        Box::new(Bins { filled: [0; WORDS], crowded: [0; WORDS], lowest: [0; BINS], bins })
     }
 
     #[inline]
@@ -193,12 +195,14 @@ impl Bins {
             return self.insert_beside(at, entry.0, entry.1, entry.2);
         }
         self.bins[at].first = entry;
+        self.lowest[at] = entry.1;
         self.filled[word] |= bit;
     }
 
     #[inline(never)]
     fn insert_beside(&mut self, at: usize, size: u64, address: u64, tile: TileId) {
         let bin = &mut self.bins[at];
+        self.lowest[at] = self.lowest[at].min(address);
         let mut greater = (size, address, tile);
         if rank(greater) < rank(bin.first) {
             std::mem::swap(&mut greater, &mut bin.first);
@@ -222,10 +226,16 @@ impl Bins {
     fn remove_beside(&mut self, at: usize, size: u64, address: u64, tile: TileId) {
         let Bin { first, others: Some(others) } = &mut self.bins[at] else { return };
         let entry = (size, address, tile);
+        let was_long = matches!(**others, Sorted::Long(_));
         if *first == entry {
             *first = others.pop_first().unwrap_or(*first);
         } else {
             others.remove(entry);
+        }
+        if (was_long || self.lowest[at] == address)
+            && let Sorted::Short(entries) = &**others
+        {
+            self.lowest[at] = entries.iter().fold(first.1, |lowest, entry| lowest.min(entry.1));
         }
         if others.is_empty() {
             self.crowded[at / 64] &= !(1 << (at % 64));
@@ -254,6 +264,53 @@ impl Bins {
     #[inline(never)]
     fn best_fit_beyond(&self, size: u64, align: u64) -> Option<TileId> {
         self.find(size, |entry| fits(entry, size, align)).map(|(.., tile)| tile)
+    }
+
+    /// The entry at the lowest address that has so many bytes from a multiple of a power of two on. Of a bin with a tree
+    /// it knows the first one by size, and of one whose lowest entry is not aligned none: the best fit serves then.
+    fn first_fit(&self, size: u64, align: u64) -> Option<Entry> {
+        let own = bin_of(size);
+        let found = self.lowest_in(own, size, align);
+        let mut least = found.map_or(u64::MAX, |(_, address, _)| address);
+        let mut lowest = None;
+        let mut next = self.next_filled(own + 1);
+        while let Some(at) = next {
+            if self.lowest[at] < least {
+                (least, lowest) = (self.lowest[at], Some(at));
+            }
+            next = self.next_filled(at + 1);
+        }
+        let found = lowest.map_or(found, |at| self.entry_at(at, least));
+        found.filter(|entry| fits(*entry, size, align)).or_else(|| self.find(size, |entry| fits(entry, size, align)))
+    }
+
+    /// The lowest entry of a bin that fits, of those that may be too short.
+    fn lowest_in(&self, at: usize, size: u64, align: u64) -> Option<Entry> {
+        let (word, bit) = (at / 64, 1 << (at % 64));
+        if self.filled[word] & bit == 0 {
+            return None;
+        }
+        let Bin { first, others } = &self.bins[at];
+        let first = Some(*first).filter(|entry| fits(*entry, size, align));
+        let other = match others.as_deref().filter(|_| self.crowded[word] & bit != 0) {
+            Some(Sorted::Short(entries)) => {
+                let fit = entries.iter().filter(|entry| fits(**entry, size, align));
+                fit.min_by_key(|(_, address, _)| *address).copied()
+            }
+            Some(long) => long.find(size, |entry| fits(entry, size, align)),
+            None => None,
+        };
+        first.into_iter().chain(other).min_by_key(|(_, address, _)| *address)
+    }
+
+    /// The entry of a bin at an address; in a bin with a tree, the first one if it is not that.
+    fn entry_at(&self, at: usize, address: u64) -> Option<Entry> {
+        let Bin { first, others } = &self.bins[at];
+        match others.as_deref() {
+            _ if first.1 == address => Some(*first),
+            Some(Sorted::Short(entries)) => entries.iter().copied().find(|entry| entry.1 == address),
+            _ => Some(*first),
+        }
     }
 
     /// Shows entries of at least so many bytes until enough: the largest first, and the lowest of one size.
@@ -387,6 +444,11 @@ impl FreeIndex {
         self.bins(owner)?.best_fit(size, align)
     }
 
+    /// The tile of an owner's at the lowest address that has so many bytes from a multiple of a power of two on.
+    pub fn first_fit(&self, owner: Owner, size: u64, align: u64) -> Option<TileId> {
+        self.bins(owner)?.first_fit(size, align).map(|(.., tile)| tile)
+    }
+
     /// Shows all of an owner's tiles that have at least so many bytes, by size and address.
     pub fn for_each(&self, owner: Owner, size: u64, mut show: impl FnMut(Entry)) {
         let mut shown = |entry| {
@@ -453,6 +515,14 @@ mod tests {
                     let expected = model.range((owner, (entry.0, 0, 0))..).filter(|(other, _)| *other == owner);
                     let expected = expected.map(|(_, entry)| *entry).find(fits);
                     prop_assert_eq!(index.best_fit(owner, entry.0, align), expected.map(|(.., tile)| tile));
+                    let all = model.range((owner, (entry.0, 0, 0))..).filter(|(other, _)| *other == owner);
+                    let all: Vec<_> = all.map(|(_, entry)| *entry).filter(fits).collect();
+                    let first = index.first_fit(owner, entry.0, align);
+                    prop_assert_eq!(first.is_some(), !all.is_empty());
+                    if align == 256 {
+                        let lowest = all.iter().min_by_key(|(_, address, _)| *address);
+                        prop_assert_eq!(first, lowest.map(|(.., tile)| *tile));
+                    }
                 }
             }
             let mut all = Vec::new();
@@ -486,6 +556,7 @@ mod tests {
         }
         for at in 0..10 * SHORT as u64 {
             assert_eq!(index.best_fit(Owner::ANYONE, 1, 1), Some(at as u32));
+            assert_eq!(index.first_fit(Owner::ANYONE, 1, 1), Some(at as u32));
             index.remove(Owner::ANYONE, entry(at));
         }
         assert_eq!(index.best_fit(Owner::ANYONE, 1, 1), None);

@@ -283,7 +283,7 @@ impl<D: Device> Large<D> {
 
     /// Maps new granules at a place, which is their home from now on. Returns the free tile that they are in.
     fn extend(&mut self, place: Place) -> Result<TileId> {
-        let new = self.obtain(place.granules, self.largest_piece())?;
+        let new = self.obtain(place.granules, self.largest_piece(place.granules as u64))?;
         let from = self.tiles.get(place.tile).address;
         let tile = self.tiles.carve(place.tile, from, from + place.granules as u64 * GRANULE);
         if let Err(error) = self.map_all(tile, &new) {
@@ -430,13 +430,13 @@ impl<D: Device> Large<D> {
         Ok(())
     }
 
-    /// Granules of the largest piece that is made now. The driver charges for pieces, whatever their length; but a
+    /// Granules of the largest piece that is made now, for so many new granules. The driver charges for pieces, whatever their length; but a
     /// block anywhere in a piece keeps all of it from being stitched. So a pool that holds more grows by larger pieces,
     /// and what is lost to them stays a small part. Where several streams are used, memory is put together again and
     /// again, and large pieces are in the way.
-    fn largest_piece(&self) -> u64 {
+    fn largest_piece(&self, new: u64) -> u64 {
         let most = if self.lanes.count() > 1 { MOST_OF_SEVERAL_STREAMS } else { MOST_IN_A_PIECE };
-        self.holdings.granules.checked_div(self.piece_divisor).map_or(1, |granules| granules.clamp(1, most))
+        (self.holdings.granules + new).checked_div(self.piece_divisor).map_or(1, |granules| granules.clamp(1, most))
     }
 
     /// Whether the pool may hold so many granules more.

@@ -1,7 +1,8 @@
-//! Large blocks: best fit with coalescing in one reserved range of addresses.
+//! Large blocks: fits with coalescing in one reserved range of addresses.
 //!
-//! The range is cut into [tiles]. A request takes the smallest free tile that fits: first of those that its stream may
-//! have at once, then of those whose work is over, then of another stream's, behind an event. Only then does the pool
+//! The range is cut into [tiles]. A request takes the smallest free tile that fits, or the one at the lowest address where
+//! several streams use the pool or it is small: first of those that its stream may have at once, to which belongs what
+//! other streams are [known](hearing) to be done with, then of another stream's, behind an event. Only then does the pool
 //! [grow]: by memory that is free elsewhere, mapped a second time under new addresses (a [stitch](stitches)), and
 //! by new granules for the rest. What stays [idle] is given back. A device without virtual memory has
 //! [segments] instead of the range.
@@ -15,6 +16,7 @@ mod coalesce;
 mod donors;
 mod free_index;
 mod grow;
+mod hearing;
 mod holdings;
 mod hot;
 mod idle;
@@ -40,6 +42,7 @@ use crate::streams::{LaneId, Lanes, Pending, Point};
 use crate::watch::{Cells, Map, Piece, Stats};
 use blocks::Blocks;
 pub use grow::NO_ADDRESSES;
+use hearing::Hearing;
 use holdings::Holdings;
 use hot::{Hot, HotBlocks};
 use idle::Upkeep;
@@ -50,6 +53,10 @@ use range::Range;
 use stitches::Stitches;
 pub use tiles::TileId;
 use tiles::{Kind, Tile, Tiles};
+
+/// Granules of a pool in which a request takes the free tile at the lowest address, and not the smallest: 1 GiB. Many
+/// blocks are shorter than a granule there, and high granules fall idle as a whole.
+const FIRST_FIT_BELOW: u64 = 512;
 
 /// Spreads addresses, whose low bits are alike, by one multiplication.
 #[derive(Default)]
@@ -124,6 +131,8 @@ pub struct Large<D: Device> {
     ended_pools: HashSet<PoolId>,
     /// What the background work remembers from round to round.
     upkeep: Upkeep,
+    /// When streams are asked how far they are.
+    hearing: Hearing,
     /// Whether a stream is made to wait for another one's memory.
     waits: bool,
     /// Which part of what is held a new piece has at most, as a divisor.
@@ -154,6 +163,7 @@ impl<D: Device> Large<D> {
             shared: AddressMap::default(),
             ended_pools: HashSet::new(),
             upkeep: Upkeep::new(now),
+            hearing: Hearing::default(),
             waits: true,
             piece_divisor: 0,
             counted: Stats::default(),
@@ -348,7 +358,14 @@ impl<D: Device> Large<D> {
 
     fn find_fit(&mut self, request: &Request) -> Option<TileId> {
         let Request { size, align, lane, pool, .. } = *request;
-        self.tiles.best_fit_for(pool, lane, size, align).or_else(|| self.fit_after_others(request))
+        if self.lanes.count() > 1 {
+            self.hear_others(lane, size);
+        }
+        let fit = match self.lanes.count() > 1 || self.holdings.granules < FIRST_FIT_BELOW {
+            true => self.tiles.first_fit_for(pool, lane, size, align),
+            false => self.tiles.best_fit_for(pool, lane, size, align),
+        };
+        fit.or_else(|| self.fit_after_others(request))
     }
 
     /// The best fit when the request's stream may have none at once.

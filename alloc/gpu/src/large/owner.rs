@@ -27,6 +27,11 @@ impl Owner {
         Owner(u64::from(pool) << 32 | (u64::from(lane) + 1))
     }
 
+    /// Work of several lanes.
+    pub fn several(pool: PoolId) -> Owner {
+        Owner(u64::from(pool) << 32 | u64::from(Owner::SEVERAL))
+    }
+
     /// Who may take what is of a pool and waits for this.
     #[inline]
     pub fn of(pool: PoolId, pending: &Pending) -> Owner {

@@ -70,6 +70,18 @@ impl TileIndex {
         self.free.best_fit(owner, size, align)
     }
 
+    /// The free tile of an owner's at the lowest address that has room for so much.
+    pub fn first_fit(&self, owner: Owner, size: u64, align: u64) -> Option<TileId> {
+        self.free.first_fit(owner, size, align)
+    }
+
+    /// An owner's free tiles.
+    pub fn owned_by(&self, owner: Owner) -> Vec<TileId> {
+        let mut found = Vec::new();
+        self.free.for_each(owner, 0, |(.., id)| found.push(id));
+        found
+    }
+
     /// Who has free tiles of the common pool.
     fn common_owners(&self) -> impl Iterator<Item = Owner> + '_ {
         self.free.owners().take_while(|owner| owner.is_common())

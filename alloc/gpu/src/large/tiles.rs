@@ -378,6 +378,13 @@ impl Tiles {
         own.into_iter().chain(anyones).min_by_key(|id| self.rank(*id))
     }
 
+    /// The free tile at the lowest address that fits, of those for a lane that waits for nothing else.
+    pub fn first_fit_for(&self, pool: PoolId, lane: LaneId, size: u64, align: u64) -> Option<TileId> {
+        let own = self.index.first_fit(Owner::lane(pool, lane), size, align);
+        let anyones = self.index.first_fit(Owner::ANYONE, size, align).filter(|_| pool == 0 || own.is_none());
+        own.into_iter().chain(anyones).min_by_key(|id| self.get(*id).address)
+    }
+
     /// What the best fit is the least of.
     #[inline]
     pub fn rank(&self, id: TileId) -> (u64, u64) {
@@ -405,6 +412,36 @@ impl Tiles {
         self.unlist(id);
         self.at(id).pending.retain(|point| !over(point));
         self.list(id);
+    }
+
+    /// Makes a free tile everyone's whose work is over, and merges it with neighbours that are. Returns the tile that it
+    /// is in.
+    pub fn set_anyones(&mut self, id: TileId) -> TileId {
+        self.unlist(id);
+        self.at(id).pending = Pending::default();
+        let mut id = id;
+        let Tile { before, pool, .. } = *self.get(id);
+        if self.is_anyones(before, pool) {
+            self.unlist(before);
+            self.absorb(before, id);
+            id = before;
+        }
+        let after = self.get(id).after;
+        if self.is_anyones(after, pool) {
+            self.unlist(after);
+            self.absorb(id, after);
+        }
+        self.list(id);
+        let Tile { before, after, .. } = *self.get(id);
+        if self.is_free_in(before, pool) || self.is_free_in(after, pool) {
+            self.note_apart(id);
+        }
+        id
+    }
+
+    /// Whether a neighbour is there, free, of a pool, and waits for nothing.
+    fn is_anyones(&self, id: TileId, pool: PoolId) -> bool {
+        self.is_free_in(id, pool) && self.get(id).pending.is_empty()
     }
 
     /// Merges every free tile with its free neighbour, whatever they wait for. Returns whether there was one.

@@ -3,7 +3,8 @@
 //! Each stream has a lane. Its work is cut into epochs: memory freed in stream order carries the number of the epoch
 //! that is open. An event that is recorded closes the epoch and stands for everything freed in it, so that a batch of
 //! frees of any size costs one event, and none if nobody asks. Events are pooled, and recorded only
-//! - when another stream wants memory of an open epoch ([`Lanes::order`]), and
+//! - when another stream wants memory of an open epoch ([`Lanes::order`]), or looks for memory while that epoch has some
+//!   ([`Lanes::ask_others`]), and
 //! - by the background work ([`Lanes::close_idle`]), which later asks how far they are ([`Lanes::poll`]).
 //!
 //! A destroyed stream's lane lives on until its last event is done; then a later stream may have it. Numbers of epochs
@@ -27,6 +28,9 @@ use crate::streams::{LaneId, Pending, Point};
 /// Rounds of background work after which a stream that nobody has named is not in use: ten seconds, as rounds come
 /// usually. Threads name the streams of what they have in caches once a second.
 const LATELY: u64 = 500;
+
+/// Events of a lane that are not known to be over, with which no other one is recorded to ask how far it is.
+const EVENTS_UNDER_WAY: usize = 4;
 
 struct Lane {
     /// What events are recorded on.
@@ -52,6 +56,8 @@ struct Lane {
     named: (u64, u64),
     /// Whether the stream is being captured, as the program said.
     capturing: bool,
+    /// Whether it is among the restless.
+    restless: bool,
 }
 
 /// The table of lanes of a device.
@@ -69,6 +75,10 @@ pub struct Lanes<D> {
     /// Streams that were found to be gone since somebody asked.
     newly_lost: Vec<LaneId>,
     times_lost: u64,
+    /// Lanes on which memory was freed since they were last known to have come past all that was.
+    restless: Vec<LaneId>,
+    /// How many streams use the pool.
+    in_use: usize,
     /// Times that a stream was made to wait for another one.
     waits: u64,
 }
@@ -91,6 +101,8 @@ impl<D: Device> Lanes<D> {
             round: 0,
             newly_lost: Vec::new(),
             times_lost: 0,
+            restless: Vec::new(),
+            in_use: 0,
             waits: 0,
         }
     }
@@ -134,12 +146,14 @@ impl<D: Device> Lanes<D> {
                     undrained: None,
                     named: (round, now),
                     capturing: false,
+                    restless: false,
                 };
                 self.lanes.push(lane);
                 (self.lanes.len() - 1) as LaneId
             }
         };
         self.by_id.insert(id, lane);
+        self.count_again();
         Ok(lane)
     }
 
@@ -150,7 +164,51 @@ impl<D: Device> Lanes<D> {
             return Point { lane, epoch: state.open - 1 };
         }
         state.used = true;
-        Point { lane, epoch: state.open }
+        let epoch = state.open;
+        if !std::mem::replace(&mut state.restless, true) {
+            self.restless.push(lane);
+        }
+        Point { lane, epoch }
+    }
+
+    /// Whether memory was freed on other lanes that is not known to be everyone's yet.
+    #[inline]
+    pub fn are_others_restless(&self, lane: LaneId) -> bool {
+        match self.restless[..] {
+            [] => false,
+            [one] => one != lane,
+            _ => true,
+        }
+    }
+
+    /// Asks how far other lanes are on which memory was freed lately, so many of them at most, behind events that are
+    /// recorded now where there are none. Returns how many were asked, and those that have come further than was known.
+    pub fn ask_others(&mut self, taker: LaneId, most: usize) -> (usize, Vec<LaneId>) {
+        let (mut asked, mut further) = (0, Vec::new());
+        let mut restless = std::mem::take(&mut self.restless);
+        restless.retain(|&lane| {
+            if lane == taker || asked == most {
+                return true;
+            }
+            asked += 1;
+            let done = self.lane(lane).done;
+            if self.lane(lane).used && self.lane(lane).closed.len() < EVENTS_UNDER_WAY && self.may_record(lane) {
+                // If it fails now, there will be another occasion.
+                let _ = self.record(lane);
+            }
+            self.poll(lane);
+            let state = self.lane_mut(lane);
+            if state.done > done {
+                further.push(lane);
+            }
+            state.restless = state.alive && (state.used || !state.closed.is_empty());
+            state.restless
+        });
+        // Those that were not asked come first the next time.
+        let stayed = asked.min(restless.len());
+        restless.rotate_left(stayed);
+        self.restless = restless;
+        (asked, further)
     }
 
     /// Whether the host knows that all work before a point is over.
@@ -188,6 +246,9 @@ impl<D: Device> Lanes<D> {
     pub fn touch(&mut self, lane: LaneId) {
         let (round, now) = (self.round, self.driver.device().now());
         let before = std::mem::replace(&mut self.lane_mut(lane).named, (round, now));
+        if before.0 != round {
+            self.count_again();
+        }
         if before.0 != round && self.lane(lane).used && !self.lane(lane).capturing {
             // If it fails now, there will be another occasion.
             let _ = self.record(lane);
@@ -355,6 +416,7 @@ impl<D: Device> Lanes<D> {
         let id = state.id;
         self.by_id.remove(&id);
         self.poll(lane);
+        self.count_again();
         Ok(())
     }
 
@@ -377,12 +439,18 @@ impl<D: Device> Lanes<D> {
         self.by_id.remove(&id);
         self.newly_lost.push(lane);
         self.times_lost += 1;
+        self.count_again();
     }
 
     /// How many streams use the pool: those that live and were named lately.
+    #[inline]
     pub fn count(&self) -> usize {
+        self.in_use
+    }
+
+    fn count_again(&mut self) {
         let is_used = |lane: &&Lane| lane.alive && lane.named.0 + LATELY >= self.round;
-        self.lanes.iter().filter(is_used).count()
+        self.in_use = self.lanes.iter().filter(is_used).count();
     }
 
     /// How often a stream was made to wait for another one.
@@ -439,6 +507,7 @@ impl<D: Device> Lanes<D> {
     /// Begins another round of background work.
     pub fn next_round(&mut self) {
         self.round += 1;
+        self.count_again();
     }
 
     /// The streams that were found to be gone since this was last asked.
