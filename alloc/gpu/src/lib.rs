@@ -25,6 +25,8 @@ pub use device::{
     Access, AsyncPool, Call, Cuda, CudaDevice, CudaError, Device, DeviceError, Driver, Event, Fault, GRANULE, Graph,
     Kernel, MemoryInfo, Piece, Pinned, Progress, Properties, Result, Sharing, Simulated, Slab, Stream, Violation,
 };
+#[doc(hidden)]
+pub use pool::Missed;
 pub use pool::{GraphPool, Holding, OpenError, OutOfMemory, Pool, PoolError, Pools, Step, refresh_sampling_period};
 pub use settings::{Change, Config, ConfigError, Range, SETTINGS, Setting};
 pub use watch::{NoRecorder, Picture, Recorder, Sample, Stats, Token, hooks};

@@ -160,8 +160,8 @@ int poolscope_gpu_reset_stats(int device);
  *     as a whole, so that more memory is held.
  * "fit_medium_below", bytes from 0 to 1024T; 768M. Bytes that the pool holds up to which blocks of 64 KiB to 1 MiB take
  *     what was asked for and no power of two, as larger ones do, unless threads often wait for each other. A small pool
- *     holds a tenth to a third less by it; one thread that takes such blocks of many sizes does so ten times slower. 0:
- *     never.
+ *     holds a tenth to a third less by it. A thread keeps such blocks for requests of the same length; for other
+ *     lengths it takes the pool's lock. 0: never.
  * "thread_cache_max_blocks", a number from 0 to 1048576; 64. Free blocks of a size class that a thread keeps for a
  *     stream, at most. Of large classes it begins with 1 MiB, and keeps more if that turns out to be too few.
  * "global_cache_max_blocks", a number from 0 to 1073741824; 1024. Free blocks of a size class that all threads together

@@ -6,11 +6,11 @@ use std::ptr;
 
 use poolscope_alloc::data_ptr::{DataPtr, RawDataPtr};
 use poolscope_alloc::gpu;
-use poolscope_gpu::Stream;
 use poolscope_gpu::hooks::{self, Event};
+use poolscope_gpu::{Missed, Stream};
 use poolscope_wire::{build_note, kind};
 
-use crate::devices::{Opened, count, device};
+use crate::devices::{Opened, count, device, known};
 use crate::refusal::{self, Refusal, status, value};
 
 fn stream(handle: *mut c_void) -> Stream {
@@ -46,6 +46,25 @@ extern "C" fn poolscope_gpu_device_count() -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn poolscope_gpu_alloc(ordinal: c_int, size: usize, on: *mut c_void) -> *mut c_void {
+    let Some(it) = known(ordinal) else { return allocate_first(ordinal, size, on) };
+    match it.pool.allocate_quickly(size as u64, stream(on)) {
+        Ok(address) => address as *mut c_void,
+        Err(missed) => allocate_slowly(it, size, on, missed),
+    }
+}
+
+/// Allocates what the calling thread does not have at hand. A function of its own: the other one needs no frame then.
+#[cold]
+#[inline(never)]
+fn allocate_slowly(it: &Opened, size: usize, on: *mut c_void, missed: Missed) -> *mut c_void {
+    let address = it.pool.allocate_after(missed, size as u64, stream(on)).map_err(Refusal::from);
+    value(address).map_or(ptr::null_mut(), |address| address as *mut c_void)
+}
+
+/// Allocates on a device that is used for the first time, or refuses.
+#[cold]
+#[inline(never)]
+fn allocate_first(ordinal: c_int, size: usize, on: *mut c_void) -> *mut c_void {
     let address = with(ordinal, |it| Ok(it.pool.allocate(size as u64, stream(on))?));
     value(address).map_or(ptr::null_mut(), |address| address as *mut c_void)
 }

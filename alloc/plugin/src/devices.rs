@@ -33,13 +33,16 @@ pub struct Opened {
 
 static OPENED: [OnceLock<Result<Opened, Refusal>>; DEVICES] = [const { OnceLock::new() }; DEVICES];
 
-/// The device with this number, from 0.
+/// The device with this number, from 0, if it was used before.
+#[inline]
+pub fn known(ordinal: i32) -> Option<&'static Opened> {
+    OPENED.get(ordinal as usize)?.get()?.as_ref().ok()
+}
+
+/// The device with this number.
 #[inline]
 pub fn device(ordinal: i32) -> Result<&'static Opened, Refusal> {
-    match OPENED.get(ordinal as usize).and_then(OnceLock::get) {
-        Some(Ok(opened)) => Ok(opened),
-        _ => open_now(ordinal),
-    }
+    known(ordinal).map_or_else(|| open_now(ordinal), Ok)
 }
 
 #[cold]

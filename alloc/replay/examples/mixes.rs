@@ -2,7 +2,8 @@
 //! all, what an H200's driver charges for an operation in the first pass, the second one and the warm ones, and the
 //! longest operation.
 //!
-//! `cargo run --release -p poolscope-replay --example mixes -- [--policy NAME] [mix-4x512-7 | TRACE.gz ...]`
+//! `cargo run --release -p poolscope-replay --example mixes -- [--policy NAME] [--set SETTING=VALUE ...]
+//! [mix-4x512-7 | TRACE.gz ...]`
 //!
 //! Without a trace: the mixes that the tests have.
 
@@ -16,9 +17,14 @@ const PASSES: usize = 8;
 
 fn main() {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    let mut policy = "tiered".to_owned();
-    if arguments.first().is_some_and(|first| first == "--policy") {
-        policy = arguments.drain(..2).nth(1).expect("--policy takes a name");
+    let (mut policy, mut config) = ("tiered".to_owned(), Config::default());
+    while let Some(option) = arguments.first().filter(|first| first.starts_with("--")).cloned() {
+        let value = arguments.drain(..2).nth(1).expect("an option takes a value");
+        match (option.as_str(), value.split_once('=')) {
+            ("--policy", _) => policy = value,
+            ("--set", Some((setting, to))) => config.set(setting, to).unwrap_or_else(|error| panic!("{error}")),
+            _ => panic!("{option}: there are --policy NAME and --set SETTING=VALUE"),
+        }
     }
     if arguments.is_empty() {
         arguments.extend(synthetic::MIXES.map(|mix| mix.name()));
@@ -34,7 +40,7 @@ fn main() {
         };
         let trace = trace.unwrap_or_else(|error| panic!("{name}: {error}"));
         let device = Arc::new(Simulated::new(140 << 30));
-        let pool = build(&policy, device.clone(), &Config::default()).expect("a policy").expect("the device is there");
+        let pool = build(&policy, device.clone(), &config).expect("a policy").expect("the device is there");
         let streams = (0..trace.streams()).map(|_| device.non_blocking_stream()).collect();
         let mut playback = Playback::new(&trace, streams);
         let mut latencies = Latencies::default();

@@ -2,7 +2,10 @@
 //! recorded traces, cold and warm.
 //!
 //! `cargo run --release -p poolscope-replay --example speed -- [--device sim|N] [--rounds N] [--recorded]
-//! [--traces-only] [TRACE.gz ...]`
+//! [--traces-only] [--first-moment] [--set SETTING=VALUE] [TRACE.gz ...]`
+//!
+//! With `--first-moment`, threads do 100,000 pairs each on a pool that has nothing, and the simulated device's calls
+//! take the time that they are charged with.
 //!
 //! With `--recorded`, blocks are sampled as they are in a program that is watched, but for their stacks: sampled small
 //! blocks have slabs of their own.
@@ -137,7 +140,68 @@ fn trace<D: Device>(pool: &Pool<D>, path: &str, streams: &[Stream], rounds: usiz
     println!("  warm:   {:>7.1} ns an operation", median(figures));
 }
 
+/// A simulated device whose calls take as long as they are charged.
+struct Slow(Simulated);
+
+macro_rules! slowly {
+    ($($section:ident { $($(#[$doc:meta])* $call:ident $function:literal
+        $method:ident($($name:ident: $type:ty),*) -> $answer:ty;)* })*) => {
+        $($(fn $method(&self, $($name: $type),*) -> poolscope_gpu::Result<$answer> {
+            let (began, before) = (Instant::now(), self.0.now());
+            let answer = Device::$method(&self.0, $($name),*);
+            let charged = std::time::Duration::from_nanos(self.0.now() - before);
+            while began.elapsed() < charged {
+                std::thread::yield_now();
+            }
+            answer
+        })*)*
+    };
+}
+
+impl Device for Slow {
+    poolscope_gpu::device_calls!(slowly);
+
+    fn properties(&self) -> poolscope_gpu::Properties {
+        self.0.properties()
+    }
+
+    fn is_simulated(&self) -> bool {
+        true
+    }
+
+    fn now(&self) -> u64 {
+        self.0.now()
+    }
+
+    fn enable_peer(&self, peer: &Slow) -> poolscope_gpu::Result<()> {
+        self.0.enable_peer(&peer.0)
+    }
+}
+
+/// Threads from the moment on at which a pool has nothing: million pairs a second, and what it held, in MiB.
+fn first_moment(count: usize, options: &Options) -> (f64, u64) {
+    let device = Arc::new(Slow(Simulated::new(140 << 30)));
+    let streams: Vec<_> = (0..count).map(|_| device.0.non_blocking_stream()).collect();
+    let pool = Pool::with_recorder(device, options.config.clone(), options.recorder()).expect("the device is there");
+    let barrier = Barrier::new(count + 1);
+    let began = std::thread::scope(|scope| {
+        for (seed, stream) in streams.iter().enumerate() {
+            let (barrier, pool) = (&barrier, &pool);
+            scope.spawn(move || {
+                barrier.wait();
+                random_pairs(pool, *stream, PAIRS / 10, Sizes::Even, seed as u64 + 1);
+            });
+        }
+        barrier.wait();
+        Instant::now()
+    });
+    let rate = f64::from(PAIRS / 10) * count as f64 / began.elapsed().as_secs_f64() / 1e6;
+    (rate, pool.stats().peak_held >> 20)
+}
+
 struct Options {
+    config: Config,
+    first_moment: bool,
     device: String,
     rounds: usize,
     recorded: bool,
@@ -145,10 +209,15 @@ struct Options {
     traces: Vec<String>,
 }
 
+impl Options {
+    fn recorder(&self) -> Arc<dyn Recorder> {
+        if self.recorded { Arc::new(Forgetful) } else { Arc::new(NoRecorder) }
+    }
+}
+
 fn run<D: Device>(device: Arc<D>, stream: impl Fn(&D) -> Stream, options: &Options) {
     let new = || {
-        let recorder: Arc<dyn Recorder> = if options.recorded { Arc::new(Forgetful) } else { Arc::new(NoRecorder) };
-        Pool::with_recorder(device.clone(), Config::default(), recorder).expect("the device is there")
+        Pool::with_recorder(device.clone(), options.config.clone(), options.recorder()).expect("the device is there")
     };
     println!("{}", device.properties().name);
     if !options.traces_only {
@@ -190,18 +259,40 @@ fn cuda_stream(device: &Cuda) -> Stream {
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let mut options =
-        Options { device: "sim".to_owned(), rounds: 5, recorded: false, traces_only: false, traces: Vec::new() };
+    let mut options = Options {
+        config: Config::default(),
+        first_moment: false,
+        device: "sim".to_owned(),
+        rounds: 5,
+        recorded: false,
+        traces_only: false,
+        traces: Vec::new(),
+    };
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--device" => options.device = arguments.next().expect("--device takes sim or a number"),
             "--recorded" => options.recorded = true,
             "--traces-only" => options.traces_only = true,
+            "--first-moment" => options.first_moment = true,
+            "--set" => {
+                let setting = arguments.next().expect("--set takes SETTING=VALUE");
+                let (name, value) = setting.split_once('=').expect("--set takes SETTING=VALUE");
+                options.config.set(name, value).unwrap_or_else(|error| panic!("{error}"));
+            }
             "--rounds" => {
                 options.rounds = arguments.next().and_then(|text| text.parse().ok()).expect("--rounds takes a number")
             }
             _ => options.traces.push(argument),
         }
+    }
+    if options.first_moment {
+        for count in [1, 2, 4, 8, 16] {
+            let figures: Vec<_> = (0..options.rounds).map(|_| first_moment(count, &options)).collect();
+            let held = figures.iter().map(|(_, held)| *held).max().unwrap_or(0);
+            let rate = median(figures.into_iter().map(|(rate, _)| rate).collect());
+            println!("{count:>3} threads from the first moment: {rate:>7.1} million pairs/s, {held} MiB");
+        }
+        return;
     }
     if options.device == "sim" {
         return run(Arc::new(Simulated::new(140 << 30)), Simulated::non_blocking_stream, &options);

@@ -16,6 +16,7 @@ pub struct Plugin {
     device: c_int,
     allocate: unsafe extern "C" fn(c_int, usize, *mut c_void) -> *mut c_void,
     free: unsafe extern "C" fn(c_int, *mut c_void, *mut c_void) -> c_int,
+    stream_ends: unsafe extern "C" fn(c_int, *mut c_void) -> c_int,
     release: unsafe extern "C" fn(c_int) -> usize,
     error: unsafe extern "C" fn() -> *const c_char,
 }
@@ -32,6 +33,7 @@ impl Plugin {
                 device: ordinal as c_int,
                 allocate: library.function(c"poolscope_gpu_alloc")?,
                 free: library.function(c"poolscope_gpu_free")?,
+                stream_ends: library.function(c"poolscope_gpu_stream_ends")?,
                 release: library.function(c"poolscope_gpu_release_all")?,
                 error: library.function(c"poolscope_gpu_error")?,
             })
@@ -84,6 +86,12 @@ impl Policy for Row {
 
     fn stats(&self) -> PolicyStats {
         PolicyStats::default()
+    }
+
+    /// The pool goes on to the next row, and would take the streams of this one for others that use it, too.
+    fn stream_ends(&self, stream: Stream) -> bool {
+        // SAFETY: the stream is the driver's, and still there.
+        unsafe { (self.0.stream_ends)(self.0.device, stream.0 as *mut c_void) == 0 }
     }
 
     fn release(&self) -> std::result::Result<(), PolicyError> {

@@ -18,6 +18,7 @@ pub struct Driver {
     context: *mut c_void,
     set_current: unsafe extern "C" fn(*mut c_void) -> Code,
     create_stream: unsafe extern "C" fn(*mut *mut c_void, c_uint) -> Code,
+    destroy_stream: unsafe extern "C" fn(*mut c_void) -> Code,
     synchronize: unsafe extern "C" fn() -> Code,
     malloc: unsafe extern "C" fn(*mut u64, usize) -> Code,
     free: unsafe extern "C" fn(u64) -> Code,
@@ -65,6 +66,7 @@ impl Driver {
                 pool,
                 set_current: library.function(c"cuCtxSetCurrent")?,
                 create_stream: library.function(c"cuStreamCreate")?,
+                destroy_stream: library.function(c"cuStreamDestroy_v2")?,
                 synchronize: library.function(c"cuCtxSynchronize")?,
                 malloc: library.function(c"cuMemAlloc_v2")?,
                 free: library.function(c"cuMemFree_v2")?,
@@ -91,6 +93,12 @@ impl Driver {
         // SAFETY: it writes the handle.
         check("cuStreamCreate", unsafe { (self.create_stream)(&mut stream, NON_BLOCKING) })?;
         Ok(Stream(stream as u64))
+    }
+
+    /// Destroys a stream that nobody names any more.
+    pub fn destroy(&self, stream: Stream) {
+        // SAFETY: it is one that `stream` made.
+        unsafe { (self.destroy_stream)(stream.0 as *mut c_void) };
     }
 
     /// Waits for all work.

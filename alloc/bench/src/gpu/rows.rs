@@ -1,5 +1,6 @@
 //! What is measured, on any allocator.
 
+use std::cell::RefCell;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
@@ -113,6 +114,8 @@ fn trace_name(path: &Path) -> String {
 pub struct Ground<'a> {
     /// A new stream.
     pub stream: &'a dyn Fn() -> Result<Stream>,
+    /// Destroys one, of which the policy was told.
+    pub destroy: &'a dyn Fn(Stream),
     /// Called first by each thread.
     pub attach: &'a (dyn Fn() + Sync),
     /// Nanoseconds by what the driver's calls cost, on the simulated device.
@@ -123,8 +126,20 @@ pub struct Ground<'a> {
     pub passes: usize,
 }
 
-/// Measures a row on an allocator that has no memory yet.
+/// Measures a row on an allocator that has no memory yet. The row's streams end with it.
 pub fn measure<P: Policy + ?Sized>(row: &Row, policy: &P, ground: &Ground<'_>) -> Result<Figures> {
+    let made = RefCell::new(Vec::new());
+    let stream = || (ground.stream)().inspect(|stream| made.borrow_mut().push(*stream));
+    let figures = measure_on(row, policy, &Ground { stream: &stream, ..*ground });
+    for stream in made.take() {
+        if policy.stream_ends(stream) {
+            (ground.destroy)(stream);
+        }
+    }
+    figures
+}
+
+fn measure_on<P: Policy + ?Sized>(row: &Row, policy: &P, ground: &Ground<'_>) -> Result<Figures> {
     let said = |error: PolicyError| error.to_string();
     match row {
         Row::Pair(size) => pair(policy, *size, (ground.stream)()?).map_err(said),

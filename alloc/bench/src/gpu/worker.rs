@@ -179,6 +179,7 @@ fn answer_all(contestant: &Contestant, extent: &Extent, peers: &Path) -> Result<
             let device = Arc::new(Simulated::new(contestants::SIMULATED_MEMORY));
             let ground = Ground {
                 stream: &|| Ok(device.non_blocking_stream()),
+                destroy: &|stream| device.destroy_stream(stream),
                 attach: &|| {},
                 clock: Some(&|| device.now()),
                 counts_calls: true,
@@ -195,6 +196,7 @@ fn answer_all(contestant: &Contestant, extent: &Extent, peers: &Path) -> Result<
     let malloc = contestant.kind == Kind::Malloc;
     let ground = Ground {
         stream: &|| driver.stream(),
+        destroy: &|stream| driver.destroy(stream),
         attach: &|| driver.attach(),
         clock: None,
         counts_calls: matches!(contestant.kind, Kind::Pool | Kind::Unrecorded),

@@ -50,8 +50,9 @@ impl<D: Device> Large<D> {
         self.take(id, &Request { pool: CHUNKS, ..*request })
     }
 
-    /// A new chunk. Where the device has no more memory, one that is made of what large blocks have left.
-    pub fn grow_chunk(&mut self, request: &Request) -> Result<u64> {
+    /// A new chunk, and so many more in one piece with it, which is hardly dearer. Where the device has no more memory,
+    /// one that is made of what large blocks have left.
+    pub fn grow_chunk(&mut self, request: &Request, more: usize) -> Result<u64> {
         if !self.range.is_virtual {
             return match self.new_chunk_segment() {
                 Ok(tile) => Ok(self.take_chunk(tile, request)),
@@ -61,23 +62,31 @@ impl<D: Device> Large<D> {
         if let Some(tile) = self.lend_chunk(request) {
             return Ok(self.take_chunk(tile, request));
         }
-        let Ok(pieces) = self.obtain(1, 1) else {
+        let granules = 1 + more;
+        if more > 0 && self.check_limit(granules as u64).is_err() {
+            return self.grow_chunk(request, 0);
+        }
+        let Ok(pieces) = self.obtain(granules, granules as u64) else {
+            if more > 0 {
+                return self.grow_chunk(request, 0);
+            }
             return match self.fit(request) {
                 Some(address) => Ok(address),
                 None => self.grow(request),
             };
         };
-        let Some(hole) = self.tiles.index().unmapped_from(GRANULE).next() else {
+        let size = granules as u64 * GRANULE;
+        let Some(hole) = self.tiles.index().unmapped_from(size).next() else {
             self.holdings.spare.extend(pieces);
             return Err(super::grow::NO_ADDRESSES);
         };
         let to = self.tiles.get(hole).end();
-        let tile = self.tiles.carve(hole, to - GRANULE, to);
+        let tile = self.tiles.carve(hole, to - size, to);
         if let Err(error) = self.map_all(tile, &pieces) {
             self.holdings.spare.extend(pieces);
             return Err(error);
         }
-        self.settle_at(to - GRANULE, &pieces);
+        self.settle_at(to - size, &pieces);
         self.tiles.set_free_apart(tile, CHUNKS, Pending::default(), self.upkeep.now);
         Ok(self.take_chunk(tile, request))
     }

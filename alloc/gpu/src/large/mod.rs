@@ -97,7 +97,7 @@ pub struct Request {
 
 /// The next multiple of a power of two. The compiler, which does not know what it is, would divide.
 #[inline]
-fn align_up(address: u64, align: u64) -> u64 {
+pub fn align_up(address: u64, align: u64) -> u64 {
     (address + (align - 1)) & !(align - 1)
 }
 

@@ -8,7 +8,11 @@ use super::PoolError;
 use super::core::Core;
 use super::shared::{Shared, lock};
 use crate::device::{Device, Stream};
-use crate::small::{Counters, PoolHandle, StreamCache, ThreadCache, is_medium, size_of};
+use crate::large::align_up;
+use crate::small::{
+    Counters, Drained, FittedBlock, FittedMark, Limits, Mark, PoolHandle, StreamCache, ThreadCache, is_medium, size_of,
+    with_cache,
+};
 use crate::streams::LaneId;
 
 /// What a thread gets whose list is empty.
@@ -65,19 +69,17 @@ impl<D: Device> Shared<D> {
             cache.counters.set_period(stream_cache.budgets.in_force());
             // SAFETY: this is the owning thread, which has the lock.
             let lists = unsafe { cache.lists() };
-            let blocks = lists.drain();
+            let Drained { of_slabs, fitted } = lists.drain();
             let limits = core.limits();
             if std::mem::replace(&mut stream_cache.limits, limits) != limits {
                 lists.begin_anew();
             }
-            for (lane, class, blocks) in blocks {
-                if core.large.lanes.is_alive(lane) {
-                    lists.get_or_new(lane, class, &stream_cache.limits).blocks = blocks;
-                } else {
-                    blocks.iter().for_each(|address| {
-                        core.slabs.put(*address);
-                    });
-                }
+            cache.counters.kept.store(0, Ordering::Relaxed);
+            let (alive, gone): (Vec<_>, Vec<_>) =
+                of_slabs.into_iter().partition(|(lane, ..)| core.large.lanes.is_alive(*lane));
+            core.put_back(Drained { of_slabs: gone, fitted });
+            for (lane, class, blocks) in alive {
+                lists.get_or_new(lane, class, &stream_cache.limits).blocks = blocks;
             }
             // What it knew of the last stream is gone, too; an error below must not leave it.
             stream_cache.last = (stream, None);
@@ -108,6 +110,32 @@ impl<D: Device> Shared<D> {
             }
             return Ok(Refill::Block(address));
         }
+        if is_medium(class) {
+            // SAFETY: as above; `list` is not used again.
+            if let Some(address) = unsafe { self.take_kept(cache, lane, size, &stream_cache.limits) } {
+                return Ok(Refill::AsLarge(Some(address)));
+            }
+            if self.read.most_kept.load(Ordering::Relaxed) > 0 && !self.crowd.is_there() {
+                let mut core = self.core();
+                cache.counters.kept.store(0, Ordering::Relaxed);
+                // SAFETY: as above.
+                unsafe { cache.lists() }.take_all_fitted(|lane, address| core.put_back_fitted(lane, address));
+                let fits = core.fits_medium();
+                self.read.most_kept.store(if fits { core.most_kept() } else { 0 }, Ordering::Relaxed);
+                if fits && core.has_medium_slabs(class) {
+                    let mut block = Vec::new();
+                    if core.take_from_reserve(class, lane, 1, &mut block) == 0 {
+                        return core.fit_fitted(size, lane, stream).map(Refill::AsLarge);
+                    }
+                    if stream_cache.limits.count {
+                        Counters::add(&cache.counters.allocations[class]);
+                    }
+                    return block.pop().map(Refill::Block).ok_or(PoolError::NotABlock(0));
+                }
+            }
+        }
+        // SAFETY: as above.
+        let list = unsafe { cache.lists() }.get_or_new(lane, class, &stream_cache.limits);
         let batch = list.ran_out(&stream_cache.limits);
         let mut blocks = Vec::new();
         if let Some(global) = lock(&self.global[class]).get_mut(&lane) {
@@ -116,15 +144,19 @@ impl<D: Device> Shared<D> {
         let mut core = self.core();
         core.large.counted.global_hits += u64::from(!blocks.is_empty());
         let is_there = !blocks.is_empty() || core.take_from_reserve(class, lane, batch, &mut blocks) > 0;
-        if !is_there && is_medium(class) && core.places_as_large(class, self.is_crowded()) {
-            return core.fit_large(size, stream).map(Refill::AsLarge);
+        if !is_there && is_medium(class) && core.has_medium_slabs(class) && core.fits_medium() {
+            self.read.most_kept.store(core.most_kept(), Ordering::Relaxed);
+            return core.fit_fitted(size, lane, stream).map(Refill::AsLarge);
         }
         let found = is_there || core.take_from_new_slab(class, lane, stream, false, batch, &mut blocks)? > 0;
         let flushes = !found && core.is_cache_flush_due();
         drop(core);
         if !found {
-            // SAFETY: as above; `list` is not used again.
-            let own = || self.reclaim(unsafe { cache.lists() }.drain());
+            let own = || {
+                cache.counters.kept.store(0, Ordering::Relaxed);
+                // SAFETY: as above; `list` is not used again.
+                self.reclaim(unsafe { cache.lists() }.drain());
+            };
             if flushes {
                 own();
             }
@@ -139,6 +171,84 @@ impl<D: Device> Shared<D> {
             Counters::add(&cache.counters.allocations[class]);
         }
         Ok(Refill::Block(address))
+    }
+
+    /// Takes a fitted block for so many bytes out of those that a thread keeps, for the program.
+    ///
+    /// # Safety
+    /// The caller may touch the cache's lists ([`ThreadCache::lists`]).
+    #[inline(never)]
+    pub(super) unsafe fn take_kept(
+        &self,
+        cache: &ThreadCache,
+        lane: LaneId,
+        size: u64,
+        limits: &Limits,
+    ) -> Option<u64> {
+        // SAFETY: the caller's.
+        let lists = unsafe { cache.lists() };
+        let block = lists.take_fitted(lane, align_up(size, limits.alignment))?;
+        cache.counters.kept.store(lists.fitted_bytes(), Ordering::Relaxed);
+        if limits.count {
+            cache.counters.fitted_allocated(block.bytes);
+        }
+        let mark = self.read.pages.find(block.address).1;
+        mark.into_iter().for_each(|mark| mark.give_fitted(block.bytes));
+        Some(block.address)
+    }
+
+    /// Keeps a fitted block that the program frees. Returns whether there was room.
+    ///
+    /// # Safety
+    /// As above.
+    #[inline]
+    pub(super) unsafe fn keep(
+        &self,
+        cache: &ThreadCache,
+        lane: LaneId,
+        address: u64,
+        bytes: u64,
+        mark: Mark<'_>,
+        count: bool,
+    ) -> bool {
+        // SAFETY: the caller's.
+        let lists = unsafe { cache.lists() };
+        if !lists.keep_fitted(lane, FittedBlock { address, bytes }, self.read.most_kept.load(Ordering::Relaxed)) {
+            return false;
+        }
+        mark.keep_fitted(bytes);
+        cache.counters.kept.store(lists.fitted_bytes(), Ordering::Relaxed);
+        if count {
+            cache.counters.fitted_freed(bytes);
+        }
+        true
+    }
+
+    /// The same of one that is freed the slow way: those that have been kept for the longest make room.
+    pub(super) fn keep_slowly(&self, address: u64, stream: Stream) -> Result<bool, PoolError> {
+        let keep = |cache: &ThreadCache| {
+            // SAFETY: this is the owning thread, which has no other reference.
+            let stream_cache = unsafe { cache.stream_cache() };
+            self.resolve(cache, stream_cache, stream)?;
+            let Some(lane) = stream_cache.last.1 else { return Ok(false) };
+            let (page, mark) = self.read.pages.find(address);
+            let (true, Some(mark)) = (page.is_fitted() && page.is_of(lane), mark) else { return Ok(false) };
+            let FittedMark::Given(bytes) = mark.fitted() else { return Ok(false) };
+            let limits = stream_cache.limits;
+            // SAFETY: the version was seen just now.
+            if unsafe { self.keep(cache, lane, address, bytes, mark, limits.count) } {
+                return Ok(true);
+            }
+            // SAFETY: as above.
+            let lists = unsafe { cache.lists() };
+            let mut core = self.core();
+            lists.make_room_for_fitted(lane, &limits, |lane, address| core.put_back_fitted(lane, address));
+            drop(core);
+            cache.counters.kept.store(lists.fitted_bytes(), Ordering::Relaxed);
+            // SAFETY: as above; `lists` is not used again.
+            Ok(unsafe { self.keep(cache, lane, address, bytes, mark, limits.count) })
+        };
+        with_cache(self.read.id, || self.new_cache(), keep).unwrap_or(Ok(false))
     }
 
     /// Moves blocks of a list that is too long to the global cache, and what is too much there to the reserve.
@@ -158,10 +268,9 @@ impl<D: Device> Shared<D> {
 impl<D: Device> PoolHandle for Shared<D> {
     fn take_all(&self, cache: &Arc<ThreadCache>) {
         let mut core = self.core();
+        cache.counters.kept.store(0, Ordering::Relaxed);
         // SAFETY: this is the owning thread, which has the lock.
-        for (.., blocks) in unsafe { cache.lists() }.drain() {
-            core.slabs.put_all(blocks);
-        }
+        core.put_back(unsafe { cache.lists() }.drain());
         core.small.ended.add(&cache.counters);
         core.small.threads.retain(|thread| !Arc::ptr_eq(thread, cache));
     }

@@ -15,6 +15,7 @@
 mod background;
 mod caches;
 mod core;
+mod crowd;
 mod error;
 mod ladder;
 mod pools;
@@ -33,7 +34,7 @@ use crate::device::{Device, Driver, Pinned, Stream};
 use crate::large::{Large, PoolId};
 use crate::settings::Config;
 use crate::small::{
-    Counters, LARGEST, Mark, Page, Pages, Slabs, ThreadCache, class_of, for_each_stream_cache, size_of,
+    Counters, FittedMark, LARGEST, Mark, Page, Pages, ThreadCache, class_of, for_each_stream_cache, is_medium, size_of,
     with_current_cache,
 };
 use crate::watch::hooks::{self, Quiet};
@@ -41,6 +42,7 @@ use crate::watch::sampling::Place;
 use crate::watch::{NoRecorder, Recorder, Stats};
 use background::Background;
 use core::Core;
+use crowd::Crowd;
 pub use error::{Holding, OutOfMemory, PoolError};
 pub use ladder::Step;
 pub use pools::{OpenError, Pools};
@@ -59,6 +61,10 @@ pub struct Pool<D: Device> {
     background: Mutex<Option<Background>>,
     shared: Arc<Shared<D>>,
 }
+
+/// A call for a block that the thread does not have at hand.
+#[doc(hidden)]
+pub struct Missed(Place);
 
 /// To be called in a thread for which the recorder has another period from now on: its next allocations ask for it.
 pub fn refresh_sampling_period() {
@@ -92,12 +98,13 @@ impl<D: Device> Pool<D> {
         let large = Large::new(driver.clone())?;
         let pages = Arc::new(Pages::new(large.range()));
         let delays = Arc::new(Delays::default());
-        let slabs = Slabs::new(pages.clone());
         let now = driver.device().now();
-        let core = Core::new(large, slabs, config.clone(), now, recorder.clone(), delays.clone());
+        let crowd = Arc::new(Crowd::default());
+        let core =
+            Core::new(large, pages.clone(), config.clone(), now, recorder.clone(), (delays.clone(), crowd.clone()));
         let version = AtomicU64::new(if config.hardened { HARDENED } else { 0 });
         let shared = Arc::new_cyclic(|own| Shared {
-            read: ReadByAll { id: POOLS.fetch_add(1, Ordering::Relaxed), pages, version },
+            read: ReadByAll { id: POOLS.fetch_add(1, Ordering::Relaxed), pages, version, most_kept: AtomicU64::new(1) },
             driver,
             global_limit: AtomicUsize::new(limit),
             global: std::array::from_fn(|_| Mutex::default()),
@@ -107,7 +114,7 @@ impl<D: Device> Pool<D> {
             pinned: OnceLock::new(),
             making_pinned: Mutex::new(()),
             falls_back: AtomicBool::new(config.pinned_fallback),
-            crowd: AtomicU64::new(0),
+            crowd,
             delays,
             own: own.clone(),
         });
@@ -157,17 +164,29 @@ impl<D: Device> Pool<D> {
     /// A block of at least so many bytes, for work given to the stream from now on. It returns the block's address.
     #[inline]
     pub fn allocate(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
+        self.allocate_quickly(size, stream).or_else(|missed| self.allocate_after(missed, size, stream))
+    }
+
+    /// The first half of [`allocate`](Self::allocate), for callers that want no frame around it: a block that the thread
+    /// has at hand. Without one, [`allocate_after`](Self::allocate_after) is to be called.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn allocate_quickly(&self, size: u64, stream: Stream) -> Result<u64, Missed> {
         // Where this is on the stack tells calls from each other.
         let here = 0_u8;
         let place = Place::new((&raw const here).addr(), size);
-        match self.pop(size, stream, place) {
-            Some(address) => Ok(address),
-            None => self.allocate_slowly(size, stream, place),
-        }
+        self.pop(size, stream, place).ok_or(Missed(place))
+    }
+
+    /// The second half.
+    #[doc(hidden)]
+    #[inline]
+    pub fn allocate_after(&self, missed: Missed, size: u64, stream: Stream) -> Result<u64, PoolError> {
+        self.allocate_slowly(size, stream, missed.0)
     }
 
     /// A block from the list that the thread used last for this stream and class, if there is one.
-    #[inline]
+    #[inline(always)]
     fn pop(&self, size: u64, stream: Stream, place: Place) -> Option<u64> {
         if size > LARGEST {
             return None;
@@ -183,8 +202,17 @@ impl<D: Device> Pool<D> {
             if stream_cache.budgets.is_due(class, size_of(class)) || stream_cache.budgets.is_first(place) {
                 return None;
             }
+            let lane = stream_cache.last.1?;
             // SAFETY: as above; the version was seen just now.
-            let address = unsafe { cache.lists() }.get(stream_cache.last.1?, class)?.blocks.pop()?;
+            let Some(address) = unsafe { cache.lists() }.get(lane, class)?.blocks.pop() else {
+                if !is_medium(class) {
+                    return None;
+                }
+                // SAFETY: as above; the list is not used again.
+                let address = unsafe { shared.take_kept(cache, lane, size, &stream_cache.limits) }?;
+                stream_cache.budgets.spend(class, size_of(class));
+                return Some(address);
+            };
             stream_cache.budgets.spend(class, size_of(class));
             if stream_cache.limits.count {
                 Counters::add(&cache.counters.allocations[class]);
@@ -203,6 +231,7 @@ impl<D: Device> Pool<D> {
         let given = mark.filter(|mark| mark.is_given());
         let pushed = match (page.class(), given) {
             (Some(class), Some(mark)) => self.push(address, class, page, mark, stream),
+            (None, _) if page.is_fitted() => self.keep(address, page, mark, stream),
             _ => false,
         };
         if pushed { Ok(()) } else { self.free_slowly(address, page, mark, stream) }
@@ -234,12 +263,31 @@ impl<D: Device> Pool<D> {
         with_current_cache(shared.read.id, push).unwrap_or(false)
     }
 
+    /// Keeps a fitted block in the thread's cache, if it is of the stream used last, which alone uses it.
+    #[inline(never)]
+    fn keep(&self, address: u64, page: Page, mark: Option<Mark<'_>>, stream: Stream) -> bool {
+        let shared = &*self.shared;
+        let Some(mark) = mark else { return false };
+        let FittedMark::Given(bytes) = mark.fitted() else { return false };
+        let keep = |cache: &ThreadCache| {
+            // SAFETY: this is the owning thread, which has no other reference.
+            let stream_cache = unsafe { cache.stream_cache() };
+            let Some(lane) = stream_cache.last.1.filter(|_| shared.knows(stream_cache, stream)) else { return false };
+            // SAFETY: as above; the version was seen just now.
+            page.is_of(lane) && unsafe { shared.keep(cache, lane, address, bytes, mark, stream_cache.limits.count) }
+        };
+        with_current_cache(shared.read.id, keep).unwrap_or(false)
+    }
+
     /// Says that work on this stream uses the block, too: when it is freed,
     /// it waits for what the stream has to do then.
     pub fn record_stream(&self, address: u64, stream: Stream) -> Result<(), PoolError> {
         let (page, mark) = self.shared.read.pages.find(address);
         let result = match page.class() {
             Some(_) if !mark.is_some_and(Mark::is_given) => Err(self.core().no_block(address)),
+            None if page.is_fitted() && mark.is_some_and(|mark| mark.fitted() == FittedMark::Kept) => {
+                Err(self.core().no_block(address))
+            }
             class => self.core().share(address, stream, class.is_some()),
         };
         match self.shared.pinned.get() {
@@ -253,6 +301,7 @@ impl<D: Device> Pool<D> {
         let (page, mark) = self.shared.read.pages.find(address);
         match page.class() {
             Some(class) => mark.is_some_and(Mark::is_given).then(|| size_of(class)),
+            None if page.is_fitted() && mark.is_some_and(|mark| mark.fitted() == FittedMark::Kept) => None,
             None => {
                 let size = self.core().large.size_of(address);
                 size.or_else(|| self.shared.pinned.get()?.size_of(address))

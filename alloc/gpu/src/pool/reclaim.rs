@@ -1,12 +1,13 @@
 //! Where there is no memory: the ladder, and what reaches the caches of other threads.
 
+use std::sync::atomic::Ordering;
+
 use super::core::Core;
 use super::shared::{Shared, lock};
 use super::{PoolError, Step};
 use crate::delays;
 use crate::device::{Device, Stream};
-use crate::small::{ThreadCache, pass_by_all_threads, with_current_cache};
-use crate::streams::LaneId;
+use crate::small::{Drained, Lists, ThreadCache, pass_by_all_threads, with_current_cache};
 
 impl<D: Device> Shared<D> {
     /// Serves a request that nothing had at hand: by `take`, or else after steps of the ladder; `own` empties the caches
@@ -69,12 +70,13 @@ impl<D: Device> Shared<D> {
 
     /// Puts these blocks, which are out of the thread's own lists, and those of the global caches into the reserve, and
     /// hands back the slabs that are empty.
-    pub(super) fn reclaim(&self, own: Vec<(LaneId, usize, Vec<u64>)>) {
-        let mut blocks: Vec<u64> = own.into_iter().flat_map(|(.., blocks)| blocks).collect();
+    pub(super) fn reclaim(&self, own: Drained) {
+        let mut blocks = Vec::new();
         for global in &self.global {
             blocks.extend(lock(global).drain().flat_map(|(_, blocks)| blocks));
         }
         let mut core = self.core();
+        core.put_back(own);
         core.slabs.put_all(blocks);
         core.return_slabs();
     }
@@ -83,6 +85,7 @@ impl<D: Device> Shared<D> {
     pub(super) fn reclaim_own(&self) {
         let drain = |cache: &ThreadCache| {
             let _core = self.core();
+            cache.counters.kept.store(0, Ordering::Relaxed);
             // SAFETY: this is the owning thread; where the version is not the pool's any more, another thread may have
             // the lists, but not while the lock is held here.
             unsafe { cache.lists() }.drain()
@@ -97,21 +100,57 @@ impl<D: Device> Shared<D> {
         core.empty_quarantine();
         self.collect(&mut core);
         drop(core);
-        self.reclaim(Vec::new());
+        self.reclaim(Drained::default());
     }
 
     /// Puts the blocks of all threads that are in no call into the reserve.
     pub(super) fn collect(&self, core: &mut Core<D>) {
+        self.collect_by(core, Lists::drain);
+    }
+
+    /// Frees the fitted blocks that threads keep which are in no call.
+    pub(super) fn collect_kept(&self, core: &mut Core<D>) {
+        if core.kept() > 0 {
+            self.collect_by(core, |lists| {
+                let mut drained = Drained::default();
+                lists.take_all_fitted(|lane, address| drained.fitted.push((lane, address)));
+                drained
+            });
+        }
+    }
+
+    fn collect_by(&self, core: &mut Core<D>, take: impl Fn(&mut Lists) -> Drained) {
         self.new_version();
         if !pass_by_all_threads() {
             return;
         }
-        let Core { small, slabs, .. } = core;
-        for thread in small.threads.iter().filter(|thread| thread.is_at_rest()) {
+        let mut drained = Vec::new();
+        for thread in core.small.threads.iter().filter(|thread| thread.is_at_rest()) {
             // SAFETY: the lock is held and the owner at rest; until it is let go, nobody else has the lists.
-            for (.., blocks) in unsafe { thread.lists() }.drain() {
-                slabs.put_all(blocks);
+            drained.push(take(unsafe { thread.lists() }));
+            thread.counters.kept.store(0, Ordering::Relaxed);
+        }
+        drained.into_iter().for_each(|drained| core.put_back(drained));
+    }
+
+    /// Frees the fitted blocks that the calling thread keeps, before it takes free memory.
+    pub(super) fn release_own_kept(&self) {
+        let release = |cache: &ThreadCache| {
+            if cache.counters.kept.load(Ordering::Relaxed) > 0 {
+                let mut core = self.core();
+                cache.counters.kept.store(0, Ordering::Relaxed);
+                // SAFETY: as in `reclaim_own`.
+                unsafe { cache.lists() }.take_all_fitted(|lane, address| core.put_back_fitted(lane, address));
             }
+        };
+        with_current_cache(self.read.id, release);
+    }
+
+    /// Frees those of other threads, where they are so many that memory for so many bytes need not be put together.
+    pub(super) fn collect_kept_for(&self, size: u64) {
+        let mut core = self.core();
+        if core.is_kept_worth_collecting(size) {
+            self.collect_kept(&mut core);
         }
     }
 }

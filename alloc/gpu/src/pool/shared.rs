@@ -8,6 +8,7 @@ use poolscope_wire::trace::TRACED;
 
 use super::Pool;
 use super::core::Core;
+use super::crowd::Crowd;
 use super::records::Records;
 use crate::delays::{Cause, Delays, note};
 use crate::device::{Device, Driver, Pinned};
@@ -36,6 +37,8 @@ pub(super) struct ReadByAll {
     /// Changes with streams, captures and settings, under the core's lock; and has the bit [`TRACED`] while every block
     /// is told, [`HOOKED`] while there are hooks, and [`HARDENED`] for good.
     pub(super) version: AtomicU64,
+    /// Bytes of fitted blocks that a thread keeps at most; 0 where medium blocks come from slabs.
+    pub(super) most_kept: AtomicU64,
 }
 
 impl ReadByAll {
@@ -77,15 +80,12 @@ pub(super) struct Shared<D: Device> {
     pub(super) making_pinned: Mutex<()>,
     /// Whether blocks come from it when there is no other memory.
     pub(super) falls_back: AtomicBool,
-    /// How often a thread found the pool's lock taken in this second of upkeep.
-    pub(super) crowd: AtomicU64,
+    /// Who waits for the lock.
+    pub(super) crowd: Arc<Crowd>,
     /// What calls were held up by.
     pub(super) delays: Arc<Delays>,
     pub(super) own: Weak<Shared<D>>,
 }
-
-/// Times in a second that threads find the lock taken before medium blocks come from slabs, however many these are.
-const CROWDED: u64 = 256;
 
 /// How often a thread looks whether a lock is free before it sleeps, and how long it rests between two looks: 10 to 30
 /// us in all, about what it takes to fall asleep and be woken. That is at most twice the best that it could do (Karlin
@@ -123,18 +123,12 @@ impl<D: Device> Shared<D> {
     /// What the lock guards, for a call of the program's.
     pub(super) fn core(&self) -> MutexGuard<'_, Core<D>> {
         try_lock(&self.core).unwrap_or_else(|| {
-            self.crowd.fetch_add(1, Ordering::Relaxed);
             let now = || self.driver.device().now();
             let began = now();
-            let core = wait_for(&self.core);
+            let core = self.crowd.wait(|| wait_for(&self.core));
             note(Cause::Lock, now() - began);
             core
         })
-    }
-
-    /// Whether threads often wait for each other.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.crowd.load(Ordering::Relaxed) >= CROWDED
     }
 
     /// A round of background work, with at most so many calls while the lock is held. Returns whether it made as many.
@@ -151,7 +145,8 @@ impl<D: Device> Shared<D> {
         };
         let is_due = core.is_upkeep_due(now);
         if is_due {
-            self.crowd.store(0, Ordering::Relaxed);
+            self.crowd.next_second();
+            self.collect_kept(&mut core);
         }
         if !newly.is_empty() || is_due {
             self.new_version();
@@ -196,12 +191,9 @@ impl<D: Device> Drop for Shared<D> {
             core.slabs.put_all(global.drain().flat_map(|(_, blocks)| blocks));
         }
         core.empty_quarantine();
-        let Core { small, slabs, .. } = core;
-        for thread in small.threads.iter() {
+        for thread in std::mem::take(&mut core.small.threads) {
             // SAFETY: a thread in a call has a reference to the pool, and there is none any more.
-            for (.., blocks) in unsafe { thread.lists() }.drain() {
-                slabs.put_all(blocks);
-            }
+            core.put_back(unsafe { thread.lists() }.drain());
         }
         // What the program still has keeps its slabs.
         core.return_slabs();

@@ -11,7 +11,8 @@ use crate::delays;
 use crate::device::{Device, Stream};
 use crate::large::NO_ADDRESSES;
 use crate::small::{
-    Counters, LARGEST, Mark, Page, ThreadCache, class_of, is_medium, size_of, with_cache, with_current_cache,
+    Counters, FittedMark, LARGEST, Mark, Page, ThreadCache, class_of, is_medium, size_of, with_cache,
+    with_current_cache,
 };
 use crate::streams::LaneId;
 use crate::watch::Sample;
@@ -123,8 +124,12 @@ impl<D: Device> Pool<D> {
         stream: Stream,
         weight: u64,
     ) -> Result<u64, PoolError> {
-        if is_medium(class) && self.core().places_as_large(class, self.shared.is_crowded()) {
-            let address = self.allocate_medium(size, class, lane, stream)?;
+        let is_fitted = |core: &mut Core<D>| core.has_medium_slabs(class) && core.fits_medium();
+        if is_medium(class) && is_fitted(&mut self.core()) {
+            let address = match self.take_kept(size, lane, stream) {
+                Some(address) => address,
+                None => self.allocate_medium(size, class, lane, stream)?,
+            };
             self.shared.record(address, size, weight);
             return Ok(address);
         }
@@ -139,15 +144,30 @@ impl<D: Device> Pool<D> {
         Ok(address)
     }
 
+    /// A fitted block that the thread keeps.
+    fn take_kept(&self, size: u64, lane: LaneId, stream: Stream) -> Option<u64> {
+        let shared = &*self.shared;
+        let take = |cache: &ThreadCache| {
+            // SAFETY: this is the owning thread, which has no other reference.
+            let stream_cache = unsafe { cache.stream_cache() };
+            let knows = shared.knows(stream_cache, stream);
+            // SAFETY: as above; the version was seen just now.
+            if knows { unsafe { shared.take_kept(cache, lane, size, &stream_cache.limits) } } else { None }
+        };
+        with_current_cache(shared.read.id, take)?
+    }
+
     /// A medium block that is placed as large ones are; where there is no memory, what is left of a chunk serves.
     fn allocate_medium(&self, size: u64, class: usize, lane: LaneId, stream: Stream) -> Result<u64, PoolError> {
         let take = |core: &mut Core<D>| {
-            core.grow_large(size, stream).or_else(|error| {
+            core.grow_fitted(size, lane, stream).or_else(|error| {
                 let block = core.take_sampled(class, lane, stream, false)?.ok_or(error)?;
                 self.shared.read.pages.give(block);
                 Ok(block)
             })
         };
+        self.shared.release_own_kept();
+        self.shared.collect_kept_for(size);
         let flushes = self.core().is_cache_flush_due();
         if flushes {
             self.shared.reclaim_own();
@@ -165,12 +185,14 @@ impl<D: Device> Pool<D> {
     }
 
     pub(super) fn allocate_unrecorded(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
+        self.shared.release_own_kept();
         let fit = self.core().fit_large(size, stream);
         let grow = |core: &mut Core<D>| core.grow_large(size, stream);
         let refused = match fit {
             Ok(Some(address)) => return Ok(address),
             Ok(None) if size > self.core().most() => Err(NO_ADDRESSES.into()),
             Ok(None) => {
+                self.shared.collect_kept_for(size);
                 if self.core().holds_much_for_small() {
                     self.shared.reclaim_own();
                 }
@@ -217,12 +239,17 @@ impl<D: Device> Pool<D> {
             self.core().check_stream(address, stream)?;
         }
         let Some(class) = page.class() else {
+            let fitted = mark.filter(|_| page.is_fitted()).map_or(FittedMark::None, Mark::fitted);
+            if fitted == FittedMark::Kept {
+                return Err(self.core().no_block(address));
+            }
             let is_sample = (page.is_recorded() || !shared.read.pages.has(address)) && shared.forget(address);
             // What is none of this pool's may be one of the fallback's, which tells of it itself.
             if shared.read.is_told() && self.core().large.size_of(address).is_some() {
                 shared.recorder.told_freed(address, stream);
             }
-            let result = self.core().free_large(address, stream);
+            let is_kept = matches!(fitted, FittedMark::Given(_)) && shared.keep_slowly(address, stream)?;
+            let result = if is_kept { Ok(()) } else { self.core().free_large(address, stream) };
             if is_sample {
                 shared.count();
             }

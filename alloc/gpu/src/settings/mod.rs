@@ -113,8 +113,8 @@ settings! {
     piece_divisor: u64 = 384, "POOLSCOPE_GPU_PIECE_DIVISOR", Of(Number { min: 0, max: 1 << 40 }), Anytime;
 
     /// Bytes that the pool holds up to which blocks of 64 KiB to 1 MiB take what was asked for and no power of two, as
-    /// larger ones do, unless threads often wait for each other. A small pool holds a tenth to a third less by it; one
-    /// thread that takes such blocks of many sizes does so ten times slower. 0: never.
+    /// larger ones do, unless threads often wait for each other. A small pool holds a tenth to a third less by it. A
+    /// thread keeps such blocks for requests of the same length; for other lengths it takes the pool's lock. 0: never.
     fit_medium_below: u64 = 768 << 20, "POOLSCOPE_GPU_FIT_MEDIUM_BELOW", Of(Bytes { min: 0, max: 1 << 50 }), Anytime;
 
     /// Free blocks of a size class that a thread keeps for a stream, at most. Of large classes it begins with 1 MiB,

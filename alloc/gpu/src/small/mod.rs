@@ -12,6 +12,8 @@
 
 mod barrier;
 mod classes;
+mod current;
+mod fitted;
 mod given;
 mod pages;
 mod slabs;
@@ -19,8 +21,10 @@ mod thread_cache;
 
 pub use barrier::pass_by_all_threads;
 pub use classes::{CLASSES, LARGEST, PAGE, class_of, is_medium, size_of};
-pub use pages::{Mark, Page, Pages};
+pub use fitted::FittedBlock;
+pub use pages::{FittedMark, Mark, Page, Pages};
 pub use slabs::{CHUNK, SAMPLED, Slabs};
 pub use thread_cache::{
-    Counters, Limits, PoolHandle, StreamCache, ThreadCache, for_each_stream_cache, with_cache, with_current_cache,
+    Counters, Drained, Limits, Lists, PoolHandle, StreamCache, ThreadCache, for_each_stream_cache, with_cache,
+    with_current_cache,
 };

@@ -4,13 +4,14 @@
 //! A free reads it without a lock. It is written when a slab comes or goes, and when a block is first shared, each time
 //! by who holds the pool's lock; a program that frees a block got its address after that. That a block is recorded is
 //! written under the lock of the records, before the program has the block or when it gives it back,
-//! so that nobody shares it meanwhile.
+//! so that nobody shares it meanwhile. A page on which a fitted block begins is written under either lock.
 
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::classes::{PAGE, size_of};
+use super::fitted::{bytes_of, word_of};
 use super::given::Words;
 use crate::streams::LaneId;
 
@@ -37,12 +38,25 @@ impl Part {
     }
 }
 
-/// What the mark of a block says that the program has.
+/// What the mark of a block of a slab says that the program has.
 const GIVEN: u32 = 1;
+/// Of a fitted block the mark says how long it is, and whether a thread keeps it.
+const KEPT: u32 = 1 << 31;
 
 /// The mark of a small block: whether the program has it.
 #[derive(Clone, Copy)]
 pub struct Mark<'a>(&'a AtomicU32);
+
+/// What the mark of a fitted block says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FittedMark {
+    /// No such block begins there.
+    None,
+    /// The program has it; its bytes.
+    Given(u64),
+    /// A thread keeps it.
+    Kept,
+}
 
 impl Mark<'_> {
     /// Whether the program has the block.
@@ -67,6 +81,28 @@ impl Mark<'_> {
     pub fn give(self) {
         self.0.store(GIVEN, Ordering::Relaxed);
     }
+
+    /// What it says where the page is of fitted blocks.
+    #[inline]
+    pub fn fitted(self) -> FittedMark {
+        match self.0.load(Ordering::Relaxed) {
+            0 | GIVEN => FittedMark::None,
+            word if word & KEPT != 0 => FittedMark::Kept,
+            word => FittedMark::Given(bytes_of(word)),
+        }
+    }
+
+    /// Gives a fitted block of so many bytes to the program.
+    #[inline]
+    pub fn give_fitted(self, bytes: u64) {
+        self.0.store(word_of(bytes), Ordering::Relaxed);
+    }
+
+    /// Takes a fitted block of so many bytes from the program, for a thread to keep.
+    #[inline]
+    pub fn keep_fitted(self, bytes: u64) {
+        self.0.store(word_of(bytes) | KEPT, Ordering::Relaxed);
+    }
 }
 
 /// What lies on a page.
@@ -78,6 +114,8 @@ impl Page {
     pub const NONE: Page = Page(0);
     const SHARED: u32 = 1 << 31;
     const RECORDED: u32 = 1 << 30;
+    /// In the place of a class: a fitted block begins there.
+    const FITTED: u32 = 1 << 7;
     /// Lanes with larger numbers have no slabs.
     pub const LANES: LaneId = (1 << 22) - 2;
 
@@ -87,8 +125,16 @@ impl Page {
     }
 
     /// The class, if this is a slab's page.
+    #[inline]
     pub fn class(self) -> Option<usize> {
-        (self.0 & 0xff).checked_sub(1).map(|class| class as usize)
+        (self.0 & (Page::FITTED - 1)).checked_sub(1).map(|class| class as usize)
+    }
+
+    /// Whether a fitted block begins there: a medium one that is placed as large ones are. It is longer than a page, so
+    /// there is one at most.
+    #[inline]
+    pub fn is_fitted(self) -> bool {
+        self.0 & Page::FITTED != 0
     }
 
     /// Whether it is of this lane, which alone uses its blocks, none of which is recorded.
@@ -127,7 +173,7 @@ impl Pages {
     }
 
     /// The part of an address, and how far it is from the part's beginning.
-    #[inline]
+    #[inline(always)]
     fn part(&self, address: u64) -> Option<(&Part, u64)> {
         let offset = address.checked_sub(self.range.start)?;
         Some((self.parts.get((offset / PART) as usize)?.get()?, offset % PART))
@@ -148,11 +194,32 @@ impl Pages {
     }
 
     /// Notes that the program gets the block of a slab that begins there.
-    #[inline]
+    #[inline(always)]
     pub fn give(&self, address: u64) {
         if let Some((part, offset)) = self.part(address) {
             Mark(part.given.at(offset)).give();
         }
+    }
+
+    /// Says that a fitted block of a lane begins there.
+    pub fn set_fitted(&self, address: u64, lane: LaneId) {
+        self.update(address, |page| Page((lane + 1) << 8 | Page::FITTED).with_recorded(page.is_recorded()));
+    }
+
+    /// Says that the fitted block that begins there, if one does, is one no more.
+    pub fn forget_fitted(&self, address: u64) {
+        let (page, mark) = self.find(address);
+        if page.is_fitted()
+            && let Some(mark) = mark.filter(|mark| mark.fitted() != FittedMark::None)
+        {
+            mark.take();
+            self.update(address, |page| Page::NONE.with_recorded(page.is_recorded()));
+        }
+    }
+
+    /// Says that other streams use the fitted block that begins there.
+    pub fn share_fitted(&self, address: u64) {
+        self.update(address, |page| page.with_shared(true));
     }
 
     /// Whether an address lies in the range. Blocks of other memory have no page.
@@ -162,11 +229,19 @@ impl Pages {
 
     /// Says whether recorded blocks begin on a page. Pages of slabs that hold nothing else keep saying so.
     pub fn set_recorded(&self, address: u64, recorded: bool) {
-        let page = self.get(address);
-        let of_slab = page.class().is_some_and(|class| size_of(class) < PAGE);
+        let of_slab = self.get(address).class().is_some_and(|class| size_of(class) < PAGE);
         if self.has(address) && !of_slab {
-            self.set(address, PAGE, page.with_recorded(recorded));
+            self.update(address, |page| page.with_recorded(recorded));
         }
+    }
+
+    /// Changes what is said of a page that is no slab's, which threads do under different locks.
+    fn update(&self, address: u64, change: impl Fn(Page) -> Page) {
+        let at = ((address - self.range.start) / PAGE) as usize;
+        let word = &self.parts[at / IN_PART].get_or_init(Part::new).pages[at % IN_PART];
+        let change = |word| Some(change(Page(word)).0);
+        let changed = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+        debug_assert!(changed.is_ok(), "there is always another word");
     }
 
     /// Says what lies at all pages of a range.

@@ -9,12 +9,14 @@
 //! ([`super::barrier`]), and then looks whether the thread is busy. If it is not, it will find the word changed and
 //! wait for the lock before it touches its lists; if it is, its lists are left alone.
 
-use std::cell::{Cell, RefCell, UnsafeCell};
+use std::cell::{RefCell, UnsafeCell};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 use std::sync::{Arc, Weak};
 
 use super::classes::{CLASSES, size_of};
+use super::current;
+use super::fitted::{Fitted, FittedBlock};
 use crate::device::Stream;
 use crate::streams::LaneId;
 use crate::watch::sampling::Budgets;
@@ -75,17 +77,40 @@ impl List {
     }
 }
 
+/// Fitted blocks that a thread has allocated and freed by itself.
+#[derive(Debug, Default)]
+pub struct FittedCounters {
+    pub allocations: AtomicU64,
+    pub allocated_bytes: AtomicU64,
+    pub frees: AtomicU64,
+    pub freed_bytes: AtomicU64,
+}
+
 /// What a thread has counted. It alone writes; all may read. On cache lines of its own, two by two as they are fetched.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counters {
     pub allocations: [AtomicU64; CLASSES],
     pub frees: [AtomicU64; CLASSES],
+    /// Fitted blocks that were taken from those that the thread keeps, and freed to them: how many, and their bytes.
+    pub fitted: FittedCounters,
+    /// Bytes of the fitted blocks that it keeps. Who takes them from it writes here, too.
+    pub kept: AtomicU64,
     /// Mean bytes between two of its samples: the period in force.
     period: AtomicU64,
 }
 
 impl Counters {
+    /// Bytes of the small blocks that the thread has allocated and not freed, modulo all numbers: others may free them.
+    pub fn usage(&self) -> u64 {
+        let of_class = |class: usize| {
+            let [allocated, freed] =
+                [&self.allocations[class], &self.frees[class]].map(|it| it.load(Ordering::Relaxed));
+            allocated.wrapping_sub(freed).wrapping_mul(size_of(class))
+        };
+        (0..CLASSES).map(of_class).fold(0, u64::wrapping_add)
+    }
+
     /// Notes the period in force; only the owner may.
     #[inline]
     pub fn set_period(&self, period: u64) {
@@ -100,41 +125,142 @@ impl Counters {
     /// Adds one; only the owner may.
     #[inline]
     pub fn add(counter: &AtomicU64) {
-        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Counters::add_up(counter, 1);
+    }
+
+    /// Adds so many; only the owner may.
+    #[inline]
+    fn add_up(counter: &AtomicU64, by: u64) {
+        counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+    }
+
+    /// Counts a fitted block that the thread has given to the program; only the owner may.
+    #[inline]
+    pub fn fitted_allocated(&self, bytes: u64) {
+        Counters::add(&self.fitted.allocations);
+        Counters::add_up(&self.fitted.allocated_bytes, bytes);
+    }
+
+    /// Counts one that the program has freed; only the owner may.
+    #[inline]
+    pub fn fitted_freed(&self, bytes: u64) {
+        Counters::add(&self.fitted.frees);
+        Counters::add_up(&self.fitted.freed_bytes, bytes);
     }
 }
 
+/// The free blocks of a thread for a lane.
+struct LaneLists {
+    classes: [List; CLASSES],
+    /// Made when the first such block is freed.
+    fitted: Option<Box<Fitted>>,
+}
+
+impl LaneLists {
+    fn new(limits: &Limits) -> LaneLists {
+        LaneLists { classes: std::array::from_fn(|class| List::new(limits, class)), fitted: None }
+    }
+}
+
+/// Blocks that were taken out of a thread's lists.
+#[derive(Default)]
+pub struct Drained {
+    /// Those of slabs, by lane and class.
+    pub of_slabs: Vec<(LaneId, usize, Vec<u64>)>,
+    /// The fitted ones, by lane.
+    pub fitted: Vec<(LaneId, u64)>,
+}
+
 /// The free blocks of a thread, by lane.
-#[derive(Debug, Default)]
-pub struct Lists(Vec<Option<Box<[List; CLASSES]>>>);
+#[derive(Default)]
+pub struct Lists {
+    lanes: Vec<Option<Box<LaneLists>>>,
+    /// Bytes of all fitted blocks.
+    fitted_bytes: u64,
+}
 
 impl Lists {
+    #[inline]
+    fn of(&mut self, lane: LaneId) -> Option<&mut LaneLists> {
+        self.lanes.get_mut(lane as usize)?.as_deref_mut()
+    }
+
     /// The list of a class and a lane, if the lane has any.
     #[inline]
     pub fn get(&mut self, lane: LaneId, class: usize) -> Option<&mut List> {
-        match self.0.get_mut(lane as usize) {
-            Some(Some(lists)) => Some(&mut lists[class]),
-            _ => None,
+        Some(&mut self.of(lane)?.classes[class])
+    }
+
+    fn of_or_new(&mut self, lane: LaneId, limits: &Limits) -> &mut LaneLists {
+        let at = lane as usize;
+        if self.lanes.len() <= at {
+            self.lanes.resize_with(at + 1, || None);
         }
+        self.lanes[at].get_or_insert_with(|| Box::new(LaneLists::new(limits)))
     }
 
     /// The list of a class and a lane, empty if the lane has none.
     pub fn get_or_new(&mut self, lane: LaneId, class: usize, limits: &Limits) -> &mut List {
-        let at = lane as usize;
-        if self.0.len() <= at {
-            self.0.resize_with(at + 1, || None);
-        }
-        let new = || Box::new(std::array::from_fn(|class| List::new(limits, class)));
-        &mut self.0[at].get_or_insert_with(new)[class]
+        &mut self.of_or_new(lane, limits).classes[class]
     }
 
-    /// Takes all blocks out, with their lanes and classes.
-    pub fn drain(&mut self) -> Vec<(LaneId, usize, Vec<u64>)> {
-        let mut all = Vec::new();
-        for (lane, lists) in self.0.iter_mut().enumerate() {
-            for (class, list) in lists.iter_mut().flat_map(|lists| lists.iter_mut().enumerate()) {
+    /// Takes a fitted block of at least so many bytes, and not many more.
+    #[inline]
+    pub fn take_fitted(&mut self, lane: LaneId, bytes: u64) -> Option<FittedBlock> {
+        let block = self.of(lane)?.fitted.as_mut()?.take(bytes)?;
+        self.fitted_bytes -= block.bytes;
+        Some(block)
+    }
+
+    /// Keeps a fitted block, if there is room for it among so many bytes.
+    #[inline]
+    pub fn keep_fitted(&mut self, lane: LaneId, block: FittedBlock, most: u64) -> bool {
+        let bytes = self.fitted_bytes + block.bytes;
+        let Some(fitted) = self.of(lane).and_then(|lists| lists.fitted.as_mut()) else { return false };
+        let kept = bytes <= most && fitted.put(block);
+        if kept {
+            self.fitted_bytes = bytes;
+        }
+        kept
+    }
+
+    /// Makes room for fitted blocks of a lane: takes those out that have been there for the longest, half of them.
+    pub fn make_room_for_fitted(&mut self, lane: LaneId, limits: &Limits, take: impl FnMut(LaneId, u64)) {
+        self.of_or_new(lane, limits).fitted.get_or_insert_with(Fitted::new);
+        self.take_oldest_fitted(2, take);
+    }
+
+    /// Takes all fitted blocks out.
+    pub fn take_all_fitted(&mut self, take: impl FnMut(LaneId, u64)) {
+        self.take_oldest_fitted(1, take);
+    }
+
+    /// Takes this part of each lane's out, as a divisor.
+    fn take_oldest_fitted(&mut self, part: u32, mut take: impl FnMut(LaneId, u64)) {
+        for (lane, lists) in self.lanes.iter_mut().enumerate() {
+            if self.fitted_bytes == 0 {
+                break;
+            }
+            if let Some(fitted) = lists.as_mut().and_then(|lists| lists.fitted.as_mut()) {
+                self.fitted_bytes -= fitted.take_oldest(part, |address| take(lane as LaneId, address));
+            }
+        }
+    }
+
+    /// Bytes of all fitted blocks.
+    #[inline]
+    pub fn fitted_bytes(&self) -> u64 {
+        self.fitted_bytes
+    }
+
+    /// Takes all blocks out.
+    pub fn drain(&mut self) -> Drained {
+        let mut all = Drained::default();
+        self.take_all_fitted(|lane, address| all.fitted.push((lane, address)));
+        for (lane, lists) in self.lanes.iter_mut().enumerate() {
+            for (class, list) in lists.iter_mut().flat_map(|lists| lists.classes.iter_mut().enumerate()) {
                 if !list.blocks.is_empty() {
-                    all.push((lane as LaneId, class, std::mem::take(&mut list.blocks)));
+                    all.of_slabs.push((lane as LaneId, class, std::mem::take(&mut list.blocks)));
                 }
             }
         }
@@ -143,7 +269,7 @@ impl Lists {
 
     /// Forgets how long the lists have become, which are empty.
     pub fn begin_anew(&mut self) {
-        self.0.clear();
+        self.lanes.clear();
     }
 }
 
@@ -232,7 +358,7 @@ struct Caches(Vec<Arc<ThreadCache>>);
 
 impl Drop for Caches {
     fn drop(&mut self) {
-        CURRENT.set(ptr::null());
+        current::set(ptr::null());
         for cache in &self.0 {
             if let Some(home) = cache.home.upgrade() {
                 home.take_all(cache);
@@ -243,15 +369,13 @@ impl Drop for Caches {
 
 thread_local! {
     static CACHES: RefCell<Caches> = const { RefCell::new(Caches(Vec::new())) };
-    /// The cache used last, which is one of `CACHES`; null before the first one and after the last.
-    static CURRENT: Cell<*const ThreadCache> = const { Cell::new(ptr::null()) };
 }
 
 /// Does something with the cache that the thread used last, if it is the one for a pool.
 #[inline(always)]
 pub fn with_current_cache<R>(pool: u64, work: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
-    // SAFETY: what it points at is one of `CACHES`, which only this thread changes, and not without this pointer.
-    let cache = unsafe { CURRENT.get().as_ref() }?;
+    // SAFETY: the current cache is one of `CACHES`, which only this thread changes, and not without this pointer.
+    let cache = unsafe { current::get().as_ref() }?;
     if cache.pool != pool || cache.busy.load(Ordering::Relaxed) {
         return None;
     }
@@ -271,7 +395,7 @@ pub fn with_cache<R>(
     work: impl FnOnce(&ThreadCache) -> R,
 ) -> Option<R> {
     // SAFETY: as above.
-    let known = unsafe { CURRENT.get().as_ref() }.is_some_and(|cache| cache.pool == pool);
+    let known = unsafe { current::get().as_ref() }.is_some_and(|cache| cache.pool == pool);
     if !known {
         find(pool, make)?;
     }
@@ -293,14 +417,14 @@ pub fn for_each_stream_cache(work: impl Fn(&mut StreamCache)) {
 #[cold]
 fn find(pool: u64, make: impl FnOnce() -> Arc<ThreadCache>) -> Option<()> {
     let find = |caches: &RefCell<Caches>| {
-        CURRENT.set(ptr::null());
+        current::set(ptr::null());
         let caches = &mut caches.borrow_mut().0;
         caches.retain(|cache| cache.pool == pool || cache.home.strong_count() > 0);
         let at = caches.iter().position(|cache| cache.pool == pool).unwrap_or_else(|| {
             caches.push(make());
             caches.len() - 1
         });
-        CURRENT.set(Arc::as_ptr(&caches[at]));
+        current::set(Arc::as_ptr(&caches[at]));
     };
     CACHES.try_with(find).ok()
 }

@@ -80,6 +80,12 @@ pub trait Policy: Send + Sync {
     /// What it did so far.
     fn stats(&self) -> PolicyStats;
 
+    /// Says that a stream is about to be destroyed, to a policy that lives longer. Returns whether it listens.
+    fn stream_ends(&self, stream: Stream) -> bool {
+        let _ = stream;
+        false
+    }
+
     /// Gives back to the device what is free, after the work on it.
     fn release(&self) -> Result<()>;
 

@@ -10,21 +10,31 @@ mod usage;
 use std::sync::Arc;
 
 use super::PoolError;
+use super::crowd::Crowd;
 use super::publisher::Publisher;
 use crate::delays::Delays;
 use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Stream};
 use crate::large::{Held, Large, Request};
 use crate::settings::Config;
-use crate::small::{CHUNK, Limits, PAGE, SAMPLED, Slabs, size_of};
+use crate::small::{CHUNK, Drained, LARGEST, Limits, PAGE, Pages, SAMPLED, Slabs, size_of};
 use crate::streams::{LaneId, Pending};
 use crate::watch::Recorder;
 use handles::Handles;
 use upkeep::Upkeep;
 use usage::SmallUse;
 
+/// Chunks that are made ahead at most.
+const CHUNKS_AHEAD: u64 = 15;
+
 /// Slabs of a class of medium blocks, of one block each, with which others are placed as large ones: enough for a loop
 /// over one block.
 const MEDIUM_SLABS: usize = 1;
+/// The part of what is held that the fitted blocks may be which threads keep, as a divisor; and what they may be in a
+/// small pool. More would leave free memory in pieces for longer.
+const KEPT_PART: u64 = 16;
+const KEPT_IN_SMALL_POOLS: u64 = 12 * LARGEST;
+/// What a thread may keep of them in any case.
+const LEAST_KEPT: u64 = 2 * LARGEST;
 
 /// What the lock guards.
 ///
@@ -36,6 +46,7 @@ pub struct Core<D: Device> {
     pub large: Large<D>,
     /// The reserve of small blocks.
     pub slabs: Slabs,
+    pages: Arc<Pages>,
     pub config: Config,
     /// The streams as the program names them.
     handles: Handles,
@@ -50,16 +61,18 @@ pub struct Core<D: Device> {
     pub publisher: Publisher,
     /// What calls were held up by.
     delays: Arc<Delays>,
+    /// Who waits for the lock.
+    crowd: Arc<Crowd>,
 }
 
 impl<D: Device> Core<D> {
     pub fn new(
         mut large: Large<D>,
-        slabs: Slabs,
+        pages: Arc<Pages>,
         config: Config,
         now: u64,
         recorder: Arc<dyn Recorder>,
-        delays: Arc<Delays>,
+        (delays, crowd): (Arc<Delays>, Arc<Crowd>),
     ) -> Core<D> {
         let publisher = Publisher::new(recorder, large.device_memory());
         large.set_limit(config.memory_limit);
@@ -67,7 +80,8 @@ impl<D: Device> Core<D> {
         large.set_piece_divisor(config.piece_divisor);
         Core {
             large,
-            slabs,
+            slabs: Slabs::new(pages.clone()),
+            pages,
             handles: Handles::default(),
             fits_medium: true,
             large_usage: 0,
@@ -76,6 +90,7 @@ impl<D: Device> Core<D> {
             config,
             publisher,
             delays,
+            crowd,
         }
     }
 
@@ -115,6 +130,30 @@ impl<D: Device> Core<D> {
         Ok(address)
     }
 
+    /// A medium block that takes what was asked for, from free memory. `None` if none fits.
+    pub fn fit_fitted(&mut self, size: u64, lane: LaneId, stream: Stream) -> Result<Option<u64>, PoolError> {
+        let address = self.fit_large(size, stream)?;
+        address.into_iter().for_each(|address| self.give_fitted(address, size, lane));
+        Ok(address)
+    }
+
+    /// The same, from memory that is put together or created.
+    pub fn grow_fitted(&mut self, size: u64, lane: LaneId, stream: Stream) -> Result<u64, PoolError> {
+        self.grow_large(size, stream).inspect(|address| self.give_fitted(*address, size, lane))
+    }
+
+    /// Whether there are slabs enough of a class of medium blocks, so that others are placed as large ones.
+    pub fn has_medium_slabs(&self, class: usize) -> bool {
+        self.slabs.count(class) >= MEDIUM_SLABS
+    }
+
+    /// Bytes of fitted blocks that a thread keeps at most. All are free memory to it, and to others before the pool grows.
+    pub fn most_kept(&self) -> u64 {
+        let all = (self.large.held() / KEPT_PART).max(KEPT_IN_SMALL_POOLS);
+        let part = all / self.small.threads.len().max(1) as u64;
+        if self.config.thread_cache_max_blocks == 0 { 0 } else { part.max(LEAST_KEPT) }
+    }
+
     #[inline]
     fn request(&mut self, size: u64, stream: Stream) -> Result<Request, PoolError> {
         let lane = self.lane(stream)?;
@@ -124,8 +163,15 @@ impl<D: Device> Core<D> {
         if size > range.end - range.start - GRANULE {
             return Err(DeviceError { call: Call::Reserve, fault: Fault::OutOfMemory }.into());
         }
+        Ok(Request { size: self.aligned(size), align, lane, stream, pool })
+    }
+
+    /// Bytes of a block of the large blocks' tier.
+    #[inline]
+    fn aligned(&self, size: u64) -> u64 {
         // The alignment is a power of two.
-        Ok(Request { size: (size.max(1) + (align - 1)) & !(align - 1), align, lane, stream, pool })
+        let align = self.config.alignment;
+        (size.max(1) + (align - 1)) & !(align - 1)
     }
 
     #[inline]
@@ -138,9 +184,34 @@ impl<D: Device> Core<D> {
         self.note_peak();
     }
 
+    /// Makes a block of the large blocks' tier a fitted one, which threads may keep for a lane, and gives it to the
+    /// program.
+    pub fn give_fitted(&mut self, address: u64, size: u64, lane: LaneId) {
+        if !self.config.hardened {
+            self.pages.set_fitted(address, lane);
+            let mark = self.pages.find(address).1;
+            mark.into_iter().for_each(|mark| mark.give_fitted(self.aligned(size)));
+        }
+    }
+
+    /// Takes blocks back that were in a thread's lists.
+    pub fn put_back(&mut self, drained: Drained) {
+        for (.., blocks) in drained.of_slabs {
+            self.slabs.put_all(blocks);
+        }
+        drained.fitted.into_iter().for_each(|(lane, address)| self.put_back_fitted(lane, address));
+    }
+
+    /// Takes a fitted block back that a thread has kept for a lane.
+    pub fn put_back_fitted(&mut self, lane: LaneId, address: u64) {
+        self.pages.forget_fitted(address);
+        self.large_usage -= self.large.free(address, lane).unwrap_or(0);
+    }
+
     /// Frees a block of the large blocks' tier.
     pub fn free_large(&mut self, address: u64, stream: Stream) -> Result<(), PoolError> {
         let lane = self.lane(stream)?;
+        self.pages.forget_fitted(address);
         let size = if self.config.hardened {
             let size = self.large.set_aside(address, lane, stream);
             self.release_excess();
@@ -169,15 +240,23 @@ impl<D: Device> Core<D> {
         taken
     }
 
-    /// Whether a medium block of a class is placed as large ones are, since the pool is a small one and there are slabs
-    /// enough: a class's blocks are up to twice as long as what was asked for, and what is free of them serves nobody
-    /// else. Where threads wait for each other, each should have blocks of its own. Without virtual memory, segments
-    /// would be full of holes.
-    pub fn places_as_large(&mut self, class: usize, crowded: bool) -> bool {
+    /// Whether medium blocks are placed as large ones are, since the pool is a small one: a class's blocks are up to
+    /// twice as long as what was asked for, and what is free of them serves nobody else. Where threads wait for each
+    /// other, each should have blocks of its own. Without virtual memory, segments would be full of holes.
+    pub fn fits_medium(&mut self) -> bool {
         // A pool that swings about the limit stays as it is, or blocks would move between slabs and free memory.
         let limit = if self.fits_medium { self.config.fit_medium_below } else { self.config.fit_medium_below / 4 };
         self.fits_medium = self.large.held() < limit;
-        self.fits_medium && !crowded && self.large.is_virtual() && self.slabs.count(class) >= MEDIUM_SLABS
+        self.fits_medium && !self.crowd.is_there() && self.large.is_virtual()
+    }
+
+    /// How many chunks are made ahead of those that threads ask for which wait for the lock now: a driver charges for a
+    /// piece of memory, whatever its length.
+    fn chunks_ahead(&self) -> usize {
+        match self.crowd.waiting() {
+            0 | 1 => 0,
+            waiting => waiting.min(CHUNKS_AHEAD) as usize,
+        }
     }
 
     /// Blocks of a class from a new slab, for which memory is mapped if `grow` allows it. Returns how many.
@@ -195,7 +274,7 @@ impl<D: Device> Core<D> {
             let request = Request { size: CHUNK, align: CHUNK, lane: owner, stream, pool: 0 };
             let address = match self.large.fit_chunk(&request) {
                 Some(address) => address,
-                None if grow => self.large.grow_chunk(&request)?,
+                None if grow => self.large.grow_chunk(&request, self.chunks_ahead())?,
                 None => return Ok(0),
             };
             self.slabs.add_chunk(address, owner);
@@ -252,7 +331,13 @@ impl<D: Device> Core<D> {
     pub fn share(&mut self, address: u64, stream: Stream, small: bool) -> Result<(), PoolError> {
         let lane = self.lane(stream)?;
         if !small {
-            return if self.large.share(address, lane) { Ok(()) } else { Err(self.no_block(address)) };
+            if !self.large.share(address, lane) {
+                return Err(self.no_block(address));
+            }
+            if self.pages.get(address).is_fitted() {
+                self.pages.share_fitted(address);
+            }
+            return Ok(());
         }
         let (_, own) = self.slabs.lane_of(address).ok_or(PoolError::NotABlock(address))?;
         if lane != own {

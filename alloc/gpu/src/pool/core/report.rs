@@ -89,16 +89,19 @@ impl<D: Device> Core<D> {
         let since = |now: [u64; CLASSES], then: [u64; CLASSES]| std::array::from_fn(|at| now[at] - then[at]);
         let allocations: [u64; CLASSES] = since(small.allocations, self.small.before.allocations);
         let frees: [u64; CLASSES] = since(small.frees, self.small.before.frees);
-        let allocation_count = counted.allocation_count + allocations.iter().sum::<u64>();
+        let (fitted, before) = (&small.fitted, &self.small.before.fitted);
+        let allocation_count =
+            counted.allocation_count + allocations.iter().sum::<u64>() + fitted.allocations - before.allocations;
         let cache_hits = allocation_count.saturating_sub(counted.cache_misses);
-        let free_count = counted.free_count + frees.iter().sum::<u64>();
+        let free_count = counted.free_count + frees.iter().sum::<u64>() + fitted.frees - before.frees;
         let delays = &*self.delays;
         // What is not counted was not held up either, as far as one can know.
         let calls = (allocation_count + free_count).max(delays.held_up());
         let from_below = counted.global_hits + counted.reserve_hits + counted.large_hits;
         Stats {
-            total_allocated: counted.total_allocated + SmallCounts::bytes(&allocations),
-            total_freed: counted.total_freed + SmallCounts::bytes(&frees),
+            total_allocated: counted.total_allocated + SmallCounts::bytes(&allocations) + fitted.allocated_bytes
+                - before.allocated_bytes,
+            total_freed: counted.total_freed + SmallCounts::bytes(&frees) + fitted.freed_bytes - before.freed_bytes,
             current_usage: self.usage(),
             allocation_count,
             free_count,

@@ -8,6 +8,8 @@ use crate::small::CHUNK;
 const SMALL_SLACK_BYTES: u64 = CHUNK;
 /// Times in a second that caches are emptied because of that, before memory is mapped for small blocks.
 const CACHE_FLUSHES_PER_SECOND: u32 = 32;
+/// Bytes of fitted blocks for which the threads that keep them are asked.
+const KEPT_WORTH_COLLECTING: u64 = 2 * CHUNK;
 /// Tiles that a round of background work looks at for merging while the lock is held.
 const TILES_IN_A_ROUND: usize = 512;
 const MS: u64 = 1_000_000;
@@ -145,6 +147,14 @@ impl<D: Device> Core<D> {
     pub fn holds_much_for_small(&self) -> bool {
         let used = self.small_usage();
         self.slabs.chunk_bytes() > used + used / 2 + SMALL_SLACK_BYTES
+    }
+
+    /// Whether the fitted blocks that threads keep are so many that they should be used before memory of this size is
+    /// put together: as many as that or many by themselves. So often in a second, as those threads come to the lock then.
+    pub fn is_kept_worth_collecting(&mut self, size: u64) -> bool {
+        let worth = self.upkeep.flushes_left > 0 && self.kept() >= size.min(KEPT_WORTH_COLLECTING);
+        self.upkeep.flushes_left -= u32::from(worth);
+        worth
     }
 
     /// The same before memory is mapped for small blocks, so often in a second. What a program swings by has to stay in
