@@ -141,19 +141,20 @@ fn cards(state: &State) -> Vec<Card> {
         (None, Some(error)) => numbers::estimate(model.live.bytes, error),
         _ => numbers::bytes(model.live_bytes()),
     };
-    let rss = model.memory.map_or("-".to_owned(), |m| numbers::bytes(m.rss as f64));
-    let mut cards = vec![
-        (if model.live_is_estimate() { "LIVE (EST.)" } else { "LIVE" }.to_owned(), live, bold(theme.live)),
-        ("RSS".to_owned(), rss, bold(theme.rss)),
-    ];
+    let live_word = if model.live_is_estimate() { "LIVE (EST.)" } else { "LIVE" };
+    let mut cards = vec![(live_word.to_owned(), live, bold(theme.live))];
+    // Of a process that is gone, and of the peak, nobody knows it.
+    let is_now = model.snapshot.process.state == ProcessState::Running && !model.at_peak;
+    let rss = model.memory.map(|memory| numbers::bytes(memory.rss as f64));
+    cards.extend(rss.or(is_now.then(|| "-".to_owned())).map(|rss| ("RSS".to_owned(), rss, bold(theme.rss))));
     cards.extend(model.devices.iter().map(|device| {
         let in_use = device.pool.get(DeviceCounter::CurrentUsage) as f64;
         (format!("DEVICE {}", device.pool.label().to_uppercase()), numbers::bytes(in_use), bold(theme.live))
     }));
     cards.extend(growing(model, theme));
     cards.extend(peak(model, theme));
-    let rate = model.rates.map_or("-".to_owned(), |r| numbers::byte_rate(r.alloc_bytes));
-    cards.push(("ALLOCATING".to_owned(), rate, bold(theme.alloc)));
+    let rate = model.rates.map(|rates| numbers::byte_rate(rates.alloc_bytes)).or(is_now.then(|| "-".to_owned()));
+    cards.extend(rate.map(|rate| ("ALLOCATING".to_owned(), rate, bold(theme.alloc))));
     let dropped = model.snapshot.dropped.total();
     let drop_style = if dropped > 0 { theme.badge } else { theme.ok };
     let drop_text = if dropped > 0 { format!(" {} ", numbers::scaled(dropped as f64)) } else { "0".to_owned() };
@@ -175,7 +176,7 @@ type Card = (String, String, Style);
 
 /// How the bytes in use have developed in the last minutes, if the pool counts them.
 fn growing(model: &Model, theme: &Theme) -> Option<Card> {
-    model.most?;
+    model.most.filter(|_| !model.at_peak)?;
     let Some(slope) = model.trend else { return Some(("GROWING".to_owned(), "-".to_owned(), theme.dim)) };
     let (text, style) = match (slope.grows(), slope.is_clear()) {
         (true, _) => (format!("+{}/min ▲", numbers::bytes(slope.per_minute)), theme.alert),
@@ -292,15 +293,20 @@ fn lens_banners(state: &State) -> Vec<(String, Style)> {
 
 /// The processes that it started, the largest first: a person who looks at a shell or a compiler's driver means those.
 fn family(model: &Model) -> Option<String> {
-    model.family.first()?;
+    let worth = |kin: &&Kin| kin.on_pool || kin.child.rss >= WORTH_A_LINE;
+    let family: Vec<&Kin> = model.family.iter().filter(worth).collect();
+    family.first()?;
     let each = |kin: &Kin| {
         let mark = if kin.on_pool { "●" } else { "○" };
         format!("{mark} {} {} {}", printable(&kin.child.name), kin.child.pid, numbers::bytes(kin.child.rss as f64))
     };
-    let all: Vec<String> = model.family.iter().map(each).collect();
-    let key = if model.family.iter().any(|kin| kin.on_pool) { "  o watches one" } else { "" };
+    let all: Vec<String> = family.iter().copied().map(each).collect();
+    let key = if family.iter().any(|kin| kin.on_pool) { "  o watches one" } else { "" };
     Some(format!("{FAMILY}{}{key}", all.join("  ")))
 }
+
+/// A process that can't be watched is named if it has so many bytes.
+const WORTH_A_LINE: u64 = 4 << 20;
 
 /// What the line of the processes begins with that the watched one started.
 const FAMILY: &str = " ▸ It started ";
