@@ -330,6 +330,9 @@ const fn site_columns(growth: u8) -> [Column; 6] {
     ]
 }
 
+/// Index of the column of lines.
+const SPARKLINE: usize = 4;
+
 /// What grows is asked first, so its column stays on the narrowest screen.
 const GROWING_COLUMNS: &[Column] = &site_columns(0);
 
@@ -358,14 +361,16 @@ impl Overview {
             buf.set_string(inner.x, inner.y, clip("Nothing sampled is in use yet.", inner.width.into()), theme.dim);
             return;
         }
-        self.sites_table().draw(inner, buf, theme, |row, column, width| {
+        let mut table = self.sites_table();
+        table.hidden = table.hidden.with(SPARKLINE, theme.linear);
+        table.draw(inner, buf, theme, |row, column, width| {
             let Some(site) = model.sites.get(self.order[row]) else { return Line::default() };
             match column {
                 0 => cell(numbers::bytes(site.in_use.bytes), theme.strong),
                 1 => change_cell(site, Metric::InUseBytes, theme),
                 2 => cell(numbers::percent(site.in_use.bytes, model.live.bytes), theme.text),
                 3 => slope_cell(site, theme),
-                4 => sparkline_cell(site, width, theme),
+                SPARKLINE => sparkline_cell(site, width, theme),
                 _ => name_line(&site.text, usize::from(width), theme),
             }
         });
