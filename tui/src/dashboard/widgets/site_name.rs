@@ -23,6 +23,7 @@ pub(crate) fn name_line(text: &SiteText, width: usize, theme: &Theme) -> Line<'s
     let shown = [
         (&*place, caller, function.width()),
         (&*line, caller, typed),
+        ("", caller, typed),
         (&*line, part, typed),
         (&*line, 0, typed),
         (&*line, 0, own),
