@@ -293,20 +293,15 @@ fn lens_banners(state: &State) -> Vec<(String, Style)> {
 
 /// The processes that it started, the largest first: a person who looks at a shell or a compiler's driver means those.
 fn family(model: &Model) -> Option<String> {
-    let worth = |kin: &&Kin| kin.on_pool || kin.child.rss >= WORTH_A_LINE;
-    let family: Vec<&Kin> = model.family.iter().filter(worth).collect();
-    family.first()?;
+    model.family.first()?;
     let each = |kin: &Kin| {
         let mark = if kin.on_pool { "●" } else { "○" };
         format!("{mark} {} {} {}", printable(&kin.child.name), kin.child.pid, numbers::bytes(kin.child.rss as f64))
     };
-    let all: Vec<String> = family.iter().copied().map(each).collect();
-    let key = if family.iter().any(|kin| kin.on_pool) { "  o watches one" } else { "" };
+    let all: Vec<String> = model.family.iter().map(each).collect();
+    let key = if model.family.iter().any(|kin| kin.on_pool) { "  o watches one" } else { "" };
     Some(format!("{FAMILY}{}{key}", all.join("  ")))
 }
-
-/// A process that can't be watched is named if it has so many bytes.
-const WORTH_A_LINE: u64 = 4 << 20;
 
 /// What the line of the processes begins with that the watched one started.
 const FAMILY: &str = " ▸ It started ";
