@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use poolscope_e2e::{Pool, Program, Running, artifacts, sample};
+use poolscope_e2e::{Pool, Program, Running, artifacts, compiler, sample};
 
 /// The command in a terminal of its own, under tmux.
 struct Dashboard {
@@ -92,6 +92,18 @@ fn what_a_program_becomes_is_what_is_watched() {
     let process = pool.segments().into_iter().find(|segment| segment.executable().ends_with("kv-server"));
     let pid = process.expect("its segment").header.pid;
     Program::new("kill").args(["-9", &pid.to_string()]).run().success();
+}
+
+/// A program that is over before anybody could look: what it had in use as it ended is shown all the same.
+#[test]
+fn a_program_that_ends_at_once_is_shown_as_it_ended() {
+    let pool = Pool::new();
+    let program = compiler::compile(pool.files(), "leak.c", "leak", &["-O1", "-g"]);
+    let run = format!("run --period 1 --interval 5 -- '{}' 3000", program.display());
+    let dashboard = Dashboard::start(&pool, "end", &run);
+    dashboard.wait_for("exited with code 0. This is the last reading");
+    let row = dashboard.wait_for("lose_blocks");
+    assert!(row.contains("2.93 MiB") && row.contains("100.0%"), "3,000 blocks of 1 KiB: {row}");
 }
 
 /// A shell with two servers: what they have is not the shell's, and it is said where it is.

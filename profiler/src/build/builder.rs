@@ -174,12 +174,11 @@ impl ProfileBuilder {
         self.known.stacks.iter().enumerate().for_each(|(stack, &(_, site))| kept[site] |= wanted(stack));
         let first_new = self.known.order.len() as u32;
         self.known.order.extend(first_new..sites.len() as u32);
-        self.known.order.sort_by(|&a, &b| {
-            let (a, b) = (&sites[a as usize], &sites[b as usize]);
-            let key = |site: &Site| (site.in_use.bytes, site.allocated.bytes);
-            let ((a_use, a_all), (b_use, b_all)) = (key(a), key(b));
-            b_use.total_cmp(&a_use).then(b_all.total_cmp(&a_all)).then_with(|| a.locations.cmp(&b.locations))
-        });
+        // What is compared lies together: sites are far from each other. Those that are equal stand as they were first seen.
+        let key = |&at: &u32| (sites[at as usize].in_use.bytes, sites[at as usize].allocated.bytes, at);
+        let mut keys: Vec<(f64, f64, u32)> = self.known.order.iter().map(key).collect();
+        keys.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1)).then(a.2.cmp(&b.2)));
+        self.known.order.iter_mut().zip(keys).for_each(|(order, (.., at))| *order = at);
 
         let mut places = vec![None; sites.len()];
         let mut ordered = Vec::with_capacity(sites.len());

@@ -55,10 +55,12 @@ pub struct Imported {
     pub lacks: Option<&'static str>,
 }
 
-/// The first bytes of a file in gzip's format, in that of zstd, and of a pickle since its second protocol.
+/// The first bytes of a file in gzip's format, in that of zstd, of a pickle since its second protocol, and of dictionaries in
+/// the two before it.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const PICKLE: u8 = 0x80;
+const OLD_PICKLES: [&[u8]; 2] = [b"(dp", b"}q\0"];
 
 /// Reads a profile of any format that is known.
 pub fn read(path: &Path) -> Result<Imported, ImportError> {
@@ -69,7 +71,7 @@ pub fn read(path: &Path) -> Result<Imported, ImportError> {
         return heaptrack::read(path);
     }
     let bytes = whole(path)?;
-    if begin.first() == Some(&PICKLE) {
+    if begin.first() == Some(&PICKLE) || OLD_PICKLES.iter().any(|pickle| begin.starts_with(pickle)) {
         return torch::read(&bytes);
     }
     if begin.first() == Some(&b'{') {

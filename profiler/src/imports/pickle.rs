@@ -171,6 +171,42 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
+    /// What follows up to the end of the line: values of the first protocol are lines of ASCII.
+    fn line(&mut self) -> Result<&'a str, String> {
+        let rest = &self.bytes[self.at..];
+        let len = rest.iter().position(|&byte| byte == b'\n');
+        let len = len.ok_or_else(|| format!("it ends within the line at byte {}", self.at))?;
+        self.at += len + 1;
+        std::str::from_utf8(&rest[..len]).map_err(|_| format!("the line before byte {} is no text", self.at))
+    }
+
+    fn place(&mut self) -> Result<usize, String> {
+        let line = self.line()?;
+        line.parse().map_err(|_| format!("'{}' is no place of a value", line.escape_default()))
+    }
+
+    /// `12`, and `01` for truth; `12L` if it may be of any length.
+    fn decimal(&mut self) -> Result<(), String> {
+        let line = self.line()?;
+        let number = line.trim_end_matches('L').parse().map_or(Node::Other, Node::Number);
+        self.push(if matches!(line, "00" | "01") { Node::Other } else { number });
+        Ok(())
+    }
+
+    /// A text with `\u12ab` for what a line can't have.
+    fn escaped(&mut self) -> Result<(), String> {
+        let mut text = String::new();
+        let mut rest = self.line()?;
+        while let Some(at) = rest.find("\\u") {
+            let code = rest.get(at + 2..at + 6).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+            text.push_str(&rest[..at]);
+            text.push(code.and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER));
+            rest = rest.get(at + 6..).unwrap_or_default();
+        }
+        self.push(Node::Text(text + rest));
+        Ok(())
+    }
+
     fn tuple(&mut self, len: usize) -> Result<(), String> {
         let depth = self.stack.len().checked_sub(len).ok_or("a tuple has more values than there are")?;
         let items = self.stack.split_off(depth);
@@ -223,6 +259,29 @@ impl<'a> Machine<'a> {
                 b't' | b'l' => {
                     let items = self.marked()?;
                     self.push(Node::Items(items));
+                }
+                b'd' => {
+                    let pairs = self.marked()?;
+                    self.push(Node::Fields(Vec::new()));
+                    self.set(pairs)?;
+                }
+                b'I' | b'L' => self.decimal()?,
+                b'F' => {
+                    self.line()?;
+                    self.push(Node::Other);
+                }
+                b'V' => self.escaped()?,
+                b'S' => {
+                    let text = self.line()?.trim_matches(['\'', '"']).to_owned();
+                    self.push(Node::Text(text));
+                }
+                b'p' => {
+                    let at = self.place()?;
+                    self.remember(at)?;
+                }
+                b'g' => {
+                    let at = self.place()?;
+                    self.recall(at)?;
                 }
                 0x85 => self.tuple(1)?,
                 0x86 => self.tuple(2)?,
@@ -304,6 +363,29 @@ mod tests {
         assert_eq!(of("c").items().next().and_then(Value::number), Some(1 << 40));
         assert_eq!(of("b").items().nth(1).and_then(Value::number), None, "it is below 0");
         assert!(pickle.root().field("d").is_none());
+    }
+
+    /// The same in the first two protocols.
+    #[test]
+    fn pickles_of_the_first_protocols_are_read() {
+        let lines = b"(dp0\nVa\np1\n(lp2\nVx\\u00e9\np3\naI300\nasVb\np4\n(lp5\ng2\naI-3\naNaF2.5\nasVc\np6\n(L1099511627776L\nI01\ntp7\ns.";
+        let bytes = b"}q\x00(X\x01\0\0\0aq\x01]q\x02(X\x03\0\0\0x\xc3\xa9q\x03M,\x01eX\x01\0\0\0bq\x04]q\x05(h\x02J\xfd\xff\xff\xffN\
+            G@\x04\0\0\0\0\0\0eX\x01\0\0\0cq\x06(L1099511627776L\nI01\ntq\x07u.";
+        for pickled in [&lines[..], &bytes[..]] {
+            let pickle = Pickle::read(pickled).expect("is read");
+            let of = |name| pickle.root().field(name).expect("is a field");
+            for list in [of("a"), of("b").items().next().expect("the first")] {
+                let items: Vec<_> = list.items().collect();
+                assert_eq!((items[0].text(), items[1].number()), ("x\u{e9}", Some(300)));
+            }
+            assert_eq!(of("c").items().map(Value::number).collect::<Vec<_>>(), [Some(1 << 40), None]);
+            for end in 0..pickled.len() {
+                assert!(Pickle::read(&pickled[..end]).is_err(), "{end}");
+            }
+        }
+        for damaged in [&b"g9\n."[..], b"px\n.", b"p1\n.", b"d.", b"(I1\nd"] {
+            assert!(Pickle::read(damaged).is_err(), "{damaged:?}");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@
 //! of a count of samples: `1 / √n` of the slope, for `n` samples in the window.
 
 use crate::model::memory::{Memory, Place};
-use crate::model::snapshot::{Amount, Snapshot};
+use crate::model::snapshot::{Amount, LiveBlock, Snapshot};
 
 /// Readings that are kept of a window, at most.
 const READINGS: usize = 32;
@@ -123,13 +123,30 @@ struct Series {
     stack: u32,
     place: Place,
     past: [Reading; READINGS],
-    /// Now.
-    bytes: f64,
-    variance: f64,
-    /// Of the variance now, the part of blocks that were allocated in the time before each reading, since the reading
-    /// before it; the last is the time since the last reading.
-    born: [f32; READINGS + 1],
     growth: Growth,
+}
+
+/// What a stack has in use now.
+struct Present {
+    bytes: f64,
+    /// Its variance.
+    variance: f64,
+    /// Of that, the part of blocks that were allocated in the time before each reading, since the reading before it; the
+    /// last is the time since the last reading.
+    born: [f64; READINGS + 1],
+}
+
+/// What becomes of the readings that are kept when one more is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// They stay, and it is not kept.
+    NotDue,
+    /// It is kept behind them.
+    There,
+    /// The first one goes.
+    FirstGoes,
+    /// Every second one goes.
+    HalfGoes,
 }
 
 /// Follows a process from reading to reading.
@@ -203,36 +220,24 @@ impl Tracker {
         self.now_ns = snapshot.taken_ns;
         self.leave_out_the_old();
         self.counted_now = if snapshot.classes.is_empty() { 0 } else { snapshot.stats().usage().in_use };
-        self.look(snapshot);
-        self.find_slopes();
-        self.keep();
+        let begins = self.find_series(snapshot);
+        self.follow(snapshot, &begins);
     }
 
     /// Leaves out readings that were before the window.
     fn leave_out_the_old(&mut self) {
         let from = self.now_ns.saturating_sub(self.window_ns);
         let old = self.times.partition_point(|&time| time < from);
-        self.drop_first(old);
+        self.times.drain(..old);
+        self.counted.drain(..old);
+        self.series.iter_mut().filter(|_| old > 0).for_each(|series| series.past.rotate_left(old));
     }
 
-    fn drop_first(&mut self, count: usize) {
-        let count = count.min(self.times.len());
-        self.times.drain(..count);
-        self.counted.drain(..count);
-        for series in &mut self.series {
-            let older: f32 = series.born[..count].iter().sum();
-            series.past.rotate_left(count);
-            series.born.rotate_left(count);
-            series.born[0] += older;
-        }
-    }
-
-    /// Takes in what is in use now.
-    fn look(&mut self, snapshot: &Snapshot) {
-        for series in &mut self.series {
-            (series.bytes, series.variance, series.born) = (0.0, 0.0, [0.0; READINGS + 1]);
-        }
+    /// Gives every stack that has something in use a series; and says, for each series, where its blocks begin in
+    /// [`Blocks`], the last being how many there are.
+    fn find_series(&mut self, snapshot: &Snapshot) -> Blocks {
         self.places.resize(snapshot.stacks.len().max(self.places.len()), 0);
+        let mut counts = vec![0u32; self.series.len()];
         for block in &snapshot.live {
             let Some(place) = self.places.get_mut(block.stack as usize) else { continue };
             if *place == 0 {
@@ -240,52 +245,91 @@ impl Tracker {
                     stack: block.stack,
                     place: snapshot.stacks.get(block.stack as usize).map_or(block.place, |stack| stack.place),
                     past: [Reading::default(); READINGS],
-                    bytes: 0.0,
-                    variance: 0.0,
-                    born: [0.0; READINGS + 1],
                     growth: Growth::default(),
                 });
+                counts.push(0);
                 *place = self.series.len() as u32;
             }
-            let series = &mut self.series[*place as usize - 1];
-            let bytes = block.weight * block.size as f64;
-            series.bytes += bytes;
-            series.variance += bytes * bytes;
-            let before = self.times.partition_point(|&time| time < block.time_ns);
-            series.born[before] += (bytes * bytes) as f32;
+            counts[*place as usize - 1] += 1;
+        }
+        let mut sum = 0;
+        let mut begins: Vec<u32> = Vec::with_capacity(counts.len() + 1);
+        for count in counts {
+            begins.push(sum);
+            sum += count;
+        }
+        begins.push(sum);
+        let mut next = begins.clone();
+        let mut numbers = vec![0u32; sum as usize];
+        for (number, block) in (0u32..).zip(&snapshot.live) {
+            let Some(place) = self.places.get(block.stack as usize) else { continue };
+            let at = &mut next[*place as usize - 1];
+            numbers[*at as usize] = number;
+            *at += 1;
+        }
+        Blocks { begins, numbers }
+    }
+
+    /// Finds the slope of each series, and keeps this reading, if the last that was kept is long enough ago.
+    fn follow(&mut self, snapshot: &Snapshot, blocks: &Blocks) {
+        let room = self.room();
+        let (weights, moments) = (Weights::of(&self.times, self.now_ns), moments(&self.times, self.now_ns));
+        let times = &self.times;
+        for (at, series) in self.series.iter_mut().enumerate() {
+            let own = &blocks.numbers[blocks.begins[at] as usize..blocks.begins[at + 1] as usize];
+            let mut present = Present::of(own.iter().map(|&number| &snapshot.live[number as usize]), times);
+            let slope =
+                weights.as_ref().map_or_else(Slope::default, |weights| series.slope(&present, weights, times.len()));
+            series.growth = Growth { slope, series: series.at(&present, &moments) };
+            series.make_room(&mut present, room);
+            if room != Room::NotDue {
+                let kept = match room {
+                    Room::FirstGoes => times.len() - 1,
+                    Room::HalfGoes => READINGS / 2,
+                    _ => times.len(),
+                };
+                series.keep(&present, kept);
+            }
+        }
+        self.make_room(room);
+        if room != Room::NotDue {
+            self.times.push(self.now_ns);
+            self.counted.push(self.counted_now);
+            self.forget_what_was_empty();
         }
     }
 
-    fn find_slopes(&mut self) {
-        let weights = Weights::of(&self.times, self.now_ns);
-        let moments = moments(&self.times, self.now_ns);
-        for series in &mut self.series {
-            let slope = weights.as_ref().map_or_else(Slope::default, |weights| series.slope(weights, self.times.len()));
-            series.growth = Growth { slope, series: series.at(&moments) };
-        }
-    }
-
-    /// Keeps this reading, if the last that was kept is long enough ago.
-    fn keep(&mut self) {
+    /// Whether a reading is due, and what makes room for it.
+    fn room(&self) -> Room {
         let is_due = self.times.last().is_none_or(|last| self.now_ns >= last.saturating_add(self.spacing_ns));
         if !is_due {
-            return;
+            return Room::NotDue;
         }
-        if self.times.len() == READINGS {
-            self.thin();
+        if self.times.len() < READINGS {
+            return Room::There;
         }
-        let at = self.times.len();
-        for series in &mut self.series {
-            let born_since = f64::from(series.born[at]);
-            if let Some(last) = at.checked_sub(1) {
-                series.past[last].kept = (series.variance - born_since).max(0.0) as f32;
+        // Every second one goes while those that are kept are not a window apart.
+        let span = self.now_ns.saturating_sub(self.times[0]);
+        if span + self.spacing_ns > self.window_ns { Room::FirstGoes } else { Room::HalfGoes }
+    }
+
+    fn make_room(&mut self, room: Room) {
+        match room {
+            Room::NotDue | Room::There => {}
+            Room::FirstGoes => {
+                self.times.remove(0);
+                self.counted.remove(0);
             }
-            let (bytes, variance) = (series.bytes as f32, series.variance as f32);
-            series.past[at] = Reading { bytes, variance, kept: 0.0 };
+            Room::HalfGoes => {
+                self.times = self.times.iter().copied().step_by(2).collect();
+                self.counted = self.counted.iter().copied().step_by(2).collect();
+                self.spacing_ns = self.spacing_ns.saturating_mul(2);
+            }
         }
-        self.times.push(self.now_ns);
-        self.counted.push(self.counted_now);
-        // What was empty all the time is forgotten.
+    }
+
+    /// What was empty all the time is forgotten.
+    fn forget_what_was_empty(&mut self) {
         let (past, places) = (self.times.len(), &mut self.places);
         self.series.retain(|series| {
             let is_used = series.past[..past].iter().any(|reading| reading.bytes > 0.0);
@@ -295,37 +339,6 @@ impl Tracker {
             is_used
         });
         self.series.iter().enumerate().for_each(|(at, series)| places[series.stack as usize] = at as u32 + 1);
-    }
-
-    /// Makes room for a reading: by leaving every second one out, while those that are kept are not a window apart.
-    fn thin(&mut self) {
-        let span = self.now_ns.saturating_sub(self.times[0]);
-        if span + self.spacing_ns > self.window_ns {
-            return self.drop_first(1);
-        }
-        let half = READINGS / 2;
-        for series in &mut self.series {
-            let alive = series.alive_since(READINGS);
-            for at in 0..half {
-                let (mut first, second) = (series.past[2 * at], series.past[2 * at + 1]);
-                let kept = |reading: Reading, alive: f64| (f64::from(reading.kept) - alive).max(0.0);
-                let of_second = freed_later(&second, alive[2 * at + 1]);
-                let share = if of_second > 0.0 { kept(second, alive[2 * at + 1]) / of_second } else { 0.0 };
-                first.kept = (alive[2 * at] + kept(first, alive[2 * at]) * share.min(1.0)) as f32;
-                series.past[at] = first;
-                series.born[at] = series.born[2 * at] + if at > 0 { series.born[2 * at - 1] } else { 0.0 };
-            }
-            // What was allocated since the last reading that stays.
-            series.born[half] = series.born[READINGS - 1] + series.born[READINGS];
-            series.past[half..].fill(Reading::default());
-        }
-        let mut at = 0;
-        self.times.retain(|_| {
-            at += 1;
-            at % 2 == 1
-        });
-        self.counted = self.counted.iter().copied().step_by(2).collect();
-        self.spacing_ns = self.spacing_ns.saturating_mul(2);
     }
 
     /// How a stack develops; `None` if it has had nothing in use in the window.
@@ -360,27 +373,48 @@ impl Tracker {
     }
 }
 
-impl Series {
+/// The blocks of each series.
+struct Blocks {
+    /// Where those of each series begin; the last is how many there are.
+    begins: Vec<u32>,
+    /// Their places in the snapshot, series by series.
+    numbers: Vec<u32>,
+}
+
+impl Present {
+    fn of<'a>(blocks: impl Iterator<Item = &'a LiveBlock>, times: &[u64]) -> Present {
+        let mut present = Present { bytes: 0.0, variance: 0.0, born: [0.0; READINGS + 1] };
+        for block in blocks {
+            let bytes = block.weight * block.size as f64;
+            present.bytes += bytes;
+            present.variance += bytes * bytes;
+            present.born[times.partition_point(|&time| time < block.time_ns)] += bytes * bytes;
+        }
+        present
+    }
+
     /// For each of `count` readings, the variance of what was in use then and still is.
     fn alive_since(&self, count: usize) -> [f64; READINGS] {
         let (mut alive, mut sum) = ([0.0; READINGS], 0.0);
         for (at, born) in self.born.iter().take(count).enumerate() {
-            sum += f64::from(*born);
+            sum += born;
             alive[at] = sum;
         }
         alive
     }
+}
 
-    fn slope(&self, weights: &Weights, count: usize) -> Slope {
+impl Series {
+    fn slope(&self, present: &Present, weights: &Weights, count: usize) -> Slope {
         let past = &self.past[..count];
-        let bytes = past.iter().map(|reading| f64::from(reading.bytes)).chain([self.bytes]);
+        let bytes = past.iter().map(|reading| f64::from(reading.bytes)).chain([present.bytes]);
         // What is in use now is taken off, for the sake of rounding: the weights come to nothing.
-        let per_minute = bytes.zip(&weights.each).map(|(bytes, weight)| (bytes - self.bytes) * weight).sum();
+        let per_minute = bytes.zip(&weights.each).map(|(bytes, weight)| (bytes - present.bytes) * weight).sum();
         // Blocks that are in use now.
-        let born = self.born.iter().take(count + 1).zip(&weights.since);
-        let of_present: f64 = born.map(|(born, since)| f64::from(*born) * since * since).sum();
+        let born = present.born.iter().take(count + 1).zip(&weights.since);
+        let of_present: f64 = born.map(|(born, since)| born * since * since).sum();
         // Blocks that were freed: of pairs of readings, what both have in common.
-        let alive = self.alive_since(count);
+        let alive = present.alive_since(count);
         let (mut of_freed, mut common) = (0.0, 0.0);
         for (at, reading) in past.iter().enumerate() {
             let weight = weights.each[at];
@@ -395,8 +429,48 @@ impl Series {
     }
 
     /// Bytes in use at some moments, each given by the reading before it.
-    fn at(&self, moments: &[Option<usize>; SERIES]) -> [f32; SERIES] {
-        moments.map(|reading| reading.map_or(self.bytes as f32, |reading| self.past[reading].bytes))
+    fn at(&self, present: &Present, moments: &[Option<usize>; SERIES]) -> [f32; SERIES] {
+        moments.map(|reading| reading.map_or(present.bytes as f32, |reading| self.past[reading].bytes))
+    }
+
+    /// Makes room for one more reading where all of it is taken.
+    fn make_room(&mut self, present: &mut Present, room: Room) {
+        match room {
+            Room::NotDue | Room::There => {}
+            Room::FirstGoes => {
+                self.past.rotate_left(1);
+                let older = present.born[0];
+                present.born.rotate_left(1);
+                present.born[0] += older;
+            }
+            Room::HalfGoes => self.leave_out_every_second(present),
+        }
+    }
+
+    fn leave_out_every_second(&mut self, present: &mut Present) {
+        let half = READINGS / 2;
+        let (alive, born) = (present.alive_since(READINGS), &mut present.born);
+        for at in 0..half {
+            let (mut first, second) = (self.past[2 * at], self.past[2 * at + 1]);
+            let kept = |reading: Reading, alive: f64| (f64::from(reading.kept) - alive).max(0.0);
+            let of_second = freed_later(&second, alive[2 * at + 1]);
+            let share = if of_second > 0.0 { kept(second, alive[2 * at + 1]) / of_second } else { 0.0 };
+            first.kept = (alive[2 * at] + kept(first, alive[2 * at]) * share.min(1.0)) as f32;
+            self.past[at] = first;
+            born[at] = born[2 * at] + if at > 0 { born[2 * at - 1] } else { 0.0 };
+        }
+        // What was allocated since the last reading that stays.
+        born[half] = born[READINGS - 1] + born[READINGS];
+        self.past[half..].fill(Reading::default());
+    }
+
+    /// Keeps what is in use as the reading at a place.
+    fn keep(&mut self, present: &Present, at: usize) {
+        if let Some(last) = at.checked_sub(1) {
+            self.past[last].kept = (present.variance - present.born[at]).max(0.0) as f32;
+        }
+        let (bytes, variance) = (present.bytes as f32, present.variance as f32);
+        self.past[at] = Reading { bytes, variance, kept: 0.0 };
     }
 }
 

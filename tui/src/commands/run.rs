@@ -15,7 +15,7 @@ use signal_hook::consts::SIGHUP;
 use super::top::need_terminal;
 use super::watch::Triggers;
 use crate::args::parse_period;
-use crate::dashboard::control::run::{self, Outcome, Setup};
+use crate::dashboard::control::run::{self, Outcome, Setup, Started};
 use crate::dashboard::events::watched::Watched;
 use crate::dashboard::options::DashboardArgs;
 use crate::launch::child::{self, Program};
@@ -56,6 +56,9 @@ pub(crate) struct Run {
     command: Vec<OsString>,
 }
 
+/// The variable by which a program copies its segment as it ends.
+const DUMP_AT_EXIT: &str = "POOLSCOPE_DUMP_AT_EXIT";
+
 /// How long a program that poolscope passed a signal on to may take to end.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -88,6 +91,13 @@ impl Run {
             None => create_unique(&name)?,
         };
         let messages = file.try_clone()?;
+        // What it has in use as it ends is looked at even if it ends before a first reading.
+        let end = std::env::temp_dir().join(format!("poolscope-{name}-{}.end", std::process::id()));
+        let chosen = std::env::var_os(DUMP_AT_EXIT).is_some();
+        let end = (!chosen).then_some(end);
+        if let Some(end) = &end {
+            command.env(DUMP_AT_EXIT, end);
+        }
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let program = match Program::start(command) {
             Ok(program) => program,
@@ -109,10 +119,14 @@ impl Run {
             mouse: !self.dashboard.no_mouse,
             interval: self.dashboard.interval,
             filter: self.dashboard.filter,
-            program: Some((Arc::clone(&program), path.clone())),
+            program: Some(Started { program: Arc::clone(&program), output: path.clone(), end: end.clone() }),
         })
         .wrap_err("the terminal failed");
         let code = finish(&name, &program, &outcome);
+        if let Some(end) = &end {
+            // There is none of a program that was killed, or that runs on.
+            let _ = std::fs::remove_file(end);
+        }
         sink::say(&format!("output of {name} is in {}", path.display()));
         outcome.map(|_| code)
     }

@@ -70,12 +70,15 @@ pub(crate) struct Top {
     dashboard: DashboardArgs,
 }
 
+/// Of a frame that is printed.
+const USUAL_SIZE: Size = Size::new(120, 36);
+
 /// What --once prints.
 #[derive(Debug, Args)]
 pub(crate) struct FrameArgs {
-    /// Size of the frame of --once
-    #[arg(long, value_name = "COLUMNSxROWS", default_value = "120x36", value_parser = parse_size)]
-    size: Size,
+    /// Size of the frame of --once: 120x36, or 100x60 if it is plain
+    #[arg(long, value_name = "COLUMNSxROWS", value_parser = parse_size)]
+    size: Option<Size>,
     /// View of the frame of --once
     #[arg(long, value_name = "VIEW", default_value = "overview", value_parser = view_parser())]
     view: usize,
@@ -84,8 +87,13 @@ pub(crate) struct FrameArgs {
 impl FrameArgs {
     /// A frame as text, plain or not.
     pub(crate) fn text(&self, model: Model, dashboard: &DashboardArgs, plain: bool) -> String {
-        let text = once::text(model, self.view, self.size, dashboard.interval, dashboard.filter.as_deref());
-        if plain { once::plain(&text) } else { text }
+        let size = self.size.unwrap_or(if plain { Size::new(100, 60) } else { USUAL_SIZE });
+        once::text(model, self.view, size, dashboard.interval, dashboard.filter.as_deref(), plain)
+    }
+
+    fn columns_and_rows(&self) -> (usize, usize) {
+        let size = self.size.unwrap_or(USUAL_SIZE);
+        (size.width.into(), size.height.into())
     }
 }
 
@@ -152,7 +160,8 @@ impl Top {
             return Ok(0);
         }
         if self.once || !io::stdout().is_terminal() {
-            sink::print(&read()?.text(self.frame.size.width.into(), self.frame.size.height.into()))?;
+            let (columns, rows) = self.frame.columns_and_rows();
+            sink::print(&read()?.text(columns, rows))?;
             return Ok(0);
         }
         let setup = Setup {

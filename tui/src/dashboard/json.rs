@@ -41,8 +41,10 @@ impl<'a> From<&'a Model> for TopJson<'a> {
 impl<'a> TopJson<'a> {
     /// The same with the call sites of a part of the profile.
     pub(crate) fn of(model: &'a Model, profile: &'a Profile) -> Self {
+        // The last reading may not say where the memory is: the kernel is not asked at each one.
+        let facts = Facts { accounting: model.accounting, ..Facts::of(&model.snapshot, Some(&model.whole)) };
         TopJson {
-            report: ProcessReport::new(&Facts::of(&model.snapshot, Some(&model.whole)), profile),
+            report: ProcessReport::new(&facts, profile),
             uptime_seconds: model.uptime.map(|uptime| uptime.as_secs_f64()),
             rates: model.rates.map(|rates| RatesJson {
                 allocated_bytes_per_second: rates.alloc_bytes,
@@ -51,5 +53,25 @@ impl<'a> TopJson<'a> {
             }),
             history: model.history.points(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dashboard::model::fixture;
+
+    /// The screen and the JSON have the same of one model, also where the kernel was not asked at the last reading.
+    #[test]
+    fn where_the_memory_is_stands_in_the_json_as_on_the_screen() {
+        let model = fixture::model_with(|snapshot| snapshot.residence = None);
+        let json = serde_json::to_value(TopJson::from(&model)).expect("is JSON");
+        let accounting = &json["accounting"];
+        assert!(model.accounting.memory.is_some());
+        assert_eq!(accounting["memory_bytes"].as_u64(), model.accounting.memory);
+        assert_eq!(accounting["rss_bytes"].as_u64(), model.accounting.rss);
+        let parts: u64 =
+            accounting["parts"].as_object().expect("parts").values().filter_map(|part| part.as_u64()).sum();
+        assert_eq!(Some(parts), model.accounting.memory, "the parts come to the whole");
     }
 }

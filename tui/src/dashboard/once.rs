@@ -64,9 +64,16 @@ pub(crate) fn filtered(model: Model, filter: Option<&str>) -> Model {
     }
 }
 
-/// A frame of a view as lines of text.
-pub(crate) fn text(model: Model, view: usize, size: Size, interval: Duration, filter: Option<&str>) -> String {
-    let theme = Theme::choose(ThemeChoice::Mono, |_| None);
+/// A frame of a view as lines of text, plain or as a terminal would show it.
+pub(crate) fn text(
+    model: Model,
+    view: usize,
+    size: Size,
+    interval: Duration,
+    filter: Option<&str>,
+    plain: bool,
+) -> String {
+    let theme = Theme { linear: plain, ..Theme::choose(ThemeChoice::Mono, |_| None) };
     let mut state = State::new(String::new(), theme, size, interval);
     state.open(view);
     if VIEWS[view].source == Shown::NamedTensors {
@@ -76,16 +83,42 @@ pub(crate) fn text(model: Model, view: usize, size: Size, interval: Duration, fi
     filter.into_iter().for_each(|filter| state.filter_by(filter));
     let mut buffer = Buffer::empty(Rect::new(0, 0, size.width, size.height));
     frame::draw(&state, &mut buffer);
-    text_of(&buffer)
+    let text = text_of(&buffer);
+    if plain { without_frames(&text) } else { text }
 }
 
-/// The same for those to whom frames say nothing: in ASCII, without frames and empty lines.
-pub(crate) fn plain(text: &str) -> String {
+/// A text for those to whom frames say nothing: in ASCII, without frames and empty lines. Columns stay below each other.
+fn without_frames(text: &str) -> String {
     let is_frame = |c: char| ('\u{2500}'..='\u{257f}').contains(&c);
     let line = |line: &str| {
         let kept: String = line.chars().map(|c| if is_frame(c) { ' ' } else { nearest(c) }).collect();
-        kept.trim().to_owned()
+        let margin = kept.chars().take(MARGIN).take_while(|c| *c == ' ').count();
+        kept[margin..].trim_end().to_owned()
     };
     let lines: Vec<String> = text.lines().map(line).filter(|line| !line.is_empty()).collect();
     lines.join("\n") + "\n"
+}
+
+/// Columns of a frame and the air within it.
+const MARGIN: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dashboard::model::fixture;
+
+    /// What is read aloud has one thing in a line: no panel beside another, no chart, and rows whose columns can be told.
+    #[test]
+    fn a_plain_frame_is_read_line_by_line() {
+        let text = text(fixture::model(), 0, Size::new(100, 60), Duration::from_secs(1), None, true);
+        assert!(text.is_ascii(), "{text}");
+        let memory = text.lines().position(|line| line.starts_with("Where the memory is")).expect("the parts");
+        let sites = text.lines().position(|line| line.starts_with("Growing call sites first")).expect("the sites");
+        assert!(memory < sites, "{text}");
+        let part = text.lines().nth(memory + 1).expect("a part");
+        assert!(part.starts_with("in use ") && part.contains("182 MiB"), "{part}");
+        let rows: Vec<&str> = text.lines().skip(sites + 2).take(2).collect();
+        assert!(rows[0].starts_with("> 41.0 MiB") && rows[1].starts_with("  96.0 MiB"), "{text}");
+        assert!(!text.contains("-3m"), "there is no axis of time: {text}");
+    }
 }

@@ -142,6 +142,8 @@ pub(crate) struct State {
     pub(crate) below_help: Overlay,
     /// The selected one: a place among those that run.
     pub(crate) process_selected: usize,
+    /// The one to be selected once it is among them.
+    pub(crate) process_wanted: Option<u32>,
     /// Only processes of this name are to choose from.
     pub(crate) wanted_name: Option<String>,
     /// The process that was chosen; readings of others are late ones.
@@ -191,6 +193,7 @@ impl State {
             process_order: BY_RSS,
             below_help: Overlay::None,
             process_selected: 0,
+            process_wanted: None,
             wanted_name: None,
             chosen: None,
             watches: true,
@@ -298,6 +301,14 @@ impl State {
         self.take_processes(self.processes.clone());
     }
 
+    /// Selects what a person means who looks at the watched process: the largest one that it started, or itself.
+    pub(crate) fn select_process_to_look_at(&mut self) {
+        let Some(model) = &self.model else { return };
+        let started = model.family.iter().find(|kin| kin.on_pool).map(|kin| kin.child.pid);
+        self.process_wanted = started.or(Some(model.snapshot.process.pid));
+        self.take_processes(self.processes.clone());
+    }
+
     /// Takes the processes that there are; the selected one stays selected.
     pub(crate) fn take_processes(&mut self, mut processes: Processes) {
         let (column, falls) = self.process_order;
@@ -305,8 +316,13 @@ impl State {
             let natural = a.compare(b, column);
             if falls { natural.reverse() } else { natural }.then(a.pid.cmp(&b.pid))
         });
+        let place_of = |pid: u32| processes.running.iter().position(|row| row.pid == pid);
+        let wanted = self.process_wanted.and_then(place_of);
+        if wanted.is_some() {
+            self.process_wanted = None;
+        }
         let selected = self.processes.running.get(self.process_selected).map(|row| row.pid);
-        let place = processes.running.iter().position(|row| Some(row.pid) == selected);
+        let place = wanted.or_else(|| selected.and_then(place_of));
         let last = processes.running.len().saturating_sub(1);
         self.process_selected = place.unwrap_or(self.process_selected).min(last);
         self.processes = processes;

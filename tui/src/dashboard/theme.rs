@@ -66,6 +66,8 @@ pub(crate) struct Theme {
     pub(crate) level: Style,
     /// There is nothing but ASCII.
     pub(crate) ascii: bool,
+    /// It is read line by line: parts lie below each other, and there are no charts.
+    pub(crate) linear: bool,
 }
 
 /// How many colours the terminal has.
@@ -195,6 +197,7 @@ impl Theme {
             shrank: p.shrank.map(|bg| fg(p.flame_text).bg(color(bg))),
             level: fg(p.flame_text).bg(color(p.level)),
             ascii: false,
+            linear: false,
         }
     }
 
@@ -223,6 +226,7 @@ impl Theme {
             shrank: [Color::Cyan, Color::Blue].map(|bg| plain.fg(Color::Black).bg(bg)),
             level: plain.fg(Color::Black).bg(Color::Gray),
             ascii: false,
+            linear: false,
         }
     }
 
@@ -252,6 +256,7 @@ impl Theme {
             shrank: [plain; 2],
             level: plain,
             ascii: false,
+            linear: false,
         }
     }
 }

@@ -47,6 +47,22 @@ pub(crate) fn without_path(name: &str, width: usize) -> &str {
     rest
 }
 
+/// A function's own name, without its path and its arguments.
+pub(crate) fn own_name(name: &str) -> &str {
+    without_arguments(without_path(name, 0))
+}
+
+/// The same with what it is of: `Session::remember`. Brackets take too much room.
+pub(crate) fn typed_name(name: &str) -> &str {
+    let mut rest = name;
+    while let Some(inside) = inner(rest)
+        && inner(inside).is_some()
+    {
+        rest = inside;
+    }
+    if rest.contains(['<', '(']) { own_name(name) } else { rest }
+}
+
 /// A path without its outermost part. What stands in brackets is of one part.
 fn inner(path: &str) -> Option<&str> {
     let mut depth = 0_usize;
@@ -120,6 +136,19 @@ mod tests {
             ("日本語::名前の長い関数", 9, "名前…関数"),
         ] {
             assert_eq!(clip_name(name, width), clipped, "{name} in {width}");
+        }
+    }
+
+    #[test]
+    fn a_function_is_known_by_its_own_name_and_its_type() {
+        for (name, typed, own) in [
+            ("kv_server::audit::AuditTrail::remember_watch", "AuditTrail::remember_watch", "remember_watch"),
+            ("main", "main", "main"),
+            ("std::vector<std::string, A>::push_back(int const&)", "push_back", "push_back"),
+            ("kv::parse", "kv::parse", "parse"),
+            ("", "", ""),
+        ] {
+            assert_eq!((typed_name(name), own_name(name)), (typed, own));
         }
     }
 

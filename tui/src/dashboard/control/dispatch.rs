@@ -143,6 +143,7 @@ pub(crate) fn answer(state: &mut State, reply: Reply) -> Option<Effect> {
 /// Shows the processes to choose from.
 fn choose(state: &mut State) -> Effect {
     state.overlay = Overlay::Choose;
+    state.select_process_to_look_at();
     Effect::List(true)
 }
 

@@ -46,8 +46,17 @@ pub(crate) struct Setup {
     pub(crate) interval: Duration,
     /// What the views are filtered by.
     pub(crate) filter: Option<String>,
-    /// The program that `run` started, and the file with its output.
-    pub(crate) program: Option<(Arc<Program>, PathBuf)>,
+    /// The program that `run` started.
+    pub(crate) program: Option<Started>,
+}
+
+/// A program that `run` started.
+pub(crate) struct Started {
+    pub(crate) program: Arc<Program>,
+    /// The file with its output.
+    pub(crate) output: PathBuf,
+    /// The file that it copies its segment to as it ends, if it does.
+    pub(crate) end: Option<PathBuf>,
 }
 
 /// How the dashboard was left.
@@ -78,15 +87,16 @@ pub(crate) fn run(setup: Setup) -> io::Result<Outcome> {
         (state.overlay, state.watches, state.wanted_name) = (Overlay::Choose, false, setup.wanted_name);
         let _ = orders.send(Order::List(Some(state.listed())));
     }
-    let mut program = None;
-    if let Some((started, file)) = setup.program {
+    let (mut program, mut end) = (None, None);
+    if let Some(started) = setup.program {
         state.owns_program = true;
-        output::watch(file, to.clone())?;
+        output::watch(started.output, to.clone())?;
         let ends = to.clone();
-        started.at_end(move |ended| drop(ends.send(Event::Ended(ended))));
-        program = Some(started);
+        started.program.at_end(move |ended| drop(ends.send(Event::Ended(ended))));
+        (program, end) = (Some(started.program), started.end);
     }
-    App { state, orders, program, leave_at_end: false, to, with_trees: false }.run(&mut screen, &mut Inbox::new(inbox))
+    App { state, orders, program, end, leave_at_end: false, to, with_trees: false }
+        .run(&mut screen, &mut Inbox::new(inbox))
 }
 
 /// Runs a dashboard that nobody looks at, until there are no more events. `ended` is called while it still has all that
@@ -98,7 +108,7 @@ pub(crate) fn run_on(
     events: &mut impl Events,
     ended: impl FnOnce(),
 ) -> io::Result<()> {
-    let mut app = App { state, orders, program: None, leave_at_end: false, to, with_trees: false };
+    let mut app = App { state, orders, program: None, end: None, leave_at_end: false, to, with_trees: false };
     app.turn(screen, events)?;
     ended();
     Ok(())
@@ -108,6 +118,8 @@ struct App {
     state: State,
     orders: Sender<Order>,
     program: Option<Arc<Program>>,
+    /// The file that it copies its segment to as it ends.
+    end: Option<PathBuf>,
     /// The user wants to leave as soon as the program has ended.
     leave_at_end: bool,
     /// Where events go.
@@ -216,6 +228,7 @@ impl App {
             Event::Tensors(tensors) => state.take_tensors(tensors),
             Event::Ended(ended) => {
                 state.end(ended);
+                self.end.take().into_iter().for_each(|end| drop(self.orders.send(Order::End(end))));
                 if self.leave_at_end {
                     return Next::Leave(Outcome::Left);
                 }

@@ -99,6 +99,17 @@ impl Source {
         self.shown_us = None;
     }
 
+    /// Reads the copy of its segment that the program wrote as it ended: the last reading is older, if there was one.
+    fn end_with(&mut self, copy: PathBuf) {
+        let Watched::Started(pid) = self.watched else { return };
+        // What it had started may have written there, too.
+        if let Ok(mut reader) = opened(&copy)
+            && reader.process().pid == pid
+        {
+            self.open = Some((copy, reader));
+        }
+    }
+
     /// Goes to another moment of a recording; the first reading opens it.
     pub(crate) fn seek(&mut self, seek: Seek) {
         self.moment = seek.from(self.moment);
@@ -326,6 +337,8 @@ pub(crate) enum Order {
     Seek(Seek),
     /// Name call sites by the callers of this function, too; or as at the start.
     ByCaller(Option<String>),
+    /// The program has ended, and wrote its segment here.
+    End(PathBuf),
     /// Say which processes there are, or no longer.
     List(Option<Listed>),
 }
@@ -435,6 +448,10 @@ fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Re
                 Order::Search { copy } => source.search(copy, to),
                 Order::List(new) => listed = new,
                 Order::Seek(seek) => source.seek(seek),
+                Order::End(copy) => {
+                    source.end_with(copy);
+                    over = None;
+                }
                 Order::ByCaller(function) => {
                     source.name_by_caller(function.as_deref());
                     over = None;

@@ -141,19 +141,20 @@ fn cards(state: &State) -> Vec<Card> {
         (None, Some(error)) => numbers::estimate(model.live.bytes, error),
         _ => numbers::bytes(model.live_bytes()),
     };
-    let rss = model.memory.map_or("-".to_owned(), |m| numbers::bytes(m.rss as f64));
-    let mut cards = vec![
-        (if model.live_is_estimate() { "LIVE (EST.)" } else { "LIVE" }.to_owned(), live, bold(theme.live)),
-        ("RSS".to_owned(), rss, bold(theme.rss)),
-    ];
+    let live_word = if model.live_is_estimate() { "LIVE (EST.)" } else { "LIVE" };
+    let mut cards = vec![(live_word.to_owned(), live, bold(theme.live))];
+    // Of a process that is gone, and of the peak, nobody knows it.
+    let is_now = model.snapshot.process.state == ProcessState::Running && !model.at_peak;
+    let rss = model.memory.map(|memory| numbers::bytes(memory.rss as f64));
+    cards.extend(rss.or(is_now.then(|| "-".to_owned())).map(|rss| ("RSS".to_owned(), rss, bold(theme.rss))));
     cards.extend(model.devices.iter().map(|device| {
         let in_use = device.pool.get(DeviceCounter::CurrentUsage) as f64;
         (format!("DEVICE {}", device.pool.label().to_uppercase()), numbers::bytes(in_use), bold(theme.live))
     }));
     cards.extend(growing(model, theme));
     cards.extend(peak(model, theme));
-    let rate = model.rates.map_or("-".to_owned(), |r| numbers::byte_rate(r.alloc_bytes));
-    cards.push(("ALLOCATING".to_owned(), rate, bold(theme.alloc)));
+    let rate = model.rates.map(|rates| numbers::byte_rate(rates.alloc_bytes)).or(is_now.then(|| "-".to_owned()));
+    cards.extend(rate.map(|rate| ("ALLOCATING".to_owned(), rate, bold(theme.alloc))));
     let dropped = model.snapshot.dropped.total();
     let drop_style = if dropped > 0 { theme.badge } else { theme.ok };
     let drop_text = if dropped > 0 { format!(" {} ", numbers::scaled(dropped as f64)) } else { "0".to_owned() };
@@ -175,7 +176,7 @@ type Card = (String, String, Style);
 
 /// How the bytes in use have developed in the last minutes, if the pool counts them.
 fn growing(model: &Model, theme: &Theme) -> Option<Card> {
-    model.most?;
+    model.most.filter(|_| !model.at_peak)?;
     let Some(slope) = model.trend else { return Some(("GROWING".to_owned(), "-".to_owned(), theme.dim)) };
     let (text, style) = match (slope.grows(), slope.is_clear()) {
         (true, _) => (format!("+{}/min ▲", numbers::bytes(slope.per_minute)), theme.alert),

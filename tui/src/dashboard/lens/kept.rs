@@ -14,23 +14,30 @@ pub(crate) struct Moment {
     pub(crate) at_s: f64,
     /// Bytes in use, as the header has them.
     pub(crate) live_bytes: f64,
-    /// By key.
-    sites: Vec<(u64, Figures)>,
+    /// The keys of call sites, ascending. Moments share them as long as no call site is new.
+    keys: Arc<[u64]>,
+    /// What each of them had.
+    figures: Box<[Figures]>,
 }
 
 impl Moment {
-    /// Of a reading.
-    pub(crate) fn of(model: &Model) -> Moment {
+    /// Of a reading, after another one.
+    fn of(model: &Model, before: Option<&Moment>) -> Moment {
         let mut sites: Vec<(u64, Figures)> =
             model.sites.iter().map(|row| (row.key, row.figures().map(|figure| figure as f32))).collect();
         sites.sort_unstable_by_key(|(key, _)| *key);
-        Moment { at_s: seconds(model), live_bytes: model.live_bytes(), sites }
+        let keys = || sites.iter().map(|(key, _)| *key);
+        let keys = match before.filter(|before| before.keys.iter().copied().eq(keys())) {
+            Some(before) => Arc::clone(&before.keys),
+            None => keys().collect(),
+        };
+        let figures = sites.into_iter().map(|(_, figures)| figures).collect();
+        Moment { at_s: seconds(model), live_bytes: model.live_bytes(), keys, figures }
     }
 
     /// What a call site had; nothing if it was not there.
     pub(crate) fn figures(&self, key: u64) -> Figures {
-        let place = self.sites.binary_search_by_key(&key, |(known, _)| *known);
-        place.map_or([0.0; 4], |at| self.sites[at].1)
+        self.keys.binary_search(&key).map_or([0.0; 4], |at| self.figures[at])
     }
 }
 
@@ -74,7 +81,7 @@ impl Kept {
         if self.moments.last().is_some_and(|last| now - last.at_s < apart(0.0)) {
             return;
         }
-        let moment = Arc::new(Moment::of(model));
+        let moment = Arc::new(Moment::of(model, self.moments.last().map(|last| &**last)));
         if self.first.is_none() {
             self.first = Some(Arc::clone(&moment));
         }
@@ -93,7 +100,7 @@ impl Kept {
 
     /// Marks a reading.
     pub(crate) fn mark(&mut self, model: &Model) {
-        self.mark = Some(Arc::new(Moment::of(model)));
+        self.mark = Some(Arc::new(Moment::of(model, self.moments.last().map(|last| &**last))));
     }
 
     /// The last moment that is at least as old as this, or the oldest that there is.
@@ -123,6 +130,25 @@ mod tests {
             assert!(age >= wanted * 0.95 && age <= most, "{wanted}: {age}");
         }
         assert_eq!(now - kept.ago(now, 1800.0).expect("the oldest").at_s, 300.0);
+    }
+
+    #[test]
+    fn what_the_same_call_sites_had_takes_their_figures_alone() {
+        let mut kept = Kept::default();
+        let mut model = fixture::model();
+        for second in [0, 10, 20] {
+            Arc::make_mut(&mut model.snapshot).taken_ns = (1000 + second) * 1_000_000_000;
+            model.sites[0].in_use.bytes = 1e6 * second as f64;
+            kept.take(&model);
+        }
+        let [first, second, third] = &kept.moments[..] else { panic!("three moments") };
+        assert!(Arc::ptr_eq(&first.keys, &second.keys) && Arc::ptr_eq(&second.keys, &third.keys));
+        let key = model.sites[0].key;
+        assert_eq!([first, second, third].map(|moment| moment.figures(key)[0]), [0.0, 1e7, 2e7]);
+        model.sites[0].key = 7;
+        kept.mark(&model);
+        let mark = kept.mark.as_ref().expect("a mark");
+        assert_eq!((mark.figures(7)[0], mark.figures(key)[0]), (2e7, 0.0));
     }
 
     #[test]

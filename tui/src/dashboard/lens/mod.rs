@@ -249,8 +249,7 @@ fn at_peak(out: &mut Model) {
     if let Some(most) = out.snapshot.most() {
         out.in_use = out.in_use.map(|_| most.bytes);
     }
-    (out.memory, out.most, out.rates) = (None, None, None);
-    out.trend = None;
+    (out.memory, out.rates, out.trend) = (None, None, None);
     for device in &mut out.devices {
         let counter = DeviceCounter::CurrentUsage as usize;
         let peak = device.pool.get(DeviceCounter::PeakUsage);

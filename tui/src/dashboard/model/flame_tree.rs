@@ -234,7 +234,8 @@ struct Leaf {
 pub(crate) struct Grower {
     shape: Option<Shape>,
     paths: Arc<Paths>,
-    index: HashMap<(usize, u32), usize>,
+    /// The child of a node by its label.
+    index: HashMap<(u32, u32), u32>,
     labels: Labels,
     /// By where the locations of the call site lie: readings of one builder share them.
     leaves: ByPlace<Leaf>,
@@ -314,7 +315,7 @@ impl Grower {
         }
         let mut at = FlameTree::ROOT;
         for step in steps.iter() {
-            at = *self.index.entry((at, step.label)).or_insert_with(|| {
+            at = *self.index.entry((at as u32, step.label)).or_insert_with(|| {
                 let new = paths.nodes.len();
                 let depth = paths.nodes[at].depth + 1;
                 paths.nodes.push(Node {
@@ -327,8 +328,8 @@ impl Grower {
                 let name = paths.name(new);
                 let before = paths.nodes[at].children.partition_point(|&child| paths.name(child) < name);
                 paths.nodes[at].children.insert(before, new);
-                new
-            });
+                new as u32
+            }) as usize;
         }
         let leaf = Leaf { locations: Arc::clone(&site.locations), incomplete: site.incomplete, node: at };
         self.leaves.insert(leaf.locations.as_ptr() as usize, leaf);

@@ -134,6 +134,8 @@ pub(crate) struct ThreadRow {
     pub(crate) name: Option<String>,
     /// Allocations per second.
     pub(crate) rate: Option<f64>,
+    /// Bytes of the host's that it allocated and that are in use, by the samples; whoever has them now.
+    pub(crate) in_use: f64,
 }
 
 /// A pool of device memory.
@@ -497,6 +499,20 @@ fn class_rows(now: &Snapshot, before: Option<&Snapshot>, seconds: Option<f64>) -
 
 fn thread_rows(now: &Snapshot, before: Option<&Snapshot>, seconds: Option<f64>, names: &ThreadNames) -> Vec<ThreadRow> {
     let old = |i: usize| before.and_then(|b| b.threads.get(i)).map(|t| t.allocs);
+    let mut held: Vec<(u32, f64)> = now.threads.iter().map(|thread| (thread.tid, 0.0)).collect();
+    held.sort_unstable_by_key(|(tid, _)| *tid);
+    held.dedup_by_key(|(tid, _)| *tid);
+    let mut at = 0;
+    for block in now.live.iter().filter(|block| block.place == Place::Host) {
+        // Most blocks are of the thread that the one before is of.
+        if held.get(at).is_none_or(|(tid, _)| *tid != block.tid) {
+            at = held.partition_point(|(tid, _)| *tid < block.tid);
+        }
+        if let Some((_, bytes)) = held.get_mut(at).filter(|(tid, _)| *tid == block.tid) {
+            *bytes += block.weight * block.size as f64;
+        }
+    }
+    let in_use = |tid: u32| held.binary_search_by_key(&tid, |(tid, _)| *tid).map_or(0.0, |at| held[at].1);
     now.threads
         .iter()
         .enumerate()
@@ -504,6 +520,7 @@ fn thread_rows(now: &Snapshot, before: Option<&Snapshot>, seconds: Option<f64>, 
             stats,
             name: if stats.live { names.get(&stats.tid).cloned() } else { None },
             rate: rate(stats.allocs, old(i), seconds),
+            in_use: in_use(stats.tid),
         })
         .collect()
 }

@@ -109,7 +109,7 @@ impl FrameText<'_> {
 }
 
 /// Callers that a text has at most: no line has room for more.
-const CALLERS: usize = 8;
+const CALLERS: usize = 6;
 
 /// What functions are called in tables, found once for each location.
 #[derive(Debug, Default)]
@@ -160,6 +160,7 @@ pub(crate) fn text_of(profile: &Profile, site: &Site, names: &mut ShortNames) ->
             depth += 1;
         }
     }
+    text.callers.shrink_to_fit();
     text
 }
 

@@ -8,6 +8,7 @@ mod flame;
 mod gpu;
 mod leaks;
 mod listing;
+mod naming;
 mod output;
 mod overview;
 mod rows;

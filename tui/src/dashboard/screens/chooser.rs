@@ -89,3 +89,23 @@ fn the_help_lies_over_the_processes_and_gives_them_back() {
     assert!(matches!(effect, Some(Effect::Watch(Watched::Segment(path))) if path.ends_with("31")));
     assert_eq!(state.overlay, Overlay::None);
 }
+
+/// A person who looks at a shell or a compiler's driver, and asks for another process, means the largest one it started.
+#[test]
+fn the_largest_process_that_it_started_is_selected_first() {
+    let mut state = state(120, 40);
+    let mut model = fixture::model();
+    let kin = |pid, mib: u64, on_pool| crate::dashboard::model::Kin {
+        child: poolscope_profiler::process::family::Child { pid, name: "worker".into(), rss: mib << 20 },
+        on_pool,
+    };
+    model.family = vec![kin(4, 400, false), kin(7, 29, true), kin(31, 9, true)];
+    state.take_reading(Arc::new(model));
+    assert_eq!(press(&mut state, "o"), Some(Effect::List(true)));
+    everybody(&mut state);
+    assert_eq!(listed(&state).1, Some(7));
+    // From then on the selection is the user's.
+    press(&mut state, "↑");
+    everybody(&mut state);
+    assert_eq!(listed(&state).1, Some(31));
+}

@@ -2,6 +2,7 @@
 
 mod chooser;
 mod figures;
+mod holders;
 mod leaks;
 mod lens;
 mod map_cursor;

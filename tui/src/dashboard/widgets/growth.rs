@@ -30,16 +30,24 @@ pub(crate) fn change_cell(site: &SiteRow, metric: Metric, theme: &Theme) -> Line
     }
 }
 
-/// The last minutes in a line of so many columns: as high as the most of them.
-pub(crate) fn sparkline(site: &SiteRow, width: usize) -> String {
-    const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// The last minutes in a line of so many columns: as high as the most of them. What grows is told from the rest by its
+/// colour, too.
+pub(crate) fn sparkline_cell(site: &SiteRow, width: u16, theme: &Theme) -> Line<'static> {
+    cell(sparkline(site, usize::from(width)), if site.grows() { theme.live } else { theme.dim })
+}
+
+/// A full block is none of the heights: the lines of rows that are level would be one wall.
+fn sparkline(site: &SiteRow, width: usize) -> String {
+    const HEIGHTS: [char; 7] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇'];
+    const HIGHEST: f32 = (HEIGHTS.len() - 1) as f32;
     let Some(growth) = &site.growth else { return String::new() };
     let most = growth.series.iter().copied().fold(0.0f32, f32::max);
     if most <= 0.0 {
         return String::new();
     }
     let from = growth.series.len().saturating_sub(width);
-    growth.series[from..].iter().map(|bytes| HEIGHTS[((bytes / most * 7.0).round() as usize).min(7)]).collect()
+    let height = |bytes: &f32| HEIGHTS[(bytes / most * HIGHEST).round().clamp(0.0, HIGHEST) as usize];
+    growth.series[from..].iter().map(height).collect()
 }
 
 #[cfg(test)]
@@ -52,9 +60,9 @@ mod tests {
         let model = fixture::model();
         let growing = model.sites.iter().find(|site| site.grows()).expect("one grows");
         let line: Vec<char> = sparkline(growing, 16).chars().collect();
-        assert!(line.is_sorted() && line[0] == '▁' && line[15] == '█', "{line:?}");
+        assert!(line.is_sorted() && line[0] == '▁' && line[15] == '▇', "{line:?}");
         let level = model.sites.iter().find(|site| !site.grows()).expect("others don't");
-        assert_eq!(sparkline(level, 4), "████");
+        assert_eq!(sparkline(level, 4), "▇▇▇▇");
         assert_eq!(level.clear_slope(), None);
     }
 }

@@ -15,10 +15,15 @@ pub(crate) fn rate_cell(rate: Option<f64>, theme: &Theme) -> Line<'static> {
     }
 }
 
-/// `99.2% ━━━━`: few hits are drawn loud.
-pub(crate) fn hit_bar(rate: Option<f64>, width: u16, theme: &Theme) -> Line<'static> {
+/// Of fewer allocations a rate says nothing: the first of each size class is a miss.
+const FEW: u64 = 1000;
+
+/// `99.2% ━━━━`: few hits of many allocations are drawn loud.
+pub(crate) fn hit_bar(rate: Option<f64>, allocs: u64, width: u16, theme: &Theme) -> Line<'static> {
     let Some(rate) = rate else { return cell("-", theme.dim) };
-    let style = if rate >= 0.9 {
+    let style = if allocs < FEW {
+        theme.dim
+    } else if rate >= 0.9 {
         theme.ok
     } else if rate >= 0.6 {
         theme.warn
@@ -30,4 +35,19 @@ pub(crate) fn hit_bar(rate: Option<f64>, width: u16, theme: &Theme) -> Line<'sta
         Span::styled(format!("{:>6}  ", format!("{:.1}%", 100.0 * rate)), style),
         Span::styled(bar(rate, room), style),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dashboard::theme::ThemeChoice;
+
+    #[test]
+    fn misses_of_a_few_allocations_are_no_alarm() {
+        let theme = Theme::choose(ThemeChoice::Dark, |_| None);
+        let style = |rate, allocs| hit_bar(Some(rate), allocs, 20, &theme).spans[0].style;
+        assert_eq!(style(0.4, 5), theme.dim);
+        assert_eq!(style(0.4, 5_000), theme.alert);
+        assert_eq!(style(0.99, 5_000), theme.ok);
+    }
 }

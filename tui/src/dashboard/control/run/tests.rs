@@ -150,7 +150,8 @@ fn play(owns_program: bool, steps: Vec<(u64, Step)>, terminal: Rc<Cell<Size>>) -
     let steps = steps.into_iter().map(|(at, step)| (Duration::from_millis(at), step)).collect();
     let mut script = Script { now: Duration::ZERO, steps, waits: Vec::new() };
     let mut screen = TestScreen::new(terminal);
-    let app = App { state, orders, program: None, leave_at_end: false, to: mpsc::channel().0, with_trees: false };
+    let app =
+        App { state, orders, program: None, end: None, leave_at_end: false, to: mpsc::channel().0, with_trees: false };
     let outcome = app.run(&mut screen, &mut script).expect("a test screen takes all");
     Ran { outcome, screen, waits: script.waits, orders: told.try_iter().collect() }
 }

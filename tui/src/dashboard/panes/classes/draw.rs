@@ -136,7 +136,7 @@ fn flow(model: &Model, theme: &Theme, area: Rect, buf: &mut Buffer) {
             1 => cell(numbers::bytes(bytes as f64), theme.strong),
             2 => cell(numbers::scaled(asked as f64), theme.text),
             3 => rate_cell(rate, theme),
-            _ if row == 0 => hit_bar(had, width, theme),
+            _ if row == 0 => hit_bar(had, asked, width, theme),
             // That it seldom has a slab is nothing bad.
             _ if said[row].is_empty() => cell(had.map_or("-".to_owned(), |had| numbers::percent(had, 1.0)), theme.text),
             _ => cell(clip(said[row], usize::from(width)), theme.dim),
@@ -170,7 +170,7 @@ pub(super) fn table(rows: &Rows, scene: &Scene<'_>, buf: &mut Buffer) {
             8 => cell(numbers::scaled(s.allocs() as f64), theme.text),
             9 => rate_cell(class.rate, theme),
             10 => cell(numbers::scaled(s.misses() as f64), theme.dim),
-            _ => hit_bar(s.hit_rate(), width, theme),
+            _ => hit_bar(s.hit_rate(), s.allocs(), width, theme),
         }
     });
 }

@@ -7,7 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 
-use crate::dashboard::model::TierRow;
+use super::Counter;
 use crate::dashboard::panes::Scene;
 use crate::dashboard::panes::rows::Rows;
 use crate::dashboard::widgets::panel::{inside, panel};
@@ -15,11 +15,14 @@ use crate::dashboard::widgets::plain::wrapped;
 use crate::dashboard::widgets::table::{Column, cell};
 use crate::words::{clip, numbers};
 
+/// Index of the column that says of which memory it is; there are the host's alone where it is not shown.
+pub(super) const OF: usize = 0;
 /// Index of the column of names.
-pub(super) const NAME: usize = 0;
+pub(super) const NAME: usize = 1;
 
 /// The columns.
 pub(super) const COLUMNS: &[Column] = &[
+    Column { title: "Of", width: 10, right: false, rank: 0 },
     Column { title: "Counter", width: 22, right: false, rank: 0 },
     Column { title: "Value", width: 9, right: true, rank: 0 },
     Column { title: "Change", width: 12, right: true, rank: 1 },
@@ -30,12 +33,15 @@ pub(super) const COLUMNS: &[Column] = &[
 const FOOT: u16 = 2;
 
 /// The natural order by a column.
-pub(super) fn compare(a: &TierRow, b: &TierRow, column: usize) -> Ordering {
+pub(super) fn compare(a: &Counter, b: &Counter, column: usize) -> Ordering {
+    let name = a.info.name.cmp(b.info.name);
     match column {
-        1 => (a.info.unit == Unit::Bytes, a.value).cmp(&(b.info.unit == Unit::Bytes, b.value)),
-        2 => a.rate.unwrap_or(0.0).total_cmp(&b.rate.unwrap_or(0.0)),
-        3 => a.info.help.cmp(b.info.help),
-        _ => a.info.name.cmp(b.info.name),
+        OF => a.device.cmp(&b.device).then(name),
+        2 => (a.info.unit == Unit::Bytes, a.value).cmp(&(b.info.unit == Unit::Bytes, b.value)),
+        3 => a.rate.unwrap_or(0.0).total_cmp(&b.rate.unwrap_or(0.0)),
+        4 => a.info.help.cmp(b.info.help),
+        // Those of one memory stay together.
+        _ => a.device.cmp(&b.device).then(name),
     }
 }
 
@@ -46,43 +52,44 @@ pub(super) fn place(body: Rect) -> Rect {
 }
 
 /// Draws the view.
-pub(super) fn table(rows: &Rows, scene: &Scene<'_>, buf: &mut Buffer) {
-    let Some(model) = scene.model else { return };
+pub(super) fn table(counters: &[Counter], rows: &Rows, scene: &Scene<'_>, buf: &mut Buffer) {
     let theme = scene.theme;
     let right = Line::styled("raw figures; the overview adds them up", theme.dim);
     let inner = panel(scene.body, buf, theme, "Counters", right);
     let table = place(scene.body);
     rows.table().draw(table, buf, theme, |row, column, width| {
-        let Some(tier) = model.tiers.get(rows.order[row]) else { return Line::default() };
+        let Some(counter) = counters.get(rows.order[row]) else { return Line::default() };
         match column {
-            0 => cell(clip(&name(tier), usize::from(width)), theme.text),
-            1 => cell(value(tier, tier.value as f64), theme.strong),
-            2 => match tier.rate {
+            OF if counter.device.is_empty() => cell("host", theme.dim),
+            OF => cell(clip(&counter.device, usize::from(width)), theme.dim),
+            NAME => cell(clip(&name(counter), usize::from(width)), theme.text),
+            2 => cell(value(counter, counter.value as f64), theme.strong),
+            3 => match counter.rate {
                 Some(rate) if rate.abs() >= 0.05 => {
-                    let sign = if rate > 0.0 && !tier.info.monotonic { "+" } else { "" };
-                    cell(format!("{sign}{}/s", value(tier, rate)), theme.dim)
+                    let sign = if rate > 0.0 && !counter.info.monotonic { "+" } else { "" };
+                    cell(format!("{sign}{}/s", value(counter, rate)), theme.dim)
                 }
                 _ => cell("·", theme.faint),
             },
-            _ => cell(clip(tier.info.help, usize::from(width)), theme.dim),
+            _ => cell(clip(counter.info.help, usize::from(width)), theme.dim),
         }
     });
-    let Some(tier) = rows.current().and_then(|at| model.tiers.get(at)) else { return };
-    let sentence = wrapped(tier.info.help, usize::from(inner.width));
+    let Some(counter) = rows.current().and_then(|at| counters.get(at)) else { return };
+    let sentence = wrapped(counter.info.help, usize::from(inner.width));
     for (line, y) in sentence.iter().zip(table.bottom()..inner.bottom()) {
         buf.set_string(inner.x, y, line, theme.text);
     }
 }
 
 /// `page_heap_free_bytes` as `Page heap free`.
-fn name(tier: &TierRow) -> String {
-    let words = tier.info.name.trim_end_matches("_bytes").replace('_', " ");
+fn name(counter: &Counter) -> String {
+    let words = counter.info.name.trim_end_matches("_bytes").trim_end_matches("_ns").replace('_', " ");
     let mut chars = words.chars();
     chars.next().map(|c| c.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
-fn value(tier: &TierRow, value: f64) -> String {
-    match tier.info.unit {
+fn value(counter: &Counter, value: f64) -> String {
+    match counter.info.unit {
         Unit::Bytes => numbers::bytes(value),
         Unit::Count => numbers::scaled(value),
         Unit::Nanoseconds => numbers::nanoseconds(value),

@@ -1,9 +1,12 @@
-//! The counters of the tiers as they are, each with a sentence.
+//! The counters of the tiers and of the pools of device memory as they are, each with a sentence.
 
 mod draw;
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
+use poolscope_profiler::model::snapshot::DevicePool;
+use poolscope_wire::{CounterInfo, DEVICE_COUNTERS};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -12,30 +15,66 @@ use super::rows::Rows;
 use super::sort::Sort;
 use super::{Reply, Scene, Source, View};
 use crate::dashboard::input::key::Binding;
-use crate::dashboard::model::{Model, TierRow};
+use crate::dashboard::model::Model;
 
 /// Its line in the table of views.
 pub(crate) const VIEW: View = View {
     name: "counters",
     title: "Counters",
-    help: "The counters of the tiers, each with a sentence",
+    help: "The counters of the tiers and of devices, each with a sentence",
     source: Source::Readings,
-    make: || Box::new(TablePane::new(Rows::new(draw::COLUMNS, &[draw::NAME], 20, Sort::rising(draw::NAME)), Counters)),
+    make: || {
+        let rows = Rows::new(draw::COLUMNS, &[draw::OF, draw::NAME], 20, Sort::rising(draw::NAME));
+        Box::new(TablePane::new(rows, Counters::default()))
+    },
 };
 
+#[derive(Debug, Default)]
+struct Counters {
+    rows: Vec<Counter>,
+}
+
+/// A counter.
 #[derive(Debug)]
-struct Counters;
+struct Counter {
+    /// The device that it is of; empty for the host's pool.
+    device: String,
+    info: &'static CounterInfo,
+    value: u64,
+    /// Change per second, if that is known.
+    rate: Option<f64>,
+}
+
+impl Counter {
+    fn of_device(pool: &DevicePool) -> impl Iterator<Item = Counter> {
+        let device = format!("device {}", pool.label());
+        let counter = move |(info, &value)| Counter { device: device.clone(), info, value, rate: None };
+        DEVICE_COUNTERS.iter().zip(&pool.counters).map(counter)
+    }
+}
 
 impl Listing for Counters {
-    type Row = TierRow;
+    type Row = Counter;
     type Own = Nothing;
     const KEYS: &'static [Binding<Asked<Nothing>>] = &ordering();
 
-    fn rows<'a>(&'a self, model: &'a Model) -> &'a [TierRow] {
-        &model.tiers
+    fn take(&mut self, model: &Arc<Model>, rows: &mut Rows) {
+        let of_host = model.tiers.iter().map(|tier| Counter {
+            device: String::new(),
+            info: tier.info,
+            value: tier.value,
+            rate: tier.rate,
+        });
+        let of_devices = model.devices.iter().flat_map(|device| Counter::of_device(&device.pool));
+        self.rows = of_host.chain(of_devices).collect();
+        rows.absent = rows.absent.with(draw::OF, model.devices.is_empty());
     }
 
-    fn compare(a: &TierRow, b: &TierRow, column: usize) -> Ordering {
+    fn rows<'a>(&'a self, _model: &'a Model) -> &'a [Counter] {
+        &self.rows
+    }
+
+    fn compare(a: &Counter, b: &Counter, column: usize) -> Ordering {
         draw::compare(a, b, column)
     }
 
@@ -47,7 +86,11 @@ impl Listing for Counters {
         draw::place(body)
     }
 
+    fn copied(&self, counter: &Counter) -> Option<String> {
+        Some(format!("{} {}\n", counter.info.name, counter.value))
+    }
+
     fn draw(&self, rows: &Rows, scene: &Scene<'_>, buf: &mut Buffer) {
-        draw::table(rows, scene, buf);
+        draw::table(&self.rows, rows, scene, buf);
     }
 }

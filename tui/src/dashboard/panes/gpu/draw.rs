@@ -13,7 +13,7 @@ use poolscope_wire::{DEVICE_COUNTERS, DeviceCounter, Unit, cell as state};
 use super::piece::Under;
 use super::{Gpu, Holder};
 use crate::dashboard::model::{DeviceRow, Model};
-use crate::dashboard::panes::Scene;
+use crate::dashboard::panes::{Scene, named, opener};
 use crate::dashboard::theme::Theme;
 use crate::dashboard::widgets::bar::bar;
 use crate::dashboard::widgets::memory_map::MemoryMap;
@@ -34,7 +34,7 @@ const COLUMNS: &[Column] = &[
     Column { title: "", width: 12, right: false, rank: 6 },
     Column { title: "Frag", width: 6, right: true, rank: 1 },
     Column { title: "Driver calls", width: 12, right: true, rank: 4 },
-    Column { title: "Per s", width: 8, right: true, rank: 5 },
+    Column { title: "Calls/s", width: 8, right: true, rank: 5 },
     Column { title: "OOM", width: 5, right: true, rank: 2 },
 ];
 
@@ -71,12 +71,30 @@ struct Parts {
 }
 
 /// The list of devices, with its frame.
-pub(super) fn devices_area(body: Rect, devices: usize) -> Rect {
+fn devices_area(body: Rect, devices: usize) -> Rect {
     let rows = (devices as u16).clamp(1, (body.height / 4).max(1));
     Rect { height: (rows + 3).min(body.height), ..body }
 }
 
-fn parts(body: Rect, devices: usize) -> Parts {
+/// While one of those that hold the memory is selected, they have a place on every screen: that of the chart, or on a
+/// screen of few rows that of the devices.
+fn parts(body: Rect, devices: usize, selecting: bool) -> Parts {
+    let parts = usual_parts(body, devices);
+    if !selecting || parts.sites.height > 2 {
+        return parts;
+    }
+    if parts.chart.height >= LEAST_LIST {
+        return Parts { sites: parts.chart, chart: parts.sites, ..parts };
+    }
+    let sites = Rect { height: body.height.div_ceil(2), ..body };
+    let map = Rect { y: sites.bottom(), height: body.height - sites.height, ..body };
+    Parts { devices: parts.sites, chart: parts.sites, map, sites, ..parts }
+}
+
+/// Rows of a table with its frame, its titles, and two of what it lists.
+const LEAST_LIST: u16 = 5;
+
+fn usual_parts(body: Rect, devices: usize) -> Parts {
     let list = devices_area(body, devices);
     let rest = Rect { y: list.bottom(), height: body.height - list.height, ..body };
     let nothing = Rect { width: 0, height: 0, ..body };
@@ -113,15 +131,17 @@ impl Gpu {
         let Some(model) = scene.model else { return };
         let theme = scene.theme;
         let Some(device) = model.devices.get(self.selected) else { return none(theme, model, scene.body, buf) };
-        let parts = parts(scene.body, model.devices.len());
-        self.draw_devices(theme, model, parts.devices, buf);
+        let parts = self.parts(model, scene.body);
+        if parts.devices.height > 2 {
+            self.draw_devices(theme, model, parts.devices, buf);
+        }
         if parts.chart.height > 2 {
             chart(theme, device, parts.chart, buf);
         }
         if parts.map.height > 2
             && let Some(holder) = &self.holder
         {
-            stack(theme, holder, parts.map, buf);
+            stack(theme, device, holder, parts.map, buf);
         } else if parts.map.height > 2 {
             self.draw_map(scene, device, parts.map, buf);
         }
@@ -133,10 +153,23 @@ impl Gpu {
         }
     }
 
+    fn parts(&self, model: &Model, body: Rect) -> Parts {
+        parts(body, model.devices.len(), self.holder.is_some())
+    }
+
+    /// The device under a point of the view.
+    pub(super) fn device_at(&self, model: &Model, body: Rect, at: Position) -> Option<usize> {
+        let area = self.parts(model, body).devices;
+        if area.height <= 2 {
+            return None;
+        }
+        self.devices_table().row_at(inside(area), at.x, at.y)
+    }
+
     /// The call site under a point of the view.
     pub(super) fn site_at(&self, model: &Model, body: Rect, at: Position) -> Option<usize> {
         let device = model.devices.get(self.selected)?;
-        let area = parts(body, model.devices.len()).sites;
+        let area = self.parts(model, body).sites;
         if area.height <= 2 {
             return None;
         }
@@ -249,7 +282,7 @@ impl Gpu {
     pub(super) fn map_area<'a>(&self, scene: &Scene<'a>) -> Option<(MemoryMap<'a>, Rect)> {
         let model = scene.model?;
         let device = model.devices.get(self.selected)?;
-        let area = parts(scene.body, model.devices.len()).map;
+        let area = self.parts(model, scene.body).map;
         (area.height > 2).then(|| (self.map_of(device), inside(area)))
     }
 
@@ -350,7 +383,9 @@ fn shown_counters(device: &DeviceRow, room: usize) -> Vec<DeviceCounter> {
 fn counters(theme: &Theme, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
     let inner = inside(area);
     let shown = shown_counters(device, usize::from(inner.height.saturating_sub(1)));
-    let right = Line::styled(format!("{} of {}", shown.len(), DEVICE_COUNTERS.len()), theme.dim);
+    let all = named("counters").map(opener).unwrap_or_default();
+    let right = format!("{} of {}: {all} explains them", shown.len(), DEVICE_COUNTERS.len());
+    let right = Line::styled(right, theme.dim);
     panel(area, buf, theme, "Counters", right);
     let text = Rect { x: inner.x.saturating_sub(2), width: inner.width + 2, ..inner };
     let (hidden, rows) = (Hidden::default(), shown.len());
@@ -413,9 +448,22 @@ fn sites_table(shown: &[Option<usize>], selected: Option<usize>, inner: Rect) ->
     (Table { columns: SITE_COLUMNS, hidden, fill_min: 24, sorted: None, selected, rows }, place)
 }
 
+const BACK: &str = "← the map";
+
+/// Columns that the title of the stack and the frame take.
+const TITLE: usize = 11;
+
 /// The stack of a holder, innermost first; what does not fit is beyond the function that names it.
-fn stack(theme: &Theme, holder: &Holder, area: Rect, buf: &mut Buffer) {
-    let right = Line::styled("← the map", theme.dim);
+fn stack(theme: &Theme, device: &DeviceRow, holder: &Holder, area: Rect, buf: &mut Buffer) {
+    let held = device.held.get(holder.at).zip(device.sites.get(holder.at));
+    let held = held.map_or_else(String::new, |(held, site)| {
+        let blocks = numbers::scaled(site.in_use.objects);
+        format!("{} in {blocks} blocks  ", numbers::bytes(held.bytes))
+    });
+    // It loses its figures before it loses the way back.
+    let room = usize::from(area.width).saturating_sub(TITLE + BACK.width());
+    let held = if held.width() < room { held } else { String::new() };
+    let right = Line::styled(format!("{held}{BACK}"), theme.dim);
     let inner = panel(area, buf, theme, "Stack", right);
     let room = usize::from(inner.height);
     let wanted = if holder.names + 3 < room { 0 } else { holder.names.saturating_sub(room / 3) };

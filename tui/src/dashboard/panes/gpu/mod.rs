@@ -10,12 +10,12 @@ use crossterm::event::{KeyCode, MouseButton};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Position;
 
+use super::naming::{BY_CALLER, BY_FUNCTION};
 use super::{Keyed, Pane, Reply, Scene, Source, View};
 use crate::dashboard::input::common::Motion;
 use crate::dashboard::input::key::{Binding, Section, named, plain};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::site::{frames_of, key_of};
-use crate::dashboard::widgets::panel::inside;
 use piece::Under;
 
 /// Its line in the table of views.
@@ -49,6 +49,8 @@ struct Holder {
     stack: Vec<(String, String)>,
     /// Which of them names it.
     names: usize,
+    /// What it is called by that one.
+    function: Arc<str>,
 }
 
 /// What its keys ask for.
@@ -62,6 +64,8 @@ pub(crate) enum Action {
     Left,
     /// A cursor over the map, or none.
     Cursor,
+    /// Name call sites by the callers of the function that names the selected one, or as at the start.
+    ByCaller(bool),
 }
 
 impl Keyed for Gpu {
@@ -99,6 +103,8 @@ impl Keyed for Gpu {
             section: Section::View,
             footer: false,
         },
+        BY_CALLER.with(Action::ByCaller(true)),
+        BY_FUNCTION.with(Action::ByCaller(false)),
     ];
 
     fn act(&mut self, action: Action, scene: &Scene<'_>) -> Reply {
@@ -114,6 +120,13 @@ impl Keyed for Gpu {
             },
             Action::Holders | Action::Right => {}
             Action::Left => self.holder = None,
+            Action::ByCaller(false) => return Reply::ByCaller(None),
+            Action::ByCaller(true) => {
+                let Some(holder) = &self.holder else {
+                    return Reply::Note("Enter selects a call site, and x then names it by its callers".into());
+                };
+                return Reply::ByCaller(Some(holder.function.to_string()));
+            }
             Action::Cursor => {
                 let has_room = self.map_area(scene).is_some();
                 if !has_room {
@@ -154,7 +167,7 @@ impl Gpu {
         let mut of_device = whole.sites.iter().filter(|site| site.place == device.pool.place);
         let site = of_device.find(|site| key_of(whole, site) == row.key)?;
         let stack = frames_of(whole, site).map(|frame| (frame.name.clone(), frame.place())).collect();
-        Some(Holder { key: row.key, at, stack, names: row.text.frame })
+        Some(Holder { key: row.key, at, stack, names: row.text.frame, function: Arc::clone(&row.text.function) })
     }
 }
 
@@ -201,8 +214,7 @@ impl Pane for Gpu {
             self.cursor = Some(cell);
             return Some(Reply::Done);
         }
-        let list = inside(draw::devices_area(scene.body, self.devices));
-        self.selected = self.devices_table().row_at(list, at.x, at.y)?;
+        self.selected = self.device_at(scene.model?, scene.body, at)?;
         (self.holder, self.cursor) = (None, None);
         Some(Reply::Done)
     }

@@ -17,7 +17,7 @@ use crate::dashboard::model::history::{Point, Split};
 use crate::dashboard::panes::Scene;
 use crate::dashboard::theme::Theme;
 use crate::dashboard::widgets::bar::bar;
-use crate::dashboard::widgets::growth::{change_cell, slope_cell, sparkline};
+use crate::dashboard::widgets::growth::{change_cell, slope_cell, sparkline_cell};
 use crate::dashboard::widgets::panel::panel;
 use crate::dashboard::widgets::plain::wrapped;
 use crate::dashboard::widgets::site_name::{name_line, sites_count};
@@ -62,7 +62,8 @@ impl Overview {
     /// Draws the view.
     pub(super) fn draw_in(&self, scene: &Scene<'_>, buf: &mut Buffer) {
         let Some(model) = scene.model else { return };
-        let (theme, parts) = (scene.theme, self.parts(scene.body));
+        let theme = scene.theme;
+        let parts = if theme.linear { linear_parts(model, scene.body) } else { self.parts(scene.body) };
         if (1..LEAST_CHART).contains(&parts.chart.height) {
             memory_in_short(theme, model, parts.chart, buf);
         } else if parts.chart.height > 0 {
@@ -75,6 +76,20 @@ impl Overview {
             self.draw_sites(theme, model, parts.sites, buf);
         }
     }
+}
+
+/// The parts below each other, without the chart.
+fn linear_parts(model: &Model, body: Rect) -> Parts {
+    let explained: usize = model.accounting.parts().map(|(part, _)| 1 + part_lines(part, body.width).len()).sum();
+    let rows = (explained as u16).saturating_add(3).min(body.height / 2);
+    let memory = Rect { height: rows, ..body };
+    let sites = Rect { y: memory.bottom(), height: body.height - rows, ..body };
+    Parts { chart: Rect { width: 0, height: 0, ..body }, memory, sites }
+}
+
+/// The sentence of a part in a panel that is so wide.
+fn part_lines(part: Part, panel: u16) -> Vec<String> {
+    wrapped(part.sentence(), usize::from(panel).saturating_sub(6))
 }
 
 /// Rows with its frame that a chart takes at least; with fewer there is a bar.
@@ -241,10 +256,8 @@ fn memory(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
     let inner = panel(area, buf, theme, title, Line::styled(right, theme.dim));
     let whole = accounting.memory.unwrap_or(accounting.pool()) as f64;
     let width = usize::from(inner.width);
-    let sentences: Vec<(Part, u64, Vec<String>)> = accounting
-        .parts()
-        .map(|(part, bytes)| (part, bytes, wrapped(part.sentence(), width.saturating_sub(2))))
-        .collect();
+    let sentences: Vec<(Part, u64, Vec<String>)> =
+        accounting.parts().map(|(part, bytes)| (part, bytes, part_lines(part, area.width))).collect();
     let lines: usize = sentences.iter().map(|(.., lines)| 1 + lines.len()).sum();
     let explained = lines <= usize::from(inner.height);
     let mut y = inner.y;
@@ -271,7 +284,12 @@ fn memory(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
     let untouched = accounting.untouched;
     if untouched > 0 && y < inner.bottom() {
         let text = format!("{} more are in use and were never touched", numbers::bytes(untouched as f64));
-        buf.set_string(inner.x, y, clip(&text, width), theme.dim);
+        let lines = wrapped(&text, width);
+        // Half of the sentence says something else.
+        let lines = if lines.len() > usize::from(inner.bottom() - y) { vec![clip(&text, width)] } else { lines };
+        for (line, y) in lines.iter().zip(y..inner.bottom()) {
+            buf.set_string(inner.x, y, line, theme.dim);
+        }
     }
 }
 
@@ -312,6 +330,9 @@ const fn site_columns(growth: u8) -> [Column; 6] {
     ]
 }
 
+/// Index of the column of lines.
+const SPARKLINE: usize = 4;
+
 /// What grows is asked first, so its column stays on the narrowest screen.
 const GROWING_COLUMNS: &[Column] = &site_columns(0);
 
@@ -340,14 +361,16 @@ impl Overview {
             buf.set_string(inner.x, inner.y, clip("Nothing sampled is in use yet.", inner.width.into()), theme.dim);
             return;
         }
-        self.sites_table().draw(inner, buf, theme, |row, column, width| {
+        let mut table = self.sites_table();
+        table.hidden = table.hidden.with(SPARKLINE, theme.linear);
+        table.draw(inner, buf, theme, |row, column, width| {
             let Some(site) = model.sites.get(self.order[row]) else { return Line::default() };
             match column {
                 0 => cell(numbers::bytes(site.in_use.bytes), theme.strong),
                 1 => change_cell(site, Metric::InUseBytes, theme),
                 2 => cell(numbers::percent(site.in_use.bytes, model.live.bytes), theme.text),
                 3 => slope_cell(site, theme),
-                4 => cell(sparkline(site, usize::from(width)), theme.live),
+                SPARKLINE => sparkline_cell(site, width, theme),
                 _ => name_line(&site.text, usize::from(width), theme),
             }
         });

@@ -15,7 +15,7 @@ use crate::dashboard::model::Model;
 use crate::dashboard::model::site::{SiteRow, frames_of};
 use crate::dashboard::panes::Scene;
 use crate::dashboard::theme::Theme;
-use crate::dashboard::widgets::growth::{change_cell, slope_cell, sparkline};
+use crate::dashboard::widgets::growth::{change_cell, slope_cell, sparkline_cell};
 use crate::dashboard::widgets::panel::{inside, panel};
 use crate::dashboard::widgets::site_name::{name_line, sites_count};
 use crate::dashboard::widgets::table::{Column, Hidden, cell};
@@ -136,7 +136,7 @@ impl Sites {
                 CHANGE => change_cell(site, Metric::InUseBytes, theme),
                 CHANGED_OBJECTS => change_cell(site, Metric::InUseObjects, theme),
                 GROWTH => slope_cell(site, theme),
-                4 => cell(sparkline(site, usize::from(width)), theme.live),
+                4 => sparkline_cell(site, width, theme),
                 5 => age_cell(site, model, theme),
                 6 => cell(numbers::percent(site.in_use.bytes, model.live.bytes), theme.text),
                 7 => cell(numbers::scaled(site.in_use.objects), theme.text),

@@ -12,6 +12,7 @@ use crossterm::event::{KeyCode, MouseButton};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Position;
 
+use super::naming::{BY_CALLER, BY_FUNCTION};
 use super::rows::{self, Clicked, Reorder, Rows};
 use super::sort::Sort;
 use super::{Keyed, Pane, Reply, Scene, Source, Subject, View};
@@ -104,22 +105,8 @@ impl Keyed for Sites {
             section: Section::View,
             footer: false,
         },
-        Binding {
-            keys: &[plain('x')],
-            action: Action::ByCaller(true),
-            label: "by caller",
-            help: "Name call sites of the selected function by its callers, as --by-caller does",
-            section: Section::View,
-            footer: false,
-        },
-        Binding {
-            keys: &[plain('X')],
-            action: Action::ByCaller(false),
-            label: "by function",
-            help: "Name call sites as at the start again",
-            section: Section::View,
-            footer: false,
-        },
+        BY_CALLER.with(Action::ByCaller(true)),
+        BY_FUNCTION.with(Action::ByCaller(false)),
         Binding {
             keys: &[plain('v')],
             action: Action::Group { forward: true },

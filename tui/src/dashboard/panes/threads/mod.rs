@@ -1,4 +1,4 @@
-//! Threads: who allocates, how well its cache serves it, and how much it frees for others.
+//! Threads: who allocates, what of it is in use, how well its cache serves it, and how much it frees for others.
 
 mod draw;
 
@@ -17,9 +17,9 @@ use crate::dashboard::model::{Model, ThreadRow};
 pub(crate) const VIEW: View = View {
     name: "threads",
     title: "Threads",
-    help: "Threads",
+    help: "Threads: what they allocate, and what of it is in use",
     source: Source::Readings,
-    make: || Box::new(TablePane::new(Rows::new(draw::COLUMNS, &[0, 1], 18, Sort::falling(draw::ALLOCS)), Threads)),
+    make: || Box::new(TablePane::new(Rows::new(draw::COLUMNS, &[0, 1], 18, Sort::falling(draw::ALLOCATED)), Threads)),
 };
 
 #[derive(Debug)]
