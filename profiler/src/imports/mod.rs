@@ -55,10 +55,11 @@ pub struct Imported {
     pub lacks: Option<&'static str>,
 }
 
-/// The first bytes of a file in gzip's format, in that of zstd, and of a pickle since its second protocol.
+/// The first bytes of a file in gzip's format and in that of zstd.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-const PICKLE: u8 = 0x80;
+/// The first byte of a pickled dictionary: since the second protocol, in the first, and in protocol 0.
+const PICKLES: [u8; 3] = [0x80, b'}', b'('];
 
 /// Reads a profile of any format that is known.
 pub fn read(path: &Path) -> Result<Imported, ImportError> {
@@ -69,7 +70,7 @@ pub fn read(path: &Path) -> Result<Imported, ImportError> {
         return heaptrack::read(path);
     }
     let bytes = whole(path)?;
-    if begin.first() == Some(&PICKLE) {
+    if begin.first().is_some_and(|first| PICKLES.contains(first)) {
         return torch::read(&bytes);
     }
     if begin.first() == Some(&b'{') {
