@@ -163,7 +163,7 @@ fn a_copy_goes_through_no_link_and_over_no_file() {
     let output = pool
         .program("/bin/bash")
         .args(["-c", script])
-        .env("POOLSCOPE_DUMP_SIGNAL", libc::SIGUSR1.to_string())
+        .env("POOLSCOPE_DUMP_SIGNAL", "SIGUSR1")
         .env("POOLSCOPE_DUMP_DIR", pool.files().path())
         .run();
     assert_eq!(output.code(), 0, "{}", output.report());
