@@ -299,7 +299,7 @@ fn what_is_wrong_is_said_and_nothing_is_written() {
     for (from, to, why) in [
         (segment.as_str(), "out.json", "--format"),
         ("broken.json", "out.csv", "DHAT"),
-        ("text", "out.csv", "pprof"),
+        ("text", "out.csv", "of no format that is read here: pprof, heaptrack"),
         ("nothing.pb.gz", "out.csv", "nothing.pb.gz"),
     ] {
         let output = pool.poolscope().args(["convert", from, to]).run();
