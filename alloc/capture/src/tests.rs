@@ -41,6 +41,13 @@ fn names(frames: &[u64]) -> Vec<String> {
     names
 }
 
+/// Whether an emulator runs this that has no vDSO, as qemu-user before its version 8.1: handlers return to code of no
+/// module then, and the emulator gives each mapping a place of its own.
+fn has_no_vdso() -> bool {
+    // SAFETY: looks a value up.
+    unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) == 0 }
+}
+
 /// A library made of the C text, in a folder of this process.
 fn compile(name: &str, text: &str, options: &[&str]) -> PathBuf {
     let folder = env::temp_dir().join(std::format!("poolscope-capture-{}", process::id()));
