@@ -487,20 +487,6 @@ fn a_browser_shows_the_first_page_and_keeps_it_up_to_date() {
     assert_ne!(tile(&shown, "in use"), first);
 }
 
-/// As in a pipe of a shell, or in a step of continuous integration.
-#[test]
-fn who_reads_the_output_of_a_server_in_the_background_does_not_wait_for_its_end() {
-    let pool = Pool::new();
-    let program = kv_server(&pool);
-    let pid = program.pid().to_string();
-    let place = ["--listen", "127.0.0.1:0", "--background", "--until-exit"];
-    let output = pool.poolscope().args(["serve", &pid]).args(place).run();
-    assert!(output.code() == 0 && output.stderr.contains("every user of this machine"), "{}", output.report());
-    assert!(std::path::Path::new(&format!("/proc/{pid}/maps")).exists(), "it waited for the program's end");
-    let url = output.stdout.trim().strip_prefix("serving on ").expect("says where").to_owned() + "healthz";
-    Program::new("curl").args(["-sS", "--fail", &url]).run().success();
-}
-
 #[test]
 fn a_socket_is_open_to_its_owner_alone_and_goes_with_the_server() {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};

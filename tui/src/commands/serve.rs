@@ -78,9 +78,6 @@ pub(crate) struct Serve {
     /// Come back when the server listens, and leave it running
     #[arg(long)]
     background: bool,
-    /// What --background starts: holds no stream of who started it once it listens
-    #[arg(long, hide = true, conflicts_with = "background")]
-    detached: bool,
     /// End when the process has ended
     #[arg(long, requires = "target")]
     until_exit: bool,
@@ -177,7 +174,7 @@ impl Serve {
             None => http::require_local_host(app, self.allow_host),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let done = runtime.block_on(serve(&self.listen, app, served, self.detached));
+        let done = runtime.block_on(serve(&self.listen, app, served));
         // Connections that are still open end with the process.
         runtime.shutdown_background();
         done.map(|()| 0)
@@ -261,16 +258,10 @@ fn bind_socket(path: &Path) -> std::io::Result<UnixListener> {
     bound
 }
 
-async fn serve(place: &Place, app: axum::Router, until_exit_of: Option<u32>, detached: bool) -> Result<()> {
+async fn serve(place: &Place, app: axum::Router, until_exit_of: Option<u32>) -> Result<()> {
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let listener = Listener::bind(place).await?;
     sink::print(&format!("serving on {}\n", listener.place()?))?;
-    if detached {
-        // Who reads what was started to its end, as a pipe in a shell does, would wait for the server's.
-        let nothing = std::fs::File::options().write(true).open("/dev/null")?;
-        rustix::stdio::dup2_stdout(&nothing)?;
-        rustix::stdio::dup2_stderr(&nothing)?;
-    }
     let (stop, stopped) = watch::channel(());
     let mut ended = std::pin::pin!(end_of(until_exit_of));
     let mut connections = JoinSet::new();
@@ -299,7 +290,6 @@ fn in_background() -> Result<u8> {
     let arguments = std::env::args_os().skip(1).filter(|argument| argument != "--background");
     let mut server = Command::new(std::env::current_exe()?)
         .args(arguments)
-        .arg("--detached")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         // Ctrl-c in the terminal is not meant for it.
