@@ -23,6 +23,9 @@ dist: ## out/dist: Debian packages, a wheel for pip and a tarball, installed and
 test: ## install what the tests need, build, run every test
 	@scripts/test.sh
 
+test-machines: ## on AArch64 (emulated), with musl, on Debian 13 and Ubuntu 24.04; after `make test` (ARGS='aarch64 static glibc')
+	@scripts/test-machines.sh $(ARGS)
+
 bench-cpu: ## the pool beside its peers: time, memory and instructions, in one go (ARGS='--help')
 	@scripts/bench-cpu.sh $(ARGS)
 
@@ -56,4 +59,4 @@ lint: ## formatting, clippy, and cargo-deny on the dependencies (it says so if t
 clean: ## remove what was built
 	cargo clean
 
-.PHONY: help demo build install dist test bench-cpu bench-prof bench-heapcheck dist-bench-cpu gpu-check bench-gpu bench-gpu-sim dist-gpu dist-tensors lint clean
+.PHONY: help demo build install dist test test-machines bench-cpu bench-prof bench-heapcheck dist-bench-cpu gpu-check bench-gpu bench-gpu-sim dist-gpu dist-tensors lint clean

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Installs what scripts/dist.sh has built, each package as its users do, and tries it: dist-test.sh [FOLDER]
 #
-# The tarball is unpacked, the wheel goes into a virtual environment, and the Debian packages are installed by dpkg below a
-# folder that has no other packages. What is tried is the same each time: the version, a program on the pool by the library
+# The tarball is unpacked, the wheel goes into a virtual environment, Cargo installs the command from its crate, and the
+# Debian packages are installed by dpkg below a folder that has no other packages. What is tried is the same each time: the version, a program on the pool by the library
 # of this package, a C program by this package's headers, the manual pages and completions.
 . "$(dirname "$0")/common.sh"
 
+mkdir -p "$target_dir"
+target_dir=$(cd "$target_dir" && pwd)
 folder=$(cd "${1:-out/dist}" && pwd)
 source=$PWD/samples/csrc/tensors.c
 work=$(mktemp -d)
@@ -93,6 +95,28 @@ else
 fi
 "$work/venv/bin/pip" --quiet uninstall --yes poolscope
 [ ! -e "$work/venv/bin/poolscope" ] || fail "pip leaves the command behind"
+
+echo "== crates"
+# As from a registry, but for where the others of these crates are. It is a build for development: the crates are what is
+# tried, and not the compiler.
+mkdir "$work/crates"
+patches=()
+for crate in "$folder"/*.crate; do
+    tar -C "$work/crates" -xzf "$crate"
+    name=$(basename "${crate%-*.crate}")
+    [ "$name" = poolscope-tui ] || patches+=(--config "patch.crates-io.$name.path='$work/crates/$(basename "${crate%.crate}")'")
+done
+crate=$(echo "$work"/crates/poolscope-tui-*)
+cargo install --quiet --debug --root "$work/cargo" --path "$crate" --target-dir "$target_dir/dist-crates" "${patches[@]}"
+export XDG_CACHE_HOME=$work/cache
+unset XDG_RUNTIME_DIR
+"$work/cargo/bin/poolscope" --version >"$work/version"
+carried=$(sed -n 's/^library     \(.*\.so\): .*writes segments.*/\1/p' "$work/version")
+case $carried in
+"$work/cache/poolscope/"*) ;;
+*) fail "the command that Cargo installs carries no library: $(cat "$work/version")" ;;
+esac
+try_command "$work/cargo/bin/poolscope" "$carried"
 
 if ! command -v dpkg >/dev/null; then
     echo "Not tried: Debian packages, because dpkg is not here."

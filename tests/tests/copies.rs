@@ -65,6 +65,9 @@ fn a_copy_has_what_was_in_use_when_it_was_written() {
     let stats = pool.poolscope().arg("stats").arg(&copy).arg("--json").run().success().stdout;
     let stats: serde_json::Value = serde_json::from_str(&stats).expect("is JSON");
     assert!(stats["usage"]["in_use"].as_u64() >= Some(300_000), "{stats}");
+    // How the process ended was not known yet.
+    let report = pool.poolscope().arg("report").arg(&copy).run().success().stdout;
+    assert!(report.lines().next().is_some_and(|line| line.ends_with(", gone)")), "{report}");
     // The segment has addresses for gigabytes; the copy takes what there is.
     let taken = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&copy).expect("it is there")) * 512;
     assert!(taken < 4 << 20, "{taken}");
@@ -163,7 +166,7 @@ fn a_copy_goes_through_no_link_and_over_no_file() {
     let output = pool
         .program("/bin/bash")
         .args(["-c", script])
-        .env("POOLSCOPE_DUMP_SIGNAL", libc::SIGUSR1.to_string())
+        .env("POOLSCOPE_DUMP_SIGNAL", "SIGUSR1")
         .env("POOLSCOPE_DUMP_DIR", pool.files().path())
         .run();
     assert_eq!(output.code(), 0, "{}", output.report());

@@ -269,7 +269,7 @@ fn converted_from_memray(pool: &Pool, from: &str) -> PathBuf {
     file
 }
 
-/// Python's own pickle, in its newest protocol.
+/// Python's own pickle, in each protocol.
 #[test]
 fn a_snapshot_of_pytorch_is_read() {
     let pool = Pool::new();
@@ -280,12 +280,14 @@ fn a_snapshot_of_pytorch_is_read() {
         segment = {'device': 1, 'address': 1 << 40, 'total_size': 2 << 20, 'stream': 0, 'blocks': [block, free]}\n\
         event = {'action': 'alloc', 'addr': 1 << 40, 'size': 5000, 'stream': 0, 'frames': frames, 'time_us': 1}\n\
         snapshot = {'segments': [segment], 'device_traces': [[], [event]], 'allocator_settings': {'x': None, 'y': 1.5}}\n\
-        pickle.dump(snapshot, open('snapshot.pickle', 'wb'), protocol=5)\n";
+        for protocol in range(6): pickle.dump(snapshot, open(f'{protocol}.pickle', 'wb'), protocol)\n";
     Program::new("python3").args(["-c", script]).dir(pool.files().path()).run().silent_success();
-    let from = pool.files().join("snapshot.pickle");
-    let csv = converted(&pool, from.to_str().expect("is text"), "torch.csv");
-    let csv = std::fs::read_to_string(csv).expect("is text");
-    assert!(csv.contains("device,1,forward,model.py,7,2000,1,5000,1,,false,train;forward"), "{csv}");
+    for protocol in 0..6 {
+        let from = pool.files().join(format!("{protocol}.pickle"));
+        let csv = converted(&pool, from.to_str().expect("is text"), &format!("{protocol}.csv"));
+        let csv = std::fs::read_to_string(csv).expect("is text");
+        assert!(csv.contains("device,1,forward,model.py,7,2000,1,5000,1,,false,train;forward"), "{protocol}: {csv}");
+    }
 }
 
 #[test]
@@ -297,7 +299,7 @@ fn what_is_wrong_is_said_and_nothing_is_written() {
     for (from, to, why) in [
         (segment.as_str(), "out.json", "--format"),
         ("broken.json", "out.csv", "DHAT"),
-        ("text", "out.csv", "pprof"),
+        ("text", "out.csv", "of no format that is read here: pprof, heaptrack"),
         ("nothing.pb.gz", "out.csv", "nothing.pb.gz"),
     ] {
         let output = pool.poolscope().args(["convert", from, to]).run();

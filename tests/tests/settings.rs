@@ -52,6 +52,8 @@ fn a_bad_value_of_any_setting_is_named_with_what_is_used_and_what_it_takes() {
         ("POOLSCOPE_NUMA", "bind:0-99", "off", "off, local, interleave, or bind: and nodes from 0 to 61"),
         ("POOLSCOPE_HARDENED", "on", "0", "0 or 1"),
         ("POOLSCOPE_GUARDS", "1M", "1000", "a number from 0 to 1048576"),
+        ("POOLSCOPE_DUMP_SIGNAL", "USR3", "0", "a signal that can be handled, as 12, USR2, SIGUSR2 or RTMIN+3, or 0"),
+        ("POOLSCOPE_DUMP_SIGNAL", "11", "0", "a signal that can be handled"),
         ("POOLSCOPE_ARENA", "3G", "256G", "a power of two of bytes from 64M to 1T"),
     ] {
         let line = said(variable, bad);
@@ -73,6 +75,7 @@ fn good_values_of_every_setting_are_silent() {
         ("POOLSCOPE_HARDENED", "0"),
         ("POOLSCOPE_GUARDS", "0"),
         ("POOLSCOPE_ARENA", "1G"),
+        ("POOLSCOPE_DUMP_SIGNAL", "SIGRTMIN+3"),
         // The command's own, which the programs that it starts inherit.
         ("POOLSCOPE_LIB", "/nowhere/libpoolscope.so"),
         ("POOLSCOPE_TENSORS", "/nowhere/tensors.sock"),

@@ -1,7 +1,10 @@
 //! What one capture of 20 frames costs, by the ways there are. `cargo run --release --example capture_cost`
 //!
 //! Build with `RUSTFLAGS=-Cforce-frame-pointers=yes` to see the frame pointers alone go all the way.
-use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+#[cfg(target_arch = "aarch64")]
+use framehop::aarch64::{CacheAarch64 as Cache, UnwindRegsAarch64 as Registers, UnwinderAarch64 as AnyUnwinder};
+#[cfg(target_arch = "x86_64")]
+use framehop::x86_64::{CacheX86_64 as Cache, UnwindRegsX86_64 as Registers, UnwinderX86_64 as AnyUnwinder};
 use framehop::{ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, Unwinder};
 use poolscope_capture::{Caller, MAX_DEPTH, ThreadState, capture};
 use std::ffi::c_void;
@@ -36,15 +39,11 @@ fn time(name: &str, rounds: u32, mut one: impl FnMut() -> usize) {
 
 #[inline(always)]
 fn registers() -> (u64, u64, u64) {
-    let (pc, sp, fp);
-    // SAFETY: reads registers.
-    unsafe {
-        std::arch::asm!("lea {}, [rip]", "mov {}, rsp", "mov {}, rbp", out(reg) pc, out(reg) sp, out(reg) fp);
-    }
-    (pc, sp, fp)
+    let Caller { pc, sp, fp } = Caller::here();
+    (pc as u64, sp as u64, fp as u64)
 }
 
-type Unwinding = UnwinderX86_64<&'static [u8], MustNotAllocateDuringUnwind>;
+type Unwinding = AnyUnwinder<&'static [u8], MustNotAllocateDuringUnwind>;
 
 /// All modules that are loaded now, as framehop wants them.
 fn framehop_modules() -> Unwinding {
@@ -116,10 +115,10 @@ fn measure() {
     });
 
     let unwinder = framehop_modules();
-    let mut walk = |cache: &mut CacheX86_64<MustNotAllocateDuringUnwind>| {
+    let mut walk = |cache: &mut Cache<MustNotAllocateDuringUnwind>| {
         let (pc, sp, fp) = registers();
         let mut read = read;
-        let mut stack = unwinder.iter_frames(pc, UnwindRegsX86_64::new(pc, sp, fp), cache, &mut read);
+        let mut stack = unwinder.iter_frames(pc, Registers::new(pc, sp, fp), cache, &mut read);
         let mut depth = 0;
         while let Ok(Some(frame)) = stack.next() {
             let Some(place) = frames.get_mut(depth) else { break };
@@ -128,9 +127,9 @@ fn measure() {
         }
         depth
     };
-    let mut cache = CacheX86_64::new_in();
+    let mut cache = Cache::new_in();
     time("framehop, warm (nothing confirmed)", 20_000, || walk(&mut cache));
-    time("framehop, a new cache", 1_000, || walk(&mut CacheX86_64::new_in()));
+    time("framehop, a new cache", 1_000, || walk(&mut Cache::new_in()));
 
     let mut frames = [0; MAX_DEPTH];
     time("frame pointers alone", 20_000, || {

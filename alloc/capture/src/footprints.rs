@@ -9,7 +9,7 @@
 //! a number stands for a stack is so with the [hash](crate::hash) of a walk, too.
 
 use crate::modules;
-use crate::quick::{FACTOR, Step, step};
+use crate::quick::{FACTOR, Step, pc_at, step};
 use crate::rules::{self, Table};
 use crate::stack::ThreadState;
 use crate::{Caller, MAX_DEPTH};
@@ -200,8 +200,9 @@ impl Footprints {
             let link = self.links.get_mut(depth)?;
             match step(at, end, rules, epoch) {
                 Step::To { caller, fp_at, by_fp } => {
+                    let pc_at = place(pc_at(caller.sp, fp_at))?;
                     let fp_at = if fp_at == 0 { None } else { Some(place(fp_at)?) };
-                    *link = Link { pc_at: place(caller.sp.wrapping_sub(size_of::<u64>()))?, fp_at, by_fp };
+                    *link = Link { pc_at, fp_at, by_fp };
                     at = caller;
                 }
                 Step::End { by_fp } => break by_fp,

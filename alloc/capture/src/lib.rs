@@ -58,6 +58,7 @@ mod entry;
 mod epilogue;
 mod fallback;
 mod footprints;
+mod frame;
 mod loader;
 mod modules;
 mod quick;

@@ -11,8 +11,9 @@
 //! what they were: as long as they are the same, the walk ends where it meets them. Inner frames of other functions
 //! often lie where others lay before, and the trail foresees that.
 
+use crate::frame::{return_address, unsigned};
 use crate::modules;
-use crate::rules::{self, Short, Table, word};
+use crate::rules::{self, Base, Rule, Short, Table, word};
 use crate::stack::ThreadState;
 use crate::trail::{Place, Trail};
 use crate::{Caller, MAX_DEPTH};
@@ -115,7 +116,7 @@ pub(crate) fn step_by(rule: u64, at: Caller, end: usize, foresee: impl FnOnce(us
         }
         let next = fp.wrapping_add(16);
         // SAFETY: between the stack pointer and the end of the thread's own stack, all of which is readable.
-        let caller = unsafe { Caller { pc: word_at(next.wrapping_sub(8)), sp: next, fp: word_at(fp) } };
+        let caller = unsafe { Caller { pc: unsigned(word_at(next.wrapping_sub(8))), sp: next, fp: word_at(fp) } };
         return Step::To { caller, fp_at: fp, by_fp: true };
     }
     if let Some(Short { frame, saved }) = Short::of(rule) {
@@ -124,8 +125,11 @@ pub(crate) fn step_by(rule: u64, at: Caller, end: usize, foresee: impl FnOnce(us
             return Step::Lost;
         }
         let next = foresee(next);
-        // SAFETY: as above; a frame has at least the word below its end.
-        let pc = unsafe { word_at(next.wrapping_sub(8)) };
+        if saved == 0 && !cfg!(target_arch = "x86_64") {
+            return Step::Lost;
+        }
+        // SAFETY: as above; a frame has at least the word below its end. Short rules have `2 <= saved <= frame`, if any.
+        let pc = unsafe { unsigned(word_at(return_address(next, usize::from(saved) * 8))) };
         if saved == 0 {
             return Step::To { caller: Caller { pc, sp: next, fp }, fp_at: 0, by_fp: false };
         }
@@ -137,8 +141,29 @@ pub(crate) fn step_by(rule: u64, at: Caller, end: usize, foresee: impl FnOnce(us
     match rule {
         word::END => Step::End { by_fp: false },
         _ if pc == 0 => Step::Past,
+        _ if !cfg!(target_arch = "x86_64") => step_by_fp(rule, at, end),
         _ => Step::Lost,
     }
+}
+
+/// A step by a frame pointer that does not point at the end of its frame, as AArch64's compilers have it.
+fn step_by_fp(rule: u64, at: Caller, end: usize) -> Step {
+    let Rule::Offset { base: Base::Fp, cfa, fp: saved @ 16.. } = Rule::from_word(rule) else { return Step::Lost };
+    let next = at.fp.wrapping_add(cfa as usize);
+    let fp_at = next.wrapping_sub(saved as usize);
+    if at.fp < at.sp || at.fp > next || next > end || fp_at < at.sp || fp_at > next.wrapping_sub(16) || fp_at & 7 != 0 {
+        return Step::Lost;
+    }
+    // SAFETY: both words lie between the stack pointer and the end of the thread's own stack, all of which is readable.
+    let (pc, fp) = unsafe { (unsigned(word_at(return_address(next, saved as usize))), word_at(fp_at)) };
+    Step::To { caller: Caller { pc, sp: next, fp }, fp_at, by_fp: true }
+}
+
+/// Where the return address was read that led to a frame which begins at `sp`, and whose frame pointer was read at
+/// `fp_at`.
+#[inline(always)]
+pub(crate) const fn pc_at(sp: usize, fp_at: usize) -> usize {
+    return_address(sp, sp.wrapping_sub(fp_at))
 }
 
 /// # Safety

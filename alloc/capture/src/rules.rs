@@ -20,11 +20,12 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crate::Caller;
+use crate::frame::{ADDRESS_BITS, return_address, unsigned};
 use crate::stack::Window;
 use crate::system;
 
-/// How to get from a frame to its caller. The return address lies below the canonical frame address (CFA), which is the
-/// caller's stack pointer.
+/// How to get from a frame to its caller. The canonical frame address (CFA) is the caller's stack pointer; the return
+/// address lies where [`return_address`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// It can't be said in this form.
@@ -122,7 +123,7 @@ impl Rule {
     }
 
     /// A frame that keeps its CFA `below` bytes below its frame pointer.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", test))]
     pub(crate) fn realigned(below: u64) -> Rule {
         match fitting(below) {
             Some(below @ 8..) => Rule::Realigned { below },
@@ -148,7 +149,7 @@ impl Rule {
         }
     }
 
-    fn from_word(word: u64) -> Rule {
+    pub(crate) fn from_word(word: u64) -> Rule {
         if let Some(Short { frame, saved }) = Short::of(word) {
             return Rule::Offset { base: Base::Sp, cfa: u32::from(frame) * 8, fp: u32::from(saved) * 8 };
         }
@@ -177,7 +178,7 @@ pub(crate) fn caller(base: Base, cfa: u32, fp: u32, from: Caller, stack: &mut Wi
     if sp <= from.sp || register == 0 {
         return None;
     }
-    let pc = stack.word(sp.wrapping_sub(8)).filter(|pc| *pc != 0)?;
+    let pc = stack.word(return_address(sp, fp as usize)).map(unsigned).filter(|pc| *pc != 0)?;
     let fp = if fp == 0 { from.fp } else { stack.word(sp.wrapping_sub(fp as usize))? };
     Some(Caller { pc, sp, fp })
 }
@@ -227,9 +228,6 @@ static RULES: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 fn mix(rule: u64) -> u64 {
     rule.rotate_left(27)
 }
-
-/// The bits of an address of user space.
-const ADDRESS_BITS: u32 = 48;
 
 /// What an address and an epoch come to.
 #[inline(always)]

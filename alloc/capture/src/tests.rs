@@ -41,6 +41,13 @@ fn names(frames: &[u64]) -> Vec<String> {
     names
 }
 
+/// Whether an emulator runs this that has no vDSO, as qemu-user before its version 8.1: handlers return to code of no
+/// module then, and the emulator gives each mapping a place of its own.
+fn has_no_vdso() -> bool {
+    // SAFETY: looks a value up.
+    unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) == 0 }
+}
+
 /// A library made of the C text, in a folder of this process.
 fn compile(name: &str, text: &str, options: &[&str]) -> PathBuf {
     let folder = env::temp_dir().join(std::format!("poolscope-capture-{}", process::id()));
@@ -48,7 +55,9 @@ fn compile(name: &str, text: &str, options: &[&str]) -> PathBuf {
     let (source, library) = (folder.join(std::format!("{name}.c")), folder.join(std::format!("{name}.so")));
     fs::write(&source, text).unwrap();
     let options = ["-O2", "-shared", "-fPIC"].iter().chain(options);
-    let status = Command::new("gcc").args(options).arg("-o").arg(&library).arg(&source).status().unwrap();
+    // An emulator's user names one for the emulated machine.
+    let compiler = env::var("CC").unwrap_or_else(|_| "gcc".into());
+    let status = Command::new(compiler).args(options).arg("-o").arg(&library).arg(&source).status().unwrap();
     assert!(status.success());
     library
 }

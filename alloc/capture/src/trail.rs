@@ -12,7 +12,7 @@
 
 use core::cell::Cell;
 
-use crate::quick::{FACTOR, Step, step};
+use crate::quick::{FACTOR, Step, pc_at, step};
 use crate::rules::Table;
 use crate::{Caller, MAX_DEPTH};
 
@@ -166,7 +166,7 @@ impl Trail {
                     place.needs_fp = by_fp;
                     return Some((depth.wrapping_add(1), 0));
                 }
-                Step::Past => return Some((depth, at.sp.wrapping_sub(8))),
+                Step::Past => return Some((depth, pc_at(at.sp, fp_at))),
                 Step::Lost => return None,
             };
         }
@@ -186,7 +186,7 @@ impl Trail {
             let is_complete = index.wrapping_add(1);
             let reads_fp = outer.needs_fp && outer.fp_at != 0;
             let frames = if reads_fp { index } else { is_complete };
-            self.check(outer.registers.sp.wrapping_sub(8), outer.registers.pc, frames);
+            self.check(pc_at(outer.registers.sp, outer.fp_at), outer.registers.pc, frames);
             if reads_fp {
                 self.check(outer.fp_at, outer.registers.fp, is_complete);
             }

@@ -67,7 +67,6 @@ impl Tables {
     /// # Safety
     ///
     /// The contents may be read only while the module is loaded.
-    #[cfg(target_arch = "x86_64")]
     pub(crate) unsafe fn sections(&self) -> [(usize, &'static [u8]); 2] {
         [self.header, self.frames].map(|start| {
             let length = self.segment.1.saturating_sub(start);

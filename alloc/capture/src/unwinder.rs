@@ -4,49 +4,71 @@
 //! what it remembers in a [`Cache`] is bound to this one module: framehop marks each entry with a number that no other
 //! unwinder has. A module at the place of an unloaded one has an unwinder of its own.
 //!
-//! framehop reads AArch64's tables as well; there, the procedure call standard (6.2.3) gives every frame a record that
-//! the frame pointer chains, and the walk goes along it.
+//! framehop's types are other ones for each processor.
 
 use crate::Caller;
+use crate::frame::{ADDRESS_BITS, return_address};
 use crate::loader::Object;
 #[cfg(target_arch = "x86_64")]
 use crate::realigned;
-use crate::rules::Rule;
 #[cfg(target_arch = "x86_64")]
-use crate::rules::{Base, USUAL};
+use crate::rules::USUAL;
+use crate::rules::{Base, Rule};
 use crate::stack::Window;
 use crate::unwind_tables::Tables;
 use crate::walk::Step;
 
-#[cfg(target_arch = "x86_64")]
-use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
-#[cfg(target_arch = "x86_64")]
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, MustNotAllocateDuringUnwind, Unwinder as _};
 
-/// What framehop remembers between steps, and its room to work: 33 KiB.
 #[cfg(target_arch = "x86_64")]
-pub(crate) type Cache = CacheX86_64<MustNotAllocateDuringUnwind>;
-/// Not used.
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) type Cache = ();
+mod machine {
+    pub(super) use framehop::x86_64::{
+        CacheX86_64 as Cache, UnwindRegsX86_64 as Registers, UnwinderX86_64 as Unwinder,
+    };
+
+    pub(super) fn registers(pc: u64, sp: u64, fp: u64) -> Registers {
+        Registers::new(pc, sp, fp)
+    }
+
+    pub(super) fn fp(registers: &Registers) -> u64 {
+        registers.bp()
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod machine {
+    use framehop::aarch64::PtrAuthMask;
+    pub(super) use framehop::aarch64::{
+        CacheAarch64 as Cache, UnwindRegsAarch64 as Registers, UnwinderAarch64 as Unwinder,
+    };
+
+    pub(super) fn registers(pc: u64, sp: u64, fp: u64) -> Registers {
+        let addresses = PtrAuthMask((1 << super::ADDRESS_BITS) - 1);
+        Registers::new_with_ptr_auth_mask(addresses, pc, sp, fp)
+    }
+
+    pub(super) fn fp(registers: &Registers) -> u64 {
+        registers.fp()
+    }
+}
+
+/// What framehop remembers between steps, and its room to work: 33 KiB.
+pub(crate) type Cache = machine::Cache<MustNotAllocateDuringUnwind>;
 
 /// A new cache. Allocates.
 #[cold]
 #[inline(never)]
 pub(crate) fn new_cache() -> Cache {
-    #[cfg(target_arch = "x86_64")]
     Cache::new_in()
 }
 
 /// Steps out of the functions of one module.
 pub(crate) struct Unwinder {
-    #[cfg(target_arch = "x86_64")]
-    inner: UnwinderX86_64<&'static [u8], MustNotAllocateDuringUnwind>,
+    inner: machine::Unwinder<&'static [u8], MustNotAllocateDuringUnwind>,
     #[cfg(target_arch = "x86_64")]
     tables: Tables,
 }
 
-#[cfg(target_arch = "x86_64")]
 impl Unwinder {
     /// An unwinder for a module that the loader just confirmed. Allocates.
     pub(crate) fn new(object: &Object, tables: &Tables) -> Option<Self> {
@@ -62,9 +84,13 @@ impl Unwinder {
             eh_frame: Some(frames_bytes),
             ..Default::default()
         };
-        let mut inner = UnwinderX86_64::new();
+        let mut inner = machine::Unwinder::new();
         inner.add_module(Module::new(Default::default(), range.clone(), range.start, sections));
-        Some(Self { inner, tables: *tables })
+        Some(Self {
+            inner,
+            #[cfg(target_arch = "x86_64")]
+            tables: *tables,
+        })
     }
 
     /// To the caller of the frame that `registers` describe. `called`: its `pc` is a return address, not the place of
@@ -75,11 +101,11 @@ impl Unwinder {
             Some(address) if called => address,
             _ => FrameAddress::from_instruction_pointer(pc),
         };
-        let mut inner = UnwindRegsX86_64::new(pc, registers.sp as u64, registers.fp as u64);
+        let mut inner = machine::registers(pc, registers.sp as u64, registers.fp as u64);
         let mut read = |address: u64| stack.word(address as usize).map(|word| word as u64).ok_or(());
         match self.inner.unwind_frame(address, &mut inner, cache, &mut read) {
             Ok(Some(caller)) => {
-                let caller = Caller { pc: caller as usize, sp: inner.sp() as usize, fp: inner.bp() as usize };
+                let caller = Caller { pc: caller as usize, sp: inner.sp() as usize, fp: machine::fp(&inner) as usize };
                 // Stacks grow down: a caller's frame lies above.
                 if caller.sp > registers.sp { Step::To(caller) } else { Step::Lost }
             }
@@ -94,10 +120,11 @@ impl Unwinder {
     pub(crate) fn rule(&self, pc: usize, cache: &mut Cache) -> Rule {
         let Some(address) = FrameAddress::from_return_address(pc as u64) else { return Rule::Other };
         let mut ask = |sp: u64, fp: u64| {
-            let mut inner = UnwindRegsX86_64::new(pc as u64, sp, fp);
+            let mut inner = machine::registers(pc as u64, sp, fp);
             let mut read = |address: u64| Ok(address ^ MARK);
             let caller = self.inner.unwind_frame(address, &mut inner, cache, &mut read);
-            let saved = if inner.bp() == fp { None } else { Some(inner.bp() ^ MARK) };
+            let now = machine::fp(&inner);
+            let saved = if now == fp { None } else { Some(now ^ MARK) };
             caller.map(|caller| caller.map(|pc| (inner.sp(), pc ^ MARK, saved)))
         };
         let [first, second] = PROBES;
@@ -106,8 +133,9 @@ impl Unwinder {
             (Ok(Some(a)), Ok(Some(b))) => (a, b),
             _ => return Rule::Other,
         };
-        let as_usual = |(cfa, pc_at, _): (u64, u64, Option<u64>)| pc_at.wrapping_add(8) == cfa;
         let below = |(cfa, _, saved): (u64, u64, Option<u64>)| saved.map_or(0, |at| cfa.wrapping_sub(at));
+        let as_usual =
+            |found: (u64, u64, Option<u64>)| found.1 == return_address(found.0 as usize, below(found) as usize) as u64;
         let above = |from: fn((u64, u64)) -> u64| {
             let cfa = a.0.wrapping_sub(from(first));
             (cfa == b.0.wrapping_sub(from(second))).then_some(cfa)
@@ -120,33 +148,17 @@ impl Unwinder {
             (None, Some(cfa)) => Rule::offset(Base::Fp, cfa, below(a)),
             (None, None) => Rule::Other,
         };
-        // What framehop also says where it can't read the tables.
-        if rule == USUAL { realigned::rule(&self.tables, address.address_for_lookup()).unwrap_or(rule) } else { rule }
+        #[cfg(target_arch = "x86_64")]
+        if rule == USUAL {
+            // What framehop also says where it can't read the tables.
+            return realigned::rule(&self.tables, address.address_for_lookup()).unwrap_or(rule);
+        }
+        rule
     }
 }
 
 /// Two stack pointers with a frame pointer above each.
-#[cfg(target_arch = "x86_64")]
 const PROBES: [(u64, u64); 2] = [(1 << 40, (1 << 40) + (1 << 33)), (1 << 41, (1 << 41) + (1 << 34))];
 
-/// Tells a word that framehop read from the registers that it was given.
-#[cfg(target_arch = "x86_64")]
-const MARK: u64 = 1 << 60;
-
-#[cfg(not(target_arch = "x86_64"))]
-impl Unwinder {
-    /// There is none.
-    pub(crate) fn new(_: &Object, _: &Tables) -> Option<Self> {
-        None
-    }
-
-    /// Not called.
-    pub(crate) fn step(&self, _: &Caller, _: bool, _: &mut Window, _: &mut Cache) -> Step {
-        Step::Lost
-    }
-
-    /// Not called.
-    pub(crate) fn rule(&self, _: usize, _: &mut Cache) -> Rule {
-        Rule::Other
-    }
-}
+/// Tells a word that framehop read from the registers that it was given. It is no bit of a signature.
+const MARK: u64 = 1 << (ADDRESS_BITS - 2);

@@ -1,6 +1,7 @@
 //! From frame to frame, from the innermost return address outwards.
 
 use crate::epilogue::GeneratedCode;
+use crate::frame::unsigned;
 use crate::modules::{self, Confirmed, Module};
 use crate::rules::{self, Rule};
 use crate::stack::{ThreadState, Window};
@@ -153,11 +154,13 @@ impl Walk<'_> {
         Some(rule)
     }
 
-    /// Out of a signal handler. The stack pointer is at the kernel's `ucontext_t` (`asm/sigcontext.h`).
+    /// Out of a signal handler. The stack pointer is at the kernel's `ucontext_t` (`asm/sigcontext.h`), or on AArch64 at
+    /// the `siginfo_t` before it.
     #[cold]
     fn step_signal(&mut self, registers: &Caller) -> Option<Step> {
         let mut saved = |offset: usize| self.stack.word(registers.sp.checked_add(offset)?);
-        let there = Caller { fp: saved(0x78)?, sp: saved(0xa0)?, pc: saved(0xa8)? };
+        let [fp, sp, pc] = SAVED_BY_SIGNAL;
+        let there = Caller { fp: saved(fp)?, sp: saved(sp)?, pc: saved(pc)? };
         // On the same stack the interrupted code is further up, on another one it can be anywhere.
         if self.stack.holds(there.sp) && there.sp <= registers.sp {
             return None;
@@ -179,18 +182,31 @@ impl Walk<'_> {
         if frame < sp {
             return None;
         }
-        let (fp, pc) = (self.stack.word(frame)?, self.stack.word(frame.checked_add(8)?)?);
+        let (fp, pc) = (self.stack.word(frame)?, unsigned(self.stack.word(frame.checked_add(8)?)?));
         Some(if pc == 0 { Step::End } else { Step::To(Caller { pc, sp: frame.checked_add(16)?, fp }) })
     }
 }
 
-/// Whether `pc` is where signal handlers return to: `mov rax, SYS_rt_sigreturn; syscall`. Debuggers and libgcc know the
-/// frame by these bytes, too, and glibc and the kernel keep them for that (`sigaction.c`, "Do not remove").
+/// Where signal handlers return to: `mov rax, SYS_rt_sigreturn; syscall`. Debuggers and libgcc know the frame by these
+/// bytes, too, and glibc and the kernel keep them for that (`sigaction.c`, "Do not remove").
+#[cfg(target_arch = "x86_64")]
+const CODE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
+/// The same: `mov x8, SYS_rt_sigreturn; svc 0`, in the kernel's own module (`vdso/sigreturn.S`, "must not be changed").
+#[cfg(target_arch = "aarch64")]
+const CODE: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4];
+
+/// Where the frame pointer, the stack pointer and the next instruction are that a signal interrupted.
+#[cfg(target_arch = "x86_64")]
+const SAVED_BY_SIGNAL: [usize; 3] = [0x78, 0xa0, 0xa8];
+/// The same, behind 128 bytes of `siginfo_t`, 176 of `ucontext_t` and the address of a fault: x29 of 31 registers.
+#[cfg(target_arch = "aarch64")]
+const SAVED_BY_SIGNAL: [usize; 3] = [312 + 29 * 8, 312 + 31 * 8, 312 + 32 * 8];
+
+/// Whether `pc` is where signal handlers return to.
 #[inline]
 pub(crate) fn is_signal_return(module: &Module, pc: usize) -> bool {
-    const CODE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
     let (start, end) = module.code;
-    if !cfg!(target_arch = "x86_64") || pc < start || end.saturating_sub(CODE.len()) < pc {
+    if pc < start || end.saturating_sub(CODE.len()) < pc {
         return false;
     }
     // SAFETY: the code is readable from `start` to `end`, and its module was confirmed in this capture.

@@ -86,7 +86,7 @@ POOLSCOPE_API size_t poolscope_usable_size(const void *block) POOLSCOPE_NOTHROW;
 /* Writes a copy of what other processes see of this heap to a file, with the counters as of now: `poolscope dump FILE`,
  * `poolscope flamegraph FILE` and the like read it, here and elsewhere, now and later. 0, or the error's number: EAGAIN
  * from a signal handler that interrupted the pool, ENODATA if the process has no segment (POOLSCOPE_PLAIN=1).
- * Without a call, POOLSCOPE_DUMP_AT_EXIT=/path writes one at a normal exit, POOLSCOPE_DUMP_SIGNAL=NUMBER when that signal
+ * Without a call, POOLSCOPE_DUMP_AT_EXIT=/path writes one at a normal exit, POOLSCOPE_DUMP_SIGNAL=USR2 when that signal
  * comes, and POOLSCOPE_DUMP_AT_REFUSAL=1 when a request finds no memory. */
 POOLSCOPE_API int poolscope_dump(const char *path) POOLSCOPE_NOTHROW;
 

@@ -43,3 +43,31 @@ pub unsafe extern "C" fn dlopen(file: *const c_char, flags: c_int) -> *mut c_voi
         others = const !libc::RTLD_DEEPBIND,
     )
 }
+
+/// The same. The address that a function returns to is in a register here (x30), which it has to find as it was.
+///
+/// # Safety
+/// As for the C library's.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
+    core::arch::naked_asm!(
+        "stp x29, x30, [sp, #-32]!",
+        "mov x29, sp",
+        "stp x0, x1, [sp, #16]",
+        "bl {next}",
+        "mov x9, x0",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x29, x30, [sp], #32",
+        "cbz x9, 2f",
+        "and w1, w1, #{others}",
+        "br x9",
+        // A C library without the function.
+        "2:",
+        "mov x0, xzr",
+        "ret",
+        next = sym next,
+        others = const !libc::RTLD_DEEPBIND,
+    )
+}

@@ -225,7 +225,7 @@ impl ProfileBuilder {
 fn comments(snapshot: &Snapshot) -> Vec<String> {
     let process = &snapshot.process;
     let command = if process.args.is_empty() { process.exe.clone() } else { process.args.join(" ") };
-    let mut comments = vec![format!("{command} (pid {}, {})", process.pid, process.state.word())];
+    let mut comments = vec![format!("{command} (pid {}, {})", process.pid, process.state.said())];
     if !snapshot.exact {
         let period = figures::bytes(snapshot.period_bytes as f64);
         comments.push(format!("estimated from samples, one in {period} on average"));

@@ -44,7 +44,7 @@ pub(super) fn live(reading: &Reading, look: &Look) -> String {
     let known = if watched_ns >= SHORTEST_NS { watched } else { facts };
     let findings: String = known.findings().iter().take(FINDINGS).map(finding).collect();
     let lived = snapshot.moment_ns().unwrap_or(0).saturating_sub(snapshot.process.start_monotonic_ns);
-    let state = format!("{}, {}", snapshot.process.state.word(), duration(Duration::from_nanos(lived)));
+    let state = format!("{}, {}", snapshot.process.state.said(), duration(Duration::from_nanos(lived)));
     let watched = match look.watched_ns {
         0 => "since now".to_owned(),
         ns => format!("for {}", duration(Duration::from_nanos(ns))),

@@ -25,7 +25,7 @@ pub enum ImportError {
     /// The kernel's words.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// It is a pprof file, or of no other format that is known.
+    /// It is packed as pprof files are, and is none.
     #[error(transparent)]
     Pprof(#[from] PprofError),
     /// It is of a format that is known, and something is wrong with it.
@@ -36,6 +36,12 @@ pub enum ImportError {
         /// What is wrong, and where.
         why: String,
     },
+    /// It begins as no format that is known.
+    #[error(
+        "it is of no format that is read here: pprof, heaptrack's files, DHAT's JSON, memray's tables as CSV, snapshots of \
+         PyTorch"
+    )]
+    Unknown,
     /// It is of a format that is known and of which nothing is documented; what to do instead.
     #[error("{0}")]
     NotDocumented(&'static str),
@@ -83,7 +89,12 @@ pub fn read(path: &Path) -> Result<Imported, ImportError> {
     if memray::is_own_file(&bytes) {
         return Err(ImportError::NotDocumented(memray::ADVICE));
     }
-    Ok(Imported { profile: read_pprof(&bytes)?, format: "pprof file", lacks: None })
+    match read_pprof(&bytes) {
+        Ok(profile) => Ok(Imported { profile, format: "pprof file", lacks: None }),
+        // What is not packed may be anything.
+        Err(_) if !begin.starts_with(&GZIP) => Err(ImportError::Unknown),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Both heaptrack's files and pprof's are packed by gzip.

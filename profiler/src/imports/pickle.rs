@@ -1,7 +1,7 @@
 //! Plain data in a pickle of Python: numbers, texts, lists, tuples and dictionaries, which may be shared among each
 //! other.
 //!
-//! The format is that of CPython's `Lib/pickletools.py`. Only the operations that make plain data are known: a pickle
+//! The format is that of CPython's `Lib/pickletools.py`, protocols 0 to 5. Only the operations that make plain data are known: a pickle
 //! that calls a function is refused, and nothing in it ever runs.
 
 /// A number of a value in [`Pickle`].
@@ -158,6 +158,34 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
+    /// The argument of an operation of protocol 0, which ends with its line.
+    fn line(&mut self) -> Result<&'a [u8], String> {
+        let len = self.bytes[self.at..].iter().position(|&byte| byte == b'\n');
+        let len = len.ok_or_else(|| format!("it ends within the operation at byte {}", self.at))?;
+        let line = self.take(len)?;
+        self.at += 1;
+        Ok(line)
+    }
+
+    /// A whole number as a line, whose end may say that it is a long one. Those beyond 64 bits are of no use here.
+    fn decimal(&mut self) -> Result<Option<i64>, String> {
+        let at = self.at;
+        let line = self.line()?;
+        let text = str::from_utf8(line.strip_suffix(b"L").unwrap_or(line)).unwrap_or("");
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+            return Err(format!("at byte {at} there is no number"));
+        }
+        Ok(text.parse().ok())
+    }
+
+    /// A place that values are remembered at, as a line.
+    fn place(&mut self) -> Result<usize, String> {
+        let at = self.at;
+        let place = self.decimal()?.and_then(|place| usize::try_from(place).ok());
+        place.ok_or_else(|| format!("at byte {at} there is no place"))
+    }
+
     fn text(&mut self, length_bytes: usize) -> Result<(), String> {
         let len = self.length(length_bytes)?;
         let text = String::from_utf8_lossy(self.take(len)?).into_owned();
@@ -168,42 +196,6 @@ impl<'a> Machine<'a> {
     fn other(&mut self, len: usize) -> Result<(), String> {
         self.take(len)?;
         self.push(Node::Other);
-        Ok(())
-    }
-
-    /// What follows up to the end of the line: values of the first protocol are lines of ASCII.
-    fn line(&mut self) -> Result<&'a str, String> {
-        let rest = &self.bytes[self.at..];
-        let len = rest.iter().position(|&byte| byte == b'\n');
-        let len = len.ok_or_else(|| format!("it ends within the line at byte {}", self.at))?;
-        self.at += len + 1;
-        std::str::from_utf8(&rest[..len]).map_err(|_| format!("the line before byte {} is no text", self.at))
-    }
-
-    fn place(&mut self) -> Result<usize, String> {
-        let line = self.line()?;
-        line.parse().map_err(|_| format!("'{}' is no place of a value", line.escape_default()))
-    }
-
-    /// `12`, and `01` for truth; `12L` if it may be of any length.
-    fn decimal(&mut self) -> Result<(), String> {
-        let line = self.line()?;
-        let number = line.trim_end_matches('L').parse().map_or(Node::Other, Node::Number);
-        self.push(if matches!(line, "00" | "01") { Node::Other } else { number });
-        Ok(())
-    }
-
-    /// A text with `\u12ab` for what a line can't have.
-    fn escaped(&mut self) -> Result<(), String> {
-        let mut text = String::new();
-        let mut rest = self.line()?;
-        while let Some(at) = rest.find("\\u") {
-            let code = rest.get(at + 2..at + 6).and_then(|digits| u32::from_str_radix(digits, 16).ok());
-            text.push_str(&rest[..at]);
-            text.push(code.and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER));
-            rest = rest.get(at + 6..).unwrap_or_default();
-        }
-        self.push(Node::Text(text + rest));
         Ok(())
     }
 
@@ -227,6 +219,12 @@ impl<'a> Machine<'a> {
         let kept = digits.len().min(8);
         word[..kept].copy_from_slice(&digits[..kept]);
         self.push(Node::Number(i64::from_le_bytes(word)));
+        Ok(())
+    }
+
+    fn whole_number(&mut self) -> Result<(), String> {
+        let number = self.decimal()?;
+        self.push(number.map_or(Node::Other, Node::Number));
         Ok(())
     }
 
@@ -260,29 +258,6 @@ impl<'a> Machine<'a> {
                     let items = self.marked()?;
                     self.push(Node::Items(items));
                 }
-                b'd' => {
-                    let pairs = self.marked()?;
-                    self.push(Node::Fields(Vec::new()));
-                    self.set(pairs)?;
-                }
-                b'I' | b'L' => self.decimal()?,
-                b'F' => {
-                    self.line()?;
-                    self.push(Node::Other);
-                }
-                b'V' => self.escaped()?,
-                b'S' => {
-                    let text = self.line()?.trim_matches(['\'', '"']).to_owned();
-                    self.push(Node::Text(text));
-                }
-                b'p' => {
-                    let at = self.place()?;
-                    self.remember(at)?;
-                }
-                b'g' => {
-                    let at = self.place()?;
-                    self.recall(at)?;
-                }
                 0x85 => self.tuple(1)?,
                 0x86 => self.tuple(2)?,
                 0x87 => self.tuple(3)?,
@@ -312,6 +287,56 @@ impl<'a> Machine<'a> {
                 b'B' => {
                     let len = self.length(4)?;
                     self.other(len)?;
+                }
+                0x8e => {
+                    let len = self.length(8)?;
+                    self.other(len)?;
+                }
+                0x96 => {
+                    let len = self.length(8)?;
+                    self.other(len)?;
+                }
+                // Protocol 0. Truth is a number there, of two digits.
+                b'I' => match self.bytes[self.at..].get(..3) {
+                    Some(b"00\n" | b"01\n") => self.other(3)?,
+                    _ => self.whole_number()?,
+                },
+                b'L' => self.whole_number()?,
+                b'F' => {
+                    self.line()?;
+                    self.push(Node::Other);
+                }
+                b'V' => {
+                    let text = raw_unicode(self.line()?);
+                    self.push(Node::Text(text));
+                }
+                // Texts of Python 2.
+                b'S' => {
+                    let line = self.line()?;
+                    let at = self.at;
+                    let text = quoted(line).ok_or_else(|| format!("the text before byte {at} has no end"))?;
+                    self.push(Node::Text(text));
+                }
+                b'U' => self.text(1)?,
+                b'T' => self.text(4)?,
+                b'd' => {
+                    let pairs = self.marked()?;
+                    self.push(Node::Fields(Vec::new()));
+                    self.set(pairs)?;
+                }
+                b'p' => {
+                    let at = self.place()?;
+                    self.remember(at)?;
+                }
+                b'g' => {
+                    let at = self.place()?;
+                    self.recall(at)?;
+                }
+                b'0' => drop(self.pop()?),
+                b'1' => drop(self.marked()?),
+                b'2' => {
+                    let id = self.pop()?;
+                    self.stack.extend([id, id]);
                 }
                 0x94 => self.remember(self.memo.len())?,
                 b'q' => {
@@ -343,6 +368,53 @@ impl<'a> Machine<'a> {
     }
 }
 
+/// A text whose characters are bytes, or `\\uXXXX` and `\\UXXXXXXXX` where a byte does not do.
+fn raw_unicode(line: &[u8]) -> String {
+    let mut text = String::new();
+    let mut rest = line;
+    while let Some((&byte, after)) = rest.split_first() {
+        let digits = match rest {
+            [b'\\', b'u', ..] => 4,
+            [b'\\', b'U', ..] => 8,
+            _ => 0,
+        };
+        let number =
+            rest.get(2..2 + digits).and_then(|digits| u32::from_str_radix(str::from_utf8(digits).ok()?, 16).ok());
+        match number.and_then(char::from_u32) {
+            Some(character) if digits > 0 => {
+                text.push(character);
+                rest = &rest[2 + digits..];
+            }
+            _ => {
+                text.push(char::from(byte));
+                rest = after;
+            }
+        }
+    }
+    text
+}
+
+/// A text in the quotes of Python's `repr`, whose bytes are those of UTF-8. `None` if it is in none.
+fn quoted(line: &[u8]) -> Option<String> {
+    let (&quote, rest) = line.split_first()?;
+    let inner = rest.strip_suffix(&[quote]).filter(|_| matches!(quote, b'\'' | b'"'))?;
+    let mut bytes = Vec::new();
+    let mut rest = inner;
+    while let Some((&byte, after)) = rest.split_first() {
+        let (byte, len) = match (byte, after) {
+            (b'\\', [b'n', ..]) => (b'\n', 2),
+            (b'\\', [b't', ..]) => (b'\t', 2),
+            (b'\\', [b'r', ..]) => (b'\r', 2),
+            (b'\\', [b'x', high, low, ..]) => (u8::from_str_radix(str::from_utf8(&[*high, *low]).ok()?, 16).ok()?, 4),
+            (b'\\', [other, ..]) => (*other, 2),
+            _ => (byte, 1),
+        };
+        bytes.push(byte);
+        rest = &rest[len..];
+    }
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -365,26 +437,33 @@ mod tests {
         assert!(pickle.root().field("d").is_none());
     }
 
-    /// The same in the first two protocols.
+    /// The same by every protocol of CPython 3.11, made by `pickle.dumps({'é€': [-3, 70000, True, 0.5, 1 << 70], 'n': ('a\\n',)}, protocol)`;
+    /// and a text as Python 2.7 writes it.
     #[test]
-    fn pickles_of_the_first_protocols_are_read() {
-        let lines = b"(dp0\nVa\np1\n(lp2\nVx\\u00e9\np3\naI300\nasVb\np4\n(lp5\ng2\naI-3\naNaF2.5\nasVc\np6\n(L1099511627776L\nI01\ntp7\ns.";
-        let bytes = b"}q\x00(X\x01\0\0\0aq\x01]q\x02(X\x03\0\0\0x\xc3\xa9q\x03M,\x01eX\x01\0\0\0bq\x04]q\x05(h\x02J\xfd\xff\xff\xffN\
-            G@\x04\0\0\0\0\0\0eX\x01\0\0\0cq\x06(L1099511627776L\nI01\ntq\x07u.";
-        for pickled in [&lines[..], &bytes[..]] {
-            let pickle = Pickle::read(pickled).expect("is read");
-            let of = |name| pickle.root().field(name).expect("is a field");
-            for list in [of("a"), of("b").items().next().expect("the first")] {
-                let items: Vec<_> = list.items().collect();
-                assert_eq!((items[0].text(), items[1].number()), ("x\u{e9}", Some(300)));
-            }
-            assert_eq!(of("c").items().map(Value::number).collect::<Vec<_>>(), [Some(1 << 40), None]);
-            for end in 0..pickled.len() {
-                assert!(Pickle::read(&pickled[..end]).is_err(), "{end}");
+    fn every_protocol_is_read() {
+        let protocols: [&[u8]; 6] = [
+            b"(dp0\nV\xe9\\u20ac\np1\n(lp2\nI-3\naI70000\naI01\naF0.5\naL1180591620717411303424L\nasVn\np3\n(Va\\u000a\np4\ntp5\ns.",
+            b"}q\x00(X\x05\x00\x00\x00\xc3\xa9\xe2\x82\xacq\x01]q\x02(J\xfd\xff\xff\xffJp\x11\x01\x00I01\nG?\xe0\x00\x00\x00\x00\x00\x00L1180591620717411303424L\neX\x01\x00\x00\x00nq\x03(X\x02\x00\x00\x00a\nq\x04tq\x05u.",
+            b"\x80\x02}q\x00(X\x05\x00\x00\x00\xc3\xa9\xe2\x82\xacq\x01]q\x02(J\xfd\xff\xff\xffJp\x11\x01\x00\x88G?\xe0\x00\x00\x00\x00\x00\x00\x8a\t\x00\x00\x00\x00\x00\x00\x00\x00@eX\x01\x00\x00\x00nq\x03X\x02\x00\x00\x00a\nq\x04\x85q\x05u.",
+            b"\x80\x03}q\x00(X\x05\x00\x00\x00\xc3\xa9\xe2\x82\xacq\x01]q\x02(J\xfd\xff\xff\xffJp\x11\x01\x00\x88G?\xe0\x00\x00\x00\x00\x00\x00\x8a\t\x00\x00\x00\x00\x00\x00\x00\x00@eX\x01\x00\x00\x00nq\x03X\x02\x00\x00\x00a\nq\x04\x85q\x05u.",
+            b"\x80\x04\x95;\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x05\xc3\xa9\xe2\x82\xac\x94]\x94(J\xfd\xff\xff\xffJp\x11\x01\x00\x88G?\xe0\x00\x00\x00\x00\x00\x00\x8a\t\x00\x00\x00\x00\x00\x00\x00\x00@e\x8c\x01n\x94\x8c\x02a\n\x94\x85\x94u.",
+            b"\x80\x05\x95;\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x05\xc3\xa9\xe2\x82\xac\x94]\x94(J\xfd\xff\xff\xffJp\x11\x01\x00\x88G?\xe0\x00\x00\x00\x00\x00\x00\x8a\t\x00\x00\x00\x00\x00\x00\x00\x00@e\x8c\x01n\x94\x8c\x02a\n\x94\x85\x94u.",
+        ];
+        for (protocol, bytes) in protocols.into_iter().enumerate() {
+            let pickle = Pickle::read(bytes).unwrap_or_else(|error| panic!("protocol {protocol}: {error}"));
+            let numbers = pickle.root().field("é€").expect("is a field");
+            let numbers: Vec<_> = numbers.items().map(Value::number).collect();
+            assert_eq!(numbers, [None, Some(70_000), None, None, None], "protocol {protocol}");
+            let texts = pickle.root().field("n").expect("is a field");
+            assert_eq!(texts.items().map(Value::text).collect::<Vec<_>>(), ["a\n"], "protocol {protocol}");
+            for end in 0..bytes.len() {
+                assert!(Pickle::read(&bytes[..end]).is_err(), "protocol {protocol}, {end}");
             }
         }
-        for damaged in [&b"g9\n."[..], b"px\n.", b"p1\n.", b"d.", b"(I1\nd"] {
-            assert!(Pickle::read(damaged).is_err(), "{damaged:?}");
+        let python2 = Pickle::read(b"(lp0\nS'it\\'s \\xc3\\xa9'\np1\naS\"a\\\\b\"\naU\x01xa.").expect("is read");
+        assert_eq!(python2.root().items().map(Value::text).collect::<Vec<_>>(), ["it's é", "a\\b", "x"]);
+        for bad in [&b"I1x\n."[..], b"I\n.", b"S'a\n.", b"Sa\n.", b"g5\n.", b"g-1\n.", b"p0\n.", b"V"] {
+            assert!(Pickle::read(bad).is_err(), "{bad:?}");
         }
     }
 

@@ -162,6 +162,14 @@ pub enum ProcessState {
 }
 
 impl ProcessState {
+    /// What is known of the process, for text: a copy of a segment is of one that went on when it was written.
+    pub(crate) fn said(self) -> &'static str {
+        match self {
+            ProcessState::Running | ProcessState::Exited => self.word(),
+            ProcessState::Killed => "gone",
+        }
+    }
+
     /// The word for it in JSON and in lists.
     pub fn word(self) -> &'static str {
         match self {

@@ -8,6 +8,12 @@ extern "C" fn callback(result: *mut c_void) {
     unsafe { *result.cast() = here() };
 }
 
+#[cfg(target_arch = "aarch64")]
+unsafe extern "C" {
+    /// Has the processor see code that was just written (libgcc).
+    fn __clear_cache(from: *mut c_void, to: *mut c_void);
+}
+
 /// Runs `code`, which calls its first argument with its second, at an address that belongs to no module.
 fn run(code: &[u8]) -> (Captured, Vec<u64>) {
     let mut seen: (Captured, Vec<u64>) = Default::default();
@@ -17,6 +23,8 @@ fn run(code: &[u8]) -> (Captured, Vec<u64>) {
         let page = libc::mmap(std::ptr::null_mut(), 4096, all, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
         assert_ne!(page, libc::MAP_FAILED);
         page.cast::<u8>().copy_from_nonoverlapping(code.as_ptr(), code.len());
+        #[cfg(target_arch = "aarch64")]
+        __clear_cache(page, page.byte_add(4096));
         let enter: extern "C" fn(extern "C" fn(*mut c_void), *mut c_void) = std::mem::transmute(page);
         enter(callback, (&raw mut seen).cast());
         libc::munmap(page, 4096);
@@ -25,8 +33,13 @@ fn run(code: &[u8]) -> (Captured, Vec<u64>) {
 }
 
 #[test]
-#[cfg(target_arch = "x86_64")]
 fn generated_code_with_frame_pointers_is_passed() {
+    // stp x29, x30, [sp, #-16]!; mov x29, sp; mov x2, x0; mov x0, x1; blr x2; ldp x29, x30, [sp], #16; ret
+    #[cfg(target_arch = "aarch64")]
+    let code = [0xa9bf_7bfd_u32, 0x9100_03fd, 0xaa00_03e2, 0xaa01_03e0, 0xd63f_0040, 0xa8c1_7bfd, 0xd65f_03c0]
+        .map(u32::to_le_bytes)
+        .concat();
+    #[cfg(target_arch = "x86_64")]
     // push rbp; mov rbp, rsp; mov rax, rdi; mov rdi, rsi; call rax; pop rbp; ret
     let code = [0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0, 0x5d, 0xc3];
     let (captured, frames) = run(&code);

@@ -110,13 +110,11 @@ fn a_module_with_frame_pointers_is_left() {
 }
 
 #[test]
-#[cfg(target_arch = "x86_64")]
 fn a_module_without_frame_pointers_is_left() {
     run("frameless", DESCENT, &["-fomit-frame-pointer"], 20).assert_complete(41);
 }
 
 #[test]
-#[cfg(target_arch = "x86_64")]
 fn a_module_with_frame_pointers_alone_is_left() {
     let options = ["-fno-omit-frame-pointer", "-fno-asynchronous-unwind-tables", "-nostdlib"];
     run("tableless", DESCENT, &options, 20).assert_complete(41);
@@ -138,7 +136,6 @@ fn a_function_without_a_frame_pointer_among_others_is_left() {
 }
 
 #[test]
-#[cfg(target_arch = "x86_64")]
 fn a_function_that_aligns_its_stack_is_left() {
     for words in (1..16).step_by(2) {
         let name = std::format!("realigned{words}");

@@ -23,9 +23,8 @@ pub use platform::{
     begin, forget, is_alive, is_of_another_process, is_this, own_memory, start, wait_for_end, wait_until_gone,
 };
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 mod platform {
-    use core::arch::asm;
     use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicUsize, Ordering};
 
     use super::Started;
@@ -34,15 +33,14 @@ mod platform {
 
     /// Bytes of the stack.
     const STACK: usize = 64 * 1024;
-    /// Bytes above the thread pointer: larger than the C library's control block.
-    const CONTROL_BLOCK: usize = 8192;
-    const KERNEL_PAGE: usize = 4096;
+    /// Bytes of the C library's record of a thread, with some to spare.
+    const RECORD: usize = 8192;
+    /// A page of the kernel's, or several.
+    const KERNEL_PAGE: usize = if cfg!(target_arch = "x86_64") { 4096 } else { 64 << 10 };
+    /// The most bytes of thread-local storage that the thread could have.
+    const STORAGE_MAX: usize = 64 << 20;
     /// Looks for a thread that has ended, until it is taken for another one with its number.
     const TRIES: usize = 2000;
-    /// Words of the control block (`tcbhead_t`): its own address, twice, and the stack protector's value.
-    const SELF_WORDS: [usize; 2] = [0, 0x10];
-    const GUARDS: [usize; 2] = [0x28, 0x30];
-
     const FLAGS: i32 = libc::CLONE_VM
         | libc::CLONE_FS
         | libc::CLONE_FILES
@@ -65,6 +63,45 @@ mod platform {
     static WORDS: AtomicIsize = AtomicIsize::new(0);
     static IN_WORDS: AtomicUsize = AtomicUsize::new(0);
     static STACK_TOP: AtomicUsize = AtomicUsize::new(0);
+    /// Where its thread-local block ends.
+    static END: AtomicUsize = AtomicUsize::new(0);
+
+    /// Bytes of a thread-local block below the thread pointer and from there on. The C library's words reach from
+    /// `first` to `last`, counted in the calling thread, whose pointer is `here`.
+    ///
+    /// On x86-64 static storage lies below the thread pointer and the C library's record above it. On AArch64 it is the
+    /// other way round (ELF TLS, 3: variants II and I).
+    fn extent(here: usize, first: usize, last: usize) -> Option<(usize, usize)> {
+        let storage = if cfg!(target_arch = "x86_64") { here.saturating_sub(first) } else { last.saturating_sub(here) };
+        if storage > STORAGE_MAX {
+            return None;
+        }
+        let storage = (storage + 64).next_multiple_of(KERNEL_PAGE);
+        let record = RECORD.next_multiple_of(KERNEL_PAGE);
+        Some(if cfg!(target_arch = "x86_64") { (storage, record) } else { (record, storage) })
+    }
+
+    /// Fills a new control block (`tcbhead_t`) with what code of the C library reads there: its own address, twice, and
+    /// the stack protector's value, which is the process's. On AArch64 both lie elsewhere.
+    ///
+    /// # Safety
+    /// `control` is the block's, and `here` the calling thread's.
+    unsafe fn fill(control: *mut u8, here: usize) {
+        const SELF_WORDS: [usize; 2] = [0, 0x10];
+        const GUARDS: [usize; 2] = [0x28, 0x30];
+        if !cfg!(target_arch = "x86_64") {
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            for at in SELF_WORDS {
+                control.add(at).cast::<usize>().write(control as usize);
+            }
+            for at in GUARDS {
+                control.add(at).cast::<usize>().write((here as *const u8).add(at).cast::<usize>().read());
+            }
+        }
+    }
 
     /// Makes the stack and the thread-local block, once. False without memory.
     fn prepare() -> bool {
@@ -75,30 +112,21 @@ mod platform {
         // SAFETY: errno is this thread's.
         let errno = unsafe { libc::__errno_location() } as usize;
         let words = here.wrapping_add_signed(WORDS.load(Ordering::Relaxed));
-        // Static thread-local storage lies below the thread pointer.
-        let below = here.saturating_sub(errno.min(words));
-        if below > 64 << 20 {
-            return false;
-        }
-        let below = (below + 64).next_multiple_of(KERNEL_PAGE);
+        let Some((below, above)) = extent(here, errno.min(words), errno.max(words)) else { return false };
         // A page without access below the stack.
-        let memory = os::reserve(KERNEL_PAGE + STACK + below + CONTROL_BLOCK);
+        let memory = os::reserve(KERNEL_PAGE + STACK + below + above);
         // SAFETY: the mapping was just made, and everything below lies in it.
         unsafe {
-            if memory.is_null() || !os::commit(memory.add(KERNEL_PAGE), STACK + below + CONTROL_BLOCK) {
+            if memory.is_null() || !os::commit(memory.add(KERNEL_PAGE), STACK + below + above) {
                 return false;
             }
             let control = memory.add(KERNEL_PAGE + STACK + below);
-            for at in SELF_WORDS {
-                control.add(at).cast::<usize>().write(control as usize);
-            }
-            for at in GUARDS {
-                control.add(at).cast::<usize>().write((here as *const u8).add(at).cast::<usize>().read());
-            }
+            fill(control, here);
             let word = control.offset(words as isize - here as isize).cast::<usize>();
             word.write(IN_WORDS.load(Ordering::Relaxed));
             word.add(1).write(IN_WORDS.load(Ordering::Relaxed));
             STACK_TOP.store(memory.add(KERNEL_PAGE + STACK) as usize, Ordering::Relaxed);
+            END.store(control as usize + above, Ordering::Relaxed);
             CONTROL.store(control as usize, Ordering::Release);
         }
         true
@@ -113,23 +141,17 @@ mod platform {
         PROCESS.store(os::process_id(), Ordering::Relaxed);
     }
 
-    /// Starts a thread that runs `body` and ends when it returns.
-    pub fn start(body: extern "C" fn()) -> Started {
-        if ALIVE.load(Ordering::Acquire) != 0 || is_of_another_process() {
-            return Started::NotNow;
-        }
-        if os::is_emulated() {
-            return Started::Never;
-        }
-        if !prepare() {
-            return Started::NoRoom;
-        }
-        let before = os::block_signals(!(1 << (libc::SIGBUS - 1)));
+    /// Starts the thread. Returns its id, or the kernel's error as a negative number.
+    ///
+    /// # Safety
+    /// Nobody uses the stack that ends at `stack`, nor the thread-local block `control`. `alive` stays.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn clone(stack: usize, control: usize, alive: *mut u32, body: extern "C" fn()) -> isize {
         let result: isize;
-        // SAFETY: the stack and the block are nobody else's: the thread before is gone. The new thread starts behind
-        // `syscall` with the registers of this one and never leaves the assembly.
+        // SAFETY: the caller's promise. The new thread starts behind `syscall` with the registers of this one and never
+        // leaves the assembly.
         unsafe {
-            asm!(
+            core::arch::asm!(
                 "syscall",
                 "test rax, rax",
                 "jnz 2f",
@@ -143,16 +165,68 @@ mod platform {
                 exit = const libc::SYS_exit as i32,
                 inlateout("rax") libc::SYS_clone as isize => result,
                 in("rdi") FLAGS as isize,
-                in("rsi") STACK_TOP.load(Ordering::Relaxed),
-                in("rdx") ALIVE.as_ptr(),
-                in("r10") ALIVE.as_ptr(),
+                in("rsi") stack,
+                in("rdx") alive,
+                in("r10") alive,
                 // Any register that the new thread does not clear before it calls, and the kernel keeps.
                 in("r9") body,
-                in("r8") CONTROL.load(Ordering::Relaxed),
+                in("r8") control,
                 out("rcx") _,
                 out("r11") _,
             );
         }
+        result
+    }
+
+    /// The same.
+    ///
+    /// # Safety
+    /// As above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe fn clone(stack: usize, control: usize, alive: *mut u32, body: extern "C" fn()) -> isize {
+        let result: isize;
+        // SAFETY: as above, behind `svc`. The third and fourth argument are the other way round here (clone(2)).
+        unsafe {
+            core::arch::asm!(
+                "svc #0",
+                "cbnz x0, 2f",
+                "mov x29, xzr",
+                "mov x30, xzr",
+                "blr x9",
+                "mov x8, #{exit}",
+                "mov x0, xzr",
+                "svc #0",
+                "brk #1",
+                "2:",
+                exit = const libc::SYS_exit as i32,
+                inlateout("x0") FLAGS as isize => result,
+                in("x1") stack,
+                in("x2") alive,
+                in("x3") control,
+                in("x4") alive,
+                in("x8") libc::SYS_clone,
+                // A register that the kernel keeps.
+                in("x9") body,
+            );
+        }
+        result
+    }
+
+    /// Starts a thread that runs `body` and ends when it returns.
+    pub fn start(body: extern "C" fn()) -> Started {
+        if ALIVE.load(Ordering::Acquire) != 0 || is_of_another_process() {
+            return Started::NotNow;
+        }
+        if os::is_emulated() {
+            return Started::Never;
+        }
+        if !prepare() {
+            return Started::NoRoom;
+        }
+        let before = os::block_signals(!(1 << (libc::SIGBUS - 1)));
+        // SAFETY: the stack and the block are nobody else's: the thread before is gone.
+        let result =
+            unsafe { clone(STACK_TOP.load(Ordering::Relaxed), CONTROL.load(Ordering::Relaxed), ALIVE.as_ptr(), body) };
         os::set_blocked_signals(before);
         if result <= 0 {
             let no_room = [libc::EAGAIN, libc::ENOMEM].iter().any(|&error| result == -(error as isize));
@@ -176,7 +250,7 @@ mod platform {
     pub fn own_memory() -> (usize, usize) {
         match CONTROL.load(Ordering::Acquire) {
             0 => (0, 0),
-            control => (STACK_TOP.load(Ordering::Relaxed) - STACK, control + CONTROL_BLOCK),
+            _ => (STACK_TOP.load(Ordering::Relaxed) - STACK, END.load(Ordering::Relaxed)),
         }
     }
 
@@ -213,7 +287,7 @@ mod platform {
 }
 
 /// Elsewhere there is none.
-#[cfg(any(not(target_arch = "x86_64"), miri))]
+#[cfg(any(not(any(target_arch = "x86_64", target_arch = "aarch64")), miri))]
 mod platform {
     use super::Started;
 

@@ -1,5 +1,8 @@
 //! Where the caller's part of the stack begins, and what it has in registers.
 
+/// Whether the registers and the thread-local storage of this machine are known. A search for leaks needs both.
+pub const IS_KNOWN: bool = cfg!(all(target_arch = "x86_64", not(miri)));
+
 /// Calls `f` with the address of the registers that a function keeps for its caller, and with `argument`. The caller's
 /// stack begins behind them, and nothing of the callee's lies there. Returns what `f` does.
 ///

@@ -56,7 +56,7 @@ pub fn look(slow: SlowPath, searcher: Searcher, asked: Asked) -> Result<ReachRec
     if hardened::is_on() {
         return Err(outcome::HARDENED);
     }
-    if matches!(searcher, Searcher::OfTheProgram { frame: 0 }) || os::is_emulated() {
+    if !frame::IS_KNOWN || matches!(searcher, Searcher::OfTheProgram { frame: 0 }) || os::is_emulated() {
         return Err(outcome::NO_REGISTERS);
     }
     // No handler of the program's runs here meanwhile, but for faults.

@@ -14,13 +14,23 @@
 //! that only waits for a processor, or in the kernel (as after `vfork`), is tried again until the time is over. The C
 //! library's own thread for timers takes no handler and has nothing of the program's: it is not counted.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::frame;
 use super::maps;
 use super::table::Table;
 use crate::kernel::os;
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod handler;
+
+/// Elsewhere there is none: registers are not known.
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+mod handler {
+    pub(super) fn action() -> Option<super::Action> {
+        None
+    }
+}
 
 /// The C library's own signals, and then the real-time signals of programs.
 const CHOICES: core::ops::RangeInclusive<c_int> = 32..=64;
@@ -67,86 +77,10 @@ static NOTED: AtomicU32 = AtomicU32::new(0);
 
 /// The fewest bytes of an alternate stack that the program has ever named (sigaltstack(2)).
 static SMALLEST_STACK: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Bytes of a stack that the handler takes, beside what the kernel writes there.
-const HANDLER_STACK: usize = 2048;
-
 /// To be called when a thread of the program's has named an alternate stack of `bytes`. The kernel ends a process for a
 /// signal that has no room there.
 pub fn note_alternate_stack(bytes: usize) {
     SMALLEST_STACK.fetch_min(bytes, Ordering::Relaxed);
-}
-
-/// Whether the handler may run on all alternate stacks. Otherwise it runs on the threads' own.
-fn alternate_stacks_have_room() -> bool {
-    // SAFETY: looks a value up.
-    let frame = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
-    SMALLEST_STACK.load(Ordering::Relaxed) >= frame.max(libc::MINSIGSTKSZ) + HANDLER_STACK
-}
-
-/// The handler.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-unsafe extern "C" fn on_stop(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-    os::keep_errno(|| {
-        let session = SESSION.load(Ordering::Acquire);
-        if session.is_multiple_of(2) {
-            return;
-        }
-        let notes = NOTES.load(Ordering::Acquire);
-        let Some(place) = take_place(session) else { return };
-        if place < MAX_THREADS {
-            // SAFETY: the kernel passes the registers. The notes are the session's, which stay where one that took a
-            // place has not written, and the place is this handler's alone.
-            unsafe { notes.add(place).write(note(context.cast())) };
-        }
-        NOTED.fetch_add(1, Ordering::Release);
-        os::wake(&NOTED);
-        while SESSION.load(Ordering::Acquire) == session {
-            os::sleep_on(&SESSION, session, 1000);
-        }
-    });
-}
-
-/// A place for a note, unless the session has ended.
-fn take_place(session: u32) -> Option<usize> {
-    let next = |taken: u64| (taken >> 32 == u64::from(session)).then_some(taken + 1);
-    let taken = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next).ok()?;
-    Some(taken as u32 as usize)
-}
-
-/// What there is to note of a thread.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-unsafe fn note(context: *const libc::ucontext_t) -> Stopped {
-    /// The software's part of the kernel's record of vector registers (`struct _fpx_sw_bytes`): where it lies, and the
-    /// number with which it begins.
-    const SOFTWARE: usize = 464;
-    const MAGIC: u32 = 0x4650_5853;
-    const LEGACY: usize = 512;
-    // SAFETY: the kernel wrote the context, and the record that it points to.
-    unsafe {
-        let machine = &(*context).uc_mcontext;
-        let vectors = machine.fpregs.cast::<u8>().cast_const();
-        let len = if vectors.is_null() {
-            0
-        } else if vectors.add(SOFTWARE).cast::<u32>().read_unaligned() == MAGIC {
-            (vectors.add(SOFTWARE + 16).cast::<u32>().read_unaligned() as usize).clamp(LEGACY, 1 << 16)
-        } else {
-            LEGACY
-        };
-        let general = (&raw const machine.gregs) as usize;
-        Stopped {
-            tid: os::thread_id(),
-            sp: machine.gregs[libc::REG_RSP as usize] as usize,
-            thread_pointer: frame::thread_pointer(),
-            registers: [(general, general + size_of_val(&machine.gregs)), (vectors as usize, vectors as usize + len)],
-        }
-    }
-}
-
-/// What a handler of the kernel's returns to.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[unsafe(naked)]
-unsafe extern "C" fn restore() {
-    core::arch::naked_asm!("mov eax, 15", "syscall", "ud2")
 }
 
 /// The kernel's form of an action. The C library's function does not take its own signals.
@@ -169,24 +103,9 @@ fn action(signal: c_int, new: Option<&Action>, old: Option<&mut Action>) -> bool
     os::keep_errno(|| unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, 8usize) == 0 })
 }
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-fn handler() -> Option<Action> {
-    const SA_RESTORER: u64 = 0x0400_0000;
-    let on_stack = if alternate_stacks_have_room() { libc::SA_ONSTACK } else { 0 };
-    let flags = (libc::SA_SIGINFO | libc::SA_RESTART | on_stack) as u64;
-    let (handler, restorer) = (on_stop as *const () as usize, restore as *const () as usize);
-    // No handler of the program's runs in a thread that is stopped; a fault there ends the process.
-    Some(Action { handler, flags: flags | SA_RESTORER, restorer, mask: !0 })
-}
-
-#[cfg(any(not(target_arch = "x86_64"), miri))]
-fn handler() -> Option<Action> {
-    None
-}
-
 /// A signal that is nobody's, with the handler installed, and its action as it was.
 fn choose() -> Option<(c_int, Action)> {
-    let handler = handler()?;
+    let handler = handler::action()?;
     CHOICES.into_iter().find_map(|signal| {
         let mut before = NO_ACTION;
         let known = action(signal, None, Some(&mut before));
@@ -417,7 +336,9 @@ impl Drop for World {
         if self.restores {
             let mut now = NO_ACTION;
             // The program may have installed a handler of its own before its threads were stopped.
-            if action(self.signal, None, Some(&mut now)) && handler().is_some_and(|own| own.handler == now.handler) {
+            if action(self.signal, None, Some(&mut now))
+                && handler::action().is_some_and(|own| own.handler == now.handler)
+            {
                 action(self.signal, Some(&self.before), None);
             }
         }

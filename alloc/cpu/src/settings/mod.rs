@@ -5,6 +5,7 @@
 //! |---|---|
 //! | this one | the table |
 //! | `range.rs` | which values a setting takes, how they are written and read |
+//! | `signal.rs` | signals by number and by name |
 //! | `values.rs` | the types that are more than a number |
 //! | `store.rs` | the values in force: one word each, read without a lock |
 //! | `environment.rs` | what the process was started with |
@@ -17,6 +18,7 @@ mod config;
 mod declare;
 mod environment;
 mod range;
+mod signal;
 mod store;
 mod values;
 
@@ -75,9 +77,9 @@ declare::settings! {
     /// inherit the variable, the last one's stays.
     dump_at_exit: Option<&'static CStr> = 0, "POOLSCOPE_DUMP_AT_EXIT", Folder { default: "none" }, AtStart;
 
-    /// Number of a signal at which the process writes a copy of its segment: 10 is SIGUSR1, 12 SIGUSR2, 0 none. A
-    /// handler of the program's own for the signal takes its place.
-    dump_signal: u64 = 0, "POOLSCOPE_DUMP_SIGNAL", Of(Number { min: 0, max: 64 }), AtStart;
+    /// Signal at which the process writes a copy of its segment, 0 for none. A handler of the program's own for the
+    /// signal takes its place.
+    dump_signal: u64 = 0, "POOLSCOPE_DUMP_SIGNAL", Signal, AtStart;
 
     /// 1 writes a copy of the segment when a request finds no memory, once in 60 seconds at most.
     dump_at_refusal: bool = 0, "POOLSCOPE_DUMP_AT_REFUSAL", Switch, Anytime;

@@ -5,6 +5,7 @@ use core::fmt::{self, Write};
 
 use poolscope_wire::quantity::{Quantity, decimal};
 
+use super::signal;
 use super::values::{NEVER, NodeSet, Numa, Word};
 
 /// Which values a setting takes. Each reads a text into a word, and writes a word as that text.
@@ -30,6 +31,8 @@ pub enum Range {
     OneOf(&'static [&'static str]),
     /// A [`Numa`].
     NumaPolicy,
+    /// The number of a signal that a program can handle, or 0; names are read, too.
+    Signal,
 }
 
 impl Range {
@@ -54,6 +57,7 @@ impl Range {
                 _ => Numa::Bind(NodeSet::parse(bytes.strip_prefix(b"bind:")?)?),
             }
             .to_word(),
+            Range::Signal => signal::parse(bytes)?,
         };
         self.allows(word).then_some(word)
     }
@@ -69,6 +73,7 @@ impl Range {
             }
             Range::OneOf(names) => word < names.len() as u64,
             Range::NumaPolicy => Numa::from_word(word).to_word() == word,
+            Range::Signal => word <= signal::LAST && !signal::has_no_use(word),
         }
     }
 
@@ -107,6 +112,7 @@ impl fmt::Display for Range {
             Range::NumaPolicy => {
                 write!(f, "off, local, interleave, or bind: and nodes from 0 to {}, as bind:0,2-3", NodeSet::MAX)
             }
+            Range::Signal => f.write_str("a signal that can be handled, as 12, USR2, SIGUSR2 or RTMIN+3, or 0"),
         }
     }
 }
@@ -121,7 +127,7 @@ impl fmt::Display for Shown<'_> {
         match *self.range {
             Range::Of(quantity) => quantity.write(self.word, f),
             Range::Milliseconds { .. } if self.word == NEVER => f.write_str("-1"),
-            Range::Milliseconds { .. } | Range::Switch => write!(f, "{}", self.word),
+            Range::Milliseconds { .. } | Range::Switch | Range::Signal => write!(f, "{}", self.word),
             Range::Folder { default } => match <Option<&'static CStr>>::from_word(self.word) {
                 Some(text) => Printable(text.to_bytes()).fmt(f),
                 None => f.write_str(default),

@@ -1,5 +1,8 @@
 //! What the processor can do that safe code can't say: nothing else in this crate is unsafe.
-#![expect(unsafe_code, reason = "the instructions' functions are unsafe, of which one takes a pointer")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "the instructions' functions are unsafe, of which one takes a pointer")
+)]
 
 /// Has a value brought into the processor's caches, because it is about to be looked at. Nothing waits for it.
 #[inline(always)]
