@@ -1,5 +1,5 @@
 /* Large blocks that grow in each other's way, so that realloc moves them. Prints how many mappings the process has, while the
-   blocks live, after they are freed, and when free memory was given back. Arguments: blocks, rounds of growing each, and whether a fourth of the blocks is made
+   blocks live, after they are freed, and when free memory was given back, and the most memory that it had. Arguments: blocks, rounds of growing each, and whether a fourth of the blocks is made
    of several mappings by what the program says of a part of it. */
 #include <malloc.h>
 #include <stdint.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 
 #include "check.h"
 
@@ -92,6 +93,8 @@ int main(int argc, char **argv) {
     free(all);
     unsigned after = mappings();
     malloc_trim(0);
-    printf("before %u, most %u, after %u, trimmed %u\n", before, most, after, mappings());
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    printf("before %u, most %u, after %u, trimmed %u, peak %ld KiB\n", before, most, after, mappings(), usage.ru_maxrss);
     return failed_checks;
 }

@@ -58,7 +58,7 @@ fn blocks_that_realloc_moves_keep_their_bytes_and_leave_no_mappings_behind() {
         let output = pool.program(&program).args(&arguments).run().silent_success();
         let of = |name: &str| -> u64 {
             let rest = &output.stdout[output.stdout.find(name).expect("the program says it") + name.len()..];
-            rest.trim_start().split([',', '\n']).next().and_then(|number| number.parse().ok()).expect("a number")
+            rest.trim_start().split([',', ' ', '\n']).next().and_then(|number| number.parse().ok()).expect("a number")
         };
         let figures = ["most", "after", "trimmed"].map(of);
         assert!(figures.iter().zip(bounds).all(|(&is, most)| is <= most), "{arguments:?}: {}", output.stdout);
@@ -70,4 +70,16 @@ fn blocks_that_realloc_moves_keep_their_bytes_and_leave_no_mappings_behind() {
         let launch = pool.program(&refuse).args([libc::SYS_mremap.to_string(), error.to_string()]).arg(&program);
         launch.args(["40", "20", "in parts"]).run().silent_success();
     }
+}
+
+/// In the hardened mode every `realloc` moves.
+#[test]
+fn pages_that_nobody_touched_stay_so_when_the_hardened_mode_moves_a_block() {
+    let pool = Pool::new();
+    let program = compile_with_headers(pool.files(), "tests/csrc/moves.c", "moves", &["-O1"]);
+    let output = pool.program(&program).args(["300", "2"]).env("POOLSCOPE_HARDENED", "1").run().silent_success();
+    let (_, peak) = output.stdout.split_once("peak ").expect("the program says it");
+    let kib: u64 = peak.split(' ').next().and_then(|number| number.parse().ok()).expect("a number");
+    // The blocks have a gibibyte.
+    assert!(kib < 150 << 10, "{}", output.stdout);
 }

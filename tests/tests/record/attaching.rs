@@ -181,12 +181,8 @@ fn a_process_is_recorded_on_after_its_recorder_was_killed_in_the_middle_of_a_blo
     assert_eq!(target.finish().code(), 0);
 }
 
-#[test]
-fn the_recorder_of_an_idle_program_sleeps_and_hears_it_when_it_goes_on() {
-    let pool = Pool::new();
-    let (mut target, mut step) = (steps(&pool), 0);
-    let recorder = attach(&pool, &mut target, &["--lossless"], &mut step);
-    let pid = recorder.pid();
+/// How often a process is woken, in the next three seconds.
+fn wakes_a_second(pid: u32) -> f64 {
     let switches = || {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         let statuses = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).unwrap());
@@ -196,11 +192,39 @@ fn the_recorder_of_an_idle_program_sleeps_and_hears_it_when_it_goes_on() {
         };
         statuses.map(|status| of(&status)).sum::<u64>()
     };
-    // What it has to do at the start is over.
-    std::thread::sleep(std::time::Duration::from_millis(500));
     let (begun, before) = (std::time::Instant::now(), switches());
     std::thread::sleep(std::time::Duration::from_secs(3));
-    let wakes = (switches() - before) as f64 / begun.elapsed().as_secs_f64();
+    (switches() - before) as f64 / begun.elapsed().as_secs_f64()
+}
+
+#[test]
+fn a_recorder_that_no_program_answers_sleeps_and_hears_the_answer() {
+    let pool = Pool::new();
+    let (mut target, mut step) = (steps(&pool), 0);
+    take_step(&mut target, &mut step);
+    let recorder = pool.poolscope().args(["record", "--lossless", "-o", FILE]).arg(target.pid().to_string()).start();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let wakes = wakes_a_second(recorder.pid());
+    assert!(wakes < 25.0, "{wakes} wake-ups a second");
+    let from = step;
+    for _ in 0..50 {
+        take_step(&mut target, &mut step);
+    }
+    recorder.signal(libc::SIGINT);
+    assert_eq!(recorder.finish().code(), 0);
+    let report = report(&pool, &[]);
+    assert_nothing_lost(&report);
+    assert!(by_function(&report)["step"][0] >= u64::from(step - from) * 1000 / 2);
+}
+
+#[test]
+fn the_recorder_of_an_idle_program_sleeps_and_hears_it_when_it_goes_on() {
+    let pool = Pool::new();
+    let (mut target, mut step) = (steps(&pool), 0);
+    let recorder = attach(&pool, &mut target, &["--lossless"], &mut step);
+    // What it has to do at the start is over.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let wakes = wakes_a_second(recorder.pid());
     assert!(wakes < 25.0, "{wakes} wake-ups a second");
     let from = step;
     for _ in 0..50 {

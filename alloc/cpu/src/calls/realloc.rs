@@ -92,7 +92,8 @@ unsafe fn realloc_by_copy(p: *mut u8, usable: usize, size: usize, align: usize) 
     // No closure: its frame would be the standard library's, between the pool's own, which are left out of stacks.
     let (new, zero) = match new {
         Some(new) => new,
-        None => (malloc_aligned(size, align), false),
+        // A new block reads as zero in the hardened mode.
+        None => (malloc_aligned(size, align), hardened::is_on()),
     };
     if !new.is_null() {
         // SAFETY: the caller's promise; the new block holds `size` bytes.

@@ -3,7 +3,7 @@
 //! times a second, for the sake of what it may do next.
 //!
 //! A program of which much waits opens the file of its rings, which `inotify` tells. So does a thread that gets a ring,
-//! and the end of the recording, with which the file goes.
+//! and the end of the recording, with which the file goes. Before there is that file, its folder is watched.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -37,8 +37,17 @@ impl Alarm {
     /// Hears the calls of a process that opens this file for them. It does not where the user has as many watchers as
     /// the system allows.
     pub fn listen(&mut self, file: &Path) {
+        self.watch(file, WatchFlags::OPEN | WatchFlags::ATTRIB | WatchFlags::DELETE_SELF);
+    }
+
+    /// Takes each new file of a folder for a call: the program may have made it, as it does for its rings.
+    pub fn listen_for_files(&mut self, folder: &Path) {
+        self.watch(folder, WatchFlags::CREATE);
+    }
+
+    fn watch(&mut self, path: &Path, what: WatchFlags) {
         let watched = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).and_then(|calls| {
-            inotify::add_watch(&calls, file, WatchFlags::OPEN | WatchFlags::ATTRIB | WatchFlags::DELETE_SELF)?;
+            inotify::add_watch(&calls, path, what)?;
             Ok(calls)
         });
         self.calls = watched.ok();
@@ -138,6 +147,22 @@ mod tests {
         caller.join().unwrap();
         while alarm.sleep(Duration::from_millis(1)) {}
         assert!(!alarm.sleep(Duration::from_millis(1)), "calls are taken as they come");
+    }
+
+    #[test]
+    fn it_wakes_who_sleeps_when_a_file_comes_into_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut alarm = Alarm::of(u32::MAX);
+        alarm.listen_for_files(folder.path());
+        assert!(alarm.listens() && !alarm.sleep(Duration::from_millis(1)));
+        let path = folder.path().join("rings");
+        let maker = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            drop(std::fs::File::create(&path).unwrap());
+        });
+        let begun = Instant::now();
+        assert!(alarm.sleep(LONG) && begun.elapsed() < LONG);
+        maker.join().unwrap();
     }
 
     #[test]
