@@ -51,7 +51,8 @@ fn the_maps_cursor_says_who_holds_a_piece_and_whose_stream_it_is() {
     state.take_reading(Arc::new(with_a_known_piece()));
     press(&mut state, "6m");
     let text = screen(&state);
-    for said in ["█ large", "at 0x7f0000000000", "on the default stream", "200 MiB, 1m 30s old  Store::put:87 ‹ handle"] {
+    for said in ["█ large", "at 0x7f0000000000", "on the default stream", "200 MiB, 1m 30s old  Store::put:87 ‹ handle"]
+    {
         assert!(text.contains(said), "{said}: {text}");
     }
     assert!(text.contains('╋'), "{text}");
