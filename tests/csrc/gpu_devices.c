@@ -35,6 +35,20 @@ static void peers_are_let_in_one_way(void) {
     CHECK(poolscope_gpu_free(1, block, NULL) == -1);
 }
 
+static void devices_of_a_framework_let_each_other_in(void) {
+    void *of_first = poolscope_torch_alloc(8 * MIB, 0, NULL);
+    long long before = counter(0, "driver_calls");
+    void *of_second = poolscope_torch_alloc(8 * MIB, 1, NULL);
+    /* What the first device has was mapped for the second one, too. */
+    CHECK(of_first && of_second && counter(0, "driver_calls") > before);
+    before = counter(0, "driver_calls");
+    poolscope_torch_free(of_second, 8 * MIB, 1, NULL);
+    of_second = poolscope_torch_alloc(8 * MIB, 1, NULL);
+    CHECK(of_second && counter(0, "driver_calls") == before); /* Once is enough. */
+    poolscope_torch_free(of_first, 8 * MIB, 0, NULL);
+    poolscope_torch_free(of_second, 8 * MIB, 1, NULL);
+}
+
 static void a_round_gives_back_what_is_idle_and_merges_what_is_in_pieces(void) {
     void *blocks[BLOCKS], *streams[2] = {NULL, (void *)2};
     /* Merging is due where pieces are too small for the largest request of the last second. */
@@ -63,6 +77,7 @@ static void a_round_gives_back_what_is_idle_and_merges_what_is_in_pieces(void) {
 }
 
 int main(void) {
+    devices_of_a_framework_let_each_other_in();
     peers_are_let_in_one_way();
     a_round_gives_back_what_is_idle_and_merges_what_is_in_pieces();
     return failed_checks;

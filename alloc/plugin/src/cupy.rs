@@ -9,14 +9,14 @@ use std::ptr;
 
 use poolscope_gpu::Stream;
 
-use crate::devices::device;
+use crate::devices::{device, device_among_peers};
 use crate::refusal::{Refusal, keep, value};
 
 /// `malloc`. CuPy takes null for a good block: who makes the allocator has to look (`samples/python/cupy_pool.py`
 /// does).
 #[unsafe(no_mangle)]
 pub extern "C" fn poolscope_cupy_malloc(param: *mut c_void, size: usize, ordinal: c_int) -> *mut c_void {
-    let allocate = || Ok(device(ordinal)?.pool.allocate(size as u64, Stream(param as u64))?);
+    let allocate = || Ok(device_among_peers(ordinal)?.pool.allocate(size as u64, Stream(param as u64))?);
     value(allocate()).map_or(ptr::null_mut(), |address| address as *mut c_void)
 }
 

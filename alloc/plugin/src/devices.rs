@@ -4,7 +4,8 @@
 //! or one that this library makes.
 
 use std::env;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use poolscope_alloc::gpu;
 use poolscope_gpu::{Config, Cuda, Pool, Simulated};
@@ -29,6 +30,8 @@ const SIMULATED_LEAST: u64 = 4 << 20;
 pub struct Opened {
     pub pool: Pool<AnyDevice>,
     pub graphs: Graphs,
+    /// Whether the other devices of a framework were let in ([`device_among_peers`]).
+    among_peers: AtomicBool,
 }
 
 static OPENED: [OnceLock<Result<Opened, Refusal>>; DEVICES] = [const { OnceLock::new() }; DEVICES];
@@ -43,6 +46,35 @@ pub fn known(ordinal: i32) -> Option<&'static Opened> {
 #[inline]
 pub fn device(ordinal: i32) -> Result<&'static Opened, Refusal> {
     known(ordinal).map_or_else(|| open_now(ordinal), Ok)
+}
+
+/// The device with this number, for a framework: PyTorch and CuPy copy from one device to another as from the driver's own
+/// memory, and expect that to work wherever the devices reach each other. What is mapped is closed to other devices until
+/// its pool lets them in, so each device that a framework uses lets the others in, and they let it in.
+#[inline]
+pub fn device_among_peers(ordinal: i32) -> Result<&'static Opened, Refusal> {
+    let it = device(ordinal)?;
+    if !it.among_peers.load(Ordering::Relaxed) {
+        meet_peers(it);
+    }
+    Ok(it)
+}
+
+#[cold]
+fn meet_peers(it: &'static Opened) {
+    static FRAMEWORKS: Mutex<Vec<&Opened>> = Mutex::new(Vec::new());
+    let mut met = FRAMEWORKS.lock().unwrap_or_else(PoisonError::into_inner);
+    if it.among_peers.load(Ordering::Relaxed) {
+        return;
+    }
+    for other in met.iter() {
+        // Devices that can't reach each other stay apart: a copy between them goes through the host, or is refused by
+        // the driver, with its own words.
+        let _ = it.pool.enable_peer(other.pool.device());
+        let _ = other.pool.enable_peer(it.pool.device());
+    }
+    met.push(it);
+    it.among_peers.store(true, Ordering::Relaxed);
 }
 
 #[cold]
@@ -80,7 +112,7 @@ fn open(ordinal: u32) -> Result<Opened, Refusal> {
         None => AnyDevice::Cuda(Cuda::open(ordinal).map_err(Refusal::new)?),
     };
     let pool = gpu::pool(Arc::new(device), ordinal, Config::default()).map_err(Refusal::new)?;
-    Ok(Opened { pool, graphs: Graphs::default() })
+    Ok(Opened { pool, graphs: Graphs::default(), among_peers: AtomicBool::new(false) })
 }
 
 /// Simulated devices that are asked for.

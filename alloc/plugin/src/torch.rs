@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use poolscope_gpu::{Device, Stream};
 
-use crate::devices::{device, opened};
+use crate::devices::{device, device_among_peers, opened};
 use crate::refusal::{Refusal, keep, status};
 
 /// `c10::MempoolId_t`, a pair of two numbers.
@@ -69,7 +69,7 @@ fn torch_check_fail() -> Option<usize> {
 /// Allocates. 0 if that is refused; then [`refuse`] says how.
 extern "C" fn allocate(size: usize, ordinal: c_int, stream: *mut c_void) -> *mut c_void {
     let allocate = || -> Result<u64, Refusal> {
-        let (it, stream) = (device(ordinal)?, Stream(stream as u64));
+        let (it, stream) = (device_among_peers(ordinal)?, Stream(stream as u64));
         it.graphs.meet(&it.pool, stream)?;
         Ok(it.pool.allocate(size as u64, stream)?)
     };
