@@ -8,7 +8,6 @@ use crate::calls::free::free_own;
 use crate::calls::slow;
 use crate::entry::{self, Entry};
 use crate::hardened;
-use crate::kernel::processor::prefetch_to_write;
 use crate::layout::arena;
 use crate::layout::size_class::{MEDIUM_MAX, SMALL_MAX, SizeClass};
 use crate::layout::slab::{Slab, owner};
@@ -113,8 +112,6 @@ fn free_from(heap: &'static Heap, slow: SlowPath, p: *mut u8) {
     let page = arena::fast_page_of(p);
     let tag = page.map_or(owner::NONE, |page| page.owner.load(Ordering::Relaxed));
     if is_traced(heap) {
-        // Its first word becomes the list's link: it comes while the event is written.
-        prefetch_to_write(p);
         thread::note_free(heap, slow, p, tag & !owner::MEDIUM != heap.tag());
     }
     if let Some(page) = page

@@ -1,4 +1,4 @@
-//! What the pool asks of the kernel and the processor: system calls, a thread of the kernel's, messages, hints. No types of the pool.
+//! What the pool asks of the kernel: system calls, a thread of the kernel's, messages. No types of the pool.
 
 pub mod aside;
 pub mod credentials;
@@ -6,6 +6,5 @@ pub mod kernel_calls;
 pub mod message;
 pub mod os;
 pub mod plain;
-pub mod processor;
 pub mod raw_thread;
 pub mod this_thread;

@@ -9,12 +9,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use poolscope_wire::trace::check_word;
 
-use crate::kernel::processor::prefetch_to_write;
 use crate::sync::word::Word;
-
-/// Words that are asked for before they are written: those of some ten events, which take as long as a line takes to
-/// come from another processor.
-const WORDS_AHEAD: usize = 32;
 
 /// The shared side.
 pub struct Ring<'a, W: Word = AtomicUsize> {
@@ -71,15 +66,6 @@ impl<W: Word> Ring<'_, W> {
         // SAFETY: the mask leaves less than the length, which is a power of two.
         unsafe { self.words.get_unchecked(at) }.store(word as usize, Ordering::Relaxed);
         cursor.head = cursor.head.wrapping_add(1);
-    }
-
-    /// Has the words that are to be written next brought into the processor's caches, to be written to: their last
-    /// reader was another processor. A store that has to wait for its line has all later ones wait.
-    #[inline(always)]
-    pub fn prefetch_ahead(&self, cursor: &Cursor) {
-        let at = cursor.head.wrapping_add(WORDS_AHEAD) & (self.words.len() - 1);
-        // SAFETY: the mask leaves less than the length, which is a power of two.
-        prefetch_to_write(core::ptr::from_ref(unsafe { self.words.get_unchecked(at) }));
     }
 
     /// Shows the reader everything that was written.

@@ -56,16 +56,9 @@ pub struct ThreadTrace {
     frames: [u64; MAX_DEPTH],
     trail: Trail,
     footprints: Footprints,
-    /// Hashes of the stacks that have slots; 0 for none.
+    /// Hashes of the stacks that the slots mean; 0 for none.
     stacks: [[u64; WAYS]; SETS],
-    /// Their slots: numbers from 1 on, as stacks come, so that those of a program with few stacks lie close together in
-    /// the tables of the recorder.
-    slots: [[u16; WAYS]; SETS],
-    /// Slots that were given so far.
-    slots_given: u16,
 }
-
-const _: () = assert!(STACK_SLOTS <= u16::MAX as usize);
 
 impl ThreadTrace {
     fn shared(&self) -> Ring<'static> {
@@ -167,7 +160,6 @@ pub fn note_alloc(event: Option<Alloc>, slow: SlowPath, p: *mut u8, size: usize)
     ring.put(&mut trace.cursor, alloc_word(p.addr() as u64, slot));
     ring.put(&mut trace.cursor, size as u64);
     ring.publish(&trace.cursor);
-    ring.prefetch_ahead(&trace.cursor);
 }
 
 /// Traces the free of the block at `p`, which is about to be free. The time is noted anew if the block may be another
@@ -327,7 +319,7 @@ fn set_of(hash: u64) -> usize {
 fn known_slot(trace: &ThreadTrace, hash: u64) -> Option<u32> {
     let set = set_of(hash);
     let way = trace.stacks[set].iter().position(|&known| known == hash)?;
-    Some(trace.slots[set][way].into())
+    Some((set * WAYS + way) as u32)
 }
 
 /// Captures with everything asked, so that the rules are known the next time.
@@ -354,16 +346,13 @@ fn tell_stack(slow: SlowPath, trace: &mut ThreadTrace, depth: usize, hash: u64, 
     trace.victim = trace.victim.wrapping_add(1);
     let mut way = trace.stacks[set].iter().position(|&known| known == 0).unwrap_or(trace.victim as usize % WAYS);
     if set == 0 && way == 0 {
-        // Slot 0 is no stack: there is one slot less than there are places.
+        // Slot 0 is no stack.
         way = 1;
     }
+    let slot = (set * WAYS + way) as u32;
     if core::mem::replace(&mut trace.stacks[set][way], hash) != 0 {
-        trace.footprints.forget_slot(trace.slots[set][way].into());
-    } else {
-        trace.slots_given += 1;
-        trace.slots[set][way] = trace.slots_given;
+        trace.footprints.forget_slot(slot);
     }
-    let slot = trace.slots[set][way].into();
     let ring = trace.shared();
     ring.put(&mut trace.cursor, stack_word(slot, depth, flags));
     trace.frames.iter().take(depth).for_each(|&frame| ring.put(&mut trace.cursor, frame));
@@ -397,7 +386,6 @@ fn attach(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTrac
             return None;
         };
         trace.stacks = [[0; WAYS]; SETS];
-        trace.slots_given = 0;
         trace.footprints.forget();
         trace.ring = ring.header;
         trace.ring_words = ring.words;

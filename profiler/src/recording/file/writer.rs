@@ -15,12 +15,6 @@ use crate::recording::file::format::{
 /// A block of events is written after this time, so that a recorder that is killed loses no more.
 pub const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
-/// Events of a block that is written out: their columns stay in the processor's second cache until they are packed,
-/// beside the table of blocks in use. A reader takes up to [`BLOCK_EVENTS`].
-const FULL_EVENTS: usize = 1 << 15;
-
-const _: () = assert!(FULL_EVENTS <= BLOCK_EVENTS);
-
 /// Writes a recording to `out`, which only ever gets longer. Before the first event nothing is written: a recording
 /// without one is none.
 #[derive(Debug)]
@@ -183,7 +177,7 @@ impl<W: Write> Writer<W> {
     /// The block of events is full.
     #[inline]
     pub fn is_due(&self) -> bool {
-        self.columns.ops.len() >= FULL_EVENTS - 8
+        self.columns.ops.len() >= BLOCK_EVENTS - 8
     }
 
     /// Writes out what there is: new stacks, then the events. Times and threads alone are no events.
