@@ -68,10 +68,10 @@ impl Terminal {
         self.press(keys);
         let screen = self.wait_for(question, answer);
         println!("{question} {} keys: {}", keys.len(), keys.join(" "));
-        for key in ["Escape", "Escape", "Escape", "1"] {
+        // An Escape with a key behind it at once is that key with Alt, which a busy machine may make of two keys.
+        for key in ["Escape", "Escape", "Escape", "1", "1"] {
             self.press(&[key]);
-            // An Escape with a key behind it at once is that key with Alt.
-            std::thread::sleep(Duration::from_millis(60));
+            std::thread::sleep(Duration::from_millis(100));
         }
         screen
     }

@@ -163,7 +163,9 @@ fn what_a_program_leaks_of_its_devices_is_told_by_device_and_stack() {
     for leak in leaks {
         assert_eq!((leak["bytes"].as_u64(), leak["objects"].as_u64()), (Some(8 * LEAK), Some(8)));
         let mut frames = leak["frames"].as_array().expect("frames").iter();
-        assert_eq!(frames.next().map(|frame| &frame["function"]), Some(&Value::from("tensor")), "{leak}");
+        // A function that was not inlined has its whole path.
+        let first = frames.next().and_then(|frame| frame["function"].as_str()).expect("a stack has a frame");
+        assert_eq!(first.rsplit("::").next(), Some("tensor"), "{leak}");
         let caller = frames.next().and_then(|frame| frame["function"].as_str()).unwrap_or_default();
         assert!(caller.ends_with("::remember_loss"), "{leak}");
     }

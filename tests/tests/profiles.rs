@@ -115,7 +115,7 @@ fn what_cannot_be_compared_is_named_with_the_reason() {
     let text_file = pool.files().write("notes.txt", "no profile");
     let output = pool.poolscope().arg("diff").arg(&text_file).arg(&text_file).run();
     assert_eq!(output.code(), 2);
-    assert!(output.stderr.contains("notes.txt: it is no pprof profile"), "{}", output.report());
+    assert!(output.stderr.contains("notes.txt: it is of no format that is read here: pprof"), "{}", output.report());
     let output = pool.poolscope().args(["diff", "/nonexistent/a", "/nonexistent/b"]).run();
     assert!(output.stderr.contains("\"/nonexistent/a\" is neither"), "{}", output.report());
 }

@@ -95,8 +95,8 @@ fn generation_and_training_in_turns_take_each_others_memory() {
 /// 5%, whichever is more.
 #[test]
 fn mixes_of_streams_hold_no_more_than_they_did() {
-    holds_at_most([12, 22, 34, 76, 130, 245], Config::default().fit_medium_below);
-    holds_at_most([40, 38, 54, 185, 215, 270], 0);
+    holds_at_most([8, 16, 20, 40, 68, 170], Config::default().fit_medium_below);
+    holds_at_most([50, 30, 52, 142, 190, 170], 0);
 }
 
 /// MiB beyond what was asked for, of pools that fit medium blocks below so many bytes.

@@ -213,6 +213,12 @@ impl Slab {
         !self.local_free.get().is_null() || self.remote.get() > 0 || u32::from(self.carved.get()) < self.capacity()
     }
 
+    /// Whether blocks may be cut from it that never were, or whose memory went back.
+    #[inline(always)]
+    pub fn has_uncut(&self) -> bool {
+        self.has_holes() || u32::from(self.carved.get()) < self.capacity()
+    }
+
     /// Blocks that no memory is behind: not cut, from pages that read as zero when the slab began, or in holes.
     pub fn untouched(&self) -> u32 {
         if self.is_zero() || self.has_holes() { self.capacity() - u32::from(self.carved.get()) } else { 0 }

@@ -209,11 +209,14 @@ impl Heap {
         let mut least = self.worth_it(class);
         loop {
             if let Some(slab) = self.active[class.index()].get() {
-                let (untouched, had_holes) = (slab.untouched(), slab.has_holes());
+                let (untouched, has_uncut, had_holes) = (slab.untouched(), slab.has_uncut(), slab.has_holes());
                 let stocked = if class.is_medium() { self.stock_medium(slab) } else { self.stock(slab, least) };
-                self.count_untouched(class, untouched, slab.untouched());
-                if had_holes {
-                    self.count_refilled(untouched.saturating_sub(slab.untouched()) as usize * class.block());
+                // Without blocks to cut, what is touched stays as it was.
+                if has_uncut {
+                    self.count_untouched(class, untouched, slab.untouched());
+                    if had_holes {
+                        self.count_refilled(untouched.saturating_sub(slab.untouched()) as usize * class.block());
+                    }
                 }
                 if stocked {
                     self.turn_over(slow, class);

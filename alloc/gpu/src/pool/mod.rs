@@ -225,7 +225,7 @@ impl<D: Device> Pool<D> {
 
     /// Frees a block: work that was given to the stream before may still use it.
     /// What is no block of the program's is refused.
-    #[inline]
+    #[inline(always)]
     pub fn free(&self, address: u64, stream: Stream) -> Result<(), PoolError> {
         let (page, mark) = self.shared.read.pages.find(address);
         let given = mark.filter(|mark| mark.is_given());
@@ -238,7 +238,7 @@ impl<D: Device> Pool<D> {
     }
 
     /// Puts a block onto the list that the thread used last for this stream and class, if it is that stream's alone.
-    #[inline]
+    #[inline(always)]
     fn push(&self, address: u64, class: usize, page: Page, mark: Mark<'_>, stream: Stream) -> bool {
         let shared = &*self.shared;
         let push = |cache: &ThreadCache| {

@@ -119,6 +119,7 @@ impl Heap {
 
     /// Makes the freed blocks of the active slab the list that `malloc` pops, or new ones. False if it has less than
     /// `least`.
+    #[inline(always)]
     pub(super) fn stock(&self, slab: &'static Slab, least: u32) -> bool {
         let class = slab.class.get();
         if slab.free_blocks() < least {
@@ -136,7 +137,7 @@ impl Heap {
         let list_max = self.list_max(class);
         let list_min = list_min.min(list_max);
         self.latest.set(class);
-        if blocks < list_min {
+        if blocks < list_min && slab.has_uncut() {
             // A thread that comes back with freed blocks is one that needs few more.
             let most = if blocks > 0 { list_min - blocks } else { u32::MAX };
             let (new, more) = slab.carve(list_max.min(most).min(self.carve_max(slab)), list);
@@ -171,10 +172,13 @@ impl Heap {
 
     /// Blocks that may be cut at once from a slab: of a class's only one as many as before. A program that uses many
     /// classes a little does not touch a whole slab of each.
+    #[inline(always)]
     fn carve_max(&self, slab: &'static Slab) -> u32 {
         let class = slab.class.get();
-        let first = (FIRST_CARVE / class.block()).max(1) as u32;
-        if self.slabs[class.index()].get() > 1 { u32::MAX } else { first.max(slab.carved.get().into()) }
+        if self.slabs[class.index()].get() > 1 {
+            return u32::MAX;
+        }
+        ((FIRST_CARVE / class.block()) as u32).max(u32::from(slab.carved.get())).max(1)
     }
 
     /// Makes the first `most` of `list`, all `blocks` free blocks of `slab`, the list that `malloc` pops; fewer where
