@@ -2,8 +2,9 @@
 # Installs what scripts/dist.sh has built, each package as its users do, and tries it: dist-test.sh [FOLDER]
 #
 # The tarball is unpacked, the wheel goes into a virtual environment, Cargo installs the command from its crate, and the
-# Debian packages are installed by dpkg below a folder that has no other packages. What is tried is the same each time: the version, a program on the pool by the library
-# of this package, a C program by this package's headers, the manual pages and completions.
+# Debian packages are installed by dpkg below a folder that has no other packages. What is tried is the same each time: the
+# version, a program on the pool by the library of this package, a C program by this package's headers, the manual pages and
+# completions.
 . "$(dirname "$0")/common.sh"
 
 mkdir -p "$target_dir"

@@ -1,8 +1,8 @@
 //! Plain data in a pickle of Python: numbers, texts, lists, tuples and dictionaries, which may be shared among each
 //! other.
 //!
-//! The format is that of CPython's `Lib/pickletools.py`, protocols 0 to 5. Only the operations that make plain data are known: a pickle
-//! that calls a function is refused, and nothing in it ever runs.
+//! The format is that of CPython's `Lib/pickletools.py`, protocols 0 to 5. Only the operations that make plain data are
+//! known: a pickle that calls a function is refused, and nothing in it ever runs.
 
 /// A number of a value in [`Pickle`].
 type Id = usize;

@@ -196,7 +196,8 @@ impl Outbox {
         route.size.set(size as u32);
     }
 
-    /// Calls `f` with the class and the number of blocks of each batch that waits and is not counted yet. The thread may be changing them.
+    /// Calls `f` with the class and the number of blocks of each batch that waits and is not counted yet. The thread may
+    /// be changing them.
     pub fn for_each_open(&self, mut f: impl FnMut(SizeClass, u32)) {
         // SAFETY: words of a heap, which is never unmapped; slabs' descriptors neither.
         unsafe {

@@ -430,8 +430,8 @@ impl<D: Device> Large<D> {
         Ok(())
     }
 
-    /// Granules of the largest piece that is made now, for so many new granules. The driver charges for pieces, whatever their length; but a
-    /// block anywhere in a piece keeps all of it from being stitched. So a pool that holds more grows by larger pieces,
+    /// Granules of the largest piece that is made now, for so many new granules. The driver charges for pieces, whatever
+    /// their length; but a block anywhere in a piece keeps all of it from being stitched. So a pool that holds more grows by larger pieces,
     /// and what is lost to them stays a small part. Where several streams are used, memory is put together again and
     /// again, and large pieces are in the way.
     fn largest_piece(&self, new: u64) -> u64 {

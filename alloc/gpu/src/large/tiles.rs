@@ -200,15 +200,21 @@ impl Tiles {
     /// Returns the tile that it is in.
     pub fn set_free(&mut self, id: TileId, pool: PoolId, pending: Pending, since: u64) -> TileId {
         self.make_free(id, pool, pending, since);
+        self.join(id, pool, Self::go_together)
+    }
+
+    /// Lists a free tile of a pool, after it took in the neighbours that go together with it. Returns the tile that it
+    /// is in.
+    fn join(&mut self, id: TileId, pool: PoolId, together: impl Fn(&Self, TileId, TileId) -> bool) -> TileId {
         let mut id = id;
         let before = self.get(id).before;
-        if self.go_together(id, before) {
+        if together(self, id, before) {
             self.unlist(before);
             self.absorb(before, id);
             id = before;
         }
         let after = self.get(id).after;
-        if self.go_together(id, after) {
+        if together(self, id, after) {
             self.unlist(after);
             self.absorb(id, after);
         }
@@ -419,24 +425,8 @@ impl Tiles {
     pub fn set_anyones(&mut self, id: TileId) -> TileId {
         self.unlist(id);
         self.at(id).pending = Pending::default();
-        let mut id = id;
-        let Tile { before, pool, .. } = *self.get(id);
-        if self.is_anyones(before, pool) {
-            self.unlist(before);
-            self.absorb(before, id);
-            id = before;
-        }
-        let after = self.get(id).after;
-        if self.is_anyones(after, pool) {
-            self.unlist(after);
-            self.absorb(id, after);
-        }
-        self.list(id);
-        let Tile { before, after, .. } = *self.get(id);
-        if self.is_free_in(before, pool) || self.is_free_in(after, pool) {
-            self.note_apart(id);
-        }
-        id
+        let pool = self.get(id).pool;
+        self.join(id, pool, |tiles, _, neighbour| tiles.is_anyones(neighbour, pool))
     }
 
     /// Whether a neighbour is there, free, of a pool, and waits for nothing.
