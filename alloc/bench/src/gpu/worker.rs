@@ -186,7 +186,7 @@ fn answer_all(contestant: &Contestant, extent: &Extent, peers: &Path) -> Result<
                 passes: SIMULATED_PASSES,
             };
             let open = || {
-                let policy = policies::build(contestant.name, device.clone(), &Config::default());
+                let policy = policies::build(contestant.name, device.clone(), &Config::default().with_environment());
                 policy.ok_or("no such policy")?.map(Boxed).map_err(said)
             };
             return answer(extent, String::new(), &ground, open);
@@ -207,7 +207,7 @@ fn answer_all(contestant: &Contestant, extent: &Extent, peers: &Path) -> Result<
             let device = Arc::new(Cuda::open(ordinal).map_err(|error| error.to_string())?);
             let recorded = contestant.kind == Kind::Pool;
             let open = || {
-                let (device, config) = (device.clone(), Config::default());
+                let (device, config) = (device.clone(), Config::default().with_environment());
                 let pool = if recorded { gpu::pool(device, ordinal, config) } else { Pool::new(device, config) };
                 pool.map_err(|error| error.to_string())
             };

@@ -24,11 +24,17 @@ const PLACES: usize = 64;
 /// Granules of a stitch that may be replaced before a new one is mapped, in per cent.
 const MENDED: usize = 45;
 
-/// Granules of a piece at most: 32 MiB. More would not be cheaper by much.
-const MOST_IN_A_PIECE: u64 = 16;
+/// Granules of a piece at most: 24 MiB. More would not be cheaper by much.
+const MOST_IN_A_PIECE: u64 = 12;
 
 /// The same where several streams are used: 8 MiB.
 const MOST_OF_SEVERAL_STREAMS: u64 = 4;
+
+/// Pieces of what is new for a request, at least, if they are longer than a part of what is held.
+const PARTS: u64 = 2;
+
+/// The same where several streams are used.
+const PARTS_OF_SEVERAL_STREAMS: u64 = 8;
 
 /// The part of what is held, as a divisor, that may be free on several streams before it is stitched.
 const LEFT_ALONE: u64 = 50;
@@ -414,7 +420,8 @@ impl<D: Device> Large<D> {
             return Err(DeviceError { call: Call::Create, fault: Fault::OutOfMemory });
         }
         while missing > 0 {
-            let granules = most.min(1 << missing.ilog2());
+            // Of several streams' memory parts are wanted again and again: powers of two fit together.
+            let granules = most.min(if self.lanes.count() > 1 { 1 << missing.ilog2() } else { missing });
             match self.driver.create(granules * GRANULE) {
                 Ok(piece) => pieces.push(piece),
                 // What there is may lie in smaller pieces.
@@ -431,12 +438,17 @@ impl<D: Device> Large<D> {
     }
 
     /// Granules of the largest piece that is made now, for so many new granules. The driver charges for pieces, whatever
-    /// their length; but a block anywhere in a piece keeps all of it from being stitched. So a pool that holds more grows by larger pieces,
-    /// and what is lost to them stays a small part. Where several streams are used, memory is put together again and
-    /// again, and large pieces are in the way.
+    /// their length; but a block anywhere in a piece keeps all of it from being stitched. So a pool that holds more
+    /// grows by larger pieces, and what is lost to them stays a small part. A large block lies in its pieces alone, so
+    /// that they may be a part of it. Where several streams are used, memory is put together again and again, and large
+    /// pieces are in the way.
     fn largest_piece(&self, new: u64) -> u64 {
-        let most = if self.lanes.count() > 1 { MOST_OF_SEVERAL_STREAMS } else { MOST_IN_A_PIECE };
-        (self.holdings.granules + new).checked_div(self.piece_divisor).map_or(1, |granules| granules.clamp(1, most))
+        let (of_new, most) = match self.lanes.count() > 1 {
+            false => (new / PARTS, MOST_IN_A_PIECE),
+            true => (new / PARTS_OF_SEVERAL_STREAMS, MOST_OF_SEVERAL_STREAMS),
+        };
+        let of_held = (self.holdings.granules + new).checked_div(self.piece_divisor);
+        of_held.map_or(1, |of_held| of_held.max(of_new).clamp(1, most))
     }
 
     /// Whether the pool may hold so many granules more.

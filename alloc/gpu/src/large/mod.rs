@@ -343,13 +343,17 @@ impl<D: Device> Large<D> {
         self.blocks.get(address).map(|id| self.tiles.get(id).size)
     }
 
+    /// A block of just that length that was freed last, and is as it was.
+    pub fn fit_hot(&mut self, request: &Request) -> Option<u64> {
+        let hot = if request.pool == 0 { self.hot.take(request.size, request.lane, request.align) } else { None }?;
+        self.blocks.insert(hot.address, hot.tile);
+        Some(hot.address)
+    }
+
     /// A block from free memory, if some fits.
     pub fn fit(&mut self, request: &Request) -> Option<u64> {
-        if request.pool == 0
-            && let Some(hot) = self.hot.take(request.size, request.lane, request.align)
-        {
-            self.blocks.insert(hot.address, hot.tile);
-            return Some(hot.address);
+        if let Some(hot) = self.fit_hot(request) {
+            return Some(hot);
         }
         self.flush_hot();
         let id = self.find_fit(request)?;

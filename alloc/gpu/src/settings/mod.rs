@@ -107,15 +107,16 @@ settings! {
     /// takes what that stream is known to be done with, and no stream waits for another one.
     wait_for_streams: bool = 1, "POOLSCOPE_GPU_WAIT_FOR_STREAMS", Switch, Anytime;
 
-    /// Memory is created in pieces of what is held divided by this, of 2 MiB at least and 32 MiB at most; 0: of 2 MiB.
-    /// Where several streams use the pool, of 8 MiB at most. With a small divisor cold starts are quick, since the
-    /// driver charges for pieces; but a piece is put together with others as a whole, so that more memory is held.
-    piece_divisor: u64 = 384, "POOLSCOPE_GPU_PIECE_DIVISOR", Of(Number { min: 0, max: 1 << 40 }), Anytime;
+    /// Memory is created in pieces of what is held divided by this, or of half of what a request lacks, of 2 MiB at least
+    /// and 24 MiB at most; 0: of 2 MiB. Where several streams use the pool, of an eighth, and of 8 MiB at most. With a
+    /// small divisor cold starts are quick, since the driver charges for pieces; but a piece is put together with others
+    /// as a whole, so that more memory is held.
+    piece_divisor: u64 = 96, "POOLSCOPE_GPU_PIECE_DIVISOR", Of(Number { min: 0, max: 1 << 40 }), Anytime;
 
     /// Bytes that the pool holds up to which blocks of 64 KiB to 1 MiB take what was asked for and no power of two, as
-    /// larger ones do, unless threads often wait for each other. A small pool holds a tenth to a third less by it. A
-    /// thread keeps such blocks for requests of the same length; for other lengths it takes the pool's lock. 0: never.
-    fit_medium_below: u64 = 768 << 20, "POOLSCOPE_GPU_FIT_MEDIUM_BELOW", Of(Bytes { min: 0, max: 1 << 50 }), Anytime;
+    /// larger ones do, unless threads often wait for each other. A pool holds up to a third less by it. A thread keeps
+    /// such blocks for requests of the same length; for other lengths it takes the pool's lock. 0: never.
+    fit_medium_below: u64 = 1 << 50, "POOLSCOPE_GPU_FIT_MEDIUM_BELOW", Of(Bytes { min: 0, max: 1 << 50 }), Anytime;
 
     /// Free blocks of a size class that a thread keeps for a stream, at most. Of large classes it begins with 1 MiB,
     /// and keeps more if that turns out to be too few.

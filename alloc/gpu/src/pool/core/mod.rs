@@ -115,6 +115,17 @@ impl<D: Device> Core<D> {
         Ok(address)
     }
 
+    /// A large block of just that length that was freed last.
+    pub fn fit_hot(&mut self, size: u64, stream: Stream) -> Result<Option<u64>, PoolError> {
+        let request = self.request(size, stream)?;
+        let address = self.large.fit_hot(&request);
+        if address.is_some() {
+            self.large.counted.large_hits += 1;
+            self.count_large(request.size);
+        }
+        Ok(address)
+    }
+
     /// The same, from memory that is put together or created.
     pub fn grow_large(&mut self, size: u64, stream: Stream) -> Result<u64, PoolError> {
         let request = self.request(size, stream)?;
