@@ -9,8 +9,9 @@ use poolscope_wire::{
     StackRecord, kind,
 };
 
+use super::peak::Memory;
 use super::stack_table::{bytes, count_free, frames};
-use super::{Due, SAMPLER, UNRECORDED, capture_stack};
+use super::{Due, SAMPLER, Sampler, UNRECORDED, capture_stack};
 use crate::entry::Entered;
 use crate::kernel::os;
 use crate::sampler::device_records::{Block, HOLDER_FRAMES, Holder, State};
@@ -145,6 +146,7 @@ pub fn publish_device(entered: &Entered, place: u32, state: &State<'_>) {
     record.name_len = name.len() as u16;
     record.name.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
     write(&segment, place, record, &Map { cells, places, streams });
+    sampler.count_in_use((state.kind, state.device), &segment);
 }
 
 /// Writes what a pool has given out into its record.
@@ -156,8 +158,29 @@ pub fn count_device(entered: &Entered, place: u32, in_use: u64) {
     }
     let to = segment.record::<DeviceRecord>(Region::Devices, place);
     // SAFETY: the record was committed, and is only written with the lock held; the word is read whole.
-    unsafe {
+    let memory = unsafe {
         (&raw mut (*to).counters[DeviceCounter::CurrentUsage as usize]).write_volatile(in_use);
+        ((*to).kind, (*to).device)
+    };
+    if memory.0 != kind::NONE {
+        sampler.count_in_use(memory, &segment);
+    }
+}
+
+impl Sampler {
+    /// Tells the peak of a memory what all of its pools have given out.
+    fn count_in_use(&mut self, memory: Memory, segment: &Segment) {
+        let published = segment.count(Region::Devices).min(u32::BITS);
+        let pools = (0..published).filter(|place| self.devices >> place & 1 == 1).filter_map(|place| {
+            let record = segment.record::<DeviceRecord>(Region::Devices, place);
+            // SAFETY: what is counted is committed, and only written with the lock held.
+            let (of, in_use) = unsafe {
+                (((*record).kind, (*record).device), (*record).counters[DeviceCounter::CurrentUsage as usize])
+            };
+            (of == memory).then_some(in_use)
+        });
+        let in_use = pools.sum();
+        self.peaks.counted(memory, in_use);
     }
 }
 

@@ -5,6 +5,9 @@
 //! down already ([`STEP`]). A program that only grows writes nothing, and a reader then takes what is in use now for
 //! the peak. Between nothing and a tebibyte there are fewer than a thousand steps. Each memory has a peak of its own,
 //! and a stack is of one memory.
+//!
+//! Whether memory stands high is said by what the pools of a device have counted, where they have: of a few samples that
+//! stand for much, the highest sum comes at another moment than the highest use.
 
 use core::sync::atomic::AtomicU32;
 
@@ -24,20 +27,28 @@ pub type Memory = (u16, u32);
 /// The host's.
 pub const HOST: Memory = (kind::HOST, 0);
 
-/// Bytes in use of a memory, by the samples.
+/// Bytes in use of a memory.
 struct Peak {
     memory: Memory,
+    /// By the samples.
     in_use: u64,
+    /// By the pools' own counters; 0 where nobody counts.
+    counted: u64,
+    /// What was in use, by the counters if there are such, when it was written down.
     written: u64,
 }
 
 impl Peak {
     const fn new(memory: Memory) -> Self {
-        Peak { memory, in_use: 0, written: 0 }
+        Peak { memory, in_use: 0, counted: 0, written: 0 }
+    }
+
+    fn height(&self) -> u64 {
+        if self.counted > 0 { self.counted } else { self.in_use }
     }
 
     fn is_due(&self) -> bool {
-        self.in_use > self.written.saturating_add(self.written / STEP)
+        self.height() > self.written.saturating_add(self.written / STEP)
     }
 }
 
@@ -72,6 +83,13 @@ impl Peaks {
         }
     }
 
+    /// The pools of a memory have counted so much in use.
+    pub fn counted(&mut self, memory: Memory, bytes: u64) {
+        if let Some((peak, _)) = self.of(memory) {
+            peak.counted = bytes;
+        }
+    }
+
     /// Memory is about to be freed, and its stack's totals do not count that yet.
     pub fn shrinks(&mut self, segment: &Segment, stacks: u32, memory: Memory, bytes: u64) {
         let Some((peak, place)) = self.of(memory) else { return };
@@ -89,7 +107,7 @@ impl Peak {
         if !segment.commit(Region::Peaks, stacks) {
             return;
         }
-        self.written = self.in_use;
+        self.written = self.height();
         let header = segment.header();
         let is_host = self.memory.0 == kind::HOST;
         // A stack has the lowest byte of the number.
@@ -139,6 +157,20 @@ mod tests {
         assert!(peaks.host.is_due());
         peaks.host.written = 0;
         assert!(peaks.host.is_due());
+    }
+
+    #[test]
+    fn what_pools_have_counted_says_when_a_peak_is_due_and_not_the_samples() {
+        let (memory, mut peaks) = ((kind::DEVICE, 0), Peaks::new());
+        let is_due = |peaks: &Peaks| peaks.devices[0].is_due();
+        peaks.counted(memory, 3200);
+        peaks.devices[0].written = 3200;
+        peaks.grew(memory, 9000);
+        assert!(!is_due(&peaks), "the samples stand for more than there is");
+        peaks.counted(memory, 3301);
+        assert!(is_due(&peaks));
+        peaks.devices[0].in_use = 0;
+        assert!(is_due(&peaks), "no sample may stand for it");
     }
 
     #[test]
