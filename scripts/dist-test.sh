@@ -61,7 +61,8 @@ prefix=$(echo "$work"/tar/poolscope-*)
 newest=$(objdump -p "$prefix/bin/poolscope" "$prefix"/lib/*.so | sed -n 's/.*\bGLIBC_\([0-9.]*\).*/\1/p' | sort -uV | tail -1)
 [ "$newest" = "$named" ] || fail "the tarball's name says glibc $named, and its programs ask for $newest"
 for library in "$prefix"/lib/*.so; do
-    grep -qaF "@(#)$(basename "$library") " "$library" || fail "$(basename "$library") does not say its version"
+    strings "$library" >"$work/strings"
+    grep -q "^@(#)$(basename "$library") .* commit " "$work/strings" || fail "$(basename "$library") does not say its version"
 done
 try_command "$prefix/bin/poolscope" "$prefix/lib/libpoolscope.so"
 try_headers "$prefix/lib/pkgconfig" "$prefix/lib"
