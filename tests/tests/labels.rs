@@ -130,5 +130,10 @@ fn a_label_beyond_its_limit_is_named_refused_or_called_for() {
     assert_eq!(output.code(), libc::EINVAL, "{}", output.report());
     assert_eq!(output.stdout, "300 100 300, 1 101000\n1\n", "{}", output.report());
     let said: Vec<&str> = output.stderr.lines().collect();
-    assert_eq!(said, ["poolscope: what is labelled warned has 101000 bytes in use, and its limit is 100000"]);
+    let beyond = |name: &str, bytes: u32| {
+        format!("poolscope: what is labelled {name} has {bytes} bytes in use, and its limit is 100000")
+    };
+    // Who gets no memory is told why, once until it has given some back.
+    let refused = beyond("refused", 100_000) + ": requests for more are refused";
+    assert_eq!(said, [beyond("warned", 101_000), refused]);
 }
