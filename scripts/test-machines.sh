@@ -33,9 +33,12 @@ unpack() {
     mv "$folder/$name.part" "$folder/$name"
 }
 
-# Whether the compiler has the standard library of a target.
+# Whether the compiler has the standard library of a target, or can have it by rustup.
 has_target() {
-    compgen -G "$(rustc --print target-libdir --target "$1")/libstd-*.rlib" >/dev/null
+    local library
+    library=$(rustc --print target-libdir --target "$1")
+    compgen -G "$library/libstd-*.rlib" >/dev/null && return
+    command -v rustup >/dev/null && timeout 300 rustup target add "$1" && compgen -G "$library/libstd-*.rlib" >/dev/null
 }
 
 # Debian's compiler for its browsers, which is a new one on an old system, as `$folder/rustc`. It comes with the standard
