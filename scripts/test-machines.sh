@@ -41,7 +41,7 @@ has_target() {
     local library
     library=$(rustc --print target-libdir --target "$1")
     compgen -G "$library/libstd-*.rlib" >/dev/null && return
-    command -v rustup >/dev/null && timeout 300 rustup target add "$1" && compgen -G "$library/libstd-*.rlib" >/dev/null
+    command -v rustup >/dev/null && timeout 120 rustup target add "$1" && compgen -G "$library/libstd-*.rlib" >/dev/null
 }
 
 # Debian's compiler for its browsers, which is a new one on an old system, as `$folder/rustc`. It comes with the standard
