@@ -16,7 +16,7 @@ build: ## the command, the library and the sample programs, optimised
 install: ## command, library and headers below PREFIX (/usr/local), or DESTDIR/PREFIX for packagers
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh
 
-dist: ## out/dist: Debian packages, a wheel for pip and a tarball, installed and tried
+dist: ## out/dist: Debian packages, a wheel for pip, a tarball and the crates, installed and tried
 	@scripts/dist.sh out/dist
 	@scripts/dist-test.sh out/dist
 

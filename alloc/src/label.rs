@@ -125,10 +125,15 @@ impl<F: Future> Future for LabelledFuture<F> {
 }
 
 /// Puts this thread under the label of this name until the result is dropped: `let _cache = tag!("cache");`
+///
+/// A name that is written out is looked up once, and any other one each time: `tag!(&tenant.name)`.
 #[macro_export]
 macro_rules! tag {
-    ($name:expr) => {{
+    ($name:literal) => {{
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         $crate::label::Label::cached(&NUMBER, $name).enter()
     }};
+    ($name:expr) => {
+        $crate::label::Label::new($name).enter()
+    };
 }

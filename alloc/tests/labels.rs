@@ -44,6 +44,15 @@ fn a_scope_a_thread_and_a_future_are_under_their_labels() {
     assert_eq!(request.in_use(), 3000);
 }
 
+#[test]
+fn a_name_that_changes_is_another_label_each_time() {
+    for tenant in ["tenant 1", "tenant 2", "tenant 2"] {
+        let _tenant = tag!(tenant);
+        std::mem::forget(black_box(vec![1u8; 20_000]));
+    }
+    assert_eq!((Label::new("tenant 1").in_use(), Label::new("tenant 2").in_use()), (20_000, 40_000));
+}
+
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
 #[test]

@@ -83,7 +83,7 @@ vm.runInContext(source + `
 gData = JSON.parse(input);
 gSelect = { childNodes: gSelectData.map(() => ({})), selectedIndex: 0 };
 buildTree();
-result = { total: gRoot._totalBytes, blocks: gRoot._totalBlocks, end: gRoot._atTEndBytes };
+result = { total: gRoot._totalBytes, blocks: gRoot._totalBlocks, end: gRoot._atTEndBytes, most: gData.tg, ran: gData.te };
 `.replace("input", JSON.stringify(fs.readFileSync(process.argv[1], "utf8"))), context);
 console.log(JSON.stringify(context.result));
 "#;
@@ -103,6 +103,21 @@ fn dhats_viewer_reads_what_is_written_for_it() {
     let again = converted(&pool, file.to_str().expect("is text"), "again.collapsed");
     let direct = converted(&pool, &segment, "direct.collapsed");
     assert_eq!(std::fs::read_to_string(again).expect("is text"), std::fs::read_to_string(direct).expect("is text"));
+}
+
+/// By which its viewer has rates, and says when most was in use.
+#[test]
+fn a_profile_for_dhat_has_the_time_that_the_program_ran() {
+    let pool = Pool::new();
+    let mut program = pool.program("sleep").arg("60").env("POOLSCOPE_PERIOD", "1").start();
+    let pid = program.pid().to_string();
+    program.wait_until("its segment is there", |program| pool.segment(program.pid()).map(drop));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let file = converted(&pool, &pid, "sleep.dhat.json");
+    let read: Value = serde_json::from_slice(&std::fs::read(file).expect("is read")).expect("is JSON");
+    let (most, ran) = (read["tg"].as_u64().expect("a time"), read["te"].as_u64().expect("a time"));
+    // In microseconds.
+    assert!(most <= ran && (300_000..60_000_000).contains(&ran), "{most} of {ran}");
 }
 
 #[test]
@@ -277,7 +292,13 @@ fn a_snapshot_of_pytorch_is_read() {
         frames = [{'name': 'forward', 'filename': 'model.py', 'line': 7}, {'name': 'train', 'filename': 'run.py', 'line': 3}]\n\
         block = {'address': 1 << 40, 'size': 2048, 'requested_size': 2000, 'state': 'active_allocated', 'frames': frames}\n\
         free = {'address': 2 << 40, 'size': 512, 'requested_size': 0, 'state': 'inactive', 'frames': []}\n\
-        segment = {'device': 1, 'address': 1 << 40, 'total_size': 2 << 20, 'stream': 0, 'blocks': [block, free]}\n\
+        native = lambda name: {'name': name, 'filename': '??', 'line': 0}\n\
+        inner = ['torch::unwind::unwind()', 'torch::cuda::(anonymous namespace)::gather_with_cpp()', 'at::detail::empty_cuda(long)']\n\
+        mixed = [*map(native, inner), native('at::native::conv(at::Tensor)'), native('_PyEval_EvalFrameDefault'), *frames]\n\
+        work = {'address': 3 << 40, 'size': 512, 'requested_size': 300, 'state': 'active_allocated', 'frames': mixed}\n\
+        alone = {**work, 'requested_size': 100, 'frames': [*map(native, inner), native('at::native::conv(at::Tensor)')]}\n\
+        blocks = [block, free, work, alone]\n\
+        segment = {'device': 1, 'address': 1 << 40, 'total_size': 2 << 20, 'stream': 0, 'blocks': blocks}\n\
         event = {'action': 'alloc', 'addr': 1 << 40, 'size': 5000, 'stream': 0, 'frames': frames, 'time_us': 1}\n\
         snapshot = {'segments': [segment], 'device_traces': [[], [event]], 'allocator_settings': {'x': None, 'y': 1.5}}\n\
         for protocol in range(6): pickle.dump(snapshot, open(f'{protocol}.pickle', 'wb'), protocol)\n";
@@ -287,6 +308,12 @@ fn a_snapshot_of_pytorch_is_read() {
         let csv = converted(&pool, from.to_str().expect("is text"), &format!("{protocol}.csv"));
         let csv = std::fs::read_to_string(csv).expect("is text");
         assert!(csv.contains("device,1,forward,model.py,7,2000,1,5000,1,,false,train;forward"), "{protocol}: {csv}");
+        // PyTorch's own steps to the memory are no part of a stack of Python. Without Python they are, but for how it
+        // writes stacks down.
+        let work =
+            "device,1,at::native::conv(at::Tensor),,,300,1,300,1,,false,train;forward;at::native::conv(at::Tensor)";
+        let alone = "100,1,100,1,,false,at::native::conv(at::Tensor);at::detail::empty_cuda(long)";
+        assert!(csv.contains(work) && csv.contains(alone), "{protocol}: {csv}");
     }
 }
 

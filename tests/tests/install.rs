@@ -156,6 +156,23 @@ fn each_library_is_found_by_a_pkg_config_file_of_its_own() {
     }
 }
 
+/// Without running them: as packagers look, and who finds a core dump's library.
+#[test]
+fn every_library_says_what_it_is_on_a_line_of_its_own_and_the_command_by_version() {
+    let version = env!("CARGO_PKG_VERSION");
+    for library in ["libpoolscope.so", "libpoolscope_gpu.so", "libpoolscope_tensors.so"] {
+        let said = Program::new("strings").arg(artifacts::release().join(library)).run().silent_success().stdout;
+        let start = format!("@(#){library} {version} commit ");
+        let line =
+            said.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("{library} has no {start}"));
+        let segment = format!(" segment {}", poolscope_wire::VERSION);
+        assert_eq!(line.ends_with(&segment), library != "libpoolscope_tensors.so", "{line}");
+    }
+    let command = Program::new(poolscope_e2e::poolscope()).arg("--version").run().silent_success().stdout;
+    assert!(command.contains(&format!("poolscope {version}")) && command.contains("\ncommit"), "{command}");
+    assert!(command.contains("\nsegments") && command.contains(&poolscope_wire::VERSION.to_string()), "{command}");
+}
+
 #[test]
 fn the_installed_command_finds_the_installed_library() {
     let pool = Pool::new();

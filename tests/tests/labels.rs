@@ -130,5 +130,49 @@ fn a_label_beyond_its_limit_is_named_refused_or_called_for() {
     assert_eq!(output.code(), libc::EINVAL, "{}", output.report());
     assert_eq!(output.stdout, "300 100 300, 1 101000\n1\n", "{}", output.report());
     let said: Vec<&str> = output.stderr.lines().collect();
-    assert_eq!(said, ["poolscope: what is labelled warned has 101000 bytes in use, and its limit is 100000"]);
+    let beyond = |name: &str, bytes: u32| {
+        format!("poolscope: what is labelled {name} has {bytes} bytes in use, and its limit is 100000")
+    };
+    // Who gets no memory is told why, once until it has given some back.
+    let refused = beyond("refused", 100_000) + ": requests for more are refused";
+    assert_eq!(said, [beyond("warned", 101_000), refused]);
+}
+
+/// A large block that grows under a label with a limit, and 2,000 requests beyond that, beside 8 MiB that are free: how
+/// large the block became, and how many requests were served, and how many bytes went back to the kernel meanwhile.
+const GROWING: &str = "#include <poolscope.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
+    static char *volatile kept[2000];\n\
+    static long long released(void) {\n\
+        static char text[1 << 20];\n\
+        poolscope_stats_json(text, sizeof text);\n\
+        char *at = strstr(text, \"\\\"system_released_bytes\\\"\");\n\
+        return at ? atoll(strchr(at, ':') + 1) : -1;\n\
+    }\n\
+    int main(void) {\n\
+        for (int i = 0; i < 2000; i++) { kept[i] = malloc(4000); memset(kept[i], 1, 4000); }\n\
+        poolscope_label_limit(\"grows\", 3000000, POOLSCOPE_OVER_REFUSE, 0, 0);\n\
+        uint32_t outer = poolscope_label_enter(\"grows\");\n\
+        char *block = malloc(500000);\n\
+        memset(block, 7, 500000);\n\
+        size_t grown = 500000;\n\
+        for (char *more; grown < 100000000 && (more = realloc(block, grown * 2)); grown *= 2) { block = more; }\n\
+        poolscope_label_leave(outer);\n\
+        for (int i = 0; i < 2000; i++) { free(kept[i]); }\n\
+        long long before = released();\n\
+        outer = poolscope_label_enter(\"grows\");\n\
+        int got = 0;\n\
+        for (int i = 0; i < 2000; i++) { got += malloc(4000) != 0; }\n\
+        poolscope_label_leave(outer);\n\
+        printf(\"%zu %d %d %lld\\n\", grown, block[0] + block[499999], got, before < 0 ? before : released() - before);\n\
+        return 0;\n\
+    }\n";
+
+#[test]
+fn a_label_beyond_its_limit_grows_no_block_and_sends_no_free_memory_away() {
+    let pool = Pool::new();
+    let program = compiled(&pool, "growing", GROWING);
+    let settings = pool.program(&program).env("POOLSCOPE_PERIOD", "1").env("POOLSCOPE_SCAVENGE_MS", "-1");
+    let output = settings.run();
+    assert_eq!((output.code(), output.stdout.as_str()), (0, "4000000 14 0 0\n"), "{}", output.report());
+    assert_eq!(output.stderr.matches("requests for more are refused").count(), 1, "{}", output.report());
 }

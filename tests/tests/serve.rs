@@ -487,6 +487,26 @@ fn a_browser_shows_the_first_page_and_keeps_it_up_to_date() {
     assert_ne!(tile(&shown, "in use"), first);
 }
 
+/// In a pipeline of a shell, and in a step of continuous integration, somebody reads the output to its end.
+#[test]
+fn who_reads_what_a_server_in_the_background_says_does_not_wait_for_its_end() {
+    let pool = Pool::new();
+    let program = kv_server(&pool);
+    let pid = program.pid().to_string();
+    let script = "set -o pipefail; \"$0\" serve \"$1\" --listen \"$2\" --background --until-exit 2>&1 9>&1 | cat";
+    let start = |place: &str| {
+        let shell = Program::new("bash").args(["-c", script]).arg(poolscope_e2e::poolscope()).args([&pid, place]);
+        shell.env("POOLSCOPE_DIR", pool.segment_dir()).limit(20).run()
+    };
+    let output = start("127.0.0.1:0");
+    assert!(output.code() == 0 && output.stdout.contains("every user of this machine"), "{}", output.report());
+    let url = output.stdout.lines().find_map(|line| line.strip_prefix("serving on ")).expect("says where");
+    Program::new("curl").args(["-sS", "--fail", &format!("{url}healthz")]).run().success();
+    // Why it could not start reaches the caller, with the code.
+    let taken = start(url.trim_start_matches("http://").trim_end_matches('/'));
+    assert!(taken.code() == 2 && taken.stdout.contains("cannot listen on"), "{}", taken.report());
+}
+
 #[test]
 fn a_socket_is_open_to_its_owner_alone_and_goes_with_the_server() {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -167,8 +167,16 @@ pub(crate) fn load(argument: &str) -> Result<Loaded, Failure> {
     let mut reader = SegmentReader::open(&entry.path).map_err(|e| Failure::usage(e.to_string()))?;
     let profile = read(&mut reader, &mut symbols::profile_builder())?;
     let program = entry.exe.rsplit('/').next().unwrap_or_default();
-    let origin = Origin { pid: entry.pid, command: command_of(&entry.args, &entry.exe) };
+    let origin = origin(&entry, &profile);
     Ok(Loaded { profile, label: format!("{program} (pid {})", entry.pid), claim: Some(Claim::of(entry.state)), origin })
+}
+
+/// Whose a profile is that was just read.
+pub(crate) fn origin(entry: &SegmentEntry, profile: &Profile) -> Origin {
+    let running = entry.state == ProcessState::Running;
+    let until_ns = if running { profile.time_realtime_ns } else { entry.alive_realtime_ns };
+    let ran_ns = until_ns.saturating_sub(entry.start_realtime_ns);
+    Origin { pid: entry.pid, command: command_of(&entry.args, &entry.exe), ran_ns }
 }
 
 /// How a program was called.
@@ -196,7 +204,7 @@ fn load_recording(path: &str) -> Result<Loaded, Failure> {
     let program = analysis.session.exe.rsplit('/').next().unwrap_or_default();
     let label = format!("{program} (pid {}, recorded)", analysis.session.pid);
     let session = &analysis.session;
-    let origin = Origin { pid: session.pid, command: command_of(&session.args, &session.exe) };
+    let origin = Origin { pid: session.pid, command: command_of(&session.args, &session.exe), ran_ns: 0 };
     Ok(Loaded { label, profile: analysis.profile, claim: Some(Claim::WasInUse), origin })
 }
 
@@ -233,7 +241,7 @@ fn load_profile(path: &str) -> Result<Option<Loaded>, Failure> {
         sink::say(&format!("{path} is a {}, which does not have {lacks}", imported.format));
     }
     let label = printable(path.rsplit('/').next().unwrap_or(path));
-    let origin = Origin { pid: 0, command: label.clone() };
+    let origin = Origin { pid: 0, command: label.clone(), ran_ns: 0 };
     let profile = Profile { naming: symbols::naming(), ..imported.profile };
     Ok(Some(Loaded { profile, label, claim: None, origin }))
 }

@@ -31,7 +31,7 @@ static NOTE: [u8; build_note::LEN] = build_note::note(
 
 #[unsafe(no_mangle)]
 extern "C" fn poolscope_gpu_build() -> *const c_char {
-    NOTE[build_note::MARK.len()..].as_ptr().cast()
+    NOTE[build_note::TEXT..].as_ptr().cast()
 }
 
 #[unsafe(no_mangle)]

@@ -31,7 +31,7 @@ static NOTE: [u8; build_note::LEN] =
 /// The library's name, version and commit, and the version of the segments that it writes.
 #[unsafe(no_mangle)]
 pub extern "C" fn poolscope_build() -> *const c_char {
-    NOTE[build_note::MARK.len()..].as_ptr().cast()
+    NOTE[build_note::TEXT..].as_ptr().cast()
 }
 
 /// Writes a copy of the segment to a file: 0, or the error's number.

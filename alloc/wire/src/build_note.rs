@@ -10,8 +10,11 @@ use crate::VERSION;
 /// What a note begins with, as those of `what`(1) do.
 pub const MARK: &str = "@(#)";
 
-/// Bytes of a note in a library, the zeros at its end included.
+/// Bytes of a note in a library, the zeros around it included.
 pub const LEN: usize = 128;
+
+/// Where the text behind the mark begins in a note.
+pub const TEXT: usize = 1 + MARK.len();
 
 /// What a library says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,10 +37,11 @@ pub const fn commit(named: Option<&'static str>) -> &'static str {
     }
 }
 
-/// The note of a library, which ends with zeros. What finds no room is cut.
+/// The note of a library, which ends with zeros. What finds no room is cut. A zero before it parts it from the constants
+/// that the linker puts there, so that `strings` has it on a line of its own.
 pub const fn note(library: &str, version: &str, commit: &str) -> [u8; LEN] {
     let mut out = [0; LEN];
-    let mut at = 0;
+    let mut at = 1;
     let mut digits = [0u8; 10];
     let mut first = digits.len();
     let mut rest = VERSION;

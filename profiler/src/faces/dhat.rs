@@ -69,7 +69,8 @@ pub(crate) struct Point {
 }
 
 /// Writes all sites. The memory of devices is marked by an outermost frame of its own, because DHAT knows one heap.
-pub fn write_dhat(profile: &Profile, command: &str, pid: u32, mut out: impl Write) -> io::Result<()> {
+/// `ran_ns` is how long the program had run, 0 if nobody knows.
+pub fn write_dhat(profile: &Profile, command: &str, pid: u32, ran_ns: u64, mut out: impl Write) -> io::Result<()> {
     let mut frames = Frames::default();
     let whole = |value: f64| value.round().max(0.0) as u64;
     let mut points = Vec::with_capacity(profile.sites.len());
@@ -102,6 +103,9 @@ pub fn write_dhat(profile: &Profile, command: &str, pid: u32, mut out: impl Writ
             fs,
         });
     }
+    let end_ns = if profile.duration_ns > 0 { profile.duration_ns } else { ran_ns };
+    // A peak without a time is what is held now.
+    let most_ns = profile.peak.map_or(0, |peak| peak.after_ns.unwrap_or(end_ns));
     let file = File {
         version: VERSION,
         mode: "heap".to_owned(),
@@ -113,8 +117,8 @@ pub fn write_dhat(profile: &Profile, command: &str, pid: u32, mut out: impl Writ
         tuth: 10,
         cmd: command.to_owned(),
         pid: pid.into(),
-        te: profile.duration_ns / 1000,
-        tg: 0,
+        te: end_ns / 1000,
+        tg: most_ns.min(end_ns) / 1000,
         pps: points,
         ftbl: frames.table,
     };

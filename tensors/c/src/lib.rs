@@ -17,15 +17,21 @@ use refusal::{answer, answer_code, bytes_of, object, text};
 use serde_json::json;
 use tensor::poolscope_tensor;
 
-/// What the file says of itself to those that look into it without running it. It knows nothing of segments.
+/// What the file says of itself to those that look into it without running it: between zeros, so that `strings` has it
+/// on a line of its own. It knows nothing of segments.
 #[used]
 static NOTE: [u8; NOTE_TEXT.len()] = {
     let mut note = [0; NOTE_TEXT.len()];
     note.copy_from_slice(NOTE_TEXT.as_bytes());
     note
 };
-const NOTE_TEXT: &str =
-    concat!("@(#)libpoolscope_tensors.so ", env!("CARGO_PKG_VERSION"), " commit ", env!("POOLSCOPE_BUILT_FROM"), "\0");
+const NOTE_TEXT: &str = concat!(
+    "\0@(#)libpoolscope_tensors.so ",
+    env!("CARGO_PKG_VERSION"),
+    " commit ",
+    env!("POOLSCOPE_BUILT_FROM"),
+    "\0"
+);
 
 /// A store.
 pub struct poolscope_store(Store);

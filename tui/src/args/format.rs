@@ -44,6 +44,8 @@ pub(crate) struct Origin {
     /// 0 if it is not known.
     pub(crate) pid: u32,
     pub(crate) command: String,
+    /// Nanoseconds from its start to the profile, or to its end; 0 if that is not known.
+    pub(crate) ran_ns: u64,
 }
 
 impl Format {
@@ -60,10 +62,10 @@ impl Format {
 
     /// Writes a profile. `metric` is the figure of formats that have one, and the one that pprof shows.
     pub(crate) fn write(self, profile: &Profile, origin: &Origin, metric: Metric, out: impl Write) -> io::Result<()> {
-        let Origin { pid, command } = origin;
+        let Origin { pid, command, ran_ns } = origin;
         match self {
             Format::Pprof => pprof::write_pprof(profile, metric, out),
-            Format::Dhat => dhat::write_dhat(profile, command, *pid, out),
+            Format::Dhat => dhat::write_dhat(profile, command, *pid, *ran_ns, out),
             Format::Firefox => firefox::write_firefox(profile, command, *pid, out),
             Format::Perfetto => perfetto::write_perfetto(profile, command, *pid, out),
             Format::Collapsed => collapsed::write_collapsed(profile, metric, out),

@@ -138,7 +138,7 @@ impl Dump {
         let mut reader = SegmentReader::open(&entry.path).map_err(fail)?;
         let mut builder = crate::symbols::profile_builder();
         let profile = target::read(&mut reader, &mut builder)?;
-        let origin = Origin { pid: entry.pid, command: target::command_of(&entry.args, &entry.exe) };
+        let origin = target::origin(&entry, &profile);
         let Some(seconds) = self.seconds else { return Ok((profile, origin)) };
         std::thread::sleep(Duration::from_secs(seconds));
         let after = target::read(&mut reader, &mut builder)?;

@@ -1,6 +1,7 @@
 //! `poolscope serve`: profiles over HTTP.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -34,6 +35,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Time between two looks whether the process is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Variable of the server that --background starts: it lets go of its caller's streams once it listens.
+const DETACHED: &str = "POOLSCOPE_SERVE_DETACHED";
 
 /// Time until the next attempt where no connection can be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -75,7 +79,8 @@ pub(crate) struct Serve {
     /// Answer to this name, too: without a token, a server on a loopback address answers to names of this machine only
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
-    /// Come back when the server listens, and leave it running
+    /// Come back when the server listens, and leave it running; what it says later goes to standard error if that is a
+    /// file
     #[arg(long)]
     background: bool,
     /// End when the process has ended
@@ -262,6 +267,9 @@ async fn serve(place: &Place, app: axum::Router, until_exit_of: Option<u32>) -> 
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let listener = Listener::bind(place).await?;
     sink::print(&format!("serving on {}\n", listener.place()?))?;
+    if std::env::var_os(DETACHED).is_some() {
+        let_go_of_streams().wrap_err("cannot let go of the caller's streams")?;
+    }
     let (stop, stopped) = watch::channel(());
     let mut ended = std::pin::pin!(end_of(until_exit_of));
     let mut connections = JoinSet::new();
@@ -285,11 +293,26 @@ async fn serve(place: &Place, app: axum::Router, until_exit_of: Option<u32>) -> 
     Ok(())
 }
 
+/// Closes the ways to who started this process. Whoever reads a pipe to its end, as the next program in a shell's
+/// pipeline does, would wait for the server's. Standard error stays where it is a file, for which nobody waits.
+fn let_go_of_streams() -> std::io::Result<()> {
+    let nothing = File::options().write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&nothing)?;
+    let kept = rustix::fs::fstat(rustix::stdio::stderr())
+        .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file());
+    if !kept {
+        rustix::stdio::dup2_stderr(&nothing)?;
+    }
+    Ok(())
+}
+
 /// Starts the server as a process of its own, and waits until it listens, or has said why not.
 fn in_background() -> Result<u8> {
+    pass_on_no_descriptor();
     let arguments = std::env::args_os().skip(1).filter(|argument| argument != "--background");
     let mut server = Command::new(std::env::current_exe()?)
         .args(arguments)
+        .env(DETACHED, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         // Ctrl-c in the terminal is not meant for it.
@@ -305,6 +328,13 @@ fn in_background() -> Result<u8> {
     }
     sink::print(&line)?;
     Ok(0)
+}
+
+/// Lets no program that is started have a descriptor that was inherited, beyond the three streams: a pipe or a lock of the
+/// caller's would last as long as the server.
+fn pass_on_no_descriptor() {
+    // SAFETY: it closes nothing; a kernel before 5.11 does not know the flag, and refuses.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
 /// Comes to an end when the process does; never if there is none to wait for.

@@ -123,12 +123,16 @@ fn allocate_growing(size: usize, align: usize) -> Option<(*mut u8, bool)> {
 /// Blocks from this size on are moved by the kernel, page by page: below, copying is cheaper.
 const MOVE_MIN: usize = 2 << 20;
 
-/// Resizes a block that is large and stays large: in place, or by moving its pages. `None` if it has to be copied.
+/// Resizes a block that is large and stays large: in place, or by moving its pages. `None` if it has to be copied, null
+/// if it may not grow.
 #[cold]
 fn realloc_large(p: *mut u8, size: usize, align: usize) -> Option<*mut u8> {
     let span = serve::allocate::slab_of(p).filter(|slab| slab.owner.load(Ordering::Relaxed) == owner::LARGE)?;
     let Entry::Heap(entered) = entry::enter() else { return None };
     heartbeat::poll(entered.slow);
+    if size > span.bytes() && sampler::is_refused(entered.slow, entered.heap) {
+        return Some(core::ptr::null_mut());
+    }
     if large::resize_in_place(entered.slow, span, size) {
         return Some(p);
     }

@@ -42,6 +42,15 @@ struct Label {
     is_over: bool,
 }
 
+impl Label {
+    /// Notes that it is beyond its limit.
+    fn pass(&mut self) -> Passed {
+        self.is_over = true;
+        let Label { name, in_use, limit, over, .. } = *self;
+        Passed { name, in_use, limit, over }
+    }
+}
+
 /// A limit that was just passed.
 #[derive(Clone, Copy)]
 pub struct Passed {
@@ -98,10 +107,15 @@ impl Labels {
         self.get(label).map_or(0, |label| label.in_use)
     }
 
-    /// Whether a request under a label is to be refused.
+    /// Whether a request under a label is to be refused. The first one is told of, also where the limit was reached and
+    /// not passed.
     pub fn refuses(&mut self, label: u32) -> bool {
-        let label = self.get(label);
-        label.is_some_and(|l| l.limit > 0 && matches!(l.over, Over::Refuse) && l.in_use >= l.limit)
+        let refusing = |l: &&mut Label| l.limit > 0 && matches!(l.over, Over::Refuse) && l.in_use >= l.limit;
+        let Some(label) = self.get(label).filter(refusing) else { return false };
+        if !label.is_over {
+            self.passed = Some(label.pass());
+        }
+        true
     }
 
     /// Counts a sample from a stack under a label.
@@ -134,9 +148,7 @@ impl Labels {
         let Some(label) = self.get(label) else { return };
         label.in_use = label.in_use.saturating_add(bytes);
         if label.limit > 0 && label.in_use > label.limit && !label.is_over {
-            label.is_over = true;
-            let Label { name, in_use, limit, over, .. } = *label;
-            self.passed = Some(Passed { name, in_use, limit, over });
+            self.passed = Some(label.pass());
         }
     }
 
@@ -179,7 +191,9 @@ impl Passed {
         match self.over {
             Over::Warn | Over::Refuse => {
                 let message = Message::new("what is labelled ").bytes(self.name.bytes()).text(" has ");
-                message.number(self.in_use).text(" bytes in use, and its limit is ").number(self.limit).print();
+                let message = message.number(self.in_use).text(" bytes in use, and its limit is ").number(self.limit);
+                let refused = matches!(self.over, Over::Refuse);
+                message.text(if refused { ": requests for more are refused" } else { "" }).print();
             }
             Over::Call(call, context) => {
                 let mut name = [0u8; poolscope_wire::label::LABEL_MAX + 1];

@@ -246,9 +246,20 @@ pub fn with_labels<R>(slow: SlowPath, f: impl FnOnce(&mut Labels) -> R) -> R {
 
 /// Whether a request of the heap's thread is to be refused, because its label has too much.
 #[inline]
-pub fn is_refused(slow: SlowPath, heap: &Heap) -> bool {
+pub fn is_refused(slow: SlowPath, heap: &'static Heap) -> bool {
     let label = heap.sampling.label.get();
-    label != 0 && SAMPLER.lock(slow).labels.refuses(label)
+    label != 0 && refuses(slow, heap, label)
+}
+
+#[cold]
+fn refuses(slow: SlowPath, heap: &'static Heap, label: u32) -> bool {
+    let mut sampler = SAMPLER.lock(slow);
+    let (refused, passed) = (sampler.labels.refuses(label), sampler.labels.has_passed());
+    drop(sampler);
+    if passed {
+        tell(slow, heap);
+    }
+    refused
 }
 
 /// Records a large block of `size` bytes at `p`, of the program's call at `caller`; its slot in the live table.

@@ -42,6 +42,10 @@ pub fn allocate(
         None => large::alloc(slow, heap, size, align, caller),
     };
     let mut got = attempt();
+    // What is free is no answer to a label that has too much.
+    if got.is_none() && sampler::is_refused(slow, heap) {
+        return None;
+    }
     if got.is_none() && reclaim(slow, heap, size) {
         got = attempt();
     }

@@ -30,6 +30,9 @@ pub fn alloc(
 /// Allocates `size` bytes that are likely to become more, and whether they read as zero. `None` without memory.
 #[cold]
 pub fn alloc_growing(slow: SlowPath, heap: &'static Heap, size: usize) -> Option<(*mut u8, bool)> {
+    if sampler::is_refused(slow, heap) {
+        return None;
+    }
     let span = large::alloc_growing(slow, size)?;
     Some(begin(slow, heap, span, size, &Caller::here()))
 }

@@ -1,9 +1,5 @@
 //! A made-up training run on devices that are not there: something for the GPU view of `poolscope top` on any machine.
 //!
-//! ```text
-//! gpu-training [--devices N] [--memory BYTES] [--steps N] [--step-ms MS] [--trace FILE] [--leak BYTES] [--pinned BYTES]
-//! ```
-//!
 //! Each device has a pool on a simulated device and a thread that trains on it: weights and the optimizer's state stay,
 //! activations live from the forward pass to the backward pass, and every eighth step evaluates on another stream with
 //! batches of another size. With `--trace`, the last device replays a recorded trace instead. With `--leak`, every step
@@ -30,7 +26,10 @@ static POOL: poolscope_alloc::Poolscope = poolscope_alloc::Poolscope;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> Result<(), Failure> {
-    let options = Options::parse(std::env::args().skip(1))?;
+    let Some(options) = Options::parse(std::env::args().skip(1))? else {
+        print!("{}", options::USAGE);
+        return Ok(());
+    };
     let trace = options.trace.as_ref().map(Trace::open).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     println!("gpu-training: pid {}, {} devices", std::process::id(), options.devices);
