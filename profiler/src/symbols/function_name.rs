@@ -129,6 +129,12 @@ pub(crate) fn path(name: &str) -> &str {
     name
 }
 
+/// What a function's own declaration calls it: `allocate` of `std::allocator<char>::allocate(unsigned long)`.
+pub(crate) fn own(name: &str) -> &str {
+    let path = path(name);
+    &path[last_segment(path)..]
+}
+
 /// Where the last part of a path begins.
 fn last_segment(path: &str) -> usize {
     // Rust writes arguments behind colons, too: `push::<u8>`.
@@ -200,6 +206,19 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(demangle(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_own_name_is_the_last_part_of_the_path() {
+        for (name, expected) in [
+            ("main", "main"),
+            ("std::allocator<char>::allocate(unsigned long)", "allocate"),
+            ("std::shared_ptr<N> std::make_shared<N>()", "make_shared<N>"),
+            ("a::b::<u8>", "b::<u8>"),
+            ("", ""),
+        ] {
+            assert_eq!(own(name), expected, "{name}");
         }
     }
 
