@@ -1,0 +1,22 @@
+// Loses what the C library and inlined functions of the standard library allocated: names that tools have differently.
+#include <cstring>
+#include <memory>
+
+__attribute__((noinline)) static void lose() {
+    for (int i = 0; i < 10; i++) {
+        char *volatile copy = strdup("hello");
+        (void)copy;
+    }
+    long *volatile inlined = std::allocator<long>().allocate(5);
+    (void)inlined;
+}
+
+__attribute__((noinline)) static void scrub() {
+    volatile char bytes[16384];
+    for (char volatile &byte : bytes) byte = 0;
+}
+
+int main() {
+    lose();
+    scrub();
+}
