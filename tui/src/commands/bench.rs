@@ -49,6 +49,9 @@ struct Gpu {
     /// The recorded trace, or a recording of `poolscope record`
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
+    /// A file without `--trace`: the error names that option then, which is missing.
+    #[arg(hide = true, conflicts_with = "trace")]
+    _file: Option<PathBuf>,
     /// Of a recording: the device whose memory is replayed; to be named if it has several
     #[arg(long, value_name = "N")]
     of_device: Option<u32>,
