@@ -1,6 +1,10 @@
-// Loses what the C library and inlined functions of the standard library allocated: names that tools have differently.
+// Loses what the C library, inlined functions and constructors allocated: names that tools have differently.
 #include <cstring>
 #include <memory>
+
+struct node {
+    std::shared_ptr<node> next;
+};
 
 __attribute__((noinline)) static void lose() {
     for (int i = 0; i < 10; i++) {
@@ -9,6 +13,9 @@ __attribute__((noinline)) static void lose() {
     }
     long *volatile inlined = std::allocator<long>().allocate(5);
     (void)inlined;
+    // A constructor has two symbols.
+    auto cycle = std::make_shared<node>();
+    cycle->next = cycle;
 }
 
 __attribute__((noinline)) static void scrub() {

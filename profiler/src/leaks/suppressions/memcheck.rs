@@ -98,7 +98,9 @@ pub(super) fn read(lines: &[(usize, &str)], opened: usize) -> Result<Option<Rule
         let (key, value) = line.split_once(':').map_or((line, ""), |(key, value)| (key.trim(), value.trim()));
         match key {
             "match-leak-kinds" => rule.kinds = kinds(value).map_err(|error| (at, error))?,
-            "fun" if !value.is_empty() => rule.lines.push(Line::Function(value.to_owned())),
+            "fun" if !value.is_empty() => {
+                rule.lines.push(Line::Function(function_name::any_of_its_symbols(value)));
+            }
             "obj" if !value.is_empty() => rule.lines.push(Line::Object(value.to_owned())),
             "src" if !value.is_empty() => rule.lines.push(source(value)),
             "..." => rule.lines.push(Line::Any),
