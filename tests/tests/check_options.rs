@@ -169,6 +169,12 @@ fn suppressions_that_valgrind_wrote_hold_the_same_blocks_here() {
     for held in ["Suppressed: 60 B in 10 blocks", "Suppressed: 40 B in 1 block"] {
         assert!(output.stderr.contains(held), "{written}{}", output.report());
     }
+    // And those that are written here hold them there.
+    let check = pool.poolscope().args(["check", "--write-suppressions", "ours.supp", "--"]).arg(&program);
+    assert_eq!(check.dir(pool.files().path()).run().code(), 23);
+    let options = ["-q", "--leak-check=full", "--error-exitcode=9", "--suppressions=ours.supp"];
+    let valgrind = Program::new("valgrind").args(options).arg(&program).dir(pool.files().path()).run();
+    assert_eq!(valgrind.code(), 0, "{}", valgrind.report());
 }
 
 #[test]

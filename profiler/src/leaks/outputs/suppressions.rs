@@ -49,8 +49,11 @@ fn line(frame: &Frame) -> String {
         Some((module, _)) => format!("obj:*/{module}"),
         // What valgrind knows a function by: the linker's name, and its own where it was inlined.
         None if frame.inlined => format!("fun:{}", function_name::own(&frame.name)),
-        None => {
-            format!("fun:{}", function_name::any_of_its_symbols(frame.symbol.as_deref().unwrap_or(&frame.name)))
-        }
+        None => match (frame.symbol.as_deref(), frame.name.strip_prefix("__")) {
+            (Some(symbol), _) => format!("fun:{}", function_name::any_of_its_symbols(symbol)),
+            // The C library's functions have names without these beside it, which valgrind prefers.
+            (None, Some(rest)) => format!("fun:*{}", rest.trim_start_matches('_')),
+            (None, None) => format!("fun:{}", frame.name),
+        },
     }
 }
