@@ -26,6 +26,8 @@ fi
 libraries=/usr/lib/$(uname -m)-linux-gnu
 install_for_benchmark <<END
 $libraries/libtcmalloc.so.4     libgoogle-perftools4
+$libraries/libjemalloc.so.2     libjemalloc2
+$libraries/libmimalloc.so.2.0   libmimalloc2.0
 /usr/bin/valgrind               valgrind
 /usr/include/valgrind/memcheck.h valgrind
 /usr/bin/gcc                    gcc
@@ -124,6 +126,7 @@ line() {
 phase_ms() { sed -n "s/.*$1_ms \([0-9.]*\).*/\1/p"; }
 armed() { LD_PRELOAD=$built/libpoolscope.so POOLSCOPE_PERIOD=1 "$scratch/plain" "$blocks" 0 2>/dev/null | phase_ms "$1"; }
 on_pool() { LD_PRELOAD=$built/libpoolscope.so "$scratch/plain" "$blocks" 0 2>/dev/null | phase_ms "$1"; }
+on_library() { LD_PRELOAD=$libraries/$1 "$scratch/plain" "$blocks" 0 2>/dev/null | phase_ms "$2"; }
 without() { "$scratch/plain" "$blocks" 0 2>/dev/null | phase_ms "$1"; }
 
 figures() {
@@ -154,6 +157,10 @@ figures() {
     line "poolscope, every allocation recorded" "" armed walk
     mine=$last
     line "poolscope, sampling" "$mine" on_pool walk
+    # These keep blocks by size classes as well, each size in pages of its own.
+    line "jemalloc" "$mine" on_library libjemalloc.so.2 walk
+    line "tcmalloc" "$mine" on_library libtcmalloc.so.4 walk
+    line "mimalloc" "$mine" on_library libmimalloc.so.2.0 walk
     line "without poolscope" "$mine" without walk
     head_of "To make them:"
     line "poolscope, every allocation recorded" "" armed grow

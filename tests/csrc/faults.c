@@ -136,6 +136,40 @@ static void write_after_free(void) {
     flush();
 }
 
+// Of an alignment that no guards are for. The memory of such a block goes when it is freed; its last 100 bytes, which are
+// no whole page, are filled.
+enum { LARGE = (2 << 20) + 100 };
+
+static char *allocating_large(void) { return hidden(memalign(8192, LARGE)); }
+
+static char *freed_large(void) {
+    char *p = allocating_large();
+    memset(p, 1, LARGE);
+    freeing(p);
+    return p;
+}
+
+static void write_after_free_of_a_large_block(void) { writing(freed_large() + 1000005); }
+static void write_after_free_behind_its_pages(void) { writing(freed_large() + LARGE - 5); }
+
+// A page that reads as zero is as it was; the next one is not.
+static void zeroes_after_free_of_a_large_block(void) {
+    char *p = freed_large();
+    memset(p + 999424, 0, 4096);
+    memset(p + 1003520, 0xde, 100);
+}
+
+static void large_blocks_read_as_zero(void) {
+    for (int round = 0; round < 100; round++) {
+        char *p = allocating_large();
+        for (size_t i = 0; i < LARGE; i++)
+            if (p[i] != 0) abort();
+        memset(p, 3, LARGE);
+        freeing(p);
+    }
+    puts("ok");
+}
+
 static void write_after_free_at_the_end(void) {
     char *p = allocating(24);
     freeing(p);
@@ -257,7 +291,8 @@ static const struct {
     FAULT(interior), FAULT(interior_unaligned), FAULT(interior_medium), FAULT(interior_large), FAULT(stack_address),
     FAULT(mapping), FAULT(overflow), FAULT(overflow_of_a_large_block), FAULT(overflow_found_by_realloc),
     FAULT(underflow), FAULT(overflow_of_aligned), FAULT(write_after_free), FAULT(realloc_after_free),
-    FAULT(size_after_free), FAULT(write_after_free_at_the_end), FAULT(overflow_of_a_block_in_use),
+    FAULT(size_after_free), FAULT(write_after_free_of_a_large_block), FAULT(write_after_free_behind_its_pages),
+    FAULT(zeroes_after_free_of_a_large_block), FAULT(large_blocks_read_as_zero), FAULT(write_after_free_at_the_end), FAULT(overflow_of_a_block_in_use),
     FAULT(overflow_by_32), FAULT(underflow_by_32), FAULT(write_a_mebibyte_behind), FAULT(write_a_mebibyte_before),
     FAULT(read_of_no_bytes), FAULT(double_free_at_the_end), FAULT(wrong_size), FAULT(wrong_aligned_size), FAULT(wrong_alignment),
     FAULT(own_wrong_size), FAULT(own_wrong_aligned_size), FAULT(own_wrong_alignment),

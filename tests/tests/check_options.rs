@@ -155,6 +155,29 @@ fn suppressions_that_are_written_hold_what_was_found_here_and_in_valgrind() {
 }
 
 #[test]
+fn suppressions_that_valgrind_wrote_hold_the_same_blocks_here() {
+    let pool = Pool::new();
+    let program =
+        compile_with_headers(pool.files(), "tests/csrc/lost_copies.cpp", "lost_copies", &["-O0", "-g", "-std=c++20"]);
+    let options = ["--leak-check=full", "--show-leak-kinds=all", "--gen-suppressions=all", "--log-fd=1"];
+    let written = Program::new("valgrind").args(options).arg(&program).run().stdout;
+    let rules = written.lines().filter(|line| !line.starts_with("==")).map(|line| format!("{line}\n"));
+    std::fs::write(pool.files().join("theirs.supp"), rules.collect::<String>()).expect("a file");
+    let check = pool.poolscope().args(["check", "--suppressions", "theirs.supp", "--"]).arg(&program);
+    let output = check.dir(pool.files().path()).run();
+    assert_eq!(output.code(), 0, "{written}{}", output.report());
+    for held in ["Suppressed: 60 B in 10 blocks", "Suppressed: 40 B in 1 block"] {
+        assert!(output.stderr.contains(held), "{written}{}", output.report());
+    }
+    // And those that are written here hold them there.
+    let check = pool.poolscope().args(["check", "--write-suppressions", "ours.supp", "--"]).arg(&program);
+    assert_eq!(check.dir(pool.files().path()).run().code(), 23);
+    let options = ["-q", "--leak-check=full", "--error-exitcode=9", "--suppressions=ours.supp"];
+    let valgrind = Program::new("valgrind").args(options).arg(&program).dir(pool.files().path()).run();
+    assert_eq!(valgrind.code(), 0, "{}", valgrind.report());
+}
+
+#[test]
 fn suppressions_that_are_written_for_a_leaked_structure_all_hold_something() {
     let pool = Pool::new();
     let program = compile_with_headers(pool.files(), "tests/csrc/lost_list.c", "lost_list", &["-O0", "-g"]);

@@ -169,6 +169,21 @@ fn a_write_to_a_freed_block_is_found_when_it_leaves_the_quarantine() {
 }
 
 #[test]
+fn a_write_to_a_freed_large_block_is_found_though_its_memory_has_gone() {
+    let faults = Faults::new("tests/csrc/faults.c");
+    for (fault, byte) in [
+        ("write_after_free_of_a_large_block", 1000005),
+        ("write_after_free_behind_its_pages", 2097247),
+        ("zeroes_after_free_of_a_large_block", 1003620),
+    ] {
+        let line = format!("use after free of *, a block of 2097252 bytes: byte {byte} was written after it was freed");
+        faults.assert_found(fault, NEVER, ABORT, &line, &[("freed", "freeing"), ("allocated", "allocating_large")]);
+    }
+    let output = faults.program("large_blocks_read_as_zero", true, NEVER).run().success();
+    assert_eq!(output.stdout, "ok\n", "{}", output.report());
+}
+
+#[test]
 fn a_write_32_bytes_beside_a_block_is_found() {
     let faults = Faults::new("tests/csrc/faults.c");
     for (fault, line) in [

@@ -62,7 +62,7 @@ struct poolscope_heapcheck_limits {
 POOLSCOPE_API uint64_t poolscope_heapcheck_begin(void) POOLSCOPE_NOTHROW;
 
 /* Begins a scope of all threads that are in none. 0 if not every allocation is recorded (POOLSCOPE_PERIOD=1). There is one
- * at a time. */
+ * at a time: it takes the place of the one before. */
 POOLSCOPE_API uint64_t poolscope_heapcheck_begin_all(void) POOLSCOPE_NOTHROW;
 
 /* What was counted in a scope so far, and in those in it: calls that asked for memory, blocks that are in use, their bytes,
@@ -110,7 +110,8 @@ POOLSCOPE_API void poolscope_heapcheck_disable(void) POOLSCOPE_NOTHROW;
 POOLSCOPE_API void poolscope_heapcheck_enable(void) POOLSCOPE_NOTHROW;
 
 /* Memory that holds pointers and that a check does not look at by itself: a file or a segment that processes share. Memory
- * that the program has mapped for itself and its forked children is looked at. 0, or ENOMEM if there are 256 already; ENOENT if there is none just so. */
+ * that the program has mapped for itself and its forked children is looked at. 0, or ENOMEM if there are 256 already;
+ * ENOENT if there is none just so. */
 POOLSCOPE_API int poolscope_heapcheck_add_root(const void *begin, size_t bytes) POOLSCOPE_NOTHROW;
 POOLSCOPE_API int poolscope_heapcheck_remove_root(const void *begin, size_t bytes) POOLSCOPE_NOTHROW;
 

@@ -27,6 +27,27 @@ pub(crate) fn demangle(symbol: &str) -> String {
     cpp.and_then(|symbol| symbol.demangle().ok()).unwrap_or_else(|| symbol.to_owned())
 }
 
+/// A symbol with `?` where it says which of a constructor's or destructor's symbols it is: one function may have several
+/// (`C1` and `C2`), and tools differ in which they take.
+pub(crate) fn any_of_its_symbols(symbol: &str) -> String {
+    let mut any = symbol.to_owned();
+    if !symbol.starts_with("_Z") {
+        return any;
+    }
+    let plain = demangle(symbol);
+    for at in 1..symbol.len() {
+        let other = match symbol.get(at - 1..=at) {
+            Some("C1" | "D1") => "2",
+            Some("C2" | "D2") => "1",
+            _ => continue,
+        };
+        if demangle(&format!("{}{other}{}", &symbol[..at], &symbol[at + 1..])) == plain {
+            any.replace_range(at..=at, "?");
+        }
+    }
+    any
+}
+
 /// Whether a symbol says more than a function's own name.
 pub(crate) fn is_mangled(symbol: &str) -> bool {
     symbol.starts_with("_Z") || symbol.starts_with("_R")
@@ -129,6 +150,12 @@ pub(crate) fn path(name: &str) -> &str {
     name
 }
 
+/// What a function's own declaration calls it: `allocate` of `std::allocator<char>::allocate(unsigned long)`.
+pub(crate) fn own(name: &str) -> &str {
+    let path = path(name);
+    &path[last_segment(path)..]
+}
+
 /// Where the last part of a path begins.
 fn last_segment(path: &str) -> usize {
     // Rust writes arguments behind colons, too: `push::<u8>`.
@@ -200,6 +227,34 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(demangle(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_constructor_may_have_any_of_its_symbols() {
+        for (symbol, expected) in [
+            ("main", "main"),
+            ("C1", "C1"),
+            ("_ZN2C16insertEv", "_ZN2C16insertEv"),
+            ("_ZN2C1C1Ev", "_ZN2C1C?Ev"),
+            ("_ZN5CacheD2Ev", "_ZN5CacheD?Ev"),
+            ("_ZNSt10shared_ptrI1NEC2ISaIvEJEEEv", "_ZNSt10shared_ptrI1NEC?ISaIvEJEEEv"),
+            ("_ZN5CacheC*", "_ZN5CacheC*"),
+        ] {
+            assert_eq!(any_of_its_symbols(symbol), expected, "{symbol}");
+        }
+    }
+
+    #[test]
+    fn the_own_name_is_the_last_part_of_the_path() {
+        for (name, expected) in [
+            ("main", "main"),
+            ("std::allocator<char>::allocate(unsigned long)", "allocate"),
+            ("std::shared_ptr<N> std::make_shared<N>()", "make_shared<N>"),
+            ("a::b::<u8>", "b::<u8>"),
+            ("", ""),
+        ] {
+            assert_eq!(own(name), expected, "{name}");
         }
     }
 

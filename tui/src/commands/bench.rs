@@ -1,7 +1,7 @@
 //! `poolscope bench`: a recorded trace on placement policies, side by side, and what the dashboard costs.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -47,8 +47,11 @@ enum What {
     poolscope bench gpu --trace model.trace.gz --policy tiered,async --device 0 --json | jq .policies[].peak_reserved")]
 struct Gpu {
     /// The recorded trace, or a recording of `poolscope record`
-    #[arg(long, value_name = "FILE")]
-    trace: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "file")]
+    trace: Option<PathBuf>,
+    /// The same without `--trace`, as `whatif` has it
+    #[arg(value_name = "FILE", hide = true, conflicts_with = "trace")]
+    file: Option<PathBuf>,
     /// Of a recording: the device whose memory is replayed; to be named if it has several
     #[arg(long, value_name = "N")]
     of_device: Option<u32>,
@@ -184,8 +187,13 @@ pub(crate) fn open_trace(path: &std::path::Path, of_device: Option<u32>) -> Resu
 }
 
 impl Gpu {
+    fn path(&self) -> Option<&Path> {
+        self.trace.as_deref().or(self.file.as_deref())
+    }
+
     fn run(self) -> Result<u8> {
-        let trace = open_trace(&self.trace, self.of_device)?;
+        let path = self.path().ok_or_else(|| Failure::usage("name a trace by --trace FILE"))?;
+        let trace = open_trace(path, self.of_device)?;
         let report = match self.device {
             Place::Simulated => {
                 let memory = self.memory.unwrap_or(MEMORY);
@@ -239,7 +247,7 @@ impl Gpu {
             });
         }
         Ok(Report {
-            trace: self.trace.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            trace: self.path().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned(),
             operations: trace.operations(),
             streams: trace.streams(),
             peak_live: trace.peak(),

@@ -360,6 +360,10 @@ impl Record {
             Ok((_, summary, progress)) => (summary, progress),
             // What it became may allocate.
             Err(RecordError::Nothing { ended, .. }) if is_replaced(&ended) => return Ok(ended),
+            Err(RecordError::Write(error)) => {
+                let message = format!("cannot write the recording to {}: {error}", output.name());
+                return Err(Failure::usage(message).into());
+            }
             Err(error) => return Err(fail(&error).into()),
         };
         let begins_anew = is_replaced(&summary.ended) && output.can_begin_anew();

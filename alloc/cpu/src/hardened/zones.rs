@@ -6,9 +6,12 @@
 //! ```
 //!
 //! Between guard pages the canary fills what the alignment leaves of the pages.
+//!
+//! Of a large block that was freed, whole pages are not filled: they have no memory any more, and read as zero.
 
 use super::guarded::{KERNEL_PAGE, guard_len};
 use super::records::Record;
+use crate::kernel::os;
 
 /// Bytes before and behind the program's, at least.
 pub const MARGIN: usize = 32;
@@ -18,6 +21,13 @@ const CANARY: u8 = 0xca;
 const POISON: u8 = 0xde;
 /// Bytes of a canary that are written and looked at, at most: large blocks need not have their last pages touched.
 const CANARY_MAX: usize = KERNEL_PAGE;
+
+/// Blocks from this size on are not filled: their memory goes back to the kernel.
+const EMPTY_MIN: usize = 1 << 20;
+/// What the kernel is asked about has pages of so many bytes, or does not say.
+const PAGE: usize = 4096;
+/// Pages that it is asked about at a time.
+const ASKED: usize = 256;
 
 /// A byte that is not what it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,24 +71,78 @@ pub fn mark(record: &Record) {
 
 /// Has a new block read as zero.
 pub fn clear(record: &Record) {
-    content(record).fill(0);
+    fill(record, 0);
 }
 
 /// Fills a freed block.
 pub fn poison(record: &Record) {
-    content(record).fill(POISON);
+    fill(record, POISON);
+}
+
+/// The whole pages of a large block's bytes: how many bytes lie before them, and behind their start up to their end.
+/// None of a smaller one.
+fn whole_pages(record: &Record) -> (usize, usize) {
+    let before = (record.address.next_multiple_of(KERNEL_PAGE) - record.address).min(record.size);
+    let len = (record.size - before) / KERNEL_PAGE * KERNEL_PAGE;
+    if record.size < EMPTY_MIN { (record.size, 0) } else { (before, len) }
+}
+
+/// Fills the program's bytes; of a large block, whole pages read as zero then.
+fn fill(record: &Record, byte: u8) {
+    let (before, len) = whole_pages(record);
+    let from = (record.address + before) as *mut u8;
+    let content = content(record);
+    // SAFETY: the pages are the block's, whose bytes nobody needs. Memory that is locked stays, and is filled.
+    if len > 0 && unsafe { os::decommit(from, len) } {
+        content[..before].fill(byte);
+        content[before + len..].fill(byte);
+    } else {
+        content.fill(byte);
+    }
 }
 
 /// Looks at the canaries: the damage next to the block, if there is any.
 pub fn check_canaries(record: &Record) -> Option<Damage> {
     let [before, behind] = canaries(record);
-    let damaged = |byte: &u8| *byte != CANARY;
-    let last = before.iter().rposition(damaged).map(|at| Damage::Before(before.len() - at));
-    behind.iter().position(damaged).map(Damage::Behind).or(last)
+    let last = before.iter().rposition(|byte| *byte != CANARY).map(|at| Damage::Before(before.len() - at));
+    first_other(behind, CANARY).map(Damage::Behind).or(last)
 }
 
 /// Looks at a freed block with its canaries.
 pub fn check_freed(record: &Record) -> Option<Damage> {
-    let written = content(record).iter().position(|byte| *byte != POISON).map(Damage::Freed);
-    written.or_else(|| check_canaries(record))
+    let (before, len) = whole_pages(record);
+    let (first, rest) = content(record).split_at(before);
+    let (pages, last) = rest.split_at(len);
+    let at = first_other(first, POISON)
+        .or_else(|| written_page(pages).map(|at| before + at))
+        .or_else(|| first_other(last, POISON).map(|at| before + len + at));
+    at.map(Damage::Freed).or_else(|| check_canaries(record))
+}
+
+/// The first byte in whole pages of a freed block that somebody has written: a page reads as zero, or is filled.
+fn written_page(pages: &[u8]) -> Option<usize> {
+    let mut has_memory = [0u8; ASKED];
+    for (part, bytes) in pages.chunks(ASKED * PAGE).enumerate() {
+        // SAFETY: there is a byte for each page. Without an answer, all are looked at.
+        let known = unsafe { os::resident(bytes.as_ptr() as usize, bytes.len(), has_memory.as_mut_ptr()) };
+        for (number, page) in bytes.chunks(PAGE).enumerate() {
+            if known && has_memory[number] & 1 == 0 {
+                continue;
+            }
+            let expected = if page[0] == 0 { 0 } else { POISON };
+            if let Some(at) = first_other(page, expected) {
+                return Some((part * ASKED + number) * PAGE + at);
+            }
+        }
+    }
+    None
+}
+
+/// Where the first byte lies that is not `value`. Most have none: many are compared at a time.
+fn first_other(bytes: &[u8], value: u8) -> Option<usize> {
+    const AT_A_TIME: usize = 128;
+    let is_other = |chunk: &[u8]| chunk.iter().fold(0, |all, byte| all | (byte ^ value)) != 0;
+    let chunk = bytes.chunks(AT_A_TIME).position(is_other)?;
+    let from = chunk * AT_A_TIME;
+    bytes[from..].iter().position(|byte| *byte != value).map(|at| from + at)
 }

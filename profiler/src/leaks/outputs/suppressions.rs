@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use super::{Run, headline};
 use crate::leaks::{Leak, LeakKind};
 use crate::model::profile::Frame;
+use crate::symbols::function_name;
 
 /// Frames of a rule.
 const FRAMES: usize = 12;
@@ -46,7 +47,13 @@ fn rule(leak: &Leak) -> String {
 fn line(frame: &Frame) -> String {
     match frame.name.strip_prefix('[').and_then(|rest| rest.split_once('+')) {
         Some((module, _)) => format!("obj:*/{module}"),
-        // The linker's name, which valgrind knows a function by.
-        None => format!("fun:{}", frame.symbol.as_deref().unwrap_or(&frame.name)),
+        // What valgrind knows a function by: the linker's name, and its own where it was inlined.
+        None if frame.inlined => format!("fun:{}", function_name::own(&frame.name)),
+        None => match (frame.symbol.as_deref(), frame.name.strip_prefix("__")) {
+            (Some(symbol), _) => format!("fun:{}", function_name::any_of_its_symbols(symbol)),
+            // The C library's functions have names without these beside it, which valgrind prefers.
+            (None, Some(rest)) => format!("fun:*{}", rest.trim_start_matches('_')),
+            (None, None) => format!("fun:{}", frame.name),
+        },
     }
 }

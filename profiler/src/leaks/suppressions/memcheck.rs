@@ -18,6 +18,7 @@
 
 use super::frames::Call;
 use crate::leaks::LeakKind;
+use crate::symbols::function_name;
 
 /// How valgrind names what allocates, as C++'s linker does, and as a person reads it.
 const ALLOCATORS: &[&str] = &[
@@ -44,6 +45,10 @@ const ALLOCATORS_MODULE: &str = "/usr/libexec/valgrind/vgpreload_memcheck-amd64-
 const BELOW_MAIN: &str = "(below main)";
 const BELOW_MAIN_FUNCTIONS: &[&str] =
     &["__libc_start_main", "__libc_start_call_main", "_start", "__libc_start_main_impl"];
+
+/// Kinds of rules that Memcheck has beside `Leak`; `Value` and `Addr` stand before a number of bytes.
+const OTHER_RULES: &[&str] =
+    &["Param", "User", "Cond", "Jump", "Free", "Overlap", "Value", "Addr", "ReallocZero", "BadAlign"];
 
 /// Kinds of leaks that a rule may be for.
 const KINDS: &[&str] = &["definite", "indirect", "possible", "reachable"];
@@ -77,15 +82,25 @@ pub(super) fn read(lines: &[(usize, &str)], opened: usize) -> Result<Option<Rule
     let Some((tools, kind)) = kind.split_once(':') else {
         return Err((at, format!("{kind:?} is no kind of rule: write Memcheck:Leak")));
     };
-    if kind.trim() != "Leak" || !tools.split(',').any(|tool| tool.trim() == "Memcheck") {
+    let kind = kind.trim();
+    if !tools.split(',').any(|tool| tool.trim() == "Memcheck") {
         return Ok(None);
+    }
+    if kind != "Leak" {
+        let of_memcheck = kind.trim_end_matches(|c: char| c.is_ascii_digit());
+        return match OTHER_RULES.contains(&of_memcheck) {
+            true => Ok(None),
+            false => Err((at, format!("{kind:?} is no kind of rule that Memcheck has: write Memcheck:Leak"))),
+        };
     }
     let mut rule = Rule { name: name.to_owned(), kinds: KINDS.to_vec(), lines: Vec::new() };
     for (at, line) in lines {
         let (key, value) = line.split_once(':').map_or((line, ""), |(key, value)| (key.trim(), value.trim()));
         match key {
             "match-leak-kinds" => rule.kinds = kinds(value).map_err(|error| (at, error))?,
-            "fun" if !value.is_empty() => rule.lines.push(Line::Function(value.to_owned())),
+            "fun" if !value.is_empty() => {
+                rule.lines.push(Line::Function(function_name::any_of_its_symbols(value)));
+            }
             "obj" if !value.is_empty() => rule.lines.push(Line::Object(value.to_owned())),
             "src" if !value.is_empty() => rule.lines.push(source(value)),
             "..." => rule.lines.push(Line::Any),
@@ -167,7 +182,9 @@ impl Line {
                 BELOW_MAIN_FUNCTIONS.contains(&frame.name.as_str()) || frame.name.starts_with("[libc.so")
             }
             Line::Function(pattern) => {
-                glob(pattern, &frame.name) || frame.symbol.as_ref().is_some_and(|symbol| glob(pattern, symbol))
+                glob(pattern, &frame.name)
+                    || frame.symbol.as_ref().is_some_and(|symbol| glob(pattern, symbol))
+                    || as_valgrind_has(call).is_some_and(|name| glob(pattern, name))
             }
             Line::Object(pattern) => glob(pattern, path),
             Line::Source(pattern, line) => {
@@ -188,6 +205,17 @@ impl Line {
             Line::Source(..) | Line::Any => false,
         }
     }
+}
+
+/// Another name that valgrind has for a function. Of the C library's names for one, it takes that without underscores
+/// (`strdup`, where debug information has `__strdup`). Of a function that was inlined it knows the own name only.
+fn as_valgrind_has(call: Call<'_>) -> Option<&str> {
+    let name = call.frame.name.as_str();
+    if call.frame.inlined {
+        return Some(function_name::own(name));
+    }
+    let public = name.trim_start_matches('_');
+    (call.module.starts_with("libc.so") && public.len() < name.len()).then_some(public)
 }
 
 /// Whether all of `text` is as `pattern` says: `*` stands for any characters, `?` for one.
@@ -271,6 +299,26 @@ mod tests {
             assert_eq!(matches(frames, &stack, LeakKind::Direct), expected, "{frames}");
         }
         assert!(matches("fun:main\nfun:(below main)", &["main", "__libc_start_call_main"], LeakKind::Direct));
+    }
+
+    #[test]
+    fn functions_have_the_names_that_valgrind_gives_them() {
+        let frame = |name: &str, inlined| Frame { name: name.to_owned(), inlined, ..Frame::default() };
+        let duplicate = frame("__strdup", false);
+        let allocate = frame("std::allocator<char>::allocate(unsigned long)", true);
+        let called = frame("std::allocator<char>::allocate(unsigned long)", false);
+        for (frame, module, pattern, expected) in [
+            (&duplicate, "libc.so.6", "strdup", true),
+            (&duplicate, "libc.so.6", "__strdup", true),
+            (&duplicate, "libc.so.6", "dup", false),
+            (&duplicate, "libmine.so", "strdup", false),
+            (&allocate, "libmine.so", "allocate", true),
+            (&called, "libmine.so", "allocate", false),
+        ] {
+            let rule = rule(&format!("name\nMemcheck:Leak\nfun:{pattern}"));
+            let calls = [Call { frame, module, path: module }];
+            assert_eq!(rule.matches(&calls, LeakKind::Direct), expected, "{pattern} in {module}");
+        }
     }
 
     #[test]

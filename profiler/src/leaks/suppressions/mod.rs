@@ -173,9 +173,13 @@ impl Suppressions {
 
     /// Adds the rules in a file.
     pub fn add_file(&mut self, path: &Path) -> Result<(), SuppressionError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| SuppressionError::Read { path: path.to_owned(), source })?;
-        self.add(&text, &path.display().to_string())
+        let bytes = std::fs::read(path).map_err(|source| SuppressionError::Read { path: path.to_owned(), source })?;
+        let origin = path.display().to_string();
+        let text = str::from_utf8(&bytes).map_err(|error| {
+            let line = bytes[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count() + 1;
+            SuppressionError::Line { origin: origin.clone(), line, what: "this line is no text in UTF-8".into() }
+        })?;
+        self.add(text, &origin)
     }
 
     /// Why a site whose blocks are of this kind is no leak: the reason of a built-in rule, or the user's rule.
@@ -320,6 +324,7 @@ mod tests {
         let mut suppressions = Suppressions::none();
         let text = "# known\n\nleak:^cache_*\r\n{\n  a rule\n  Memcheck:Leak\n  fun:f\n}\n\
                     {\n  of another kind\n  Memcheck:Param\n  write(buf)\n  fun:f\n}\n\
+                    {\n  of a number of bytes\n  Memcheck:Addr16\n  fun:f\n}\n\
                     {\n  of another tool\n  Helgrind:Race\n  fun:g\n}\n# poolscope: max=3 max-bytes=100\nleak:b\n";
         suppressions.add(text, "s.supp").expect("it is fine");
         let names: Vec<String> = suppressions.rules.iter().map(Rule::name).collect();
@@ -337,6 +342,7 @@ mod tests {
             ("\n{\n}", "s.supp:2: a rule has a name in its first line"),
             ("{\nname\n}", "s.supp:1: the rule \"name\" has no second line: write Memcheck:Leak"),
             ("{\nname\nLeak\nfun:f\n}", "s.supp:3: \"Leak\" is no kind of rule"),
+            ("{\nname\nMemcheck:Leek\nfun:f\n}", "s.supp:3: \"Leek\" is no kind of rule that Memcheck has"),
             ("{\nname\nMemcheck:Leak\nfunc:f\n}", "s.supp:4: \"func:f\" is no frame: write fun:NAME"),
             ("{\nname\nMemcheck:Leak\nmatch-leak-kinds: sure\nfun:f\n}", "s.supp:4: \"sure\" is no kind of leak"),
             ("{\nname\nMemcheck:Leak\n...\n}", "s.supp:1: the rule \"name\" names no frame"),
