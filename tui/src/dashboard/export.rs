@@ -144,7 +144,7 @@ pub(crate) fn csv(model: &Model, out: &mut impl Write) -> io::Result<()> {
             site.allocated.bytes,
             site.allocated.objects,
             site.allocated.samples,
-            slope.per_minute,
+            slope.per_minute(),
             slope.error(),
             quoted(&site.text.function),
             quoted(site.text.place.as_deref().unwrap_or_default()),

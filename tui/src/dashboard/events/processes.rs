@@ -78,7 +78,7 @@ impl ProcessRow {
 
     /// The natural order by a column of the list.
     pub(crate) fn compare(&self, other: &ProcessRow, column: usize) -> Ordering {
-        let slope = |row: &ProcessRow| if row.trend.is_clear() { row.trend.per_minute } else { 0.0 };
+        let slope = |row: &ProcessRow| if row.trend.is_clear() { row.trend.per_minute() } else { 0.0 };
         match column {
             0 => self.pid.cmp(&other.pid),
             1 => self.name.cmp(&other.name),

@@ -145,7 +145,7 @@ pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
             2 => cell(bytes(process.in_use), theme.live),
             3 => cell(bytes(process.rss), theme.rss),
             4 => match process.trend {
-                slope if slope.grows() => cell(format!("+{} ▲", numbers::bytes(slope.per_minute)), theme.alert),
+                slope if slope.grows() => cell(format!("+{} ▲", numbers::bytes(slope.per_minute())), theme.alert),
                 _ => cell("·", theme.faint),
             },
             5 => cell(numbers::duration(process.age), theme.dim),

@@ -73,7 +73,7 @@ impl SiteRow {
 
     /// Bytes a minute, if that is worth showing.
     pub(crate) fn clear_slope(&self) -> Option<f64> {
-        self.growth.map(|growth| growth.slope).filter(|slope| slope.is_clear()).map(|slope| slope.per_minute)
+        self.growth.map(|growth| growth.slope).filter(|slope| slope.is_clear()).map(|slope| slope.per_minute())
     }
 }
 
