@@ -337,8 +337,7 @@ impl Tracker {
             let now = self.counted_now as f64;
             readings.zip(&weights.each).map(|(bytes, weight)| (bytes as f64 - now) * weight).sum()
         };
-        let (whole, late) =
-            (Weights::of(&self.times, self.now_ns), Weights::of_second_half(&self.times, self.now_ns));
+        let (whole, late) = (Weights::of(&self.times, self.now_ns), Weights::of_second_half(&self.times, self.now_ns));
         whole.zip(late).map_or(sampled, |(whole, late)| sampled.with(slope(whole), slope(late)))
     }
 }

@@ -81,9 +81,8 @@ impl History {
         let Some(bytes) = bytes else { return Slope::default() };
         let steps_per_minute = 60e9 * (MOMENTS - 1) as f64 / span as f64;
         // A straight line has no error by that; a hundredth is what the moments of the looks are uncertain.
-        let slope = |(step, error): (f64, f64)| {
-            (step * steps_per_minute, error.max(step.abs() / 100.0) * steps_per_minute)
-        };
+        let slope =
+            |(step, error): (f64, f64)| (step * steps_per_minute, error.max(step.abs() / 100.0) * steps_per_minute);
         Slope::of_halves(slope(line(&bytes)), slope(line(&bytes[MOMENTS / 2..])))
     }
 }
