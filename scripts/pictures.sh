@@ -48,7 +48,7 @@ picture() {
     die "There is no picture of the view $view."
 }
 
-start server "$poolscope" run --period 64K -- "$server" --clients 8 --seconds 120
+start server "$poolscope" run --period 64K -- "$server" --clients 8 --seconds 900
 # A program that loses blocks and goes on, with every allocation recorded.
 gcc -O1 -g -fno-builtin -pthread -Ialloc/preload/include -o "$work/leaky" tests/csrc/asked.c
 # Its input is open as long as the script runs: a process that kept it open would keep the script's output open, too.

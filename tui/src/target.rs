@@ -72,9 +72,11 @@ pub(crate) fn newest_called(name: &str) -> Option<SegmentEntry> {
     discovery::list().ok()?.entries.into_iter().filter(running).max_by_key(|entry| entry.start_realtime_ns)
 }
 
-/// Whether an argument can only be a program's name: it is no number, and no path.
+/// Whether an argument is a program's name: it is no number, no path, and no segment's file. A person who looks at a
+/// program often stands in its folder.
 pub(crate) fn is_name(argument: &str) -> bool {
-    argument.parse::<u32>().is_err() && !argument.contains('/') && !Path::new(argument).exists()
+    let is_path = argument.contains('/') || is_segment(Path::new(argument));
+    argument.parse::<u32>().is_err() && !is_path
 }
 
 /// Why another segment is in the place of one that a process had.

@@ -60,8 +60,12 @@ fn growth(facts: &Facts<'_>) -> String {
     if slope.error() <= 0.0 {
         return format!("none over the last {watched}");
     }
-    let amount = format!("{:+}", Signed(slope.per_minute));
-    let what = if slope.is_clear() { "" } else { ", which may be chance" };
+    let amount = format!("{:+}", Signed(slope.per_minute()));
+    let what = match slope.is_clear() {
+        true => "",
+        false if slope.has_ended() => ", all of it in the first half of that",
+        false => ", which may be chance",
+    };
     format!("{amount} a minute (±{}) over the last {watched}{what}", bytes(slope.error()))
 }
 

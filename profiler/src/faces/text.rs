@@ -50,7 +50,7 @@ pub fn growth_text(facts: &Facts<'_>, profile: &Profile, rows: usize) -> String 
     let mut sites: Vec<(&Site, Slope)> =
         profile.sites.iter().zip(facts.growths).map(|(site, growth)| (site, growth.slope)).collect();
     sites.retain(|(_, slope)| slope.is_clear());
-    sites.sort_by(|(_, a), (_, b)| b.per_minute.total_cmp(&a.per_minute));
+    sites.sort_by(|(_, a), (_, b)| b.per_minute().total_cmp(&a.per_minute()));
     let mut text = format!("\nGrowth, watched for {watched}\n");
     if facts.watched_ns < SHORTEST_NS {
         text += "That is too short to say what grows.\n";
@@ -67,11 +67,11 @@ pub fn growth_text(facts: &Facts<'_>, profile: &Profile, rows: usize) -> String 
         let age = moment.map_or_else(String::new, |moment| {
             figures::duration(Duration::from_nanos(moment.saturating_sub(site.oldest_ns)))
         });
-        let sign = if slope.per_minute > 0.0 { "+" } else { "" };
+        let sign = if slope.per_minute() > 0.0 { "+" } else { "" };
         let _ = writeln!(
             text,
             "{:>12} {:>10} {:>10} {age:>8} {:<6} {}",
-            format!("{sign}{}", figures::bytes(slope.per_minute)),
+            format!("{sign}{}", figures::bytes(slope.per_minute())),
             figures::bytes(slope.error()),
             figures::bytes(site.in_use.bytes),
             if slope.grows() { "grows" } else { "" },

@@ -21,12 +21,12 @@ fn errors_needed(count: usize) -> f64 {
 }
 
 fn a_minute(slope: Slope) -> String {
-    format!("{} a minute (±{})", bytes(slope.per_minute), bytes(slope.error()))
+    format!("{} a minute (±{})", bytes(slope.per_minute()), bytes(slope.error()))
 }
 
 /// Twice as much as now within ten minutes is an alarm.
 fn severity(slope: Slope, in_use: f64) -> Severity {
-    if slope.per_minute * 10.0 > in_use { Severity::Alarm } else { Severity::Warning }
+    if slope.per_minute() * 10.0 > in_use { Severity::Alarm } else { Severity::Warning }
 }
 
 /// Call sites whose memory grows.
@@ -37,7 +37,7 @@ pub(super) fn sites_that_grow(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     let mut growing: Vec<usize> = (0..profile.sites.len().min(facts.growths.len()))
         .filter(|&site| {
             let slope = facts.growths[site].slope;
-            slope.errors() > needed && slope.per_minute > LEAST
+            slope.grows() && slope.errors() > needed && slope.per_minute() > LEAST
         })
         .collect();
     let of = |site: usize| {
@@ -70,7 +70,7 @@ pub(super) fn sites_that_grow(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
                 a_minute(slope)
             ),
             evidence: vec![
-                ("growth_bytes_per_minute", slope.per_minute),
+                ("growth_bytes_per_minute", slope.per_minute()),
                 ("error_bytes_per_minute", slope.error()),
                 ("in_use_bytes", figures.in_use.bytes),
                 ("samples", figures.in_use.samples as f64),
@@ -87,7 +87,7 @@ pub(super) fn memory_that_grows(facts: &Facts<'_>, findings: &mut Vec<Finding>) 
         return;
     }
     let is_explained = findings.iter().any(|finding| finding.rule == "site_grows");
-    if is_explained || !slope.grows() || slope.per_minute < LEAST {
+    if is_explained || !slope.grows() || slope.per_minute() < LEAST {
         return;
     }
     let watched = duration(Duration::from_nanos(facts.total_ns));
@@ -105,7 +105,7 @@ pub(super) fn memory_that_grows(facts: &Facts<'_>, findings: &mut Vec<Finding>) 
         rule: "memory_grows",
         sentence,
         evidence: vec![
-            ("growth_bytes_per_minute", slope.per_minute),
+            ("growth_bytes_per_minute", slope.per_minute()),
             ("error_bytes_per_minute", slope.error()),
             ("in_use_bytes", in_use),
         ],

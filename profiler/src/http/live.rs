@@ -94,8 +94,8 @@ fn tiles(snapshot: &Snapshot, &Facts { accounting, total, total_ns, .. }: &Facts
 }
 
 fn slope_text(slope: Slope) -> String {
-    let sign = if slope.per_minute > 0.0 { "+" } else { "" };
-    format!("{sign}{} a minute", bytes(slope.per_minute))
+    let sign = if slope.per_minute() > 0.0 { "+" } else { "" };
+    format!("{sign}{} a minute", bytes(slope.per_minute()))
 }
 
 /// The sites that grow, the fastest first, and then those that have most in use.
@@ -105,7 +105,7 @@ fn sites(reading: &Reading, look: &Look) -> String {
     let growth = |at: usize| look.growths.get(at).unwrap_or(&none);
     let mut order: Vec<usize> = (0..profile.sites.len()).filter(|&at| profile.sites[at].in_use.bytes > 0.0).collect();
     let speed =
-        |at: &usize| Some(growth(*at).slope).filter(|slope| slope.grows()).map_or(0.0, |slope| slope.per_minute);
+        |at: &usize| Some(growth(*at).slope).filter(|slope| slope.grows()).map_or(0.0, |slope| slope.per_minute());
     // The profile's own order is that of what is in use, and stays where nothing grows.
     order.sort_by(|a, b| speed(b).total_cmp(&speed(a)));
     order.iter().take(SITES).map(|&at| row(reading, &profile.sites[at], growth(at))).collect()

@@ -22,9 +22,19 @@
 //!
 //! So a stack whose blocks are all freed soon has the error of independent readings, and one that never frees has that
 //! of a count of samples: `1 / √n` of the slope, for `n` samples in the window.
+//!
+//! # Whether it goes on
+//!
+//! A program that has loaded what it needs has grown, and grows no more. So the slope of the window's second half is
+//! found in the same way, and nothing is said to grow that did not grow in it ([`Slope::goes_on`]).
+
+mod slope;
+
+use slope::Part;
+pub use slope::Slope;
 
 use crate::model::memory::{Memory, Place};
-use crate::model::snapshot::{Amount, LiveBlock, Snapshot};
+use crate::model::snapshot::{LiveBlock, Snapshot};
 
 /// Readings that are kept of a window, at most.
 const READINGS: usize = 32;
@@ -41,54 +51,6 @@ pub const SHORTEST_NS: u64 = 3_000_000_000;
 
 /// The least time between two readings that count, nanoseconds.
 const NEXT_NS: u64 = 500_000_000;
-
-/// A slope with its standard error.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Slope {
-    /// Bytes a minute.
-    pub per_minute: f64,
-    /// Its variance.
-    variance: f64,
-}
-
-impl Slope {
-    /// A slope and its standard error, both in bytes a minute.
-    pub fn new(per_minute: f64, error: f64) -> Slope {
-        Slope { per_minute, variance: error * error }
-    }
-
-    /// Its standard error, bytes a minute.
-    pub fn error(self) -> f64 {
-        self.variance.sqrt()
-    }
-
-    /// How many standard errors it is from none; 0 if nothing is known.
-    pub fn errors(self) -> f64 {
-        if self.variance > 0.0 { self.per_minute / self.error() } else { 0.0 }
-    }
-
-    /// It is a figure worth showing: more than two standard errors from none.
-    pub fn is_clear(self) -> bool {
-        self.errors().abs() > 2.0
-    }
-
-    /// It grows: by more than three standard errors.
-    pub fn grows(self) -> bool {
-        self.errors() > 3.0
-    }
-
-    /// Bytes a minute, times the share that is still in use of all that was ever allocated there: what fills up while
-    /// much of it is freed comes to an end, as a cache does, and what is never freed does not.
-    pub fn for_good(self, in_use: &Amount, allocated: &Amount) -> f64 {
-        self.per_minute * (in_use.bytes / allocated.bytes.max(in_use.bytes).max(1.0))
-    }
-
-    /// The slope of both together.
-    #[must_use]
-    pub fn and(self, other: Slope) -> Slope {
-        Slope { per_minute: self.per_minute + other.per_minute, variance: self.variance + other.variance }
-    }
-}
 
 /// How the bytes in use of a call stack or a call site develop.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -274,12 +236,15 @@ impl Tracker {
     fn follow(&mut self, snapshot: &Snapshot, blocks: &Blocks) {
         let room = self.room();
         let (weights, moments) = (Weights::of(&self.times, self.now_ns), moments(&self.times, self.now_ns));
+        let late = Weights::of_second_half(&self.times, self.now_ns);
         let times = &self.times;
         for (at, series) in self.series.iter_mut().enumerate() {
             let own = &blocks.numbers[blocks.begins[at] as usize..blocks.begins[at + 1] as usize];
             let mut present = Present::of(own.iter().map(|&number| &snapshot.live[number as usize]), times);
-            let slope =
-                weights.as_ref().map_or_else(Slope::default, |weights| series.slope(&present, weights, times.len()));
+            let part = |weights: &Option<Weights>| {
+                weights.as_ref().map_or_else(Part::default, |weights| series.slope(&present, weights, times.len()))
+            };
+            let slope = Slope::of_parts(part(&weights), part(&late));
             series.growth = Growth { slope, series: series.at(&present, &moments) };
             series.make_room(&mut present, room);
             if room != Room::NotDue {
@@ -364,12 +329,16 @@ impl Tracker {
     pub fn total(&self, memory: Memory) -> Slope {
         let of_memory = self.series.iter().filter(|series| memory.has(series.place));
         let sampled = of_memory.fold(Slope::default(), |sum, series| sum.and(series.growth.slope));
-        let weights = Weights::of(&self.times, self.now_ns).filter(|_| memory == Memory::Host && self.counted_now > 0);
-        let Some(weights) = weights else { return sampled };
-        let readings = self.counted.iter().copied().chain([self.counted_now]);
-        let now = self.counted_now as f64;
-        let slope: f64 = readings.zip(&weights.each).map(|(bytes, weight)| (bytes as f64 - now) * weight).sum();
-        Slope { per_minute: slope, ..sampled }
+        if memory != Memory::Host || self.counted_now == 0 {
+            return sampled;
+        }
+        let slope = |weights: Weights| -> f64 {
+            let readings = self.counted.iter().copied().chain([self.counted_now]);
+            let now = self.counted_now as f64;
+            readings.zip(&weights.each).map(|(bytes, weight)| (bytes as f64 - now) * weight).sum()
+        };
+        let (whole, late) = (Weights::of(&self.times, self.now_ns), Weights::of_second_half(&self.times, self.now_ns));
+        whole.zip(late).map_or(sampled, |(whole, late)| sampled.with(slope(whole), slope(late)))
     }
 }
 
@@ -405,7 +374,7 @@ impl Present {
 }
 
 impl Series {
-    fn slope(&self, present: &Present, weights: &Weights, count: usize) -> Slope {
+    fn slope(&self, present: &Present, weights: &Weights, count: usize) -> Part {
         let past = &self.past[..count];
         let bytes = past.iter().map(|reading| f64::from(reading.bytes)).chain([present.bytes]);
         // What is in use now is taken off, for the sake of rounding: the weights come to nothing.
@@ -425,7 +394,7 @@ impl Series {
             let share = if freed_later > 0.0 { kept / freed_later } else { 0.0 };
             common = share * (common + weight * freed_later);
         }
-        Slope { per_minute, variance: of_present + of_freed.max(0.0) }
+        Part { per_minute, variance: of_present + of_freed.max(0.0) }
     }
 
     /// Bytes in use at some moments, each given by the reading before it.
@@ -500,24 +469,36 @@ struct Weights {
 
 impl Weights {
     fn of(times: &[u64], now_ns: u64) -> Option<Weights> {
-        const NS_PER_MINUTE: f64 = 60e9;
         let first = *times.first()?;
-        if now_ns.saturating_sub(first) < SHORTEST_NS {
-            return None;
-        }
-        let times = times.iter().copied().chain([now_ns]);
-        let minutes: Vec<f64> = times.map(|time| (time - first) as f64 / NS_PER_MINUTE).collect();
+        (now_ns.saturating_sub(first) >= SHORTEST_NS).then(|| Weights::from_reading(0, times, now_ns))?
+    }
+
+    /// Those of the second half, from the last reading of the first half on.
+    fn of_second_half(times: &[u64], now_ns: u64) -> Option<Weights> {
+        let first = *times.first()?;
+        let middle = first + now_ns.saturating_sub(first) / 2;
+        let from = times.partition_point(|&time| time <= middle).saturating_sub(1);
+        (now_ns.saturating_sub(first) >= SHORTEST_NS).then(|| Weights::from_reading(from, times, now_ns))?
+    }
+
+    /// Readings before the first one that counts have none.
+    fn from_reading(from: usize, times: &[u64], now_ns: u64) -> Option<Weights> {
+        const NS_PER_MINUTE: f64 = 60e9;
+        let first = *times.get(from)?;
+        let counted = times[from..].iter().copied().chain([now_ns]);
+        let minutes: Vec<f64> = counted.map(|time| (time - first) as f64 / NS_PER_MINUTE).collect();
         let mean = minutes.iter().sum::<f64>() / minutes.len() as f64;
         let square: f64 = minutes.iter().map(|minute| (minute - mean) * (minute - mean)).sum();
         if square <= 0.0 {
             return None;
         }
-        let each: Vec<f64> = minutes.iter().map(|minute| (minute - mean) / square).collect();
+        let before = std::iter::repeat_n(0.0, from);
+        let each: Vec<f64> = before.chain(minutes.iter().map(|minute| (minute - mean) / square)).collect();
         let mut since = each.clone();
         for at in (0..since.len() - 1).rev() {
             since[at] += since[at + 1];
         }
-        since[0] = 0.0;
+        since[..=from].fill(0.0);
         Some(Weights { each, since })
     }
 }

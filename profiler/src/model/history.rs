@@ -79,10 +79,11 @@ impl History {
         let moment = |at: usize| from.saturating_add((span as f64 * at as f64 / (MOMENTS - 1) as f64) as u64);
         let bytes: Option<Vec<f64>> = (0..MOMENTS).map(|at| Some(self.in_use_at(moment(at))? as f64)).collect();
         let Some(bytes) = bytes else { return Slope::default() };
-        let (step, error) = line(&bytes);
         let steps_per_minute = 60e9 * (MOMENTS - 1) as f64 / span as f64;
         // A straight line has no error by that; a hundredth is what the moments of the looks are uncertain.
-        Slope::new(step * steps_per_minute, error.max(step.abs() / 100.0) * steps_per_minute)
+        let slope =
+            |(step, error): (f64, f64)| (step * steps_per_minute, error.max(step.abs() / 100.0) * steps_per_minute);
+        Slope::of_halves(slope(line(&bytes)), slope(line(&bytes[MOMENTS / 2..])))
     }
 }
 
@@ -180,11 +181,16 @@ mod tests {
     fn a_ramp_grows_and_a_program_that_became_idle_does_not() {
         let now = 300 * SECOND;
         let ramp = history(|second| second << 20, 300).trend(60 * SECOND, now);
-        assert!((ramp.per_minute / f64::from(60 << 20) - 1.0).abs() < 0.03 && ramp.grows(), "{ramp:?}");
+        assert!((ramp.per_minute() / f64::from(60 << 20) - 1.0).abs() < 0.03 && ramp.grows(), "{ramp:?}");
         // It says nothing any more once it is idle.
         let mut idle = history(|second| second << 20, 100);
         idle.totals.truncate(100);
-        assert_eq!(idle.trend(100 * SECOND, now).per_minute, 0.0);
+        assert_eq!(idle.trend(100 * SECOND, now).per_minute(), 0.0);
+        // What filled up as it started is no growth, in a window that has the start as well.
+        let started = history(|second| second.min(60) << 20, 300).trend(300 * SECOND, now);
+        assert!(!started.grows() && !started.is_clear(), "{started:?}");
+        let leaks = history(|second| (second.min(60) << 25) + (second << 20), 300).trend(300 * SECOND, now);
+        assert!(leaks.grows() && (leaks.per_minute() / f64::from(60 << 20) - 1.0).abs() < 0.03, "{leaks:?}");
         assert_eq!(History::default().trend(SECOND, now), Slope::default());
     }
 

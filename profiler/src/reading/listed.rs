@@ -50,6 +50,8 @@ impl ListedProcess {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let called = entry.args.first().filter(|called| !called.is_empty()).unwrap_or(&entry.exe);
         let trend = snapshot.map(|s| s.history.trend(USUAL_WINDOW_NS, s.taken_ns)).unwrap_or_default();
+        // What has ended is no growth; a reader of the list can't see that.
+        let trend = if trend.goes_on() { trend } else { Slope::new(0.0, trend.error()) };
         // An empty argument is two quotes, not a gap.
         let given = entry.args.iter().skip(1);
         let arguments: Vec<&str> = given.map(|text| if text.is_empty() { "''" } else { text.as_str() }).collect();
@@ -59,7 +61,7 @@ impl ListedProcess {
             arguments: printable_str(arguments.join(" ")),
             in_use_bytes: snapshot.filter(|s| !s.classes.is_empty()).map(|s| s.stats().usage().in_use),
             rss_bytes: snapshot.and_then(|s| s.memory).map(|memory| memory.rss),
-            growth_bytes_per_minute: trend.per_minute,
+            growth_bytes_per_minute: trend.per_minute(),
             growth_error: trend.error(),
             age_seconds: now.saturating_sub(Duration::from_nanos(entry.start_realtime_ns)).as_secs_f64(),
         }

@@ -377,7 +377,7 @@ fn who_comes_late_has_the_totals_since_the_start_and_the_peak() {
     assert_eq!(snapshot.history.totals.len(), 300);
     assert_eq!(snapshot.history.most(), Some(Most { bytes: 900 << 20, time_ns: start + 77 * second }));
     let trend = snapshot.history.trend(60 * second, start + 299 * second);
-    assert!(trend.grows() && (trend.per_minute / f64::from(60 << 20) - 1.0).abs() < 0.05, "{trend:?}");
+    assert!(trend.grows() && (trend.per_minute() / f64::from(60 << 20) - 1.0).abs() < 0.05, "{trend:?}");
     // A segment of before there was a history.
     segment.totals.clear();
     let snapshot = read(&segment);

@@ -123,9 +123,13 @@ impl Run {
         })
         .wrap_err("the terminal failed");
         let code = finish(&name, &program, &outcome);
-        if let Some(end) = &end {
-            // There is none of a program that was killed, or that runs on.
-            let _ = std::fs::remove_file(end);
+        match &end {
+            Some(end) if program.wait(Duration::ZERO).is_none() => {
+                sink::say(&format!("what it has in use as it ends will be in {}", end.display()));
+            }
+            // There is none of a program that was killed.
+            Some(end) => drop(std::fs::remove_file(end)),
+            None => {}
         }
         sink::say(&format!("output of {name} is in {}", path.display()));
         outcome.map(|_| code)

@@ -1,7 +1,7 @@
 //! `poolscope top`: the dashboard on a process that already runs.
 
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub(crate) struct Top {
     /// called so
     #[arg(long, conflicts_with_all = ["follow_name", "view"])]
     all: bool,
-    /// Print the call sites as CSV, one a line, and leave
+    /// Print the table of the view as CSV, one row a line, and leave; of a view without a table, the call sites
     #[arg(long, conflicts_with_all = ["once", "json", "all", "follow_name"])]
     csv: bool,
     /// Print one frame as text and leave
@@ -79,7 +79,7 @@ pub(crate) struct FrameArgs {
     /// Size of the frame of --once: 120x36, or 100x60 if it is plain
     #[arg(long, value_name = "COLUMNSxROWS", value_parser = parse_size)]
     size: Option<Size>,
-    /// View of the frame of --once
+    /// View of the frame of --once, and of the table of --csv
     #[arg(long, value_name = "VIEW", default_value = "overview", value_parser = view_parser())]
     view: usize,
 }
@@ -119,7 +119,8 @@ impl Top {
             let filter = self.dashboard.filter.as_deref();
             let text = if self.csv {
                 let mut out = Vec::new();
-                export::csv(&once::filtered(model, filter), &mut out)?;
+                let state = once::state(model, self.frame.view, USUAL_SIZE, interval, filter, false);
+                export::csv(&state, &mut out)?;
                 String::from_utf8(out)?
             } else if self.json {
                 let model = once::filtered(model, filter);
@@ -250,6 +251,12 @@ impl Top {
 }
 
 fn none_called(name: &str) -> Failure {
+    if Path::new(name).exists() {
+        return Failure::usage(format!(
+            "no process called {name} runs on the pool, and the file {name} is no segment: poolscope replay shows \
+             recordings, poolscope report reads profiles"
+        ));
+    }
     Failure::usage(format!(
         "no process called {name} runs on the pool: `poolscope list` shows those that do, and --follow-name waits for one"
     ))

@@ -41,7 +41,7 @@ impl From<&ProcessRow> for OneProcess {
             arguments: row.arguments.clone(),
             in_use_bytes: row.in_use,
             rss_bytes: row.rss,
-            growth_bytes_per_minute: Some(row.trend).filter(|trend| trend.is_clear()).map(|trend| trend.per_minute),
+            growth_bytes_per_minute: Some(row.trend).filter(|trend| trend.is_clear()).map(|trend| trend.per_minute()),
             age_seconds: row.age.as_secs_f64(),
         }
     }

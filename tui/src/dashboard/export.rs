@@ -11,12 +11,13 @@ use poolscope_profiler::model::snapshot::ProcessState;
 use ratatui::buffer::Buffer;
 
 use super::frame;
+use super::frame::layout::Areas;
 use super::input::common::Format;
 use super::json::TopJson;
 use super::lens::Lens;
 use super::model::Model;
 use super::model::site::SiteRow;
-use super::panes::VIEWS;
+use super::panes::{Records, VIEWS};
 use super::state::{Overlay, State};
 use super::widgets::picture::svg;
 use super::widgets::plain::text_of;
@@ -47,8 +48,10 @@ pub(crate) fn export(state: &mut State, format: Format, folder: &Path) -> Result
     let model = state.model.clone().ok_or("nothing was read yet")?;
     let process = &model.snapshot.process;
     let second = process.start_monotonic_ns.max(model.snapshot.taken_ns) / 1_000_000_000;
-    // A picture and a flamegraph of one second are two files.
-    let view = if format == Format::Picture { format!("-{}", VIEWS[state.view].name) } else { String::new() };
+    // A picture and a flamegraph of one second are two files, and so are the tables of two views.
+    let has_table = format == Format::Csv && table(state).is_some();
+    let view =
+        if format == Format::Picture || has_table { format!("-{}", VIEWS[state.view].name) } else { String::new() };
     let name = format!("poolscope-{}-{}{view}.{}", process.pid, second, extension(format));
     let path = folder.join(&name);
     let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
@@ -72,7 +75,10 @@ pub(crate) fn export(state: &mut State, format: Format, folder: &Path) -> Result
         }
         Format::Pprof if filter.is_empty() && is_here => Some(format!("poolscope dump {watched} -o {name}")),
         Format::Json => Some(format!("poolscope top {watched} --json{filter} > {name}")),
-        Format::Csv => Some(format!("poolscope top {watched} --csv{filter} > {name}")),
+        Format::Csv => {
+            let view = if has_table { format!(" --view {}", VIEWS[state.view].name) } else { String::new() };
+            Some(format!("poolscope top {watched} --csv{view}{filter} > {name}"))
+        }
         Format::Picture | Format::Svg | Format::Pprof => None,
     };
     // A process that is gone does not grow again before those who come later.
@@ -113,7 +119,7 @@ fn content(state: &mut State, model: &Model, format: Format) -> io::Result<Vec<u
             serde_json::to_writer_pretty(&mut out, &value).map_err(io::Error::other)?;
             out.write_all(b"\n")?;
         }
-        Format::Csv => csv(model, &mut out)?,
+        Format::Csv => csv(state, &mut out)?,
     }
     out.into_inner().map_err(io::IntoInnerError::into_error)
 }
@@ -127,35 +133,30 @@ fn screen(state: &mut State) -> Buffer {
     buffer
 }
 
-/// A line for each call site, with the exact estimates.
-pub(crate) fn csv(model: &Model, out: &mut impl Write) -> io::Result<()> {
-    writeln!(
-        out,
-        "in_use_bytes,in_use_objects,allocated_bytes,allocated_objects,samples,\
-         growth_bytes_per_minute,growth_error_bytes_per_minute,function,file"
-    )?;
-    for site in &model.sites {
-        let slope = site.growth.map(|growth| growth.slope).unwrap_or_default();
-        writeln!(
-            out,
-            "{:.0},{:.0},{:.0},{:.0},{},{:.0},{:.0},{},{}",
-            site.in_use.bytes,
-            site.in_use.objects,
-            site.allocated.bytes,
-            site.allocated.objects,
-            site.allocated.samples,
-            slope.per_minute,
-            slope.error(),
-            quoted(&site.text.function),
-            quoted(site.text.place.as_deref().unwrap_or_default()),
-        )?;
+/// The table that is shown, a line for each row with the exact figures: of a view without one, the call sites.
+pub(crate) fn csv(state: &State, out: &mut impl Write) -> io::Result<()> {
+    let records = table(state).or_else(|| {
+        let sites = &state.model.as_ref()?.sites;
+        Some(Records { fields: SiteRow::FIELDS, rows: sites.iter().map(SiteRow::record).collect() })
+    });
+    let Some(Records { fields, rows }) = records else { return Ok(()) };
+    writeln!(out, "{}", fields.join(","))?;
+    for row in rows {
+        let fields: Vec<String> = row.iter().map(|field| quoted(field)).collect();
+        writeln!(out, "{}", fields.join(","))?;
     }
     Ok(())
 }
 
+/// The table that is shown, if it is of something else than the call sites.
+fn table(state: &State) -> Option<Records> {
+    state.pane().records(&state.scene(Areas::of(state).body))
+}
+
 /// A field of RFC 4180.
 fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('"', "\"\""))
+    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+    if is_plain { text.to_owned() } else { format!("\"{}\"", text.replace('"', "\"\"")) }
 }
 
 /// What is said of what was written, a line each.
@@ -248,6 +249,32 @@ mod tests {
         let csv = String::from_utf8(written(Format::Csv).1).unwrap();
         let sum: f64 = csv.lines().skip(1).map(|line| line.split(',').next().unwrap().parse::<f64>().unwrap()).sum();
         assert!((sum / total - 1.0).abs() < 1e-3, "{sum} and {total}");
+    }
+
+    /// What a person has selected and ordered is what a program gets, whichever table it is.
+    #[test]
+    fn the_table_of_the_view_is_what_csv_has() {
+        let csv_of = |view: &str| {
+            let mut state = state();
+            state.take_reading(Arc::new(fixture::model_with_devices()));
+            state.open(crate::dashboard::panes::named(view).unwrap());
+            let mut out = Vec::new();
+            csv(&state, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let model = fixture::model_with_devices();
+        let threads = csv_of("threads");
+        assert!(threads.starts_with("tid,name,state,in_use_bytes,"), "{threads}");
+        let mut most: Vec<u64> = model.threads.iter().map(|thread| thread.stats.alloc_bytes).collect();
+        most.sort_by_key(|bytes| std::cmp::Reverse(*bytes));
+        let listed: Vec<u64> =
+            threads.lines().skip(1).map(|line| line.split(',').nth(6).unwrap().parse().unwrap()).collect();
+        assert_eq!(listed, most);
+        assert_eq!(csv_of("classes").lines().count(), model.classes.len() + 1);
+        assert!(csv_of("counters").contains("host,page_heap_free_bytes,"));
+        assert_eq!(csv_of("gpu").lines().count(), model.devices[0].sites.len() + 1);
+        assert!(csv_of("leaks").starts_with("leaked,bytes,blocks,oldest_seconds,function,file\n"));
+        assert!(csv_of("flame").starts_with("in_use_bytes,"));
     }
 
     #[test]

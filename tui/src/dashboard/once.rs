@@ -73,6 +73,22 @@ pub(crate) fn text(
     filter: Option<&str>,
     plain: bool,
 ) -> String {
+    let state = state(model, view, size, interval, filter, plain);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, size.width, size.height));
+    frame::draw(&state, &mut buffer);
+    let text = text_of(&buffer);
+    if plain { without_frames(&text) } else { text }
+}
+
+/// A view of a model, as the dashboard opens it.
+pub(crate) fn state(
+    model: Model,
+    view: usize,
+    size: Size,
+    interval: Duration,
+    filter: Option<&str>,
+    plain: bool,
+) -> State {
     let theme = Theme { linear: plain, ..Theme::choose(ThemeChoice::Mono, |_| None) };
     let mut state = State::new(String::new(), theme, size, interval);
     state.open(view);
@@ -81,10 +97,7 @@ pub(crate) fn text(
     }
     state.take_reading(Arc::new(model));
     filter.into_iter().for_each(|filter| state.filter_by(filter));
-    let mut buffer = Buffer::empty(Rect::new(0, 0, size.width, size.height));
-    frame::draw(&state, &mut buffer);
-    let text = text_of(&buffer);
-    if plain { without_frames(&text) } else { text }
+    state
 }
 
 /// A text for those to whom frames say nothing: in ASCII, without frames and empty lines. Columns stay below each other.

@@ -10,7 +10,7 @@ use ratatui::layout::{Rect, Size};
 use super::events::Searched;
 use super::events::output::Tail;
 use super::events::own::OwnCost;
-use super::events::processes::{Listed, Processes};
+use super::events::processes::{Listed, ProcessRow, Processes};
 use super::events::tensors::Tensors;
 use super::events::watched::Watched;
 use super::input::filter::Filter;
@@ -20,7 +20,7 @@ use super::input::search::Search;
 use super::lens::kept::Kept;
 use super::lens::{Base, Lens};
 use super::model::Model;
-use super::panes::{Pane, Scene, Source, VIEWS};
+use super::panes::{self, Pane, Rows, Scene, Source, VIEWS};
 use super::theme::Theme;
 use crate::remote::Server;
 use crate::words::Ended;
@@ -48,9 +48,6 @@ pub(crate) enum Overlay {
     /// The columns of the table.
     Columns,
 }
-
-/// Processes are ordered by their resident sets at first, the largest first.
-const BY_RSS: (usize, bool) = (3, true);
 
 /// Which keys hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,12 +133,16 @@ pub(crate) struct State {
     pub(crate) processes: Processes,
     /// The call sites of all are shown with them.
     pub(crate) with_sites: bool,
-    /// By which column they are ordered, and whether the largest comes first.
-    pub(crate) process_order: (usize, bool),
-    /// What the help lies over.
-    pub(crate) below_help: Overlay,
-    /// The selected one: a place among those that run.
-    pub(crate) process_selected: usize,
+    /// Their table.
+    pub(crate) process_rows: Rows,
+    /// The line that they are filtered by.
+    pub(crate) process_search: Search,
+    /// The filter that it is.
+    pub(crate) process_filter: Filter,
+    /// Why it is none.
+    pub(crate) process_trouble: Option<String>,
+    /// What the help, or the list of columns, lies over.
+    pub(crate) below: Overlay,
     /// The one to be selected once it is among them.
     pub(crate) process_wanted: Option<u32>,
     /// Only processes of this name are to choose from.
@@ -190,9 +191,11 @@ impl State {
             mouse: true,
             processes: Processes::default(),
             with_sites: false,
-            process_order: BY_RSS,
-            below_help: Overlay::None,
-            process_selected: 0,
+            process_rows: panes::processes::rows(),
+            process_search: Search::default(),
+            process_filter: Filter::default(),
+            process_trouble: None,
+            below: Overlay::None,
             process_wanted: None,
             wanted_name: None,
             chosen: None,
@@ -244,6 +247,7 @@ impl State {
         match self.overlay {
             Overlay::Help => Context::Help,
             Overlay::Confirm | Overlay::Ending => Context::Leaving,
+            Overlay::Choose if self.process_search.editing => Context::Typing,
             Overlay::Choose => Context::Choosing,
             Overlay::Export => Context::Exporting,
             Overlay::Base => Context::Comparing,
@@ -294,13 +298,6 @@ impl State {
         }
     }
 
-    /// Orders the processes by a column from now on: numbers fall, text rises. The same one again turns round.
-    pub(crate) fn order_processes(&mut self, column: usize) {
-        let (known, falls) = self.process_order;
-        self.process_order = (column, if column == known { !falls } else { !matches!(column, 0 | 1 | 6) });
-        self.take_processes(self.processes.clone());
-    }
-
     /// Selects what a person means who looks at the watched process: the largest one that it started, or itself.
     pub(crate) fn select_process_to_look_at(&mut self) {
         let Some(model) = &self.model else { return };
@@ -311,21 +308,50 @@ impl State {
 
     /// Takes the processes that there are; the selected one stays selected.
     pub(crate) fn take_processes(&mut self, mut processes: Processes) {
-        let (column, falls) = self.process_order;
-        processes.running.sort_by(|a, b| {
-            let natural = a.compare(b, column);
-            if falls { natural.reverse() } else { natural }.then(a.pid.cmp(&b.pid))
-        });
-        let place_of = |pid: u32| processes.running.iter().position(|row| row.pid == pid);
-        let wanted = self.process_wanted.and_then(place_of);
+        processes.running.sort_by_key(|row| row.pid);
+        let selected = self.selected_process().map(|row| row.pid);
+        self.processes = processes;
+        let wanted = self.process_wanted.filter(|pid| self.processes.running.iter().any(|row| row.pid == *pid));
         if wanted.is_some() {
             self.process_wanted = None;
         }
-        let selected = self.processes.running.get(self.process_selected).map(|row| row.pid);
-        let place = wanted.or_else(|| selected.and_then(place_of));
-        let last = processes.running.len().saturating_sub(1);
-        self.process_selected = place.unwrap_or(self.process_selected).min(last);
-        self.processes = processes;
+        self.order_processes(wanted.or(selected));
+    }
+
+    /// Orders and filters the processes anew; one of them is selected.
+    pub(crate) fn order_processes(&mut self, selected: Option<u32>) {
+        let (running, filter) = (&self.processes.running, &self.process_filter);
+        self.process_rows.follow(running, |row| row.is_meant(filter), ProcessRow::compare);
+        self.process_rows.select(|at| Some(running.get(at)?.pid.into()), selected.map(u64::from));
+    }
+
+    /// The selected process.
+    pub(crate) fn selected_process(&self) -> Option<&ProcessRow> {
+        self.processes.running.get(self.process_rows.current()?)
+    }
+
+    /// Takes the text of the filter of processes as it is now. One that is none yet leaves the last that was.
+    pub(crate) fn processes_filtered(&mut self) {
+        let selected = self.selected_process().map(|row| row.pid);
+        match Filter::parse(&self.process_search.line().text()) {
+            Ok(filter) => (self.process_filter, self.process_trouble) = (filter, None),
+            Err(why) => self.process_trouble = Some(why),
+        }
+        self.order_processes(selected);
+    }
+
+    /// The table whose columns can be chosen: that of the view, or of what lies over it.
+    pub(crate) fn table(&self) -> Option<&Rows> {
+        if self.is_over_processes() { Some(&self.process_rows) } else { self.pane().rows() }
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn table_mut(&mut self) -> Option<&mut Rows> {
+        if self.is_over_processes() { Some(&mut self.process_rows) } else { self.panes[self.view].rows_mut() }
+    }
+
+    fn is_over_processes(&self) -> bool {
+        self.overlay == Overlay::Columns && self.below == Overlay::Choose
     }
 
     /// Whose processes there are to choose from.
@@ -335,7 +361,7 @@ impl State {
 
     /// Watches the selected process from now on; says how.
     pub(crate) fn choose(&mut self) -> Option<Watched> {
-        let row = self.processes.running.get(self.process_selected)?;
+        let row = self.selected_process()?.clone();
         self.label = format!("process {}", row.pid);
         (self.chosen, self.moment) = (Some(row.pid), None);
         if let Watched::Server(server) = &row.watched {

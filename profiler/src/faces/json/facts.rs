@@ -56,7 +56,7 @@ impl SlopeJson {
     fn new(slope: Slope, watched_ns: u64) -> Self {
         let known = slope.error() > 0.0;
         Self {
-            bytes_per_minute: known.then_some(slope.per_minute),
+            bytes_per_minute: known.then_some(slope.per_minute()),
             error_bytes_per_minute: known.then(|| slope.error()),
             grows: slope.grows(),
             watched_seconds: watched_ns as f64 / 1e9,

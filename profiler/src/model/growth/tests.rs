@@ -120,9 +120,9 @@ fn a_leak_has_its_slope_and_an_error_that_holds() {
             slope(&watch(&blocks, 1, 60, 60 * SECOND), 0)
         })
         .collect();
-    let mean = slopes.iter().map(|slope| slope.per_minute).sum::<f64>() / 100.0;
+    let mean = slopes.iter().map(|slope| slope.per_minute()).sum::<f64>() / 100.0;
     assert!((mean / truth - 1.0).abs() < 0.04, "{mean} of {truth}");
-    let within = slopes.iter().filter(|slope| (slope.per_minute - truth).abs() < 2.0 * slope.error()).count();
+    let within = slopes.iter().filter(|slope| (slope.per_minute() - truth).abs() < 2.0 * slope.error()).count();
     assert!((89..=100).contains(&within), "{within} of 100 within two standard errors");
     assert!(slopes.iter().all(|slope| slope.grows()));
 }
@@ -152,6 +152,37 @@ fn a_stack_that_leaks_a_part_of_what_it_allocates_grows() {
         seen += usize::from(slope(&watch(&blocks, 1, 60, 60 * SECOND), 0).grows());
     }
     assert!(seen >= 38, "{seen} of 40");
+}
+
+/// What a program loads as it starts, and what is busy from then on.
+#[test]
+fn a_ramp_that_levelled_off_does_not_grow_and_a_leak_behind_it_has_its_own_slope() {
+    let mut random = Random(0x3a3a);
+    let leak = Site { rate: 4.0, lifetime: f64::INFINITY };
+    let (mut early, mut ramps, mut busy, mut leaks) = (0, 0, 0, 0);
+    for _ in 0..60 {
+        let mut blocks = run(&mut random, &[leak], 40.0);
+        blocks.iter_mut().for_each(|block| block.0 = 3);
+        // Weights: forty samples within four seconds. Their slope alone is clear.
+        blocks.extend((0..40).map(|_| (0, 4.0 * random.unit(), f64::INFINITY)));
+        // A cache that is filled within five, and then holds the 390 entries that come for those that go.
+        blocks.extend((0..424).map(|_| (1, 5.0 * random.unit(), random.exponential(30.0))));
+        let mut replaced = run(&mut random, &[Site { rate: 13.0, lifetime: 30.0 }], 40.0);
+        replaced.retain(|block| block.1 > 5.0);
+        blocks.extend(replaced.iter().map(|&(_, from, to)| (1, from, to)));
+        early += usize::from(slope(&watch(&blocks, 4, 5, USUAL_WINDOW_NS), 0).grows());
+        let tracker = watch(&blocks, 4, 40, USUAL_WINDOW_NS);
+        assert!(slope(&tracker, 0).has_ended(), "{:?}", slope(&tracker, 0));
+        ramps += usize::from(slope(&tracker, 0).grows());
+        busy += usize::from(slope(&tracker, 1).grows());
+        // Both together, as the total has it.
+        let both = slope(&tracker, 0).and(slope(&tracker, 3));
+        let truth = 4.0 * PERIOD * 60.0;
+        leaks += usize::from(both.grows() && (both.per_minute() - truth).abs() < 4.0 * both.error());
+    }
+    assert!(early >= 50, "{early} of 60 grow while they load");
+    assert!(ramps == 0 && busy <= 2, "{ramps} and {busy} of 60 grow when they have loaded");
+    assert!(leaks >= 55, "{leaks} of 60 leaks are seen behind a ramp");
 }
 
 /// A window that is much longer than there are readings: those that are kept get further apart.
@@ -187,9 +218,9 @@ fn sites_and_totals_are_sums() {
     let tracker = watch(&run(&mut random, &[leak, leak, leak], 30.0), 3, 30, USUAL_WINDOW_NS);
     let sites = tracker.of_sites(&[Some(0), Some(1), Some(0)], 2);
     let both = slope(&tracker, 0).and(slope(&tracker, 2));
-    assert!((sites[0].slope.per_minute - both.per_minute).abs() < 1.0 && sites[1].slope == slope(&tracker, 1));
+    assert!((sites[0].slope.per_minute() - both.per_minute()).abs() < 1.0 && sites[1].slope == slope(&tracker, 1));
     let all = tracker.total(Memory::Host);
-    assert!((all.per_minute - both.and(slope(&tracker, 1)).per_minute).abs() < 1.0 && all.grows());
+    assert!((all.per_minute() - both.and(slope(&tracker, 1)).per_minute()).abs() < 1.0 && all.grows());
     let series = sites[1].series;
     assert!(series[0] < series[SERIES / 2] && series[SERIES / 2] < series[SERIES - 1], "{series:?}");
     assert_eq!(tracker.total(Memory::Device(None)), Slope::default());

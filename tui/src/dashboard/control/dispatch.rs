@@ -11,8 +11,8 @@ use ratatui::layout::Rect;
 
 use crate::dashboard::events::watched::Watched;
 use crate::dashboard::export;
+use crate::dashboard::frame::help;
 use crate::dashboard::frame::layout::Areas;
-use crate::dashboard::frame::{chooser, help};
 use crate::dashboard::input::choosing::{CHOOSING, Choosing};
 use crate::dashboard::input::common::{
     CLOSING, COLUMNS, COMMON, COMPARING, Common, Compared, EXPORTING, HELP, LEAVING, Leaving, Motion, READING, TYPING,
@@ -193,7 +193,7 @@ fn common(state: &mut State, action: Common) -> Option<Effect> {
             }
         }
         Common::Columns if state.pane().rows().is_some() => {
-            (state.overlay, state.column_selected) = (Overlay::Columns, 0);
+            (state.overlay, state.below, state.column_selected) = (Overlay::Columns, Overlay::None, 0);
         }
         Common::Columns => state.note = Some("there is no table here whose columns can be chosen".into()),
         Common::Mark => mark(state),
@@ -228,7 +228,7 @@ fn turn(state: &mut State, by: isize) {
 }
 
 fn help_over(state: &mut State, below: Overlay) {
-    (state.overlay, state.below_help, state.help_scroll) = (Overlay::Help, below, 0);
+    (state.overlay, state.below, state.help_scroll) = (Overlay::Help, below, 0);
     state.help_filter.clear();
 }
 
@@ -240,7 +240,7 @@ fn in_help(state: &mut State, event: &KeyEvent) {
         state.help_filter.clear();
         state.help_scroll = 0;
         if !narrowed {
-            state.overlay = state.below_help;
+            state.overlay = state.below;
         }
     } else if let Some(Common::Move(motion)) = key::action(COMMON, event).filter(|_| !is_letter) {
         scroll_help(state, motion);
@@ -268,16 +268,35 @@ fn exporting(state: &mut State, event: &KeyEvent, folder: &Path) {
 fn choosing(state: &mut State, event: &KeyEvent) -> Option<Effect> {
     match key::action(CHOOSING, event) {
         Some(Choosing::Open) => state.choose().map(Effect::Watch),
+        Some(Choosing::Back) if state.process_search.is_shown() => {
+            state.process_search.clear();
+            state.processes_filtered();
+            None
+        }
         Some(Choosing::Back) if state.watches => {
             state.overlay = Overlay::None;
             Some(Effect::List(false))
         }
         Some(Choosing::Back | Choosing::Quit) => common(state, Common::Quit),
-        Some(Choosing::Order(by)) => {
-            let (column, _) = state.process_order;
-            let count = chooser::COLUMNS.len() as isize;
-            state.order_processes(by.map_or(column, |by| (column as isize + by).rem_euclid(count) as usize));
+        Some(Choosing::Reorder(by)) => {
+            let selected = state.selected_process().map(|row| row.pid);
+            state.process_rows.reorder(by);
+            state.order_processes(selected);
             None
+        }
+        Some(Choosing::Filter) => {
+            state.process_search.editing = true;
+            None
+        }
+        Some(Choosing::Columns) => {
+            (state.overlay, state.below, state.column_selected) = (Overlay::Columns, Overlay::Choose, 0);
+            None
+        }
+        Some(Choosing::Copy) => {
+            let row = state.selected_process()?;
+            let text = row.pid.to_string();
+            state.note = Some(format!("{text} went to the terminal's clipboard"));
+            Some(Effect::Copy(text))
         }
         Some(Choosing::Help) => {
             help_over(state, Overlay::Choose);
@@ -285,7 +304,7 @@ fn choosing(state: &mut State, event: &KeyEvent) -> Option<Effect> {
         }
         None => {
             if let Some(Common::Move(motion)) = key::action(COMMON, event) {
-                state.process_selected = motion.from(state.process_selected, state.processes.running.len());
+                state.process_rows.go(motion);
             }
             None
         }
@@ -293,11 +312,11 @@ fn choosing(state: &mut State, event: &KeyEvent) -> Option<Effect> {
 }
 
 fn columns(state: &mut State, event: &KeyEvent) {
-    let count = state.pane().rows().map_or(0, |rows| rows.columns.len());
+    let count = state.table().map_or(0, |rows| rows.columns.len());
     if key::action(COLUMNS, event).is_some() {
         toggle_column(state);
     } else if key::action(CLOSING, event).is_some() {
-        state.overlay = Overlay::None;
+        state.overlay = state.below;
     } else if let Some(Common::Move(motion)) = key::action(COMMON, event) {
         state.column_selected = motion.from(state.column_selected, count);
     }
@@ -306,13 +325,11 @@ fn columns(state: &mut State, event: &KeyEvent) {
 /// Shows the selected column, or hides it. The one with the names stays.
 pub(crate) fn toggle_column(state: &mut State) {
     let at = state.column_selected;
-    in_pane(state, |pane, _| {
-        if let Some(rows) = pane.rows_mut()
-            && rows.columns.get(at).is_some_and(|column| column.width > 0)
-        {
-            rows.hidden = rows.hidden.with(at, !rows.hidden.has(at));
-        }
-    });
+    if let Some(rows) = state.table_mut()
+        && rows.columns.get(at).is_some_and(|column| column.width > 0)
+    {
+        rows.hidden = rows.hidden.with(at, !rows.hidden.has(at));
+    }
 }
 
 fn mark(state: &mut State) {
@@ -397,6 +414,22 @@ fn typing(state: &mut State, event: &KeyEvent) -> Option<Effect> {
     if state.overlay == Overlay::BaseFile {
         return typing_file(state, event, ends);
     }
+    if state.overlay == Overlay::Choose {
+        match ends {
+            Some(Typing::Accept) => state.process_search.editing = false,
+            Some(Typing::Cancel) => {
+                state.process_search.editing = false;
+                state.process_search.clear();
+                state.processes_filtered();
+            }
+            None => {
+                if state.process_search.key(event) {
+                    state.processes_filtered();
+                }
+            }
+        }
+        return None;
+    }
     if state.filter.editing {
         match ends {
             Some(Typing::Accept) => state.filter.editing = false,
@@ -459,6 +492,10 @@ pub(crate) fn paste(state: &mut State, text: &str) {
     }
     if state.overlay == Overlay::BaseFile {
         return state.base_file.insert(text);
+    }
+    if state.overlay == Overlay::Choose {
+        state.process_search.insert(text);
+        return state.processes_filtered();
     }
     if state.filter.editing {
         state.filter.insert(text);

@@ -7,9 +7,8 @@ use super::dispatch::{Effect, answer, compare, in_pane, key, open, scroll_help, 
 use crate::dashboard::frame::layout::Areas;
 use crate::dashboard::frame::{base, chooser, columns, export, footer, header, tabs};
 use crate::dashboard::input::common::{COMPARING, EXPORTING, Motion};
-use crate::dashboard::panes::{Reply, Subject};
+use crate::dashboard::panes::{Clicked, Reply, Subject};
 use crate::dashboard::state::{Overlay, State};
-use crate::dashboard::widgets::panel::inside;
 
 /// What came of it.
 pub(crate) enum Moused {
@@ -40,14 +39,14 @@ pub(crate) fn mouse(state: &mut State, event: &MouseEvent) -> Moused {
         }
         MouseEventKind::Down(button) => match state.overlay {
             Overlay::None => return click(state, button, at),
-            Overlay::Help if button == MouseButton::Left => state.overlay = state.below_help,
+            Overlay::Help if button == MouseButton::Left => state.overlay = state.below,
             Overlay::Choose if button == MouseButton::Left => return choose(state, at),
             Overlay::Columns if button == MouseButton::Left => match columns::row_at(state, at) {
                 Some(row) => {
                     state.column_selected = row;
                     toggle_column(state);
                 }
-                None => state.overlay = Overlay::None,
+                None => state.overlay = state.below,
             },
             Overlay::Base if button == MouseButton::Left => match base::row_at(state.area(), at.x, at.y) {
                 Some(row) => compare(state, COMPARING[row].action),
@@ -81,16 +80,16 @@ pub(crate) fn mouse(state: &mut State, event: &MouseEvent) -> Moused {
 
 /// A click on a process selects it; one on the selected one watches it.
 fn choose(state: &mut State, at: Position) -> Moused {
-    let list = inside(chooser::list_place(state));
-    if let Some(column) = chooser::table(state).title_at(list, at.x, at.y) {
-        state.order_processes(column);
-        return Moused::Changed;
+    let list = chooser::list_area(state);
+    let selected = state.selected_process().map(|row| row.pid);
+    match state.process_rows.click(at, list) {
+        None => return Moused::Nothing,
+        Some(Clicked::Title) => state.order_processes(selected),
+        Some(Clicked::Row) => {}
+        Some(Clicked::Again) => {
+            return state.choose().map_or(Moused::Changed, |watched| Moused::Effect(Effect::Watch(watched)));
+        }
     }
-    let Some(row) = chooser::table(state).row_at(list, at.x, at.y) else { return Moused::Nothing };
-    if row == state.process_selected {
-        return state.choose().map_or(Moused::Changed, |watched| Moused::Effect(Effect::Watch(watched)));
-    }
-    state.process_selected = row;
     Moused::Changed
 }
 
@@ -98,7 +97,7 @@ fn wheel(state: &mut State, motion: Motion, at: Position) {
     match state.overlay {
         Overlay::Help => scroll_help(state, motion),
         Overlay::Choose => {
-            state.process_selected = motion.from(state.process_selected, state.processes.running.len());
+            state.process_rows.go(motion);
         }
         _ => in_pane(state, |pane, scene| pane.wheel(motion, at, scene)),
     }

@@ -11,6 +11,7 @@ use poolscope_profiler::segment::discovery::{self, SegmentEntry};
 
 use super::named_sites::{NamedSite, named_sites};
 use super::watched::Watched;
+use crate::dashboard::input::filter::{Figures, Filter};
 use crate::remote::Server;
 
 /// Whose processes are listed.
@@ -76,9 +77,17 @@ impl ProcessRow {
         }
     }
 
+    /// Whether a filter means it: by its words, and by the bytes in use, their growth and how long it has run.
+    pub(crate) fn is_meant(&self, filter: &Filter) -> bool {
+        let growth = if self.trend.is_clear() { self.trend.per_minute() } else { 0.0 };
+        let size = self.in_use.map_or(0.0, |bytes| bytes as f64);
+        let figures = Figures { size, growth: Some(growth), age: Some(self.age.as_secs_f64()) };
+        filter.has_words(&format!("{} {} {}", self.pid, self.name, self.arguments)) && filter.has_figures(&figures)
+    }
+
     /// The natural order by a column of the list.
     pub(crate) fn compare(&self, other: &ProcessRow, column: usize) -> Ordering {
-        let slope = |row: &ProcessRow| if row.trend.is_clear() { row.trend.per_minute } else { 0.0 };
+        let slope = |row: &ProcessRow| if row.trend.is_clear() { row.trend.per_minute() } else { 0.0 };
         match column {
             0 => self.pid.cmp(&other.pid),
             1 => self.name.cmp(&other.name),

@@ -7,40 +7,16 @@ use ratatui::widgets::{Clear, Widget};
 use unicode_width::UnicodeWidthStr;
 
 use crate::dashboard::state::State;
-use crate::dashboard::widgets::panel::panel;
+use crate::dashboard::widgets::panel::{inside, panel};
 use crate::dashboard::widgets::plain::wrapped;
+use crate::dashboard::widgets::search_line::filter_line;
 use crate::dashboard::widgets::site_name::sites_count;
-use crate::dashboard::widgets::table::{Column, Hidden, Table, cell};
+use crate::dashboard::widgets::table::{Column, Hidden, Table, cell, put};
 use crate::words::name::clip_name;
 use crate::words::{clip, numbers};
 
-/// The columns; [`ProcessRow::compare`](crate::dashboard::events::processes::ProcessRow::compare) has their order.
-pub(crate) const COLUMNS: &[Column] = &[
-    Column { title: "Pid", width: 8, right: true, rank: 0 },
-    Column { title: "Program", width: 16, right: false, rank: 0 },
-    Column { title: "In use", width: 9, right: true, rank: 1 },
-    Column { title: "RSS", width: 9, right: true, rank: 0 },
-    Column { title: "Growth/min", width: 12, right: true, rank: 2 },
-    Column { title: "Up", width: 8, right: true, rank: 3 },
-    Column { title: "Arguments", width: 0, right: false, rank: 4 },
-];
-
 /// Rows of the list of one process, with the titles and an empty line.
 const ONLY_ONE_AT: u16 = 3;
-
-/// The table, for drawing and hit-testing.
-pub(crate) fn table(state: &State) -> Table<'static> {
-    let rows = state.processes.running.len();
-    let selected = (rows > 0).then_some(state.process_selected);
-    Table {
-        columns: COLUMNS,
-        hidden: Hidden::default(),
-        fill_min: 8,
-        sorted: Some(state.process_order),
-        selected,
-        rows,
-    }
-}
 
 /// Everything but the footer.
 fn place(area: Rect) -> Rect {
@@ -50,8 +26,30 @@ fn place(area: Rect) -> Rect {
 /// Where the list lies: call sites of all are below it.
 pub(crate) fn list_place(state: &State) -> Rect {
     let all = place(state.area());
-    let wanted = state.processes.running.len().max(2) as u16 + 3;
+    let wanted = state.processes.running.len().max(2) as u16 + 3 + u16::from(state.process_search.is_shown());
     Rect { height: if state.with_sites { wanted.min(all.height / 2) } else { all.height }, ..all }
+}
+
+/// Where the table lies, below the line that it is filtered by.
+pub(crate) fn list_area(state: &State) -> Rect {
+    let inner = inside(list_place(state));
+    let above = u16::from(state.process_search.is_shown()).min(inner.height);
+    Rect { y: inner.y + above, height: inner.height - above, ..inner }
+}
+
+/// The line that the processes are filtered by, and how many it leaves.
+fn draw_filter(state: &State, inner: Rect, buf: &mut Buffer) {
+    if !state.process_search.is_shown() || inner.height == 0 {
+        return;
+    }
+    let theme = &state.theme;
+    filter_line(&state.process_search, inner, buf, theme);
+    let (kept, all) = (state.process_rows.order.len(), state.processes.running.len());
+    let said = match &state.process_trouble {
+        Some(why) => Line::styled(why.clone(), theme.warn),
+        None => Line::styled(format!("{kept} of {all} processes"), theme.dim),
+    };
+    put(buf, inner.x, inner.y, inner.width, true, said);
 }
 
 const SITE_COLUMNS: &[Column] = &[
@@ -129,6 +127,7 @@ pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
         }
         return;
     }
+    draw_filter(state, inner, buf);
     if processes.only_one && inner.height > ONLY_ONE_AT {
         let text = "The server serves this process alone: poolscope serve --all serves every one of its user's.";
         let lines = wrapped(text, usize::from(inner.width));
@@ -136,8 +135,8 @@ pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
             buf.set_string(inner.x, y, line, theme.dim);
         }
     }
-    table(state).draw(inner, buf, theme, |row, column, width| {
-        let process = &processes.running[row];
+    state.process_rows.table().draw(list_area(state), buf, theme, |row, column, width| {
+        let Some(process) = processes.running.get(state.process_rows.order[row]) else { return Line::default() };
         let bytes = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |bytes| numbers::bytes(bytes as f64));
         match column {
             0 => cell(process.pid.to_string(), theme.strong),
@@ -145,7 +144,7 @@ pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
             2 => cell(bytes(process.in_use), theme.live),
             3 => cell(bytes(process.rss), theme.rss),
             4 => match process.trend {
-                slope if slope.grows() => cell(format!("+{} ▲", numbers::bytes(slope.per_minute)), theme.alert),
+                slope if slope.grows() => cell(format!("+{} ▲", numbers::bytes(slope.per_minute())), theme.alert),
                 _ => cell("·", theme.faint),
             },
             5 => cell(numbers::duration(process.age), theme.dim),

@@ -10,7 +10,7 @@ use crate::dashboard::widgets::panel::{inside, panel};
 
 fn place(state: &State) -> Rect {
     let area = state.area();
-    let rows = state.pane().rows().map_or(0, |rows| rows.columns.len()) as u16;
+    let rows = state.table().map_or(0, |rows| rows.columns.len()) as u16;
     let (width, height) = (34.min(area.width), (rows + 2).min(area.height));
     Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height }
 }
@@ -18,13 +18,13 @@ fn place(state: &State) -> Rect {
 /// The row of the list under a point.
 pub(crate) fn row_at(state: &State, at: Position) -> Option<usize> {
     let inner = inside(place(state));
-    let count = state.pane().rows()?.columns.len();
+    let count = state.table()?.columns.len();
     inner.contains(at).then(|| usize::from(at.y - inner.y)).filter(|&row| row < count)
 }
 
 /// Draws the list over the screen.
 pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
-    let Some(rows) = state.pane().rows() else { return };
+    let Some(rows) = state.table() else { return };
     let (theme, place) = (&state.theme, place(state));
     // Beside it, figures would be cut.
     Clear.render(Rect { x: area.x, width: area.width, ..place }, buf);

@@ -179,9 +179,9 @@ fn growing(model: &Model, theme: &Theme) -> Option<Card> {
     model.most.filter(|_| !model.at_peak)?;
     let Some(slope) = model.trend else { return Some(("GROWING".to_owned(), "-".to_owned(), theme.dim)) };
     let (text, style) = match (slope.grows(), slope.is_clear()) {
-        (true, _) => (format!("+{}/min ▲", numbers::bytes(slope.per_minute)), theme.alert),
-        (false, true) if slope.per_minute < 0.0 => (format!("{}/min", numbers::bytes(slope.per_minute)), theme.ok),
-        (false, true) => (format!("+{}/min", numbers::bytes(slope.per_minute)), theme.warn),
+        (true, _) => (format!("+{}/min ▲", numbers::bytes(slope.per_minute())), theme.alert),
+        (false, true) if slope.per_minute() < 0.0 => (format!("{}/min", numbers::bytes(slope.per_minute())), theme.ok),
+        (false, true) => (format!("+{}/min", numbers::bytes(slope.per_minute())), theme.warn),
         (false, false) => ("level".to_owned(), theme.text),
     };
     Some(("GROWING".to_owned(), text, style))

@@ -62,16 +62,18 @@ fn draw_all(state: &State, buf: &mut Buffer) {
     footer::draw(state, areas.footer, buf);
     match state.overlay {
         Overlay::None => {}
-        Overlay::Help => {
-            if state.below_help == Overlay::Choose {
+        Overlay::Help | Overlay::Columns => {
+            if state.below == Overlay::Choose {
                 chooser::draw(state, area, buf);
             }
-            help::draw(state, area, buf);
+            match state.overlay {
+                Overlay::Columns => columns::draw(state, area, buf),
+                _ => help::draw(state, area, buf),
+            }
         }
         Overlay::Confirm | Overlay::Ending => confirm::draw(state, area, buf),
         Overlay::Choose => chooser::draw(state, area, buf),
         Overlay::Export => export::draw(state, area, buf),
-        Overlay::Columns => columns::draw(state, area, buf),
         Overlay::Base | Overlay::BaseFile => base::draw(state, area, buf),
     }
 }

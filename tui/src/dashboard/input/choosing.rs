@@ -3,6 +3,7 @@
 use crossterm::event::KeyCode;
 
 use super::key::{Binding, Section, control, named, plain};
+use super::ordering::{NEXT, PREVIOUS, REVERSE, Reorder};
 
 /// What is done with the processes to choose from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,8 +14,14 @@ pub(crate) enum Choosing {
     Back,
     /// Leave.
     Quit,
-    /// Another order: by a column that is so many further, or the other way round.
-    Order(Option<isize>),
+    /// Another order.
+    Reorder(Reorder),
+    /// Type what they are filtered by.
+    Filter,
+    /// Choose the columns.
+    Columns,
+    /// Copy the selected one's id.
+    Copy,
     /// Show the help.
     Help,
 }
@@ -54,27 +61,30 @@ pub(crate) const CHOOSING: &[Binding<Choosing>] = &[
         footer: true,
     },
     Binding {
-        keys: &[plain('s'), plain('>')],
-        action: Choosing::Order(Some(1)),
-        label: "sort",
-        help: "Order by the next column (or click its title)",
+        keys: &[plain('f'), plain('/')],
+        action: Choosing::Filter,
+        label: "filter",
+        help: "Filter the processes: words, size> grow> age> (- for not)",
         section: Section::Choosing,
         footer: true,
     },
+    NEXT.with(Choosing::Reorder(Reorder::Next)),
+    PREVIOUS.with(Choosing::Reorder(Reorder::Previous)),
+    REVERSE.with(Choosing::Reorder(Reorder::Reverse)),
     Binding {
-        keys: &[plain('S'), plain('<')],
-        action: Choosing::Order(Some(-1)),
-        label: "sort back",
-        help: "Order by the column before",
+        keys: &[plain('C')],
+        action: Choosing::Columns,
+        label: "columns",
+        help: "Choose the columns of the processes",
         section: Section::Choosing,
         footer: false,
     },
     Binding {
-        keys: &[plain('r')],
-        action: Choosing::Order(None),
-        label: "reverse",
-        help: "Turn the order round",
+        keys: &[plain('y')],
+        action: Choosing::Copy,
+        label: "copy",
+        help: "Copy the selected process's id, by the terminal (OSC 52)",
         section: Section::Choosing,
-        footer: true,
+        footer: false,
     },
 ];

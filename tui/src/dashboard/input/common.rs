@@ -444,7 +444,7 @@ pub(crate) const EXPORTING: &[Binding<Format>] = &[
         keys: &[plain('c')],
         action: Format::Csv,
         label: "CSV",
-        help: "the call sites, as CSV",
+        help: "the table that is shown, as CSV; of a view without one, the call sites",
         section: Section::Exporting,
         footer: true,
     },

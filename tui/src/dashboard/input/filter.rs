@@ -68,6 +68,18 @@ pub(crate) struct Figures {
     pub(crate) age: Option<f64>,
 }
 
+impl Figures {
+    /// Whether one of them is above a bound, or below it. What is not known is neither.
+    fn are(&self, of: Figure, above: bool, bound: f64) -> bool {
+        let figure = match of {
+            Figure::Size => Some(self.size),
+            Figure::Growth => self.growth,
+            Figure::Age => self.age,
+        };
+        figure.is_some_and(|figure| if above { figure > bound } else { figure < bound })
+    }
+}
+
 /// The parts of a text that spaces separate; quotes keep them together.
 fn words(text: &str) -> Vec<String> {
     let (mut out, mut word, mut quoted, mut begun) = (Vec::new(), String::new(), false, false);
@@ -206,6 +218,14 @@ impl Filter {
         })
     }
 
+    /// Whether a row that is of no call site has the figures.
+    pub(crate) fn has_figures(&self, figures: &Figures) -> bool {
+        self.terms.iter().all(|term| match term.test {
+            Test::Figure { of, above, bound } => figures.are(of, above, bound) != term.not,
+            _ => true,
+        })
+    }
+
     /// The filter for the call sites of a profile.
     pub(crate) fn of<'a>(&'a self, profile: &'a Profile) -> SiteFilter<'a> {
         let marks = self.terms.iter().map(|term| marks(&term.test, profile)).collect();
@@ -255,14 +275,7 @@ impl SiteFilter<'_> {
         self.filter.terms.iter().zip(&self.marks).all(|(term, marks)| {
             let found = match (&term.test, marks) {
                 (_, Some(marks)) => site.locations.iter().any(|&at| marks.get(at).copied().unwrap_or(false)),
-                (Test::Figure { of, above, bound }, _) => {
-                    let figure = match of {
-                        Figure::Size => Some(figures.size),
-                        Figure::Growth => figures.growth,
-                        Figure::Age => figures.age,
-                    };
-                    figure.is_some_and(|figure| if *above { figure > *bound } else { figure < *bound })
-                }
+                (Test::Figure { of, above, bound }, _) => figures.are(*of, *above, *bound),
                 _ => return true,
             };
             found != term.not

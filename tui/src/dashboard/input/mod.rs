@@ -8,4 +8,5 @@ pub(crate) mod key;
 pub(crate) mod keymap;
 pub(crate) mod line_edit;
 pub(crate) mod moment;
+pub(crate) mod ordering;
 pub(crate) mod search;

@@ -488,7 +488,7 @@ mod tests {
             let of = |tree: &FlameTree| {
                 let node = |at: usize| {
                     let (label, values) = (tree.label(at).clone(), Metric::ALL.map(|m| tree.value(at, m).round()));
-                    (tree.path(at), (label, values, tree.node(at).inlined, tree.slope(at).per_minute.round()))
+                    (tree.path(at), (label, values, tree.node(at).inlined, tree.slope(at).per_minute().round()))
                 };
                 (0..tree.len()).map(node).collect::<std::collections::BTreeMap<_, _>>()
             };

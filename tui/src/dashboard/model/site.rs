@@ -50,6 +50,31 @@ pub(crate) struct SiteRow {
 }
 
 impl SiteRow {
+    /// The names of its exact estimates.
+    pub(crate) const FIELDS: &[&str] = &[
+        "in_use_bytes",
+        "in_use_objects",
+        "allocated_bytes",
+        "allocated_objects",
+        "samples",
+        "growth_bytes_per_minute",
+        "growth_error_bytes_per_minute",
+        "function",
+        "file",
+    ];
+
+    /// Its exact estimates, in the order of [`Self::FIELDS`].
+    pub(crate) fn record(&self) -> Vec<String> {
+        let slope = self.growth.map(|growth| growth.slope).unwrap_or_default();
+        let figures = [self.in_use.bytes, self.in_use.objects, self.allocated.bytes, self.allocated.objects];
+        let mut out: Vec<String> = figures.iter().map(|figure| format!("{figure:.0}")).collect();
+        out.push(self.allocated.samples.to_string());
+        out.extend([slope.per_minute(), slope.error()].map(|figure| format!("{figure:.0}")));
+        out.push(self.text.function.to_string());
+        out.push(self.text.place.as_deref().unwrap_or_default().to_owned());
+        out
+    }
+
     /// Its figures, indexed by [`Metric`].
     pub(crate) fn figures(&self) -> [f64; 4] {
         let (in_use, allocated) = (&self.in_use, &self.allocated);
@@ -73,7 +98,7 @@ impl SiteRow {
 
     /// Bytes a minute, if that is worth showing.
     pub(crate) fn clear_slope(&self) -> Option<f64> {
-        self.growth.map(|growth| growth.slope).filter(|slope| slope.is_clear()).map(|slope| slope.per_minute)
+        self.growth.map(|growth| growth.slope).filter(|slope| slope.is_clear()).map(|slope| slope.per_minute())
     }
 }
 

@@ -2,18 +2,20 @@
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, MouseButton};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use super::rows::{Clicked, NEXT, PREVIOUS, REVERSE, Reorder, Rows};
-use super::{Keyed, Pane, Reply, Scene};
+use super::rows::{Clicked, Rows};
+use super::{Keyed, Pane, Records, Reply, Scene};
 use crate::dashboard::events::Searched;
 use crate::dashboard::events::tensors::Tensors;
 use crate::dashboard::input::common::Motion;
 use crate::dashboard::input::key::{Binding, Key, Section, named};
+use crate::dashboard::input::ordering::{NEXT, PREVIOUS, REVERSE, Reorder};
 use crate::dashboard::model::Model;
 use crate::dashboard::widgets::panel::inside;
 
@@ -77,6 +79,15 @@ pub(crate) trait Listing: Debug {
     /// The natural order of two rows by a column.
     fn compare(a: &Self::Row, b: &Self::Row, column: usize) -> Ordering;
 
+    /// Tells a row from the others in every reading.
+    fn key(row: &Self::Row) -> u64;
+
+    /// The names of its figures, for programs that read a table.
+    const FIELDS: &'static [&'static str];
+
+    /// The figures of a row, in the order of [`Self::FIELDS`].
+    fn record(row: &Self::Row) -> Vec<String>;
+
     /// Shows what a row is about.
     fn open(&self, _row: &Self::Row) -> Reply {
         Reply::Done
@@ -93,13 +104,20 @@ pub(crate) trait Listing: Debug {
         inside(body)
     }
 
-    /// A row as text, if it can be copied.
+    /// A row as text, if that is something else than its figures.
     fn copied(&self, _row: &Self::Row) -> Option<String> {
         None
     }
 
     /// Draws the view.
     fn draw(&self, rows: &Rows, scene: &Scene<'_>, buf: &mut Buffer);
+}
+
+/// A key of what has a name.
+pub(crate) fn key_of(name: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// What a table has no actions of its own for.
@@ -111,17 +129,27 @@ pub(crate) enum Nothing {}
 pub(crate) struct TablePane<L> {
     rows: Rows,
     listing: L,
+    /// Key of the row that the user selected: it stays selected wherever it is by now.
+    key: Option<u64>,
 }
 
 impl<L: Listing> TablePane<L> {
     /// A view without rows yet.
     pub(crate) fn new(rows: Rows, listing: L) -> TablePane<L> {
-        TablePane { rows, listing }
+        TablePane { rows, listing, key: None }
     }
 
     fn order(&mut self, model: &Model) {
-        let Self { rows, listing } = self;
-        rows.follow(listing.rows(model), |row| listing.keeps(model, row), L::compare);
+        let Self { rows, listing, key } = self;
+        let all = listing.rows(model);
+        rows.follow(all, |row| listing.keeps(model, row), L::compare);
+        rows.select(|at| all.get(at).map(L::key), *key);
+    }
+
+    /// The selected row stays selected from now on.
+    fn hold(&mut self, model: Option<&Arc<Model>>) {
+        let row = model.zip(self.rows.current()).and_then(|(model, at)| self.listing.rows(model).get(at));
+        self.key = row.map(L::key);
     }
 
     fn selected<'a>(&'a self, scene: &'a Scene<'_>) -> Option<&'a L::Row> {
@@ -135,7 +163,12 @@ impl<L: Listing> Keyed for TablePane<L> {
 
     fn act(&mut self, asked: Asked<L::Own>, scene: &Scene<'_>) -> Reply {
         match asked {
-            Asked::Reorder(by) => self.rows.reorder(by),
+            Asked::Reorder(by) => {
+                self.rows.reorder(by);
+                if by != Reorder::Reverse {
+                    (self.key, self.rows.selected) = (None, 0);
+                }
+            }
             Asked::Open => return self.selected(scene).map_or(Reply::Done, |row| self.listing.open(row)),
             Asked::Own(own) => {
                 let reply = self.listing.own(own, scene);
@@ -171,22 +204,34 @@ impl<L: Listing> Pane for TablePane<L> {
         Some(&mut self.rows)
     }
 
-    fn go(&mut self, motion: Motion, _scene: &Scene<'_>) {
+    fn go(&mut self, motion: Motion, scene: &Scene<'_>) {
         self.rows.go(motion);
+        self.hold(scene.model);
     }
 
     fn click(&mut self, button: MouseButton, at: Position, scene: &Scene<'_>) -> Option<Reply> {
         let model = scene.model.filter(|_| button == MouseButton::Left)?;
         match self.rows.click(at, self.listing.place(model, scene.body))? {
-            Clicked::Title => self.order(model),
+            Clicked::Title => {
+                (self.key, self.rows.selected) = (None, 0);
+                self.order(model);
+            }
             Clicked::Again => return Some(self.act(Asked::Open, scene)),
-            Clicked::Row => {}
+            Clicked::Row => self.hold(scene.model),
         }
         Some(Reply::Done)
     }
 
     fn copied(&self, scene: &Scene<'_>) -> Option<String> {
-        self.listing.copied(self.selected(scene)?)
+        let row = self.selected(scene)?;
+        let values = || L::FIELDS.iter().zip(L::record(row)).map(|(name, value)| format!("{name} {value}\n"));
+        Some(self.listing.copied(row).unwrap_or_else(|| values().collect()))
+    }
+
+    fn records(&self, scene: &Scene<'_>) -> Option<Records> {
+        let all = self.listing.rows(scene.model?);
+        let shown = self.rows.order.iter().filter_map(|&at| all.get(at));
+        Some(Records { fields: L::FIELDS, rows: shown.map(L::record).collect() })
     }
 
     fn draw(&self, scene: &Scene<'_>, buf: &mut Buffer) {

@@ -11,6 +11,7 @@ mod listing;
 mod naming;
 mod output;
 mod overview;
+pub(crate) mod processes;
 mod rows;
 mod sites;
 mod sort;
@@ -34,7 +35,7 @@ use super::input::search::Search;
 use super::lens::Lens;
 use super::model::Model;
 use super::theme::Theme;
-use rows::Rows;
+pub(crate) use rows::{Clicked, Rows};
 
 /// The views, in the order of their tabs.
 pub(crate) const VIEWS: &[View] = &[
@@ -169,6 +170,15 @@ pub(crate) enum Subject {
     Processes,
 }
 
+/// A table for programs that read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Records {
+    /// The names of the figures.
+    pub(crate) fields: &'static [&'static str],
+    /// Each row's, in that order.
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
 /// A view's own keys, and what they do.
 pub(crate) trait Keyed {
     /// What a key can ask of it.
@@ -269,6 +279,11 @@ pub(crate) trait Pane: Keys + Debug {
 
     /// What is selected, as text.
     fn copied(&self, _scene: &Scene<'_>) -> Option<String> {
+        None
+    }
+
+    /// The rows of its table, if that is of something else than the call sites of all.
+    fn records(&self, _scene: &Scene<'_>) -> Option<Records> {
         None
     }
 

@@ -1,55 +1,14 @@
-//! The rows of a table: their order, which one is selected, and the keys by which all tables are ordered.
+//! The rows of a table: their order, and which one is selected.
 
 use std::cmp::Ordering;
 
 use ratatui::layout::{Position, Rect};
 
 use crate::dashboard::input::common::Motion;
-use crate::dashboard::input::key::{Binding, Section, plain};
+use crate::dashboard::input::ordering::Reorder;
 use crate::dashboard::widgets::table::{Column, Hidden, Table};
 
 use super::sort::Sort;
-
-/// Another order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reorder {
-    /// By the next column.
-    Next,
-    /// By the column before.
-    Previous,
-    /// The other way round.
-    Reverse,
-}
-
-/// Orders by the next column.
-pub(crate) const NEXT: Binding<Reorder> = Binding {
-    keys: &[plain('s'), plain('>')],
-    action: Reorder::Next,
-    label: "sort",
-    help: "Order by the next column (or click its title)",
-    section: Section::Tables,
-    footer: true,
-};
-
-/// Orders by the column before.
-pub(crate) const PREVIOUS: Binding<Reorder> = Binding {
-    keys: &[plain('S'), plain('<')],
-    action: Reorder::Previous,
-    label: "sort back",
-    help: "Order by the column before",
-    section: Section::Tables,
-    footer: false,
-};
-
-/// Turns the order round.
-pub(crate) const REVERSE: Binding<Reorder> = Binding {
-    keys: &[plain('r')],
-    action: Reorder::Reverse,
-    label: "reverse",
-    help: "Turn the order round",
-    section: Section::Tables,
-    footer: true,
-};
 
 /// Rows that can be ordered and selected.
 #[derive(Clone, Debug)]
@@ -104,6 +63,12 @@ impl Rows {
     ) {
         self.order = self.sort.sorted(rows, keep, compare);
         self.selected = self.selected.min(self.order.len().saturating_sub(1));
+    }
+
+    /// Selects the row that has a key again, if it is among them. `key_of` has the key of a row of the model.
+    pub(crate) fn select(&mut self, key_of: impl Fn(usize) -> Option<u64>, key: Option<u64>) {
+        let place = key.and_then(|key| self.order.iter().position(|&at| key_of(at) == Some(key)));
+        self.selected = place.unwrap_or(self.selected);
     }
 
     /// Moves the selection.

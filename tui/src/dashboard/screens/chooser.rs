@@ -75,6 +75,33 @@ fn processes_are_ordered_by_keys_and_clicks_and_the_selected_one_stays() {
     assert_eq!(listed(&state), (vec![31, 112, 7], Some(112)));
 }
 
+/// The same language as everywhere, and the same keys.
+#[test]
+fn processes_are_filtered_and_their_columns_chosen() {
+    let mut state = state(120, 40);
+    everybody(&mut state);
+    press(&mut state, "fworker\n");
+    assert_eq!(listed(&state), (vec![7], Some(7)));
+    assert!(screen(&state).contains("1 of 3 processes"), "{}", screen(&state));
+    // What is read later is filtered, too; Escape takes the filter away before it leads back.
+    everybody(&mut state);
+    assert_eq!(listed(&state).0, [7]);
+    press(&mut state, "\x1b");
+    assert_eq!((listed(&state), state.overlay), ((vec![112, 31, 7], Some(7)), Overlay::Choose));
+    press(&mut state, "/grow>1M\n");
+    assert_eq!(listed(&state).0, [7]);
+    press(&mut state, "\x1b");
+    let effect = press(&mut state, "y");
+    assert_eq!(effect, Some(Effect::Copy("7".into())));
+
+    assert!(screen(&state).contains("Growth/min"));
+    press(&mut state, "C↓↓↓↓ ");
+    assert!(screen(&state).contains("[ ] Growth/min"), "{}", screen(&state));
+    press(&mut state, "\x1b");
+    assert_eq!(state.overlay, Overlay::Choose);
+    assert!(!screen(&state).contains("Growth/min") && screen(&state).contains("Arguments"));
+}
+
 #[test]
 fn the_help_lies_over_the_processes_and_gives_them_back() {
     let mut state = state(120, 40);

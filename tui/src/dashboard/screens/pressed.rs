@@ -45,6 +45,46 @@ fn a_click_on_a_title_sorts_and_one_on_a_row_selects() {
     assert_eq!(VIEWS[state.view].title, "Overview");
 }
 
+/// A row that was selected is the same one after the next reading, whichever table it is in.
+#[test]
+fn a_selected_row_stays_selected_when_others_pass_it() {
+    let mut state = state(120, 36);
+    press(&mut state, "5↓");
+    let selected = |state: &State| {
+        let text = screen(state);
+        let row = text.lines().find(|line| line.contains('▶')).expect("a row").to_owned();
+        row.split_whitespace().find_map(|word| word.parse::<u32>().ok()).expect("a thread's id")
+    };
+    let before = selected(&state);
+    let mut later = fixture::model();
+    let mut bytes: Vec<u64> = later.threads.iter().map(|thread| thread.stats.alloc_bytes).collect();
+    bytes.reverse();
+    later.threads.iter_mut().zip(bytes).for_each(|(thread, bytes)| thread.stats.alloc_bytes = bytes);
+    state.take_reading(Arc::new(later));
+    assert_eq!(selected(&state), before);
+    // The first one of another order is what a person looks for next.
+    press(&mut state, "s");
+    let text = screen(&state);
+    assert!(rows(&text, "Allocs")[0].starts_with('▶'), "{text}");
+}
+
+#[test]
+fn counters_are_filtered_by_the_words_of_their_sentences() {
+    let mut state = state(120, 36);
+    press(&mut state, "7");
+    assert!(screen(&state).contains(" Central misses "));
+    press(&mut state, "fhuge\n");
+    let text = screen(&state);
+    assert!(text.contains(" Huge advised ") && !text.contains(" Central misses "), "{text}");
+    // Those of a device, by its name.
+    press(&mut state, "\x1b");
+    state.take_reading(Arc::new(fixture::model_with_devices()));
+    press(&mut state, "f\"device 1\"\n");
+    let text = screen(&state);
+    let of_host = |row: &String| row.trim_start_matches(['▶', ' ']).starts_with("host ");
+    assert!(text.contains(" device 1 ") && !rows(&text, "What it says").iter().any(of_host), "{text}");
+}
+
 #[test]
 fn the_wheel_moves_what_is_under_it() {
     let mut state = state(120, 24);
@@ -108,7 +148,7 @@ fn the_arrows_scroll_the_help() {
     assert_eq!(screen(&state), top);
     dispatch::key(&mut state, &KeyEvent::new(KeyCode::End, KeyModifiers::NONE));
     let end = screen(&state);
-    assert!(end.contains("quits if there is") && end.contains("Turn the order round"), "the last of it: {end}");
+    assert!(end.contains("quits if there is") && end.contains("Copy the selected process"), "the last of it: {end}");
     press(&mut state, "\x1b");
     assert_eq!(state.overlay, Overlay::None);
 }

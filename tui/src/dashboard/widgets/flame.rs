@@ -210,11 +210,11 @@ impl FlameGraph<'_> {
             _ if label.name == RUNTIME => theme.flame_above,
             Colour::Growth => {
                 let slope = self.tree.slope(at);
-                let whole = self.tree.slope(FlameTree::ROOT).per_minute;
+                let whole = self.tree.slope(FlameTree::ROOT).per_minute();
                 match (slope.grows(), slope.is_clear()) {
-                    (true, _) if slope.per_minute * 2.0 > whole => theme.grew[1],
+                    (true, _) if slope.per_minute() * 2.0 > whole => theme.grew[1],
                     (true, _) => theme.grew[0],
-                    (false, true) if slope.per_minute < 0.0 => theme.shrank[0],
+                    (false, true) if slope.per_minute() < 0.0 => theme.shrank[0],
                     _ => theme.level,
                 }
             }

@@ -84,7 +84,7 @@ impl Grid {
 impl MemoryMap<'_> {
     /// The map's part of an area, and how many lines are below it.
     fn split(&self, area: Rect, theme: &Theme) -> (Rect, u16) {
-        let legend = self.legend(area.width.into(), theme).len();
+        let legend = self.legend(area, theme).len();
         let rows = match self.cursor {
             Some(_) => (legend.max(SAID) as u16).min(area.height.saturating_sub(1)),
             None => (legend as u16).min(area.height / 2),
@@ -163,15 +163,24 @@ impl MemoryMap<'_> {
         (HEIGHTS[(8 * used).div_ceil((to - from).max(1)).min(8)], state)
     }
 
-    /// The lines of the legend, each at most `width` columns wide.
-    pub(crate) fn legend(&self, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+    /// The lines of the legend for an area. Where there is no room for all states with their figures, each has its word.
+    fn legend(&self, area: Rect, theme: &Theme) -> Vec<Line<'static>> {
+        let whole = self.legend_lines(area.width.into(), theme, true);
+        if whole.len() <= usize::from(area.height / 2) {
+            return whole;
+        }
+        self.legend_lines(area.width.into(), theme, false)
+    }
+
+    fn legend_lines(&self, width: usize, theme: &Theme, with_figures: bool) -> Vec<Line<'static>> {
         let mut lines = vec![Line::default()];
         for state in STATES {
             let bytes = self.bytes(state);
             if bytes == 0 {
                 continue;
             }
-            let text = format!(" {} {}", word(state), numbers::bytes(bytes as f64));
+            let figure = if with_figures { format!(" {}", numbers::bytes(bytes as f64)) } else { String::new() };
+            let text = format!(" {}{figure}", word(state));
             let last = lines.last().map_or(0, Line::width);
             if last > 0 && last + 3 + 1 + text.chars().count() > width {
                 lines.push(Line::default());
@@ -195,7 +204,7 @@ impl MemoryMap<'_> {
     /// Draws the map, and below it some lines, or its legend.
     pub(crate) fn draw(&self, area: Rect, buf: &mut Buffer, theme: &Theme, below: Option<Vec<Line<'_>>>) {
         let (map, _) = self.split(area, theme);
-        let below = below.unwrap_or_else(|| self.legend(area.width.into(), theme));
+        let below = below.unwrap_or_else(|| self.legend(area, theme));
         for (line, y) in below.into_iter().zip(map.bottom()..area.bottom()) {
             buf.set_line(area.x, y, &line, area.width);
         }
@@ -232,6 +241,15 @@ mod tests {
         let text = drawn(&map, 150, 3);
         assert!(text.starts_with("██▓░▒◆··\n"), "{text}");
         assert!(text.contains("█ large 4.00 MiB   ▓ small 2.00 MiB") && text.contains("· not held 4.00 MiB"), "{text}");
+    }
+
+    #[test]
+    fn where_figures_have_no_room_each_state_has_its_word() {
+        let cells = [cell::LARGE, cell::LARGE, cell::SMALL, cell::FREE, cell::PENDING];
+        let map = MemoryMap { cells: &cells, cell_bytes: 2 << 20, memory_bytes: 16 << 20, cursor: None };
+        let text = drawn(&map, 56, 3);
+        assert!(text.contains("█ large   ▓ small   ▒ pending   ░ free   · not held"), "{text}");
+        assert!(drawn(&map, 56, 4).contains("░ free 2.00 MiB"), "{}", drawn(&map, 56, 4));
     }
 
     #[test]

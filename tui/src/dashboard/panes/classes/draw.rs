@@ -55,7 +55,7 @@ pub(super) fn compare(a: &ClassRow, b: &ClassRow, column: usize) -> Ordering {
 }
 
 /// Bytes of its free blocks that have memory behind them.
-fn free(class: &ClassRow) -> u64 {
+pub(super) fn free(class: &ClassRow) -> u64 {
     let s = &class.stats;
     s.bytes(s.free_blocks().saturating_sub(s.untouched_blocks()))
 }

@@ -48,6 +48,37 @@ impl Listing for Classes {
         draw::compare(a, b, column)
     }
 
+    fn key(class: &ClassRow) -> u64 {
+        class.stats.block_bytes
+    }
+
+    const FIELDS: &'static [&'static str] = &[
+        "block_bytes",
+        "in_use_bytes",
+        "free_bytes",
+        "in_use_blocks",
+        "slabs",
+        "slab_bytes",
+        "allocations",
+        "allocations_per_second",
+        "refills",
+    ];
+
+    fn record(class: &ClassRow) -> Vec<String> {
+        let stats = &class.stats;
+        vec![
+            stats.block_bytes.to_string(),
+            stats.in_use_bytes().to_string(),
+            draw::free(class).to_string(),
+            stats.in_use_blocks().to_string(),
+            stats.slabs().to_string(),
+            stats.slab_bytes.to_string(),
+            stats.allocs().to_string(),
+            class.rate.map(|rate| format!("{rate:.1}")).unwrap_or_default(),
+            stats.misses().to_string(),
+        ]
+    }
+
     fn open(&self, class: &ClassRow) -> Reply {
         Reply::FilterBy(format!("class:{}", class.stats.block_bytes))
     }

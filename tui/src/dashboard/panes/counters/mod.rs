@@ -10,7 +10,7 @@ use poolscope_wire::{CounterInfo, DEVICE_COUNTERS};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::listing::{Asked, Listing, Nothing, TablePane, ordering};
+use super::listing::{Asked, Listing, Nothing, TablePane, key_of, ordering};
 use super::rows::Rows;
 use super::sort::Sort;
 use super::{Reply, Scene, Source, View};
@@ -76,6 +76,25 @@ impl Listing for Counters {
 
     fn compare(a: &Counter, b: &Counter, column: usize) -> Ordering {
         draw::compare(a, b, column)
+    }
+
+    fn keeps(&self, model: &Model, counter: &Counter) -> bool {
+        let device = if counter.device.is_empty() { "host" } else { &counter.device };
+        let (name, help) = (counter.info.name, counter.info.help);
+        model.filter.has_words(&format!("{device} {name} {} {help}", name.replace('_', " ")))
+    }
+
+    fn key(counter: &Counter) -> u64 {
+        key_of((&counter.device, counter.info.name))
+    }
+
+    const FIELDS: &'static [&'static str] = &["of", "counter", "value", "per_second", "help"];
+
+    fn record(counter: &Counter) -> Vec<String> {
+        let of = if counter.device.is_empty() { "host".to_owned() } else { counter.device.clone() };
+        let rate = counter.rate.map(|rate| format!("{rate:.1}")).unwrap_or_default();
+        let (name, help) = (counter.info.name.to_owned(), counter.info.help.to_owned());
+        vec![of, name, counter.value.to_string(), rate, help]
     }
 
     fn own(&mut self, nothing: Nothing, _scene: &Scene<'_>) -> Reply {

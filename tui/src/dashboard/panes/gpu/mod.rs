@@ -11,11 +11,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Position;
 
 use super::naming::{BY_CALLER, BY_FUNCTION};
-use super::{Keyed, Pane, Reply, Scene, Source, View};
+use super::{Keyed, Pane, Records, Reply, Scene, Source, View};
 use crate::dashboard::input::common::Motion;
 use crate::dashboard::input::key::{Binding, Section, named, plain};
 use crate::dashboard::model::Model;
-use crate::dashboard::model::site::{frames_of, key_of};
+use crate::dashboard::model::site::{SiteRow, frames_of, key_of};
 use piece::Under;
 
 /// Its line in the table of views.
@@ -226,6 +226,11 @@ impl Pane for Gpu {
     fn copied(&self, _scene: &Scene<'_>) -> Option<String> {
         let lines = self.holder.as_ref()?.stack.iter().map(|(name, place)| format!("{name}  {place}\n"));
         Some(lines.collect())
+    }
+
+    fn records(&self, scene: &Scene<'_>) -> Option<Records> {
+        let device = scene.model?.devices.get(self.selected)?;
+        Some(Records { fields: SiteRow::FIELDS, rows: device.sites.iter().map(SiteRow::record).collect() })
     }
 
     fn draw(&self, scene: &Scene<'_>, buf: &mut Buffer) {

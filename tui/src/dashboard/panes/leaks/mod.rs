@@ -8,11 +8,12 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crossterm::event::KeyCode;
+use poolscope_profiler::leaks::LeakKind;
 use poolscope_profiler::model::snapshot::ProcessState;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::listing::{Asked, Listing, TablePane, ordering};
+use super::listing::{Asked, Listing, TablePane, key_of, ordering};
 use super::rows::Rows;
 use super::sort::Sort;
 use super::{Reply, Scene, Source, Subject, View};
@@ -112,6 +113,28 @@ impl Listing for Leaks {
 
     fn compare(a: &Row, b: &Row, column: usize) -> Ordering {
         draw::compare(a, b, column)
+    }
+
+    fn key(row: &Row) -> u64 {
+        key_of((row.key, row.kind == Some(LeakKind::Indirect)))
+    }
+
+    const FIELDS: &'static [&'static str] = &["leaked", "bytes", "blocks", "oldest_seconds", "function", "file"];
+
+    fn record(row: &Row) -> Vec<String> {
+        let kind = match row.kind {
+            Some(LeakKind::Indirect) => "indirectly",
+            Some(_) => "directly",
+            None => "",
+        };
+        vec![
+            kind.to_owned(),
+            format!("{:.0}", row.bytes),
+            format!("{:.0}", row.blocks),
+            row.age_ns.map(|age| format!("{:.1}", age as f64 / 1e9)).unwrap_or_default(),
+            row.text.function.to_string(),
+            row.text.place.as_deref().unwrap_or_default().to_owned(),
+        ]
     }
 
     fn open(&self, row: &Row) -> Reply {

@@ -61,7 +61,7 @@ pub(super) fn absent(model: &Model, by: By) -> Hidden {
 
 /// The natural order by a column.
 pub(super) fn compare(a: &Group, b: &Group, column: usize) -> Ordering {
-    let slope = |group: &Group| if group.slope.is_clear() { group.slope.per_minute } else { 0.0 };
+    let slope = |group: &Group| if group.slope.is_clear() { group.slope.per_minute() } else { 0.0 };
     match column {
         TOTAL => a.with_callees.total_cmp(&b.with_callees),
         CHANGE => a.changed(0).total_cmp(&b.changed(0)),
@@ -140,7 +140,7 @@ fn group_cell(theme: &Theme, model: &Model, group: &Group, column: usize, width:
             }
         },
         GROWTH if group.slope.is_clear() => {
-            let (grows, slope) = (group.slope.grows(), group.slope.per_minute);
+            let (grows, slope) = (group.slope.grows(), group.slope.per_minute());
             let sign = if slope > 0.0 { "+" } else { "" };
             let mark = if grows { "▲" } else { " " };
             let style = if grows { theme.alert } else { theme.text };

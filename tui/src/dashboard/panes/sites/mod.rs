@@ -13,11 +13,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Position;
 
 use super::naming::{BY_CALLER, BY_FUNCTION};
-use super::rows::{self, Clicked, Reorder, Rows};
+use super::rows::{Clicked, Rows};
 use super::sort::Sort;
 use super::{Keyed, Pane, Reply, Scene, Source, Subject, View};
 use crate::dashboard::input::common::{Motion, moved};
 use crate::dashboard::input::key::{Binding, Section, named, plain};
+use crate::dashboard::input::ordering::{NEXT, PREVIOUS, REVERSE, Reorder};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::site::{SiteRow, frames_of};
 use crate::words::numbers;
@@ -86,9 +87,9 @@ impl Keyed for Sites {
             section: Section::View,
             footer: false,
         },
-        rows::NEXT.with(Action::Reorder(Reorder::Next)),
-        rows::PREVIOUS.with(Action::Reorder(Reorder::Previous)),
-        rows::REVERSE.with(Action::Reorder(Reorder::Reverse)),
+        NEXT.with(Action::Reorder(Reorder::Next)),
+        PREVIOUS.with(Action::Reorder(Reorder::Previous)),
+        REVERSE.with(Action::Reorder(Reorder::Reverse)),
         Binding {
             keys: &[named(KeyCode::Enter)],
             action: Action::Open,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::listing::{Asked, Listing, Nothing, TablePane, ordering};
+use super::listing::{Asked, Listing, Nothing, TablePane, key_of, ordering};
 use super::rows::Rows;
 use super::sort::Sort;
 use super::{Reply, Scene, Source, View};
@@ -48,6 +48,35 @@ impl Listing for Named {
 
     fn compare(a: &Tensor, b: &Tensor, column: usize) -> Ordering {
         draw::compare(a, b, column)
+    }
+
+    fn key(tensor: &Tensor) -> u64 {
+        key_of((&tensor.name, tensor.generation))
+    }
+
+    const FIELDS: &'static [&'static str] =
+        &["name", "bytes", "type", "shape", "device", "references", "users", "age_seconds", "state"];
+
+    fn record(tensor: &Tensor) -> Vec<String> {
+        let users: Vec<String> = tensor.users.iter().map(|user| user.pid.to_string()).collect();
+        let state = if tensor.freed.is_some() {
+            "freed"
+        } else if tensor.is_draft {
+            "draft"
+        } else {
+            "named"
+        };
+        vec![
+            tensor.name.clone(),
+            tensor.bytes.to_string(),
+            tensor.dtype.clone(),
+            tensor.shape.clone(),
+            tensor.device.to_string(),
+            tensor.references.to_string(),
+            users.join(" "),
+            format!("{:.1}", tensor.age.as_secs_f64()),
+            state.to_owned(),
+        ]
     }
 
     fn own(&mut self, nothing: Nothing, _scene: &Scene<'_>) -> Reply {

@@ -47,6 +47,39 @@ impl Listing for Threads {
         draw::compare(a, b, column)
     }
 
+    fn key(thread: &ThreadRow) -> u64 {
+        thread.stats.tid.into()
+    }
+
+    const FIELDS: &'static [&'static str] = &[
+        "tid",
+        "name",
+        "state",
+        "in_use_bytes",
+        "allocations",
+        "allocations_per_second",
+        "allocated_bytes",
+        "samples",
+        "freed_for_others",
+        "refills",
+    ];
+
+    fn record(thread: &ThreadRow) -> Vec<String> {
+        let stats = &thread.stats;
+        vec![
+            stats.tid.to_string(),
+            thread.name.clone().unwrap_or_default(),
+            if stats.live { "live" } else { "ended" }.to_owned(),
+            format!("{:.0}", thread.in_use),
+            stats.allocs.to_string(),
+            thread.rate.map(|rate| format!("{rate:.1}")).unwrap_or_default(),
+            stats.alloc_bytes.to_string(),
+            stats.samples.to_string(),
+            stats.remote_frees.to_string(),
+            stats.refills.to_string(),
+        ]
+    }
+
     fn open(&self, thread: &ThreadRow) -> Reply {
         Reply::FilterBy(format!("thread:^{}$", thread.stats.tid))
     }
