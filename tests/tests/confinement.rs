@@ -168,7 +168,9 @@ fn a_narrow_limit_of_data_has_to_leave_the_pool_little() {
             assert!(is_enough(MORE_DATA), "{settings} {program} with {} KiB", least + MORE_DATA);
             if program.starts_with("ls") {
                 let more = MORE_DATA_AT_LEAST + if settings.is_empty() { 0 } else { 64 };
-                assert!(is_enough(more), "{settings} {program} with {} KiB", least + more);
+                // What is sampled differs from run to run.
+                let runs = (0..40).filter(|_| is_enough(more)).count();
+                assert_eq!(runs, 40, "{settings} {program} with {} KiB", least + more);
             }
         }
         pool.assert_ran(program.split(' ').next().unwrap().rsplit('/').next().unwrap());

@@ -123,6 +123,12 @@ pub(crate) fn map(len: usize) -> Option<*mut u8> {
     map_as(len, 0).map(ptr::with_exposed_provenance_mut)
 }
 
+/// Whether `len` bytes of memory more would be had now.
+pub(crate) fn has_room(len: usize) -> bool {
+    // SAFETY: a mapping that was just made, and that nobody knows of.
+    map_as(len, 0).inspect(|start| unsafe { unmap(*start, len) }).is_some()
+}
+
 fn map_as(len: usize, flags: usize) -> Option<usize> {
     const PROT_READ_WRITE: usize = 3;
     /// `MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE`.

@@ -32,6 +32,11 @@ const BENCHES: usize = 256;
 /// locked memory is limited.
 const STACK: usize = if cfg!(debug_assertions) { 512 << 10 } else { 64 << 10 };
 
+/// Bytes that must be left for the program where a bench is made: near a limit of its memory, the program's own requests
+/// come first. It is more than framehop takes then, in as many pieces as it likes; and framehop ends the process where
+/// it gets none.
+const LEFT: usize = 512 << 10;
+
 /// One bench, on cache lines of its own.
 #[repr(align(64))]
 struct Slot {
@@ -108,7 +113,8 @@ pub(crate) fn with<R, F: FnOnce(&mut Option<Cache>) -> R>(last: &mut usize, f: F
     // SAFETY: just locked.
     let bench = unsafe { &mut *taken.0.bench.get() };
     if bench.stack_end == 0 {
-        let Some(end) = system::map_stack(STACK) else { return Err(f) };
+        let end = if system::has_room(STACK + LEFT) { system::map_stack(STACK) } else { None };
+        let Some(end) = end else { return Err(f) };
         bench.stack_end = end;
     }
     let cache = &mut bench.cache;
@@ -122,7 +128,7 @@ pub(crate) fn with<R, F: FnOnce(&mut Option<Cache>) -> R>(last: &mut usize, f: F
 
 /// The cache, made if there is none and there is memory for it. Allocates.
 pub(crate) fn ready(cache: &mut Option<Cache>) -> Option<&mut Cache> {
-    if cache.is_none() && can_allocate(size_of_cache()) {
+    if cache.is_none() && system::has_room(LEFT) && can_allocate(size_of_cache()) {
         *cache = Some(new_cache());
     }
     cache.as_mut()
