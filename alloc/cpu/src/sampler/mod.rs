@@ -251,7 +251,8 @@ pub fn is_refused(slow: SlowPath, heap: &'static Heap) -> bool {
     label != 0 && refuses(slow, heap, label)
 }
 
-#[cold]
+/// A function of its own, so that what has no label has none of it on its stack.
+#[inline(never)]
 fn refuses(slow: SlowPath, heap: &'static Heap, label: u32) -> bool {
     let mut sampler = SAMPLER.lock(slow);
     let (refused, passed) = (sampler.labels.refuses(label), sampler.labels.has_passed());
