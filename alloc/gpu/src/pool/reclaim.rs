@@ -133,6 +133,12 @@ impl<D: Device> Shared<D> {
         drained.into_iter().for_each(|drained| core.put_back(drained));
     }
 
+    /// Whether the calling thread keeps fitted blocks.
+    pub(super) fn keeps_some(&self) -> bool {
+        let keeps = |cache: &ThreadCache| cache.counters.kept.load(Ordering::Relaxed) > 0;
+        with_current_cache(self.read.id, keeps).unwrap_or(false)
+    }
+
     /// Frees the fitted blocks that the calling thread keeps, before it takes free memory.
     pub(super) fn release_own_kept(&self) {
         let release = |cache: &ThreadCache| {

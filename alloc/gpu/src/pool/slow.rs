@@ -185,10 +185,12 @@ impl<D: Device> Pool<D> {
     }
 
     pub(super) fn allocate_unrecorded(&self, size: u64, stream: Stream) -> Result<u64, PoolError> {
-        if let Ok(Some(hot)) = self.core().fit_hot(size, stream) {
-            return Ok(hot);
+        if self.shared.keeps_some() {
+            if let Ok(Some(hot)) = self.core().fit_hot(size, stream) {
+                return Ok(hot);
+            }
+            self.shared.release_own_kept();
         }
-        self.shared.release_own_kept();
         let fit = self.core().fit_large(size, stream);
         let grow = |core: &mut Core<D>| core.grow_large(size, stream);
         let refused = match fit {

@@ -108,22 +108,23 @@ impl<D: Device> Core<D> {
         let request = self.request(size, stream)?;
         self.upkeep.largest_request = self.upkeep.largest_request.max(request.size);
         let address = self.large.fit(&request);
-        if address.is_some() {
-            self.large.counted.large_hits += 1;
-            self.count_large(request.size);
-        }
-        Ok(address)
+        Ok(self.count_hit(&request, address))
     }
 
     /// A large block of just that length that was freed last.
     pub fn fit_hot(&mut self, size: u64, stream: Stream) -> Result<Option<u64>, PoolError> {
         let request = self.request(size, stream)?;
         let address = self.large.fit_hot(&request);
+        Ok(self.count_hit(&request, address))
+    }
+
+    /// Counts what free memory had for a request.
+    fn count_hit(&mut self, request: &Request, address: Option<u64>) -> Option<u64> {
         if address.is_some() {
             self.large.counted.large_hits += 1;
             self.count_large(request.size);
         }
-        Ok(address)
+        address
     }
 
     /// The same, from memory that is put together or created.
