@@ -8,8 +8,12 @@ use core::ffi::{c_char, c_void};
 
 use poolscope_wire::label::{LABEL_WORDS, LabelName};
 
+use super::SAMPLER;
+use crate::entry::capture;
 use crate::kernel::message::Message;
 use crate::kernel::os;
+use crate::sync::spin_lock::SlowPath;
+use crate::tiers::thread_cache::Heap;
 
 /// Labels that a process can have.
 const MOST: usize = 64;
@@ -203,4 +207,39 @@ impl Passed {
             }
         }
     }
+}
+
+/// Tells of a limit that was passed. What is called may allocate, and takes no samples meanwhile. A function of its
+/// own, so that no other sample has what is told on its stack.
+#[cold]
+#[inline(never)]
+pub(super) fn tell(slow: SlowPath, heap: &'static Heap) {
+    let passed = SAMPLER.lock(slow).labels.take_passed();
+    if let Some(passed) = passed {
+        capture::with_open_path(heap, || passed.tell());
+    }
+}
+
+/// Calls `f` with the labels, under the sampler's lock.
+pub fn with_labels<R>(slow: SlowPath, f: impl FnOnce(&mut Labels) -> R) -> R {
+    f(&mut SAMPLER.lock(slow).labels)
+}
+
+/// Whether a request of the heap's thread is to be refused, because its label has too much.
+#[inline]
+pub fn is_refused(slow: SlowPath, heap: &'static Heap) -> bool {
+    let label = heap.sampling.label.get();
+    label != 0 && refuses(slow, heap, label)
+}
+
+/// A function of its own, so that what has no label has none of it on its stack.
+#[inline(never)]
+fn refuses(slow: SlowPath, heap: &'static Heap, label: u32) -> bool {
+    let mut sampler = SAMPLER.lock(slow);
+    let (refused, passed) = (sampler.labels.refuses(label), sampler.labels.has_passed());
+    drop(sampler);
+    if passed {
+        tell(slow, heap);
+    }
+    refused
 }

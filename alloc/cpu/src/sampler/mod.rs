@@ -50,7 +50,8 @@ use crate::tiers::publish::{publish_classes, publish_samples, publish_thread};
 use crate::tiers::thread_cache::Heap;
 
 pub use devices::{attach, count_device, detach, device_holders, forget_foreign, publish_device, record_foreign};
-use labels::Labels;
+use labels::{Labels, tell};
+pub use labels::{is_refused, with_labels};
 use live_table::LiveTable;
 use peak::{HOST, Peaks};
 pub use sampled_slabs::UNRECORDED;
@@ -226,41 +227,6 @@ pub fn sample_block(
         tell(slow, heap);
     }
     Some(p)
-}
-
-/// Tells of a limit that was passed. What is called may allocate, and takes no samples meanwhile. A function of its
-/// own, so that no other sample has what is told on its stack.
-#[cold]
-#[inline(never)]
-fn tell(slow: SlowPath, heap: &'static Heap) {
-    let passed = SAMPLER.lock(slow).labels.take_passed();
-    if let Some(passed) = passed {
-        capture::with_open_path(heap, || passed.tell());
-    }
-}
-
-/// Calls `f` with the labels, under the sampler's lock.
-pub fn with_labels<R>(slow: SlowPath, f: impl FnOnce(&mut Labels) -> R) -> R {
-    f(&mut SAMPLER.lock(slow).labels)
-}
-
-/// Whether a request of the heap's thread is to be refused, because its label has too much.
-#[inline]
-pub fn is_refused(slow: SlowPath, heap: &'static Heap) -> bool {
-    let label = heap.sampling.label.get();
-    label != 0 && refuses(slow, heap, label)
-}
-
-/// A function of its own, so that what has no label has none of it on its stack.
-#[inline(never)]
-fn refuses(slow: SlowPath, heap: &'static Heap, label: u32) -> bool {
-    let mut sampler = SAMPLER.lock(slow);
-    let (refused, passed) = (sampler.labels.refuses(label), sampler.labels.has_passed());
-    drop(sampler);
-    if passed {
-        tell(slow, heap);
-    }
-    refused
 }
 
 /// Records a large block of `size` bytes at `p`, of the program's call at `caller`; its slot in the live table.
