@@ -1,5 +1,7 @@
 //! Link options of libpoolscope.so.
 
+use std::env;
+
 fn main() {
     // The initial image of the TLS word needs no lazy binding, and the library must never be unloaded: threads and
     // signal handlers may be in it.
@@ -14,5 +16,11 @@ fn main() {
     // The libc crate asks for libc.so.6 only where its feature `std` is off, and cargo turns that on when it builds
     // other members with this one. Without it, symbols have no versions: glibc's oldest would be taken.
     println!("cargo:rustc-cdylib-link-arg=-lc");
+    // A linker that knows no such scripts (mold) puts the code in an order of its own: the library is resident whole then.
+    if !env::var("CARGO_ENCODED_RUSTFLAGS").is_ok_and(|flags| flags.contains("mold")) {
+        let folder = env::var("CARGO_MANIFEST_DIR").expect("cargo says where the crate lies");
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-T,{folder}/order.ld");
+    }
+    println!("cargo:rerun-if-changed=order.ld");
     println!("cargo:rerun-if-changed=build.rs");
 }

@@ -1,5 +1,6 @@
 /* What becomes of freed memory beside the thread that allocated it; each prints a figure.
  * reused sizes: frees all blocks of one size before it goes on to the next; kilobytes that are resident beyond those of one size.
+ * reused long: the same with one block of each size from 16 to 256 KiB, kilobytes beyond the largest.
  * reused heirs: threads one after the other, each of which replaces the blocks that the one before has left; of a thousand
  * frees, those into slabs of the central cache.
  * reused swapped: two threads that replace each other's blocks of some kilobytes; of a thousand frees, those that went back to
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIZES = 40, BYTES = 1 << 20, LIVE = 4000, REPLACED = 20000, HEIRS = 30, PLACES = 1000, TURNS = 500, SWAPPED = 100 };
+enum { SIZES = 40, LONGEST = 256 << 10, BYTES = 1 << 20, LIVE = 4000, REPLACED = 20000, HEIRS = 30, PLACES = 1000, TURNS = 500, SWAPPED = 100 };
 
 static char *volatile blocks[BYTES / 16];
 static char *volatile inherited[LIVE];
@@ -58,6 +59,12 @@ static void one_size(size_t size) {
     for (int i = 0; i < count; i++) free(blocks[i]);
 }
 
+static void one_long(size_t size) {
+    char *volatile block = malloc(size);
+    memset(block, 1, size);
+    free(block);
+}
+
 static void *replace(void *seed) {
     uint64_t state = (uintptr_t)seed + 1;
     for (int i = 0; i < REPLACED; i++) {
@@ -93,6 +100,11 @@ int main(int argc, char **argv) {
         one_size(16);
         long before = resident();
         for (size_t size = 32; size <= SIZES * 16; size += 16) one_size(size);
+        printf("%ld\n", resident() - before);
+    } else if (strcmp(what, "long") == 0) {
+        one_long(LONGEST);
+        long before = resident();
+        for (size_t size = 16 << 10; size <= LONGEST; size += size / 8) one_long(size);
         printf("%ld\n", resident() - before);
     } else if (strcmp(what, "heirs") == 0) {
         for (int i = 0; i < LIVE; i++) inherited[i] = make(8 + (size_t)i % 993);

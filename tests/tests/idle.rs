@@ -391,9 +391,13 @@ fn memory_that_a_program_frees_and_takes_in_turns_stays_with_it() {
 
 /// What `tests/csrc/reused.c` prints.
 fn reused(what: &str) -> i64 {
+    reused_with(what, "512K")
+}
+
+fn reused_with(what: &str, period: &str) -> i64 {
     let pool = Pool::new();
     let program = compile_linked(pool.files(), "tests/csrc/reused.c", "reused", &["-O1", "-fno-builtin", "-pthread"]);
-    let output = pool.program(program).arg(what).run().success();
+    let output = pool.program(program).arg(what).env("POOLSCOPE_PERIOD", period).run().success();
     output.stdout.trim().parse().expect("a number")
 }
 
@@ -402,6 +406,12 @@ fn reused(what: &str) -> i64 {
 fn what_a_thread_has_freed_serves_any_size_before_the_program_becomes_larger() {
     let kilobytes = reused("sizes");
     assert!(kilobytes < 2560, "{kilobytes} KiB more for the other sizes");
+}
+
+#[test]
+fn a_long_block_that_a_program_needed_once_serves_blocks_of_any_size() {
+    let kilobytes = reused_with("long", "1T");
+    assert!(kilobytes < 1800, "{kilobytes} KiB more for one block each of other sizes");
 }
 
 #[test]

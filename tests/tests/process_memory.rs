@@ -1,10 +1,12 @@
 //! Where the memory of a process is, its peak and its growth, as the commands say it: against what the kernel says, and
 //! against programs whose memory is known.
 
+use std::ops::Range;
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-use poolscope_e2e::{Pool, Running, compiler, sample};
+use poolscope_e2e::{Pool, Running, compiler, library, sample};
 use serde_json::Value;
 
 fn number(value: &Value) -> u64 {
@@ -171,4 +173,35 @@ fn a_leak_is_found_by_watching_and_named() {
     assert!(text.contains("Memory of the process: ") && text.contains("Most in use: "), "{text}");
     running.signal(libc::SIGKILL);
     running.finish();
+}
+
+/// The order that `alloc/preload/order.ld` gives the library's code, by what the linker made of it.
+#[test]
+fn what_every_program_runs_lies_together() {
+    let library = library();
+    let sections = Command::new("readelf").arg("-SW").arg(&library).output().expect("readelf is installed").stdout;
+    let sections = String::from_utf8(sections).unwrap();
+    let range = |name: &str| {
+        let line = sections.lines().find(|line| line.contains(&format!(" {name} "))).expect(name);
+        let mut fields = line.split_once("PROGBITS").expect(name).1.split_whitespace();
+        let mut hex = || u64::from_str_radix(fields.next().unwrap(), 16).unwrap();
+        let (from, _, bytes) = (hex(), hex(), hex());
+        from..from + bytes
+    };
+    let (common, rare) = (range(".text"), range(".text.rare"));
+    let bytes = |range: &Range<u64>| range.end - range.start;
+    assert!(bytes(&common) < bytes(&rare), "{common:x?} and {rare:x?}");
+
+    let symbols = Command::new("nm").arg(&library).output().expect("nm is installed").stdout;
+    let symbols = String::from_utf8(symbols).unwrap();
+    let address = |name: &str| {
+        let line = symbols.lines().find(|line| line.split(' ').nth(2).is_some_and(|symbol| symbol.contains(name)));
+        u64::from_str_radix(&line.expect(name)[..16], 16).unwrap()
+    };
+    for name in ["malloc_slow_at", "free_slow", "after_in_child"] {
+        assert!(common.contains(&address(name)), "{name}");
+    }
+    for name in ["malloc_stats", "poolscope_stats_json", "print_stack", "framehop", "poolscope_capture_0_1_on_stack"] {
+        assert!(rare.contains(&address(name)), "{name}");
+    }
 }

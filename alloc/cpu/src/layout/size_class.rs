@@ -137,6 +137,12 @@ impl SizeClass {
         self.index() >= SMALL_CLASSES
     }
 
+    /// Whether a block's memory is worth more than the time of a slow call: 16 KiB and more.
+    #[inline]
+    pub fn is_long(self) -> bool {
+        self.block() >= 16 << 10
+    }
+
     /// Index into tables of [`CLASSES`] rows.
     #[inline(always)]
     pub fn index(self) -> usize {

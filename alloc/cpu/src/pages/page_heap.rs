@@ -103,10 +103,22 @@ pub fn alloc_with_room(slow: SlowPath, pages: usize) -> Option<&'static Slab> {
 /// who calls this says so to [`keeper::notice`].
 #[must_use]
 pub fn free(slow: SlowPath, span: &'static Slab) -> usize {
-    span.set_zero(lean::is_on() && lean::close(span, 0, span.bytes()));
+    free_touched(slow, span, span.pages.get() as usize)
+}
+
+/// Gives a span back, of which only the first `pages` were touched since it read as zero. Returns what [`free`] does.
+#[must_use]
+pub fn free_touched(slow: SlowPath, span: &'static Slab, pages: usize) -> usize {
     counters::add(TierCounter::PageHeapFrees, 1);
+    let is_lean = lean::is_on();
+    span.set_zero(is_lean && lean::close(span, 0, span.bytes()));
     let (free, release) = {
         let mut heap = PAGE_HEAP.lock(slow);
+        if pages < span.pages.get() as usize && !is_lean {
+            let rest = cut_used(span, pages);
+            rest.set_zero(true);
+            heap.free(rest);
+        }
         heap.free(span);
         (heap.resident_free(), heap.take_to_release())
     };
@@ -150,12 +162,15 @@ fn renew(slow: SlowPath, span: &'static Slab, mappings: u16) -> (&'static Slab, 
 /// nothing.
 pub fn cut(slow: SlowPath, span: &'static Slab, pages: usize) -> Option<&'static Slab> {
     let _heap = PAGE_HEAP.lock(slow);
-    (pages < span.pages.get() as usize).then(|| {
-        let rest = split(span, pages);
-        mark_used(span);
-        mark(rest, Kind::Used);
-        rest
-    })
+    (pages < span.pages.get() as usize).then(|| cut_used(span, pages))
+}
+
+/// Splits a span that is in use. The caller holds the lock.
+fn cut_used(span: &'static Slab, pages: usize) -> &'static Slab {
+    let rest = split(span, pages);
+    mark_used(span);
+    mark(rest, Kind::Used);
+    rest
 }
 
 /// Changes the length of a span that is in use, in place. False if what follows it is in use, too.

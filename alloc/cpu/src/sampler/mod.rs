@@ -284,7 +284,7 @@ fn free_in_slab(slow: SlowPath, slab: &'static Slab, block: BlockPtr) -> usize {
     }
     sampler.forget(slot);
     counters::class_add(slab.class.get(), ClassCounter::SharedFrees, 1);
-    sampler.slabs.free(slab, block) + sampler.live.empty_bytes()
+    sampler.slabs.free(slow, slab, block) + sampler.live.empty_bytes()
 }
 
 /// Gives the memory of sampled blocks back that nobody uses.

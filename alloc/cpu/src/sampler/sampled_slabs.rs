@@ -135,8 +135,9 @@ impl SampledSlabs {
         counters::class_sub(class, ClassCounter::Untouched, slab.untouched().into());
     }
 
-    /// Takes a freed block back. Returns the bytes of all slabs that have no block in use then.
-    pub fn free(&self, slab: &'static Slab, block: BlockPtr) -> usize {
+    /// Takes a freed block back. Returns the bytes of all slabs that have no block in use then. One of long blocks goes
+    /// back at once, for blocks of any size.
+    pub fn free(&self, slow: SlowPath, slab: &'static Slab, block: BlockPtr) -> usize {
         // SAFETY: the block is this slab's, and the lock makes us its owner.
         unsafe { slab.push(block) };
         counters::class_add(slab.class.get(), ClassCounter::CentralFree, 1);
@@ -146,6 +147,9 @@ impl SampledSlabs {
         }
         if slab.in_use() == 0 {
             self.empty.set(self.empty.get() + slab.bytes());
+            if slab.class.get().is_long() {
+                self.release(slow, slab);
+            }
         }
         self.empty.get()
     }
@@ -160,15 +164,20 @@ impl SampledSlabs {
             while let Some(slab) = next {
                 next = slab.next.get();
                 if slab.in_use() == 0 {
-                    self.end(slab);
-                    self.empty.set(self.empty.get() - slab.bytes());
-                    counters::sub(TierCounter::SampledBytes, slab.bytes() as u64);
-                    slab.end();
-                    give_back::span(slow, slab);
+                    self.release(slow, slab);
                 }
             }
         }
         self.lists.release();
+    }
+
+    /// Gives a slab without a block in use back to the page heap.
+    fn release(&self, slow: SlowPath, slab: &'static Slab) {
+        self.end(slab);
+        self.empty.set(self.empty.get() - slab.bytes());
+        counters::sub(TierCounter::SampledBytes, slab.bytes() as u64);
+        slab.end();
+        give_back::slab(slow, slab);
     }
 }
 

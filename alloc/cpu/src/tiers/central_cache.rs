@@ -101,7 +101,7 @@ pub fn free(slow: SlowPath, slab: &'static Slab, batch: Batch) -> bool {
     };
     if empty {
         counters::sub(TierCounter::SlabBytes, slab.bytes() as u64);
-        give_back::span(slow, slab);
+        give_back::slab(slow, slab);
     }
     true
 }

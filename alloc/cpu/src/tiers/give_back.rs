@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::layout::arena;
+use crate::layout::arena::{self, ARENA_PAGE};
 use crate::layout::block::Batch;
 use crate::layout::slab::{Slab, owner};
 use crate::pages::{keeper, page_heap};
@@ -45,6 +45,14 @@ fn own_batch(slow: SlowPath, heap: &'static Heap, slab: &'static Slab, tag: usiz
     if due {
         heap.on_countdown(slow, slab);
     }
+}
+
+/// Gives the span of a slab that has ended back to the page heap: pages that no block was cut from as what they are.
+pub fn slab(slow: SlowPath, slab: &'static Slab) {
+    let is_new = slab.is_zero() && !slab.has_holes();
+    let cut = (slab.capacity() - slab.untouched()) as usize * slab.class.get().block();
+    let touched = if is_new { cut.div_ceil(ARENA_PAGE).max(1) } else { usize::MAX };
+    keeper::notice(slow, page_heap::free_touched(slow, slab, touched));
 }
 
 /// Gives a span back to the page heap, and says what is free there.

@@ -29,10 +29,8 @@ use crate::tiers::thread_cache::Heap;
 const MEDIUM_CLASSES: usize = CLASSES - SMALL_CLASSES;
 /// Bytes that a class's stack may hold at first.
 const FIRST_BYTES: usize = 8 * 1024;
-/// Misses of a class after which those without one make room for it.
+/// Misses of a class after which those without one make room for it, and long blocks are worth a stack.
 const PATIENCE: u16 = 8;
-/// Bytes from which on a new block comes alone.
-const NEW_ALONE: usize = 16 << 10;
 /// Blocks that one refill brings at most.
 const REFILL_MAX: u32 = 64;
 
@@ -49,7 +47,7 @@ pub struct Stack {
     pub frees: Cell<u64>,
     /// Blocks in it.
     cached: Cell<u32>,
-    /// Blocks that it may hold; 0 before the first miss.
+    /// Blocks that it may hold; 0 before the first miss, of long blocks before there were [`PATIENCE`].
     limit: Cell<u32>,
 }
 
@@ -62,6 +60,8 @@ pub struct MediumCache {
     misses: [Cell<u16>; MEDIUM_CLASSES],
     /// Bytes that all stacks may hold together.
     reserved: Cell<usize>,
+    /// The class without a bound of which a block was freed last; a small one before there is any.
+    alone: Cell<SizeClass>,
     /// The block that the slow path has just brought, if it is the kernel's memory and reads as zero.
     pub zero: Cell<BlockPtr>,
 }
@@ -120,6 +120,10 @@ impl MediumCache {
         let misses = &self.misses[class.index() - SMALL_CLASSES];
         misses.set(misses.get().saturating_add(1));
         let before = stack.limit.get();
+        // What a program asks for now and then lies free in the page heap meanwhile, for blocks of any size.
+        if before == 0 && class.is_long() && misses.get() < PATIENCE {
+            return Some(0);
+        }
         let wanted = if before == 0 { (FIRST_BYTES / class.block()).max(1) as u32 } else { before * 2 };
         // Every class may have one block.
         let room = thread_cache.saturating_sub(self.reserved.get()) / class.block();
@@ -217,7 +221,7 @@ impl Heap {
         let cached = stack.cached.get();
         let zero = if slab.is_zero() && !slab.has_holes() { slab.untouched() } else { 0 };
         // A list of new blocks would touch each of them.
-        let is_new = zero > 0 && slab.local_free.get().is_null() && slab.class.get().block() >= NEW_ALONE;
+        let is_new = zero > 0 && slab.local_free.get().is_null() && slab.class.get().is_long();
         let wanted = if is_new { 1 } else { (stack.limit.get() / 2).clamp(1, REFILL_MAX) };
         let (first, count) = slab.take_some(wanted.saturating_sub(cached));
         let is_zero = cached == 0 && count == 1 && slab.untouched() < zero;
@@ -252,8 +256,21 @@ impl Heap {
     /// Gives the older half of a stack back to its slabs.
     pub fn flush_medium(&'static self, slow: SlowPath, class: SizeClass) {
         self.visit();
-        let keep = self.medium.stack(class).limit.get() / 2;
-        self.trim_medium(slow, class, keep);
+        match self.medium.stack(class).limit.get() {
+            0 => self.keep_this_alone(slow, class),
+            limit => self.trim_medium(slow, class, limit / 2),
+        }
+    }
+
+    /// Keeps of all classes without a bound the block that was freed last: it may be asked for next, and its link shows a
+    /// write to what is free.
+    fn keep_this_alone(&'static self, slow: SlowPath, class: SizeClass) {
+        self.trim_medium(slow, class, 1);
+        let before = self.medium.alone.replace(class);
+        if before != class && before.is_medium() && self.medium.stack(before).limit.get() == 0 {
+            self.trim_medium(slow, before, 0);
+            self.leave_empty(slow, before);
+        }
     }
 
     /// Gives all but the last `keep` freed blocks of a class back to their slabs.

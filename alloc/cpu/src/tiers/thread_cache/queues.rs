@@ -230,11 +230,21 @@ impl Heap {
         central_cache::give(slow, slab);
     }
 
+    /// Gives the slab that a class allocates from back to the page heap, if it is empty.
+    pub fn leave_empty(&self, slow: SlowPath, class: SizeClass) {
+        let active = &self.active[class.index()];
+        if let Some(slab) = active.get().filter(|slab| slab.in_use() == 0) {
+            active.set(None);
+            slab.place.set(Place::None);
+            self.retire(slow, slab);
+        }
+    }
+
     /// Gives an empty slab back to the page heap.
     fn retire(&self, slow: SlowPath, slab: &'static Slab) {
         self.put_off(slab);
         counters::sub(TierCounter::SlabBytes, slab.bytes() as u64);
-        give_back::span(slow, slab);
+        give_back::slab(slow, slab);
     }
 
     /// Ends an empty slab, which is then a span of pages in use.
