@@ -79,11 +79,25 @@ pub fn alloc(slow: SlowPath, pages: usize, align: usize) -> Option<&'static Slab
 
 /// Takes a span for a slab of `class`, with room for a block. `None`: out of memory.
 pub fn alloc_slab(slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
-    let span = alloc(slow, class.info().slab_pages as usize, 1)?;
+    let pages = class.info().slab_pages as usize;
+    let span = match alloc_lengthened(slow, pages) {
+        Some(span) => span,
+        None => alloc(slow, pages, 1)?,
+    };
     if lean::is_on() && !lean::open(span, 0, lean::pages_of(class.block())) {
         keeper::notice(slow, free(slow, span));
         return None;
     }
+    Some(span)
+}
+
+/// Takes a span that has memory behind its start and not behind its end, where none has memory behind all of it.
+fn alloc_lengthened(slow: SlowPath, pages: usize) -> Option<&'static Slab> {
+    if pages == 1 || lean::is_on() {
+        return None;
+    }
+    let span = PAGE_HEAP.lock(slow).alloc_lengthened(pages)?;
+    counters::add(TierCounter::PageHeapAllocs, 1);
     Some(span)
 }
 
@@ -114,12 +128,11 @@ pub fn free_touched(slow: SlowPath, span: &'static Slab, pages: usize) -> usize 
     span.set_zero(is_lean && lean::close(span, 0, span.bytes()));
     let (free, release) = {
         let mut heap = PAGE_HEAP.lock(slow);
-        if pages < span.pages.get() as usize && !is_lean {
-            let rest = cut_used(span, pages);
-            rest.set_zero(true);
-            heap.free(rest);
+        if is_lean {
+            heap.free(span);
+        } else {
+            heap.free_touched(span, pages);
         }
-        heap.free(span);
         (heap.resident_free(), heap.take_to_release())
     };
     if let Some(span) = release {
@@ -331,6 +344,18 @@ impl<S: System> PageHeap<S> {
         Some(span)
     }
 
+    fn alloc_lengthened(&mut self, pages: usize) -> Option<&'static Slab> {
+        let own = self.lane_of_thread();
+        let free = &mut self.lanes[own].free;
+        if free.resident() == 0 || free.fits_resident(pages) {
+            return None;
+        }
+        let span = free.take_lengthened(pages)?;
+        self.used += span.bytes();
+        self.note_idle();
+        Some(span)
+    }
+
     /// Tells the watch over idle memory how much there is.
     fn note_idle(&mut self) {
         let idle = self.resident_free();
@@ -436,6 +461,16 @@ impl<S: System> PageHeap<S> {
         self.used -= span.bytes();
         self.insert(span);
         self.note_idle();
+    }
+
+    /// Frees a span whose pages from `pages` on read as zero.
+    fn free_touched(&mut self, span: &'static Slab, pages: usize) {
+        if pages < span.pages.get() as usize {
+            let rest = cut_used(span, pages);
+            rest.set_zero(true);
+            self.free(rest);
+        }
+        self.free(span);
     }
 
     /// Takes a free span out for [`release_span`] if it is to go at once: without a delay, or when there is no

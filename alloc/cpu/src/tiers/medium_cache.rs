@@ -24,13 +24,16 @@ use crate::settings::{self, Numa};
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::publish as heap_publish;
 use crate::tiers::thread_cache::Heap;
+use crate::tiers::thread_cache::limit::cache_limit;
 
 /// Number of medium classes.
 const MEDIUM_CLASSES: usize = CLASSES - SMALL_CLASSES;
 /// Bytes that a class's stack may hold at first.
 const FIRST_BYTES: usize = 8 * 1024;
-/// Misses of a class after which those without one make room for it, and long blocks are worth a stack.
+/// Misses of a class after which those without one make room for it.
 const PATIENCE: u16 = 8;
+/// Misses and frees of a class of long blocks after which it is worth a stack.
+const LONG_PATIENCE: u16 = 16;
 /// Blocks that one refill brings at most.
 const REFILL_MAX: u32 = 64;
 
@@ -47,7 +50,7 @@ pub struct Stack {
     pub frees: Cell<u64>,
     /// Blocks in it.
     cached: Cell<u32>,
-    /// Blocks that it may hold; 0 before the first miss, of long blocks before there were [`PATIENCE`].
+    /// Blocks that it may hold; 0 before the first miss, of long ones before there were [`LONG_PATIENCE`].
     limit: Cell<u32>,
 }
 
@@ -121,7 +124,7 @@ impl MediumCache {
         misses.set(misses.get().saturating_add(1));
         let before = stack.limit.get();
         // What a program asks for now and then lies free in the page heap meanwhile, for blocks of any size.
-        if before == 0 && class.is_long() && misses.get() < PATIENCE {
+        if before == 0 && class.is_long() && misses.get() < LONG_PATIENCE {
             return Some(0);
         }
         let wanted = if before == 0 { (FIRST_BYTES / class.block()).max(1) as u32 } else { before * 2 };
@@ -265,6 +268,9 @@ impl Heap {
     /// Keeps of all classes without a bound the block that was freed last: it may be asked for next, and its link shows a
     /// write to what is free.
     fn keep_this_alone(&'static self, slow: SlowPath, class: SizeClass) {
+        if self.medium.raise_limit(class, cache_limit()) != Some(0) {
+            return;
+        }
         self.trim_medium(slow, class, 1);
         let before = self.medium.alone.replace(class);
         if before != class && before.is_medium() && self.medium.stack(before).limit.get() == 0 {

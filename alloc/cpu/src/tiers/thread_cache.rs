@@ -17,7 +17,7 @@
 
 mod budgets;
 mod counting;
-mod limit;
+pub(super) mod limit;
 mod lists;
 mod queues;
 mod sweep;
