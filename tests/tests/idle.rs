@@ -389,6 +389,18 @@ fn memory_that_a_program_frees_and_takes_in_turns_stays_with_it() {
     }
 }
 
+#[test]
+fn a_program_whose_last_thread_ends_by_the_bare_system_call_ends() {
+    let pool = Pool::new();
+    let program = compile_with_headers(pool.files(), "tests/csrc/bare_exit.c", "bare_exit", &["-O1"]);
+    for args in [&[][..], &["with-another-thread"]] {
+        for period in ["512K", "1"] {
+            let output = pool.program(&program).args(args).env("POOLSCOPE_PERIOD", period).run();
+            assert_eq!(output.status.code(), Some(3), "{args:?} with a period of {period}");
+        }
+    }
+}
+
 /// What `tests/csrc/reused.c` prints.
 fn reused(what: &str) -> i64 {
     reused_with(what, "512K")

@@ -3,6 +3,7 @@
 pub mod aside;
 pub mod credentials;
 pub mod kernel_calls;
+pub mod last_thread;
 pub mod message;
 pub mod os;
 pub mod plain;

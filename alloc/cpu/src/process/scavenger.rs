@@ -24,6 +24,7 @@ use crate::collector;
 use crate::collector::PASS;
 use crate::hardened;
 use crate::kernel::credentials;
+use crate::kernel::last_thread;
 use crate::kernel::os;
 use crate::kernel::raw_thread;
 use crate::pages::keeper::{self, ENDING, IDLE_MIN, LISTENING, NONE, PAUSES, RUNNING, STATE};
@@ -48,8 +49,10 @@ const TICK_MAX: u64 = 1000;
 const GC_MIN: u64 = 100;
 /// Passes in a row without anything to do after which the thread may end.
 const QUIET: u32 = 2;
-/// Milliseconds that the thread sleeps at a time while it only listens.
-const LISTENING_MS: u64 = 3_600_000;
+/// Milliseconds that the thread sleeps while it only listens: at first, and at most. Each time is twice the one before, so
+/// that the thread finds within as long again that it is alone.
+const LISTENING_MIN: u64 = 1000;
+const LISTENING_MAX: u64 = 3_600_000;
 
 /// What the thread runs. Returns when there is nothing left to do.
 pub extern "C" fn run() {
@@ -92,6 +95,7 @@ pub extern "C" fn run() {
         if !credentials::are_those_of_the_process() {
             return end(slow);
         }
+        last_thread::end_with_the_process();
         let now_ms = now();
         if now_ms - passed_ms >= tick {
             passed_ms = now_ms;
@@ -119,9 +123,8 @@ pub extern "C" fn run() {
             let is_needed = (gives_back && page_heap::resident_free(slow) >= IDLE_MIN) || census::is_watching();
             if idle == LISTENING {
                 let is_asked = bell::is_asked() || copies::is_asked_for();
-                let may_sleep = !is_needed && PAUSES.load(Ordering::SeqCst) == 0 && !is_asked;
-                if may_sleep && STATE.load(Ordering::SeqCst) == LISTENING {
-                    keeper::sleep_listening(rung, LISTENING_MS);
+                if !is_needed && !is_asked {
+                    listen(rung);
                 }
                 let _ = STATE.compare_exchange(LISTENING, RUNNING, Ordering::SeqCst, Ordering::Relaxed);
             } else if !is_needed || STATE.compare_exchange(NONE, RUNNING, Ordering::SeqCst, Ordering::Relaxed).is_err()
@@ -129,6 +132,16 @@ pub extern "C" fn run() {
                 return;
             }
         }
+    }
+}
+
+/// Sleeps until somebody asks for something. `rung` is what the bell said before the reasons to stay awake were looked at.
+fn listen(rung: u32) {
+    let mut rest_ms = LISTENING_MIN;
+    while STATE.load(Ordering::SeqCst) == LISTENING && PAUSES.load(Ordering::SeqCst) == 0 && bell::rung() == rung {
+        last_thread::end_with_the_process();
+        keeper::sleep_listening(rung, rest_ms);
+        rest_ms = (rest_ms * 2).min(LISTENING_MAX);
     }
 }
 
