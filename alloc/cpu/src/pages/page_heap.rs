@@ -92,6 +92,8 @@ pub fn alloc_slab(slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
 }
 
 /// Takes a span that has memory behind its start and not behind its end, where none has memory behind all of it.
+/// Of its own, so that nothing of its frame lies below what [`alloc`] does.
+#[inline(never)]
 fn alloc_lengthened(slow: SlowPath, pages: usize) -> Option<&'static Slab> {
     if pages == 1 || lean::is_on() {
         return None;
