@@ -46,6 +46,7 @@ use crate::settings;
 use crate::sync::spin_lock::{ForkLock, SlowPath, SpinLock};
 use crate::threads::heaps;
 use crate::threads::thread_pointer;
+use crate::tiers::give_back;
 use crate::tiers::publish::{publish_classes, publish_samples, publish_thread};
 use crate::tiers::thread_cache::Heap;
 
@@ -284,7 +285,13 @@ fn free_in_slab(slow: SlowPath, slab: &'static Slab, block: BlockPtr) -> usize {
     }
     sampler.forget(slot);
     counters::class_add(slab.class.get(), ClassCounter::SharedFrees, 1);
-    sampler.slabs.free(slow, slab, block) + sampler.live.empty_bytes()
+    let (empty, gone) = sampler.slabs.free(slab, block);
+    let idle = empty + sampler.live.empty_bytes();
+    drop(sampler);
+    if let Some(slab) = gone {
+        give_back::slab(slow, slab);
+    }
+    idle
 }
 
 /// Gives the memory of sampled blocks back that nobody uses.

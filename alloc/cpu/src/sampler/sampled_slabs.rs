@@ -135,9 +135,9 @@ impl SampledSlabs {
         counters::class_sub(class, ClassCounter::Untouched, slab.untouched().into());
     }
 
-    /// Takes a freed block back. Returns the bytes of all slabs that have no block in use then. One of long blocks goes
-    /// back at once, for blocks of any size.
-    pub fn free(&self, slow: SlowPath, slab: &'static Slab, block: BlockPtr) -> usize {
+    /// Takes a freed block back. Returns the bytes of all slabs that have no block in use then, and one of long blocks that
+    /// has none: it goes back at once, for blocks of any size, by the caller, who holds no lock then.
+    pub fn free(&self, slab: &'static Slab, block: BlockPtr) -> (usize, Option<&'static Slab>) {
         // SAFETY: the block is this slab's, and the lock makes us its owner.
         unsafe { slab.push(block) };
         counters::class_add(slab.class.get(), ClassCounter::CentralFree, 1);
@@ -145,13 +145,15 @@ impl SampledSlabs {
             slab.place.set(Place::Partial);
             self.with_free[slab.class.get().index()].push_back(slab);
         }
+        let mut gone = None;
         if slab.in_use() == 0 {
             self.empty.set(self.empty.get() + slab.bytes());
             if slab.class.get().is_long() {
-                self.release(slow, slab);
+                self.take_out(slab);
+                gone = Some(slab);
             }
         }
-        self.empty.get()
+        (self.empty.get(), gone)
     }
 
     /// Gives the slabs without a block in use back to the page heap.
@@ -164,20 +166,20 @@ impl SampledSlabs {
             while let Some(slab) = next {
                 next = slab.next.get();
                 if slab.in_use() == 0 {
-                    self.release(slow, slab);
+                    self.take_out(slab);
+                    give_back::slab(slow, slab);
                 }
             }
         }
         self.lists.release();
     }
 
-    /// Gives a slab without a block in use back to the page heap.
-    fn release(&self, slow: SlowPath, slab: &'static Slab) {
+    /// Makes a slab without a block in use a span that is nobody's.
+    fn take_out(&self, slab: &'static Slab) {
         self.end(slab);
         self.empty.set(self.empty.get() - slab.bytes());
         counters::sub(TierCounter::SampledBytes, slab.bytes() as u64);
         slab.end();
-        give_back::slab(slow, slab);
     }
 }
 
