@@ -13,7 +13,7 @@ use ratatui::layout::Size;
 use crate::args::parse_size;
 use crate::dashboard::control::run::{self, Outcome, Setup};
 use crate::dashboard::events::watched::Watched;
-use crate::dashboard::everybody::Everybody;
+use crate::dashboard::everybody::{self, Everybody};
 use crate::dashboard::export;
 use crate::dashboard::json::TopJson;
 use crate::dashboard::model::Model;
@@ -154,6 +154,12 @@ impl Top {
         let name = self.target.as_deref();
         if let Some(target) = name.filter(|target| !target::is_name(target)) {
             return Err(Failure::usage(format!("--all takes the name of a program, and {target} is none")).into());
+        }
+        if self.csv {
+            let mut out = Vec::new();
+            export::write_csv(&everybody::table(name).map_err(Failure::usage)?, &mut out)?;
+            sink::print(&String::from_utf8(out)?)?;
+            return Ok(0);
         }
         let read = || Everybody::read(name).map_err(Failure::usage);
         if self.json {
