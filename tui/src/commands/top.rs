@@ -52,8 +52,9 @@ pub(crate) struct Top {
     /// called so
     #[arg(long, conflicts_with_all = ["follow_name", "view"])]
     all: bool,
-    /// Print the table of the view as CSV, one row a line, and leave; of a view without a table, the call sites
-    #[arg(long, conflicts_with_all = ["once", "json", "all", "follow_name"])]
+    /// Print the table of the view as CSV, one row a line, and leave; of a view without a table, the call sites; with
+    /// --all, the processes
+    #[arg(long, conflicts_with_all = ["once", "json", "follow_name"])]
     csv: bool,
     /// Print one frame as text and leave
     #[arg(long, conflicts_with = "json")]
