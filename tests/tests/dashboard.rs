@@ -9,6 +9,12 @@ fn first_row(screen: &str) -> &str {
     screen.lines().find(|line| line.contains('▶')).unwrap_or_default()
 }
 
+/// For how many seconds the leak was watched, as the line says that names it.
+fn leak_was_watched_for(screen: &str) -> Option<u64> {
+    let said = screen.lines().find(|line| line.contains("remember_watch (audit.rs:41) grows by "))?;
+    said.split_once("watched for ")?.1.split_once(" s")?.0.parse().ok()
+}
+
 fn server(pool: &Pool) -> Running {
     let args = ["--clients", "4", "--keys", "500", "--rate", "4000", "--seconds", "100"];
     let mut server = pool.program(sample("kv-server")).args(args).env("POOLSCOPE_PERIOD", "16K").start();
@@ -26,7 +32,10 @@ fn a_leaking_server_answers_nine_questions() {
     let terminal = Terminal::top(&pool, "server", &server.pid().to_string());
 
     let leaks = |screen: &str| first_row(screen).contains("remember_watch") && first_row(screen).contains('▲');
-    terminal.task("Which function leaks?", &[], leaks);
+    let screen =
+        terminal.task("Which function leaks?", &[], |screen| leaks(screen) && leak_was_watched_for(screen).is_some());
+    let seconds = leak_was_watched_for(&screen).expect("it is said");
+    assert!(seconds <= 15, "seconds until the leak is on top, and why is said: {screen}");
     let screen = terminal.task("Growth or plateau?", &[], |screen| screen.contains("/min ▲"));
     assert!(screen.contains("GROWING"), "{screen}");
     terminal.task("Why is RSS more than live?", &["t"], |screen| {

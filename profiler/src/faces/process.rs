@@ -99,7 +99,7 @@ mod tests {
             tiers: Tiers::new(tiers),
             exact: true,
             residence: Some(Residence { rss: 45 << 20, files: 4 << 20, ..Residence::default() }),
-            history: History { span_ns: 100_000_000, totals: vec![total] },
+            history: History { span_ns: 100_000_000, totals: vec![total], began_late: false },
             ..Snapshot::default()
         };
         let facts =

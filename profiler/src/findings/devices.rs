@@ -9,7 +9,8 @@ use crate::words::figures::{bytes, count};
 /// Nobody needs to know of less.
 const LEAST: u64 = 16 << 20;
 
-fn sentence_begin(pool: &DevicePool) -> String {
+/// The memory of a pool, as a sentence begins with it.
+pub(super) fn sentence_begin(pool: &DevicePool) -> String {
     let memory = pool.place.memory().describe();
     let memory = memory.strip_prefix("of ").unwrap_or(&memory);
     let mut letters = memory.chars();

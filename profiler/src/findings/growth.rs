@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use poolscope_wire::DeviceCounter;
+
 use crate::build::site_name::SiteName;
+use crate::findings::devices::sentence_begin;
 use crate::findings::{Facts, Finding, Severity, Subject};
 use crate::model::growth::{SHORTEST_NS, Slope};
 use crate::model::snapshot::ProcessState;
@@ -113,6 +116,43 @@ pub(super) fn memory_that_grows(facts: &Facts<'_>, findings: &mut Vec<Finding>) 
     });
 }
 
+/// Nobody needs to know of less of a device, a minute.
+const LEAST_OF_DEVICE: f64 = 1_048_576.0;
+
+/// Device memory that grows by its pool's counter, where no call site of it is blamed already.
+pub(super) fn devices_that_grow(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
+    for &(place, slope) in facts.devices {
+        let Some(pool) = facts.snapshot.devices.iter().find(|pool| pool.place == place) else { continue };
+        let is_of_it = |finding: &&Finding| match (finding.rule, finding.subject, facts.profile) {
+            ("site_grows", Subject::Site(site), Some(profile)) => {
+                profile.sites.get(site).is_some_and(|site| site.place == place)
+            }
+            _ => false,
+        };
+        if !slope.grows() || slope.per_minute() < LEAST_OF_DEVICE || findings.iter().any(|found| is_of_it(&found)) {
+            continue;
+        }
+        let in_use = pool.get(DeviceCounter::CurrentUsage) as f64;
+        let watched = duration(Duration::from_nanos(facts.watched_ns));
+        findings.push(Finding {
+            severity: severity(slope, in_use),
+            rule: "device_grows",
+            sentence: format!(
+                "{}: memory in use grows by {}, watched for {watched}; {} are in use, and no call site stands out yet.",
+                sentence_begin(pool),
+                a_minute(slope),
+                bytes(in_use)
+            ),
+            evidence: vec![
+                ("growth_bytes_per_minute", slope.per_minute()),
+                ("error_bytes_per_minute", slope.error()),
+                ("in_use_bytes", in_use),
+            ],
+            subject: Subject::Device(place),
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,6 +237,44 @@ mod tests {
         for slope in [Slope::default(), Slope::new(2.0 * MIB, MIB), Slope::new(-MIB, 0.1)] {
             let facts = Facts { total: slope, total_ns: 30_000_000_000, ..Facts::of(&snapshot, None) };
             assert!(of_rule(&facts.findings(), "memory_grows").is_empty(), "{slope:?}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_grows_is_said_once_and_one_that_is_level_is_not() {
+        use crate::model::memory::Place;
+        use crate::model::snapshot::DevicePool;
+
+        let place = Place::Device(1);
+        let counters = vec![0; poolscope_wire::DEVICE_COUNTERS.len()];
+        let pool = DevicePool { place, counters, ..DevicePool::default() };
+        let snapshot = crate::model::snapshot::Snapshot { devices: vec![pool], ..calm() };
+        let mut profile = two_sites();
+        profile.sites[0].place = place;
+        let said = |slope: Slope, growths: &[Growth]| -> Vec<String> {
+            let devices = [(place, slope)];
+            let facts = Facts {
+                profile: Some(&profile),
+                devices: &devices,
+                growths,
+                watched_ns: 60_000_000_000,
+                ..Facts::of(&snapshot, None)
+            };
+            facts
+                .findings()
+                .into_iter()
+                .filter(|found| found.rule.ends_with("_grows"))
+                .map(|found| found.sentence)
+                .collect()
+        };
+        let grows = Slope::new(30.0 * MIB, 2.0 * MIB);
+        let alone = said(grows, &[]);
+        assert_eq!(alone.len(), 1, "{alone:?}");
+        assert!(alone[0].starts_with("Device 1: memory in use grows by 30.0 MiB a minute (±2.00 MiB)"), "{alone:?}");
+        let named = said(grows, &[growth(29.0, 3.0), growth(0.0, 1.0)]);
+        assert!(named.len() == 1 && named[0].starts_with("app::serve"), "{named:?}");
+        for level in [Slope::default(), Slope::new(30.0 * MIB, 15.0 * MIB), Slope::new(0.5 * MIB, 0.01 * MIB)] {
+            assert!(said(level, &[]).is_empty(), "{level:?}");
         }
     }
 

@@ -37,6 +37,9 @@ pub(super) fn more_than_in_use(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
             "are free pages: a smaller POOLSCOPE_SCAVENGE_MS gives them back sooner, malloc_trim at once".to_owned()
         }
         Part::Metadata => "are the pool's own: a larger POOLSCOPE_PERIOD keeps fewer samples".to_owned(),
+        _ if is_python(facts) => "are not the pool's, for Python maps memory for its small objects itself: with \
+                                  PYTHONMALLOC=malloc the pool has them, and their call sites are seen"
+            .to_owned(),
         _ => "are not the pool's: stacks, globals, and what the program maps itself".to_owned(),
     };
     let times = memory as f64 / in_use.max(1) as f64;
@@ -54,6 +57,12 @@ pub(super) fn more_than_in_use(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
         ],
         subject: Subject::Memory,
     });
+}
+
+/// The program is an interpreter of Python.
+fn is_python(facts: &Facts<'_>) -> bool {
+    let exe = &facts.snapshot.process.exe;
+    exe.rsplit('/').next().is_some_and(|name| name.starts_with("python"))
 }
 
 /// Blocks that the program asked for and never used.
@@ -107,7 +116,10 @@ mod tests {
         );
         set(&mut snapshot, TierCounter::PageHeapFree, 0);
         let said = sentence(&snapshot, rule).expect("is said");
-        assert!(said.contains("are not the pool's"), "{said}");
+        assert!(said.contains("are not the pool's: stacks"), "{said}");
+        snapshot.process.exe = "/usr/bin/python3.11".into();
+        let said = sentence(&snapshot, rule).expect("is said");
+        assert!(said.contains("with PYTHONMALLOC=malloc the pool has them"), "{said}");
         // Of the dead nobody knows.
         snapshot.residence = None;
         assert_eq!(sentence(&snapshot, rule), None);

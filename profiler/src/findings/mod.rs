@@ -105,6 +105,8 @@ pub struct Facts<'a> {
     pub total_ns: u64,
     /// The time that the sites were watched for.
     pub watched_ns: u64,
+    /// How the memory of devices develops, by the counters of their pools; empty if nobody watched.
+    pub devices: &'a [(Place, Slope)],
     /// The processes that it started, and what they have.
     pub children: &'a [Child],
 }
@@ -123,6 +125,7 @@ impl<'a> Facts<'a> {
             total: history.trend(USUAL_WINDOW_NS, now_ns),
             total_ns,
             watched_ns: total_ns,
+            devices: &[],
             children: &[],
         }
     }
@@ -145,6 +148,7 @@ type Rule = fn(&Facts<'_>, &mut Vec<Finding>);
 const RULES: &[Rule] = &[
     growth::sites_that_grow,
     growth::memory_that_grows,
+    growth::devices_that_grow,
     leaks::lost,
     devices::requests_refused,
     devices::free_in_pieces,
@@ -154,6 +158,7 @@ const RULES: &[Rule] = &[
     slabs::nearly_empty,
     children::that_use_memory,
     samples::lost,
+    samples::began_late,
     samples::too_few,
 ];
 

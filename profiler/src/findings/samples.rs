@@ -36,6 +36,21 @@ pub(super) fn lost(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
+/// A recording that began while the process ran.
+pub(super) fn began_late(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
+    if facts.snapshot.history.began_late {
+        findings.push(Finding {
+            severity: Severity::Note,
+            rule: "began_late",
+            sentence: "What was allocated before the recording began is not in it, so that what is in use begins at \
+                       nothing: growth of its first minutes says little."
+                .to_owned(),
+            evidence: Vec::new(),
+            subject: Subject::Samples,
+        });
+    }
+}
+
 /// Too few samples to say who has what is in use.
 pub(super) fn too_few(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     let snapshot = facts.snapshot;
@@ -91,6 +106,15 @@ mod tests {
         snapshot.dropped.live = 12;
         let said = sentence(&snapshot, "samples_lost").expect("is said");
         assert!(said.starts_with("12 samples found no room") && said.contains("too low"), "{said}");
+    }
+
+    #[test]
+    fn a_recording_that_began_late_says_so() {
+        let mut snapshot = calm();
+        assert_eq!(sentence(&snapshot, "began_late"), None);
+        snapshot.history.began_late = true;
+        let said = sentence(&snapshot, "began_late").expect("is said");
+        assert!(said.starts_with("What was allocated before the recording began is not in it"), "{said}");
     }
 
     #[test]

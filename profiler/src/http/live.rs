@@ -40,7 +40,9 @@ pub(super) fn live(reading: &Reading, look: &Look) -> String {
     let facts = Facts::of(snapshot, Some(&reading.profile));
     // Who looks at a process for the first time has what the process itself has noted.
     let watched_ns = look.watched_ns;
-    let watched = Facts { growths: &look.growths, total: look.total, total_ns: watched_ns, watched_ns, ..facts };
+    let (total, of_devices) = (look.total, &look.devices[..]);
+    let watched =
+        Facts { growths: &look.growths, devices: of_devices, total, total_ns: watched_ns, watched_ns, ..facts };
     let known = if watched_ns >= SHORTEST_NS { watched } else { facts };
     let findings: String = known.findings().iter().take(FINDINGS).map(finding).collect();
     let lived = snapshot.moment_ns().unwrap_or(0).saturating_sub(snapshot.process.start_monotonic_ns);

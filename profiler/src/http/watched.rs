@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::model::growth::{Growth, Slope, Tracker};
-use crate::model::memory::Memory;
+use crate::model::memory::{Memory, Place};
 use crate::reading::Reading;
 
 /// Processes that are remembered.
@@ -33,6 +33,8 @@ pub(super) struct Look {
     pub(super) growths: Vec<Growth>,
     /// How host memory does.
     pub(super) total: Slope,
+    /// How the memory of devices does.
+    pub(super) devices: Vec<(Place, Slope)>,
     /// The time that this was watched for.
     pub(super) watched_ns: u64,
     /// Nanoseconds of `CLOCK_MONOTONIC`, and the resident set then.
@@ -65,6 +67,7 @@ impl Watched {
         Look {
             growths: process.tracker.of_sites(&reading.site_of_stacks, reading.profile.sites.len()),
             total: process.tracker.total(Memory::Host),
+            devices: process.tracker.of_devices(),
             watched_ns: process.tracker.watched_ns(),
             rss: process.rss.clone(),
         }

@@ -33,6 +33,9 @@ mod slope;
 use slope::Part;
 pub use slope::Slope;
 
+use poolscope_wire::DeviceCounter;
+
+use crate::model::history;
 use crate::model::memory::{Memory, Place};
 use crate::model::snapshot::{LiveBlock, Snapshot};
 
@@ -85,7 +88,9 @@ struct Series {
     stack: u32,
     place: Place,
     past: [Reading; READINGS],
-    growth: Growth,
+    /// Bytes in use now.
+    now: f32,
+    slope: Slope,
 }
 
 /// What a stack has in use now.
@@ -126,6 +131,8 @@ pub struct Tracker {
     /// In use by the pool's counter at each time, and now.
     counted: Vec<u64>,
     counted_now: u64,
+    /// What each pool of device memory has given out, by its counter.
+    devices: Vec<Counted>,
     series: Vec<Series>,
     /// For each stack its place in `series`, plus one.
     places: Vec<u32>,
@@ -148,6 +155,7 @@ impl Tracker {
             now_ns: 0,
             counted: Vec::with_capacity(READINGS),
             counted_now: 0,
+            devices: Vec::new(),
             series: Vec::new(),
             places: Vec::new(),
         }
@@ -182,6 +190,7 @@ impl Tracker {
         self.now_ns = snapshot.taken_ns;
         self.leave_out_the_old();
         self.counted_now = if snapshot.classes.is_empty() { 0 } else { snapshot.stats().usage().in_use };
+        self.count_devices(snapshot);
         let begins = self.find_series(snapshot);
         self.follow(snapshot, &begins);
     }
@@ -207,7 +216,8 @@ impl Tracker {
                     stack: block.stack,
                     place: snapshot.stacks.get(block.stack as usize).map_or(block.place, |stack| stack.place),
                     past: [Reading::default(); READINGS],
-                    growth: Growth::default(),
+                    now: 0.0,
+                    slope: Slope::default(),
                 });
                 counts.push(0);
                 *place = self.series.len() as u32;
@@ -235,8 +245,8 @@ impl Tracker {
     /// Finds the slope of each series, and keeps this reading, if the last that was kept is long enough ago.
     fn follow(&mut self, snapshot: &Snapshot, blocks: &Blocks) {
         let room = self.room();
-        let (weights, moments) = (Weights::of(&self.times, self.now_ns), moments(&self.times, self.now_ns));
-        let late = Weights::of_second_half(&self.times, self.now_ns);
+        let (weights, late) =
+            (Weights::of(&self.times, self.now_ns), Weights::of_second_half(&self.times, self.now_ns));
         let times = &self.times;
         for (at, series) in self.series.iter_mut().enumerate() {
             let own = &blocks.numbers[blocks.begins[at] as usize..blocks.begins[at + 1] as usize];
@@ -244,8 +254,7 @@ impl Tracker {
             let part = |weights: &Option<Weights>| {
                 weights.as_ref().map_or_else(Part::default, |weights| series.slope(&present, weights, times.len()))
             };
-            let slope = Slope::of_parts(part(&weights), part(&late));
-            series.growth = Growth { slope, series: series.at(&present, &moments) };
+            (series.slope, series.now) = (Slope::of_parts(part(&weights), part(&late)), present.bytes as f32);
             series.make_room(&mut present, room);
             if room != Room::NotDue {
                 let kept = match room {
@@ -307,28 +316,50 @@ impl Tracker {
     }
 
     /// How a stack develops; `None` if it has had nothing in use in the window.
-    pub fn of_stack(&self, stack: u32) -> Option<&Growth> {
+    pub fn of_stack(&self, stack: u32) -> Option<Growth> {
         let place = *self.places.get(stack as usize)?;
-        self.series.get((place as usize).checked_sub(1)?).map(|series| &series.growth)
+        let series = self.series.get((place as usize).checked_sub(1)?)?;
+        Some(series.growth(&moments(&self.times, self.now_ns)))
     }
 
     /// How each of `count` call sites develops; `sites` has the site of each stack.
     pub fn of_sites(&self, sites: &[Option<usize>], count: usize) -> Vec<Growth> {
         let mut growths = vec![Growth::default(); count];
+        let moments = moments(&self.times, self.now_ns);
         for series in &self.series {
             let site = sites.get(series.stack as usize).copied().flatten();
             if let Some(growth) = site.and_then(|site| growths.get_mut(site)) {
-                growth.join(&series.growth);
+                growth.join(&series.growth(&moments));
             }
         }
         growths
+    }
+
+    /// Takes the counters of pools of device memory.
+    fn count_devices(&mut self, snapshot: &Snapshot) {
+        let from = self.now_ns.saturating_sub(self.window_ns);
+        self.devices.retain(|device| snapshot.devices.iter().any(|pool| pool.place == device.place));
+        for pool in &snapshot.devices {
+            let known = self.devices.iter().position(|device| device.place == pool.place);
+            let at = known.unwrap_or_else(|| {
+                self.devices.push(Counted { place: pool.place, past: Vec::new(), spacing_ns: 0 });
+                self.devices.len() - 1
+            });
+            self.devices[at].take(self.now_ns, from, pool.get(DeviceCounter::CurrentUsage));
+        }
+    }
+
+    /// How what each pool of device memory has given out develops, by its counter. Nothing is said before there are
+    /// readings enough to tell growth from the ups and downs of a program's steps.
+    pub fn of_devices(&self) -> Vec<(Place, Slope)> {
+        self.devices.iter().map(|device| (device.place, device.slope())).collect()
     }
 
     /// How some memory develops. That of the host has the slope of the pool's own counter, and the error that the
     /// samples of what is in it have.
     pub fn total(&self, memory: Memory) -> Slope {
         let of_memory = self.series.iter().filter(|series| memory.has(series.place));
-        let sampled = of_memory.fold(Slope::default(), |sum, series| sum.and(series.growth.slope));
+        let sampled = of_memory.fold(Slope::default(), |sum, series| sum.and(series.slope));
         if memory != Memory::Host || self.counted_now == 0 {
             return sampled;
         }
@@ -340,6 +371,54 @@ impl Tracker {
         let (whole, late) = (Weights::of(&self.times, self.now_ns), Weights::of_second_half(&self.times, self.now_ns));
         whole.zip(late).map_or(sampled, |(whole, late)| sampled.with(slope(whole), slope(late)))
     }
+}
+
+/// Readings of a device's counter from which on its slope is told, and those that are kept at most: a program that
+/// takes much and gives it back in each of its steps needs many.
+const DEVICE_READINGS: std::ops::RangeInclusive<usize> = 16..=128;
+
+/// What a pool of device memory had given out, in the order of time.
+#[derive(Clone, Debug)]
+struct Counted {
+    place: Place,
+    past: Vec<(u64, f64)>,
+    /// The least time between two of them.
+    spacing_ns: u64,
+}
+
+impl Counted {
+    /// Takes a reading, and leaves out those that were before the window.
+    fn take(&mut self, now_ns: u64, from_ns: u64, bytes: u64) {
+        self.past.retain(|&(time, _)| time >= from_ns);
+        if self.past.last().is_some_and(|&(last, _)| now_ns < last.saturating_add(self.spacing_ns)) {
+            return;
+        }
+        if self.past.len() == *DEVICE_READINGS.end() {
+            self.past = self.past.iter().copied().step_by(2).collect();
+            let span = now_ns.saturating_sub(self.past[0].0);
+            self.spacing_ns = span / self.past.len() as u64;
+        }
+        self.past.push((now_ns, bytes as f64));
+    }
+
+    fn slope(&self) -> Slope {
+        let (Some(first), Some(last)) = (self.past.first(), self.past.last()) else { return Slope::default() };
+        let (span, steps) = (last.0 - first.0, self.past.len() - 1);
+        if self.past.len() < *DEVICE_READINGS.start() || span < SHORTEST_NS {
+            return Slope::default();
+        }
+        let moment = |at: usize| first.0 + (span as f64 * at as f64 / steps as f64) as u64;
+        let bytes: Vec<f64> = (0..=steps).map(|at| between(&self.past, moment(at))).collect();
+        history::trend_of(&bytes, span)
+    }
+}
+
+/// A figure at a moment, on the line between the figures before it and behind it.
+fn between(known: &[(u64, f64)], time: u64) -> f64 {
+    let after = known.partition_point(|&(at, _)| at < time).clamp(1, known.len() - 1);
+    let ((from, first), (to, second)) = (known[after - 1], known[after]);
+    let part = time.saturating_sub(from) as f64 / to.saturating_sub(from).max(1) as f64;
+    first + (second - first) * part.min(1.0)
 }
 
 /// The blocks of each series.
@@ -397,9 +476,10 @@ impl Series {
         Part { per_minute, variance: of_present + of_freed.max(0.0) }
     }
 
-    /// Bytes in use at some moments, each given by the reading before it.
-    fn at(&self, present: &Present, moments: &[Option<usize>; SERIES]) -> [f32; SERIES] {
-        moments.map(|reading| reading.map_or(present.bytes as f32, |reading| self.past[reading].bytes))
+    /// How it develops, with the bytes in use at some moments, each given by the reading before it.
+    fn growth(&self, moments: &[Option<usize>; SERIES]) -> Growth {
+        let at = |reading: Option<usize>| reading.map_or(self.now, |reading| self.past[reading].bytes);
+        Growth { slope: self.slope, series: moments.map(at) }
     }
 
     /// Makes room for one more reading where all of it is taken.

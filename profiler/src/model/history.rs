@@ -14,6 +14,8 @@ pub struct History {
     /// The totals, in the order of time. Nothing changed in a span without one.
     #[cfg_attr(feature = "reading", serde(with = "crate::model::carried::totals"))]
     pub totals: Vec<Total>,
+    /// It is of a recording that began later than its process: what was in use before is not in the totals.
+    pub began_late: bool,
 }
 
 /// When most was in use, by the pool's own counter.
@@ -34,7 +36,7 @@ const MOMENTS: usize = 32;
 impl History {
     /// Of what a segment says: totals that are not in the order of time, or later than `now_ns`, are left out.
     pub fn new(span_ns: u64, totals: impl IntoIterator<Item = Total>, now_ns: u64) -> History {
-        let mut history = History { span_ns, totals: Vec::new() };
+        let mut history = History { span_ns, ..History::default() };
         for total in totals {
             let last = history.totals.last().map_or(0, |last| last.time_ns);
             if total.time_ns > last && total.time_ns <= now_ns {
@@ -58,8 +60,12 @@ impl History {
         self.totals.get(after.checked_sub(1)?).map(|total| total.in_use)
     }
 
-    /// The time that [`Self::trend`] is about, nanoseconds; 0 if it is too short for one.
+    /// The time that [`Self::trend`] is about, nanoseconds; 0 if it is too short for one, or if totals begin at nothing
+    /// because nobody knew what there was.
     pub fn trend_ns(&self, window_ns: u64, now_ns: u64) -> u64 {
+        if self.began_late {
+            return 0;
+        }
         let first = self.totals.first().map_or(now_ns, |first| first.time_ns);
         let span = now_ns.saturating_sub(first).min(window_ns);
         if span < SHORTEST_NS.max(self.span_ns.saturating_mul(10)) { 0 } else { span }
@@ -78,13 +84,16 @@ impl History {
         let from = now_ns.saturating_sub(span);
         let moment = |at: usize| from.saturating_add((span as f64 * at as f64 / (MOMENTS - 1) as f64) as u64);
         let bytes: Option<Vec<f64>> = (0..MOMENTS).map(|at| Some(self.in_use_at(moment(at))? as f64)).collect();
-        let Some(bytes) = bytes else { return Slope::default() };
-        let steps_per_minute = 60e9 * (MOMENTS - 1) as f64 / span as f64;
-        // A straight line has no error by that; a hundredth is what the moments of the looks are uncertain.
-        let slope =
-            |(step, error): (f64, f64)| (step * steps_per_minute, error.max(step.abs() / 100.0) * steps_per_minute);
-        Slope::of_halves(slope(line(&bytes)), slope(line(&bytes[MOMENTS / 2..])))
+        bytes.map_or_else(Slope::default, |bytes| trend_of(&bytes, span))
     }
+}
+
+/// The slope of exact figures at equal distances, over `span_ns` and over its second half.
+pub(super) fn trend_of(figures: &[f64], span_ns: u64) -> Slope {
+    let steps_per_minute = 60e9 * (figures.len() - 1) as f64 / span_ns as f64;
+    // A straight line has no error by that; a hundredth is what the moments of the looks are uncertain.
+    let slope = |(step, error): (f64, f64)| (step * steps_per_minute, error.max(step.abs() / 100.0) * steps_per_minute);
+    Slope::of_halves(slope(line(figures)), slope(line(&figures[figures.len() / 2..])))
 }
 
 /// The slope of a line through figures at equal distances, for one distance, and its standard error.
@@ -202,6 +211,8 @@ mod tests {
         assert_eq!(short.trend_ns(300 * SECOND, 3 * SECOND), 0, "2.9 seconds");
         assert_eq!(short.trend(300 * SECOND, 3 * SECOND), Slope::default());
         let long = history(31);
+        let late = History { began_late: true, ..long.clone() };
+        assert_eq!(late.trend_ns(300 * SECOND, 31 * SECOND / 10), 0, "it began at nothing, and the process did not");
         assert_eq!(long.trend_ns(300 * SECOND, 31 * SECOND / 10), 3 * SECOND);
         assert!(long.trend(300 * SECOND, 31 * SECOND / 10).grows());
     }

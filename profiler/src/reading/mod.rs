@@ -126,7 +126,8 @@ fn checked(mut reading: Reading) -> Result<Reading, ReadingError> {
     all(snapshot.live.iter().all(|block| (block.stack as usize) < stacks), "a block is of no stack")?;
 
     let history = std::mem::take(&mut snapshot.history);
-    snapshot.history = History::new(history.span_ns, history.totals, u64::MAX);
+    let began_late = history.began_late;
+    snapshot.history = History { began_late, ..History::new(history.span_ns, history.totals, u64::MAX) };
     let process = &mut snapshot.process;
     let texts = process.args.iter_mut().chain([&mut process.exe, &mut profile.main]);
     let texts = texts.chain(snapshot.devices.iter_mut().map(|device| &mut device.name));

@@ -34,7 +34,7 @@ fn reading() -> Reading {
         live: vec![block(0, 0x10, Verdict::Direct), block(1, 0x20, Verdict::Indirect(0x10))],
         search: Some(Search { failed: Some("it runs in the hardened mode"), threads: 3, ..Search::default() }),
         devices: vec![DevicePool { place: Place::Device(1), name: "A device".into(), ..DevicePool::default() }],
-        history: History { span_ns: 1, totals: vec![total(3), total(4)] },
+        history: History { span_ns: 1, totals: vec![total(3), total(4)], began_late: true },
         ..Snapshot::default()
     };
     let children = vec![Child { pid: 78, name: "child".into(), rss: 1 }];

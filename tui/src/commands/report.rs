@@ -135,9 +135,9 @@ impl Report {
         target::say_warnings(&mut builder);
         let children = target::children(&snapshot.process);
         let mut facts = Facts { children: &children, ..Facts::of(&snapshot, Some(&profile)) };
-        let growths = tracker.of_sites(&sites, profile.sites.len());
+        let (growths, devices) = (tracker.of_sites(&sites, profile.sites.len()), tracker.of_devices());
         if self.watch.is_some() {
-            facts.growths = &growths;
+            (facts.growths, facts.devices) = (&growths, &devices);
             (facts.total, facts.total_ns) = (tracker.total(Memory::Host), tracker.watched_ns());
             facts.watched_ns = tracker.watched_ns();
         }

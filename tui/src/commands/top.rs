@@ -13,7 +13,7 @@ use ratatui::layout::Size;
 use crate::args::parse_size;
 use crate::dashboard::control::run::{self, Outcome, Setup};
 use crate::dashboard::events::watched::Watched;
-use crate::dashboard::everybody::Everybody;
+use crate::dashboard::everybody::{self, Everybody};
 use crate::dashboard::export;
 use crate::dashboard::json::TopJson;
 use crate::dashboard::model::Model;
@@ -52,8 +52,9 @@ pub(crate) struct Top {
     /// called so
     #[arg(long, conflicts_with_all = ["follow_name", "view"])]
     all: bool,
-    /// Print the table of the view as CSV, one row a line, and leave; of a view without a table, the call sites
-    #[arg(long, conflicts_with_all = ["once", "json", "all", "follow_name"])]
+    /// Print the table of the view as CSV, one row a line, and leave; of a view without a table, the call sites; with
+    /// --all, the processes
+    #[arg(long, conflicts_with_all = ["once", "json", "follow_name"])]
     csv: bool,
     /// Print one frame as text and leave
     #[arg(long, conflicts_with = "json")]
@@ -154,6 +155,12 @@ impl Top {
         let name = self.target.as_deref();
         if let Some(target) = name.filter(|target| !target::is_name(target)) {
             return Err(Failure::usage(format!("--all takes the name of a program, and {target} is none")).into());
+        }
+        if self.csv {
+            let mut out = Vec::new();
+            export::write_csv(&everybody::table(name).map_err(Failure::usage)?, &mut out)?;
+            sink::print(&String::from_utf8(out)?)?;
+            return Ok(0);
         }
         let read = || Everybody::read(name).map_err(Failure::usage);
         if self.json {

@@ -6,6 +6,8 @@ use serde::Serialize;
 
 use super::events::named_sites::NamedSite;
 use super::events::processes::{Listed, ProcessRow, Processes};
+use super::export;
+use super::panes::Records;
 use crate::words::{clip, numbers};
 
 /// All that run.
@@ -44,6 +46,15 @@ impl From<&ProcessRow> for OneProcess {
             growth_bytes_per_minute: Some(row.trend).filter(|trend| trend.is_clear()).map(|trend| trend.per_minute()),
             age_seconds: row.age.as_secs_f64(),
         }
+    }
+}
+
+/// All that run, or those that are called so, as such a table, the largest resident set first.
+pub(crate) fn table(name: Option<&str>) -> Result<Records, String> {
+    let processes = Processes::read(&Listed { name: name.map(str::to_owned), ..Listed::default() });
+    match processes.trouble {
+        Some(trouble) => Err(trouble),
+        None => Ok(export::records(processes.running.iter())),
     }
 }
 

@@ -1,15 +1,17 @@
 //! What is on the screen, in a file, and the command that gives the same.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use poolscope_profiler::Metric;
 use poolscope_profiler::faces::{flamegraph, pprof};
 use poolscope_profiler::model::snapshot::ProcessState;
 use ratatui::buffer::Buffer;
 
+use super::events::processes::ProcessRow;
 use super::frame;
 use super::frame::layout::Areas;
 use super::input::common::Format;
@@ -49,7 +51,8 @@ pub(crate) fn export(state: &mut State, format: Format, folder: &Path) -> Result
     let process = &model.snapshot.process;
     let second = process.start_monotonic_ns.max(model.snapshot.taken_ns) / 1_000_000_000;
     // A picture and a flamegraph of one second are two files, and so are the tables of two views.
-    let has_table = format == Format::Csv && table(state).is_some();
+    let table = table(state).filter(|_| format == Format::Csv);
+    let (has_table, by_command) = (table.is_some(), table.is_none_or(|table| table.by_command));
     let view =
         if format == Format::Picture || has_table { format!("-{}", VIEWS[state.view].name) } else { String::new() };
     let name = format!("poolscope-{}-{}{view}.{}", process.pid, second, extension(format));
@@ -83,7 +86,7 @@ pub(crate) fn export(state: &mut State, format: Format, folder: &Path) -> Result
     };
     // A process that is gone does not grow again before those who come later.
     let is_seen = matches!(format, Format::Text | Format::Json | Format::Csv) && has_growth_of_the_gone(&model);
-    let command = command.filter(|_| only_filtered && !is_seen);
+    let command = command.filter(|_| only_filtered && !is_seen && by_command);
     Ok(Exported { path, command })
 }
 
@@ -137,11 +140,51 @@ fn screen(state: &mut State) -> Buffer {
 pub(crate) fn csv(state: &State, out: &mut impl Write) -> io::Result<()> {
     let records = table(state).or_else(|| {
         let sites = &state.model.as_ref()?.sites;
-        Some(Records { fields: SiteRow::FIELDS, rows: sites.iter().map(SiteRow::record).collect() })
+        Some(Records { fields: SiteRow::FIELDS, rows: sites.iter().map(SiteRow::record).collect(), by_command: true })
     });
-    let Some(Records { fields, rows }) = records else { return Ok(()) };
-    writeln!(out, "{}", fields.join(","))?;
-    for row in rows {
+    records.map_or(Ok(()), |records| write_csv(&records, out))
+}
+
+/// Processes as a table for programs that read it.
+pub(crate) fn records<'a>(shown: impl Iterator<Item = &'a ProcessRow>) -> Records {
+    let figure = |figure: Option<u64>| figure.map(|figure| figure.to_string()).unwrap_or_default();
+    let record = |row: &ProcessRow| {
+        let growth = Some(row.trend).filter(|trend| trend.is_clear());
+        vec![
+            row.pid.to_string(),
+            row.name.clone(),
+            figure(row.in_use),
+            figure(row.rss),
+            growth.map(|trend| format!("{:.0}", trend.per_minute())).unwrap_or_default(),
+            row.age.as_secs().to_string(),
+            row.arguments.clone(),
+        ]
+    };
+    Records { fields: PROCESS_FIELDS, rows: shown.map(record).collect(), by_command: true }
+}
+
+const PROCESS_FIELDS: &[&str] =
+    &["pid", "program", "in_use_bytes", "rss_bytes", "growth_bytes_per_minute", "age_seconds", "arguments"];
+
+/// Writes the table of the processes to choose from into a new file in a folder; gives the file.
+pub(crate) fn processes(state: &State, folder: &Path) -> Result<PathBuf, String> {
+    let second = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let path = folder.join(format!("poolscope-processes-{second}.csv"));
+    let running = &state.processes.running;
+    let shown = state.process_rows.order.iter().filter_map(|&at| running.get(at));
+    let records = records(shown);
+    let written = File::create(&path).and_then(|file| {
+        let mut out = BufWriter::new(file);
+        write_csv(&records, &mut out)?;
+        out.flush()
+    });
+    written.map(|()| path.clone()).map_err(|why| format!("cannot write {}: {why}", path.display()))
+}
+
+/// Writes a table, its names first.
+pub(crate) fn write_csv(records: &Records, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{}", records.fields.join(","))?;
+    for row in &records.rows {
         let fields: Vec<String> = row.iter().map(|field| quoted(field)).collect();
         writeln!(out, "{}", fields.join(","))?;
     }
@@ -272,9 +315,38 @@ mod tests {
         assert_eq!(listed, most);
         assert_eq!(csv_of("classes").lines().count(), model.classes.len() + 1);
         assert!(csv_of("counters").contains("host,page_heap_free_bytes,"));
-        assert_eq!(csv_of("gpu").lines().count(), model.devices[0].sites.len() + 1);
+        let device = &model.devices[0];
+        let nobodys = usize::from(device.unattributed >= 4096.0);
+        assert_eq!(csv_of("gpu").lines().count(), device.sites.len() + nobodys + 1);
+        assert!(csv_of("gpu").starts_with("in_use_bytes,error_bytes,in_use_objects,function,file\n"));
+        let findings = csv_of("findings");
+        assert!(findings.starts_with("severity,about,rule,finding,evidence\n"), "{findings}");
+        assert_eq!(findings.lines().count(), model.findings.len() + 1);
+        let held = |line: &str| line.split(',').next().unwrap().parse::<f64>().unwrap();
+        let sites: Vec<f64> = csv_of("sites").lines().skip(1).map(held).collect();
+        // What grows comes first, as on the screen.
+        let grows = model.sites.iter().filter(|site| site.grows()).count();
+        assert!(sites.len() == model.sites.len() && sites[grows..].is_sorted_by(|a, b| a >= b), "{sites:?}");
         assert!(csv_of("leaks").starts_with("leaked,bytes,blocks,oldest_seconds,function,file\n"));
         assert!(csv_of("flame").starts_with("in_use_bytes,"));
+    }
+
+    /// Groups of call sites are a table, too, and no command gives it.
+    #[test]
+    fn groups_are_written_as_they_are_shown() {
+        use crate::dashboard::panes::named;
+        let mut state = state();
+        state.open(named("sites").unwrap());
+        let key = crossterm::event::KeyEvent::from(crossterm::event::KeyCode::Char('v'));
+        let body = Areas::of(&state).body;
+        let view = state.view;
+        state.change(view, body, |pane, scene| pane.press(&key, scene));
+        let mut out = Vec::new();
+        csv(&state, &mut out).unwrap();
+        let csv = String::from_utf8(out).unwrap();
+        assert!(csv.starts_with("in_use_bytes,with_callees_bytes,"), "{csv}");
+        assert!(csv.lines().any(|line| line.contains("kv::store::Store::put")), "{csv}");
+        assert!(!table(&state).unwrap().by_command);
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub(crate) struct Theme {
     pub(crate) shrank: [Style; 2],
     /// Cells of what stayed as it was.
     pub(crate) level: Style,
+    /// There are no colours: areas of a chart are told apart by patterns.
+    pub(crate) patterns: bool,
     /// There is nothing but ASCII.
     pub(crate) ascii: bool,
     /// It is read line by line: parts lie below each other, and there are no charts.
@@ -196,6 +198,7 @@ impl Theme {
             grew: p.grew.map(|bg| fg(p.flame_text).bg(color(bg))),
             shrank: p.shrank.map(|bg| fg(p.flame_text).bg(color(bg))),
             level: fg(p.flame_text).bg(color(p.level)),
+            patterns: false,
             ascii: false,
             linear: false,
         }
@@ -225,6 +228,7 @@ impl Theme {
             grew: [Color::Yellow, Color::Red].map(|bg| plain.fg(Color::Black).bg(bg)),
             shrank: [Color::Cyan, Color::Blue].map(|bg| plain.fg(Color::Black).bg(bg)),
             level: plain.fg(Color::Black).bg(Color::Gray),
+            patterns: false,
             ascii: false,
             linear: false,
         }
@@ -255,6 +259,7 @@ impl Theme {
             grew: [plain, bold],
             shrank: [plain; 2],
             level: plain,
+            patterns: true,
             ascii: false,
             linear: false,
         }

@@ -220,6 +220,7 @@ impl Film {
             Total { time_ns, in_use: bytes, most: bytes, most_ns: time_ns, ..Total::ZERO }
         });
         snapshot.history = History::new(self.span_us.saturating_mul(1000), totals, snapshot.taken_ns);
+        snapshot.history.began_late = !session.from_start;
         let named = summary.threads.iter().filter(|thread| !thread.name.is_empty());
         let thread_names = named.map(|thread| (thread.tid, thread.name.clone())).collect();
         Ok(Frame { snapshot, thread_names })

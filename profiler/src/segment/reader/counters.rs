@@ -1,11 +1,12 @@
 //! The counters of the process, of its classes and of its threads, as of one census.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use poolscope_wire::{
     ClassCounters, ClassRecord, Region, RegionEntry, TIER_COUNTERS, ThreadRecord, TierCounter, thread_state,
 };
 
+use super::asks::Begun;
 use super::{SegmentReader, words};
 use crate::model::snapshot::{ClassStats, Dropped, ProcessState, Residence, ThreadStats, Tiers};
 use crate::process::residence::residence;
@@ -42,7 +43,7 @@ impl SegmentReader {
                 let (mut pages, mut of_process) = (None, None);
                 if state == ProcessState::Running && self.asks.is_due() {
                     let file = self.file.path().file_name().and_then(|name| name.to_str()).unwrap_or_default();
-                    let begun = Instant::now();
+                    let begun = Begun::now();
                     (pages, of_process) = residence(self.pid, &before.grounds, file);
                     self.asks.asked(begun);
                 }

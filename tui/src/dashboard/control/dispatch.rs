@@ -298,6 +298,14 @@ fn choosing(state: &mut State, event: &KeyEvent) -> Option<Effect> {
             state.note = Some(format!("{text} went to the terminal's clipboard"));
             Some(Effect::Copy(text))
         }
+        Some(Choosing::Export) => {
+            let folder = std::path::absolute(".").unwrap_or_else(|_| ".".into());
+            state.note = Some(match export::processes(state, &folder) {
+                Ok(path) => format!("wrote {}; poolscope top --all --csv gives the same", path.display()),
+                Err(why) => why,
+            });
+            None
+        }
         Some(Choosing::Help) => {
             help_over(state, Overlay::Choose);
             None

@@ -279,13 +279,14 @@ impl Source {
     fn model(&mut self, snapshot: Snapshot, profile: Profile, site_of_stacks: &[Option<usize>]) -> Model {
         self.tracker.update(&snapshot);
         let growths = self.tracker.of_sites(site_of_stacks, profile.sites.len());
-        let watched_ns = self.tracker.watched_ns();
+        let (watched_ns, devices) = (self.tracker.watched_ns(), self.tracker.of_devices());
         let (children, family) = (&self.children[..], &self.family[..]);
         let ending = match (snapshot.process.state, &mut self.open) {
             (ProcessState::Killed, Some((_, reader))) => reader.ending(&KernelLog::read()),
             _ => None,
         };
-        let observed = Observed { growths: &growths, watched_ns, children, family, site_of_stacks, ending };
+        let (growths, devices) = (&growths[..], &devices[..]);
+        let observed = Observed { growths, devices, watched_ns, children, family, site_of_stacks, ending };
         self.modeller.next(snapshot, profile, &observed, &self.names)
     }
 }

@@ -23,7 +23,8 @@ pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
         count => format!(" ! shows {} more ", count - 1),
     };
     let room = usize::from(area.width).saturating_sub(more.chars().count() + 4);
-    buf.set_string(area.x + 1, area.y, "▲", style);
+    let mark = if first.severity == Severity::Note { "●" } else { "▲" };
+    buf.set_string(area.x + 1, area.y, mark, style);
     buf.set_string(area.x + 3, area.y, clip(&with_shorter_names(&first.sentence, room), room), style);
     buf.set_string(area.right().saturating_sub(more.chars().count() as u16), area.y, more, theme.accent);
 }

@@ -22,6 +22,8 @@ pub(crate) enum Choosing {
     Columns,
     /// Copy the selected one's id.
     Copy,
+    /// Write them into a file.
+    Export,
     /// Show the help.
     Help,
 }
@@ -84,6 +86,14 @@ pub(crate) const CHOOSING: &[Binding<Choosing>] = &[
         action: Choosing::Copy,
         label: "copy",
         help: "Copy the selected process's id, by the terminal (OSC 52)",
+        section: Section::Choosing,
+        footer: false,
+    },
+    Binding {
+        keys: &[plain('e')],
+        action: Choosing::Export,
+        label: "export",
+        help: "Write the processes into a file, as CSV",
         section: Section::Choosing,
         footer: false,
     },

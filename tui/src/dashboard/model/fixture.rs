@@ -184,7 +184,7 @@ fn growths(profile: &Profile) -> Vec<Growth> {
 }
 
 fn observed(growths: &[Growth]) -> Observed<'_> {
-    Observed { growths, watched_ns: 180_000_000_000, children: &[], family: &[], site_of_stacks: &[], ending: None }
+    Observed { growths, watched_ns: 180_000_000_000, ..Observed::default() }
 }
 
 fn moment(second: u64) -> Snapshot {

@@ -278,6 +278,8 @@ pub(crate) struct Kin {
 pub(crate) struct Observed<'a> {
     /// How each of the profile's call sites develops, in their order.
     pub(crate) growths: &'a [Growth],
+    /// How the memory of devices develops.
+    pub(crate) devices: &'a [(Place, Slope)],
     /// For how long that was watched.
     pub(crate) watched_ns: u64,
     /// The processes that this one started.
@@ -336,6 +338,7 @@ impl Modeller {
             total,
             total_ns,
             watched_ns: watched.watched_ns,
+            devices: watched.devices,
             children: watched.children,
         }
         .findings();

@@ -104,6 +104,11 @@ pub(crate) trait Listing: Debug {
         inside(body)
     }
 
+    /// Does what a click on the table does to its rows.
+    fn clicked(&self, rows: &mut Rows, model: &Model, body: Rect, at: Position) -> Option<Clicked> {
+        rows.click(at, self.place(model, body))
+    }
+
     /// A row as text, if that is something else than its figures.
     fn copied(&self, _row: &Self::Row) -> Option<String> {
         None
@@ -211,7 +216,7 @@ impl<L: Listing> Pane for TablePane<L> {
 
     fn click(&mut self, button: MouseButton, at: Position, scene: &Scene<'_>) -> Option<Reply> {
         let model = scene.model.filter(|_| button == MouseButton::Left)?;
-        match self.rows.click(at, self.listing.place(model, scene.body))? {
+        match self.listing.clicked(&mut self.rows, model, scene.body, at)? {
             Clicked::Title => {
                 (self.key, self.rows.selected) = (None, 0);
                 self.order(model);
@@ -231,7 +236,7 @@ impl<L: Listing> Pane for TablePane<L> {
     fn records(&self, scene: &Scene<'_>) -> Option<Records> {
         let all = self.listing.rows(scene.model?);
         let shown = self.rows.order.iter().filter_map(|&at| all.get(at));
-        Some(Records { fields: L::FIELDS, rows: shown.map(L::record).collect() })
+        Some(Records { fields: L::FIELDS, rows: shown.map(L::record).collect(), by_command: true })
     }
 
     fn draw(&self, scene: &Scene<'_>, buf: &mut Buffer) {

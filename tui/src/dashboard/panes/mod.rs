@@ -177,6 +177,8 @@ pub(crate) struct Records {
     pub(crate) fields: &'static [&'static str],
     /// Each row's, in that order.
     pub(crate) rows: Vec<Vec<String>>,
+    /// `top --csv` gives the table, too.
+    pub(crate) by_command: bool,
 }
 
 /// A view's own keys, and what they do.

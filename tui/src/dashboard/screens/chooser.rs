@@ -53,6 +53,24 @@ fn all_processes_together() {
     at_every_size("everybody", everybody);
 }
 
+/// The list as it stands: its order, and only what the filter leaves.
+#[test]
+fn processes_are_written_as_csv_as_they_are_shown() {
+    let folder = std::env::temp_dir().join(format!("poolscope-processes-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut state = state(120, 40);
+    everybody(&mut state);
+    press(&mut state, "fserver\n");
+    let path = crate::dashboard::export::processes(&state, &folder).unwrap();
+    let csv = std::fs::read_to_string(path).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines[0], "pid,program,in_use_bytes,rss_bytes,growth_bytes_per_minute,age_seconds,arguments");
+    let pids: Vec<&str> = lines[1..].iter().map(|line| line.split(',').next().unwrap()).collect();
+    assert_eq!(pids, ["112", "31"], "{csv}");
+    assert!(crate::dashboard::export::processes(&state, std::path::Path::new("/proc/nowhere")).is_err());
+}
+
 #[test]
 fn processes_are_ordered_by_keys_and_clicks_and_the_selected_one_stays() {
     let mut state = state(120, 40);

@@ -24,6 +24,38 @@ fn who_holds_a_device_has_a_place_on_every_screen() {
     }
 }
 
+/// Who holds a device is a table as others are: keys and clicks on titles order it, columns can be chosen, and what was
+/// selected stays selected.
+#[test]
+fn who_holds_a_device_can_be_ordered_and_has_columns() {
+    let mut state = state(120, 40);
+    state.take_reading(Arc::new(fixture::model_with_devices()));
+    press(&mut state, "6");
+    let held = |state: &State| rows(&screen(state), "Blocks");
+    let largest_first = held(&state);
+    assert!(largest_first.len() >= 2, "{largest_first:?}");
+    press(&mut state, "r");
+    let smallest_first: Vec<String> = largest_first.iter().rev().cloned().collect();
+    assert_eq!(held(&state), smallest_first);
+    let title = screen(&state).lines().position(|line| line.contains("Blocks")).expect("titles");
+    let column = screen(&state).lines().nth(title).unwrap().find("Blocks").unwrap();
+    let column = screen(&state).lines().nth(title).unwrap()[..column].chars().count();
+    left_click(&mut state, column, title);
+    assert!(screen(&state).contains("Blocks▾"), "{}", screen(&state));
+    // The selected one keeps its stack in every order.
+    press(&mut state, "\n");
+    let stack = |state: &State| screen(state).lines().find(|line| line.contains("╭ Stack")).map(str::to_owned);
+    let (before, marked) = (stack(&state), |state: &State| held(state).iter().position(|row| row.starts_with('▶')));
+    let first = marked(&state);
+    press(&mut state, "r");
+    assert_eq!(stack(&state), before);
+    assert!(first.is_some() && marked(&state).is_some() && marked(&state) != first, "{}", screen(&state));
+    press(&mut state, "C");
+    assert!(screen(&state).contains("[x] Blocks"), "{}", screen(&state));
+    press(&mut state, "↓↓↓ \x1b");
+    assert!(!screen(&state).contains("Blocks▴") && screen(&state).contains("Who holds it"), "{}", screen(&state));
+}
+
 #[test]
 fn a_holder_is_named_by_its_caller_by_a_key() {
     let mut state = state(120, 40);

@@ -367,6 +367,30 @@ fn the_parts_of_the_memory_come_to_the_resident_set() {
     }
 }
 
+/// Where there is no row for each part, the smallest ones have one together: nothing is missing.
+#[test]
+fn the_parts_come_to_the_resident_set_where_there_are_more_of_them_than_rows() {
+    let mut state = state(60, 15);
+    let mut model = fixture::model();
+    let child = poolscope_profiler::process::family::Child { pid: 77, name: "worker".into(), rss: 1 << 20 };
+    model.family = vec![crate::dashboard::model::Kin { child, on_pool: true }];
+    state.take_reading(Arc::new(model));
+    press(&mut state, "t");
+    let text = screen(&state);
+    let bytes = |row: &String| -> f64 {
+        let words: Vec<&str> = row.split_whitespace().collect();
+        let of = |pair: &[&str]| {
+            let power = ["B", "KiB", "MiB", "GiB"].iter().position(|known| *known == pair[1])?;
+            Some(pair[0].parse::<f64>().ok()? * 1024f64.powi(power as i32))
+        };
+        words.windows(2).find_map(of).unwrap_or_else(|| panic!("no figure in {row}: {text}"))
+    };
+    let parts = rows(&text, "Where the memory is");
+    let sum: f64 = parts.iter().map(bytes).sum();
+    let rss = fixture::model().memory.expect("it runs").rss as f64;
+    assert!(parts.len() < 8 && (sum / rss - 1.0).abs() < 0.01, "{sum} and {rss}: {text}");
+}
+
 #[test]
 fn the_header_has_the_peak_and_says_what_grows() {
     let text = screen(&state(120, 36));

@@ -12,5 +12,6 @@ pub(crate) mod rates;
 pub(crate) mod search_line;
 pub(crate) mod site_name;
 pub(crate) mod split;
+pub(crate) mod stack;
 pub(crate) mod table;
 pub(crate) mod time_chart;

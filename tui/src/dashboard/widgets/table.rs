@@ -105,6 +105,11 @@ impl Table<'_> {
         self.sorted.map(|s| s.0)
     }
 
+    /// Where its columns lie in so much width: `(index, x from the left, width)`.
+    pub(crate) fn placed(&self, width: u16) -> Vec<(usize, u16, u16)> {
+        place(self.columns, self.hidden, self.fill_min, width, self.keep())
+    }
+
     /// Draws the titles and the rows; `cell` is asked for the row and the column of what is visible.
     pub(crate) fn draw<'c>(
         &self,
@@ -116,7 +121,7 @@ impl Table<'_> {
         if area.height == 0 || area.width < 4 {
             return;
         }
-        let placed = place(self.columns, self.hidden, self.fill_min, area.width, self.keep());
+        let placed = self.placed(area.width);
         for &(index, x, width) in &placed {
             let column = &self.columns[index];
             let (title, style) = match self.sorted {
@@ -177,10 +182,7 @@ impl Table<'_> {
             return None;
         }
         let x = x - area.x;
-        place(self.columns, self.hidden, self.fill_min, area.width, self.keep())
-            .into_iter()
-            .find(|&(_, left, width)| (left..left + width).contains(&x))
-            .map(|c| c.0)
+        self.placed(area.width).into_iter().find(|&(_, left, width)| (left..left + width).contains(&x)).map(|c| c.0)
     }
 }
 

@@ -15,8 +15,28 @@ pub(crate) struct Series<'a> {
     pub(crate) points: &'a [(f64, Option<f64>)],
     /// Its style.
     pub(crate) style: Style,
-    /// The area below it is filled.
-    pub(crate) filled: bool,
+    /// The area below it is filled, with these of a cell's dots.
+    pub(crate) filled: Option<Dot>,
+}
+
+/// Which dots of a cell fill an area: where there are no colours, they tell areas apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dot(u8);
+
+impl Dot {
+    /// All of them.
+    pub(crate) const FULL: Dot = Dot(0xff);
+
+    /// For areas that lie above each other, the lowest first: patterns where there are no colours.
+    pub(crate) fn of_layer(at: usize, theme: &Theme) -> Dot {
+        const PATTERNS: [u8; 4] = [0xff, 0x95, 0x0c, 0x2d];
+        if theme.patterns { Dot(PATTERNS[at % PATTERNS.len()]) } else { Dot::FULL }
+    }
+
+    /// A cell that is filled so.
+    pub(crate) fn cell(self) -> char {
+        char::from_u32(0x2800 + u32::from(self.0)).unwrap_or(' ')
+    }
 }
 
 /// The chart.
@@ -239,7 +259,7 @@ impl<'a> TimeChart<'a> {
                 };
                 let up = ((value / top).clamp(0.0, 1.0) * (rows - 1) as f64).round() as usize;
                 let y = rows - 1 - up;
-                let (from, to) = if series.filled {
+                let (from, to) = if series.filled.is_some() {
                     (y, rows - 1)
                 } else {
                     let before = last.unwrap_or(y);
@@ -252,8 +272,14 @@ impl<'a> TimeChart<'a> {
             }
             for (index, &(bits, style)) in dots.cells.iter().enumerate() {
                 if bits > 0 {
-                    let bits = if series.filled { bits | under[index] } else { bits };
-                    under[index] |= bits;
+                    // A line lies alone in its cell; an area takes the place of what it covers.
+                    let shown = match series.filled {
+                        Some(Dot(dots)) => (bits & dots) | (under[index] & !bits),
+                        None => bits,
+                    };
+                    // Few dots of a pattern may be none.
+                    let bits = if shown == 0 { bits } else { shown };
+                    under[index] = bits;
                     let (x, y) = (plot.x + (index % width) as u16, plot.y + (index / width) as u16);
                     let symbol = char::from_u32(0x2800 + u32::from(bits)).unwrap_or(' ');
                     buf[(x, y)].set_char(symbol).set_style(style);
@@ -323,7 +349,7 @@ mod tests {
         }
         let mut buf = Buffer::empty(Rect::new(0, 0, 70, 7));
         let points = [(0.0, Some(45.0 * MIB)), (60.0, Some(52.0 * MIB))];
-        let series = [Series { points: &points, style: Style::new(), filled: false }];
+        let series = [Series { points: &points, style: Style::new(), filled: None }];
         let theme = Theme::choose(crate::dashboard::theme::ThemeChoice::Dark, |_| None);
         TimeChart::until_now(&series, 60.0, 60.0).draw(buf.area, &mut buf, &theme);
         let ticks: Vec<u16> = (0..6).filter(|&y| buf[(LABELS, y)].symbol() == "┤").collect();
@@ -360,5 +386,25 @@ mod tests {
         assert_eq!(span_for(3.0), 60.0);
         assert_eq!(span_for(61.0), 120.0);
         assert_eq!(span_for(200_000.0), 259_200.0);
+    }
+
+    /// Without colours, each area has a pattern of its own, also beside the one below it.
+    #[test]
+    fn areas_without_colours_have_patterns() {
+        use crate::dashboard::theme::ThemeChoice;
+        let theme = Theme::choose(ThemeChoice::Mono, |_| None);
+        let signs: Vec<char> = (0..4).map(|at| Dot::of_layer(at, &theme).cell()).collect();
+        assert!(signs.iter().all(|sign| signs.iter().filter(|other| *other == sign).count() == 1), "{signs:?}");
+        let points = |bytes: f64| [(0.0, Some(bytes)), (60.0, Some(bytes))];
+        let (lower, upper) = (points(40.0), points(90.0));
+        let layer = |points, at| Series { points, style: Style::new(), filled: Some(Dot::of_layer(at, &theme)) };
+        let series = [layer(&upper, 1), layer(&lower, 0)];
+        let area = Rect::new(0, 0, 60, 12);
+        let mut buf = Buffer::empty(area);
+        TimeChart::until_now(&series, 60.0, 60.0).draw(area, &mut buf, &theme);
+        let plot = plot_of(area);
+        let column: Vec<&str> = (plot.top()..plot.bottom()).map(|y| buf[(plot.x + 20, y)].symbol()).collect();
+        let count = |sign: char| column.iter().filter(|cell| cell.chars().eq([sign])).count();
+        assert!(count(signs[0]) >= 3 && count(signs[1]) >= 3, "{column:?}");
     }
 }

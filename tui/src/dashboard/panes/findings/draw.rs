@@ -1,4 +1,4 @@
-//! How the findings are drawn.
+//! How the findings are drawn: a table whose sentences take as many lines as they need.
 
 use poolscope_profiler::findings::Severity;
 use ratatui::buffer::Buffer;
@@ -8,12 +8,25 @@ use ratatui::text::Line;
 
 use super::Findings;
 use crate::dashboard::panes::Scene;
+use crate::dashboard::panes::rows::Rows;
 use crate::dashboard::theme::Theme;
-use crate::dashboard::widgets::panel::{inside, panel};
+use crate::dashboard::widgets::panel::panel;
 use crate::dashboard::widgets::plain::wrapped;
+use crate::dashboard::widgets::table::{Column, Table};
 
-/// Columns before a sentence: the mark of the selected one, and the word for how much it matters.
-const BEFORE: u16 = 11;
+/// Index of the column of the word for how much it matters.
+pub(super) const SEVERITY: usize = 0;
+/// Index of the column of what it is about.
+pub(super) const ABOUT: usize = 1;
+/// Index of the column of the sentences.
+pub(super) const SENTENCE: usize = 2;
+
+/// The columns.
+pub(super) const COLUMNS: &[Column] = &[
+    Column { title: "Severity", width: 9, right: false, rank: 0 },
+    Column { title: "About", width: 8, right: false, rank: 1 },
+    Column { title: "Finding", width: 0, right: false, rank: 0 },
+];
 
 fn style(severity: Severity, theme: &Theme) -> Style {
     match severity {
@@ -23,55 +36,71 @@ fn style(severity: Severity, theme: &Theme) -> Style {
     }
 }
 
-impl Findings {
-    /// Where each finding lies, with a line of air behind it; the selected one is among them.
-    pub(super) fn places(&self, scene: &Scene<'_>) -> Vec<(usize, Rect)> {
-        let Some(model) = scene.model else { return Vec::new() };
-        let inner = inside(scene.body);
-        let width = usize::from(inner.width.saturating_sub(BEFORE));
-        let heights: Vec<u16> =
-            model.findings.iter().map(|finding| wrapped(&finding.sentence, width).len() as u16 + 1).collect();
-        let mut first = 0;
-        let end = (self.selected + 1).min(heights.len());
-        while first < self.selected && heights[first..end].iter().sum::<u16>() > inner.height {
-            first += 1;
-        }
-        let mut y = inner.y;
-        let mut places = Vec::new();
-        for (at, height) in heights.into_iter().enumerate().skip(first) {
-            if y >= inner.bottom() {
-                break;
-            }
-            places.push((at, Rect { y, height: height.min(inner.bottom() - y), ..inner }));
-            y += height;
-        }
-        places
-    }
+/// Columns that a sentence has.
+fn room(rows: &Rows, inner: Rect) -> usize {
+    let placed = rows.table().placed(inner.width);
+    placed.iter().find(|&&(column, ..)| column == SENTENCE).map_or(1, |&(_, _, width)| usize::from(width.max(1)))
+}
 
-    /// Draws the view.
-    pub(super) fn draw_in(&self, scene: &Scene<'_>, buf: &mut Buffer) {
-        let Some(model) = scene.model else { return };
-        let theme = scene.theme;
-        let right = Line::styled("the most important first", theme.dim);
-        let inner = panel(scene.body, buf, theme, "Findings", right);
-        if model.findings.is_empty() {
-            let text = "Nothing to say: nothing grows for certain, and no memory lies idle that matters.";
-            for (line, y) in wrapped(text, usize::from(inner.width)).iter().zip(inner.top()..inner.bottom()) {
-                buf.set_string(inner.x, y, line, theme.dim);
-            }
-            return;
+/// Where each row lies below the titles, with a line of air behind it; the selected one is among them.
+pub(super) fn places(findings: &Findings, rows: &Rows, inner: Rect) -> Vec<(usize, Rect)> {
+    let below = Rect { y: inner.y + 1, height: inner.height.saturating_sub(1), ..inner };
+    let room = room(rows, inner);
+    let shown = rows.order.iter().filter_map(|&at| findings.rows.get(at));
+    let heights: Vec<u16> = shown.map(|row| wrapped(&row.finding.sentence, room).len() as u16 + 1).collect();
+    let mut first = 0;
+    let end = (rows.selected + 1).min(heights.len());
+    while first < rows.selected && heights[first..end].iter().sum::<u16>() > below.height {
+        first += 1;
+    }
+    let mut y = below.y;
+    let mut places = Vec::new();
+    for (at, height) in heights.into_iter().enumerate().skip(first) {
+        if y >= below.bottom() {
+            break;
         }
-        for (at, place) in self.places(scene) {
-            let finding = &model.findings[at];
-            let style = style(finding.severity, theme);
-            if at == self.selected {
-                buf.set_string(place.x, place.y, "▶", theme.accent);
-            }
-            buf.set_string(place.x + 2, place.y, finding.severity.word(), style);
-            let words = if at == self.selected { theme.strong } else { theme.text };
-            let lines = wrapped(&finding.sentence, usize::from(place.width.saturating_sub(BEFORE)));
-            for (line, y) in lines.iter().zip(place.top()..place.bottom()) {
-                buf.set_string(place.x + BEFORE, y, line, words);
+        places.push((at, Rect { y, height: height.min(below.bottom() - y), ..below }));
+        y += height;
+    }
+    places
+}
+
+/// Draws the view.
+pub(super) fn draw(findings: &Findings, rows: &Rows, scene: &Scene<'_>, buf: &mut Buffer) {
+    let theme = scene.theme;
+    let right = match (rows.order.len(), findings.rows.len()) {
+        (shown, all) if shown < all => format!("{shown} of {all}"),
+        _ if rows.sort.column == SEVERITY && rows.sort.falls => "the most important first".to_owned(),
+        (_, all) => all.to_string(),
+    };
+    let inner = panel(scene.body, buf, theme, "Findings", Line::styled(right, theme.dim));
+    if rows.order.is_empty() {
+        let text = match findings.rows.is_empty() {
+            true => "Nothing to say: nothing grows for certain, and no memory lies idle that matters.",
+            false => "No finding matches.",
+        };
+        for (line, y) in wrapped(text, usize::from(inner.width)).iter().zip(inner.top()..inner.bottom()) {
+            buf.set_string(inner.x, y, line, theme.dim);
+        }
+        return;
+    }
+    let titles = Table { rows: 0, selected: None, ..rows.table() };
+    titles.draw(Rect { height: inner.height.min(1), ..inner }, buf, theme, |_, _, _| Line::default());
+    let placed = rows.table().placed(inner.width);
+    for (at, place) in places(findings, rows, inner) {
+        let Some(row) = findings.rows.get(rows.order[at]) else { continue };
+        let is_selected = at == rows.selected;
+        if is_selected {
+            buf.set_string(place.x, place.y, "▶", theme.accent);
+        }
+        for &(column, x, width) in &placed {
+            let (text, style) = match column {
+                SEVERITY => (row.finding.severity.word(), style(row.finding.severity, theme)),
+                ABOUT => (row.finding.subject.name(), theme.dim),
+                _ => (&*row.finding.sentence, if is_selected { theme.strong } else { theme.text }),
+            };
+            for (line, y) in wrapped(text, usize::from(width.max(1))).iter().zip(place.top()..place.bottom()) {
+                buf.set_string(place.x + x, y, line, style);
             }
         }
     }

@@ -2,19 +2,22 @@
 
 mod draw;
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, MouseButton};
+use crossterm::event::KeyCode;
 use poolscope_profiler::findings::{Finding, Subject as Of};
 use poolscope_profiler::model::profile::Profile;
 use ratatui::buffer::Buffer;
-use ratatui::layout::Position;
+use ratatui::layout::{Position, Rect};
 
-use super::{Keyed, Pane, Reply, Scene, Source, Subject, View};
-use crate::dashboard::input::common::Motion;
+use super::listing::{Asked, Listing, Nothing, TablePane, key_of, ordering};
+use super::rows::{Clicked, Rows};
+use super::sort::Sort;
+use super::{Reply, Scene, Source, Subject, View};
 use crate::dashboard::input::key::{Binding, Section, named};
 use crate::dashboard::model::Model;
-use crate::dashboard::model::site::key_of;
+use crate::dashboard::model::site;
 
 /// Its line in the table of views.
 pub(crate) const VIEW: View = View {
@@ -22,85 +25,130 @@ pub(crate) const VIEW: View = View {
     title: "Findings",
     help: "What you should know of the process, in words",
     source: Source::Readings,
-    make: || Box::new(Findings::default()),
+    make: || {
+        let rows = Rows::new(draw::COLUMNS, &[draw::ABOUT, draw::SENTENCE], 40, Sort::falling(draw::SEVERITY));
+        Box::new(TablePane::new(rows, Findings::default()))
+    },
 };
 
 #[derive(Debug, Default)]
 struct Findings {
-    /// How many there are.
-    count: usize,
-    /// The selected one.
-    selected: usize,
+    rows: Vec<Row>,
 }
 
-/// What its keys ask for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Action {
-    /// Go to what the selected finding is of.
-    Open,
+/// A finding.
+#[derive(Debug)]
+struct Row {
+    finding: Finding,
+    /// Where to go for it.
+    subject: Subject,
+    /// The same for what is found of the same again, though its figures are others.
+    key: u64,
 }
 
-impl Keyed for Findings {
-    type Action = Action;
-    const KEYS: &'static [Binding<Action>] = &[Binding {
-        keys: &[named(KeyCode::Enter)],
-        action: Action::Open,
-        label: "go there",
-        help: "Go to what the selected finding is of",
-        section: Section::View,
-        footer: true,
-    }];
+impl Row {
+    fn new(finding: &Finding, whole: &Profile) -> Row {
+        let site = match finding.subject {
+            Of::Site(site) => whole.sites.get(site).map(|site| site::key_of(whole, site)),
+            _ => None,
+        };
+        let subject = match (finding.subject, site) {
+            _ if finding.rule == "leaked" => Subject::View("leaks"),
+            (_, Some(key)) => Subject::Site(key),
+            (Of::Site(_), None) => Subject::View("sites"),
+            (Of::Memory, _) => Subject::View("overview"),
+            (Of::Class(_), _) => Subject::View("classes"),
+            (Of::Device(_), _) => Subject::View("gpu"),
+            (Of::Children, _) => Subject::Processes,
+            (Of::Samples, _) => Subject::View("counters"),
+        };
+        let place = match finding.subject {
+            Of::Class(class) => Some(format!("class {class}")),
+            Of::Device(place) => Some(format!("{place:?}")),
+            _ => None,
+        };
+        Row { finding: finding.clone(), subject, key: key_of((finding.rule, site, place)) }
+    }
+}
 
-    fn act(&mut self, Action::Open: Action, scene: &Scene<'_>) -> Reply {
-        let Some(model) = scene.model else { return Reply::Done };
-        match model.findings.get(self.selected) {
-            Some(finding) => Reply::Show(subject(finding, &model.whole)),
-            None => Reply::Done,
+impl Listing for Findings {
+    type Row = Row;
+    type Own = Nothing;
+    const KEYS: &'static [Binding<Asked<Nothing>>] = {
+        let [next, previous, reverse] = ordering();
+        &[
+            Binding {
+                keys: &[named(KeyCode::Enter)],
+                action: Asked::Open,
+                label: "go there",
+                help: "Go to what the selected finding is of",
+                section: Section::View,
+                footer: true,
+            },
+            next,
+            previous,
+            reverse,
+        ]
+    };
+
+    fn take(&mut self, model: &Arc<Model>, _rows: &mut Rows) {
+        self.rows = model.findings.iter().map(|finding| Row::new(finding, &model.whole)).collect();
+    }
+
+    fn rows<'a>(&'a self, _model: &'a Model) -> &'a [Row] {
+        &self.rows
+    }
+
+    fn keeps(&self, model: &Model, row: &Row) -> bool {
+        model.filter.has_words(&row.finding.sentence)
+    }
+
+    fn compare(a: &Row, b: &Row, column: usize) -> Ordering {
+        match column {
+            draw::SEVERITY => a.finding.severity.cmp(&b.finding.severity),
+            draw::ABOUT => a.finding.subject.name().cmp(b.finding.subject.name()),
+            _ => a.finding.sentence.cmp(&b.finding.sentence),
         }
     }
-}
 
-/// Where to go for a finding.
-fn subject(finding: &Finding, whole: &Profile) -> Subject {
-    match finding.subject {
-        _ if finding.rule == "leaked" => Subject::View("leaks"),
-        Of::Site(site) => match whole.sites.get(site) {
-            Some(site) => Subject::Site(key_of(whole, site)),
-            None => Subject::View("sites"),
-        },
-        Of::Memory => Subject::View("overview"),
-        Of::Class(_) => Subject::View("classes"),
-        Of::Device(_) => Subject::View("gpu"),
-        Of::Children => Subject::Processes,
-        Of::Samples => Subject::View("counters"),
-    }
-}
-
-impl Pane for Findings {
-    fn follow(&mut self, model: &Arc<Model>) {
-        self.count = model.findings.len();
-        self.selected = self.selected.min(self.count.saturating_sub(1));
+    fn key(row: &Row) -> u64 {
+        row.key
     }
 
-    fn go(&mut self, motion: Motion, _scene: &Scene<'_>) {
-        self.selected = motion.from(self.selected, self.count);
+    const FIELDS: &'static [&'static str] = &["severity", "about", "rule", "finding", "evidence"];
+
+    fn record(row: &Row) -> Vec<String> {
+        let finding = &row.finding;
+        let evidence: Vec<String> =
+            finding.evidence.iter().map(|(name, figure)| format!("{name} {figure:.0}")).collect();
+        let words = [finding.severity.word(), finding.subject.name(), finding.rule, &finding.sentence];
+        words.map(str::to_owned).into_iter().chain([evidence.join("; ")]).collect()
     }
 
-    fn click(&mut self, button: MouseButton, at: Position, scene: &Scene<'_>) -> Option<Reply> {
-        let place = self.places(scene).into_iter().find(|(_, place)| place.contains(at));
-        let (finding, _) = place.filter(|_| button == MouseButton::Left)?;
-        if self.selected == finding {
-            return Some(self.act(Action::Open, scene));
+    fn open(&self, row: &Row) -> Reply {
+        Reply::Show(row.subject.clone())
+    }
+
+    fn own(&mut self, nothing: Nothing, _scene: &Scene<'_>) -> Reply {
+        match nothing {}
+    }
+
+    fn clicked(&self, rows: &mut Rows, model: &Model, body: Rect, at: Position) -> Option<Clicked> {
+        let inner = self.place(model, body);
+        if at.y == inner.y {
+            return rows.click(at, Rect { height: 1, ..inner });
         }
-        self.selected = finding;
-        Some(Reply::Done)
+        let (row, _) = draw::places(self, rows, inner).into_iter().find(|(_, place)| place.contains(at))?;
+        let again = rows.selected == row;
+        rows.selected = row;
+        Some(if again { Clicked::Again } else { Clicked::Row })
     }
 
-    fn copied(&self, scene: &Scene<'_>) -> Option<String> {
-        Some(scene.model?.findings.get(self.selected)?.sentence.clone())
+    fn copied(&self, row: &Row) -> Option<String> {
+        Some(row.finding.sentence.clone())
     }
 
-    fn draw(&self, scene: &Scene<'_>, buf: &mut Buffer) {
-        self.draw_in(scene, buf);
+    fn draw(&self, rows: &Rows, scene: &Scene<'_>, buf: &mut Buffer) {
+        draw::draw(self, rows, scene, buf);
     }
 }

@@ -11,7 +11,7 @@ use poolscope_profiler::model::snapshot::DevicePool;
 use poolscope_wire::{DEVICE_COUNTERS, DeviceCounter, Unit, cell as state};
 
 use super::piece::Under;
-use super::{Gpu, Holder};
+use super::{Gpu, Holder, holders};
 use crate::dashboard::model::{DeviceRow, Model};
 use crate::dashboard::panes::{Scene, named, opener};
 use crate::dashboard::theme::Theme;
@@ -19,15 +19,14 @@ use crate::dashboard::widgets::bar::bar;
 use crate::dashboard::widgets::memory_map::MemoryMap;
 use crate::dashboard::widgets::panel::{inside, panel};
 use crate::dashboard::widgets::plain::wrapped;
-use crate::dashboard::widgets::site_name::{name_line, sites_count};
+use crate::dashboard::widgets::site_name::name_line;
 use crate::dashboard::widgets::table::{Column, Hidden, Table, cell};
-use crate::dashboard::widgets::time_chart::{Series, TimeChart, span_for};
+use crate::dashboard::widgets::time_chart::{Dot, Series, TimeChart, span_for};
 use crate::words::name::clip_name;
 use crate::words::{clip, numbers, printable};
 
 const COLUMNS: &[Column] = &[
     Column { title: "Device", width: 8, right: false, rank: 0 },
-    Column { title: "Name", width: 0, right: false, rank: 0 },
     Column { title: "In use", width: 8, right: true, rank: 0 },
     Column { title: "Held", width: 8, right: true, rank: 0 },
     Column { title: "Total", width: 8, right: true, rank: 3 },
@@ -36,6 +35,7 @@ const COLUMNS: &[Column] = &[
     Column { title: "Driver calls", width: 12, right: true, rank: 4 },
     Column { title: "Calls/s", width: 8, right: true, rank: 5 },
     Column { title: "OOM", width: 5, right: true, rank: 2 },
+    Column { title: "Name", width: 0, right: false, rank: 0 },
 ];
 
 /// Counters that the list of them begins with.
@@ -149,7 +149,7 @@ impl Gpu {
             counters(theme, device, parts.counters, buf);
         }
         if parts.sites.height > 2 {
-            sites(theme, device, self.holder.as_ref().map(|holder| holder.at), parts.sites, buf);
+            holders::draw(theme, device, (&self.list, &self.rows), self.holder.is_some(), parts.sites, buf);
         }
     }
 
@@ -166,16 +166,10 @@ impl Gpu {
         self.devices_table().row_at(inside(area), at.x, at.y)
     }
 
-    /// The call site under a point of the view.
-    pub(super) fn site_at(&self, model: &Model, body: Rect, at: Position) -> Option<usize> {
-        let device = model.devices.get(self.selected)?;
+    /// Where the table of those that hold the memory lies; none while there is no room for it.
+    pub(super) fn holders_place(&self, model: &Model, body: Rect) -> Option<Rect> {
         let area = self.parts(model, body).sites;
-        if area.height <= 2 {
-            return None;
-        }
-        let (shown, selected) = (site_rows(device), self.holder.as_ref().map(|holder| holder.at));
-        let (table, area) = sites_table(&shown, selected, inside(area));
-        shown[table.row_at(area, at.x, at.y)?]
+        (area.height > 2).then(|| holders::place(inside(area), self.holder.is_some()))
     }
 
     fn draw_devices(&self, theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
@@ -191,22 +185,21 @@ impl Gpu {
             let get = |counter| device.pool.get(counter) as f64;
             match column {
                 0 => cell(device.pool.label(), theme.strong),
-                1 => cell(clip(&printable(&device.pool.name), width.into()), theme.text),
-                2 => cell(numbers::bytes(get(DeviceCounter::CurrentUsage)), theme.strong),
-                3 => cell(numbers::bytes(get(DeviceCounter::Held)), theme.text),
-                4 => match device.pool.memory_bytes {
+                1 => cell(numbers::bytes(get(DeviceCounter::CurrentUsage)), theme.strong),
+                2 => cell(numbers::bytes(get(DeviceCounter::Held)), theme.text),
+                3 => match device.pool.memory_bytes {
                     0 => cell("-", theme.dim),
                     bytes => cell(numbers::bytes(bytes as f64), theme.dim),
                 },
-                5 => filling(device, width, theme),
-                6 => {
+                4 => filling(device, width, theme),
+                5 => {
                     let share = device.pool.fragmentation();
                     let style = if share >= 0.3 { theme.warn } else { theme.text };
                     cell(format!("{:.1}%", 100.0 * share), style)
                 }
-                7 => cell(numbers::scaled(get(DeviceCounter::DriverCalls)), theme.text),
-                8 => cell(device.calls_per_s.map_or("·".into(), numbers::scaled), theme.dim),
-                _ => {
+                6 => cell(numbers::scaled(get(DeviceCounter::DriverCalls)), theme.text),
+                7 => cell(device.calls_per_s.map_or("·".into(), numbers::scaled), theme.dim),
+                8 => {
                     let climbs = get(DeviceCounter::LadderClimbed);
                     let style = if get(DeviceCounter::LadderRefused) > 0.0 {
                         theme.alert
@@ -217,6 +210,7 @@ impl Gpu {
                     };
                     cell(numbers::scaled(climbs), style)
                 }
+                _ => cell(clip(&printable(&device.pool.name), width.into()), theme.text),
             }
         });
     }
@@ -271,8 +265,8 @@ fn chart(theme: &Theme, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
     let in_use: Vec<(f64, Option<f64>)> = points.iter().map(|p| (p.at_s, Some(p.live_bytes))).collect();
     let held: Vec<(f64, Option<f64>)> = points.iter().map(|p| (p.at_s, p.rss_bytes)).collect();
     let series = [
-        Series { points: &in_use, style: theme.live, filled: true },
-        Series { points: &held, style: theme.rss, filled: false },
+        Series { points: &in_use, style: theme.live, filled: Some(Dot::FULL) },
+        Series { points: &held, style: theme.rss, filled: None },
     ];
     TimeChart::until_now(&series, now, span_for(age)).draw(inner, buf, theme);
 }
@@ -409,45 +403,6 @@ fn words(name: &str) -> String {
     chars.next().map(|c| c.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
-const SITE_COLUMNS: &[Column] = &[
-    Column { title: "In use", width: 8, right: true, rank: 0 },
-    Column { title: "±", width: 8, right: true, rank: 1 },
-    Column { title: "Share", width: 6, right: true, rank: 2 },
-    Column { title: "Blocks", width: 8, right: true, rank: 3 },
-    Column { title: "Call site", width: 0, right: false, rank: 0 },
-];
-
-/// How the samples of a device are: what the reader should know of the figures.
-fn sampling(device: &DeviceRow) -> String {
-    match device.pool.period_bytes() {
-        0 | 1 => sites_count(device.sites.len()),
-        period => format!("{}, a sample in {}", sites_count(device.sites.len()), numbers::bytes(period as f64)),
-    }
-}
-
-/// Bytes that nobody accounts for are spoken of from here on.
-const WORTH_A_ROW: f64 = 4096.0;
-
-/// The rows of the table: call sites by their places, and nobody's where that belongs by its size.
-fn site_rows(device: &DeviceRow) -> Vec<Option<usize>> {
-    let mut rows: Vec<Option<usize>> = (0..device.sites.len()).map(Some).collect();
-    if device.unattributed >= WORTH_A_ROW {
-        rows.insert(device.held.partition_point(|held| held.bytes >= device.unattributed), None);
-    }
-    rows
-}
-
-/// The table of those that hold the memory, and where it lies: the mark of a selected one takes two columns.
-fn sites_table(shown: &[Option<usize>], selected: Option<usize>, inner: Rect) -> (Table<'static>, Rect) {
-    let selected = selected.and_then(|at| shown.iter().position(|row| *row == Some(at)));
-    let place = match selected {
-        Some(_) => inner,
-        None => Rect { x: inner.x.saturating_sub(2), width: inner.width + 2, ..inner },
-    };
-    let (hidden, rows) = (Hidden::default(), shown.len());
-    (Table { columns: SITE_COLUMNS, hidden, fill_min: 24, sorted: None, selected, rows }, place)
-}
-
 const BACK: &str = "← the map";
 
 /// Columns that the title of the stack and the frame take.
@@ -479,35 +434,4 @@ fn stack(theme: &Theme, device: &DeviceRow, holder: &Holder, area: Rect, buf: &m
             buf.set_string(inner.right() - place.width() as u16, y, place, theme.dim);
         }
     }
-}
-
-fn sites(theme: &Theme, device: &DeviceRow, selected: Option<usize>, area: Rect, buf: &mut Buffer) {
-    let right = Line::styled(sampling(device), theme.dim);
-    let inner = panel(area, buf, theme, "Who holds it", right);
-    let shown = site_rows(device);
-    if shown.is_empty() {
-        buf.set_string(inner.x, inner.y, clip("Nothing sampled is in use yet.", inner.width.into()), theme.dim);
-        return;
-    }
-    let in_use = device.pool.get(DeviceCounter::CurrentUsage) as f64;
-    let (table, place) = sites_table(&shown, selected, inner);
-    table.draw(place, buf, theme, |row, column, width| {
-        let Some(at) = shown[row] else {
-            return match column {
-                0 => cell(numbers::bytes(device.unattributed), theme.strong),
-                2 => cell(numbers::percent(device.unattributed, in_use), theme.text),
-                4 => cell(clip("(not attributed: no block was sampled)", width.into()), theme.dim),
-                _ => Line::default(),
-            };
-        };
-        let (site, held) = (&device.sites[at], device.held[at]);
-        match column {
-            0 => cell(numbers::bytes(held.bytes), theme.strong),
-            1 if held.error > 0.0 => cell(numbers::bytes(held.error), theme.dim),
-            1 => Line::default(),
-            2 => cell(numbers::percent(held.bytes, in_use), theme.text),
-            3 => cell(numbers::scaled(site.in_use.objects), theme.text),
-            _ => name_line(&site.text, usize::from(width), theme),
-        }
-    });
 }

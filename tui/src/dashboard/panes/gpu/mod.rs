@@ -2,6 +2,7 @@
 //! selected holder stands in the place of the map. A cursor of the map says who holds a piece, and whose stream's it is.
 
 mod draw;
+mod holders;
 mod piece;
 
 use std::sync::Arc;
@@ -11,11 +12,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Position;
 
 use super::naming::{BY_CALLER, BY_FUNCTION};
+use super::rows::{Clicked, Rows};
 use super::{Keyed, Pane, Records, Reply, Scene, Source, View};
 use crate::dashboard::input::common::Motion;
 use crate::dashboard::input::key::{Binding, Section, named, plain};
+use crate::dashboard::input::ordering::{NEXT, PREVIOUS, REVERSE, Reorder};
 use crate::dashboard::model::Model;
-use crate::dashboard::model::site::{SiteRow, frames_of, key_of};
+use crate::dashboard::model::site::{frames_of, key_of};
 use piece::Under;
 
 /// Its line in the table of views.
@@ -24,15 +27,18 @@ pub(crate) const VIEW: View = View {
     title: "GPU",
     help: "Device memory: pools, a map of what lies where, who holds it",
     source: Source::Readings,
-    make: || Box::new(Gpu::default()),
+    make: || Box::new(Gpu::new()),
 };
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Gpu {
     /// Row of the list of devices.
     selected: usize,
     /// Rows of it.
     devices: usize,
+    /// Who holds the memory of the selected one, and in which order they are shown.
+    list: Vec<holders::Row>,
+    rows: Rows,
     /// The call site that is selected among those that hold the device's memory; none while a device is.
     holder: Option<Holder>,
     /// The cell of the map that the cursor is at, while there is one.
@@ -66,6 +72,8 @@ pub(crate) enum Action {
     Cursor,
     /// Name call sites by the callers of the function that names the selected one, or as at the start.
     ByCaller(bool),
+    /// Another order of those that hold memory.
+    Reorder(Reorder),
 }
 
 impl Keyed for Gpu {
@@ -103,6 +111,9 @@ impl Keyed for Gpu {
             section: Section::View,
             footer: false,
         },
+        NEXT.with(Action::Reorder(Reorder::Next)),
+        PREVIOUS.with(Action::Reorder(Reorder::Previous)),
+        REVERSE.with(Action::Reorder(Reorder::Reverse)),
         BY_CALLER.with(Action::ByCaller(true)),
         BY_FUNCTION.with(Action::ByCaller(false)),
     ];
@@ -112,14 +123,21 @@ impl Keyed for Gpu {
             Action::Right if self.cursor.is_some() => self.move_cursor(1, 0, scene),
             Action::Left if self.cursor.is_some() => self.move_cursor(-1, 0, scene),
             Action::Holders | Action::Right if self.holder.is_none() => match self.cursor {
-                None => self.select(0, scene),
+                None => {
+                    let first = self.known().next();
+                    first.into_iter().for_each(|first| self.select(first, scene));
+                }
                 Some(_) => match self.under_cursor(scene).and_then(|under| Some(under.holders.first()?.site)) {
                     Some(site) => self.select(site, scene),
                     None => return Reply::Note("nobody is known to hold this piece".into()),
                 },
             },
             Action::Holders | Action::Right => {}
-            Action::Left => self.holder = None,
+            Action::Left => self.leave(),
+            Action::Reorder(by) => {
+                self.rows.reorder(by);
+                self.order();
+            }
             Action::ByCaller(false) => return Reply::ByCaller(None),
             Action::ByCaller(true) => {
                 let Some(holder) = &self.holder else {
@@ -132,7 +150,8 @@ impl Keyed for Gpu {
                 if !has_room {
                     return Reply::Note("there is no room for the map".into());
                 }
-                (self.holder, self.cursor) = (None, if self.cursor.is_some() { None } else { Some(0) });
+                self.leave();
+                self.cursor = if self.cursor.is_some() { None } else { Some(0) };
             }
         }
         Reply::Done
@@ -140,11 +159,47 @@ impl Keyed for Gpu {
 }
 
 impl Gpu {
+    fn new() -> Gpu {
+        Gpu { selected: 0, devices: 0, list: Vec::new(), rows: holders::rows(), holder: None, cursor: None }
+    }
+
     /// Selects a call site of the device.
     fn select(&mut self, at: usize, scene: &Scene<'_>) {
         let model = scene.model.map(|model| &**model);
         self.cursor = None;
         self.holder = model.and_then(|model| self.holder_at(at, model));
+        self.mark();
+    }
+
+    /// No call site is selected any more.
+    fn leave(&mut self) {
+        self.holder = None;
+        self.mark();
+    }
+
+    /// Selects a device.
+    fn select_device(&mut self, at: usize, model: Option<&Model>) {
+        self.selected = at;
+        self.list = model.and_then(|model| model.devices.get(at)).map(holders::of).unwrap_or_default();
+        self.order();
+    }
+
+    /// Orders those that hold the memory anew.
+    fn order(&mut self) {
+        self.rows.follow(&self.list, |_| true, holders::compare);
+        self.mark();
+    }
+
+    /// The row of the selected call site is the selected one.
+    fn mark(&mut self) {
+        let at = self.holder.as_ref().map(|holder| Some(holder.at));
+        let place = at.and_then(|at| self.rows.order.iter().position(|&row| self.list[row].site == at));
+        self.rows.selected = place.unwrap_or(0);
+    }
+
+    /// The call sites in the order of their rows.
+    fn known(&self) -> impl Iterator<Item = usize> {
+        self.rows.order.iter().filter_map(|&row| self.list[row].site)
     }
 
     fn move_cursor(&mut self, columns: isize, rows: isize, scene: &Scene<'_>) {
@@ -181,11 +236,18 @@ impl Pane for Gpu {
             let at = sites.iter().position(|row| row.key == holder.key);
             self.holder = self.holder_at(at.unwrap_or(holder.at.min(sites.len().saturating_sub(1))), model);
         }
+        self.select_device(self.selected, Some(model));
+    }
+
+    fn rows(&self) -> Option<&Rows> {
+        Some(&self.rows)
+    }
+
+    fn rows_mut(&mut self) -> Option<&mut Rows> {
+        Some(&mut self.rows)
     }
 
     fn go(&mut self, motion: Motion, scene: &Scene<'_>) {
-        let sites =
-            scene.model.and_then(|model| model.devices.get(self.selected)).map_or(0, |device| device.sites.len());
         if self.cursor.is_some() {
             match motion {
                 Motion::First | Motion::Last => self.move_cursor(motion.rows(), 0, scene),
@@ -194,8 +256,14 @@ impl Pane for Gpu {
             return;
         }
         match &self.holder {
-            Some(holder) => self.select(motion.from(holder.at, sites), scene),
-            None => self.selected = motion.from(self.selected, self.devices),
+            Some(holder) => {
+                let known: Vec<usize> = self.known().collect();
+                let place = known.iter().position(|&at| at == holder.at).unwrap_or(0);
+                if let Some(&at) = known.get(motion.from(place, known.len())) {
+                    self.select(at, scene);
+                }
+            }
+            None => self.select_device(motion.from(self.selected, self.devices), scene.model.map(|model| &**model)),
         }
     }
 
@@ -203,9 +271,22 @@ impl Pane for Gpu {
         if button != MouseButton::Left {
             return None;
         }
-        if let Some(site) = scene.model.and_then(|model| self.site_at(model, scene.body, at)) {
-            self.select(site, scene);
-            return Some(Reply::Done);
+        let model = scene.model?;
+        let clicked = self.holders_place(model, scene.body).and_then(|place| self.rows.click(at, place));
+        match clicked {
+            Some(Clicked::Title) => {
+                self.order();
+                return Some(Reply::Done);
+            }
+            Some(Clicked::Row | Clicked::Again) => {
+                match self.rows.current().and_then(|row| self.list[row].site) {
+                    Some(site) => self.select(site, scene),
+                    // Of what nobody accounts for there is no more to say.
+                    None => self.mark(),
+                }
+                return Some(Reply::Done);
+            }
+            None => {}
         }
         if self.holder.is_none()
             && let Some((map, area)) = self.map_area(scene)
@@ -214,13 +295,16 @@ impl Pane for Gpu {
             self.cursor = Some(cell);
             return Some(Reply::Done);
         }
-        self.selected = self.device_at(scene.model?, scene.body, at)?;
+        let device = self.device_at(model, scene.body, at)?;
         (self.holder, self.cursor) = (None, None);
+        self.select_device(device, Some(model));
         Some(Reply::Done)
     }
 
     fn back(&mut self, _scene: &Scene<'_>) -> bool {
-        self.cursor.take().is_some() | self.holder.take().is_some()
+        let was_selected = self.holder.is_some();
+        self.leave();
+        self.cursor.take().is_some() | was_selected
     }
 
     fn copied(&self, _scene: &Scene<'_>) -> Option<String> {
@@ -229,8 +313,8 @@ impl Pane for Gpu {
     }
 
     fn records(&self, scene: &Scene<'_>) -> Option<Records> {
-        let device = scene.model?.devices.get(self.selected)?;
-        Some(Records { fields: SiteRow::FIELDS, rows: device.sites.iter().map(SiteRow::record).collect() })
+        scene.model?.devices.get(self.selected)?;
+        Some(holders::records(&self.list, &self.rows))
     }
 
     fn draw(&self, scene: &Scene<'_>, buf: &mut Buffer) {

@@ -8,12 +8,14 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use poolscope_profiler::Metric;
+use poolscope_profiler::findings::Severity;
 use poolscope_profiler::model::accounting::Part;
 
 use super::Overview;
 use super::time::Window;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::history::{Point, Split};
+use crate::dashboard::model::site::frames_of;
 use crate::dashboard::panes::Scene;
 use crate::dashboard::theme::Theme;
 use crate::dashboard::widgets::bar::bar;
@@ -21,33 +23,55 @@ use crate::dashboard::widgets::growth::{change_cell, slope_cell, sparkline_cell}
 use crate::dashboard::widgets::panel::panel;
 use crate::dashboard::widgets::plain::wrapped;
 use crate::dashboard::widgets::site_name::{name_line, sites_count};
+use crate::dashboard::widgets::stack::Stack;
 use crate::dashboard::widgets::table::{Column, Hidden, Table, cell, put};
-use crate::dashboard::widgets::time_chart::{Marks, Series, TimeChart};
+use crate::dashboard::widgets::time_chart::{Dot, Marks, Series, TimeChart};
 use crate::words::{clip, numbers};
 
-/// Where the three parts lie.
+/// Where the parts lie, each with its frame; those without room are empty.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     pub(super) chart: Rect,
     memory: Rect,
-    /// The list of call sites, with its frame.
+    /// The list of call sites.
     pub(super) sites: Rect,
+    /// The stack of the selected one.
+    stack: Rect,
+    /// What there is to say.
+    pub(super) findings: Rect,
 }
+
+/// Rows below the chart from which on the list of call sites leaves some to the stack of the selected one.
+const ROWS_WITH_A_STACK: u16 = 26;
+
+/// Rows that the parts of the memory take with their sentences in a panel that is so wide, frame and last line included.
+fn explained_rows(panel: u16) -> u16 {
+    Part::ALL.into_iter().map(|part| 1 + part_lines(part, panel).len() as u16).sum::<u16>() + 4
+}
+
+/// Rows that findings take at least.
+const LEAST_FINDINGS: u16 = 8;
 
 impl Overview {
     /// Divides the body.
     pub(super) fn parts(&self, body: Rect) -> Parts {
         let nothing = Rect { width: 0, height: 0, ..body };
         if self.only_memory {
-            return Parts { chart: nothing, memory: body, sites: nothing };
+            return Parts { chart: nothing, memory: body, sites: nothing, stack: nothing, findings: nothing };
         }
         if body.width >= 110 && body.height >= 24 {
             let memory_width = if body.width >= 160 { 60 } else { 44 };
             let left = body.width - memory_width;
             let chart_height = (body.height * 9 / 20).max(10);
             let chart = Rect { width: left, height: chart_height, ..body };
-            let sites = Rect { y: body.y + chart_height, width: left, height: body.height - chart_height, ..body };
-            return Parts { chart, memory: Rect { x: body.x + left, width: memory_width, ..body }, sites };
+            let below = Rect { y: chart.bottom(), height: body.height - chart_height, ..chart };
+            let stack_height = if below.height >= ROWS_WITH_A_STACK { below.height * 2 / 5 } else { 0 };
+            let (sites, stack) = cut(below, below.height - stack_height);
+            let right = Rect { x: body.x + left, width: memory_width, ..body };
+            let explained = explained_rows(memory_width);
+            let has_findings = right.height >= explained + LEAST_FINDINGS;
+            let (memory, findings) = cut(right, if has_findings { explained } else { right.height });
+            return Parts { chart, memory, sites, stack, findings };
         }
         // Every part of the memory has its line, if the chart still has some.
         let least = if body.height >= 18 { 10 } else { 5 };
@@ -56,7 +80,8 @@ impl Overview {
         let below = Rect { y: chart.bottom(), height: lower, ..body };
         let memory_width = if body.width >= 76 { 34 } else { 0 };
         let sites = Rect { width: below.width - memory_width, ..below };
-        Parts { chart, memory: Rect { x: sites.right(), width: memory_width, ..below }, sites }
+        let memory = Rect { x: sites.right(), width: memory_width, ..below };
+        Parts { chart, memory, sites, stack: nothing, findings: nothing }
     }
 
     /// Draws the view.
@@ -75,7 +100,19 @@ impl Overview {
         if parts.sites.height > 0 {
             self.draw_sites(theme, model, parts.sites, buf);
         }
+        if parts.stack.height > 2 {
+            self.draw_stack(theme, model, parts.stack, buf);
+        }
+        if parts.findings.height > 2 {
+            findings(theme, model, parts.findings, buf);
+        }
     }
+}
+
+/// The first rows of an area, and the others.
+fn cut(area: Rect, height: u16) -> (Rect, Rect) {
+    let first = Rect { height, ..area };
+    (first, Rect { y: first.bottom(), height: area.height - height, ..area })
 }
 
 /// The parts below each other, without the chart.
@@ -84,7 +121,8 @@ fn linear_parts(model: &Model, body: Rect) -> Parts {
     let rows = (explained as u16).saturating_add(3).min(body.height / 2);
     let memory = Rect { height: rows, ..body };
     let sites = Rect { y: memory.bottom(), height: body.height - rows, ..body };
-    Parts { chart: Rect { width: 0, height: 0, ..body }, memory, sites }
+    let nothing = Rect { width: 0, height: 0, ..body };
+    Parts { chart: nothing, memory, sites, stack: nothing, findings: nothing }
 }
 
 /// The sentence of a part in a panel that is so wide.
@@ -193,8 +231,9 @@ fn chart(
     let layers = layers(theme);
     let mut legend = Vec::new();
     if is_split {
-        for (name, style, _) in &layers {
-            legend.extend([Span::styled("⣿ ", *style), Span::styled(format!("{name}   "), theme.text)]);
+        for (at, (name, style, _)) in layers.iter().enumerate() {
+            let sign = format!("{} ", Dot::of_layer(at, theme).cell());
+            legend.extend([Span::styled(sign, *style), Span::styled(format!("{name}   "), theme.text)]);
         }
     } else {
         let live = if model.live_is_estimate() { "live (estimate)   " } else { "live   " };
@@ -207,15 +246,16 @@ fn chart(
     };
     let rss = of(&|point| point.rss_bytes);
     // The highest first: what is drawn later lies over it.
-    let filled: Vec<(Style, Curve)> = if is_split {
+    let filled: Vec<(Style, Dot, Curve)> = if is_split {
         let edge = |up_to: fn(&Split) -> f64| of(&|point| point.split.as_ref().map(up_to));
-        layers.iter().rev().map(|(_, style, up_to)| (*style, edge(*up_to))).collect()
+        let dots = |at| Dot::of_layer(at, theme);
+        layers.iter().enumerate().rev().map(|(at, (_, style, up_to))| (*style, dots(at), edge(*up_to))).collect()
     } else {
-        vec![(theme.live, of(&|point| Some(point.live_bytes)))]
+        vec![(theme.live, Dot::FULL, of(&|point| Some(point.live_bytes)))]
     };
     let mut series: Vec<Series<'_>> =
-        filled.iter().map(|(style, points)| Series { points, style: *style, filled: true }).collect();
-    series.push(Series { points: &rss, style: theme.rss, filled: false });
+        filled.iter().map(|(style, dots, points)| Series { points, style: *style, filled: Some(*dots) }).collect();
+    series.push(Series { points: &rss, style: theme.rss, filled: None });
     let Window { now, end, span, .. } = *window;
     TimeChart { series: &series, now, end, span, marks }.draw(inner, buf, theme);
 }
@@ -260,16 +300,17 @@ fn memory(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
         accounting.parts().map(|(part, bytes)| (part, bytes, part_lines(part, area.width))).collect();
     let lines: usize = sentences.iter().map(|(.., lines)| 1 + lines.len()).sum();
     let explained = lines <= usize::from(inner.height);
+    let rows =
+        sentences.into_iter().map(|(part, bytes, sentence)| (part.label(), part_style(part, theme), bytes, sentence));
     let mut y = inner.y;
-    for (part, bytes, sentence) in sentences {
+    for (label, style, bytes, sentence) in as_many_as_fit(rows.collect(), inner.height.into(), theme) {
         if y >= inner.bottom() {
             return;
         }
-        let style = part_style(part, theme);
         let share = bytes as f64 / whole.max(1.0);
         let figure = format!("{:>9} {:>6}", numbers::bytes(bytes as f64), numbers::percent(bytes as f64, whole));
         let room = width.saturating_sub(LABEL + figure.len() + 2);
-        let mut spans = vec![Span::styled(format!("{:<LABEL$}", part.label()), theme.text)];
+        let mut spans = vec![Span::styled(format!("{label:<LABEL$}"), theme.text)];
         spans.push(Span::styled(figure, theme.strong));
         if room >= 4 {
             spans.push(Span::styled(format!("  {}", bar(share, room)), style));
@@ -290,6 +331,63 @@ fn memory(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
         for (line, y) in lines.iter().zip(y..inner.bottom()) {
             buf.set_string(inner.x, y, line, theme.dim);
         }
+    }
+}
+
+/// A part of the memory: its label, its style, its bytes, and its sentence in lines.
+type Row = (&'static str, Style, u64, Vec<String>);
+
+/// So many rows that still come to the whole: what has nothing goes first, then the smallest ones become one.
+fn as_many_as_fit(mut rows: Vec<Row>, room: usize, theme: &Theme) -> Vec<Row> {
+    if rows.len() > room {
+        rows.retain(|(_, _, bytes, _)| *bytes > 0);
+    }
+    let mut rest = 0;
+    while rows.len() + usize::from(rest > 0) > room.max(2) {
+        let Some(least) = (0..rows.len()).min_by_key(|&at| rows[at].2) else { break };
+        rest += rows.remove(least).2;
+    }
+    if rest > 0 {
+        rows.push(("smaller ones", theme.dim, rest, Vec::new()));
+    }
+    rows
+}
+
+/// What there is to say, as far as there is room.
+fn findings(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
+    let count = model.findings.len();
+    let right = if count > 0 { count.to_string() } else { String::new() };
+    let inner = panel(area, buf, theme, "What to know", Line::styled(right, theme.dim));
+    let width = usize::from(inner.width);
+    if count == 0 {
+        let text = "Nothing grows for certain, and no memory lies idle that matters.";
+        for (line, y) in wrapped(text, width).iter().zip(inner.top()..inner.bottom()) {
+            buf.set_string(inner.x, y, line, theme.dim);
+        }
+        return;
+    }
+    let mut y = inner.y;
+    for (at, finding) in model.findings.iter().enumerate() {
+        let lines = wrapped(&finding.sentence, width.saturating_sub(2));
+        let left = usize::from(inner.bottom().saturating_sub(y));
+        // A sentence that is cut says something else, and the first one is in the line above the keys.
+        if lines.len() > left || (lines.len() == left && at + 1 < count) {
+            if left > 0 {
+                buf.set_string(inner.x, y, clip(&format!("{} more: ! shows them", count - at), width), theme.dim);
+            }
+            return;
+        }
+        let style = match finding.severity {
+            Severity::Alarm => theme.alert,
+            Severity::Warning => theme.warn,
+            Severity::Note => theme.dim,
+        };
+        buf.set_string(inner.x, y, "●", style);
+        for line in lines {
+            buf.set_string(inner.x + 2, y, line, theme.text);
+            y += 1;
+        }
+        y += 1;
     }
 }
 
@@ -349,6 +447,15 @@ impl Overview {
         Table { columns, hidden, fill_min: 24, sorted: None, selected, rows }
     }
 
+    fn draw_stack(&self, theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
+        let inner = panel(area, buf, theme, "Stack of the selected one", Line::default());
+        let row = self.order.get(self.selected).and_then(|&at| model.sites.get(at));
+        let Some((row, site)) = row.and_then(|row| Some((row, model.profile.sites.get(row.index)?))) else { return };
+        let frames: Vec<_> = frames_of(&model.profile, site).collect();
+        let stack = Stack { frames: &frames, names: row.text.frame, incomplete: site.incomplete };
+        stack.draw(None, Some("Enter opens it"), inner, buf, theme);
+    }
+
     fn draw_sites(&self, theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
         let right = Line::styled(sites_count(self.order.len()), theme.dim);
         let title = match (self.compared, self.growing) {
@@ -381,6 +488,23 @@ impl Overview {
 mod tests {
     use super::*;
     use crate::dashboard::widgets::table::place;
+
+    #[test]
+    fn parts_without_room_become_one_and_nothing_is_lost() {
+        use crate::dashboard::theme::ThemeChoice;
+        let theme = Theme::choose(ThemeChoice::Dark, |_| None);
+        let bytes = [900u64, 0, 30, 50, 0, 400, 7, 60];
+        let rows = || bytes.map(|bytes| ("part", Style::new(), bytes, Vec::new())).to_vec();
+        for room in 2..=8 {
+            let fitting = as_many_as_fit(rows(), room, &theme);
+            assert!(fitting.len() <= room, "{room}: {fitting:?}");
+            assert_eq!(fitting.iter().map(|row| row.2).sum::<u64>(), bytes.iter().sum::<u64>(), "{room}");
+            assert_eq!(fitting[0].2, 900, "{room}");
+        }
+        assert_eq!(as_many_as_fit(rows(), 8, &theme).len(), 8);
+        assert_eq!(as_many_as_fit(rows(), 6, &theme).len(), 6, "what has nothing goes first");
+        assert_eq!(as_many_as_fit(rows(), 5, &theme)[4].2, 37);
+    }
 
     #[test]
     fn growth_stays_on_a_narrow_screen_where_something_grows() {

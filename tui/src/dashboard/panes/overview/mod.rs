@@ -44,6 +44,8 @@ struct Overview {
     order: Vec<usize>,
     /// Place in `order`.
     selected: usize,
+    /// Key of the call site that the user selected: it stays selected wherever it is by now.
+    key: Option<u64>,
 }
 
 /// What its keys ask for.
@@ -139,6 +141,12 @@ impl Overview {
         Reply::Done
     }
 
+    /// Selects a row. The first one is whichever comes to be there.
+    fn select(&mut self, row: usize, scene: &Scene<'_>) {
+        let site = self.order.get(row).and_then(|&at| scene.model?.sites.get(at));
+        (self.selected, self.key) = (row, site.map(|site| site.key).filter(|_| row > 0));
+    }
+
     fn selected_range(&mut self) -> Reply {
         let range = self.time.range();
         self.time.anchor = None;
@@ -174,11 +182,12 @@ impl Pane for Overview {
             if compared { changed(a).total_cmp(&changed(b)) } else { growing_first(a, b) }
         });
         self.growing = self.order.iter().filter(|&&at| model.sites[at].grows()).count();
-        self.selected = self.selected.min(self.order.len().saturating_sub(1));
+        let place = self.key.and_then(|key| self.order.iter().position(|&at| model.sites[at].key == key));
+        self.selected = place.unwrap_or(self.selected).min(self.order.len().saturating_sub(1));
     }
 
-    fn go(&mut self, motion: Motion, _scene: &Scene<'_>) {
-        self.selected = motion.from(self.selected, self.order.len());
+    fn go(&mut self, motion: Motion, scene: &Scene<'_>) {
+        self.select(motion.from(self.selected, self.order.len()), scene);
     }
 
     fn click(&mut self, button: MouseButton, at: Position, scene: &Scene<'_>) -> Option<Reply> {
@@ -189,12 +198,15 @@ impl Pane for Overview {
             (self.time.cursor, self.time.anchor) = (Some(time), Some(time));
             return Some(Reply::Done);
         }
+        if self.parts(scene.body).findings.contains(at) {
+            return Some(Reply::Show(Subject::View("findings")));
+        }
         let list = inside(self.parts(scene.body).sites);
         let row = self.sites_table().row_at(list, at.x, at.y)?;
         if self.selected == row {
             return Some(self.act(Action::Open, scene));
         }
-        self.selected = row;
+        self.select(row, scene);
         Some(Reply::Done)
     }
 

@@ -7,7 +7,6 @@ use poolscope_profiler::Metric;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
-use unicode_width::UnicodeWidthStr;
 
 use super::Sites;
 use super::groups::By;
@@ -18,9 +17,9 @@ use crate::dashboard::theme::Theme;
 use crate::dashboard::widgets::growth::{change_cell, slope_cell, sparkline_cell};
 use crate::dashboard::widgets::panel::{inside, panel};
 use crate::dashboard::widgets::site_name::{name_line, sites_count};
+use crate::dashboard::widgets::stack::Stack;
 use crate::dashboard::widgets::table::{Column, Hidden, cell};
-use crate::words::name::clip_name;
-use crate::words::{clip, file_name, numbers};
+use crate::words::numbers;
 
 /// Index of the column of bytes in use.
 pub(super) const IN_USE: usize = 0;
@@ -144,7 +143,7 @@ impl Sites {
                 FREED => cell(numbers::bytes(site.freed()), theme.text),
                 10 => cell(numbers::scaled(site.allocated.objects), theme.dim),
                 11 => match site.rate {
-                    Some(rate) if rate > 0.0 => cell(numbers::byte_rate(rate), theme.alloc),
+                    Some(rate) if rate >= 1.0 => cell(numbers::byte_rate(rate), theme.alloc),
                     _ => cell("·", theme.faint),
                 },
                 12 => cell(numbers::scaled(site.allocated.samples as f64), theme.dim),
@@ -176,59 +175,13 @@ impl Sites {
         );
         let inner = panel(area, buf, theme, "Stack", Line::styled(right, theme.dim));
         let frames: Vec<_> = frames_of(&model.profile, site).collect();
-        let room = usize::from(inner.height);
-        let cut = frames.len() > room;
-        let room = if cut { room.saturating_sub(1) } else { room };
-        let first = self.first_frame(row.text.frame, frames.len(), room);
-        let shown = frames.len().saturating_sub(first).min(room);
-        for (line, frame) in frames.iter().skip(first).take(room).enumerate() {
-            let y = inner.y + line as u16;
-            let width = usize::from(inner.width);
-            let inlined = frame.frame.inlined;
-            let mark = if inlined { "↳ " } else { "  " };
-            let place = if inlined { format!("{}  inlined", frame.place()) } else { frame.place() };
-            let name_width = frame.name.width().min(width);
-            // The file and the line stay, and the folders as far as there is room beside the whole name.
-            let least = file_name(&place).width().min(width / 2);
-            let place_room = width.saturating_sub(6 + 2 + name_width).max(least).min(place.width());
-            let name_room = width.saturating_sub(6 + place_room + 2);
-            let name_style = if first + line == row.text.frame {
-                theme.strong
-            } else if inlined {
-                theme.dim
-            } else {
-                theme.text
-            };
-            buf.set_string(inner.x, y, format!("{:>3} ", first + line), theme.faint);
-            buf.set_string(inner.x + 4, y, mark, theme.accent);
-            buf.set_string(inner.x + 6, y, clip_name(&frame.name, name_room), name_style);
-            let place = tail(&place, place_room);
-            let x = inner.right().saturating_sub(place.width() as u16);
-            buf.set_string(x, y, place, theme.dim);
-        }
-        let foot = if cut {
-            let (above, below) = (first, frames.len() - first - shown);
-            format!("    {above} frames above, {below} below: [ ] scroll")
-        } else if site.incomplete && shown < room {
-            "    … outer frames are missing".to_owned()
-        } else {
-            return;
-        };
-        if inner.height > 0 {
-            buf.set_string(inner.x, inner.y + shown as u16, clip(&foot, inner.width.into()), theme.dim);
-        }
+        let stack = Stack { frames: &frames, names: row.text.frame, incomplete: site.incomplete };
+        stack.draw(self.stack_scroll, Some("[ ] scroll"), inner, buf, theme);
     }
 
     /// Frames that the stack has room for, beside the line that says how many there are.
     pub(super) fn stack_room(&self, body: Rect) -> usize {
         usize::from(inside(self.areas(body).detail).height.saturating_sub(1))
-    }
-
-    /// The first frame that is shown: by the user's choice, else so that the one which names the call site can be seen
-    /// with some of its callers.
-    pub(super) fn first_frame(&self, names: usize, frames: usize, room: usize) -> usize {
-        let wanted = self.stack_scroll.unwrap_or(if names + 3 < room { 0 } else { names.saturating_sub(room / 3) });
-        wanted.min(frames.saturating_sub(room))
     }
 }
 
@@ -238,15 +191,4 @@ fn age_cell(site: &SiteRow, model: &Model, theme: &Theme) -> Line<'static> {
         None => cell("·", theme.faint),
         Some(age) => cell(numbers::duration(Duration::from_nanos(age)), theme.dim),
     }
-}
-
-/// The end of a text that is too long: of a path, it says more than the start.
-fn tail(text: &str, width: usize) -> String {
-    let count = text.chars().count();
-    if count <= width {
-        return text.to_owned();
-    }
-    let mut out = String::from("…");
-    out.extend(text.chars().skip(count - width.saturating_sub(1)));
-    out
 }

@@ -107,6 +107,36 @@ impl Group {
         self.change.map_or(0.0, |change| change[at])
     }
 
+    /// The names of its figures, for programs that read the table.
+    pub(super) const FIELDS: &[&str] = &[
+        "in_use_bytes",
+        "with_callees_bytes",
+        "in_use_objects",
+        "allocated_bytes",
+        "allocated_objects",
+        "growth_bytes_per_minute",
+        "call_sites",
+        "depth",
+        "name",
+    ];
+
+    /// Its figures, in the order of [`Self::FIELDS`]; nothing for what is not known of such a group.
+    pub(super) fn record(&self, by: By) -> Vec<String> {
+        let known = |is_known: bool, figure: f64| if is_known { format!("{figure:.0}") } else { String::new() };
+        let of_stacks = !by.is_of_blocks();
+        vec![
+            known(true, self.figures[0]),
+            known(true, self.with_callees),
+            known(true, self.figures[1]),
+            known(of_stacks, self.figures[2]),
+            known(of_stacks, self.figures[3]),
+            known(of_stacks && self.slope.error() > 0.0, self.slope.per_minute()),
+            known(of_stacks && !by.is_tree(), self.sites as f64),
+            known(by.is_tree(), self.depth as f64),
+            self.name.clone(),
+        ]
+    }
+
     fn add(&mut self, row: &SiteRow) {
         self.sites += 1;
         self.figures.iter_mut().zip(row.figures()).for_each(|(sum, figure)| *sum += figure);

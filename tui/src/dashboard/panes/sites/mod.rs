@@ -15,12 +15,13 @@ use ratatui::layout::Position;
 use super::naming::{BY_CALLER, BY_FUNCTION};
 use super::rows::{Clicked, Rows};
 use super::sort::Sort;
-use super::{Keyed, Pane, Reply, Scene, Source, Subject, View};
+use super::{Keyed, Pane, Records, Reply, Scene, Source, Subject, View};
 use crate::dashboard::input::common::{Motion, moved};
 use crate::dashboard::input::key::{Binding, Section, named, plain};
 use crate::dashboard::input::ordering::{NEXT, PREVIOUS, REVERSE, Reorder};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::site::{SiteRow, frames_of};
+use crate::dashboard::widgets::stack::first_frame;
 use crate::words::numbers;
 use groups::{By, Group};
 use tree::SiteTree;
@@ -327,7 +328,7 @@ impl Sites {
         let Some(site) = model.profile.sites.get(row.index) else { return };
         let frames = frames_of(&model.profile, site).count();
         let room = self.stack_room(scene.body);
-        let first = self.first_frame(row.text.frame, frames, room);
+        let first = first_frame(self.stack_scroll, row.text.frame, frames, room);
         self.stack_scroll = Some(moved(first, by, frames.saturating_sub(room) + 1));
     }
 }
@@ -434,6 +435,17 @@ impl Pane for Sites {
         }
         let model = scene.model?;
         site_text(model, self.current(model)?)
+    }
+
+    fn records(&self, scene: &Scene<'_>) -> Option<Records> {
+        let model = scene.model?;
+        if self.by != By::Stack {
+            let shown = self.group_rows.order.iter().filter_map(|&at| self.groups.get(at));
+            let rows = shown.map(|group| group.record(self.by)).collect();
+            return Some(Records { fields: Group::FIELDS, rows, by_command: false });
+        }
+        let shown = self.rows.order.iter().filter_map(|&at| model.sites.get(at));
+        Some(Records { fields: SiteRow::FIELDS, rows: shown.map(SiteRow::record).collect(), by_command: true })
     }
 
     fn draw(&self, scene: &Scene<'_>, buf: &mut Buffer) {
