@@ -10,6 +10,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use poolscope_profiler::faces::pprof::reader::read_pprof;
 use poolscope_profiler::http::{self, Source};
+use poolscope_wire::stats::Unbacked;
 use tower::ServiceExt;
 
 use segment::{TempSegment, sample};
@@ -42,6 +43,19 @@ async fn handlers_mounted_under_a_path_link_to_each_other_there() {
     let profile = read_pprof(&body).expect("is a profile");
     assert_eq!(profile.totals().in_use.bytes, 545_416.0);
     assert!(text(get(&app, "/pool/metrics").await.1).contains("poolscope_samples_total{pid=\"4000000000\"} 6\n"));
+}
+
+#[tokio::test]
+async fn the_first_page_says_what_of_the_memory_in_use_was_never_touched() {
+    let first = async |segment| {
+        let file = TempSegment::new(&segment);
+        text(get(&http::router(Source::Segment(file.path.clone())), "/").await.1)
+    };
+    let mut segment = sample();
+    assert!(!first(sample()).await.contains("never touched"));
+    segment.header.unbacked[Unbacked::InUse as usize] = 512;
+    let page = first(segment).await;
+    assert!(page.contains("512 B of it never touched"), "{page}");
 }
 
 #[tokio::test]

@@ -234,6 +234,27 @@ static void another_thread_may_free_a_buffer(void) {
     for (int i = 0; i < 1000; i++) CHECK(!buffers[i].data);
 }
 
+static void what_has_no_text_is_refused(void) {
+    CHECK(poolscope_dump(NULL) == EINVAL);
+    CHECK(poolscope_serve(NULL) == EINVAL);
+    CHECK(poolscope_label_in_use(NULL) == 0);
+    CHECK(poolscope_label_limit(NULL, 1000, POOLSCOPE_OVER_WARN, NULL, NULL) == EINVAL);
+    CHECK(poolscope_label_limit("", 1000, POOLSCOPE_OVER_WARN, NULL, NULL) == EINVAL);
+    CHECK(poolscope_label_limit("called", 1000, POOLSCOPE_OVER_CALL, NULL, NULL) == EINVAL);
+    poolscope_label_leave(poolscope_label_enter(NULL));
+}
+
+static void a_label_that_there_is_no_room_for_has_no_limit(void) {
+    int had = 0;
+    for (int i = 0; i < 100; i++) {
+        char name[] = {'l', (char)('0' + i / 10), (char)('0' + i % 10), 0};
+        int error = poolscope_label_limit(name, 1 << 20, POOLSCOPE_OVER_WARN, NULL, NULL);
+        CHECK(error == (had < 64 ? 0 : EINVAL));
+        had += !error;
+    }
+    CHECK(had == 64);
+}
+
 int main(void) {
 #ifdef POOLSCOPE_WEAK
     if (!poolscope_version) {
@@ -258,6 +279,8 @@ int main(void) {
     a_buffer_is_freed_once_wherever_it_was_moved();
     a_deleter_may_free_other_buffers_and_finds_its_place_empty();
     another_thread_may_free_a_buffer();
+    what_has_no_text_is_refused();
+    a_label_that_there_is_no_room_for_has_no_limit();
     puts("on the pool");
     return failed_checks;
 }

@@ -158,6 +158,32 @@ fn a_signal_has_a_copy_written_whatever_the_program_is_doing() {
     assert_eq!(held(&pool, &copies[4]), 300_000);
 }
 
+/// Holds 300 blocks of 1,000 bytes, and ends as soon as the signal's handler returns.
+const WOKEN: &str = "#include <signal.h>\n#include <stdlib.h>\n\
+    static void *volatile kept[300];\n\
+    __attribute__((noinline)) void hold(void) { for (int i = 0; i < 300; i++) { kept[i] = malloc(1000); *(char *)kept[i] = 1; } }\n\
+    int main(void) { hold(); raise(SIGUSR2); return 0; }\n";
+
+#[test]
+fn a_signal_that_wakes_a_program_to_its_end_has_its_copy_written() {
+    let pool = Pool::new();
+    let program = compiled(&pool, "woken", WOKEN);
+    for round in 1..=10 {
+        let folder = pool.files().join(format!("{round}"));
+        std::fs::create_dir(&folder).expect("is made");
+        let run = pool
+            .program(&program)
+            .env("POOLSCOPE_PERIOD", "1")
+            .env("POOLSCOPE_DUMP_SIGNAL", "USR2")
+            .env("POOLSCOPE_DUMP_DIR", &folder)
+            .run();
+        assert_eq!((run.code(), copies(&run.stderr).len()), (0, 1), "{}", run.report());
+        if round == 1 {
+            assert_eq!(held(&pool, &copies(&run.stderr)[0]), 300_000);
+        }
+    }
+}
+
 /// A link that waits where the next copy goes, as anybody can put one into /tmp.
 #[test]
 fn a_copy_goes_through_no_link_and_over_no_file() {

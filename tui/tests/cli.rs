@@ -456,9 +456,45 @@ fn bash_completes_commands_options_and_topics() {
     assert_eq!(complete("poolscope fl", 1), "flamegraph\n");
     assert!(complete("poolscope flamegraph --me", 2).contains("--metric"));
     assert_eq!(complete("poolscope help hu", 2), "hunting\n");
-    for shell in ["zsh", "fish", "elvish", "powershell"] {
+    // What the help does not show is not offered.
+    assert_eq!(complete("poolscope watch --deta", 2), "\n");
+    assert!(!complete("poolscope tensors ", 2).contains("keep"));
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = poolscope(&folder.0).args(["completions", shell]).output().unwrap();
-        assert!(output.status.success() && stdout(&output).contains("flamegraph"), "{shell}");
+        let script = stdout(&output);
+        assert!(output.status.success() && script.contains("flamegraph"), "{shell}");
+        assert!(script.contains("version") && script.contains("tensors") && script.contains("metric"), "{shell}");
+        for hidden in ["detach", "tensors__keep", "tensors keep", "tensors;keep"] {
+            assert!(!script.contains(hidden), "{shell}: {hidden}");
+        }
+    }
+}
+
+#[test]
+fn a_token_that_others_can_read_or_change_is_warned_of() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("token");
+    let file = folder.0.join("token");
+    fs::write(&file, "s3cret\n").unwrap();
+    let said = |folder_mode: u32, mode: u32| {
+        fs::set_permissions(&folder.0, fs::Permissions::from_mode(folder_mode)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        // Nobody listens there.
+        let mut command = poolscope(&folder.0);
+        let output = command.args(["top", "http://127.0.0.1:1", "--once", "--token-file"]).arg(&file).output().unwrap();
+        assert!(stderr(&output).contains("http://127.0.0.1:1"), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let read = said(0o755, 0o644);
+    assert!(
+        read.contains("every user of this machine can read the token in") && read.contains("(mode 0644)"),
+        "{read}"
+    );
+    assert!(read.contains(&format!("chmod 600 {}", file.display())), "{read}");
+    assert!(said(0o755, 0o602).contains("can change the token in"));
+    // Nobody else gets at these.
+    for (folder, mode) in [(0o755, 0o600), (0o755, 0o640), (0o700, 0o644)] {
+        assert!(!said(folder, mode).contains("every user"), "{folder:o} {mode:o}");
     }
 }
 

@@ -89,6 +89,15 @@ fn the_message_says_what_is_held_and_what_would_have_helped() {
 }
 
 #[test]
+fn what_can_never_be_had_is_refused_without_a_step_and_the_message_says_so() {
+    let program = Program::new(64 * MIB);
+    let picture = refused(&program, 80 * MIB);
+    assert!(picture.tried.is_empty());
+    let text = picture.to_string();
+    assert!(text.contains("tried: nothing, since no step could make so much room\n"), "{text}");
+}
+
+#[test]
 fn pinned_host_memory_serves_when_the_settings_say_so() {
     let config = Config { pinned_fallback: true, ..Config::default() };
     let program = Program::with(32 * MIB, config);

@@ -85,7 +85,8 @@ POOLSCOPE_API size_t poolscope_usable_size(const void *block) POOLSCOPE_NOTHROW;
 
 /* Writes a copy of what other processes see of this heap to a file, with the counters as of now: `poolscope dump FILE`,
  * `poolscope flamegraph FILE` and the like read it, here and elsewhere, now and later. 0, or the error's number: EAGAIN
- * from a signal handler that interrupted the pool, ENODATA if the process has no segment (POOLSCOPE_PLAIN=1).
+ * from a signal handler that interrupted the pool, ENODATA if the process has no segment (POOLSCOPE_PLAIN=1), EINVAL for
+ * null.
  * Without a call, POOLSCOPE_DUMP_AT_EXIT=/path writes one at a normal exit, POOLSCOPE_DUMP_SIGNAL=USR2 when that signal
  * comes, and POOLSCOPE_DUMP_AT_REFUSAL=1 when a request finds no memory. */
 POOLSCOPE_API int poolscope_dump(const char *path) POOLSCOPE_NOTHROW;
@@ -126,7 +127,7 @@ enum {
 typedef void (*poolscope_label_call)(const char *name, uint64_t in_use, uint64_t limit, void *context);
 
 /* Sets the bytes that a label is to have in use at most, and what is done beyond; 0 bytes for no limit. Limits are looked at
- * with each sample. Returns 0, or EINVAL. */
+ * with each sample. Returns 0, or EINVAL: also where there are 64 other labels, so that nothing is limited. */
 POOLSCOPE_API int poolscope_label_limit(const char *name, uint64_t bytes, int over, poolscope_label_call call,
                                         void *context) POOLSCOPE_NOTHROW;
 

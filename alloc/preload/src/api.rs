@@ -37,9 +37,12 @@ pub extern "C" fn poolscope_build() -> *const c_char {
 /// Writes a copy of the segment to a file: 0, or the error's number.
 ///
 /// # Safety
-/// `path` is a text that ends with zero.
+/// `path` is null or a text that ends with zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poolscope_dump(path: *const c_char) -> c_int {
+    if path.is_null() {
+        return libc::EINVAL;
+    }
     // SAFETY: the caller's promise.
     pool::dump(unsafe { CStr::from_ptr(path) }).err().unwrap_or(0)
 }
@@ -48,9 +51,12 @@ pub unsafe extern "C" fn poolscope_dump(path: *const c_char) -> c_int {
 /// there, which it says itself.
 ///
 /// # Safety
-/// `address` is a text that ends with zero.
+/// `address` is null or a text that ends with zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poolscope_serve(address: *const c_char) -> c_int {
+    if address.is_null() {
+        return libc::EINVAL;
+    }
     let mut digits = [0; 20];
     // SAFETY: no argument.
     let pid = unsafe { libc::getpid() } as u64;
@@ -71,11 +77,23 @@ pub unsafe extern "C" fn poolscope_serve(address: *const c_char) -> c_int {
 /// Puts the calling thread under a label: the one that it was under, for [`poolscope_label_leave`].
 ///
 /// # Safety
-/// `name` is a text that ends with zero.
+/// `name` is null or a text that ends with zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poolscope_label_enter(name: *const c_char) -> u32 {
     // SAFETY: the caller's promise.
-    pool::label::set(pool::label::number(unsafe { CStr::from_ptr(name) }.to_bytes()))
+    pool::label::set(unsafe { number(name) })
+}
+
+/// The number of a label; 0 where there is no name, or no room for one more label.
+///
+/// # Safety
+/// `name` is null or a text that ends with zero.
+unsafe fn number(name: *const c_char) -> u32 {
+    if name.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    pool::label::number(unsafe { CStr::from_ptr(name) }.to_bytes())
 }
 
 /// Puts the calling thread back under the label that it was under.
@@ -87,17 +105,17 @@ pub extern "C" fn poolscope_label_leave(outer: u32) {
 /// Bytes in use of what was allocated under a label.
 ///
 /// # Safety
-/// `name` is a text that ends with zero.
+/// `name` is null or a text that ends with zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poolscope_label_in_use(name: *const c_char) -> u64 {
     // SAFETY: the caller's promise.
-    pool::label::in_use(pool::label::number(unsafe { CStr::from_ptr(name) }.to_bytes()))
+    pool::label::in_use(unsafe { number(name) })
 }
 
-/// Sets a label's limit: 0, or `EINVAL`.
+/// Sets a label's limit: 0, or `EINVAL`, also where there is no such label because there are 64 others.
 ///
 /// # Safety
-/// `name` is a text that ends with zero; any thread may call the function with its context.
+/// `name` is null or a text that ends with zero; any thread may call the function with its context.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poolscope_label_limit(
     name: *const c_char,
@@ -114,7 +132,12 @@ pub unsafe extern "C" fn poolscope_label_limit(
         _ => return libc::EINVAL,
     };
     // SAFETY: the caller's promise.
-    unsafe { pool::label::limit(pool::label::number(CStr::from_ptr(name).to_bytes()), bytes, over) };
+    let label = unsafe { number(name) };
+    if label == 0 {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { pool::label::limit(label, bytes, over) };
     0
 }
 

@@ -79,7 +79,13 @@ fn tiles(snapshot: &Snapshot, &Facts { accounting, total, total_ns, .. }: &Facts
         (false, 0) => String::new(),
         (false, _) => "steady".to_owned(),
     };
-    let mut tiles = tile("in use", shown(accounting.in_use), slope);
+    // The chart has what the process touched.
+    let untouched = match accounting.untouched {
+        0 => String::new(),
+        untouched => format!("{} of it never touched", shown(untouched)),
+    };
+    let notes = [slope, untouched].into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>();
+    let mut tiles = tile("in use", shown(accounting.in_use), notes.join(", "));
     let free = shown(accounting.get(Part::Free));
     tiles += &tile("caches", shown(accounting.caches()), format!("and {free} in free pages"));
     let rss = accounting.rss.map_or_else(|| "gone".to_owned(), shown);

@@ -23,7 +23,7 @@ pub(crate) struct Completions {
 
 impl Completions {
     pub(crate) fn run(self, cli: Command) -> Result<u8> {
-        let mut cli = help::with_subjects(cli);
+        let mut cli = visible(&help::with_subjects(cli));
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut cli, "poolscope", &mut script);
         let mut out = std::io::stdout().lock();
@@ -31,4 +31,25 @@ impl Completions {
         out.flush()?;
         Ok(0)
     }
+}
+
+/// A command line without the options and commands that its help does not show: generators of completions know of none.
+fn visible(command: &Command) -> Command {
+    // The table keeps names for good; the process ends when it has written the completions.
+    let name: &'static str = command.get_name().to_owned().leak();
+    let mut visible = Command::new(name)
+        .disable_help_flag(command.is_disable_help_flag_set())
+        .disable_version_flag(command.is_disable_version_flag_set())
+        .disable_help_subcommand(command.is_disable_help_subcommand_set());
+    if let Some(about) = command.get_about() {
+        visible = visible.about(about.clone());
+    }
+    if command.get_version().is_some() {
+        // Without one, there is no option that says it.
+        visible = visible.version(env!("CARGO_PKG_VERSION"));
+    }
+    // What has no name of its own stays: others may refer to it, and shells complete it by its place.
+    let shown = command.get_arguments().filter(|argument| argument.is_positional() || !argument.is_hide_set());
+    visible = visible.args(shown.cloned());
+    visible.subcommands(command.get_subcommands().filter(|command| !command.is_hide_set()).map(self::visible))
 }

@@ -1,6 +1,6 @@
 //! Moving the memory of a large block to other addresses without copying it, by `mremap`.
 //!
-//! Three things of the kernel's shape this:
+//! Four things of the kernel's and of emulators' shape this:
 //!
 //! - **It does not move all or nothing.** The destination is unmapped first, and a range of several mappings is refused
 //!   after that before Linux 6.17, and moved piece by piece from then on. So a range is asked about first, and each of
@@ -12,8 +12,11 @@
 //! - **A process has some 65,000 mappings** (`vm.max_map_count`), then no thread starts and no library loads. So the
 //!   pool's are counted, by guess and now and then by the kernel's list. From [`KEPT_MAX`] on a block that was moved is
 //!   renewed when it is freed, from [`MAPPINGS_MAX`] on blocks are copied.
+//! - **qemu-user takes what was moved away for unmapped** (`target_mremap`, up to version 10 at least): vector loads from
+//!   there end the program, system calls refuse it, and `MADV_DONTNEED` says that it worked and does nothing. So the
+//!   first range that is moved is tried ([`is_kept`]), and where it is forgotten, blocks are copied from then on.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::kernel::aside::aside;
 use crate::kernel::os;
@@ -36,6 +39,10 @@ const COUNT_EVERY: usize = 256;
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 /// The guess at which the kernel is asked again.
 static COUNT_AT: AtomicUsize = AtomicUsize::new(KEPT_MAX);
+
+/// Whether ranges that memory was moved away from were seen to stay usable, or to be forgotten.
+static KEPT: AtomicBool = AtomicBool::new(false);
+static FORGOTTEN: AtomicBool = AtomicBool::new(false);
 
 /// Whether any memory was moved, so that there may be more mappings than needed.
 pub fn has_moved() -> bool {
@@ -101,7 +108,7 @@ pub enum Moved {
 /// Both ranges are the caller's, usable, private and anonymous, whole pages, apart from each other;
 /// `to` holds nothing of use.
 pub unsafe fn move_pages<S: System>(system: &S, from: *mut u8, to: *mut u8, len: usize) -> Moved {
-    if MAPPINGS.load(Ordering::Relaxed) > MAPPINGS_MAX {
+    if MAPPINGS.load(Ordering::Relaxed) > MAPPINGS_MAX || FORGOTTEN.load(Ordering::Relaxed) {
         return Moved::No;
     }
     let mut ends = [0; PIECES_MAX];
@@ -139,10 +146,50 @@ unsafe fn move_mapping<S: System>(system: &S, from: *mut u8, to: *mut u8, len: u
     // SAFETY: the caller's promise.
     unsafe {
         if system.remap(from, to, len) {
+            if !KEPT.load(Ordering::Relaxed) {
+                try_source(system, from, len);
+            }
             return Moved::Yes(1);
         }
         // Whatever it was, the source is whole. The destination is a hole, or it was not looked at.
         if system.close_hole(to, len) || system.has_no_hole(to, len) { Moved::No } else { Moved::Lost }
+    }
+}
+
+/// Looks, until that is known, whether a range that memory was just moved away from stays usable, and makes it so.
+///
+/// # Safety
+/// As for [`is_kept`].
+#[cold]
+unsafe fn try_source<S: System>(system: &S, from: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    match unsafe { is_kept(system, from, len) } {
+        Some(true) => KEPT.store(true, Ordering::Relaxed),
+        Some(false) => {
+            FORGOTTEN.store(true, Ordering::Relaxed);
+            // What is mapped anew is known again.
+            // SAFETY: the caller's promise.
+            unsafe { system.renew(from, len) };
+        }
+        None => {}
+    }
+}
+
+/// Whether pages of a range that memory was just moved away from go back to the system as others do; it reads as zero
+/// again if so. `None` if they can't go back at all (`mlockall`).
+///
+/// # Safety
+/// The range is the caller's, usable, private and anonymous, and reads as zero.
+unsafe fn is_kept<S: System>(system: &S, from: *mut u8, len: usize) -> Option<bool> {
+    // SAFETY: the caller's promise. The compiler must not know what is read.
+    unsafe {
+        from.write_volatile(1);
+        let gone = system.decommit(from, len);
+        let kept = gone.then(|| from.read_volatile() == 0);
+        if kept != Some(true) {
+            from.write_volatile(0);
+        }
+        kept
     }
 }
 

@@ -84,6 +84,9 @@ fn look_for_leaks() {
 fn end() {
     if let Entry::Heap(entered) = entry::enter() {
         tracer::session::finish(entered.slow);
+        if !ownership::is_child_in_its_memory() {
+            sampler::copies::finish(entered.slow);
+        }
         if settings::current().keep() || settings::current().dump_at_exit().is_some() {
             census::take(entered.slow);
         }

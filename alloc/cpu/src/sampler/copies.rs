@@ -14,13 +14,15 @@ use crate::kernel::aside::aside;
 use crate::kernel::message::{Message, decimal};
 use crate::kernel::os;
 use crate::pages::keeper;
-use crate::sampler::copy_segment;
+use crate::sampler::{FINISH_PATIENCE_NS, copy_segment};
 use crate::settings;
 use crate::sync::spin_lock::SlowPath;
 
 /// Signals that came, and those of them that were answered.
 static ASKED: AtomicU32 = AtomicU32::new(0);
 static ANSWERED: AtomicU32 = AtomicU32::new(0);
+/// Copies for signals that are being written.
+static WRITING: AtomicU32 = AtomicU32::new(0);
 /// Copies that were begun; their files are numbered by it.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 /// When a request found no memory and a copy was written for it, in nanoseconds; 0 if never.
@@ -70,16 +72,38 @@ pub fn is_asked_for() -> bool {
     ASKED.load(Ordering::Acquire) != ANSWERED.load(Ordering::Relaxed)
 }
 
-/// Writes the copy that was asked for. Of the pool's thread; signals that come meanwhile ask for one more.
+/// Writes the copy that was asked for. Of the pool's thread, and of one that ends the process; signals that come
+/// meanwhile ask for one more.
 pub fn answer(slow: SlowPath) {
-    ANSWERED.store(ASKED.load(Ordering::Acquire), Ordering::Relaxed);
-    census::take(slow);
-    write(slow, "POOLSCOPE_DUMP_SIGNAL");
+    WRITING.fetch_add(1, Ordering::SeqCst);
+    let asked = ASKED.load(Ordering::Acquire);
+    if ANSWERED.swap(asked, Ordering::SeqCst) != asked {
+        census::take(slow);
+        write(slow, "POOLSCOPE_DUMP_SIGNAL");
+    }
+    WRITING.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// At the process's end: a signal may have come just before it, or have been what woke the program to end.
+pub fn finish(slow: SlowPath) {
+    if settings::current().dump_signal() == 0 {
+        return;
+    }
+    if is_asked_for() {
+        // The program's stack may be small.
+        aside(|| answer(slow));
+    }
+    // What the pool's thread has begun, it may end.
+    let end = os::clock_ns(libc::CLOCK_MONOTONIC) + FINISH_PATIENCE_NS;
+    while WRITING.load(Ordering::SeqCst) > 0 && os::clock_ns(libc::CLOCK_MONOTONIC) < end {
+        os::sleep_us(100);
+    }
 }
 
 /// In a forked child: what its parent was asked for is its parent's.
 pub fn forget() {
     ANSWERED.store(ASKED.load(Ordering::Acquire), Ordering::Relaxed);
+    WRITING.store(0, Ordering::Relaxed);
     NUMBER.store(0, Ordering::Relaxed);
     REFUSED_NS.store(0, Ordering::Relaxed);
 }

@@ -16,7 +16,7 @@ use crate::sync::spin_lock::SlowPath;
 use crate::tiers::thread_cache::Heap;
 
 /// Labels that a process can have.
-const MOST: usize = 64;
+const MOST: usize = u64::BITS as usize;
 /// Stacks whose labels are remembered, for what is freed; beyond, they count as allocated only.
 const STACKS: usize = 1 << 22;
 
@@ -46,16 +46,7 @@ struct Label {
     is_over: bool,
 }
 
-impl Label {
-    /// Notes that it is beyond its limit.
-    fn pass(&mut self) -> Passed {
-        self.is_over = true;
-        let Label { name, in_use, limit, over, .. } = *self;
-        Passed { name, in_use, limit, over }
-    }
-}
-
-/// A limit that was just passed.
+/// A limit that was passed, and what the label had in use when it is told of.
 #[derive(Clone, Copy)]
 pub struct Passed {
     name: LabelName,
@@ -69,12 +60,13 @@ pub struct Labels {
     labels: [Option<Label>; MOST],
     /// For each stack the number of its label; null before the first labelled one.
     of_stacks: *mut u8,
-    passed: Option<Passed>,
+    /// A bit for each label whose limit was passed of which nobody was told yet: several threads may pass one at once.
+    passed: u64,
 }
 
 impl Labels {
     pub const fn new() -> Self {
-        Labels { labels: [None; MOST], of_stacks: core::ptr::null_mut(), passed: None }
+        Labels { labels: [None; MOST], of_stacks: core::ptr::null_mut(), passed: 0 }
     }
 
     /// The number of a label, which is never 0; 0 if there are too many, or it has no name.
@@ -101,8 +93,9 @@ impl Labels {
 
     /// Sets a limit in bytes; 0 for none.
     pub fn limit(&mut self, label: u32, bytes: u64, over: Over) {
-        if let Some(label) = self.get(label) {
-            (label.limit, label.over, label.is_over) = (bytes, over, false);
+        if let Some(limited) = self.get(label) {
+            (limited.limit, limited.over, limited.is_over) = (bytes, over, false);
+            self.passed &= !(1 << (label - 1));
         }
     }
 
@@ -115,11 +108,19 @@ impl Labels {
     /// not passed.
     pub fn refuses(&mut self, label: u32) -> bool {
         let refusing = |l: &&mut Label| l.limit > 0 && matches!(l.over, Over::Refuse) && l.in_use >= l.limit;
-        let Some(label) = self.get(label).filter(refusing) else { return false };
-        if !label.is_over {
-            self.passed = Some(label.pass());
+        let Some(refused) = self.get(label).filter(refusing) else { return false };
+        if !refused.is_over {
+            self.pass(label);
         }
         true
+    }
+
+    /// Notes that a label is beyond its limit.
+    fn pass(&mut self, label: u32) {
+        if let Some(passed) = self.get(label) {
+            passed.is_over = true;
+            self.passed |= 1 << (label - 1);
+        }
     }
 
     /// Counts a sample from a stack under a label.
@@ -149,10 +150,10 @@ impl Labels {
     }
 
     fn grew(&mut self, label: u32, bytes: u64) {
-        let Some(label) = self.get(label) else { return };
-        label.in_use = label.in_use.saturating_add(bytes);
-        if label.limit > 0 && label.in_use > label.limit && !label.is_over {
-            self.passed = Some(label.pass());
+        let Some(grown) = self.get(label) else { return };
+        grown.in_use = grown.in_use.saturating_add(bytes);
+        if grown.limit > 0 && grown.in_use > grown.limit && !grown.is_over {
+            self.pass(label);
         }
     }
 
@@ -180,12 +181,15 @@ impl Labels {
     /// Whether a limit was passed of which nobody was told yet.
     #[inline]
     pub fn has_passed(&self) -> bool {
-        self.passed.is_some()
+        self.passed != 0
     }
 
     /// That limit.
     pub fn take_passed(&mut self) -> Option<Passed> {
-        self.passed.take()
+        let label = self.passed.trailing_zeros();
+        self.passed &= self.passed.wrapping_sub(1);
+        let Label { name, in_use, limit, over, .. } = *self.get(label + 1)?;
+        Some(Passed { name, in_use, limit, over })
     }
 }
 
@@ -214,8 +218,8 @@ impl Passed {
 #[cold]
 #[inline(never)]
 pub(super) fn tell(slow: SlowPath, heap: &'static Heap) {
-    let passed = SAMPLER.lock(slow).labels.take_passed();
-    if let Some(passed) = passed {
+    let next = || SAMPLER.lock(slow).labels.take_passed();
+    while let Some(passed) = next() {
         capture::with_open_path(heap, || passed.tell());
     }
 }
@@ -242,4 +246,36 @@ fn refuses(slow: SlowPath, heap: &'static Heap, label: u32) -> bool {
         tell(slow, heap);
     }
     refused
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_that_several_threads_pass_at_once_are_all_told_of() {
+        let mut labels = Labels::new();
+        let numbers: [u32; 3] = [b"one", b"two", b"six"].map(|name| labels.number(name));
+        for label in numbers {
+            labels.limit(label, 100, Over::Warn);
+            labels.grew(label, 101);
+        }
+        // What was passed and not told of yet is not passed again.
+        labels.grew(numbers[1], 101);
+        let told = core::iter::from_fn(|| labels.take_passed()).map(|passed| (passed.name.bytes()[0], passed.in_use));
+        assert!(told.eq([(b'o', 101), (b't', 202), (b's', 101)]));
+        assert!(!labels.has_passed());
+    }
+
+    #[test]
+    fn the_last_of_64_labels_has_a_limit_and_there_is_no_65th() {
+        let mut labels = Labels::new();
+        let last = (0..MOST as u8).map(|at| labels.number(&[b'a' + at])).last().unwrap_or(0);
+        assert_eq!((last, labels.number(b"more")), (64, 0));
+        labels.limit(last, 100, Over::Refuse);
+        labels.grew(last, 100);
+        assert!(labels.refuses(last) && labels.has_passed());
+        assert!(labels.take_passed().is_some_and(|passed| passed.limit == 100));
+        assert!(labels.take_passed().is_none());
+    }
 }

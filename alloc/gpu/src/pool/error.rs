@@ -207,7 +207,10 @@ impl fmt::Display for OutOfMemory {
             writeln!(f, "  held by stack: {stack}")?;
         }
         let tried: Vec<_> = self.tried.iter().map(|step| step.name()).collect();
-        writeln!(f, "  tried: {}", tried.join(", "))?;
+        match tried[..] {
+            [] => writeln!(f, "  tried: nothing, since no step could make so much room")?,
+            _ => writeln!(f, "  tried: {}", tried.join(", "))?,
+        }
         for advice in self.advice() {
             writeln!(f, "  help: {advice}")?;
         }

@@ -14,8 +14,7 @@ use poolscope_tensors::{DeviceChoice, Options, Owner, default_socket, keep};
 use poolscope_wire::quantity::parse_bytes;
 
 use super::failed;
-use crate::args::parse_seconds;
-use crate::failure::Failure;
+use crate::args::{parse_seconds, token};
 use crate::sink;
 
 /// How long a client may take for what it has begun.
@@ -73,14 +72,7 @@ impl Serve {
         let socket = self.socket.unwrap_or_else(default_socket);
         let socket = std::path::absolute(&socket).unwrap_or(socket);
         let folder = socket.parent().map(PathBuf::from).unwrap_or_default();
-        let token = self.token_file.map(|file| {
-            let text = std::fs::read_to_string(&file);
-            let text = text.map_err(|error| Failure::usage(format!("cannot read {}: {error}", file.display())))?;
-            match text.trim() {
-                "" => Err(Failure::usage(format!("{} has no token", file.display()))),
-                token => Ok(token.to_owned()),
-            }
-        });
+        let token = self.token_file.as_deref().map(token::read);
         let exe = std::env::current_exe().wrap_err("the command's own file can't be found")?;
         let linger = self.linger.as_secs_f64().to_string();
         let keeper: [OsString; 7] = [

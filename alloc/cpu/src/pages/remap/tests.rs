@@ -96,6 +96,31 @@ fn a_range_of_one_mapping_is_moved_by_one_call() {
 }
 
 #[test]
+fn where_what_was_moved_away_is_forgotten_it_is_mapped_anew_and_blocks_are_copied_from_then_on() {
+    let _alone = alone();
+    KEPT.store(false, Ordering::Relaxed);
+    let ranges = Ranges::new(&[MIB], &[]);
+    ranges.machine.forgets.set(true);
+    let moved = ranges.move_pages();
+    assert!(matches!(moved, Moved::Yes(_)) && ranges.holds(ranges.to));
+    // SAFETY: the source is mapped.
+    assert!(ranges.words(ranges.from).all(|word| unsafe { word.read() } == 0));
+    assert!(FORGOTTEN.load(Ordering::Relaxed) && !KEPT.load(Ordering::Relaxed));
+    assert_eq!(Ranges::new(&[], &[]).move_pages(), Moved::No);
+    ranges.forget(moved);
+    FORGOTTEN.store(false, Ordering::Relaxed);
+    // Memory that can't be given back says nothing of that.
+    let ranges = Ranges::new(&[], &[]);
+    ranges.machine.takes_back.set(false);
+    let moved = ranges.move_pages();
+    assert!(matches!(moved, Moved::Yes(_)) && ranges.holds(ranges.to));
+    assert!(!FORGOTTEN.load(Ordering::Relaxed) && !KEPT.load(Ordering::Relaxed));
+    // SAFETY: the source is mapped.
+    assert!(ranges.words(ranges.from).all(|word| unsafe { word.read() } == 0));
+    ranges.forget(moved);
+}
+
+#[test]
 fn each_mapping_of_a_range_is_moved_by_itself() {
     let _alone = alone();
     let ranges = Ranges::new(&[KERNEL_PAGE, MIB, LEN - KERNEL_PAGE], &[]);

@@ -46,6 +46,8 @@ pub struct Simulated {
     pub advise_error: Cell<i32>,
     /// Whether memory is taken back.
     pub takes_back: Cell<bool>,
+    /// What is given back stays, and nobody is told: as an emulator does with ranges that memory was moved away from.
+    pub forgets: Cell<bool>,
     /// Addresses at which a mapping ends and another begins.
     pub mappings_end: RefCell<Vec<usize>>,
     /// How the next calls go that move memory, those behind the last one well.
@@ -75,6 +77,7 @@ impl Simulated {
             bind_error: Cell::new(0),
             advise_error: Cell::new(0),
             takes_back: Cell::new(true),
+            forgets: Cell::new(false),
             mappings_end: RefCell::default(),
             remaps: RefCell::default(),
             remapped: RefCell::default(),
@@ -155,7 +158,7 @@ impl System for Rc<Simulated> {
     unsafe fn decommit(&self, p: *mut u8, len: usize) -> bool {
         assert_eq!(Simulated::at(&self.explicit, p), None, "explicit huge pages are kept");
         // SAFETY: the caller's promise.
-        self.takes_back.get() && unsafe { os::decommit(p, len) }
+        self.takes_back.get() && (self.forgets.get() || unsafe { os::decommit(p, len) })
     }
 
     fn is_one_mapping(&self, p: *mut u8, len: usize) -> bool {
