@@ -111,9 +111,15 @@ static void hooks_come_and_go_under_threads(void) {
     for (int at = 0; at < 3; at++) CHECK(pthread_join(threads[at], NULL) == 0);
 }
 
+static void what_is_no_hook_is_refused(void) {
+    CHECK(poolscope_gpu_add_hook(NULL, NULL) == 0 && strstr(poolscope_gpu_error(), "hook"));
+    CHECK(poolscope_gpu_remove_hook(0) == -1 && poolscope_gpu_remove_hook(UINT64_MAX) == -1);
+}
+
 int main(void) {
     every_size_is_seen_before_and_after();
     a_hook_may_use_the_pool_and_go();
     hooks_come_and_go_under_threads();
+    what_is_no_hook_is_refused();
     return failed_checks;
 }

@@ -2,10 +2,17 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -58,6 +65,68 @@ static void no_more_threads(void) {
     CHECK(resident() <= peak / 4);
 }
 
+static volatile sig_atomic_t barriers;
+
+static void count_barrier(int signal) {
+    (void)signal;
+    barriers++;
+}
+
+/* Small blocks, taken and freed. Returns the barriers that this took. */
+static int barriers_of_pairs(void) {
+    enum { BLOCKS = 64, PAIRS = 20000 };
+    char *blocks[BLOCKS] = {0};
+    int before = barriers;
+    for (int i = 0; i < PAIRS; i++) {
+        char **block = &blocks[i * 7 % BLOCKS];
+        free(*block);
+        *block = malloc(16 + i % 500 * 8);
+    }
+    for (int i = 0; i < BLOCKS; i++) free(blocks[i]);
+    return barriers - before;
+}
+
+static void trap_barriers(void) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    CHECK(signal(SIGSYS, count_barrier) != SIG_ERR);
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+/* A process of 40 MiB that may have no more threads: its calls stop its threads no more often than another's. */
+static void barriers_without_threads(void) {
+    CHECK(geteuid() != 0 || setresuid(54321, 54321, 54321) == 0);
+    struct rlimit none = {0, 0};
+    CHECK(setrlimit(RLIMIT_NPROC, &none) == 0);
+    trap_barriers();
+    allocate(40 << 20);
+    CHECK(barriers_of_pairs() < 100);
+}
+
+/* The same of children of vfork, which can't start the thread of their parent. */
+static void barriers_of_children(void) {
+    static volatile int most;
+    allocate(40 << 20);
+    for (int i = 0; i < 8; i++) {
+        usleep(i * 50 * 1000); /* The parent's thread ends meanwhile, sooner or later. */
+        pid_t child = vfork();
+        if (child == 0) {
+            trap_barriers();
+            int passed = barriers_of_pairs();
+            if (passed > most) most = passed;
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        CHECK(most < 100);
+    }
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     struct rlimit limit;
@@ -94,6 +163,10 @@ int main(int argc, char **argv) {
         CHECK(mlockall(~0) == -1 && errno == EINVAL);
     } else if (strcmp(what, "threads") == 0) {
         no_more_threads();
+    } else if (strcmp(what, "barriers") == 0) {
+        barriers_without_threads();
+    } else if (strcmp(what, "barriers-vfork") == 0) {
+        barriers_of_children();
     } else if (strcmp(what, "mlockall-8") == 0) {
         /* What a process may lock that nobody gave more to. */
         limit = (struct rlimit){.rlim_cur = 8 << 20, .rlim_max = 8 << 20};

@@ -190,6 +190,17 @@ fn where_no_thread_could_be_started_it_is_tried_again() {
     assert_eq!(run.stdout, "done\n", "{}", run.report());
 }
 
+/// Closing the fast path anew at each call, as long as there was none, took 50 us a call.
+#[test]
+fn calls_stay_cheap_where_no_thread_can_be_started() {
+    let pool = Pool::new();
+    let program = compile_with_headers(pool.files(), "tests/csrc/limits.c", "limits", &["-O1", "-fno-builtin"]);
+    for who in ["barriers", "barriers-vfork"] {
+        let run = pool.program(&program).arg(who).run();
+        assert_eq!(run.stdout, "done\n", "{who}: {}", run.report());
+    }
+}
+
 #[test]
 fn a_forked_child_has_a_scavenger_of_its_own() {
     let pool = Pool::new();
@@ -267,6 +278,22 @@ fn idle_memory_goes_back_after_children_of_vfork_freed_some_or_died() {
         let output = pool.program(&program).arg(how).env("POOLSCOPE_SCAVENGE_MS", "1000").limit(60).run();
         assert_eq!(output.stdout, "FELL\nFORKED\n", "{how}: {}", output.report());
     }
+}
+
+/// Such a child took the thread that its parent had for its own, and gave nothing back.
+#[test]
+fn what_a_child_of_the_bare_system_call_frees_goes_back() {
+    let pool = Pool::new();
+    let program = compile_with_headers(pool.files(), "tests/csrc/raw_child.c", "raw_child", &["-O1", "-fno-builtin"]);
+    let sizes = ["100", "1000", "10000", "100000", "1000000"];
+    let output = pool.program(&program).args(sizes).run().silent_success();
+    let kept: Vec<u64> = output
+        .stdout
+        .lines()
+        .map(|line| line.split(' ').nth(1).and_then(|kib| kib.parse().ok()).expect("a size and what stays"))
+        .collect();
+    // Of 300 MB each.
+    assert!(kept.len() == sizes.len() && kept.iter().all(|&kib| kib < 160 << 10), "{}", output.stdout);
 }
 
 #[test]

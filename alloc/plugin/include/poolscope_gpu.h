@@ -97,7 +97,7 @@ typedef struct poolscope_gpu_event {
 
 typedef void (*poolscope_gpu_hook)(const poolscope_gpu_event *event, void *context);
 
-/* Adds a hook; it sees what begins from now on. Returns a number for its removal. */
+/* Adds a hook; it sees what begins from now on. Returns a number for its removal, or 0 if the hook is null. */
 uint64_t poolscope_gpu_add_hook(poolscope_gpu_hook hook, void *context);
 
 /* Removes a hook. When this returns, no thread is in it and none will be, unless it was called from a hook: then only the

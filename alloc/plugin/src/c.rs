@@ -156,7 +156,8 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 #[unsafe(no_mangle)]
-extern "C" fn poolscope_gpu_add_hook(hook: extern "C" fn(&EventOfC, *mut c_void), context: *mut c_void) -> u64 {
+extern "C" fn poolscope_gpu_add_hook(hook: Option<extern "C" fn(&EventOfC, *mut c_void)>, context: *mut c_void) -> u64 {
+    let Some(hook) = value(hook.ok_or_else(|| Refusal::new("a hook needs a function"))) else { return 0 };
     let context = Context(context);
     let call = move |event: &Event| {
         let Context(context) = &context;

@@ -16,7 +16,8 @@
 //! where a block of that slab begins, and no further than the slab has blocks. What it reads of a thread that runs is
 //! off by what that thread does meanwhile; of one that does not run it is exact.
 //!
-//! Where no thread can be had, threads publish their counters at refills.
+//! Where no thread can be had, threads publish their counters at refills. Where the system has no room for one, they do
+//! so until it may have ([`watch_again`]): to count calls for as long would make each of them twenty times as slow.
 
 mod walk;
 
@@ -61,6 +62,8 @@ static EPOCH: AtomicU32 = AtomicU32::new(1);
 /// Counters of the process when the last census was taken.
 static USED: AtomicU64 = AtomicU64::new(0);
 static CALLS_SEEN: AtomicU64 = AtomicU64::new(0);
+/// Nobody watches, and calls are not counted, since there could be no thread.
+static LACKS_THREAD: AtomicBool = AtomicBool::new(false);
 /// A forked child has to find out what the heaps of its parent's threads hold.
 static INHERITED: AtomicBool = AtomicBool::new(false);
 
@@ -147,6 +150,19 @@ fn has_grown() -> bool {
 /// Has the pool's thread watch, and opens the fast path.
 pub fn watch(slow: SlowPath) {
     CALLS.store(0, Ordering::Relaxed);
+    if is_counting() && !keeper::may_watch() {
+        // Closing the fast path anew at each call would cost far more than the calls. The next attempt comes after as
+        // many calls again, or when the pool has grown.
+        USED.store(counters::get(TierCounter::SystemUsed), Ordering::Relaxed);
+        CALLS_SEEN.store(calls(), Ordering::Relaxed);
+        // A child of `vfork` is there for a moment, and calls are its parent's.
+        if !ownership::is_child_in_its_memory() {
+            LACKS_THREAD.store(true, Ordering::Relaxed);
+            WATCHED.store(false, Ordering::SeqCst);
+            detour::turn_off(Reason::Count);
+        }
+        return;
+    }
     // In this order: a watcher that is about to end looks whether calls are counted after it has said so.
     WATCHED.store(true, Ordering::SeqCst);
     detour::turn_off(Reason::Count);
@@ -154,6 +170,14 @@ pub fn watch(slow: SlowPath) {
         Watcher::Runs => {}
         Watcher::NotNow => count_calls(slow),
         Watcher::Never => WATCHED.store(false, Ordering::SeqCst),
+    }
+}
+
+/// To be called at refills: has the program watched where there could be no thread, and may be one now.
+#[inline]
+pub fn watch_again(slow: SlowPath) {
+    if LACKS_THREAD.load(Ordering::Relaxed) && keeper::may_watch() && LACKS_THREAD.swap(false, Ordering::Relaxed) {
+        watch(slow);
     }
 }
 
@@ -205,6 +229,7 @@ pub fn begin_child() {
     EPOCH.fetch_add(1, Ordering::Relaxed);
     CALLS.store(0, Ordering::Relaxed);
     WATCHED.store(false, Ordering::Relaxed);
+    LACKS_THREAD.store(false, Ordering::Relaxed);
     INHERITED.store(true, Ordering::Relaxed);
     detour::turn_on_alone(Reason::Count);
 }
@@ -213,6 +238,7 @@ pub fn begin_child() {
 pub fn note_child() {
     if raw_thread::is_of_another_process() {
         WATCHED.store(false, Ordering::Relaxed);
+        keeper::lose();
     }
 }
 

@@ -129,6 +129,20 @@ pub fn wake() {
     bell::ring();
 }
 
+/// Whether an attempt to have the program watched is worth its cost: there is a thread, or one might be started.
+pub fn may_watch() -> bool {
+    if STATE.load(Ordering::Relaxed) != NONE {
+        return true;
+    }
+    PAUSES.load(Ordering::Relaxed) == 0 && !had_no_room() && !raw_thread::is_of_another_process()
+}
+
+/// Whether the system had no room for a thread a moment ago, so that it is not asked again yet.
+fn had_no_room() -> bool {
+    let pause_ms = PAUSE_MS.load(Ordering::Relaxed);
+    pause_ms > 0 && os::clock_ns(libc::CLOCK_MONOTONIC) / 1_000_000 < FAILED_MS.load(Ordering::Relaxed) + pause_ms
+}
+
 /// What came of [`watch`].
 pub enum Watcher {
     /// There is a thread that watches.
@@ -170,11 +184,10 @@ fn start_thread() {
     if body.is_null() {
         return;
     }
-    let pause_ms = PAUSE_MS.load(Ordering::Relaxed);
-    let again_ms = FAILED_MS.load(Ordering::Relaxed) + pause_ms;
-    if pause_ms > 0 && os::clock_ns(libc::CLOCK_MONOTONIC) / 1_000_000 < again_ms {
+    if had_no_room() {
         return;
     }
+    let pause_ms = PAUSE_MS.load(Ordering::Relaxed);
     if STATE.compare_exchange(NONE, RUNNING, Ordering::SeqCst, Ordering::Relaxed).is_err() {
         return;
     }
@@ -196,6 +209,13 @@ fn start_thread() {
             STATE.store(NONE, Ordering::Release);
         }
         Started::Never => STATE.store(REFUSED, Ordering::Release),
+    }
+}
+
+/// In a child of the bare system call, which has none: it stayed with the parent, whatever the state says.
+pub fn lose() {
+    for there in [RUNNING, LISTENING] {
+        let _ = STATE.compare_exchange(there, NONE, Ordering::SeqCst, Ordering::Relaxed);
     }
 }
 

@@ -3,6 +3,7 @@
 //! The fast path does nothing but serve. All that has to happen again and again hangs on the moments when a thread is
 //! in the slow path anyway: each allocation there ([`poll`]), and each refill ([`refill`]).
 
+use crate::census;
 use crate::layout::size_class::SizeClass;
 use crate::pages::keeper;
 use crate::segment::publish::publish_tiers;
@@ -32,6 +33,7 @@ pub fn refill(slow: SlowPath, heap: &'static Heap, class: SizeClass) -> bool {
     if refilled {
         keeper::notice(slow, heap.medium.reserved());
         publish_class(heap, class);
+        census::watch_again(slow);
     }
     refilled
 }
