@@ -20,7 +20,8 @@ fn main() {
     if !env::var("CARGO_ENCODED_RUSTFLAGS").is_ok_and(|flags| flags.contains("mold")) {
         let folder = env::var("CARGO_MANIFEST_DIR").expect("cargo says where the crate lies");
         println!("cargo:rustc-cdylib-link-arg=-Wl,-T,{folder}/order.ld");
+        // By its whole path, so that a folder that was moved with what was built in it is built anew.
+        println!("cargo:rerun-if-changed={folder}/order.ld");
     }
-    println!("cargo:rerun-if-changed=order.ld");
     println!("cargo:rerun-if-changed=build.rs");
 }

@@ -50,8 +50,8 @@ const GC_MIN: u64 = 100;
 /// Passes in a row without anything to do after which the thread may end.
 const QUIET: u32 = 2;
 /// Milliseconds that the thread sleeps while it only listens: at first, and at most. Each time is twice the one before, so
-/// that the thread finds within as long again that it is alone.
-const LISTENING_MIN: u64 = 1000;
+/// that the thread finds within as long again that it is alone. An idle process is woken so rarely that it costs nothing.
+const LISTENING_MIN: u64 = 60_000;
 const LISTENING_MAX: u64 = 3_600_000;
 
 /// What the thread runs. Returns when there is nothing left to do.
