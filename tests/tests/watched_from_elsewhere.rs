@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 
 use poolscope_e2e::terminal::Terminal;
 use poolscope_e2e::{Output, Pool, Running, compiler};
@@ -43,6 +44,8 @@ fn a_server_hands_out_the_figures_that_the_program_has() {
     let pool = Pool::new();
     let mut program = start(&pool);
     let token = pool.files().write("token", "s3cret\n");
+    // What others can read is warned of.
+    std::fs::set_permissions(&token, PermissionsExt::from_mode(0o600)).unwrap();
     let token = token.to_str().expect("is text");
     let (_server, url) = serve(&pool, &[&program.pid().to_string(), "--token-file", token], "127.0.0.1:0");
     for blocks in [1000, 3000] {

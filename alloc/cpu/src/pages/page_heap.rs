@@ -79,27 +79,11 @@ pub fn alloc(slow: SlowPath, pages: usize, align: usize) -> Option<&'static Slab
 
 /// Takes a span for a slab of `class`, with room for a block. `None`: out of memory.
 pub fn alloc_slab(slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
-    let pages = class.info().slab_pages as usize;
-    let span = match alloc_lengthened(slow, pages) {
-        Some(span) => span,
-        None => alloc(slow, pages, 1)?,
-    };
+    let span = alloc(slow, class.info().slab_pages as usize, 1)?;
     if lean::is_on() && !lean::open(span, 0, lean::pages_of(class.block())) {
         keeper::notice(slow, free(slow, span));
         return None;
     }
-    Some(span)
-}
-
-/// Takes a span that has memory behind its start and not behind its end, where none has memory behind all of it.
-/// Of its own, so that nothing of its frame lies below what [`alloc`] does.
-#[inline(never)]
-fn alloc_lengthened(slow: SlowPath, pages: usize) -> Option<&'static Slab> {
-    if pages == 1 || lean::is_on() {
-        return None;
-    }
-    let span = PAGE_HEAP.lock(slow).alloc_lengthened(pages)?;
-    counters::add(TierCounter::PageHeapAllocs, 1);
     Some(span)
 }
 
@@ -341,18 +325,6 @@ impl<S: System> PageHeap<S> {
         let number = span.address() as usize / ARENA_PAGE;
         let ahead = number.next_multiple_of(align) - number;
         let span = self.lane_of(span).free.cut_out(span, ahead, pages);
-        self.used += span.bytes();
-        self.note_idle();
-        Some(span)
-    }
-
-    fn alloc_lengthened(&mut self, pages: usize) -> Option<&'static Slab> {
-        let own = self.lane_of_thread();
-        let free = &mut self.lanes[own].free;
-        if free.resident() == 0 || free.fits_resident(pages) {
-            return None;
-        }
-        let span = free.take_lengthened(pages)?;
         self.used += span.bytes();
         self.note_idle();
         Some(span)

@@ -289,7 +289,8 @@ fn free_in_slab(slow: SlowPath, slab: &'static Slab, block: BlockPtr) -> usize {
     let idle = empty + sampler.live.empty_bytes();
     drop(sampler);
     if let Some(slab) = gone {
-        give_back::slab(slow, slab);
+        // Whole: the next sample of its size is to find room in it.
+        give_back::span(slow, slab);
     }
     idle
 }

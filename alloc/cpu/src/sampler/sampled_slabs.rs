@@ -167,7 +167,7 @@ impl SampledSlabs {
                 next = slab.next.get();
                 if slab.in_use() == 0 {
                     self.take_out(slab);
-                    give_back::slab(slow, slab);
+                    give_back::span(slow, slab);
                 }
             }
         }

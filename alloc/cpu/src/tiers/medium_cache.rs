@@ -30,10 +30,9 @@ use crate::tiers::thread_cache::limit::cache_limit;
 const MEDIUM_CLASSES: usize = CLASSES - SMALL_CLASSES;
 /// Bytes that a class's stack may hold at first.
 const FIRST_BYTES: usize = 8 * 1024;
-/// Misses of a class after which those without one make room for it.
+/// Misses of a class after which those without one make room for it; misses and frees of one of long blocks after which
+/// it is worth a stack.
 const PATIENCE: u16 = 8;
-/// Misses and frees of a class of long blocks after which it is worth a stack.
-const LONG_PATIENCE: u16 = 16;
 /// Blocks that one refill brings at most.
 const REFILL_MAX: u32 = 64;
 
@@ -50,7 +49,7 @@ pub struct Stack {
     pub frees: Cell<u64>,
     /// Blocks in it.
     cached: Cell<u32>,
-    /// Blocks that it may hold; 0 before the first miss, of long ones before there were [`LONG_PATIENCE`].
+    /// Blocks that it may hold; 0 before the first miss, of long ones before there were [`PATIENCE`].
     limit: Cell<u32>,
 }
 
@@ -124,7 +123,7 @@ impl MediumCache {
         misses.set(misses.get().saturating_add(1));
         let before = stack.limit.get();
         // What a program asks for now and then lies free in the page heap meanwhile, for blocks of any size.
-        if before == 0 && class.is_long() && misses.get() < LONG_PATIENCE {
+        if before == 0 && class.is_long() && misses.get() < PATIENCE {
             return Some(0);
         }
         let wanted = if before == 0 { (FIRST_BYTES / class.block()).max(1) as u32 } else { before * 2 };

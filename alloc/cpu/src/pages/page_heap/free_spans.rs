@@ -164,31 +164,6 @@ impl FreeSpans {
         self.states.iter().find_map(|bins| bins.best_fit(pages))
     }
 
-    /// Whether a span with memory behind it has `pages` pages.
-    pub fn fits_resident(&self, pages: usize) -> bool {
-        self.states[0].best_fit(pages).is_some()
-    }
-
-    /// Takes a span with memory behind it that is too short, with what it lacks from a neighbour without: a slab is cut from
-    /// its start. `None` if no span of the longest has such a neighbour.
-    pub fn take_lengthened(&mut self, pages: usize) -> Option<&'static Slab> {
-        let shorter = (0..bin_of(pages)).rev().filter_map(|bin| self.states[0].lists[bin].first());
-        let has_room = |span: &&'static Slab| {
-            let after = span.page(span.pages.get());
-            let is_zero_beside =
-                after.kind.get() == Kind::Free && after.zero_and_arena.get() == span.zero_and_arena.get() | 1;
-            is_zero_beside && (span.pages.get() + after.pages.get()) as usize >= pages
-        };
-        let span = shorter.take(LOOK).find(has_room)?;
-        let (len, after) = (span.pages.get() as usize, span.page(span.pages.get()));
-        self.remove(span);
-        self.remove(after);
-        let missing = self.cut_out(after, 0, pages - len);
-        span.pages.set(len as u32 + missing.pages.get());
-        mark(span, Kind::Used);
-        Some(span)
-    }
-
     /// One of the longest.
     pub fn largest(&self) -> Option<&'static Slab> {
         self.states.iter().filter_map(Bins::largest).max_by_key(|span| span.pages.get())

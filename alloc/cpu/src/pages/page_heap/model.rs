@@ -18,7 +18,6 @@ use crate::settings::{Huge, Numa};
 enum Step {
     Alloc { pages: usize, align_log: u32 },
     AllocWithRoom { pages: usize },
-    AllocLengthened { pages: usize },
     Free { which: usize },
     FreeTouched { which: usize, pages: usize },
     FreeZeroed { which: usize },
@@ -34,7 +33,6 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (pages(), 0..7u32).prop_map(|(pages, log)| Step::Alloc { pages, align_log: log.saturating_sub(3) }),
         1 => pages().prop_map(|pages| Step::AllocWithRoom { pages }),
-        3 => pages().prop_map(|pages| Step::AllocLengthened { pages }),
         5 => any::<usize>().prop_map(|which| Step::Free { which }),
         3 => (any::<usize>(), pages()).prop_map(|(which, pages)| Step::FreeTouched { which, pages }),
         1 => any::<usize>().prop_map(|which| Step::FreeZeroed { which }),
@@ -168,21 +166,6 @@ impl Model {
                 if let Some(span) = self.heap.alloc_with_room(pages) {
                     self.enter(span, pages);
                 }
-            }
-            Step::AllocLengthened { pages } => {
-                let before = self.free_spans();
-                let own = if self.heap.used_lanes == 1 { 0 } else { self.heap.machine.node.get() };
-                let fits = before.iter().any(|free| free.lane == own && !free.zero && free.pages >= pages);
-                let Some(span) = self.heap.alloc_lengthened(pages) else { return };
-                assert!(!fits && !span.is_zero(), "{before:?} has memory behind {pages} pages in one place");
-                let taken = before.iter().position(|free| free.address == span.address() as usize);
-                let taken = taken.expect("it begins where a free span began");
-                let end = before[taken].address + before[taken].pages * ARENA_PAGE;
-                assert!(
-                    !before[taken].zero && before[taken + 1].zero && before[taken + 1].address == end,
-                    "{before:?}"
-                );
-                self.enter(span, pages);
             }
             Step::FreeTouched { which, pages } => {
                 let Some(span) = self.pick(which) else { return };
