@@ -16,7 +16,8 @@ fn main() {
     // The libc crate asks for libc.so.6 only where its feature `std` is off, and cargo turns that on when it builds
     // other members with this one. Without it, symbols have no versions: glibc's oldest would be taken.
     println!("cargo:rustc-cdylib-link-arg=-lc");
-    // A linker that knows no such scripts (mold) puts the code in an order of its own: the library is resident whole then.
+    // A linker that knows no such scripts (mold) puts the code in an order of its own: the library is resident whole
+    // then.
     if !env::var("CARGO_ENCODED_RUSTFLAGS").is_ok_and(|flags| flags.contains("mold")) {
         let folder = env::var("CARGO_MANIFEST_DIR").expect("cargo says where the crate lies");
         println!("cargo:rustc-cdylib-link-arg=-Wl,-T,{folder}/order.ld");

@@ -23,8 +23,7 @@ pub fn filters() -> Option<u32> {
     let mut own = [0; 4096];
     let len = os::read_file(c"/proc/thread-self/status", &mut own);
     let line = line(&own[..len], b"Seccomp_filters:")?;
-    let digits = line.iter().filter(|byte| byte.is_ascii_digit());
-    Some(digits.fold(0u32, |number, digit| number.wrapping_mul(10).wrapping_add(u32::from(digit - b'0'))))
+    Some(os::number_of(line))
 }
 
 fn are_the_same(a: &[u8], b: &[u8]) -> bool {

@@ -28,16 +28,10 @@ fn ended(stat: &[u8]) -> Option<u32> {
     let mut fields = stat[behind..].split(|&byte| byte == b' ' || byte == b'\n').filter(|field| !field.is_empty());
     let state = fields.next()?;
     // Fields 20 and 52 of the line, of which the state is the third.
-    let threads = number(fields.nth(16)?)?;
-    let status = number(fields.nth(31)?)?;
+    let threads = os::number_of(fields.nth(16)?);
+    let status = os::number_of(fields.nth(31)?);
     // A first thread that has ended stays in the count.
     (state == b"Z" && threads == 2).then_some(status >> 8 & 0xff)
-}
-
-fn number(digits: &[u8]) -> Option<u32> {
-    digits.iter().try_fold(0u32, |number, digit| {
-        digit.is_ascii_digit().then(|| number.wrapping_mul(10).wrapping_add(u32::from(digit - b'0')))
-    })
 }
 
 #[cfg(test)]

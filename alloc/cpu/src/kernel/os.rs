@@ -11,7 +11,7 @@ pub use copy::{Copy, end_copy, map_shared};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 pub use limits::{address_space_limit, data_limit, try_data_limit};
-pub use proc_files::{for_each_line, for_each_number, is_object_of_the_kernel, path_with};
+pub use proc_files::{for_each_line, for_each_number, is_object_of_the_kernel, number_of, path_with};
 pub use waiting::{give_way, sleep_on, sleep_on_file, sleep_on_shared, sleep_us, wake, wake_shared};
 
 /// Runs `f` and restores errno.

@@ -49,8 +49,9 @@ const TICK_MAX: u64 = 1000;
 const GC_MIN: u64 = 100;
 /// Passes in a row without anything to do after which the thread may end.
 const QUIET: u32 = 2;
-/// Milliseconds that the thread sleeps while it only listens: at first, and at most. Each time is twice the one before, so
-/// that the thread finds within as long again that it is alone. An idle process is woken so rarely that it costs nothing.
+/// Milliseconds that the thread sleeps while it only listens: at first, and at most. Each time is twice the one before,
+/// so that the thread finds within as long again that it is alone. An idle process is woken so rarely that it costs
+/// nothing.
 const LISTENING_MIN: u64 = 60_000;
 const LISTENING_MAX: u64 = 3_600_000;
 
@@ -135,7 +136,8 @@ pub extern "C" fn run() {
     }
 }
 
-/// Sleeps until somebody asks for something. `rung` is what the bell said before the reasons to stay awake were looked at.
+/// Sleeps until somebody asks for something. `rung` is what the bell said before the reasons to stay awake were looked
+/// at.
 fn listen(rung: u32) {
     let mut rest_ms = LISTENING_MIN;
     while STATE.load(Ordering::SeqCst) == LISTENING && PAUSES.load(Ordering::SeqCst) == 0 && bell::rung() == rung {

@@ -210,8 +210,8 @@ impl Heap {
     }
 
     /// Raises the bound of a stack that is empty, if it may.
-    pub fn begin_refill(&'static self, slow: SlowPath, class: SizeClass, thread_cache: usize) {
-        if self.medium.raise_limit(class, thread_cache).is_none() {
+    pub fn begin_refill(&'static self, slow: SlowPath, class: SizeClass) {
+        if self.medium.raise_limit(class, cache_limit()).is_none() {
             self.make_way(slow, class);
         }
     }
@@ -264,8 +264,8 @@ impl Heap {
         }
     }
 
-    /// Keeps of all classes without a bound the block that was freed last: it may be asked for next, and its link shows a
-    /// write to what is free.
+    /// Keeps of all classes without a bound the block that was freed last: it may be asked for next, and its link shows
+    /// a write to what is free.
     fn keep_this_alone(&'static self, slow: SlowPath, class: SizeClass) {
         if self.medium.raise_limit(class, cache_limit()) != Some(0) {
             return;

@@ -203,7 +203,7 @@ impl Heap {
         let count = &self.counts[class.index()];
         count.refills.set(count.refills.get() + 1);
         if class.is_medium() {
-            self.begin_refill(slow, class, limit::cache_limit());
+            self.begin_refill(slow, class);
         }
         // A slab that has been in use is left when it has little; a new one is used to its end.
         let mut least = self.worth_it(class);

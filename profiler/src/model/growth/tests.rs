@@ -227,7 +227,7 @@ fn a_cache_that_is_full_does_not_grow_whatever_its_size() {
                 let grow = (0..10).filter(grows).count();
                 assert!(
                     grow <= 4,
-                    "{evicts:?}, room for {room}, {rate} a second, full after {fill}: {grow} of 20 grow"
+                    "{evicts:?}, room for {room}, {rate} a second, full after {fill}: {grow} of 10 grow"
                 );
                 alarms += grow;
             }

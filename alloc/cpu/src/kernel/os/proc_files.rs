@@ -23,6 +23,12 @@ pub fn for_each_line(path: &CStr, mut f: impl FnMut(&[u8])) -> bool {
     })
 }
 
+/// The number that the digits of a text are.
+pub fn number_of(text: &[u8]) -> u32 {
+    let digits = text.iter().filter(|byte| byte.is_ascii_digit());
+    digits.fold(0, |number: u32, digit| number.wrapping_mul(10).wrapping_add(u32::from(digit - b'0')))
+}
+
 /// Calls `f` with each name in a folder that is a number. False if the kernel does not list them.
 pub fn for_each_number(folder: &CStr, mut f: impl FnMut(u32)) -> bool {
     /// Where an entry (`struct linux_dirent64`) has its length and its name.
@@ -44,10 +50,10 @@ pub fn for_each_number(folder: &CStr, mut f: impl FnMut(u32)) -> bool {
             let mut at = 0;
             while at + NAME < read as usize {
                 let len = usize::from(u16::from_le_bytes([buffer[at + LENGTH], buffer[at + LENGTH + 1]]));
-                let digits = buffer[at + NAME..].iter().take_while(|byte| byte.is_ascii_digit());
-                let add = |number: u32, digit: &u8| number.wrapping_mul(10).wrapping_add(u32::from(digit - b'0'));
-                if buffer[at + NAME].is_ascii_digit() {
-                    f(digits.fold(0, add));
+                let name = &buffer[at + NAME..];
+                let digits = name.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                if digits > 0 {
+                    f(number_of(&name[..digits]));
                 }
                 at += len.max(NAME);
             }
