@@ -3,6 +3,7 @@
 //! Meaning is never carried by colour alone: a selected row has a marker, a state is a word, and without colours
 //! (`NO_COLOR`, or `--theme mono`) a selection is in reverse video.
 
+use poolscope_profiler::findings::Severity;
 use ratatui::style::{Color, Modifier, Style};
 
 /// What the user may ask for by `--theme`.
@@ -146,6 +147,15 @@ const LIGHT: Palette = Palette {
 };
 
 impl Theme {
+    /// How much a finding matters.
+    pub(crate) fn severity(&self, severity: Severity) -> Style {
+        match severity {
+            Severity::Alarm => self.alert,
+            Severity::Warning => self.warn,
+            Severity::Note => self.dim,
+        }
+    }
+
     /// The theme for a choice; `env` looks up environment variables.
     pub(crate) fn choose(choice: ThemeChoice, env: impl Fn(&str) -> Option<String>) -> Theme {
         let true_color = env("COLORTERM").is_some_and(|v| v.contains("truecolor") || v.contains("24bit"));

@@ -13,11 +13,7 @@ pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
     let theme = &state.theme;
     let findings = state.model.as_ref().map_or(&[][..], |model| &model.findings);
     let Some(first) = findings.first().filter(|_| area.height > 0) else { return };
-    let style = match first.severity {
-        Severity::Alarm => theme.alert,
-        Severity::Warning => theme.warn,
-        Severity::Note => theme.dim,
-    };
+    let style = theme.severity(first.severity);
     let more = match findings.len() {
         1 => " ! shows it ".to_owned(),
         count => format!(" ! shows {} more ", count - 1),

@@ -1,15 +1,12 @@
 //! How the findings are drawn: a table whose sentences take as many lines as they need.
 
-use poolscope_profiler::findings::Severity;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Style;
 use ratatui::text::Line;
 
 use super::Findings;
 use crate::dashboard::panes::Scene;
 use crate::dashboard::panes::rows::Rows;
-use crate::dashboard::theme::Theme;
 use crate::dashboard::widgets::panel::panel;
 use crate::dashboard::widgets::plain::wrapped;
 use crate::dashboard::widgets::table::{Column, Table};
@@ -27,14 +24,6 @@ pub(super) const COLUMNS: &[Column] = &[
     Column { title: "About", width: 8, right: false, rank: 1 },
     Column { title: "Finding", width: 0, right: false, rank: 0 },
 ];
-
-fn style(severity: Severity, theme: &Theme) -> Style {
-    match severity {
-        Severity::Alarm => theme.alert,
-        Severity::Warning => theme.warn,
-        Severity::Note => theme.dim,
-    }
-}
 
 /// Columns that a sentence has.
 fn room(rows: &Rows, inner: Rect) -> usize {
@@ -95,7 +84,7 @@ pub(super) fn draw(findings: &Findings, rows: &Rows, scene: &Scene<'_>, buf: &mu
         }
         for &(column, x, width) in &placed {
             let (text, style) = match column {
-                SEVERITY => (row.finding.severity.word(), style(row.finding.severity, theme)),
+                SEVERITY => (row.finding.severity.word(), theme.severity(row.finding.severity)),
                 ABOUT => (row.finding.subject.name(), theme.dim),
                 _ => (&*row.finding.sentence, if is_selected { theme.strong } else { theme.text }),
             };

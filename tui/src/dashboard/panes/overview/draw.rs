@@ -8,7 +8,6 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use poolscope_profiler::Metric;
-use poolscope_profiler::findings::Severity;
 use poolscope_profiler::model::accounting::Part;
 
 use super::Overview;
@@ -377,11 +376,7 @@ fn findings(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
             }
             return;
         }
-        let style = match finding.severity {
-            Severity::Alarm => theme.alert,
-            Severity::Warning => theme.warn,
-            Severity::Note => theme.dim,
-        };
+        let style = theme.severity(finding.severity);
         buf.set_string(inner.x, y, "●", style);
         for line in lines {
             buf.set_string(inner.x + 2, y, line, theme.text);
