@@ -35,6 +35,9 @@ for line in sys.stdin:
     print('round', len(line), sum(sum(map(len, part)) for part in kept) > 0, flush=True)
 ";
 
+/// Python warns from 3.12 on where a process with several threads forks, and the pool's own is one.
+const RUNS_GROWING: [&str; 4] = ["-W", "ignore", "-c", GROWING];
+
 /// Has the program of [`GROWING`] work once more.
 fn work(program: &mut Running, round: usize) {
     program.send(&format!("{}\n", "x".repeat(round)));
@@ -47,7 +50,7 @@ fn run_in_namespace(prepare: &str, dir: &Path, settings: &[(&str, &str)]) -> Out
     for (name, value) in settings {
         script += &format!("export {name}={value}\n");
     }
-    script += "exec /usr/bin/python3 -c \"$3\"";
+    script += "exec /usr/bin/python3 -W ignore -c \"$3\"";
     // SAFETY: geteuid has no preconditions.
     let root = unsafe { libc::geteuid() } == 0;
     // Root needs no user namespace, which containers often forbid.
@@ -152,7 +155,7 @@ fn a_limit_of_file_size() {
 fn a_limit_of_file_size_that_comes_later() {
     let dir = Scratch::in_shared_memory();
     let mut program = Program::new("/usr/bin/python3")
-        .args(["-c", GROWING])
+        .args(RUNS_GROWING)
         .env("LD_PRELOAD", library())
         .env("POOLSCOPE_DIR", dir.path())
         .env("POOLSCOPE_PERIOD", "16K")
@@ -209,7 +212,7 @@ fn a_segment_that_is_cut_off() {
             let pool = Pool::new();
             let mut program = pool
                 .program("/usr/bin/python3")
-                .args(["-c", GROWING])
+                .args(RUNS_GROWING)
                 .env("POOLSCOPE_PERIOD", period)
                 .env("POOLSCOPE_KEEP", "0")
                 .env("POOLSCOPE_VERBOSE", "1")
@@ -236,7 +239,7 @@ fn a_segment_that_is_cut_off() {
 fn a_trace_that_is_cut_off() {
     for lossless in [false, true] {
         let pool = Pool::new();
-        let mut program = pool.program("/usr/bin/python3").args(["-c", GROWING]).start();
+        let mut program = pool.program("/usr/bin/python3").args(RUNS_GROWING).start();
         work(&mut program, 1);
         let pid = program.pid().to_string();
         let mut arguments = vec!["record", &pid, "--duration", "3", "-o", "cut.rec"];
@@ -306,7 +309,7 @@ fn resident_trace(program: &Running) -> u64 {
 #[test]
 fn a_recorder_that_is_killed_while_the_program_sleeps() {
     let pool = Pool::new();
-    let mut program = pool.program("/usr/bin/python3").args(["-c", GROWING]).start();
+    let mut program = pool.program("/usr/bin/python3").args(RUNS_GROWING).start();
     work(&mut program, 1);
     let pid = program.pid().to_string();
     let mut record = pool.poolscope().args(["record", &pid, "--duration", "100", "-o", "killed.rec"]).start();
@@ -326,7 +329,7 @@ fn a_recorder_that_is_killed_while_the_program_sleeps() {
 #[test]
 fn gc_removes_empty_files() {
     let pool = Pool::new();
-    let mut program = pool.program("/usr/bin/python3").args(["-c", GROWING]).start();
+    let mut program = pool.program("/usr/bin/python3").args(RUNS_GROWING).start();
     work(&mut program, 1);
     let segment = file_of(&pool, &program, "");
     OpenOptions::new().write(true).open(&segment).unwrap().set_len(0).unwrap();
