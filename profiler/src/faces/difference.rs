@@ -21,7 +21,7 @@ impl Row<'_> {
     }
 }
 
-/// The paths that changed, by the size of the change.
+/// The paths, by the size of the change.
 pub(crate) fn rows<'a>(difference: &'a Difference<'_>, metric: Metric) -> Vec<Row<'a>> {
     let mut rows: Vec<Row<'a>> = difference
         .paths
@@ -47,7 +47,9 @@ pub fn difference_text(difference: &Difference<'_>, metric: Metric, limit: usize
         shown(all_after),
         signed(all_after - all_before)
     );
-    let rows: Vec<Row<'_>> = rows(difference, metric).into_iter().filter(|row| row.change(metric) != 0.0).collect();
+    // pprof's files have whole numbers only.
+    let rows: Vec<Row<'_>> =
+        rows(difference, metric).into_iter().filter(|row| row.change(metric).abs() >= 0.5).collect();
     if rows.is_empty() {
         text += "No call path changed.\n";
         return text;
