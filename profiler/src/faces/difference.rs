@@ -102,6 +102,14 @@ mod tests {
     use crate::faces::json::difference::difference_json;
     use crate::model::testing::profile;
 
+    /// A profile and the file of it, which has whole numbers.
+    #[test]
+    fn what_differs_by_less_than_a_byte_did_not_change() {
+        let (before, after) = (profile(&[("main;same", 70.0)]), profile(&[("main;same", 70.4)]));
+        let text = difference_text(&Difference::new(&before, &after), Metric::InUseBytes, 2);
+        assert_eq!(text, "bytes in use: 70 B before, 70 B after, +0 B\nNo call path changed.\n");
+    }
+
     #[test]
     fn the_largest_change_comes_first_with_its_sign() {
         let before = profile(&[("main;grew", 1024.0), ("main;gone", 4096.0), ("main;same", 70.0)]);
