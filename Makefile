@@ -5,7 +5,7 @@
 .POSIX:
 
 help: ## say what the targets do
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-21s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-22s %s\n", $$1, $$2 }'
 
 demo: ## a leaking server on the pool, and the dashboard on it (ONCE=1: one frame as text, no terminal needed)
 	@ONCE='$(ONCE)' scripts/demo.sh

@@ -13,6 +13,7 @@
 //! that it was allocated under. Where no label is set, they cost nothing.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -76,7 +77,13 @@ impl Label {
     }
 
     /// Sets the most bytes that it is to have in use, and what is done beyond; 0 bytes for no limit.
-    pub fn limit(self, bytes: u64, over: Over) {
+    ///
+    /// # Errors
+    /// Nothing is limited where there were 64 other labels when this one was made, or its name is empty.
+    pub fn limit(self, bytes: u64, over: Over) -> Result<(), NoSuchLabel> {
+        if self.0 == 0 {
+            return Err(NoSuchLabel);
+        }
         let over = match over {
             Over::Warn => label::Over::Warn,
             Over::Refuse => label::Over::Refuse,
@@ -84,8 +91,21 @@ impl Label {
         };
         // SAFETY: `call` may be called by any thread, with the address of such a function.
         unsafe { label::limit(self.0, bytes, over) };
+        Ok(())
     }
 }
+
+/// A label that is as if none was set, so that it can't have a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoSuchLabel;
+
+impl fmt::Display for NoSuchLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the label has no limit: there are 64 others already, or its name is empty")
+    }
+}
+
+impl std::error::Error for NoSuchLabel {}
 
 /// Passes what the pool says to a function of Rust's.
 unsafe extern "C" fn call(name: *const c_char, in_use: u64, limit: u64, function: *mut c_void) {

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use poolscope_alloc::label::{Label, Over, labelled};
+use poolscope_alloc::label::{Label, NoSuchLabel, Over, labelled};
 use poolscope_alloc::{Configured, config, tag};
 
 #[global_allocator]
@@ -58,7 +58,7 @@ static SEEN: AtomicU64 = AtomicU64::new(0);
 #[test]
 fn a_function_is_called_when_a_limit_is_passed_and_may_allocate() {
     let queue = Label::new("queue");
-    queue.limit(
+    let limited = queue.limit(
         50_000,
         Over::Call(|name, in_use, limit| {
             let text = format!("{name} {limit}");
@@ -66,7 +66,29 @@ fn a_function_is_called_when_a_limit_is_passed_and_may_allocate() {
             SEEN.fetch_add(in_use, Ordering::Relaxed);
         }),
     );
+    assert_eq!(limited, Ok(()));
     let _queue = queue.enter();
     let held: Vec<_> = (0..30).map(|_| black_box(Box::new([1u8; 4000]))).collect();
     assert!((50_001..60_000).contains(&SEEN.load(Ordering::Relaxed)), "{SEEN:?} {}", held.len());
+}
+
+/// In a process of its own: the others have labels of theirs.
+#[test]
+fn a_label_that_there_is_no_room_for_can_have_no_limit() {
+    let this = std::env::current_exe().expect("it runs");
+    let all = std::process::Command::new(this).args(["--exact", "--ignored", "sixty_five_labels"]).output();
+    let all = all.expect("is started");
+    assert!(all.status.success(), "{}", String::from_utf8_lossy(&all.stdout));
+}
+
+#[test]
+#[ignore = "takes all labels of its process"]
+fn sixty_five_labels() {
+    for number in 0..64 {
+        assert_eq!(Label::new(&format!("label {number}")).limit(1 << 30, Over::Warn), Ok(()));
+    }
+    let refused = Label::new("one more").limit(1 << 30, Over::Warn).expect_err("there is no room").to_string();
+    assert!(refused.contains("64 others"), "{refused}");
+    assert_eq!(Label::new("label 63").limit(0, Over::Warn), Ok(()));
+    assert_eq!(Label::new("").limit(1, Over::Warn), Err(NoSuchLabel));
 }

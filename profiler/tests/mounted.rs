@@ -134,7 +134,7 @@ async fn a_segment_that_goes_away_is_an_answer_and_no_end() {
     std::fs::rename(&file.path, &away).expect("is moved");
     let (status, body) = get(&app, "/flamegraph").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
-    assert!(text(body).contains("is neither a process id nor a segment's file"));
+    assert!(text(body).contains("is neither a process id nor a file that is there"));
     std::fs::rename(&away, &file.path).expect("is moved");
     assert_eq!(get(&app, "/flamegraph").await.0, StatusCode::OK);
 }

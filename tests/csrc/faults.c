@@ -230,6 +230,12 @@ static void read_after_free(void) {
     reading(p + 7);
 }
 
+static void read_of_the_start_after_free(void) {
+    char *p = allocating(24);
+    freeing(p);
+    reading(p);
+}
+
 static void read_behind(void) {
     char *p = allocating(32);
     reading(p + 32);
@@ -296,7 +302,8 @@ static const struct {
     FAULT(overflow_by_32), FAULT(underflow_by_32), FAULT(write_a_mebibyte_behind), FAULT(write_a_mebibyte_before),
     FAULT(read_of_no_bytes), FAULT(double_free_at_the_end), FAULT(wrong_size), FAULT(wrong_aligned_size), FAULT(wrong_alignment),
     FAULT(own_wrong_size), FAULT(own_wrong_aligned_size), FAULT(own_wrong_alignment),
-    FAULT(read_after_free), FAULT(read_behind), FAULT(read_far_before), FAULT(null_pointer), FAULT(raised), FAULT(nothing),
+    FAULT(read_after_free), FAULT(read_of_the_start_after_free), FAULT(read_behind), FAULT(read_far_before),
+    FAULT(null_pointer), FAULT(raised), FAULT(nothing),
 };
 
 int main(int argc, char **argv) {

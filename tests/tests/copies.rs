@@ -184,6 +184,28 @@ fn a_signal_that_wakes_a_program_to_its_end_has_its_copy_written() {
     }
 }
 
+#[test]
+fn a_copy_that_cannot_be_written_says_where_and_why() {
+    let pool = Pool::new();
+    let program = compiled(&pool, "woken", WOKEN);
+    let text = pool.files().write("text", "");
+    for (folder, why) in [
+        (pool.files().join("nowhere"), "error 2: there is no such folder"),
+        (text, "error 20: a part of the path is no folder"),
+    ] {
+        let woken = pool.program(&program).env("POOLSCOPE_DUMP_SIGNAL", "USR2");
+        let output = woken.env("POOLSCOPE_DUMP_DIR", &folder).run();
+        let expected = format!("(POOLSCOPE_DUMP_SIGNAL; POOLSCOPE_DUMP_DIR names the folder): {why}\n");
+        assert!(output.stderr.ends_with(&expected), "{expected}: {}", output.report());
+    }
+    for (file, why) in [("nowhere/copy", "error 2: there is no such folder"), ("", "error 21: it is a folder")] {
+        let path = pool.files().join(file);
+        let output = pool.program("/bin/true").env("POOLSCOPE_DUMP_AT_EXIT", &path).run();
+        let expected = format!("(POOLSCOPE_DUMP_AT_EXIT): {why}\n");
+        assert!(output.stderr.ends_with(&expected), "{expected}: {}", output.report());
+    }
+}
+
 /// A link that waits where the next copy goes, as anybody can put one into /tmp.
 #[test]
 fn a_copy_goes_through_no_link_and_over_no_file() {

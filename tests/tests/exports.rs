@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use poolscope_e2e::{Pool, Program, Scratch, repository};
+use poolscope_e2e::{Pool, Program, Scratch, artifacts, repository};
 use serde_json::Value;
 
 /// A program that holds 300 blocks of 1,000 bytes from `hold`, and freed 500 of 100 from `drop_all`; every allocation
@@ -323,7 +323,19 @@ fn what_is_wrong_is_said_and_nothing_is_written() {
     let segment = held(&pool);
     pool.files().write("broken.json", "{\"dhatFileVersion\": 2");
     pool.files().write("text", "this is no profile");
+    pool.files().write("empty.pb.gz", "");
+    pool.files().write("other.json", "{\"a\": 1}");
+    let firefox = converted(&pool, &segment, "held.firefox.json");
+    let whole = std::fs::read(converted(&pool, &segment, "held.pb.gz")).expect("is there");
+    std::fs::write(pool.files().join("cut.pb.gz"), &whole[..whole.len() / 2]).expect("is written");
+    let large = std::fs::File::create(pool.files().join("large")).expect("is made");
+    large.set_len(20 << 30).expect("is set");
     for (from, to, why) in [
+        ("empty.pb.gz", "out.csv", "empty.pb.gz: it is empty"),
+        ("cut.pb.gz", "out.csv", "cut.pb.gz: it is cut off"),
+        ("other.json", "out.csv", "other.json: it is JSON, and not DHAT's"),
+        (firefox.to_str().expect("is text"), "out.csv", "It is a profile for profiler.firefox.com"),
+        ("large", "out.csv", "larger than 1024 MiB"),
         (segment.as_str(), "out.json", "--format"),
         ("broken.json", "out.csv", "DHAT"),
         ("text", "out.csv", "of no format that is read here: pprof, heaptrack"),
@@ -333,5 +345,61 @@ fn what_is_wrong_is_said_and_nothing_is_written() {
         assert_eq!(output.code(), 2, "{}", output.report());
         assert!(output.stderr.contains(why), "{why}: {}", output.stderr);
         assert!(!pool.files().join(to).exists());
+    }
+}
+
+#[test]
+fn a_profile_comes_through_a_pipe() {
+    let pool = Pool::new();
+    let segment = held(&pool);
+    let command = artifacts::poolscope();
+    let script = r#"set -eu -o pipefail
+        "$1" convert "$2" - --format pprof > held.pb.gz
+        "$1" convert - input.collapsed < held.pb.gz
+        cat held.pb.gz | "$1" convert - piped.collapsed
+        "$1" convert <(cat held.pb.gz) substituted.collapsed
+        cat held.pb.gz | "$1" diff - held.pb.gz
+        "$1" convert "$2" segment.collapsed
+        cat "$2" | "$1" convert - copied.collapsed
+        for file in input piped substituted copied; do cmp $file.collapsed segment.collapsed; done
+        if head -c 50 held.pb.gz | "$1" convert - cut.csv 2> error; then exit 1; fi
+        grep -q "cannot read standard input: it is cut off" error"#;
+    let output = Program::new("bash").args(["-c", script, "bash"]).arg(command).arg(&segment).dir(pool.files().path());
+    assert_eq!(
+        output.run().success().stdout,
+        "bytes in use: 293 KiB before, 293 KiB after, +0 B\nNo call path changed.\n"
+    );
+}
+
+#[test]
+fn what_has_nothing_to_show_or_cannot_be_written_is_said() {
+    let pool = Pool::new();
+    let source =
+        pool.files().write("freed.c", "#include <stdlib.h>\nint main(void) { free(malloc(100)); return 0; }\n");
+    let program = pool.files().join("freed");
+    Program::new("gcc").arg("-O0").arg("-o").arg(&program).arg(source).run().silent_success();
+    pool.program(&program).env("POOLSCOPE_PERIOD", "1").run().silent_success();
+    let segment = pool.segments().into_iter().find(|segment| segment.executable().ends_with("/freed"));
+    let segment = segment.expect("it ran on the pool").path;
+    let convert = |arguments: &[&str]| pool.poolscope().arg("convert").arg(&segment).args(arguments).run();
+    let held = convert(&["held.collapsed"]);
+    assert_eq!((held.code(), held.stderr.contains("no call site has bytes in use")), (0, true), "{}", held.report());
+    convert(&["allocated.collapsed", "--metric", "alloc_space"]).silent_success();
+
+    let ambiguous = pool.poolscope().arg("dump").arg(&segment).args(["-o", "heap.json"]).run();
+    assert!(ambiguous.code() == 2 && ambiguous.stderr.contains(".firefox.json"), "{}", ambiguous.report());
+    for (script, why) in [
+        (
+            "\"$1\" convert \"$2\" - --format csv > /dev/full",
+            "cannot write to standard output: No space left on device",
+        ),
+        ("\"$1\" list > /dev/full", "cannot write to standard output: No space left on device"),
+        ("\"$1\" whatif \"$2\"", "is the segment of a process, which has no trace"),
+        ("\"$1\" bench gpu \"$2\"", "is the segment of a process, which has no trace"),
+        ("\"$1\" record \"$2\" -o out.rec", "which has ended"),
+    ] {
+        let shell = Program::new("sh").args(["-c", script, "sh"]).arg(artifacts::poolscope()).arg(&segment);
+        let output = shell.env("POOLSCOPE_DIR", pool.segment_dir()).dir(pool.files().path()).run();
+        assert!(output.code() == 2 && output.stderr.contains(why), "{script}: {}", output.report());
     }
 }

@@ -105,9 +105,22 @@ fn completions_manual_pages_and_schemas_are_installed() {
             Program::new("man").args(["--warnings", "-l"]).arg(&page).env("MANPAGER", "cat").env("MANWIDTH", "80");
         let shown = shown.run().silent_success().stdout;
         assert!(shown.contains("poolscope") && shown.contains("DESCRIPTION") || shown.contains("NAME"), "{shown}");
+        // Lines of code stay lines.
+        let line = match page.file_stem().and_then(|name| name.to_str()) {
+            Some("poolscope-record") => "poolscope record 1234 --duration 30 -o app.rec && poolscope report app.rec\n",
+            Some("poolscope-hunting") => "    fn parsing_frees_everything() {\n",
+            _ => "NOTES\n",
+        };
+        assert!(shown.contains(line), "{line}: {shown}");
     }
     let script = prefix.join("share/bash-completion/completions/poolscope");
     Program::new("bash").arg("-n").arg(script).run().silent_success();
+    // fish's generator knows no values of arguments without a name.
+    let script =
+        std::fs::read_to_string(prefix.join("share/fish/vendor_completions.d/poolscope.fish")).expect("is text");
+    let of_help = script.lines().filter(|line| line.contains("using_subcommand help\" -f -a"));
+    let of_help: Vec<&str> = of_help.collect();
+    assert!(matches!(&of_help[..], [line] if line.contains(" hunting") && line.contains("dump ")), "{of_help:?}");
 }
 
 #[test]

@@ -73,6 +73,13 @@ fn labels_are_in_profiles_and_metrics_with_what_is_in_use_under_each() {
         bytes.map(|line| line.split(',').next().and_then(|bytes| bytes.parse::<u64>().ok()).expect("bytes")).sum()
     };
     assert_eq!((of_label("label:^cache$"), of_label("label:index"), of_label("-label:.")), (450_000, 300_000, 150_000));
+    let csv = pool.poolscope().args(["top", &pid, "--csv", "--view", "sites"]).run().silent_success().stdout;
+    assert!(csv.lines().next().is_some_and(|names| names.ends_with(",function,file,label")), "{csv}");
+    let of = |label: &str| -> u64 {
+        let lines = csv.lines().filter(|line| line.ends_with(label));
+        lines.filter_map(|line| line.split(',').next()?.parse::<u64>().ok()).sum()
+    };
+    assert_eq!((of(",cache"), of(",\"index, \"\"b\"\"\"")), (450_000, 300_000), "{csv}");
     let terminal = Terminal::top(&pool, "labels", &pid);
     terminal.press(&["3", "v", "v", "v", "v"]);
     let by_label = terminal.wait_for("labels", |screen| screen.contains("╭ By label") && screen.contains("(no label)"));

@@ -212,6 +212,11 @@ fn all_processes_are_told_apart_by_their_ids() {
     for pid in [one.pid(), other.pid()] {
         assert!(metrics.contains(&format!("poolscope_process_running{{pid=\"{pid}\"}} 1")), "{metrics}");
     }
+    let of_one = server.get(&format!("/metrics?pid={}", one.pid())).text();
+    assert!(
+        of_one.contains(&format!("pid=\"{}\"", one.pid())) && !of_one.contains(&format!("pid=\"{}\"", other.pid()))
+    );
+    assert_eq!(server.get("/metrics?pid=1").status, 404);
 }
 
 #[test]

@@ -19,10 +19,10 @@ pub(crate) fn is_broken_pipe(report: &Report) -> bool {
 /// Prints to standard output.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).wrap_err(STANDARD_OUTPUT)
 }
+
+const STANDARD_OUTPUT: &str = "cannot write to standard output";
 
 /// Says something on standard error; nobody can be told that this failed.
 pub(crate) fn say(message: &str) {
@@ -33,9 +33,7 @@ pub(crate) fn say(message: &str) {
 pub(crate) fn write(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     if path == Path::new("-") {
         let mut out = BufWriter::new(io::stdout().lock());
-        write(&mut out)?;
-        out.flush()?;
-        return Ok(());
+        return write(&mut out).and_then(|()| out.flush()).wrap_err(STANDARD_OUTPUT);
     }
     let failed = || format!("cannot write {}", path.display());
     // A device or a pipe cannot be replaced by a rename.

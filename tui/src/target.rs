@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::IntoRawFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use color_eyre::eyre::Result;
@@ -13,6 +15,7 @@ use poolscope_profiler::model::snapshot::{ProcessInfo, ProcessState};
 use poolscope_profiler::process::family::{self, Child};
 use poolscope_profiler::recording::file::reader::{RecordingError, RecordingReader};
 use poolscope_profiler::recording::replay::analysis::{Analysis, Question};
+use poolscope_profiler::recording::tap::now_ns;
 use poolscope_profiler::segment::discovery::{self, SegmentEntry};
 use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader, process};
 use poolscope_wire::{MAGIC, older};
@@ -156,21 +159,48 @@ pub(crate) struct Loaded {
 }
 
 /// Reads what an argument means: a process id, the file of a segment or of a recording, or a profile that this or
-/// another tool wrote.
+/// another tool wrote; `-` is standard input.
 pub(crate) fn load(argument: &str) -> Result<Loaded, Failure> {
     let is_process = argument.parse::<u32>().is_ok();
-    if is_recording(argument) {
-        return load_recording(argument);
+    let path = &piped(argument)?.unwrap_or_else(|| argument.to_owned());
+    if is_recording(path) {
+        return load_recording(path);
     }
-    if !is_process && let Some(loaded) = load_profile(argument)? {
+    if !is_process && let Some(loaded) = load_profile(path, argument)? {
         return Ok(loaded);
     }
-    let entry = find(argument)?;
+    let entry = find(path)?;
     let mut reader = SegmentReader::open(&entry.path).map_err(|e| Failure::usage(e.to_string()))?;
     let profile = read(&mut reader, &mut symbols::profile_builder())?;
     let program = entry.exe.rsplit('/').next().unwrap_or_default();
     let origin = origin(&entry, &profile);
     Ok(Loaded { profile, label: format!("{program} (pid {})", entry.pid), claim: Some(Claim::of(entry.state)), origin })
+}
+
+/// What comes through a pipe, in a file without a name: formats are known by their first bytes, and read from there
+/// again. `None` for what is no pipe.
+fn piped(argument: &str) -> Result<Option<String>, Failure> {
+    let is_input = argument == "-";
+    let is_pipe = || std::fs::metadata(argument).is_ok_and(|file| file.file_type().is_fifo());
+    if !is_input && !is_pipe() {
+        return Ok(None);
+    }
+    let failed = |error: io::Error| Failure::usage(format!("cannot read {}: {error}", shown(argument)));
+    let path = std::env::temp_dir().join(format!("poolscope-{}-{}", std::process::id(), now_ns()));
+    let mut file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
+    std::fs::remove_file(&path).map_err(failed)?;
+    if is_input {
+        io::copy(&mut io::stdin().lock(), &mut file).map_err(failed)?;
+    } else {
+        io::copy(&mut File::open(argument).map_err(failed)?, &mut file).map_err(failed)?;
+    }
+    // It goes with the process.
+    Ok(Some(format!("/proc/self/fd/{}", file.into_raw_fd())))
+}
+
+/// What a file of the command line is called.
+fn shown(argument: &str) -> &str {
+    if argument == "-" { "standard input" } else { argument }
 }
 
 /// Whose a profile is that was just read.
@@ -226,9 +256,11 @@ pub(crate) fn read_profile(path: &Path) -> Result<Profile, String> {
     Ok(Profile { naming: symbols::naming(), ..imported.profile })
 }
 
-/// A profile that this or another tool wrote. `None` for what is a segment, or is not there.
-fn load_profile(path: &str) -> Result<Option<Loaded>, Failure> {
-    let failed = |why: String| Failure::usage(format!("cannot read {path}: {why}"));
+/// A profile that this or another tool wrote, of the file that `argument` means. `None` for what is a segment, or is
+/// not there.
+fn load_profile(path: &str, argument: &str) -> Result<Option<Loaded>, Failure> {
+    let name = shown(argument);
+    let failed = |why: String| Failure::usage(format!("cannot read {name}: {why}"));
     let mut file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other.map_err(|error| failed(error.to_string()))?,
@@ -240,9 +272,9 @@ fn load_profile(path: &str) -> Result<Option<Loaded>, Failure> {
     }
     let imported = imports::read(Path::new(path)).map_err(|error| failed(error.to_string()))?;
     if let Some(lacks) = imported.lacks {
-        sink::say(&format!("{path} is a {}, which does not have {lacks}", imported.format));
+        sink::say(&format!("{name} is a {}, which does not have {lacks}", imported.format));
     }
-    let label = printable(path.rsplit('/').next().unwrap_or(path));
+    let label = printable(file_name(name));
     let origin = Origin { pid: 0, command: label.clone(), ran_ns: 0 };
     let profile = Profile { naming: symbols::naming(), ..imported.profile };
     Ok(Some(Loaded { profile, label, claim: None, origin }))

@@ -21,7 +21,7 @@ impl Row<'_> {
     }
 }
 
-/// The paths that changed, by the size of the change.
+/// The paths, by the size of the change.
 pub(crate) fn rows<'a>(difference: &'a Difference<'_>, metric: Metric) -> Vec<Row<'a>> {
     let mut rows: Vec<Row<'a>> = difference
         .paths
@@ -47,7 +47,9 @@ pub fn difference_text(difference: &Difference<'_>, metric: Metric, limit: usize
         shown(all_after),
         signed(all_after - all_before)
     );
-    let rows: Vec<Row<'_>> = rows(difference, metric).into_iter().filter(|row| row.change(metric) != 0.0).collect();
+    // pprof's files have whole numbers only.
+    let rows: Vec<Row<'_>> =
+        rows(difference, metric).into_iter().filter(|row| row.change(metric).abs() >= 0.5).collect();
     if rows.is_empty() {
         text += "No call path changed.\n";
         return text;
@@ -99,6 +101,14 @@ mod tests {
     use super::*;
     use crate::faces::json::difference::difference_json;
     use crate::model::testing::profile;
+
+    /// A profile and the file of it, which has whole numbers.
+    #[test]
+    fn what_differs_by_less_than_a_byte_did_not_change() {
+        let (before, after) = (profile(&[("main;same", 70.0)]), profile(&[("main;same", 70.4)]));
+        let text = difference_text(&Difference::new(&before, &after), Metric::InUseBytes, 2);
+        assert_eq!(text, "bytes in use: 70 B before, 70 B after, +0 B\nNo call path changed.\n");
+    }
 
     #[test]
     fn the_largest_change_comes_first_with_its_sign() {

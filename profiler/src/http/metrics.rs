@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use poolscope_wire::stats::Usage;
 use poolscope_wire::{
     CLASS_COUNTERS, ClassCounter, CounterInfo, DEVICE_COUNTERS, DeviceCounter, TIER_COUNTERS, TierCounter, Unit, label,
 };
+use serde::Deserialize;
 
 use super::pages::Pool;
 use super::worker::Refusal;
@@ -24,8 +25,18 @@ use crate::model::snapshot::{DevicePool, ProcessState, Snapshot, Stack};
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-pub(super) async fn metrics(State(pool): Pool, headers: HeaderMap) -> Result<Response, Refusal> {
-    let snapshots = match pool.snapshots().await {
+/// Whose metrics are asked for: those of all processes that are served, if none is named.
+#[derive(Deserialize)]
+pub(super) struct MetricsQuery {
+    pid: Option<u32>,
+}
+
+pub(super) async fn metrics(
+    State(pool): Pool,
+    Query(query): Query<MetricsQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let snapshots = match pool.snapshots(query.pid).await {
         Err(Refusal::NoProcess) => Vec::new(),
         other => other?,
     };

@@ -70,7 +70,7 @@ enum Request {
     Profile(Option<u32>, Answer<Box<Reading>>),
     Reading(Option<u32>, Answer<Box<Reading>>),
     Leaks(Option<u32>, Answer<Box<Profile>>),
-    Snapshots(Answer<Vec<Snapshot>>),
+    Snapshots(Option<u32>, Answer<Vec<Snapshot>>),
     Entries(Answer<Vec<SegmentEntry>>),
     Listed(Answer<ListedProcesses>),
 }
@@ -131,8 +131,8 @@ impl Worker {
     }
 
     /// All processes that are served, without names.
-    pub(super) async fn snapshots(&self) -> Result<Vec<Snapshot>, Refusal> {
-        self.ask(Request::Snapshots).await
+    pub(super) async fn snapshots(&self, pid: Option<u32>) -> Result<Vec<Snapshot>, Refusal> {
+        self.ask(|answer| Request::Snapshots(pid, answer)).await
     }
 
     /// All processes that are served.
@@ -170,7 +170,7 @@ impl Files {
             Request::Profile(pid, answer) => drop(answer.send(self.profile(pid).map(Box::new))),
             Request::Reading(pid, answer) => drop(answer.send(self.reading(pid).map(Box::new))),
             Request::Leaks(pid, answer) => drop(answer.send(self.leaks(pid).map(Box::new))),
-            Request::Snapshots(answer) => drop(answer.send(self.snapshots())),
+            Request::Snapshots(pid, answer) => drop(answer.send(self.snapshots(pid))),
             Request::Entries(answer) => drop(answer.send(self.entries())),
             Request::Listed(answer) => drop(answer.send(self.listed())),
         }
@@ -290,8 +290,8 @@ impl Files {
         Ok(ListedProcesses::new(self.source == Source::All, rows))
     }
 
-    fn snapshots(&mut self) -> Result<Vec<Snapshot>, Refusal> {
-        let entries = self.entries()?;
+    fn snapshots(&mut self, pid: Option<u32>) -> Result<Vec<Snapshot>, Refusal> {
+        let entries = if pid.is_some() { vec![self.entry(pid)?] } else { self.entries()? };
         let several = entries.len() > 1;
         let mut snapshots = Vec::with_capacity(entries.len());
         for entry in entries {

@@ -1,5 +1,7 @@
 //! Files of DHAT, version 2, in the mode `heap`: valgrind's `--tool=dhat`, and the crate dhat.
 
+use serde_json::Value;
+
 use crate::faces::dhat::{File, VERSION};
 use crate::imports::sites::Sites;
 use crate::imports::{ImportError, Imported};
@@ -13,7 +15,10 @@ const FORMAT: &str = "DHAT file";
 /// Reads a file.
 pub(super) fn read(bytes: &[u8]) -> Result<Imported, ImportError> {
     let damaged = |why: String| ImportError::Damaged { format: FORMAT, why };
-    let file: File = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
+    let file: File = serde_json::from_slice(bytes).map_err(|error| match serde_json::from_slice::<Value>(bytes) {
+        Ok(json) if json.get("dhatFileVersion").is_none() => ImportError::OtherJson(from_firefox(&json)),
+        _ => damaged(error.to_string()),
+    })?;
     if file.version != VERSION {
         return Err(damaged(format!("it is of version {}, and version {VERSION} can be read", file.version)));
     }
@@ -35,6 +40,12 @@ pub(super) fn read(bytes: &[u8]) -> Result<Imported, ImportError> {
     }
     let lacks = (!file.bklt).then_some("what is in use: only what was allocated");
     Ok(Imported { profile: sites.finish(printable_str(file.cmd)), format: FORMAT, lacks })
+}
+
+/// What to do with a profile for the Firefox Profiler, which `convert` and `dump` write.
+fn from_firefox(json: &Value) -> &'static str {
+    let is_firefox = json.get("meta").is_some_and(|meta| meta.get("preprocessedProfileVersion").is_some());
+    if is_firefox { ". It is a profile for profiler.firefox.com: convert what it was made of instead" } else { "" }
 }
 
 fn amount(objects: u64, bytes: u64) -> Amount {
@@ -91,7 +102,9 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_file_is_said() {
         for (text, why) in [
-            ("{}", "missing field"),
+            ("{}", "it is JSON, and not DHAT's"),
+            (r#"{"meta":{"preprocessedProfileVersion":55}}"#, "profiler.firefox.com"),
+            (r#"{"dhatFileVersion":2}"#, "missing field"),
             (
                 r#"{"dhatFileVersion":3,"mode":"heap","verb":"A","bklt":true,"bkacc":false,"tu":"","Mtu":"","cmd":"","pid":1,"te":1,"pps":[],"ftbl":[]}"#,
                 "version 3",

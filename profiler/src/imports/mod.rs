@@ -36,6 +36,12 @@ pub enum ImportError {
         /// What is wrong, and where.
         why: String,
     },
+    /// There is nothing in it.
+    #[error("it is empty")]
+    Empty,
+    /// It is JSON, and not DHAT's.
+    #[error("it is JSON, and not DHAT's: no other JSON is read here{}", .0)]
+    OtherJson(&'static str),
     /// It begins as no format that is known.
     #[error(
         "it is of no format that is read here: pprof, heaptrack's files, DHAT's JSON, memray's tables as CSV, snapshots of \
@@ -73,6 +79,9 @@ pub fn read(path: &Path) -> Result<Imported, ImportError> {
     let mut begin = [0; 4];
     let have = File::open(path)?.read(&mut begin)?;
     let begin = &begin[..have];
+    if begin.is_empty() {
+        return Err(ImportError::Empty);
+    }
     if begin.starts_with(&ZSTD) || begin.starts_with(b"v ") || is_packed_heaptrack(path, begin)? {
         return heaptrack::read(path);
     }
@@ -108,7 +117,10 @@ fn is_packed_heaptrack(path: &Path, begin: &[u8]) -> Result<bool, ImportError> {
 }
 
 fn whole(path: &Path) -> Result<Vec<u8>, ImportError> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    let (mut bytes, file) = (Vec::new(), File::open(path)?);
+    if file.metadata()?.len() > LARGEST {
+        return Err(ImportError::TooLarge);
+    }
+    file.take(LARGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST { Err(ImportError::TooLarge) } else { Ok(bytes) }
 }

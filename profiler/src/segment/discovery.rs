@@ -109,7 +109,7 @@ pub enum FindError {
         left: Option<PathBuf>,
     },
     /// Neither a number nor a file.
-    #[error("{target:?} is neither a process id nor a segment's file: `poolscope list` shows both")]
+    #[error("{target:?} is neither a process id nor a file that is there: `poolscope list` shows processes")]
     NoSuchFile {
         /// What was asked for.
         target: String,

@@ -75,7 +75,7 @@ fn what_is_no_process_and_no_file_says_so() {
     let error = discovery::find("/nonexistent/file").expect_err("is not there");
     assert_eq!(
         error.to_string(),
-        "\"/nonexistent/file\" is neither a process id nor a segment's file: `poolscope list` shows both"
+        "\"/nonexistent/file\" is neither a process id nor a file that is there: `poolscope list` shows processes"
     );
     let error = discovery::find("4000000001").expect_err("is not there");
     assert_eq!(

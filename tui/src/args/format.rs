@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::ValueEnum;
 use poolscope_profiler::faces::{collapsed, csv, dhat, firefox, perfetto, pprof};
-use poolscope_profiler::{Metric, Profile};
+use poolscope_profiler::{Metric, Profile, Site};
 
 /// A format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -58,6 +58,24 @@ impl Format {
     /// What can't be told from a file's name, for a message.
     pub(crate) fn endings() -> String {
         ENDINGS.map(|(ending, _)| ending).join(", ")
+    }
+
+    /// Why a file of this name has to say more, if it is not to be what nobody expects.
+    pub(crate) fn ambiguous(path: &Path) -> Option<String> {
+        let is_json = path.extension().is_some_and(|ending| ending == "json") && Format::of(path).is_none();
+        is_json.then(|| {
+            let path = path.display();
+            format!(
+                "{path} does not say which JSON it is to have: .dhat.json and .firefox.json do, and so does --format"
+            )
+        })
+    }
+
+    /// What is to be said of a profile that was written and has nothing to show.
+    pub(crate) fn remark(self, profile: &Profile, metric: Metric) -> Option<String> {
+        let has = |site: &Site| self != Format::Collapsed || metric.of(site).round() != 0.0;
+        let what = if self == Format::Collapsed { metric.describe() } else { "memory" };
+        (!profile.sites.iter().any(has)).then(|| format!("nothing is in what was written: no call site has {what}"))
     }
 
     /// Writes a profile. `metric` is the figure of formats that have one, and the one that pprof shows.

@@ -16,8 +16,8 @@ use super::dashboard_cost::Dashboard;
 use super::gpu_trace;
 use crate::args::parse_bytes;
 use crate::failure::Failure;
-use crate::sink;
 use crate::words::numbers;
+use crate::{sink, target};
 
 /// Compare ways of placing memory, on a program's own trace; measure what the dashboard costs
 #[derive(Debug, Args)]
@@ -175,6 +175,12 @@ impl Bench {
 pub(crate) fn open_trace(path: &std::path::Path, of_device: Option<u32>) -> Result<Trace> {
     let trace = if RecordingReader::is_recording(path) {
         gpu_trace::read(path, of_device)?
+    } else if target::is_segment(path) {
+        let message = format!(
+            "{0} is the segment of a process, which has no trace: record the process, and name the recording",
+            path.display()
+        );
+        return Err(Failure::usage(message).into());
     } else if of_device.is_some() {
         return Err(Failure::usage("--of-device is for recordings: a trace is of one device").into());
     } else {
@@ -292,6 +298,7 @@ impl std::fmt::Display for Report {
         let Report { trace, operations, streams, peak_live, device, memory, loop_ns, policies } = self;
         let (live, memory) = (numbers::bytes(*peak_live as f64), numbers::bytes(*memory as f64));
         let plural = if *streams == 1 { "" } else { "s" };
+        let operations = numbers::grouped(*operations);
         writeln!(f, "{trace}: {operations} operations on {streams} stream{plural}, {live} live at most")?;
         writeln!(f, "device: {device}, {memory}; the replay's own loop takes {loop_ns:.1} ns of each operation\n")?;
         let priced = policies

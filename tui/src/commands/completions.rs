@@ -26,11 +26,30 @@ impl Completions {
         let mut cli = visible(&help::with_subjects(cli));
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut cli, "poolscope", &mut script);
+        if self.shell == Shell::Fish {
+            script.extend(subjects_of_help(&cli).into_bytes());
+        }
         let mut out = std::io::stdout().lock();
         out.write_all(&script)?;
         out.flush()?;
         Ok(0)
     }
+}
+
+/// For fish, whose generator knows no values of arguments without a name: the shells, and what there is help on.
+fn subjects_of_help(cli: &Command) -> String {
+    let mut lines = String::new();
+    for (command, argument) in [("help", "subject"), ("completions", "shell")] {
+        let found = cli.find_subcommand(command).and_then(|it| it.get_arguments().find(|it| it.get_id() == argument));
+        let values: Vec<String> = found
+            .map(|it| it.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect())
+            .unwrap_or_default();
+        lines += &format!(
+            "complete -c poolscope -n \"__fish_poolscope_using_subcommand {command}\" -f -a \"{}\"\n",
+            values.join(" ")
+        );
+    }
+    lines
 }
 
 /// A command line without the options and commands that its help does not show: generators of completions know of none.

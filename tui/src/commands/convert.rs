@@ -18,7 +18,7 @@ use crate::{sink, target};
     poolscope convert heaptrack.app.zst heap.pb.gz\n  \
     poolscope convert snapshot.pickle - --format collapsed --device 0 | flamegraph.pl > gpu.svg")]
 pub(crate) struct Convert {
-    /// Process id, or the file of a segment, a recording or a profile
+    /// Process id, or the file of a segment, a recording or a profile; - is standard input
     #[arg(value_name = "IN")]
     from: String,
     /// Where to; - is standard output. The ending says the format: .pb.gz, .dhat.json, .firefox.json, .pftrace,
@@ -50,7 +50,11 @@ impl Convert {
         let is_one = format == Format::Collapsed;
         let memory = self.memory.memory(&loaded.profile)?;
         let profile = if is_one { loaded.profile.only(memory) } else { self.memory.part(loaded.profile)? };
-        sink::write(&self.to, |out| format.write(&profile, &loaded.origin, self.metric.metric(), out))?;
+        let metric = self.metric.metric();
+        sink::write(&self.to, |out| format.write(&profile, &loaded.origin, metric, out))?;
+        if let Some(remark) = format.remark(&profile, metric) {
+            sink::say(&remark);
+        }
         Ok(0)
     }
 }

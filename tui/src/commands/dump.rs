@@ -50,6 +50,9 @@ const PART: usize = 8192;
 
 impl Dump {
     pub(crate) fn run(self) -> Result<u8> {
+        if let Some(why) = self.format.is_none().then(|| Format::ambiguous(&self.output)).flatten() {
+            return Err(Failure::usage(why).into());
+        }
         let format = self.format.or_else(|| Format::of(&self.output)).unwrap_or(Format::Pprof);
         if format == Format::Pprof && self.seconds.is_none() && !self.python && !target::is_recording(&self.target) {
             return self.run_in_parts();
@@ -62,6 +65,9 @@ impl Dump {
             profile = profile.only(memory);
         }
         sink::write(&self.output, |out| format.write(&profile, &origin, self.metric(), out))?;
+        if let Some(remark) = format.remark(&profile, self.metric()) {
+            sink::say(&remark);
+        }
         Ok(0)
     }
 

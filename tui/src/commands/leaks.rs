@@ -31,7 +31,7 @@ use crate::{sink, target};
 /// first. From samples these figures are estimates.
 ///
 /// A process that has ended leaves its segment if it was killed, or with POOLSCOPE_KEEP=1. What a killed one had in use
-/// it did not leak: it had no end at which it could free it.
+/// it did not leak: it had no end at which it could free it. The exit code is 0 then.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  poolscope leaks 1234\n  poolscope leaks --snapshot --suppressions leaks.supp 1234\n  \

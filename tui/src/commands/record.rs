@@ -181,6 +181,10 @@ impl Record {
         let Some(target) = &self.target else { return self.run_command(output, signals) };
         let entry = target::find_running(target)?;
         let pid = entry.pid;
+        if entry.state != ProcessState::Running {
+            let why = format!("nothing can be recorded: {target} is the segment of process {pid}, which has ended");
+            return Err(Failure::usage(why).into());
+        }
         let (asked, scheduling) = (Instant::now(), Scheduling::of(pid));
         let mut answered = None;
         let order = |progress: &Progress| {

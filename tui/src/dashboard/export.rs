@@ -139,8 +139,9 @@ fn screen(state: &mut State) -> Buffer {
 /// The table that is shown, a line for each row with the exact figures: of a view without one, the call sites.
 pub(crate) fn csv(state: &State, out: &mut impl Write) -> io::Result<()> {
     let records = table(state).or_else(|| {
-        let sites = &state.model.as_ref()?.sites;
-        Some(Records { fields: SiteRow::FIELDS, rows: sites.iter().map(SiteRow::record).collect(), by_command: true })
+        let model = state.model.as_ref()?;
+        let rows = model.sites.iter().map(|row| row.record(&model.profile)).collect();
+        Some(Records { fields: SiteRow::FIELDS, rows, by_command: true })
     });
     records.map_or(Ok(()), |records| write_csv(&records, out))
 }

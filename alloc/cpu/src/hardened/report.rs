@@ -195,7 +195,7 @@ fn position(message: Message, address: usize, record: &Record) -> Message {
         (address - record.address, " bytes inside ")
     };
     if bytes == 0 {
-        return message.text("right behind ");
+        return message.text(if address < end { "at the start of " } else { "right behind " });
     }
     message.number(bytes as u64).text(where_to)
 }

@@ -1,5 +1,7 @@
 //! Messages without allocation, and the end of a process whose memory is already corrupt.
 
+use core::ffi::c_int;
+
 /// A line under construction on the stack; what doesn't fit is cut.
 pub struct Message {
     bytes: [u8; 512],
@@ -35,6 +37,28 @@ impl Message {
     /// Adds a decimal number.
     pub fn number(self, value: u64) -> Self {
         self.bytes(decimal(value, &mut [0; 20]))
+    }
+
+    /// Adds an error of a file that was to be written, by its number and in words.
+    #[cold]
+    #[inline(never)]
+    pub fn error(self, error: c_int) -> Self {
+        let words = match error {
+            libc::ENOENT => "there is no such folder",
+            libc::ENOTDIR => "a part of the path is no folder",
+            libc::EISDIR => "it is a folder",
+            libc::EACCES | libc::EPERM => "it is not allowed",
+            libc::ENOSPC | libc::EDQUOT => "there is no room",
+            libc::EROFS => "it can only be read there",
+            libc::EFBIG => "the file would be larger than the limit of file size allows",
+            libc::EMFILE | libc::ENFILE => "too many files are open",
+            libc::ENAMETOOLONG => "the path is too long",
+            libc::EEXIST => "there are files of all its names",
+            libc::ELOOP => "it is a link",
+            libc::ENODATA => "the process has no segment",
+            _ => "the kernel refused",
+        };
+        self.text("error ").number(error as u64).text(": ").text(words)
     }
 
     /// Adds an address.

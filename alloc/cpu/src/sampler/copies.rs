@@ -178,6 +178,6 @@ fn write(slow: SlowPath, why: &str) {
     }
     if let Err(error) = result {
         let message = Message::new("no copy of the segment was written to ").bytes(folder);
-        message.text(" (").text(why).text("): error ").number(error as u64).print();
+        message.text(" (").text(why).text("; POOLSCOPE_DUMP_DIR names the folder): ").error(error).print();
     }
 }

@@ -162,7 +162,7 @@ pub fn finish(slow: SlowPath) {
             segment.header().state = poolscope_wire::state::EXITED;
             if let Err(error) = crate::segment::copy(&segment, path, 0) {
                 let message = Message::new("no copy of the segment was written to ").bytes(path.to_bytes());
-                message.text(" (POOLSCOPE_DUMP_AT_EXIT): error ").number(error as u64).print();
+                message.text(" (POOLSCOPE_DUMP_AT_EXIT): ").error(error).print();
             }
         }
         crate::segment::finish();

@@ -1,7 +1,7 @@
 //! pprof files as profiles: those that [`pprof`](crate::faces::pprof) wrote, and heap profiles of Go and others.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
@@ -21,8 +21,11 @@ const LARGEST: u64 = 1 << 30;
 /// Why a file is no profile that can be read.
 #[derive(Debug, thiserror::Error)]
 pub enum PprofError {
+    /// It is packed, and ends too early.
+    #[error("it is cut off: what gzip packed goes on behind its end")]
+    CutOff,
     /// It cannot be unpacked.
-    #[error("it is no gzip file: {0}")]
+    #[error("gzip can't unpack it: {0}")]
     Unpack(std::io::Error),
     /// It is larger than any real profile.
     #[error("it unpacks to more than {} MiB", LARGEST >> 20)]
@@ -44,7 +47,12 @@ pub enum PprofError {
 pub fn read_pprof(bytes: &[u8]) -> Result<Profile, PprofError> {
     let message = if bytes.starts_with(&[0x1f, 0x8b]) {
         let mut unpacked = Vec::new();
-        MultiGzDecoder::new(bytes).take(LARGEST + 1).read_to_end(&mut unpacked).map_err(PprofError::Unpack)?;
+        MultiGzDecoder::new(bytes).take(LARGEST + 1).read_to_end(&mut unpacked).map_err(|error| {
+            match error.kind() {
+                ErrorKind::UnexpectedEof => PprofError::CutOff,
+                _ => PprofError::Unpack(error),
+            }
+        })?;
         if unpacked.len() as u64 > LARGEST {
             return Err(PprofError::TooLarge);
         }
@@ -244,9 +252,11 @@ mod tests {
     fn what_is_no_heap_profile_is_refused_with_a_reason() {
         let reason = |bytes: &[u8]| read_pprof(bytes).expect_err("is none").to_string();
         assert!(reason(b"hello").starts_with("it is no pprof profile"), "{}", reason(b"hello"));
-        assert!(reason(&[0x1f, 0x8b, 1, 2, 3]).starts_with("it is no gzip file"));
+        assert!(reason(&[0x1f, 0x8b, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]).starts_with("gzip can't unpack it"));
         let whole = written(&testing::profile(&[("main", 8.0)]));
-        assert!(reason(&whole[..whole.len() / 2]).starts_with("it is no gzip file"));
+        for len in [5, whole.len() / 2, whole.len() - 1] {
+            assert!(reason(&whole[..len]).starts_with("it is cut off"), "{len}: {}", reason(&whole[..len]));
+        }
         let mut cpu = messages::Profile { string_table: vec![String::new(), "cpu".to_owned()], ..Default::default() };
         cpu.sample_type.push(messages::ValueType { ty: 1, unit: 0 });
         assert!(reason(&cpu.encode_to_vec()).starts_with("it holds cpu, and none of"));

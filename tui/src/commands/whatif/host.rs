@@ -73,7 +73,7 @@ impl fmt::Display for HostReport {
             f,
             "{}: {} allocations and frees, {} in use at most, {} at the end\n",
             self.recording,
-            self.operations,
+            numbers::grouped(self.operations),
             bytes(self.peak_live),
             bytes(self.end_live)
         )?;

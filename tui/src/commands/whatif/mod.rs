@@ -304,8 +304,7 @@ fn settings(outcome: &Outcome) -> String {
     };
     format!(
         "// Rust:\nlet pool = poolscope_alloc::gpu::pool(device, number, {config})?;\n\
-         // C, and PyTorch and CuPy by the plug-in (samples/python):\n{calls}poolscope_gpu_alloc(device,
-         // size, stream);{exports}"
+         // C, and PyTorch and CuPy by the plug-in (samples/python):\n{calls}poolscope_gpu_alloc(device, size, stream);{exports}"
     )
 }
 
@@ -316,7 +315,8 @@ impl std::fmt::Display for Report {
         let plural = if *streams == 1 { "" } else { "s" };
         writeln!(
             f,
-            "{trace}: {operations} operations on {streams} stream{plural}, {} live at most; simulated device of {}\n",
+            "{trace}: {} operations on {streams} stream{plural}, {} live at most; simulated device of {}\n",
+            numbers::grouped(*operations),
             bytes(*peak_live),
             bytes(*memory)
         )?;

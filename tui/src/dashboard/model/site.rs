@@ -61,10 +61,11 @@ impl SiteRow {
         "growth_error_bytes_per_minute",
         "function",
         "file",
+        "label",
     ];
 
-    /// Its exact estimates, in the order of [`Self::FIELDS`].
-    pub(crate) fn record(&self) -> Vec<String> {
+    /// Its exact estimates, in the order of [`Self::FIELDS`]; of the profile that it is a row of.
+    pub(crate) fn record(&self, profile: &Profile) -> Vec<String> {
         let slope = self.growth.map(|growth| growth.slope).unwrap_or_default();
         let figures = [self.in_use.bytes, self.in_use.objects, self.allocated.bytes, self.allocated.objects];
         let mut out: Vec<String> = figures.iter().map(|figure| format!("{figure:.0}")).collect();
@@ -72,6 +73,7 @@ impl SiteRow {
         out.extend([slope.per_minute(), slope.error()].map(|figure| format!("{figure:.0}")));
         out.push(self.text.function.to_string());
         out.push(self.text.place.as_deref().unwrap_or_default().to_owned());
+        out.push(profile.sites.get(self.index).and_then(|site| profile.label(site)).map(printable).unwrap_or_default());
         out
     }
 

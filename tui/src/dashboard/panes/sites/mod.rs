@@ -445,7 +445,8 @@ impl Pane for Sites {
             return Some(Records { fields: Group::FIELDS, rows, by_command: false });
         }
         let shown = self.rows.order.iter().filter_map(|&at| model.sites.get(at));
-        Some(Records { fields: SiteRow::FIELDS, rows: shown.map(SiteRow::record).collect(), by_command: true })
+        let rows = shown.map(|row| row.record(&model.profile)).collect();
+        Some(Records { fields: SiteRow::FIELDS, rows, by_command: true })
     }
 
     fn draw(&self, scene: &Scene<'_>, buf: &mut Buffer) {
