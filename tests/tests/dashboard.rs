@@ -174,7 +174,7 @@ fn what_a_program_has_lost_is_two_keys_away_and_nothing_of_a_killed_one_is_leake
 #[test]
 fn a_server_that_was_killed_says_who_grew() {
     let pool = Pool::new();
-    let mut server = server(&pool);
+    let server = server(&pool);
     let pid = server.pid().to_string();
     std::thread::sleep(std::time::Duration::from_secs(5));
     let top = |view: &str| pool.poolscope().args(["top", &pid, "--once", "--view", view]).run().silent_success().stdout;
@@ -183,11 +183,12 @@ fn a_server_that_was_killed_says_who_grew() {
     let terminal = Terminal::top(&pool, "killed", &pid);
     let named = |screen: &str| screen.lines().any(|line| line.contains(&pid) && line.contains(" kv-server  "));
     let threads = |screen: &str| screen.split_once("╭ Threads").is_some_and(|(_, rows)| named(rows));
-    terminal.task("Which threads are there?", &["5"], threads);
+    terminal.press(&["5"]);
+    terminal.wait_for("the threads that it has", threads);
     server.signal(libc::SIGKILL);
     server.finish();
     // What was known of it is not forgotten as it goes.
-    terminal.task("Which threads were there?", &[], |screen| screen.contains(" is gone: ") && threads(screen));
+    terminal.wait_for("the threads that it had", |screen| screen.contains(" is gone: ") && threads(screen));
     let killed = top("findings");
     assert!(killed.contains("remember_watch (audit.rs:41) grew by "), "{killed}");
     let words = killed.split(['│', '\n']).map(str::trim).collect::<Vec<_>>().join(" ");

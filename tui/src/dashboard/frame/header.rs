@@ -279,9 +279,8 @@ fn lens_banners(state: &State) -> Vec<(String, Style)> {
         let any = peaks.iter().any(|(memory, _)| is_device(memory));
         let peaks = peaks.iter().filter(|(memory, _)| !any || is_device(memory));
         let of_device = |&(memory, peak): &(Memory, Peak)| {
-            let after =
-                peak.after_ns.map(|ns| format!("{} after the start", numbers::duration(Duration::from_nanos(ns))));
-            format!("{} {}", memory.describe().trim_start_matches("of "), after.unwrap_or_else(|| "now".to_owned()))
+            let after = peak.after_ns.map(|ns| format!("after {}", numbers::duration(Duration::from_nanos(ns))));
+            format!("{} {}", memory.describe(), after.unwrap_or_else(|| "now".to_owned()))
         };
         let devices: Vec<String> = peaks.map(of_device).collect();
         let when = match VIEWS[state.view].name {
