@@ -51,13 +51,17 @@ pub fn growth_text(facts: &Facts<'_>, profile: &Profile, rows: usize) -> String 
         profile.sites.iter().zip(facts.growths).map(|(site, growth)| (site, growth.slope)).collect();
     sites.retain(|(_, slope)| slope.is_clear());
     sites.sort_by(|(_, a), (_, b)| b.per_minute().total_cmp(&a.per_minute()));
-    let mut text = format!("\nGrowth, watched for {watched}\n");
-    if facts.watched_ns < SHORTEST_NS {
-        text += "That is too short to say what grows.\n";
-        return text;
-    }
+    let longest = facts.growths.iter().map(|growth| growth.over_ns).max().unwrap_or(0);
+    let before = match longest > facts.watched_ns {
+        true => format!("; of what frees little, over the last {}", figures::duration(Duration::from_nanos(longest))),
+        false => String::new(),
+    };
+    let mut text = format!("\nGrowth, watched for {watched}{before}\n");
     if sites.is_empty() {
-        text += "No call site grows or shrinks by more than may be chance.\n";
+        text += match facts.watched_ns < SHORTEST_NS {
+            true => "That is too short to say what grows.\n",
+            false => "No call site grows or shrinks by more than may be chance.\n",
+        };
         return text;
     }
     let _ =

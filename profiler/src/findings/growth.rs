@@ -7,7 +7,7 @@ use poolscope_wire::DeviceCounter;
 use crate::build::site_name::SiteName;
 use crate::findings::devices::sentence_begin;
 use crate::findings::{Facts, Finding, Severity, Subject};
-use crate::model::growth::{SHORTEST_NS, Slope};
+use crate::model::growth::{Growth, SHORTEST_NS, Slope};
 use crate::model::snapshot::ProcessState;
 use crate::symbols::function_name::short;
 use crate::words::figures::{bytes, duration};
@@ -34,13 +34,14 @@ fn severity(slope: Slope, in_use: f64) -> Severity {
 
 /// Call sites whose memory grows.
 pub(super) fn sites_that_grow(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
-    let Some(profile) = facts.profile.filter(|_| facts.watched_ns >= SHORTEST_NS) else { return };
+    let Some(profile) = facts.profile else { return };
+    let is_gone = facts.snapshot.process.state != ProcessState::Running;
     let tested = facts.growths.iter().filter(|growth| growth.slope.error() > 0.0).count();
     let needed = errors_needed(tested);
     let mut growing: Vec<usize> = (0..profile.sites.len().min(facts.growths.len()))
         .filter(|&site| {
-            let slope = facts.growths[site].slope;
-            slope.grows() && slope.errors() > needed && slope.per_minute() > LEAST
+            let Growth { slope, over_ns, .. } = facts.growths[site];
+            over_ns >= SHORTEST_NS && slope.grows() && slope.errors() > needed && slope.per_minute() > LEAST
         })
         .collect();
     let of = |site: usize| {
@@ -49,7 +50,7 @@ pub(super) fn sites_that_grow(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     };
     growing.sort_by(|&a, &b| of(b).total_cmp(&of(a)));
     for site in growing.into_iter().take(SITES) {
-        let (slope, figures) = (facts.growths[site].slope, &profile.sites[site]);
+        let (Growth { slope, over_ns, .. }, figures) = (facts.growths[site], &profile.sites[site]);
         let name = SiteName::of(profile, figures);
         let place = name.as_ref().and_then(|name| name.function.short_source()).map(|place| format!(" ({place})"));
         let name = name.map_or_else(|| "[no frames]".to_owned(), |name| short(&name.function.name));
@@ -63,12 +64,13 @@ pub(super) fn sites_that_grow(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
         } else {
             format!("{} of it are in use", bytes(figures.in_use.bytes))
         };
-        let watched = duration(Duration::from_nanos(facts.watched_ns));
+        let over = duration(Duration::from_nanos(over_ns));
+        let (grows, end) = if is_gone { ("grew", " before the end") } else { ("grows", "") };
         findings.push(Finding {
             severity: severity(slope, figures.in_use.bytes),
             rule: "site_grows",
             sentence: format!(
-                "{name}{} grows by {}{memory}, watched for {watched}; {rest}.",
+                "{name}{} {grows} by {}{memory} over the last {over}{end}; {rest}.",
                 place.unwrap_or_default(),
                 a_minute(slope)
             ),
@@ -157,11 +159,11 @@ pub(super) fn devices_that_grow(facts: &Facts<'_>, findings: &mut Vec<Finding>) 
 mod tests {
     use super::*;
     use crate::findings::testing::{MIB, calm, of_rule, profile};
-    use crate::model::growth::Growth;
     use crate::model::profile::Profile;
 
     fn growth(per_minute: f64, error: f64) -> Growth {
-        Growth { slope: Slope::new(per_minute * MIB, error * MIB), ..Growth::default() }
+        let slope = Slope::new(per_minute * MIB, error * MIB);
+        Growth { slope, over_ns: 30_000_000_000, ..Growth::default() }
     }
 
     fn two_sites() -> Profile {
@@ -174,19 +176,14 @@ mod tests {
     fn a_site_that_grows_is_named_with_its_figures() {
         let (snapshot, profile) = (calm(), two_sites());
         let growths = [growth(41.0, 3.0), growth(0.5, 1.0)];
-        let facts = Facts {
-            profile: Some(&profile),
-            growths: &growths,
-            total: growths[0].slope,
-            watched_ns: 30_000_000_000,
-            ..Facts::of(&snapshot, None)
-        };
+        let facts =
+            Facts { profile: Some(&profile), growths: &growths, total: growths[0].slope, ..Facts::of(&snapshot, None) };
         let findings = facts.findings();
         let found = of_rule(&findings, "site_grows");
         assert_eq!(found.len(), 1);
         assert_eq!(
             found[0].sentence,
-            "app::serve (app::serve.c:2) grows by 41.0 MiB a minute (±3.00 MiB), watched for 30 s; nothing of it was ever \
+            "app::serve (app::serve.c:2) grows by 41.0 MiB a minute (±3.00 MiB) over the last 30 s; nothing of it was ever \
              freed."
         );
         assert_eq!((found[0].subject, found[0].severity), (Subject::Site(0), Severity::Alarm));
@@ -200,12 +197,7 @@ mod tests {
         profile.sites[1].allocated.bytes *= 2.0;
         profile.sites[1].allocated.samples *= 2;
         let growths = [growth(41.0, 3.0), growth(61.0, 3.0)];
-        let facts = Facts {
-            profile: Some(&profile),
-            growths: &growths,
-            watched_ns: 12_000_000_000,
-            ..Facts::of(&snapshot, None)
-        };
+        let facts = Facts { profile: Some(&profile), growths: &growths, ..Facts::of(&snapshot, None) };
         let findings = facts.findings();
         let found: Vec<Subject> = of_rule(&findings, "site_grows").iter().map(|finding| finding.subject).collect();
         assert_eq!(found, [Subject::Site(0), Subject::Site(1)]);
@@ -215,12 +207,7 @@ mod tests {
     fn chance_is_no_growth() {
         let (snapshot, profile) = (calm(), two_sites());
         for growths in [[growth(41.0, 20.0), growth(-9.0, 1.0)], [growth(0.01, 0.001), growth(0.0, 0.0)]] {
-            let facts = Facts {
-                profile: Some(&profile),
-                growths: &growths,
-                watched_ns: 30_000_000_000,
-                ..Facts::of(&snapshot, None)
-            };
+            let facts = Facts { profile: Some(&profile), growths: &growths, ..Facts::of(&snapshot, None) };
             assert!(of_rule(&facts.findings(), "site_grows").is_empty());
         }
         assert!(errors_needed(2) == 3.0 && errors_needed(20_000) > 5.0);
@@ -283,9 +270,9 @@ mod tests {
         let (snapshot, profile) = (calm(), two_sites());
         let growths = [growth(41.0, 3.0), growth(0.5, 1.0)];
         let total = growths[0].slope;
-        let rules = |watched_ns: u64, growths: &[Growth]| -> Vec<&'static str> {
-            let facts =
-                Facts { total, total_ns: watched_ns, watched_ns, growths, ..Facts::of(&snapshot, Some(&profile)) };
+        let rules = |over_ns: u64, growths: &[Growth]| -> Vec<&'static str> {
+            let growths: Vec<Growth> = growths.iter().map(|growth| Growth { over_ns, ..*growth }).collect();
+            let facts = Facts { total, total_ns: over_ns, growths: &growths, ..Facts::of(&snapshot, Some(&profile)) };
             let grow = |rule: &&'static str| rule.ends_with("_grows");
             facts.findings().iter().map(|finding| finding.rule).filter(grow).collect()
         };
@@ -297,8 +284,16 @@ mod tests {
 
     #[test]
     fn who_is_gone_is_not_to_be_watched() {
-        let mut snapshot = calm();
+        let (mut snapshot, profile) = (calm(), two_sites());
         snapshot.process.state = ProcessState::Killed;
+        let growths = [growth(41.0, 3.0), growth(0.5, 1.0)];
+        let facts = Facts { growths: &growths, ..Facts::of(&snapshot, Some(&profile)) };
+        let findings = facts.findings();
+        let sentence = &of_rule(&findings, "site_grows")[0].sentence;
+        assert!(
+            sentence.contains("grew by 41.0 MiB a minute (±3.00 MiB) over the last 30 s before the end"),
+            "{sentence}"
+        );
         let facts =
             Facts { total: Slope::new(2.0 * MIB, 0.1 * MIB), total_ns: 30_000_000_000, ..Facts::of(&snapshot, None) };
         let findings = facts.findings();

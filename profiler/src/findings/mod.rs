@@ -103,7 +103,7 @@ pub struct Facts<'a> {
     pub total: Slope,
     /// The time that this is about; 0 if it was too short.
     pub total_ns: u64,
-    /// The time that the sites were watched for.
+    /// The time that devices were watched for.
     pub watched_ns: u64,
     /// How the memory of devices develops, by the counters of their pools; empty if nobody watched.
     pub devices: &'a [(Place, Slope)],

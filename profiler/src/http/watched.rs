@@ -65,7 +65,7 @@ impl Watched {
             });
         }
         Look {
-            growths: process.tracker.of_sites(&reading.site_of_stacks, reading.profile.sites.len()),
+            growths: process.tracker.of_sites(snapshot, &reading.site_of_stacks, reading.profile.sites.len()),
             total: process.tracker.total(Memory::Host),
             devices: process.tracker.of_devices(),
             watched_ns: process.tracker.watched_ns(),

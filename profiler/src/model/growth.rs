@@ -27,15 +27,22 @@
 //!
 //! A program that has loaded what it needs has grown, and grows no more. So the slope of the window's second half is
 //! found in the same way, and nothing is said to grow that did not grow in it ([`Slope::goes_on`]).
+//!
+//! # Before anybody watched
+//!
+//! Of a call site that frees nothing, the ages of its blocks tell how it grew over the whole window
+//! (`growth/ages.rs`). That is told instead.
 
+mod ages;
+mod counted;
 mod slope;
 
+use counted::Counted;
 use slope::Part;
 pub use slope::Slope;
 
 use poolscope_wire::DeviceCounter;
 
-use crate::model::history;
 use crate::model::memory::{Memory, Place};
 use crate::model::snapshot::{LiveBlock, Snapshot};
 
@@ -62,12 +69,15 @@ pub struct Growth {
     pub slope: Slope,
     /// Bytes in use at some moments of the window, equally far from each other, the last one now.
     pub series: [f32; SERIES],
+    /// The time that this is about, nanoseconds.
+    pub over_ns: u64,
 }
 
 impl Growth {
     fn join(&mut self, other: &Growth) {
         self.slope = self.slope.and(other.slope);
         self.series.iter_mut().zip(other.series).for_each(|(sum, part)| *sum += part);
+        self.over_ns = self.over_ns.max(other.over_ns);
     }
 }
 
@@ -209,21 +219,29 @@ impl Tracker {
     fn find_series(&mut self, snapshot: &Snapshot) -> Blocks {
         self.places.resize(snapshot.stacks.len().max(self.places.len()), 0);
         let mut counts = vec![0u32; self.series.len()];
+        let mut new: Vec<(u32, Place)> = Vec::new();
         for block in &snapshot.live {
             let Some(place) = self.places.get_mut(block.stack as usize) else { continue };
             if *place == 0 {
-                self.series.push(Series {
-                    stack: block.stack,
-                    place: snapshot.stacks.get(block.stack as usize).map_or(block.place, |stack| stack.place),
-                    past: [Reading::default(); READINGS],
-                    now: 0.0,
-                    slope: Slope::default(),
-                });
+                let of_stack = snapshot.stacks.get(block.stack as usize).map_or(block.place, |stack| stack.place);
+                new.push((block.stack, of_stack));
                 counts.push(0);
-                *place = self.series.len() as u32;
+                *place = counts.len() as u32;
             }
             counts[*place as usize - 1] += 1;
         }
+        // They are large, and many come at once: twice the room would be megabytes.
+        if self.series.capacity() < counts.len() {
+            self.series.reserve_exact(new.len().max(self.series.len() / 16));
+        }
+        let begun = |(stack, place)| Series {
+            stack,
+            place,
+            past: [Reading::default(); READINGS],
+            now: 0.0,
+            slope: Slope::default(),
+        };
+        self.series.extend(new.into_iter().map(begun));
         let mut sum = 0;
         let mut begins: Vec<u32> = Vec::with_capacity(counts.len() + 1);
         for count in counts {
@@ -319,19 +337,20 @@ impl Tracker {
     pub fn of_stack(&self, stack: u32) -> Option<Growth> {
         let place = *self.places.get(stack as usize)?;
         let series = self.series.get((place as usize).checked_sub(1)?)?;
-        Some(series.growth(&moments(&self.times, self.now_ns)))
+        Some(series.growth(&moments(&self.times, self.now_ns), self.watched_ns()))
     }
 
-    /// How each of `count` call sites develops; `sites` has the site of each stack.
-    pub fn of_sites(&self, sites: &[Option<usize>], count: usize) -> Vec<Growth> {
+    /// How each of `count` call sites develops, after the reading `snapshot`; `sites` has the site of each stack.
+    pub fn of_sites(&self, snapshot: &Snapshot, sites: &[Option<usize>], count: usize) -> Vec<Growth> {
         let mut growths = vec![Growth::default(); count];
         let moments = moments(&self.times, self.now_ns);
         for series in &self.series {
             let site = sites.get(series.stack as usize).copied().flatten();
             if let Some(growth) = site.and_then(|site| growths.get_mut(site)) {
-                growth.join(&series.growth(&moments));
+                growth.join(&series.growth(&moments, self.watched_ns()));
             }
         }
+        ages::tell(&mut growths, snapshot, sites, self.window_ns);
         growths
     }
 
@@ -342,7 +361,7 @@ impl Tracker {
         for pool in &snapshot.devices {
             let known = self.devices.iter().position(|device| device.place == pool.place);
             let at = known.unwrap_or_else(|| {
-                self.devices.push(Counted { place: pool.place, past: Vec::new(), spacing_ns: 0 });
+                self.devices.push(Counted::new(pool.place));
                 self.devices.len() - 1
             });
             self.devices[at].take(self.now_ns, from, pool.get(DeviceCounter::CurrentUsage));
@@ -371,54 +390,6 @@ impl Tracker {
         let (whole, late) = (Weights::of(&self.times, self.now_ns), Weights::of_second_half(&self.times, self.now_ns));
         whole.zip(late).map_or(sampled, |(whole, late)| sampled.with(slope(whole), slope(late)))
     }
-}
-
-/// Readings of a device's counter from which on its slope is told, and those that are kept at most: a program that
-/// takes much and gives it back in each of its steps needs many.
-const DEVICE_READINGS: std::ops::RangeInclusive<usize> = 16..=128;
-
-/// What a pool of device memory had given out, in the order of time.
-#[derive(Clone, Debug)]
-struct Counted {
-    place: Place,
-    past: Vec<(u64, f64)>,
-    /// The least time between two of them.
-    spacing_ns: u64,
-}
-
-impl Counted {
-    /// Takes a reading, and leaves out those that were before the window.
-    fn take(&mut self, now_ns: u64, from_ns: u64, bytes: u64) {
-        self.past.retain(|&(time, _)| time >= from_ns);
-        if self.past.last().is_some_and(|&(last, _)| now_ns < last.saturating_add(self.spacing_ns)) {
-            return;
-        }
-        if self.past.len() == *DEVICE_READINGS.end() {
-            self.past = self.past.iter().copied().step_by(2).collect();
-            let span = now_ns.saturating_sub(self.past[0].0);
-            self.spacing_ns = span / self.past.len() as u64;
-        }
-        self.past.push((now_ns, bytes as f64));
-    }
-
-    fn slope(&self) -> Slope {
-        let (Some(first), Some(last)) = (self.past.first(), self.past.last()) else { return Slope::default() };
-        let (span, steps) = (last.0 - first.0, self.past.len() - 1);
-        if self.past.len() < *DEVICE_READINGS.start() || span < SHORTEST_NS {
-            return Slope::default();
-        }
-        let moment = |at: usize| first.0 + (span as f64 * at as f64 / steps as f64) as u64;
-        let bytes: Vec<f64> = (0..=steps).map(|at| between(&self.past, moment(at))).collect();
-        history::trend_of(&bytes, span)
-    }
-}
-
-/// A figure at a moment, on the line between the figures before it and behind it.
-fn between(known: &[(u64, f64)], time: u64) -> f64 {
-    let after = known.partition_point(|&(at, _)| at < time).clamp(1, known.len() - 1);
-    let ((from, first), (to, second)) = (known[after - 1], known[after]);
-    let part = time.saturating_sub(from) as f64 / to.saturating_sub(from).max(1) as f64;
-    first + (second - first) * part.min(1.0)
 }
 
 /// The blocks of each series.
@@ -477,9 +448,9 @@ impl Series {
     }
 
     /// How it develops, with the bytes in use at some moments, each given by the reading before it.
-    fn growth(&self, moments: &[Option<usize>; SERIES]) -> Growth {
+    fn growth(&self, moments: &[Option<usize>; SERIES], over_ns: u64) -> Growth {
         let at = |reading: Option<usize>| reading.map_or(self.now, |reading| self.past[reading].bytes);
-        Growth { slope: self.slope, series: moments.map(at) }
+        Growth { slope: self.slope, series: moments.map(at), over_ns }
     }
 
     /// Makes room for one more reading where all of it is taken.

@@ -135,9 +135,13 @@ impl Report {
         target::say_warnings(&mut builder);
         let children = target::children(&snapshot.process);
         let mut facts = Facts { children: &children, ..Facts::of(&snapshot, Some(&profile)) };
-        let (growths, devices) = (tracker.of_sites(&sites, profile.sites.len()), tracker.of_devices());
+        let (growths, devices) = (tracker.of_sites(&snapshot, &sites, profile.sites.len()), tracker.of_devices());
+        // One reading tells of what frees nothing.
+        if self.watch.is_some() || growths.iter().any(|growth| growth.slope.grows()) {
+            facts.growths = &growths;
+        }
         if self.watch.is_some() {
-            (facts.growths, facts.devices) = (&growths, &devices);
+            facts.devices = &devices;
             (facts.total, facts.total_ns) = (tracker.total(Memory::Host), tracker.watched_ns());
             facts.watched_ns = tracker.watched_ns();
         }

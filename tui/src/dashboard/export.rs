@@ -23,7 +23,6 @@ use super::panes::{Records, VIEWS};
 use super::state::{Overlay, State};
 use super::widgets::picture::svg;
 use super::widgets::plain::text_of;
-use crate::words::file_name;
 
 /// The end of a file's name.
 fn extension(format: Format) -> &'static str {
@@ -213,7 +212,7 @@ pub(crate) fn lines(exported: &Result<Exported, String>) -> Vec<String> {
                 lines.push("The same later, from a shell:".to_owned());
                 lines.push(format!("  {command}"));
             } else {
-                lines.push(format!("{} has what no command gives.", file_name(&path.to_string_lossy())));
+                lines.push("No command gives the same.".to_owned());
             }
             lines
         }

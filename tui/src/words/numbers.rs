@@ -39,6 +39,12 @@ pub(crate) fn scaled(value: f64) -> String {
     format!("{sign}{}{}", three_digits(number), COUNT_UNITS[unit])
 }
 
+/// `1 object`, `12.3 k objects`.
+pub(crate) fn counted(count: f64, one: &str) -> String {
+    let number = scaled(count);
+    format!("{number} {one}{}", if number == "1" { "" } else { "s" })
+}
+
 /// Bytes per second.
 pub(crate) fn byte_rate(value: f64) -> String {
     format!("{}/s", bytes(value))
@@ -86,6 +92,12 @@ mod tests {
         ] {
             assert_eq!(bytes(value), text, "{value}");
         }
+    }
+
+    #[test]
+    fn one_of_something_is_not_several() {
+        assert_eq!((counted(1.0, "block"), counted(0.0, "block")), ("1 block".into(), "0 blocks".into()));
+        assert_eq!(counted(12_345.0, "object"), "12.3 k objects");
     }
 
     #[test]

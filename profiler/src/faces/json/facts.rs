@@ -42,24 +42,25 @@ struct PeakJson {
     after_seconds: f64,
 }
 
-/// A slope. It is null where nobody watched for long enough.
+/// A slope. It is null where nobody watched for long enough, nor the ages of blocks tell it.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(super) struct SlopeJson {
     bytes_per_minute: Option<f64>,
     error_bytes_per_minute: Option<f64>,
     grows: bool,
+    /// The time that it is about. What never freed anything is known of before anybody watched.
     watched_seconds: f64,
 }
 
 impl SlopeJson {
-    fn new(slope: Slope, watched_ns: u64) -> Self {
+    fn new(slope: Slope, over_ns: u64) -> Self {
         let known = slope.error() > 0.0;
         Self {
             bytes_per_minute: known.then_some(slope.per_minute()),
             error_bytes_per_minute: known.then(|| slope.error()),
             grows: slope.grows(),
-            watched_seconds: watched_ns as f64 / 1e9,
+            watched_seconds: over_ns as f64 / 1e9,
         }
     }
 }
@@ -75,8 +76,8 @@ pub(super) struct GrowthJson {
 }
 
 impl GrowthJson {
-    pub(super) fn new(growth: &Growth, watched_ns: u64) -> Self {
-        Self { slope: SlopeJson::new(growth.slope, watched_ns), series: growth.series.to_vec() }
+    pub(super) fn new(growth: &Growth) -> Self {
+        Self { slope: SlopeJson::new(growth.slope, growth.over_ns), series: growth.series.to_vec() }
     }
 }
 

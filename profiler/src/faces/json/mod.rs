@@ -322,7 +322,7 @@ impl<'a> ProcessReport<'a> {
                     held: held(site),
                     incomplete: site.incomplete,
                     oldest_seconds: age(site),
-                    growth: facts.growths.get(at).map(|growth| GrowthJson::new(growth, facts.watched_ns)),
+                    growth: facts.growths.get(at).map(GrowthJson::new),
                     stack: StackJson::new(profile, site),
                 })
                 .collect(),

@@ -83,9 +83,9 @@ impl Slope {
         self.told().errors()
     }
 
-    /// The second half of the window goes the same way, by more than two standard errors.
+    /// The second half of the window goes the way that is told, by more than two standard errors.
     pub fn goes_on(self) -> bool {
-        self.late.errors() * self.whole.per_minute.signum() > 2.0
+        self.late.errors() * self.per_minute().signum() > 2.0
     }
 
     /// It is a figure worth showing: more than two standard errors from none, and it goes on.
@@ -138,6 +138,16 @@ mod tests {
         let leak = Slope::of_halves((400.0, 80.0), (41.0, 6.0));
         assert!(leak.grows());
         assert_eq!((leak.per_minute(), leak.error()), (41.0, 6.0));
+    }
+
+    /// What was loaded as it started and thrown away has fallen, and the window has it for minutes.
+    #[test]
+    fn a_leak_after_a_fall_grows() {
+        let leak = Slope::of_halves((-20.0, 15.0), (8.0, 0.2));
+        assert!(leak.grows() && !leak.has_ended(), "{leak:?}");
+        assert_eq!(leak.per_minute(), 8.0);
+        // A fall that came to an end is no growth.
+        assert!(!Slope::of_halves((-20.0, 15.0), (0.2, 0.2)).is_clear());
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! Reads the segment again and again, away from the thread that draws: reading, symbols and the call tree take as
 //! long as they take.
 
-use std::collections::HashMap;
-use std::fs;
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use poolscope_profiler::model::naming::Naming;
 use poolscope_profiler::model::snapshot::{ProcessInfo, ProcessState};
 use poolscope_profiler::process::ending::KernelLog;
 use poolscope_profiler::process::family::{self, Child};
+use poolscope_profiler::process::thread_names;
 use poolscope_profiler::reading::Reading;
 use poolscope_profiler::recording::replay::film::Film;
 use poolscope_profiler::segment::ask::{self, Wish};
@@ -27,7 +27,6 @@ use super::tensors::Watch;
 use super::watched::Watched;
 use crate::dashboard::input::moment::{Moment, Seek};
 use crate::dashboard::model::{Kin, Model, Modeller, Observed, ThreadNames};
-use crate::words::printable;
 use crate::{symbols, target};
 
 /// A recording is played in so long at most.
@@ -227,12 +226,18 @@ impl Source {
             {
                 self.open = Some((newer, reader));
                 self.name_threads = None;
+                self.names.clear();
                 return self.read();
             }
         }
         if self.name_threads.is_none_or(|at| at <= now) {
             self.name_threads = Some(now + NAME_EVERY);
-            self.names = thread_names(snapshot.process.pid, snapshot.process.state);
+            if snapshot.process.state == ProcessState::Running {
+                self.names.extend(thread_names(snapshot.process.pid));
+            }
+            // Those that have ended keep the names that they had.
+            let known: HashSet<u32> = snapshot.threads.iter().map(|thread| thread.tid).collect();
+            self.names.retain(|tid, _| known.contains(tid));
         }
         let (profile, site_of_stacks) = self.builder.build_with_sites(&snapshot, |_| false);
         // Who is gone has no processes any more.
@@ -278,7 +283,7 @@ impl Source {
 
     fn model(&mut self, snapshot: Snapshot, profile: Profile, site_of_stacks: &[Option<usize>]) -> Model {
         self.tracker.update(&snapshot);
-        let growths = self.tracker.of_sites(site_of_stacks, profile.sites.len());
+        let growths = self.tracker.of_sites(&snapshot, site_of_stacks, profile.sites.len());
         let (watched_ns, devices) = (self.tracker.watched_ns(), self.tracker.of_devices());
         let (children, family) = (&self.children[..], &self.family[..]);
         let ending = match (snapshot.process.state, &mut self.open) {
@@ -307,20 +312,6 @@ fn family_of(children: &[Child], is_on_pool: impl Fn(u32) -> bool) -> Vec<Kin> {
     largest.sort_by_key(|child| (std::cmp::Reverse(child.rss), child.pid));
     let kin = |child: &Child| Kin { child: child.clone(), on_pool: is_on_pool(child.pid) };
     largest.into_iter().take(FAMILY).map(kin).collect()
-}
-
-fn thread_names(pid: u32, state: ProcessState) -> ThreadNames {
-    let mut names = HashMap::new();
-    if state != ProcessState::Running {
-        return names;
-    }
-    for entry in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
-        let Some(tid) = entry.file_name().to_str().and_then(|t| t.parse().ok()) else { continue };
-        if let Ok(name) = fs::read_to_string(entry.path().join("comm")) {
-            names.insert(tid, printable(name.trim_end()));
-        }
-    }
-    names
 }
 
 /// What the reading thread is told.

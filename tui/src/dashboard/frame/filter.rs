@@ -22,7 +22,8 @@ pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
         (Some(why), ..) => (why.clone(), theme.warn),
         (None, Some(model), Some(read)) => {
             let kept = numbers::grouped(model.sites.len() as u64);
-            (format!("{kept} of {}", sites_count(read.sites.len())), theme.dim)
+            let clears = if state.filter.editing { "" } else { " · Esc clears" };
+            (format!("{kept} of {}{clears}", sites_count(read.sites.len())), theme.dim)
         }
         _ => return,
     };

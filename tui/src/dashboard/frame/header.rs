@@ -9,8 +9,9 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 
-use poolscope_profiler::Metric;
+use poolscope_profiler::model::profile::Peak;
 use poolscope_profiler::model::snapshot::{Dropped, ProcessState};
+use poolscope_profiler::{Memory, Metric};
 use poolscope_wire::{DeviceCounter, TierCounter};
 
 use crate::dashboard::input::moment::Moment;
@@ -174,6 +175,9 @@ fn cards(state: &State) -> Vec<Card> {
 
 type Card = (String, String, Style);
 
+/// Bytes a minute that a level is uncertain by, of which nothing need be said.
+const WORTH_SAYING: f64 = 262_144.0;
+
 /// How the bytes in use have developed in the last minutes, if the pool counts them.
 fn growing(model: &Model, theme: &Theme) -> Option<Card> {
     model.most.filter(|_| !model.at_peak)?;
@@ -182,6 +186,10 @@ fn growing(model: &Model, theme: &Theme) -> Option<Card> {
         (true, _) => (format!("+{}/min ▲", numbers::bytes(slope.per_minute())), theme.alert),
         (false, true) if slope.per_minute() < 0.0 => (format!("{}/min", numbers::bytes(slope.per_minute())), theme.ok),
         (false, true) => (format!("+{}/min", numbers::bytes(slope.per_minute())), theme.warn),
+        // What goes up and down by much hides a small growth.
+        (false, false) if slope.error() > WORTH_SAYING => {
+            (format!("level ±{}", numbers::bytes(slope.error())), theme.text)
+        }
         (false, false) => ("level".to_owned(), theme.text),
     };
     Some(("GROWING".to_owned(), text, style))
@@ -252,24 +260,42 @@ pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
     out
 }
 
+/// The call sites of the peak are of a moment that is told from the one when most was in use.
+fn is_before_the_peak(read: &Model) -> bool {
+    let kept = read.whole.peak_of(read.whole.usual_memory()).and_then(|peak| peak.after_ns);
+    let start = read.snapshot.process.start_monotonic_ns;
+    let most = read.most.map(|most| most.time_ns.saturating_sub(start));
+    kept.zip(most).is_some_and(|(kept, most)| kept.abs_diff(most) > 1_000_000_000)
+}
+
 /// What is shown is not all, or not now.
 fn lens_banners(state: &State) -> Vec<(String, Style)> {
     let (Some(read), Some(model), lens) = (&state.read, &state.model, &state.lens) else { return Vec::new() };
     let mut out = Vec::new();
     if lens.at_peak {
-        let peaks = read.whole.device_peaks.iter();
-        let devices =
-            peaks.map(|(memory, peak)| format!("{} {}", memory.describe().trim_start_matches("of "), peak.when()));
-        let devices: Vec<String> = devices.collect();
+        // Pinned memory has a peak of its own, which no line has room for beside those of the devices.
+        let peaks = &read.whole.device_peaks;
+        let is_device = |memory: &Memory| matches!(memory, Memory::Device(_));
+        let any = peaks.iter().any(|(memory, _)| is_device(memory));
+        let peaks = peaks.iter().filter(|(memory, _)| !any || is_device(memory));
+        let of_device = |&(memory, peak): &(Memory, Peak)| {
+            let after = peak.after_ns.map(|ns| format!("after {}", numbers::duration(Duration::from_nanos(ns))));
+            format!("{} {}", memory.describe(), after.unwrap_or_else(|| "now".to_owned()))
+        };
+        let devices: Vec<String> = peaks.map(of_device).collect();
         let when = match VIEWS[state.view].name {
             "gpu" if !devices.is_empty() => devices.join(", "),
             _ => Lens::peak_of(read).unwrap_or_default(),
+        };
+        let (at, why) = match VIEWS[state.view].name != "gpu" && is_before_the_peak(read) {
+            true => ("Near", ": call sites are kept as it grows by 3 %"),
+            false => ("At", ""),
         };
         let not_kept = match VIEWS[state.view].name {
             "overview" | "sites" | "flame" | "gpu" | "leaks" => "",
             _ => " What this view shows is not kept of it, and is as it is now.",
         };
-        out.push((format!(" ▲ At the peak, {when}. P shows now.{not_kept}"), state.theme.tab));
+        out.push((format!(" ▲ {at} the peak, {when}{why}. P shows now.{not_kept}"), state.theme.tab));
     }
     if let Some((words, changed)) = lens.compared(read, &state.kept) {
         let changed = changed.map(|bytes| format!(": {} in use", format_change(Metric::InUseBytes, bytes)));

@@ -175,10 +175,11 @@ fn snapshot_at(second: u64) -> Snapshot {
 fn growths(profile: &Profile) -> Vec<Growth> {
     let of = |(at, site): (usize, &Site)| {
         let part = |point: usize| (site.in_use.bytes * point as f64 / (SERIES - 1) as f64) as f32;
-        match at {
-            1 => Growth { slope: Slope::new(13.7 * MIB, 1.5 * MIB), series: std::array::from_fn(part) },
-            _ => Growth { slope: Slope::new(0.1 * MIB, MIB), series: [site.in_use.bytes as f32; SERIES] },
-        }
+        let (slope, series) = match at {
+            1 => (Slope::new(13.7 * MIB, 1.5 * MIB), std::array::from_fn(part)),
+            _ => (Slope::new(0.1 * MIB, MIB), [site.in_use.bytes as f32; SERIES]),
+        };
+        Growth { slope, series, over_ns: 180_000_000_000 }
     };
     profile.sites.iter().enumerate().map(of).collect()
 }

@@ -206,6 +206,11 @@ impl Model {
         self.snapshot.segment_bytes == 0
     }
 
+    /// The program runs no more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.snapshot.process.state != ProcessState::Running
+    }
+
     /// It is of a profile in a file: of no process, and of no time.
     pub(crate) fn is_of_a_file(&self) -> bool {
         self.is_recorded() && self.snapshot.process.pid == 0

@@ -240,3 +240,22 @@ fn what_a_program_had_started_is_gone_with_it() {
         state.take_reading(Arc::clone(&reading));
     }
 }
+
+/// What wobbles hides a small growth, and "level" alone would say that there is none.
+#[test]
+fn a_level_says_how_uncertain_it_is() {
+    use poolscope_profiler::model::growth::Slope;
+    const MIB: f64 = 1_048_576.0;
+    let mut model = fixture::model();
+    let mut said = |slope: Slope| {
+        model.trend = Some(slope);
+        let mut state = state(120, 36);
+        state.take_reading(Arc::new(model.clone()));
+        screen(&state)
+    };
+    assert!(said(Slope::new(MIB, 2.5 * MIB)).contains("level ±2.50 MiB"));
+    let text = said(Slope::new(0.0, 0.1 * MIB));
+    assert!(text.contains("level") && !text.contains("level ±"), "{text}");
+    // What fell and then leaks is not level.
+    assert!(said(Slope::of_halves((-20.0 * MIB, 15.0 * MIB), (8.0 * MIB, 0.2 * MIB))).contains("+8.00 MiB/min ▲"));
+}

@@ -63,8 +63,15 @@ fn the_peak_is_shown_in_every_view_and_a_process_that_is_gone_opens_there() {
     let mut state = State::new("kv".into(), theme, Size { width: 120, height: 36 }, Duration::from_secs(1));
     state.opens_at_peak = true;
     Arc::make_mut(&mut model.snapshot).process.state = ProcessState::Killed;
-    state.take_reading(Arc::new(model));
+    state.take_reading(Arc::new(model.clone()));
     assert!(screen(&state).contains("At the peak, 1m 41s after the start."));
+    // Where most was in use later, the header and the banner are of two moments.
+    let most = model.most.as_mut().expect("it is counted");
+    most.time_ns += 5_000_000_000;
+    state.take_reading(Arc::new(model));
+    let text = screen(&state);
+    assert!(text.contains("Near the peak, 1m 41s after the start: call sites are kept as it grows by 3 %."), "{text}");
+    assert!(text.contains("PEAK after 1m 46s"), "{text}");
 }
 
 #[test]

@@ -11,6 +11,15 @@ use crate::words::numbers;
 /// `function file:line ‹ caller ‹ caller`, as much of it as there is room for. Rows of one function differ by the line or
 /// by the caller. Before one of these goes, the file does, and then the function's path: `remember:58 ‹ handle`.
 pub(crate) fn name_line(text: &SiteText, width: usize, theme: &Theme) -> Line<'static> {
+    line_of(text, width, theme, false)
+}
+
+/// The same where most are of one helper, such as `Training::tensor:52`: the caller stays rather than the path.
+pub(crate) fn name_line_of_helper(text: &SiteText, width: usize, theme: &Theme) -> Line<'static> {
+    line_of(text, width, theme, true)
+}
+
+fn line_of(text: &SiteText, width: usize, theme: &Theme, is_helper: bool) -> Line<'static> {
     let function = &*text.function;
     let place = text.place.as_deref().map_or(String::new(), |place| format!(" {place}"));
     let line = place.rsplit_once(':').map_or(String::new(), |(_, line)| format!(":{line}"));
@@ -25,6 +34,7 @@ pub(crate) fn name_line(text: &SiteText, width: usize, theme: &Theme) -> Line<'s
         (&*line, caller, typed),
         ("", caller, typed),
         (&*line, part, typed),
+        if is_helper { (&*line, part, own) } else { (&*line, 0, typed) },
         (&*line, 0, typed),
         (&*line, 0, own),
     ];
@@ -89,6 +99,12 @@ mod tests {
         // A helper's name says nothing: who called it does, even in part.
         let helper = shown("tensor", Some("training.rs:52"), &["training::make_optimizer_state"], 25);
         assert_eq!(helper, "tensor:52 ‹ make_o…_state");
+        let (function, callers) =
+            ("gpu::training::Training::tensor".into(), vec!["train::Training::load_weights".into()]);
+        let text = SiteText { function, place: Some("training.rs:52".into()), callers, ..SiteText::default() };
+        let theme = Theme::choose(ThemeChoice::Dark, |_| None);
+        assert_eq!(name_line(&text, 28, &theme).to_string(), "Training::tensor:52");
+        assert_eq!(name_line_of_helper(&text, 28, &theme).to_string(), "tensor:52 ‹ load_weights");
         assert_eq!(shown("main", None, &[], 20), "main");
         assert_eq!(shown("[libssl.so.3+0x1240]", None, &["SSL_CTX_new"], 40), "[libssl.so.3+0x1240] ‹ SSL_CTX_new");
         assert_eq!(shown("{closure#4}", Some("store.rs:34"), &["{closure#0}"], 24), "{closure#4} store.rs:34");

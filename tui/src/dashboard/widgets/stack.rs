@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr;
 use crate::dashboard::model::site::FrameText;
 use crate::dashboard::theme::Theme;
 use crate::words::name::clip_name;
-use crate::words::{clip, file_name};
+use crate::words::{clip, file_name, numbers};
 
 /// A stack to be drawn.
 pub(crate) struct Stack<'a> {
@@ -42,7 +42,7 @@ impl Stack<'_> {
         if cut {
             let (above, below) = (first, count - first - shown);
             let keys = keys.map(|keys| format!(": {keys}")).unwrap_or_default();
-            said.push(format!("{above} frames above, {below} below{keys}"));
+            said.push(format!("{} above, {below} below{keys}", numbers::counted(above as f64, "frame")));
         } else if self.incomplete {
             said.push("… outer frames are missing".to_owned());
         }

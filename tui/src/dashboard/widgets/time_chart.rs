@@ -45,6 +45,8 @@ pub(crate) struct TimeChart<'a> {
     pub(crate) series: &'a [Series<'a>],
     /// Seconds of now, from which the labels count.
     pub(crate) now: f64,
+    /// What that moment is called.
+    pub(crate) called: &'static str,
     /// Seconds at the right edge.
     pub(crate) end: f64,
     /// Seconds from the left edge to the right one.
@@ -70,14 +72,20 @@ pub(crate) fn plot_of(area: Rect) -> Rect {
     Rect { x: area.x + left, y: area.y, width: area.width - left, height: area.height.saturating_sub(1) }
 }
 
+/// What the moment is called that the labels count from.
+pub(crate) const NOW: &str = "now";
+
 /// Columns that the labels of the vertical axis take.
 pub(crate) const LABELS: u16 = 9;
 
-/// The span for points that reach back `age` seconds, in a chart of `columns` columns: from a minute on, whole steps.
-pub(crate) fn span_for(age: f64) -> f64 {
-    const SPANS: [f64; 14] = [
-        60.0, 120.0, 180.0, 240.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0, 43_200.0, 86_400.0,
+/// The span for points that reach back `age` seconds: whole steps, and a minute at least where time goes on.
+pub(crate) fn span_for(age: f64, goes_on: bool) -> f64 {
+    const MINUTE: f64 = 60.0;
+    const SPANS: [f64; 19] = [
+        2.0, 5.0, 10.0, 20.0, 30.0, MINUTE, 120.0, 180.0, 240.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0,
+        28_800.0, 43_200.0, 86_400.0,
     ];
+    let age = if goes_on { age.max(MINUTE) } else { age };
     SPANS.into_iter().find(|&s| age <= s).unwrap_or_else(|| (age / 86_400.0).ceil() * 86_400.0)
 }
 
@@ -121,8 +129,10 @@ impl Scale {
 
 /// A step between ticks of time, so that labels are at least `apart` columns from each other.
 fn time_step(span: f64, columns: u16, apart: u16) -> f64 {
-    const STEPS: [f64; 14] =
-        [5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14_400.0, 43_200.0, 86_400.0];
+    const STEPS: [f64; 16] = [
+        1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14_400.0, 43_200.0,
+        86_400.0,
+    ];
     let least = span * f64::from(apart) / f64::from(columns.max(1));
     STEPS.into_iter().find(|&s| s >= least).unwrap_or(span)
 }
@@ -146,7 +156,7 @@ impl Dots {
 impl<'a> TimeChart<'a> {
     /// A chart that ends now, with nothing marked.
     pub(crate) fn until_now(series: &'a [Series<'a>], now: f64, span: f64) -> TimeChart<'a> {
-        TimeChart { series, now, end: now, span, marks: Marks::default() }
+        TimeChart { series, now, called: NOW, end: now, span, marks: Marks::default() }
     }
 
     /// The moment at a column of the screen; none outside of the plot.
@@ -233,7 +243,7 @@ impl<'a> TimeChart<'a> {
             let share = 1.0 - (back - (self.now - self.end)) / self.span;
             let x = plot.x + (share * f64::from(plot.width - 1)).round() as u16;
             let label = if back == 0.0 {
-                "now".to_owned()
+                self.called.to_owned()
             } else {
                 format!("-{}", numbers::short_duration(Duration::from_secs_f64(back)).replace(' ', ""))
             };
@@ -383,9 +393,9 @@ mod tests {
 
     #[test]
     fn the_span_grows_in_steps() {
-        assert_eq!(span_for(3.0), 60.0);
-        assert_eq!(span_for(61.0), 120.0);
-        assert_eq!(span_for(200_000.0), 259_200.0);
+        assert_eq!(span_for(3.0, true), 60.0);
+        assert_eq!(span_for(61.0, true), 120.0);
+        assert_eq!(span_for(200_000.0, true), 259_200.0);
     }
 
     /// Without colours, each area has a pattern of its own, also beside the one below it.

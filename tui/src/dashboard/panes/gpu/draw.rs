@@ -12,6 +12,7 @@ use poolscope_wire::{DEVICE_COUNTERS, DeviceCounter, Unit, cell as state};
 
 use super::piece::Under;
 use super::{Gpu, Holder, holders};
+use crate::dashboard::model::site::frames_of;
 use crate::dashboard::model::{DeviceRow, Model};
 use crate::dashboard::panes::{Scene, named, opener};
 use crate::dashboard::theme::Theme;
@@ -20,9 +21,9 @@ use crate::dashboard::widgets::memory_map::MemoryMap;
 use crate::dashboard::widgets::panel::{inside, panel};
 use crate::dashboard::widgets::plain::wrapped;
 use crate::dashboard::widgets::site_name::name_line;
+use crate::dashboard::widgets::stack::Stack;
 use crate::dashboard::widgets::table::{Column, Hidden, Table, cell};
 use crate::dashboard::widgets::time_chart::{Dot, Series, TimeChart, span_for};
-use crate::words::name::clip_name;
 use crate::words::{clip, numbers, printable};
 
 const COLUMNS: &[Column] = &[
@@ -141,7 +142,7 @@ impl Gpu {
         if parts.map.height > 2
             && let Some(holder) = &self.holder
         {
-            stack(theme, device, holder, parts.map, buf);
+            stack(theme, model, (device, holder), parts.map, buf);
         } else if parts.map.height > 2 {
             self.draw_map(scene, device, parts.map, buf);
         }
@@ -268,7 +269,7 @@ fn chart(theme: &Theme, device: &DeviceRow, area: Rect, buf: &mut Buffer) {
         Series { points: &in_use, style: theme.live, filled: Some(Dot::FULL) },
         Series { points: &held, style: theme.rss, filled: None },
     ];
-    TimeChart::until_now(&series, now, span_for(age)).draw(inner, buf, theme);
+    TimeChart::until_now(&series, now, span_for(age, true)).draw(inner, buf, theme);
 }
 
 impl Gpu {
@@ -408,30 +409,20 @@ const BACK: &str = "← the map";
 /// Columns that the title of the stack and the frame take.
 const TITLE: usize = 11;
 
-/// The stack of a holder, innermost first; what does not fit is beyond the function that names it.
-fn stack(theme: &Theme, device: &DeviceRow, holder: &Holder, area: Rect, buf: &mut Buffer) {
+/// The stack of a holder.
+fn stack(theme: &Theme, model: &Model, (device, holder): (&DeviceRow, &Holder), area: Rect, buf: &mut Buffer) {
     let held = device.held.get(holder.at).zip(device.sites.get(holder.at));
     let held = held.map_or_else(String::new, |(held, site)| {
-        let blocks = numbers::scaled(site.in_use.objects);
-        format!("{} in {blocks} blocks  ", numbers::bytes(held.bytes))
+        let blocks = numbers::counted(site.in_use.objects, "block");
+        format!("{} in {blocks}  ", numbers::bytes(held.bytes))
     });
     // It loses its figures before it loses the way back.
     let room = usize::from(area.width).saturating_sub(TITLE + BACK.width());
     let held = if held.width() < room { held } else { String::new() };
     let right = Line::styled(format!("{held}{BACK}"), theme.dim);
     let inner = panel(area, buf, theme, "Stack", right);
-    let room = usize::from(inner.height);
-    let wanted = if holder.names + 3 < room { 0 } else { holder.names.saturating_sub(room / 3) };
-    let first = wanted.min(holder.stack.len().saturating_sub(room));
-    for ((at, (name, place)), y) in holder.stack.iter().enumerate().skip(first).zip(inner.top()..inner.bottom()) {
-        let style = if at == holder.names { theme.strong } else { theme.text };
-        let width = usize::from(inner.width);
-        let name = clip_name(name, width.saturating_sub(4));
-        buf.set_string(inner.x, y, format!("{at:>3} "), theme.faint);
-        buf.set_string(inner.x + 4, y, &name, style);
-        let left = width.saturating_sub(4 + name.width() + 2);
-        if left >= place.width() {
-            buf.set_string(inner.right() - place.width() as u16, y, place, theme.dim);
-        }
-    }
+    let Some(site) = model.whole.sites.get(holder.site) else { return };
+    let frames: Vec<_> = frames_of(&model.whole, site).collect();
+    let stack = Stack { frames: &frames, names: holder.names, incomplete: site.incomplete };
+    stack.draw(None, None, inner, buf, theme);
 }

@@ -15,7 +15,7 @@ use crate::dashboard::panes::rows::Rows;
 use crate::dashboard::panes::sort::Sort;
 use crate::dashboard::theme::Theme;
 use crate::dashboard::widgets::panel::panel;
-use crate::dashboard::widgets::site_name::{name_line, sites_count};
+use crate::dashboard::widgets::site_name::{name_line_of_helper, sites_count};
 use crate::dashboard::widgets::table::{Column, cell};
 use crate::words::{clip, numbers};
 
@@ -130,7 +130,7 @@ pub(super) fn draw(
             (1, _) if row.error > 0.0 => cell(numbers::bytes(row.error), theme.dim),
             (2, _) => cell(numbers::percent(row.bytes, in_use), theme.text),
             (3, Some(_)) => cell(numbers::scaled(row.blocks), theme.text),
-            (NAME, Some(site)) => name_line(&site.text, usize::from(width), theme),
+            (NAME, Some(site)) => name_line_of_helper(&site.text, usize::from(width), theme),
             (NAME, None) => cell(clip("(not attributed: no block was sampled)", width.into()), theme.dim),
             _ => Line::default(),
         }

@@ -11,6 +11,8 @@ use crossterm::event::{KeyCode, MouseButton};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Position;
 
+use poolscope_profiler::model::profile::Site;
+
 use super::naming::{BY_CALLER, BY_FUNCTION};
 use super::rows::{Clicked, Rows};
 use super::{Keyed, Pane, Records, Reply, Scene, Source, View};
@@ -51,9 +53,9 @@ struct Holder {
     key: u64,
     /// Its place among those of the device.
     at: usize,
-    /// Its functions with their places, innermost first.
-    stack: Vec<(String, String)>,
-    /// Which of them names it.
+    /// Its place among the call sites of all memory.
+    site: usize,
+    /// Which function of its stack names it.
     names: usize,
     /// What it is called by that one.
     function: Arc<str>,
@@ -219,10 +221,9 @@ impl Gpu {
         let device = model.devices.get(self.selected)?;
         let row = device.sites.get(at)?;
         let whole = &model.whole;
-        let mut of_device = whole.sites.iter().filter(|site| site.place == device.pool.place);
-        let site = of_device.find(|site| key_of(whole, site) == row.key)?;
-        let stack = frames_of(whole, site).map(|frame| (frame.name.clone(), frame.place())).collect();
-        Some(Holder { key: row.key, at, stack, names: row.text.frame, function: Arc::clone(&row.text.function) })
+        let is_it = |site: &Site| site.place == device.pool.place && key_of(whole, site) == row.key;
+        let site = whole.sites.iter().position(is_it)?;
+        Some(Holder { key: row.key, at, site, names: row.text.frame, function: Arc::clone(&row.text.function) })
     }
 }
 
@@ -307,9 +308,10 @@ impl Pane for Gpu {
         self.cursor.take().is_some() | was_selected
     }
 
-    fn copied(&self, _scene: &Scene<'_>) -> Option<String> {
-        let lines = self.holder.as_ref()?.stack.iter().map(|(name, place)| format!("{name}  {place}\n"));
-        Some(lines.collect())
+    fn copied(&self, scene: &Scene<'_>) -> Option<String> {
+        let whole = &scene.model?.whole;
+        let frames = frames_of(whole, whole.sites.get(self.holder.as_ref()?.site)?);
+        Some(frames.map(|frame| format!("{}  {}\n", frame.name, frame.place())).collect())
     }
 
     fn records(&self, scene: &Scene<'_>) -> Option<Records> {

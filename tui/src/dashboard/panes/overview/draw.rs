@@ -24,7 +24,7 @@ use crate::dashboard::widgets::plain::wrapped;
 use crate::dashboard::widgets::site_name::{name_line, sites_count};
 use crate::dashboard::widgets::stack::Stack;
 use crate::dashboard::widgets::table::{Column, Hidden, Table, cell, put};
-use crate::dashboard::widgets::time_chart::{Dot, Marks, Series, TimeChart};
+use crate::dashboard::widgets::time_chart::{Dot, Marks, NOW, Series, TimeChart};
 use crate::words::{clip, numbers};
 
 /// Where the parts lie, each with its frame; those without room are empty.
@@ -204,8 +204,9 @@ fn cursor_line(theme: &Theme, model: &Model, at: f64, selects: bool) -> Line<'st
     let after = points.partition_point(|point| point.at_s <= at);
     let Some(point) = points.get(after.saturating_sub(1)) else { return Line::default() };
     let ago = numbers::duration(Duration::from_secs_f64((now - at).max(0.0)));
+    let when = if model.has_ended() { "before the end" } else { "ago" };
     let mut spans = vec![
-        Span::styled(format!("{ago} ago: "), theme.text),
+        Span::styled(format!("{ago} {when}: "), theme.text),
         Span::styled(format!("{} in use", numbers::bytes(point.live_bytes)), theme.live),
     ];
     if let Some(rss) = point.rss_bytes {
@@ -256,7 +257,8 @@ fn chart(
         filled.iter().map(|(style, dots, points)| Series { points, style: *style, filled: Some(*dots) }).collect();
     series.push(Series { points: &rss, style: theme.rss, filled: None });
     let Window { now, end, span, .. } = *window;
-    TimeChart { series: &series, now, end, span, marks }.draw(inner, buf, theme);
+    let called = if model.has_ended() { "end" } else { NOW };
+    TimeChart { series: &series, now, called, end, span, marks }.draw(inner, buf, theme);
 }
 
 /// Values at their times, in seconds; `None` where it is not known.
@@ -326,7 +328,8 @@ fn memory(theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
         let text = format!("{} more are in use and were never touched", numbers::bytes(untouched as f64));
         let lines = wrapped(&text, width);
         // Half of the sentence says something else.
-        let lines = if lines.len() > usize::from(inner.bottom() - y) { vec![clip(&text, width)] } else { lines };
+        let short = || clip(&format!("{} more never touched", numbers::bytes(untouched as f64)), width);
+        let lines = if lines.len() > usize::from(inner.bottom() - y) { vec![short()] } else { lines };
         for (line, y) in lines.iter().zip(y..inner.bottom()) {
             buf.set_string(inner.x, y, line, theme.dim);
         }

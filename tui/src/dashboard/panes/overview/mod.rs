@@ -175,6 +175,7 @@ fn growing_first(a: &SiteRow, b: &SiteRow) -> Ordering {
 impl Pane for Overview {
     fn follow(&mut self, model: &Arc<Model>) {
         self.compared = model.sites.iter().any(|site| site.change.is_some());
+        self.time.is_over = model.has_ended() || model.is_recorded();
         let is_shown = |site: &SiteRow| site.in_use.bytes > 0.0 || site.changed().is_some_and(|bytes| bytes != 0.0);
         let compared = self.compared;
         self.order = Sort::falling(0).sorted(&model.sites, is_shown, |a, b, _| {

@@ -18,6 +18,8 @@ pub(super) struct TimeView {
     pub(super) cursor: Option<f64>,
     /// Where a range begins that goes to the cursor.
     pub(super) anchor: Option<f64>,
+    /// The program has ended, or is a recording: a short life has the whole width.
+    pub(super) is_over: bool,
 }
 
 /// What is shown, worked out for the points that there are.
@@ -34,11 +36,16 @@ pub(super) struct Window {
 }
 
 impl TimeView {
+    /// The span that shows all.
+    fn whole(&self, age: f64) -> f64 {
+        span_for(age, !self.is_over)
+    }
+
     /// What is shown of some points.
     pub(super) fn window(&self, points: &[Point]) -> Window {
         let now = points.last().map_or(0.0, |point| point.at_s);
         let first = points.first().map_or(0.0, |point| point.at_s);
-        let whole = span_for(now - first);
+        let whole = self.whole(now - first);
         let span = self.span.map_or(whole, |span| span.clamp(SHORTEST.min(whole), whole));
         Window { now, first, end: self.end.map_or(now, |end| end.clamp((first + span).min(now), now)), span }
     }
@@ -47,7 +54,7 @@ impl TimeView {
     pub(super) fn zoom(&mut self, points: &[Point], around: Option<f64>, closer: bool) {
         let window = self.window(points);
         let around = around.or(self.cursor).unwrap_or(window.end);
-        let whole = span_for(window.now - window.first);
+        let whole = self.whole(window.now - window.first);
         let span = if closer { (window.span / 2.0).max(SHORTEST) } else { window.span * 2.0 };
         if span >= whole {
             (self.span, self.end) = (None, None);
@@ -124,6 +131,10 @@ mod tests {
         let view = TimeView::default();
         let window = view.window(&points());
         assert_eq!((window.end, window.span), (400.0, 300.0));
+        let few = &points()[..10];
+        assert_eq!(view.window(few).span, 60.0);
+        let over = TimeView { is_over: true, ..view };
+        assert_eq!((over.window(few).span, over.window(&points()).span), (10.0, 300.0));
     }
 
     #[test]

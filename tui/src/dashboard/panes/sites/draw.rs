@@ -169,9 +169,9 @@ impl Sites {
             String::new()
         };
         let right = format!(
-            "{} in use in {} objects{mean}",
+            "{} in use in {}{mean}",
             numbers::bytes(row.in_use.bytes),
-            numbers::scaled(row.in_use.objects)
+            numbers::counted(row.in_use.objects, "object")
         );
         let inner = panel(area, buf, theme, "Stack", Line::styled(right, theme.dim));
         let frames: Vec<_> = frames_of(&model.profile, site).collect();

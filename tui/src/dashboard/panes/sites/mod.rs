@@ -338,7 +338,7 @@ pub(super) fn site_text(model: &Model, row: &SiteRow) -> Option<String> {
     let site = model.profile.sites.get(row.index)?;
     let bytes = numbers::bytes(row.in_use.bytes);
     let mut text =
-        format!("{}: {bytes} in use in {} objects\n", row.text.function, numbers::scaled(row.in_use.objects));
+        format!("{}: {bytes} in use in {}\n", row.text.function, numbers::counted(row.in_use.objects, "object"));
     for frame in frames_of(&model.profile, site) {
         text += &format!("  {}  {}\n", frame.name, frame.place());
     }
