@@ -42,7 +42,7 @@ extern "C" {
 POOLSCOPE_API const char *poolscope_version(void) POOLSCOPE_NOTHROW;
 
 /* The same with the commit that it was built from and the version of the segments that it writes, such as
- * "libpoolscope.so 0.1.0 commit 15d0db6 segment 10". */
+ * "libpoolscope.so 0.1.0 commit 15d0db6 segment 11". */
 POOLSCOPE_API const char *poolscope_build(void) POOLSCOPE_NOTHROW;
 
 /* -- Blocks --
