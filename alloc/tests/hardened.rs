@@ -14,7 +14,7 @@ fn run(test: &str) -> Output {
     let this = std::env::current_exe().expect("a test knows its own path");
     let mut command = Command::new(this);
     command.args([test, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
-    command.env("POOLSCOPE_HARDENED", "1").env("POOLSCOPE_PERIOD", "64K").env("POOLSCOPE_DIR", "/nowhere");
+    command.env("POOLSCOPE_HARDENED", "1").env("POOLSCOPE_PERIOD", "64K").env("POOLSCOPE_DIR", "/dev/null/nowhere");
     command.output().expect("a test can be started")
 }
 

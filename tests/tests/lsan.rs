@@ -68,12 +68,12 @@ fn a_check_ends_the_program_with_the_code_that_is_asked_for() {
     let mut logs = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("log."));
     let text = std::fs::read_to_string(logs.next().expect("a log").path()).expect("text");
     assert!(text.contains("1,337 B in 1 block") && logged.stderr.is_empty(), "{text}: {}", logged.report());
-    let nowhere = run(&plain, &pool, "do_leak_check", "log_path=/nowhere/log");
+    let nowhere = run(&plain, &pool, "do_leak_check", "log_path=/dev/null/nowhere/log");
     for words in ["log_path can't be written to", "1,337 B in 1 block"] {
         assert!(nowhere.stderr.contains(words), "{words}: {}", nowhere.report());
     }
-    let unreadable = run(&plain, &pool, "do_leak_check", "suppressions=/nowhere");
-    assert!(unreadable.code() == 23 && unreadable.stderr.contains("/nowhere"), "{}", unreadable.report());
+    let unreadable = run(&plain, &pool, "do_leak_check", "suppressions=/dev/null/nowhere");
+    assert!(unreadable.code() == 23 && unreadable.stderr.contains("/dev/null/nowhere"), "{}", unreadable.report());
     assert!(unreadable.stderr.contains("could not report it"), "{}", unreadable.report());
     let objects = run(&plain, &pool, "do_leak_check", "report_objects=1");
     assert!(objects.stderr.contains("leaked: 1337 bytes at 0x"), "{}", objects.report());

@@ -15,7 +15,7 @@ pub const COMMAND_VARIABLES: [(&str, &str, &str); 7] = [
         "POOLSCOPE_LIB",
         "a path",
         "Path of `libpoolscope.so`, for `poolscope run` and `poolscope check`. Otherwise it is looked for beside the \
-         command, then in the system's library folders.",
+         command, in folders of the prefix that it is installed in, and in the system's library folders.",
     ),
     (
         "POOLSCOPE_GPU_DEVICE",
