@@ -67,8 +67,8 @@ pub struct Imported {
     pub lacks: Option<&'static str>,
 }
 
-/// The first bytes of a file in gzip's format, in that of zstd, of a pickle since its second protocol, and of dictionaries in
-/// the two before it.
+/// The first bytes of a file in gzip's format, in that of zstd, of a pickle since its second protocol, and of
+/// dictionaries in the two before it.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const PICKLE: u8 = 0x80;

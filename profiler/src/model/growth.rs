@@ -108,8 +108,8 @@ struct Present {
     bytes: f64,
     /// Its variance.
     variance: f64,
-    /// Of that, the part of blocks that were allocated in the time before each reading, since the reading before it; the
-    /// last is the time since the last reading.
+    /// Of that, the part of blocks that were allocated in the time before each reading, since the reading before it;
+    /// the last is the time since the last reading.
     born: [f64; READINGS + 1],
 }
 

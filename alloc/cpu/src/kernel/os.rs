@@ -562,8 +562,8 @@ pub fn is_in_executable(function: *const ()) -> bool {
 }
 
 /// Whether a tool runs this program instead of the processor: what the kernel says of its threads is then the tool's
-/// affair. Valgrind preloads a library of its own. It is found out once, when the process starts: a program that changes
-/// its environment has it reallocated, and the C library reads what that has freed.
+/// affair. Valgrind preloads a library of its own. It is found out once, when the process starts: a program that
+/// changes its environment has it reallocated, and the C library reads what that has freed.
 pub fn is_emulated() -> bool {
     const UNKNOWN: usize = 0;
     static KNOWN: AtomicUsize = AtomicUsize::new(UNKNOWN);

@@ -135,8 +135,8 @@ impl SampledSlabs {
         counters::class_sub(class, ClassCounter::Untouched, slab.untouched().into());
     }
 
-    /// Takes a freed block back. Returns the bytes of all slabs that have no block in use then, and one of several pages
-    /// that has none: it goes back at once, for blocks of any size, by the caller, who holds no lock then.
+    /// Takes a freed block back. Returns the bytes of all slabs that have no block in use then, and one of several
+    /// pages that has none: it goes back at once, for blocks of any size, by the caller, who holds no lock then.
     pub fn free(&self, slab: &'static Slab, block: BlockPtr) -> (usize, Option<&'static Slab>) {
         // SAFETY: the block is this slab's, and the lock makes us its owner.
         unsafe { slab.push(block) };

@@ -174,9 +174,9 @@ impl Heap {
         cached > stack.limit.get()
     }
 
-    /// Keeps a block of another heap's slab that this thread has freed, if it allocates from the class itself and has room:
-    /// otherwise the block goes to its owner, and one of this thread's comes back the same way. False if it is left to
-    /// the caller.
+    /// Keeps a block of another heap's slab that this thread has freed, if it allocates from the class itself and has
+    /// room: otherwise the block goes to its owner, and one of this thread's comes back the same way. False if it is
+    /// left to the caller.
     pub fn keep_medium(&self, _: SlowPath, class: SizeClass, block: BlockPtr) -> bool {
         let stack = self.medium.stack(class);
         // The memory of one node is to stay with its threads.

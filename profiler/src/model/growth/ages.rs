@@ -1,16 +1,17 @@
-//! What the ages of blocks tell of the time before anybody watched: of a call site that never freed anything, what was in
-//! use at a moment is what was allocated before it and still is in use. So one reading tells how it grew, also of a
+//! What the ages of blocks tell of the time before anybody watched: of a call site that never freed anything, what was
+//! in use at a moment is what was allocated before it and still is in use. So one reading tells how it grew, also of a
 //! process that is gone.
 //!
 //! # The rate
 //!
-//! It is what was allocated in the window and is in use, divided by the window. What was ever freed may have been in use
-//! as it began: half of that is taken off, and is an error. Where it is much, nothing is said.
+//! It is what was allocated in the window and is in use, divided by the window. What was ever freed may have been in
+//! use as it began: half of that is taken off, and is an error. Where it is much, nothing is said.
 //!
 //! # Its error
 //!
-//! The window is cut into spans. The error is that of a count of samples, or that of a mean of what was allocated in each
-//! span, whichever is more: a table that was made in one go lies in one span, and its rate is as uncertain as itself.
+//! The window is cut into spans. The error is that of a count of samples, or that of a mean of what was allocated in
+//! each span, whichever is more: a table that was made in one go lies in one span, and its rate is as uncertain as
+//! itself.
 
 use super::{Growth, Part, SERIES, SHORTEST_NS, Slope};
 use crate::model::snapshot::Snapshot;
@@ -83,6 +84,9 @@ pub(super) fn tell(growths: &mut [Growth], snapshot: &Snapshot, sites: &[Option<
             })
         })
         .collect();
+    if spans.is_empty() {
+        return;
+    }
     for block in &snapshot.live {
         let place = site_of(block.stack).and_then(|site| places[site]);
         if let (Some(place), Some(span)) = (place, span_of(block.time_ns)) {

@@ -216,8 +216,8 @@ impl Model {
         self.is_recorded() && self.snapshot.process.pid == 0
     }
 
-    /// How long ago something was allocated, in nanoseconds; none if that is not known. Of a process that is gone nothing
-    /// gets older.
+    /// How long ago something was allocated, in nanoseconds; none if that is not known. Of a process that is gone
+    /// nothing gets older.
     pub(crate) fn age_ns(&self, allocated_ns: u64) -> Option<u64> {
         let moment = self.snapshot.moment_ns().filter(|_| allocated_ns != 0)?;
         Some(moment.saturating_sub(allocated_ns))

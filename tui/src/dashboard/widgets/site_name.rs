@@ -8,8 +8,8 @@ use crate::dashboard::theme::Theme;
 use crate::words::name::{clip_name, own_name, typed_name, without_path};
 use crate::words::numbers;
 
-/// `function file:line ‹ caller ‹ caller`, as much of it as there is room for. Rows of one function differ by the line or
-/// by the caller. Before one of these goes, the file does, and then the function's path: `remember:58 ‹ handle`.
+/// `function file:line ‹ caller ‹ caller`, as much of it as there is room for. Rows of one function differ by the line
+/// or by the caller. Before one of these goes, the file does, and then the function's path: `remember:58 ‹ handle`.
 pub(crate) fn name_line(text: &SiteText, width: usize, theme: &Theme) -> Line<'static> {
     line_of(text, width, theme, false)
 }

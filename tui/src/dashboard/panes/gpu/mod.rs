@@ -1,5 +1,6 @@
 //! Device memory: pools, and of the selected one its memory over time, a map of it, and who holds it. The stack of a
-//! selected holder stands in the place of the map. A cursor of the map says who holds a piece, and whose stream's it is.
+//! selected holder stands in the place of the map. A cursor of the map says who holds a piece, and whose stream's it
+//! is.
 
 mod draw;
 mod holders;

@@ -43,7 +43,8 @@ pub(super) struct Parts {
 /// Rows below the chart from which on the list of call sites leaves some to the stack of the selected one.
 const ROWS_WITH_A_STACK: u16 = 26;
 
-/// Rows that the parts of the memory take with their sentences in a panel that is so wide, frame and last line included.
+/// Rows that the parts of the memory take with their sentences in a panel that is so wide, frame and last line
+/// included.
 fn explained_rows(panel: u16) -> u16 {
     Part::ALL.into_iter().map(|part| 1 + part_lines(part, panel).len() as u16).sum::<u16>() + 4
 }
