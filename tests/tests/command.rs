@@ -1,6 +1,7 @@
 //! The `poolscope` command from end to end: run, list, top, dump and flamegraph on the sample server, and its errors.
 
 use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
 
 use poolscope_e2e::{Output, Pool, Program, Running, artifacts, library, sample};
 use poolscope_wire::own_code::OWN_CODE;
@@ -150,6 +151,24 @@ fn refused(output: &Output) -> String {
     assert_eq!(output.code(), 2, "{}", output.report());
     assert!(!output.stderr.trim().is_empty());
     output.stderr.clone()
+}
+
+/// Of a process that has ended there is nothing more to read, so that nothing would be measured.
+#[test]
+fn what_a_dashboard_costs_on_a_process_that_ends_meanwhile_is_an_error() {
+    let pool = Pool::new();
+    // On a busy machine the server may be gone before the first look.
+    let measured = (0..5).map(|_| {
+        let server = server(&pool);
+        let pid = server.pid().to_string();
+        let bench = pool.poolscope().args(["bench", "dashboard", &pid, "--seconds", "4"]).start();
+        std::thread::sleep(Duration::from_secs(2));
+        server.signal(libc::SIGKILL);
+        server.finish();
+        bench.finish()
+    });
+    let ended = measured.into_iter().find(|output| output.code() != 0).expect("it ended after the first look");
+    assert!(refused(&ended).contains("it ended meanwhile"), "{}", ended.report());
 }
 
 #[test]

@@ -180,19 +180,19 @@ impl ProfileBuilder {
         keys.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1)).then(a.2.cmp(&b.2)));
         self.known.order.iter_mut().zip(keys).for_each(|(order, (.., at))| *order = at);
 
-        let mut places = vec![None; sites.len()];
-        let mut ordered = Vec::with_capacity(sites.len());
-        for &at in &self.known.order {
-            let site = std::mem::take(&mut sites[at as usize]);
-            let is_used = site.in_use != Amount::default() || site.allocated != Amount::default();
-            if is_used || kept[at as usize] {
-                places[at as usize] = Some(ordered.len());
-                ordered.push(site);
-            }
+        let mut places: Vec<Option<usize>> = vec![None; sites.len()];
+        let is_used = |at: usize| {
+            let site = &sites[at];
+            site.in_use != Amount::default() || site.allocated != Amount::default() || kept[at]
+        };
+        let mut used = 0;
+        for at in self.known.order.iter().map(|&at| at as usize).filter(|&at| is_used(at)) {
+            places[at] = Some(used);
+            used += 1;
         }
+        put_in_order(&mut sites, &places, used);
         let stacks = self.known.stacks.iter().take(snapshot.stacks.len());
         let site_of_stacks = stacks.map(|&(_, site)| places[site]).collect();
-        let sites = ordered;
         let profile = Profile {
             period_bytes: snapshot.period_bytes,
             exact: snapshot.exact,
@@ -218,6 +218,28 @@ impl ProfileBuilder {
     /// Takes what kept names from being found since the last call; each module is reported once.
     pub fn take_warnings(&mut self) -> Vec<SymbolWarning> {
         self.symbols.take_warnings()
+    }
+}
+
+/// Brings each site to its place, the first `used` of all; those without one go.
+fn put_in_order(sites: &mut Vec<Site>, places: &[Option<usize>], used: usize) {
+    // Those that go stand behind the others, in any order.
+    let mut behind = used;
+    let mut last = || {
+        behind += 1;
+        behind - 1
+    };
+    let mut goes_to: Vec<usize> = places.iter().map(|place| place.unwrap_or_else(&mut last)).collect();
+    for at in 0..sites.len() {
+        while goes_to[at] != at {
+            let to = goes_to[at];
+            sites.swap(at, to);
+            goes_to.swap(at, to);
+        }
+    }
+    sites.truncate(used);
+    if sites.capacity() > 2 * used {
+        sites.shrink_to_fit();
     }
 }
 

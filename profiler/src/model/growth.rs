@@ -97,9 +97,11 @@ struct Reading {
 struct Series {
     stack: u32,
     place: Place,
-    past: [Reading; READINGS],
-    /// Bytes in use now.
+    /// None of a stack that has held the blocks that it holds now, and no others, at all of them: of most.
+    past: Option<Box<[Reading; READINGS]>>,
+    /// Bytes in use now, and the variance of that.
     now: f32,
+    variance: f32,
     slope: Slope,
 }
 
@@ -211,7 +213,9 @@ impl Tracker {
         let old = self.times.partition_point(|&time| time < from);
         self.times.drain(..old);
         self.counted.drain(..old);
-        self.series.iter_mut().filter(|_| old > 0).for_each(|series| series.past.rotate_left(old));
+        if old > 0 {
+            self.series.iter_mut().filter_map(|series| series.past.as_mut()).for_each(|past| past.rotate_left(old));
+        }
     }
 
     /// Gives every stack that has something in use a series; and says, for each series, where its blocks begin in
@@ -234,13 +238,9 @@ impl Tracker {
         if self.series.capacity() < counts.len() {
             self.series.reserve_exact(new.len().max(self.series.len() / 16));
         }
-        let begun = |(stack, place)| Series {
-            stack,
-            place,
-            past: [Reading::default(); READINGS],
-            now: 0.0,
-            slope: Slope::default(),
-        };
+        // It held nothing so far.
+        let begun =
+            |(stack, place)| Series { stack, place, past: None, now: 0.0, variance: 0.0, slope: Slope::default() };
         self.series.extend(new.into_iter().map(begun));
         let mut sum = 0;
         let mut begins: Vec<u32> = Vec::with_capacity(counts.len() + 1);
@@ -269,10 +269,12 @@ impl Tracker {
         for (at, series) in self.series.iter_mut().enumerate() {
             let own = &blocks.numbers[blocks.begins[at] as usize..blocks.begins[at + 1] as usize];
             let mut present = Present::of(own.iter().map(|&number| &snapshot.live[number as usize]), times);
+            series.leave_level(&present, times.len());
             let part = |weights: &Option<Weights>| {
                 weights.as_ref().map_or_else(Part::default, |weights| series.slope(&present, weights, times.len()))
             };
-            (series.slope, series.now) = (Slope::of_parts(part(&weights), part(&late)), present.bytes as f32);
+            series.slope = Slope::of_parts(part(&weights), part(&late));
+            (series.now, series.variance) = (present.bytes as f32, present.variance as f32);
             series.make_room(&mut present, room);
             if room != Room::NotDue {
                 let kept = match room {
@@ -324,7 +326,8 @@ impl Tracker {
     fn forget_what_was_empty(&mut self) {
         let (past, places) = (self.times.len(), &mut self.places);
         self.series.retain(|series| {
-            let is_used = series.past[..past].iter().any(|reading| reading.bytes > 0.0);
+            let has = |readings: &[Reading; READINGS]| readings[..past].iter().any(|reading| reading.bytes > 0.0);
+            let is_used = series.past.as_ref().map_or(series.now > 0.0, |readings| has(readings));
             if !is_used {
                 places[series.stack as usize] = 0;
             }
@@ -412,6 +415,12 @@ impl Present {
         present
     }
 
+    /// It is this, of blocks that were all in use at the first reading. Fewer of those would be less.
+    fn is(&self, bytes: f32, variance: f32) -> bool {
+        let newer = self.variance - self.born[0];
+        (self.bytes as f32, self.variance as f32) == (bytes, variance) && newer <= self.variance * 1e-9
+    }
+
     /// For each of `count` readings, the variance of what was in use then and still is.
     fn alive_since(&self, count: usize) -> [f64; READINGS] {
         let (mut alive, mut sum) = ([0.0; READINGS], 0.0);
@@ -424,14 +433,37 @@ impl Present {
 }
 
 impl Series {
+    /// Writes down the readings of one that is level no more.
+    fn leave_level(&mut self, present: &Present, count: usize) {
+        if self.past.is_some() || count == 0 || present.is(self.now, self.variance) {
+            return;
+        }
+        let level = Reading { bytes: self.now, variance: self.variance, kept: self.variance };
+        let mut past = Box::new([Reading::default(); READINGS]);
+        past[..count].fill(level);
+        // What the next reading has of it is not known before that.
+        past[count - 1].kept = 0.0;
+        self.past = Some(past);
+    }
+
+    /// Forgets `count` readings that say nothing but what is in use now.
+    fn become_level(&mut self, present: &Present, count: usize) {
+        let is_level = |reading: &Reading| (reading.bytes, reading.variance) == (self.now, self.variance);
+        let past = self.past.as_ref().filter(|_| present.is(self.now, self.variance));
+        if past.is_some_and(|past| past[..count].iter().all(is_level)) {
+            self.past = None;
+        }
+    }
+
     fn slope(&self, present: &Present, weights: &Weights, count: usize) -> Part {
-        let past = &self.past[..count];
-        let bytes = past.iter().map(|reading| f64::from(reading.bytes)).chain([present.bytes]);
-        // What is in use now is taken off, for the sake of rounding: the weights come to nothing.
-        let per_minute = bytes.zip(&weights.each).map(|(bytes, weight)| (bytes - present.bytes) * weight).sum();
         // Blocks that are in use now.
         let born = present.born.iter().take(count + 1).zip(&weights.since);
         let of_present: f64 = born.map(|(born, since)| born * since * since).sum();
+        let Some(past) = &self.past else { return Part { per_minute: 0.0, variance: of_present } };
+        let past = &past[..count];
+        let bytes = past.iter().map(|reading| f64::from(reading.bytes)).chain([present.bytes]);
+        // What is in use now is taken off, for the sake of rounding: the weights come to nothing.
+        let per_minute = bytes.zip(&weights.each).map(|(bytes, weight)| (bytes - present.bytes) * weight).sum();
         // Blocks that were freed: of pairs of readings, what both have in common.
         let alive = present.alive_since(count);
         let (mut of_freed, mut common) = (0.0, 0.0);
@@ -449,7 +481,10 @@ impl Series {
 
     /// How it develops, with the bytes in use at some moments, each given by the reading before it.
     fn growth(&self, moments: &[Option<usize>; SERIES], over_ns: u64) -> Growth {
-        let at = |reading: Option<usize>| reading.map_or(self.now, |reading| self.past[reading].bytes);
+        let at = |reading: Option<usize>| {
+            let past = self.past.as_ref().zip(reading);
+            past.map_or(self.now, |(past, reading)| past[reading].bytes)
+        };
         Growth { slope: self.slope, series: moments.map(at), over_ns }
     }
 
@@ -458,7 +493,7 @@ impl Series {
         match room {
             Room::NotDue | Room::There => {}
             Room::FirstGoes => {
-                self.past.rotate_left(1);
+                self.past.iter_mut().for_each(|past| past.rotate_left(1));
                 let older = present.born[0];
                 present.born.rotate_left(1);
                 present.born[0] += older;
@@ -469,28 +504,34 @@ impl Series {
 
     fn leave_out_every_second(&mut self, present: &mut Present) {
         let half = READINGS / 2;
-        let (alive, born) = (present.alive_since(READINGS), &mut present.born);
+        let alive = present.alive_since(READINGS);
+        if let Some(past) = &mut self.past {
+            for at in 0..half {
+                let (mut first, second) = (past[2 * at], past[2 * at + 1]);
+                let kept = |reading: Reading, alive: f64| (f64::from(reading.kept) - alive).max(0.0);
+                let of_second = freed_later(&second, alive[2 * at + 1]);
+                let share = if of_second > 0.0 { kept(second, alive[2 * at + 1]) / of_second } else { 0.0 };
+                first.kept = (alive[2 * at] + kept(first, alive[2 * at]) * share.min(1.0)) as f32;
+                past[at] = first;
+            }
+            past[half..].fill(Reading::default());
+        }
+        let born = &mut present.born;
         for at in 0..half {
-            let (mut first, second) = (self.past[2 * at], self.past[2 * at + 1]);
-            let kept = |reading: Reading, alive: f64| (f64::from(reading.kept) - alive).max(0.0);
-            let of_second = freed_later(&second, alive[2 * at + 1]);
-            let share = if of_second > 0.0 { kept(second, alive[2 * at + 1]) / of_second } else { 0.0 };
-            first.kept = (alive[2 * at] + kept(first, alive[2 * at]) * share.min(1.0)) as f32;
-            self.past[at] = first;
             born[at] = born[2 * at] + if at > 0 { born[2 * at - 1] } else { 0.0 };
         }
         // What was allocated since the last reading that stays.
         born[half] = born[READINGS - 1] + born[READINGS];
-        self.past[half..].fill(Reading::default());
     }
 
     /// Keeps what is in use as the reading at a place.
     fn keep(&mut self, present: &Present, at: usize) {
+        let Some(past) = &mut self.past else { return };
         if let Some(last) = at.checked_sub(1) {
-            self.past[last].kept = (present.variance - present.born[at]).max(0.0) as f32;
+            past[last].kept = (present.variance - present.born[at]).max(0.0) as f32;
         }
-        let (bytes, variance) = (present.bytes as f32, present.variance as f32);
-        self.past[at] = Reading { bytes, variance, kept: 0.0 };
+        past[at] = Reading { bytes: self.now, variance: self.variance, kept: 0.0 };
+        self.become_level(present, at + 1);
     }
 }
 

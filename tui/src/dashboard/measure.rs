@@ -9,6 +9,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use poolscope_profiler::model::snapshot::ProcessState;
 use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Rect, Size};
@@ -144,6 +145,8 @@ struct Script {
     /// From the first reading on.
     time: Duration,
     begun: Option<Begun>,
+    /// Why there is nothing to measure, or no more.
+    failed: Option<String>,
     next_key: Instant,
     log: Rc<Log>,
 }
@@ -158,6 +161,9 @@ impl Events for Script {
 
     fn next(&mut self, wait: Duration) -> Came {
         let now = Instant::now();
+        if self.failed.is_some() {
+            return Came::Closed;
+        }
         let Some(begun) = &self.begun else { return self.receive(wait) };
         let ends = begun.at + self.time;
         if now >= ends {
@@ -176,18 +182,29 @@ impl Events for Script {
     }
 }
 
-/// When the first reading came, and the processor time until then.
+/// When the first reading came, the processor time until then, and how the process was.
 struct Begun {
     at: Instant,
     cpu: Duration,
+    state: ProcessState,
 }
 
 impl Script {
     fn receive(&mut self, wait: Duration) -> Came {
         match self.inbox.recv_timeout(wait) {
             Ok(event) => {
+                if let Event::Trouble(why) = &event
+                    && self.begun.is_none()
+                {
+                    self.failed = Some(why.clone());
+                }
                 if let Event::Reading(model) = &event {
-                    let begun = self.begun.get_or_insert_with(|| Begun { at: Instant::now(), cpu: own::cpu_time() });
+                    let state = model.snapshot.process.state;
+                    let begin = || Begun { at: Instant::now(), cpu: own::cpu_time(), state };
+                    let begun = self.begun.get_or_insert_with(begin);
+                    if begun.state != state {
+                        self.failed = Some(ENDED.to_owned());
+                    }
                     self.next_key = self.next_key.max(begun.at + KEY_EVERY);
                     self.log.readings.set(self.log.readings.get() + 1);
                     self.log.sites.set((model.sites.len(), model.snapshot.live.len()));
@@ -199,6 +216,9 @@ impl Script {
         }
     }
 }
+
+/// Of a process that has ended there is one reading.
+const ENDED: &str = "it ended meanwhile: take one that lives for longer, or fewer --seconds";
 
 fn plain(code: KeyCode) -> KeyEvent {
     KeyEvent::new(code, KeyModifiers::NONE)
@@ -274,9 +294,12 @@ fn run_for(
     };
     let start = Instant::now();
     let log = Rc::clone(log);
-    let mut script = Script { inbox, start, keys, pressed: 0, time, begun: None, next_key: start, log };
+    let mut script = Script { inbox, start, keys, pressed: 0, time, begun: None, failed: None, next_key: start, log };
     let mut rss = 0;
     run::run_on(state, (orders, to), &mut screen, &mut script, || rss = own::rss())?;
+    if let Some(why) = script.failed {
+        return Err(io::Error::other(why));
+    }
     let cpu = script.begun.map_or(Duration::ZERO, |begun| own::cpu_time().saturating_sub(begun.cpu));
     Ok((cpu, rss))
 }

@@ -30,42 +30,67 @@ impl Part {
 /// first half does not grow: see [`Slope::goes_on`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Slope {
-    whole: Part,
+    whole: Kept,
     /// Of the second half.
-    late: Part,
+    late: Kept,
+}
+
+/// A [`Part`] in half of its room: each call site has two of them, and seven digits are more than are known of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Kept {
+    per_minute: f32,
+    variance: f32,
+}
+
+impl From<Part> for Kept {
+    fn from(part: Part) -> Kept {
+        Kept { per_minute: part.per_minute as f32, variance: part.variance as f32 }
+    }
+}
+
+impl From<Kept> for Part {
+    fn from(kept: Kept) -> Part {
+        Part { per_minute: kept.per_minute.into(), variance: kept.variance.into() }
+    }
 }
 
 impl Slope {
     /// A slope and its standard error, both in bytes a minute, that is the same in both halves.
     pub fn new(per_minute: f64, error: f64) -> Slope {
         let whole = Part { per_minute, variance: error * error };
-        Slope { whole, late: whole }
+        Slope::of_parts(whole, whole)
     }
 
     /// A slope and its standard error, both in bytes a minute: of the whole window and of its second half.
     pub fn of_halves(whole: (f64, f64), late: (f64, f64)) -> Slope {
         let part = |(per_minute, error): (f64, f64)| Part { per_minute, variance: error * error };
-        Slope { whole: part(whole), late: part(late) }
+        Slope::of_parts(part(whole), part(late))
     }
 
     pub(super) fn of_parts(whole: Part, late: Part) -> Slope {
-        Slope { whole, late }
+        Slope { whole: whole.into(), late: late.into() }
+    }
+
+    /// What is known of the whole window and of its second half.
+    fn parts(self) -> (Part, Part) {
+        (self.whole.into(), self.late.into())
     }
 
     /// The same errors with other slopes.
     pub(super) fn with(self, whole: f64, late: f64) -> Slope {
-        let whole = Part { per_minute: whole, ..self.whole };
-        Slope { whole, late: Part { per_minute: late, ..self.late } }
+        let (of_whole, of_late) = self.parts();
+        Slope::of_parts(Part { per_minute: whole, ..of_whole }, Part { per_minute: late, ..of_late })
     }
 
     /// What is said of it: the whole, or the second half if that contradicts it or is known much better. A slope that
     /// does not change has halves that differ by this much once in some thousand windows, and its second half is known
     /// worse than the whole.
     fn told(self) -> Part {
-        let apart = (self.whole.per_minute - self.late.per_minute).abs();
-        let contradicts = apart > 2.0 * (self.whole.variance + self.late.variance).sqrt();
-        let is_late = contradicts || 8.0 * self.late.variance < self.whole.variance;
-        if is_late && self.late.variance > 0.0 { self.late } else { self.whole }
+        let (whole, late) = self.parts();
+        let apart = (whole.per_minute - late.per_minute).abs();
+        let contradicts = apart > 2.0 * (whole.variance + late.variance).sqrt();
+        let is_late = contradicts || 8.0 * late.variance < whole.variance;
+        if is_late && late.variance > 0.0 { late } else { whole }
     }
 
     /// Bytes a minute.
@@ -85,7 +110,7 @@ impl Slope {
 
     /// The second half of the window goes the way that is told, by more than two standard errors.
     pub fn goes_on(self) -> bool {
-        self.late.errors() * self.per_minute().signum() > 2.0
+        Part::from(self.late).errors() * self.per_minute().signum() > 2.0
     }
 
     /// It is a figure worth showing: more than two standard errors from none, and it goes on.
@@ -112,7 +137,8 @@ impl Slope {
     /// The slope of both together.
     #[must_use]
     pub fn and(self, other: Slope) -> Slope {
-        Slope { whole: self.whole.and(other.whole), late: self.late.and(other.late) }
+        let (a, b) = (self.parts(), other.parts());
+        Slope::of_parts(a.0.and(b.0), a.1.and(b.1))
     }
 }
 

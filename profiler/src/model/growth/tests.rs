@@ -321,3 +321,29 @@ fn another_process_begins_anew() {
     tracker.update(&other);
     assert_eq!((slope(&tracker, 0), tracker.watched_ns()), (Slope::default(), 0));
 }
+
+/// A stack that holds the same blocks all the time has no readings written down; once it changes, it has had what it
+/// held, and when that lies before the window it is level again.
+#[test]
+fn what_was_level_has_its_past_when_it_changes() {
+    let old: Vec<(u32, f64, f64)> = (0..5).map(|_| (0, -10.0, f64::INFINITY)).collect();
+    let leak = (0..20).map(|at| (0, 20.5 + f64::from(at), f64::INFINITY));
+    let blocks: Vec<(u32, f64, f64)> = old.into_iter().chain(leak).collect();
+    let mut tracker = Tracker::new(20 * SECOND);
+    let at = |tracker: &mut Tracker, from: u32, to: u32| {
+        (from..=to).for_each(|second| tracker.update(&snapshot(&blocks, 1, f64::from(second))));
+    };
+    at(&mut tracker, 0, 20);
+    assert!(tracker.series[0].past.is_none());
+    assert_eq!(slope(&tracker, 0).per_minute(), 0.0);
+
+    at(&mut tracker, 21, 30);
+    let growth = tracker.of_stack(0).expect("holds some");
+    assert_eq!((growth.series[0], growth.series[SERIES - 1]), (5.0 * PERIOD as f32, 15.0 * PERIOD as f32));
+    assert!(growth.series.is_sorted() && growth.slope.is_clear(), "{growth:?}");
+
+    at(&mut tracker, 31, 62);
+    assert!(tracker.series[0].past.is_none());
+    let growth = tracker.of_stack(0).expect("holds some");
+    assert_eq!(growth.series, [25.0 * PERIOD as f32; SERIES]);
+}

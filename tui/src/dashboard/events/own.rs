@@ -30,6 +30,15 @@ pub(crate) fn rss() -> u64 {
     poolscope_profiler::process::memory(std::process::id()).map_or(0, |memory| memory.rss)
 }
 
+/// Gives the kernel back what lies free between blocks: symbols are read into much more memory than they keep.
+fn give_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it has no preconditions, and touches free blocks only.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Looks now and then.
 #[derive(Debug)]
 pub(crate) struct Meter {
@@ -46,12 +55,13 @@ impl Meter {
         Meter { at: Instant::now(), cpu: cpu_time() }
     }
 
-    /// What it has cost since the last time, if that is long enough ago.
+    /// What it has cost since the last time, if that is long enough ago. Memory that it does not need goes back first.
     pub(crate) fn look(&mut self) -> Option<OwnCost> {
         let since = self.at.elapsed();
         if since < EVERY {
             return None;
         }
+        give_back();
         let cpu = cpu_time();
         let share = cpu.saturating_sub(self.cpu).as_secs_f64() / since.as_secs_f64();
         *self = Meter { at: Instant::now(), cpu };

@@ -33,7 +33,7 @@ use crate::words::{called, file_name, printable};
 use flame_tree::{FlameTree, Grower, USUAL};
 use history::{History, Point, Split};
 use runtime::Runtime;
-use site::{SiteRow, SiteRows};
+use site::{SiteRow, SiteRows, Trend};
 
 /// One reading, ready to be drawn.
 #[derive(Clone, Debug)]
@@ -327,7 +327,7 @@ impl Modeller {
         let is_all = Arc::ptr_eq(&profile, &whole);
         let mut sites = self.rows.next(&profile, seconds);
         let shown = whole.sites.iter().zip(watched.growths).filter(|(site, _)| is_all || memory.has(site.place));
-        sites.iter_mut().zip(shown).for_each(|(row, (_, growth))| row.growth = Some(*growth));
+        sites.iter_mut().zip(shown).for_each(|(row, (_, growth))| row.growth = Some(Trend::of(growth)));
         // The kernel is not asked at each reading where the memory is.
         let is_asked = snapshot.residence.is_some() || snapshot.process.state != ProcessState::Running;
         let known = before.map(|before| before.accounting).filter(|known| !is_asked && known.memory.is_some());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::by_place::ByPlace;
 use crate::words::{file_name, printable};
 use poolscope_profiler::build::plumbing::is_plumbing;
-use poolscope_profiler::model::growth::Growth;
+use poolscope_profiler::model::growth::{Growth, SERIES, Slope};
 use poolscope_profiler::model::naming::Naming;
 use poolscope_profiler::model::profile::{Frame, Location, Metric, Profile, Site};
 use poolscope_profiler::model::snapshot::Amount;
@@ -40,13 +40,29 @@ pub(crate) struct SiteRow {
     /// Ever allocated.
     pub(crate) allocated: Amount,
     /// Bytes allocated per second, over the last ten seconds or so.
-    pub(crate) rate: Option<f64>,
+    pub(crate) rate: Option<f32>,
     /// How what it holds develops; none if that is not followed.
-    pub(crate) growth: Option<Growth>,
+    pub(crate) growth: Option<Trend>,
     /// When the oldest sample that it holds was allocated: nanoseconds of `CLOCK_MONOTONIC`, 0 if there is none.
     pub(crate) oldest_ns: u64,
     /// How its figures differ from those that it is compared with, indexed by [`Metric`]; none if it is not compared.
     pub(crate) change: Option<Box<[f64; 4]>>,
+}
+
+/// How what a call site holds develops, as a row shows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trend {
+    pub(crate) slope: Slope,
+    /// What it held at the moments of [`Growth::series`], in parts of the most: 255 is that, and 0 is nothing.
+    pub(crate) heights: [u8; SERIES],
+}
+
+impl Trend {
+    pub(crate) fn of(growth: &Growth) -> Trend {
+        let most = growth.series.iter().copied().fold(0.0f32, f32::max);
+        let height = |bytes: f32| if most > 0.0 { (bytes / most * 255.0).round() as u8 } else { 0 };
+        Trend { slope: growth.slope, heights: growth.series.map(height) }
+    }
 }
 
 impl SiteRow {
@@ -257,7 +273,7 @@ impl SiteRows {
                 text: Arc::clone(&known.text),
                 in_use: site.in_use,
                 allocated: site.allocated,
-                rate: known.rate,
+                rate: known.rate.map(|rate| rate as f32),
                 growth: None,
                 oldest_ns: site.oldest_ns,
                 change: None,

@@ -1,6 +1,7 @@
 //! How what a call site holds develops, in a cell of a table.
 
 use poolscope_profiler::Metric;
+use poolscope_profiler::model::growth::SERIES;
 use ratatui::text::Line;
 
 use super::table::cell;
@@ -39,15 +40,14 @@ pub(crate) fn sparkline_cell(site: &SiteRow, width: u16, theme: &Theme) -> Line<
 /// A full block is none of the heights: the lines of rows that are level would be one wall.
 fn sparkline(site: &SiteRow, width: usize) -> String {
     const HEIGHTS: [char; 7] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇'];
-    const HIGHEST: f32 = (HEIGHTS.len() - 1) as f32;
     let Some(growth) = &site.growth else { return String::new() };
-    let most = growth.series.iter().copied().fold(0.0f32, f32::max);
-    if most <= 0.0 {
+    if growth.heights == [0; SERIES] {
         return String::new();
     }
-    let from = growth.series.len().saturating_sub(width);
-    let height = |bytes: &f32| HEIGHTS[(bytes / most * HIGHEST).round().clamp(0.0, HIGHEST) as usize];
-    growth.series[from..].iter().map(height).collect()
+    let from = SERIES.saturating_sub(width);
+    let highest = HEIGHTS.len() - 1;
+    let height = |&part: &u8| HEIGHTS[(usize::from(part) * highest + 127) / 255];
+    growth.heights[from..].iter().map(height).collect()
 }
 
 #[cfg(test)]

@@ -143,7 +143,7 @@ impl Sites {
                 FREED => cell(numbers::bytes(site.freed()), theme.text),
                 10 => cell(numbers::scaled(site.allocated.objects), theme.dim),
                 11 => match site.rate {
-                    Some(rate) if rate >= 1.0 => cell(numbers::byte_rate(rate), theme.alloc),
+                    Some(rate) if rate >= 1.0 => cell(numbers::byte_rate(rate.into()), theme.alloc),
                     _ => cell("·", theme.faint),
                 },
                 12 => cell(numbers::scaled(site.allocated.samples as f64), theme.dim),
