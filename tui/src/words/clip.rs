@@ -56,9 +56,37 @@ pub(crate) fn clip(text: &str, width: usize) -> String {
     out
 }
 
+/// The same of a path, which is cut in the middle: what tells it from others stands at its end.
+pub(crate) fn clip_path(path: &str, width: usize) -> String {
+    if path.width() <= width {
+        return path.to_owned();
+    }
+    let width_of = |c: char| c.width().unwrap_or(0);
+    let (first, mut used) = ((width.saturating_sub(1)) / 3, 0);
+    let fits = |used: &mut usize, c: char, room: usize| {
+        *used += width_of(c);
+        *used <= room
+    };
+    let start: String = path.chars().take_while(|&c| fits(&mut used, c, first)).collect();
+    let (last, mut used) = (width.saturating_sub(1 + start.width()), 0);
+    let end: Vec<char> = path.chars().rev().take_while(|&c| fits(&mut used, c, last)).collect();
+    let cut = if width > 0 { "…" } else { "" };
+    start + cut + &end.iter().rev().collect::<String>()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_keeps_its_end() {
+        assert_eq!(clip_path("llama/model.layers.10.mlp.up", 22), "llama/m…yers.10.mlp.up");
+        assert_eq!(clip_path("a/b", 3), "a/b");
+        for width in 0..8 {
+            let clipped = clip_path("日本語日本語/x", width);
+            assert!(clipped.width() <= width && (width < 2 || clipped.ends_with('x')), "{clipped}");
+        }
+    }
 
     #[test]
     fn clipping_counts_columns() {

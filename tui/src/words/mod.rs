@@ -7,6 +7,6 @@ pub(crate) mod name;
 pub(crate) mod numbers;
 pub(crate) mod printable;
 
-pub(crate) use clip::clip;
+pub(crate) use clip::{clip, clip_path};
 pub(crate) use ended::Ended;
 pub(crate) use printable::{called, file_name, printable};

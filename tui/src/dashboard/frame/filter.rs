@@ -21,9 +21,13 @@ pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
     let (text, style) = match (&state.filter_trouble, &state.model, &state.read) {
         (Some(why), ..) => (why.clone(), theme.warn),
         (None, Some(model), Some(read)) => {
-            let kept = numbers::grouped(model.sites.len() as u64);
+            let sites = || {
+                let kept = numbers::grouped(model.sites.len() as u64);
+                format!("{kept} of {}", sites_count(read.sites.len()))
+            };
+            let left = state.pane().left_by_filter(model).unwrap_or_else(sites);
             let clears = if state.filter.editing { "" } else { " · Esc clears" };
-            (format!("{kept} of {}{clears}", sites_count(read.sites.len())), theme.dim)
+            (format!("{left}{clears}"), theme.dim)
         }
         _ => return,
     };

@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, MouseButton};
+use poolscope_profiler::words::figures;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
@@ -18,6 +19,7 @@ use crate::dashboard::input::key::{Binding, Key, Section, named};
 use crate::dashboard::input::ordering::{NEXT, PREVIOUS, REVERSE, Reorder};
 use crate::dashboard::model::Model;
 use crate::dashboard::widgets::panel::inside;
+use crate::words::numbers;
 
 /// What the keys of such a view ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +72,9 @@ pub(crate) trait Listing: Debug {
 
     /// The rows, in any order.
     fn rows<'a>(&'a self, model: &'a Model) -> &'a [Self::Row];
+
+    /// What a row is called, if it has no call sites.
+    const CALLED: Option<&'static str> = None;
 
     /// Whether the filter leaves a row.
     fn keeps(&self, _model: &Model, _row: &Self::Row) -> bool {
@@ -199,6 +204,12 @@ impl<L: Listing> Pane for TablePane<L> {
 
     fn searched_for_leaks(&mut self, searched: &Searched) {
         self.listing.searched(searched);
+    }
+
+    fn left_by_filter(&self, model: &Model) -> Option<String> {
+        let all = self.listing.rows(model).len() as u64;
+        let left = numbers::grouped(self.rows.order.len() as u64);
+        L::CALLED.map(|called| format!("{left} of {}", figures::count(all, called)))
     }
 
     fn rows(&self) -> Option<&Rows> {

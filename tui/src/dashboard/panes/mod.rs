@@ -249,6 +249,11 @@ pub(crate) trait Pane: Keys + Debug {
     /// A button was pressed over a point of it; none if that means nothing.
     fn click(&mut self, button: MouseButton, at: Position, scene: &Scene<'_>) -> Option<Reply>;
 
+    /// What the filter leaves of it, in words, if its rows are of no call sites.
+    fn left_by_filter(&self, _model: &Model) -> Option<String> {
+        None
+    }
+
     /// Its table, if the columns can be chosen.
     fn rows(&self) -> Option<&Rows> {
         None

@@ -83,3 +83,18 @@ fn an_owner_that_went_away_leaves_what_was_known_and_says_so() {
     let text = screen(&state);
     assert!(text.contains("the owner does not answer") && text.contains("llama/embed"), "{text}");
 }
+
+/// They have no call sites: what the filter leaves is counted in tensors, and each name is told by its end.
+#[test]
+fn what_the_filter_leaves_of_tensors_is_counted_in_tensors() {
+    let mut state = state(80, 24);
+    let names = ["model.layers.10.mlp.up", "model.layers.11.mlp.up"].map(|name| format!("llama-3.2-1b/{name}"));
+    let all = names.iter().map(|name| tensor(name, 1 << 20, "[1024,512]", Vec::new())).collect();
+    state.take_tensors(Some(Arc::new(Tensors { all, ..tensors() })));
+    press(&mut state, "T");
+    let text = screen(&state);
+    assert!(text.contains(".10.mlp.up") && text.contains(".11.mlp.up"), "{text}");
+    press(&mut state, "flayers.11\n");
+    let text = screen(&state);
+    assert!(text.contains("1 of 2 tensors") && !text.contains(".10.mlp.up"), "{text}");
+}

@@ -14,7 +14,7 @@ use crate::dashboard::theme::Theme;
 use crate::dashboard::widgets::panel::{inside, panel};
 use crate::dashboard::widgets::plain::wrapped;
 use crate::dashboard::widgets::table::{Column, cell};
-use crate::words::{clip, numbers};
+use crate::words::{clip, clip_path, numbers};
 
 /// Index of the column of sizes.
 pub(super) const SIZE: usize = 1;
@@ -113,7 +113,7 @@ pub(super) fn view(tensors: &Tensors, rows: &Rows, scene: &Scene<'_>, buf: &mut 
         let clipped = |text: &str| clip(text, usize::from(width));
         let is_own = tensor.users.iter().any(|user| user.pid == tensors.pid);
         match column {
-            0 => cell(clipped(&tensor.name), if is_own { theme.strong } else { theme.text }),
+            0 => cell(clip_path(&tensor.name, usize::from(width)), if is_own { theme.strong } else { theme.text }),
             1 => cell(numbers::bytes(tensor.bytes as f64), theme.text),
             2 => cell(clipped(&tensor.dtype), theme.text),
             3 => cell(clipped(&tensor.shape), theme.text),

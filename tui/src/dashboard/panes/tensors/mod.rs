@@ -42,6 +42,8 @@ impl Listing for Named {
         &self.0.all
     }
 
+    const CALLED: Option<&'static str> = Some("tensor");
+
     fn keeps(&self, model: &Model, tensor: &Tensor) -> bool {
         model.filter.has_words(&tensor.name)
     }
