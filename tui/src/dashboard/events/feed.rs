@@ -21,7 +21,7 @@ use poolscope_profiler::segment::ask::{self, Wish};
 use poolscope_profiler::{Profile, SegmentReader, Snapshot};
 
 use super::Event;
-use super::own::Meter;
+use super::own::{self, Meter};
 use super::processes::{Listed, Processes};
 use super::tensors::Watch;
 use super::watched::Watched;
@@ -337,6 +337,7 @@ pub(crate) enum Order {
 
 /// Starts the reading thread; it ends when the receiver of its events is gone.
 pub(crate) fn start(watched: Watched, interval: Duration, to: Sender<Event>) -> io::Result<Sender<Order>> {
+    own::spare_memory();
     let (orders, inbox) = mpsc::channel();
     let tensors = Watch::start(to.clone())?;
     thread::Builder::new().name("feed".into()).spawn(move || feed(watched, interval, &to, &inbox, &tensors))?;

@@ -30,6 +30,19 @@ pub(crate) fn rss() -> u64 {
     poolscope_profiler::process::memory(std::process::id()).map_or(0, |memory| memory.rss)
 }
 
+/// Has what a reading frees serve the next one, whichever thread frees it, and goes back where it doesn't: the tables of
+/// many call sites are megabytes, made anew at each reading by one thread and freed by another. Before there are
+/// threads.
+pub(crate) fn spare_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it has no preconditions. A value that is set stays, where the C library's own would go up to what was
+    // freed last.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 4 << 20);
+    }
+}
+
 /// Gives the kernel back what lies free between blocks: symbols are read into much more memory than they keep.
 fn give_back() {
     #[cfg(target_env = "gnu")]
