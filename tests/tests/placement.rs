@@ -106,7 +106,7 @@ fn the_first_reservation_is_as_large_as_asked_for_and_more_follows_when_it_is_us
         held.running.finish().silent_success();
         reserved >> 20
     };
-    assert_eq!(reserved(None, "1", "4096"), 256 << 10);
+    assert_eq!(reserved(None, "1", "4096"), 64 << 10);
     assert_eq!(reserved(Some("64M"), "1", "4096"), 64);
     assert_eq!(reserved(Some("1G"), "1", "4096"), 1024);
     // 64 and 128 MiB hold less than 200 with their tables; 256 more do not.

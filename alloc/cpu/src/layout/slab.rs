@@ -72,7 +72,10 @@ pub const NO_SLOT: u32 = u32::MAX;
 
 /// Descriptor of a page. In a span of several pages the first one's speaks for all; the last one's `kind` and
 /// `pages` serve the page heap when it looks for a free neighbour.
-#[repr(C, align(64))]
+///
+/// Each `free` writes to one, and neighbouring pages are slabs of different threads. So each has two lines of the
+/// processor's caches, which processors fetch in pairs, although its fields fill the first one only.
+#[repr(C, align(128))]
 pub struct Slab {
     /// Address of the heap that owns it, or one of [`owner`].
     pub owner: AtomicUsize,
@@ -112,7 +115,7 @@ pub struct Slab {
     pub live: Cell<u16>,
 }
 
-const _: () = assert!(size_of::<Slab>() == 64);
+const _: () = assert!(size_of::<Slab>() == 128);
 
 // SAFETY: every field but `owner` is only touched by the owner that `owner` names: the thread of that heap, or the
 // holder of the lock that the tag stands for. Changes of `owner` hand the fields over (release and acquire through

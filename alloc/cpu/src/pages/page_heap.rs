@@ -19,6 +19,7 @@ use crate::pages::remap;
 use crate::pages::system::{Kernel, System};
 use crate::segment::counters::{self, TierCounter};
 use crate::settings;
+use crate::sync::apart::Apart;
 use crate::sync::spin_lock::{ForkLock, SlowPath, SpinLock};
 
 mod excess;
@@ -53,7 +54,7 @@ pub struct PageHeap<S: System = Kernel> {
 // SAFETY: only reached under the lock below.
 unsafe impl Send for PageHeap {}
 
-static PAGE_HEAP: SpinLock<PageHeap> = SpinLock::new(PageHeap::new(Kernel));
+static PAGE_HEAP: Apart<SpinLock<PageHeap>> = Apart(SpinLock::new(PageHeap::new(Kernel)));
 
 /// Where the page heap's own words lie. Some are addresses of pages.
 pub fn own_memory() -> (usize, usize) {
@@ -255,7 +256,7 @@ fn release_span(slow: SlowPath, span: &'static Slab) -> bool {
 
 /// The lock, for `fork`.
 pub fn fork_lock() -> &'static dyn ForkLock {
-    &PAGE_HEAP
+    &*PAGE_HEAP
 }
 
 impl<S: System> PageHeap<S> {

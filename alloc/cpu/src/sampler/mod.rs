@@ -43,6 +43,7 @@ use crate::segment::ownership::{self, mark_own, own_segment};
 use crate::segment::publish::write_classes;
 use crate::segment::{Identity, Segment};
 use crate::settings;
+use crate::sync::apart::Apart;
 use crate::sync::spin_lock::{ForkLock, SlowPath, SpinLock};
 use crate::threads::heaps;
 use crate::threads::thread_pointer;
@@ -82,7 +83,7 @@ struct Sampler {
 // SAFETY: only reached under the lock below.
 unsafe impl Send for Sampler {}
 
-static SAMPLER: SpinLock<Sampler> = SpinLock::new(Sampler {
+static SAMPLER: Apart<SpinLock<Sampler>> = Apart(SpinLock::new(Sampler {
     identity: Identity { generation: 0, exact: false, forked: false },
     segment: None,
     stacks: StackTable::new(),
@@ -94,7 +95,7 @@ static SAMPLER: SpinLock<Sampler> = SpinLock::new(Sampler {
     modules: modules::Published::new(),
     threads: 0,
     devices: 0,
-});
+}));
 
 /// Begins sampling: called once, by the first thread that allocates.
 pub fn start(slow: SlowPath) {
@@ -582,5 +583,5 @@ pub fn publish_all(slow: SlowPath) {
 
 /// The lock, for `fork`.
 pub fn fork_lock() -> &'static dyn ForkLock {
-    &SAMPLER
+    &*SAMPLER
 }

@@ -11,12 +11,13 @@ pub use poolscope_wire::{ClassCounter, TierCounter};
 use crate::layout::arena::ARENA_PAGE;
 use crate::layout::size_class::{CLASSES, SizeClass, TABLE};
 use crate::segment::publish;
+use crate::sync::apart::Apart;
 
 const _: () = assert!(CLASSES <= MAX_CLASSES);
 
-static COUNTERS: [AtomicU64; TIER_COUNTERS.len()] = [const { AtomicU64::new(0) }; TIER_COUNTERS.len()];
-static OF_CLASSES: [[AtomicU64; CLASS_COUNTERS.len()]; CLASSES] =
-    [const { [const { AtomicU64::new(0) }; CLASS_COUNTERS.len()] }; CLASSES];
+static COUNTERS: Apart<[AtomicU64; TIER_COUNTERS.len()]> = Apart([const { AtomicU64::new(0) }; TIER_COUNTERS.len()]);
+static OF_CLASSES: Apart<[[AtomicU64; CLASS_COUNTERS.len()]; CLASSES]> =
+    Apart([const { [const { AtomicU64::new(0) }; CLASS_COUNTERS.len()] }; CLASSES]);
 
 /// Adds to a counter.
 pub fn add(counter: TierCounter, n: u64) {
@@ -39,7 +40,7 @@ pub fn count_anew() {
     const SPANS: (usize, usize) = (TierCounter::PageHeapAllocs as usize, TierCounter::PageHeapFrees as usize);
     const SLABS: (usize, usize) = (ClassCounter::SlabsTaken as usize, ClassCounter::SlabsReturned as usize);
     const BLOCKS: (usize, usize) = (ClassCounter::SampledAllocs as usize, ClassCounter::SharedFrees as usize);
-    count_table_anew(TIER_COUNTERS, &COUNTERS, &[SPANS]);
+    count_table_anew(TIER_COUNTERS, &*COUNTERS, &[SPANS]);
     OF_CLASSES.iter().for_each(|class| count_table_anew(CLASS_COUNTERS, class, &[SLABS, BLOCKS]));
 }
 

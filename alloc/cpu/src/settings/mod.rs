@@ -146,7 +146,7 @@ declare::settings! {
     plain: bool = 0, "POOLSCOPE_PLAIN", Switch, AtStart;
 
     /// Bytes of the first address range that is reserved; more is reserved when it is used up.
-    arena: u64 = 256 << 30, "POOLSCOPE_ARENA", Of(PowerOfTwo { min: 64 << 20, max: 1 << 40 }), AtStart;
+    arena: u64 = 64 << 30, "POOLSCOPE_ARENA", Of(PowerOfTwo { min: 64 << 20, max: 1 << 40 }), AtStart;
 }
 
 /// The settings in force.

@@ -158,7 +158,7 @@ impl Outbox {
 
     #[inline(always)]
     fn number_of(slab: &'static Slab) -> usize {
-        (&raw const *slab as usize >> 6) % ROUTES
+        (&raw const *slab as usize / size_of::<Slab>()) % ROUTES
     }
 
     /// Adds a block of another heap's `slab`, which is in the counters as freed already or is not.

@@ -79,7 +79,7 @@ impl Slab {
 
     /// A word of the descriptor.
     fn word(&self, at: usize) -> u64 {
-        // SAFETY: the descriptor has 64 bytes, aligned to as many, and is never unmapped. Its owner writes its cells
+        // SAFETY: the descriptor has 128 bytes, aligned to as many, and is never unmapped. Its owner writes its cells
         // meanwhile: the words are read whole, and checked for what they say.
         unsafe { (&raw const *self).cast::<u64>().add(at / 8).read_volatile() }
     }
