@@ -2,10 +2,11 @@
 //! recorded traces, cold and warm.
 //!
 //! `cargo run --release -p poolscope-replay --example speed -- [--device sim|N] [--rounds N] [--recorded]
-//! [--traces-only] [--first-moment] [--threads N] [--set SETTING=VALUE] [TRACE.gz ...]`
+//! [--traces-only] [--first-moment] [--threads N] [--stats] [--set SETTING=VALUE] [TRACE.gz ...]`
 //!
 //! With `--first-moment`, threads do 100,000 pairs each on a pool that has nothing, and the simulated device's calls
-//! take the time that they are charged with. With `--threads`, only so many do, and pairs by size are left out.
+//! take the time that they are charged with. With `--threads`, only so many do, and pairs by size are left out;
+//! with `--stats`, the pool's counters are shown after each round.
 //!
 //! With `--recorded`, blocks are sampled as they are in a program that is watched, but for their stacks: sampled small
 //! blocks have slabs of their own.
@@ -196,6 +197,9 @@ fn first_moment(count: usize, options: &Options) -> (f64, u64) {
         Instant::now()
     });
     let rate = f64::from(PAIRS / 10) * count as f64 / began.elapsed().as_secs_f64() / 1e6;
+    if options.stats {
+        pool.print_stats();
+    }
     (rate, pool.stats().peak_held >> 20)
 }
 
@@ -203,6 +207,7 @@ struct Options {
     config: Config,
     first_moment: bool,
     threads: Option<usize>,
+    stats: bool,
     device: String,
     rounds: usize,
     recorded: bool,
@@ -266,6 +271,7 @@ fn main() {
         config: Config::default(),
         first_moment: false,
         threads: None,
+        stats: false,
         device: "sim".to_owned(),
         rounds: 5,
         recorded: false,
@@ -279,6 +285,7 @@ fn main() {
             "--traces-only" => options.traces_only = true,
             "--first-moment" => options.first_moment = true,
             "--threads" => options.threads = arguments.next().and_then(|text| text.parse().ok()),
+            "--stats" => options.stats = true,
             "--set" => {
                 let setting = arguments.next().expect("--set takes SETTING=VALUE");
                 let (name, value) = setting.split_once('=').expect("--set takes SETTING=VALUE");
