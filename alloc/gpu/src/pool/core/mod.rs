@@ -23,8 +23,11 @@ use handles::Handles;
 use upkeep::Upkeep;
 use usage::SmallUse;
 
-/// Chunks that are made ahead at most.
+/// Chunks that are made ahead for threads that wait, one for each, at most.
 const CHUNKS_AHEAD: u64 = 15;
+/// Of those that there are, this part is made ahead for them, as a divisor, where that is more; and so many at most.
+const CHUNKS_PART: u64 = 4;
+const MOST_CHUNKS_AHEAD: u64 = 63;
 
 /// Slabs of a class of medium blocks, of one block each, with which others are placed as large ones: enough for a loop
 /// over one block.
@@ -298,12 +301,14 @@ impl<D: Device> Core<D> {
     }
 
     /// How many chunks are made ahead of those that threads ask for which wait for the lock now: a driver charges for a
-    /// piece of memory, whatever its length.
+    /// piece of memory, whatever its length. The more there are already, the more are still to come.
     fn chunks_ahead(&self) -> usize {
-        match self.crowd.waiting() {
-            0 | 1 => 0,
-            waiting => waiting.min(CHUNKS_AHEAD) as usize,
+        let waiting = self.crowd.waiting();
+        if waiting < 2 {
+            return 0;
         }
+        let part = self.slabs.chunk_bytes() / CHUNK / CHUNKS_PART;
+        waiting.min(CHUNKS_AHEAD).max(part.min(MOST_CHUNKS_AHEAD)) as usize
     }
 
     /// Blocks of a class from a new slab, for which memory is mapped if `grow` allows it. Returns how many.
