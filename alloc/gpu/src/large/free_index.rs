@@ -258,12 +258,7 @@ impl Bins {
     #[inline]
     fn best_fit(&self, size: u64, align: u64) -> Option<TileId> {
         let first = self.bins[self.next_filled(bin_of(size))?].first;
-        if fits(first, size, align) { Some(first.2) } else { self.best_fit_beyond(size, align) }
-    }
-
-    #[inline(never)]
-    fn best_fit_beyond(&self, size: u64, align: u64) -> Option<TileId> {
-        self.least_fit(size, align).map(|(.., tile)| tile)
+        if fits(first, size, align) { Some(first.2) } else { self.least_fit(size, align).map(|(.., tile)| tile) }
     }
 
     /// The entry at the lowest address that has so many bytes from a multiple of a power of two on. Of a bin with a tree
@@ -464,12 +459,8 @@ impl FreeIndex {
             Some((known, bins)) if *known == owner => bins,
             _ => self.turn_to(owner),
         };
-        for entry in gone.into_iter().flatten() {
-            bins.remove(entry);
-        }
-        if let Some(entry) = new {
-            bins.insert(entry);
-        }
+        gone.into_iter().flatten().for_each(|entry| bins.remove(entry));
+        new.into_iter().for_each(|entry| bins.insert(entry));
     }
 
     /// Whether there is nothing that everyone may take.

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use super::PoolError;
 use super::core::Core;
 use super::shared::{Shared, lock, try_lock};
+use crate::delays;
 use crate::device::{Device, Stream};
 use crate::large::align_up;
 use crate::small::{
@@ -213,10 +214,14 @@ impl<D: Device> Shared<D> {
             return None;
         }
         let mut core = try_lock(&self.core)?;
+        // Streams may be asked how far they are.
+        delays::forget();
         // SAFETY: the caller's.
         let address = core.exchange_fitted(size, class, (lane, stream), unsafe { cache.lists() });
         // SAFETY: as above.
         cache.counters.kept.store(unsafe { cache.lists() }.fitted_bytes(), Ordering::Relaxed);
+        drop(core);
+        self.delays.end_call();
         address
     }
 
