@@ -365,6 +365,16 @@ impl<D: Device> Large<D> {
         Some(self.take(id, request))
     }
 
+    /// The same for who comes again if there is none, and pays for questions to other streams then.
+    pub fn fit_merged_or_come_again(&mut self, request: &Request) -> Option<u64> {
+        let hearing = self.hearing;
+        let fit = self.fit_merged(request);
+        if fit.is_none() {
+            self.hearing = hearing;
+        }
+        fit
+    }
+
     fn find_fit(&mut self, request: &Request) -> Option<TileId> {
         let Request { size, align, lane, pool, .. } = *request;
         if self.lanes.count() > 1 {

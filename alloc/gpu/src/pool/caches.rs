@@ -220,6 +220,7 @@ impl<D: Device> Shared<D> {
         let address = core.exchange_fitted(size, class, (lane, stream), unsafe { cache.lists() });
         // SAFETY: as above.
         cache.counters.kept.store(unsafe { cache.lists() }.fitted_bytes(), Ordering::Relaxed);
+        self.read.most_kept.store(core.most_kept(), Ordering::Relaxed);
         drop(core);
         self.delays.end_call();
         address

@@ -241,20 +241,18 @@ impl<D: Device> Core<D> {
         self.upkeep.largest_request = self.upkeep.largest_request.max(request.size);
         let mut hot = None;
         if self.large.has_hot() {
-            hot = self.large.fit_hot(&request);
-        }
-        if hot.is_some() {
             lists.take_all_fitted(|lane, address| self.put_back_fitted(lane, address));
-        } else {
-            if self.large.has_hot() {
+            hot = self.large.fit_hot(&request);
+            if hot.is_none() {
                 self.large.flush_hot();
             }
+        } else {
             lists.take_all_fitted(|lane, address| {
                 self.pages.take_fitted(address);
                 self.large_usage -= self.large.free_at_once(address, lane).unwrap_or(0);
             });
         }
-        let address = hot.or_else(|| self.large.fit_merged(&request));
+        let address = hot.or_else(|| self.large.fit_merged_or_come_again(&request));
         self.count_hit(&request, address).inspect(|address| self.pages.give_fitted(*address, request.size, lane))
     }
 
