@@ -10,7 +10,7 @@ fn at_the_peak(recorded: &[(&str, &str)]) -> (BTreeMap<String, f64>, BTreeMap<St
     let program = pool.files().join("gpu_peak");
     compiler::compile_with_gpu(&program, "gpu_peak.c", &["-O2", "-g", "-fno-optimize-sibling-calls"]);
     let run = recorded.iter().fold(Program::new(&program), |run, (name, value)| run.env(name, value));
-    let mut run = run
+    let run = run
         .env("POOLSCOPE_DIR", pool.segment_dir())
         .env("POOLSCOPE_KEEP", "1")
         .env("POOLSCOPE_GPU_DEVICE", "sim:17179869184")
