@@ -2,10 +2,11 @@
 //! recorded traces, cold and warm.
 //!
 //! `cargo run --release -p poolscope-replay --example speed -- [--device sim|N] [--rounds N] [--recorded]
-//! [--traces-only] [--first-moment] [--set SETTING=VALUE] [TRACE.gz ...]`
+//! [--traces-only] [--first-moment] [--threads N] [--stats] [--set SETTING=VALUE] [TRACE.gz ...]`
 //!
 //! With `--first-moment`, threads do 100,000 pairs each on a pool that has nothing, and the simulated device's calls
-//! take the time that they are charged with.
+//! take the time that they are charged with. With `--threads`, only so many do, and pairs by size are left out;
+//! with `--stats`, the pool's counters are shown after each round.
 //!
 //! With `--recorded`, blocks are sampled as they are in a program that is watched, but for their stacks: sampled small
 //! blocks have slabs of their own.
@@ -196,12 +197,17 @@ fn first_moment(count: usize, options: &Options) -> (f64, u64) {
         Instant::now()
     });
     let rate = f64::from(PAIRS / 10) * count as f64 / began.elapsed().as_secs_f64() / 1e6;
+    if options.stats {
+        pool.print_stats();
+    }
     (rate, pool.stats().peak_held >> 20)
 }
 
 struct Options {
     config: Config,
     first_moment: bool,
+    threads: Option<usize>,
+    stats: bool,
     device: String,
     rounds: usize,
     recorded: bool,
@@ -221,7 +227,7 @@ fn run<D: Device>(device: Arc<D>, stream: impl Fn(&D) -> Stream, options: &Optio
     };
     println!("{}", device.properties().name);
     if !options.traces_only {
-        blocks(&*device, &new(), &stream, options.rounds);
+        blocks(&*device, &new(), &stream, options.rounds, options.threads);
     }
     for path in &options.traces {
         println!("{path}");
@@ -231,14 +237,16 @@ fn run<D: Device>(device: Arc<D>, stream: impl Fn(&D) -> Stream, options: &Optio
 }
 
 /// Pairs by size, and threads.
-fn blocks<D: Device>(device: &D, pool: &Pool<D>, stream: impl Fn(&D) -> Stream, rounds: usize) {
-    for size in [256, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20] {
+fn blocks<D: Device>(device: &D, pool: &Pool<D>, stream: impl Fn(&D) -> Stream, rounds: usize, only: Option<usize>) {
+    let sizes = [256, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20];
+    for size in sizes.into_iter().filter(|_| only.is_none()) {
         let stream = stream(device);
         pairs(pool, size, stream);
         println!("{size:>10} B: {:>6.1} ns a pair", median((0..rounds).map(|_| pairs(pool, size, stream)).collect()));
     }
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    for count in [1, 2, 4, 8, 16].into_iter().filter(|count| *count <= cores.max(2)) {
+    let is_wanted = |count: &usize| only.map_or(*count <= cores.max(2), |only| only == *count);
+    for count in [1, 2, 4, 8, 16].into_iter().filter(is_wanted) {
         let streams: Vec<_> = (0..count).map(|_| stream(device)).collect();
         for sizes in [Sizes::Even, Sizes::Powers] {
             let rate = threads(pool, &streams, sizes, rounds);
@@ -262,6 +270,8 @@ fn main() {
     let mut options = Options {
         config: Config::default(),
         first_moment: false,
+        threads: None,
+        stats: false,
         device: "sim".to_owned(),
         rounds: 5,
         recorded: false,
@@ -274,6 +284,8 @@ fn main() {
             "--recorded" => options.recorded = true,
             "--traces-only" => options.traces_only = true,
             "--first-moment" => options.first_moment = true,
+            "--threads" => options.threads = arguments.next().and_then(|text| text.parse().ok()),
+            "--stats" => options.stats = true,
             "--set" => {
                 let setting = arguments.next().expect("--set takes SETTING=VALUE");
                 let (name, value) = setting.split_once('=').expect("--set takes SETTING=VALUE");
@@ -286,7 +298,7 @@ fn main() {
         }
     }
     if options.first_moment {
-        for count in [1, 2, 4, 8, 16] {
+        for count in [1, 2, 4, 8, 16].into_iter().filter(|count| options.threads.is_none_or(|only| only == *count)) {
             let figures: Vec<_> = (0..options.rounds).map(|_| first_moment(count, &options)).collect();
             let held = figures.iter().map(|(_, held)| *held).max().unwrap_or(0);
             let rate = median(figures.into_iter().map(|(rate, _)| rate).collect());

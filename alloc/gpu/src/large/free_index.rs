@@ -258,41 +258,53 @@ impl Bins {
     #[inline]
     fn best_fit(&self, size: u64, align: u64) -> Option<TileId> {
         let first = self.bins[self.next_filled(bin_of(size))?].first;
-        if fits(first, size, align) { Some(first.2) } else { self.best_fit_beyond(size, align) }
-    }
-
-    #[inline(never)]
-    fn best_fit_beyond(&self, size: u64, align: u64) -> Option<TileId> {
-        self.find(size, |entry| fits(entry, size, align)).map(|(.., tile)| tile)
+        if fits(first, size, align) { Some(first.2) } else { self.least_fit(size, align).map(|(.., tile)| tile) }
     }
 
     /// The entry at the lowest address that has so many bytes from a multiple of a power of two on. Of a bin with a tree
     /// it knows the first one by size, and of one whose lowest entry is not aligned none: the best fit serves then.
+    #[inline]
     fn first_fit(&self, size: u64, align: u64) -> Option<Entry> {
         let own = bin_of(size);
         let found = self.lowest_in(own, size, align);
         let mut least = found.map_or(u64::MAX, |(_, address, _)| address);
-        let mut lowest = None;
-        let mut next = self.next_filled(own + 1);
-        while let Some(at) = next {
-            if self.lowest[at] < least {
-                (least, lowest) = (self.lowest[at], Some(at));
+        let mut lowest = BINS;
+        // Those of the first word that are longer than `size` in any case.
+        let mut wanted = (u64::MAX - 1) << (own % 64);
+        for (word, filled) in self.filled.iter().enumerate().skip(own / 64) {
+            let mut bits = filled & wanted;
+            wanted = u64::MAX;
+            while bits != 0 {
+                let at = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if self.lowest[at] < least {
+                    (least, lowest) = (self.lowest[at], at);
+                }
             }
-            next = self.next_filled(at + 1);
         }
-        let found = lowest.map_or(found, |at| self.entry_at(at, least));
-        found.filter(|entry| fits(*entry, size, align)).or_else(|| self.find(size, |entry| fits(entry, size, align)))
+        let found = if lowest < BINS { self.entry_at(lowest, least) } else { found };
+        found.filter(|entry| fits(*entry, size, align)).or_else(|| self.least_fit(size, align))
+    }
+
+    #[inline(never)]
+    fn least_fit(&self, size: u64, align: u64) -> Option<Entry> {
+        self.find(size, |entry| fits(entry, size, align))
     }
 
     /// The lowest entry of a bin that fits, of those that may be too short.
+    #[inline]
     fn lowest_in(&self, at: usize, size: u64, align: u64) -> Option<Entry> {
         let (word, bit) = (at / 64, 1 << (at % 64));
         if self.filled[word] & bit == 0 {
             return None;
         }
-        let Bin { first, others } = &self.bins[at];
-        let first = Some(*first).filter(|entry| fits(*entry, size, align));
-        let other = match others.as_deref().filter(|_| self.crowded[word] & bit != 0) {
+        let first = Some(self.bins[at].first).filter(|entry| fits(*entry, size, align));
+        if self.crowded[word] & bit == 0 { first } else { self.lowest_beside(first, at, size, align) }
+    }
+
+    #[inline(never)]
+    fn lowest_beside(&self, first: Option<Entry>, at: usize, size: u64, align: u64) -> Option<Entry> {
+        let other = match self.bins[at].others.as_deref() {
             Some(Sorted::Short(entries)) => {
                 let fit = entries.iter().filter(|entry| fits(**entry, size, align));
                 fit.min_by_key(|(_, address, _)| *address).copied()
@@ -304,10 +316,16 @@ impl Bins {
     }
 
     /// The entry of a bin at an address; in a bin with a tree, the first one if it is not that.
+    #[inline]
     fn entry_at(&self, at: usize, address: u64) -> Option<Entry> {
+        let first = self.bins[at].first;
+        if first.1 == address { Some(first) } else { self.entry_beside(at, address) }
+    }
+
+    #[inline(never)]
+    fn entry_beside(&self, at: usize, address: u64) -> Option<Entry> {
         let Bin { first, others } = &self.bins[at];
         match others.as_deref() {
-            _ if first.1 == address => Some(*first),
             Some(Sorted::Short(entries)) => entries.iter().copied().find(|entry| entry.1 == address),
             _ => Some(*first),
         }
@@ -386,6 +404,7 @@ impl FreeIndex {
     }
 
     /// Finds an owner, or adds it, and makes it the last one.
+    #[inline(never)]
     fn turn_to(&mut self, owner: Owner) -> &mut Bins {
         let search = |owners: &[(Owner, Box<Bins>)]| owners.binary_search_by_key(&owner, |(owner, _)| *owner);
         self.last = search(&self.owners).unwrap_or_else(|_| {
@@ -432,6 +451,18 @@ impl FreeIndex {
         }
     }
 
+    /// Puts one entry of an owner's, if there is one, in the place of others that are there: what comes of it when a tile
+    /// is cut or merged.
+    #[inline]
+    pub fn replace<const N: usize>(&mut self, owner: Owner, gone: [Option<Entry>; N], new: Option<Entry>) {
+        let bins = match self.owners.get_mut(self.last) {
+            Some((known, bins)) if *known == owner => bins,
+            _ => self.turn_to(owner),
+        };
+        gone.into_iter().flatten().for_each(|entry| bins.remove(entry));
+        new.into_iter().for_each(|entry| bins.insert(entry));
+    }
+
     /// Whether there is nothing that everyone may take.
     #[inline]
     pub fn has_nothing_for_anyone(&self) -> bool {
@@ -445,6 +476,7 @@ impl FreeIndex {
     }
 
     /// The tile of an owner's at the lowest address that has so many bytes from a multiple of a power of two on.
+    #[inline]
     pub fn first_fit(&self, owner: Owner, size: u64, align: u64) -> Option<TileId> {
         self.bins(owner)?.first_fit(size, align).map(|(.., tile)| tile)
     }

@@ -20,6 +20,7 @@ const SAVED: usize = 16;
 const SELDOM: usize = 128;
 
 /// When streams are asked how far they are.
+#[derive(Clone, Copy)]
 pub struct Hearing {
     /// Requests that have not paid for a question yet.
     saved: usize,

@@ -356,8 +356,23 @@ impl<D: Device> Large<D> {
             return Some(hot);
         }
         self.flush_hot();
+        self.fit_merged(request)
+    }
+
+    /// The same, where nothing is kept as it was freed.
+    pub fn fit_merged(&mut self, request: &Request) -> Option<u64> {
         let id = self.find_fit(request)?;
         Some(self.take(id, request))
+    }
+
+    /// The same for who comes again if there is none, and pays for questions to other streams then.
+    pub fn fit_merged_or_come_again(&mut self, request: &Request) -> Option<u64> {
+        let hearing = self.hearing;
+        let fit = self.fit_merged(request);
+        if fit.is_none() {
+            self.hearing = hearing;
+        }
+        fit
     }
 
     fn find_fit(&mut self, request: &Request) -> Option<TileId> {
@@ -384,6 +399,12 @@ impl<D: Device> Large<D> {
         if merged { self.fit_of_others(request) } else { None }
     }
 
+    /// Whether a block is kept as it was freed.
+    #[inline]
+    pub fn has_hot(&self) -> bool {
+        self.hot.get(0).is_some()
+    }
+
     /// Merges the blocks that are kept as they were freed, the oldest first.
     pub fn flush_hot(&mut self) {
         for at in 0.. {
@@ -394,8 +415,9 @@ impl<D: Device> Large<D> {
     }
 
     fn release_hot(&mut self, hot: &Hot) {
-        let pending = Pending::at(self.lanes.now(hot.lane));
-        self.release(hot.tile, 0, pending);
+        let point = self.lanes.now(hot.lane);
+        let id = self.tiles.free_block(hot.tile, point, self.upkeep.now);
+        self.dissolve(id);
     }
 
     /// The best fit whatever streams it was used on: one that needs no waiting if there is one.
@@ -479,6 +501,21 @@ impl<D: Device> Large<D> {
             return Some(size);
         }
         self.free_for_others(id, lane, &shared.unwrap_or_default());
+        Some(size)
+    }
+
+    /// The same, and merges it at once.
+    pub fn free_at_once(&mut self, address: u64, lane: LaneId) -> Option<u64> {
+        let id = self.blocks.remove(address)?;
+        let Tile { size, kind, pool, .. } = *self.tiles.get(id);
+        if pool == 0 && kind == Kind::Used(lane) && self.shared.is_empty() {
+            let point = self.lanes.now(lane);
+            let id = self.tiles.free_block(id, point, self.upkeep.now);
+            self.dissolve(id);
+        } else {
+            let shared = self.take_shared(address).unwrap_or_default();
+            self.free_for_others(id, lane, &shared);
+        }
         Some(size)
     }
 

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use super::PoolError;
 use super::core::Core;
-use super::shared::{Shared, lock};
+use super::shared::{Shared, lock, try_lock};
+use crate::delays;
 use crate::device::{Device, Stream};
 use crate::large::align_up;
 use crate::small::{
@@ -195,6 +196,34 @@ impl<D: Device> Shared<D> {
         let mark = self.read.pages.find(block.address).1;
         mark.into_iter().for_each(|mark| mark.give_fitted(block.bytes));
         Some(block.address)
+    }
+
+    /// Takes a medium block in exchange for those that a thread keeps, for the program, if the lock is free.
+    ///
+    /// # Safety
+    /// The caller may touch the cache's lists.
+    #[inline(never)]
+    pub(super) unsafe fn exchange(
+        &self,
+        cache: &ThreadCache,
+        (lane, stream): (LaneId, Stream),
+        class: usize,
+        size: u64,
+    ) -> Option<u64> {
+        if self.read.most_kept.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut core = try_lock(&self.core)?;
+        // Streams may be asked how far they are.
+        delays::forget();
+        // SAFETY: the caller's.
+        let address = core.exchange_fitted(size, class, (lane, stream), unsafe { cache.lists() });
+        // SAFETY: as above.
+        cache.counters.kept.store(unsafe { cache.lists() }.fitted_bytes(), Ordering::Relaxed);
+        self.read.most_kept.store(core.most_kept(), Ordering::Relaxed);
+        drop(core);
+        self.delays.end_call();
+        address
     }
 
     /// Keeps a fitted block that the program frees. Returns whether there was room.

@@ -209,7 +209,9 @@ impl<D: Device> Pool<D> {
                     return None;
                 }
                 // SAFETY: as above; the list is not used again.
-                let address = unsafe { shared.take_kept(cache, lane, size, &stream_cache.limits) }?;
+                let kept = unsafe { shared.take_kept(cache, lane, size, &stream_cache.limits) };
+                // SAFETY: as above.
+                let address = kept.or_else(|| unsafe { shared.exchange(cache, (lane, stream), class, size) })?;
                 stream_cache.budgets.spend(class, size_of(class));
                 return Some(address);
             };

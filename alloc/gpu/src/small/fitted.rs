@@ -27,7 +27,8 @@ pub struct FittedBlock {
 /// The step of so many bytes, of 16 to a doubling.
 #[inline]
 fn step_of(bytes: u64) -> usize {
-    let octave = bytes.ilog2().saturating_sub(ALWAYS_IN_SLABS.ilog2());
+    // The logarithm, in the form that is one instruction.
+    let octave = ((bytes | 1).leading_zeros() ^ 63).saturating_sub(ALWAYS_IN_SLABS.ilog2());
     let within = bytes >> (octave + ALWAYS_IN_SLABS.ilog2() - STEPS_LOG2) & ((1 << STEPS_LOG2) - 1);
     ((octave as usize) << STEPS_LOG2 | within as usize).min(STEPS - 1)
 }
@@ -92,7 +93,8 @@ impl Fitted {
     /// the bytes.
     pub fn take_oldest(&mut self, part: u32, mut take: impl FnMut(u64)) -> u64 {
         let mut bytes = 0;
-        for _ in 0..self.taken.count_ones().div_ceil(part) {
+        let stay = if part == 1 { 0 } else { self.taken.count_ones() - self.taken.count_ones().div_ceil(part) };
+        while self.taken != 0 && (stay == 0 || self.taken.count_ones() > stay) {
             let from_oldest = self.taken.rotate_right(self.oldest).trailing_zeros();
             let slot = (self.oldest + from_oldest) as usize % SLOTS;
             let block = self.remove(slot, step_of(self.blocks[slot].bytes));

@@ -114,7 +114,7 @@ impl Page {
     pub const NONE: Page = Page(0);
     const SHARED: u32 = 1 << 31;
     const RECORDED: u32 = 1 << 30;
-    /// In the place of a class: a fitted block begins there.
+    /// In the place of a class: a fitted block may begin there; its mark says whether one does.
     const FITTED: u32 = 1 << 7;
     /// Lanes with larger numbers have no slabs.
     pub const LANES: LaneId = (1 << 22) - 2;
@@ -130,7 +130,7 @@ impl Page {
         (self.0 & (Page::FITTED - 1)).checked_sub(1).map(|class| class as usize)
     }
 
-    /// Whether a fitted block begins there: a medium one that is placed as large ones are. It is longer than a page, so
+    /// Whether a fitted block may begin there: a medium one that is placed as large ones are. It is longer than a page, so
     /// there is one at most.
     #[inline]
     pub fn is_fitted(self) -> bool {
@@ -201,19 +201,34 @@ impl Pages {
         }
     }
 
-    /// Says that a fitted block of a lane begins there.
-    pub fn set_fitted(&self, address: u64, lane: LaneId) {
-        self.update(address, |page| Page((lane + 1) << 8 | Page::FITTED).with_recorded(page.is_recorded()));
+    /// Gives a fitted block of a lane and so many bytes, which begins there, to the program. The page says so already
+    /// where one of the lane's began before.
+    pub fn give_fitted(&self, address: u64, bytes: u64, lane: LaneId) {
+        let fitted = Page((lane + 1) << 8 | Page::FITTED);
+        let (page, mark) = self.find(address);
+        if page.with_recorded(false) != fitted {
+            self.update(address, |page| fitted.with_recorded(page.is_recorded()));
+        }
+        let mark = mark.or_else(|| self.find(address).1);
+        mark.into_iter().for_each(|mark| mark.give_fitted(bytes));
     }
 
-    /// Says that the fitted block that begins there, if one does, is one no more.
+    /// Takes the mark of a fitted block that begins there.
+    #[inline]
+    pub fn take_fitted(&self, address: u64) {
+        if let Some((part, offset)) = self.part(address) {
+            Mark(part.given.at(offset)).take();
+        }
+    }
+
+    /// Says that the fitted block that begins there, if one does, is one no more: its mark says it, and the page may
+    /// stay for the next one.
     pub fn forget_fitted(&self, address: u64) {
         let (page, mark) = self.find(address);
         if page.is_fitted()
             && let Some(mark) = mark.filter(|mark| mark.fitted() != FittedMark::None)
         {
             mark.take();
-            self.update(address, |page| Page::NONE.with_recorded(page.is_recorded()));
         }
     }
 

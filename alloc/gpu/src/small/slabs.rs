@@ -55,6 +55,8 @@ pub struct Slabs {
     out: u64,
     /// Slabs of each class.
     counts: [usize; CLASSES],
+    /// Those that have free blocks.
+    partial_counts: [usize; CLASSES],
 }
 
 impl Slabs {
@@ -71,6 +73,7 @@ impl Slabs {
             waiting: Vec::new(),
             out: 0,
             counts: [0; CLASSES],
+            partial_counts: [0; CLASSES],
         }
     }
 
@@ -93,6 +96,20 @@ impl Slabs {
     /// Slabs of a class.
     pub fn count(&self, class: usize) -> usize {
         self.counts[class]
+    }
+
+    /// Whether no slab of a class has a free block, nor will have one when it is asked for.
+    #[inline]
+    pub fn is_out_of(&self, class: usize) -> bool {
+        self.partial_counts[class] == 0 && self.waiting.is_empty()
+    }
+
+    fn list_partial(&mut self, class: usize, lane: LaneId, address: u64) {
+        self.partial_counts[class] += usize::from(self.partial.insert((class, lane, address)));
+    }
+
+    fn unlist_partial(&mut self, class: usize, lane: LaneId, address: u64) {
+        self.partial_counts[class] -= usize::from(self.partial.remove(&(class, lane, address)));
     }
 
     /// Makes a chunk of a large block, which is as long and aligned as [`CHUNK`].
@@ -128,7 +145,7 @@ impl Slabs {
             free[blocks / 64] = (1 << (blocks % 64)) - 1;
         }
         self.slabs.insert(address, Slab { class, lane, free, free_blocks: blocks, blocks });
-        self.partial.insert((class, lane, address));
+        self.list_partial(class, lane, address);
         self.empty.insert(address);
         self.counts[class] += 1;
         let page = Page::new(class, lane & !SAMPLED).with_recorded(lane & SAMPLED != 0);
@@ -138,7 +155,7 @@ impl Slabs {
     /// Takes up to so many free blocks of a class and lane, from the lowest addresses, so that the other slabs empty.
     pub fn take(&mut self, class: usize, lane: LaneId, most: usize, into: &mut Vec<u64>) -> usize {
         let mut taken = 0;
-        while taken < most {
+        while taken < most && self.partial_counts[class] > 0 {
             let next = self.partial.range((class, lane, 0)..=(class, lane, u64::MAX)).next().copied();
             let Some(key) = next else { break };
             let Some(slab) = self.slabs.get_mut(&key.2) else { break };
@@ -154,7 +171,7 @@ impl Slabs {
                 taken += 1;
             }
             if slab.free_blocks == 0 {
-                self.partial.remove(&key);
+                self.unlist_partial(class, lane, key.2);
             }
         }
         self.out += taken as u64 * size_of(class);
@@ -179,13 +196,15 @@ impl Slabs {
         }
         slab.free[block / 64] |= bit;
         slab.free_blocks += 1;
-        if slab.free_blocks == 1 {
-            self.partial.insert((slab.class, slab.lane, start));
+        let (class, lane) = (slab.class, slab.lane);
+        let (is_first, is_last) = (slab.free_blocks == 1, slab.free_blocks == slab.blocks);
+        if is_first {
+            self.list_partial(class, lane, start);
         }
-        if slab.free_blocks == slab.blocks {
+        if is_last {
             self.empty.insert(start);
         }
-        self.out -= size_of(slab.class);
+        self.out -= size_of(class);
         true
     }
 
@@ -238,6 +257,11 @@ impl Slabs {
         self.waiting.push((pending, address));
     }
 
+    /// Whether a block waits.
+    pub fn is_any_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// The lanes that blocks wait for.
     pub fn awaited(&self) -> BTreeSet<LaneId> {
         self.waiting.iter().flat_map(|(pending, _)| pending.points()).map(|point| point.lane).collect()
@@ -265,7 +289,7 @@ impl Slabs {
         let mut emptied = Vec::new();
         for address in std::mem::take(&mut self.empty) {
             let Some(Slab { class, lane, .. }) = self.slabs.remove(&address) else { continue };
-            self.partial.remove(&(class, lane, address));
+            self.unlist_partial(class, lane, address);
             self.counts[class] -= 1;
             self.pages.set(address, slab_size(class), Page::NONE);
             let Some((&start, chunk)) = self.chunks.range_mut(..=address).next_back() else { continue };

@@ -16,15 +16,18 @@ use crate::delays::Delays;
 use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Stream};
 use crate::large::{Held, Large, Request};
 use crate::settings::Config;
-use crate::small::{CHUNK, Drained, LARGEST, Limits, PAGE, Pages, SAMPLED, Slabs, size_of};
+use crate::small::{CHUNK, Drained, LARGEST, Limits, Lists, PAGE, Pages, SAMPLED, Slabs, size_of};
 use crate::streams::{LaneId, Pending};
 use crate::watch::Recorder;
 use handles::Handles;
 use upkeep::Upkeep;
 use usage::SmallUse;
 
-/// Chunks that are made ahead at most.
+/// Chunks that are made ahead for threads that wait, one for each, at most.
 const CHUNKS_AHEAD: u64 = 15;
+/// Of those that there are, this part is made ahead for them, as a divisor, where that is more; and so many at most.
+const CHUNKS_PART: u64 = 4;
+const MOST_CHUNKS_AHEAD: u64 = 63;
 
 /// Slabs of a class of medium blocks, of one block each, with which others are placed as large ones: enough for a loop
 /// over one block.
@@ -119,6 +122,7 @@ impl<D: Device> Core<D> {
     }
 
     /// Counts what free memory had for a request.
+    #[inline]
     fn count_hit(&mut self, request: &Request, address: Option<u64>) -> Option<u64> {
         if address.is_some() {
             self.large.counted.large_hits += 1;
@@ -200,9 +204,7 @@ impl<D: Device> Core<D> {
     /// program.
     pub fn give_fitted(&mut self, address: u64, size: u64, lane: LaneId) {
         if !self.config.hardened {
-            self.pages.set_fitted(address, lane);
-            let mark = self.pages.find(address).1;
-            mark.into_iter().for_each(|mark| mark.give_fitted(self.aligned(size)));
+            self.pages.give_fitted(address, self.aligned(size), lane);
         }
     }
 
@@ -218,6 +220,40 @@ impl<D: Device> Core<D> {
     pub fn put_back_fitted(&mut self, lane: LaneId, address: u64) {
         self.pages.forget_fitted(address);
         self.large_usage -= self.large.free(address, lane).unwrap_or(0);
+    }
+
+    /// A medium block in exchange for the fitted ones that a thread keeps, of which none has its length: these are freed,
+    /// and it is taken from free memory. `None` where it is not as simple as that.
+    pub fn exchange_fitted(
+        &mut self,
+        size: u64,
+        class: usize,
+        (lane, stream): (LaneId, Stream),
+        lists: &mut Lists,
+    ) -> Option<u64> {
+        if !self.has_medium_slabs(class) || !self.slabs.is_out_of(class) || !self.fits_medium() {
+            return None;
+        }
+        if self.handles.is_any_captured() || self.lane(stream).ok()? != lane {
+            return None;
+        }
+        let request = Request { size: self.aligned(size), align: self.config.alignment, lane, stream, pool: 0 };
+        self.upkeep.largest_request = self.upkeep.largest_request.max(request.size);
+        let mut hot = None;
+        if self.large.has_hot() {
+            lists.take_all_fitted(|lane, address| self.put_back_fitted(lane, address));
+            hot = self.large.fit_hot(&request);
+            if hot.is_none() {
+                self.large.flush_hot();
+            }
+        } else {
+            lists.take_all_fitted(|lane, address| {
+                self.pages.take_fitted(address);
+                self.large_usage -= self.large.free_at_once(address, lane).unwrap_or(0);
+            });
+        }
+        let address = hot.or_else(|| self.large.fit_merged_or_come_again(&request));
+        self.count_hit(&request, address).inspect(|address| self.pages.give_fitted(*address, request.size, lane))
     }
 
     /// Frees a block of the large blocks' tier.
@@ -263,12 +299,14 @@ impl<D: Device> Core<D> {
     }
 
     /// How many chunks are made ahead of those that threads ask for which wait for the lock now: a driver charges for a
-    /// piece of memory, whatever its length.
+    /// piece of memory, whatever its length. The more there are already, the more are still to come.
     fn chunks_ahead(&self) -> usize {
-        match self.crowd.waiting() {
-            0 | 1 => 0,
-            waiting => waiting.min(CHUNKS_AHEAD) as usize,
+        let waiting = self.crowd.waiting();
+        if waiting < 2 {
+            return 0;
         }
+        let part = self.slabs.chunk_bytes() / CHUNK / CHUNKS_PART;
+        waiting.min(CHUNKS_AHEAD).max(part.min(MOST_CHUNKS_AHEAD)) as usize
     }
 
     /// Blocks of a class from a new slab, for which memory is mapped if `grow` allows it. Returns how many.
@@ -360,6 +398,9 @@ impl<D: Device> Core<D> {
 
     /// Looks whether blocks that wait for other streams are free by now. Returns whether one is.
     fn settle(&mut self) -> bool {
+        if !self.slabs.is_any_waiting() {
+            return false;
+        }
         for lane in self.slabs.awaited() {
             self.large.lanes.poll(lane);
         }
