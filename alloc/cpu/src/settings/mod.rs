@@ -145,7 +145,8 @@ declare::settings! {
     /// heap, and idle memory goes back when blocks are freed.
     plain: bool = 0, "POOLSCOPE_PLAIN", Switch, AtStart;
 
-    /// Bytes of the first address range that is reserved; more is reserved when it is used up.
+    /// Bytes of the first address range that is reserved; more is reserved when it is used up. If nobody says, it is as
+    /// much as the machine has memory, from 64 GiB to 256: blocks beyond it are freed slowly.
     arena: u64 = 64 << 30, "POOLSCOPE_ARENA", Of(PowerOfTwo { min: 64 << 20, max: 1 << 40 }), AtStart;
 }
 
