@@ -2,6 +2,7 @@
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{FontTransform, TextStyle};
 use poolscope_bench::Result;
 use poolscope_bench::plot::{Area, Drawn, OURS, colors, legend, letters, svg};
 use poolscope_bench::statistics::shown;
@@ -86,6 +87,29 @@ fn panels(results: &Results) -> Vec<Panel> {
     all.into_iter().filter(|panel| panel.lines.iter().any(|(_, points)| !points.is_empty())).collect()
 }
 
+/// How the names along an axis are written.
+struct Names {
+    style: TextStyle<'static>,
+    /// Pixels that they take below the axis.
+    height: u32,
+}
+
+/// Pixels of a letter, about.
+const LETTER: u32 = 7;
+
+impl Names {
+    /// Those of a panel: beside each other if they have room, or else upright.
+    fn of(places: &[String], width: u32) -> Names {
+        let longest = places.iter().map(|place| place.chars().count() as u32).max().unwrap_or(0) * LETTER;
+        if longest * places.len() as u32 <= width {
+            return Names { style: letters(12).pos(Pos::new(HPos::Center, VPos::Top)), height: 24 };
+        }
+        let upright = ("sans-serif", 12).into_font().transform(FontTransform::Rotate270);
+        let style = upright.color(&BLACK).pos(Pos::new(HPos::Right, VPos::Center));
+        Names { style, height: longest + 12 }
+    }
+}
+
 fn draw_panel(colors: &[RGBColor], panel: &Panel, area: &Area<'_>) -> Drawn {
     let values =
         || panel.lines.iter().flat_map(|(_, points)| points.iter().map(|(_, value)| *value)).filter(|it| *it > 0.0);
@@ -93,18 +117,18 @@ fn draw_panel(colors: &[RGBColor], panel: &Panel, area: &Area<'_>) -> Drawn {
     if least > most {
         return Ok(());
     }
+    let names = Names::of(&panel.places, area.dim_in_pixel().0);
     let mut chart = ChartBuilder::on(area)
         .caption(panel.title, ("sans-serif", 13))
         .margin(8)
-        .x_label_area_size(24)
+        .x_label_area_size(names.height)
         .y_label_area_size(56)
         .build_cartesian_2d(-0.3..panel.places.len() as f64 - 0.7, (least * 0.7..most * 1.4).log_scale())?;
     chart.configure_mesh().disable_x_mesh().disable_x_axis().y_label_formatter(&|value: &f64| shown(*value)).draw()?;
-    let style = letters(12).pos(Pos::new(HPos::Center, VPos::Top));
     let corner = area.get_base_pixel();
     for (at, place) in panel.places.iter().enumerate() {
         let (x, y) = chart.backend_coord(&(at as f64, least * 0.7));
-        area.draw(&Text::new(place.clone(), (x - corner.0, y - corner.1 + 6), style.clone()))?;
+        area.draw(&Text::new(place.clone(), (x - corner.0, y - corner.1 + 6), names.style.clone()))?;
     }
     // Ours last, so that nothing hides it.
     for (at, (_, points)) in panel.lines.iter().enumerate().rev() {
