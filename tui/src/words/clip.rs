@@ -62,7 +62,7 @@ pub(crate) fn clip_path(path: &str, width: usize) -> String {
         return path.to_owned();
     }
     let width_of = |c: char| c.width().unwrap_or(0);
-    let (first, mut used) = ((width.saturating_sub(1)) / 3, 0);
+    let (first, mut used) = (width.saturating_sub(1) / 5, 0);
     let fits = |used: &mut usize, c: char, room: usize| {
         *used += width_of(c);
         *used <= room
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_path_keeps_its_end() {
-        assert_eq!(clip_path("llama/model.layers.10.mlp.up", 22), "llama/m…yers.10.mlp.up");
+        assert_eq!(clip_path("llama/model.layers.10.mlp.up", 22), "llam….layers.10.mlp.up");
         assert_eq!(clip_path("a/b", 3), "a/b");
         for width in 0..8 {
             let clipped = clip_path("日本語日本語/x", width);
