@@ -97,7 +97,7 @@ fn read(path: &str) -> String {
 
 /// KiB of memory that the machine has.
 fn memory_kib() -> u64 {
-    let said = std::fs::read_to_string("/proc/meminfo").expect("is there");
+    let said = read("/proc/meminfo");
     let line = said.lines().find_map(|line| line.strip_prefix("MemTotal:")).expect("the first line");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }

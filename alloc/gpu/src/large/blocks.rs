@@ -21,8 +21,8 @@ pub struct Blocks {
     /// 0, or where in the window the block begins, with its tile's number plus one above that. Zeroed memory costs
     /// nothing before it is touched.
     windows: Vec<u64>,
-    /// The same by narrow windows, of blocks that others share a window with: in parts, which are made when they are first
-    /// needed.
+    /// The same by narrow windows, of blocks that others share a window with: in parts, which are made when they are
+    /// first needed.
     narrow: Vec<Vec<u64>>,
     others: AddressMap<TileId>,
     count: usize,

@@ -451,8 +451,8 @@ impl FreeIndex {
         }
     }
 
-    /// Puts one entry of an owner's, if there is one, in the place of others that are there: what comes of it when a tile
-    /// is cut or merged.
+    /// Puts one entry of an owner's, if there is one, in the place of others that are there: what comes of it when a
+    /// tile is cut or merged.
     #[inline]
     pub fn replace<const N: usize>(&mut self, owner: Owner, gone: [Option<Entry>; N], new: Option<Entry>) {
         let bins = match self.owners.get_mut(self.last) {

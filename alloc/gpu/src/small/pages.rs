@@ -130,8 +130,8 @@ impl Page {
         (self.0 & (Page::FITTED - 1)).checked_sub(1).map(|class| class as usize)
     }
 
-    /// Whether a fitted block may begin there: a medium one that is placed as large ones are. It is longer than a page, so
-    /// there is one at most.
+    /// Whether a fitted block may begin there: a medium one that is placed as large ones are. It is longer than a page,
+    /// so there is one at most.
     #[inline]
     pub fn is_fitted(self) -> bool {
         self.0 & Page::FITTED != 0
