@@ -126,8 +126,8 @@ impl Slab {
         };
         let found = (0..units).filter(|&at| is_free(at)).fold(0_u16, |found, at| found | 1 << at);
         // What was never touched needs no call.
-        let cut = if self.is_zero() && holes == 0 { usize::from(self.carved.get()) * size } else { usize::MAX };
-        let has_memory = |at: &usize| at * unit < cut && holes >> at & 1 == 0;
+        let touched = if holes == 0 { self.touched_bytes() } else { self.bytes() };
+        let has_memory = |at: &usize| at * unit < touched && holes >> at & 1 == 0;
         let gained = (0..units).filter(has_memory).fold(0, |gained, at| gained | found & 1 << at);
         if gained != 0 {
             let (mut first, mut free) = (BlockPtr::NULL, 0);

@@ -12,7 +12,7 @@ use crate::layout::block::Batch;
 use crate::layout::block::BlockPtr;
 use crate::layout::holes::Marks;
 use crate::layout::lean;
-use crate::layout::size_class::SizeClass;
+use crate::layout::size_class::{ClassInfo, SizeClass};
 
 mod seen;
 
@@ -74,7 +74,7 @@ pub const NO_SLOT: u32 = u32::MAX;
 /// `pages` serve the page heap when it looks for a free neighbour.
 ///
 /// Each `free` writes to one, and neighbouring pages are slabs of different threads. So each has two lines of the
-/// processor's caches, which processors fetch in pairs, although its fields fill the first one only.
+/// processor's caches, which processors fetch in pairs; what each `free` writes lies in the first one.
 #[repr(C, align(128))]
 pub struct Slab {
     /// Address of the heap that owns it, or one of [`owner`].
@@ -113,6 +113,8 @@ pub struct Slab {
     pub carved: Cell<u16>,
     /// Blocks handed out (to a thread's list or to the program) when last brought up to date.
     pub live: Cell<u16>,
+    /// Slab: blocks, the first ones, that had memory behind them when it began.
+    ready: Cell<u16>,
 }
 
 const _: () = assert!(size_of::<Slab>() == 128);
@@ -222,9 +224,20 @@ impl Slab {
         self.has_holes() || u32::from(self.carved.get()) < self.capacity()
     }
 
-    /// Blocks that no memory is behind: not cut, from pages that read as zero when the slab began, or in holes.
+    /// Blocks that no memory is behind: not cut, from pages that had none when the slab began, or in holes.
     pub fn untouched(&self) -> u32 {
-        if self.is_zero() || self.has_holes() { self.capacity() - u32::from(self.carved.get()) } else { 0 }
+        let carved = self.carved.get();
+        let touched = if self.has_holes() { carved } else { carved.max(self.ready.get()) };
+        self.capacity() - u32::from(touched)
+    }
+
+    /// Bytes at its start that memory may be behind, where it has no holes.
+    pub fn touched_bytes(&self) -> usize {
+        if self.untouched() == 0 {
+            self.bytes()
+        } else {
+            (self.capacity() - self.untouched()) as usize * self.class.get().block()
+        }
     }
 
     /// Free blocks, those without memory left out.
@@ -445,8 +458,9 @@ impl Slab {
         self.arm(live, live);
     }
 
-    /// Makes a span a slab of `class` with nothing carved and hands it to `owner`.
-    pub fn begin(&'static self, class: SizeClass, owner: usize) {
+    /// Makes a span, of which the first `ready` pages have memory behind them, a slab of `class` with nothing carved and
+    /// hands it to `owner`.
+    pub fn begin(&'static self, class: SizeClass, owner: usize, ready: u32) {
         self.local_free.set(BlockPtr::NULL);
         self.aux.set(0);
         self.remote.set(0);
@@ -455,6 +469,10 @@ impl Slab {
         self.carved.set(0);
         self.counted_frees.set(0);
         self.holes.set(0);
+        let ClassInfo { block, capacity, .. } = *class.info();
+        let is_part = ready > 0 && ready < self.pages.get();
+        let blocks = if is_part { (ready * ARENA_PAGE as u32).div_ceil(block) } else { ready * capacity };
+        self.ready.set(blocks.min(capacity) as u16);
         self.arm(0, 0);
         self.next.set(None);
         self.prev.set(None);

@@ -17,7 +17,7 @@
 //! - **NUMA nodes** that memory is taken from by the thread that asks have a lane each. The lanes' ends are parts of
 //!   one arena, so that the fast path's one compare finds the blocks of all.
 
-use crate::layout::arena::{ARENA_PAGE, ArenaId};
+use crate::layout::arena::{self, ARENA_PAGE, ArenaId};
 use crate::layout::lean;
 use crate::layout::slab::Slab;
 use crate::pages::placement::Ground;
@@ -204,6 +204,11 @@ impl Frontier {
         let usable = if new.next_page < new.permanent { new.permanent - new.next_page } else { new.left() };
         let free = (usable > 0 && new.commit(ground, usable)).then(|| new.cut(usable));
         Taken { span: Some(span), free }
+    }
+
+    /// The last page that was taken.
+    pub fn last(&self) -> Option<&'static Slab> {
+        if self.next_page > self.first { arena::page_of(self.address(self.next_page - 1)) } else { None }
     }
 
     /// Takes `pages` never used pages if they follow `span`; they are part of it afterwards.

@@ -1,6 +1,7 @@
 //! The page heap: spans of pages, best fit, split and coalesced.
 //!
 //! A request takes the smallest free span that fits ([`free_spans`]), else pages that nobody had yet ([`Frontier`]).
+//! A slab, which is used from its start, takes a shorter span with memory first, and what it lacks from pages behind it.
 //! Memory that was given back to the kernel stays a free span: it reads as zero and is mapped again when touched. Where
 //! whole huge pages are free, they go back before parts of others do, which the kernel would have to split.
 //!
@@ -39,6 +40,9 @@ const IDLE_MIN: usize = 1 << 20;
 /// How many times as much goes back as the program takes meanwhile.
 const PACE: usize = 4;
 
+/// A span, and how many pages at its start have memory behind them.
+type Ready = (&'static Slab, u32);
+
 /// The page heap, on a system.
 pub struct PageHeap<S: System = Kernel> {
     ground: Ground<S>,
@@ -63,29 +67,45 @@ pub fn own_memory() -> (usize, usize) {
 
 /// Takes a span of `pages` pages whose first page number is a multiple of `align` pages. `None`: out of memory.
 pub fn alloc(slow: SlowPath, pages: usize, align: usize) -> Option<&'static Slab> {
-    let (span, refusals, grown) = {
+    Some(alloc_by(slow, |heap| heap.alloc(pages, align).map(with_ready))?.0)
+}
+
+/// Takes a span for a slab of `class`, with room for a block, and says how many pages at its start have memory behind
+/// them. `None`: out of memory.
+pub fn alloc_slab(slow: SlowPath, class: SizeClass) -> Option<Ready> {
+    let pages = class.info().slab_pages as usize;
+    if !lean::is_on() {
+        return alloc_by(slow, |heap| heap.alloc_from_start(pages));
+    }
+    let span = alloc(slow, pages, 1)?;
+    if !lean::open(span, 0, lean::pages_of(class.block())) {
+        keeper::notice(slow, free(slow, span));
+        return None;
+    }
+    Some(with_ready(span))
+}
+
+/// Takes a span the one way or the other, with the pages at its start that have memory behind them.
+#[inline(always)]
+fn alloc_by(slow: SlowPath, take: impl FnOnce(&mut PageHeap) -> Option<Ready>) -> Option<Ready> {
+    let (taken, refusals, grown) = {
         let mut heap = PAGE_HEAP.lock(slow);
-        let span = heap.alloc(pages, align);
-        let grown = span.filter(|span| span.is_zero() && heap.has_excess());
-        (span, heap.ground.take_refusals(), grown.map_or(0, |span| span.bytes()))
+        let taken = take(&mut heap);
+        let grown = taken.map_or(0, |(span, ready)| span.bytes() - ready as usize * ARENA_PAGE);
+        (taken, heap.ground.take_refusals(), if grown > 0 && heap.has_excess() { grown } else { 0 })
     };
     refusals.say();
-    let span = span?;
+    let taken = taken?;
     counters::add(TierCounter::PageHeapAllocs, 1);
     if grown > 0 {
         release_excess(slow, grown);
     }
-    Some(span)
+    Some(taken)
 }
 
-/// Takes a span for a slab of `class`, with room for a block. `None`: out of memory.
-pub fn alloc_slab(slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
-    let span = alloc(slow, class.info().slab_pages as usize, 1)?;
-    if lean::is_on() && !lean::open(span, 0, lean::pages_of(class.block())) {
-        keeper::notice(slow, free(slow, span));
-        return None;
-    }
-    Some(span)
+/// A span of which all pages are in one state, with how many have memory behind them.
+fn with_ready(span: &'static Slab) -> Ready {
+    (span, if span.is_zero() { 0 } else { span.pages.get() })
 }
 
 /// Takes a span of `pages` pages behind which as many are free, if there are such.
@@ -329,6 +349,41 @@ impl<S: System> PageHeap<S> {
         self.used += span.bytes();
         self.note_idle();
         Some(span)
+    }
+
+    /// Takes a span that is used from its start: where none has memory behind all of it, one that has some behind its
+    /// start.
+    fn alloc_from_start(&mut self, pages: usize) -> Option<Ready> {
+        let own = self.lane_of_thread();
+        let free = &mut self.lanes[own].free;
+        if pages == 1 || free.resident() == 0 || free.fits_resident(pages) {
+            return self.alloc(pages, 1).map(with_ready);
+        }
+        let taken = free.take_lengthened(pages).or_else(|| self.lengthen_last(own, pages));
+        let Some((span, ready)) = taken else { return self.alloc(pages, 1).map(with_ready) };
+        self.used += span.bytes();
+        self.note_idle();
+        Some((span, ready))
+    }
+
+    /// Takes the free span with memory that lies last, with what it lacks from pages that nobody had yet.
+    fn lengthen_last(&mut self, lane: usize, pages: usize) -> Option<Ready> {
+        let Lane { free, frontier } = &mut self.lanes[lane];
+        let (begin, behind) = free.last_resident(frontier.last()?)?;
+        let (ready, without) = (begin.pages.get(), behind.map_or(0, |behind| behind.pages.get()));
+        let missing = pages.checked_sub((ready + without) as usize)?;
+        free.remove(begin);
+        behind.inspect(|behind| free.remove(behind));
+        begin.pages.set(ready + without);
+        let done = frontier.extend(&mut self.ground, begin, missing);
+        if !done {
+            behind.inspect(|behind| free.insert(behind));
+            begin.pages.set(ready);
+            free.insert(begin);
+            return None;
+        }
+        mark(begin, Kind::Used);
+        Some((begin, ready))
     }
 
     /// Tells the watch over idle memory how much there is.

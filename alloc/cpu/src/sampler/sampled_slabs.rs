@@ -59,8 +59,7 @@ impl SampledSlabs {
             if count == 0 {
                 return None;
             }
-            // Smaller ones may lie in a slab that was one of another class.
-            if slab.pages.get() > 1 && slab.is_zero() {
+            if slab.is_zero() {
                 zero.set(block);
             }
             block
@@ -98,25 +97,26 @@ impl SampledSlabs {
         self.next.set(other + 1);
         let list = self.lists.take(class)?;
         self.end(slab);
-        self.begin(slab, class, list);
+        slab.set_zero(false);
+        self.begin(slab, class, list, 1);
         Some(slab)
     }
 
     fn add(&self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
-        let slab = page_heap::alloc_slab(slow, class)?;
+        let (slab, ready) = page_heap::alloc_slab(slow, class)?;
         let Some(list) = self.lists.take(class) else {
             give_back::span(slow, slab);
             return None;
         };
-        self.begin(slab, class, list);
+        self.begin(slab, class, list, ready);
         counters::add(TierCounter::SampledBytes, slab.bytes() as u64);
         self.empty.set(self.empty.get() + slab.bytes());
         Some(slab)
     }
 
-    /// Makes a span a slab of `class`, with `list` for its slots.
-    fn begin(&self, slab: &'static Slab, class: SizeClass, list: *mut u32) {
-        slab.begin(class, owner::SAMPLED);
+    /// Makes a span a slab of `class`, see [`Slab::begin`], with `list` for its slots.
+    fn begin(&self, slab: &'static Slab, class: SizeClass, list: *mut u32, ready: u32) {
+        slab.begin(class, owner::SAMPLED, ready);
         slab.aux.set(list as usize);
         slab.place.set(Place::Partial);
         self.with_free[class.index()].push_back(slab);

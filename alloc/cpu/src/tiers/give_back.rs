@@ -47,11 +47,10 @@ fn own_batch(slow: SlowPath, heap: &'static Heap, slab: &'static Slab, tag: usiz
     }
 }
 
-/// Gives the span of a slab that has ended back to the page heap: pages that no block was cut from as what they are.
+/// Gives the span of a slab that has ended back to the page heap: pages that have no memory as what they are.
 pub fn slab(slow: SlowPath, slab: &'static Slab) {
-    let is_new = slab.is_zero() && !slab.has_holes();
-    let cut = (slab.capacity() - slab.untouched()) as usize * slab.class.get().block();
-    let touched = if is_new { cut.div_ceil(ARENA_PAGE).max(1) } else { usize::MAX };
+    let bytes = if slab.has_holes() { slab.bytes() } else { slab.touched_bytes() };
+    let touched = bytes.div_ceil(ARENA_PAGE).max(1);
     keeper::notice(slow, page_heap::free_touched(slow, slab, touched));
 }
 

@@ -221,12 +221,12 @@ impl Heap {
     pub fn stock_medium(&self, slab: &'static Slab) -> bool {
         let stack = self.medium.stack(slab.class.get());
         let cached = stack.cached.get();
-        let zero = if slab.is_zero() && !slab.has_holes() { slab.untouched() } else { 0 };
+        let new = if slab.has_holes() { 0 } else { slab.untouched() };
         // A list of new blocks would touch each of them.
-        let is_new = zero > 0 && slab.local_free.get().is_null() && slab.class.get().is_long();
+        let is_new = new > 0 && slab.local_free.get().is_null() && slab.class.get().is_long();
         let wanted = if is_new { 1 } else { (stack.limit.get() / 2).clamp(1, REFILL_MAX) };
         let (first, count) = slab.take_some(wanted.saturating_sub(cached));
-        let is_zero = cached == 0 && count == 1 && slab.untouched() < zero;
+        let is_zero = cached == 0 && count == 1 && slab.is_zero() && slab.untouched() < new;
         self.medium.zero.set(if is_zero { first } else { BlockPtr::NULL });
         if count > 0 {
             // SAFETY: the list has `count` blocks, all ours.

@@ -164,6 +164,43 @@ impl FreeSpans {
         self.states.iter().find_map(|bins| bins.best_fit(pages))
     }
 
+    /// Whether a span with memory behind it has `pages` pages.
+    pub fn fits_resident(&self, pages: usize) -> bool {
+        self.states[0].best_fit(pages).is_some()
+    }
+
+    /// A span with memory behind it that ends with the page `last`, or has a free one without memory behind it that does.
+    pub fn last_resident(&self, last: &'static Slab) -> Option<(&'static Slab, Option<&'static Slab>)> {
+        let that_ends_with =
+            |page: &'static Slab| (page.kind.get() == Kind::Free).then(|| page.page_back(page.pages.get() - 1));
+        let behind = that_ends_with(last)?;
+        if !behind.is_zero() {
+            return Some((behind, None));
+        }
+        let begin = that_ends_with(behind.page_before())?;
+        (!begin.is_zero() && goes_on(begin, behind)).then_some((begin, Some(behind)))
+    }
+
+    /// Takes a span with memory behind it that is shorter than `pages` pages, with what it lacks from a neighbour without,
+    /// and says how long it was. `None` if no span of the longest has such a neighbour.
+    pub fn take_lengthened(&mut self, pages: usize) -> Option<(&'static Slab, u32)> {
+        let resident = &self.states[0];
+        let shorter = (0..bin_of(pages)).rev().filter_map(|bin| resident.lists[bin].first());
+        let has_room = |span: &&'static Slab| {
+            let after = span.page(span.pages.get());
+            let has_room = (span.pages.get() + after.pages.get()) as usize >= pages;
+            after.kind.get() == Kind::Free && goes_on(span, after) && has_room
+        };
+        let span = shorter.take(LOOK).find(has_room)?;
+        let (ready, after) = (span.pages.get(), span.page(span.pages.get()));
+        self.remove(span);
+        self.remove(after);
+        self.cut_out(after, 0, pages - ready as usize);
+        span.pages.set(pages as u32);
+        mark(span, Kind::Used);
+        Some((span, ready))
+    }
+
     /// One of the longest.
     pub fn largest(&self) -> Option<&'static Slab> {
         self.states.iter().filter_map(Bins::largest).max_by_key(|span| span.pages.get())
@@ -246,6 +283,11 @@ fn huge_pages(span: &'static Slab) -> (usize, usize) {
 /// Whether the page beside `span` is the end of a free span that `span` can merge with.
 fn joins(page: &Slab, span: &Slab) -> bool {
     page.kind.get() == Kind::Free && page.zero_and_arena.get() == span.zero_and_arena.get()
+}
+
+/// Whether a span without memory is of the same arena as the one with memory before it.
+fn goes_on(span: &Slab, after: &Slab) -> bool {
+    after.zero_and_arena.get() == span.zero_and_arena.get() | 1
 }
 
 /// Cuts a span after `pages` pages and returns the rest; both keep their state, neither is marked.

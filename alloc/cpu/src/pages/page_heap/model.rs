@@ -18,6 +18,7 @@ use crate::settings::{Huge, Numa};
 enum Step {
     Alloc { pages: usize, align_log: u32 },
     AllocWithRoom { pages: usize },
+    AllocFromStart { pages: usize },
     Free { which: usize },
     FreeTouched { which: usize, pages: usize },
     FreeZeroed { which: usize },
@@ -33,6 +34,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (pages(), 0..7u32).prop_map(|(pages, log)| Step::Alloc { pages, align_log: log.saturating_sub(3) }),
         1 => pages().prop_map(|pages| Step::AllocWithRoom { pages }),
+        3 => pages().prop_map(|pages| Step::AllocFromStart { pages }),
         5 => any::<usize>().prop_map(|which| Step::Free { which }),
         3 => (any::<usize>(), pages()).prop_map(|(which, pages)| Step::FreeTouched { which, pages }),
         1 => any::<usize>().prop_map(|which| Step::FreeZeroed { which }),
@@ -166,6 +168,22 @@ impl Model {
                 if let Some(span) = self.heap.alloc_with_room(pages) {
                     self.enter(span, pages);
                 }
+            }
+            Step::AllocFromStart { pages } => {
+                let before = self.free_spans();
+                let own = if self.heap.used_lanes == 1 { 0 } else { self.heap.machine.node.get() };
+                let fits = before.iter().any(|free| free.lane == own && !free.zero && free.pages >= pages);
+                let Some((span, ready)) = self.heap.alloc_from_start(pages) else { return };
+                let (address, ready) = (span.address() as usize, ready as usize);
+                if ready > 0 && ready < pages {
+                    let at = before.iter().position(|free| free.address == address).expect("a free span began there");
+                    assert!(!fits && !span.is_zero(), "{before:?} has {pages} pages with memory in one place");
+                    assert!(!before[at].zero && before[at].pages == ready, "{before:?}");
+                    assert_zero(address + ready * ARENA_PAGE, pages - ready);
+                } else {
+                    assert_eq!(ready, if span.is_zero() { 0 } else { pages });
+                }
+                self.enter(span, pages);
             }
             Step::FreeTouched { which, pages } => {
                 let Some(span) = self.pick(which) else { return };

@@ -87,16 +87,16 @@ impl Heap {
         counters::class_add(class, ClassCounter::CentralMisses, 1);
         // Before more memory is taken, others get what is theirs.
         self.outbox.flush(slow, self);
-        let slab = match self.empty_of_another(class) {
-            Some(slab) => slab,
+        let (slab, ready) = match self.empty_of_another(class) {
+            Some(slab) => (slab, slab.pages.get()),
             None => {
-                let slab = page_heap::alloc_slab(slow, class)?;
+                let (slab, ready) = page_heap::alloc_slab(slow, class)?;
                 counters::add(TierCounter::SlabBytes, slab.bytes() as u64);
-                slab
+                (slab, ready)
             }
         };
         counters::class_add(class, ClassCounter::SlabsTaken, 1);
-        slab.begin(class, self.tag_for(class));
+        slab.begin(class, self.tag_for(class), ready);
         self.count_slab(class, 1);
         self.count_untouched(class, 0, slab.untouched());
         let most = cache_limit() / 4;
