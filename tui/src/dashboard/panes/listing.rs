@@ -98,6 +98,11 @@ pub(crate) trait Listing: Debug {
         Reply::Done
     }
 
+    /// Whether that can be done now.
+    fn can(&self, _asked: Self::Own) -> bool {
+        true
+    }
+
     /// Does what only this table can be asked for.
     fn own(&mut self, asked: Self::Own, scene: &Scene<'_>) -> Reply;
 
@@ -170,6 +175,13 @@ impl<L: Listing> TablePane<L> {
 impl<L: Listing> Keyed for TablePane<L> {
     type Action = Asked<L::Own>;
     const KEYS: &'static [Binding<Asked<L::Own>>] = L::KEYS;
+
+    fn can(&self, asked: Asked<L::Own>) -> bool {
+        match asked {
+            Asked::Own(own) => self.listing.can(own),
+            Asked::Open | Asked::Reorder(_) => true,
+        }
+    }
 
     fn act(&mut self, asked: Asked<L::Own>, scene: &Scene<'_>) -> Reply {
         match asked {

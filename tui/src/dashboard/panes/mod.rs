@@ -188,6 +188,11 @@ pub(crate) trait Keyed {
     /// Its keys, in the order of the footer and the help.
     const KEYS: &'static [Binding<Self::Action>];
 
+    /// Whether that can be done now: otherwise the footer doesn't offer it.
+    fn can(&self, _action: Self::Action) -> bool {
+        true
+    }
+
     /// Does what a key asks for.
     fn act(&mut self, action: Self::Action, scene: &Scene<'_>) -> Reply;
 }
@@ -203,7 +208,11 @@ pub(crate) trait Keys {
 
 impl<T: Keyed> Keys for T {
     fn bindings(&self) -> Vec<Binding> {
-        T::KEYS.iter().map(|binding| binding.row()).collect()
+        let row = |binding: &Binding<T::Action>| Binding {
+            footer: binding.footer && self.can(binding.action),
+            ..binding.row()
+        };
+        T::KEYS.iter().map(row).collect()
     }
 
     fn press(&mut self, event: &KeyEvent, scene: &Scene<'_>) -> Option<Reply> {

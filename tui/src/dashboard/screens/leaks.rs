@@ -83,7 +83,10 @@ fn the_program_is_asked_by_a_key_and_what_it_answers_is_said() {
     let text = screen(&state);
     assert!(text.contains("Nothing is leaked: the program can reach all that it has."), "{text}");
 
+    assert!(text.lines().last().is_some_and(|footer| footer.contains("l look for leaks")), "{text}");
+
     let mut gone = of(|snapshot| snapshot.process.state = ProcessState::Exited);
+    assert!(!screen(&gone).contains("look for leaks"), "it is not offered");
     assert_eq!(press(&mut gone, "l"), None);
     assert!(screen(&gone).contains("only a program that runs can look"));
 }

@@ -45,6 +45,8 @@ struct Leaks {
     is_searching: bool,
     /// Why it did not search.
     refused: Option<String>,
+    /// The process is there, and not in a recording.
+    runs: bool,
     /// Whose these are: process id and start.
     of: Option<(u32, u64)>,
 }
@@ -99,6 +101,7 @@ impl Listing for Leaks {
             rows.sort = OLDEST;
         }
         let had = self.found.is_of_a_search();
+        self.runs = process.state == ProcessState::Running && !model.is_recorded();
         self.found = Found::in_model(model);
         let has = self.found.is_of_a_search();
         if had != has {
@@ -141,9 +144,12 @@ impl Listing for Leaks {
         Reply::Show(Subject::Site(row.key))
     }
 
-    fn own(&mut self, search: Search, scene: &Scene<'_>) -> Reply {
-        let Some(model) = scene.model else { return Reply::Done };
-        if model.snapshot.process.state != ProcessState::Running || model.is_recorded() {
+    fn can(&self, _search: Search) -> bool {
+        self.runs
+    }
+
+    fn own(&mut self, search: Search, _scene: &Scene<'_>) -> Reply {
+        if !self.runs {
             return Reply::Note("only a program that runs can look".into());
         }
         (self.is_searching, self.refused) = (true, None);
