@@ -47,6 +47,8 @@ struct Leaks {
     refused: Option<String>,
     /// The process is there, and not in a recording.
     runs: bool,
+    /// Every allocation is recorded: otherwise it refuses to look.
+    exact: bool,
     /// Whose these are: process id and start.
     of: Option<(u32, u64)>,
 }
@@ -102,6 +104,7 @@ impl Listing for Leaks {
         }
         let had = self.found.is_of_a_search();
         self.runs = process.state == ProcessState::Running && !model.is_recorded();
+        self.exact = model.snapshot.exact;
         self.found = Found::in_model(model);
         let has = self.found.is_of_a_search();
         if had != has {
@@ -145,7 +148,7 @@ impl Listing for Leaks {
     }
 
     fn can(&self, _search: Search) -> bool {
-        self.runs
+        self.runs && self.exact
     }
 
     fn own(&mut self, search: Search, _scene: &Scene<'_>) -> Reply {
