@@ -4,6 +4,7 @@
  * SIZE COUNT       the arguments: allocates them, and writes to each
  * free N           frees of each ten blocks the first N
  * thread N         the same by a thread that then sleeps
+ * mix N            allocates N blocks of up to 12 KiB, writes to each, and keeps one of sixteen; the others it frees soon
  * spin             computes for ever, once it has said so
  * large BYTES      allocates a block and leaves it alone
  * touch BYTES      writes to that many of its bytes */
@@ -45,6 +46,19 @@ static void *free_and_sleep(void *unused) {
     return unused;
 }
 
+static void mix(long number) {
+    static char *places[4];
+    unsigned state = 1;
+    for (long i = 0; i < number; i++) {
+        state = state * 1103515245 + 12345;
+        size_t size = 1 + state / 65536 % (12 << 10);
+        char **place = &places[state / 16 % 4];
+        if (i % 16) free(*place);
+        *place = malloc(size);
+        memset(*place, 1, size);
+    }
+}
+
 static int next_line(char *line, size_t size) {
     size_t length = 0;
     while (length + 1 < size && read(0, line + length, 1) == 1) {
@@ -72,7 +86,8 @@ int main(int argc, char **argv) {
             CHECK(pthread_barrier_init(&freed, NULL, 2) == 0);
             CHECK(pthread_create(&thread, NULL, free_and_sleep, NULL) == 0);
             pthread_barrier_wait(&freed);
-        } else if (!strcmp(word, "large")) CHECK((large = malloc((size_t)number)));
+        } else if (!strcmp(word, "mix")) mix(number);
+        else if (!strcmp(word, "large")) CHECK((large = malloc((size_t)number)));
         else if (!strcmp(word, "touch")) memset(large, 1, (size_t)number);
         else CHECK(!strcmp(word, "spin"));
         say();

@@ -147,6 +147,19 @@ fn memory_that_was_never_touched_is_none() {
     running.finish().silent_success();
 }
 
+/// Where slabs of samples come and go, too. The ends of blocks may be none.
+#[test]
+fn memory_that_was_written_to_is_some() {
+    let pool = Pool::new();
+    let mut running = start(&pool, &idle(&pool), "16K", 64, 1);
+    told(&mut running, "mix 40000");
+    let is_so = |stats: &Value| {
+        let [in_use, untouched] = ["in_use", "untouched"].map(|name| number(&stats["usage"][name]));
+        in_use > 12 << 20 && untouched * 25 < in_use
+    };
+    assert_soon(&pool, running.pid(), "memory", 1, |stats| u64::from(is_so(stats)));
+}
+
 /// An idle program is left alone: the pool's thread has ended, and nothing wakes.
 #[test]
 fn a_program_that_waits_has_no_wake_ups() {

@@ -52,8 +52,7 @@ impl SampledSlabs {
         };
         let was_empty = slab.in_use() == 0;
         let block = slab.local_free.get();
-        let from =
-            if block.is_null() && slab.untouched() > 0 { ClassCounter::Untouched } else { ClassCounter::CentralFree };
+        let untouched = slab.untouched();
         let block = if block.is_null() {
             let (block, count) = slab.carve(1, BlockPtr::NULL);
             if count == 0 {
@@ -73,7 +72,8 @@ impl SampledSlabs {
         if was_empty {
             self.empty.set(self.empty.get() - slab.bytes());
         }
-        counters::class_sub(class, from, 1);
+        let was_touched = slab.untouched() == untouched;
+        counters::class_sub(class, if was_touched { ClassCounter::CentralFree } else { ClassCounter::Untouched }, 1);
         if !slab.has_free() {
             list.remove(slab);
             slab.place.set(Place::Full);
