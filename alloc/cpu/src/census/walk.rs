@@ -139,8 +139,9 @@ impl Found {
     }
 
     fn add_slab(&mut self, slab: &Read, before: usize, behind: usize) {
-        let Seen { class, carved, in_use, is_zero, has_holes, .. } = slab.seen;
+        let Seen { class, carved, in_use, ready, has_holes, .. } = slab.seen;
         let info = class.info();
+        let uncut_with_memory = if has_holes { 0 } else { ready.saturating_sub(carved) as usize };
         let (block, carved, in_use) = (info.block as usize, carved as usize, in_use as usize);
         let all = info.capacity as usize * block;
         let missing = (carved * block).saturating_sub(before);
@@ -151,7 +152,7 @@ impl Found {
         let free = carved * block - in_use.0;
         let uncut = all - slab.seen.cut_bytes();
         let tier = if slab.tag > owner::LARGE { Unbacked::ThreadCaches } else { Unbacked::CentralCache };
-        let claimed = free + if is_zero || has_holes { 0 } else { uncut };
+        let claimed = free + uncut_with_memory * block;
         self.part(tier).add(claimed, before.saturating_sub(in_use.1) + behind.min(uncut));
         let rest = info.slab_pages as usize * ARENA_PAGE - all;
         self.part(Unbacked::CentralCache).add(rest, behind - behind.min(uncut));

@@ -15,8 +15,6 @@ pub const MEDIUM_MAX: usize = 256 * 1024;
 pub const SMALL_CLASSES: usize = SMALL_MAX / 16 + 1;
 /// The most blocks that a slab has.
 pub const CAPACITY_MAX: usize = ARENA_PAGE / 16;
-/// Blocks that a slab of medium ones has at least.
-const MEDIUM_BLOCKS: usize = 4;
 /// Number of size classes.
 pub const CLASSES: usize = SMALL_CLASSES + 8 * 8;
 
@@ -50,16 +48,26 @@ const fn block_of(class: usize) -> usize {
     }
 }
 
-/// Pages for a slab: one for small blocks, of which `free` finds the slab by its page; for medium ones at least four
-/// blocks, and at most 1/16 left over at its end.
+/// Blocks that a slab of medium ones has at least, and the part of it that may be left over at its end. One block keeps all
+/// of a slab, and of long blocks a program has few of each size: the longest lie alone.
+const fn medium_slab(block: usize) -> (usize, usize) {
+    match block >> 10 {
+        64.. => (1, 8),
+        16.. => (2, 8),
+        _ => (4, 16),
+    }
+}
+
+/// Pages for a slab: one for small blocks, of which `free` finds the slab by its page; for others see [`medium_slab`].
 ///
 /// A slab is as small as its refills allow: one block keeps all of it, whatever sizes the program goes on to.
 const fn slab_pages(block: usize) -> usize {
     if block <= SMALL_MAX {
         return 1;
     }
-    let mut pages = (block * MEDIUM_BLOCKS).div_ceil(ARENA_PAGE);
-    while (pages * ARENA_PAGE) % block > pages * ARENA_PAGE / 16 {
+    let (blocks, rest) = medium_slab(block);
+    let mut pages = (block * blocks).div_ceil(ARENA_PAGE);
+    while (pages * ARENA_PAGE) % block > pages * ARENA_PAGE / rest {
         pages += 1;
     }
     pages
@@ -191,11 +199,13 @@ mod tests {
     fn a_slab_holds_enough_blocks_and_wastes_little() {
         for info in &TABLE {
             let bytes = info.slab_pages as usize * ARENA_PAGE;
-            assert!(info.capacity as usize >= if info.block <= 1024 { ARENA_PAGE / 1024 } else { MEDIUM_BLOCKS });
+            let (least, rest) =
+                if info.block <= 1024 { (ARENA_PAGE / 1024, 16) } else { medium_slab(info.block as usize) };
+            assert!(info.capacity as usize >= least);
             // `free` finds the slab of a small block by its page alone.
             assert!(info.block > 1024 || info.slab_pages == 1);
             assert!(info.capacity <= CAPACITY_MAX as u32 && info.capacity as usize * info.block as usize <= bytes);
-            assert!(bytes - info.capacity as usize * info.block as usize <= bytes / 16);
+            assert!(bytes - info.capacity as usize * info.block as usize <= bytes / rest);
         }
     }
 

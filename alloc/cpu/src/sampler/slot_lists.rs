@@ -73,7 +73,7 @@ impl Chunk {
 
     fn give(&self, list: *mut u32) {
         let list = list.cast::<usize>();
-        // SAFETY: a list has at least four entries, and nobody reads this one any more.
+        // SAFETY: a list has room for a pointer at least, see `bytes_of`, and nobody reads this one any more.
         unsafe { list.write(self.unused.get() as usize) };
         self.unused.set(list);
         self.used.set(self.used.get() - 1);

@@ -16,8 +16,8 @@ pub struct Seen {
     pub in_use: u32,
     /// Free ones of these that are in the counters already.
     pub counted: u32,
-    /// See [`Slab::is_zero`].
-    pub is_zero: bool,
+    /// Blocks, the first ones, that had memory behind them when it began.
+    pub ready: u32,
     /// See [`Slab::has_holes`].
     pub has_holes: bool,
 }
@@ -37,16 +37,17 @@ impl Slab {
     const COUNTDOWN: usize = core::mem::offset_of!(Slab, countdown);
     const PAGES: usize = core::mem::offset_of!(Slab, pages);
     const CLASS: usize = core::mem::offset_of!(Slab, class);
+    const READY: usize = core::mem::offset_of!(Slab, ready);
 
     /// Reads what its owner may be changing: as of one moment, or about. `None` if it is no slab.
     pub fn look(&self) -> Option<Seen> {
         const _: () = assert!(core::mem::offset_of!(Slab, armed) == Slab::COUNTDOWN + 4);
         const _: () = assert!(core::mem::offset_of!(Slab, counted_frees) == Slab::PAGES + 4);
         const _: () = assert!(core::mem::offset_of!(Slab, kind) == Slab::CLASS + 1);
-        const _: () = assert!(core::mem::offset_of!(Slab, zero_and_arena) == Slab::CLASS + 3);
+        const _: () = assert!(Slab::READY.is_multiple_of(8));
         const _: () = assert!(core::mem::offset_of!(Slab, carved) == Slab::CLASS + 4);
         const _: () = assert!(core::mem::offset_of!(Slab, live) == Slab::CLASS + 6);
-        let words = || [Self::COUNTDOWN, Self::PAGES, Self::CLASS].map(|at| self.word(at));
+        let words = || [Self::COUNTDOWN, Self::PAGES, Self::CLASS, Self::READY].map(|at| self.word(at));
         let mut now = words();
         for _ in 1..Self::LOOKS {
             let again = words();
@@ -54,7 +55,7 @@ impl Slab {
                 break;
             }
         }
-        let [countdown, pages, class] = now.map(u64::to_le_bytes);
+        let [countdown, pages, class, ready] = now.map(u64::to_le_bytes);
         let half = |word: [u8; 8], at: usize| u32::from(u16::from_le_bytes([word[at], word[at + 1]]));
         let whole = |word: [u8; 8], at: usize| half(word, at) | half(word, at + 2) << 16;
         let size_class = SizeClass(class[0]);
@@ -67,7 +68,7 @@ impl Slab {
             carved,
             in_use: in_use.min(carved),
             counted: half(pages, 4),
-            is_zero: class[3] & 1 != 0,
+            ready: half(ready, 0).min(capacity),
             has_holes: half(pages, 6) != 0,
         })
     }
