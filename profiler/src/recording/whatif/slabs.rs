@@ -24,6 +24,8 @@ pub(super) struct Rules {
     pub slab: usize,
     /// Blocks of a slab, at least.
     pub least: usize,
+    /// Whether of blocks of 16 KiB and more two are enough, and one of 64 KiB and more.
+    pub few_long: bool,
     pub order: Order,
     /// Whether a slab is used again only when a part of it is free.
     pub waits: bool,
@@ -38,9 +40,19 @@ pub(super) struct Rules {
 }
 
 impl Rules {
+    /// Blocks of a slab, at least, and the part of it that may be left over at its end, as a divisor.
+    fn shape(&self, block: usize) -> (usize, usize) {
+        match block >> 10 {
+            64.. if self.few_long => (1, 8),
+            16.. if self.few_long => (2, 8),
+            _ => (self.least, 16),
+        }
+    }
+
     pub const POOL: Rules = Rules {
         slab: 32 << 10,
         least: 4,
+        few_long: true,
         order: Order::Oldest,
         waits: true,
         idle_part: Some(32),
@@ -52,6 +64,7 @@ impl Rules {
     pub const FULLEST: Rules = Rules {
         slab: 64 << 10,
         least: 4,
+        few_long: false,
         order: Order::Fullest,
         waits: false,
         idle_part: Some(usize::MAX),
@@ -169,8 +182,9 @@ impl Slabs {
 
     fn new_slab(&mut self, thread: u32, block: usize) -> u32 {
         let mut bytes = self.rules.slab;
+        let (least, rest) = self.rules.shape(block);
         // A block of the pool's small classes has a slab of one unit; of others as little as possible is left over.
-        while bytes < block * self.rules.least || (block > SMALL_MAX && bytes % block > bytes / 16) {
+        while bytes < block * least || (block > SMALL_MAX && bytes % block > bytes / rest) {
             bytes += self.rules.slab;
         }
         let there = self.take_idle(bytes) / PAGE;
