@@ -127,6 +127,47 @@ static void barriers_of_children(void) {
     }
 }
 
+/* Locks all memory and leaves room for 100 pages: where that is used up, blocks are refused, and nothing else happens. */
+static void locked_to_the_last_page(void) {
+    enum { BLOCKS = 3000 };
+    static const size_t sizes[] = {100, 3000, 50000, 300000, 2000000};
+    static char *blocks[BLOCKS];
+    struct rlimit limit = {.rlim_cur = 8 << 20, .rlim_max = 8 << 20};
+    CHECK(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+    CHECK(geteuid() != 0 || setresuid(65534, 65534, 65534) == 0);
+    /* A stack that has no room to grow is the kernel's affair. */
+    volatile char stack[200000];
+    memset((void *)stack, 1, sizeof stack);
+    allocate(100000);
+    CHECK(mlockall(MCL_CURRENT | MCL_FUTURE) == 0);
+    char status[4096] = "";
+    int file = open("/proc/self/status", O_RDONLY);
+    CHECK(file >= 0 && read(file, status, sizeof status - 1) > 0);
+    const char *locked = strstr(status, "VmLck:");
+    CHECK(locked != NULL);
+    limit.rlim_cur = (rlim_t)atol(locked + 6) * 1024 + 100 * 4096;
+    CHECK(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+    int refused = 0;
+    for (int i = 0; i < BLOCKS; i++) {
+        size_t size = sizes[i % 5];
+        errno = 0;
+        blocks[i] = malloc(size);
+        CHECK(blocks[i] != NULL || errno == ENOMEM);
+        if (blocks[i] == NULL) {
+            refused++;
+            continue;
+        }
+        memset(blocks[i], i, size);
+    }
+    CHECK(refused > BLOCKS / 2 && blocks[0] != NULL);
+    for (int i = 0; i < BLOCKS; i++) {
+        CHECK(blocks[i] == NULL || blocks[i][sizes[i % 5] - 1] == (char)i);
+        free(blocks[i]);
+    }
+    CHECK(munlockall() == 0);
+    allocate(10 << 20);
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     struct rlimit limit;
@@ -178,6 +219,8 @@ int main(int argc, char **argv) {
         allocate(100000);
         CHECK(munlockall() == 0);
         allocate(10 << 20);
+    } else if (strcmp(what, "mlockall-full") == 0) {
+        locked_to_the_last_page();
     }
     if (failed_checks == 0) printf("done\n");
     return failed_checks;

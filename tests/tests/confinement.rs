@@ -91,9 +91,9 @@ fn a_filter_that_allows_what_the_guide_lists_ends_no_program() {
 fn limits_that_a_process_sets_itself() {
     let pool = Pool::new();
     let program = compiler::compile_with_headers(pool.files(), "tests/csrc/limits.c", "limits", &["-O0"]);
-    for which in ["bad-pointer", "mlockall", "mlockall-8"] {
-        // What it is on a machine with no more memory than that.
-        for run in [Program::new(&program), pool.program(&program).env("POOLSCOPE_ARENA", "64G")] {
+    for which in ["bad-pointer", "mlockall", "mlockall-8", "mlockall-full"] {
+        for run in [Program::new(&program), pool.program(&program), pool.program(&program).env("POOLSCOPE_ARENA", "1T")]
+        {
             let output = run.arg(which).run();
             assert!(is_done(&output), "{which}: {}", output.report());
         }

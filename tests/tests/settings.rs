@@ -54,7 +54,7 @@ fn a_bad_value_of_any_setting_is_named_with_what_is_used_and_what_it_takes() {
         ("POOLSCOPE_GUARDS", "1M", "1000", "a number from 0 to 1048576"),
         ("POOLSCOPE_DUMP_SIGNAL", "USR3", "0", "a signal that can be handled, as 12, USR2, SIGUSR2 or RTMIN+3, or 0"),
         ("POOLSCOPE_DUMP_SIGNAL", "11", "0", "a signal that can be handled"),
-        ("POOLSCOPE_ARENA", "3G", "64G", "a power of two of bytes from 64M to 1T"),
+        ("POOLSCOPE_ARENA", "3G", "256G", "a power of two of bytes from 64M to 1T"),
     ] {
         let line = said(variable, bad);
         let expected = format!("poolscope: {variable}={bad} is not valid, {used} is used; it takes {takes}");

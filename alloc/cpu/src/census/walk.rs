@@ -239,10 +239,10 @@ fn walk_arena(found: &mut Found, pieces: &mut Pieces, used: &Used) {
 }
 
 fn walk_table(found: &mut Found, pieces: &mut Pieces, used: &Used) {
-    let (from, to) = (used.place(used.first), used.place(used.end));
+    let (from, to) = used.table(used.first, used.end);
     // The descriptor of the page behind the last one is looked at, too.
-    let (first, limit) = (from & !(KERNEL_PAGE - 1), (to + 1).next_multiple_of(KERNEL_PAGE));
-    found.note_ground(first, used.place(used.usable + 1).next_multiple_of(KERNEL_PAGE));
+    let (first, limit) = ((from - 1) & !(KERNEL_PAGE - 1), to.next_multiple_of(KERNEL_PAGE));
+    found.note_ground(used.table(used.first, used.usable + 1).0 & !(KERNEL_PAGE - 1), limit);
     let (mut at, mut memory) = (first, 0);
     while at < limit {
         let end = (at + KERNEL_PAGE).min(limit);

@@ -38,7 +38,6 @@ pub static KERNEL_CALLS: &[Calls] = &[
     },
     Calls { names: &["sched_yield"], when: UnlessPlain, purpose: "locks that are held for long" },
     Calls { names: &["prlimit64"], when: UnlessPlain, purpose: "limits of address space, of data and of file size" },
-    Calls { names: &["sysinfo"], when: UnlessPlain, purpose: "how many addresses to reserve" },
     Calls { names: &["mincore"], when: UnlessPlain, purpose: "which pages have memory" },
     Calls { names: &["getrandom"], when: UnlessPlain, purpose: "where samples fall" },
     Calls {

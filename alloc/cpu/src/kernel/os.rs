@@ -10,7 +10,7 @@ pub use super::plain::is_plain;
 pub use copy::{Copy, end_copy, map_shared};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
-pub use limits::{address_space_limit, data_limit, machine_memory, try_data_limit};
+pub use limits::{address_space_limit, data_limit, try_data_limit};
 pub use proc_files::{for_each_line, for_each_number, is_object_of_the_kernel, number_of, path_with};
 pub use waiting::{give_way, sleep_on, sleep_on_file, sleep_on_shared, sleep_us, wake, wake_shared};
 

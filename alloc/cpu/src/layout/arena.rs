@@ -1,4 +1,7 @@
-//! Arenas: reserved address ranges, cut into pages, with the table of page descriptors at the start.
+//! Arenas: reserved address ranges, cut into pages, with the table of page descriptors before them.
+//!
+//! The table is read from its end: the descriptor of page 0 lies right before that page, those of later pages before it.
+//! So pages and descriptors in use lie side by side, however many are reserved, and nothing describes the table.
 //!
 //! One unsigned compare against the first arena's range tells the fast path whether an address can be a block's:
 //! null, foreign and (under a small address-space limit) later arenas' addresses go to the slow path.
@@ -45,13 +48,25 @@ static ARENAS: [Arena; MAX_ARENAS] = [const {
 /// Numbers that were ever taken are below this.
 static NUMBERS: AtomicUsize = AtomicUsize::new(0);
 
-/// Where the first arena lies: the one pair of words that every `free` reads.
+/// Where the first arena lies: the one pair of words that every `free` reads. Less an address, the first one is as far
+/// below 0 as the address lies in the arena, and so is the address's descriptor below the arena: one sum is both
+/// compared and cut down to that.
 #[repr(C)]
 struct FastArena {
-    /// Start of the arena, which is also the start of its descriptor table.
-    base: AtomicUsize,
-    /// Bytes of the arena that are usable. 0 before there is one, so that no address lies in it.
-    len: AtomicUsize,
+    /// The address before that of page 0.
+    before: AtomicUsize,
+    /// The usable pages' bytes below -1. Before there are some that is -1, and no address lies in them.
+    bound: AtomicUsize,
+}
+
+impl FastArena {
+    fn set_base(&self, base: usize) {
+        self.before.store(base.wrapping_sub(1), Ordering::Relaxed);
+    }
+
+    fn set_len(&self, len: usize) {
+        self.bound.store(!len, Ordering::Release);
+    }
 }
 
 /// The words have a hidden symbol of their own: for a `static` of another crate the compiler would go through the
@@ -62,32 +77,32 @@ mod fast {
     use core::arch::{asm, global_asm};
 
     global_asm!(
-        ".section .bss.poolscope_arena_0_1,\"aw\",@nobits",
+        ".section .data.poolscope_arena_0_1,\"aw\",@progbits",
         ".globl poolscope_arena_0_1",
         ".hidden poolscope_arena_0_1",
         ".type poolscope_arena_0_1,@object",
         ".size poolscope_arena_0_1,16",
         ".p2align 4",
         "poolscope_arena_0_1:",
-        ".zero 16",
+        ".quad -1, -1",
         ".text",
     );
 
-    /// Base and length.
+    /// The two words.
     #[inline(always)]
     pub(super) fn bounds() -> (usize, usize) {
-        let (base, len): (usize, usize);
+        let (before, bound): (usize, usize);
         // SAFETY: reads the words declared above.
         unsafe {
             asm!(
-                "mov {base}, qword ptr [rip + poolscope_arena_0_1]",
-                "mov {len}, qword ptr [rip + poolscope_arena_0_1 + 8]",
-                base = out(reg) base,
-                len = out(reg) len,
+                "mov {before}, qword ptr [rip + poolscope_arena_0_1]",
+                "mov {bound}, qword ptr [rip + poolscope_arena_0_1 + 8]",
+                before = out(reg) before,
+                bound = out(reg) bound,
                 options(nostack, preserves_flags, readonly, pure)
             );
         }
-        (base, len)
+        (before, bound)
     }
 
     pub(super) fn words() -> &'static FastArena {
@@ -108,11 +123,11 @@ mod fast {
 mod fast {
     use super::{AtomicUsize, FastArena, Ordering};
 
-    static WORDS: FastArena = FastArena { base: AtomicUsize::new(0), len: AtomicUsize::new(0) };
+    static WORDS: FastArena = FastArena { before: AtomicUsize::new(usize::MAX), bound: AtomicUsize::new(usize::MAX) };
 
     #[inline(always)]
     pub(super) fn bounds() -> (usize, usize) {
-        (WORDS.base.load(Ordering::Relaxed), WORDS.len.load(Ordering::Relaxed))
+        (WORDS.before.load(Ordering::Relaxed), WORDS.bound.load(Ordering::Relaxed))
     }
 
     pub(super) fn words() -> &'static FastArena {
@@ -123,15 +138,18 @@ mod fast {
 /// The descriptor of the page that `p` lies in, if that is in the first arena.
 #[inline(always)]
 pub fn fast_page_of(p: *mut u8) -> Option<&'static Slab> {
-    let (base, len) = fast::bounds();
-    let offset = (p as usize).wrapping_sub(base);
-    if offset >= len {
+    let (before, bound) = fast::bounds();
+    let below = before.wrapping_sub(p as usize);
+    if below <= bound {
         return None;
     }
-    // SAFETY: the table at the arena's start has a descriptor for each of its pages; an arena never begins at 0.
+    // Rounded down, the first page's is -1.
+    let page = below as isize >> PAGE_SHIFT;
+    let place = before.wrapping_add(1).wrapping_add_signed(page * size_of::<Slab>() as isize);
+    // SAFETY: the table before the arena's pages has a descriptor for each of them; it never begins at 0.
     unsafe {
-        core::hint::assert_unchecked(base + (offset >> PAGE_SHIFT) * size_of::<Slab>() != 0);
-        Some(descriptor(base, offset))
+        core::hint::assert_unchecked(place != 0);
+        Some(&*(place as *const Slab))
     }
 }
 
@@ -153,10 +171,16 @@ pub fn is_of_arena(address: usize) -> bool {
     page_of(address as *mut u8).is_some()
 }
 
+/// Where the descriptor of page number `page` lies, in the arena whose page 0 lies at `base`.
+#[inline(always)]
+const fn place(base: usize, page: usize) -> usize {
+    base.wrapping_sub(page * size_of::<Slab>()).wrapping_sub(size_of::<Slab>())
+}
+
 #[inline(always)]
 unsafe fn descriptor(base: usize, offset: usize) -> &'static Slab {
     // SAFETY: the caller checked that `offset` lies in the arena at `base`.
-    unsafe { &*((base + (offset >> PAGE_SHIFT) * size_of::<Slab>()) as *const Slab) }
+    unsafe { &*(place(base, offset >> PAGE_SHIFT) as *const Slab) }
 }
 
 /// Pages of an arena, or of a part of it, that the page heap has had.
@@ -183,9 +207,9 @@ impl Used {
         unsafe { descriptor(self.base, page << PAGE_SHIFT) }
     }
 
-    /// Where a page's descriptor lies.
-    pub fn place(&self, page: usize) -> usize {
-        self.base + page * size_of::<Slab>()
+    /// Where the descriptors of the pages from `first` up to `end` lie: the first address, and the one behind the last.
+    pub fn table(&self, first: usize, end: usize) -> (usize, usize) {
+        (self.base - end * size_of::<Slab>(), self.base - first * size_of::<Slab>())
     }
 }
 
@@ -204,7 +228,7 @@ pub fn for_each_used(mut f: impl FnMut(Used)) {
 #[inline]
 pub fn page_address(slab: &'static Slab) -> *mut u8 {
     let base = of(slab).base.load(Ordering::Relaxed);
-    let index = (&raw const *slab as usize - base) / size_of::<Slab>();
+    let index = (base - &raw const *slab as usize) / size_of::<Slab>() - 1;
     (base + index * ARENA_PAGE) as *mut u8
 }
 
@@ -231,7 +255,7 @@ impl ArenaId {
     /// Before there is one.
     pub const NONE: ArenaId = ArenaId(0);
 
-    /// Takes an id for memory of the arena at `base`. `None` if all are taken.
+    /// Takes an id for memory of the arena whose page 0 lies at `base`. `None` if all are taken.
     pub fn take(base: usize, lane: usize, permanent: bool) -> Option<ArenaId> {
         let mut at = 0;
         while at < MAX_ARENAS {
@@ -240,7 +264,7 @@ impl ArenaId {
                 ARENAS[at].ground.store(lane << 1 | usize::from(permanent), Ordering::Relaxed);
                 NUMBERS.fetch_max(at + 1, Ordering::AcqRel);
                 if at == 0 {
-                    fast::words().base.store(base, Ordering::Relaxed);
+                    fast::words().set_base(base);
                 }
                 return Some(ArenaId(at as u8));
             }
@@ -253,7 +277,7 @@ impl ArenaId {
         &ARENAS[usize::from(self.0) % MAX_ARENAS]
     }
 
-    /// Start of the arena.
+    /// Address of page 0.
     pub fn base(self) -> usize {
         self.arena().base.load(Ordering::Relaxed)
     }
@@ -262,7 +286,7 @@ impl ArenaId {
     pub fn set_len(self, len: usize) {
         self.arena().len.store(len, Ordering::Release);
         if self.0 == 0 {
-            fast::words().len.store(len, Ordering::Release);
+            fast::words().set_len(len);
         }
     }
 

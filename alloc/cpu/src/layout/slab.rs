@@ -1,6 +1,6 @@
 //! The descriptor of an arena page, and the slab that a run of pages is when it holds blocks of one class.
 //!
-//! Descriptors lie out of line, in a table at the start of the arena: headers inside the slabs, 64 KiB apart, would
+//! Descriptors lie out of line, in a table before the arena's pages: headers inside the slabs, 64 KiB apart, would
 //! all fall into one set of the first-level cache. They are never unmapped, so a `&'static Slab` is always good;
 //! what it *says* is only the owner's to change (or the lock holder's), hence the cells.
 
@@ -531,11 +531,11 @@ impl Slab {
 
     /// The descriptor of the `n`th page of the span.
     pub fn page(&'static self, n: u32) -> &'static Slab {
-        // SAFETY: descriptors of a span's pages are neighbours in the arena's table.
-        unsafe { &*(&raw const *self).add(n as usize) }
+        // SAFETY: descriptors of a span's pages are neighbours in the arena's table, the last page's the first.
+        unsafe { &*(&raw const *self).sub(n as usize) }
     }
 
-    /// The descriptor of the page before the span. There always is one: an arena begins with the pages of its table.
+    /// The descriptor of the page before the span. There always is one: page 0 of an arena is in no span.
     pub fn page_before(&'static self) -> &'static Slab {
         self.page_back(1)
     }
@@ -543,7 +543,7 @@ impl Slab {
     /// The descriptor `n` pages before.
     pub fn page_back(&'static self, n: u32) -> &'static Slab {
         // SAFETY: as for `page`; the caller names a page of the same arena.
-        unsafe { &*(&raw const *self).sub(n as usize) }
+        unsafe { &*(&raw const *self).add(n as usize) }
     }
 
     /// The slab that this page belongs to.

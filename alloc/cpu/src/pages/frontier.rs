@@ -24,12 +24,12 @@ use crate::pages::placement::Ground;
 use crate::pages::system::{Explicit, HUGE_PAGE, System};
 use crate::segment::counters::{self, TierCounter};
 use crate::segment::publish;
-use crate::settings::Huge;
+use crate::settings::{DEFAULT_ARENA, Huge};
 
 const GIB: usize = 1 << 30;
 /// Sizes to try, largest first, after the size that was asked for.
 const LADDER: [usize; 10] =
-    [256 * GIB, 64 * GIB, 16 * GIB, 4 * GIB, GIB, GIB / 4, GIB / 16, GIB / 64, GIB / 256, GIB / 1024];
+    [DEFAULT_ARENA as usize, 64 * GIB, 16 * GIB, 4 * GIB, GIB, GIB / 4, GIB / 16, GIB / 64, GIB / 256, GIB / 1024];
 
 /// Pages of a huge page.
 pub const HUGE_PAGES: usize = HUGE_PAGE / ARENA_PAGE;
@@ -52,7 +52,7 @@ pub struct Frontier {
     /// The id of its explicit huge pages; that of the arena as long as there are none.
     permanent_id: ArenaId,
     lane: usize,
-    /// The first page that is neither of the table nor of a lane before this one.
+    /// The first page that is no lane's before this one. Page 0 is nobody's.
     first: usize,
     next_page: usize,
     /// Pages before this one are explicit huge pages; `first` if there are none.
@@ -65,7 +65,7 @@ pub struct Frontier {
     pages: usize,
     /// Pages before this one are reserved, and nobody else's.
     reserved: usize,
-    /// Pages that the descriptor table takes, at the arena's start.
+    /// Bytes that are reserved for the table of descriptors, before page 0.
     table: usize,
     /// Whether the arena has other lanes: then the whole table can be read from the start.
     shared: bool,
@@ -90,7 +90,9 @@ const AFTER_LIMIT_MIN: usize = GIB / 1024;
 
 /// A reserved range.
 struct Reserved {
+    /// Address of page 0.
     base: usize,
+    /// Bytes, those of the table before page 0 among them.
     len: usize,
 }
 
@@ -111,8 +113,9 @@ impl Reserved {
             if p == 0 {
                 continue;
             }
-            let base = p.next_multiple_of(align);
-            for (from, to) in [(p, base), (base + len, p + mapped)] {
+            let base = (p + table_of(len)).next_multiple_of(align);
+            let (start, end) = (base - table_of(len), base - table_of(len) + len);
+            for (from, to) in [(p, start), (end, p + mapped)] {
                 if from < to {
                     // SAFETY: just mapped, outside of the arena.
                     unsafe { ground.system.unmap(from as *mut u8, to - from) };
@@ -125,16 +128,21 @@ impl Reserved {
                 counters::add(TierCounter::SystemCalls, 1);
                 // What the kernel does not know it does not do.
                 // SAFETY: the range is the arena's.
-                let _ = unsafe { ground.system.advise_huge(base as *mut u8, len, false) };
+                let _ = unsafe { ground.system.advise_huge(start as *mut u8, len, false) };
             }
             return Some(Reserved { base, len });
         }
         None
     }
 
-    /// Pages that its table of descriptors takes. The table describes itself too; these descriptors stay unused.
-    fn table(&self) -> usize {
-        (self.len / ARENA_PAGE * size_of::<Slab>()).div_ceil(ARENA_PAGE)
+    /// Where it begins, which is where its table does.
+    fn start(&self) -> *mut u8 {
+        (self.base - table_of(self.len)) as *mut u8
+    }
+
+    /// Pages in it.
+    fn pages(&self) -> usize {
+        (self.len - table_of(self.len)) / ARENA_PAGE
     }
 
     fn give_back<S: System>(self, ground: &mut Ground<S>) {
@@ -142,8 +150,13 @@ impl Reserved {
         counters::sub(TierCounter::SystemReserved, self.len as u64);
         ground.arenas -= 1;
         // SAFETY: nobody has had a page of it.
-        unsafe { ground.system.unmap(self.base as *mut u8, self.len) };
+        unsafe { ground.system.unmap(self.start(), self.len) };
     }
+}
+
+/// Bytes of an arena of `len` bytes that are for its table of descriptors: whole pages.
+fn table_of(len: usize) -> usize {
+    (len / ARENA_PAGE * size_of::<Slab>()).next_multiple_of(ARENA_PAGE)
 }
 
 /// Bytes of the largest arena in an address space of `limit` bytes: the rest is for stacks, libraries and files.
@@ -241,30 +254,18 @@ impl Frontier {
     /// Reserves an arena for this lane alone, with at least `pages` pages.
     #[cold]
     fn reserve<S: System>(ground: &mut Ground<S>, lane: usize, pages: usize) -> Option<Frontier> {
-        // With room for the table, for pages up to where a huge page begins, and for the last one.
+        // With room for the table, which has a descriptor for each of its own pages, too; for pages up to where a huge
+        // page begins; for the first and the last page, and for what is rounded.
         let ahead = if ground.huge == Huge::Explicit { 2 * HUGE_PAGE } else { 0 };
-        let need = pages.checked_mul(ARENA_PAGE + size_of::<Slab>())?.checked_add(3 * ARENA_PAGE + ahead)?;
+        let need = pages.checked_mul(ARENA_PAGE + size_of::<Slab>() + 1)?.checked_add(6 * ARENA_PAGE + ahead)?;
         let reserved = Reserved::new(ground, need)?;
         let Some(id) = ArenaId::take(reserved.base, lane, false) else {
             reserved.give_back(ground);
             return None;
         };
         // SAFETY: the range is the arena's.
-        unsafe { ground.bind(reserved.base as *mut u8, reserved.len, lane) };
-        let frontier = Frontier::of(ground, &reserved, id, lane, reserved.table(), reserved.len / ARENA_PAGE);
-        let front = frontier.front();
-        counters::add(TierCounter::SystemCalls, 1);
-        // SAFETY: the table is the arena's, and nobody has written to it.
-        if front > 0 && !unsafe { ground.system.make_readable(reserved.base as *mut u8, front) } {
-            frontier.give_back(ground);
-            return None;
-        }
-        Some(frontier)
-    }
-
-    /// Bytes at the table's start that are only ever read: descriptors of the table's own pages, and of other lanes'.
-    fn front(&self) -> usize {
-        self.first * size_of::<Slab>() / 4096 * 4096
+        unsafe { ground.bind(reserved.start(), reserved.len, lane) };
+        Some(Frontier::of(ground, &reserved, id, lane, 1, reserved.pages()))
     }
 
     /// Reserves one arena for all of these lanes. Whether it worked.
@@ -275,25 +276,23 @@ impl Frontier {
         frontiers: impl Iterator<Item = &'a mut Frontier>,
     ) -> bool {
         let Some(reserved) = Reserved::new(ground, lanes * SHARE_MIN) else { return false };
-        let (table, end) = (reserved.table(), reserved.len / ARENA_PAGE);
-        let base = reserved.base as *mut u8;
         counters::add(TierCounter::SystemCalls, 1);
         // SAFETY: the table is the arena's, and nobody has written to it.
-        if !unsafe { ground.system.make_readable(base, table * ARENA_PAGE) } {
+        if !unsafe { ground.system.make_readable(reserved.start(), table_of(reserved.len)) } {
             reserved.give_back(ground);
             return false;
         }
-        let part = (end - table) / lanes / HUGE_PAGES * HUGE_PAGES;
-        let start = table.next_multiple_of(HUGE_PAGES);
+        let end = reserved.pages();
+        let part = end / lanes / HUGE_PAGES * HUGE_PAGES;
         for (lane, frontier) in frontiers.take(lanes).enumerate() {
-            let from = start + lane * part;
+            let from = HUGE_PAGES + lane * part;
             let Some(id) = ArenaId::take(reserved.base, lane, false) else { return false };
             // SAFETY: the range is the arena's.
             unsafe { ground.bind((reserved.base + from * ARENA_PAGE) as *mut u8, part * ARENA_PAGE, lane) };
             *frontier = Frontier::of(ground, &reserved, id, lane, from, (from + part).min(end));
             frontier.shared = true;
             if lane == 0 {
-                id.set_len(reserved.len);
+                id.set_len(end * ARENA_PAGE);
             }
         }
         true
@@ -322,7 +321,7 @@ impl Frontier {
             // The last page stays unused: the page behind a span always has a descriptor.
             pages: reserved - 1,
             reserved,
-            table: arena.table(),
+            table: table_of(arena.len),
             shared: false,
         }
     }
@@ -335,7 +334,7 @@ impl Frontier {
 
     /// Gives an arena back of which nothing was taken.
     fn give_back<S: System>(self, ground: &mut Ground<S>) {
-        let arena = Reserved { base: self.id.base(), len: self.reserved * ARENA_PAGE };
+        let arena = Reserved { base: self.id.base(), len: self.table + self.reserved * ARENA_PAGE };
         if self.permanent_id != self.id {
             self.permanent_id.release();
         }
@@ -441,8 +440,8 @@ impl Frontier {
         self.committed = wanted;
         self.publish();
         publish::extend_ground(self.address(self.first) as usize, self.address(wanted) as usize);
-        let table = |bytes: usize| self.id.base() + bytes;
-        publish::extend_ground(table(self.front()), table(self.table_bytes(wanted)));
+        let (table, behind) = self.table_up_to(wanted);
+        publish::extend_ground(table, behind);
         self.advise(ground);
         true
     }
@@ -477,14 +476,19 @@ impl Frontier {
     /// Makes the descriptors of the pages before `pages` usable, and that of the page behind them, which the page heap
     /// looks at when it searches a span's neighbours.
     fn commit_table<S: System>(&self, ground: &Ground<S>, pages: usize) -> bool {
-        let from = self.front();
-        let len = self.table_bytes(pages) - from;
+        let (from, end) = self.table_up_to(pages);
+        // Those of pages before the first are read only, and all can be where there are other lanes.
+        let end = if self.shared { end } else { self.id.base() };
         // SAFETY: the table is this arena's; what is usable already stays as it is.
-        unsafe { ground.system.commit((self.id.base() + from) as *mut u8, len) }
+        unsafe { ground.system.commit(from as *mut u8, end - from) }
     }
 
-    fn table_bytes(&self, pages: usize) -> usize {
-        ((pages + 1) * size_of::<Slab>()).next_multiple_of(4096).min(self.table * ARENA_PAGE)
+    /// Where the descriptors of this end's pages before `pages` lie, and that of the page behind them, in whole pages
+    /// of the kernel's: the first address, and the one behind the last.
+    fn table_up_to(&self, pages: usize) -> (usize, usize) {
+        let (base, before) = (self.id.base(), self.first * size_of::<Slab>() / 4096 * 4096);
+        let bytes = ((pages + 1) * size_of::<Slab>()).next_multiple_of(4096).min(self.table);
+        (base - bytes, base - before)
     }
 
     /// The next `pages` pages, which are usable, and of one kind.
@@ -506,17 +510,21 @@ impl Frontier {
     /// Gives back what is reserved and nobody has: also what was made usable ahead.
     fn close<S: System>(&mut self, ground: &mut Ground<S>) {
         let end = self.next_page.max(self.permanent);
-        let table = self.table_bytes(end);
+        let start = self.id.base() - self.table;
+        let unused = self.table_up_to(end).0 - start;
         let behind = (self.reserved - end) * ARENA_PAGE;
-        // SAFETY: the pages behind the last one that was taken and, where no other lane has them, the descriptors
-        // behind theirs are the arena's, and nobody has had them.
+        // SAFETY: the pages behind the last one that was taken and, where no other lane has them, their descriptors
+        // are the arena's, and nobody has had them.
         unsafe {
             ground.system.unmap(self.address(end), behind);
-            if !self.shared && self.table * ARENA_PAGE > table {
-                ground.system.unmap((self.id.base() + table) as *mut u8, self.table * ARENA_PAGE - table);
+            if !self.shared && unused > 0 {
+                ground.system.unmap(start as *mut u8, unused);
             }
         }
         (self.pages, self.reserved, self.committed, self.advised) = (end, end, end, self.advised.min(end));
+        if !self.shared {
+            self.table -= unused;
+        }
         self.publish();
         counters::add(TierCounter::SystemCalls, 2);
         counters::sub(TierCounter::SystemReserved, behind as u64);

@@ -5,7 +5,6 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::kernel::message::Message;
-use crate::kernel::os;
 use crate::pages::system::{Policy, System};
 use crate::segment::counters::{self, TierCounter};
 use crate::settings::{self, Huge, NodeSet, Numa};
@@ -27,19 +26,8 @@ impl Wishes {
         let settings = settings::current();
         let (huge, numa) =
             if settings.plain() { (Huge::System, Numa::Off) } else { (settings.huge(), settings.numa()) };
-        let said = settings.arena() as usize;
-        let arena = if settings.arena_is_said() { said } else { arena_for(said, os::machine_memory()) };
-        Wishes { huge, numa, arena }
+        Wishes { huge, numa, arena: settings.arena() as usize }
     }
-}
-
-/// The most bytes of the first arena that nobody has asked for: the start of its table, which is readable, has 4 MiB.
-const ARENA_MAX: usize = 256 << 30;
-
-/// Bytes of the first arena on a machine with so much memory: `least`, or all of that. Frees of blocks in other arenas
-/// take the slow path.
-fn arena_for(least: usize, memory: usize) -> usize {
-    memory.checked_next_power_of_two().unwrap_or(ARENA_MAX).clamp(least, ARENA_MAX.max(least))
 }
 
 /// The system, and what is asked of it.
@@ -271,26 +259,5 @@ impl fmt::Display for ErrorName {
             _ => "the kernel refused",
         };
         write!(f, "error {}: {meaning}", self.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_arena_has_room_for_all_memory_of_the_machine() {
-        const GIB: usize = 1 << 30;
-        for (memory, arena) in [
-            (0, 64),
-            (23 * GIB, 64),
-            (64 * GIB, 64),
-            (125 * GIB, 128),
-            (250 * GIB, 256),
-            (2000 * GIB, 256),
-            (usize::MAX, 256),
-        ] {
-            assert_eq!(arena_for(64 * GIB, memory), arena * GIB, "{memory}");
-        }
     }
 }

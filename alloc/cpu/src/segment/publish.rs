@@ -80,8 +80,8 @@ pub fn publish_census(unbacked: &[u64; Unbacked::COUNT], grounds: &[Ground], hea
     }
 }
 
-/// Says that addresses which begin where a ground does may be touched up to `to` from now on: the next census may be
-/// long after they are.
+/// Says that addresses which begin or end where a ground does may be touched as far as these from now on: the next
+/// census may be long after they are.
 pub fn extend_ground(from: usize, to: usize) {
     let Some(segment) = Segment::current().filter(|_| own_segment()) else { return };
     // SAFETY: fields of the header, which is mapped; single words. A census that runs meanwhile writes the same or
@@ -89,9 +89,12 @@ pub fn extend_ground(from: usize, to: usize) {
     unsafe {
         let grounds = (&raw mut (*segment.raw_header()).grounds).cast::<Ground>();
         for ground in (0..GROUNDS).map(|at| grounds.add(at)) {
-            let end = &raw mut (*ground).to;
-            if (&raw const (*ground).from).read_volatile() == from as u64 && end.read_volatile() < to as u64 {
+            let (start, end) = (&raw mut (*ground).from, &raw mut (*ground).to);
+            if start.read_volatile() == from as u64 && end.read_volatile() < to as u64 {
                 end.write_volatile(to as u64);
+            }
+            if end.read_volatile() == to as u64 && start.read_volatile() > from as u64 {
+                start.write_volatile(from as u64);
             }
         }
     }

@@ -33,6 +33,9 @@ pub use range::Range;
 pub use store::Current;
 pub use values::{Goal, Huge, NodeSet, Numa};
 
+/// Bytes of the first address range when nobody asks for more or less.
+pub const DEFAULT_ARENA: u64 = 256 << 30;
+
 /// When a setting can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -145,9 +148,9 @@ declare::settings! {
     /// heap, and idle memory goes back when blocks are freed.
     plain: bool = 0, "POOLSCOPE_PLAIN", Switch, AtStart;
 
-    /// Bytes of the first address range that is reserved; more is reserved when it is used up. If nobody says, it is as
-    /// much as the machine has memory, from 64 GiB to 256: blocks beyond it are freed slowly.
-    arena: u64 = 64 << 30, "POOLSCOPE_ARENA", Of(PowerOfTwo { min: 64 << 20, max: 1 << 40 }), AtStart;
+    /// Bytes of the first address range that is reserved; more is reserved when it is used up. Blocks in the first range
+    /// are freed fastest.
+    arena: u64 = DEFAULT_ARENA, "POOLSCOPE_ARENA", Of(PowerOfTwo { min: 64 << 20, max: 1 << 40 }), AtStart;
 }
 
 /// The settings in force.

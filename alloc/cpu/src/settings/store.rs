@@ -25,11 +25,6 @@ impl Current {
     pub fn thread_cache_is_said(self) -> bool {
         is_said(Index::thread_cache as usize)
     }
-
-    /// Whether the environment or the program has said how large the first arena is to be.
-    pub fn arena_is_said(self) -> bool {
-        is_said(Index::arena as usize)
-    }
 }
 
 /// The word of the setting in the table's row `at`.

@@ -41,19 +41,6 @@ pub fn try_data_limit(wanted: usize, least: usize) {
     PLAIN_DATA.store(bytes, Ordering::Relaxed);
 }
 
-/// Bytes of memory that the machine has; 0 if that is not asked for or not said.
-pub fn machine_memory() -> usize {
-    if is_plain() {
-        return 0;
-    }
-    // SAFETY: the structure is plain numbers, which the call fills.
-    let info = keep_errno(|| unsafe {
-        let mut info: libc::sysinfo = core::mem::zeroed();
-        (libc::sysinfo(&raw mut info) == 0).then_some(info)
-    });
-    info.map_or(0, |info| (info.totalram as usize).saturating_mul(info.mem_unit as usize))
-}
-
 fn limit_of(resource: libc::__rlimit_resource_t) -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes the limit.
