@@ -405,6 +405,9 @@ impl<S: System> PageHeap<S> {
         loop {
             if let Some(span) = lane.free.best_fit(wanted) {
                 lane.free.remove(span);
+                if span.is_zero() {
+                    self.excess.refill(wanted * ARENA_PAGE);
+                }
                 return Some(span);
             }
             let taken = lane.frontier.take(&mut self.ground, at, wanted);

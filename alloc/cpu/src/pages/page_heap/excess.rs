@@ -6,9 +6,16 @@
 //! program are longer than what lies idle. What lay idle all the time was of no use to it: that is the
 //! least that there was. (Google's tcmalloc keeps what the demand of the last minutes needs; here the clock is what the
 //! program takes.)
+//!
+//! A round may be too short: what went back is taken again a moment later. So the bytes that are taken without memory are
+//! compared with those that went back, and where they are about as many, the next round is twice as long. This holds
+//! while little lies idle. Where much does, it counts for more than the page faults.
 
-/// Bytes that the program takes in a round at least.
+/// Bytes that the program takes in a round at least: in the first one, and in one that was often too short.
 const ROUND_MIN: usize = 32 << 20;
+const ROUND_MAX: usize = 1 << 30;
+/// Up to so much is little.
+const LITTLE: usize = 24 << 20;
 
 /// The watch over a round.
 pub struct Excess {
@@ -19,12 +26,17 @@ pub struct Excess {
     taken: usize,
     /// Bytes that the last round found to be of no use and that were not given back yet.
     due: usize,
+    /// How often rounds were too short, less how often they were not: a round is doubled as often.
+    doubled: u32,
+    /// Bytes that were given back in this round, and those that were taken of what has no memory.
+    released: usize,
+    refilled: usize,
 }
 
 impl Excess {
     /// Before the first round.
     pub const fn new() -> Self {
-        Excess { least: 0, most: 0, taken: 0, due: 0 }
+        Excess { least: 0, most: 0, taken: 0, due: 0, doubled: 0, released: 0, refilled: 0 }
     }
 
     /// Notes that so much lies idle now.
@@ -39,9 +51,28 @@ impl Excess {
     pub fn take(&mut self, bytes: usize, idle: usize) {
         self.note(idle);
         self.taken = self.taken.saturating_add(bytes);
-        if self.taken >= self.most.max(ROUND_MIN) {
-            *self = Excess { least: idle, most: idle, taken: 0, due: self.least };
+        let round = if self.most <= LITTLE { ROUND_MIN << self.doubled } else { ROUND_MIN };
+        if self.taken >= self.most.max(round) {
+            *self = Excess { least: idle, most: idle, due: self.least, doubled: self.judge(), ..Excess::new() };
         }
+    }
+
+    /// How often the next round is to be doubled.
+    fn judge(&self) -> u32 {
+        let can_double = ROUND_MIN << self.doubled < ROUND_MAX;
+        match self.refilled {
+            _ if self.released == 0 => self.doubled,
+            refilled if refilled <= self.released / 2 => self.doubled.saturating_sub(1),
+            refilled if refilled < self.released * 2 => self.doubled + u32::from(can_double),
+            // Far more than went back: the program becomes larger.
+            _ => self.doubled,
+        }
+    }
+
+    /// Notes that so many bytes were taken that had gone back.
+    #[inline]
+    pub fn refill(&mut self, bytes: usize) {
+        self.refilled = self.refilled.saturating_add(bytes);
     }
 
     /// Bytes that may be given back.
@@ -53,6 +84,7 @@ impl Excess {
     pub fn release(&mut self, bytes: usize) {
         self.due = self.due.saturating_sub(bytes);
         self.least = self.least.saturating_sub(bytes);
+        self.released += bytes;
     }
 }
 
@@ -105,6 +137,34 @@ mod tests {
                 excess.take(1 << 20, idle);
                 assert_eq!(excess.due(), 0, "turn {turn}");
             }
+        }
+    }
+
+    /// Four MiB lie idle for 160 MiB that the program takes, then none for as many, again and again. Of what goes back, the
+    /// given part is taken again in the same round. Returns how many MiB went back in the first and the last 100 turns.
+    fn goes_back(taken_again: impl Fn(usize) -> usize) -> [usize; 2] {
+        let mut excess = Excess::new();
+        let mut went = [0; 1000];
+        for (turn, went) in went.iter_mut().enumerate() {
+            let idle = if turn % 2 == 0 { 4 << 20 } else { 0 };
+            for _ in 0..160 {
+                excess.take(1 << 20, idle - idle.min(*went));
+                let due = excess.due();
+                excess.release(due);
+                excess.refill(taken_again(due));
+                *went += due;
+            }
+        }
+        [&went[..100], &went[900..]].map(|turns| turns.iter().sum::<usize>() >> 20)
+    }
+
+    #[test]
+    fn a_round_that_is_too_short_becomes_longer() {
+        let [first, last] = goes_back(|went| went);
+        assert!(first > 8 && last == 0, "{first} and {last} MiB");
+        for other in [|_| 0, |went| went / 4, |went| went * 4] {
+            let [first, last] = goes_back(other);
+            assert!(first > 100 && last > 100, "{first} and {last} MiB");
         }
     }
 
