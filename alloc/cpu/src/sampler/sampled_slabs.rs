@@ -52,14 +52,18 @@ impl SampledSlabs {
         };
         let was_empty = slab.in_use() == 0;
         let block = slab.local_free.get();
-        let untouched = slab.untouched();
+        let mut from = ClassCounter::CentralFree;
         let block = if block.is_null() {
+            let untouched = slab.untouched();
             let (block, count) = slab.carve(1, BlockPtr::NULL);
             if count == 0 {
                 return None;
             }
             if slab.is_zero() {
                 zero.set(block);
+            }
+            if slab.untouched() < untouched {
+                from = ClassCounter::Untouched;
             }
             block
         } else {
@@ -72,8 +76,7 @@ impl SampledSlabs {
         if was_empty {
             self.empty.set(self.empty.get() - slab.bytes());
         }
-        let was_touched = slab.untouched() == untouched;
-        counters::class_sub(class, if was_touched { ClassCounter::CentralFree } else { ClassCounter::Untouched }, 1);
+        counters::class_sub(class, from, 1);
         if !slab.has_free() {
             list.remove(slab);
             slab.place.set(Place::Full);
