@@ -226,8 +226,12 @@ impl Slab {
 
     /// Blocks that no memory is behind: not cut, from pages that had none when the slab began, or in holes.
     pub fn untouched(&self) -> u32 {
-        let carved = self.carved.get();
-        let touched = if self.has_holes() { carved } else { carved.max(self.ready.get()) };
+        self.untouched_with(self.carved.get(), self.has_holes())
+    }
+
+    /// What it would be with `carved` blocks cut, and with holes or none.
+    pub fn untouched_with(&self, carved: u16, has_holes: bool) -> u32 {
+        let touched = if has_holes { carved } else { carved.max(self.ready.get()) };
         self.capacity() - u32::from(touched)
     }
 

@@ -209,10 +209,11 @@ impl Heap {
         let mut least = self.worth_it(class);
         loop {
             if let Some(slab) = self.active[class.index()].get() {
-                let (untouched, has_uncut, had_holes) = (slab.untouched(), slab.has_uncut(), slab.has_holes());
+                let (carved, had_holes) = (slab.carved.get(), slab.has_holes());
                 let stocked = if class.is_medium() { self.stock_medium(slab) } else { self.stock(slab, least) };
-                // Without blocks to cut, what is touched stays as it was.
-                if has_uncut {
+                // Where none was cut, what is touched stays as it was.
+                if slab.carved.get() != carved || slab.has_holes() != had_holes {
+                    let untouched = slab.untouched_with(carved, had_holes);
                     self.count_untouched(class, untouched, slab.untouched());
                     if had_holes {
                         self.count_refilled(untouched.saturating_sub(slab.untouched()) as usize * class.block());
