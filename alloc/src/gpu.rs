@@ -139,13 +139,14 @@ impl Recorder for SegmentRecorder {
     }
 
     fn allocated(&self, sample: &Sample) -> Option<Token> {
-        let Sample { address, size, weight } = *sample;
-        let token = (self.table.allocated)(&Block { address, size, weight, device: self.device, kind: self.kind });
+        let Sample { address, size, weight, in_use } = *sample;
+        let (device, kind, place) = (self.device, self.kind, self.place);
+        let token = (self.table.allocated)(&Block { address, size, weight, in_use, place, device, kind });
         (token != UNRECORDED).then_some(Token(token))
     }
 
-    fn freed(&self, token: Token, address: u64) {
-        (self.table.freed)(token.0, address);
+    fn freed(&self, token: Token, address: u64, in_use: u64) {
+        (self.table.freed)(token.0, address, self.place, in_use);
     }
 
     fn count(&self, in_use: u64) {

@@ -68,15 +68,18 @@ const MOST_FOR_A_PAIR: u64 = 330;
 /// lowest free memory that fits is cut, behind one lock.
 const MOST_FOR_A_RANDOM_LENGTH: u64 = 1_850;
 
-/// Instructions of a pair of allocation and free: what the second run of `gpu_pairs` has more than the first one is
-/// pairs.
-fn instructions_of_a_pair(size: u64, (fewer, more): (u64, u64)) -> u64 {
+/// A block that is recorded, with its stack, and its free.
+const MOST_FOR_A_RECORDED_PAIR: u64 = 7_500;
+
+/// Instructions of a pair of allocation and free with this sampling period: what the second run of `gpu_pairs` has more
+/// than the first one is pairs.
+fn instructions_of_a_pair(size: u64, period: &str, (fewer, more): (u64, u64)) -> u64 {
     let pool = Pool::new();
     let program = compile(pool.files(), "gpu_pairs.c", &["-O2"]);
     let instructions = [fewer, more].map(|pairs| {
         let run = on_simulated_device(Path::new("valgrind"))
             .env("POOLSCOPE_DIR", pool.segment_dir())
-            .env("POOLSCOPE_PERIOD", "1T")
+            .env("POOLSCOPE_PERIOD", period)
             .env("POOLSCOPE_GPU_BACKGROUND_INTERVAL_MS", "0")
             .args(["--tool=callgrind", "--vgdb=no", "--callgrind-out-file=/dev/null"])
             .arg(&program)
@@ -91,14 +94,23 @@ fn instructions_of_a_pair(size: u64, (fewer, more): (u64, u64)) -> u64 {
 
 #[test]
 fn a_hot_pair_takes_no_more_instructions_than_it_may() {
-    let pair = instructions_of_a_pair(4096, (2_000, 12_000));
+    let pair = instructions_of_a_pair(4096, "1T", (2_000, 12_000));
     assert!((50..=MOST_FOR_A_PAIR).contains(&pair), "{pair} instructions");
 }
 
 #[test]
 fn a_pair_of_medium_blocks_of_random_lengths_takes_no_more_instructions_than_it_may() {
-    let pair = instructions_of_a_pair(0, (2_000, 6_000));
+    let pair = instructions_of_a_pair(0, "1T", (2_000, 6_000));
     assert!((200..=MOST_FOR_A_RANDOM_LENGTH).contains(&pair), "{pair} instructions");
+}
+
+#[test]
+fn the_first_blocks_that_are_recorded_take_no_more_instructions_than_later_ones() {
+    // As many calls as are counted before the pool's thread looks on.
+    for pairs in [(20, 90), (2_000, 4_000)] {
+        let pair = instructions_of_a_pair(4096, "1", pairs);
+        assert!((1_000..=MOST_FOR_A_RECORDED_PAIR).contains(&pair), "{pair} instructions: {pairs:?}");
+    }
 }
 
 #[test]

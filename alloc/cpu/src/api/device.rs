@@ -66,10 +66,11 @@ pub fn allocated(block: &Block) -> u32 {
     }
 }
 
-/// Takes a block's record out.
-pub fn freed(token: u32, address: u64) {
+/// Takes a block's record out. Its pool, whose place this is, has given out so many bytes, of which the block is still
+/// a part.
+pub fn freed(token: u32, address: u64, place: u32, in_use: u64) {
     if let Entry::Heap(entered) = entry::enter() {
-        sampler::forget_foreign(&entered, token, address);
+        sampler::forget_foreign(&entered, token, address, (place, in_use));
     }
 }
 
@@ -97,7 +98,8 @@ pub fn publish(place: u32, state: &State<'_>) {
     }
 }
 
-/// Says what a pool has given out now: with each sample, so that readers find that and the records as of one moment.
+/// Says what a pool has given out now: after the free of a sampled block, so that readers find that and the records as
+/// of one moment.
 pub fn count(place: u32, in_use: u64) {
     if let Entry::Heap(entered) = entry::enter() {
         sampler::count_device(&entered, place, in_use);
@@ -170,7 +172,7 @@ pub(crate) fn scope_changed() {
 
 /// What [`Table`] looks like: a change of it, of [`Block`], of [`StateParts`], of [`TracedBlock`] or of [`Holder`] is a
 /// new version.
-pub const TABLE_VERSION: u32 = 5;
+pub const TABLE_VERSION: u32 = 6;
 
 /// The functions above for another library of the process, which then records in this one's segment. `libpoolscope.so`
 /// hands it out by `poolscope_device_table`.
@@ -185,7 +187,7 @@ pub struct Table {
     /// [`allocated`].
     pub allocated: extern "C" fn(&Block) -> u32,
     /// [`freed`].
-    pub freed: extern "C" fn(u32, u64),
+    pub freed: extern "C" fn(u32, u64, u32, u64),
     /// [`attach`]; `u32::MAX` if there are too many pools.
     pub attach: extern "C" fn() -> u32,
     /// [`detach`].
@@ -305,8 +307,8 @@ mod table {
         super::allocated(block)
     }
 
-    pub(super) extern "C" fn freed(token: u32, address: u64) {
-        super::freed(token, address);
+    pub(super) extern "C" fn freed(token: u32, address: u64, place: u32, in_use: u64) {
+        super::freed(token, address, place, in_use);
     }
 
     pub(super) extern "C" fn attach() -> u32 {

@@ -142,9 +142,10 @@ fn spans_moved() -> u64 {
 }
 
 /// Whether the pool has got so much memory since the last census that the next one will find others with and without.
+/// A pool that only records what other pools give out has none.
 fn has_grown() -> bool {
     let used = counters::get(TierCounter::SystemUsed);
-    used / 2 >= USED.load(Ordering::Relaxed) || calls() != CALLS_SEEN.load(Ordering::Relaxed)
+    used > 0 && used / 2 >= USED.load(Ordering::Relaxed) || calls() != CALLS_SEEN.load(Ordering::Relaxed)
 }
 
 /// Has the pool's thread watch, and opens the fast path.

@@ -14,6 +14,10 @@ pub struct Block {
     pub size: u64,
     /// Objects that it stands for, in units of 1/65536.
     pub weight: u64,
+    /// Bytes that its pool has given out now, with this block.
+    pub in_use: u64,
+    /// Where the pool says so ([`attach`](crate::device::attach)); `u32::MAX` if nowhere.
+    pub place: u32,
     /// Number of the device.
     pub device: u32,
     /// [`kind::DEVICE`] or [`kind::PINNED`].

@@ -29,15 +29,20 @@ pub fn record_foreign(entered: &Entered, block: &Block) -> u32 {
     let Block { kind, device, weight, .. } = *block;
     let due = Due { size: block.size as usize, weight, time_ns, kind, device };
     let stack = capture_stack(entered.slow, heap, &Caller::here());
-    let slot = SAMPLER.lock(entered.slow).record(heap, &stack, block.address, &due);
+    let mut sampler = SAMPLER.lock(entered.slow);
+    let slot = sampler.record(heap, &stack, block.address, &due);
+    sampler.count_at(block.place, block.in_use);
+    drop(sampler);
     publish_tiers();
     slot
 }
 
-/// Takes the record of another pool's block out. Nothing happens if the slot has none of that address: a forked child
-/// has none of its parent's.
-pub fn forget_foreign(entered: &Entered, slot: u32, address: u64) {
+/// Takes the record of another pool's block out, which has given out so much at a place. Nothing happens if the slot has
+/// none of that address: a forked child has none of its parent's.
+pub fn forget_foreign(entered: &Entered, slot: u32, address: u64, (place, in_use): (u32, u64)) {
     let mut sampler = SAMPLER.lock(entered.slow);
+    // Blocks that are no samples may have come since the last one: only now is memory at its highest.
+    sampler.count_at(place, in_use);
     let Some(segment) = sampler.own_segment() else { return };
     let is_it = |kind| kind == kind::DEVICE || kind == kind::PINNED;
     if sampler.live.get(slot).is_some_and(|record| is_it(record.kind) && record.address == address)
@@ -151,23 +156,26 @@ pub fn publish_device(entered: &Entered, place: u32, state: &State<'_>) {
 
 /// Writes what a pool has given out into its record.
 pub fn count_device(entered: &Entered, place: u32, in_use: u64) {
-    let mut sampler = SAMPLER.lock(entered.slow);
-    let Some(segment) = sampler.own_segment() else { return };
-    if sampler.devices & 1u32.checked_shl(place).unwrap_or(0) == 0 || !make_room(&segment, place) {
-        return;
-    }
-    let to = segment.record::<DeviceRecord>(Region::Devices, place);
-    // SAFETY: the record was committed, and is only written with the lock held; the word is read whole.
-    let memory = unsafe {
-        (&raw mut (*to).counters[DeviceCounter::CurrentUsage as usize]).write_volatile(in_use);
-        ((*to).kind, (*to).device)
-    };
-    if memory.0 != kind::NONE {
-        sampler.count_in_use(memory, &segment);
-    }
+    SAMPLER.lock(entered.slow).count_at(place, in_use);
 }
 
 impl Sampler {
+    fn count_at(&mut self, place: u32, in_use: u64) {
+        let Some(segment) = self.own_segment() else { return };
+        if self.devices & 1u32.checked_shl(place).unwrap_or(0) == 0 || !make_room(&segment, place) {
+            return;
+        }
+        let to = segment.record::<DeviceRecord>(Region::Devices, place);
+        // SAFETY: the record was committed, and is only written with the lock held; the word is read whole.
+        let memory = unsafe {
+            (&raw mut (*to).counters[DeviceCounter::CurrentUsage as usize]).write_volatile(in_use);
+            ((*to).kind, (*to).device)
+        };
+        if memory.0 != kind::NONE {
+            self.count_in_use(memory, &segment);
+        }
+    }
+
     /// Tells the peak of a memory what all of its pools have given out.
     fn count_in_use(&mut self, memory: Memory, segment: &Segment) {
         let published = segment.count(Region::Devices).min(u32::BITS);

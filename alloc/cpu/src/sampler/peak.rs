@@ -2,12 +2,13 @@
 //!
 //! A reader cannot know the past, so the process keeps it. To write all stacks down with every new high would cost too
 //! much; that is done when memory is about to fall, and only if it stands a good part above the peak that is written
-//! down already ([`STEP`]). A program that only grows writes nothing, and a reader then takes what is in use now for
-//! the peak. Between nothing and a tebibyte there are fewer than a thousand steps. Each memory has a peak of its own,
-//! and a stack is of one memory.
+//! down already ([`STEP`]), or if as many frees as there are stacks have paid for it since. A program that only grows
+//! writes nothing, and a reader then takes what is in use now for the peak. Each memory has a peak of its own, and a
+//! stack is of one memory.
 //!
 //! Whether memory stands high is said by what the pools of a device have counted, where they have: of a few samples that
-//! stand for much, the highest sum comes at another moment than the highest use.
+//! stand for much, the highest sum comes at another moment than the highest use. Of several moments that are equally
+//! high the first is the peak.
 
 use core::sync::atomic::AtomicU32;
 
@@ -17,8 +18,8 @@ use crate::kernel::os;
 use crate::segment::Segment;
 use crate::segment::sequence;
 
-/// A new peak is written down if it is higher than the last by one part in so many: the peak that readers see is lower
-/// than the highest one by less than that.
+/// A new peak is written down at once if it is higher than the last by one part in so many. The peak that readers see is
+/// lower than the highest one by less than that, and by nothing if memory fell often enough before it.
 const STEP: u64 = 32;
 
 /// Which memory: its [`kind`], and the number of its device.
@@ -32,23 +33,27 @@ struct Peak {
     memory: Memory,
     /// By the samples.
     in_use: u64,
-    /// By the pools' own counters; 0 where nobody counts.
-    counted: u64,
+    /// By the pools' own counters, where there are such.
+    counted: Option<u64>,
     /// What was in use, by the counters if there are such, when it was written down.
     written: u64,
+    /// Frees since then.
+    frees: u32,
 }
 
 impl Peak {
     const fn new(memory: Memory) -> Self {
-        Peak { memory, in_use: 0, counted: 0, written: 0 }
+        Peak { memory, in_use: 0, counted: None, written: 0, frees: 0 }
     }
 
     fn height(&self) -> u64 {
-        if self.counted > 0 { self.counted } else { self.in_use }
+        self.counted.unwrap_or(self.in_use)
     }
 
-    fn is_due(&self) -> bool {
-        self.height() > self.written.saturating_add(self.written / STEP)
+    /// Whether it is to be written down, of so many stacks.
+    fn is_due(&self, stacks: u32) -> bool {
+        let height = self.height();
+        height > self.written && (self.frees >= stacks || height > self.written.saturating_add(self.written / STEP))
     }
 }
 
@@ -86,14 +91,18 @@ impl Peaks {
     /// The pools of a memory have counted so much in use.
     pub fn counted(&mut self, memory: Memory, bytes: u64) {
         if let Some((peak, _)) = self.of(memory) {
-            peak.counted = bytes;
+            // What was written down by samples alone is no height of the counters.
+            if peak.counted.replace(bytes).is_none() {
+                peak.written = 0;
+            }
         }
     }
 
     /// Memory is about to be freed, and its stack's totals do not count that yet.
     pub fn shrinks(&mut self, segment: &Segment, stacks: u32, memory: Memory, bytes: u64) {
         let Some((peak, place)) = self.of(memory) else { return };
-        if bytes > 0 && peak.is_due() {
+        peak.frees = peak.frees.saturating_add(1);
+        if bytes > 0 && peak.is_due(stacks) {
             peak.write(segment, stacks, place);
         }
         peak.in_use = peak.in_use.saturating_sub(bytes);
@@ -107,7 +116,7 @@ impl Peak {
         if !segment.commit(Region::Peaks, stacks) {
             return;
         }
-        self.written = self.height();
+        (self.written, self.frees) = (self.height(), 0);
         let header = segment.header();
         let is_host = self.memory.0 == kind::HOST;
         // A stack has the lowest byte of the number.
@@ -147,30 +156,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peak_is_due_only_when_it_is_higher_by_a_step() {
+    fn a_peak_is_due_when_it_is_higher_by_a_step_or_was_paid_for() {
         let mut peaks = Peaks::new();
         (peaks.host.in_use, peaks.host.written) = (3200, 3200);
-        assert!(!peaks.host.is_due());
+        assert!(!peaks.host.is_due(10));
         peaks.grew(HOST, 100);
-        assert!(!peaks.host.is_due());
+        assert!(!peaks.host.is_due(10));
         peaks.grew(HOST, 1);
-        assert!(peaks.host.is_due());
+        assert!(peaks.host.is_due(10));
+        // As many frees as there are stacks pay for a peak that is hardly higher, and not for one that is as high.
+        (peaks.host.written, peaks.host.frees) = (3300, 9);
+        assert!(!peaks.host.is_due(10));
+        peaks.host.frees = 10;
+        assert!(peaks.host.is_due(10));
+        peaks.host.written = 3301;
+        assert!(!peaks.host.is_due(10));
         peaks.host.written = 0;
-        assert!(peaks.host.is_due());
+        assert!(peaks.host.is_due(10));
     }
 
     #[test]
     fn what_pools_have_counted_says_when_a_peak_is_due_and_not_the_samples() {
         let (memory, mut peaks) = ((kind::DEVICE, 0), Peaks::new());
-        let is_due = |peaks: &Peaks| peaks.devices[0].is_due();
-        peaks.counted(memory, 3200);
-        peaks.devices[0].written = 3200;
+        let is_due = |peaks: &Peaks| peaks.devices[0].is_due(10);
+        // Before the pools have counted, the samples stood for more than there was.
         peaks.grew(memory, 9000);
+        peaks.devices[0].written = 9000;
+        peaks.counted(memory, 3200);
+        assert!(is_due(&peaks), "that was no height of theirs");
+        peaks.devices[0].written = 3200;
         assert!(!is_due(&peaks), "the samples stand for more than there is");
         peaks.counted(memory, 3301);
         assert!(is_due(&peaks));
         peaks.devices[0].in_use = 0;
         assert!(is_due(&peaks), "no sample may stand for it");
+        // A pool that is empty has no peak.
+        peaks.devices[0].written = 3301;
+        peaks.counted(memory, 0);
+        peaks.grew(memory, 9000);
+        peaks.counted(memory, 3301);
+        assert!(!is_due(&peaks), "it was as high before");
     }
 
     #[test]

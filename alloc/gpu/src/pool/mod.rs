@@ -199,9 +199,7 @@ impl<D: Device> Pool<D> {
                 return None;
             }
             let class = class_of(size.max(stream_cache.limits.alignment));
-            if stream_cache.budgets.is_due(class, size_of(class)) || stream_cache.budgets.is_first(place) {
-                return None;
-            }
+            let counted = stream_cache.budgets.passes(class, size_of(class), place)?;
             let lane = stream_cache.last.1?;
             // SAFETY: as above; the version was seen just now.
             let Some(address) = unsafe { cache.lists() }.get(lane, class)?.blocks.pop() else {
@@ -212,10 +210,10 @@ impl<D: Device> Pool<D> {
                 let kept = unsafe { shared.take_kept(cache, lane, size, &stream_cache.limits) };
                 // SAFETY: as above.
                 let address = kept.or_else(|| unsafe { shared.exchange(cache, (lane, stream), class, size) })?;
-                stream_cache.budgets.spend(class, size_of(class));
+                stream_cache.budgets.count(counted, class, size_of(class));
                 return Some(address);
             };
-            stream_cache.budgets.spend(class, size_of(class));
+            stream_cache.budgets.count(counted, class, size_of(class));
             if stream_cache.limits.count {
                 Counters::add(&cache.counters.allocations[class]);
             }

@@ -248,15 +248,16 @@ impl<D: Device> Pool<D> {
             if fitted == FittedMark::Kept {
                 return Err(self.core().no_block(address));
             }
-            let is_sample = (page.is_recorded() || !shared.read.pages.has(address)) && shared.forget(address);
+            let may_be_sample = page.is_recorded() || !shared.read.pages.has(address);
+            let left = if may_be_sample { shared.forget(address, |core| core.large.size_of(address)) } else { None };
             // What is none of this pool's may be one of the fallback's, which tells of it itself.
             if shared.read.is_told() && self.core().large.size_of(address).is_some() {
                 shared.recorder.told_freed(address, stream);
             }
             let is_kept = matches!(fitted, FittedMark::Given(_)) && shared.keep_slowly(address, stream)?;
             let result = if is_kept { Ok(()) } else { self.core().free_large(address, stream) };
-            if is_sample {
-                shared.count();
+            if let Some(in_use) = left {
+                shared.recorder.count(in_use);
             }
             return match shared.pinned.get() {
                 Some(pinned) if matches!(result, Err(PoolError::NotABlock(_))) => pinned.free(address, stream),
@@ -278,7 +279,7 @@ impl<D: Device> Pool<D> {
     /// Frees a block of a slab that was taken from the program.
     fn free_small(&self, address: u64, class: usize, page: Page, stream: Stream) -> Result<(), PoolError> {
         let shared = &*self.shared;
-        let is_sample = page.is_recorded() && shared.forget(address);
+        let left = if page.is_recorded() { shared.forget(address, |_| Some(size_of(class))) } else { None };
         let free = |cache: &ThreadCache| {
             // SAFETY: as in `allocate_small`.
             let stream_cache = unsafe { cache.stream_cache() };
@@ -306,8 +307,8 @@ impl<D: Device> Pool<D> {
             Some(Err(error)) => Err(error),
             Some(Ok(false)) | None => self.core().free_small(address, stream),
         };
-        if is_sample {
-            shared.count();
+        if let Some(in_use) = left {
+            shared.recorder.count(in_use);
         }
         freed
     }
@@ -329,7 +330,8 @@ impl<D: Device> Shared<D> {
     /// Tells the recorder of a block that nobody has yet.
     fn record(&self, address: u64, size: u64, weight: u64) {
         let began = Instant::now();
-        if let Some(token) = self.recorder.allocated(&Sample { address, size, weight }) {
+        let in_use = self.core().usage();
+        if let Some(token) = self.recorder.allocated(&Sample { address, size, weight, in_use }) {
             lock(&self.records).add(&self.read.pages, address, token);
         }
         let charge = |cache: &ThreadCache| {
@@ -338,19 +340,16 @@ impl<D: Device> Shared<D> {
             budgets.charge(began.elapsed().as_nanos() as u64);
         };
         with_current_cache(self.read.id, charge);
-        self.count();
     }
 
-    /// Tells the recorder what is in use, after a sample.
-    fn count(&self) {
-        let in_use = self.core().usage();
-        self.recorder.count(in_use);
-    }
-
-    /// Tells the recorder of a block that is about to be freed, if it is recorded: whether it was.
+    /// Tells the recorder of a block that is about to be freed, if it is recorded: what is in use without it.
     #[cold]
-    fn forget(&self, address: u64) -> bool {
-        let token = lock(&self.records).take(&self.read.pages, address);
-        token.inspect(|token| self.recorder.freed(*token, address)).is_some()
+    fn forget(&self, address: u64, bytes: impl FnOnce(&Core<D>) -> Option<u64>) -> Option<u64> {
+        let token = lock(&self.records).take(&self.read.pages, address)?;
+        let core = self.core();
+        let (in_use, bytes) = (core.usage(), bytes(&core));
+        drop(core);
+        self.recorder.freed(token, address, in_use);
+        Some(in_use.saturating_sub(bytes.unwrap_or(0)))
     }
 }

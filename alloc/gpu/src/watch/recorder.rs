@@ -26,6 +26,8 @@ pub struct Sample {
     /// Objects that it stands for, in units of 1/65536: `1 / p` for the probability `p` that a block of its size is
     /// sampled.
     pub weight: u64,
+    /// Bytes that the pool has given out now, with this block.
+    pub in_use: u64,
 }
 
 /// What a pool says of itself, now and then.
@@ -59,10 +61,10 @@ pub trait Recorder: Send + Sync {
     /// Records a block, with the calling thread's stack. `None` if there is no room.
     fn allocated(&self, sample: &Sample) -> Option<Token>;
 
-    /// The block is about to be freed.
-    fn freed(&self, token: Token, address: u64);
+    /// The block is about to be freed, and one of those that the pool has given out so many bytes for.
+    fn freed(&self, token: Token, address: u64, in_use: u64);
 
-    /// Says what the pool has given out now: with each sample,
+    /// Says what the pool has given out now: after the free of a recorded block,
     /// so that what is recorded and what is counted are of one moment.
     fn count(&self, in_use: u64) {
         let _ = in_use;
@@ -130,7 +132,7 @@ impl Recorder for NoRecorder {
         None
     }
 
-    fn freed(&self, _: Token, _: u64) {}
+    fn freed(&self, _: Token, _: u64, _: u64) {}
 
     fn wants_pictures(&self) -> bool {
         false
