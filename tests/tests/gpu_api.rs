@@ -62,7 +62,7 @@ fn the_interface_does_what_the_header_says() {
 
 /// A block of a thread's own cache, allocated and freed by the functions of C, after hooks have come and gone. Every
 /// check of it is in there.
-const MOST_FOR_A_PAIR: u64 = 330;
+const MOST_FOR_A_PAIR: u64 = 300;
 
 /// A medium block of a length that nobody has freed lately: one is freed, merged with what is free beside it, and the
 /// lowest free memory that fits is cut, behind one lock.

@@ -71,10 +71,20 @@ fn allocate_first(ordinal: c_int, size: usize, on: *mut c_void) -> *mut c_void {
 
 #[unsafe(no_mangle)]
 extern "C" fn poolscope_gpu_free(ordinal: c_int, block: *mut c_void, on: *mut c_void) -> c_int {
+    match known(ordinal) {
+        Some(it) if it.pool.free_quickly(block as u64, stream(on)) => 0,
+        _ => free_slowly(ordinal, block, on),
+    }
+}
+
+/// Frees what the calling thread can't take by itself. A function of its own, as above.
+#[cold]
+#[inline(never)]
+fn free_slowly(ordinal: c_int, block: *mut c_void, on: *mut c_void) -> c_int {
     if block.is_null() {
         return 0;
     }
-    status(with(ordinal, |it| Ok(it.pool.free(block as u64, stream(on))?)))
+    status(with(ordinal, |it| Ok(it.pool.free_after(block as u64, stream(on))?)))
 }
 
 #[unsafe(no_mangle)]

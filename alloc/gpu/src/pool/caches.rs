@@ -11,10 +11,11 @@ use crate::delays;
 use crate::device::{Device, Stream};
 use crate::large::align_up;
 use crate::small::{
-    Counters, Drained, FittedBlock, FittedMark, Limits, Mark, PoolHandle, StreamCache, ThreadCache, is_medium, size_of,
-    with_cache,
+    Counters, Drained, FittedBlock, FittedMark, Limits, Mark, PoolHandle, StreamCache, ThreadCache, class_of,
+    is_medium, size_of, with_cache,
 };
 use crate::streams::LaneId;
+use crate::watch::sampling::Counted;
 
 /// What a thread gets whose list is empty.
 pub(super) enum Refill {
@@ -172,6 +173,25 @@ impl<D: Device> Shared<D> {
             Counters::add(&cache.counters.allocations[class]);
         }
         Ok(Refill::Block(address))
+    }
+
+    /// A medium block that is placed as large ones are, of the stream that the thread used last: one that the thread
+    /// keeps, or one in exchange for those. It is no sample, and is counted.
+    ///
+    /// # Safety
+    /// The caller is the owning thread, which has no other reference from the cache; the version was seen before.
+    #[inline(never)]
+    pub(super) unsafe fn pop_fitted(&self, cache: &ThreadCache, size: u64, counted: Counted) -> Option<u64> {
+        // SAFETY: the caller's.
+        let stream_cache = unsafe { cache.stream_cache() };
+        let (stream, lane) = (stream_cache.last.0, stream_cache.last.1?);
+        let class = class_of(size.max(stream_cache.limits.alignment));
+        // SAFETY: as above.
+        let kept = unsafe { self.take_kept(cache, lane, size, &stream_cache.limits) };
+        // SAFETY: as above.
+        let address = kept.or_else(|| unsafe { self.exchange(cache, (lane, stream), class, size) })?;
+        stream_cache.budgets.count(counted, class, size_of(class));
+        Some(address)
     }
 
     /// Takes a fitted block for so many bytes out of those that a thread keeps, for the program.

@@ -34,8 +34,8 @@ use crate::device::{Device, Driver, Pinned, Stream};
 use crate::large::{Large, PoolId};
 use crate::settings::Config;
 use crate::small::{
-    Counters, FittedMark, LARGEST, Mark, Page, Pages, ThreadCache, class_of, for_each_stream_cache, is_medium, size_of,
-    with_current_cache,
+    Counters, CurrentCache, FittedMark, LARGEST, Mark, Page, Pages, ThreadCache, class_of, for_each_stream_cache,
+    is_medium, size_of, with_current_cache,
 };
 use crate::watch::hooks::{self, Quiet};
 use crate::watch::sampling::Place;
@@ -192,75 +192,80 @@ impl<D: Device> Pool<D> {
             return None;
         }
         let shared = &*self.shared;
-        let pop = |cache: &ThreadCache| {
-            // SAFETY: this is the owning thread, which has no other reference.
-            let stream_cache = unsafe { cache.stream_cache() };
-            if !shared.knows(stream_cache, stream) {
-                return None;
-            }
-            let class = class_of(size.max(stream_cache.limits.alignment));
-            let counted = stream_cache.budgets.passes(class, size_of(class), place)?;
-            let lane = stream_cache.last.1?;
-            // SAFETY: as above; the version was seen just now.
-            let Some(address) = unsafe { cache.lists() }.get(lane, class)?.blocks.pop() else {
-                if !is_medium(class) {
-                    return None;
-                }
-                // SAFETY: as above; the list is not used again.
-                let kept = unsafe { shared.take_kept(cache, lane, size, &stream_cache.limits) };
-                // SAFETY: as above.
-                let address = kept.or_else(|| unsafe { shared.exchange(cache, (lane, stream), class, size) })?;
-                stream_cache.budgets.count(counted, class, size_of(class));
-                return Some(address);
-            };
-            stream_cache.budgets.count(counted, class, size_of(class));
-            if stream_cache.limits.count {
-                Counters::add(&cache.counters.allocations[class]);
-            }
-            shared.read.pages.give(address);
-            Some(address)
+        let cache = &*CurrentCache::of(shared.read.id)?;
+        // SAFETY: this is the owning thread, which has no other reference.
+        let stream_cache = unsafe { cache.stream_cache() };
+        if !shared.knows(stream_cache, stream) {
+            return None;
+        }
+        let class = class_of(size.max(stream_cache.limits.alignment));
+        let counted = stream_cache.budgets.passes(class, size_of(class), place)?;
+        let lane = stream_cache.last.1?;
+        // SAFETY: as above; the version was seen just now.
+        let Some(address) = unsafe { cache.lists() }.get(lane, class)?.blocks.pop() else {
+            // SAFETY: as above; neither the list nor what the thread knows is used again.
+            return if is_medium(class) { unsafe { shared.pop_fitted(cache, size, counted) } } else { None };
         };
-        with_current_cache(shared.read.id, pop)?
+        stream_cache.budgets.count(counted, class, size_of(class));
+        if stream_cache.limits.count {
+            Counters::add(&cache.counters.allocations[class]);
+        }
+        shared.read.pages.give(address);
+        Some(address)
     }
 
     /// Frees a block: work that was given to the stream before may still use it.
     /// What is no block of the program's is refused.
-    #[inline(always)]
+    #[inline]
     pub fn free(&self, address: u64, stream: Stream) -> Result<(), PoolError> {
+        if self.free_quickly(address, stream) { Ok(()) } else { self.free_after(address, stream) }
+    }
+
+    /// The first half of [`free`](Self::free), for callers that want no frame around it: whether the thread could take
+    /// the block by itself. Otherwise, [`free_after`](Self::free_after) is to be called.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn free_quickly(&self, address: u64, stream: Stream) -> bool {
         let (page, mark) = self.shared.read.pages.find(address);
         let given = mark.filter(|mark| mark.is_given());
-        let pushed = match (page.class(), given) {
+        match (page.class(), given) {
             (Some(class), Some(mark)) => self.push(address, class, page, mark, stream),
             (None, _) if page.is_fitted() => self.keep(address, page, mark, stream),
             _ => false,
-        };
-        if pushed { Ok(()) } else { self.free_slowly(address, page, mark, stream) }
+        }
+    }
+
+    /// The second half.
+    #[doc(hidden)]
+    #[cold]
+    #[inline(never)]
+    pub fn free_after(&self, address: u64, stream: Stream) -> Result<(), PoolError> {
+        let (page, mark) = self.shared.read.pages.find(address);
+        self.free_slowly(address, page, mark, stream)
     }
 
     /// Puts a block onto the list that the thread used last for this stream and class, if it is that stream's alone.
     #[inline(always)]
     fn push(&self, address: u64, class: usize, page: Page, mark: Mark<'_>, stream: Stream) -> bool {
         let shared = &*self.shared;
-        let push = |cache: &ThreadCache| {
-            // SAFETY: this is the owning thread, which has no other reference.
-            let stream_cache = unsafe { cache.stream_cache() };
-            let Some(lane) = stream_cache.last.1.filter(|_| shared.knows(stream_cache, stream)) else { return false };
-            if !page.is_of(lane) {
-                return false;
-            }
-            // SAFETY: as above; the version was seen just now.
-            let Some(list) = unsafe { cache.lists() }.get(lane, class).filter(|list| !list.is_full()) else {
-                return false;
-            };
-            // The mark says that a block begins there.
-            mark.take();
-            list.blocks.push(address);
-            if stream_cache.limits.count {
-                Counters::add(&cache.counters.frees[class]);
-            }
-            true
+        let Some(cache) = CurrentCache::of(shared.read.id) else { return false };
+        // SAFETY: this is the owning thread, which has no other reference.
+        let stream_cache = unsafe { cache.stream_cache() };
+        let Some(lane) = stream_cache.last.1.filter(|_| shared.knows(stream_cache, stream)) else { return false };
+        if !page.is_of(lane) {
+            return false;
+        }
+        // SAFETY: as above; the version was seen just now.
+        let Some(list) = unsafe { cache.lists() }.get(lane, class).filter(|list| !list.is_full()) else {
+            return false;
         };
-        with_current_cache(shared.read.id, push).unwrap_or(false)
+        // The mark says that a block begins there.
+        mark.take();
+        list.blocks.push(address);
+        if stream_cache.limits.count {
+            Counters::add(&cache.counters.frees[class]);
+        }
+        true
     }
 
     /// Keeps a fitted block in the thread's cache, if it is of the stream used last, which alone uses it.

@@ -25,6 +25,6 @@ pub use fitted::FittedBlock;
 pub use pages::{FittedMark, Mark, Page, Pages};
 pub use slabs::{CHUNK, SAMPLED, Slabs};
 pub use thread_cache::{
-    Counters, Drained, Limits, Lists, PoolHandle, StreamCache, ThreadCache, for_each_stream_cache, with_cache,
-    with_current_cache,
+    Counters, CurrentCache, Drained, Limits, Lists, PoolHandle, StreamCache, ThreadCache, for_each_stream_cache,
+    with_cache, with_current_cache,
 };

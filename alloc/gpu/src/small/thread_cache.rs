@@ -371,20 +371,46 @@ thread_local! {
     static CACHES: RefCell<Caches> = const { RefCell::new(Caches(Vec::new())) };
 }
 
+/// The cache that the calling thread used last, which is busy until this is dropped.
+pub struct CurrentCache(*const ThreadCache);
+
+impl CurrentCache {
+    /// If it is the one for a pool, and the thread is in no call to it.
+    #[inline(always)]
+    pub fn of(pool: u64) -> Option<CurrentCache> {
+        // SAFETY: the current cache is one of `CACHES`, which only this thread changes, and not without this pointer.
+        let cache = unsafe { current::get().as_ref() }?;
+        if cache.pool != pool || cache.busy.load(Ordering::Relaxed) {
+            return None;
+        }
+        cache.busy.store(true, Ordering::Relaxed);
+        // The processor's order is kept by the barrier of whoever looks at it.
+        compiler_fence(Ordering::SeqCst);
+        Some(CurrentCache(cache))
+    }
+}
+
+impl std::ops::Deref for CurrentCache {
+    type Target = ThreadCache;
+
+    #[inline(always)]
+    fn deref(&self) -> &ThreadCache {
+        // SAFETY: as above; a busy cache stays among them.
+        unsafe { &*self.0 }
+    }
+}
+
+impl Drop for CurrentCache {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.busy.store(false, Ordering::Release);
+    }
+}
+
 /// Does something with the cache that the thread used last, if it is the one for a pool.
 #[inline(always)]
 pub fn with_current_cache<R>(pool: u64, work: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
-    // SAFETY: the current cache is one of `CACHES`, which only this thread changes, and not without this pointer.
-    let cache = unsafe { current::get().as_ref() }?;
-    if cache.pool != pool || cache.busy.load(Ordering::Relaxed) {
-        return None;
-    }
-    cache.busy.store(true, Ordering::Relaxed);
-    // The processor's order is kept by the barrier of whoever looks at it.
-    compiler_fence(Ordering::SeqCst);
-    let result = work(cache);
-    cache.busy.store(false, Ordering::Release);
-    Some(result)
+    CurrentCache::of(pool).map(|cache| work(&cache))
 }
 
 /// Does something with the thread's cache for a pool, which is made if there is none. `None` where the thread is ending
