@@ -53,8 +53,9 @@ const LEVEL_MAX: u8 = 50;
 const PATIENCE: [u8; 2] = [4, 16];
 /// So many samples' time lies between two falls.
 const FALLS_APART: u64 = 48;
-/// Half doublings at once, at most: at first, and once it has fallen. So few samples say little of how fast they come.
-const STEPS: [u32; 2] = [8, 1];
+/// Half doublings at once, at most. So few samples say little of how fast they come: once it has fallen it is one at
+/// first, and twice as many each time that all samples since the last have come too fast, as in no burst.
+const STEPS: u32 = 8;
 const SECOND: u64 = 1_000_000_000;
 
 /// What the budgets of all threads have in common.
@@ -315,8 +316,9 @@ struct Pace {
     /// When the level changed last, and whether it has fallen since the thread began.
     changed: u64,
     has_fallen: bool,
-    /// Samples in a row that came while it was empty.
+    /// Samples in a row that came while it was empty, and how often the level has risen in that time.
     haste: u8,
+    rises: u8,
     /// The time before the first of them.
     hasty_since: u64,
 }
@@ -339,7 +341,7 @@ impl Pace {
         }
         self.missing = (self.missing + apart).saturating_sub(now - before).min(2 * empty);
         if self.missing < empty {
-            self.haste = 0;
+            (self.haste, self.rises) = (0, 0);
             let is_late = now - before >= apart && self.missing < empty / 4 * 3;
             if !is_late || level == 0 || now - self.changed < FALLS_APART * apart {
                 return level;
@@ -351,7 +353,7 @@ impl Pace {
             self.hasty_since = before;
         }
         self.haste += 1;
-        let (patience, steps) = (PATIENCE[usize::from(self.has_fallen)], STEPS[usize::from(self.has_fallen)]);
+        let patience = PATIENCE[usize::from(self.has_fallen)];
         if self.haste < patience {
             return level;
         }
@@ -359,9 +361,11 @@ impl Pace {
         let too_fast = u64::from(patience) * apart / (now - self.hasty_since).max(1);
         if too_fast == 0 {
             // What is owed is from before.
+            self.rises = 0;
             return level;
         }
-        self.changed = now;
+        let steps = if self.has_fallen { STEPS.min(1 << self.rises.min(3)) } else { STEPS };
+        (self.changed, self.rises) = (now, self.rises.saturating_add(1));
         (level + (2 * too_fast.ilog2()).clamp(1, steps) as u8).min(LEVEL_MAX)
     }
 
@@ -544,6 +548,30 @@ mod tests {
         }
         assert_eq!(budgets.level, 0);
         assert!(budgets.left.iter().all(|left| *left < 100 << 20), "{:?}", budgets.left);
+    }
+
+    #[test]
+    fn a_loop_that_begins_again_after_a_pause_takes_hardly_more_samples_than_the_bucket_has() {
+        let (mut budgets, recorder) = (thread(), Fixed(Some(512 << 10), 10_000));
+        for _ in 0..10 {
+            let (samples, ..) = run(&mut budgets, LARGE, 16 << 20, 5_000, &recorder);
+            assert!(samples < BURST + 128, "{samples}");
+            for _ in 0..20 {
+                pass(50 * MS);
+                budgets.relax();
+            }
+            // Samples that come late, one by one.
+            run_slowly(&mut budgets, &recorder);
+        }
+    }
+
+    fn run_slowly(budgets: &mut Budgets, recorder: &Fixed) {
+        for _ in 0..100 {
+            pass(MS);
+            if budgets.spend(LARGE, 16 << 20) {
+                budgets.sample(LARGE, 16 << 20, recorder);
+            }
+        }
     }
 
     #[test]
