@@ -280,7 +280,7 @@ fn who_holds_a_devices_memory_comes_to_what_the_program_has_of_it() {
         .filter_map(|line| line.split_once(' '))
         .map(|(name, bytes)| (name, bytes.parse().expect("bytes")))
         .collect();
-    assert_eq!(truth.len(), 4, "{said}");
+    assert_eq!(truth.len(), 5, "{said}");
 
     let model = pool.json(&["top", &pid, "--json"]);
     let device = &model["devices"][0];
@@ -296,7 +296,9 @@ fn who_holds_a_devices_memory_comes_to_what_the_program_has_of_it() {
         held.insert(*name, (bytes, error));
     }
     let total: f64 = truth.values().sum();
-    assert!((all - total).abs() < 1.0, "{all} of {total} bytes: {held:?}, {unattributed} of nobody");
+    // The first block of 600 KiB comes from a slab, and takes a mebibyte.
+    let rounded = f64::from((1024 - 600) << 10);
+    assert!((all - total - rounded).abs() < 1.0, "{all} of {total} bytes: {held:?}, {unattributed} of nobody");
     for (name, bytes) in &truth {
         let (found, error) = held.get(name).copied().unwrap_or_default();
         // Where no block was sampled it is nobody's.

@@ -7,13 +7,14 @@
 
 /// Bytes of the smallest block that a device's pool gives out.
 const SMALLEST: u64 = 256;
-/// Bytes of its largest size class.
-const LARGEST_CLASS: u64 = 1 << 20;
+/// Bytes of the largest blocks that always come from slabs. Longer ones take what was asked for, but for those of threads
+/// that wait for each other.
+const LARGEST_ROUNDED: u64 = 64 << 10;
 
 /// The bytes that a device's pool counts for a block of which so many were asked for:
 /// small ones are rounded up to a power of two.
 pub fn device_block_bytes(size: u64) -> u64 {
-    if size <= LARGEST_CLASS {
+    if size <= LARGEST_ROUNDED {
         size.next_power_of_two().max(SMALLEST)
     } else {
         size.checked_next_multiple_of(SMALLEST).unwrap_or(size)
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn blocks_are_counted_as_the_pool_counts_them() {
         let cases =
-            [(0, 256), (1, 256), (257, 512), (5000, 8192), (1 << 20, 1 << 20), ((3 << 20) + 1, (3 << 20) + 256)];
+            [(0, 256), (1, 256), (257, 512), (5000, 8192), (600_000, 600_064), ((3 << 20) + 1, (3 << 20) + 256)];
         for (size, bytes) in cases {
             assert_eq!(device_block_bytes(size), bytes, "{size}");
         }
