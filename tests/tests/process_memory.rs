@@ -64,9 +64,13 @@ fn parts_come_to_the_resident_set_and_what_is_not_the_pools_is_known() {
     let program = compiler::compile_linked(pool.files(), "tests/csrc/accounts.c", "accounts", &["-O2"]);
     let mut running = pool.program(program).args([&OWN.to_string(), "4000"]).start();
     running.wait_for_line("own");
-    sleep(Duration::from_millis(300));
-    stopped(&running);
+    // The pool's thread says what a thread has freed that waits.
     let pid = running.pid();
+    running.wait_until("what it has freed is known", |_| {
+        let (memory, part) = parts(&process(&pool, pid));
+        (part("in_use") < OWN / 4000 * 4096 + memory / 100).then_some(())
+    });
+    stopped(&running);
     let process = process(&pool, pid);
     let (memory, part) = parts(&process);
     assert_eq!(PARTS.into_iter().map(&part).sum::<u64>(), memory);
