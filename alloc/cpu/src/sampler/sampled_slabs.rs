@@ -59,7 +59,7 @@ impl SampledSlabs {
             if count == 0 {
                 return None;
             }
-            if slab.is_zero() {
+            if class.is_medium() && slab.is_zero() {
                 zero.set(block);
             }
             if slab.untouched() < untouched {
