@@ -134,21 +134,40 @@ pub(super) fn forget() {
     unsafe { PATH[0] = 0 };
 }
 
-/// Allocates the file's blocks from `offset` on, which it does not have yet, so that touching them can't fail.
-pub(super) fn allocate(offset: u64, len: u64) -> bool {
+/// What came of [`allocate`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Allocated {
+    /// The blocks are there.
+    Yes,
+    /// The file system is full, or the file is gone.
+    No,
+    /// Somebody has cut the file off. Longer again it would read as zero, and nobody would notice.
+    CutOff,
+}
+
+/// Allocates the blocks of the file, of at least `least` bytes, from `offset` on, which it does not have yet, so that
+/// touching them can't fail.
+pub(super) fn allocate(offset: u64, len: u64, least: u64) -> Allocated {
     let path = &raw const PATH;
     // SAFETY: the path is a string that ends with zero; the caller holds the sampler's lock.
     os::keep_errno(|| unsafe {
         if (*path)[0] == 0 {
-            return true;
+            return Allocated::Yes;
         }
         let fd = os::open(path.cast(), libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0);
         if fd < 0 {
-            return false;
+            return Allocated::No;
         }
-        let done = blocks::allocate(fd, offset, len);
+        let mut info: libc::stat = core::mem::zeroed();
+        let result = if libc::fstat(fd, &raw mut info) == 0 && (info.st_size as u64) < least {
+            Allocated::CutOff
+        } else if blocks::allocate(fd, offset, len) {
+            Allocated::Yes
+        } else {
+            Allocated::No
+        };
         os::close(fd);
-        done
+        result
     })
 }
 

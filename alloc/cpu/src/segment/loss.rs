@@ -63,6 +63,11 @@ impl Loss {
     pub(super) fn is_lost(&self) -> bool {
         self.state.load(Ordering::Acquire) != 0
     }
+
+    /// Begins to put it there, or says how far another thread is.
+    fn begin(&self) -> Result<(), u32> {
+        self.state.compare_exchange(0, HEALING, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
+    }
 }
 
 /// Called by a thread that touched the file's page at `address`, in its signal handler. Whether it was one of the
@@ -87,24 +92,31 @@ pub fn heal(address: usize) -> bool {
     healed
 }
 
+/// Puts private memory in the place of a segment's file, which was found to be cut off. Whether it is there.
+pub(super) fn lose(segment: &Segment) -> bool {
+    segment.private().loss.begin().is_err() || replace(segment)
+}
+
 fn heal_segment(segment: &Segment, address: usize) -> bool {
-    let loss = &segment.private().loss;
-    match loss.state.compare_exchange(0, HEALING, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => {}
+    match segment.private().loss.begin() {
+        Ok(()) => replace(segment),
         // Another thread is at it: this one touches the page again, until it is there.
-        Err(HEALING) => return true,
+        Err(HEALING) => true,
         // A part that was just growing.
         Err(_) => {
             let page = (address & !4095) as *mut u8;
             // SAFETY: the page is the segment's, and was not there.
-            return unsafe { os::map_zeroes_over(page, 4096) };
+            unsafe { os::map_zeroes_over(page, 4096) }
         }
     }
+}
+
+fn replace(segment: &Segment) -> bool {
     let healed = segment.committed_parts().all(|(part, len)| {
         // SAFETY: the part is the segment's own; other processes have the file, and this one what it needs.
         len == 0 || unsafe { os::map_zeroes_over(part, len) }
     });
-    loss.state.store(LOST, Ordering::Release);
+    segment.private().loss.state.store(LOST, Ordering::Release);
     if healed {
         say("the segment was cut off, other processes can't see this heap any more");
     }

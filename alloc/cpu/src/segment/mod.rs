@@ -318,7 +318,7 @@ impl Segment {
     /// Has records exist again that were released. False if the file system is full.
     pub fn restore(&self, region: Region, first: u32, count: u32) -> bool {
         let (offset, len) = self.range(region, first, count);
-        let done = !self.is_shared() || file::allocate(offset, len);
+        let done = !self.is_shared() || self.has_file_grow(offset, len);
         if done {
             counters::add(TierCounter::MetadataBytes, len);
         }
@@ -328,6 +328,20 @@ impl Segment {
     /// Makes the first `count` records exist. False if the region or the file system is full.
     pub fn commit(&self, region: Region, count: u32) -> bool {
         self.is_committed(region, count) || self.grow(region, count)
+    }
+
+    /// Has the file blocks from `offset` on. A file that was cut off is left: then private memory takes its place.
+    fn has_file_grow(&self, offset: u64, len: u64) -> bool {
+        if self.private().loss.is_lost() {
+            return true;
+        }
+        let ends = self.private().regions.into_iter().filter(|entry| entry.committed > 0);
+        let least = ends.map(|entry| entry.offset + entry.committed).fold(HEAD_LEN as u64, u64::max);
+        match file::allocate(offset, len, least) {
+            file::Allocated::Yes => true,
+            file::Allocated::No => false,
+            file::Allocated::CutOff => loss::lose(self),
+        }
     }
 
     #[cold]
@@ -345,8 +359,11 @@ impl Segment {
         let usable = || unsafe { os::commit(self.base.add(entry.offset as usize), wanted as usize) };
         // SAFETY: nobody has been told of the range.
         let zeroes = || unsafe { os::map_zeroes_over(self.base.add(from as usize), more as usize) };
+        if wanted < need || !self.has_file_grow(from, more) {
+            return false;
+        }
         let lost = self.private().loss.is_lost();
-        if wanted < need || !(if lost { zeroes() } else { file::allocate(from, more) && usable() }) {
+        if !(if lost { zeroes() } else { usable() }) {
             return false;
         }
         core::sync::atomic::fence(Ordering::Release);
