@@ -224,7 +224,13 @@ fn a_segment_that_is_cut_off() {
                 work(&mut program, round);
             }
             // Nobody reads a heap out of what is left.
-            assert_ne!(pool.poolscope().args(["dump", &program.pid().to_string()]).run().code(), 0);
+            let dumped = pool.poolscope().args(["dump", &program.pid().to_string()]).run();
+            assert_ne!(
+                dumped.code(),
+                0,
+                "{left} bytes left, period {period}: {}",
+                dumped.report().chars().take(400).collect::<String>()
+            );
             let output = program.finish();
             assert_eq!(output.code(), 0, "{left} bytes left, period {period}: {}", output.report());
             let said = "poolscope: the segment was cut off, other processes can't see this heap any more\n";

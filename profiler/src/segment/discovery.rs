@@ -273,7 +273,11 @@ fn find_process(pid: u32, only_running: bool) -> Result<SegmentEntry, FindError>
     let runs = ProcStat::of(pid).is_some_and(|stat| !stat.is_zombie());
     let own_uid = rustix::process::geteuid().as_raw();
     let (found, problem) = candidates(pid, uid.filter(|_| runs));
-    let left = match best_of(found) {
+    // What an earlier process of this number left is no answer where its own can't be read.
+    let is_its_own = |error: &FindError| matches!(error, FindError::Unreadable(error) if writes_to(pid, error.path()));
+    let is_there =
+        |best: &SegmentEntry| best.state == ProcessState::Running || !problem.as_ref().is_some_and(is_its_own);
+    let left = match best_of(found).filter(|best| !runs || is_there(best)) {
         Some(best) if only_running && runs && best.state != ProcessState::Running => Some(best.path),
         Some(best) => return Ok(best),
         None => None,

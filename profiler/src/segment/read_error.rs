@@ -1,7 +1,7 @@
 //! What is said when a segment can't be read: of which file, what is wrong with it, and what to do.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use poolscope_wire::{HeaderError, Region};
 
@@ -74,4 +74,19 @@ pub enum ReadError {
         /// The file.
         path: PathBuf,
     },
+}
+
+impl ReadError {
+    /// The file.
+    pub fn path(&self) -> &Path {
+        match self {
+            ReadError::Open { path, .. }
+            | ReadError::NotAFile { path }
+            | ReadError::Read { path, .. }
+            | ReadError::Header { path, .. }
+            | ReadError::Starting { path, .. }
+            | ReadError::TooMany { path, .. }
+            | ReadError::Changed { path } => path,
+        }
+    }
 }

@@ -168,6 +168,23 @@ fn a_live_process_is_found_by_what_it_maps_and_not_by_its_number_alone() {
     assert_eq!(entry.state, ProcessState::Killed);
 }
 
+#[test]
+fn what_an_earlier_process_left_is_not_taken_for_a_damaged_one() {
+    let (child, file) = python_mapping();
+    let mut older = Segment::new().of_process(child.pid());
+    older.header.start_ticks -= 1;
+    older.header.generation = 5;
+    let folder = discovery::segment_dir();
+    std::fs::create_dir_all(&folder).expect("is made");
+    let left = folder.join(older.name());
+    std::fs::write(&left, older.build()).expect("is written");
+    std::fs::OpenOptions::new().write(true).open(&file.path).and_then(|file| file.set_len(1)).expect("is cut off");
+    let found = discovery::find(&child.pid().to_string());
+    let message = found.as_ref().map_or_else(ToString::to_string, |entry| entry.path.display().to_string());
+    std::fs::remove_file(&left).expect("is removed");
+    assert!(message.contains("1 bytes are too few"), "{message}");
+}
+
 /// A python3 that maps its own segment. Python is one of the programs that `make test` installs.
 fn python_mapping() -> (Running, TempSegment) {
     let script = "import mmap,sys,time,os\n\
