@@ -2,9 +2,10 @@
 //!
 //! A reader cannot know the past, so the process keeps it. To write all stacks down with every new high would cost too
 //! much; that is done when memory is about to fall, and only if it stands a good part above the peak that is written
-//! down already ([`STEP`]), or if as many frees as there are stacks have paid for it since. A program that only grows
-//! writes nothing, and a reader then takes what is in use now for the peak. Each memory has a peak of its own, and a
-//! stack is of one memory.
+//! down already ([`STEP`]), or if as many frees as there are stacks have paid for it. They may have done so before
+//! ([`SAVED`]): a program that is below its peak for most of the time has its highest moment written, and not one that
+//! is some frees later. A program that only grows writes nothing, and a reader then takes what is in use now for the
+//! peak. Each memory has a peak of its own, and a stack is of one memory.
 //!
 //! Whether memory stands high is said by what the pools of a device have counted, where they have: of a few samples that
 //! stand for much, the highest sum comes at another moment than the highest use. Of several moments that are equally
@@ -22,6 +23,9 @@ use crate::segment::sequence;
 /// lower than the highest one by less than that, and by nothing if memory fell often enough before it.
 const STEP: u64 = 32;
 
+/// So many peaks may be paid for ahead.
+const SAVED: u32 = 16;
+
 /// Which memory: its [`kind`], and the number of its device.
 pub type Memory = (u16, u32);
 
@@ -37,7 +41,7 @@ struct Peak {
     counted: Option<u64>,
     /// What was in use, by the counters if there are such, when it was written down.
     written: u64,
-    /// Frees since then.
+    /// Frees that have not yet paid for a peak.
     frees: u32,
 }
 
@@ -48,6 +52,16 @@ impl Peak {
 
     fn height(&self) -> u64 {
         self.counted.unwrap_or(self.in_use)
+    }
+
+    /// Pays by a free, of so many stacks.
+    fn pay(&mut self, stacks: u32) {
+        self.frees = self.frees.saturating_add(1).min(stacks.saturating_mul(SAVED));
+    }
+
+    /// It is written down, of so many stacks.
+    fn spend(&mut self, stacks: u32) {
+        (self.written, self.frees) = (self.height(), self.frees.saturating_sub(stacks));
     }
 
     /// Whether it is to be written down, of so many stacks.
@@ -101,7 +115,7 @@ impl Peaks {
     /// Memory is about to be freed, and its stack's totals do not count that yet.
     pub fn shrinks(&mut self, segment: &Segment, stacks: u32, memory: Memory, bytes: u64) {
         let Some((peak, place)) = self.of(memory) else { return };
-        peak.frees = peak.frees.saturating_add(1);
+        peak.pay(stacks);
         if bytes > 0 && peak.is_due(stacks) {
             peak.write(segment, stacks, place);
         }
@@ -116,7 +130,7 @@ impl Peak {
         if !segment.commit(Region::Peaks, stacks) {
             return;
         }
-        (self.written, self.frees) = (self.height(), 0);
+        self.spend(stacks);
         let header = segment.header();
         let is_host = self.memory.0 == kind::HOST;
         // A stack has the lowest byte of the number.
@@ -173,6 +187,20 @@ mod tests {
         assert!(!peaks.host.is_due(10));
         peaks.host.written = 0;
         assert!(peaks.host.is_due(10));
+    }
+
+    #[test]
+    fn frees_pay_for_some_peaks_ahead() {
+        let mut peak = Peak::new(HOST);
+        (0..100_000).for_each(|_| peak.pay(10));
+        (peak.in_use, peak.written) = (3200, 3200);
+        for _ in 0..SAVED {
+            peak.in_use += 1;
+            assert!(peak.is_due(10));
+            peak.spend(10);
+        }
+        peak.in_use += 1;
+        assert!(!peak.is_due(10));
     }
 
     #[test]
