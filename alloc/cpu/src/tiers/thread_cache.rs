@@ -98,8 +98,8 @@ pub struct Heap {
     partial_slabs: [Cell<u32>; CLASSES],
     /// Slabs without a block in use, the one that emptied last first.
     empty: [SlabList; CLASSES],
-    /// Slabs with few free blocks, if any.
-    full: [SlabList; CLASSES],
+    /// Slabs of all classes with few free blocks, if any.
+    full: SlabList,
     /// How often the longest list of a class has doubled.
     carve_shift: [Cell<u8>; CLASSES],
     /// When lists are put in order.
@@ -225,7 +225,7 @@ impl Heap {
                 }
                 slab.place.set(Place::Full);
                 slab.arm_full(self.worth_it(class));
-                self.full[class.index()].push_back(slab);
+                self.full.push_back(slab);
                 self.active[class.index()].set(None);
             }
             // A stack that has got some blocks takes what partial slabs have, and no others.
@@ -307,7 +307,7 @@ impl Heap {
             if let Some(slab) = self.active[index].take() {
                 self.leave(slow, slab);
             }
-            for queue in [&self.partial, &self.sparse, &self.thin, &self.empty, &self.full] {
+            for queue in [&self.partial, &self.sparse, &self.thin, &self.empty] {
                 while let Some(slab) = queue[index].pop_front() {
                     self.leave(slow, slab);
                 }
@@ -319,6 +319,9 @@ impl Heap {
         self.thin_bytes.set(0);
         self.empty_bytes.set(0);
         self.empty_max.set(0);
+        while let Some(slab) = self.full.pop_front() {
+            self.leave(slow, slab);
+        }
         // What came in meanwhile, for slabs that are the central cache's by now.
         self.drain(slow);
         heap_publish::publish_classes(self);
