@@ -268,8 +268,8 @@ fn who_holds_a_devices_memory_comes_to_what_the_program_has_of_it() {
     let program = pool.files().join("gpu_held");
     compiler::compile_with_gpu(&program, "gpu_held.c", &["-O2", "-g"]);
     let program = Program::new(program).env("POOLSCOPE_GPU_DEVICE", "sim:1073741824");
-    // With the usual period all of its blocks would be recorded. One that rises with what samples take would leave a site
-    // with few or none on a busy machine.
+    // With the usual period all of its blocks would be recorded. One that rises with what samples take would leave a
+    // site with few or none on a busy machine.
     let program = program.env("POOLSCOPE_PERIOD", "32M").env("POOLSCOPE_SAMPLE_RATE", "0");
     let mut program = program.env("POOLSCOPE_DIR", pool.segment_dir()).start();
     program.wait_for_line("ready");

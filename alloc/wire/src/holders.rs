@@ -7,8 +7,8 @@
 
 /// Bytes of the smallest block that a device's pool gives out.
 const SMALLEST: u64 = 256;
-/// Bytes of the largest blocks that always come from slabs. Longer ones take what was asked for, but for those of threads
-/// that wait for each other.
+/// Bytes of the largest blocks that always come from slabs. Longer ones take what was asked for, but for those of
+/// threads that wait for each other.
 const LARGEST_ROUNDED: u64 = 64 << 10;
 
 /// The bytes that a device's pool counts for a block of which so many were asked for:

@@ -1,7 +1,7 @@
 //! Arenas: reserved address ranges, cut into pages, with the table of page descriptors before them.
 //!
-//! The table is read from its end: the descriptor of page 0 lies right before that page, those of later pages before it.
-//! So pages and descriptors in use lie side by side, however many are reserved, and nothing describes the table.
+//! The table is read from its end: the descriptor of page 0 lies right before that page, those of later pages before
+//! it. So pages and descriptors in use lie side by side, however many are reserved, and nothing describes the table.
 //!
 //! One unsigned compare against the first arena's range tells the fast path whether an address can be a block's:
 //! null, foreign and (under a small address-space limit) later arenas' addresses go to the slow path.

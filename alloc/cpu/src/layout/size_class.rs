@@ -48,8 +48,8 @@ const fn block_of(class: usize) -> usize {
     }
 }
 
-/// Blocks that a slab of medium ones has at least, and the part of it that may be left over at its end. One block keeps all
-/// of a slab, and of long blocks a program has few of each size: the longest lie alone.
+/// Blocks that a slab of medium ones has at least, and the part of it that may be left over at its end. One block keeps
+/// all of a slab, and of long blocks a program has few of each size: the longest lie alone.
 const fn medium_slab(block: usize) -> (usize, usize) {
     match block >> 10 {
         64.. => (1, 8),

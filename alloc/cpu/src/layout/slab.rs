@@ -237,10 +237,9 @@ impl Slab {
 
     /// Bytes at its start that memory may be behind, where it has no holes.
     pub fn touched_bytes(&self) -> usize {
-        if self.untouched() == 0 {
-            self.bytes()
-        } else {
-            (self.capacity() - self.untouched()) as usize * self.class.get().block()
+        match self.untouched() {
+            0 => self.bytes(),
+            untouched => (self.capacity() - untouched) as usize * self.class.get().block(),
         }
     }
 
@@ -462,8 +461,8 @@ impl Slab {
         self.arm(live, live);
     }
 
-    /// Makes a span, of which the first `ready` pages have memory behind them, a slab of `class` with nothing carved and
-    /// hands it to `owner`.
+    /// Makes a span, of which the first `ready` pages have memory behind them, a slab of `class` with nothing carved
+    /// and hands it to `owner`.
     pub fn begin(&'static self, class: SizeClass, owner: usize, ready: u32) {
         self.local_free.set(BlockPtr::NULL);
         self.aux.set(0);

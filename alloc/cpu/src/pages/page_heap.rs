@@ -1,9 +1,9 @@
 //! The page heap: spans of pages, best fit, split and coalesced.
 //!
 //! A request takes the smallest free span that fits ([`free_spans`]), else pages that nobody had yet ([`Frontier`]).
-//! A slab, which is used from its start, takes a shorter span with memory first, and what it lacks from pages behind it.
-//! Memory that was given back to the kernel stays a free span: it reads as zero and is mapped again when touched. Where
-//! whole huge pages are free, they go back before parts of others do, which the kernel would have to split.
+//! A slab, which is used from its start, takes a shorter span with memory first, and what it lacks from pages behind
+//! it. Memory that was given back to the kernel stays a free span: it reads as zero and is mapped again when touched.
+//! Where whole huge pages are free, they go back before parts of others do, which the kernel would have to split.
 //!
 //! With `POOLSCOPE_NUMA=local` there is a lane for each node, with free spans and a frontier of its own. A span is
 //! taken from the lane of the node that the thread runs on, and from another one only when that has no memory; it goes

@@ -37,8 +37,8 @@ pub fn record_foreign(entered: &Entered, block: &Block) -> u32 {
     slot
 }
 
-/// Takes the record of another pool's block out, which has given out so much at a place. Nothing happens if the slot has
-/// none of that address: a forked child has none of its parent's.
+/// Takes the record of another pool's block out, which has given out so much at a place. Nothing happens if the slot
+/// has none of that address: a forked child has none of its parent's.
 pub fn forget_foreign(entered: &Entered, slot: u32, address: u64, (place, in_use): (u32, u64)) {
     let mut sampler = SAMPLER.lock(entered.slow);
     // Blocks that are no samples may have come since the last one: only now is memory at its highest.
@@ -217,8 +217,8 @@ fn write(segment: &Segment, place: u32, record: DeviceRecord, map: &Map<'_>) {
     let places = cells.wrapping_add(MAP_CELLS).cast::<u64>();
     let streams = places.wrapping_add(MAP_CELLS);
     let unknown = map.cells.len() - map.places.len();
-    // SAFETY: record and map were committed, which have room for that many cells, places and streams; a map's length and
-    // that of its cells are multiples of a word. The caller holds the sampler's lock, so there is one writer.
+    // SAFETY: record and map were committed, which have room for that many cells, places and streams; a map's length
+    // and that of its cells are multiples of a word. The caller holds the sampler's lock, so there is one writer.
     unsafe {
         let seq = AtomicU32::from_ptr(&raw mut (*to).seq);
         sequence::change(seq, |seq| {

@@ -7,9 +7,9 @@
 //! is some frees later. A program that only grows writes nothing, and a reader then takes what is in use now for the
 //! peak. Each memory has a peak of its own, and a stack is of one memory.
 //!
-//! Whether memory stands high is said by what the pools of a device have counted, where they have: of a few samples that
-//! stand for much, the highest sum comes at another moment than the highest use. Of several moments that are equally
-//! high the first is the peak.
+//! Whether memory stands high is said by what the pools of a device have counted, where they have: of a few samples
+//! that stand for much, the highest sum comes at another moment than the highest use. Of several moments that are
+//! equally high the first is the peak.
 
 use core::sync::atomic::AtomicU32;
 
@@ -19,8 +19,8 @@ use crate::kernel::os;
 use crate::segment::Segment;
 use crate::segment::sequence;
 
-/// A new peak is written down at once if it is higher than the last by one part in so many. The peak that readers see is
-/// lower than the highest one by less than that, and by nothing if memory fell often enough before it.
+/// A new peak is written down at once if it is higher than the last by one part in so many. The peak that readers see
+/// is lower than the highest one by less than that, and by nothing if memory fell often enough before it.
 const STEP: u64 = 32;
 
 /// So many peaks may be paid for ahead.

@@ -261,8 +261,9 @@ impl Bins {
         if fits(first, size, align) { Some(first.2) } else { self.least_fit(size, align).map(|(.., tile)| tile) }
     }
 
-    /// The entry at the lowest address that has so many bytes from a multiple of a power of two on. Of a bin with a tree
-    /// it knows the first one by size, and of one whose lowest entry is not aligned none: the best fit serves then.
+    /// The entry at the lowest address that has so many bytes from a multiple of a power of two on. Of a bin with a
+    /// tree it knows the first one by size, and of one whose lowest entry is not aligned none: the best fit serves
+    /// then.
     #[inline]
     fn first_fit(&self, size: u64, align: u64) -> Option<Entry> {
         let own = bin_of(size);

@@ -167,8 +167,8 @@ impl<D: Device> Pool<D> {
         self.allocate_quickly(size, stream).or_else(|missed| self.allocate_after(missed, size, stream))
     }
 
-    /// The first half of [`allocate`](Self::allocate), for callers that want no frame around it: a block that the thread
-    /// has at hand. Without one, [`allocate_after`](Self::allocate_after) is to be called.
+    /// The first half of [`allocate`](Self::allocate), for callers that want no frame around it: a block that the
+    /// thread has at hand. Without one, [`allocate_after`](Self::allocate_after) is to be called.
     #[doc(hidden)]
     #[inline(always)]
     pub fn allocate_quickly(&self, size: u64, stream: Stream) -> Result<u64, Missed> {

@@ -84,7 +84,8 @@ fn candidates() -> Vec<Trial> {
     all.into_iter().map(|(label, policy)| Trial { label, policy, peak: 0, sum: 0.0 }).collect()
 }
 
-/// Places the host's blocks of a recording as each policy would. What a part of it has in use at its end is freed there.
+/// Places the host's blocks of a recording as each policy would. What a part of it has in use at its end is freed
+/// there.
 pub fn run(reader: &mut RecordingReader) -> Result<WhatIf, RecordingError> {
     let mut trials = candidates();
     let (mut operations, mut live, mut peak_live, mut sum_live) = (0u64, 0u64, 0u64, 0.0);

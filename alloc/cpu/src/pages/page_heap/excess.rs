@@ -7,9 +7,9 @@
 //! least that there was. (Google's tcmalloc keeps what the demand of the last minutes needs; here the clock is what the
 //! program takes.)
 //!
-//! A round may be too short: what went back is taken again a moment later. So the bytes that are taken without memory are
-//! compared with those that went back, and where they are about as many, the next round is twice as long. This holds
-//! while little lies idle. Where much does, it counts for more than the page faults.
+//! A round may be too short: what went back is taken again a moment later. So the bytes that are taken without memory
+//! are compared with those that went back, and where they are about as many, the next round is twice as long. This
+//! holds while little lies idle. Where much does, it counts for more than the page faults.
 
 /// Bytes that the program takes in a round at least: in the first one, and in one that was often too short.
 const ROUND_MIN: usize = 32 << 20;
@@ -140,8 +140,9 @@ mod tests {
         }
     }
 
-    /// Four MiB lie idle for 160 MiB that the program takes, then none for as many, again and again. Of what goes back, the
-    /// given part is taken again in the same round. Returns how many MiB went back in the first and the last 100 turns.
+    /// Four MiB lie idle for 160 MiB that the program takes, then none for as many, again and again. Of what goes back,
+    /// the given part is taken again in the same round. Returns how many MiB went back in the first and the last 100
+    /// turns.
     fn goes_back(taken_again: impl Fn(usize) -> usize) -> [usize; 2] {
         let mut excess = Excess::new();
         let mut went = [0; 1000];

@@ -169,7 +169,8 @@ impl FreeSpans {
         self.states[0].best_fit(pages).is_some()
     }
 
-    /// A span with memory behind it that ends with the page `last`, or has a free one without memory behind it that does.
+    /// A span with memory behind it that ends with the page `last`, or has a free one without memory behind it that
+    /// does.
     pub fn last_resident(&self, last: &'static Slab) -> Option<(&'static Slab, Option<&'static Slab>)> {
         let that_ends_with =
             |page: &'static Slab| (page.kind.get() == Kind::Free).then(|| page.page_back(page.pages.get() - 1));
@@ -181,8 +182,8 @@ impl FreeSpans {
         (!begin.is_zero() && goes_on(begin, behind)).then_some((begin, Some(behind)))
     }
 
-    /// Takes a span with memory behind it that is shorter than `pages` pages, with what it lacks from a neighbour without,
-    /// and says how long it was. `None` if no span of the longest has such a neighbour.
+    /// Takes a span with memory behind it that is shorter than `pages` pages, with what it lacks from a neighbour
+    /// without, and says how long it was. `None` if no span of the longest has such a neighbour.
     pub fn take_lengthened(&mut self, pages: usize) -> Option<(&'static Slab, u32)> {
         let resident = &self.states[0];
         let shorter = (0..bin_of(pages)).rev().filter_map(|bin| resident.lists[bin].first());

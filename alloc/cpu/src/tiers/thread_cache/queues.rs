@@ -104,8 +104,8 @@ impl Heap {
         Some(slab)
     }
 
-    /// An empty slab of another class of as many pages, as the page heap would have it, where that has none with memory:
-    /// what the heap has idle serves any class, before the program becomes larger.
+    /// An empty slab of another class of as many pages, as the page heap would have it, where that has none with
+    /// memory: what the heap has idle serves any class, before the program becomes larger.
     fn empty_of_another(&self, class: SizeClass) -> Option<&'static Slab> {
         // Under a narrow limit of data, only what blocks were cut from may be touched.
         if self.empty_bytes.get() == 0 || lean::is_on() {
@@ -123,8 +123,8 @@ impl Heap {
         Some(slab)
     }
 
-    /// Takes a slab over from the central cache of which the thread frees a block, if it allocates from the class itself,
-    /// and so has a use for it. What the thread inherits from one that has ended is then
+    /// Takes a slab over from the central cache of which the thread frees a block, if it allocates from the class
+    /// itself, and so has a use for it. What the thread inherits from one that has ended is then
     /// freed without a lock, and used again by who frees it.
     pub fn take_over(&'static self, slow: SlowPath, slab: &'static Slab) {
         // A block of it is in use: its class does not change.

@@ -1,4 +1,5 @@
-//! Which allocations are sampled: of each place of the program one of so many blocks, as many as a period has ([`strata`]).
+//! Which allocations are sampled: of each place of the program one of so many blocks, as many as a period has
+//! ([`strata`]).
 //!
 //! The fast path pays for finding the place, a subtraction and a branch. A place that finds no room is sampled as the
 //! host's memory is (`poolscope-cpu`, `sampling/budget.rs`), by a budget of bytes for each class: sampled bytes are the

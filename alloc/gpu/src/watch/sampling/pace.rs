@@ -2,10 +2,10 @@
 //!
 //! A thread has a bucket of samples that fills up at its share of a rate, and while it is empty the period rises, by as
 //! much as the latest samples came too fast; before that, too, where the thread allocates without pauses. Rate and
-//! buckets are those of all threads together, for samples take locks: sixteen threads that each took all of it would wait
-//! for these locks for most of their time, and so never be too fast. What a sample takes is measured, because a stack of
-//! ten frames and one of a hundred, with an interpreter's among them, are not the same: where it takes twice as long, half
-//! as many may come.
+//! buckets are those of all threads together, for samples take locks: sixteen threads that each took all of it would
+//! wait for these locks for most of their time, and so never be too fast. What a sample takes is measured, because a
+//! stack of ten frames and one of a hundred, with an interpreter's among them, are not the same: where it takes twice
+//! as long, half as many may come.
 
 /// Samples that the buckets of all threads hold together, and each at least.
 pub const BURST: u64 = 256;
@@ -15,7 +15,8 @@ const BURST_AT_FIRST: u64 = 192;
 /// Samples a second that a thread may take, however many there are, if all together may take so many.
 const THREAD_MIN: u64 = 256;
 /// Nanoseconds of a sample that may come as often as the rate says; those that take longer come the less often, and
-/// others the more often. Its free takes two thirds as long, so that at 10,000 a second both are a sixtieth of the time.
+/// others the more often. Its free takes two thirds as long, so that at 10,000 a second both are a sixtieth of the
+/// time.
 const USUAL: u64 = 1_000;
 /// What a sample is taken to have cost at least and at most: some are interrupted.
 const CHEAPEST: u64 = USUAL / 5;
@@ -77,9 +78,9 @@ impl Pace {
     /// The level after a sample that was taken at the time `now`;
     /// all `threads` threads together may take `rate` a second.
     ///
-    /// It rises while the bucket is empty, by as much as the last samples came too fast, and before that where there are
-    /// no pauses. It falls by one with a sample that came late while there is something in the bucket, but not twice
-    /// within the time of a few samples.
+    /// It rises while the bucket is empty, by as much as the last samples came too fast, and before that where there
+    /// are no pauses. It falls by one with a sample that came late while there is something in the bucket, but not
+    /// twice within the time of a few samples.
     pub fn level(&mut self, level: u8, rate: u64, threads: u64, now: u64) -> u8 {
         let before = std::mem::replace(&mut self.latest, now);
         let usual = SECOND / (rate / threads).max(THREAD_MIN.min(rate)).min(SECOND);
@@ -124,9 +125,9 @@ impl Pace {
         (level + (2 * too_fast.ilog2()).clamp(1, steps) as u8).min(LEVEL_MAX)
     }
 
-    /// How much the level rises of a thread that allocates without pauses, though there is something in the bucket. What
-    /// is in there is not much beside a second, but it is beside the millisecond that such a thread takes it out in;
-    /// and where the level is half of what it should be, as after a pause, it is spread over many of them.
+    /// How much the level rises of a thread that allocates without pauses, though there is something in the bucket.
+    /// What is in there is not much beside a second, but it is beside the millisecond that such a thread takes it out
+    /// in; and where the level is half of what it should be, as after a pause, it is spread over many of them.
     fn steps_without_pauses(&mut self, level: u8, before: u64, now: u64) -> Option<u8> {
         if self.run == 0 {
             self.run_since = before;

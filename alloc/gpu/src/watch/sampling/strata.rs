@@ -7,13 +7,13 @@
 //! Anything closer would have to walk the stack at every call.
 //!
 //! **How many.** By their bytes alone, small blocks would have few samples, though a site of many may have much in use;
-//! by their number alone, large ones would. So how many blocks of a place have one sample is between both: it grows with
-//! the cube root of what a block is smaller ([`blocks_for_one`]). With the usual period it is one of any size.
+//! by their number alone, large ones would. So how many blocks of a place have one sample is between both: it grows
+//! with the cube root of what a block is smaller ([`blocks_for_one`]). With the usual period it is one of any size.
 //!
-//! **Weights.** The blocks of a place come in strata of so many each. One block of a stratum, drawn as the stratum before
-//! it is left, is recorded, and stands for all of it. The first block is a stratum of its own: a site whose blocks are few
-//! is seen at once. How long the next stratum is follows from what is known when the one before is left, and from no
-//! random number of its own, so that estimates are unbiased however the period changes.
+//! **Weights.** The blocks of a place come in strata of so many each. One block of a stratum, drawn as the stratum
+//! before it is left, is recorded, and stands for all of it. The first block is a stratum of its own: a site whose
+//! blocks are few is seen at once. How long the next stratum is follows from what is known when the one before is left,
+//! and from no random number of its own, so that estimates are unbiased however the period changes.
 //!
 //! A thread knows so many places and takes no more, which bounds what they cost:
 //! the blocks of a place that finds no room are samples by their bytes.
@@ -38,7 +38,8 @@ fn blocks_for_one(bytes: u64, period: u64) -> u32 {
     (period / apart).clamp(1, LONGEST) as u32
 }
 
-/// Levels, two to a doubling of the period, that a stratum may be longer than today's period would have it, before it is given up.
+/// Levels, two to a doubling of the period, that a stratum may be longer than today's period would have it, before it
+/// is given up.
 const TOO_LONG: u8 = 4;
 
 /// The name of no place, which takes up room.
@@ -258,8 +259,8 @@ mod tests {
             strata.take(place);
             assert!(matches!(strata.find(place), Found::At(_)));
         }
-        // About as large is as large: a place that asks for a little more each time is one. A power of two is with those
-        // below it, since they are of one class.
+        // About as large is as large: a place that asks for a little more each time is one. A power of two is with
+        // those below it, since they are of one class.
         assert_eq!(Place::new(0x7fff_1000, 1010), Place::new(0x7fff_1000, 1024));
         assert_ne!(Place::new(0x7fff_1000, 1025), Place::new(0x7fff_1000, 1024));
         assert!((0..=256).all(|size| Place::new(1, size) == Place::new(1, 256)));
