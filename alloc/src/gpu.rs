@@ -145,12 +145,8 @@ impl Recorder for SegmentRecorder {
         (token != UNRECORDED).then_some(Token(token))
     }
 
-    fn freed(&self, token: Token, address: u64, in_use: u64) {
-        (self.table.freed)(token.0, address, self.place, in_use);
-    }
-
-    fn count(&self, in_use: u64) {
-        (self.table.count)(self.place, in_use);
+    fn freed(&self, token: Token, address: u64, [with, without]: [u64; 2]) {
+        (self.table.freed)(token.0, address, self.place, with, without);
     }
 
     fn publish(&self, picture: &Picture) {

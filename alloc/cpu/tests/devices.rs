@@ -42,13 +42,13 @@ fn a_block_of_a_device_is_recorded_in_the_threads_scope_and_forgotten_when_it_is
     scope::set(outer);
     assert_eq!(live(id), [(kind::DEVICE, 1, 4096), (kind::PINNED, 0, 512)]);
     // Not the block that the token stands for: another pool's mistake must not cost a record.
-    device::freed(one, 0x9999, u32::MAX, 0);
-    device::freed(UNRECORDED, 0x1000, u32::MAX, 0);
+    device::freed(one, 0x9999, u32::MAX, [0, 0]);
+    device::freed(UNRECORDED, 0x1000, u32::MAX, [0, 0]);
     assert_eq!(live(id).len(), 2);
-    device::freed(one, 0x1000, u32::MAX, 0);
-    device::freed(one, 0x1000, u32::MAX, 0);
+    device::freed(one, 0x1000, u32::MAX, [0, 0]);
+    device::freed(one, 0x1000, u32::MAX, [0, 0]);
     assert_eq!(live(id), [(kind::PINNED, 0, 512)]);
-    device::freed(two, 0x2000, u32::MAX, 0);
+    device::freed(two, 0x2000, u32::MAX, [0, 0]);
     assert_eq!(live(id), []);
     assert!(device::period() > 1);
 }

@@ -40,7 +40,7 @@ impl Recorder for Forgetful {
         Some(Token(0))
     }
 
-    fn freed(&self, _: Token, _: u64, _: u64) {}
+    fn freed(&self, _: Token, _: u64, _: [u64; 2]) {}
 
     fn publish(&self, _: &Picture) {}
 

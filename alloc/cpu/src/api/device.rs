@@ -66,9 +66,9 @@ pub fn allocated(block: &Block) -> u32 {
     }
 }
 
-/// Takes a block's record out. Its pool, whose place this is, has given out so many bytes, of which the block is still
-/// a part.
-pub fn freed(token: u32, address: u64, place: u32, in_use: u64) {
+/// Takes the record of a block out that is about to be freed. Its pool, whose place this is, has given out so many bytes
+/// with the block, and without it.
+pub fn freed(token: u32, address: u64, place: u32, in_use: [u64; 2]) {
     if let Entry::Heap(entered) = entry::enter() {
         sampler::forget_foreign(&entered, token, address, (place, in_use));
     }
@@ -95,14 +95,6 @@ pub fn publish(place: u32, state: &State<'_>) {
         // Nobody else may look, where the host's memory comes from another allocator.
         tracer::poll(entered.slow);
         sampler::publish_device(&entered, place, state);
-    }
-}
-
-/// Says what a pool has given out now: after the free of a sampled block, so that readers find that and the records as
-/// of one moment.
-pub fn count(place: u32, in_use: u64) {
-    if let Entry::Heap(entered) = entry::enter() {
-        sampler::count_device(&entered, place, in_use);
     }
 }
 
@@ -172,7 +164,7 @@ pub(crate) fn scope_changed() {
 
 /// What [`Table`] looks like: a change of it, of [`Block`], of [`StateParts`], of [`TracedBlock`] or of [`Holder`] is a
 /// new version.
-pub const TABLE_VERSION: u32 = 6;
+pub const TABLE_VERSION: u32 = 7;
 
 /// The functions above for another library of the process, which then records in this one's segment. `libpoolscope.so`
 /// hands it out by `poolscope_device_table`.
@@ -186,8 +178,8 @@ pub struct Table {
     pub sample_rate: extern "C" fn() -> u64,
     /// [`allocated`].
     pub allocated: extern "C" fn(&Block) -> u32,
-    /// [`freed`].
-    pub freed: extern "C" fn(u32, u64, u32, u64),
+    /// [`freed`], with both numbers of bytes by themselves.
+    pub freed: extern "C" fn(u32, u64, u32, u64, u64),
     /// [`attach`]; `u32::MAX` if there are too many pools.
     pub attach: extern "C" fn() -> u32,
     /// [`detach`].
@@ -206,8 +198,6 @@ pub struct Table {
     pub trace_allocated: extern "C" fn(&TracedBlock),
     /// [`trace_freed`].
     pub trace_freed: extern "C" fn(&TracedBlock),
-    /// [`count`].
-    pub count: extern "C" fn(u32, u64),
 }
 
 /// [`State`], as C can have it.
@@ -287,7 +277,6 @@ pub static TABLE: Table = Table {
     unwatch: table::unwatch,
     trace_allocated: table::trace_allocated,
     trace_freed: table::trace_freed,
-    count: table::count,
 };
 
 mod table {
@@ -307,8 +296,8 @@ mod table {
         super::allocated(block)
     }
 
-    pub(super) extern "C" fn freed(token: u32, address: u64, place: u32, in_use: u64) {
-        super::freed(token, address, place, in_use);
+    pub(super) extern "C" fn freed(token: u32, address: u64, place: u32, with: u64, without: u64) {
+        super::freed(token, address, place, [with, without]);
     }
 
     pub(super) extern "C" fn attach() -> u32 {
@@ -336,10 +325,6 @@ mod table {
     ) -> usize {
         // SAFETY: the caller hands over a slice in two parts.
         super::holders(device, kind, all, unsafe { core::slice::from_raw_parts_mut(into, most) })
-    }
-
-    pub(super) extern "C" fn count(place: u32, in_use: u64) {
-        super::count(place, in_use);
     }
 
     pub(super) unsafe extern "C" fn watch(word: *const AtomicU64) -> bool {

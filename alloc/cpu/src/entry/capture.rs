@@ -1,12 +1,20 @@
 //! The calling thread's stack, captured in the slow path: for samples, for the hardened mode and for recordings.
 //!
+//! A thread that is captured often, as one that uses a device is, remembers the stack of an earlier capture ([`Trail`]).
+//! Then it costs a fraction, above all in a program whose stacks are deep and pass through modules that may be
+//! unloaded. That they are still there is asked at every 16th capture: until then a stack of frames that another module
+//! has replaced may have wrong outer frames.
+//!
 //! A capture of frames that were all seen before allocates nothing. Any other one may: for a module that it meets for
 //! the first time, say. Then the thread's own heap is put in place, so that this is served as any allocation is; but it
 //! is not sampled, not checked and not traced, however short the period. No lock is held meanwhile.
 
-use poolscope_capture::{Caller, Captured, MAX_DEPTH, ThreadState, capture, capture_anew, capture_known};
+use poolscope_capture::{
+    Caller, Captured, MAX_DEPTH, ThreadState, Trail, capture, capture_anew, capture_known, capture_quickly, complete,
+};
 use poolscope_wire::stack_flags;
 
+use crate::kernel::os;
 use crate::threads::detour;
 use crate::threads::thread_pointer;
 use crate::tiers::notes::Capture;
@@ -44,12 +52,36 @@ pub fn flags(captured: &Captured) -> u16 {
 #[inline]
 pub fn of(heap: &'static Heap, caller: &Caller) -> Stack {
     // SAFETY: what captures need belongs to this thread, and nested ones are ruled out by `in_sampler`.
-    let Capture { state, frames } = unsafe { &mut *heap.sampling.capture.get() };
+    let Capture { state, frames, .. } = unsafe { &mut *heap.sampling.capture.get() };
     let captured = match capture_known(state, caller, frames) {
         Some(captured) => captured,
         None => with_open_path(heap, || capture(state, caller, frames)),
     };
     Stack { heap, captured }
+}
+
+/// Captures in a row, at most, that don't ask whether modules are still there.
+const UNCONFIRMED_MAX: u32 = 15;
+
+/// The same, for a thread of which there are many captures.
+pub fn of_many(heap: &'static Heap, caller: &Caller) -> Stack {
+    // SAFETY: as in `of`.
+    let capture = unsafe { &mut *heap.sampling.capture.get() };
+    if capture.trail.is_null() {
+        capture.trail = os::map(size_of::<Trail>()).cast();
+    }
+    // SAFETY: this thread's, and zeroed at first, which is a trail of nothing; nobody else has a reference.
+    let trail = unsafe { capture.trail.as_mut() };
+    if capture.unconfirmed < UNCONFIRMED_MAX
+        && let Some(trail) = trail
+        && let Ok(found) = capture_quickly(&capture.state, *caller, trail, &mut capture.frames)
+    {
+        capture.unconfirmed += 1;
+        complete(found, trail, &mut capture.frames);
+        return Stack { heap, captured: Captured { depth: found.depth, truncated: false, incomplete: false } };
+    }
+    capture.unconfirmed = 0;
+    of(heap, caller)
 }
 
 /// The same with everything asked, written to `frames`: what was learned then serves

@@ -11,8 +11,8 @@ use poolscope_wire::{
 
 use super::peak::Memory;
 use super::stack_table::{bytes, count_free, frames};
-use super::{Due, SAMPLER, Sampler, UNRECORDED, capture_stack};
-use crate::entry::Entered;
+use super::{Due, SAMPLER, Sampler, UNRECORDED, begin_recording};
+use crate::entry::{Entered, capture};
 use crate::kernel::os;
 use crate::sampler::device_records::{Block, HOLDER_FRAMES, Holder, State};
 use crate::segment::Segment;
@@ -28,7 +28,8 @@ pub fn record_foreign(entered: &Entered, block: &Block) -> u32 {
     let time_ns = os::clock_ns(libc::CLOCK_MONOTONIC);
     let Block { kind, device, weight, .. } = *block;
     let due = Due { size: block.size as usize, weight, time_ns, kind, device };
-    let stack = capture_stack(entered.slow, heap, &Caller::here());
+    let stack = capture::of_many(heap, &Caller::here());
+    begin_recording(entered.slow, heap);
     let mut sampler = SAMPLER.lock(entered.slow);
     let slot = sampler.record(heap, &stack, block.address, &due);
     sampler.count_at(block.place, block.in_use);
@@ -37,21 +38,14 @@ pub fn record_foreign(entered: &Entered, block: &Block) -> u32 {
     slot
 }
 
-/// Takes the record of another pool's block out, which has given out so much at a place. Nothing happens if the slot
-/// has none of that address: a forked child has none of its parent's.
-pub fn forget_foreign(entered: &Entered, slot: u32, address: u64, (place, in_use): (u32, u64)) {
+/// Takes the record of another pool's block out, which has given out so much at a place, with the block and without
+/// it. No record is found if the slot has none of that address: a forked child has none of its parent's.
+pub fn forget_foreign(entered: &Entered, slot: u32, address: u64, (place, [with, without]): (u32, [u64; 2])) {
     let mut sampler = SAMPLER.lock(entered.slow);
     // Blocks that are no samples may have come since the last one: only now is memory at its highest.
-    sampler.count_at(place, in_use);
-    let Some(segment) = sampler.own_segment() else { return };
-    let is_it = |kind| kind == kind::DEVICE || kind == kind::PINNED;
-    if sampler.live.get(slot).is_some_and(|record| is_it(record.kind) && record.address == address)
-        && let Some(record) = sampler.live.remove(&segment, slot)
-    {
-        let (memory, stacks) = ((record.kind, record.device), sampler.stacks.len());
-        sampler.peaks.shrinks(&segment, stacks, memory, bytes(record.size, record.weight));
-        count_free(&segment, record.stack, record.size, record.weight);
-    }
+    sampler.count_at(place, with);
+    sampler.remove_foreign(slot, address);
+    sampler.count_at(place, without);
 }
 
 /// Most stacks that [`device_holders`] says.
@@ -154,12 +148,20 @@ pub fn publish_device(entered: &Entered, place: u32, state: &State<'_>) {
     sampler.count_in_use((state.kind, state.device), &segment);
 }
 
-/// Writes what a pool has given out into its record.
-pub fn count_device(entered: &Entered, place: u32, in_use: u64) {
-    SAMPLER.lock(entered.slow).count_at(place, in_use);
-}
-
 impl Sampler {
+    fn remove_foreign(&mut self, slot: u32, address: u64) {
+        let Some(segment) = self.own_segment() else { return };
+        let is_it = |kind| kind == kind::DEVICE || kind == kind::PINNED;
+        if self.live.get(slot).is_some_and(|record| is_it(record.kind) && record.address == address)
+            && let Some(record) = self.live.remove(&segment, slot)
+        {
+            let (memory, stacks) = ((record.kind, record.device), self.stacks.len());
+            self.peaks.shrinks(&segment, stacks, memory, bytes(record.size, record.weight));
+            count_free(&segment, record.stack, record.size, record.weight);
+        }
+    }
+
+    /// Writes what a pool has given out into its record.
     fn count_at(&mut self, place: u32, in_use: u64) {
         let Some(segment) = self.own_segment() else { return };
         if self.devices & 1u32.checked_shl(place).unwrap_or(0) == 0 || !make_room(&segment, place) {

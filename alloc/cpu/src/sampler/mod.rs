@@ -51,7 +51,7 @@ use crate::tiers::give_back;
 use crate::tiers::publish::{publish_classes, publish_samples, publish_thread};
 use crate::tiers::thread_cache::Heap;
 
-pub use devices::{attach, count_device, detach, device_holders, forget_foreign, publish_device, record_foreign};
+pub use devices::{attach, detach, device_holders, forget_foreign, publish_device, record_foreign};
 use labels::{Labels, tell};
 pub use labels::{is_refused, with_labels};
 use live_table::LiveTable;
@@ -196,10 +196,14 @@ fn take_due(heap: &Heap, budget: &Budget, size: usize, bytes: usize) -> Due {
 /// leaves blocks to those after it.
 fn capture_stack(slow: SlowPath, heap: &'static Heap, caller: &Caller) -> Stack {
     let stack = capture::of(heap, caller);
+    begin_recording(slow, heap);
+    stack
+}
+
+fn begin_recording(slow: SlowPath, heap: &'static Heap) {
     if heap.records_all() {
         heap.begin_recording(slow);
     }
-    stack
 }
 
 /// Serves and records a sampled request of `size` bytes from `class`, of the program's call at `caller`.

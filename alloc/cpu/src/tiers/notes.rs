@@ -6,7 +6,7 @@
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::AtomicPtr;
 
-use poolscope_capture::{MAX_DEPTH, ThreadState};
+use poolscope_capture::{MAX_DEPTH, ThreadState, Trail};
 
 use crate::layout::size_class::{CLASSES, SMALL_CLASSES};
 use crate::sampling::budget::Budget;
@@ -130,4 +130,8 @@ pub struct Capture {
     pub state: ThreadState,
     /// The latest one. It has no place on a stack that may be a coroutine's.
     pub frames: [u64; MAX_DEPTH],
+    /// What is remembered of the stack, for threads that are captured often; null before that.
+    pub trail: *mut Trail,
+    /// Captures since one that asked whether modules are still there.
+    pub unconfirmed: u32,
 }

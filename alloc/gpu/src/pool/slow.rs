@@ -17,7 +17,7 @@ use crate::small::{
 use crate::streams::LaneId;
 use crate::watch::Sample;
 use crate::watch::hooks::{self, Event, Moment, Quiet};
-use crate::watch::sampling::{LARGE, Place};
+use crate::watch::sampling::{Charged, LARGE, Place};
 
 /// How a small request was served.
 enum Served {
@@ -124,23 +124,26 @@ impl<D: Device> Pool<D> {
         stream: Stream,
         weight: u64,
     ) -> Result<u64, PoolError> {
+        let mut began = Instant::now();
         let is_fitted = |core: &mut Core<D>| core.has_medium_slabs(class) && core.fits_medium();
         if is_medium(class) && is_fitted(&mut self.core()) {
             let address = match self.take_kept(size, lane, stream) {
                 Some(address) => address,
                 None => self.allocate_medium(size, class, lane, stream)?,
             };
-            self.shared.record(address, size, weight);
+            self.shared.record(address, size, weight, Instant::now());
             return Ok(address);
         }
         let mut address = self.core().take_sampled(class, lane, stream, false)?;
         if address.is_none() {
             let take = |core: &mut Core<D>| core.take_sampled(class, lane, stream, true);
             address = self.shared.take_or_climb(size_of(class), stream, || self.shared.reclaim_own(), take)?;
+            // That was no sample's fault.
+            began = Instant::now();
         }
         let address = address.ok_or(PoolError::NotABlock(0))?;
         self.shared.read.pages.give(address);
-        self.shared.record(address, size, weight);
+        self.shared.record(address, size, weight, began);
         Ok(address)
     }
 
@@ -179,7 +182,7 @@ impl<D: Device> Pool<D> {
         let weight = self.shared.is_large_sample(size.clamp(1, 1 << 62), place);
         let address = self.allocate_unrecorded(size, stream)?;
         if let Some(weight) = weight {
-            self.shared.record(address, size, weight);
+            self.shared.record(address, size, weight, Instant::now());
         }
         Ok(address)
     }
@@ -249,16 +252,15 @@ impl<D: Device> Pool<D> {
                 return Err(self.core().no_block(address));
             }
             let may_be_sample = page.is_recorded() || !shared.read.pages.has(address);
-            let left = if may_be_sample { shared.forget(address, |core| core.large.size_of(address)) } else { None };
+            if may_be_sample {
+                shared.forget(address, |core| core.large.size_of(address).unwrap_or(0));
+            }
             // What is none of this pool's may be one of the fallback's, which tells of it itself.
             if shared.read.is_told() && self.core().large.size_of(address).is_some() {
                 shared.recorder.told_freed(address, stream);
             }
             let is_kept = matches!(fitted, FittedMark::Given(_)) && shared.keep_slowly(address, stream)?;
             let result = if is_kept { Ok(()) } else { self.core().free_large(address, stream) };
-            if let Some(in_use) = left {
-                shared.recorder.count(in_use);
-            }
             return match shared.pinned.get() {
                 Some(pinned) if matches!(result, Err(PoolError::NotABlock(_))) => pinned.free(address, stream),
                 _ => result,
@@ -279,7 +281,9 @@ impl<D: Device> Pool<D> {
     /// Frees a block of a slab that was taken from the program.
     fn free_small(&self, address: u64, class: usize, page: Page, stream: Stream) -> Result<(), PoolError> {
         let shared = &*self.shared;
-        let left = if page.is_recorded() { shared.forget(address, |_| Some(size_of(class))) } else { None };
+        if page.is_recorded() {
+            shared.forget(address, |_| size_of(class));
+        }
         let free = |cache: &ThreadCache| {
             // SAFETY: as in `allocate_small`.
             let stream_cache = unsafe { cache.stream_cache() };
@@ -302,15 +306,11 @@ impl<D: Device> Pool<D> {
             true => None,
             false => with_cache(shared.read.id, || shared.new_cache(), free),
         };
-        let freed = match in_cache {
+        match in_cache {
             Some(Ok(true)) => Ok(()),
             Some(Err(error)) => Err(error),
             Some(Ok(false)) | None => self.core().free_small(address, stream),
-        };
-        if let Some(in_use) = left {
-            shared.recorder.count(in_use);
         }
-        freed
     }
 }
 
@@ -327,29 +327,34 @@ impl<D: Device> Shared<D> {
         with_cache(self.read.id, || self.new_cache(), decide)?
     }
 
-    /// Tells the recorder of a block that nobody has yet.
-    fn record(&self, address: u64, size: u64, weight: u64) {
-        let began = Instant::now();
+    /// Tells the recorder of a block that nobody has yet, and which has taken time since `began` because of that.
+    fn record(&self, address: u64, size: u64, weight: u64, began: Instant) {
         let in_use = self.core().usage();
         if let Some(token) = self.recorder.allocated(&Sample { address, size, weight, in_use }) {
-            lock(&self.records).add(&self.read.pages, address, token);
+            lock(&self.records).add(&self.read.pages, address, size, token);
         }
+        self.charge(Charged::Sample, began);
+    }
+
+    /// Tells the recorder of a block that is about to be freed, if it is recorded. `bytes` says how many it has.
+    #[cold]
+    fn forget(&self, address: u64, bytes: impl FnOnce(&Core<D>) -> u64) {
+        let began = Instant::now();
+        let Some(token) = lock(&self.records).take(&self.read.pages, address) else { return };
+        let core = self.core();
+        let (with, bytes) = (core.usage(), bytes(&core));
+        drop(core);
+        self.recorder.freed(token, address, [with, with.saturating_sub(bytes)]);
+        self.charge(Charged::Free, began);
+    }
+
+    /// Has the thread's samples come the less often the longer they take.
+    fn charge(&self, of: Charged, began: Instant) {
         let charge = |cache: &ThreadCache| {
             // SAFETY: this is the owning thread, which has no other reference.
             let budgets = &mut unsafe { cache.stream_cache() }.budgets;
-            budgets.charge(began.elapsed().as_nanos() as u64);
+            budgets.charge(of, began.elapsed().as_nanos() as u64);
         };
         with_current_cache(self.read.id, charge);
-    }
-
-    /// Tells the recorder of a block that is about to be freed, if it is recorded: what is in use without it.
-    #[cold]
-    fn forget(&self, address: u64, bytes: impl FnOnce(&Core<D>) -> Option<u64>) -> Option<u64> {
-        let token = lock(&self.records).take(&self.read.pages, address)?;
-        let core = self.core();
-        let (in_use, bytes) = (core.usage(), bytes(&core));
-        drop(core);
-        self.recorder.freed(token, address, in_use);
-        Some(in_use.saturating_sub(bytes.unwrap_or(0)))
     }
 }

@@ -242,10 +242,14 @@ impl Pages {
         self.range.contains(&address)
     }
 
+    /// Whether a page is a slab's of which several blocks lie on a page: either all are recorded, or none.
+    pub fn is_shared_slab(&self, address: u64) -> bool {
+        self.get(address).class().is_some_and(|class| size_of(class) < PAGE)
+    }
+
     /// Says whether recorded blocks begin on a page. Pages of slabs that hold nothing else keep saying so.
     pub fn set_recorded(&self, address: u64, recorded: bool) {
-        let of_slab = self.get(address).class().is_some_and(|class| size_of(class) < PAGE);
-        if self.has(address) && !of_slab {
+        if self.has(address) && !self.is_shared_slab(address) {
             self.update(address, |page| page.with_recorded(recorded));
         }
     }

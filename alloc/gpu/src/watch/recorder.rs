@@ -61,14 +61,9 @@ pub trait Recorder: Send + Sync {
     /// Records a block, with the calling thread's stack. `None` if there is no room.
     fn allocated(&self, sample: &Sample) -> Option<Token>;
 
-    /// The block is about to be freed, and one of those that the pool has given out so many bytes for.
-    fn freed(&self, token: Token, address: u64, in_use: u64);
-
-    /// Says what the pool has given out now: after the free of a recorded block,
-    /// so that what is recorded and what is counted are of one moment.
-    fn count(&self, in_use: u64) {
-        let _ = in_use;
-    }
+    /// The block is about to be freed. `in_use` are the bytes that the pool has given out with it, and without it: so
+    /// what is recorded and what is counted are of one moment.
+    fn freed(&self, token: Token, address: u64, in_use: [u64; 2]);
 
     /// Whether anyone reads the published pictures.
     fn wants_pictures(&self) -> bool {
@@ -132,7 +127,7 @@ impl Recorder for NoRecorder {
         None
     }
 
-    fn freed(&self, _: Token, _: u64, _: u64) {}
+    fn freed(&self, _: Token, _: u64, _: [u64; 2]) {}
 
     fn wants_pictures(&self) -> bool {
         false

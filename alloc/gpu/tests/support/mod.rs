@@ -128,7 +128,7 @@ impl Recorder for Book {
         Some(token)
     }
 
-    fn freed(&self, token: Token, address: u64, _: u64) {
+    fn freed(&self, token: Token, address: u64, _: [u64; 2]) {
         let sample = self.live.lock().unwrap().remove(&address);
         assert_eq!(sample.map(|(token, _)| token), Some(token));
     }

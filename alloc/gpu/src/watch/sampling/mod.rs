@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::watch::Recorder;
+pub use pace::Charged;
 use pace::Pace;
 pub use strata::Place;
 use strata::{Found, Passing, Strata};
@@ -231,9 +232,9 @@ impl Budgets {
         }
     }
 
-    /// Says how many nanoseconds the latest sample has taken.
-    pub fn charge(&mut self, ns: u64) {
-        self.pace.charge(ns);
+    /// Says how many nanoseconds the latest sample has taken, or the latest free of one.
+    pub fn charge(&mut self, of: Charged, ns: u64) {
+        self.pace.charge(of, ns);
     }
 
     /// To be called now and then: a thread whose samples don't come any more does not wait for them at the pace of its
@@ -299,7 +300,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     use super::pace::{BURST, BURST_MIN, LEVEL_MAX, PATIENCE, SECOND};
-    use super::{Budgets, Common, LARGE, OBJECT_ONE, Place};
+    use super::{Budgets, Charged, Common, LARGE, OBJECT_ONE, Place};
     use crate::watch::{Picture, Recorder, Sample, Token};
 
     struct Fixed(Option<u64>, u64);
@@ -317,7 +318,7 @@ mod tests {
             None
         }
 
-        fn freed(&self, _: Token, _: u64, _: u64) {}
+        fn freed(&self, _: Token, _: u64, _: [u64; 2]) {}
 
         fn publish(&self, _: &Picture) {}
 
@@ -513,7 +514,8 @@ mod tests {
             while now() < began + 400 * MS {
                 pass(BLOCK);
                 if budgets.spend(LARGE, 64 << 20) && budgets.sample(LARGE, 64 << 20, &recorder).is_some() {
-                    budgets.charge(cost);
+                    budgets.charge(Charged::Sample, cost * 3 / 5);
+                    budgets.charge(Charged::Free, cost * 2 / 5);
                     pass(cost);
                     samples += 1;
                 }
@@ -522,6 +524,31 @@ mod tests {
         };
         let (cheap, dear) = (count(800), count(8000));
         assert!(cheap > 7 * dear, "{cheap} of 800 ns, {dear} of 8000");
+    }
+
+    #[test]
+    fn a_program_that_waits_between_its_steps_takes_samples_for_what_it_runs() {
+        let recorder = Fixed(Some(512 << 10), 10_000);
+        // What samples take of steps of 6 ms, with so many ms between them.
+        let share = |pause: u64| {
+            let (mut budgets, mut ran, mut took) = (thread(), 0, 0);
+            for step in 0..300 {
+                let end = now() + 6 * MS;
+                while now() < end {
+                    pass(20_000);
+                    if budgets.spend(LARGE, 64 << 20) && budgets.sample(LARGE, 64 << 20, &recorder).is_some() {
+                        budgets.charge(Charged::Sample, 1_000);
+                        took += if step < 100 { 0 } else { 1_000 };
+                    }
+                }
+                ran += if step < 100 { 0 } else { 6 * MS };
+                pass(pause * MS);
+            }
+            took as f64 / ran as f64
+        };
+        let [always, half, seldom] = [0, 6, 60].map(share);
+        assert!(always > 0.008 && always < 0.012, "{always}");
+        assert!(half < 1.4 * always && seldom < 1.5 * always, "{half} and {seldom} beside {always}");
     }
 
     #[test]

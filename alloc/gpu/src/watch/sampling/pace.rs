@@ -14,13 +14,13 @@ pub const BURST_MIN: u64 = 16;
 const BURST_AT_FIRST: u64 = 192;
 /// Samples a second that a thread may take, however many there are, if all together may take so many.
 const THREAD_MIN: u64 = 256;
-/// Nanoseconds of a sample that may come as often as the rate says; those that take longer come the less often, and
-/// others the more often. Its free takes two thirds as long, so that at 10,000 a second both are a sixtieth of the
-/// time.
-const USUAL: u64 = 1_000;
-/// What a sample is taken to have cost at least and at most: some are interrupted.
-const CHEAPEST: u64 = USUAL / 5;
-const DEAREST: u64 = 10 * USUAL;
+/// Nanoseconds of a sample and of its free, where they may come as often as the rate says; those that take longer come
+/// the less often, and others the more often. At 10,000 a second both are a sixtieth of the time.
+pub const USUAL: [u64; 2] = [1_000, 667];
+const USUAL_BOTH: u64 = USUAL[0] + USUAL[1];
+/// What both together are taken to cost at least, and each at most: some are interrupted.
+const CHEAPEST: u64 = USUAL_BOTH / 5;
+const DEAREST: u64 = 10_000;
 /// Half doublings of the period, at most: from 512 KiB to 16 TiB.
 pub const LEVEL_MAX: u8 = 50;
 /// Samples in a row that come too fast, after which the period is raised: at first, and once it has fallen. Programs
@@ -31,12 +31,25 @@ const FALLS_APART: u64 = 48;
 /// Half doublings at once, at most. So few samples say little of how fast they come: once it has fallen it is one at
 /// first, and twice as many each time that all samples since the last have come too fast, as in no burst.
 const STEPS: u32 = 8;
+/// What a pause counts for at most, in nanoseconds. A server that waits for its next request, or a step for the next
+/// batch, is not to pay for the time in which nothing ran by what runs then: it would be slowed by as many times more as
+/// it is idle. Pauses of a program that waits for a device are shorter.
+const PAUSE: u64 = 2_000_000;
 /// Samples in a row that say whether a thread allocates without pauses: where every block is one, and at least.
 const RUN: u32 = 128;
 const RUN_MIN: u32 = 8;
 /// So many times too fast they come if it does.
 const WITHOUT_PAUSES: u64 = 16;
 pub const SECOND: u64 = 1_000_000_000;
+
+/// What samples cost a program time by.
+#[derive(Clone, Copy)]
+pub enum Charged {
+    /// Taking one.
+    Sample,
+    /// Its free, by the thread that frees.
+    Free,
+}
 
 /// How fast a thread's samples come.
 #[derive(Default)]
@@ -45,8 +58,8 @@ pub struct Pace {
     latest: u64,
     /// Nanoseconds that were the thread's share then.
     apart: u64,
-    /// Nanoseconds that a sample takes, by the latest ones.
-    cost: u64,
+    /// Nanoseconds that a sample takes, and its free, by the latest ones.
+    cost: [u64; 2],
     /// Nanoseconds that it takes to fill the bucket. What was taken from an empty one is owed, up to another bucket.
     missing: u64,
     /// Whether there was a sample.
@@ -70,9 +83,11 @@ impl Pace {
         Pace { latest: now, cost: USUAL, ..Pace::default() }
     }
 
-    /// The latest sample has taken so many nanoseconds.
-    pub fn charge(&mut self, ns: u64) {
-        self.cost = (31 * self.cost + ns.min(4 * self.cost).min(DEAREST)) / 32;
+    /// The latest sample, or the latest free of one, has taken so many nanoseconds.
+    pub fn charge(&mut self, of: Charged, ns: u64) {
+        let cost = &mut self.cost[of as usize];
+        // Never 0, or it would stay so.
+        *cost = ((31 * *cost + ns.min(4 * *cost).min(DEAREST)) / 32).max(32);
     }
 
     /// The level after a sample that was taken at the time `now`;
@@ -84,14 +99,14 @@ impl Pace {
     pub fn level(&mut self, level: u8, rate: u64, threads: u64, now: u64) -> u8 {
         let before = std::mem::replace(&mut self.latest, now);
         let usual = SECOND / (rate / threads).max(THREAD_MIN.min(rate)).min(SECOND);
-        let apart = usual * self.cost.max(CHEAPEST) / USUAL;
+        let apart = usual * (self.cost[0] + self.cost[1]).max(CHEAPEST) / USUAL_BOTH;
         let full = |burst: u64| (burst / threads).max(BURST_MIN) * apart;
         let empty = full(BURST);
         self.apart = apart;
         if !std::mem::replace(&mut self.has_begun, true) {
             self.missing = empty - full(BURST_AT_FIRST);
         }
-        self.missing = (self.missing + apart).saturating_sub(now - before).min(2 * empty);
+        self.missing = (self.missing + apart).saturating_sub((now - before).min(PAUSE)).min(2 * empty);
         if self.missing < empty {
             (self.haste, self.rises) = (0, 0);
             if let Some(steps) = self.steps_without_pauses(level, before, now) {
