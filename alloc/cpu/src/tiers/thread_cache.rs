@@ -223,24 +223,34 @@ impl Heap {
                     self.turn_over(slow, class);
                     return true;
                 }
-                slab.place.set(Place::Full);
-                slab.arm_full(self.worth_it(class));
-                self.full.push_back(slab);
-                self.active[class.index()].set(None);
             }
             // A stack that has got some blocks takes what partial slabs have, and no others.
             let some = class.is_medium() && self.medium.stack(class).blocks() > 0;
-            let next = if some { self.partial_slab(class) } else { self.next_slab(slow, class) };
-            let Some(slab) = next.inspect(|slab| self.dequeue(slab)) else {
+            if !self.change_slab(slow, class, some) {
                 if some {
                     self.turn_over(slow, class);
                 }
                 return some;
-            };
-            slab.place.set(Place::Active);
-            self.active[class.index()].set(Some(slab));
+            }
             least = 1;
         }
+    }
+
+    /// Makes another slab the one that a class allocates from, a partial one if there are to be no others. False if
+    /// there is none; the old one is full then. A function of its own: a refill mostly goes on with the slab it has.
+    #[inline(never)]
+    fn change_slab(&'static self, slow: SlowPath, class: SizeClass, partial: bool) -> bool {
+        let active = &self.active[class.index()];
+        if let Some(slab) = active.take() {
+            slab.place.set(Place::Full);
+            slab.arm_full(self.worth_it(class));
+            self.full.push_back(slab);
+        }
+        let next = if partial { self.partial_slab(class) } else { self.next_slab(slow, class) };
+        let Some(slab) = next.inspect(|slab| self.dequeue(slab)) else { return false };
+        slab.place.set(Place::Active);
+        active.set(Some(slab));
+        true
     }
 
     /// Counts the bytes that a refill has brought, and tells the page heap now and then.
@@ -272,7 +282,9 @@ impl Heap {
     /// Takes in what other threads freed.
     #[inline]
     pub fn drain(&'static self, slow: SlowPath) {
-        transfer_cache::take_in(slow, Some(self), self.inbox.take());
+        if self.inbox.has_some() {
+            transfer_cache::take_in(slow, Some(self), self.inbox.take());
+        }
     }
 
     /// Puts everything that `malloc` pops back into its slabs, and has every allocation enter the slow path while this
