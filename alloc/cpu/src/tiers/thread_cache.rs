@@ -98,8 +98,8 @@ pub struct Heap {
     partial_slabs: [Cell<u32>; CLASSES],
     /// Slabs without a block in use, the one that emptied last first.
     empty: [SlabList; CLASSES],
-    /// Slabs of all classes with few free blocks, if any.
-    full: SlabList,
+    /// Slabs with few free blocks, if any.
+    full: [SlabList; CLASSES],
     /// How often the longest list of a class has doubled.
     carve_shift: [Cell<u8>; CLASSES],
     /// When lists are put in order.
@@ -244,7 +244,7 @@ impl Heap {
         if let Some(slab) = active.take() {
             slab.place.set(Place::Full);
             slab.arm_full(self.worth_it(class));
-            self.full.push_back(slab);
+            self.full[class.index()].push_back(slab);
         }
         let next = if partial { self.partial_slab(class) } else { self.next_slab(slow, class) };
         let Some(slab) = next.inspect(|slab| self.dequeue(slab)) else { return false };
@@ -319,7 +319,7 @@ impl Heap {
             if let Some(slab) = self.active[index].take() {
                 self.leave(slow, slab);
             }
-            for queue in [&self.partial, &self.sparse, &self.thin, &self.empty] {
+            for queue in [&self.partial, &self.sparse, &self.thin, &self.empty, &self.full] {
                 while let Some(slab) = queue[index].pop_front() {
                     self.leave(slow, slab);
                 }
@@ -331,9 +331,6 @@ impl Heap {
         self.thin_bytes.set(0);
         self.empty_bytes.set(0);
         self.empty_max.set(0);
-        while let Some(slab) = self.full.pop_front() {
-            self.leave(slow, slab);
-        }
         // What came in meanwhile, for slabs that are the central cache's by now.
         self.drain(slow);
         heap_publish::publish_classes(self);
