@@ -145,8 +145,14 @@ pub fn enter_own() -> Option<Own> {
 #[inline]
 pub fn start_process() {
     if !STARTED.load(Ordering::Relaxed) {
-        drop(enter());
+        start_now();
     }
+}
+
+#[cold]
+#[inline(never)]
+fn start_now() {
+    drop(enter());
 }
 
 /// Enters the slow path if this thread has a heap, and its fast path is closed.

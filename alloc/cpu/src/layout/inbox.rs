@@ -29,6 +29,12 @@ impl<W: Word> Inbox<W> {
         self.live.load(Ordering::Acquire) != 0
     }
 
+    /// Whether there is anything.
+    #[inline]
+    pub fn has_some(&self) -> bool {
+        self.mailbox.has_some()
+    }
+
     /// The owner's look at what there is.
     #[inline]
     pub fn take(&self) -> Batches {

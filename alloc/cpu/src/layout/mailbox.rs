@@ -53,10 +53,16 @@ impl<W: Word> Mailbox<W> {
         }
     }
 
+    /// Whether there are batches.
+    #[inline]
+    pub fn has_some(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
     /// Takes all batches.
     #[inline]
     pub fn take(&self) -> Batches {
-        Batches(if self.0.load(Ordering::Relaxed) == 0 { 0 } else { self.0.swap(0, Ordering::Acquire) })
+        Batches(if self.has_some() { self.0.swap(0, Ordering::Acquire) } else { 0 })
     }
 }
 

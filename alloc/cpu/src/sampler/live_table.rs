@@ -4,6 +4,7 @@
 //! published to the segment. Pages in which no block is left go back, of both: to a reader they are free slots,
 //! as before.
 
+use core::mem::offset_of;
 use core::sync::atomic::AtomicU32;
 
 use poolscope_wire::{LiveRecord, Region, kind};
@@ -175,13 +176,23 @@ impl LiveTable {
 
 /// Writes a record to the segment under its sequence number.
 fn publish(segment: &Segment, slot: u32, record: LiveRecord) {
+    const WORDS: usize = 8;
     if !segment.is_committed(Region::Live, slot + 1) {
         return;
     }
+    const { assert!(offset_of!(LiveRecord, seq) == 0 && size_of::<LiveRecord>() == WORDS * size_of::<u64>()) };
     let place = segment.record::<LiveRecord>(Region::Live, slot);
+    // Word by word: field by field each goes by way of the stack.
     // SAFETY: the slot is committed, its number aligned; the caller holds the sampler's lock, so there is one writer.
+    // A record has no padding, and words and the number are aligned as it is.
     unsafe {
         let seq = AtomicU32::from_ptr(&raw mut (*place).seq);
-        sequence::change(seq, |seq| place.write_volatile(LiveRecord { seq, ..record }));
+        let words = &*(&raw const record).cast::<[u64; WORDS]>();
+        sequence::change(seq, |_| {
+            (&raw mut (*place).stack).write_volatile(record.stack);
+            for (word, from) in words.iter().enumerate().skip(1) {
+                place.cast::<u64>().add(word).write_volatile(*from);
+            }
+        });
     }
 }

@@ -109,9 +109,14 @@ impl Budget {
     }
 }
 
+/// A number of bytes: one instruction, where it is taken for a signed one.
+fn float(bytes: u64) -> f64 {
+    bytes as i64 as f64
+}
+
 /// 1/n, since divisions are slow. Of 0 it is 0.
-const RECIPROCALS: [f64; 24] = {
-    let (mut table, mut n) = ([0.0; 24], 1);
+const RECIPROCALS: [f64; 14] = {
+    let (mut table, mut n) = ([0.0; 14], 1);
     while n < table.len() {
         table[n] = 1.0 / n as f64;
         n += 1;
@@ -122,30 +127,30 @@ const RECIPROCALS: [f64; 24] = {
 /// The natural logarithm of a positive, normal number; relative error below 1e-12.
 fn ln(x: f64) -> f64 {
     const LN_2: f64 = core::f64::consts::LN_2;
-    let bits = x.to_bits();
-    let exponent = ((bits >> 52) & 0x7ff) as i64 - 1023;
-    let mantissa = f64::from_bits((bits & ((1 << 52) - 1)) | (1023 << 52));
-    // ln m = 2 atanh((m - 1) / (m + 1)), with (m - 1) / (m + 1) at most 1/3.
+    // x = 2^exponent m, with m from the root of 1/2 to that of 2.
+    let exponent = (x.to_bits().wrapping_sub(core::f64::consts::FRAC_1_SQRT_2.to_bits()) as i64) >> 52;
+    let mantissa = f64::from_bits(x.to_bits().wrapping_sub((exponent << 52) as u64));
+    // ln m = 2 atanh((m - 1) / (m + 1)), with (m - 1) / (m + 1) below 0.172.
     let t = (mantissa - 1.0) / (mantissa + 1.0);
-    let (mut sum, square) = (0.0, t * t);
-    for step in 0..12 {
-        sum = RECIPROCALS[23 - 2 * step] + square * sum;
+    let (mut sum, square) = (RECIPROCALS[13], t * t);
+    for step in 1..7 {
+        sum = RECIPROCALS[13 - 2 * step] + square * sum;
     }
     2.0 * t * sum + exponent as f64 * LN_2
 }
 
-/// So many terms of the series of `1 - exp(-h)`.
-#[inline(always)]
-fn series<const TERMS: usize>(h: f64) -> f64 {
-    let (mut sum, mut term) = (1.0, TERMS);
-    while term > 1 {
-        sum = 1.0 - h * RECIPROCALS[term] * sum;
-        term -= 1;
+/// `1 / (1 - exp(-x))` for `x > 0`.
+fn reciprocal_of_chance(x: f64) -> f64 {
+    if x > 0.5 {
+        return 1.0 / one_minus_exp(x);
     }
-    sum * h
+    // 1/x + 1/2 + x/12 - x^3/720 + x^5/30240 - x^7/1209600 + ...; the next term is below 1e-10 of the sum.
+    let square = x * x;
+    let tail = 1.0 / 12.0 - square * (1.0 / 720.0 - square * (1.0 / 30_240.0 - square * (1.0 / 1_209_600.0)));
+    1.0 / x + (0.5 + x * tail)
 }
 
-/// `1 - exp(-x)` for `x >= 0`, without cancellation near 0.
+/// `1 - exp(-x)` for `x >= 0`.
 fn one_minus_exp(x: f64) -> f64 {
     if x > 40.0 {
         return 1.0;
@@ -157,8 +162,11 @@ fn one_minus_exp(x: f64) -> f64 {
         h /= 2.0;
         halvings += 1;
     }
-    // Most blocks are so much smaller than the period that seven terms are exact to 1e-13.
-    let mut sum = if h <= 0.0625 { series::<7>(h) } else { series::<13>(h) };
+    let mut sum = 1.0;
+    for term in (2..=13).rev() {
+        sum = 1.0 - h * RECIPROCALS[term] * sum;
+    }
+    sum *= h;
     for _ in 0..halvings {
         sum *= 2.0 - sum;
     }
@@ -179,7 +187,7 @@ pub fn random(state: &mut u64) -> u64 {
 fn draw(state: &mut u64, period: u64) -> i64 {
     // Uniform in (0, 1): never 0.
     let uniform = ((random(state) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-    (-ln(uniform) * period as f64) as i64 + 1
+    (-ln(uniform) * float(period)) as i64 + 1
 }
 
 /// Objects that a sampled block of `bytes` bytes stands for, in units of 1/65536.
@@ -187,7 +195,7 @@ fn weight(bytes: usize, period: u64) -> u64 {
     if period <= 1 {
         return OBJECT_ONE;
     }
-    (OBJECT_ONE as f64 / one_minus_exp(bytes as f64 / period as f64) + 0.5) as u64
+    (OBJECT_ONE as f64 * reciprocal_of_chance(float(bytes as u64) / float(period)) + 0.5) as i64 as u64
 }
 
 #[cfg(test)]
@@ -200,9 +208,10 @@ mod tests {
             let x = f64::from(i) / 20_000.0;
             assert!((ln(x) - x.ln()).abs() < 1e-11, "{x}");
         }
-        for x in [1e-9, 1e-5, 0.01, 0.0625, 0.063, 0.25, 0.3, 1.0, 5.0, 39.0, 1e6] {
+        for x in [1e-9, 1e-5, 0.01, 0.25, 0.3, 0.5, 0.51, 1.0, 5.0, 39.0, 1e6] {
             let expected = -f64::exp_m1(-x);
             assert!((one_minus_exp(x) - expected).abs() <= expected * 1e-9, "{x}");
+            assert!((reciprocal_of_chance(x) * expected - 1.0).abs() <= 1e-9, "{x}");
         }
     }
 

@@ -31,29 +31,36 @@ pub fn allocate(
     let class =
         if align <= 16 && size <= MEDIUM_MAX { Some(SizeClass::of(size)) } else { SizeClass::of_aligned(size, align) };
     let class = class.filter(|_| !(lean::is_on() && size > lean::IN_SLABS));
-    let attempt = || match class {
-        Some(class) => {
-            let got = allocate_block(slow, heap, class, size, caller);
-            // Taken whatever came: it is true of a block that nobody had, and a search for unreachable blocks is to find
-            // no pointer to it here.
-            let zero = if class.is_medium() { heap.medium.zero.replace(BlockPtr::NULL) } else { BlockPtr::NULL };
-            got.map(|p| (p, zero.address() == p))
-        }
-        None => large::alloc(slow, heap, size, align, caller),
-    };
-    let mut got = attempt();
+    let mut got = try_once(slow, heap, class, size, align, caller);
     // What is free is no answer to a label that has too much.
     if got.is_none() && sampler::is_refused(slow, heap) {
         return None;
     }
     if got.is_none() && reclaim(slow, heap, size) {
-        got = attempt();
+        got = try_once(slow, heap, class, size, align, caller);
     }
     // A slab takes up to 2 MiB. Where there is no room for one, there may still be some for the block alone.
     if got.is_none() && class.is_some_and(SizeClass::is_medium) {
         got = large::alloc(slow, heap, size, align, caller);
     }
     got
+}
+
+/// A block, if there is one without more being done for it.
+fn try_once(
+    slow: SlowPath,
+    heap: &'static Heap,
+    class: Option<SizeClass>,
+    size: usize,
+    align: usize,
+    caller: &Caller,
+) -> Option<(*mut u8, bool)> {
+    let Some(class) = class else { return large::alloc(slow, heap, size, align, caller) };
+    let got = allocate_block(slow, heap, class, size, caller);
+    // Taken whatever came: it is true of a block that nobody had, and a search for unreachable blocks is to find no
+    // pointer to it here.
+    let zero = if class.is_medium() { heap.medium.zero.replace(BlockPtr::NULL) } else { BlockPtr::NULL };
+    got.map(|p| (p, zero.address() == p))
 }
 
 /// Brings together what is free, where the system has no more: spans that others cache, and neighbours that were apart

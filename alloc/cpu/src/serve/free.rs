@@ -51,7 +51,16 @@ pub fn free(slow: SlowPath, heap: Option<&'static Heap>, block: BlockPtr) {
 }
 
 /// Frees what signal handlers left behind.
+#[inline]
 pub fn take_in_waiting(slow: SlowPath, heap: &'static Heap) {
+    if reentrant::WAITING.has_some() {
+        take_in_now(slow, heap);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn take_in_now(slow: SlowPath, heap: &'static Heap) {
     for batch in reentrant::WAITING.take() {
         transfer_cache::count_returned(Some(heap), batch);
         if !give_back::batch(slow, Some(heap), batch) {

@@ -21,7 +21,9 @@ pub fn poll(slow: SlowPath) {
 /// Makes blocks of `class` ready in the thread's heap, or the next one due to be sampled. False without memory.
 ///
 /// Before it, what other threads freed comes in: it may be what is missing. After it, who gives idle memory back is
-/// told how much the thread keeps, and the counters are published.
+/// told how much the thread keeps, and the counters are published. A function of its own: what it needs of the heap is
+/// not looked up for a sample.
+#[inline(never)]
 pub fn refill(slow: SlowPath, heap: &'static Heap, class: SizeClass) -> bool {
     heap.drain(slow);
     let refilled = heap.refill(slow, class);

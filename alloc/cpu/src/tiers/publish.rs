@@ -60,14 +60,22 @@ pub fn publish_samples(segment: &Segment, heap: &Heap) {
 /// Publishes a heap's counters of one class, unless the census does.
 #[inline]
 pub fn publish_class(heap: &Heap, class: SizeClass) {
-    if threads_publish() {
-        publish_counters(heap, class, heap.counters(class));
+    if threads_publish()
+        && let Some(record) = thread_record(heap)
+    {
+        write_counters(record, heap, class, heap.counters(class));
     }
 }
 
 /// Publishes these counters of a heap and a class.
 pub fn publish_counters(heap: &Heap, class: SizeClass, counters: ClassCounters) {
-    let Some(record) = thread_record(heap) else { return };
+    if let Some(record) = thread_record(heap) {
+        write_counters(record, heap, class, counters);
+    }
+}
+
+#[inline]
+fn write_counters(record: *mut ThreadRecord, heap: &Heap, class: SizeClass, counters: ClassCounters) {
     let outbox = &heap.outbox;
     // SAFETY: the counters follow the record, which is committed. The thread is their writer, or the census.
     unsafe {

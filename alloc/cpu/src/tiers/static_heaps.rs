@@ -17,7 +17,8 @@ mod zeroes {
 
     // The version suffix keeps two versions of this crate in one program apart.
     global_asm!(
-        ".section .rodata.poolscope_heaps_0_1,\"a\"",
+        // No byte of the file: nothing of it is read in around what is, and what is read is the kernel's page of zeroes.
+        ".section .bss.rel.ro.poolscope_heaps_0_1,\"aw\",@nobits",
         ".globl poolscope_empty_0_1, poolscope_dying_0_1, poolscope_busy_0_1, poolscope_detour_0_1",
         ".hidden poolscope_empty_0_1, poolscope_dying_0_1, poolscope_busy_0_1, poolscope_detour_0_1",
         ".balign {apart}",

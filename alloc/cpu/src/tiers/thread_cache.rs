@@ -98,8 +98,8 @@ pub struct Heap {
     partial_slabs: [Cell<u32>; CLASSES],
     /// Slabs without a block in use, the one that emptied last first.
     empty: [SlabList; CLASSES],
-    /// Slabs of all classes with few free blocks, if any.
-    full: SlabList,
+    /// Slabs with few free blocks, if any.
+    full: [SlabList; CLASSES],
     /// How often the longest list of a class has doubled.
     carve_shift: [Cell<u8>; CLASSES],
     /// When lists are put in order.
@@ -223,24 +223,34 @@ impl Heap {
                     self.turn_over(slow, class);
                     return true;
                 }
-                slab.place.set(Place::Full);
-                slab.arm_full(self.worth_it(class));
-                self.full.push_back(slab);
-                self.active[class.index()].set(None);
             }
             // A stack that has got some blocks takes what partial slabs have, and no others.
             let some = class.is_medium() && self.medium.stack(class).blocks() > 0;
-            let next = if some { self.partial_slab(class) } else { self.next_slab(slow, class) };
-            let Some(slab) = next.inspect(|slab| self.dequeue(slab)) else {
+            if !self.change_slab(slow, class, some) {
                 if some {
                     self.turn_over(slow, class);
                 }
                 return some;
-            };
-            slab.place.set(Place::Active);
-            self.active[class.index()].set(Some(slab));
+            }
             least = 1;
         }
+    }
+
+    /// Makes another slab the one that a class allocates from, a partial one if there are to be no others. False if
+    /// there is none; the old one is full then. A function of its own: a refill mostly goes on with the slab it has.
+    #[inline(never)]
+    fn change_slab(&'static self, slow: SlowPath, class: SizeClass, partial: bool) -> bool {
+        let active = &self.active[class.index()];
+        if let Some(slab) = active.take() {
+            slab.place.set(Place::Full);
+            slab.arm_full(self.worth_it(class));
+            self.full[class.index()].push_back(slab);
+        }
+        let next = if partial { self.partial_slab(class) } else { self.next_slab(slow, class) };
+        let Some(slab) = next.inspect(|slab| self.dequeue(slab)) else { return false };
+        slab.place.set(Place::Active);
+        active.set(Some(slab));
+        true
     }
 
     /// Counts the bytes that a refill has brought, and tells the page heap now and then.
@@ -272,7 +282,9 @@ impl Heap {
     /// Takes in what other threads freed.
     #[inline]
     pub fn drain(&'static self, slow: SlowPath) {
-        transfer_cache::take_in(slow, Some(self), self.inbox.take());
+        if self.inbox.has_some() {
+            transfer_cache::take_in(slow, Some(self), self.inbox.take());
+        }
     }
 
     /// Puts everything that `malloc` pops back into its slabs, and has every allocation enter the slow path while this
@@ -307,7 +319,7 @@ impl Heap {
             if let Some(slab) = self.active[index].take() {
                 self.leave(slow, slab);
             }
-            for queue in [&self.partial, &self.sparse, &self.thin, &self.empty] {
+            for queue in [&self.partial, &self.sparse, &self.thin, &self.empty, &self.full] {
                 while let Some(slab) = queue[index].pop_front() {
                     self.leave(slow, slab);
                 }
@@ -319,9 +331,6 @@ impl Heap {
         self.thin_bytes.set(0);
         self.empty_bytes.set(0);
         self.empty_max.set(0);
-        while let Some(slab) = self.full.pop_front() {
-            self.leave(slow, slab);
-        }
         // What came in meanwhile, for slabs that are the central cache's by now.
         self.drain(slow);
         heap_publish::publish_classes(self);

@@ -89,6 +89,9 @@ const MEDIUM_MAX: usize = 256 << 10;
 const LOOK: usize = 16;
 /// So many free blocks are enough for a slab to be used again, whatever part of it they are.
 const WORTH_MAX: usize = 32;
+/// The part of a slab that is worth it before another slab is taken, where a class has no more slabs than these.
+const LEAST: usize = 8;
+const SOME: usize = 16;
 
 /// Bytes of a block for a request.
 fn block_of(size: usize) -> usize {
@@ -231,7 +234,7 @@ impl Slabs {
                 heap.waiting.remove(&next);
                 next.2
             }
-            None => self.new_slab(thread, block),
+            None => self.most_free(thread, block).unwrap_or_else(|| self.new_slab(thread, block)),
         };
         if let Some(slab) = self.slabs[id as usize].as_mut() {
             slab.queued = None;
@@ -239,6 +242,18 @@ impl Slabs {
         }
         self.heaps.entry((thread, block)).or_default().active = Some(id);
         id
+    }
+
+    /// The slab with the most free blocks of those that wait until more of it is free, if it has some and there are not many.
+    fn most_free(&self, thread: u32, block: usize) -> Option<u32> {
+        if !self.rules.waits || self.heaps.get(&(thread, block))?.slabs > SOME {
+            return None;
+        }
+        let waits = |slab: &Slab| slab.thread == thread && slab.block == block && !slab.active && slab.queued.is_none();
+        let free = |slab: &Slab| slab.capacity - slab.live;
+        let slabs = self.slabs.iter().zip(0..).filter_map(|(slab, id)| Some((slab.as_ref()?, id)));
+        let (slab, id) = slabs.filter(|(slab, _)| waits(slab)).max_by_key(|(slab, _)| free(slab))?;
+        (free(slab) >= (slab.capacity / LEAST).max(1)).then_some(id)
     }
 
     fn use_block(&mut self, id: u32) -> u16 {
@@ -292,7 +307,7 @@ impl Slabs {
         let free = slab.capacity - slab.live;
         let part = match heap.slabs {
             0..=4 => 2,
-            5..=16 => 4,
+            5..=SOME => 4,
             _ => 8,
         };
         let worth = if rules.waits { (slab.capacity / part).clamp(1, WORTH_MAX) } else { 1 };

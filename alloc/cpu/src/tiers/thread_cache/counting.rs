@@ -77,7 +77,7 @@ impl Heap {
     /// in the slabs of this heap that were freed.
     pub fn count_all(&self) {
         let active = self.active.iter().filter_map(Cell::get);
-        let queued = [&self.partial, &self.sparse, &self.thin, &self.empty].into_iter().flatten().chain([&self.full]);
+        let queued = [&self.partial, &self.sparse, &self.thin, &self.empty, &self.full].into_iter().flatten();
         let queued = queued.flat_map(SlabList::iter);
         active.chain(queued).for_each(|slab| self.credit_frees(slab));
         for (head, count) in self.head.iter().zip(&self.counts) {

@@ -29,6 +29,8 @@ const EMPTY_MIN: usize = 128 << 10;
 
 /// So many free blocks are worth a refill, whatever part of their slab they are.
 const WORTH_MAX: u32 = 32;
+/// The part of a slab that is worth a refill before another slab is taken.
+const LEAST: u32 = 8;
 /// Slabs of a class that are few, and that are some.
 const FEW: u32 = 4;
 const SOME: u32 = 16;
@@ -58,7 +60,19 @@ impl Heap {
         let index = class.index();
         let few = || [&self.sparse, &self.thin, &self.empty].into_iter().find_map(|queue| queue[index].first());
         let waiting = self.partial_slab(class).or_else(few);
-        waiting.or_else(|| self.take_slab(slow, class))
+        waiting.or_else(|| self.most_free(class)).or_else(|| self.take_slab(slow, class))
+    }
+
+    /// The slab with the most free blocks of those that wait until a refill is worth it, if it has at least some: a class
+    /// with few slabs takes no other as long as these would do.
+    fn most_free(&self, class: SizeClass) -> Option<&'static Slab> {
+        let least = (class.info().capacity / LEAST).max(1);
+        // Where a class has many, they don't wait for more.
+        if least >= self.worth_it(class) {
+            return None;
+        }
+        let slab = self.full[class.index()].iter().max_by_key(|slab| slab.free_blocks())?;
+        (slab.free_blocks() >= least).then_some(slab)
     }
 
     /// The partial slab to go on with. Of small blocks the one that has waited longest, because it has gathered the
@@ -137,7 +151,7 @@ impl Heap {
         self.count_slab(class, 1);
         slab.place.set(Place::Full);
         slab.arm_full(self.worth_it(class));
-        self.full.push_back(slab);
+        self.full[class.index()].push_back(slab);
     }
 
     /// Takes a slab out of the queue that it waits in, if it does.
@@ -148,13 +162,14 @@ impl Heap {
                 self.empty_bytes.set(self.empty_bytes.get() - slab.bytes());
                 return self.empty[index].remove(slab);
             }
+            Place::Full => return self.full[index].remove(slab),
             Place::Partial => &self.partial,
             Place::Sparse => &self.sparse,
             Place::Thin => {
                 self.count_thin(slab, -1);
                 &self.thin
             }
-            Place::None | Place::Active | Place::Full => return,
+            Place::None | Place::Active => return,
         };
         queue[index].remove(slab);
         self.partial_slabs[index].set(self.partial_slabs[index].get() - 1);
@@ -204,7 +219,7 @@ impl Heap {
         }
         match slab.place.get() {
             Place::Full => {
-                self.full.remove(slab);
+                self.dequeue(slab);
                 self.queue(slow, slab);
             }
             Place::Thin if slab.in_use() > 0 => slab.arm_empty(),

@@ -53,11 +53,10 @@ impl Heap {
             }
         }
         for index in 0..CLASSES {
-            for queue in [&self.partial, &self.sparse, &self.thin, &self.empty] {
+            for queue in [&self.partial, &self.sparse, &self.thin, &self.empty, &self.full] {
                 queue[index].iter().take(left).for_each(|slab| self.sweep_slab(slab, BlockPtr::NULL, &mut left));
             }
         }
-        self.full.iter().take(left).for_each(|slab| self.sweep_slab(slab, BlockPtr::NULL, &mut left));
     }
 
     /// The lists of a slab, and the one that `malloc` pops, if that is of the slab.
