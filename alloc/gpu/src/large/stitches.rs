@@ -278,10 +278,20 @@ impl<D: Device> Large<D> {
         true
     }
 
-    /// Unmaps the stitches that a granule is part of. Returns whether there are none any more.
+    /// A kept stitch that some granules are part of.
+    fn kept_stitch_of(&self, slots: &std::ops::Range<usize>) -> Option<usize> {
+        let has = |run: &Run| run.slot < slots.end && slots.start < run.end();
+        self.stitches.kept.iter().position(|stitch| stitch.runs.iter().any(has))
+    }
+
+    /// Whether free granules are part of a stitch.
+    pub(super) fn is_in_stitches(&self, slots: std::ops::Range<usize>) -> bool {
+        self.kept_stitch_of(&slots).is_some()
+    }
+
+    /// Unmaps the stitches that some granules are part of. Returns whether there are none any more.
     pub(super) fn unmap_stitches_of(&mut self, slots: std::ops::Range<usize>) -> bool {
-        let has = |run: &Run| run.slot < slots.end && slots.start < run.slot + run.granules;
-        while let Some(at) = self.stitches.kept.iter().position(|stitch| stitch.runs.iter().any(has)) {
+        while let Some(at) = self.kept_stitch_of(&slots) {
             if !self.unmap_stitch(at) {
                 return false;
             }
