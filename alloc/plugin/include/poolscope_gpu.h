@@ -155,7 +155,7 @@ int poolscope_gpu_reset_stats(int device);
  *     memory is created. With 0 it takes what that stream is known to be done with, and no stream waits for another
  *     one.
  * "piece_divisor", a number from 0 to 1099511627776; 96. The length of the pieces in which memory is created: half of
- *     what is new, where several streams use the pool an eighth; at most what is held divided by this, or 24 MiB (8
+ *     what is new, where several streams use the pool an eighth; at most what is held divided by this, or 48 MiB (8
  *     MiB) where that is more; at least the lesser of these two. 0: 2 MiB. With a small divisor cold starts are quick,
  *     since the driver charges for pieces; but a piece is put together with others as a whole, so that more memory is
  *     held.

@@ -54,19 +54,19 @@ fn holds_little_and_calls_seldom(name: &str, config: Config, most: f64, cold: u6
 
 #[test]
 fn gpt_train_holds_little_and_calls_the_driver_seldom() {
-    holds_little_and_calls_seldom("gpt-train", Config::default(), 0.02, 250);
+    holds_little_and_calls_seldom("gpt-train", Config::default(), 0.022, 220);
 }
 
 #[test]
 fn gnn_holds_little_and_calls_the_driver_seldom() {
-    holds_little_and_calls_seldom("gnn", Config::default(), 0.02, 300);
+    holds_little_and_calls_seldom("gnn", Config::default(), 0.02, 200);
     // By pieces of a granule, as the other traces do by any.
     holds_little_and_calls_seldom("gnn", Config { piece_divisor: 0, ..Config::default() }, 0.01, u64::MAX);
 }
 
 #[test]
 fn resnet_mixed_holds_little_and_calls_the_driver_seldom() {
-    holds_little_and_calls_seldom("resnet-mixed", Config::default(), 0.0125, 350);
+    holds_little_and_calls_seldom("resnet-mixed", Config::default(), 0.0125, 280);
 }
 
 /// `1 - peak live / peak held` is at most 5% in every pass. Returns how often a stream waited for another one's memory.
@@ -101,7 +101,7 @@ fn generation_and_training_in_turns_take_each_others_memory() {
 /// charges for an operation of the first pass, in nanoseconds. The goals are 6 MiB or 5%, whichever is more, and 400 ns.
 #[test]
 fn mixes_of_streams_hold_no_more_than_they_did() {
-    holds_at_most([8, 16, 20, 40, 68, 195], [50, 120, 120, 250, 600, 1_000], Config::default());
+    holds_at_most([8, 16, 20, 40, 76, 205], [50, 120, 120, 250, 600, 850], Config::default());
     // By classes, and by pieces of a granule.
     holds_at_most(
         [50, 30, 52, 142, 190, 170],

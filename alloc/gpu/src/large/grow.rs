@@ -5,15 +5,12 @@
 //! free beside unmapped addresses and to [stitch](super::stitches) free granules together, the one is taken that
 //! creates less. A stitch that is there already costs nothing, so it is tried first.
 //!
-//! Nothing has to be waited for on the host: the block waits, on its stream, for what its granules wait for. Only a
-//! stitch that is mended has mappings taken away, and only if all work under its addresses is known to be over.
-
-use std::collections::HashSet;
+//! Nothing has to be waited for on the host: the block waits, on its stream, for what its granules wait for.
 
 use super::donors::Donors;
 use super::pieces::NO_ADDRESSES;
 use super::range::LARGEST_PIECE;
-use super::stitches::{Run, Stitch, runs_of};
+use super::stitches::Run;
 use super::tiles::{Kind, TileId};
 use super::{Large, Request};
 use crate::device::{Device, Fault, GRANULE, Piece, Result};
@@ -21,9 +18,6 @@ use crate::streams::Pending;
 
 /// Unmapped ranges that are looked at.
 const PLACES: usize = 64;
-
-/// Granules of a stitch that may be replaced before a new one is mapped, in per cent.
-const MENDED: usize = 45;
 
 /// Tiles that are looked at for merging before memory is put together: more is left to the background, as nobody should
 /// wait for it.
@@ -38,20 +32,6 @@ struct Place {
     /// The free tiles before and after it that are to be part of the room.
     joins: [Option<TileId>; 2],
     granules: usize,
-}
-
-/// Takes pieces out that have so many granules together, if there are such.
-fn take_exactly(pieces: &mut Vec<Run>, granules: usize) -> Option<Vec<Run>> {
-    let (mut taken, mut missing) = (Vec::new(), granules);
-    pieces.retain(|piece| {
-        let fits = piece.granules <= missing;
-        if fits {
-            missing -= piece.granules;
-            taken.push(*piece);
-        }
-        !fits
-    });
-    (missing == 0).then_some(taken)
 }
 
 impl<D: Device> Large<D> {
@@ -80,10 +60,7 @@ impl<D: Device> Large<D> {
                 self.counted.stitches_reused += 1;
                 tile
             }
-            None => match self.mend(room, request) {
-                Some(tile) => tile,
-                None => self.build(room, request)?,
-            },
+            None => self.build(room, request)?,
         };
         let pending = self.tiles.get(tile).pending.clone();
         if let Err(error) = self.lanes.order(request.lane, request.stream, &pending) {
@@ -118,96 +95,6 @@ impl<D: Device> Large<D> {
         let (at, homes) = fits.into_iter().find_map(|at| Some((at, self.homes_of(&kept[at].runs, request)?)))?;
         let stitch = self.stitches.kept.swap_remove(at);
         Some(self.use_stitch(stitch, |run| homes.tile_of(run)))
-    }
-
-    /// Puts a stitch to use some of whose granules are not free: others are mapped in their places. It is the one that
-    /// needs the fewest, and few together with what was replaced in it before: two requests that take turns would each
-    /// undo what the other one needs, for ever. So a new one costs little more than twice what was mended till then.
-    fn mend(&mut self, room: u64, request: &Request) -> Option<TileId> {
-        let large =
-            self.stitches.kept.iter().map(Stitch::granules).filter(|granules| *granules as u64 * GRANULE >= room);
-        // What is left of a stitch, and others for all that is missing.
-        let most = 2 * large.max()?;
-        // What is unmapped must be known to be over; work that is not stays as it is.
-        self.lanes.refresh(u64::MAX, true);
-        let donors = self.donors(request, most);
-        let mut best: Option<(usize, usize)> = None;
-        for (at, stitch) in self.stitches.kept.iter().enumerate() {
-            let granules = stitch.granules();
-            let over = stitch.pending.points().all(|point| self.lanes.is_done(point));
-            if stitch.size() < room || granules > donors.granules() || !over {
-                continue;
-            }
-            let missing = self.donors_at(&stitch.slots(), request).iter().filter(|tile| tile.is_none()).count();
-            if (missing + stitch.mended) * 100 < granules * MENDED && best.is_none_or(|(fewest, _)| missing < fewest) {
-                best = Some((missing, at));
-            }
-        }
-        let (missing, at) = best?;
-        let mut slots = self.stitches.kept[at].slots();
-        let own: HashSet<usize> = slots.iter().copied().collect();
-        // The largest tiles first, as for a new one.
-        let others = self.choose(missing + slots.len(), &donors);
-        let pieces = others.into_iter().flat_map(|run| self.range.pieces(run.slot..run.end()));
-        let mut others: Vec<Run> = pieces.filter(|piece| !own.contains(&piece.slot)).collect();
-        let free = self.donors_at(&slots, request);
-        let mut holes = Vec::new();
-        let mut from = 0;
-        for side_by_side in free.chunk_by(|one, next| one.is_some() == next.is_some()) {
-            if side_by_side[0].is_none() {
-                holes.push((from, take_exactly(&mut others, side_by_side.len())?));
-            }
-            from += side_by_side.len();
-        }
-        let mut stitch = self.stitches.kept.swap_remove(at);
-        let mut mapped = vec![true; slots.len()];
-        for (from, new) in holes {
-            let address = stitch.address + from as u64 * GRANULE;
-            let new_slots: Vec<usize> = new.iter().flat_map(|piece| piece.slot..piece.end()).collect();
-            let to = from + new_slots.len();
-            if !self.remap(address, &new, &mut mapped[from..to]) {
-                self.abandon(&stitch, &mapped);
-                return None;
-            }
-            slots[from..to].copy_from_slice(&new_slots);
-        }
-        self.counted.granules_remapped += missing as u64;
-        stitch.runs = self.runs_in_tiles(&slots, request);
-        stitch.mended += missing;
-        let homes = self.homes_of(&stitch.runs, request);
-        debug_assert!(homes.is_some(), "what was chosen is free");
-        Some(self.use_stitch(stitch, |run| homes.as_ref()?.tile_of(run)))
-    }
-
-    /// Maps the pieces of these homes in the place of others. What is mapped afterwards is noted.
-    fn remap(&self, address: u64, homes: &[Run], mapped: &mut [bool]) -> bool {
-        let bytes = mapped.len() as u64 * GRANULE;
-        if self.driver.unmap(address, bytes).is_err() {
-            return false;
-        }
-        mapped.fill(false);
-        let mut at = 0;
-        for piece in homes {
-            if self.driver.map(address + at as u64 * GRANULE, self.range.piece_at(piece.slot)).is_err() {
-                return false;
-            }
-            mapped[at..at + piece.granules].fill(true);
-            at += piece.granules;
-        }
-        self.driver.set_access(address, bytes).is_ok()
-    }
-
-    /// Gives up the addresses of a stitch of which not all is mapped.
-    fn abandon(&mut self, stitch: &Stitch, mapped: &[bool]) {
-        let mut clean = true;
-        for run in runs_of(&(0..mapped.len()).filter(|at| mapped[*at]).collect::<Vec<_>>()) {
-            let address = stitch.address + run.slot as u64 * GRANULE;
-            clean &= self.driver.unmap(address, run.granules as u64 * GRANULE).is_ok();
-        }
-        match clean {
-            true => self.tiles.set_unmapped(stitch.tile),
-            false => self.tiles.set(stitch.tile, Kind::Broken, 0),
-        }
     }
 
     /// Creates as little memory as will do. Returns the free tile that has the room.

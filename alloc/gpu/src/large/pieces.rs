@@ -12,7 +12,7 @@ use super::Large;
 use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Piece, Result};
 
 /// The part of what is held, as a divisor, that may be free before memory is put together from it.
-const LEFT_ALONE: u64 = 50;
+const LEFT_ALONE: u64 = 25;
 
 /// The part of what is held, as a divisor, by which the pool grows at least.
 const STOCK: u64 = 128;
@@ -25,8 +25,8 @@ const MOST_STOCK: u64 = 64;
 const PARTS: u64 = 2;
 const PARTS_OF_SEVERAL_STREAMS: u64 = 8;
 
-/// Granules of a piece that a part of what is held need not allow, and that it does not ask for: 24 MiB, and 8 MiB.
-const USUAL_PIECE: u64 = 12;
+/// Granules of a piece that a part of what is held need not allow, and that it does not ask for: 48 MiB, and 8 MiB.
+const USUAL_PIECE: u64 = 24;
 const USUAL_PIECE_OF_SEVERAL_STREAMS: u64 = 4;
 
 /// So many new granules are only created after the device was asked whether it has them.

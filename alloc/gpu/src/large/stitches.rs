@@ -44,8 +44,6 @@ pub struct Stitch {
     /// What work under its addresses has to be over before they are unmapped.
     pub pending: Pending,
     last: u64,
-    /// Granules that were replaced in it.
-    pub mended: usize,
 }
 
 impl Stitch {
@@ -145,7 +143,7 @@ impl<D: Device> Large<D> {
     /// A stitch that was just mapped at a tile.
     pub(super) fn new_stitch(&self, tile: TileId, runs: Vec<Run>) -> Stitch {
         let address = self.tiles.get(tile).address;
-        Stitch { address, runs, lent: Vec::new(), tile, pending: Pending::default(), last: 0, mended: 0 }
+        Stitch { address, runs, lent: Vec::new(), tile, pending: Pending::default(), last: 0 }
     }
 
     /// Sends the granules of all stitches home that lie in a free tile as a whole.

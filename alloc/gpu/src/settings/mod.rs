@@ -108,7 +108,7 @@ settings! {
     wait_for_streams: bool = 1, "POOLSCOPE_GPU_WAIT_FOR_STREAMS", Switch, Anytime;
 
     /// The length of the pieces in which memory is created: half of what is new, where several streams use the pool an
-    /// eighth; at most what is held divided by this, or 24 MiB (8 MiB) where that is more; at least the lesser of these
+    /// eighth; at most what is held divided by this, or 48 MiB (8 MiB) where that is more; at least the lesser of these
     /// two. 0: 2 MiB. With a small divisor cold starts are quick, since the driver charges for pieces; but a piece is put
     /// together with others as a whole, so that more memory is held.
     piece_divisor: u64 = 96, "POOLSCOPE_GPU_PIECE_DIVISOR", Of(Number { min: 0, max: 1 << 40 }), Anytime;
