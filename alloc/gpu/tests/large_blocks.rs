@@ -497,8 +497,57 @@ fn a_pool_that_holds_more_grows_by_larger_pieces() {
         program.assert_in_order();
         calls
     };
-    // 32 granules: each created and mapped, and all opened at once; or three pieces of up to 24 MiB.
-    assert_eq!([calls_of_a_growth(0), calls_of_a_growth(8)], [65, 7]);
+    // 32 granules: each created and mapped, and all opened at once; or two pieces, which are a tenth of what is held.
+    assert_eq!([calls_of_a_growth(0), calls_of_a_growth(8)], [65, 5]);
+}
+
+/// Requests of 4 MiB, which a pool of some GiB creates ten at a time. Returns how many of them made a call.
+fn requests_that_made_a_call(program: &Program, stream: Stream, blocks: &mut Vec<u64>) -> usize {
+    let mut made = 0;
+    for _ in 0..40 {
+        let before = program.device.calls(Call::Create);
+        blocks.push(program.alloc(4 * MIB, stream));
+        made += usize::from(program.device.calls(Call::Create) > before);
+    }
+    made
+}
+
+#[test]
+fn a_pool_that_holds_much_grows_by_a_stock_that_is_bounded_and_given_back() {
+    let program = Program::new(8192 * MIB);
+    let stream = program.device.stream();
+    let mut blocks: Vec<_> = (0..40).map(|_| program.alloc(64 * MIB, stream)).collect();
+    let made = requests_that_made_a_call(&program, stream, &mut blocks);
+    assert!((4..20).contains(&made), "{made} of 40 requests made a call");
+    let used = 40 * 68 * MIB;
+    let stats = program.pool.stats();
+    assert!(stats.peak_held <= used + used / 50, "{} MiB for {}", stats.peak_held / MIB, used / MIB);
+    for _ in 0..1_000 {
+        program.device.advance(20 * MS);
+        program.pool.maintain();
+    }
+    assert_eq!(program.pool.stats().held, used, "what nobody took is given back");
+    blocks.into_iter().for_each(|block| program.free(block, stream));
+    program.assert_in_order();
+}
+
+#[test]
+fn a_pool_grows_by_what_is_asked_for_where_there_is_no_more() {
+    // Until all there may be is in use, by the setting or on the device.
+    for (memory, memory_limit) in [(8192 * MIB, 2600 * MIB), (2600 * MIB, 0)] {
+        let program = Program::with(memory, Config { memory_limit, ..Config::default() });
+        let stream = program.device.stream();
+        for _ in 0..40 {
+            program.alloc(64 * MIB, stream);
+        }
+        for _ in 0..10 {
+            program.alloc(4 * MIB, stream);
+        }
+        let stats = program.pool.stats();
+        assert_eq!((stats.held, stats.current_usage), (2600 * MIB, 2600 * MIB));
+        assert!(program.try_alloc(4 * MIB, stream).is_err());
+        program.assert_in_order();
+    }
 }
 
 #[test]
@@ -521,6 +570,27 @@ fn a_stream_that_was_not_used_for_long_does_not_count_as_one_of_several() {
     let of_one = calls_of_a_growth();
     // Eight pieces of 8 MiB, or a few of up to 24: each created and mapped, and all opened at once.
     assert!(of_two == 17 && of_one < 10, "{of_two} {of_one}");
+    program.assert_in_order();
+}
+
+/// To cut it, the stitch would be unmapped, for more than all the calls that it takes to create the memory.
+#[test]
+fn a_piece_that_is_part_of_a_stitch_is_not_cut() {
+    let program = Program::with(1024 * MIB, Config { piece_divisor: 1, ..Config::default() });
+    let stream = program.device.stream();
+    let blocks = [64 * MIB, 2 * MIB, 64 * MIB, 2 * MIB].map(|size| program.alloc(size, stream));
+    let free_both = || [blocks[0], blocks[2]].into_iter().for_each(|block| program.free(block, stream));
+    free_both();
+    let stitch = program.churn(128 * MIB, stream, US);
+    program.device.advance(MS);
+    program.pool.maintain();
+    let (unmapped, created) = (program.device.calls(Call::Unmap), program.device.calls(Call::Create));
+    let other = program.alloc(70 * MIB, stream);
+    assert_eq!(program.device.calls(Call::Unmap), unmapped, "nothing was taken apart");
+    assert_eq!(program.device.calls(Call::Create), created, "nor created");
+    program.write(other, 70 * MIB, stream, US);
+    program.free(other, stream);
+    assert_eq!(program.churn(128 * MIB, stream, US), stitch, "the stitch serves again");
     program.assert_in_order();
 }
 

@@ -154,10 +154,11 @@ int poolscope_gpu_reset_stats(int device);
  * "wait_for_streams", 0 or 1; 1. 1 lets a request take memory that another stream has freed, behind an event, before
  *     memory is created. With 0 it takes what that stream is known to be done with, and no stream waits for another
  *     one.
- * "piece_divisor", a number from 0 to 1099511627776; 96. Memory is created in pieces of what is held divided by this,
- *     or of half of what a request lacks, of 2 MiB at least and 24 MiB at most; 0: of 2 MiB. Where several streams use
- *     the pool, of an eighth, and of 8 MiB at most. With a small divisor cold starts are quick, since the driver
- *     charges for pieces; but a piece is put together with others as a whole, so that more memory is held.
+ * "piece_divisor", a number from 0 to 1099511627776; 96. The length of the pieces in which memory is created: half of
+ *     what is new, where several streams use the pool an eighth; at most what is held divided by this, or 48 MiB (8
+ *     MiB) where that is more; at least the lesser of these two. 0: 2 MiB. With a small divisor cold starts are quick,
+ *     since the driver charges for pieces; but a piece is put together with others as a whole, so that more memory is
+ *     held.
  * "fit_medium_below", bytes from 0 to 1024T; 1024T. Bytes that the pool holds up to which blocks of 64 KiB to 1 MiB
  *     take what was asked for and no power of two, as larger ones do, unless threads often wait for each other. A pool
  *     holds up to a third less by it. A thread keeps such blocks for requests of the same length; for other lengths it

@@ -3,7 +3,7 @@
 //! longest operation.
 //!
 //! `cargo run --release -p poolscope-replay --example mixes -- [--policy NAME] [--set SETTING=VALUE ...]
-//! [mix-4x512-7 | TRACE.gz ...]`
+//! [--passes NUMBER] [mix-4x512-7 | TRACE.gz ...]`
 //!
 //! Without a trace: the mixes that the tests have.
 
@@ -13,17 +13,16 @@ use poolscope_gpu::{Config, Device, Simulated};
 use poolscope_replay::policies::build;
 use poolscope_replay::{Latencies, Playback, Trace, synthetic};
 
-const PASSES: usize = 8;
-
 fn main() {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (mut policy, mut config) = ("tiered".to_owned(), Config::default());
+    let (mut policy, mut config, mut passes) = ("tiered".to_owned(), Config::default(), 8_usize);
     while let Some(option) = arguments.first().filter(|first| first.starts_with("--")).cloned() {
         let value = arguments.drain(..2).nth(1).expect("an option takes a value");
         match (option.as_str(), value.split_once('=')) {
             ("--policy", _) => policy = value,
             ("--set", Some((setting, to))) => config.set(setting, to).unwrap_or_else(|error| panic!("{error}")),
-            _ => panic!("{option}: there are --policy NAME and --set SETTING=VALUE"),
+            ("--passes", _) => passes = value.parse::<usize>().expect("a number").max(2),
+            _ => panic!("{option}: there are --policy NAME, --set SETTING=VALUE and --passes NUMBER"),
         }
     }
     if arguments.is_empty() {
@@ -45,15 +44,15 @@ fn main() {
         let mut playback = Playback::new(&trace, streams);
         let mut latencies = Latencies::default();
         let (mut held, mut times) = (Vec::new(), Vec::new());
-        for _ in 0..PASSES {
+        for _ in 0..passes {
             let begun = device.now();
             let pass = playback.run_timed(&*pool, &|| device.now(), &mut latencies).expect("the device has room");
             times.push((device.now() - begun) as f64 / trace.operations() as f64);
             held.push(pass.peak_reserved);
         }
         let over = |held: u64| 100.0 * (1.0 - trace.peak() as f64 / held as f64);
-        let last = held[PASSES - 1];
-        let warm = &times[PASSES / 2..];
+        let last = held[passes - 1];
+        let warm = &times[passes / 2..];
         let short = name.rsplit('/').next().unwrap_or(&name).trim_end_matches(".trace.gz");
         println!(
             "{short:>20} {:>8.1} {:>8} {:>6.2} {:>6.2} {:>7.1} {:>7.0} {:>7.0} {:>7.0} {:>8}",

@@ -54,19 +54,19 @@ fn holds_little_and_calls_seldom(name: &str, config: Config, most: f64, cold: u6
 
 #[test]
 fn gpt_train_holds_little_and_calls_the_driver_seldom() {
-    holds_little_and_calls_seldom("gpt-train", Config::default(), 0.01, 400);
+    holds_little_and_calls_seldom("gpt-train", Config::default(), 0.022, 220);
 }
 
 #[test]
 fn gnn_holds_little_and_calls_the_driver_seldom() {
-    holds_little_and_calls_seldom("gnn", Config::default(), 0.02, 400);
+    holds_little_and_calls_seldom("gnn", Config::default(), 0.02, 200);
     // By pieces of a granule, as the other traces do by any.
     holds_little_and_calls_seldom("gnn", Config { piece_divisor: 0, ..Config::default() }, 0.01, u64::MAX);
 }
 
 #[test]
 fn resnet_mixed_holds_little_and_calls_the_driver_seldom() {
-    holds_little_and_calls_seldom("resnet-mixed", Config::default(), 0.01, 450);
+    holds_little_and_calls_seldom("resnet-mixed", Config::default(), 0.0125, 280);
 }
 
 /// `1 - peak live / peak held` is at most 5% in every pass. Returns how often a stream waited for another one's memory.
@@ -97,28 +97,39 @@ fn generation_and_training_in_turns_take_each_others_memory() {
     }
 }
 
-/// What a mix holds beyond what is in use, in MiB, is no more than it was when this was written. The goal is 6 MiB or
-/// 5%, whichever is more.
+/// What a mix holds beyond what is in use, in MiB, is no more than it was when this was written, and what the driver
+/// charges for an operation of the first pass, in nanoseconds. The goals are 6 MiB or 5%, whichever is more, and 400 ns.
 #[test]
 fn mixes_of_streams_hold_no_more_than_they_did() {
-    holds_at_most([8, 16, 20, 40, 68, 170], Config::default());
+    holds_at_most([8, 16, 20, 40, 76, 205], [50, 120, 120, 250, 600, 850], Config::default());
     // By classes, and by pieces of a granule.
-    holds_at_most([50, 30, 52, 142, 190, 170], Config { fit_medium_below: 0, piece_divisor: 0, ..Config::default() });
+    holds_at_most(
+        [50, 30, 52, 142, 190, 170],
+        [u64::MAX; 6],
+        Config { fit_medium_below: 0, piece_divisor: 0, ..Config::default() },
+    );
 }
 
-/// MiB beyond what was asked for, of pools with these settings.
-fn holds_at_most(most: [u64; 6], config: Config) {
-    for (mix, most) in synthetic::MIXES.iter().zip(most) {
+/// MiB beyond what was asked for, of pools with these settings, and nanoseconds.
+fn holds_at_most(most: [u64; 6], cold: [u64; 6], config: Config) {
+    for (mix, (most, cold)) in synthetic::MIXES.iter().zip(most.into_iter().zip(cold)) {
         let trace = Trace::parse(&synthetic::make(&mix.name(), 0).unwrap()).unwrap();
         let device = Arc::new(Simulated::new(140 * GIB));
         let pool = Pool::new(device.clone(), config.clone()).unwrap();
         let streams = (0..trace.streams()).map(|_| device.non_blocking_stream()).collect();
         let mut replay = Replay::new(&trace, &pool, streams);
         for number in 0..3 {
-            let held = replay.pass().unwrap().peak_reserved;
+            let began = device.now();
+            let pass = replay.pass().unwrap();
+            let (held, charged) = (pass.peak_reserved, (device.now() - began) / pass.operations);
             let beyond = (held - trace.peak()) >> 20;
-            println!("{} pass {number}: {} MiB held, {beyond} of it not asked for", mix.name(), held >> 20);
+            println!(
+                "{} pass {number}: {} MiB held, {beyond} of it not asked for, {charged} ns an operation",
+                mix.name(),
+                held >> 20
+            );
             assert!(beyond <= most, "{}, pass {number}: {beyond} MiB", mix.name());
+            assert!(charged <= cold, "{}, pass {number}: {charged} ns an operation", mix.name());
         }
         assert_eq!(device.violations(), []);
     }

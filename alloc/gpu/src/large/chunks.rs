@@ -78,7 +78,7 @@ impl<D: Device> Large<D> {
         let size = granules as u64 * GRANULE;
         let Some(hole) = self.tiles.index().unmapped_from(size).next() else {
             self.holdings.spare.extend(pieces);
-            return Err(super::grow::NO_ADDRESSES);
+            return Err(super::pieces::NO_ADDRESSES);
         };
         let to = self.tiles.get(hole).end();
         let tile = self.tiles.carve(hole, to - size, to);

@@ -80,32 +80,6 @@ impl<D: Device> Large<D> {
         Some(Donors { runs: runs.into_iter().map(&mut home).collect::<Option<_>>()? })
     }
 
-    /// The free tiles that the granules at home in these slots are in, of those that the request may have.
-    pub(super) fn donors_at(&self, slots: &[usize], request: &Request) -> Vec<Option<TileId>> {
-        let mut order: Vec<usize> = (0..slots.len()).collect();
-        order.sort_unstable_by_key(|at| slots[*at]);
-        let mut tiles = vec![None; slots.len()];
-        let mut near = FIRST;
-        for at in order {
-            tiles[at] = self.donor_at(slots[at], request, &mut near);
-        }
-        tiles
-    }
-
-    /// The runs of these slots, each in one tile: neighbours that wait for different streams are two.
-    pub(super) fn runs_in_tiles(&self, slots: &[usize], request: &Request) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
-        let mut last = None;
-        for (slot, tile) in slots.iter().zip(self.donors_at(slots, request)) {
-            match runs.last_mut() {
-                Some(run) if run.end() == *slot && tile == last => run.granules += 1,
-                _ => runs.push(Run { slot: *slot, granules: 1 }),
-            }
-            last = tile;
-        }
-        runs
-    }
-
     /// The free tile that the granule at home in a slot is in, if the request may have it. It is looked for from the
     /// last block before it on and, since that may be far,
     /// from a tile before it that the last look-up has left `near`, in turn.

@@ -5,39 +5,19 @@
 //! free beside unmapped addresses and to [stitch](super::stitches) free granules together, the one is taken that
 //! creates less. A stitch that is there already costs nothing, so it is tried first.
 //!
-//! Nothing has to be waited for on the host: the block waits, on its stream, for what its granules wait for. Only a
-//! stitch that is mended has mappings taken away, and only if all work under its addresses is known to be over.
-
-use std::collections::HashSet;
+//! Nothing has to be waited for on the host: the block waits, on its stream, for what its granules wait for.
 
 use super::donors::Donors;
+use super::pieces::NO_ADDRESSES;
 use super::range::LARGEST_PIECE;
-use super::stitches::{Run, Stitch, runs_of};
+use super::stitches::Run;
 use super::tiles::{Kind, TileId};
 use super::{Large, Request};
-use crate::device::{Call, Device, DeviceError, Fault, GRANULE, Piece, Result};
+use crate::device::{Device, Fault, GRANULE, Piece, Result};
 use crate::streams::Pending;
 
 /// Unmapped ranges that are looked at.
 const PLACES: usize = 64;
-
-/// Granules of a stitch that may be replaced before a new one is mapped, in per cent.
-const MENDED: usize = 45;
-
-/// Granules of a piece at most: 24 MiB. More would not be cheaper by much.
-const MOST_IN_A_PIECE: u64 = 12;
-
-/// The same where several streams are used: 8 MiB.
-const MOST_OF_SEVERAL_STREAMS: u64 = 4;
-
-/// Pieces of what is new for a request, at least, if they are longer than a part of what is held.
-const PARTS: u64 = 2;
-
-/// The same where several streams are used.
-const PARTS_OF_SEVERAL_STREAMS: u64 = 8;
-
-/// The part of what is held, as a divisor, that may be free on several streams before it is stitched.
-const LEFT_ALONE: u64 = 50;
 
 /// Tiles that are looked at for merging before memory is put together: more is left to the background, as nobody should
 /// wait for it.
@@ -46,35 +26,12 @@ const TILES_MERGED: usize = 4096;
 /// Calls to the driver that are made before that, to learn whose work is over.
 const LANES_ASKED: u64 = 64;
 
-/// So many new granules are only created after the device was asked whether it has them.
-const MANY: u64 = 64;
-
-/// The pool's own limit, in the place of the device's answer.
-pub const LIMIT: DeviceError = DeviceError { call: Call::Create, fault: Fault::Limit };
-
-/// There are no addresses, or not so much memory in all.
-pub const NO_ADDRESSES: DeviceError = DeviceError { call: Call::Reserve, fault: Fault::OutOfMemory };
-
 /// Where new granules would be mapped.
 struct Place {
     tile: TileId,
     /// The free tiles before and after it that are to be part of the room.
     joins: [Option<TileId>; 2],
     granules: usize,
-}
-
-/// Takes pieces out that have so many granules together, if there are such.
-fn take_exactly(pieces: &mut Vec<Run>, granules: usize) -> Option<Vec<Run>> {
-    let (mut taken, mut missing) = (Vec::new(), granules);
-    pieces.retain(|piece| {
-        let fits = piece.granules <= missing;
-        if fits {
-            missing -= piece.granules;
-            taken.push(*piece);
-        }
-        !fits
-    });
-    (missing == 0).then_some(taken)
 }
 
 impl<D: Device> Large<D> {
@@ -103,10 +60,7 @@ impl<D: Device> Large<D> {
                 self.counted.stitches_reused += 1;
                 tile
             }
-            None => match self.mend(room, request) {
-                Some(tile) => tile,
-                None => self.build(room, request)?,
-            },
+            None => self.build(room, request)?,
         };
         let pending = self.tiles.get(tile).pending.clone();
         if let Err(error) = self.lanes.order(request.lane, request.stream, &pending) {
@@ -143,102 +97,13 @@ impl<D: Device> Large<D> {
         Some(self.use_stitch(stitch, |run| homes.tile_of(run)))
     }
 
-    /// Puts a stitch to use some of whose granules are not free: others are mapped in their places. It is the one that
-    /// needs the fewest, and few together with what was replaced in it before: two requests that take turns would each
-    /// undo what the other one needs, for ever. So a new one costs little more than twice what was mended till then.
-    fn mend(&mut self, room: u64, request: &Request) -> Option<TileId> {
-        let large =
-            self.stitches.kept.iter().map(Stitch::granules).filter(|granules| *granules as u64 * GRANULE >= room);
-        // What is left of a stitch, and others for all that is missing.
-        let most = 2 * large.max()?;
-        // What is unmapped must be known to be over; work that is not stays as it is.
-        self.lanes.refresh(u64::MAX, true);
-        let donors = self.donors(request, most);
-        let mut best: Option<(usize, usize)> = None;
-        for (at, stitch) in self.stitches.kept.iter().enumerate() {
-            let granules = stitch.granules();
-            let over = stitch.pending.points().all(|point| self.lanes.is_done(point));
-            if stitch.size() < room || granules > donors.granules() || !over {
-                continue;
-            }
-            let missing = self.donors_at(&stitch.slots(), request).iter().filter(|tile| tile.is_none()).count();
-            if (missing + stitch.mended) * 100 < granules * MENDED && best.is_none_or(|(fewest, _)| missing < fewest) {
-                best = Some((missing, at));
-            }
-        }
-        let (missing, at) = best?;
-        let mut slots = self.stitches.kept[at].slots();
-        let own: HashSet<usize> = slots.iter().copied().collect();
-        // The largest tiles first, as for a new one.
-        let others = self.choose(missing + slots.len(), &donors);
-        let pieces = others.into_iter().flat_map(|run| self.range.pieces(run.slot..run.end()));
-        let mut others: Vec<Run> = pieces.filter(|piece| !own.contains(&piece.slot)).collect();
-        let free = self.donors_at(&slots, request);
-        let mut holes = Vec::new();
-        let mut from = 0;
-        for side_by_side in free.chunk_by(|one, next| one.is_some() == next.is_some()) {
-            if side_by_side[0].is_none() {
-                holes.push((from, take_exactly(&mut others, side_by_side.len())?));
-            }
-            from += side_by_side.len();
-        }
-        let mut stitch = self.stitches.kept.swap_remove(at);
-        let mut mapped = vec![true; slots.len()];
-        for (from, new) in holes {
-            let address = stitch.address + from as u64 * GRANULE;
-            let new_slots: Vec<usize> = new.iter().flat_map(|piece| piece.slot..piece.end()).collect();
-            let to = from + new_slots.len();
-            if !self.remap(address, &new, &mut mapped[from..to]) {
-                self.abandon(&stitch, &mapped);
-                return None;
-            }
-            slots[from..to].copy_from_slice(&new_slots);
-        }
-        self.counted.granules_remapped += missing as u64;
-        stitch.runs = self.runs_in_tiles(&slots, request);
-        stitch.mended += missing;
-        let homes = self.homes_of(&stitch.runs, request);
-        debug_assert!(homes.is_some(), "what was chosen is free");
-        Some(self.use_stitch(stitch, |run| homes.as_ref()?.tile_of(run)))
-    }
-
-    /// Maps the pieces of these homes in the place of others. What is mapped afterwards is noted.
-    fn remap(&self, address: u64, homes: &[Run], mapped: &mut [bool]) -> bool {
-        let bytes = mapped.len() as u64 * GRANULE;
-        if self.driver.unmap(address, bytes).is_err() {
-            return false;
-        }
-        mapped.fill(false);
-        let mut at = 0;
-        for piece in homes {
-            if self.driver.map(address + at as u64 * GRANULE, self.range.piece_at(piece.slot)).is_err() {
-                return false;
-            }
-            mapped[at..at + piece.granules].fill(true);
-            at += piece.granules;
-        }
-        self.driver.set_access(address, bytes).is_ok()
-    }
-
-    /// Gives up the addresses of a stitch of which not all is mapped.
-    fn abandon(&mut self, stitch: &Stitch, mapped: &[bool]) {
-        let mut clean = true;
-        for run in runs_of(&(0..mapped.len()).filter(|at| mapped[*at]).collect::<Vec<_>>()) {
-            let address = stitch.address + run.slot as u64 * GRANULE;
-            clean &= self.driver.unmap(address, run.granules as u64 * GRANULE).is_ok();
-        }
-        match clean {
-            true => self.tiles.set_unmapped(stitch.tile),
-            false => self.tiles.set(stitch.tile, Kind::Broken, 0),
-        }
-    }
-
     /// Creates as little memory as will do. Returns the free tile that has the room.
     fn build(&mut self, room: u64, request: &Request) -> Result<TileId> {
         let granules = room.div_ceil(GRANULE) as usize;
-        // What little is free of several streams lies in many places.
-        let little = self.lanes.count() > 1 && self.tiles.index().free_bytes() < self.held() / LEFT_ALONE;
-        if little && let Some(place) = self.place(room, Some(request)) {
+        // What little is free lies in many places.
+        if self.has_little_free()
+            && let Some(place) = self.place(room, Some(request))
+        {
             return self.extend(place);
         }
         let mut donors = self.donors(request, granules);
@@ -289,9 +154,11 @@ impl<D: Device> Large<D> {
 
     /// Maps new granules at a place, which is their home from now on. Returns the free tile that they are in.
     fn extend(&mut self, place: Place) -> Result<TileId> {
-        let new = self.obtain(place.granules, self.largest_piece(place.granules as u64))?;
-        let from = self.tiles.get(place.tile).address;
-        let tile = self.tiles.carve(place.tile, from, from + place.granules as u64 * GRANULE);
+        let hole = self.tiles.get(place.tile);
+        let (from, most) = (hole.address, (hole.size / GRANULE) as usize);
+        let new = self.obtain_with_stock(place.granules, most)?;
+        let bytes = new.iter().map(|piece| piece.bytes).sum::<u64>();
+        let tile = self.tiles.carve(place.tile, from, from + bytes);
         if let Err(error) = self.map_all(tile, &new) {
             self.holdings.spare.extend(new);
             return Err(error);
@@ -330,7 +197,8 @@ impl<D: Device> Large<D> {
         Ok(self.use_stitch(stitch, |run| donors.tile_of(run)))
     }
 
-    /// Cuts the last piece of what was chosen where that is more than was wanted, if its work is over.
+    /// Cuts the last piece of what was chosen where that is more than was wanted, if its work is over and no stitch has
+    /// it: to unmap stitches would cost more than the memory is worth.
     fn cut_to(&mut self, granules: usize, runs: &mut [Run], donors: &Donors) -> Result<()> {
         let beyond = runs.iter().map(|run| run.granules).sum::<usize>().saturating_sub(granules);
         let Some(last) = runs.last_mut().filter(|last| beyond > 0 && last.granules > beyond) else { return Ok(()) };
@@ -351,7 +219,7 @@ impl<D: Device> Large<D> {
     /// at no moment.
     fn cut_piece(&mut self, tile: TileId, run: Run, granules: usize) -> Result<bool> {
         let (address, old) = (self.range.address_of_slot(run.slot), self.range.piece_at(run.slot));
-        let can = !self.lanes.is_any_capturing() && self.unmap_stitches_of(run.slot..run.end());
+        let can = !self.lanes.is_any_capturing() && !self.is_in_stitches(run.slot..run.end());
         if !can || self.driver.unmap(address, old.bytes).is_err() {
             return Ok(false);
         }
@@ -387,81 +255,6 @@ impl<D: Device> Large<D> {
                 Err(error)
             }
         }
-    }
-
-    /// New pieces that are so many granules together, none of them larger than `most`, spare ones first.
-    pub(super) fn obtain(&mut self, granules: usize, most: u64) -> Result<Vec<Piece>> {
-        let mut pieces: Vec<Piece> = Vec::new();
-        let mut missing = granules as u64;
-        self.holdings.spare.retain(|piece| {
-            let fits = piece.bytes / GRANULE <= missing;
-            if fits {
-                missing -= piece.bytes / GRANULE;
-                pieces.push(*piece);
-            }
-            !fits
-        });
-        match self.create_all(missing, most, &mut pieces) {
-            Ok(()) => Ok(pieces),
-            Err(error) => {
-                self.holdings.spare.append(&mut pieces);
-                self.release_spare(u64::MAX);
-                Err(error)
-            }
-        }
-    }
-
-    /// Creates so many granules, in as large pieces as suit.
-    fn create_all(&mut self, mut missing: u64, mut most: u64, pieces: &mut Vec<Piece>) -> Result<()> {
-        self.check_limit(missing)?;
-        // To ask first is cheaper than to create much and give it back.
-        let ask = missing >= MANY && !self.lanes.is_any_capturing();
-        if ask && self.device_free().is_some_and(|info| info.free < missing * GRANULE) {
-            return Err(DeviceError { call: Call::Create, fault: Fault::OutOfMemory });
-        }
-        while missing > 0 {
-            // Of several streams' memory parts are wanted again and again: powers of two fit together.
-            let granules = most.min(if self.lanes.count() > 1 { 1 << missing.ilog2() } else { missing });
-            match self.driver.create(granules * GRANULE) {
-                Ok(piece) => pieces.push(piece),
-                // What there is may lie in smaller pieces.
-                Err(error) if error.fault == Fault::OutOfMemory && granules > 1 => {
-                    most = granules / 2;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            }
-            missing -= granules;
-            self.count_created(granules);
-        }
-        Ok(())
-    }
-
-    /// Granules of the largest piece that is made now, for so many new granules. The driver charges for pieces, whatever
-    /// their length; but a block anywhere in a piece keeps all of it from being stitched. So a pool that holds more
-    /// grows by larger pieces, and what is lost to them stays a small part. A large block lies in its pieces alone, so
-    /// that they may be a part of it. Where several streams are used, memory is put together again and again, and large
-    /// pieces are in the way.
-    fn largest_piece(&self, new: u64) -> u64 {
-        let (of_new, most) = match self.lanes.count() > 1 {
-            false => (new / PARTS, MOST_IN_A_PIECE),
-            true => (new / PARTS_OF_SEVERAL_STREAMS, MOST_OF_SEVERAL_STREAMS),
-        };
-        let of_held = (self.holdings.granules + new).checked_div(self.piece_divisor);
-        of_held.map_or(1, |of_held| of_held.max(of_new).clamp(1, most))
-    }
-
-    /// Whether the pool may hold so many granules more.
-    pub(super) fn check_limit(&self, granules: u64) -> Result<()> {
-        let within =
-            (self.holdings.granules + granules).checked_mul(GRANULE).is_some_and(|bytes| bytes <= self.holdings.limit);
-        if within { Ok(()) } else { Err(LIMIT) }
-    }
-
-    pub(super) fn count_created(&mut self, granules: u64) {
-        self.counted.granules_created += granules;
-        self.holdings.granules += granules;
-        self.holdings.peak = self.holdings.peak.max(self.holdings.granules);
     }
 
     /// Maps pieces side by side at an unmapped tile and makes them accessible, or none of them.

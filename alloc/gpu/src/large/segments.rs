@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 
 use super::Large;
-use super::grow::NO_ADDRESSES;
 use super::owner::{CHUNKS, PoolId};
+use super::pieces::NO_ADDRESSES;
 use super::tiles::{Kind, TileId};
 use crate::device::{Device, GRANULE, Result};
 use crate::streams::Pending;

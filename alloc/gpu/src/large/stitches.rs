@@ -44,8 +44,6 @@ pub struct Stitch {
     /// What work under its addresses has to be over before they are unmapped.
     pub pending: Pending,
     last: u64,
-    /// Granules that were replaced in it.
-    pub mended: usize,
 }
 
 impl Stitch {
@@ -145,7 +143,7 @@ impl<D: Device> Large<D> {
     /// A stitch that was just mapped at a tile.
     pub(super) fn new_stitch(&self, tile: TileId, runs: Vec<Run>) -> Stitch {
         let address = self.tiles.get(tile).address;
-        Stitch { address, runs, lent: Vec::new(), tile, pending: Pending::default(), last: 0, mended: 0 }
+        Stitch { address, runs, lent: Vec::new(), tile, pending: Pending::default(), last: 0 }
     }
 
     /// Sends the granules of all stitches home that lie in a free tile as a whole.
@@ -278,10 +276,20 @@ impl<D: Device> Large<D> {
         true
     }
 
-    /// Unmaps the stitches that a granule is part of. Returns whether there are none any more.
+    /// A kept stitch that some granules are part of.
+    fn kept_stitch_of(&self, slots: &std::ops::Range<usize>) -> Option<usize> {
+        let has = |run: &Run| run.slot < slots.end && slots.start < run.end();
+        self.stitches.kept.iter().position(|stitch| stitch.runs.iter().any(has))
+    }
+
+    /// Whether free granules are part of a stitch.
+    pub(super) fn is_in_stitches(&self, slots: std::ops::Range<usize>) -> bool {
+        self.kept_stitch_of(&slots).is_some()
+    }
+
+    /// Unmaps the stitches that some granules are part of. Returns whether there are none any more.
     pub(super) fn unmap_stitches_of(&mut self, slots: std::ops::Range<usize>) -> bool {
-        let has = |run: &Run| run.slot < slots.end && slots.start < run.slot + run.granules;
-        while let Some(at) = self.stitches.kept.iter().position(|stitch| stitch.runs.iter().any(has)) {
+        while let Some(at) = self.kept_stitch_of(&slots) {
             if !self.unmap_stitch(at) {
                 return false;
             }

@@ -107,10 +107,10 @@ settings! {
     /// takes what that stream is known to be done with, and no stream waits for another one.
     wait_for_streams: bool = 1, "POOLSCOPE_GPU_WAIT_FOR_STREAMS", Switch, Anytime;
 
-    /// Memory is created in pieces of what is held divided by this, or of half of what a request lacks, of 2 MiB at least
-    /// and 24 MiB at most; 0: of 2 MiB. Where several streams use the pool, of an eighth, and of 8 MiB at most. With a
-    /// small divisor cold starts are quick, since the driver charges for pieces; but a piece is put together with others
-    /// as a whole, so that more memory is held.
+    /// The length of the pieces in which memory is created: half of what is new, where several streams use the pool an
+    /// eighth; at most what is held divided by this, or 48 MiB (8 MiB) where that is more; at least the lesser of these
+    /// two. 0: 2 MiB. With a small divisor cold starts are quick, since the driver charges for pieces; but a piece is put
+    /// together with others as a whole, so that more memory is held.
     piece_divisor: u64 = 96, "POOLSCOPE_GPU_PIECE_DIVISOR", Of(Number { min: 0, max: 1 << 40 }), Anytime;
 
     /// Bytes that the pool holds up to which blocks of 64 KiB to 1 MiB take what was asked for and no power of two, as
