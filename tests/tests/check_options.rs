@@ -52,6 +52,16 @@ fn a_planted_leak_is_found_in_every_process() {
 }
 
 #[test]
+fn a_planted_leak_of_any_size_is_found() {
+    let check = Check::new();
+    // Each time of another size, and somewhere else. What the pool keeps of a block points into some of them.
+    for _ in 0..60 {
+        let output = check.run(&["--prove"], "0");
+        assert_eq!(output.code(), 0, "{}", output.report());
+    }
+}
+
+#[test]
 fn a_child_of_vfork_that_ends_plants_nothing_in_its_parent() {
     let pool = Pool::new();
     let program =

@@ -322,12 +322,14 @@ impl ArenaId {
     }
 }
 
-/// Calls `f` with the addresses of each arena that may be in use: the first one and the one behind the last.
+/// Calls `f` with the addresses of each arena that may be in use, those of its descriptors among them: the first one and
+/// the one behind the last.
 pub fn for_each(mut f: impl FnMut(usize, usize)) {
     for arena in ARENAS.iter().take(NUMBERS.load(Ordering::Acquire)) {
         let (base, len) = (arena.base.load(Ordering::Relaxed), arena.len.load(Ordering::Acquire));
         if base != 0 && len != 0 {
-            f(base, base + len);
+            // The last page's comes first.
+            f(base - (len >> PAGE_SHIFT) * size_of::<Slab>(), base + len);
         }
     }
 }
@@ -339,5 +341,28 @@ pub fn release_between(from: usize, to: usize) {
         if (from..to).contains(&arena.base.load(Ordering::Relaxed)) {
             ArenaId(at as u8).release();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arenas_descriptors_lie_among_its_addresses() {
+        // Nobody's, and none that a mapping of this process has.
+        const BASE: usize = 0x10_0000_0000;
+        let id = ArenaId::take(BASE, 0, false).expect("a number");
+        id.set_len(40 * ARENA_PAGE);
+        let mut found = None;
+        for_each(|from, to| {
+            if to == BASE + 40 * ARENA_PAGE {
+                found = Some(from..to);
+            }
+        });
+        id.release();
+        let addresses = found.expect("the arena");
+        assert_eq!(place(BASE, 39), addresses.start);
+        assert!(addresses.contains(&place(BASE, 0)));
     }
 }
