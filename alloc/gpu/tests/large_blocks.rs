@@ -2,7 +2,7 @@
 
 mod support;
 
-use poolscope_gpu::{Call, Config, Fault, GRANULE, PoolError, Stream};
+use poolscope_gpu::{Call, Config, Device, Fault, GRANULE, PoolError, Stats, Stream};
 use support::{KIB, MIB, MS, Program, US};
 
 #[test]
@@ -529,6 +529,40 @@ fn a_pool_that_holds_much_grows_by_a_stock_that_is_bounded_and_given_back() {
     assert_eq!(program.pool.stats().held, used, "what nobody took is given back");
     blocks.into_iter().for_each(|block| program.free(block, stream));
     program.assert_in_order();
+}
+
+/// A program that computes between its requests, as training does, waits for the first growth alone.
+#[test]
+fn what_a_program_grows_by_is_created_ahead_while_it_does_something_else() {
+    let waited = |is_maintained: bool| {
+        let program = Program::new(8192 * MIB);
+        let stream = program.device.stream();
+        let _held: Vec<_> = (0..40).map(|_| program.alloc(64 * MIB, stream)).collect();
+        let mut waited = 0;
+        for _ in 0..60 {
+            program.device.advance(20 * MS);
+            if is_maintained {
+                program.pool.maintain();
+            }
+            let began = program.device.now();
+            program.alloc(24 * MIB, stream);
+            waited += program.device.now() - began;
+            let Stats { held, current_usage, .. } = program.pool.stats();
+            assert!(held <= current_usage + current_usage / 60 + 24 * MIB, "{held} bytes for {current_usage}");
+        }
+        let used = program.pool.stats().current_usage;
+        for _ in 0..1_000 {
+            program.device.advance(20 * MS);
+            program.pool.maintain();
+        }
+        // A piece stays that the last block has the beginning of.
+        let left = program.pool.stats().held - used;
+        assert!(left < 48 * MIB, "{left} bytes that nobody took are not given back");
+        program.assert_in_order();
+        waited
+    };
+    let (alone, beside) = (waited(false), waited(true));
+    assert!(beside * 10 <= alone, "{} us instead of {}", beside / US, alone / US);
 }
 
 #[test]
