@@ -417,7 +417,7 @@ impl<D: Device> Large<D> {
 
     fn release_hot(&mut self, hot: &Hot) {
         let point = self.lanes.now(hot.lane);
-        let id = self.tiles.free_block(hot.tile, point, self.upkeep.now);
+        let id = self.tiles.set_free(hot.tile, 0, Pending::at(point), self.upkeep.now);
         self.dissolve(id);
     }
 
@@ -511,7 +511,7 @@ impl<D: Device> Large<D> {
         let Tile { size, kind, pool, .. } = *self.tiles.get(id);
         if pool == 0 && kind == Kind::Used(lane) && self.shared.is_empty() {
             let point = self.lanes.now(lane);
-            let id = self.tiles.free_block(id, point, self.upkeep.now);
+            let id = self.tiles.set_free(id, 0, Pending::at(point), self.upkeep.now);
             self.dissolve(id);
         } else {
             let shared = self.take_shared(address).unwrap_or_default();
