@@ -612,17 +612,18 @@ fn a_stream_that_was_not_used_for_long_does_not_count_as_one_of_several() {
 fn a_piece_that_is_part_of_a_stitch_is_not_cut() {
     let program = Program::with(1024 * MIB, Config { piece_divisor: 1, ..Config::default() });
     let stream = program.device.stream();
-    let blocks = [64 * MIB, 2 * MIB, 64 * MIB, 2 * MIB].map(|size| program.alloc(size, stream));
-    let free_both = || [blocks[0], blocks[2]].into_iter().for_each(|block| program.free(block, stream));
-    free_both();
+    let blocks = [64, 2, 64, 2, 64, 2].map(|size| program.alloc(size * MIB, stream));
+    [blocks[2], blocks[4]].into_iter().for_each(|block| program.free(block, stream));
     let stitch = program.churn(128 * MIB, stream, US);
+    program.free(blocks[0], stream);
     program.device.advance(MS);
     program.pool.maintain();
-    let (unmapped, created) = (program.device.calls(Call::Unmap), program.device.calls(Call::Create));
-    let other = program.alloc(70 * MIB, stream);
-    assert_eq!(program.device.calls(Call::Unmap), unmapped, "nothing was taken apart");
-    assert_eq!(program.device.calls(Call::Create), created, "nor created");
-    program.write(other, 70 * MIB, stream, US);
+    let calls = || (program.device.calls(Call::Unmap), program.device.calls(Call::Create));
+    let before = calls();
+    // The first two of those that are free, and a part of the third one.
+    let other = program.alloc(140 * MIB, stream);
+    assert_eq!(calls(), before, "nothing was taken apart, and nothing created");
+    program.write(other, 140 * MIB, stream, US);
     program.free(other, stream);
     assert_eq!(program.churn(128 * MIB, stream, US), stitch, "the stitch serves again");
     program.assert_in_order();
