@@ -452,18 +452,6 @@ impl FreeIndex {
         }
     }
 
-    /// Puts one entry of an owner's, if there is one, in the place of others that are there: what comes of it when a
-    /// tile is cut or merged.
-    #[inline]
-    pub fn replace<const N: usize>(&mut self, owner: Owner, gone: [Option<Entry>; N], new: Option<Entry>) {
-        let bins = match self.owners.get_mut(self.last) {
-            Some((known, bins)) if *known == owner => bins,
-            _ => self.turn_to(owner),
-        };
-        gone.into_iter().flatten().for_each(|entry| bins.remove(entry));
-        new.into_iter().for_each(|entry| bins.insert(entry));
-    }
-
     /// Whether there is nothing that everyone may take.
     #[inline]
     pub fn has_nothing_for_anyone(&self) -> bool {

@@ -152,11 +152,16 @@ impl<D: Device> Large<D> {
         places.min_by_key(|place| (place.granules, Some(place.tile) != frontier, self.tiles.get(place.tile).size))
     }
 
-    /// Maps new granules at a place, which is their home from now on. Returns the free tile that they are in.
+    /// Maps new granules at a place, and a stock where it has room. Returns the free tile that they are in.
     fn extend(&mut self, place: Place) -> Result<TileId> {
-        let hole = self.tiles.get(place.tile);
-        let (from, most) = (hole.address, (hole.size / GRANULE) as usize);
-        let new = self.obtain_with_stock(place.granules, most)?;
+        let room = self.tiles.get(place.tile).size / GRANULE;
+        let new = self.obtain_with_stock(place.granules, room as usize)?;
+        self.map_at(place, new)
+    }
+
+    /// Maps new pieces at a place, which is their home from now on. Returns the free tile that they are in.
+    fn map_at(&mut self, place: Place, new: Vec<Piece>) -> Result<TileId> {
+        let from = self.tiles.get(place.tile).address;
         let bytes = new.iter().map(|piece| piece.bytes).sum::<u64>();
         let tile = self.tiles.carve(place.tile, from, from + bytes);
         if let Err(error) = self.map_all(tile, &new) {
@@ -170,6 +175,24 @@ impl<D: Device> Large<D> {
             [None, _] => tile,
         };
         Ok(if place.joins[1].is_some() { self.tiles.merge(tile) } else { tile })
+    }
+
+    /// Creates in the background what the program is likely to ask for next, as long as little is free: by as much as what
+    /// is in use has risen since this was last done, in one piece.
+    pub fn grow_ahead(&mut self) {
+        let in_use = self.held() - self.tiles.index().free_bytes();
+        let most = self.upkeep.most_in_use.min(self.held());
+        self.upkeep.most_in_use = most.max(in_use);
+        let granules = self.ahead_of(in_use.saturating_sub(most).div_ceil(GRANULE));
+        if granules == 0 || !self.range.is_virtual || self.lanes.is_any_capturing() {
+            return;
+        }
+        if let Some(place) = self.place(granules * GRANULE, None)
+            && let Ok(new) = self.obtain(granules as usize, granules)
+        {
+            // Whoever needs it will have the error.
+            let _ = self.map_at(place, new);
+        }
     }
 
     /// Makes the addresses from here on the home of pieces, side by side.

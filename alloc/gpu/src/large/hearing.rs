@@ -37,32 +37,30 @@ impl Default for Hearing {
 }
 
 impl<D: Device> Large<D> {
-    /// Asks the other streams how far they are, if it is time to, and makes everyone's what is over.
+    /// Asks the other streams how far they are, if it is time to, and makes everyone's what is over. Returns what is to be
+    /// remembered once the request has paid.
     #[inline]
-    pub(super) fn hear_others(&mut self, lane: LaneId, size: u64) {
+    pub(super) fn hear_others(&mut self, lane: LaneId, size: u64) -> Hearing {
         let pays = if size > GRANULE { PRICE } else { 1 };
-        self.hearing.saved = (self.hearing.saved + pays).min(SAVED * PRICE);
-        if self.lanes.are_others_restless(lane) {
-            self.hear_restless(lane);
-        }
+        let hearing = Hearing { saved: (self.hearing.saved + pays).min(SAVED * PRICE), ..self.hearing };
+        if self.lanes.are_others_restless(lane) { self.hear_restless(lane, hearing) } else { hearing }
     }
 
     #[inline(never)]
-    fn hear_restless(&mut self, lane: LaneId) {
-        let Hearing { saved, left, patience } = self.hearing;
-        self.hearing.left = left.saturating_sub(1);
+    fn hear_restless(&mut self, lane: LaneId, hearing: Hearing) -> Hearing {
+        let Hearing { saved, left, patience } = hearing;
         if left > 0 || saved < PRICE || self.lanes.is_any_capturing() {
-            return;
+            return Hearing { left: left.saturating_sub(1), ..hearing };
         }
         let (asked, further) = self.lanes.ask_others(lane, saved / PRICE);
         let patience = if further.is_empty() { (patience * 2).clamp(1, SELDOM) } else { 0 };
-        self.hearing = Hearing { saved: saved - asked * PRICE, left: patience, patience };
         for lane in &further {
             self.settle_all_of(Owner::lane(0, *lane));
         }
         if !further.is_empty() {
             self.settle_all_of(Owner::several(0));
         }
+        Hearing { saved: saved - asked * PRICE, left: patience, patience }
     }
 
     /// Makes an owner's free memory everyone's whose work is over.

@@ -27,6 +27,8 @@ impl IdleAfter {
 pub struct Upkeep {
     /// The time of the last round, by which what is freed counts as idle: nanoseconds of the device's clock.
     pub now: u64,
+    /// The most bytes in use that a round has found, of what is held since.
+    pub most_in_use: u64,
     /// When to look again for what is idle.
     pub idle_after: IdleAfter,
     /// The sweep through all tiles that is under way.
@@ -35,7 +37,7 @@ pub struct Upkeep {
 
 impl Upkeep {
     pub fn new(now: u64) -> Upkeep {
-        Upkeep { now, idle_after: IdleAfter::default(), sweeping: Sweeping::default() }
+        Upkeep { now, most_in_use: 0, idle_after: IdleAfter::default(), sweeping: Sweeping::default() }
     }
 }
 

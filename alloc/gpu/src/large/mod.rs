@@ -353,39 +353,39 @@ impl<D: Device> Large<D> {
 
     /// A block from free memory, if some fits.
     pub fn fit(&mut self, request: &Request) -> Option<u64> {
-        if let Some(hot) = self.fit_hot(request) {
-            return Some(hot);
-        }
-        self.flush_hot();
-        self.fit_merged(request)
-    }
-
-    /// The same, where nothing is kept as it was freed.
-    pub fn fit_merged(&mut self, request: &Request) -> Option<u64> {
-        let id = self.find_fit(request)?;
-        Some(self.take(id, request))
+        self.fit_for(request, false)
     }
 
     /// The same for who comes again if there is none, and pays for questions to other streams then.
-    pub fn fit_merged_or_come_again(&mut self, request: &Request) -> Option<u64> {
-        let hearing = self.hearing;
-        let fit = self.fit_merged(request);
-        if fit.is_none() {
-            self.hearing = hearing;
-        }
-        fit
+    pub fn fit_or_come_again(&mut self, request: &Request) -> Option<u64> {
+        self.fit_for(request, true)
     }
 
-    fn find_fit(&mut self, request: &Request) -> Option<TileId> {
-        let Request { size, align, lane, pool, .. } = *request;
-        if self.lanes.count() > 1 {
-            self.hear_others(lane, size);
+    #[inline]
+    fn fit_for(&mut self, request: &Request, comes_again: bool) -> Option<u64> {
+        if self.has_hot() {
+            if let Some(hot) = self.fit_hot(request) {
+                return Some(hot);
+            }
+            self.flush_hot();
         }
-        let fit = match self.lanes.count() > 1 || self.holdings.granules < FIRST_FIT_BELOW {
+        let id = self.find_fit(request, comes_again)?;
+        Some(self.take(id, request))
+    }
+
+    fn find_fit(&mut self, request: &Request, comes_again: bool) -> Option<TileId> {
+        let Request { size, align, lane, pool, .. } = *request;
+        let several = self.lanes.count() > 1;
+        let hearing = if several { self.hear_others(lane, size) } else { self.hearing };
+        let fit = match several || self.holdings.granules < FIRST_FIT_BELOW {
             true => self.tiles.first_fit_for(pool, lane, size, align),
             false => self.tiles.best_fit_for(pool, lane, size, align),
         };
-        fit.or_else(|| self.fit_after_others(request))
+        let fit = fit.or_else(|| self.fit_after_others(request));
+        if fit.is_some() || !comes_again {
+            self.hearing = hearing;
+        }
+        fit
     }
 
     /// The best fit when the request's stream may have none at once.
@@ -417,7 +417,7 @@ impl<D: Device> Large<D> {
 
     fn release_hot(&mut self, hot: &Hot) {
         let point = self.lanes.now(hot.lane);
-        let id = self.tiles.free_block(hot.tile, point, self.upkeep.now);
+        let id = self.tiles.set_free(hot.tile, 0, Pending::at(point), self.upkeep.now);
         self.dissolve(id);
     }
 
@@ -511,7 +511,7 @@ impl<D: Device> Large<D> {
         let Tile { size, kind, pool, .. } = *self.tiles.get(id);
         if pool == 0 && kind == Kind::Used(lane) && self.shared.is_empty() {
             let point = self.lanes.now(lane);
-            let id = self.tiles.free_block(id, point, self.upkeep.now);
+            let id = self.tiles.set_free(id, 0, Pending::at(point), self.upkeep.now);
             self.dissolve(id);
         } else {
             let shared = self.take_shared(address).unwrap_or_default();

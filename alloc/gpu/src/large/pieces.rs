@@ -50,6 +50,12 @@ impl<D: Device> Large<D> {
         (self.holdings.granules / MOST_STOCK).saturating_sub(free)
     }
 
+    /// Granules of the piece that is created for nobody yet, after more is in use than ever before by so many.
+    pub(super) fn ahead_of(&self, rise: u64) -> u64 {
+        let granules = rise.min(self.stock());
+        granules.min(self.largest_piece(granules))
+    }
+
     /// Pieces for so many granules that are missing, or for more, where there are addresses for as many as `most`.
     pub(super) fn obtain_with_stock(&mut self, missing: usize, most: usize) -> Result<Vec<Piece>> {
         let stocked = missing.max(((self.holdings.granules / STOCK) as usize).min(missing + self.stock() as usize));

@@ -34,14 +34,6 @@ impl TileIndex {
         self.free.remove(owner, tile);
     }
 
-    /// Puts one free tile of an owner's, which is none of chunks, in the place of others.
-    #[inline]
-    pub fn replace_free<const N: usize>(&mut self, owner: Owner, gone: [Option<Entry>; N], new: Option<Entry>) {
-        let bytes_of = |entry: Option<Entry>| entry.map_or(0, |(bytes, ..)| bytes);
-        self.free_bytes = self.free_bytes + bytes_of(new) - gone.into_iter().map(bytes_of).sum::<u64>();
-        self.free.replace(owner, gone, new);
-    }
-
     /// Adds an unmapped tile.
     #[cold]
     pub fn insert_unmapped(&mut self, tile: Entry) {

@@ -6,7 +6,7 @@
 pub use super::free_index::TileId;
 use super::owner::{Owner, PoolId};
 use super::tile_index::TileIndex;
-use crate::streams::{LaneId, Pending, Point};
+use crate::streams::{LaneId, Pending};
 
 const NONE: TileId = TileId::MAX;
 
@@ -203,43 +203,6 @@ impl Tiles {
         self.join(id, pool, Self::go_together)
     }
 
-    /// Makes a block free that waits for one lane's work, as above: of the common pool.
-    pub fn free_block(&mut self, id: TileId, point: Point, since: u64) -> TileId {
-        let owner = Owner::lane(0, point.lane);
-        let Tile { address, size, before, after, .. } = *self.get(id);
-        let [(is_free_before, merges_before), (is_free_after, merges_after)] = [before, after].map(|neighbour| {
-            let is_free = self.is_free_in(neighbour, 0);
-            (is_free, is_free && self.get(neighbour).owner() == owner)
-        });
-        // Neighbours that wait for something else are seldom.
-        if (is_free_before, is_free_after) != (merges_before, merges_after) {
-            return self.set_free(id, 0, Pending::at(point), since);
-        }
-        let entry = |tiles: &Tiles, id: TileId| (tiles.get(id).size, tiles.get(id).address, id);
-        let gone = [merges_before.then(|| entry(self, before)), merges_after.then(|| entry(self, after))];
-        let tile = self.at(id);
-        (tile.kind, tile.pool, tile.pending, tile.since) = (Kind::Free, 0, Pending::at(point), since);
-        let (mut id, mut new) = (id, (size, address, id));
-        if merges_before {
-            self.absorb(before, id);
-            id = before;
-            let (bytes, start, _) = entry(self, before);
-            new = (bytes, start, before);
-        }
-        if merges_after {
-            new.0 += self.get(after).size;
-            self.absorb(id, after);
-        }
-        self.index.replace_free(owner, gone, Some(new));
-        if merges_before || merges_after {
-            let Tile { before, after, .. } = *self.get(id);
-            if self.is_free_in(before, 0) || self.is_free_in(after, 0) {
-                self.note_apart(id);
-            }
-        }
-        id
-    }
-
     /// Lists a free tile of a pool, after it took in the neighbours that go together with it. Returns the tile that it
     /// is in.
     fn join(&mut self, id: TileId, pool: PoolId, together: impl Fn(&Self, TileId, TileId) -> bool) -> TileId {
@@ -388,10 +351,6 @@ impl Tiles {
     /// waited for is forgotten.
     pub fn take(&mut self, id: TileId, from: u64, to: u64, kind: Kind, pool: PoolId) -> TileId {
         debug_assert!(!matches!(kind, Kind::Free | Kind::Unmapped));
-        let tile = self.get(id);
-        if tile.kind == Kind::Free && tile.pool == 0 && tile.address == from {
-            return self.take_front(id, to, kind, pool);
-        }
         self.unlist(id);
         let mut middle = id;
         if self.get(id).address < from {
@@ -407,24 +366,6 @@ impl Tiles {
         let tile = self.at(middle);
         (tile.kind, tile.pool) = (kind, pool);
         middle
-    }
-
-    /// The same at the beginning of a free tile of the common pool.
-    #[inline]
-    fn take_front(&mut self, id: TileId, to: u64, kind: Kind, pool: PoolId) -> TileId {
-        let tile = self.at(id);
-        let (owner, old) = (tile.owner(), (tile.size, tile.address, id));
-        let pending = std::mem::take(&mut tile.pending);
-        let rest = if to < tile.end() {
-            let bytes = tile.end() - to;
-            Some((bytes, to, self.split_off(id, to, pending)))
-        } else {
-            None
-        };
-        self.index.replace_free(owner, [Some(old)], rest);
-        let tile = self.at(id);
-        (tile.kind, tile.pool) = (kind, pool);
-        id
     }
 
     /// The smallest free tile for a lane that waits for nothing else, as above.

@@ -121,7 +121,7 @@ impl<D: Device> Shared<D> {
                 let mut core = self.core();
                 cache.counters.kept.store(0, Ordering::Relaxed);
                 // SAFETY: as above.
-                unsafe { cache.lists() }.take_all_fitted(|lane, address| core.put_back_fitted(lane, address));
+                core.put_back_all_fitted(unsafe { cache.lists() });
                 let fits = core.fits_medium();
                 self.read.most_kept.store(if fits { core.most_kept() } else { 0 }, Ordering::Relaxed);
                 if fits && core.has_medium_slabs(class) {

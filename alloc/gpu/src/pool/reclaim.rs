@@ -146,7 +146,7 @@ impl<D: Device> Shared<D> {
                 let mut core = self.core();
                 cache.counters.kept.store(0, Ordering::Relaxed);
                 // SAFETY: as in `reclaim_own`.
-                unsafe { cache.lists() }.take_all_fitted(|lane, address| core.put_back_fitted(lane, address));
+                core.put_back_all_fitted(unsafe { cache.lists() });
             }
         };
         with_current_cache(self.read.id, release);

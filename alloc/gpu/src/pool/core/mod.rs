@@ -222,6 +222,17 @@ impl<D: Device> Core<D> {
         self.large_usage -= self.large.free(address, lane).unwrap_or(0);
     }
 
+    /// Takes all fitted blocks back that a thread keeps. They are merged at once where none is kept as it was freed.
+    pub fn put_back_all_fitted(&mut self, lists: &mut Lists) {
+        if self.large.has_hot() {
+            return lists.take_all_fitted(|lane, address| self.put_back_fitted(lane, address));
+        }
+        lists.take_all_fitted(|lane, address| {
+            self.pages.take_fitted(address);
+            self.large_usage -= self.large.free_at_once(address, lane).unwrap_or(0);
+        });
+    }
+
     /// A medium block in exchange for the fitted ones that a thread keeps, of which none has its length: these are freed,
     /// and it is taken from free memory. `None` where it is not as simple as that.
     pub fn exchange_fitted(
@@ -239,20 +250,8 @@ impl<D: Device> Core<D> {
         }
         let request = Request { size: self.aligned(size), align: self.config.alignment, lane, stream, pool: 0 };
         self.upkeep.largest_request = self.upkeep.largest_request.max(request.size);
-        let mut hot = None;
-        if self.large.has_hot() {
-            lists.take_all_fitted(|lane, address| self.put_back_fitted(lane, address));
-            hot = self.large.fit_hot(&request);
-            if hot.is_none() {
-                self.large.flush_hot();
-            }
-        } else {
-            lists.take_all_fitted(|lane, address| {
-                self.pages.take_fitted(address);
-                self.large_usage -= self.large.free_at_once(address, lane).unwrap_or(0);
-            });
-        }
-        let address = hot.or_else(|| self.large.fit_merged_or_come_again(&request));
+        self.put_back_all_fitted(lists);
+        let address = self.large.fit_or_come_again(&request);
         self.count_hit(&request, address).inspect(|address| self.pages.give_fitted(*address, request.size, lane))
     }
 

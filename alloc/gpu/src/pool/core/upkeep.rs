@@ -12,6 +12,8 @@ const CACHE_FLUSHES_PER_SECOND: u32 = 32;
 const KEPT_WORTH_COLLECTING: u64 = 2 * CHUNK;
 /// Tiles that a round of background work looks at for merging while the lock is held.
 const TILES_IN_A_ROUND: usize = 512;
+/// Calls to the driver by which memory is created: a piece is made, mapped and opened.
+const CALLS_TO_GROW: u64 = 3;
 const MS: u64 = 1_000_000;
 const SECOND: u128 = 1_000_000_000;
 
@@ -71,7 +73,14 @@ impl<D: Device> Core<D> {
         self.upkeep.allowance = (self.upkeep.allowance + earned as i64).min(rate as i64);
         self.return_slabs();
         let delay = self.config.idle_release_ms.saturating_mul(MS);
-        let calls = self.large.maintain(now, delay, most.min(self.upkeep.allowance.max(0) as u64));
+        let before = self.large.driver_calls();
+        let budget = most.min(self.upkeep.allowance.max(0) as u64);
+        let given_back = self.large.maintain(now, delay, budget);
+        // With a delay of 0 what is created for nobody would be given back at once.
+        if delay > 0 && given_back + CALLS_TO_GROW <= budget {
+            self.large.grow_ahead();
+        }
+        let calls = self.large.driver_calls() - before;
         self.upkeep.allowance -= calls as i64;
         let interval = self.config.defrag_interval_ms.saturating_mul(MS);
         let due = self.config.enable_defrag && now.saturating_sub(self.upkeep.last_defrag) >= interval;
