@@ -20,6 +20,7 @@ mod counting;
 pub(super) mod limit;
 mod lists;
 mod queues;
+mod rare;
 mod sweep;
 mod thinning;
 
