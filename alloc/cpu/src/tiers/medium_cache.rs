@@ -9,7 +9,7 @@
 //!
 //! A stack is bounded. The bound begins small and doubles with each miss, as long as the bounds of all classes
 //! together stay below the thread's share of `POOLSCOPE_THREAD_CACHE`; then the classes that have not missed since the
-//! last time make room. A stack that outgrows its bound gives half back to the slabs.
+//! last time make room. A stack that outgrows its bound gives half back to the slabs, or an eighth of long blocks.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
@@ -255,11 +255,13 @@ impl Heap {
         }
     }
 
-    /// Gives the older half of a stack back to its slabs.
+    /// Gives the older half of a stack back to its slabs; of long blocks, each of which costs a slow call to get again
+    /// however many there are, an eighth.
     pub fn flush_medium(&'static self, slow: SlowPath, class: SizeClass) {
         self.visit();
         match self.medium.stack(class).limit.get() {
             0 => self.keep_this_alone(slow, class),
+            limit if class.is_long() => self.trim_medium(slow, class, limit - limit.div_ceil(8)),
             limit => self.trim_medium(slow, class, limit / 2),
         }
     }

@@ -20,6 +20,7 @@ mod counting;
 pub(super) mod limit;
 mod lists;
 mod queues;
+pub mod rare;
 mod sweep;
 mod thinning;
 
