@@ -4,7 +4,6 @@ use crate::entry::{self, Entry};
 use crate::segment::counters;
 use crate::serve::reclaim;
 use crate::threads::heaps;
-use crate::tiers::thread_cache::rare;
 
 /// Gives all memory back to the kernel that no block is in: the calling thread's cache, those of threads that sleep in
 /// a system call (Linux on x86-64), empty slabs of sampled blocks, and all free spans. Returns the bytes that went from
@@ -25,6 +24,5 @@ pub fn reset() -> usize {
         }
     });
     counters::count_anew();
-    rare::begin_anew();
     bytes
 }

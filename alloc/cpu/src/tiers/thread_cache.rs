@@ -20,7 +20,7 @@ mod counting;
 pub(super) mod limit;
 mod lists;
 mod queues;
-pub mod rare;
+mod rare;
 mod sweep;
 mod thinning;
 

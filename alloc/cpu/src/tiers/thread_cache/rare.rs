@@ -30,11 +30,6 @@ impl Heap {
     }
 }
 
-/// Has the first requests of each class taken for larger ones again.
-pub fn begin_anew() {
-    REQUESTS.iter().for_each(|requests| requests.store(0, Ordering::Relaxed));
-}
-
 #[inline(never)]
 fn class_without_slab(class: SizeClass) -> SizeClass {
     let coarse = class.coarse();
