@@ -13,7 +13,7 @@
 
 #include "check.h"
 
-enum { BLOCKS = 1000, BLOCK = 760, LARGE = 10 << 20 };
+enum { BLOCKS = 1000, BLOCK = 1000, LARGE = 10 << 20 };
 
 static void *held[BLOCKS];
 static void *volatile large;
@@ -28,7 +28,7 @@ static void wait_for_end(void) {
 static void *work(void *unused) {
     (void)unused;
     static __thread void *mine[BLOCKS];
-    for (int i = 0; i < BLOCKS; i++) mine[i] = malloc(200 + (size_t)i % 5 * 100);
+    for (int i = 0; i < BLOCKS; i++) mine[i] = malloc(200 + (size_t)i % 7 * 100);
     for (int i = 0; i < BLOCKS; i += 3) free(mine[i]);
     pthread_barrier_wait(&allocated);
     for (;;) pause();

@@ -79,8 +79,7 @@ fn what_a_program_holds_that_waits_is_known_to_the_block() {
     let pool = Pool::new();
     let program = idle(&pool);
     for period in ["512K", "1"] {
-        // Of classes that serve their first requests themselves, too.
-        for (size, count) in [(440, 3), (440, 100), (890, 1000), (2900, 300), (300_000, 5), (440, 100_000)] {
+        for (size, count) in [(400, 3), (400, 100), (912, 1000), (2900, 300), (300_000, 5), (400, 100_000)] {
             let running = start(&pool, &program, period, size, count);
             let what = format!("{count} of {size}, period {period}");
             assert_soon(&pool, running.pid(), &what, count, |stats| blocks(stats, size));
@@ -100,9 +99,9 @@ fn what_a_program_has_freed_is_known_however_it_goes_idle() {
     let program = idle(&pool);
     for period in ["512K", "1"] {
         let count = if period == "1" { 20_000 } else { 200_000 };
-        let held = |stats: &Value| blocks(stats, 440);
+        let held = |stats: &Value| blocks(stats, 400);
 
-        let mut computes = start(&pool, &program, period, 440, count);
+        let mut computes = start(&pool, &program, period, 400, count);
         told(&mut computes, "free 9");
         let left = told(&mut computes, "spin");
         assert_eq!(left, count / 10);
@@ -113,14 +112,14 @@ fn what_a_program_has_freed_is_known_however_it_goes_idle() {
         assert_eq!(held(&stats(&pool, pid)), left, "after its death");
 
         // What it frees later goes into slabs that have free blocks already: no call takes the slow path by itself.
-        let mut later = start(&pool, &program, period, 440, count);
+        let mut later = start(&pool, &program, period, 400, count);
         for part in [4, 9] {
             let left = told(&mut later, &format!("free {part}"));
             assert_soon(&pool, later.pid(), "frees, waits, and frees more", left, held);
         }
         later.finish().silent_success();
 
-        let mut sleeps = start(&pool, &program, period, 440, count);
+        let mut sleeps = start(&pool, &program, period, 400, count);
         let left = told(&mut sleeps, "thread 9");
         assert_soon(&pool, sleeps.pid(), "another thread frees and sleeps", left, held);
         sleeps.signal(libc::SIGKILL);
@@ -132,7 +131,7 @@ fn what_a_program_has_freed_is_known_however_it_goes_idle() {
 fn memory_that_was_never_touched_is_none() {
     let pool = Pool::new();
     let program = idle(&pool);
-    let mut running = start(&pool, &program, "512K", 440, 1000);
+    let mut running = start(&pool, &program, "512K", 400, 1000);
     let before = stats(&pool, running.pid());
     let more = |stats: &Value, name: &str| number(&stats["usage"][name]) as i64 - number(&before["usage"][name]) as i64;
     let near = |bytes: i64, mib: i64| (bytes - (mib << 20)).abs() < 1 << 20;

@@ -111,9 +111,9 @@ fn what_one_thread_holds_is_counted_to_the_block() {
         let said = Said::of(at_rest(&pool, &program, "alone").env("POOLSCOPE_PERIOD", period));
         let stats: Value = serde_json::from_str(&said.json).expect("JSON");
         assert_adds_up(&stats);
-        // 1000 blocks of 760 bytes, of a class that serves its first requests itself, every other one freed.
-        let class = class(&stats, 768);
-        assert_eq!((number(&class["in_use"]), number(&class["in_use_bytes"])), (500, 500 * 768), "{period}");
+        // 1000 blocks of 1000 bytes, every other one freed.
+        let class = class(&stats, 1008);
+        assert_eq!((number(&class["in_use"]), number(&class["in_use_bytes"])), (500, 500 * 1008), "{period}");
         assert_eq!(number(&class["free"]), number(&class["slabs"]) * number(&class["slab_blocks"]) - 500);
         assert!(number(&class["allocs"]) >= 1000 && number(&class["frees"]) == 500, "{period}: {class}");
         assert_eq!(number(&class["hits"]) + number(&class["misses"]), number(&class["allocs"]));
@@ -135,7 +135,7 @@ fn threads_and_forked_children_add_up() {
         assert_adds_up(&stats);
         assert_eq!(number(&stats["thread_caches"]["heaps"]), heaps, "{mode}");
         assert_eq!(number(&stats["thread_caches"]["heaps_in_use"]), heaps, "{mode}");
-        assert_eq!(number(&class(&stats, 768)["in_use"]), 500, "{mode}");
+        assert_eq!(number(&class(&stats, 1008)["in_use"]), 500, "{mode}");
         said.running.finish().silent_success();
     }
 }
@@ -173,10 +173,10 @@ fn scripts_for_tcmalloc_read_the_text() {
     assert_eq!(awk("/Thread heaps in use/ { print $2 }"), number(&stats["thread_caches"]["heaps_in_use"]));
     assert_eq!(awk("/Tcmalloc page size/ { print $2 }"), number(&stats["page_bytes"]));
     // A row of the table of size classes, and as many of them as classes that were used.
-    let row = "^class +(\\d+) \\[ +768 bytes \\] : +(\\d+) objs; +[\\d.]+ MiB; +[\\d.]+ cum MiB; +\\d+ live pages; \
+    let row = "^class +(\\d+) \\[ +1008 bytes \\] : +(\\d+) objs; +[\\d.]+ MiB; +[\\d.]+ cum MiB; +\\d+ live pages; \
                spans: +(\\d+) ret / +(\\d+) req = [01]\\.\\d{4};$";
     let perl = format!("print $2 if m{{{row}}}");
-    assert_eq!(script("perl", &["-ne", &perl]), number(&class(&stats, 768)["free"]));
+    assert_eq!(script("perl", &["-ne", &perl]), number(&class(&stats, 1008)["free"]));
     let rows = script("awk", &["/^class .* objs;/ { rows++ } END { print rows }"]);
     assert_eq!(rows as usize, stats["classes"].as_array().expect("classes").len());
     said.running.finish().silent_success();
@@ -193,7 +193,7 @@ fn glibcs_own_reports_are_answered() {
         heap, mapped = root.find('heap'), root.find(\"total[@type='mmap']\")\n\
         sizes = heap.findall('sizes/size')\n\
         assert sizes and all(int(s.get('from')) <= int(s.get('to')) for s in sizes)\n\
-        assert any(int(s.get('from')) <= 760 <= int(s.get('to')) for s in sizes)\n\
+        assert any(int(s.get('from')) <= 1000 <= int(s.get('to')) for s in sizes)\n\
         assert mapped.get('count') == '1' and int(mapped.get('size')) >= 10 << 20\n\
         assert int(root.find(\"system[@type='current']\").get('size')) > 10 << 20\n";
     Program::new("/usr/bin/python3").args(["-c", python]).input(&output.stdout).run().silent_success();

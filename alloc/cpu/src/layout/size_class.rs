@@ -134,19 +134,6 @@ impl SizeClass {
         Some(class)
     }
 
-    /// The class that serves requests of this one while they are rare: up to 1 KiB with four for each doubling and none
-    /// between multiples of 64 bytes, above with two. Of blocks of at most 64 bytes and of [long](Self::is_long) ones it
-    /// is the class itself.
-    pub fn coarse(self) -> Self {
-        let block = self.block();
-        if block <= 64 || self.is_long() {
-            return self;
-        }
-        let doubling = 1 << (block - 1).ilog2();
-        let step = if self.is_medium() { doubling / 2 } else { (doubling / 4).max(64) };
-        Self::of(block.next_multiple_of(step))
-    }
-
     /// All classes, the smallest first.
     pub fn all() -> impl Iterator<Item = SizeClass> {
         (0..CLASSES).map(|index| SizeClass(index as u8))

@@ -28,11 +28,8 @@ pub fn allocate(
 ) -> Option<(*mut u8, bool)> {
     heartbeat::poll(slow);
     // Without the divisions of the general case: this is what every refill goes through.
-    let class = if align <= 16 && size <= MEDIUM_MAX {
-        Some(heap.class_for(SizeClass::of(size)))
-    } else {
-        SizeClass::of_aligned(size, align)
-    };
+    let class =
+        if align <= 16 && size <= MEDIUM_MAX { Some(SizeClass::of(size)) } else { SizeClass::of_aligned(size, align) };
     let class = class.filter(|_| !(lean::is_on() && size > lean::IN_SLABS));
     let mut got = try_once(slow, heap, class, size, align, caller);
     // What is free is no answer to a label that has too much.

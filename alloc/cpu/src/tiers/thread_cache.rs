@@ -20,7 +20,6 @@ mod counting;
 pub(super) mod limit;
 mod lists;
 mod queues;
-mod rare;
 mod sweep;
 mod thinning;
 

@@ -103,20 +103,6 @@ fn block_of(size: usize) -> usize {
     size.next_multiple_of(1 << ((size - 1).ilog2() - 3))
 }
 
-/// So many requests of a class are taken for larger ones while no more than this is in use, as long as these waste less
-/// than a page or the blocks are no shorter than one (`alloc/cpu/src/tiers/thread_cache/rare.rs`).
-const FEW: usize = 32;
-const FEW_IN: usize = 4 << 20;
-
-/// Bytes of a block that serves a request while such requests are few.
-fn coarse(block: usize) -> usize {
-    if block <= 64 || block >= 16 << 10 {
-        return block;
-    }
-    let doubling = 1 << (block - 1).ilog2();
-    block.next_multiple_of(if block > SMALL_MAX { doubling / 2 } else { (doubling / 4).max(64) })
-}
-
 struct Slab {
     thread: u32,
     block: usize,
@@ -162,8 +148,6 @@ pub(super) struct Slabs {
     slabs: Vec<Option<Slab>>,
     unused: Vec<u32>,
     heaps: HashMap<(u32, usize), Heap>,
-    /// Requests for blocks of a size that were taken for larger ones.
-    rare: HashMap<usize, usize>,
     /// Bytes with memory behind them: in slabs and large blocks, and in free spans.
     resident: usize,
     idle: usize,
@@ -182,7 +166,6 @@ impl Slabs {
             slabs: Vec::new(),
             unused: Vec::new(),
             heaps: HashMap::new(),
-            rare: HashMap::new(),
             resident: 0,
             idle: 0,
             in_use: 0,
@@ -190,23 +173,6 @@ impl Slabs {
             turned_over: 0,
             clock: 0,
         }
-    }
-
-    /// Bytes of the block that serves a request for `block` bytes.
-    fn block_for(&mut self, thread: u32, block: usize) -> usize {
-        if !self.rules.waits || self.heaps.get(&(thread, block)).is_some_and(|heap| heap.slabs > 0) {
-            return block;
-        }
-        if self.in_use > FEW_IN {
-            return block;
-        }
-        let larger = coarse(block);
-        let requests = self.rare.entry(block).or_default();
-        if *requests >= FEW || (block < PAGE && *requests * (larger - block) >= PAGE) {
-            return block;
-        }
-        *requests += 1;
-        larger
     }
 
     /// Takes memory that lies idle: how much of it there is.
@@ -290,19 +256,17 @@ impl Slabs {
         (free(slab) >= (slab.capacity / LEAST).max(1)).then_some(id)
     }
 
-    /// A block of a slab, of which the program writes to `size` bytes.
-    fn use_block(&mut self, id: u32, size: usize) -> u16 {
+    fn use_block(&mut self, id: u32) -> u16 {
         let Some(slab) = self.slabs[id as usize].as_mut() else { unreachable!("a slab that was just chosen") };
         let index = slab.free.pop().unwrap_or_else(|| {
             slab.cut += 1;
             slab.cut as u16 - 1
         });
         slab.live += 1;
-        let end = usize::from(index) * slab.block + size.clamp(1, slab.block);
         for page in slab.pages_of(index.into()) {
             let (blocks, has_memory) = &mut slab.pages[page];
             *blocks += 1;
-            if page * PAGE < end && !std::mem::replace(has_memory, true) {
+            if !std::mem::replace(has_memory, true) {
                 self.resident += PAGE;
             }
         }
@@ -395,7 +359,7 @@ impl Slabs {
 
 impl Policy for Slabs {
     fn allocate(&mut self, number: u32, size: usize, thread: u32) {
-        let block = self.block_for(thread, block_of(size));
+        let block = block_of(size);
         let placed = if size > MEDIUM_MAX {
             let bytes = size.next_multiple_of(PAGE);
             self.take_idle(bytes);
@@ -406,7 +370,7 @@ impl Policy for Slabs {
             Placed::In(id, index)
         } else {
             let id = self.ready(thread, block);
-            Placed::In(id, self.use_block(id, size))
+            Placed::In(id, self.use_block(id))
         };
         let at = number as usize;
         self.blocks.resize(self.blocks.len().max(at + 1), Placed::Nowhere);
@@ -454,10 +418,6 @@ mod tests {
             [(1, 16), (16, 16), (17, 32), (1024, 1024), (1025, 1152), (4096, 4096), (4097, 4608), (262_144, 262_144)];
         for (size, block) in expected {
             assert_eq!(block_of(size), block, "{size}");
-        }
-        let larger = [(16, 16), (64, 64), (80, 128), (208, 256), (272, 320), (624, 640), (1008, 1024), (1152, 1536)];
-        for (block, larger) in larger.into_iter().chain([(9216, 12_288), (13_312, 16_384), (16_384, 16_384)]) {
-            assert_eq!(coarse(block), larger, "{block}");
         }
     }
 
