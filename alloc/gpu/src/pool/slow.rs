@@ -124,7 +124,6 @@ impl<D: Device> Pool<D> {
         stream: Stream,
         weight: u64,
     ) -> Result<u64, PoolError> {
-        let mut began = Instant::now();
         let is_fitted = |core: &mut Core<D>| core.has_medium_slabs(class) && core.fits_medium();
         if is_medium(class) && is_fitted(&mut self.core()) {
             let address = match self.take_kept(size, lane, stream) {
@@ -134,6 +133,7 @@ impl<D: Device> Pool<D> {
             self.shared.record(address, size, weight, Instant::now());
             return Ok(address);
         }
+        let mut began = Instant::now();
         let mut address = self.core().take_sampled(class, lane, stream, false)?;
         if address.is_none() {
             let take = |core: &mut Core<D>| core.take_sampled(class, lane, stream, true);
