@@ -22,11 +22,17 @@ use crate::tiers::give_back;
 /// before memory is taken for it: samples of each class in turn would touch a page for each.
 const EMPTY_OF_OTHERS: usize = 8 * ARENA_PAGE;
 
+/// Pages of a slab that may be kept without a block in use.
+const WIDE_PAGES: u32 = 2;
+
 /// The slabs, by class. Guarded by the sampler's lock.
 pub struct SampledSlabs {
     with_free: [SlabList; CLASSES],
     /// Bytes of slabs without a block in use.
     empty: Cell<usize>,
+    /// The one slab of a few pages without a block in use, if there is one: the next sample of its size would otherwise
+    /// find its pages in use by slabs of one page, and take new ones.
+    wide: Cell<Option<&'static Slab>>,
     /// The class after the one of which a slab was used for another class last.
     next: Cell<usize>,
     lists: SlotLists,
@@ -38,6 +44,7 @@ impl SampledSlabs {
         SampledSlabs {
             with_free: [const { SlabList::new() }; CLASSES],
             empty: Cell::new(0),
+            wide: Cell::new(None),
             next: Cell::new(0),
             lists: SlotLists::new(),
         }
@@ -74,7 +81,7 @@ impl SampledSlabs {
             block
         };
         if was_empty {
-            self.empty.set(self.empty.get() - slab.bytes());
+            self.no_longer_empty(slab);
         }
         counters::class_sub(class, from, 1);
         if !slab.has_free() {
@@ -138,8 +145,17 @@ impl SampledSlabs {
         counters::class_sub(class, ClassCounter::Untouched, slab.untouched().into());
     }
 
+    /// Notes that a slab without a block in use gets one, or goes.
+    fn no_longer_empty(&self, slab: &'static Slab) {
+        self.empty.set(self.empty.get() - slab.bytes());
+        if self.wide.get().is_some_and(|wide| core::ptr::eq(wide, slab)) {
+            self.wide.set(None);
+        }
+    }
+
     /// Takes a freed block back. Returns the bytes of all slabs that have no block in use then, and one of several
-    /// pages that has none: it goes back at once, for blocks of any size, by the caller, who holds no lock then.
+    /// pages that has none where another such is kept: it goes back at once, for blocks of any size, by the caller, who
+    /// holds no lock then.
     pub fn free(&self, slab: &'static Slab, block: BlockPtr) -> (usize, Option<&'static Slab>) {
         // SAFETY: the block is this slab's, and the lock makes us its owner.
         unsafe { slab.push(block) };
@@ -151,9 +167,13 @@ impl SampledSlabs {
         let mut gone = None;
         if slab.in_use() == 0 {
             self.empty.set(self.empty.get() + slab.bytes());
-            if slab.pages.get() > 1 {
-                self.take_out(slab);
-                gone = Some(slab);
+            match slab.pages.get() {
+                1 => {}
+                2..=WIDE_PAGES => gone = self.wide.replace(Some(slab)),
+                _ => gone = Some(slab),
+            }
+            if let Some(other) = gone {
+                self.take_out(other);
             }
         }
         (self.empty.get(), gone)
@@ -180,7 +200,7 @@ impl SampledSlabs {
     /// Makes a slab without a block in use a span that is nobody's.
     fn take_out(&self, slab: &'static Slab) {
         self.end(slab);
-        self.empty.set(self.empty.get() - slab.bytes());
+        self.no_longer_empty(slab);
         counters::sub(TierCounter::SampledBytes, slab.bytes() as u64);
         slab.end();
     }
