@@ -368,3 +368,39 @@ for n in range(60): x = [bytes(n % 3000) for n in range(3000)]; time.sleep(0.05)
     let lines: Vec<&str> = output.stdout.lines().collect();
     assert!(lines.len() >= 2 && lines.last() == Some(&"code 0"), "{}", output.report());
 }
+
+/// A program whose forked worker writes its title over the environment, and the worker's number.
+fn titled(pool: &Pool, arguments: &[&str]) -> (Running, String) {
+    let program = compiler::compile(pool.files(), "../../tests/csrc/titled.c", "titled", &["-O1", "-fno-builtin"]);
+    let mut running = pool.program(program).args(arguments).start();
+    let line = running.wait_for_line("READY");
+    let worker = line.trim_start_matches("READY").trim().to_owned();
+    (running, worker)
+}
+
+#[test]
+fn a_worker_that_overwrites_its_environment_keeps_its_segment_where_it_was_told() {
+    let pool = Pool::new();
+    let (mut running, worker) = titled(&pool, &[]);
+    let list = pool.poolscope().arg("list").run().success().stdout;
+    let row = list.lines().find(|row| row.split_whitespace().next() == Some(&worker)).expect("the worker is listed");
+    assert!(row.trim_end().ends_with("(forked) titled: worker"), "{row}");
+    running.wait_until("its blocks are in the figures", |_| {
+        let stats = pool.poolscope().args(["stats", &worker, "--json"]).run().success().stdout;
+        let stats: serde_json::Value = serde_json::from_str(&stats).expect("JSON");
+        (stats["usage"]["in_use"].as_u64()? >= 1024 * 8192).then_some(())
+    });
+    running.send("\n");
+    running.finish().success();
+}
+
+#[test]
+fn a_worker_without_a_segment_is_not_taken_for_the_process_that_it_was_forked_from() {
+    let pool = Pool::new();
+    let (mut running, worker) = titled(&pool, &["short files"]);
+    let stats = pool.poolscope().args(["stats", &worker]).run();
+    assert_ne!(stats.code(), 0, "{}", stats.report());
+    assert!(stats.stderr.contains("keeps no segment"), "{}", stats.report());
+    running.send("\n");
+    running.finish().success();
+}

@@ -245,8 +245,10 @@ fn candidates(pid: u32, uid: Option<u32>) -> (Vec<SegmentEntry>, Option<FindErro
     let mut paths = Vec::new();
     let mut problem = None;
     let mut folders = vec![segment_dir()];
+    let mut mapped = 0;
     if let Some(uid) = uid {
         paths.extend(mapped_segments(pid));
+        mapped = paths.len();
         folders.push(user_dir(uid));
     }
     folders.dedup();
@@ -258,9 +260,11 @@ fn candidates(pid: u32, uid: Option<u32>) -> (Vec<SegmentEntry>, Option<FindErro
     }
 
     let mut found = Vec::new();
-    for path in paths {
+    for (at, path) in paths.into_iter().enumerate() {
         match entry(&path, PATIENCE) {
             Ok(entry) if entry.pid != pid => {}
+            // A forked child without a segment has its parent's mapped.
+            Ok(entry) if at < mapped && entry.state != ProcessState::Running => {}
             Ok(entry) => found.push(entry),
             Err(error) => problem = Some(error.into()),
         }

@@ -1,10 +1,11 @@
 //! What the process was started with: read once, at its first allocation.
 
+use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 use core::fmt::Write;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::range::Printable;
+use super::range::{Printable, Range};
 use super::{Goal, Index, SETTINGS, Setting, store};
 use crate::kernel::message::Message;
 
@@ -86,6 +87,7 @@ fn read() {
     }
     for (at, setting) in SETTINGS.iter().enumerate() {
         let Some(text) = variable(setting.variable) else { continue };
+        let text = if matches!(setting.range, Range::Folder { .. }) { keep(text) } else { text };
         match setting.range.parse(text) {
             Some(word) => store::put(at, word),
             None => name_bad_value(setting, text, store::get(at)),
@@ -161,10 +163,36 @@ fn distance(a: &[u8], b: &[u8]) -> usize {
     rows[a.len() % 3][b.len()]
 }
 
+/// Room for the texts that are read again later, each with the zero behind it.
+const KEPT_MAX: usize = 1536;
+
+struct Kept(UnsafeCell<[u8; KEPT_MAX]>);
+
+// SAFETY: bytes are handed out once, by `KEPT_BYTES`, and written before anybody else knows of them.
+unsafe impl Sync for Kept {}
+
+static KEPT: Kept = Kept(UnsafeCell::new([0; KEPT_MAX]));
+static KEPT_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// The same text in memory of the pool's own: a program that sets its title writes it over its arguments and the
+/// environment behind them. A text for which there is no room stays where it is.
+fn keep(text: &'static CStr) -> &'static CStr {
+    let bytes = text.to_bytes_with_nul();
+    let at = KEPT_BYTES.fetch_add(bytes.len(), Ordering::Relaxed);
+    if at.saturating_add(bytes.len()) > KEPT_MAX {
+        return text;
+    }
+    // SAFETY: the bytes from `at` on are this call's alone, and end with the text's zero.
+    unsafe {
+        let kept = KEPT.0.get().cast::<u8>().add(at);
+        kept.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        CStr::from_ptr(kept.cast())
+    }
+}
+
 /// The value of a variable.
 fn variable(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: the value lies in memory that the C library keeps; it stays unless the program changes this very
-    // variable, and all but the folder is read at once.
+    // SAFETY: the value lies in memory that the C library keeps until the program changes it, and is read at once.
     unsafe {
         let value: *const c_char = libc::getenv(name.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value))

@@ -49,8 +49,7 @@ impl Word for Option<u64> {
 impl Word for Option<&'static CStr> {
     fn from_word(word: u64) -> Self {
         let text: *const c_char = core::ptr::with_exposed_provenance(word as usize);
-        // SAFETY: a word that is not 0 came from `to_word`, or is the address of a variable of the environment, which
-        // stays unless the program changes this very variable.
+        // SAFETY: a word that is not 0 came from `to_word`, or is the address of a text that the settings keep.
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
     }
     fn to_word(self) -> u64 {
