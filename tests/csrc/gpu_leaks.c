@@ -36,6 +36,35 @@ __attribute__((noinline)) static void keep(void) {
     poolscope_gpu_free(0, poolscope_gpu_alloc(0, 9000, NULL), NULL);
 }
 
+__attribute__((noinline, used)) static void use_the_device(void) {
+    for (int i = 0; i < 100; i++) poolscope_gpu_free(0, poolscope_gpu_alloc(0, 9000, NULL), NULL);
+}
+
+// Allocates device memory while the frame pointer is a pointer of the program's.
+void call_with_frame_pointer(void *pointer);
+#if defined(__x86_64__)
+__asm__(".text\n"
+        ".type call_with_frame_pointer, @function\n"
+        "call_with_frame_pointer:\n"
+        ".cfi_startproc\n"
+        "push %rbp\n"
+        ".cfi_def_cfa_offset 16\n"
+        ".cfi_offset %rbp, -16\n"
+        "mov %rdi, %rbp\n"
+        "xor %edi, %edi\n"
+        "call use_the_device\n"
+        "pop %rbp\n"
+        ".cfi_restore %rbp\n"
+        ".cfi_def_cfa_offset 8\n"
+        "ret\n"
+        ".cfi_endproc\n"
+        ".size call_with_frame_pointer, . - call_with_frame_pointer\n");
+#else
+void call_with_frame_pointer(void *pointer) { use_the_device(); }
+#endif
+
+__attribute__((noinline)) static void lose_a_frame_pointer(void) { call_with_frame_pointer(malloc(56)); }
+
 __attribute__((noinline)) static void scrub(void) {
     volatile char bytes[1 << 16];
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = 0;
@@ -48,6 +77,7 @@ int main(int count, char **arguments) {
         lose_what_points_to_one();
         lose_pinned_memory();
         lose_owned_buffers();
+        lose_a_frame_pointer();
     }
     scrub();
     return 0;

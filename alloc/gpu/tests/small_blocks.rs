@@ -372,3 +372,72 @@ fn a_chunk_of_large_memory_goes_back_when_its_last_block_waited_for_another_stre
     assert_eq!(program.pool.stats().held, 0);
     program.assert_in_order();
 }
+
+#[test]
+fn streams_of_a_small_pool_have_small_blocks_in_one_chunk() {
+    let program = Program::new(1024 * MIB);
+    let streams = [(); 6].map(|()| program.device.non_blocking_stream());
+    let some_of_each = || {
+        streams.map(|stream| {
+            let block = program.alloc(4 * KIB, stream);
+            program.write(block, 4 * KIB, stream, MS);
+            (block, stream)
+        })
+    };
+    let blocks = some_of_each();
+    assert_eq!(program.pool.stats().held, 2 * MIB);
+    blocks.iter().for_each(|(block, stream)| program.free(*block, *stream));
+    program.pool.release_all();
+    assert_eq!(program.pool.stats().held, 0, "the chunk is nobody's when the last one's block has gone");
+    // In a larger pool, each has its own.
+    let large = program.alloc(512 * MIB, streams[0]);
+    let blocks = some_of_each();
+    assert_eq!(program.pool.stats().held, (512 + 6 * 2) * MIB);
+    blocks.iter().for_each(|(block, stream)| program.free(*block, *stream));
+    program.free(large, streams[0]);
+    program.assert_in_order();
+}
+
+#[test]
+fn a_page_that_a_stream_has_used_in_anothers_chunk_stays_its_own() {
+    let program = Program::new(64 * MIB);
+    let [own, other, third] = [(); 3].map(|()| program.device.non_blocking_stream());
+    let first = program.alloc(64 * KIB, own);
+    let visited = program.alloc(64 * KIB, other);
+    assert_eq!(first / (2 * MIB), visited / (2 * MIB));
+    program.write(visited, 64 * KIB, other, 1000 * MS);
+    program.free(visited, other);
+    program.pool.trim_cache();
+    // All pages that are the chunk's owner's, and one more.
+    let blocks: Vec<_> = (0..31).map(|_| program.alloc(64 * KIB, own)).collect();
+    blocks.iter().for_each(|block| program.write(*block, 64 * KIB, own, US));
+    assert!(!blocks.contains(&visited));
+    assert_eq!(program.pool.stats().held, 4 * MIB);
+    assert_eq!(program.alloc(64 * KIB, other), visited);
+    program.write(visited, 64 * KIB, other, 1000 * MS);
+    // The chunk is free for a third one when both are past their frees.
+    blocks.iter().chain([&first]).for_each(|block| program.free(*block, own));
+    program.free(visited, other);
+    program.pool.trim_cache();
+    let large = program.alloc(4 * MIB, third);
+    program.write(large, 4 * MIB, third, US);
+    program.free(large, third);
+    program.assert_in_order();
+}
+
+#[test]
+fn what_a_small_pool_has_in_caches_serves_before_another_chunk_does() {
+    let program = Program::new(1024 * MIB);
+    let stream = program.device.stream();
+    let blocks: Vec<_> = [32, 64]
+        .into_iter()
+        .flat_map(|kib| vec![kib * KIB; (1024 / kib) as usize])
+        .map(|size| program.alloc(size, stream))
+        .collect();
+    assert_eq!(program.pool.stats().held, 2 * MIB);
+    blocks.iter().for_each(|block| program.free(*block, stream));
+    let block = program.alloc(16 * KIB, stream);
+    assert_eq!(program.pool.stats().held, 2 * MIB);
+    program.free(block, stream);
+    program.assert_in_order();
+}

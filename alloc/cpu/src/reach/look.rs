@@ -26,9 +26,9 @@ use crate::pages::page_heap;
 use crate::sampler::search::{Records, records, try_records};
 use crate::segment::bell::Asked;
 use crate::sync::spin_lock::SlowPath;
-use crate::threads::thread_pointer;
+use crate::threads::{heaps, thread_pointer};
 
-/// More ranges than the pool has of its own beside arenas.
+/// More ranges than the pool has of its own beside arenas and heaps.
 const MAX_OWN: usize = 1024;
 /// Registers that a function keeps for its caller.
 const SAVED_REGISTERS: usize = 6;
@@ -232,7 +232,7 @@ fn mark(
     let mappings = maps::read().ok_or(outcome::NO_MAPS)?;
     let heap = Heap::new(records, mappings.as_slice()).ok_or(outcome::NO_MEMORY)?;
     let mut threads = Table::<Thread>::new(world.threads().len() + 1).ok_or(outcome::NO_MEMORY)?;
-    let mut excluded = Table::<Range>::new(MAX_OWN + arenas()).ok_or(outcome::NO_MEMORY)?;
+    let mut excluded = Table::<Range>::new(MAX_OWN + arenas() + of_heaps()).ok_or(outcome::NO_MEMORY)?;
     let mut mark = Mark::new(&heap, verdicts, tag_bits).ok_or(outcome::NO_MEMORY)?;
 
     if let Searcher::OfTheProgram { frame } = searcher {
@@ -243,6 +243,7 @@ fn mark(
         threads.push(Thread { tid: thread.tid, sp: thread.sp, control: thread.thread_pointer });
     }
     arena::for_each(|from, to| _ = excluded.push((from, to)));
+    heaps::own_memory(|from, to| _ = excluded.push((from, to)));
     let own = [
         mappings.addresses(),
         threads.addresses(),
@@ -337,4 +338,10 @@ fn arenas() -> usize {
     let mut arenas = 0;
     arena::for_each(|_, _| arenas += 1);
     arenas
+}
+
+fn of_heaps() -> usize {
+    let mut ranges = 0;
+    heaps::own_memory(|_, _| ranges += 1);
+    ranges
 }

@@ -3,8 +3,8 @@
 //! These are the registers of all threads, their stacks from 128 bytes below the stack pointer on (the red zone, System
 //! V ABI, 3.2.2), and all other memory that can be read, is of this process or its forked children alone, and that
 //! somebody has written: variables of modules, thread-local storage, the C library's records of threads, and what the
-//! program mapped itself. What is the pool's own is no root: its arenas, the records of blocks, the segment, and what
-//! this search uses.
+//! program mapped itself. What is the pool's own is no root: its arenas, its threads' heaps with what they remember of
+//! their stacks, the records of blocks, the segment, and what this search uses.
 //!
 //! Of a thread's stack, what lies below its stack pointer is dead. The stack's mapping is known by what the C library
 //! keeps at its upper end, the thread's control block (`tcbhead_t`). Stacks of threads that have ended stay mapped for

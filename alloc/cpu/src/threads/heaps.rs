@@ -3,6 +3,8 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use poolscope_capture::Trail;
+
 use crate::kernel::os;
 use crate::segment::counters::{self, TierCounter};
 use crate::sync::spin_lock::{SlowPath, SpinLock};
@@ -33,6 +35,20 @@ pub fn for_each_heap(mut f: impl FnMut(&'static Heap)) {
         f(heap);
         next = heap.registration.next_heap.get();
     }
+}
+
+/// Calls `f` with the memory of all heaps: the first address and the one behind the last. What is remembered of a thread's
+/// stack is among it. Who calls has stopped the other threads.
+pub fn own_memory(mut f: impl FnMut(usize, usize)) {
+    for_each_heap(|heap| {
+        let from = (&raw const *heap).addr();
+        f(from, from + size_of::<Heap>());
+        // SAFETY: a word that its thread writes once, and none is running.
+        let trail = unsafe { (&raw const (*heap.sampling.capture.get()).trail).read_volatile() }.addr();
+        if trail != 0 {
+            f(trail, trail + size_of::<Trail>());
+        }
+    });
 }
 
 /// Whether a heap waits for a thread to take it over.
