@@ -82,6 +82,15 @@ fn what_the_kernel_keeps_for_the_program_and_what_unusual_memory_holds_is_in_use
 }
 
 #[test]
+fn what_a_buffer_holds_of_an_earlier_block_keeps_nothing_in_use() {
+    let pool = Pool::new();
+    let program = pool.files().join("forgotten");
+    compile_into(&program, Path::new("tests/csrc/forgotten.c"), &["-O1", "-g", "-fno-builtin"], &[]);
+    let (_, report, _) = check(&pool, &[program.to_str().expect("a path")]);
+    assert_eq!(sizes(&report, false), [3000; 40], "{report:#}");
+}
+
+#[test]
 fn what_a_forked_child_loses_is_reported_as_the_childs() {
     let pool = Pool::new();
     let program = pool.files().join("leaks");
