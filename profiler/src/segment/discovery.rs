@@ -263,7 +263,7 @@ fn candidates(pid: u32, uid: Option<u32>) -> (Vec<SegmentEntry>, Option<FindErro
     for (at, path) in paths.into_iter().enumerate() {
         match entry(&path, PATIENCE) {
             Ok(entry) if entry.pid != pid => {}
-            // A forked child without a segment has its parent's mapped.
+            // A forked child without a segment has its parent's mapped, which began in an earlier tick.
             Ok(entry) if at < mapped && entry.state != ProcessState::Running => {}
             Ok(entry) => found.push(entry),
             Err(error) => problem = Some(error.into()),
