@@ -15,13 +15,6 @@ use crate::streams::Pending;
 /// one stream, they would be missing where large blocks fit the next time, and stitches would be mapped anew.
 const LENDS: u64 = 5;
 
-/// A granule that small blocks may be cut from.
-pub struct Chunk {
-    pub address: u64,
-    /// Whether it waits for nothing, so that any lane may use it and not only the one that asked.
-    pub is_anyones: bool,
-}
-
 /// Whether a tile has a whole granule.
 fn has_a_granule(tile: &Tile) -> bool {
     tile.address.next_multiple_of(GRANULE) + GRANULE <= tile.end()
@@ -29,7 +22,7 @@ fn has_a_granule(tile: &Tile) -> bool {
 
 impl<D: Device> Large<D> {
     /// A chunk that is free: the one at the lowest address that needs no waiting, or another one behind an event.
-    pub fn fit_chunk(&mut self, request: &Request) -> Option<Chunk> {
+    pub fn fit_chunk(&mut self, request: &Request) -> Option<u64> {
         let id = self.lowest_ready_chunk(request).or_else(|| self.chunk_behind_an_event(request))?;
         Some(self.take_chunk(id, request))
     }
@@ -53,23 +46,17 @@ impl<D: Device> Large<D> {
         }
     }
 
-    fn take_chunk(&mut self, id: TileId, request: &Request) -> Chunk {
-        let is_anyones = self.tiles.get(id).pending.points().all(|point| self.lanes.is_done(point));
-        Chunk { address: self.take(id, &Request { pool: CHUNKS, ..*request }), is_anyones }
-    }
-
-    /// A chunk of what large blocks have left.
-    fn fit_for_chunk(&mut self, request: &Request) -> Option<Chunk> {
-        self.fit(request).map(|address| Chunk { address, is_anyones: false })
+    fn take_chunk(&mut self, id: TileId, request: &Request) -> u64 {
+        self.take(id, &Request { pool: CHUNKS, ..*request })
     }
 
     /// A new chunk, and so many more in one piece with it, which is hardly dearer. Where the device has no more memory,
     /// one that is made of what large blocks have left.
-    pub fn grow_chunk(&mut self, request: &Request, more: usize) -> Result<Chunk> {
+    pub fn grow_chunk(&mut self, request: &Request, more: usize) -> Result<u64> {
         if !self.range.is_virtual {
             return match self.new_chunk_segment() {
                 Ok(tile) => Ok(self.take_chunk(tile, request)),
-                Err(error) => self.fit_for_chunk(request).ok_or(error),
+                Err(error) => self.fit(request).ok_or(error),
             };
         }
         if let Some(tile) = self.lend_chunk(request) {
@@ -83,9 +70,9 @@ impl<D: Device> Large<D> {
             if more > 0 {
                 return self.grow_chunk(request, 0);
             }
-            return match self.fit_for_chunk(request) {
-                Some(chunk) => Ok(chunk),
-                None => self.grow(request).map(|address| Chunk { address, is_anyones: false }),
+            return match self.fit(request) {
+                Some(address) => Ok(address),
+                None => self.grow(request),
             };
         };
         let size = granules as u64 * GRANULE;

@@ -95,8 +95,7 @@ fn many_free_chunks() {
     let mut large = Large::new(Arc::new(Driver::new(device))).expect("the device is there");
     let lane = large.lanes.find(stream).expect("the stream is there");
     let request = Request { size: GRANULE, align: 256, lane, stream, pool: 0 };
-    let chunks: Vec<u64> =
-        (0..CHUNKS).map(|_| large.grow_chunk(&request, 0).expect("the device has room").address).collect();
+    let chunks: Vec<u64> = (0..CHUNKS).map(|_| large.grow_chunk(&request, 0).expect("the device has room")).collect();
     // Every second one, so that they stay apart.
     for address in chunks.into_iter().step_by(2) {
         large.free(address, lane);

@@ -21,44 +21,11 @@ struct Slab {
     blocks: usize,
 }
 
-/// Granules that slabs are cut from. A page that is in no slab is the lane's that has used it last, or everyone's.
+/// Granules that slabs are cut from, each of one lane.
 struct Chunk {
-    /// The lane that it was made for.
     lane: LaneId,
-    /// The pages in no slab that wait for nothing, one bit for each.
-    anyones: u32,
-    /// Those that come after a lane's work, for each lane that has had a slab here.
-    of_lanes: Vec<(LaneId, u32)>,
-}
-
-impl Chunk {
-    /// The pages that a lane may have.
-    fn free_for(&self, lane: LaneId) -> u32 {
-        let own = self.of_lanes.iter().find(|(owner, _)| *owner == lane);
-        self.anyones | own.map_or(0, |(_, pages)| *pages)
-    }
-
-    /// The pages that are after a lane's work, which may be none.
-    fn of_lane(&mut self, lane: LaneId) -> &mut u32 {
-        let at = self.of_lanes.iter().position(|(owner, _)| *owner == lane).unwrap_or_else(|| {
-            self.of_lanes.push((lane, 0));
-            self.of_lanes.len() - 1
-        });
-        &mut self.of_lanes[at].1
-    }
-
-    fn is_empty(&self) -> bool {
-        self.of_lanes.iter().fold(self.anyones, |free, (_, pages)| free | pages) == u32::MAX
-    }
-}
-
-/// A chunk without slabs, which is no chunk any more.
-pub struct Emptied {
-    pub address: u64,
-    /// The lane that it was made for.
-    pub lane: LaneId,
-    /// Others that have had slabs in it.
-    pub visitors: Vec<LaneId>,
+    /// One bit for each page; set: in no slab.
+    free: u32,
 }
 
 /// Bytes of a chunk.
@@ -71,10 +38,8 @@ pub const SAMPLED: LaneId = 1 << 31;
 pub struct Slabs {
     pages: Arc<Pages>,
     chunks: BTreeMap<u64, Chunk>,
-    /// The chunks that have pages which a lane may have: that they were made for, or that has had a slab in them.
+    /// The chunks of a lane that have pages in no slab.
     roomy: BTreeSet<(LaneId, u64)>,
-    /// Those that have pages for everyone.
-    open: BTreeSet<u64>,
     slabs: BTreeMap<u64, Slab>,
     /// Slabs all of whose blocks are free.
     empty: BTreeSet<u64>,
@@ -100,7 +65,6 @@ impl Slabs {
             pages,
             chunks: BTreeMap::new(),
             roomy: BTreeSet::new(),
-            open: BTreeSet::new(),
             slabs: BTreeMap::new(),
             empty: BTreeSet::new(),
             partial: BTreeSet::new(),
@@ -148,44 +112,26 @@ impl Slabs {
         self.partial_counts[class] -= usize::from(self.partial.remove(&(class, lane, address)));
     }
 
-    /// Makes a chunk of a large block, which is as long and aligned as [`CHUNK`], for a lane or, where it waits for
-    /// nothing, for everyone.
-    pub fn add_chunk(&mut self, address: u64, lane: LaneId, is_anyones: bool) {
-        let (anyones, own) = if is_anyones { (u32::MAX, 0) } else { (0, u32::MAX) };
-        self.chunks.insert(address, Chunk { lane, anyones, of_lanes: vec![(lane, own)] });
+    /// Makes a chunk of a large block, which is as long and aligned as [`CHUNK`].
+    pub fn add_chunk(&mut self, address: u64, lane: LaneId) {
+        self.chunks.insert(address, Chunk { lane, free: u32::MAX });
         self.roomy.insert((lane, address));
-        if is_anyones {
-            self.open.insert(address);
-        }
     }
 
-    /// Makes a slab in the first chunk of the lane that has room, or, if it `visits`, in that of another one. Returns
-    /// whether there is one.
-    pub fn add(&mut self, class: usize, lane: LaneId, visits: bool) -> bool {
+    /// Makes a slab in the first chunk of the lane that has room. Returns whether there is one.
+    pub fn add(&mut self, class: usize, lane: LaneId) -> bool {
         let pages = (slab_size(class) / PAGE) as u32;
         let bits = u32::MAX >> (32 - pages);
-        let owner = lane & !SAMPLED;
         // Slabs begin at a multiple of their size.
-        let fit = |address: u64| {
-            let free = self.chunks.get(&address)?.free_for(owner);
-            let at = (0..32u32).step_by(pages as usize).find(|at| free >> at & bits == bits)?;
-            Some((address, at))
-        };
-        let found = self.roomy.range((owner, 0)..=(owner, u64::MAX)).find_map(|&(_, address)| fit(address));
-        let visited = || if visits { self.open.iter().find_map(|address| fit(*address)) } else { None };
-        let Some((address, at)) = found.or_else(visited) else { return false };
+        let fit = |chunk: &Chunk| (0..32u32).step_by(pages as usize).find(|at| chunk.free >> at & bits == bits);
+        let owner = lane & !SAMPLED;
+        let mut roomy = self.roomy.range((owner, 0)..=(owner, u64::MAX));
+        let found = roomy.find_map(|&(_, address)| self.chunks.get(&address).and_then(fit).map(|at| (address, at)));
+        let Some((address, at)) = found else { return false };
         if let Some(chunk) = self.chunks.get_mut(&address) {
-            let taken = bits << at;
-            chunk.anyones &= !taken;
-            *chunk.of_lane(owner) &= !taken;
-            if chunk.free_for(owner) == 0 {
+            chunk.free &= !(bits << at);
+            if chunk.free == 0 {
                 self.roomy.remove(&(owner, address));
-            }
-            if chunk.anyones == 0 && self.open.remove(&address) {
-                let full = chunk.of_lanes.iter().filter(|(_, pages)| *pages == 0);
-                full.for_each(|(lane, _)| {
-                    self.roomy.remove(&(*lane, address));
-                });
             }
         }
         self.add_at(address + u64::from(at) * PAGE, class, lane);
@@ -337,8 +283,9 @@ impl Slabs {
         !done.is_empty()
     }
 
-    /// Dissolves the slabs all of whose blocks are free, and takes the chunks away that are empty then.
-    pub fn take_empty(&mut self) -> Vec<Emptied> {
+    /// Dissolves the slabs all of whose blocks are free, and takes the chunks away that are empty then. Returns their
+    /// addresses and lanes.
+    pub fn take_empty(&mut self) -> Vec<(u64, LaneId)> {
         let mut emptied = Vec::new();
         for address in std::mem::take(&mut self.empty) {
             let Some(Slab { class, lane, .. }) = self.slabs.remove(&address) else { continue };
@@ -346,23 +293,17 @@ impl Slabs {
             self.counts[class] -= 1;
             self.pages.set(address, slab_size(class), Page::NONE);
             let Some((&start, chunk)) = self.chunks.range_mut(..=address).next_back() else { continue };
-            let (owner, bits) = (lane & !SAMPLED, u32::MAX >> (32 - slab_size(class) / PAGE));
-            *chunk.of_lane(owner) |= bits << ((address - start) / PAGE);
-            self.roomy.insert((owner, start));
-            if chunk.is_empty() {
-                emptied.push(start);
+            let bits = u32::MAX >> (32 - slab_size(class) / PAGE);
+            chunk.free |= bits << ((address - start) / PAGE);
+            self.roomy.insert((chunk.lane, start));
+            if chunk.free == u32::MAX {
+                emptied.push((start, chunk.lane));
             }
         }
-        emptied.into_iter().filter_map(|address| self.take_chunk(address)).collect()
-    }
-
-    fn take_chunk(&mut self, address: u64) -> Option<Emptied> {
-        let Chunk { lane, of_lanes, .. } = self.chunks.remove(&address)?;
-        self.open.remove(&address);
-        for (lane, _) in &of_lanes {
-            self.roomy.remove(&(*lane, address));
+        for (address, lane) in &emptied {
+            self.chunks.remove(address);
+            self.roomy.remove(&(*lane, *address));
         }
-        let visitors = of_lanes.into_iter().map(|(visitor, _)| visitor).filter(|visitor| *visitor != lane).collect();
-        Some(Emptied { address, lane, visitors })
+        emptied
     }
 }

@@ -29,10 +29,6 @@ const CHUNKS_AHEAD: u64 = 15;
 const CHUNKS_PART: u64 = 4;
 const MOST_CHUNKS_AHEAD: u64 = 63;
 
-/// Bytes of a pool below which it is a small one: streams have slabs in each other's chunks, and what caches have is used
-/// before there are more of them. A chunk for each stream, or in caches, would be a large part of it.
-const SMALL_POOL: u64 = 384 << 20;
-
 /// Slabs of a class of medium blocks, of one block each, with which others are placed as large ones: enough for a loop
 /// over one block.
 const MEDIUM_SLABS: usize = 1;
@@ -312,11 +308,6 @@ impl<D: Device> Core<D> {
         waiting.min(CHUNKS_AHEAD).max(part.min(MOST_CHUNKS_AHEAD)) as usize
     }
 
-    /// Whether the pool holds so little that a chunk is a large part of it.
-    fn is_small(&self) -> bool {
-        self.large.held() < SMALL_POOL
-    }
-
     /// Blocks of a class from a new slab, for which memory is mapped if `grow` allows it. Returns how many.
     pub fn take_from_new_slab(
         &mut self,
@@ -327,16 +318,16 @@ impl<D: Device> Core<D> {
         batch: usize,
         into: &mut Vec<u64>,
     ) -> Result<usize, PoolError> {
-        if !self.slabs.add(class, lane, self.is_small()) {
+        if !self.slabs.add(class, lane) {
             let owner = lane & !SAMPLED;
             let request = Request { size: CHUNK, align: CHUNK, lane: owner, stream, pool: 0 };
-            let chunk = match self.large.fit_chunk(&request) {
-                Some(chunk) => chunk,
+            let address = match self.large.fit_chunk(&request) {
+                Some(address) => address,
                 None if grow => self.large.grow_chunk(&request, self.chunks_ahead())?,
                 None => return Ok(0),
             };
-            self.slabs.add_chunk(chunk.address, owner, chunk.is_anyones);
-            self.slabs.add(class, lane, false);
+            self.slabs.add_chunk(address, owner);
+            self.slabs.add(class, lane);
         }
         let taken = self.slabs.take(class, lane, batch, into);
         self.large.counted.cache_misses += 1;
@@ -421,11 +412,8 @@ impl<D: Device> Core<D> {
     pub fn return_slabs(&mut self) -> bool {
         self.settle();
         let empty = self.slabs.take_empty();
-        for chunk in &empty {
-            chunk.visitors.iter().for_each(|visitor| {
-                self.large.share(chunk.address, *visitor);
-            });
-            self.large.free(chunk.address, chunk.lane);
+        for (address, lane) in &empty {
+            self.large.free(*address, *lane);
         }
         !empty.is_empty()
     }

@@ -158,11 +158,6 @@ impl<D: Device> Core<D> {
         self.slabs.chunk_bytes() > used + used / 2 + SMALL_SLACK_BYTES
     }
 
-    /// Whether caches have as many small blocks as there are in a chunk, and the pool is a small one.
-    fn caches_a_chunk(&self) -> bool {
-        self.is_small() && self.slabs.out().saturating_sub(self.small_usage()) >= CHUNK
-    }
-
     /// Whether the fitted blocks that threads keep are so many that they should be used before memory of this size is
     /// put together: as many as that or many by themselves. So often in a second, as those threads come to the lock then.
     pub fn is_kept_worth_collecting(&mut self, size: u64) -> bool {
@@ -174,7 +169,7 @@ impl<D: Device> Core<D> {
     /// The same before memory is mapped for small blocks, so often in a second. What a program swings by has to stay in
     /// caches, or they are emptied again and again while other threads wait.
     pub fn is_cache_flush_due(&mut self) -> bool {
-        let due = self.upkeep.flushes_left > 0 && (self.holds_much_for_small() || self.caches_a_chunk());
+        let due = self.upkeep.flushes_left > 0 && self.holds_much_for_small();
         self.upkeep.flushes_left -= u32::from(due);
         due
     }
