@@ -397,11 +397,11 @@ mod tests {
         let classes = [(2, 1024), (8, 64 << 10), (LARGE, 8 << 20)];
         let (mut counts, mut seen, mut variances, mut levels) = ([0u64; 3], [0.0; 3], [0.0; 3], [0u64; 51]);
         for round in 0..400_000u64 {
-            // Bursts of large blocks, and pauses without any.
+            // Bursts of large blocks, and pauses without any, in which there is time for several falls.
             let lengths = [5, 2, u64::from(round % 20_000 < 3_000)];
             for (at, (class, bytes)) in classes.into_iter().enumerate() {
                 for _ in 0..lengths[at] {
-                    pass(BLOCK);
+                    pass(10 * BLOCK);
                     counts[at] += 1;
                     let p = -f64::exp_m1(-(bytes as f64) / budgets.raised().max(1) as f64);
                     variances[at] += (1.0 - p) / p;
