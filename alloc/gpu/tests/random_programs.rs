@@ -291,3 +291,40 @@ proptest! {
         run.finish();
     }
 }
+
+/// Found by the second of these: blocks of a graph end on the page that a larger block of the program begins on.
+#[test]
+fn small_blocks_leave_a_larger_one_on_their_page_recorded() {
+    let alloc = |size, stream| Step::Alloc { size, stream, thread: 0 };
+    let free = |which| Step::Free { which, stream: None, thread: 0 };
+    let steps = [
+        alloc(1, 0),
+        alloc(3_096_577, 3),
+        Step::Maintain,
+        alloc(3_127_297, 0),
+        alloc(1_971_201, 0),
+        free(0),
+        Step::Free { which: 1, stream: Some(0), thread: 0 },
+        Step::Maintain,
+        alloc(1_785_601, 0),
+        alloc(2_096_897, 0),
+        alloc(524_289, 0),
+        free(1),
+        Step::Use { which: 0, stream: 3, duration: 0 },
+        alloc(3_519_489, 0),
+        alloc(1_254_145, 0),
+        free(0),
+        alloc(1, 0),
+        free(0),
+        Step::Pass { time: 8_680_944 },
+        alloc(4_194_304, 0),
+        alloc(1_740_545, 0),
+        Step::Capture { stream: 0, sizes: vec![1_674_753] },
+        Step::Capture { stream: 0, sizes: vec![1_793, 2_049] },
+    ];
+    let mut run = Run::new(Simulated::new(128 * MIB), 1, true, 1);
+    for step in steps {
+        run.step(step);
+    }
+    run.finish();
+}

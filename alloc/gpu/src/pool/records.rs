@@ -2,7 +2,8 @@
 //!
 //! The page that a recorded block begins on carries a flag, so that a free that finds none looks no further. Small
 //! blocks that share pages come from slabs of recorded blocks only ([`crate::small::SAMPLED`]), whose pages have the flag
-//! for good; larger ones have their pages to themselves.
+//! for good. Of larger ones, one at most begins on a page. Where a stream has no slabs, small blocks begin beside each
+//! other and beside a larger one, and are counted.
 
 use crate::large::AddressMap;
 use crate::small::{PAGE, Pages};
@@ -12,7 +13,7 @@ use crate::watch::Token;
 #[derive(Default)]
 pub struct Records {
     tokens: AddressMap<Token>,
-    /// How many begin on a page, of pages that may have several and are no slab's: where a stream has no slabs.
+    /// How many begin on a page, of pages that have had a small one that is no slab's since the page had none.
     on_page: AddressMap<u32>,
 }
 
@@ -25,7 +26,11 @@ impl Records {
             if pages.is_shared_slab(page) {
                 return;
             }
-            *self.on_page.entry(page).or_default() += 1;
+            // The flag of a page that is not counted is that of one larger block.
+            let others = u32::from(pages.get(page).is_recorded());
+            *self.on_page.entry(page).or_insert(others) += 1;
+        } else if let Some(count) = self.counted(page) {
+            *count += 1;
         }
         pages.set_recorded(page, true);
     }
@@ -37,9 +42,7 @@ impl Records {
         if pages.is_shared_slab(page) {
             return Some(token);
         }
-        if !self.on_page.is_empty()
-            && let Some(count) = self.on_page.get_mut(&page)
-        {
+        if let Some(count) = self.counted(page) {
             *count -= 1;
             if *count > 0 {
                 return Some(token);
@@ -48,5 +51,10 @@ impl Records {
         }
         pages.set_recorded(page, false);
         Some(token)
+    }
+
+    /// The number of a page, if its blocks are counted.
+    fn counted(&mut self, page: u64) -> Option<&mut u32> {
+        if self.on_page.is_empty() { None } else { self.on_page.get_mut(&page) }
     }
 }
