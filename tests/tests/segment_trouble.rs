@@ -371,7 +371,8 @@ for n in range(60): x = [bytes(n % 3000) for n in range(3000)]; time.sleep(0.05)
 
 /// A program whose forked worker writes its title over the environment, and the worker's number.
 fn titled(pool: &Pool, arguments: &[&str]) -> (Running, String) {
-    let program = compiler::compile(pool.files(), "../../tests/csrc/titled.c", "titled", &["-O1", "-fno-builtin"]);
+    let flags = ["-O1", "-fno-builtin"];
+    let program = compiler::compile_with_headers(pool.files(), "tests/csrc/titled.c", "titled", &flags);
     let mut running = pool.program(program).args(arguments).start();
     let line = running.wait_for_line("READY");
     let worker = line.trim_start_matches("READY").trim().to_owned();

@@ -230,23 +230,12 @@ pub fn sample_block(
     let passed = sampler.labels.has_passed();
     drop(sampler);
     if heap.records_all() && heap.medium.zero.get() != block {
-        wipe(p, size);
+        search::wipe(p, size);
     }
     if passed {
         tell(slow, heap);
     }
     Some(p)
-}
-
-/// Bytes of a block that are wiped.
-const WIPED: usize = 16 << 10;
-
-/// Takes out of a new block what an earlier one left there: a search for unreachable blocks would find pointers that
-/// the program has long forgotten, as in the rest of a buffer, and what lies where they point now would not be lost.
-#[inline]
-fn wipe(p: *mut u8, size: usize) {
-    // SAFETY: the block is nobody's yet, and holds `size` bytes.
-    unsafe { p.write_bytes(0, size.min(WIPED)) };
 }
 
 /// Records a large block of `size` bytes at `p`, of the program's call at `caller`; its slot in the live table.

@@ -176,3 +176,14 @@ impl Records {
         header.reach = ReachRecord { searches: header.reach.searches + 1, ..report };
     }
 }
+
+/// Bytes of a new block that are wiped.
+const WIPED: usize = 16 << 10;
+
+/// Takes out of a new block what an earlier one left there: a search for unreachable blocks would find pointers that
+/// the program has long forgotten, as in the rest of a buffer, and what lies where they point now would not be lost.
+#[inline]
+pub(super) fn wipe(p: *mut u8, size: usize) {
+    // SAFETY: the block is nobody's yet, and holds `size` bytes.
+    unsafe { p.write_bytes(0, size.min(WIPED)) };
+}
