@@ -59,8 +59,8 @@ const _: () = assert!(size_of::<Stack>() == 64);
 /// The stacks of a heap. Zeroed memory is empty.
 pub struct MediumCache {
     stacks: [Stack; MEDIUM_CLASSES],
-    /// Blocks that came to the program or to slabs another way than into a stack and out of it by `malloc`: those freed
-    /// less those allocated are these and the ones in the stack. Wraps.
+    /// Blocks of each class that went from the stack to slabs, or were freed without coming into it, less those that
+    /// were brought from slabs. With the ones allocated and the ones in the stack it comes to those freed. Wraps.
     moved: [Cell<u64>; MEDIUM_CLASSES],
     /// Misses of each class since those that had none last made room.
     misses: [Cell<u16>; MEDIUM_CLASSES],
