@@ -5,7 +5,7 @@
 //! nothing of the fast path; the pool only goes without its own thread there.
 #![cfg(target_arch = "x86_64")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use poolscope_e2e::compiler::compile_with_headers;
@@ -24,6 +24,8 @@ fn program(pool: &Pool) -> PathBuf {
 struct FastPath {
     /// How often each instruction, by its address in the library.
     instructions: BTreeMap<u64, u64>,
+    /// The addresses of those that are of `free`.
+    free: BTreeSet<u64>,
     /// Calls of other functions.
     calls: u64,
 }
@@ -52,6 +54,8 @@ fn fast_path(arguments: &[&str], environment: &[(&str, &str)]) -> FastPath {
 /// What most pairs executed, from callgrind's own format.
 fn path_in(dump: &str) -> FastPath {
     let mut counts = BTreeMap::<u64, u64>::new();
+    let mut free = BTreeSet::new();
+    let mut in_free = false;
     let mut calls = 0;
     let (mut in_library, mut in_function, mut after_call) = (false, false, false);
     for line in dump.lines() {
@@ -59,6 +63,7 @@ fn path_in(dump: &str) -> FastPath {
             in_library = Path::new(object).file_name() == library().file_name();
         } else if let Some(function) = line.strip_prefix("fn=") {
             in_function = ["malloc", "__libc_malloc", "free"].contains(&function);
+            in_free = function == "free";
         } else if !in_library || !in_function {
             continue;
         } else if let Some(call) = line.strip_prefix("calls=") {
@@ -71,12 +76,17 @@ fn path_in(dump: &str) -> FastPath {
                 let address = u64::from_str_radix(fields.next().expect("an address"), 16).expect("an address");
                 let count: u64 = fields.nth(1).and_then(|count| count.parse().ok()).expect("a count after the line");
                 *counts.entry(address).or_default() += count;
+                if in_free {
+                    free.insert(address);
+                }
             }
         }
     }
     let by_pair = |count: u64| (count + PAIRS / 2) / PAIRS;
     let by_pair_at = counts.into_iter().map(|(address, count)| (address, by_pair(count)));
-    FastPath { instructions: by_pair_at.filter(|&(_, count)| count > 0).collect(), calls: by_pair(calls) }
+    let instructions: BTreeMap<u64, u64> = by_pair_at.filter(|&(_, count)| count > 0).collect();
+    free.retain(|address| instructions.contains_key(address));
+    FastPath { instructions, free, calls: by_pair(calls) }
 }
 
 /// The functions that a pair goes through, with a star at each instruction that it executes.
@@ -109,6 +119,14 @@ fn a_pair_of_malloc_and_free_takes_31_instructions() {
     for size in ["64", "1", "1024"] {
         assert_short(&[size], &[]);
     }
+}
+
+/// Where sizes come at random, a branch between the two would be taken wrongly each other time.
+#[test]
+fn free_takes_the_same_instructions_for_small_and_for_medium_blocks() {
+    let [small, medium] = ["64", "2048"].map(|size| fast_path(&[size], &[("POOLSCOPE_PERIOD", "1T")]));
+    assert!(small.free.len() > 10, "{small:?}");
+    assert_eq!(small.free, medium.free);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //!
 //! Architecture invariant: the fast path, [`free`], looks at the page's descriptor and this thread's heap and at
 //! nothing else. One compare, the slab's owner against this thread's heap, sends blocks of other threads, sampled and
-//! large blocks, and addresses that are no block's to the slow path; a second one sorts out medium blocks of this
-//! thread's own.
+//! large blocks, and addresses that are no block's to the slow path. What the block is pushed onto stands in the
+//! descriptor.
 
 use core::sync::atomic::Ordering;
 
@@ -79,38 +79,24 @@ const NO_SIZE: usize = usize::MAX;
 unsafe fn free_fast(p: *mut u8) -> bool {
     let Some(page) = arena::fast_page_of(p) else { return false };
     // SAFETY: the thread pointer is always a heap; the block is as the caller promises.
-    unsafe { free_own(page, thread_pointer::get(), p, |slab| free_last(slab), |page| free_overflow(page)) }
+    unsafe { free_own(page, thread_pointer::get(), p, |page| free_due(page)) }
 }
 
-/// Frees a block of a slab of the heap's own, which the calling thread has; what it calls for is left to the two
-/// functions. False if it is none.
+/// Frees a block of a slab of the heap's own, which the calling thread has; what it calls for is left to the function.
+/// False if it is none.
 ///
 /// # Safety
 /// `heap` is a heap, and `p` lies in `page`; further as for [`free`].
 #[inline(always)]
-pub unsafe fn free_own(
-    page: &'static Slab,
-    heap: *const Heap,
-    p: *mut u8,
-    last: impl FnOnce(&'static Slab),
-    overflow: impl FnOnce(&'static Slab),
-) -> bool {
-    let tag = page.owner.load(Ordering::Relaxed);
-    if tag == heap as usize {
-        // SAFETY: the slab is this thread's, the block was handed out (the caller's promise).
-        if unsafe { page.push(BlockPtr::new(p)) } {
-            last(page);
-        }
-        return true;
+pub unsafe fn free_own(page: &'static Slab, heap: *const Heap, p: *mut u8, due: impl FnOnce(&'static Slab)) -> bool {
+    if page.owner.load(Ordering::Relaxed) != heap as usize {
+        return false;
     }
-    if tag == heap as usize + owner::MEDIUM {
-        // SAFETY: it is a heap; the block is as above.
-        if unsafe { (*heap).push_medium(page.class.get(), BlockPtr::new(p)) } {
-            overflow(page);
-        }
-        return true;
+    // SAFETY: the slab is this thread's, the block was handed out (the caller's promise).
+    if unsafe { page.frees_into().push(BlockPtr::new(p)) } {
+        due(page);
     }
-    false
+    true
 }
 
 #[cold]
@@ -134,21 +120,13 @@ extern "C" fn free_aligned_sized_slow(p: *mut u8, size: usize, align: usize) {
     free_claimed(p);
 }
 
-/// The slab's countdown ran out with this free.
+/// The countdown of the page's list ran out with this free: its slab has enough free blocks to be looked at, or the
+/// thread has more of its class than it is to keep.
 #[cold]
 #[inline(never)]
-extern "C" fn free_last(slab: &'static Slab) {
+extern "C" fn free_due(page: &'static Slab) {
     if let Entry::Heap(entered) = entry::enter() {
-        entered.heap.on_countdown(entered.slow, slab);
-    }
-}
-
-/// The thread has more freed blocks of this page's class than it is to keep.
-#[cold]
-#[inline(never)]
-extern "C" fn free_overflow(page: &'static Slab) {
-    if let Entry::Heap(entered) = entry::enter() {
-        entered.heap.flush_medium(entered.slow, page.class.get());
+        entered.heap.on_due(entered.slow, page);
     }
 }
 
@@ -176,13 +154,12 @@ fn gather(p: *mut u8) -> bool {
     let Some(own) = entry::enter_own() else { return false };
     let pages = page.pages_behind_head();
     let slab = page.page_back(pages);
-    let whose = slab.owner.load(Ordering::Acquire);
-    let (tag, is_medium) = (whose & !owner::MEDIUM, whose & owner::MEDIUM != 0);
+    let tag = slab.owner.load(Ordering::Acquire);
     let offset = pages as usize * ARENA_PAGE + p as usize % ARENA_PAGE;
     tag > owner::LARGE
         && tag != own.heap.tag()
         && misuse::inside_block(slab, offset) == 0
-        && (is_medium && own.heap.keep_medium(own.slow, slab.class.get(), BlockPtr::new(p))
+        && (slab.class.get().is_medium() && own.heap.keep_medium(own.slow, slab.class.get(), BlockPtr::new(p))
             || own.heap.gather(own.slow, slab, BlockPtr::new(p)))
 }
 

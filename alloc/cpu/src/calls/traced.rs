@@ -10,7 +10,7 @@ use crate::entry::{self, Entry};
 use crate::hardened;
 use crate::layout::arena;
 use crate::layout::size_class::{MEDIUM_MAX, SMALL_MAX, SizeClass};
-use crate::layout::slab::{Slab, owner};
+use crate::layout::slab::owner;
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::thread_cache::Heap;
 use crate::tracer::{is_on, is_traced, thread};
@@ -92,7 +92,7 @@ fn allocate_entered(
 /// Whether a block is of a slab of this heap's.
 fn is_own(heap: &Heap, p: *mut u8) -> bool {
     let tag = arena::fast_page_of(p).map(|page| page.owner.load(Ordering::Relaxed));
-    tag.is_some_and(|tag| tag & !owner::MEDIUM == heap.tag())
+    tag.is_some_and(|tag| tag == heap.tag())
 }
 
 /// A traced free of the slow path. `p` is not null.
@@ -112,15 +112,13 @@ fn free_from(heap: &'static Heap, slow: SlowPath, p: *mut u8) {
     let page = arena::fast_page_of(p);
     let tag = page.map_or(owner::NONE, |page| page.owner.load(Ordering::Relaxed));
     if is_traced(heap) {
-        thread::note_free(heap, slow, p, tag & !owner::MEDIUM != heap.tag());
+        thread::note_free(heap, slow, p, tag != heap.tag());
     }
     if let Some(page) = page
         && !hardened::is_on()
     {
-        let (last, overflow) =
-            (|slab| heap.on_countdown(slow, slab), |page: &'static Slab| heap.flush_medium(slow, page.class.get()));
         // SAFETY: the heap is this thread's, and the block is allocated (the program's promise).
-        if unsafe { free_own(page, heap, p, last, overflow) } {
+        if unsafe { free_own(page, heap, p, |page| heap.on_due(slow, page)) } {
             return;
         }
     }

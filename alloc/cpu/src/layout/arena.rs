@@ -88,21 +88,31 @@ mod fast {
         ".text",
     );
 
-    /// The two words.
+    /// The first word, and how far `p` lies below it; `None` if that is no more than the second word. By hand, because the
+    /// compiler loads a word that others may write before it compares it, which is an instruction more.
     #[inline(always)]
-    pub(super) fn bounds() -> (usize, usize) {
-        let (before, bound): (usize, usize);
-        // SAFETY: reads the words declared above.
+    pub(super) fn below(p: usize) -> Option<(usize, usize)> {
+        let before: usize;
+        // SAFETY: reads a word declared above.
         unsafe {
             asm!(
                 "mov {before}, qword ptr [rip + poolscope_arena_0_1]",
-                "mov {bound}, qword ptr [rip + poolscope_arena_0_1 + 8]",
                 before = out(reg) before,
-                bound = out(reg) bound,
                 options(nostack, preserves_flags, readonly, pure)
             );
         }
-        (before, bound)
+        let below = before.wrapping_sub(p);
+        // SAFETY: as above.
+        unsafe {
+            asm!(
+                "cmp {below}, qword ptr [rip + poolscope_arena_0_1 + 8]",
+                "jbe {other}",
+                below = in(reg) below,
+                other = label { return None },
+                options(nostack, readonly)
+            );
+        }
+        Some((before, below))
     }
 
     pub(super) fn words() -> &'static FastArena {
@@ -125,9 +135,12 @@ mod fast {
 
     static WORDS: FastArena = FastArena { before: AtomicUsize::new(usize::MAX), bound: AtomicUsize::new(usize::MAX) };
 
+    /// The first word, and how far `p` lies below it; `None` if that is no more than the second word.
     #[inline(always)]
-    pub(super) fn bounds() -> (usize, usize) {
-        (WORDS.before.load(Ordering::Relaxed), WORDS.bound.load(Ordering::Relaxed))
+    pub(super) fn below(p: usize) -> Option<(usize, usize)> {
+        let (before, bound) = (WORDS.before.load(Ordering::Relaxed), WORDS.bound.load(Ordering::Relaxed));
+        let below = before.wrapping_sub(p);
+        (below > bound).then_some((before, below))
     }
 
     pub(super) fn words() -> &'static FastArena {
@@ -138,11 +151,7 @@ mod fast {
 /// The descriptor of the page that `p` lies in, if that is in the first arena.
 #[inline(always)]
 pub fn fast_page_of(p: *mut u8) -> Option<&'static Slab> {
-    let (before, bound) = fast::bounds();
-    let below = before.wrapping_sub(p as usize);
-    if below <= bound {
-        return None;
-    }
+    let (before, below) = fast::below(p as usize)?;
     // Rounded down, the first page's is -1.
     let page = below as isize >> PAGE_SHIFT;
     let place = before.wrapping_add(1).wrapping_add_signed(page * size_of::<Slab>() as isize);

@@ -2,6 +2,7 @@
 
 pub mod arena;
 pub mod block;
+pub mod free_list;
 pub mod holes;
 pub mod inbox;
 pub mod lean;

@@ -5,11 +5,13 @@
 //! what it *says* is only the owner's to change (or the lock holder's), hence the cells.
 
 use core::cell::Cell;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::layout::arena::{self, ARENA_PAGE};
 use crate::layout::block::Batch;
 use crate::layout::block::BlockPtr;
+use crate::layout::free_list::FreeList;
 use crate::layout::holes::Marks;
 use crate::layout::lean;
 use crate::layout::size_class::{ClassInfo, SizeClass};
@@ -28,8 +30,6 @@ pub mod owner {
     pub const SAMPLED: usize = 24;
     /// One large block.
     pub const LARGE: usize = 32;
-    /// Added to a heap's address: the slab's class is a medium one, whose freed blocks go to the heap's own stack.
-    pub const MEDIUM: usize = 1;
 }
 
 /// What the page heap keeps a page for.
@@ -87,10 +87,10 @@ pub struct Slab {
     armed: Cell<u16>,
     /// Blocks in the list that other threads' frees came back to, see [`Slab::push_batch`].
     remote: Cell<u16>,
+    /// What `free` pushes onto, in the thread that owns it.
+    into: Cell<Option<&'static FreeList>>,
     /// Next slab or span in a list.
     pub next: Cell<Option<&'static Slab>>,
-    /// The one before.
-    pub prev: Cell<Option<&'static Slab>>,
     /// Slab of a heap: first block of the list that other threads' frees came back to. Sampled slab: address of its
     /// table of live slots. Large block: bytes asked for.
     pub aux: Cell<usize>,
@@ -115,9 +115,12 @@ pub struct Slab {
     pub live: Cell<u16>,
     /// Slab: blocks, the first ones, that had memory behind them when it began.
     ready: Cell<u16>,
+    /// The slab or span before it in a list.
+    pub prev: Cell<Option<&'static Slab>>,
 }
 
 const _: () = assert!(size_of::<Slab>() == 128);
+const _: () = assert!(offset_of!(Slab, countdown) - offset_of!(Slab, local_free) == offset_of!(FreeList, countdown));
 
 // SAFETY: every field but `owner` is only touched by the owner that `owner` names: the thread of that heap, or the
 // holder of the lock that the tag stands for. Changes of `owner` hand the fields over (release and acquire through
@@ -254,12 +257,25 @@ impl Slab {
     /// `block` is a block of this slab that was handed out and is now free; the caller is the slab's owner.
     #[inline(always)]
     pub unsafe fn push(&self, block: BlockPtr) -> bool {
-        // SAFETY: the block is free memory of a slab that the caller owns.
-        unsafe { block.set_next(self.local_free.get()) };
-        self.local_free.set(block);
-        let left = self.countdown.get().wrapping_sub(1);
-        self.countdown.set(left);
-        left == 0
+        // SAFETY: the caller's promise.
+        unsafe { self.own_list().push(block) }
+    }
+
+    /// The list of blocks that the owner freed.
+    #[inline(always)]
+    fn own_list(&self) -> &FreeList {
+        // SAFETY: two fields of the descriptor are laid out as those of the list are.
+        unsafe { &*(&raw const *self).byte_add(offset_of!(Slab, local_free)).cast() }
+    }
+
+    /// What `free` pushes a block of this page onto.
+    ///
+    /// # Safety
+    /// The caller is the owner, a heap.
+    #[inline(always)]
+    pub unsafe fn frees_into(&self) -> &'static FreeList {
+        // SAFETY: every page that names a heap has one, see `set_owner`.
+        unsafe { self.into.get().unwrap_unchecked() }
     }
 
     /// Takes a batch that other threads freed; true if the owner has to look at the slab now. It counts as
@@ -462,8 +478,8 @@ impl Slab {
     }
 
     /// Makes a span, of which the first `ready` pages have memory behind them, a slab of `class` with nothing carved
-    /// and hands it to `owner`.
-    pub fn begin(&'static self, class: SizeClass, owner: usize, ready: u32) {
+    /// and hands it to `owner`, as [`Slab::set_owner`] does.
+    pub fn begin(&'static self, class: SizeClass, owner: usize, stack: Option<&'static FreeList>, ready: u32) {
         self.local_free.set(BlockPtr::NULL);
         self.aux.set(0);
         self.remote.set(0);
@@ -485,19 +501,23 @@ impl Slab {
             interior.kind.set(Kind::Interior);
             interior.class.set(class);
         }
-        self.set_owner(owner);
+        self.set_owner(owner, stack);
     }
 
-    /// Hands the slab over. Every page names the owner, so that `free` needs to look at one only.
-    pub fn set_owner(&'static self, owner: usize) {
+    /// Hands the slab over. Blocks that an owner frees which is a heap go onto this stack, or the slab's own list. Every
+    /// page says all that, so that `free` needs to look at one only.
+    pub fn set_owner(&'static self, owner: usize, stack: Option<&'static FreeList>) {
+        let into = stack.unwrap_or_else(|| self.own_list());
         for page in (0..self.pages.get()).rev() {
-            self.page(page).owner.store(owner, Ordering::Release);
+            let page = self.page(page);
+            page.into.set(Some(into));
+            page.owner.store(owner, Ordering::Release);
         }
     }
 
     /// Ends the slab: no page of it has an owner any more.
     pub fn end(&'static self) {
-        self.set_owner(owner::NONE);
+        self.set_owner(owner::NONE, None);
     }
 
     /// Free blocks that are in the counters already.

@@ -126,7 +126,7 @@ impl SampledSlabs {
 
     /// Makes a span a slab of `class`, see [`Slab::begin`], with `list` for its slots.
     fn begin(&self, slab: &'static Slab, class: SizeClass, list: *mut u32, ready: u32) {
-        slab.begin(class, owner::SAMPLED, ready);
+        slab.begin(class, owner::SAMPLED, None, ready);
         slab.aux.set(list as usize);
         slab.place.set(Place::Partial);
         self.with_free[class.index()].push_back(slab);

@@ -92,6 +92,7 @@ fn allocate_block(
         }
         if let Some(p) = if class.is_medium() { heap.pop_medium(class) } else { heap.pop(class) } {
             heap.unvisit();
+            heap.settle_medium(class);
             heap.count_call(class);
             return Some(p);
         }

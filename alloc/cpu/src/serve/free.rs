@@ -21,7 +21,7 @@ pub fn free(slow: SlowPath, heap: Option<&'static Heap>, block: BlockPtr) {
         owner::SAMPLED => sampler::free_block(slow, slab, block),
         owner::LARGE => large::free(slow, slab, block.address()),
         tag => match heap {
-            Some(heap) if tag != owner::CENTRAL && tag & !owner::MEDIUM != heap.tag() => {
+            Some(heap) if tag != owner::CENTRAL && tag != heap.tag() => {
                 misuse::check_alignment(slab, block);
                 heap.free_remote(slow, slab, block);
             }
@@ -33,13 +33,14 @@ pub fn free(slow: SlowPath, heap: Option<&'static Heap>, block: BlockPtr) {
                     heap.take_over(slow, slab);
                 }
                 if let Some(heap) = heap
-                    && tag & !owner::MEDIUM == heap.tag()
+                    && tag == heap.tag()
                     && reasons::is_counting()
                 {
                     heap.check_free(slab, block);
                 }
                 if let Some(heap) = heap
-                    && tag == heap.tag() + owner::MEDIUM
+                    && tag == heap.tag()
+                    && slab.class.get().is_medium()
                     && reasons::is_counting()
                 {
                     return heap.free_medium(slow, slab.class.get(), block);

@@ -8,6 +8,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::layout::block::Batch;
+use crate::layout::free_list::FreeList;
 use crate::layout::size_class::{CLASSES, SizeClass};
 use crate::layout::slab::{Place, Slab, owner};
 use crate::layout::slab_list::SlabList;
@@ -34,23 +35,23 @@ fn shelf(class: SizeClass) -> &'static SpinLock<Shelf> {
 pub fn give(slow: SlowPath, slab: &'static Slab) {
     let shelf = shelf(slab.class.get()).lock(slow);
     counters::class_add(slab.class.get(), ClassCounter::CentralFree, slab.free_with_memory().into());
-    slab.set_owner(owner::CENTRAL);
+    slab.set_owner(owner::CENTRAL, None);
     settle(&shelf, slab);
 }
 
-/// Hands a slab with free blocks to the owner `heap`.
-pub fn take(slow: SlowPath, class: SizeClass, heap: usize) -> Option<&'static Slab> {
+/// Hands a slab with free blocks to the owner `heap`, as [`Slab::set_owner`] does.
+pub fn take(slow: SlowPath, class: SizeClass, heap: usize, stack: Option<&'static FreeList>) -> Option<&'static Slab> {
     let shelf = shelf(class).lock(slow);
     let slab = shelf.slabs.pop_front()?;
     counters::sub(TierCounter::CentralSlabs, 1);
     counters::class_sub(class, ClassCounter::CentralFree, slab.free_with_memory().into());
     slab.place.set(Place::None);
-    slab.set_owner(heap);
+    slab.set_owner(heap, stack);
     Some(slab)
 }
 
 /// Hands a slab that was seen with [`owner::CENTRAL`] to the owner `heap`. False if a thread has taken it over since.
-pub fn take_this(slow: SlowPath, slab: &'static Slab, heap: usize) -> bool {
+pub fn take_this(slow: SlowPath, slab: &'static Slab, heap: usize, stack: Option<&'static FreeList>) -> bool {
     let class = slab.class.get();
     let shelf = shelf(class).lock(slow);
     if slab.owner.load(Ordering::Acquire) != owner::CENTRAL {
@@ -61,7 +62,7 @@ pub fn take_this(slow: SlowPath, slab: &'static Slab, heap: usize) -> bool {
         counters::sub(TierCounter::CentralSlabs, 1);
     }
     counters::class_sub(class, ClassCounter::CentralFree, slab.free_with_memory().into());
-    slab.set_owner(heap);
+    slab.set_owner(heap, stack);
     true
 }
 

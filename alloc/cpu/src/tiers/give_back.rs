@@ -25,7 +25,7 @@ pub fn batch(slow: SlowPath, heap: Option<&'static Heap>, batch: Batch) -> bool 
                 // SAFETY: any other tag is a heap's.
                 let heap_of_slab = unsafe { heap_of(tag) };
                 match heap {
-                    Some(heap) if core::ptr::eq(heap, heap_of_slab) => own_batch(slow, heap, slab, tag, batch),
+                    Some(heap) if core::ptr::eq(heap, heap_of_slab) => own_batch(slow, heap, slab, batch),
                     _ => transfer_cache::deliver(slow, heap, heap_of_slab, batch),
                 }
                 return true;
@@ -35,9 +35,10 @@ pub fn batch(slow: SlowPath, heap: Option<&'static Heap>, batch: Batch) -> bool 
 }
 
 /// Frees a batch of blocks of a slab of the heap's own.
-fn own_batch(slow: SlowPath, heap: &'static Heap, slab: &'static Slab, tag: usize, batch: Batch) {
-    if tag & owner::MEDIUM != 0 && !batch.counted {
-        heap.count_frees(slab.class.get(), batch.count);
+fn own_batch(slow: SlowPath, heap: &'static Heap, slab: &'static Slab, batch: Batch) {
+    let class = slab.class.get();
+    if class.is_medium() && !batch.counted {
+        heap.medium.count_frees(class, batch.count);
     }
     // SAFETY: the slab is this heap's.
     let due = unsafe { slab.push_batch(batch) };

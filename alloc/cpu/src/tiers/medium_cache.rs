@@ -12,13 +12,14 @@
 //! last time make room. A stack that outgrows its bound gives half back to the slabs, or an eighth of long blocks.
 
 use core::cell::Cell;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, compiler_fence};
 
 use crate::layout::arena;
 use crate::layout::block::BlockPtr;
+use crate::layout::free_list::FreeList;
 use crate::layout::misuse;
 use crate::layout::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
-use crate::layout::slab::{Slab, owner};
+use crate::layout::slab::Slab;
 use crate::sampling::budget::Budget;
 use crate::settings::{self, Numa};
 use crate::sync::spin_lock::SlowPath;
@@ -33,22 +34,22 @@ const FIRST_BYTES: usize = 8 * 1024;
 /// Misses of a class after which those without one make room for it; misses and frees of one of long blocks after which
 /// it is worth a stack.
 const PATIENCE: u16 = 8;
+/// Times that words are read again which the thread changes meanwhile.
+const LOOKS: usize = 4;
 /// Blocks that one refill brings at most.
 const REFILL_MAX: u32 = 64;
 
 /// A class's stack, in one line of the processor's caches with all that `malloc` and `free` change.
 #[repr(C, align(64))]
 pub struct Stack {
-    /// The block that was freed last.
-    head: Cell<BlockPtr>,
+    /// The block that was freed last, and how many more may be pushed: each that is popped makes room for one.
+    freed: FreeList,
     /// Bytes until the next sample.
     pub budget: Budget,
     /// Blocks allocated.
     pub allocs: Cell<u64>,
-    /// Blocks freed.
-    pub frees: Cell<u64>,
-    /// Blocks in it.
-    cached: Cell<u32>,
+    /// Blocks in it and those that may be pushed, together.
+    armed: Cell<u32>,
     /// Blocks that it may hold; 0 before the first miss, of long ones before there were [`PATIENCE`].
     limit: Cell<u32>,
 }
@@ -58,6 +59,9 @@ const _: () = assert!(size_of::<Stack>() == 64);
 /// The stacks of a heap. Zeroed memory is empty.
 pub struct MediumCache {
     stacks: [Stack; MEDIUM_CLASSES],
+    /// Blocks of each class that went from the stack to slabs, or were freed without coming into it, less those that
+    /// were brought from slabs. With the ones allocated and the ones in the stack it comes to those freed. Wraps.
+    moved: [Cell<u64>; MEDIUM_CLASSES],
     /// Misses of each class since those that had none last made room.
     misses: [Cell<u16>; MEDIUM_CLASSES],
     /// Bytes that all stacks may hold together.
@@ -71,12 +75,39 @@ pub struct MediumCache {
 impl Stack {
     /// The block that was freed last.
     pub fn first(&self) -> BlockPtr {
-        self.head.get()
+        self.freed.head.get()
+    }
+
+    /// What `free` pushes a block onto.
+    pub fn armed_list(&self) -> &FreeList {
+        self.arm();
+        &self.freed
     }
 
     /// Blocks in it.
     pub fn blocks(&self) -> u64 {
-        self.cached.get().into()
+        self.cached().into()
+    }
+
+    fn cached(&self) -> u32 {
+        self.armed.get().wrapping_sub(self.freed.countdown.get())
+    }
+
+    /// Has its thread look when it holds one block more than it may, or than now.
+    fn arm(&self) {
+        self.set_cached(self.cached());
+    }
+
+    /// Notes how many blocks are in it, and arms it.
+    fn set_cached(&self, cached: u32) {
+        let room = (self.limit.get() + 1).saturating_sub(cached).max(1);
+        self.freed.countdown.set(room);
+        self.armed.set(cached + room);
+    }
+
+    fn set_limit(&self, blocks: u32) {
+        self.limit.set(blocks);
+        self.arm();
     }
 }
 
@@ -100,17 +131,59 @@ impl MediumCache {
 
     /// Bytes in all stacks, see [`Heap::idle_bytes`].
     pub fn idle_bytes(&self) -> usize {
-        let blocks = |stack: &Stack| {
-            // SAFETY: as in `Heap::idle_bytes`.
-            unsafe { stack.cached.as_ptr().read_volatile() as usize }
+        (SMALL_CLASSES..CLASSES)
+            .map(|class| SizeClass(class as u8))
+            .map(|class| self.look(class).0 * class.block())
+            .sum()
+    }
+
+    /// Blocks in the stack of a class, and what `moved` says, as of one moment or about: the thread may be changing
+    /// both.
+    fn look(&self, class: SizeClass) -> (usize, u64) {
+        let (stack, moved) = (self.stack(class), &self.moved[class.index() - SMALL_CLASSES]);
+        // SAFETY: words of a heap, which is never unmapped.
+        let words = || unsafe {
+            let [countdown, armed] = [&stack.freed.countdown, &stack.armed].map(|cell| cell.as_ptr().read_volatile());
+            (armed.wrapping_sub(countdown) as usize, moved.as_ptr().read_volatile())
         };
-        let sizes = (SMALL_CLASSES..CLASSES).map(|class| SizeClass(class as u8).block());
-        self.stacks.iter().zip(sizes).map(|(stack, size)| blocks(stack) * size).sum()
+        let mut now = words();
+        for _ in 1..LOOKS {
+            let again = words();
+            if core::mem::replace(&mut now, again) == again {
+                break;
+            }
+        }
+        now
+    }
+
+    /// Blocks allocated of a class and blocks freed; other threads may ask, while this one changes them.
+    pub fn counters(&self, class: SizeClass) -> (u64, u64) {
+        // Those allocated first: the ones that are popped meanwhile don't count as freed.
+        // SAFETY: as above.
+        let allocs = unsafe { self.stack(class).allocs.as_ptr().read_volatile() };
+        let (cached, moved) = self.look(class);
+        (allocs, allocs.wrapping_add(cached as u64).wrapping_add(moved))
+    }
+
+    /// Counts blocks of a class that were freed without coming into the stack.
+    pub fn count_frees(&self, class: SizeClass, blocks: u32) {
+        self.count_moved(class, i64::from(blocks));
+    }
+
+    /// Lets the counters of a class begin again; what is in use stays their difference.
+    pub fn count_anew(&self, class: SizeClass) {
+        let (allocs, frees) = self.counters(class);
+        self.stack(class).allocs.set(allocs.saturating_sub(frees));
+    }
+
+    fn count_moved(&self, class: SizeClass, blocks: i64) {
+        let moved = &self.moved[class.index() - SMALL_CLASSES];
+        moved.set(moved.get().wrapping_add_signed(blocks));
     }
 
     /// Starts again with small bounds.
     pub fn forget_limits(&self) {
-        self.stacks.iter().for_each(|stack| stack.limit.set(0));
+        self.stacks.iter().for_each(|stack| stack.set_limit(0));
         self.misses.iter().for_each(|misses| misses.set(0));
         self.reserved.set(0);
     }
@@ -134,7 +207,7 @@ impl MediumCache {
         if more == 0 {
             return None;
         }
-        stack.limit.set(wanted);
+        stack.set_limit(wanted);
         self.reserved.set(self.reserved.get() + more);
         Some(wanted)
     }
@@ -145,33 +218,17 @@ impl Heap {
     #[inline(always)]
     pub fn pop_medium(&self, class: SizeClass) -> Option<*mut u8> {
         let stack = self.medium.stack(class);
-        let block = stack.head.get();
+        let block = stack.freed.head.get();
         let left = stack.budget.left.get() - class.block() as i64;
         if block.is_null() || left <= 0 {
             return None;
         }
         stack.budget.left.set(left);
         // SAFETY: blocks in the stack are free and this thread's.
-        stack.head.set(unsafe { block.next() });
-        stack.cached.set(stack.cached.get() - 1);
+        stack.freed.head.set(unsafe { block.next() });
+        stack.freed.countdown.set(stack.freed.countdown.get().wrapping_add(1));
         stack.allocs.set(stack.allocs.get() + 1);
         Some(block.address())
-    }
-
-    /// Pushes a freed medium block; true if the stack has outgrown its bound.
-    ///
-    /// # Safety
-    /// The block was handed out from a slab of this class, and is free now.
-    #[inline(always)]
-    pub unsafe fn push_medium(&self, class: SizeClass, block: BlockPtr) -> bool {
-        let stack = self.medium.stack(class);
-        // SAFETY: the caller's promise.
-        unsafe { block.set_next(stack.head.get()) };
-        stack.head.set(block);
-        let cached = stack.cached.get() + 1;
-        stack.cached.set(cached);
-        stack.frees.set(stack.frees.get() + 1);
-        cached > stack.limit.get()
     }
 
     /// Keeps a block of another heap's slab that this thread has freed, if it allocates from the class itself and has
@@ -180,11 +237,13 @@ impl Heap {
     pub fn keep_medium(&self, _: SlowPath, class: SizeClass, block: BlockPtr) -> bool {
         let stack = self.medium.stack(class);
         // The memory of one node is to stay with its threads.
-        if stack.cached.get() >= stack.limit.get() || settings::current().numa() == Numa::Local {
+        if stack.cached() >= stack.limit.get() || settings::current().numa() == Numa::Local {
             return false;
         }
         // SAFETY: the block is free and the caller's; where it lies is looked at when it leaves the stack for a slab.
-        unsafe { self.push_medium(class, block) };
+        if unsafe { stack.freed.push(block) } {
+            stack.arm();
+        }
         true
     }
 
@@ -197,7 +256,7 @@ impl Heap {
     /// Frees a block of this heap's as the fast path would, while calls are counted.
     pub fn free_medium(&'static self, slow: SlowPath, class: SizeClass, block: BlockPtr) {
         // SAFETY: the caller found the block's slab to be of this class and heap.
-        if unsafe { self.push_medium(class, block) } {
+        if unsafe { self.medium.stack(class).freed.push(block) } {
             self.flush_medium(slow, class);
         }
         heap_publish::publish_class(self, class);
@@ -207,6 +266,13 @@ impl Heap {
     pub fn is_sample_due(&self, class: SizeClass) -> bool {
         let left = self.budget(class).left.get();
         if class.is_medium() { left <= class.block() as i64 } else { left <= 0 }
+    }
+
+    /// Has the stack looked at when it holds more than it may, after the slow path has popped a block of it.
+    pub fn settle_medium(&self, class: SizeClass) {
+        if class.is_medium() {
+            self.medium.stack(class).arm();
+        }
     }
 
     /// Raises the bound of a stack that is empty, if it may.
@@ -220,7 +286,7 @@ impl Heap {
     #[inline(never)]
     pub fn stock_medium(&self, slab: &'static Slab) -> bool {
         let stack = self.medium.stack(slab.class.get());
-        let cached = stack.cached.get();
+        let cached = stack.cached();
         let new = if slab.has_holes() { 0 } else { slab.untouched() };
         // A list of new blocks would touch each of them.
         let is_new = new > 0 && slab.local_free.get().is_null() && slab.class.get().is_long();
@@ -230,9 +296,12 @@ impl Heap {
         self.medium.zero.set(if is_zero { first } else { BlockPtr::NULL });
         if count > 0 {
             // SAFETY: the list has `count` blocks, all ours.
-            unsafe { first.nth(count as usize - 1).set_next(stack.head.get()) };
-            stack.head.set(first);
-            stack.cached.set(cached + count);
+            unsafe { first.nth(count as usize - 1).set_next(stack.freed.head.get()) };
+            stack.freed.head.set(first);
+            // What others see of it in between is too few freed blocks, and no more.
+            self.medium.count_moved(slab.class.get(), -i64::from(count));
+            compiler_fence(Ordering::Release);
+            stack.set_cached(cached + count);
         }
         cached + count >= wanted
     }
@@ -248,7 +317,7 @@ impl Heap {
             let stack = self.medium.stack(class);
             let limit = stack.limit.get();
             if misses.replace(0) == 0 && limit > 1 {
-                stack.limit.set(limit / 2);
+                stack.set_limit(limit / 2);
                 self.medium.reserved.set(self.medium.reserved.get() - (limit - limit / 2) as usize * class.block());
                 self.trim_medium(slow, class, limit / 2);
             }
@@ -283,11 +352,11 @@ impl Heap {
     /// Gives all but the last `keep` freed blocks of a class back to their slabs.
     pub fn trim_medium(&'static self, slow: SlowPath, class: SizeClass, keep: u32) {
         let stack = self.medium.stack(class);
-        let cached = stack.cached.get();
+        let cached = stack.cached();
         if cached <= keep {
-            return;
+            return stack.arm();
         }
-        let head = &stack.head;
+        let head = &stack.freed.head;
         // SAFETY: the stack's blocks are this thread's.
         let mut block = unsafe {
             if keep == 0 {
@@ -302,7 +371,9 @@ impl Heap {
                 rest
             }
         };
-        stack.cached.set(keep);
+        stack.set_cached(keep);
+        compiler_fence(Ordering::Release);
+        self.medium.count_moved(class, i64::from(cached - keep));
         while !block.is_null() {
             // SAFETY: as above.
             let next = unsafe { block.next() };
@@ -312,7 +383,7 @@ impl Heap {
                 if next == block {
                     misuse::freed_before(block.address(), class.block());
                 }
-                if slab.owner.load(Ordering::Acquire) == self.tag() + owner::MEDIUM {
+                if slab.owner.load(Ordering::Acquire) == self.tag() {
                     // SAFETY: the slab is this heap's, and the block was in its stack.
                     let due = unsafe { slab.push(block) };
                     if due {
@@ -324,5 +395,63 @@ impl Heap {
             }
             block = next;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLASS: SizeClass = SizeClass(SMALL_CLASSES as u8);
+
+    fn empty() -> MediumCache {
+        // SAFETY: zeroed memory is an empty cache.
+        unsafe { core::mem::zeroed() }
+    }
+
+    /// Pushes so many blocks; how many times the thread was told to look.
+    fn push(stack: &Stack, blocks: &mut [[u64; 2]]) -> usize {
+        // SAFETY: the memory is the test's, and nobody else's.
+        let is_due = |block: &mut [u64; 2]| unsafe { stack.freed.push(BlockPtr::new(block.as_mut_ptr().cast())) };
+        blocks.iter_mut().filter_map(|block| is_due(block).then_some(())).count()
+    }
+
+    #[test]
+    fn the_thread_looks_at_a_stack_that_holds_one_block_more_than_it_may() {
+        let (cache, mut blocks) = (empty(), [[0; 2]; 8]);
+        for limit in 0..7 {
+            let stack = cache.stack(CLASS);
+            stack.set_cached(0);
+            stack.set_limit(limit);
+            assert_eq!(push(stack, &mut blocks[..limit as usize]), 0);
+            assert_eq!(push(stack, &mut blocks[limit as usize..][..1]), 1);
+            assert_eq!(stack.cached(), limit + 1);
+            // Whoever does nothing about it is told again.
+            stack.arm();
+            assert_eq!(push(stack, &mut blocks[7..]), 1);
+        }
+    }
+
+    #[test]
+    fn what_is_in_use_is_what_was_brought_and_not_taken_away() {
+        let (cache, mut blocks) = (empty(), [[0; 2]; 8]);
+        let stack = cache.stack(CLASS);
+        stack.set_limit(8);
+        // Five are brought, and three of them popped.
+        cache.count_moved(CLASS, -5);
+        stack.set_cached(5);
+        stack.freed.countdown.set(stack.freed.countdown.get() + 3);
+        stack.allocs.set(3);
+        assert_eq!(cache.counters(CLASS), (3, 0));
+        push(stack, &mut blocks[..2]);
+        assert_eq!((cache.counters(CLASS), cache.idle_bytes()), ((3, 2), 4 * CLASS.block()));
+        // One comes back another way, and three go to their slab.
+        cache.count_frees(CLASS, 1);
+        cache.count_moved(CLASS, 3);
+        stack.set_cached(1);
+        assert_eq!(cache.counters(CLASS), (3, 3));
+        push(stack, &mut blocks[2..3]);
+        cache.count_anew(CLASS);
+        assert_eq!(cache.counters(CLASS), (0, 1), "a block of another thread's was freed here");
     }
 }

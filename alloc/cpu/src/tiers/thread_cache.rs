@@ -28,7 +28,7 @@ use core::cell::Cell;
 use crate::layout::block::BlockPtr;
 use crate::layout::inbox::Inbox;
 use crate::layout::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
-use crate::layout::slab::{Place, Slab, owner};
+use crate::layout::slab::{Place, Slab};
 use crate::layout::slab_list::SlabList;
 use crate::pages::page_heap;
 use crate::sampling::budget::Budget;
@@ -146,8 +146,8 @@ unsafe impl Sync for Heap {}
 /// # Safety
 /// `tag` was read from [`crate::layout::slab::Slab::owner`] and is none of [`crate::layout::slab::owner`].
 pub unsafe fn heap_of(tag: usize) -> &'static Heap {
-    // SAFETY: other tags are addresses of heaps, which are never unmapped, with or without a mark.
-    unsafe { &*((tag & !owner::MEDIUM) as *const Heap) }
+    // SAFETY: other tags are addresses of heaps, which are never unmapped.
+    unsafe { &*(tag as *const Heap) }
 }
 
 impl Heap {

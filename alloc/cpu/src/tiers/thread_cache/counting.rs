@@ -12,18 +12,6 @@ use crate::tiers::publish as heap_publish;
 use crate::tiers::thread_cache::Heap;
 
 impl Heap {
-    /// Blocks allocated of a class.
-    #[inline]
-    pub fn allocs(&self, class: SizeClass) -> &Cell<u64> {
-        if class.is_medium() { &self.medium.stack(class).allocs } else { &self.counts[class.index()].allocs }
-    }
-
-    /// Blocks freed of a class.
-    #[inline]
-    pub fn frees(&self, class: SizeClass) -> &Cell<u64> {
-        if class.is_medium() { &self.medium.stack(class).frees } else { &self.counts[class.index()].frees }
-    }
-
     /// Counts a block that the program got from the lists, if calls are counted.
     #[inline]
     pub fn count_call(&self, class: SizeClass) {
@@ -42,18 +30,12 @@ impl Heap {
         if reasons::is_counting() {
             let class = slab.class.get();
             if !class.is_medium() {
-                let frees = self.frees(class);
+                let frees = &self.counts[class.index()].frees;
                 frees.set(frees.get() + u64::from(blocks));
                 slab.set_counted(slab.counted() + blocks);
             }
             heap_publish::publish_class(self, class);
         }
-    }
-
-    /// Counts medium blocks that came back through the mailbox.
-    pub fn count_frees(&self, class: SizeClass, blocks: u32) {
-        let frees = self.frees(class);
-        frees.set(frees.get() + u64::from(blocks));
     }
 
     /// Counts the freed blocks of a slab that leaves the heap. Medium blocks are counted one by one.
@@ -127,28 +109,26 @@ impl Heap {
     /// What the thread has counted of a class, which it may be changing.
     pub fn counters(&self, class: SizeClass) -> ClassCounters {
         let count = &self.counts[class.index()];
-        let cells = [
-            self.allocs(class),
-            self.frees(class),
-            &count.refills,
-            &count.cached,
-            &count.untouched,
-            &count.sent,
-            &count.returned,
-        ];
         // SAFETY: words of a heap, which is never unmapped.
-        let [allocs, frees, refills, cached, untouched, sent, returned] =
-            cells.map(|cell| unsafe { cell.as_ptr().read_volatile() });
+        let read = |cell: &Cell<u64>| unsafe { cell.as_ptr().read_volatile() };
+        let (allocs, frees) =
+            if class.is_medium() { self.medium.counters(class) } else { (read(&count.allocs), read(&count.frees)) };
+        let [refills, cached, untouched, sent, returned] =
+            [&count.refills, &count.cached, &count.untouched, &count.sent, &count.returned].map(read);
         ClassCounters { allocs, frees, refills, cached, untouched, sent, returned }
     }
 
     /// Lets the classes' counters begin again; what is in use stays their difference.
     pub fn count_anew(&self) {
         for class in SizeClass::all() {
-            let (allocs, frees) = (self.allocs(class).get(), self.frees(class).get());
-            self.allocs(class).set(allocs.saturating_sub(frees));
-            self.frees(class).set(frees.saturating_sub(allocs));
             let count = &self.counts[class.index()];
+            if class.is_medium() {
+                self.medium.count_anew(class);
+            } else {
+                let (allocs, frees) = (count.allocs.get(), count.frees.get());
+                count.allocs.set(allocs.saturating_sub(frees));
+                count.frees.set(frees.saturating_sub(allocs));
+            }
             count.refills.set(0);
             count.sent.set(0);
             count.returned.set(0);

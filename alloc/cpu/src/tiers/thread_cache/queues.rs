@@ -7,9 +7,10 @@ use core::sync::atomic::Ordering;
 use super::Heap;
 use super::limit::cache_limit;
 use crate::layout::arena::ARENA_PAGE;
+use crate::layout::free_list::FreeList;
 use crate::layout::lean;
 use crate::layout::size_class::SizeClass;
-use crate::layout::slab::{Place, Slab, owner};
+use crate::layout::slab::{Place, Slab};
 use crate::layout::slab_list::SlabList;
 use crate::pages::keeper;
 use crate::pages::page_heap;
@@ -48,9 +49,9 @@ impl Heap {
         (class.info().capacity / part).clamp(1, WORTH_MAX)
     }
 
-    /// The value of [`Slab::owner`] for this heap's slabs of a class.
-    fn tag_for(&self, class: SizeClass) -> usize {
-        if class.is_medium() { self.tag() + owner::MEDIUM } else { self.tag() }
+    /// What the heap's freed blocks of a class go onto, if not onto the lists of their slabs.
+    fn stack_for(&'static self, class: SizeClass) -> Option<&'static FreeList> {
+        class.is_medium().then(|| self.medium.stack(class).armed_list())
     }
 
     /// The next slab to allocate from: the longest waiting partial one, one from the central cache, or a new one.
@@ -91,7 +92,7 @@ impl Heap {
     fn take_slab(&'static self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
         // From here on its blocks are this thread's own.
         self.calls.took_slab.set(true);
-        if let Some(slab) = central_cache::take(slow, class, self.tag_for(class)) {
+        if let Some(slab) = central_cache::take(slow, class, self.tag(), self.stack_for(class)) {
             counters::add(TierCounter::CentralHits, 1);
             counters::class_add(class, ClassCounter::CentralHits, 1);
             self.count_slab(class, 1);
@@ -110,7 +111,7 @@ impl Heap {
             }
         };
         counters::class_add(class, ClassCounter::SlabsTaken, 1);
-        slab.begin(class, self.tag_for(class), ready);
+        slab.begin(class, self.tag(), self.stack_for(class), ready);
         self.count_slab(class, 1);
         self.count_untouched(class, 0, slab.untouched());
         let most = cache_limit() / 4;
@@ -144,7 +145,7 @@ impl Heap {
         // A block of it is in use: its class does not change.
         let class = slab.class.get();
         let has_use = self.active[class.index()].get().is_some();
-        if !has_use || !central_cache::take_this(slow, slab, self.tag_for(class)) {
+        if !has_use || !central_cache::take_this(slow, slab, self.tag(), self.stack_for(class)) {
             return;
         }
         self.calls.took_slab.set(true);
@@ -210,11 +211,17 @@ impl Heap {
         }
     }
 
+    /// Looks at what the heap has of a page's class, for a block of the page that was freed.
+    pub fn on_due(&'static self, slow: SlowPath, page: &'static Slab) {
+        let class = page.class.get();
+        if class.is_medium() { self.flush_medium(slow, class) } else { self.on_countdown(slow, page) }
+    }
+
     /// Looks at a slab of this heap whose countdown ran out.
     pub fn on_countdown(&'static self, slow: SlowPath, slab: &'static Slab) {
         self.visit();
         // A signal handler that came between the countdown and this call may have retired the slab.
-        if slab.owner.load(Ordering::Relaxed) & !owner::MEDIUM != self.tag() {
+        if slab.owner.load(Ordering::Relaxed) != self.tag() {
             return;
         }
         match slab.place.get() {

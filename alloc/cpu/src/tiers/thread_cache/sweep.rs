@@ -122,14 +122,14 @@ impl Heap {
     }
 
     fn has(&self, slab: &'static Slab) -> bool {
-        slab.owner.load(Ordering::Relaxed) == self.tag() + owner::MEDIUM
+        slab.owner.load(Ordering::Relaxed) == self.tag()
     }
 }
 
 /// Whether it is a slab of this medium class: a stack has blocks of other heaps', too.
 fn is_of(slab: &'static Slab, class: SizeClass) -> bool {
     let tag = slab.owner.load(Ordering::Relaxed);
-    (tag == owner::CENTRAL || tag > owner::LARGE && tag & owner::MEDIUM != 0) && slab.class.get() == class
+    (tag == owner::CENTRAL || tag > owner::LARGE) && slab.class.get() == class
 }
 
 /// Bytes from the start of a slab; more than it has if the block is none of its.

@@ -18,7 +18,7 @@ const THIN_MIN: usize = 1 << 20;
 /// Bytes that went back after which it is weighed whether they should have.
 const WEIGHED: usize = 1 << 20;
 /// Of what is spared, one byte for each so many that are allocated is tried again.
-const TRIED_EVERY: usize = 128;
+const TRIED_EVERY: usize = 512;
 /// Slabs that are looked through at most, for each as many bytes of them that were allocated.
 const LOOKS: usize = 2;
 
