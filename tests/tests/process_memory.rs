@@ -195,6 +195,14 @@ fn what_every_program_runs_lies_together() {
     let (common, rare) = (range(".text"), range(".text.rare"));
     let bytes = |range: &Range<u64>| range.end - range.start;
     assert!(2 * bytes(&common) < bytes(&rare), "{common:x?} and {rare:x?}");
+    // The kernel maps 64 KiB of a file at a time.
+    const WINDOW: u64 = 64 << 10;
+    assert!(
+        common.start % WINDOW < 64 && common.end <= common.start - common.start % WINDOW + 2 * WINDOW,
+        "{common:x?}"
+    );
+    // What is zero at first lies in no file.
+    assert!(bytes(&range(".data")) < 4096, "{:x?}", range(".data"));
 
     let symbols = Command::new("nm").arg(&library).output().expect("nm is installed").stdout;
     let symbols = String::from_utf8(symbols).unwrap();
@@ -202,7 +210,7 @@ fn what_every_program_runs_lies_together() {
         let line = symbols.lines().find(|line| line.split(' ').nth(2).is_some_and(|symbol| symbol.contains(name)));
         u64::from_str_radix(&line.expect(name)[..16], 16).unwrap()
     };
-    for name in ["malloc_slow_at", "free_slow", "start_thread", "after_in_child"] {
+    for name in ["malloc_slow_at", "free_slow", "start_thread", "after_in_child", "registers_at_call"] {
         assert!(common.contains(&address(name)), "{name}");
     }
     for name in
