@@ -179,6 +179,23 @@ fn a_leak_is_found_by_watching_and_named() {
     running.finish();
 }
 
+/// What samples read of a program's unwind tables is not mapped behind them, and what was written there stays.
+#[test]
+fn walks_leave_no_pages_of_unwind_tables_mapped_but_those_that_were_written() {
+    let pool = Pool::new();
+    let program = compiler::compile(pool.files(), "../../tests/csrc/unwind_tables.c", "unwind_tables", &["-O1"]);
+    let pages = |mode: &[&str]| -> (u32, u32) {
+        let run = pool.program(&program).env("POOLSCOPE_PERIOD", "4K").args(mode).run().silent_success();
+        let words: Vec<&str> = run.stdout.split_whitespace().collect();
+        assert_eq!(words.last(), Some(&"well"), "{}", run.stdout);
+        (words[0].parse().expect("a number"), words[2].parse().expect("a number"))
+    };
+    let (mapped, all) = pages(&[]);
+    assert!(all > 24 && mapped == 0, "{mapped} of {all}");
+    let (mapped, all) = pages(&["written"]);
+    assert!(mapped > 8, "{mapped} of {all}: samples read none");
+}
+
 /// The order that `alloc/preload/order.ld` gives the library's code, by what the linker made of it.
 #[test]
 fn what_every_program_runs_lies_together() {

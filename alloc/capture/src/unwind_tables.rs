@@ -62,6 +62,11 @@ impl Tables {
         (self.count as u64) ^ (entry.0 as u64).rotate_left(24) ^ (entry.1 as u64).rotate_left(43)
     }
 
+    /// The addresses of all of it, up to the end of their segment.
+    pub(crate) fn addresses(&self) -> core::ops::Range<usize> {
+        self.header.min(self.frames)..self.segment.1
+    }
+
     /// Address and contents of `.eh_frame_hdr` and `.eh_frame`, each up to the end of their segment.
     ///
     /// # Safety
