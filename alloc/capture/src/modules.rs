@@ -503,10 +503,10 @@ pub(crate) fn epoch() -> u64 {
     TABLE.epoch.load(Ordering::Relaxed)
 }
 
-/// The addresses of the unwind tables of the modules that were confirmed.
+/// The addresses of the unwind tables of the modules that were confirmed, of those to which nobody is to write.
 pub(crate) fn tables(confirmed: &Confirmed) -> impl Iterator<Item = core::ops::Range<usize>> {
     let entries = confirmed.iter().filter_map(|index| TABLE.entry(usize::from(index)));
-    entries.filter_map(|entry| Some(entry.tables.as_ref()?.addresses()))
+    entries.filter_map(|entry| entry.tables.as_ref()?.constant())
 }
 
 /// Takes the table's lock.
