@@ -16,6 +16,10 @@ fn main() {
     // The libc crate asks for libc.so.6 only where its feature `std` is off, and cargo turns that on when it builds
     // other members with this one. Without it, symbols have no versions: glibc's oldest would be taken.
     println!("cargo:rustc-cdylib-link-arg=-lc");
+    // The kernel maps a file by 16 pages around the one that is touched. So each part of the library begins where such a
+    // window does, and what lies together comes together (glibc 2.35 and later map it as it is aligned).
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,max-page-size=65536");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,separate-loadable-segments");
     // A linker that knows no such scripts (mold) puts the code in an order of its own: the library is resident whole
     // then.
     if !env::var("CARGO_ENCODED_RUSTFLAGS").is_ok_and(|flags| flags.contains("mold")) {

@@ -1,6 +1,7 @@
 /* What becomes of freed memory beside the thread that allocated it; each prints a figure.
  * reused sizes: frees all blocks of one size before it goes on to the next; kilobytes that are resident beyond those of one size.
  * reused long: the same with one block of each size from 16 to 256 KiB, kilobytes beyond the largest.
+ * reused few: keeps one block of each of many sizes, and has a long block now and then; kilobytes beyond the longest.
  * reused heirs: threads one after the other, each of which replaces the blocks that the one before has left; of a thousand
  * frees, those into slabs of the central cache.
  * reused swapped: two threads that replace each other's blocks of some kilobytes; of a thousand frees, those that went back to
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIZES = 40, LONGEST = 256 << 10, BYTES = 1 << 20, LIVE = 4000, REPLACED = 20000, HEIRS = 30, PLACES = 1000, TURNS = 500, SWAPPED = 100 };
+enum { SIZES = 40, LONGEST = 256 << 10, BYTES = 1 << 20, LIVE = 4000, REPLACED = 20000, HEIRS = 30, PLACES = 1000, TURNS = 500, SWAPPED = 100, FEW = 60, FEW_LONG = 200 << 10 };
 
 static char *volatile blocks[BYTES / 16];
 static char *volatile inherited[LIVE];
@@ -105,6 +106,14 @@ int main(int argc, char **argv) {
         one_long(LONGEST);
         long before = resident();
         for (size_t size = 16 << 10; size <= LONGEST; size += size / 8) one_long(size);
+        printf("%ld\n", resident() - before);
+    } else if (strcmp(what, "few") == 0) {
+        one_long(FEW_LONG);
+        long before = resident();
+        for (int i = 0; i < FEW; i++) {
+            places[i] = make(16 + 16 * (size_t)i);
+            if (i % 4 == 3) one_long(FEW_LONG - (size_t)i / 4 * 8192);
+        }
         printf("%ld\n", resident() - before);
     } else if (strcmp(what, "heirs") == 0) {
         for (int i = 0; i < LIVE; i++) inherited[i] = make(8 + (size_t)i % 993);

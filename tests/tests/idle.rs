@@ -453,6 +453,12 @@ fn a_long_block_that_a_program_needed_once_serves_blocks_of_any_size() {
 }
 
 #[test]
+fn a_few_blocks_of_many_sizes_leave_idle_memory_to_longer_ones() {
+    let kilobytes = reused_with("few", "1T");
+    assert!(kilobytes < 900, "{kilobytes} KiB more for one block each of sixty sizes");
+}
+
+#[test]
 fn a_thread_frees_what_it_has_inherited_as_its_own() {
     let of_a_thousand = reused("heirs");
     assert!(of_a_thousand < 10, "{of_a_thousand} of a thousand blocks were freed under a lock");

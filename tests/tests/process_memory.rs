@@ -179,6 +179,23 @@ fn a_leak_is_found_by_watching_and_named() {
     running.finish();
 }
 
+/// What samples read of a program's unwind tables is not mapped behind them, and what was written there stays.
+#[test]
+fn walks_leave_no_pages_of_unwind_tables_mapped_but_those_that_were_written() {
+    let pool = Pool::new();
+    let program = compiler::compile(pool.files(), "../../tests/csrc/unwind_tables.c", "unwind_tables", &["-O1"]);
+    let pages = |mode: &[&str]| -> (u32, u32) {
+        let run = pool.program(&program).env("POOLSCOPE_PERIOD", "4K").args(mode).run().silent_success();
+        let words: Vec<&str> = run.stdout.split_whitespace().collect();
+        assert_eq!(words.last(), Some(&"well"), "{}", run.stdout);
+        (words[0].parse().expect("a number"), words[2].parse().expect("a number"))
+    };
+    let (mapped, all) = pages(&[]);
+    assert!(all > 24 && mapped == 0, "{mapped} of {all}");
+    let (mapped, all) = pages(&["written"]);
+    assert!(mapped > 8, "{mapped} of {all}: samples read none");
+}
+
 /// The order that `alloc/preload/order.ld` gives the library's code, by what the linker made of it.
 #[test]
 fn what_every_program_runs_lies_together() {
@@ -195,6 +212,14 @@ fn what_every_program_runs_lies_together() {
     let (common, rare) = (range(".text"), range(".text.rare"));
     let bytes = |range: &Range<u64>| range.end - range.start;
     assert!(2 * bytes(&common) < bytes(&rare), "{common:x?} and {rare:x?}");
+    // The kernel maps 64 KiB of a file at a time.
+    const WINDOW: u64 = 64 << 10;
+    assert!(
+        common.start % WINDOW < 64 && range(".plt").end <= common.start - common.start % WINDOW + 2 * WINDOW,
+        "{common:x?}"
+    );
+    // What is zero at first lies in no file.
+    assert!(bytes(&range(".data")) < 4096, "{:x?}", range(".data"));
 
     let symbols = Command::new("nm").arg(&library).output().expect("nm is installed").stdout;
     let symbols = String::from_utf8(symbols).unwrap();
@@ -202,7 +227,7 @@ fn what_every_program_runs_lies_together() {
         let line = symbols.lines().find(|line| line.split(' ').nth(2).is_some_and(|symbol| symbol.contains(name)));
         u64::from_str_radix(&line.expect(name)[..16], 16).unwrap()
     };
-    for name in ["malloc_slow_at", "free_slow", "start_thread", "after_in_child"] {
+    for name in ["malloc_slow_at", "free_slow", "start_thread", "after_in_child", "registers_at_call"] {
         assert!(common.contains(&address(name)), "{name}");
     }
     for name in

@@ -10,6 +10,7 @@ pub(crate) const BUILD_ID_MAX: usize = 32;
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
 const PF_X: u32 = 1;
+const PF_W: u32 = 2;
 const PF_R: u32 = 4;
 const NT_GNU_BUILD_ID: u32 = 3;
 const PROGRAM_HEADER_SIZE: u16 = 56;
@@ -20,6 +21,8 @@ const PROGRAM_HEADERS_MAX: u16 = 128;
 pub(crate) struct Headers {
     /// The readable segment that holds the unwind tables; empty if there are none.
     pub(crate) tables: (usize, usize),
+    /// Nobody is to write there.
+    pub(crate) tables_are_constant: bool,
     /// The first segment of code, if it can be read; empty otherwise.
     pub(crate) code: (usize, usize),
     /// The segment that is mapped first, as far as it is in the file; empty if the headers can't be read.
@@ -128,6 +131,7 @@ pub(crate) fn headers(object: &Object) -> Headers {
         && let Some(segment) = readable(object.eh_frame_hdr, object.eh_frame_hdr.saturating_add(12))
     {
         headers.tables = (segment.start, segment.end);
+        headers.tables_are_constant = segment.flags & PF_W == 0;
     }
     let is_here = |segment: &Segment| segment.start < object.end && object.start < segment.end;
     let is_code = |segment: &Segment| segment.kind == PT_LOAD && segment.flags & PF_X != 0;

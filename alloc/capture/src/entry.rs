@@ -32,8 +32,10 @@ impl Caller {
     }
 }
 
+// Of a section of its own: each slow call of an allocator may run it, and none of the functions around it.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
+#[unsafe(link_section = ".text.registers_at_call")]
 unsafe extern "sysv64" fn registers_at_call(caller: &mut Caller) {
     core::arch::naked_asm!(
         "mov rax, [rsp]",
@@ -47,6 +49,7 @@ unsafe extern "sysv64" fn registers_at_call(caller: &mut Caller) {
 
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
+#[unsafe(link_section = ".text.registers_at_call")]
 unsafe extern "C" fn registers_at_call(caller: &mut Caller) {
     core::arch::naked_asm!("mov x9, sp", "stp x30, x9, [x0]", "str x29, [x0, #16]", "ret")
 }

@@ -27,7 +27,8 @@
 //!    the module's own headers ([`elf`]) say;
 //! 2. the rule is looked up, or learned from the module's unwind tables: framehop reads them ([`unwinder`]). Where
 //!    there are none, frame pointers are the rule;
-//! 3. [`stack`] reads the words that the step asks for.
+//! 3. [`stack`] reads the words that the step asks for;
+//! 4. [`table_pages`] gives back the pages of tables that were read, in a small program.
 //!
 //! Code of no module, such as that of most JIT compilers, is stepped through by what it does next, if that is to return
 //! ([`epilogue`]), else by frame pointers, and only believed if that leads back into a module. A signal's frame is
@@ -68,6 +69,7 @@ mod realigned;
 mod rules;
 mod stack;
 mod system;
+mod table_pages;
 mod trail;
 mod unwind_tables;
 mod unwinder;

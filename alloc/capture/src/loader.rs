@@ -161,6 +161,15 @@ pub(crate) fn executable_headers() -> Option<(usize, u16)> {
     (table != 0).then_some((table, u16::try_from(count).ok()?))
 }
 
+/// Bytes of the kernel's pages.
+pub(crate) fn page_size() -> Option<usize> {
+    // `elf.h`.
+    const AT_PAGESZ: u64 = 6;
+    // SAFETY: as in `find`; the function reads what the kernel left for the process.
+    let bytes = unsafe { GETAUXVAL.map(|get| get(AT_PAGESZ) as usize) };
+    bytes.filter(|bytes| bytes.is_power_of_two())
+}
+
 /// Where the main thread's stack began, or `None` without glibc.
 pub(crate) fn main_stack_end() -> Option<usize> {
     // SAFETY: as in `find`; glibc writes the variable before it runs the program's first constructor.

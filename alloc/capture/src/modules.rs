@@ -460,6 +460,17 @@ impl Confirmed {
     fn iter(&self) -> impl Iterator<Item = u16> {
         self.indices.into_iter().take_while(|index| *index != UNLISTED)
     }
+
+    /// The same, for one that may be among them.
+    pub(crate) fn note(&mut self, index: u16) {
+        if !self.iter().any(|noted| noted == index) {
+            self.push(index);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.next == 0
+    }
 }
 
 /// Entries in the table of modules; they are complete.
@@ -490,6 +501,12 @@ pub fn module_generation() -> u64 {
 #[inline(always)]
 pub(crate) fn epoch() -> u64 {
     TABLE.epoch.load(Ordering::Relaxed)
+}
+
+/// The addresses of the unwind tables of the modules that were confirmed, of those to which nobody is to write.
+pub(crate) fn tables(confirmed: &Confirmed) -> impl Iterator<Item = core::ops::Range<usize>> {
+    let entries = confirmed.iter().filter_map(|index| TABLE.entry(usize::from(index)));
+    entries.filter_map(|entry| entry.tables.as_ref()?.constant())
 }
 
 /// Takes the table's lock.

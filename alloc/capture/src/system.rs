@@ -6,6 +6,10 @@ use core::ptr;
 #[cfg(target_arch = "x86_64")]
 mod number {
     pub(super) const MMAP: usize = 9;
+    pub(super) const PREAD64: usize = 17;
+    pub(super) const CLOSE: usize = 3;
+    pub(super) const MADVISE: usize = 28;
+    pub(super) const OPENAT: usize = 257;
     pub(super) const MUNMAP: usize = 11;
     pub(super) const MPROTECT: usize = 10;
     pub(super) const RT_SIGPROCMASK: usize = 14;
@@ -19,6 +23,10 @@ mod number {
 #[cfg(target_arch = "aarch64")]
 mod number {
     pub(super) const MMAP: usize = 222;
+    pub(super) const PREAD64: usize = 67;
+    pub(super) const CLOSE: usize = 57;
+    pub(super) const MADVISE: usize = 233;
+    pub(super) const OPENAT: usize = 56;
     pub(super) const MUNMAP: usize = 215;
     pub(super) const MPROTECT: usize = 226;
     pub(super) const RT_SIGPROCMASK: usize = 135;
@@ -147,6 +155,46 @@ fn map_as(len: usize, flags: usize) -> Option<usize> {
 pub(crate) unsafe fn unmap(start: usize, len: usize) {
     // SAFETY: the caller's promise.
     unsafe { syscall4(number::MUNMAP, start, len, 0, 0) };
+}
+
+/// Has pages of a file's mapping read from the file again when they are touched next.
+///
+/// # Safety
+///
+/// Nobody has written to them.
+pub(crate) unsafe fn unmap_pages_of_file(start: usize, len: usize) {
+    const MADV_DONTNEED: usize = 4;
+    // SAFETY: the caller's promise. Where the kernel refuses, the pages stay.
+    unsafe { syscall4(number::MADVISE, start, len, MADV_DONTNEED, 0) };
+}
+
+/// A file that is open, for reading.
+pub(crate) struct File(usize);
+
+impl File {
+    /// `None` if it can't be opened.
+    pub(crate) fn open(path: &core::ffi::CStr) -> Option<File> {
+        /// `O_RDONLY | O_CLOEXEC`.
+        const FLAGS: usize = 0o2_000_000;
+        // SAFETY: the kernel reads a string that ends in zero.
+        let file = unsafe { syscall4(number::OPENAT, AT_FDCWD as usize, path.as_ptr() as usize, FLAGS, 0) };
+        usize::try_from(file).ok().map(File)
+    }
+
+    /// Reads the words from number `first` on. False if there are not so many.
+    pub(crate) fn read_words(&self, words: &mut [u64], first: u64) -> bool {
+        let (to, len) = (words.as_mut_ptr() as usize, size_of_val(words));
+        // SAFETY: the kernel writes at most as many bytes as there are.
+        let read = unsafe { syscall4(number::PREAD64, self.0, to, len, first.wrapping_mul(8) as usize) };
+        usize::try_from(read) == Ok(len)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is this file's.
+        unsafe { syscall4(number::CLOSE, self.0, 0, 0, 0) };
+    }
 }
 
 /// A limit of data below this is narrow: what counts for it is worth more than time.

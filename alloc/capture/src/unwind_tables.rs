@@ -11,6 +11,8 @@ use crate::reader::Reader;
 pub(crate) struct Tables {
     /// The readable segment that all of it lies in.
     segment: (usize, usize),
+    /// Which nobody is to write to.
+    is_constant: bool,
     /// `.eh_frame_hdr`, which the index counts addresses from.
     header: usize,
     /// `.eh_frame`.
@@ -44,7 +46,15 @@ impl Tables {
         let count = reader.u32()? as usize;
         let index = reader.at();
         reader.skip(count.checked_mul(INDEX_ENTRY)?)?;
-        (segment.0 <= frames && frames < segment.1).then_some(Self { segment, header, frames, index, count })
+        let is_constant = headers.tables_are_constant;
+        (segment.0 <= frames && frames < segment.1).then_some(Self {
+            segment,
+            is_constant,
+            header,
+            frames,
+            index,
+            count,
+        })
     }
 
     /// Function and description number `n`.
@@ -60,6 +70,11 @@ impl Tables {
     pub(crate) fn fingerprint(&self) -> u64 {
         let entry = self.entry(0).unwrap_or_default();
         (self.count as u64) ^ (entry.0 as u64).rotate_left(24) ^ (entry.1 as u64).rotate_left(43)
+    }
+
+    /// The addresses of all of it, up to the end of their segment, if nobody is to write there.
+    pub(crate) fn constant(&self) -> Option<core::ops::Range<usize>> {
+        self.is_constant.then(|| self.header.min(self.frames)..self.segment.1)
     }
 
     /// Address and contents of `.eh_frame_hdr` and `.eh_frame`, each up to the end of their segment.

@@ -6,7 +6,7 @@ use crate::modules::{self, Confirmed, Module};
 use crate::rules::{self, Rule};
 use crate::stack::{ThreadState, Window};
 use crate::unwinder::Cache;
-use crate::{Caller, Captured, MAX_DEPTH, fallback};
+use crate::{Caller, Captured, MAX_DEPTH, fallback, table_pages};
 
 /// Where a step led.
 pub(crate) enum Step {
@@ -24,6 +24,8 @@ struct Walk<'a> {
     state: &'a mut ThreadState,
     stack: Window,
     confirmed: Confirmed,
+    /// Modules of which unwind tables were read.
+    read: Confirmed,
     /// The module of the latest frame.
     module: Option<Module>,
     /// framehop's memory, if there is any.
@@ -46,14 +48,19 @@ pub(crate) fn walk(
         state,
         stack,
         confirmed: Confirmed::new(),
+        read: Confirmed::new(),
         module: None,
         cache,
         generated: GeneratedCode::default(),
         interrupted: false,
     };
-    let captured = walk.run(caller, frames);
+    let mut captured = walk.run(caller, frames);
     if captured.incomplete && !walk.interrupted && stack.is_native() {
-        return fallback::trace(caller.pc, frames, captured);
+        captured = fallback::trace(caller.pc, frames, captured);
+    }
+    if !walk.read.is_empty() && table_pages::is_due() {
+        // The walk has frames of these modules, so that they stay loaded.
+        modules::tables(&walk.read).for_each(table_pages::give_back);
     }
     captured
 }
@@ -134,7 +141,10 @@ impl Walk<'_> {
             }
         }
         match (module.unwinder, self.cache.as_mut()) {
-            (Some(unwinder), Some(cache)) => unwinder.step(&at, called, &mut self.stack, cache),
+            (Some(unwinder), Some(cache)) => {
+                self.read.note(module.index);
+                unwinder.step(&at, called, &mut self.stack, cache)
+            }
             (Some(_), None) => Step::Lost,
             (None, _) => self.step_by_frame_pointer(&at),
         }
@@ -147,7 +157,10 @@ impl Walk<'_> {
             return Some(rule);
         }
         let rule = match module.unwinder {
-            Some(unwinder) => unwinder.rule(pc, self.cache.as_mut()?),
+            Some(unwinder) => {
+                self.read.note(module.index);
+                unwinder.rule(pc, self.cache.as_mut()?)
+            }
             None => rules::USUAL,
         };
         rules::keep(pc, epoch, rule, module.stays);

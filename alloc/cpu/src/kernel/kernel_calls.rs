@@ -48,7 +48,7 @@ pub static KERNEL_CALLS: &[Calls] = &[
     Calls {
         names: &["openat", "close", "read", "pread64", "readlink", "readlinkat"],
         when: UnlessPlain,
-        purpose: "`/proc`: what the segment says of the process, and where threads sleep",
+        purpose: "`/proc`: what the segment says of the process, where threads sleep, and which pages are a file's",
     },
     Calls {
         names: &["mkdir", "lstat", "getdents64", "fallocate", "pwrite64", "unlink", "unlinkat"],

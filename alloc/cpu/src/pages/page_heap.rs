@@ -37,6 +37,8 @@ use lanes::{Lane, Lanes};
 
 /// Idle memory that stays however little is in use.
 const IDLE_MIN: usize = 1 << 20;
+/// Idle memory that is little: a slab of a few blocks takes none of it.
+const IDLE_LITTLE: usize = 512 << 10;
 /// How many times as much goes back as the program takes meanwhile.
 const PACE: usize = 4;
 
@@ -72,10 +74,16 @@ pub fn alloc(slow: SlowPath, pages: usize, align: usize) -> Option<&'static Slab
 
 /// Takes a span for a slab of `class`, with room for a block, and says how many pages at its start have memory behind
 /// them. `None`: out of memory.
-pub fn alloc_slab(slow: SlowPath, class: SizeClass) -> Option<Ready> {
+///
+/// Of a slab with `few` blocks only some pages will be touched. Where little lies idle, it takes pages without memory,
+/// so that idle memory is left to what uses all of it.
+pub fn alloc_slab(slow: SlowPath, class: SizeClass, few: bool) -> Option<Ready> {
     let pages = class.info().slab_pages as usize;
     if !lean::is_on() {
-        return alloc_by(slow, |heap| heap.alloc_from_start(pages));
+        return alloc_by(slow, |heap| {
+            let untouched = if few && heap.resident_free() <= IDLE_LITTLE { heap.alloc_untouched(pages) } else { None };
+            untouched.map(with_ready).or_else(|| heap.alloc_from_start(pages))
+        });
     }
     let span = alloc(slow, pages, 1)?;
     if !lean::open(span, 0, lean::pages_of(class.block())) {
@@ -349,6 +357,34 @@ impl<S: System> PageHeap<S> {
         self.used += span.bytes();
         self.note_idle();
         Some(span)
+    }
+
+    /// Takes a span without memory, if there is one.
+    fn alloc_untouched(&mut self, pages: usize) -> Option<&'static Slab> {
+        let own = self.lane_of_thread();
+        let free = &mut self.lanes[own].free;
+        let span = match free.best_fit_untouched(pages) {
+            Some(span) => {
+                free.remove(span);
+                free.cut_out(span, 0, pages)
+            }
+            None => self.take_new(own, pages)?,
+        };
+        self.used += span.bytes();
+        Some(span)
+    }
+
+    /// Takes pages that nobody had yet.
+    fn take_new(&mut self, at: usize, pages: usize) -> Option<&'static Slab> {
+        let lane = &mut self.lanes[at];
+        let taken = lane.frontier.take(&mut self.ground, at, pages);
+        if let Some(span) = taken.span {
+            mark(span, Kind::Used);
+        }
+        if let Some(free) = taken.free {
+            lane.free.insert(free);
+        }
+        taken.span
     }
 
     /// Takes a span that is used from its start: where none has memory behind all of it, one that has some behind its

@@ -44,7 +44,7 @@ pub struct Ground<S> {
     pub arena_bytes: usize,
     /// Arenas that were reserved.
     pub arenas: u32,
-    /// Bytes of the largest one that may be reserved next.
+    /// Bytes of the largest one that may be reserved next, once it is decided what is asked for.
     pub next_arena: usize,
     refusals: Refusals,
 }
@@ -68,7 +68,8 @@ impl<S: System> Ground<S> {
             has_huge: false,
             arena_bytes: 0,
             arenas: 0,
-            next_arena: usize::MAX,
+            // All zeroes take no room in the library's file, and no memory until they are written.
+            next_arena: 0,
             refusals: Refusals::NONE,
         }
     }
@@ -77,6 +78,7 @@ impl<S: System> Ground<S> {
     pub fn decide(&mut self, wishes: Wishes) {
         self.huge = wishes.huge;
         self.arena_bytes = wishes.arena;
+        self.next_arena = usize::MAX;
         self.source = match wishes.numa {
             Numa::Off => Source::One(Policy::AsTheProcess),
             Numa::Local => match self.system.nodes() {

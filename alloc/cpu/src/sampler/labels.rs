@@ -37,7 +37,8 @@ pub enum Over {
 
 #[derive(Clone, Copy)]
 struct Label {
-    name: LabelName,
+    /// None if the place is free.
+    name: Option<LabelName>,
     words: ([u64; LABEL_WORDS], usize),
     in_use: u64,
     /// 0 if there is none.
@@ -45,6 +46,10 @@ struct Label {
     over: Over,
     is_over: bool,
 }
+
+/// A place without a label: zeroes, which take no room in the library's file, and no memory until they are written.
+const FREE: Label =
+    Label { name: None, words: ([0; LABEL_WORDS], 0), in_use: 0, limit: 0, over: Over::Warn, is_over: false };
 
 /// A limit that was passed, and what the label had in use when it is told of.
 #[derive(Clone, Copy)]
@@ -57,7 +62,7 @@ pub struct Passed {
 
 /// All labels of the process.
 pub struct Labels {
-    labels: [Option<Label>; MOST],
+    labels: [Label; MOST],
     /// For each stack the number of its label; null before the first labelled one.
     of_stacks: *mut u8,
     /// A bit for each label whose limit was passed of which nobody was told yet: several threads may pass one at once.
@@ -66,28 +71,28 @@ pub struct Labels {
 
 impl Labels {
     pub const fn new() -> Self {
-        Labels { labels: [None; MOST], of_stacks: core::ptr::null_mut(), passed: 0 }
+        Labels { labels: [FREE; MOST], of_stacks: core::ptr::null_mut(), passed: 0 }
     }
 
     /// The number of a label, which is never 0; 0 if there are too many, or it has no name.
     pub fn number(&mut self, name: &[u8]) -> u32 {
         let Some(name) = LabelName::new(name) else { return 0 };
-        let known = self.labels.iter().position(|label| label.is_none_or(|label| label.name == name));
+        let known = self.labels.iter().position(|label| label.name.is_none_or(|other| other == name));
         let Some(at) = known else { return 0 };
-        if let Some(place @ None) = self.labels.get_mut(at) {
-            *place = Some(Label { name, words: name.words(), in_use: 0, limit: 0, over: Over::Warn, is_over: false });
+        if let Some(place) = self.labels.get_mut(at).filter(|label| label.name.is_none()) {
+            *place = Label { name: Some(name), words: name.words(), ..FREE };
         }
         at as u32 + 1
     }
 
     fn get(&mut self, label: u32) -> Option<&mut Label> {
-        self.labels.get_mut((label as usize).checked_sub(1)?)?.as_mut()
+        self.labels.get_mut((label as usize).checked_sub(1)?).filter(|label| label.name.is_some())
     }
 
     /// What stands behind the frames of a stack under a label.
     #[cold]
     pub fn words(&self, label: u32) -> &[u64] {
-        let label = (label as usize).checked_sub(1).and_then(|at| self.labels.get(at)?.as_ref());
+        let label = (label as usize).checked_sub(1).and_then(|at| self.labels.get(at));
         label.and_then(|label| label.words.0.get(..label.words.1)).unwrap_or_default()
     }
 
@@ -189,7 +194,7 @@ impl Labels {
         let label = self.passed.trailing_zeros();
         self.passed &= self.passed.wrapping_sub(1);
         let Label { name, in_use, limit, over, .. } = *self.get(label + 1)?;
-        Some(Passed { name, in_use, limit, over })
+        Some(Passed { name: name?, in_use, limit, over })
     }
 }
 

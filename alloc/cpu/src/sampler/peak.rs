@@ -46,9 +46,8 @@ struct Peak {
 }
 
 impl Peak {
-    const fn new(memory: Memory) -> Self {
-        Peak { memory, in_use: 0, counted: None, written: 0, frees: 0 }
-    }
+    /// Of no memory yet: zeroes, which take no room in the library's file, and no memory until they are written.
+    const NONE: Peak = Peak { memory: (kind::NONE, 0), in_use: 0, counted: None, written: 0, frees: 0 };
 
     fn height(&self) -> u64 {
         self.counted.unwrap_or(self.in_use)
@@ -81,12 +80,13 @@ pub struct Peaks {
 impl Peaks {
     /// Nothing in use.
     pub const fn new() -> Self {
-        Peaks { host: Peak::new(HOST), devices: [const { Peak::new((kind::NONE, 0)) }; DEVICE_PEAKS] }
+        Peaks { host: Peak::NONE, devices: [const { Peak::NONE }; DEVICE_PEAKS] }
     }
 
     /// The peak of a memory, and its place in the header if it is a device's; none if there are too many of them.
     fn of(&mut self, memory: Memory) -> Option<(&mut Peak, Option<usize>)> {
         if memory.0 == kind::HOST {
+            self.host.memory = memory;
             return Some((&mut self.host, None));
         }
         let place = self.devices.iter().position(|peak| peak.memory == memory || peak.memory.0 == kind::NONE)?;
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn frees_pay_for_some_peaks_ahead() {
-        let mut peak = Peak::new(HOST);
+        let mut peak = Peak { memory: HOST, ..Peak::NONE };
         (0..100_000).for_each(|_| peak.pay(10));
         (peak.in_use, peak.written) = (3200, 3200);
         for _ in 0..SAVED {

@@ -22,6 +22,9 @@ use crate::tiers::give_back;
 /// before memory is taken for it: samples of each class in turn would touch a page for each.
 const EMPTY_OF_OTHERS: usize = 8 * ARENA_PAGE;
 
+/// Bytes of all slabs below which each has few samples, if more than one.
+const FEW: u64 = 1 << 20;
+
 /// Pages of a slab that may be kept without a block in use.
 const WIDE_PAGES: u32 = 2;
 
@@ -113,7 +116,8 @@ impl SampledSlabs {
     }
 
     fn add(&self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
-        let (slab, ready) = page_heap::alloc_slab(slow, class)?;
+        let few = counters::get(TierCounter::SampledBytes) < FEW;
+        let (slab, ready) = page_heap::alloc_slab(slow, class, few)?;
         let Some(list) = self.lists.take(class) else {
             give_back::span(slow, slab);
             return None;

@@ -68,6 +68,11 @@ pub fn class_add(class: SizeClass, counter: ClassCounter, n: u64) {
     publish::publish_shared(class.index(), counter, after);
 }
 
+/// A class's counter's value.
+pub fn class_get(class: SizeClass, counter: ClassCounter) -> u64 {
+    OF_CLASSES[class.index()][counter as usize].load(Ordering::Relaxed)
+}
+
 /// Takes from a counter of a class.
 pub fn class_sub(class: SizeClass, counter: ClassCounter, n: u64) {
     class_add(class, counter, n.wrapping_neg());

@@ -153,24 +153,7 @@ impl<T, W: Word> SpinLock<T, W> {
     /// of the calling thread's, which a signal handler interrupted, stays as it is, and so does one of a thread that
     /// waits for the calling one. False if `is_over` says so before.
     pub fn lock_for_fork(&self, is_over: impl Fn() -> bool) -> bool {
-        let mut tries = 0;
-        while let Err(state) = self.state.compare_exchange(0, holder() | FORKING, Ordering::Acquire, Ordering::Relaxed)
-        {
-            if state & !FORKING == holder() {
-                return true;
-            }
-            tries += 1;
-            if tries % 64 == 0 {
-                if waits::is_stuck(state & !FORKING, holder(), |state| state & !FORKING) {
-                    return true;
-                }
-                if is_over() {
-                    return false;
-                }
-            }
-            W::wait(tries);
-        }
-        true
+        lock_state_for_fork(&self.state, &is_over)
     }
 
     /// Whether the calling thread has it for a `fork`.
@@ -217,6 +200,28 @@ impl<T, W: Word> DerefMut for Guard<'_, T, W> {
         // SAFETY: the guard holds the lock.
         unsafe { &mut *self.0.value.get() }
     }
+}
+
+/// [`SpinLock::lock_for_fork`]: one function for all locks, whatever they guard.
+#[inline(never)]
+fn lock_state_for_fork<W: Word>(lock: &W, is_over: &dyn Fn() -> bool) -> bool {
+    let mut tries = 0;
+    while let Err(state) = lock.compare_exchange(0, holder() | FORKING, Ordering::Acquire, Ordering::Relaxed) {
+        if state & !FORKING == holder() {
+            return true;
+        }
+        tries += 1;
+        if tries % 64 == 0 {
+            if waits::is_stuck(state & !FORKING, holder(), |state| state & !FORKING) {
+                return true;
+            }
+            if is_over() {
+                return false;
+            }
+        }
+        W::wait(tries);
+    }
+    true
 }
 
 /// In a forked child: no other thread waits for a lock.

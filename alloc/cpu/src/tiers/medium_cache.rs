@@ -349,6 +349,16 @@ impl Heap {
         }
     }
 
+    /// Gives back the one block that is kept of all classes without a bound, and its slab if that is empty: before the
+    /// program becomes larger.
+    pub fn leave_alone(&'static self, slow: SlowPath) {
+        let class = self.medium.alone.replace(SizeClass(0));
+        if class.is_medium() && self.medium.stack(class).limit.get() == 0 {
+            self.trim_medium(slow, class, 0);
+            self.leave_empty(slow, class);
+        }
+    }
+
     /// Gives all but the last `keep` freed blocks of a class back to their slabs.
     pub fn trim_medium(&'static self, slow: SlowPath, class: SizeClass, keep: u32) {
         let stack = self.medium.stack(class);

@@ -164,6 +164,11 @@ impl FreeSpans {
         self.states.iter().find_map(|bins| bins.best_fit(pages))
     }
 
+    /// The smallest free span of at least `pages` pages that has no memory behind it.
+    pub fn best_fit_untouched(&self, pages: usize) -> Option<&'static Slab> {
+        self.states[1].best_fit(pages)
+    }
+
     /// Whether a span with memory behind it has `pages` pages.
     pub fn fits_resident(&self, pages: usize) -> bool {
         self.states[0].best_fit(pages).is_some()

@@ -36,6 +36,12 @@ const LEAST: u32 = 8;
 const FEW: u32 = 4;
 const SOME: u32 = 16;
 
+/// Whether the page heap has as much idle memory as a slab of the class.
+fn has_idle(class: SizeClass) -> bool {
+    let [free, released] = [TierCounter::PageHeapFree, TierCounter::SystemReleased].map(counters::get);
+    free.saturating_sub(released) as usize >= class.info().slab_pages as usize * ARENA_PAGE
+}
+
 impl Heap {
     /// Free blocks of a slab that are worth a refill. The fewer slabs the class has, the less memory lies in them, and
     /// the longer they may wait.
@@ -102,10 +108,16 @@ impl Heap {
         counters::class_add(class, ClassCounter::CentralMisses, 1);
         // Before more memory is taken, others get what is theirs.
         self.outbox.flush(slow, self);
-        let (slab, ready) = match self.empty_of_another(class) {
+        // Of most classes a small program needs few blocks. Where long ones were, others will.
+        let few = !class.is_long() && counters::class_get(class, ClassCounter::SlabsTaken) == 0;
+        let other = if few && self.empty_bytes.get() <= EMPTY_MIN { None } else { self.empty_of_another(class) };
+        let (slab, ready) = match other {
             Some(slab) => (slab, slab.pages.get()),
             None => {
-                let (slab, ready) = page_heap::alloc_slab(slow, class)?;
+                if !few && !has_idle(class) {
+                    self.leave_alone(slow);
+                }
+                let (slab, ready) = page_heap::alloc_slab(slow, class, few)?;
                 counters::add(TierCounter::SlabBytes, slab.bytes() as u64);
                 (slab, ready)
             }
@@ -123,14 +135,10 @@ impl Heap {
     /// memory: what the heap has idle serves any class, before the program becomes larger.
     fn empty_of_another(&self, class: SizeClass) -> Option<&'static Slab> {
         // Under a narrow limit of data, only what blocks were cut from may be touched.
-        if self.empty_bytes.get() == 0 || lean::is_on() {
+        if self.empty_bytes.get() == 0 || lean::is_on() || has_idle(class) {
             return None;
         }
         let pages = class.info().slab_pages;
-        let [free, released] = [TierCounter::PageHeapFree, TierCounter::SystemReleased].map(counters::get);
-        if free.saturating_sub(released) as usize >= pages as usize * ARENA_PAGE {
-            return None;
-        }
         let slab = self.empty.iter().filter_map(SlabList::first).find(|slab| slab.pages.get() == pages)?;
         self.dequeue(slab);
         self.put_off(slab);
