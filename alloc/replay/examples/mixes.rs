@@ -3,26 +3,70 @@
 //! longest operation.
 //!
 //! `cargo run --release -p poolscope-replay --example mixes -- [--policy NAME] [--set SETTING=VALUE ...]
-//! [--passes NUMBER] [mix-4x512-7 | TRACE.gz ...]`
+//! [--passes NUMBER] [--work NANOSECONDS] [mix-4x512-7 | TRACE.gz ...]`
+//!
+//! With `--work`, each allocation gives its stream work of so long, and the host needs as much time for each operation,
+//! divided by the streams: they are at work when others ask for what they have freed.
 //!
 //! Without a trace: the mixes that the tests have.
 
 use std::sync::Arc;
 
-use poolscope_gpu::{Config, Device, Simulated};
+use poolscope_gpu::{Config, Device, Kernel, Simulated, Stream};
 use poolscope_replay::policies::build;
-use poolscope_replay::{Latencies, Playback, Trace, synthetic};
+use poolscope_replay::{Latencies, Playback, Policy, PolicyError, PolicyStats, Trace, synthetic};
+
+/// A policy of a program whose streams have work.
+struct AtWork {
+    policy: Box<dyn Policy>,
+    device: Arc<Simulated>,
+    /// Nanoseconds for each allocation, and of the host for each operation.
+    work: u64,
+    host: u64,
+}
+
+impl Policy for AtWork {
+    fn name(&self) -> &'static str {
+        self.policy.name()
+    }
+
+    fn allocate(&self, size: u64, stream: Stream) -> Result<u64, PolicyError> {
+        let address = self.policy.allocate(size, stream)?;
+        if self.work > 0 {
+            self.device.launch(stream, Kernel { duration: self.work, accesses: Vec::new() });
+            self.device.advance(self.host);
+        }
+        Ok(address)
+    }
+
+    fn free(&self, address: u64, stream: Stream) -> Result<(), PolicyError> {
+        self.policy.free(address, stream)?;
+        self.device.advance(self.host);
+        Ok(())
+    }
+
+    fn stats(&self) -> PolicyStats {
+        self.policy.stats()
+    }
+
+    fn release(&self) -> Result<(), PolicyError> {
+        self.policy.release()
+    }
+}
 
 fn main() {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (mut policy, mut config, mut passes) = ("tiered".to_owned(), Config::default(), 8_usize);
+    let (mut policy, mut config, mut passes, mut work) = ("tiered".to_owned(), Config::default(), 8_usize, 0);
     while let Some(option) = arguments.first().filter(|first| first.starts_with("--")).cloned() {
         let value = arguments.drain(..2).nth(1).expect("an option takes a value");
         match (option.as_str(), value.split_once('=')) {
             ("--policy", _) => policy = value,
             ("--set", Some((setting, to))) => config.set(setting, to).unwrap_or_else(|error| panic!("{error}")),
             ("--passes", _) => passes = value.parse::<usize>().expect("a number").max(2),
-            _ => panic!("{option}: there are --policy NAME, --set SETTING=VALUE and --passes NUMBER"),
+            ("--work", _) => work = value.parse().expect("a number"),
+            _ => {
+                panic!("{option}: there are --policy NAME, --set SETTING=VALUE, --passes NUMBER and --work NANOSECONDS")
+            }
         }
     }
     if arguments.is_empty() {
@@ -40,13 +84,15 @@ fn main() {
         let trace = trace.unwrap_or_else(|error| panic!("{name}: {error}"));
         let device = Arc::new(Simulated::new(140 << 30));
         let pool = build(&policy, device.clone(), &config).expect("a policy").expect("the device is there");
+        let host = work / trace.streams().max(1) as u64;
+        let pool = AtWork { policy: pool, device: device.clone(), work, host };
         let streams = (0..trace.streams()).map(|_| device.non_blocking_stream()).collect();
         let mut playback = Playback::new(&trace, streams);
         let mut latencies = Latencies::default();
         let (mut held, mut times) = (Vec::new(), Vec::new());
         for _ in 0..passes {
             let begun = device.now();
-            let pass = playback.run_timed(&*pool, &|| device.now(), &mut latencies).expect("the device has room");
+            let pass = playback.run_timed(&pool, &|| device.now(), &mut latencies).expect("the device has room");
             times.push((device.now() - begun) as f64 / trace.operations() as f64);
             held.push(pass.peak_reserved);
         }
