@@ -349,7 +349,7 @@ impl Heap {
         }
     }
 
-    /// Gives back the one block that is kept of all classes without a bound, and its slab if that is empty: before the
+    /// Gives back the one block that is kept of all classes without a bound, and its slab if that is empty: when the
     /// program becomes larger.
     pub fn leave_alone(&'static self, slow: SlowPath) {
         let class = self.medium.alone.replace(SizeClass(0));

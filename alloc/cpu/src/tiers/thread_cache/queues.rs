@@ -114,11 +114,14 @@ impl Heap {
         let (slab, ready) = match other {
             Some(slab) => (slab, slab.pages.get()),
             None => {
-                if !few && !has_idle(class) {
-                    self.leave_alone(slow);
-                }
+                let grows = !few && !has_idle(class);
                 let (slab, ready) = page_heap::alloc_slab(slow, class, few)?;
                 counters::add(TierCounter::SlabBytes, slab.bytes() as u64);
+                // For what the program asks next: a block that was just freed is not the next one of another size, so that
+                // a write to it shows in its link.
+                if grows {
+                    self.leave_alone(slow);
+                }
                 (slab, ready)
             }
         };
