@@ -356,8 +356,8 @@ fn the_cache_of_a_thread_that_was_interrupted_in_the_fast_path_is_its_own() {
     for (call, size, how, least) in [
         ("malloc", "64", "resethand", 10),
         ("malloc", "4096", "default", 20),
-        ("free", "64", "default", 15),
-        ("free", "4096", "resethand", 15),
+        ("free", "64", "default", 18),
+        ("free", "4096", "resethand", 18),
     ] {
         let program = pool.program(&interrupted).args([call, size, how]);
         let output = program.env("POOLSCOPE_SCAVENGE_MS", "400").env("POOLSCOPE_GC_MS", "200").run().success();

@@ -42,21 +42,23 @@ pub(crate) fn is_due() -> bool {
     so_far < WALKS
 }
 
-/// Gives back the pages between these addresses, of a module that is there until this returns, if all that are mapped
-/// are the file's.
-pub(crate) fn give_back(addresses: Range<usize>) {
+/// Gives back the pages between the addresses of each of these tables, of modules that are there until this returns, if
+/// all of a table's that are mapped are the file's.
+pub(crate) fn give_back(tables: impl Iterator<Item = Range<usize>>) {
     let Some(page) = loader::page_size() else { return };
-    let (first, end) = (addresses.start.div_ceil(page), addresses.end.div_ceil(page));
     let Some(pagemap) = system::File::open(PAGEMAP) else {
         // It will not be there the next time.
         SO_FAR.store(WALKS, Ordering::Relaxed);
         return;
     };
-    if is_of_file(&pagemap, first..end) {
-        let (start, bytes) = (first.wrapping_mul(page), end.wrapping_sub(first).wrapping_mul(page));
-        // SAFETY: the pages hold what their file holds at these places, and are read from there again. Nobody writes to a
-        // segment that is not to be written to, between the look and this.
-        unsafe { system::unmap_pages_of_file(start, bytes) };
+    for addresses in tables {
+        let (first, end) = (addresses.start.div_ceil(page), addresses.end.div_ceil(page));
+        if is_of_file(&pagemap, first..end) {
+            let (start, bytes) = (first.wrapping_mul(page), end.wrapping_sub(first).wrapping_mul(page));
+            // SAFETY: the pages hold what their file holds at these places, and are read from there again. Nobody writes
+            // to a segment that is not to be written to, between the look and this.
+            unsafe { system::unmap_pages_of_file(start, bytes) };
+        }
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn walk(
     }
     if !walk.read.is_empty() && table_pages::is_due() {
         // The walk has frames of these modules, so that they stay loaded.
-        modules::tables(&walk.read).for_each(table_pages::give_back);
+        table_pages::give_back(modules::tables(&walk.read));
     }
     captured
 }

@@ -91,8 +91,7 @@ fn allocate_entered(
 
 /// Whether a block is of a slab of this heap's.
 fn is_own(heap: &Heap, p: *mut u8) -> bool {
-    let tag = arena::fast_page_of(p).map(|page| page.owner.load(Ordering::Relaxed));
-    tag.is_some_and(|tag| tag == heap.tag())
+    arena::fast_page_of(p).is_some_and(|page| page.owner.load(Ordering::Relaxed) == heap.tag())
 }
 
 /// A traced free of the slow path. `p` is not null.

@@ -504,8 +504,8 @@ impl Slab {
         self.set_owner(owner, stack);
     }
 
-    /// Hands the slab over. Blocks that an owner frees which is a heap go onto this stack, or the slab's own list. Every
-    /// page says all that, so that `free` needs to look at one only.
+    /// Hands the slab over. Where the owner is a heap, what it frees goes onto this stack, or onto the slab's own list
+    /// if there is none. Every page says all that, so that `free` needs to look at one only.
     pub fn set_owner(&'static self, owner: usize, stack: Option<&'static FreeList>) {
         let into = stack.unwrap_or_else(|| self.own_list());
         for page in (0..self.pages.get()).rev() {

@@ -13,7 +13,7 @@ use crate::layout::arena::{self, ARENA_PAGE};
 use crate::layout::lean;
 use crate::layout::size_class::SizeClass;
 use crate::layout::slab::{Kind, Slab};
-use crate::pages::frontier::Frontier;
+use crate::pages::frontier::{Frontier, Taken};
 use crate::pages::keeper;
 use crate::pages::placement::{Ground, Wishes};
 use crate::pages::remap;
@@ -368,23 +368,24 @@ impl<S: System> PageHeap<S> {
                 free.remove(span);
                 free.cut_out(span, 0, pages)
             }
-            None => self.take_new(own, pages)?,
+            None => self.take_new(own, pages).span?,
         };
         self.used += span.bytes();
         Some(span)
     }
 
-    /// Takes pages that nobody had yet.
-    fn take_new(&mut self, at: usize, pages: usize) -> Option<&'static Slab> {
+    /// Takes pages that nobody had yet. What became free on the way is in its bin.
+    fn take_new(&mut self, at: usize, pages: usize) -> Taken {
         let lane = &mut self.lanes[at];
         let taken = lane.frontier.take(&mut self.ground, at, pages);
         if let Some(span) = taken.span {
+            // What became free may follow it.
             mark(span, Kind::Used);
         }
         if let Some(free) = taken.free {
             lane.free.insert(free);
         }
-        taken.span
+        taken
     }
 
     /// Takes a span that is used from its start: where none has memory behind all of it, one that has some behind its
@@ -437,23 +438,16 @@ impl<S: System> PageHeap<S> {
 
     /// Takes a span of at least `wanted` pages from a lane; it is in no bin.
     fn take(&mut self, at: usize, wanted: usize) -> Option<&'static Slab> {
-        let lane = &mut self.lanes[at];
         loop {
-            if let Some(span) = lane.free.best_fit(wanted) {
-                lane.free.remove(span);
+            let free = &mut self.lanes[at].free;
+            if let Some(span) = free.best_fit(wanted) {
+                free.remove(span);
                 if span.is_zero() {
                     self.excess.refill(wanted * ARENA_PAGE);
                 }
                 return Some(span);
             }
-            let taken = lane.frontier.take(&mut self.ground, at, wanted);
-            if let Some(span) = taken.span {
-                // What became free may follow it.
-                mark(span, Kind::Used);
-            }
-            if let Some(free) = taken.free {
-                lane.free.insert(free);
-            }
+            let taken = self.take_new(at, wanted);
             if taken.span.is_some() || taken.free.is_none() {
                 return taken.span;
             }

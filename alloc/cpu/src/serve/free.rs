@@ -37,13 +37,10 @@ pub fn free(slow: SlowPath, heap: Option<&'static Heap>, block: BlockPtr) {
                     && reasons::is_counting()
                 {
                     heap.check_free(slab, block);
-                }
-                if let Some(heap) = heap
-                    && tag == heap.tag()
-                    && slab.class.get().is_medium()
-                    && reasons::is_counting()
-                {
-                    return heap.free_medium(slow, slab.class.get(), block);
+                    let class = slab.class.get();
+                    if class.is_medium() {
+                        return heap.free_medium(slow, class, block);
+                    }
                 }
                 give_back::batch(slow, heap, Batch::of(block));
             }

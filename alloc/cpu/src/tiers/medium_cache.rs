@@ -22,6 +22,7 @@ use crate::layout::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
 use crate::layout::slab::Slab;
 use crate::sampling::budget::Budget;
 use crate::settings::{self, Numa};
+use crate::sync;
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::publish as heap_publish;
 use crate::tiers::thread_cache::Heap;
@@ -34,8 +35,6 @@ const FIRST_BYTES: usize = 8 * 1024;
 /// Misses of a class after which those without one make room for it; misses and frees of one of long blocks after which
 /// it is worth a stack.
 const PATIENCE: u16 = 8;
-/// Times that words are read again which the thread changes meanwhile.
-const LOOKS: usize = 4;
 /// Blocks that one refill brings at most.
 const REFILL_MAX: u32 = 64;
 
@@ -131,10 +130,7 @@ impl MediumCache {
 
     /// Bytes in all stacks, see [`Heap::idle_bytes`].
     pub fn idle_bytes(&self) -> usize {
-        (SMALL_CLASSES..CLASSES)
-            .map(|class| SizeClass(class as u8))
-            .map(|class| self.look(class).0 * class.block())
-            .sum()
+        SizeClass::all().skip(SMALL_CLASSES).map(|class| self.look(class).0 * class.block()).sum()
     }
 
     /// Blocks in the stack of a class, and what `moved` says, as of one moment or about: the thread may be changing
@@ -146,14 +142,7 @@ impl MediumCache {
             let [countdown, armed] = [&stack.freed.countdown, &stack.armed].map(|cell| cell.as_ptr().read_volatile());
             (armed.wrapping_sub(countdown) as usize, moved.as_ptr().read_volatile())
         };
-        let mut now = words();
-        for _ in 1..LOOKS {
-            let again = words();
-            if core::mem::replace(&mut now, again) == again {
-                break;
-            }
-        }
-        now
+        sync::look(words)
     }
 
     /// Blocks allocated of a class and blocks freed; other threads may ask, while this one changes them.

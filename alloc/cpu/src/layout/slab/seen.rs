@@ -2,6 +2,7 @@
 
 use super::Slab;
 use crate::layout::size_class::{CLASSES, SizeClass};
+use crate::sync;
 
 /// What a slab says of itself to others than its owner.
 #[derive(Clone, Copy)]
@@ -31,8 +32,6 @@ impl Seen {
 }
 
 impl Slab {
-    /// Times that words are read again which the owner changes meanwhile.
-    const LOOKS: usize = 4;
     /// Where the words lie that [`Slab::look`] reads.
     const COUNTDOWN: usize = core::mem::offset_of!(Slab, countdown);
     const PAGES: usize = core::mem::offset_of!(Slab, pages);
@@ -48,14 +47,7 @@ impl Slab {
         const _: () = assert!(core::mem::offset_of!(Slab, carved) == Slab::CLASS + 4);
         const _: () = assert!(core::mem::offset_of!(Slab, live) == Slab::CLASS + 6);
         let words = || [Self::COUNTDOWN, Self::PAGES, Self::CLASS, Self::READY].map(|at| self.word(at));
-        let mut now = words();
-        for _ in 1..Self::LOOKS {
-            let again = words();
-            if core::mem::replace(&mut now, again) == again {
-                break;
-            }
-        }
-        let [countdown, pages, class, ready] = now.map(u64::to_le_bytes);
+        let [countdown, pages, class, ready] = sync::look(words).map(u64::to_le_bytes);
         let half = |word: [u8; 8], at: usize| u32::from(u16::from_le_bytes([word[at], word[at + 1]]));
         let whole = |word: [u8; 8], at: usize| half(word, at) | half(word, at + 2) << 16;
         let size_class = SizeClass(class[0]);
