@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Wea
 use poolscope_wire::trace::TRACED;
 
 use super::Pool;
-use super::core::Core;
+use super::core::{Core, InUse};
 use super::crowd::Crowd;
 use super::records::Records;
 use crate::delays::{Cause, Delays, note};
@@ -82,6 +82,8 @@ pub(super) struct Shared<D: Device> {
     pub(super) falls_back: AtomicBool,
     /// Who waits for the lock.
     pub(super) crowd: Arc<Crowd>,
+    /// What the program has.
+    pub(super) in_use: Arc<InUse>,
     /// What calls were held up by.
     pub(super) delays: Arc<Delays>,
     pub(super) own: Weak<Shared<D>>,
@@ -191,7 +193,7 @@ impl<D: Device> Drop for Shared<D> {
             core.slabs.put_all(global.drain().flat_map(|(_, blocks)| blocks));
         }
         core.empty_quarantine();
-        for thread in std::mem::take(&mut core.small.threads) {
+        for thread in self.in_use.take_threads() {
             // SAFETY: a thread in a call has a reference to the pool, and there is none any more.
             core.put_back(unsafe { thread.lists() }.drain());
         }

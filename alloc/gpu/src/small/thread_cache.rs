@@ -24,6 +24,9 @@ use crate::watch::sampling::Budgets;
 /// Bytes that a list holds at first if that is fewer blocks than the setting allows; two blocks in any case.
 const LIST_BYTES: u64 = 1 << 20;
 
+/// Blocks that a list may hold which only runs out, while threads wait for each other.
+const CROWDED_LIST: usize = 16;
+
 /// The settings that the fast path needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -40,7 +43,8 @@ pub struct Limits {
 ///
 /// A list begins short where blocks are large, and may hold twice as many each time that it runs out of blocks after it
 /// had too many: then more of them would have served the program without the global cache.
-/// (tcmalloc's lists grow so, too.)
+/// (tcmalloc's lists grow so, too.) Where threads wait for each other, some blocks more are worth it that they come for
+/// blocks less often: a list that only runs out may hold twice as many then, too, up to a bound.
 #[derive(Debug, Default)]
 pub struct List {
     pub blocks: Vec<u64>,
@@ -61,11 +65,16 @@ impl List {
         self.blocks.len() >= self.limit
     }
 
-    /// Says that it has run out. Returns how many blocks it should get.
-    pub fn ran_out(&mut self, limits: &Limits) -> usize {
-        if std::mem::take(&mut self.overflowed) {
-            self.limit = (self.limit * 2).min(limits.blocks);
-        }
+    /// Says that it has run out, and whether threads wait for each other. Returns how many blocks it should get.
+    pub fn ran_out(&mut self, limits: &Limits, crowded: bool) -> usize {
+        let most = if std::mem::take(&mut self.overflowed) {
+            limits.blocks
+        } else if crowded {
+            CROWDED_LIST.min(limits.blocks)
+        } else {
+            0
+        };
+        self.limit = self.limit.max((self.limit * 2).min(most));
         limits.batch.min(self.limit.div_ceil(2)).max(1)
     }
 
@@ -109,6 +118,18 @@ impl Counters {
             allocated.wrapping_sub(freed).wrapping_mul(size_of(class))
         };
         (0..CLASSES).map(of_class).fold(0, u64::wrapping_add)
+    }
+
+    /// Adds what another one has counted; only the owner may.
+    pub fn take_over(&self, other: &Counters) {
+        self.words().zip(other.words()).for_each(|(to, from)| Counters::add_up(to, from.load(Ordering::Relaxed)));
+    }
+
+    /// All that is counted.
+    fn words(&self) -> impl Iterator<Item = &AtomicU64> {
+        let FittedCounters { allocations, allocated_bytes, frees, freed_bytes } = &self.fitted;
+        let fitted = [allocations, allocated_bytes, frees, freed_bytes];
+        self.allocations.iter().chain(&self.frees).chain(fitted)
     }
 
     /// Notes the period in force; only the owner may.
@@ -309,8 +330,10 @@ unsafe impl Sync for ThreadCache {}
 unsafe impl Send for ThreadCache {}
 
 impl ThreadCache {
-    pub fn new(pool: u64, home: Weak<dyn PoolHandle>, limits: Limits) -> ThreadCache {
+    /// One that knows nothing of its pool yet, not even the settings.
+    pub fn new(pool: u64, home: Weak<dyn PoolHandle>) -> ThreadCache {
         let (last, known, budgets) = ((Stream::NULL, None), Vec::new(), Budgets::new());
+        let limits = Limits { alignment: 1, count: false, batch: 1, blocks: 0 };
         let stream_cache = StreamCache { version: u64::MAX, limits, last, known, budgets };
         ThreadCache {
             pool,
@@ -467,7 +490,7 @@ mod tests {
         let mut held = Vec::new();
         for _ in 0..10 {
             list.blocks.clear();
-            assert!(list.ran_out(&LIMITS) >= 1);
+            assert!(list.ran_out(&LIMITS, false) >= 1);
             while !list.is_full() {
                 list.blocks.push(0);
             }
@@ -478,9 +501,19 @@ mod tests {
     }
 
     #[test]
+    fn a_list_that_only_runs_out_gets_more_each_time_while_threads_wait_for_each_other() {
+        let mut list = List::new(&LIMITS, CLASSES - 1);
+        let got: Vec<_> = (0..5).map(|_| list.ran_out(&LIMITS, true)).collect();
+        assert_eq!(got, [2, 4, 8, 8, 8]);
+        assert_eq!(list.ran_out(&LIMITS, false), 8, "as long as it has become");
+        let none = Limits { blocks: 1, ..LIMITS };
+        assert_eq!(List::new(&none, CLASSES - 1).ran_out(&none, true), 1, "no more than the setting says");
+    }
+
+    #[test]
     fn a_list_that_only_runs_out_or_only_overflows_stays_short() {
         let mut list = List::new(&LIMITS, CLASSES - 1);
-        (0..10).for_each(|_| assert_eq!(list.ran_out(&LIMITS), 1));
+        (0..10).for_each(|_| assert_eq!(list.ran_out(&LIMITS, false), 1));
         for _ in 0..10 {
             while !list.is_full() {
                 list.blocks.push(0);
