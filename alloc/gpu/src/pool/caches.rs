@@ -70,14 +70,14 @@ impl<D: Device> Shared<D> {
             cache.counters.set_period(stream_cache.budgets.in_force());
             // SAFETY: this is the owning thread, which has the lock.
             let lists = unsafe { cache.lists() };
-            let Drained { of_slabs, fitted } = lists.drain();
+            let Drained { of_slabs, recorded, fitted } = lists.drain();
             let limits = core.limits();
             if std::mem::replace(&mut stream_cache.limits, limits) != limits {
                 lists.begin_anew();
             }
             let (alive, gone): (Vec<_>, Vec<_>) =
                 of_slabs.into_iter().partition(|(lane, ..)| core.large.lanes.is_alive(*lane));
-            core.put_back(Drained { of_slabs: gone, fitted });
+            core.put_back(Drained { of_slabs: gone, recorded, fitted });
             cache.counters.kept.store(0, Ordering::Relaxed);
             for (lane, class, blocks) in alive {
                 lists.get_or_new(lane, class, &stream_cache.limits).blocks = blocks;
@@ -234,7 +234,10 @@ impl<D: Device> Shared<D> {
         if self.read.most_kept.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let mut core = try_lock(&self.core)?;
+        let Some(mut core) = try_lock(&self.core) else {
+            self.crowd.finds_taken();
+            return None;
+        };
         // Streams may be asked how far they are.
         delays::forget();
         // SAFETY: the caller's.

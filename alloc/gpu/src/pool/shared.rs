@@ -89,10 +89,10 @@ pub(super) struct Shared<D: Device> {
     pub(super) own: Weak<Shared<D>>,
 }
 
-/// How often a thread looks whether a lock is free before it sleeps, and how long it rests between two looks: 10 to 30
-/// us in all, about what it takes to fall asleep and be woken. That is at most twice the best that it could do (Karlin
-/// et al., "Competitive randomized algorithms for nonuniform problems", 1990).
-const LOOKS: usize = 32;
+/// How often a thread looks whether a lock is free before it sleeps, and how long it rests between two looks: 40 to 120
+/// us in all, about what it takes to fall asleep and be woken in a virtual machine. That is at most twice the best that it
+/// could do (Karlin et al., "Competitive randomized algorithms for nonuniform problems", 1990).
+const LOOKS: usize = 128;
 const REST: usize = 16;
 
 /// A panic of another thread leaves nothing half done that the next one would trip over.
@@ -137,6 +137,7 @@ impl<D: Device> Shared<D> {
     pub(super) fn maintain(&self, most: u64) -> bool {
         let now = self.driver.device().now();
         let mut core = lock(&self.core);
+        self.crowd.set_at_upkeep(true);
         let more = core.maintain(now, most);
         let newly = core.take_newly_lost();
         let undrained = if core.large.lanes.is_any_capturing() {
@@ -153,6 +154,7 @@ impl<D: Device> Shared<D> {
         if !newly.is_empty() || is_due {
             self.new_version();
         }
+        self.crowd.set_at_upkeep(false);
         drop(core);
         newly.into_iter().for_each(|lane| self.hand_over(lane));
         // No lock is held while the host waits for the device.

@@ -99,7 +99,14 @@ impl<D: Device> Pool<D> {
             cache.counters.set_period(stream_cache.budgets.in_force());
             // Only blocks that share pages with others need slabs of their own.
             if let Some(weight) = weight.filter(|_| bytes < PAGE) {
-                return Some((Served::Sample(class, lane, weight), None));
+                // SAFETY: as above; the version was seen just now.
+                let Some(address) = (unsafe { cache.lists() }).take_recorded(lane, class) else {
+                    return Some((Served::Sample(class, lane, weight), None));
+                };
+                if stream_cache.limits.count {
+                    Counters::add(&cache.counters.allocations[class]);
+                }
+                return Some((Served::Block(Ok(address)), Some(weight)));
             }
             let served = match shared.refill(cache, stream_cache, lane, class, size) {
                 Ok(Refill::Block(address)) => Served::Block(Ok(address)),
@@ -130,25 +137,44 @@ impl<D: Device> Pool<D> {
         stream: Stream,
         weight: u64,
     ) -> Result<u64, PoolError> {
-        let mut began = Instant::now();
-        let mut address = self.core().take_sampled(class, lane, stream, false)?;
+        let (mut began, mut more) = (Instant::now(), Vec::new());
+        let mut address = self.core().take_sampled(class, lane, stream, false, &mut more)?;
         if address.is_none() {
-            let take = |core: &mut Core<D>| core.take_sampled(class, lane, stream, true);
+            let take = |core: &mut Core<D>| core.take_sampled(class, lane, stream, true, &mut more);
             address = self.shared.take_or_climb(size_of(class), stream, || self.shared.reclaim_own(), take)?;
             // That was no sample's fault.
             began = Instant::now();
         }
         let address = address.ok_or(PoolError::NotABlock(0))?;
+        self.keep_for_samples(more, class, lane, stream);
         self.shared.read.pages.give(address);
         self.shared.record(address, size, weight, began);
         Ok(address)
+    }
+
+    /// Keeps blocks of slabs of recorded ones for the thread's next samples.
+    fn keep_for_samples(&self, mut blocks: Vec<u64>, class: usize, lane: LaneId, stream: Stream) {
+        let shared = &*self.shared;
+        let keep = |cache: &ThreadCache| {
+            // SAFETY: this is the owning thread, which has no other reference.
+            let stream_cache = unsafe { cache.stream_cache() };
+            if shared.knows(stream_cache, stream) {
+                // SAFETY: as above; the version was seen just now.
+                let lists = unsafe { cache.lists() };
+                blocks.retain(|address| !lists.keep_recorded(lane, class, *address, &stream_cache.limits));
+            }
+        };
+        with_current_cache(shared.read.id, keep);
+        if !blocks.is_empty() {
+            self.core().slabs.put_all(blocks);
+        }
     }
 
     /// A medium block that is placed as large ones are; where there is no memory, what is left of a chunk serves.
     fn allocate_medium(&self, size: u64, class: usize, lane: LaneId, stream: Stream) -> Result<u64, PoolError> {
         let take = |core: &mut Core<D>| {
             core.grow_fitted(size, lane, stream).or_else(|error| {
-                let block = core.take_sampled(class, lane, stream, false)?.ok_or(error)?;
+                let block = core.take_sampled(class, lane, stream, false, &mut Vec::new())?.ok_or(error)?;
                 self.shared.read.pages.give(block);
                 Ok(block)
             })
@@ -277,9 +303,18 @@ impl<D: Device> Pool<D> {
             // SAFETY: as in `allocate_small`.
             let stream_cache = unsafe { cache.stream_cache() };
             shared.resolve(cache, stream_cache, stream)?;
-            let Some(lane) = stream_cache.last.1.filter(|lane| page.is_of(*lane)) else {
+            let Some(lane) = stream_cache.last.1.filter(|lane| page.with_recorded(false).is_of(*lane)) else {
                 return Ok(false);
             };
+            if page.is_recorded() {
+                // SAFETY: the version was seen just now.
+                let lists = unsafe { cache.lists() };
+                let kept = size_of(class) < PAGE && lists.keep_recorded(lane, class, address, &stream_cache.limits);
+                if kept && stream_cache.limits.count {
+                    Counters::add(&cache.counters.frees[class]);
+                }
+                return Ok(kept);
+            }
             // SAFETY: the version was seen just now.
             let list = unsafe { cache.lists() }.get_or_new(lane, class, &stream_cache.limits);
             if list.is_full() {

@@ -25,7 +25,10 @@ use crate::watch::sampling::Budgets;
 const LIST_BYTES: u64 = 1 << 20;
 
 /// Blocks that a list may hold which only runs out, while threads wait for each other.
-const CROWDED_LIST: usize = 16;
+const CROWDED_LIST: usize = 8;
+
+/// Blocks of all classes that a thread keeps for its next samples. Each is of less than a page.
+const RECORDED: usize = 32;
 
 /// The settings that the fast path needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,13 +176,16 @@ impl Counters {
 /// The free blocks of a thread for a lane.
 struct LaneLists {
     classes: [List; CLASSES],
+    /// Blocks of slabs of recorded blocks, with their classes.
+    recorded: Vec<(usize, u64)>,
     /// Made when the first such block is freed.
     fitted: Option<Box<Fitted>>,
 }
 
 impl LaneLists {
     fn new(limits: &Limits) -> LaneLists {
-        LaneLists { classes: std::array::from_fn(|class| List::new(limits, class)), fitted: None }
+        let classes = std::array::from_fn(|class| List::new(limits, class));
+        LaneLists { classes, recorded: Vec::new(), fitted: None }
     }
 }
 
@@ -188,6 +194,8 @@ impl LaneLists {
 pub struct Drained {
     /// Those of slabs, by lane and class.
     pub of_slabs: Vec<(LaneId, usize, Vec<u64>)>,
+    /// Those of slabs of recorded blocks.
+    pub recorded: Vec<u64>,
     /// The fitted ones, by lane.
     pub fitted: Vec<(LaneId, u64)>,
 }
@@ -223,6 +231,23 @@ impl Lists {
     /// The list of a class and a lane, empty if the lane has none.
     pub fn get_or_new(&mut self, lane: LaneId, class: usize, limits: &Limits) -> &mut List {
         &mut self.of_or_new(lane, limits).classes[class]
+    }
+
+    /// Takes a block of a class out of those that are to be recorded.
+    pub fn take_recorded(&mut self, lane: LaneId, class: usize) -> Option<u64> {
+        let recorded = &mut self.of(lane)?.recorded;
+        let at = recorded.iter().rposition(|(of, _)| *of == class)?;
+        Some(recorded.swap_remove(at).1)
+    }
+
+    /// Keeps a block of a slab of recorded ones, if there is room for it.
+    pub fn keep_recorded(&mut self, lane: LaneId, class: usize, address: u64, limits: &Limits) -> bool {
+        let recorded = &mut self.of_or_new(lane, limits).recorded;
+        let is_room = recorded.len() < RECORDED.min(limits.blocks);
+        if is_room {
+            recorded.push((class, address));
+        }
+        is_room
     }
 
     /// Takes a fitted block of at least so many bytes, and not many more.
@@ -279,6 +304,8 @@ impl Lists {
         let mut all = Drained::default();
         self.take_all_fitted(|lane, address| all.fitted.push((lane, address)));
         for (lane, lists) in self.lanes.iter_mut().enumerate() {
+            all.recorded
+                .extend(lists.iter_mut().flat_map(|lists| lists.recorded.drain(..)).map(|(_, address)| address));
             for (class, list) in lists.iter_mut().flat_map(|lists| lists.classes.iter_mut().enumerate()) {
                 if !list.blocks.is_empty() {
                     all.of_slabs.push((lane as LaneId, class, std::mem::take(&mut list.blocks)));
@@ -504,8 +531,8 @@ mod tests {
     fn a_list_that_only_runs_out_gets_more_each_time_while_threads_wait_for_each_other() {
         let mut list = List::new(&LIMITS, CLASSES - 1);
         let got: Vec<_> = (0..5).map(|_| list.ran_out(&LIMITS, true)).collect();
-        assert_eq!(got, [2, 4, 8, 8, 8]);
-        assert_eq!(list.ran_out(&LIMITS, false), 8, "as long as it has become");
+        assert_eq!(got, [2, 4, 4, 4, 4]);
+        assert_eq!(list.ran_out(&LIMITS, false), 4, "as long as it has become");
         let none = Limits { blocks: 1, ..LIMITS };
         assert_eq!(List::new(&none, CLASSES - 1).ran_out(&none, true), 1, "no more than the setting says");
     }

@@ -24,11 +24,15 @@ use upkeep::Upkeep;
 pub use usage::InUse;
 use usage::SmallCounts;
 
-/// Chunks that are made ahead for threads that wait, one for each, at most.
-const CHUNKS_AHEAD: u64 = 15;
+/// Chunks that are made ahead for each thread where threads wait for each other, and for all of them at most.
+const CHUNKS_OF_A_THREAD: u64 = 2;
+const CHUNKS_AHEAD: u64 = 30;
 /// Of those that there are, this part is made ahead for them, as a divisor, where that is more; and so many at most.
 const CHUNKS_PART: u64 = 4;
 const MOST_CHUNKS_AHEAD: u64 = 63;
+
+/// Blocks of slabs of recorded ones that a thread gets at a time.
+const SAMPLES_AT_ONCE: usize = 4;
 
 /// Slabs of a class of medium blocks, of one block each, with which others are placed as large ones: enough for a loop
 /// over one block.
@@ -214,6 +218,7 @@ impl<D: Device> Core<D> {
         for (.., blocks) in drained.of_slabs {
             self.slabs.put_all(blocks);
         }
+        self.slabs.put_all(drained.recorded);
         drained.fitted.into_iter().for_each(|(lane, address)| self.put_back_fitted(lane, address));
     }
 
@@ -298,15 +303,15 @@ impl<D: Device> Core<D> {
         self.fits_medium && !self.crowd.is_there() && self.large.is_virtual()
     }
 
-    /// How many chunks are made ahead of those that threads ask for which wait for the lock now: a driver charges for a
-    /// piece of memory, whatever its length. The more there are already, the more are still to come.
+    /// How many chunks are made ahead where threads wait for each other: a driver charges for a piece of memory, whatever
+    /// its length. The more there are already, the more are still to come.
     fn chunks_ahead(&self) -> usize {
-        let waiting = self.crowd.waiting();
-        if waiting < 2 {
+        if !self.crowd.is_there() {
             return 0;
         }
         let part = self.slabs.chunk_bytes() / CHUNK / CHUNKS_PART;
-        waiting.min(CHUNKS_AHEAD).max(part.min(MOST_CHUNKS_AHEAD)) as usize
+        let of_threads = CHUNKS_OF_A_THREAD * self.in_use.thread_count() as u64;
+        of_threads.min(CHUNKS_AHEAD).max(part.min(MOST_CHUNKS_AHEAD)) as usize
     }
 
     /// Blocks of a class from a new slab, for which memory is mapped if `grow` allows it. Returns how many.
@@ -345,22 +350,22 @@ impl<D: Device> Core<D> {
         Ok(taken)
     }
 
-    /// A block of a class that is to be recorded, from a slab of such blocks,
-    /// for which memory is mapped if `grow` allows it.
+    /// A block of a class that is to be recorded, from a slab of such blocks, for which memory is mapped if `grow` allows
+    /// it. With it come some `more`, for the thread's next ones.
     pub fn take_sampled(
         &mut self,
         class: usize,
         lane: LaneId,
         stream: Stream,
         grow: bool,
+        more: &mut Vec<u64>,
     ) -> Result<Option<u64>, PoolError> {
         // Only blocks that share a page with others need slabs of their own.
-        let key = if size_of(class) < PAGE { lane | SAMPLED } else { lane };
-        let mut block = Vec::new();
-        if self.take_from_reserve(class, key, 1, &mut block) == 0 {
-            self.take_from_new_slab(class, key, stream, grow, 1, &mut block)?;
+        let (key, batch) = if size_of(class) < PAGE { (lane | SAMPLED, SAMPLES_AT_ONCE) } else { (lane, 1) };
+        if self.take_from_reserve(class, key, batch, more) == 0 {
+            self.take_from_new_slab(class, key, stream, grow, batch, more)?;
         }
-        let address = block.pop();
+        let address = more.pop();
         if address.is_some() {
             self.in_use.allocated_by_pass(class);
         }
