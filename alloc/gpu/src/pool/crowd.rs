@@ -57,3 +57,26 @@ impl Crowd {
         self.found_taken.store(0, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{CROWDED, Crowd};
+
+    #[test]
+    fn threads_that_meet_often_in_a_second_are_a_crowd_and_the_pools_own_is_none_of_them() {
+        let crowd = Crowd::default();
+        crowd.set_at_upkeep(true);
+        (0..CROWDED).for_each(|_| crowd.finds_taken());
+        assert!(!crowd.is_there(), "a program of one thread meets the pool's own");
+        crowd.set_at_upkeep(false);
+        (1..CROWDED).for_each(|_| crowd.finds_taken());
+        assert!(!crowd.is_there());
+        crowd.finds_taken();
+        assert!(crowd.is_there());
+        crowd.next_second();
+        assert!(!crowd.is_there());
+        // Two that wait at one moment are enough.
+        crowd.wait(|| crowd.wait(|| assert!(crowd.is_there())));
+        assert!(!crowd.is_there());
+    }
+}

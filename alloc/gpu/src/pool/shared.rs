@@ -90,8 +90,8 @@ pub(super) struct Shared<D: Device> {
 }
 
 /// How often a thread looks whether a lock is free before it sleeps, and how long it rests between two looks: 40 to 120
-/// us in all, about what it takes to fall asleep and be woken in a virtual machine. That is at most twice the best that it
-/// could do (Karlin et al., "Competitive randomized algorithms for nonuniform problems", 1990).
+/// us in all, about what it takes to fall asleep and be woken in a virtual machine. That is at most twice the best that
+/// it could do (Karlin et al., "Competitive randomized algorithms for nonuniform problems", 1990).
 const LOOKS: usize = 128;
 const REST: usize = 16;
 

@@ -350,8 +350,8 @@ impl<D: Device> Core<D> {
         Ok(taken)
     }
 
-    /// A block of a class that is to be recorded, from a slab of such blocks, for which memory is mapped if `grow` allows
-    /// it. With it come some `more`, for the thread's next ones.
+    /// A block of a class that is to be recorded, from a slab of such blocks, for which memory is mapped if `grow`
+    /// allows it. With it come some `more`, for the thread's next ones.
     pub fn take_sampled(
         &mut self,
         class: usize,
