@@ -55,6 +55,27 @@ fn blocks_that_are_freed_elsewhere_are_forgotten_too() {
 }
 
 #[test]
+fn a_threads_next_samples_are_served_by_what_it_has_freed() {
+    let (program, _) = program(1, 64 * MIB);
+    let stream = program.device.stream();
+    for size in [4 * KIB, 64 * KIB] {
+        let round = || {
+            let blocks: Vec<_> = (0..4).map(|_| program.alloc(size, stream)).collect();
+            blocks.iter().for_each(|block| program.free(*block, stream));
+        };
+        round();
+        let before = program.pool.stats();
+        (0..10).for_each(|_| round());
+        let stats = program.pool.stats();
+        assert_eq!(stats.thread_hits - before.thread_hits, 40, "none took the pool's lock for its block: {stats}");
+        assert_eq!((stats.current_usage, stats.held), (before.current_usage, before.held));
+    }
+    program.pool.release_all();
+    assert_eq!(program.pool.stats().held, 0);
+    program.assert_in_order();
+}
+
+#[test]
 fn samples_stand_for_what_was_allocated_and_cost_the_other_blocks_nothing() {
     // One in 64 blocks of a kibibyte.
     let (program, book) = program(41 * MIB, 256 * MIB);

@@ -27,6 +27,12 @@ impl<D: Device> Large<D> {
         Some(self.take_chunk(id, request))
     }
 
+    /// One that needs no waiting.
+    pub fn fit_ready_chunk(&mut self, request: &Request) -> Option<u64> {
+        let id = self.lowest_ready_chunk(request)?;
+        Some(self.take_chunk(id, request))
+    }
+
     fn lowest_ready_chunk(&self, request: &Request) -> Option<TileId> {
         self.tiles.index().chunks_from(0).find(|id| has_a_granule(self.tiles.get(*id)) && self.is_ready(*id, request))
     }

@@ -28,9 +28,8 @@ pub(super) enum Refill {
 impl<D: Device> Shared<D> {
     #[cold]
     pub(super) fn new_cache(&self) -> Arc<ThreadCache> {
-        let mut core = self.core();
-        let cache = Arc::new(ThreadCache::new(self.read.id, self.own.clone(), core.limits()));
-        core.small.threads.push(cache.clone());
+        let cache = Arc::new(ThreadCache::new(self.read.id, self.own.clone()));
+        self.in_use.begin_thread(cache.clone());
         cache
     }
 
@@ -71,15 +70,15 @@ impl<D: Device> Shared<D> {
             cache.counters.set_period(stream_cache.budgets.in_force());
             // SAFETY: this is the owning thread, which has the lock.
             let lists = unsafe { cache.lists() };
-            let Drained { of_slabs, fitted } = lists.drain();
+            let Drained { of_slabs, recorded, fitted } = lists.drain();
             let limits = core.limits();
             if std::mem::replace(&mut stream_cache.limits, limits) != limits {
                 lists.begin_anew();
             }
-            cache.counters.kept.store(0, Ordering::Relaxed);
             let (alive, gone): (Vec<_>, Vec<_>) =
                 of_slabs.into_iter().partition(|(lane, ..)| core.large.lanes.is_alive(*lane));
-            core.put_back(Drained { of_slabs: gone, fitted });
+            core.put_back(Drained { of_slabs: gone, recorded, fitted });
+            cache.counters.kept.store(0, Ordering::Relaxed);
             for (lane, class, blocks) in alive {
                 lists.get_or_new(lane, class, &stream_cache.limits).blocks = blocks;
             }
@@ -119,9 +118,9 @@ impl<D: Device> Shared<D> {
             }
             if self.read.most_kept.load(Ordering::Relaxed) > 0 && !self.crowd.is_there() {
                 let mut core = self.core();
-                cache.counters.kept.store(0, Ordering::Relaxed);
                 // SAFETY: as above.
                 core.put_back_all_fitted(unsafe { cache.lists() });
+                cache.counters.kept.store(0, Ordering::Relaxed);
                 let fits = core.fits_medium();
                 self.read.most_kept.store(if fits { core.most_kept() } else { 0 }, Ordering::Relaxed);
                 if fits && core.has_medium_slabs(class) {
@@ -138,7 +137,8 @@ impl<D: Device> Shared<D> {
         }
         // SAFETY: as above.
         let list = unsafe { cache.lists() }.get_or_new(lane, class, &stream_cache.limits);
-        let batch = list.ran_out(&stream_cache.limits);
+        let crowded = self.crowd.is_there();
+        let batch = list.ran_out(&stream_cache.limits, crowded);
         let mut blocks = Vec::new();
         if let Some(global) = lock(&self.global[class]).get_mut(&lane) {
             blocks = global.split_off(global.len().saturating_sub(batch));
@@ -151,13 +151,14 @@ impl<D: Device> Shared<D> {
             return core.fit_fitted(size, lane, stream).map(Refill::AsLarge);
         }
         let found = is_there || core.take_from_new_slab(class, lane, stream, false, batch, &mut blocks)? > 0;
-        let flushes = !found && core.is_cache_flush_due();
+        // Those that wait for each other would only come for their blocks again.
+        let flushes = !found && !crowded && core.is_cache_flush_due();
         drop(core);
         if !found {
             let own = || {
-                cache.counters.kept.store(0, Ordering::Relaxed);
                 // SAFETY: as above; `list` is not used again.
                 self.reclaim(unsafe { cache.lists() }.drain());
+                cache.counters.kept.store(0, Ordering::Relaxed);
             };
             if flushes {
                 own();
@@ -233,7 +234,10 @@ impl<D: Device> Shared<D> {
         if self.read.most_kept.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let mut core = try_lock(&self.core)?;
+        let Some(mut core) = try_lock(&self.core) else {
+            self.crowd.finds_taken();
+            return None;
+        };
         // Streams may be asked how far they are.
         delays::forget();
         // SAFETY: the caller's.
@@ -317,10 +321,9 @@ impl<D: Device> Shared<D> {
 impl<D: Device> PoolHandle for Shared<D> {
     fn take_all(&self, cache: &Arc<ThreadCache>) {
         let mut core = self.core();
-        cache.counters.kept.store(0, Ordering::Relaxed);
         // SAFETY: this is the owning thread, which has the lock.
         core.put_back(unsafe { cache.lists() }.drain());
-        core.small.ended.add(&cache.counters);
-        core.small.threads.retain(|thread| !Arc::ptr_eq(thread, cache));
+        cache.counters.kept.store(0, Ordering::Relaxed);
+        self.in_use.end_thread(cache);
     }
 }

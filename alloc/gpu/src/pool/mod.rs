@@ -41,7 +41,7 @@ use crate::watch::hooks::{self, Quiet};
 use crate::watch::sampling::Place;
 use crate::watch::{NoRecorder, Recorder, Stats};
 use background::Background;
-use core::Core;
+use core::{Core, InUse};
 use crowd::Crowd;
 pub use error::{Holding, OutOfMemory, PoolError};
 pub use ladder::Step;
@@ -100,8 +100,9 @@ impl<D: Device> Pool<D> {
         let delays = Arc::new(Delays::default());
         let now = driver.device().now();
         let crowd = Arc::new(Crowd::default());
-        let core =
-            Core::new(large, pages.clone(), config.clone(), now, recorder.clone(), (delays.clone(), crowd.clone()));
+        let in_use = Arc::new(InUse::new(config.enable_stats));
+        let shown = (delays.clone(), crowd.clone(), in_use.clone());
+        let core = Core::new(large, pages.clone(), config.clone(), now, recorder.clone(), shown);
         let version = AtomicU64::new(if config.hardened { HARDENED } else { 0 });
         let shared = Arc::new_cyclic(|own| Shared {
             read: ReadByAll { id: POOLS.fetch_add(1, Ordering::Relaxed), pages, version, most_kept: AtomicU64::new(1) },
@@ -115,6 +116,7 @@ impl<D: Device> Pool<D> {
             making_pinned: Mutex::new(()),
             falls_back: AtomicBool::new(config.pinned_fallback),
             crowd,
+            in_use,
             delays,
             own: own.clone(),
         });

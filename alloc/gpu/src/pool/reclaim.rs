@@ -83,14 +83,15 @@ impl<D: Device> Shared<D> {
 
     /// The same with all blocks of the calling thread's.
     pub(super) fn reclaim_own(&self) {
-        let drain = |cache: &ThreadCache| {
-            let _core = self.core();
-            cache.counters.kept.store(0, Ordering::Relaxed);
+        let put_back = |cache: &ThreadCache| {
+            let mut core = self.core();
             // SAFETY: this is the owning thread; where the version is not the pool's any more, another thread may have
             // the lists, but not while the lock is held here.
-            unsafe { cache.lists() }.drain()
+            core.put_back(unsafe { cache.lists() }.drain());
+            cache.counters.kept.store(0, Ordering::Relaxed);
         };
-        self.reclaim(with_current_cache(self.read.id, drain).unwrap_or_default());
+        with_current_cache(self.read.id, put_back);
+        self.reclaim(Drained::default());
     }
 
     /// The same with all blocks of all threads, and those in quarantine.
@@ -124,13 +125,11 @@ impl<D: Device> Shared<D> {
         if !pass_by_all_threads() {
             return;
         }
-        let mut drained = Vec::new();
-        for thread in core.small.threads.iter().filter(|thread| thread.is_at_rest()) {
+        for thread in self.in_use.threads().iter().filter(|thread| thread.is_at_rest()) {
             // SAFETY: the lock is held and the owner at rest; until it is let go, nobody else has the lists.
-            drained.push(take(unsafe { thread.lists() }));
+            core.put_back(take(unsafe { thread.lists() }));
             thread.counters.kept.store(0, Ordering::Relaxed);
         }
-        drained.into_iter().for_each(|drained| core.put_back(drained));
     }
 
     /// Whether the calling thread keeps fitted blocks.
@@ -144,9 +143,9 @@ impl<D: Device> Shared<D> {
         let release = |cache: &ThreadCache| {
             if cache.counters.kept.load(Ordering::Relaxed) > 0 {
                 let mut core = self.core();
-                cache.counters.kept.store(0, Ordering::Relaxed);
                 // SAFETY: as in `reclaim_own`.
                 core.put_back_all_fitted(unsafe { cache.lists() });
+                cache.counters.kept.store(0, Ordering::Relaxed);
             }
         };
         with_current_cache(self.read.id, release);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Wea
 use poolscope_wire::trace::TRACED;
 
 use super::Pool;
-use super::core::Core;
+use super::core::{Core, InUse};
 use super::crowd::Crowd;
 use super::records::Records;
 use crate::delays::{Cause, Delays, note};
@@ -82,15 +82,17 @@ pub(super) struct Shared<D: Device> {
     pub(super) falls_back: AtomicBool,
     /// Who waits for the lock.
     pub(super) crowd: Arc<Crowd>,
+    /// What the program has.
+    pub(super) in_use: Arc<InUse>,
     /// What calls were held up by.
     pub(super) delays: Arc<Delays>,
     pub(super) own: Weak<Shared<D>>,
 }
 
-/// How often a thread looks whether a lock is free before it sleeps, and how long it rests between two looks: 10 to 30
-/// us in all, about what it takes to fall asleep and be woken. That is at most twice the best that it could do (Karlin
-/// et al., "Competitive randomized algorithms for nonuniform problems", 1990).
-const LOOKS: usize = 32;
+/// How often a thread looks whether a lock is free before it sleeps, and how long it rests between two looks: 40 to 120
+/// us in all, about what it takes to fall asleep and be woken in a virtual machine. That is at most twice the best that
+/// it could do (Karlin et al., "Competitive randomized algorithms for nonuniform problems", 1990).
+const LOOKS: usize = 128;
 const REST: usize = 16;
 
 /// A panic of another thread leaves nothing half done that the next one would trip over.
@@ -135,6 +137,7 @@ impl<D: Device> Shared<D> {
     pub(super) fn maintain(&self, most: u64) -> bool {
         let now = self.driver.device().now();
         let mut core = lock(&self.core);
+        self.crowd.set_at_upkeep(true);
         let more = core.maintain(now, most);
         let newly = core.take_newly_lost();
         let undrained = if core.large.lanes.is_any_capturing() {
@@ -151,6 +154,7 @@ impl<D: Device> Shared<D> {
         if !newly.is_empty() || is_due {
             self.new_version();
         }
+        self.crowd.set_at_upkeep(false);
         drop(core);
         newly.into_iter().for_each(|lane| self.hand_over(lane));
         // No lock is held while the host waits for the device.
@@ -191,7 +195,7 @@ impl<D: Device> Drop for Shared<D> {
             core.slabs.put_all(global.drain().flat_map(|(_, blocks)| blocks));
         }
         core.empty_quarantine();
-        for thread in std::mem::take(&mut core.small.threads) {
+        for thread in self.in_use.take_threads() {
             // SAFETY: a thread in a call has a reference to the pool, and there is none any more.
             core.put_back(unsafe { thread.lists() }.drain());
         }

@@ -11,8 +11,7 @@ use crate::delays;
 use crate::device::{Device, Stream};
 use crate::large::NO_ADDRESSES;
 use crate::small::{
-    Counters, FittedMark, LARGEST, Mark, Page, ThreadCache, class_of, is_medium, size_of, with_cache,
-    with_current_cache,
+    Counters, FittedMark, LARGEST, Mark, PAGE, Page, ThreadCache, class_of, size_of, with_cache, with_current_cache,
 };
 use crate::streams::LaneId;
 use crate::watch::Sample;
@@ -25,7 +24,7 @@ enum Served {
     Block(Result<u64, PoolError>),
     /// Not from slabs: the block, if free memory had it; and the class and lane that it would have had.
     AsLarge(Option<u64>, usize, LaneId),
-    /// Not yet: it is a sample of this class and lane, which stands for so much.
+    /// Not yet: it is a sample of this class and lane, which stands for so much, and of which several lie on a page.
     Sample(usize, LaneId, u64),
 }
 
@@ -91,31 +90,45 @@ impl<D: Device> Pool<D> {
             // SAFETY: this is the owning thread; the reference ends with this closure, and nobody gets one beside it.
             let stream_cache = unsafe { cache.stream_cache() };
             if let Err(error) = shared.resolve(cache, stream_cache, stream) {
-                return Some(Served::Block(Err(error)));
+                return Some((Served::Block(Err(error)), None));
             }
             let lane = stream_cache.last.1?;
             let class = class_of(size.max(stream_cache.limits.alignment));
             let bytes = size_of(class);
             let weight = stream_cache.budgets.decide(class, bytes, place, &*shared.recorder);
             cache.counters.set_period(stream_cache.budgets.in_force());
-            if let Some(weight) = weight {
-                return Some(Served::Sample(class, lane, weight));
+            // Only blocks that share pages with others need slabs of their own.
+            if let Some(weight) = weight.filter(|_| bytes < PAGE) {
+                // SAFETY: as above; the version was seen just now.
+                let Some(address) = (unsafe { cache.lists() }).take_recorded(lane, class) else {
+                    return Some((Served::Sample(class, lane, weight), None));
+                };
+                if stream_cache.limits.count {
+                    Counters::add(&cache.counters.allocations[class]);
+                }
+                return Some((Served::Block(Ok(address)), Some(weight)));
             }
-            Some(match shared.refill(cache, stream_cache, lane, class, size) {
+            let served = match shared.refill(cache, stream_cache, lane, class, size) {
                 Ok(Refill::Block(address)) => Served::Block(Ok(address)),
                 Ok(Refill::AsLarge(address)) => Served::AsLarge(address, class, lane),
                 Err(error) => Served::Block(Err(error)),
-            })
+            };
+            Some((served, weight))
         };
-        match with_cache(shared.read.id, || shared.new_cache(), allocate)?? {
-            Served::Block(result) => Some(result.inspect(|address| shared.read.pages.give(*address))),
-            Served::AsLarge(Some(address), ..) => Some(Ok(address)),
-            Served::AsLarge(None, class, lane) => Some(self.allocate_medium(size, class, lane, stream)),
-            Served::Sample(class, lane, weight) => Some(self.allocate_sample(size, class, lane, stream, weight)),
+        let (served, weight) = with_cache(shared.read.id, || shared.new_cache(), allocate)??;
+        let block = match served {
+            Served::Block(result) => result.inspect(|address| shared.read.pages.give(*address)),
+            Served::AsLarge(Some(address), ..) => Ok(address),
+            Served::AsLarge(None, class, lane) => self.allocate_medium(size, class, lane, stream),
+            Served::Sample(class, lane, weight) => self.allocate_sample(size, class, lane, stream, weight),
+        };
+        if let (Ok(address), Some(weight)) = (&block, weight) {
+            shared.record(*address, size, weight, Instant::now());
         }
+        Some(block)
     }
 
-    /// A block of a class that is recorded.
+    /// A block of a class of which several lie on a page, from a slab of recorded ones.
     pub(super) fn allocate_sample(
         &self,
         size: u64,
@@ -124,47 +137,44 @@ impl<D: Device> Pool<D> {
         stream: Stream,
         weight: u64,
     ) -> Result<u64, PoolError> {
-        let is_fitted = |core: &mut Core<D>| core.has_medium_slabs(class) && core.fits_medium();
-        if is_medium(class) && is_fitted(&mut self.core()) {
-            let address = match self.take_kept(size, lane, stream) {
-                Some(address) => address,
-                None => self.allocate_medium(size, class, lane, stream)?,
-            };
-            self.shared.record(address, size, weight, Instant::now());
-            return Ok(address);
-        }
-        let mut began = Instant::now();
-        let mut address = self.core().take_sampled(class, lane, stream, false)?;
+        let (mut began, mut more) = (Instant::now(), Vec::new());
+        let mut address = self.core().take_sampled(class, lane, stream, false, &mut more)?;
         if address.is_none() {
-            let take = |core: &mut Core<D>| core.take_sampled(class, lane, stream, true);
+            let take = |core: &mut Core<D>| core.take_sampled(class, lane, stream, true, &mut more);
             address = self.shared.take_or_climb(size_of(class), stream, || self.shared.reclaim_own(), take)?;
             // That was no sample's fault.
             began = Instant::now();
         }
         let address = address.ok_or(PoolError::NotABlock(0))?;
+        self.keep_for_samples(more, class, lane, stream);
         self.shared.read.pages.give(address);
         self.shared.record(address, size, weight, began);
         Ok(address)
     }
 
-    /// A fitted block that the thread keeps.
-    fn take_kept(&self, size: u64, lane: LaneId, stream: Stream) -> Option<u64> {
+    /// Keeps blocks of slabs of recorded ones for the thread's next samples.
+    fn keep_for_samples(&self, mut blocks: Vec<u64>, class: usize, lane: LaneId, stream: Stream) {
         let shared = &*self.shared;
-        let take = |cache: &ThreadCache| {
+        let keep = |cache: &ThreadCache| {
             // SAFETY: this is the owning thread, which has no other reference.
             let stream_cache = unsafe { cache.stream_cache() };
-            let knows = shared.knows(stream_cache, stream);
-            // SAFETY: as above; the version was seen just now.
-            if knows { unsafe { shared.take_kept(cache, lane, size, &stream_cache.limits) } } else { None }
+            if shared.knows(stream_cache, stream) {
+                // SAFETY: as above; the version was seen just now.
+                let lists = unsafe { cache.lists() };
+                blocks.retain(|address| !lists.keep_recorded(lane, class, *address, &stream_cache.limits));
+            }
         };
-        with_current_cache(shared.read.id, take)?
+        with_current_cache(shared.read.id, keep);
+        if !blocks.is_empty() {
+            self.core().slabs.put_all(blocks);
+        }
     }
 
     /// A medium block that is placed as large ones are; where there is no memory, what is left of a chunk serves.
     fn allocate_medium(&self, size: u64, class: usize, lane: LaneId, stream: Stream) -> Result<u64, PoolError> {
         let take = |core: &mut Core<D>| {
             core.grow_fitted(size, lane, stream).or_else(|error| {
-                let block = core.take_sampled(class, lane, stream, false)?.ok_or(error)?;
+                let block = core.take_sampled(class, lane, stream, false, &mut Vec::new())?.ok_or(error)?;
                 self.shared.read.pages.give(block);
                 Ok(block)
             })
@@ -253,7 +263,10 @@ impl<D: Device> Pool<D> {
             }
             let may_be_sample = page.is_recorded() || !shared.read.pages.has(address);
             if may_be_sample {
-                shared.forget(address, |core| core.large.size_of(address).unwrap_or(0));
+                shared.forget(address, || match fitted {
+                    FittedMark::Given(bytes) => bytes,
+                    _ => self.core().large.size_of(address).unwrap_or(0),
+                });
             }
             // What is none of this pool's may be one of the fallback's, which tells of it itself.
             if shared.read.is_told() && self.core().large.size_of(address).is_some() {
@@ -279,18 +292,29 @@ impl<D: Device> Pool<D> {
     }
 
     /// Frees a block of a slab that was taken from the program.
-    fn free_small(&self, address: u64, class: usize, page: Page, stream: Stream) -> Result<(), PoolError> {
+    fn free_small(&self, address: u64, class: usize, mut page: Page, stream: Stream) -> Result<(), PoolError> {
         let shared = &*self.shared;
         if page.is_recorded() {
-            shared.forget(address, |_| size_of(class));
+            shared.forget(address, || size_of(class));
+            // One that has its page to itself is now as any other.
+            page = shared.read.pages.get(address);
         }
         let free = |cache: &ThreadCache| {
             // SAFETY: as in `allocate_small`.
             let stream_cache = unsafe { cache.stream_cache() };
             shared.resolve(cache, stream_cache, stream)?;
-            let Some(lane) = stream_cache.last.1.filter(|lane| page.is_of(*lane)) else {
+            let Some(lane) = stream_cache.last.1.filter(|lane| page.with_recorded(false).is_of(*lane)) else {
                 return Ok(false);
             };
+            if page.is_recorded() {
+                // SAFETY: the version was seen just now.
+                let lists = unsafe { cache.lists() };
+                let kept = size_of(class) < PAGE && lists.keep_recorded(lane, class, address, &stream_cache.limits);
+                if kept && stream_cache.limits.count {
+                    Counters::add(&cache.counters.frees[class]);
+                }
+                return Ok(kept);
+            }
             // SAFETY: the version was seen just now.
             let list = unsafe { cache.lists() }.get_or_new(lane, class, &stream_cache.limits);
             if list.is_full() {
@@ -329,7 +353,7 @@ impl<D: Device> Shared<D> {
 
     /// Tells the recorder of a block that nobody has yet, and which has taken time since `began` because of that.
     fn record(&self, address: u64, size: u64, weight: u64, began: Instant) {
-        let in_use = self.core().usage();
+        let in_use = self.usage();
         if let Some(token) = self.recorder.allocated(&Sample { address, size, weight, in_use }) {
             lock(&self.records).add(&self.read.pages, address, size, token);
         }
@@ -338,14 +362,17 @@ impl<D: Device> Shared<D> {
 
     /// Tells the recorder of a block that is about to be freed, if it is recorded. `bytes` says how many it has.
     #[cold]
-    fn forget(&self, address: u64, bytes: impl FnOnce(&Core<D>) -> u64) {
+    fn forget(&self, address: u64, bytes: impl FnOnce() -> u64) {
         let began = Instant::now();
         let Some(token) = lock(&self.records).take(&self.read.pages, address) else { return };
-        let core = self.core();
-        let (with, bytes) = (core.usage(), bytes(&core));
-        drop(core);
+        let (with, bytes) = (self.usage(), bytes());
         self.recorder.freed(token, address, [with, with.saturating_sub(bytes)]);
         self.charge(Charged::Free, began);
+    }
+
+    /// Bytes of blocks that the program has.
+    fn usage(&self) -> u64 {
+        self.in_use.bytes().unwrap_or_else(|| self.core().usage())
     }
 
     /// Has the thread's samples come the less often the longer they take.

@@ -24,6 +24,12 @@ use crate::watch::sampling::Budgets;
 /// Bytes that a list holds at first if that is fewer blocks than the setting allows; two blocks in any case.
 const LIST_BYTES: u64 = 1 << 20;
 
+/// Blocks that a list may hold which only runs out, while threads wait for each other.
+const CROWDED_LIST: usize = 8;
+
+/// Blocks of all classes that a thread keeps for its next samples. Each is of less than a page.
+const RECORDED: usize = 32;
+
 /// The settings that the fast path needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -40,7 +46,8 @@ pub struct Limits {
 ///
 /// A list begins short where blocks are large, and may hold twice as many each time that it runs out of blocks after it
 /// had too many: then more of them would have served the program without the global cache.
-/// (tcmalloc's lists grow so, too.)
+/// (tcmalloc's lists grow so, too.) Where threads wait for each other, some blocks more are worth it that they come for
+/// blocks less often: a list that only runs out may hold twice as many then, too, up to a bound.
 #[derive(Debug, Default)]
 pub struct List {
     pub blocks: Vec<u64>,
@@ -61,11 +68,16 @@ impl List {
         self.blocks.len() >= self.limit
     }
 
-    /// Says that it has run out. Returns how many blocks it should get.
-    pub fn ran_out(&mut self, limits: &Limits) -> usize {
-        if std::mem::take(&mut self.overflowed) {
-            self.limit = (self.limit * 2).min(limits.blocks);
-        }
+    /// Says that it has run out, and whether threads wait for each other. Returns how many blocks it should get.
+    pub fn ran_out(&mut self, limits: &Limits, crowded: bool) -> usize {
+        let most = if std::mem::take(&mut self.overflowed) {
+            limits.blocks
+        } else if crowded {
+            CROWDED_LIST.min(limits.blocks)
+        } else {
+            0
+        };
+        self.limit = self.limit.max((self.limit * 2).min(most));
         limits.batch.min(self.limit.div_ceil(2)).max(1)
     }
 
@@ -111,6 +123,18 @@ impl Counters {
         (0..CLASSES).map(of_class).fold(0, u64::wrapping_add)
     }
 
+    /// Adds what another one has counted; only the owner may.
+    pub fn take_over(&self, other: &Counters) {
+        self.words().zip(other.words()).for_each(|(to, from)| Counters::add_up(to, from.load(Ordering::Relaxed)));
+    }
+
+    /// All that is counted.
+    fn words(&self) -> impl Iterator<Item = &AtomicU64> {
+        let FittedCounters { allocations, allocated_bytes, frees, freed_bytes } = &self.fitted;
+        let fitted = [allocations, allocated_bytes, frees, freed_bytes];
+        self.allocations.iter().chain(&self.frees).chain(fitted)
+    }
+
     /// Notes the period in force; only the owner may.
     #[inline]
     pub fn set_period(&self, period: u64) {
@@ -152,13 +176,16 @@ impl Counters {
 /// The free blocks of a thread for a lane.
 struct LaneLists {
     classes: [List; CLASSES],
+    /// Blocks of slabs of recorded blocks, with their classes.
+    recorded: Vec<(usize, u64)>,
     /// Made when the first such block is freed.
     fitted: Option<Box<Fitted>>,
 }
 
 impl LaneLists {
     fn new(limits: &Limits) -> LaneLists {
-        LaneLists { classes: std::array::from_fn(|class| List::new(limits, class)), fitted: None }
+        let classes = std::array::from_fn(|class| List::new(limits, class));
+        LaneLists { classes, recorded: Vec::new(), fitted: None }
     }
 }
 
@@ -167,6 +194,8 @@ impl LaneLists {
 pub struct Drained {
     /// Those of slabs, by lane and class.
     pub of_slabs: Vec<(LaneId, usize, Vec<u64>)>,
+    /// Those of slabs of recorded blocks.
+    pub recorded: Vec<u64>,
     /// The fitted ones, by lane.
     pub fitted: Vec<(LaneId, u64)>,
 }
@@ -202,6 +231,23 @@ impl Lists {
     /// The list of a class and a lane, empty if the lane has none.
     pub fn get_or_new(&mut self, lane: LaneId, class: usize, limits: &Limits) -> &mut List {
         &mut self.of_or_new(lane, limits).classes[class]
+    }
+
+    /// Takes a block of a class out of those that are to be recorded.
+    pub fn take_recorded(&mut self, lane: LaneId, class: usize) -> Option<u64> {
+        let recorded = &mut self.of(lane)?.recorded;
+        let at = recorded.iter().rposition(|(of, _)| *of == class)?;
+        Some(recorded.swap_remove(at).1)
+    }
+
+    /// Keeps a block of a slab of recorded ones, if there is room for it.
+    pub fn keep_recorded(&mut self, lane: LaneId, class: usize, address: u64, limits: &Limits) -> bool {
+        let recorded = &mut self.of_or_new(lane, limits).recorded;
+        let is_room = recorded.len() < RECORDED.min(limits.blocks);
+        if is_room {
+            recorded.push((class, address));
+        }
+        is_room
     }
 
     /// Takes a fitted block of at least so many bytes, and not many more.
@@ -258,6 +304,8 @@ impl Lists {
         let mut all = Drained::default();
         self.take_all_fitted(|lane, address| all.fitted.push((lane, address)));
         for (lane, lists) in self.lanes.iter_mut().enumerate() {
+            all.recorded
+                .extend(lists.iter_mut().flat_map(|lists| lists.recorded.drain(..)).map(|(_, address)| address));
             for (class, list) in lists.iter_mut().flat_map(|lists| lists.classes.iter_mut().enumerate()) {
                 if !list.blocks.is_empty() {
                     all.of_slabs.push((lane as LaneId, class, std::mem::take(&mut list.blocks)));
@@ -309,8 +357,10 @@ unsafe impl Sync for ThreadCache {}
 unsafe impl Send for ThreadCache {}
 
 impl ThreadCache {
-    pub fn new(pool: u64, home: Weak<dyn PoolHandle>, limits: Limits) -> ThreadCache {
+    /// One that knows nothing of its pool yet, not even the settings.
+    pub fn new(pool: u64, home: Weak<dyn PoolHandle>) -> ThreadCache {
         let (last, known, budgets) = ((Stream::NULL, None), Vec::new(), Budgets::new());
+        let limits = Limits { alignment: 1, count: false, batch: 1, blocks: 0 };
         let stream_cache = StreamCache { version: u64::MAX, limits, last, known, budgets };
         ThreadCache {
             pool,
@@ -467,7 +517,7 @@ mod tests {
         let mut held = Vec::new();
         for _ in 0..10 {
             list.blocks.clear();
-            assert!(list.ran_out(&LIMITS) >= 1);
+            assert!(list.ran_out(&LIMITS, false) >= 1);
             while !list.is_full() {
                 list.blocks.push(0);
             }
@@ -478,9 +528,19 @@ mod tests {
     }
 
     #[test]
+    fn a_list_that_only_runs_out_gets_more_each_time_while_threads_wait_for_each_other() {
+        let mut list = List::new(&LIMITS, CLASSES - 1);
+        let got: Vec<_> = (0..5).map(|_| list.ran_out(&LIMITS, true)).collect();
+        assert_eq!(got, [2, 4, 4, 4, 4]);
+        assert_eq!(list.ran_out(&LIMITS, false), 4, "as long as it has become");
+        let none = Limits { blocks: 1, ..LIMITS };
+        assert_eq!(List::new(&none, CLASSES - 1).ran_out(&none, true), 1, "no more than the setting says");
+    }
+
+    #[test]
     fn a_list_that_only_runs_out_or_only_overflows_stays_short() {
         let mut list = List::new(&LIMITS, CLASSES - 1);
-        (0..10).for_each(|_| assert_eq!(list.ran_out(&LIMITS), 1));
+        (0..10).for_each(|_| assert_eq!(list.ran_out(&LIMITS, false), 1));
         for _ in 0..10 {
             while !list.is_full() {
                 list.blocks.push(0);

@@ -21,13 +21,18 @@ use crate::streams::{LaneId, Pending};
 use crate::watch::Recorder;
 use handles::Handles;
 use upkeep::Upkeep;
-use usage::SmallUse;
+pub use usage::InUse;
+use usage::SmallCounts;
 
-/// Chunks that are made ahead for threads that wait, one for each, at most.
-const CHUNKS_AHEAD: u64 = 15;
+/// Chunks that are made ahead for each thread where threads wait for each other, and for all of them at most.
+const CHUNKS_OF_A_THREAD: u64 = 2;
+const CHUNKS_AHEAD: u64 = 30;
 /// Of those that there are, this part is made ahead for them, as a divisor, where that is more; and so many at most.
 const CHUNKS_PART: u64 = 4;
 const MOST_CHUNKS_AHEAD: u64 = 63;
+
+/// Blocks of slabs of recorded ones that a thread gets at a time.
+const SAMPLES_AT_ONCE: usize = 4;
 
 /// Slabs of a class of medium blocks, of one block each, with which others are placed as large ones: enough for a loop
 /// over one block.
@@ -53,10 +58,10 @@ pub struct Core<D: Device> {
     pub config: Config,
     /// The streams as the program names them.
     handles: Handles,
-    /// Bytes of the blocks that the large blocks' tier has given to the program.
-    large_usage: u64,
-    /// What the program has of small blocks.
-    pub small: SmallUse,
+    /// What the program has, which is asked for without the lock, too.
+    pub in_use: Arc<InUse>,
+    /// What had been counted of small blocks when the counters were last reset.
+    before: SmallCounts,
     /// Whether the pool is a small one, whose medium blocks take what was asked for.
     fits_medium: bool,
     /// What the background work remembers from round to round.
@@ -75,7 +80,7 @@ impl<D: Device> Core<D> {
         config: Config,
         now: u64,
         recorder: Arc<dyn Recorder>,
-        (delays, crowd): (Arc<Delays>, Arc<Crowd>),
+        (delays, crowd, in_use): (Arc<Delays>, Arc<Crowd>, Arc<InUse>),
     ) -> Core<D> {
         let publisher = Publisher::new(recorder, large.device_memory());
         large.set_limit(config.memory_limit);
@@ -87,8 +92,8 @@ impl<D: Device> Core<D> {
             pages,
             handles: Handles::default(),
             fits_medium: true,
-            large_usage: 0,
-            small: SmallUse::new(config.enable_stats),
+            in_use,
+            before: SmallCounts::default(),
             upkeep: Upkeep::new(now, config.driver_calls_per_second),
             config,
             publisher,
@@ -103,7 +108,7 @@ impl<D: Device> Core<D> {
     }
 
     fn note_peak(&mut self) {
-        self.large.counted.peak_usage = self.large.counted.peak_usage.max(self.large_usage + self.slabs.out());
+        self.large.counted.peak_usage = self.large.counted.peak_usage.max(self.in_use.large() + self.slabs.out());
     }
 
     /// A block of the large blocks' tier, from free memory. `None` if none fits.
@@ -166,7 +171,7 @@ impl<D: Device> Core<D> {
     /// Bytes of fitted blocks that a thread keeps at most. All are free memory to it, and to others before the pool grows.
     pub fn most_kept(&self) -> u64 {
         let all = (self.large.held() / KEPT_PART).max(KEPT_IN_SMALL_POOLS);
-        let part = all / self.small.threads.len().max(1) as u64;
+        let part = all / self.in_use.thread_count().max(1) as u64;
         if self.config.thread_cache_max_blocks == 0 { 0 } else { part.max(LEAST_KEPT) }
     }
 
@@ -196,7 +201,7 @@ impl<D: Device> Core<D> {
         self.large.counted.allocation_count += count;
         self.large.counted.total_allocated += size * count;
         self.visited();
-        self.large_usage += size;
+        self.in_use.add_large(size);
         self.note_peak();
     }
 
@@ -213,13 +218,14 @@ impl<D: Device> Core<D> {
         for (.., blocks) in drained.of_slabs {
             self.slabs.put_all(blocks);
         }
+        self.slabs.put_all(drained.recorded);
         drained.fitted.into_iter().for_each(|(lane, address)| self.put_back_fitted(lane, address));
     }
 
     /// Takes a fitted block back that a thread has kept for a lane.
     pub fn put_back_fitted(&mut self, lane: LaneId, address: u64) {
         self.pages.forget_fitted(address);
-        self.large_usage -= self.large.free(address, lane).unwrap_or(0);
+        self.in_use.take_large(self.large.free(address, lane).unwrap_or(0));
     }
 
     /// Takes all fitted blocks back that a thread keeps. They are merged at once where none is kept as it was freed.
@@ -229,7 +235,7 @@ impl<D: Device> Core<D> {
         }
         lists.take_all_fitted(|lane, address| {
             self.pages.take_fitted(address);
-            self.large_usage -= self.large.free_at_once(address, lane).unwrap_or(0);
+            self.in_use.take_large(self.large.free_at_once(address, lane).unwrap_or(0));
         });
     }
 
@@ -270,7 +276,7 @@ impl<D: Device> Core<D> {
         let count = u64::from(self.config.enable_stats);
         self.large.counted.free_count += count;
         self.large.counted.total_freed += size * count;
-        self.large_usage -= size;
+        self.in_use.take_large(size);
         self.visited();
         Ok(())
     }
@@ -297,15 +303,15 @@ impl<D: Device> Core<D> {
         self.fits_medium && !self.crowd.is_there() && self.large.is_virtual()
     }
 
-    /// How many chunks are made ahead of those that threads ask for which wait for the lock now: a driver charges for a
-    /// piece of memory, whatever its length. The more there are already, the more are still to come.
+    /// How many chunks are made ahead where threads wait for each other: a driver charges for a piece of memory, whatever
+    /// its length. The more there are already, the more are still to come.
     fn chunks_ahead(&self) -> usize {
-        let waiting = self.crowd.waiting();
-        if waiting < 2 {
+        if !self.crowd.is_there() {
             return 0;
         }
         let part = self.slabs.chunk_bytes() / CHUNK / CHUNKS_PART;
-        waiting.min(CHUNKS_AHEAD).max(part.min(MOST_CHUNKS_AHEAD)) as usize
+        let of_threads = CHUNKS_OF_A_THREAD * self.in_use.thread_count() as u64;
+        of_threads.min(CHUNKS_AHEAD).max(part.min(MOST_CHUNKS_AHEAD)) as usize
     }
 
     /// Blocks of a class from a new slab, for which memory is mapped if `grow` allows it. Returns how many.
@@ -318,9 +324,9 @@ impl<D: Device> Core<D> {
         batch: usize,
         into: &mut Vec<u64>,
     ) -> Result<usize, PoolError> {
+        let owner = lane & !SAMPLED;
+        let request = Request { size: CHUNK, align: CHUNK, lane: owner, stream, pool: 0 };
         if !self.slabs.add(class, lane) {
-            let owner = lane & !SAMPLED;
-            let request = Request { size: CHUNK, align: CHUNK, lane: owner, stream, pool: 0 };
             let address = match self.large.fit_chunk(&request) {
                 Some(address) => address,
                 None if grow => self.large.grow_chunk(&request, self.chunks_ahead())?,
@@ -329,29 +335,40 @@ impl<D: Device> Core<D> {
             self.slabs.add_chunk(address, owner);
             self.slabs.add(class, lane);
         }
-        let taken = self.slabs.take(class, lane, batch, into);
+        let mut taken = self.slabs.take(class, lane, batch, into);
+        // Where threads wait for each other, each is to come by as seldom as may be.
+        while taken < batch && self.crowd.is_there() {
+            if !self.slabs.add(class, lane) {
+                let Some(address) = self.large.fit_ready_chunk(&request) else { break };
+                self.slabs.add_chunk(address, owner);
+                self.slabs.add(class, lane);
+            }
+            taken += self.slabs.take(class, lane, batch - taken, into);
+        }
         self.large.counted.cache_misses += 1;
         self.note_peak();
         Ok(taken)
     }
 
-    /// A block of a class that is to be recorded, from a slab of such blocks,
-    /// for which memory is mapped if `grow` allows it.
+    /// A block of a class that is to be recorded, from a slab of such blocks, for which memory is mapped if `grow`
+    /// allows it. With it come some `more`, for the thread's next ones.
     pub fn take_sampled(
         &mut self,
         class: usize,
         lane: LaneId,
         stream: Stream,
         grow: bool,
+        more: &mut Vec<u64>,
     ) -> Result<Option<u64>, PoolError> {
         // Only blocks that share a page with others need slabs of their own.
-        let key = if size_of(class) < PAGE { lane | SAMPLED } else { lane };
-        let mut block = Vec::new();
-        if self.take_from_reserve(class, key, 1, &mut block) == 0 {
-            self.take_from_new_slab(class, key, stream, grow, 1, &mut block)?;
+        let (key, batch) = if size_of(class) < PAGE { (lane | SAMPLED, SAMPLES_AT_ONCE) } else { (lane, 1) };
+        if self.take_from_reserve(class, key, batch, more) == 0 {
+            self.take_from_new_slab(class, key, stream, grow, batch, more)?;
         }
-        let address = block.pop();
-        self.small.ended.allocations[class] += u64::from(address.is_some());
+        let address = more.pop();
+        if address.is_some() {
+            self.in_use.allocated_by_pass(class);
+        }
         Ok(address)
     }
 
@@ -360,7 +377,7 @@ impl<D: Device> Core<D> {
         let lane = self.lane(stream)?;
         let (class, own) = self.slabs.lane_of(address).ok_or(PoolError::NotABlock(address))?;
         let shared = self.slabs.unshare(address);
-        self.small.ended.frees[class] += 1;
+        self.in_use.freed_by_pass(class);
         let mut pending = Pending::default();
         if lane != own || !shared.is_empty() {
             for lane in shared.into_iter().chain([lane, own]) {
@@ -420,7 +437,9 @@ impl<D: Device> Core<D> {
 
     /// Other settings, from now on.
     pub fn set_config(&mut self, config: Config) {
-        self.small.uncounted |= !config.enable_stats;
+        if !config.enable_stats {
+            self.in_use.stop_counting();
+        }
         self.large.set_limit(config.memory_limit);
         self.large.set_waits(config.wait_for_streams);
         self.large.set_piece_divisor(config.piece_divisor);

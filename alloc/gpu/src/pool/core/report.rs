@@ -68,9 +68,9 @@ impl<D: Device> Core<D> {
     }
 
     pub fn reset_stats(&mut self) {
-        self.small.before = self.small.counts();
+        self.before = self.in_use.counts();
         self.delays.reset();
-        let peak_usage = self.large_usage + self.slabs.out();
+        let peak_usage = self.in_use.large() + self.slabs.out();
         let counted = &mut self.large.counted;
         // What the granules went through is of the whole time.
         *counted = Stats {
@@ -85,11 +85,11 @@ impl<D: Device> Core<D> {
     }
 
     pub fn stats(&self, driver_calls: u64) -> Stats {
-        let (counted, small) = (&self.large.counted, self.small.counts());
+        let (counted, small) = (&self.large.counted, self.in_use.counts());
         let since = |now: [u64; CLASSES], then: [u64; CLASSES]| std::array::from_fn(|at| now[at] - then[at]);
-        let allocations: [u64; CLASSES] = since(small.allocations, self.small.before.allocations);
-        let frees: [u64; CLASSES] = since(small.frees, self.small.before.frees);
-        let (fitted, before) = (&small.fitted, &self.small.before.fitted);
+        let allocations: [u64; CLASSES] = since(small.allocations, self.before.allocations);
+        let frees: [u64; CLASSES] = since(small.frees, self.before.frees);
+        let (fitted, before) = (&small.fitted, &self.before.fitted);
         let allocation_count =
             counted.allocation_count + allocations.iter().sum::<u64>() + fitted.allocations - before.allocations;
         let cache_hits = allocation_count.saturating_sub(counted.cache_misses);
@@ -114,7 +114,7 @@ impl<D: Device> Core<D> {
             largest_hole: self.large.largest_free(),
             stream_waits: self.large.lanes.waits(),
             driver_calls,
-            sample_period: self.small.threads.iter().map(|thread| thread.counters.period()).max().unwrap_or(0),
+            sample_period: self.in_use.threads().iter().map(|thread| thread.counters.period()).max().unwrap_or(0),
             held_up: delays.held_up(),
             wait_p50_ns: delays.quantile(500, calls),
             wait_p99_ns: delays.quantile(990, calls),
