@@ -12,10 +12,10 @@ use crate::layout::arena::{self, ARENA_PAGE};
 use crate::layout::block::Batch;
 use crate::layout::block::BlockPtr;
 use crate::layout::free_list::FreeList;
-use crate::layout::holes::Marks;
 use crate::layout::lean;
 use crate::layout::size_class::{ClassInfo, SizeClass};
 
+mod order;
 mod seen;
 
 pub use seen::Seen;
@@ -338,33 +338,6 @@ impl Slab {
         self.aux.set(0);
         self.remote.set(0);
         self.carved.set(carved as u16);
-    }
-
-    /// A list of this slab's free blocks, in the order of their addresses. `marks` are all zero, before and after.
-    #[inline(never)]
-    pub fn in_order(&'static self, list: BlockPtr, marks: &Marks) -> BlockPtr {
-        let (base, size) = (self.address() as usize, self.class.get().block() as u32);
-        let mut block = list;
-        while !block.is_null() {
-            let index = (block.address() as usize - base) as u32 / size;
-            let word = &marks[index as usize / 64 % marks.len()];
-            word.set(word.get() | 1 << (index % 64));
-            // SAFETY: the list's blocks are free and the owner's.
-            block = unsafe { block.next() };
-        }
-        let mut first = BlockPtr::NULL;
-        for (at, word) in marks.iter().enumerate().rev() {
-            let mut left = word.replace(0);
-            while left != 0 {
-                let bit = 63 - left.leading_zeros();
-                left ^= 1 << bit;
-                let block = BlockPtr::new((base + (at * 64 + bit as usize) * size as usize) as *mut u8);
-                // SAFETY: it is one of the list's.
-                unsafe { block.set_next(first) };
-                first = block;
-            }
-        }
-        first
     }
 
     /// The last one of a list of blocks that the owner freed.
