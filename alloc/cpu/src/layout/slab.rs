@@ -85,7 +85,8 @@ pub struct Slab {
     pub countdown: Cell<u32>,
     /// What `countdown` was when `live` was last brought up to date.
     armed: Cell<u16>,
-    /// Blocks in the list that other threads' frees came back to, see [`Slab::push_batch`].
+    /// Blocks in the list that other threads' frees came back to, see [`Slab::push_batch`]. Large block: see
+    /// [`Slab::is_followed`].
     remote: Cell<u16>,
     /// What `free` pushes onto, in the thread that owns it.
     into: Cell<Option<&'static FreeList>>,
@@ -518,6 +519,17 @@ impl Slab {
     /// 0 if it was not moved.
     pub fn moved(&self) -> &Cell<u16> {
         &self.carved
+    }
+
+    /// Whether a large block's record follows its size later ([`crate::sampler`]).
+    #[inline]
+    pub fn is_followed(&self) -> bool {
+        self.remote.get() != 0
+    }
+
+    /// Notes whether it does.
+    pub fn set_followed(&self, is_followed: bool) {
+        self.remote.set(is_followed.into());
     }
 
     /// Ends a large block's span, whose other pages never had an owner.
