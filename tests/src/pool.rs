@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use poolscope_wire::{HEADER_LEN, Header, HeaderError, Region, StackRecord};
+use poolscope_wire::{HEADER_LEN, Header, HeaderError, LiveRecord, Region, StackRecord, kind};
 
 use crate::{Program, Scratch, library, poolscope};
 
@@ -122,11 +122,29 @@ impl Segment {
         self.sum(|stack| stack.alloc_bytes)
     }
 
+    /// Estimate of the bytes in use, by the totals of all stacks.
+    pub fn in_use_bytes(&self) -> u64 {
+        self.sum(|stack| stack.alloc_bytes - stack.free_bytes)
+    }
+
+    /// The records of sampled blocks that are in use.
+    pub fn live(&self) -> Vec<LiveRecord> {
+        let live = self.used(Region::Live, LiveRecord::LEN);
+        let records = live.chunks_exact(LiveRecord::LEN).filter_map(LiveRecord::from_bytes);
+        records.filter(|record| record.kind != kind::NONE).collect()
+    }
+
     fn sum(&self, of: impl Fn(StackRecord) -> u64) -> u64 {
-        let stacks = self.header.region(Region::Stacks);
-        let mut used = vec![0; stacks.count as usize * StackRecord::LEN];
-        self.file.read_exact_at(&mut used, stacks.offset).expect("a used part of the segment is readable");
-        let records = used.chunks_exact(StackRecord::LEN).filter_map(StackRecord::from_bytes);
+        let stacks = self.used(Region::Stacks, StackRecord::LEN);
+        let records = stacks.chunks_exact(StackRecord::LEN).filter_map(StackRecord::from_bytes);
         records.map(of).sum()
+    }
+
+    /// The used part of a region, whose records have so many bytes.
+    fn used(&self, region: Region, len: usize) -> Vec<u8> {
+        let region = self.header.region(region);
+        let mut used = vec![0; region.count as usize * len];
+        self.file.read_exact_at(&mut used, region.offset).expect("a used part of the segment is readable");
+        used
     }
 }

@@ -125,6 +125,16 @@ extern "C" fn free_aligned_sized_slow(p: *mut u8, size: usize, align: usize) {
 #[cold]
 #[inline(never)]
 extern "C" fn free_due(page: &'static Slab) {
+    // The fast path was open a moment before.
+    match entry::enter_own() {
+        Some(own) => own.heap.on_due(own.slow, page),
+        None => free_due_otherwise(page),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn free_due_otherwise(page: &'static Slab) {
     if let Entry::Heap(entered) = entry::enter() {
         entered.heap.on_due(entered.slow, page);
     }

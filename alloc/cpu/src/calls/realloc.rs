@@ -133,7 +133,7 @@ fn realloc_large(p: *mut u8, size: usize, align: usize) -> Option<*mut u8> {
     if size > span.bytes() && sampler::is_refused(entered.slow, entered.heap) {
         return Some(core::ptr::null_mut());
     }
-    if large::resize_in_place(entered.slow, span, size) {
+    if large::resize_in_place(entered.slow, entered.heap, span, size) {
         return Some(p);
     }
     if span.bytes() >= MOVE_MIN && align <= ARENA_PAGE {
@@ -152,7 +152,7 @@ fn note_size(p: *mut u8, size: usize) {
     // A signal handler in the slow path goes without.
     let Entry::Heap(entered) = entry::enter() else { return };
     if tag == owner::LARGE {
-        large::resize(entered.slow, slab, size);
+        large::resize(entered.slow, entered.heap, slab, size);
     } else {
         sampler::resize_block(entered.slow, slab, p, size);
     }

@@ -12,10 +12,10 @@ use crate::layout::arena::{self, ARENA_PAGE};
 use crate::layout::block::Batch;
 use crate::layout::block::BlockPtr;
 use crate::layout::free_list::FreeList;
-use crate::layout::holes::Marks;
 use crate::layout::lean;
 use crate::layout::size_class::{ClassInfo, SizeClass};
 
+mod order;
 mod seen;
 
 pub use seen::Seen;
@@ -85,7 +85,8 @@ pub struct Slab {
     pub countdown: Cell<u32>,
     /// What `countdown` was when `live` was last brought up to date.
     armed: Cell<u16>,
-    /// Blocks in the list that other threads' frees came back to, see [`Slab::push_batch`].
+    /// Blocks in the list that other threads' frees came back to, see [`Slab::push_batch`]. Large block: see
+    /// [`Slab::is_followed`].
     remote: Cell<u16>,
     /// What `free` pushes onto, in the thread that owns it.
     into: Cell<Option<&'static FreeList>>,
@@ -340,33 +341,6 @@ impl Slab {
         self.carved.set(carved as u16);
     }
 
-    /// A list of this slab's free blocks, in the order of their addresses. `marks` are all zero, before and after.
-    #[inline(never)]
-    pub fn in_order(&'static self, list: BlockPtr, marks: &Marks) -> BlockPtr {
-        let (base, size) = (self.address() as usize, self.class.get().block() as u32);
-        let mut block = list;
-        while !block.is_null() {
-            let index = (block.address() as usize - base) as u32 / size;
-            let word = &marks[index as usize / 64 % marks.len()];
-            word.set(word.get() | 1 << (index % 64));
-            // SAFETY: the list's blocks are free and the owner's.
-            block = unsafe { block.next() };
-        }
-        let mut first = BlockPtr::NULL;
-        for (at, word) in marks.iter().enumerate().rev() {
-            let mut left = word.replace(0);
-            while left != 0 {
-                let bit = 63 - left.leading_zeros();
-                left ^= 1 << bit;
-                let block = BlockPtr::new((base + (at * 64 + bit as usize) * size as usize) as *mut u8);
-                // SAFETY: it is one of the list's.
-                unsafe { block.set_next(first) };
-                first = block;
-            }
-        }
-        first
-    }
-
     /// The last one of a list of blocks that the owner freed.
     fn last_of(&self, list: BlockPtr) -> Option<BlockPtr> {
         let mut last = list;
@@ -545,6 +519,17 @@ impl Slab {
     /// 0 if it was not moved.
     pub fn moved(&self) -> &Cell<u16> {
         &self.carved
+    }
+
+    /// Whether a large block's record follows its size later ([`crate::sampler`]).
+    #[inline]
+    pub fn is_followed(&self) -> bool {
+        self.remote.get() != 0
+    }
+
+    /// Notes whether it does.
+    pub fn set_followed(&self, is_followed: bool) {
+        self.remote.set(is_followed.into());
     }
 
     /// Ends a large block's span, whose other pages never had an owner.

@@ -108,6 +108,7 @@ pub extern "C" fn run() {
         if look_ms.is_some_and(|at| at <= now_ms) && census::is_watching() {
             is_stale = false;
             look_ms = census::look(slow).map(|rest| now() + rest);
+            sampler::catch_up(slow);
         }
         if is_stale && (rests_until <= now_ms || quiet >= QUIET) {
             is_stale = false;
@@ -150,6 +151,7 @@ fn listen(rung: u32) {
 /// Ends the thread although there may be something to do.
 fn end(slow: SlowPath) {
     census::stop_watching(slow);
+    sampler::catch_up(slow);
     STATE.store(NONE, Ordering::SeqCst);
 }
 

@@ -145,6 +145,11 @@ impl Labels {
         }
     }
 
+    /// Whether what a stack has in use counts for a label.
+    pub fn has(&self, stack: u32) -> bool {
+        self.of_stack(stack) != 0
+    }
+
     #[inline]
     fn of_stack(&self, stack: u32) -> u32 {
         if self.of_stacks.is_null() || stack as usize >= STACKS {

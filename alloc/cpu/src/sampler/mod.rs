@@ -8,6 +8,7 @@
 pub mod copies;
 pub mod device_records;
 mod devices;
+mod growing;
 pub mod labels;
 mod live_table;
 mod peak;
@@ -52,6 +53,8 @@ use crate::tiers::publish::{publish_classes, publish_samples, publish_thread};
 use crate::tiers::thread_cache::Heap;
 
 pub use devices::{attach, detach, device_holders, forget_foreign, publish_device, record_foreign};
+use growing::Growing;
+pub use growing::{catch_up, resize_block, resize_large};
 use labels::{Labels, tell};
 pub use labels::{is_refused, with_labels};
 use live_table::LiveTable;
@@ -59,7 +62,7 @@ use peak::{HOST, Peaks};
 pub use sampled_slabs::UNRECORDED;
 use sampled_slabs::{FREE, SampledSlabs, slot};
 use scopes::{Counts, Scopes};
-use stack_table::{CapturedStack, StackTable, bytes, count_alloc, count_free, count_resize};
+use stack_table::{CapturedStack, StackTable, bytes, count_alloc, count_free};
 
 /// So long the end of the process waits for another thread's sample.
 const FINISH_PATIENCE_NS: u64 = 1_000_000_000;
@@ -69,6 +72,7 @@ struct Sampler {
     segment: Option<Segment>,
     stacks: StackTable,
     live: LiveTable,
+    growing: Growing,
     peaks: Peaks,
     scopes: Scopes,
     labels: Labels,
@@ -88,6 +92,7 @@ static SAMPLER: Apart<SpinLock<Sampler>> = Apart(SpinLock::new(Sampler {
     segment: None,
     stacks: StackTable::new(),
     live: LiveTable::new(),
+    growing: Growing::new(),
     peaks: Peaks::new(),
     scopes: Scopes::new(),
     labels: Labels::new(),
@@ -137,8 +142,11 @@ pub fn period_changed() {
 
 /// Copies the segment to a file, which `how` says how to open ([`segment::copy`](crate::segment::copy)).
 pub fn copy_segment(slow: SlowPath, path: &CStr, how: c_int) -> Result<(), c_int> {
-    let sampler = SAMPLER.lock(slow);
+    let mut sampler = SAMPLER.lock(slow);
     let segment = sampler.segment.filter(|segment| own_segment() && segment.is_of(os::process_id()));
+    if segment.is_some() {
+        sampler.catch_up();
+    }
     segment.map_or(Err(libc::ENODATA), |segment| crate::segment::copy(&segment, path, how))
 }
 
@@ -147,7 +155,7 @@ pub fn finish(slow: SlowPath) {
     // Another thread may have the lock for a moment. In a child of the bare `clone` nobody lets it go: then the segment
     // stays.
     let end = os::clock_ns(libc::CLOCK_MONOTONIC) + FINISH_PATIENCE_NS;
-    let sampler = loop {
+    let mut sampler = loop {
         match SAMPLER.try_lock(slow) {
             Some(sampler) => break sampler,
             None if os::clock_ns(libc::CLOCK_MONOTONIC) > end => return,
@@ -158,6 +166,7 @@ pub fn finish(slow: SlowPath) {
     if let Some(segment) = sampler.segment.filter(|_| own_segment())
         && segment.is_of(os::process_id())
     {
+        sampler.catch_up();
         if let Some(path) = settings::current().dump_at_exit() {
             // To those that read the copy the process has ended.
             segment.header().state = poolscope_wire::state::EXITED;
@@ -331,21 +340,9 @@ fn release_records(slow: SlowPath, allowed: impl FnOnce(&mut LiveTable) -> usize
 /// Takes a large block's record out.
 #[cold]
 pub fn free_large(slow: SlowPath, slot: u32) {
-    SAMPLER.lock(slow).forget(slot);
-}
-
-/// Notes that a sampled block changed its size in place.
-#[cold]
-pub fn resize_block(slow: SlowPath, slab: &'static Slab, p: *mut u8, size: usize) {
     let mut sampler = SAMPLER.lock(slow);
-    let slot = slot(slab, p).get();
-    sampler.resize(slot, size);
-}
-
-/// Notes that a sampled large block changed its size in place.
-#[cold]
-pub fn resize_large(slow: SlowPath, slot: u32, size: usize) {
-    SAMPLER.lock(slow).resize(slot, size);
+    sampler.forget(slot);
+    sampler.growing.leave(slot);
 }
 
 /// Gives back addresses that are reserved for records, before the address space is limited to `limit` bytes.
@@ -451,6 +448,7 @@ impl Sampler {
         write_classes(&segment);
         segment.publish();
         self.segment = Some(segment);
+        self.catch_up();
         // What the parent's threads allocated is in the child, too; of them, only the one that forked is.
         heaps::for_each_heap(|heap| {
             let lives = core::ptr::eq(heap, thread_pointer::home());
@@ -529,6 +527,8 @@ impl Sampler {
 
     fn forget(&mut self, slot: u32) {
         let Some(segment) = self.own_segment() else { return };
+        // Memory is about to fall.
+        self.catch_up();
         if let Some(record) = self.live.remove(&segment, slot) {
             let memory = (record.kind, record.device);
             self.peaks.shrinks(&segment, self.stacks.len(), memory, bytes(record.size, record.weight));
@@ -536,19 +536,6 @@ impl Sampler {
             self.labels.changed(record.stack, bytes(record.size, record.weight), 0);
             self.scopes.gave(record.scope, record.size);
             probes::freed(record.address);
-        }
-    }
-
-    fn resize(&mut self, slot: u32, size: usize) {
-        let Some(segment) = self.own_segment() else { return };
-        if let Some(before) = self.live.resize(&segment, slot, size as u64) {
-            let after = size as u64;
-            self.peaks.grew(HOST, bytes(after.saturating_sub(before.size), before.weight));
-            let less = bytes(before.size.saturating_sub(after), before.weight);
-            self.peaks.shrinks(&segment, self.stacks.len(), HOST, less);
-            count_resize(&segment, before.stack, before.size, after, before.weight);
-            self.labels.changed(before.stack, bytes(before.size, before.weight), bytes(after, before.weight));
-            self.scopes.resized(before.scope, before.size, after);
         }
     }
 }
@@ -583,7 +570,10 @@ pub fn add_thread(slow: SlowPath, heap: &Heap) {
 /// Brings the segment up to date with the process.
 pub fn publish_all(slow: SlowPath) {
     // A forked child makes its own segment first.
-    let Some(segment) = SAMPLER.lock(slow).own_segment() else { return };
+    let mut sampler = SAMPLER.lock(slow);
+    let Some(segment) = sampler.own_segment() else { return };
+    sampler.catch_up();
+    drop(sampler);
     write_classes(&segment);
     census::take(slow);
 }

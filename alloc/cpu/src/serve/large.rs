@@ -65,10 +65,11 @@ fn forget(slow: SlowPath, span: &'static Slab) {
 }
 
 /// Changes a large block's size in place. False if there is no room behind it.
-pub fn resize_in_place(slow: SlowPath, span: &'static Slab, size: usize) -> bool {
+pub fn resize_in_place(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize) -> bool {
+    let before = span.aux.get();
     let done = large::resize_in_place(slow, span, size);
     if done {
-        resize(slow, span, size);
+        resized(slow, heap, span, before);
     }
     done
 }
@@ -84,9 +85,13 @@ pub fn move_to_larger(slow: SlowPath, heap: &'static Heap, span: &'static Slab, 
 }
 
 /// Notes a new size of a block that stays where it is.
-pub fn resize(slow: SlowPath, span: &'static Slab, size: usize) {
-    span.aux.set(size);
+pub fn resize(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize) {
+    let before = span.aux.replace(size);
+    resized(slow, heap, span, before);
+}
+
+fn resized(slow: SlowPath, heap: &'static Heap, span: &'static Slab, before: usize) {
     if span.live_slot() != NO_SLOT {
-        sampler::resize_large(slow, span.live_slot(), size);
+        sampler::resize_large(slow, heap, span, before);
     }
 }

@@ -56,6 +56,7 @@ fn begin(span: &'static Slab, size: usize) {
     span.aux.set(size);
     span.set_live_slot(NO_SLOT);
     span.moved().set(0);
+    span.set_followed(false);
     span.owner.store(owner::LARGE, Ordering::Release);
     counters::add(TierCounter::LargeBytes, span.bytes() as u64);
     counters::add(TierCounter::LargeObjects, 1);

@@ -240,17 +240,39 @@ impl Heap {
     /// there is none; the old one is full then. A function of its own: a refill mostly goes on with the slab it has.
     #[inline(never)]
     fn change_slab(&'static self, slow: SlowPath, class: SizeClass, partial: bool) -> bool {
-        let active = &self.active[class.index()];
-        if let Some(slab) = active.take() {
-            slab.place.set(Place::Full);
-            slab.arm_full(self.worth_it(class));
-            self.full[class.index()].push_back(slab);
+        if let Some(slab) = self.active[class.index()].take() {
+            self.leave_full(slab);
         }
         let next = if partial { self.partial_slab(class) } else { self.next_slab(slow, class) };
-        let Some(slab) = next.inspect(|slab| self.dequeue(slab)) else { return false };
+        next.inspect(|slab| self.make_active(slab)).is_some()
+    }
+
+    /// Has a slab that the class no longer allocates from wait until it is worth a refill.
+    #[inline]
+    fn leave_full(&self, slab: &'static Slab) {
+        let class = slab.class.get();
+        slab.place.set(Place::Full);
+        slab.arm_full(self.worth_it(class));
+        self.full[class.index()].push_back(slab);
+    }
+
+    /// Makes a slab the one that its class allocates from, wherever it waited.
+    #[inline]
+    fn make_active(&self, slab: &'static Slab) {
+        self.dequeue(slab);
         slab.place.set(Place::Active);
-        active.set(Some(slab));
-        true
+        self.active[slab.class.get().index()].set(Some(slab));
+    }
+
+    /// Counts bytes that a refill is about to bring, unless the page heap is to be told of them. False if it is.
+    #[inline]
+    fn turn_by(&self, bytes: usize) -> bool {
+        let bytes = self.turned_over.get() + bytes;
+        let is_quiet = bytes < TURNOVER_MIN;
+        if is_quiet {
+            self.turned_over.set(bytes);
+        }
+        is_quiet
     }
 
     /// Counts the bytes that a refill has brought, and tells the page heap now and then.

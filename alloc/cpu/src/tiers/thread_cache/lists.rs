@@ -26,8 +26,9 @@ const GENERAL_EVERY: u64 = 16;
 /// Where the sampled byte cuts a list, it is walked this far at a time: blocks that are about to be used anyway.
 const CUT_MAX: u32 = 64;
 
-/// A list of fewer blocks is left in its order.
+/// A list of fewer blocks is left in its order: where a thread stays with its slab, and where it goes on to the next.
 const ORDERED_MIN: u32 = 64;
+const NEXT_ORDERED_MIN: u32 = 16;
 /// Links that are looked at, at the list's start: blocks that are about to be used anyway.
 const LOOKED_AT: u32 = 8;
 /// Of these, as many may lead elsewhere than to a neighbour.
@@ -78,43 +79,85 @@ fn jumps(list: BlockPtr, size: usize) -> u32 {
     for _ in 0..LOOKED_AT {
         // SAFETY: the list's blocks are free and the caller's.
         let next = unsafe { block.next() };
-        jumps += u32::from((block.address() as usize).abs_diff(next.address() as usize) > 2 * size);
+        let step = (next.address() as usize).wrapping_sub(block.address() as usize);
+        // From two blocks below to two above.
+        jumps += u32::from(step.wrapping_add(2 * size) > 4 * size);
         block = next;
     }
     jumps
 }
 
 impl Heap {
-    /// A small block from what the thread itself has freed of the active slab, if that makes a list of its own and
-    /// nothing else is due: what [`Heap::refill`] comes to most of the time, in a fifth of its instructions. `None`
-    /// leaves everything as it was.
+    /// A small block from what the thread itself has freed of the active slab, or of the one that comes next, if that
+    /// makes a list of its own and nothing else is due: what [`Heap::refill`] comes to most of the time, in a fifth of
+    /// its instructions. `None` leaves everything as it was.
     #[inline(always)]
-    pub fn recycle(&self, class: SizeClass) -> Option<*mut u8> {
+    pub fn recycle(&'static self, class: SizeClass) -> Option<*mut u8> {
         let slab = self.active[class.index()].get()?;
         let count = &self.counts[class.index()];
         let budget = self.budget(class);
-        let blocks = slab.local_blocks();
-        let left = budget.left.get() - (class.block() * blocks as usize) as i64;
         // Now and then the general refill looks after what other threads freed, and publishes the counters.
         let is_plain = !count.refills.get().is_multiple_of(GENERAL_EVERY)
             && budget.is_of(settings::current().period())
             && !is_asked();
-        if blocks < self.list_min(class) || left <= 0 || !is_plain || self.sampling.scope.get() != 0 {
+        if !is_plain || self.sampling.scope.get() != 0 {
             return None;
         }
+        let blocks = slab.local_blocks();
+        if blocks < self.list_min(class) {
+            return self.recycle_next(class, slab);
+        }
+        let left = budget.left.get() - (class.block() * blocks as usize) as i64;
+        if left <= 0 {
+            return None;
+        }
+        budget.left.set(left);
+        Some(self.take_up(slab, slab.take_local(blocks), blocks))
+    }
+
+    /// The same where what the thread has freed of the slab that a general refill would come to is all that the refill
+    /// would find there.
+    #[inline(never)]
+    fn recycle_next(&'static self, class: SizeClass, slab: &'static Slab) -> Option<*mut u8> {
+        let stays = slab.free_blocks() >= self.worth_it(class);
+        let next = if stays { slab } else { self.queued_slab(class)? };
+        let blocks = next.local_blocks();
+        let is_all = blocks >= self.list_min(class) || blocks > 0 && blocks == next.free_blocks();
+        let bytes = class.block() * blocks as usize;
+        let budget = &self.budget(class).left;
+        let left = budget.get() - bytes as i64;
+        if !is_all || left <= 0 || self.inbox.has_some() || !self.turn_by(bytes) {
+            return None;
+        }
+        budget.set(left);
+        if !stays {
+            self.leave_full(slab);
+            self.make_active(next);
+        }
+        let mut list = next.take_local(blocks);
+        let least = if stays { ORDERED_MIN } else { NEXT_ORDERED_MIN };
+        if blocks >= least && self.order.is_due(next, list) {
+            list = next.in_order(list, &self.order.marks);
+        }
+        Some(self.take_up(next, list, blocks))
+    }
+
+    /// Makes the list of so many blocks that was taken from a slab the one that `malloc` pops, but for its first block.
+    #[inline(always)]
+    fn take_up(&self, slab: &'static Slab, list: BlockPtr, blocks: u32) -> *mut u8 {
+        let class = slab.class.get();
+        let count = &self.counts[class.index()];
         self.latest.set(class);
         self.note_stocked();
-        budget.left.set(left);
         count.refills.set(count.refills.get() + 1);
         count.allocs.set(count.allocs.get() + u64::from(blocks));
         let counted = slab.counted().min(blocks);
         slab.set_counted(slab.counted() - counted);
         count.frees.set(count.frees.get() + u64::from(blocks - counted));
         count.cached.set(u64::from(blocks));
-        let first = slab.take_local(blocks);
-        // SAFETY: the list has at least `list_min` blocks, all ours.
-        self.head[class.index()].set(unsafe { first.next() });
-        Some(first.address())
+        // SAFETY: the list has at least one block, all ours.
+        self.head[class.index()].set(unsafe { list.next() });
+        list.address()
     }
 
     /// Makes the freed blocks of the active slab the list that `malloc` pops, or new ones. False if it has less than

@@ -64,10 +64,15 @@ impl Heap {
     pub(super) fn next_slab(&'static self, slow: SlowPath, class: SizeClass) -> Option<&'static Slab> {
         // Partial ones first, then sparse ones, so that these and empty ones can go; of empty ones that whose memory
         // is still in the processor's caches.
+        self.queued_slab(class).or_else(|| self.most_free(class)).or_else(|| self.take_slab(slow, class))
+    }
+
+    /// The first one of those that the heap has in its queues.
+    #[inline]
+    pub(super) fn queued_slab(&self, class: SizeClass) -> Option<&'static Slab> {
         let index = class.index();
         let few = || [&self.sparse, &self.thin, &self.empty].into_iter().find_map(|queue| queue[index].first());
-        let waiting = self.partial_slab(class).or_else(few);
-        waiting.or_else(|| self.most_free(class)).or_else(|| self.take_slab(slow, class))
+        self.partial_slab(class).or_else(few)
     }
 
     /// The slab with the most free blocks of those that wait until a refill is worth it, if it has at least some: a class
@@ -236,12 +241,8 @@ impl Heap {
             return;
         }
         match slab.place.get() {
-            Place::Full => {
-                self.dequeue(slab);
-                self.queue(slow, slab);
-            }
             Place::Thin if slab.in_use() > 0 => slab.arm_empty(),
-            Place::Partial | Place::Sparse | Place::Thin => {
+            Place::Full | Place::Partial | Place::Sparse | Place::Thin => {
                 self.dequeue(slab);
                 self.queue(slow, slab);
             }

@@ -1,0 +1,137 @@
+//! Sampled blocks that change their size in place, and those whose records follow later.
+//!
+//! A buffer that grows by small steps would take the sampler's lock with each of them, and publish its record. Instead
+//! its thread notes the size in the block's descriptor alone, where it stands anyway, and who has the lock reads it
+//! there ([`Sampler::catch_up`]): before memory falls, for the sake of the peak, with each census, and at the end. Where
+//! nobody takes a census, where everything is recorded, and where a label or a scope counts what it has, each step is
+//! recorded as it comes.
+
+use super::stack_table::count_resize;
+use super::{HOST, SAMPLER, Sampler, bytes, slot};
+use crate::census;
+use crate::layout::slab::{NO_SLOT, Slab};
+use crate::segment::ownership::own_segment;
+use crate::sync::spin_lock::SlowPath;
+use crate::tiers::thread_cache::Heap;
+
+/// Blocks at most whose records follow: each sample that is freed looks at them.
+const MOST: usize = 8;
+
+/// The large blocks whose records follow, with their slots in the live table.
+pub struct Growing {
+    blocks: [Option<(u32, &'static Slab)>; MOST],
+    count: u32,
+}
+
+impl Growing {
+    /// No block.
+    pub const fn new() -> Self {
+        Growing { blocks: [None; MOST], count: 0 }
+    }
+
+    /// Adds a block, if there is room.
+    fn follow(&mut self, slot: u32, span: &'static Slab) {
+        if let Some(free) = self.blocks.iter_mut().find(|entry| entry.is_none()) {
+            *free = Some((slot, span));
+            self.count += 1;
+            span.set_followed(true);
+        }
+    }
+
+    /// Takes the block with this slot out, if it is one of them.
+    pub fn leave(&mut self, slot: u32) {
+        if self.count == 0 {
+            return;
+        }
+        if let Some(entry) = self.blocks.iter_mut().find(|entry| entry.is_some_and(|(its, _)| its == slot)) {
+            *entry = None;
+            self.count -= 1;
+        }
+    }
+}
+
+/// Notes that a sampled block changed its size in place.
+#[cold]
+pub fn resize_block(slow: SlowPath, slab: &'static Slab, p: *mut u8, size: usize) {
+    let mut sampler = SAMPLER.lock(slow);
+    let slot = slot(slab, p).get();
+    sampler.catch_up();
+    sampler.resize(slot, size);
+}
+
+/// Notes that a sampled large block has another size in place, which was `before`.
+#[inline]
+pub fn resize_large(slow: SlowPath, heap: &'static Heap, span: &'static Slab, before: usize) {
+    if !span.is_followed() || span.aux.get() < before || !census::is_watching() {
+        resize_now(slow, heap, span, before);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn resize_now(slow: SlowPath, heap: &'static Heap, span: &'static Slab, before: usize) {
+    let (slot, size) = (span.live_slot(), span.aux.get());
+    let mut sampler = SAMPLER.lock(slow);
+    if span.is_followed() {
+        // What it was at its largest.
+        sampler.resize(slot, before);
+    }
+    sampler.catch_up();
+    sampler.resize(slot, size);
+    let may_follow = size > before && !span.is_followed() && !heap.records_all() && census::is_watching();
+    if may_follow && sampler.may_lag(slot) {
+        sampler.growing.follow(slot, span);
+    }
+}
+
+/// Brings the records of blocks that have grown up to date. What takes a census does this, too.
+pub fn catch_up(slow: SlowPath) {
+    let mut sampler = SAMPLER.lock(slow);
+    // A forked child has no segment before its first sample.
+    if own_segment() {
+        sampler.catch_up();
+    }
+}
+
+impl Sampler {
+    /// Whether nobody but readers counts what a record's block has.
+    fn may_lag(&self, slot: u32) -> bool {
+        slot != NO_SLOT && self.live.get(slot).is_some_and(|record| record.scope == 0 && !self.labels.has(record.stack))
+    }
+
+    /// Brings the records of blocks that have grown up to date.
+    #[inline]
+    pub(super) fn catch_up(&mut self) {
+        if self.growing.count > 0 {
+            self.catch_up_now();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn catch_up_now(&mut self) {
+        for at in 0..MOST {
+            if let Some((slot, span)) = self.growing.blocks[at] {
+                // SAFETY: a word of a descriptor, which is never unmapped. The block's thread may be changing it.
+                self.resize(slot, unsafe { span.aux.as_ptr().read_volatile() });
+            }
+        }
+    }
+
+    #[cold]
+    pub(super) fn resize(&mut self, slot: u32, size: usize) {
+        let Some(segment) = self.own_segment() else { return };
+        if self.live.get(slot).is_none_or(|record| record.size == size as u64) {
+            return;
+        }
+        if let Some(before) = self.live.resize(&segment, slot, size as u64) {
+            let after = size as u64;
+            self.peaks.grew(HOST, bytes(after.saturating_sub(before.size), before.weight));
+            let less = bytes(before.size.saturating_sub(after), before.weight);
+            self.peaks.shrinks(&segment, self.stacks.len(), HOST, less);
+            count_resize(&segment, before.stack, before.size, after, before.weight);
+            self.labels.changed(before.stack, bytes(before.size, before.weight), bytes(after, before.weight));
+            self.scopes.resized(before.scope, before.size, after);
+        }
+    }
+}
