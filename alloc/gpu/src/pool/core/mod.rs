@@ -48,7 +48,7 @@ const LEAST_KEPT: u64 = 2 * LARGEST;
 ///
 /// The tiers below know nothing of each other. Here they come together: a request becomes one of a lane and a graph,
 /// small blocks get their chunks from the large blocks' tier, and what is freed goes back the same way. Bytes in use
-/// are those of the large blocks' tier, counted here, and of small blocks, which threads count ([`SmallUse`]).
+/// are those of the large blocks' tier, counted here, and of small blocks, which threads count ([`InUse`]).
 pub struct Core<D: Device> {
     /// The large blocks' tier, with the streams' lanes and what is counted.
     pub large: Large<D>,
