@@ -12,7 +12,7 @@ use crate::device::{Device, Stream};
 use crate::large::align_up;
 use crate::small::{
     Counters, Drained, FittedBlock, FittedMark, Limits, Mark, PoolHandle, StreamCache, ThreadCache, class_of,
-    is_medium, size_of, with_cache,
+    is_medium, size_of, wipe_behind, with_cache,
 };
 use crate::streams::LaneId;
 use crate::watch::sampling::Counted;
@@ -105,7 +105,7 @@ impl<D: Device> Shared<D> {
         let stream = stream_cache.last.0;
         // SAFETY: this is the owning thread; the version was seen before.
         let list = unsafe { cache.lists() }.get_or_new(lane, class, &stream_cache.limits);
-        if let Some(address) = list.blocks.pop() {
+        if let Some(address) = list.take() {
             if stream_cache.limits.count {
                 Counters::add(&cache.counters.allocations[class]);
             }
@@ -142,6 +142,7 @@ impl<D: Device> Shared<D> {
         let mut blocks = Vec::new();
         if let Some(global) = lock(&self.global[class]).get_mut(&lane) {
             blocks = global.split_off(global.len().saturating_sub(batch));
+            wipe_behind(global, blocks.len());
         }
         let mut core = self.core();
         core.large.counted.global_hits += u64::from(!blocks.is_empty());
@@ -169,7 +170,7 @@ impl<D: Device> Shared<D> {
         // SAFETY: as above.
         let list = unsafe { cache.lists() }.get_or_new(lane, class, &stream_cache.limits);
         list.blocks.append(&mut blocks);
-        let address = list.blocks.pop().ok_or(PoolError::NotABlock(0))?;
+        let address = list.take().ok_or(PoolError::NotABlock(0))?;
         if stream_cache.limits.count {
             Counters::add(&cache.counters.allocations[class]);
         }

@@ -318,7 +318,7 @@ impl<D: Device> Pool<D> {
             // SAFETY: the version was seen just now.
             let list = unsafe { cache.lists() }.get_or_new(lane, class, &stream_cache.limits);
             if list.is_full() {
-                shared.flush(list.overflow(&stream_cache.limits), lane, class);
+                list.overflow(&stream_cache.limits, |moved| shared.flush(moved, lane, class));
             }
             list.blocks.push(address);
             if stream_cache.limits.count {

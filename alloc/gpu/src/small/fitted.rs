@@ -55,7 +55,8 @@ impl Fitted {
         let bit = 1 << slot;
         self.taken &= !bit;
         self.of_step[step] &= !bit;
-        self.blocks[slot]
+        // No copy of the address stays, as in a list ([`super::wipe_behind`]).
+        std::mem::take(&mut self.blocks[slot])
     }
 
     /// Takes a block of so many bytes.

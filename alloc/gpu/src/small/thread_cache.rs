@@ -82,10 +82,26 @@ impl List {
     }
 
     /// Takes a batch out of a full list, or half of what it may hold: the blocks that have been in it the longest.
-    pub fn overflow(&mut self, limits: &Limits) -> std::vec::Drain<'_, u64> {
+    pub fn overflow(&mut self, limits: &Limits, take: impl FnOnce(std::vec::Drain<'_, u64>)) {
         self.overflowed = true;
         let moved = limits.batch.min(self.limit.div_ceil(2)).max(1).min(self.blocks.len());
-        self.blocks.drain(..moved)
+        take(self.blocks.drain(..moved));
+        wipe_behind(&mut self.blocks, moved);
+    }
+
+    /// Takes the last block out, which may be one to record.
+    pub fn take(&mut self) -> Option<u64> {
+        let address = self.blocks.pop()?;
+        wipe_behind(&mut self.blocks, 1);
+        Some(address)
+    }
+}
+
+/// Wipes so many entries behind those of a list: who looks for leaks takes a copy of a block's address for a pointer of
+/// the program's.
+pub fn wipe_behind<T: Default>(list: &mut Vec<T>, count: usize) {
+    for place in list.spare_capacity_mut().iter_mut().take(count) {
+        place.write(T::default());
     }
 }
 
@@ -237,7 +253,9 @@ impl Lists {
     pub fn take_recorded(&mut self, lane: LaneId, class: usize) -> Option<u64> {
         let recorded = &mut self.of(lane)?.recorded;
         let at = recorded.iter().rposition(|(of, _)| *of == class)?;
-        Some(recorded.swap_remove(at).1)
+        let (_, address) = recorded.swap_remove(at);
+        wipe_behind(recorded, 1);
+        Some(address)
     }
 
     /// Keeps a block of a slab of recorded ones, if there is room for it.
@@ -522,9 +540,26 @@ mod tests {
                 list.blocks.push(0);
             }
             held.push(list.blocks.len());
-            assert!(list.overflow(&LIMITS).count() > 0 && !list.is_full());
+            list.overflow(&LIMITS, |batch| assert!(batch.count() > 0));
+            assert!(!list.is_full());
         }
         assert_eq!(held, [2, 4, 8, 16, 32, 64, 64, 64, 64, 64]);
+    }
+
+    #[test]
+    fn no_copy_of_a_blocks_address_stays_where_it_was_taken_from() {
+        let mut list = List { blocks: (1..=64).collect(), limit: 64, overflowed: false };
+        list.overflow(&LIMITS, |batch| batch.for_each(drop));
+        (0..5).for_each(|_| assert!(list.take().is_some()));
+        let left = list.blocks.len();
+        let mut lists = super::Lists::default();
+        (0..4).for_each(|block| assert!(lists.keep_recorded(0, block % 2, 100 + block as u64, &LIMITS)));
+        (0..2).for_each(|class| assert!(lists.take_recorded(0, class).is_some()));
+        let recorded = &mut lists.of(0).unwrap().recorded;
+        assert!(left > 0 && recorded.len() == 2);
+        // SAFETY: entries that were there, and wiped ones.
+        let behind = unsafe { (list.blocks.as_ptr().add(left).read(), recorded.as_ptr().add(2).read()) };
+        assert_eq!(behind, (0, (0, 0)));
     }
 
     #[test]
@@ -545,7 +580,7 @@ mod tests {
             while !list.is_full() {
                 list.blocks.push(0);
             }
-            list.overflow(&LIMITS).for_each(drop);
+            list.overflow(&LIMITS, |batch| batch.for_each(drop));
             assert!(list.blocks.len() < 2);
         }
     }
