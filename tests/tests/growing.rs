@@ -39,6 +39,10 @@ fn a_sampled_block_that_grows_by_small_steps_is_recorded_now_and_then_and_right_
     running.send("\n");
 
     let grown = told(&mut running, "grown");
+    // Whoever reads it now, or finds it after the process was killed.
+    let left =
+        pool.segment(running.pid()).expect("it has its segment").live().into_iter().map(|record| record.size).max();
+    assert!(left.is_some_and(|bytes| bytes > grown - grown / 64), "{left:?} of {grown}");
     let record = recorded(&pool, &mut running, grown);
     // Each change is two steps of the number.
     let changes = record.seq / 2;

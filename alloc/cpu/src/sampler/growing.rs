@@ -2,9 +2,10 @@
 //!
 //! A buffer that grows by small steps would take the sampler's lock with each of them, and publish its record. Instead
 //! its thread notes the size in the block's descriptor alone, where it stands anyway, and who has the lock reads it
-//! there ([`Sampler::catch_up`]): before memory falls, for the sake of the peak, with each census, and at the end. Where
-//! nobody takes a census, where everything is recorded, and where a label or a scope counts what it has, each step is
-//! recorded as it comes.
+//! there ([`Sampler::catch_up`]): before memory falls, for the sake of the peak, with each census, and at the end. Steps
+//! over a 128th to a 64th of the size are recorded as they come, so that a process that is killed has left its heap as it
+//! was but for that. So is each step where nobody takes a census, where everything is recorded, and where a label or a
+//! scope counts what it has.
 
 use super::stack_table::count_resize;
 use super::{HOST, SAMPLER, Sampler, bytes, slot};
@@ -62,9 +63,17 @@ pub fn resize_block(slow: SlowPath, slab: &'static Slab, p: *mut u8, size: usize
 /// Notes that a sampled large block has another size in place, which was `before`.
 #[inline]
 pub fn resize_large(slow: SlowPath, heap: &'static Heap, span: &'static Slab, before: usize) {
-    if !span.is_followed() || span.aux.get() < before || !census::is_watching() {
+    let size = span.aux.get();
+    if !span.is_followed() || size < before || is_far(before, size) || !census::is_watching() {
         resize_now(slow, heap, span, before);
     }
+}
+
+/// Whether a step leads over a multiple of the power of two that is a 64th of the size, or less.
+#[inline]
+fn is_far(before: usize, size: usize) -> bool {
+    let grain = (size / 64).max(1).ilog2();
+    before >> grain != size >> grain
 }
 
 #[cold]

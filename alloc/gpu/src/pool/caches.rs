@@ -12,7 +12,7 @@ use crate::device::{Device, Stream};
 use crate::large::align_up;
 use crate::small::{
     Counters, Drained, FittedBlock, FittedMark, Limits, Mark, PoolHandle, StreamCache, ThreadCache, class_of,
-    is_medium, size_of, wipe_behind, with_cache,
+    is_medium, size_of, take_last, with_cache,
 };
 use crate::streams::LaneId;
 use crate::watch::sampling::Counted;
@@ -141,8 +141,7 @@ impl<D: Device> Shared<D> {
         let batch = list.ran_out(&stream_cache.limits, crowded);
         let mut blocks = Vec::new();
         if let Some(global) = lock(&self.global[class]).get_mut(&lane) {
-            blocks = global.split_off(global.len().saturating_sub(batch));
-            wipe_behind(global, blocks.len());
+            blocks = take_last(global, batch);
         }
         let mut core = self.core();
         core.large.counted.global_hits += u64::from(!blocks.is_empty());
@@ -311,7 +310,7 @@ impl<D: Device> Shared<D> {
         let blocks = global.entry(lane).or_default();
         blocks.extend(moved);
         let too_many = blocks.len().saturating_sub(self.global_limit.load(Ordering::Relaxed));
-        let excess = blocks.split_off(blocks.len() - too_many);
+        let excess = take_last(blocks, too_many);
         drop(global);
         if !excess.is_empty() {
             self.core().slabs.put_all(excess);

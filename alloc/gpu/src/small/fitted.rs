@@ -55,7 +55,7 @@ impl Fitted {
         let bit = 1 << slot;
         self.taken &= !bit;
         self.of_step[step] &= !bit;
-        // No copy of the address stays, as in a list ([`super::wipe_behind`]).
+        // No copy of the address stays, as in a list.
         std::mem::take(&mut self.blocks[slot])
     }
 

@@ -26,5 +26,5 @@ pub use pages::{FittedMark, Mark, Page, Pages};
 pub use slabs::{CHUNK, SAMPLED, Slabs};
 pub use thread_cache::{
     Counters, CurrentCache, Drained, Limits, Lists, PoolHandle, StreamCache, ThreadCache, for_each_stream_cache,
-    wipe_behind, with_cache, with_current_cache,
+    take_last, with_cache, with_current_cache,
 };

@@ -89,17 +89,25 @@ impl List {
         wipe_behind(&mut self.blocks, moved);
     }
 
-    /// Takes the last block out, which may be one to record.
+    /// Takes the last block out, which may be one to record. Copies of its address may be anywhere behind the list:
+    /// the fast path leaves them.
     pub fn take(&mut self) -> Option<u64> {
         let address = self.blocks.pop()?;
-        wipe_behind(&mut self.blocks, 1);
+        wipe_behind(&mut self.blocks, usize::MAX);
         Some(address)
     }
 }
 
+/// Takes so many of the last blocks out of a list.
+pub fn take_last(list: &mut Vec<u64>, count: usize) -> Vec<u64> {
+    let taken = list.split_off(list.len().saturating_sub(count));
+    wipe_behind(list, taken.len());
+    taken
+}
+
 /// Wipes so many entries behind those of a list: who looks for leaks takes a copy of a block's address for a pointer of
 /// the program's.
-pub fn wipe_behind<T: Default>(list: &mut Vec<T>, count: usize) {
+fn wipe_behind<T: Default>(list: &mut Vec<T>, count: usize) {
     for place in list.spare_capacity_mut().iter_mut().take(count) {
         place.write(T::default());
     }
@@ -322,8 +330,8 @@ impl Lists {
         let mut all = Drained::default();
         self.take_all_fitted(|lane, address| all.fitted.push((lane, address)));
         for (lane, lists) in self.lanes.iter_mut().enumerate() {
-            all.recorded
-                .extend(lists.iter_mut().flat_map(|lists| lists.recorded.drain(..)).map(|(_, address)| address));
+            let recorded = lists.iter_mut().flat_map(|lists| std::mem::take(&mut lists.recorded));
+            all.recorded.extend(recorded.map(|(_, address)| address));
             for (class, list) in lists.iter_mut().flat_map(|lists| lists.classes.iter_mut().enumerate()) {
                 if !list.blocks.is_empty() {
                     all.of_slabs.push((lane as LaneId, class, std::mem::take(&mut list.blocks)));
@@ -550,6 +558,9 @@ mod tests {
     fn no_copy_of_a_blocks_address_stays_where_it_was_taken_from() {
         let mut list = List { blocks: (1..=64).collect(), limit: 64, overflowed: false };
         list.overflow(&LIMITS, |batch| batch.for_each(drop));
+        // As the fast path does, and in another order back.
+        let out: Vec<_> = (0..5).filter_map(|_| list.blocks.pop()).collect();
+        list.blocks.extend(out);
         (0..5).for_each(|_| assert!(list.take().is_some()));
         let left = list.blocks.len();
         let mut lists = super::Lists::default();
@@ -558,8 +569,14 @@ mod tests {
         let recorded = &mut lists.of(0).unwrap().recorded;
         assert!(left > 0 && recorded.len() == 2);
         // SAFETY: entries that were there, and wiped ones.
-        let behind = unsafe { (list.blocks.as_ptr().add(left).read(), recorded.as_ptr().add(2).read()) };
-        assert_eq!(behind, (0, (0, 0)));
+        let behind: Vec<u64> = (left..64).map(|at| unsafe { list.blocks.as_ptr().add(at).read() }).collect();
+        // SAFETY: as above.
+        let recorded = unsafe { recorded.as_ptr().add(2).read() };
+        assert_eq!((behind, recorded), (vec![0; 64 - left], (0, 0)));
+        let mut global: Vec<u64> = (1..=8).collect();
+        assert_eq!(super::take_last(&mut global, 3), [6, 7, 8]);
+        // SAFETY: as above.
+        assert_eq!((global.len(), unsafe { global.as_ptr().add(5).read() }), (5, 0));
     }
 
     #[test]

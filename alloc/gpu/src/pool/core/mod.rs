@@ -171,7 +171,7 @@ impl<D: Device> Core<D> {
     /// Bytes of fitted blocks that a thread keeps at most. All are free memory to it, and to others before the pool grows.
     pub fn most_kept(&self) -> u64 {
         let all = (self.large.held() / KEPT_PART).max(KEPT_IN_SMALL_POOLS);
-        let part = all / self.in_use.thread_count().max(1) as u64;
+        let part = all / self.in_use.threads().len().max(1) as u64;
         if self.config.thread_cache_max_blocks == 0 { 0 } else { part.max(LEAST_KEPT) }
     }
 
@@ -310,7 +310,7 @@ impl<D: Device> Core<D> {
             return 0;
         }
         let part = self.slabs.chunk_bytes() / CHUNK / CHUNKS_PART;
-        let of_threads = CHUNKS_OF_A_THREAD * self.in_use.thread_count() as u64;
+        let of_threads = CHUNKS_OF_A_THREAD * self.in_use.threads().len() as u64;
         of_threads.min(CHUNKS_AHEAD).max(part.min(MOST_CHUNKS_AHEAD)) as usize
     }
 

@@ -1,8 +1,8 @@
 //! What the program has. Small blocks are counted by the threads that allocate and free them, and added up when asked
 //! for: with each sample, and without the pool's lock, which other threads wait for.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::Core;
 use crate::device::Device;
@@ -53,8 +53,6 @@ pub struct InUse {
     large: AtomicU64,
     /// The caches of all threads that use the pool. Each thread alone writes its counts.
     threads: RwLock<Vec<Arc<ThreadCache>>>,
-    /// How many there are.
-    count: AtomicUsize,
     /// The counts of threads that have ended, and of blocks that passed by the caches.
     ended: Counters,
     /// Whether there was a time in which blocks were not counted: what small blocks take is then what is out of the
@@ -67,7 +65,6 @@ impl InUse {
         InUse {
             large: AtomicU64::new(0),
             threads: RwLock::default(),
-            count: AtomicUsize::new(0),
             ended: Counters::default(),
             uncounted: AtomicBool::new(!counted),
         }
@@ -78,35 +75,25 @@ impl InUse {
         self.threads.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change_threads(&self, change: impl FnOnce(&mut Vec<Arc<ThreadCache>>)) {
-        let mut threads = self.threads.write().unwrap_or_else(PoisonError::into_inner);
-        change(&mut threads);
-        self.count.store(threads.len(), Ordering::Relaxed);
-    }
-
-    /// How many there are.
-    pub fn thread_count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
+    fn threads_to_change(&self) -> RwLockWriteGuard<'_, Vec<Arc<ThreadCache>>> {
+        self.threads.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a thread that begins.
     pub fn begin_thread(&self, cache: Arc<ThreadCache>) {
-        self.change_threads(|threads| threads.push(cache));
+        self.threads_to_change().push(cache);
     }
 
     /// Notes that a thread ends. Its counts stay.
     pub fn end_thread(&self, cache: &Arc<ThreadCache>) {
-        self.change_threads(|threads| {
-            self.ended.take_over(&cache.counters);
-            threads.retain(|thread| !Arc::ptr_eq(thread, cache));
-        });
+        let mut threads = self.threads_to_change();
+        self.ended.take_over(&cache.counters);
+        threads.retain(|thread| !Arc::ptr_eq(thread, cache));
     }
 
     /// Takes the caches of all threads, which are in no call any more.
     pub fn take_threads(&self) -> Vec<Arc<ThreadCache>> {
-        let mut all = Vec::new();
-        self.change_threads(|threads| all = std::mem::take(threads));
-        all
+        std::mem::take(&mut self.threads_to_change())
     }
 
     pub(super) fn large(&self) -> u64 {
