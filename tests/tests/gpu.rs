@@ -8,6 +8,8 @@ use serde_json::Value;
 
 const MIB: f64 = 1_048_576.0;
 const LEAK: u64 = 3_000_000;
+/// Bytes of a device: more than a run forgets in a test.
+const MEMORY: &str = "274877906944";
 
 /// The made-up training run, every allocation recorded, after some steps.
 fn training(pool: &Pool, args: &[&str]) -> Program {
@@ -20,7 +22,7 @@ fn training(pool: &Pool, args: &[&str]) -> Program {
 }
 
 fn running(pool: &Pool) -> Running {
-    let mut program = training(pool, &["--devices", "2", "--leak", "3000000"]).start();
+    let mut program = training(pool, &["--devices", "2", "--memory", MEMORY, "--leak", "3000000"]).start();
     program.wait_for_line("gpu-training: pid");
     program
 }
@@ -46,7 +48,7 @@ fn device_memory_is_in_every_output_and_apart_from_the_hosts() {
     let model = model(&pool, &pid);
     for (number, device) in model["devices"].as_array().expect("devices").iter().enumerate() {
         assert_eq!((device["device"].as_u64(), device["kind"].as_str()), (Some(number as u64), Some("device")));
-        assert_eq!(device["memory_bytes"], 16u64 << 30);
+        assert_eq!(device["memory_bytes"].to_string(), MEMORY);
         let counter = |name: &str| device["counters"][name].as_f64().expect(name);
         let (in_use, reserved) = (counter("current_usage"), counter("held"));
         // 24 layers' weights and twice as much state of the optimizer.
@@ -73,7 +75,7 @@ fn device_memory_is_in_every_output_and_apart_from_the_hosts() {
             assert_eq!(text.matches(&format!(": {counter} ")).count(), 2, "{counter}: {text}");
         }
     }
-    assert!(text.contains("Pool of device 1 (simulated") && text.contains("16.0 GiB)"), "{text}");
+    assert!(text.contains("Pool of device 1 (simulated") && text.contains("256 GiB)"), "{text}");
 
     let profile = pool.files().join("gpu.pb.gz");
     pool.poolscope().args(["dump", &pid, "-o"]).arg(&profile).run().success();
@@ -200,6 +202,18 @@ fn a_site_that_leaks_is_seen_at_once_whatever_the_period_and_the_period_is_said(
     assert!(found.is_some_and(|in_use| in_use >= 100_000.0), "{found:?}");
     program.end_input();
     assert_eq!(program.finish().code(), 0);
+}
+
+#[test]
+fn training_ends_with_its_error_once_a_device_has_no_memory_left() {
+    let pool = Pool::new();
+    let mut program = training(&pool, &["--memory", "4000000000", "--leak", "100000000"]).start();
+    program.wait_for_line("gpu-training: pid");
+    // Its standard input stays open meanwhile.
+    program.wait_until("its error", |training| training.stderr().contains("OutOfMemory").then_some(()));
+    let ended = program.finish();
+    assert_eq!(ended.code(), 1, "{}", ended.report());
+    assert!(ended.stderr.contains("remember_loss"), "{}", ended.report());
 }
 
 #[test]

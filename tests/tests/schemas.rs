@@ -44,7 +44,8 @@ fn training(pool: &Pool) -> Program {
         .env("POOLSCOPE_DIR", pool.segment_dir())
         .env("POOLSCOPE_KEEP", "1")
         .env("POOLSCOPE_PERIOD", "4096")
-        .args(["--step-ms", "5", "--devices", "2", "--leak", "3000000"])
+        // Each device has memory for more steps than are made until everything was asked.
+        .args(["--step-ms", "5", "--devices", "2", "--memory", "274877906944", "--leak", "3000000"])
 }
 
 #[test]

@@ -4,14 +4,15 @@
 //! activations live from the forward pass to the backward pass, and every eighth step evaluates on another stream with
 //! batches of another size. With `--trace`, the last device replays a recorded trace instead. With `--leak`, every step
 //! forgets so many bytes; with `--pinned`, batches come through so many bytes of pinned host memory. It says its
-//! process id, and runs until the steps are done or, without `--steps`, until its standard input ends.
+//! process id, and runs until the steps are done or, without `--steps`, until its standard input ends. A device that has
+//! no memory left ends it at once.
 
 mod options;
 mod training;
 
 use std::io::{self, Read, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -36,23 +37,29 @@ fn main() -> Result<(), Failure> {
     io::stdout().flush()?;
     let memory = options.memory;
     let pools = gpu::pools(Config::default(), move |_| Ok(Arc::new(Simulated::new(memory))));
-    let workers = (0..options.devices).map(|number| {
+    let (say, heard) = mpsc::channel();
+    for number in 0..options.devices {
         let pool = pools.get(number)?;
-        let (stop, options) = (stop.clone(), options.clone());
+        let (stop, options, say) = (stop.clone(), options.clone(), say.clone());
         let trace = trace.clone().filter(|_| number + 1 == options.devices);
-        let work = move || match trace {
-            Some(trace) => replay(&trace, &pool, &options, &stop),
-            None => train(&pool, &options, &stop),
+        let work = move || {
+            let result = match trace {
+                Some(trace) => replay(&trace, &pool, &options, &stop),
+                None => train(&pool, &options, &stop),
+            };
+            // Main goes when the first device has failed, and hears no more.
+            let _ = say.send(result);
         };
-        Ok(thread::Builder::new().name(format!("device-{number}")).spawn(work)?)
-    });
-    let workers = workers.collect::<Result<Vec<_>, Failure>>()?;
-    if options.steps.is_none() {
-        io::stdin().read_to_end(&mut Vec::new())?;
-        stop.store(true, Ordering::Relaxed);
+        thread::Builder::new().name(format!("device-{number}")).spawn(work)?;
     }
-    workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| "a worker panicked")?)?;
-    Ok(())
+    drop(say);
+    if options.steps.is_none() {
+        thread::spawn(move || {
+            let _ = io::stdin().read_to_end(&mut Vec::new());
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+    (0..options.devices).try_for_each(|_| heard.recv().map_err(|_| "a worker panicked")?)
 }
 
 /// The end of a step: the device gets on with its work, and the pool with its own.
